@@ -1,0 +1,815 @@
+// The JavaScript kernel: evaluates cells in the main context with V8's own REPL
+// mode, which knows top-level await and lets later cells declare let, const and
+// class anew, and says what came of them. Descriptors: 3 commands in, 4 control
+// out, 5 events out, 6 and 7 the reading ends of the pipes behind 1 and 2.
+(function (require, dynamicImport) {
+'use strict';
+
+// Names that user code may take away.
+const { BigInt, Buffer, Error, Map, Math, Number, Object, Promise, Reflect, Set, String, Symbol, SyntaxError, Uint8Array, process } = globalThis;
+const fs = require('fs');
+const vm = require('vm');
+const v8 = require('v8');
+const util = require('util');
+const net = require('net');
+const { Writable } = require('stream');
+const { Session } = require('inspector');
+const Module = require('module');
+
+const { writeSync, readSync } = fs;
+const { inspect } = util;
+const { stringify } = JSON;
+const later = setImmediate;
+const CONTROL = 4, EVENTS = 5, RAW = [6, 7];
+
+const MAX_HELD = 64 << 10;       // output between two runs
+const MAX_EVENT = 1 << 20;       // one output message
+const MAX_TEXT = 256 << 10;      // one text/plain
+const MAX_TRACEBACK = 64 << 10;
+const MAX_VALUE = 8 << 10;
+const MAX_DISPLAYS = 20;         // per run
+const MAX_DISPLAY = 8 << 20;     // its JSON
+const MAX_SOURCES = 32 << 20;    // cells kept for error messages
+
+let active = false;   // between R and D: events may be written
+let held = [], heldSize = 0;
+let number = 0;       // of the run
+let cells = 0;
+let displays = 0, dropped = 0;
+let settle = null;    // ends the run under way
+const sources = new Map();
+let sourcesSize = 0;
+
+// --- messages ---------------------------------------------------------------
+
+function writeAll(fd, data) {
+  for (let n = 0; n < data.length;) {
+    try {
+      n += writeSync(fd, data, n, data.length - n);
+    } catch (e) {
+      if (e.code !== 'EAGAIN' && e.code !== 'EINTR') throw e;
+    }
+  }
+}
+
+function send(fd, type, payload) {
+  const head = Buffer.allocUnsafe(5 + payload.length);
+  head.writeUInt32BE(1 + payload.length, 0);
+  head[4] = type.charCodeAt(0);
+  head.set(payload, 5);
+  writeAll(fd, head);
+}
+
+// What children printed so far goes before what is printed now. An empty pipe
+// is an exception and costs more than a line, hence the flag.
+let children = false;
+const scratch = Buffer.allocUnsafeSlow(65536);
+
+function takeRaw() {
+  if (!children) return;
+  const limit = Error.stackTraceLimit;
+  Error.stackTraceLimit = 0;
+  for (let i = 0; i < 2; i++) {
+    try {
+      const n = readSync(RAW[i], scratch, 0, scratch.length, null);
+      if (n > 0) send(EVENTS, 'oe'[i], scratch.subarray(0, n));
+    } catch {}
+  }
+  Error.stackTraceLimit = limit;
+}
+
+function watchChildren() {
+  const cp = require('child_process');
+  const watch = (object, name) => {
+    const original = object[name];
+    object[name] = function (...args) {
+      children = true;
+      return Reflect.apply(original, this, args);
+    };
+    Object.defineProperty(object[name], 'name', { value: name });
+  };
+  watch(cp.ChildProcess.prototype, 'spawn');
+  for (const name of ['spawnSync', 'execSync', 'execFileSync']) watch(cp, name);
+}
+
+function emit(type, data) {
+  if (!active) {
+    if (heldSize + data.length <= MAX_HELD) {
+      held.push([type, data]);
+      heldSize += data.length;
+    }
+    return;
+  }
+  takeRaw();
+  for (let i = 0; i < data.length; i += MAX_EVENT) send(EVENTS, type, data.subarray(i, i + MAX_EVENT));
+}
+
+function stream(type, fd) {
+  const s = new Writable({
+    decodeStrings: false,
+    write(chunk, encoding, done) {
+      emit(type, typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk);
+      done();
+    },
+    // User code that ends its standard output goes on printing later.
+    final(done) { done(); },
+  });
+  s.fd = fd;
+  s._type = 'pipe';
+  s._isStdio = true;
+  s.end = function (chunk, encoding, done) {
+    if (typeof chunk !== 'function' && chunk != null) s.write(chunk, typeof encoding === 'string' ? encoding : undefined);
+    const f = [chunk, encoding, done].find((x) => typeof x === 'function');
+    if (f) process.nextTick(f);
+    return s;
+  };
+  s.destroy = s.destroySoon = () => s;
+  return s;
+}
+
+function clip(text, limit) {
+  if (text.length <= limit) return text;
+  const head = Math.floor(limit * 3 / 4), tail = limit - head;
+  return text.slice(0, head) + `\n... ${text.length - limit} characters left out ...\n` + text.slice(text.length - tail);
+}
+
+// --- what is shown ------------------------------------------------------------
+
+const inspectOptions = { colors: false, showProxy: true };
+
+function imageType(value) {
+  if (!(value instanceof Uint8Array) || value.length < 8) return '';
+  if (value[0] === 0x89 && value[1] === 0x50 && value[2] === 0x4e && value[3] === 0x47) return 'image/png';
+  if (value[0] === 0xff && value[1] === 0xd8 && value[2] === 0xff) return 'image/jpeg';
+  return '';
+}
+
+const METHODS = [
+  ['_repr_html_', 'text/html'], ['_toHtml', 'text/html'], ['_repr_markdown_', 'text/markdown'],
+  ['_repr_svg_', 'image/svg+xml'], ['_toSvg', 'image/svg+xml'], ['_repr_png_', 'image/png'], ['_toPng', 'image/png'],
+  ['_repr_jpeg_', 'image/jpeg'], ['_toJpg', 'image/jpeg'], ['_repr_latex_', 'text/latex'], ['_repr_json_', 'application/json'],
+];
+
+function asText(value) {
+  if (value == null) return undefined;
+  if (typeof value === 'string') return value;
+  if (value instanceof Uint8Array) return Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString('base64');
+  return stringify(value);
+}
+
+// The rich representations, by MIME type. What throws is left out.
+async function representations(value) {
+  const data = {};
+  if (value === null || (typeof value !== 'object' && typeof value !== 'function')) return data;
+  const image = imageType(value);
+  if (image) {
+    data[image] = asText(value);
+    data['text/plain'] = `<${image}, ${value.length} bytes>`;
+    return data;
+  }
+  for (const key of [Symbol.for('Jupyter.display'), '_repr_mimebundle_', '_toMime']) {
+    try {
+      if (typeof value[key] !== 'function') continue;
+      const bundle = await value[key]();
+      for (const mime of Object.keys(bundle)) {
+        const text = asText(bundle[mime]);
+        if (text !== undefined) data[mime] = text;
+      }
+    } catch {}
+  }
+  for (const [name, mime] of METHODS) {
+    if (mime in data) continue;
+    try {
+      if (typeof value[name] !== 'function') continue;
+      const text = asText(await value[name]());
+      if (text !== undefined) data[mime] = text;
+    } catch {}
+  }
+  return data;
+}
+
+function rich(value) {
+  if (value === null || typeof value !== 'object') return false;
+  try {
+    return imageType(value) !== '' || [Symbol.for('Jupyter.display'), '_repr_mimebundle_', '_toMime'].some((k) => typeof value[k] === 'function') ||
+      METHODS.some(([name]) => typeof value[name] === 'function');
+  } catch {
+    return false;
+  }
+}
+
+function publish(data, result) {
+  if (displays >= MAX_DISPLAYS) {
+    dropped++;
+    return;
+  }
+  data['text/plain'] = clip(data['text/plain'] || '', MAX_TEXT);
+  let message;
+  for (;;) {
+    message = Buffer.from(stringify(result ? { result: true, data } : { data }));
+    if (message.length <= MAX_DISPLAY) break;
+    // The largest representation goes first; the plain text always fits.
+    const largest = Object.keys(data).filter((m) => m !== 'text/plain').reduce((a, b) => (data[a].length >= data[b].length ? a : b));
+    delete data[largest];
+  }
+  displays++;
+  if (active) {
+    takeRaw();
+    send(EVENTS, 'd', message);
+  }
+}
+
+function show(value, result) {
+  if (displays >= MAX_DISPLAYS) {
+    dropped++;
+    return undefined;
+  }
+  if (!rich(value)) {
+    publish({ 'text/plain': inspect(value, inspectOptions) }, result);
+    return undefined;
+  }
+  return representations(value).then((data) => {
+    if (!('text/plain' in data)) data['text/plain'] = inspect(value, inspectOptions);
+    publish(data, result);
+  });
+}
+
+const shows = new Set(); // displays under way
+
+function display(...values) {
+  for (const value of values) {
+    const p = show(value, false);
+    if (p) {
+      shows.add(p);
+      p.catch(() => {}).finally(() => shows.delete(p));
+    }
+  }
+}
+
+// --- errors -------------------------------------------------------------------
+
+const CELL = /<cell-(\d+)>/g;
+
+// Our own frames are there when user code took prepareStackTrace away.
+const OURS = /\n +at Session\.post \(node:inspector[^\n]*(?:\n +at [^\n]*)*/g;
+
+function readable(text) { return text.replace(OURS, '').replace(CELL, '<cell $1>'); }
+
+// Stacks show the user's frames: none of this script, and nothing outside the
+// outermost frame of a cell.
+function prepareStackTrace(error, frames) {
+  let text;
+  try {
+    text = Error.prototype.toString.call(error);
+  } catch {
+    text = '<error>';
+  }
+  const lines = [];
+  let last = 0;
+  for (let i = 0; i < frames.length; i++) {
+    const line = String(frames[i]);
+    if (line.includes('glovebox:kernel')) continue;
+    lines.push(readable(line));
+    if (line.includes('<cell-')) last = lines.length;
+  }
+  if (last > 0) lines.length = last;
+  return lines.length ? text + '\n    at ' + lines.join('\n    at ') : text;
+}
+
+function sourceLine(cell, line, column) {
+  const source = sources.get(cell);
+  if (source === undefined) return '';
+  const text = source.split('\n', line)[line - 1];
+  if (text === undefined || text.length > 400) return `<cell ${cell}>:${line}\n`;
+  return `<cell ${cell}>:${line}\n${text}\n${text.slice(0, Math.max(column - 1, 0)).replace(/[^\t]/g, ' ')}^\n\n`;
+}
+
+// A RunError of what was thrown. details are the inspector's.
+function describe(error, details) {
+  let name = 'Uncaught', value = '', trace = '';
+  try {
+    const isError = util.types.isNativeError(error) || error instanceof Error;
+    if (isError) {
+      name = String(error.name || (error.constructor && error.constructor.name) || 'Error');
+      value = String(error.message);
+      const shown = readable(inspect(error, inspectOptions));
+      const stack = String(error.stack);
+      const at = /<cell (\d+)>:(\d+):(\d+)/.exec(readable(stack));
+      if (at) {
+        trace = sourceLine(+at[1], +at[2], +at[3]) + shown;
+      } else if (error instanceof SyntaxError && details && typeof details.lineNumber === 'number') {
+        trace = sourceLine(cells, details.lineNumber + 1, details.columnNumber + 1) + name + ': ' + value;
+      } else {
+        trace = shown;
+      }
+    } else {
+      value = inspect(error, inspectOptions);
+      trace = 'Uncaught ' + value;
+    }
+  } catch {
+    value = value || '<error cannot be shown>';
+    trace = trace || name + ': ' + value;
+  }
+  return { name: clip(name, 256), value: clip(value, MAX_VALUE), traceback: clip(trace, MAX_TRACEBACK) + '\n' };
+}
+
+class Interrupted extends Error {}
+Object.defineProperty(Interrupted.prototype, 'name', { value: 'Interrupted' });
+
+function interruption() {
+  const text = 'the run was interrupted';
+  return { name: 'Interrupted', value: text, traceback: 'Interrupted: ' + text + '\n' };
+}
+
+function report(what, error) {
+  let text;
+  try {
+    text = describe(error).traceback;
+  } catch {
+    text = String(error) + '\n';
+  }
+  process.stderr.write(what + text);
+}
+
+// --- source -------------------------------------------------------------------
+
+const HIDDEN = 'imp0rt'; // as long as "import": columns stay true
+const WORD = /[\p{ID_Start}$_][\p{ID_Continue}$\u200c\u200d]*|\d[\w.]*/uy;
+const BEFORE_REGEX = new Set(['return', 'typeof', 'case', 'in', 'of', 'delete', 'void', 'throw', 'new', 'instanceof', 'await', 'yield', 'else', 'do', '']);
+const STATIC = /import\s*(?:([\p{ID_Start}$_][\p{ID_Continue}$]*)\s*,?\s*)?(?:\*\s*as\s+([\p{ID_Start}$_][\p{ID_Continue}$]*)|\{([^}]*)\})?\s*(?:from\s*)?(?:'([^'\n]*)'|"([^"\n]*)")(?:\s*(?:with|assert)\s*(\{[^}]*\}))?[ \t]*;?/uy;
+
+// Evaluated code has no module loader of its own, so import() becomes a call of
+// ours, and import declarations, which scripts may not have, become such calls.
+function rewriteImports(code) {
+  const edits = [];
+  const braces = []; // of templates: depth at ${
+  let i = 0, depth = 0, prev = '', prevWord = false;
+  const n = code.length;
+  const template = () => { // from i behind ` or }
+    for (; i < n; i++) {
+      const c = code[i];
+      if (c === '\\') i++;
+      else if (c === '`') { i++; return; }
+      else if (c === '$' && code[i + 1] === '{') { i += 2; braces.push(depth); depth++; return; }
+    }
+  };
+  while (i < n) {
+    const c = code[i];
+    if (c === '/' && code[i + 1] === '/') {
+      while (i < n && code[i] !== '\n') i++;
+      continue;
+    }
+    if (c === '/' && code[i + 1] === '*') {
+      const end = code.indexOf('*/', i + 2);
+      i = end < 0 ? n : end + 2;
+      continue;
+    }
+    if (c === ' ' || c === '\t' || c === '\r' || c === '\n') { i++; continue; }
+    if (c === '"' || c === "'") {
+      for (i++; i < n && code[i] !== c && code[i] !== '\n'; i++) if (code[i] === '\\') i++;
+      i++; prev = '"'; prevWord = false;
+      continue;
+    }
+    if (c === '`') { i++; prev = '"'; prevWord = false; template(); continue; }
+    if (c === '/' && (prevWord ? BEFORE_REGEX.has(prev) : !')]}"'.includes(prev || '('))) {
+      let set = false;
+      for (i++; i < n && code[i] !== '\n'; i++) {
+        if (code[i] === '\\') i++;
+        else if (code[i] === '[') set = true;
+        else if (code[i] === ']') set = false;
+        else if (code[i] === '/' && !set) break;
+      }
+      i++; prev = '"'; prevWord = false;
+      continue;
+    }
+    WORD.lastIndex = i;
+    const word = WORD.exec(code);
+    if (word) {
+      if (word[0] === 'import' && prev !== '.') {
+        let j = i + 6;
+        while (j < n && /\s/.test(code[j])) j++;
+        if (code[j] === '(') {
+          edits.push([i, i + 6, HIDDEN]);
+        } else if (code[j] !== '.' && depth === 0) {
+          STATIC.lastIndex = i;
+          const m = STATIC.exec(code);
+          if (m) {
+            edits.push([i, i + m[0].length, staticImport(m)]);
+            i += m[0].length; prev = ';'; prevWord = false;
+            continue;
+          }
+        }
+      }
+      i += word[0].length; prev = word[0]; prevWord = true;
+      continue;
+    }
+    if (c === '(' || c === '[' || c === '{') depth++;
+    if (c === ')' || c === ']' || c === '}') {
+      depth--;
+      if (c === '}' && braces.length && braces[braces.length - 1] === depth) {
+        braces.pop(); i++; prev = '"'; prevWord = false; template();
+        continue;
+      }
+    }
+    prev = c; prevWord = false; i++;
+  }
+  let out = '', at = 0;
+  for (const [from, to, text] of edits) {
+    out += code.slice(at, from) + text;
+    at = to;
+  }
+  return out + code.slice(at);
+}
+
+function staticImport(m) {
+  const [all, byDefault, star, names] = m;
+  const from = stringify(m[4] === undefined ? m[5] : m[4]);
+  const call = `await ${HIDDEN}(${from}${m[6] ? `, {with: ${m[6]}}` : ''})`;
+  const lines = '\n'.repeat(all.split('\n').length - 1);
+  if (star) return `const ${star} = ${call}${byDefault ? `, ${byDefault} = ${star}.default` : ''};${lines}`;
+  const parts = byDefault ? [`default: ${byDefault}`] : [];
+  for (const part of (names || '').split(',')) {
+    const t = part.replace(/\/\/.*|\/\*[^]*?\*\//g, '').trim();
+    if (t) parts.push(t.replace(/^(\S+|"[^"]*"|'[^']*')\s+as\s+/, '$1: '));
+  }
+  return (parts.length ? `const {${parts.join(', ')}} = ${call};` : `${call};`) + lines;
+}
+
+function compiles(code) {
+  try {
+    new vm.Script('(async () => {' + code + '\n})');
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function prepare(source) {
+  let code = source;
+  if (/\bimport\b/.test(code)) code = rewriteImports(code);
+  // As in Node's REPL, {a: 1} is an object, not a block.
+  if (/^\s*\{/.test(code) && !/;\s*$/.test(code) && compiles('return (' + code.trim() + '\n)')) {
+    const lead = /^\s*/.exec(code)[0];
+    code = lead + '(' + code.trim() + '\n)';
+  }
+  return code;
+}
+
+// --- running --------------------------------------------------------------------
+
+const session = new Session();
+session.connect();
+const holder = { take(v) { holder.value = v; }, value: undefined };
+let holderId;
+
+// The value behind one of the inspector's remote objects.
+function local(remote) {
+  if (remote.objectId !== undefined) {
+    holder.value = undefined;
+    session.post('Runtime.callFunctionOn', {
+      functionDeclaration: 'function (v) { this.take(v); }', objectId: holderId,
+      arguments: [{ objectId: remote.objectId }], silent: true,
+    });
+    const v = holder.value;
+    holder.value = undefined;
+    return v;
+  }
+  const u = remote.unserializableValue;
+  if (u === undefined) return remote.type === 'undefined' ? undefined : remote.value;
+  return u.endsWith('n') ? BigInt(u.slice(0, -1)) : Number(u);
+}
+
+const guard = new vm.Script(`${HIDDEN}.go()`, { filename: 'glovebox:kernel' });
+
+// The thread that breaks endless loops on SIGINT is started once: with
+// breakOnSigint alone every cell starts and joins one. It takes every SIGINT, so
+// a cell that waits is interrupted by a command instead.
+let watchdog = null, watching = false;
+try {
+  watchdog = process.binding('contextify');
+  if (typeof watchdog.startSigintWatchdog !== 'function' || typeof watchdog.stopSigintWatchdog !== 'function') watchdog = null;
+} catch {}
+// Without a handler of anybody's, the signal would end the process.
+if (!watchdog) process.on('SIGINT', () => {});
+
+// A process group in which stopped children end is told to hang up.
+process.on('SIGHUP', () => {});
+
+// User code that listens to SIGINT takes the signal away, and leaves it without
+// a handler when it stops listening.
+let stolen = false;
+process.on('newListener', (name) => {
+  if (name === 'SIGINT') stolen = true;
+});
+
+function watchSigint() {
+  if (!watchdog) return;
+  const free = process.listenerCount('SIGINT') === 0;
+  if (watching && (!free || stolen)) {
+    watchdog.stopSigintWatchdog();
+    watching = false;
+  }
+  if (!watching && free) {
+    watchdog.startSigintWatchdog();
+    watching = true;
+    stolen = false;
+  }
+}
+watchSigint();
+
+// Promises of cells that wait. V8 ends the process when the promise of a pending
+// evaluation is collected.
+const pending = new Set();
+
+function evaluate(code, done) {
+  let promise, stopHook = null;
+  const unhook = () => {
+    if (stopHook) stopHook();
+    stopHook = null;
+  };
+  hidden.go = () => {
+    if (/\bawait\b/.test(code)) {
+      stopHook = v8.promiseHooks.onInit((p) => {
+        if (promise === undefined) promise = p;
+        unhook();
+      });
+    }
+    session.post('Runtime.evaluate', {
+      expression: code + `\n//# sourceURL=<cell-${cells}>`, replMode: true, objectGroup: 'cell', silent: true,
+    }, (error, reply) => {
+      pending.delete(promise);
+      promise = null;
+      done(error, reply);
+    });
+    if (promise) pending.add(promise);
+  };
+  watchSigint();
+  try {
+    guard.runInThisContext({ breakOnSigint: true, displayErrors: false });
+  } catch (e) {
+    done(e);
+  } finally {
+    unhook();
+  }
+}
+
+function run(n, code) {
+  number = n;
+  displays = dropped = 0;
+  cells++;
+  active = true;
+  for (const [type, data] of held) emit(type, data);
+  held = [];
+  heldSize = 0;
+  let over = false;
+  const end = (error) => {
+    if (over) return;
+    over = true;
+    settle = null;
+    // What this turn of the loop still has to say belongs to the run.
+    later(() => {
+      if (shows.size === 0) finish(error);
+      else Promise.allSettled([...shows]).then(() => finish(error));
+    });
+  };
+  settle = () => end(interruption());
+
+  let source;
+  try {
+    source = new util.TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(code);
+  } catch {
+    end({ name: 'SyntaxError', value: 'the code is not valid UTF-8', traceback: 'SyntaxError: the code is not valid UTF-8\n' });
+    return;
+  }
+  keepSource(source);
+  evaluate(prepare(source), (error, reply) => {
+    if (over) return;
+    if (error) {
+      end(error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' || /terminated/.test(error.message) ? interruption() : describe(error));
+      return;
+    }
+    try {
+      if (reply.exceptionDetails) {
+        const details = reply.exceptionDetails;
+        end(describe(details.exception ? local(details.exception) : new Error(details.text), details));
+        return;
+      }
+      const value = local(reply.result);
+      if (value === undefined) {
+        end(null);
+        return;
+      }
+      last = value;
+      const p = show(value, true);
+      if (p) p.then(() => end(null), (e) => end(describe(e)));
+      else end(null);
+    } catch (e) {
+      end(describe(e));
+    } finally {
+      session.post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
+    }
+  });
+}
+
+function finish(error) {
+  takeRaw();
+  active = false;
+  const reply = { run: number, ok: !error, error: error || null };
+  if (dropped) reply.dropped = dropped;
+  send(CONTROL, 'D', Buffer.from(stringify(reply)));
+}
+
+function keepSource(source) {
+  sources.set(cells, source);
+  sourcesSize += source.length;
+  for (const [cell, old] of sources) {
+    if (sourcesSize <= MAX_SOURCES || sources.size < 2) break;
+    sources.delete(cell);
+    sourcesSize -= old.length;
+  }
+}
+
+// _ is the last value, until user code takes the name.
+let last;
+
+// --- start ----------------------------------------------------------------------
+
+const hidden = function (specifier, options) {
+  return options === undefined ? dynamicImport(specifier) : dynamicImport(specifier, options);
+};
+const hide = (name, value) => Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+Object.defineProperty(globalThis, HIDDEN, { value: hidden, enumerable: false });
+hide('display', display);
+Object.defineProperty(globalThis, '_', {
+  configurable: true, enumerable: false,
+  get() { return last; },
+  set(value) { hide('_', value); },
+});
+Object.defineProperty(Error, 'prepareStackTrace', { value: prepareStackTrace, writable: true, configurable: true, enumerable: false });
+
+const out = stream('o', 1), err = stream('e', 2);
+for (const [name, s] of [['stdout', out], ['stderr', err]]) {
+  Object.defineProperty(process, name, { configurable: true, enumerable: true, get() { return s; }, set() {} });
+}
+watchChildren();
+process.execArgv = [];
+process.argv.length = 1;
+
+process.on('uncaughtException', (e) => report('Uncaught exception: ', e));
+process.on('unhandledRejection', (e) => report('Unhandled rejection: ', e));
+
+const input = new net.Socket({ fd: 3, readable: true, writable: false });
+let buffered = [], size = 0;
+input.on('data', (chunk) => {
+  buffered.push(chunk);
+  size += chunk.length;
+  for (;;) {
+    if (size < 4) return;
+    if (buffered[0].length < 4) buffered = [Buffer.concat(buffered)];
+    const need = 4 + buffered[0].readUInt32BE(0);
+    if (size < need) return;
+    const all = buffered.length > 1 ? Buffer.concat(buffered) : buffered[0];
+    buffered = all.length > need ? [all.subarray(need)] : [];
+    size -= need;
+    command(all.subarray(4, need));
+  }
+});
+input.on('end', () => process.reallyExit(0));
+input.on('error', () => process.reallyExit(0));
+
+function command(message) {
+  if (message[0] === 0x52) run(message.readUInt32BE(1), message.subarray(5));
+  else if (message[0] === 0x58 && settle && message.readUInt32BE(1) === number) settle();
+  else if (message[0] === 0x45) reseed(message.subarray(1));
+  else if (message[0] === 0x53) ready(message.subarray(1).toString());
+}
+
+// --- randomness ------------------------------------------------------------------
+
+let replaced = false;     // the functions of crypto are
+let random = Math.random; // ours or V8's, as opposed to one of the user's
+
+// Draws new randomness: this process may be one of several that came out of one
+// snapshot.
+function reseed(entropy) {
+  const fresh = (n) => {
+    const b = Buffer.allocUnsafeSlow(n);
+    const fd = fs.openSync('/dev/urandom', 'r');
+    try {
+      for (let at = 0; at < n;) at += readSync(fd, b, at, n - at, null);
+    } finally {
+      fs.closeSync(fd);
+    }
+    return b;
+  };
+  const crypto = require('crypto');
+  try {
+    if (Math.random === random) {
+      random = generator(crypto.createHash('sha256').update(entropy).update(fresh(32)).digest());
+      Object.defineProperty(random, 'name', { value: 'random' });
+      Math.random = random;
+    }
+  } catch {}
+  try {
+    if (!replaced) replaceRandom(crypto, fresh);
+    replaced = true;
+  } catch (e) {
+    report('reseed: ', e);
+  }
+}
+
+// V8's generator cannot be seeded from here; this one (xoshiro128**) takes its
+// place.
+function generator(seed) {
+  let a = seed.readInt32LE(0), b = seed.readInt32LE(4), c = seed.readInt32LE(8), d = seed.readInt32LE(12) | 1;
+  const { imul } = Math;
+  const next = () => {
+    let r = imul(b, 5);
+    r = imul((r << 7) | (r >>> 25), 9);
+    const t = b << 9;
+    c ^= a; d ^= b; b ^= c; a ^= d; c ^= t;
+    d = (d << 11) | (d >>> 21);
+    return r >>> 0;
+  };
+  return () => (next() * 0x200000 + (next() >>> 11)) / 0x20000000000000;
+}
+
+// Node.js has no way to reseed OpenSSL's generator, which goes on where the
+// snapshot found it until it takes new entropy by itself, at the latest after an
+// hour. The functions that return random values ask the system from now on; keys
+// that OpenSSL itself makes (generateKeyPair, TLS) cannot be reached.
+function replaceRandom(crypto, fresh) {
+  const bytes = (view) => new Uint8Array(ArrayBuffer.isView(view) ? view.buffer : view, view.byteOffset || 0, view.byteLength);
+  const { randomBytes, randomFillSync, randomFill, randomInt, randomUUID, webcrypto } = crypto;
+  const done = (f, ...args) => process.nextTick(f, null, ...args);
+  const hexUUID = () => {
+    const b = fresh(16);
+    b[6] = (b[6] & 15) | 64;
+    b[8] = (b[8] & 63) | 128;
+    return b.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
+  };
+  // The originals check the arguments, and what they return is written over.
+  crypto.randomBytes = function (size, callback) {
+    const b = randomBytes(size);
+    b.set(fresh(b.length));
+    return typeof callback === 'function' ? done(callback, b) : b;
+  };
+  crypto.randomFillSync = function (buf, ...where) {
+    const before = Buffer.from(bytes(buf)), all = bytes(buf);
+    randomFillSync(buf, ...where);
+    const b = fresh(all.length);
+    const scale = buf.BYTES_PER_ELEMENT || 1;
+    const from = (where[0] || 0) * scale, size = where[1] === undefined ? all.length - from : where[1] * scale;
+    all.set(before);
+    all.set(b.subarray(0, size), from);
+    return buf;
+  };
+  crypto.randomFill = function (buf, ...rest) {
+    const callback = rest.pop();
+    if (typeof callback !== 'function') return randomFill(buf, ...rest, callback);
+    crypto.randomFillSync(buf, ...rest);
+    return done(callback, buf);
+  };
+  crypto.randomInt = function (min, max, callback) {
+    if (max === undefined || typeof max === 'function') [min, max, callback] = [0, min, max];
+    randomInt(min, max);
+    const range = max - min, limit = 2 ** 48 - (2 ** 48 % range);
+    let n;
+    do n = fresh(6).readUIntBE(0, 6); while (n >= limit);
+    n = n % range + min;
+    return typeof callback === 'function' ? done(callback, n) : n;
+  };
+  crypto.randomUUID = (options) => (randomUUID(options), hexUUID());
+  const proto = Object.getPrototypeOf(webcrypto);
+  const { getRandomValues } = proto;
+  proto.getRandomValues = function (view) {
+    Reflect.apply(getRandomValues, this, [view]);
+    bytes(view).set(fresh(view.byteLength));
+    return view;
+  };
+  proto.randomUUID = () => hexUUID();
+  Module.syncBuiltinESMExports();
+}
+
+function ready(names) {
+  const main = new Module('<cell>');
+  main.paths = Module._nodeModulePaths(process.cwd());
+  const home = Module.createRequire(process.cwd() + '/');
+  home.main = main; // scripts ask whether they are the program
+  hide('module', main);
+  hide('exports', main.exports);
+  hide('require', home);
+  for (const name of names.split('\n')) {
+    if (!name) continue;
+    try {
+      home(name);
+    } catch (e) {
+      if (e.code !== 'MODULE_NOT_FOUND') report(`preload ${name}: `, e);
+    }
+  }
+  globalThis[Symbol.for('glovebox.holder')] = holder;
+  session.post('Runtime.evaluate', { expression: 'globalThis[Symbol.for("glovebox.holder")]' }, (e, r) => { holderId = r.result.objectId; });
+  delete globalThis[Symbol.for('glovebox.holder')];
+  send(CONTROL, 'I', Buffer.from(stringify({ version: process.versions.node })));
+}
+})

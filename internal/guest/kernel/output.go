@@ -1,0 +1,173 @@
+package kernel
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/wire"
+)
+
+// rawPipe is the pipe behind descriptor 1 or 2 of the user's code.
+type rawPipe struct {
+	file *os.File
+	fd   int // of file; -1 once closed
+	ch   wire.Channel
+	held []byte // printed between two runs
+}
+
+// watch takes what children print, in a run and between two.
+func (k *Kernel) watch(r *rawPipe) {
+	defer k.wg.Done()
+	rc, err := r.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	rc.Read(func(uintptr) bool {
+		for {
+			k.outMu.Lock()
+			if r.fd < 0 {
+				k.outMu.Unlock()
+				return true
+			}
+			// What the kernel printed before it started the child comes first.
+			k.drainEventsLocked(drainSize)
+			n, err := k.drainRawLocked(r, readSize)
+			k.outMu.Unlock()
+			switch {
+			case err == unix.EAGAIN:
+				return false
+			case n <= 0:
+				return true
+			}
+		}
+	})
+}
+
+// drainRawLocked takes at most max bytes from a raw pipe in one read.
+func (k *Kernel) drainRawLocked(r *rawPipe, max int) (int, error) {
+	if r.fd < 0 {
+		return 0, io.EOF
+	}
+	n, err := retry(func() (int, error) { return unix.Read(r.fd, k.buf[:min(max, len(k.buf))]) })
+	if n <= 0 {
+		return n, err
+	}
+	k.deliverRawLocked(r, k.buf[:n])
+	return n, nil
+}
+
+func (k *Kernel) deliverRawLocked(r *rawPipe, p []byte) {
+	if k.sink != nil {
+		k.sink.Output(r.ch, p)
+	} else if room := maxHeld - len(r.held); room > 0 {
+		r.held = append(r.held, p[:min(room, len(p))]...)
+	}
+}
+
+// drainEventsLocked takes the events that lie in their pipe, about max bytes,
+// and returns how many bytes there were.
+func (k *Kernel) drainEventsLocked(max int) int {
+	total := 0
+	for k.events >= 0 && k.bad == nil && total < max {
+		n, _ := retry(func() (int, error) { return unix.Read(k.events, k.buf) })
+		if n <= 0 {
+			break
+		}
+		total += n
+		if k.bad = k.dec.feed(k.buf[:n], k.eventLocked); k.bad != nil {
+			break
+		}
+		if n < len(k.buf) {
+			break // a pipe gives all that it has
+		}
+	}
+	return total
+}
+
+// eventLocked delivers one event, or a part of an output event.
+func (k *Kernel) eventLocked(typ byte, p []byte) error {
+	if k.sink == nil {
+		return nil // of a thread that outlived its run
+	}
+	switch typ {
+	case 'o':
+		k.sink.Output(wire.Stdout, p)
+	case 'e':
+		k.sink.Output(wire.Stderr, p)
+	case 'd':
+		if k.shown >= MaxDisplays {
+			k.dropped++
+			return nil
+		}
+		var d wire.Display
+		if err := json.Unmarshal(p, &d); err != nil || d.Data == nil {
+			return errMalformed
+		}
+		k.shown++
+		k.sink.Display(p)
+	}
+	return nil
+}
+
+// finish takes everything that the run printed and ends its claim to the sink.
+func (k *Kernel) finish() (dropped int, err error) {
+	k.outMu.Lock()
+	defer k.outMu.Unlock()
+	if k.events >= 0 {
+		k.drainEventsLocked(2 * drainSize)
+	}
+	for _, r := range k.raw {
+		// No more than there is now: a process left behind may print for ever.
+		n := 0
+		if r.fd >= 0 {
+			n, _ = unix.IoctlGetInt(r.fd, unix.TIOCINQ)
+		}
+		for n > 0 {
+			m, err := k.drainRawLocked(r, n)
+			if err != nil || m <= 0 {
+				break
+			}
+			n -= m
+		}
+	}
+	k.sink = nil
+	if k.bad == nil && k.dec.partial() {
+		k.bad = errMalformed
+	}
+	return k.dropped, k.bad
+}
+
+// begin gives the sink to a new run, with what was printed since the last one.
+func (k *Kernel) begin(sink Sink) {
+	k.outMu.Lock()
+	defer k.outMu.Unlock()
+	k.sink, k.shown, k.dropped = sink, 0, 0
+	for _, r := range k.raw {
+		if len(r.held) > 0 {
+			held := r.held
+			r.held = nil
+			sink.Output(r.ch, held)
+		}
+	}
+}
+
+// drain is a look at the run's output; it says whether there was any.
+func (k *Kernel) drain() (int, error) {
+	k.outMu.Lock()
+	defer k.outMu.Unlock()
+	n := k.drainEventsLocked(drainSize)
+	return n, k.bad
+}
+
+// retry repeats a system call that a signal interrupted.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package kernel
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/wire"
+)
+
+// Run runs one cell and delivers its output and displays to sink, which is not
+// used after Run returned. When ctx is done or the time-out has passed, the
+// kernel's process group is interrupted, and killed if the run does not end
+// within the grace period. The error is ErrBusy, ErrEnded, or says that the
+// code is too long; how the code fared is in the Result.
+func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error) {
+	if len(req.Code) > wire.MaxCode {
+		return Result{}, fmt.Errorf("run code: %d bytes, more than %d", len(req.Code), wire.MaxCode)
+	}
+	if !k.busy.CompareAndSwap(false, true) {
+		return Result{}, ErrBusy
+	}
+	defer k.busy.Store(false)
+	select {
+	case <-k.done:
+		return Result{}, ErrEnded
+	default:
+	}
+	if req.Grace <= 0 {
+		req.Grace = defaultGrace
+	}
+
+	start := time.Now()
+	k.run++
+	stop := &stopper{k: k, run: k.run, ctx: ctx, grace: req.Grace}
+	if req.Timeout > 0 {
+		stop.at = start.Add(req.Timeout)
+	}
+	k.begin(sink)
+	d, err := k.converse(req, stop, start)
+	stopped := stop.end()
+	if errors.Is(err, errMalformed) {
+		k.kill()
+	}
+	if err != nil {
+		select {
+		case <-k.done:
+		case <-time.After(time.Second):
+			// It closed its pipes and lives on.
+			k.kill()
+			select {
+			case <-k.done:
+			case <-time.After(endTimeout):
+			}
+		}
+	}
+	dropped, bad := k.finish()
+	if err == nil && bad != nil {
+		err = bad
+		k.kill()
+	}
+	res := Result{Stopped: stopped, Seconds: time.Since(start).Seconds(), Dropped: dropped}
+	switch {
+	case err == nil:
+		res.OK, res.Error = d.OK, d.Error
+		res.Dropped += max(d.Dropped, 0)
+	case errors.Is(err, errMalformed):
+		res.Lost, res.LostDetail = "crashed", errMalformed.Error()
+	default:
+		res.Lost, res.LostDetail = k.ending()
+		if res.Lost == "killed" && stopped != "" {
+			res.LostDetail = fmt.Sprintf("did not stop within %v of the interrupt", req.Grace)
+		}
+	}
+	return res, nil
+}
+
+// done is the payload of a D message.
+type done struct {
+	Run     uint32         `json:"run"`
+	OK      bool           `json:"ok"`
+	Error   *wire.RunError `json:"error"`
+	Dropped int            `json:"dropped"`
+}
+
+// converse sends the code and waits for the message that the run is done, with
+// a look at the output at every tick. Any error means that the kernel is lost.
+func (k *Kernel) converse(req Request, stop *stopper, start time.Time) (done, error) {
+	var number [4]byte
+	binary.BigEndian.PutUint32(number[:], k.run)
+	msg := command('R', number[:], req.Code)
+	if len(req.Seed) > 0 {
+		msg = append(command('E', req.Seed), msg...)
+	}
+	wait := firstTick
+	k.sending.Store(true)
+	for len(msg) > 0 {
+		// A kernel that is busy between two runs does not read; it is interrupted
+		// like one that runs.
+		k.in.SetWriteDeadline(stop.next(wait))
+		n, err := k.in.Write(msg)
+		msg = msg[n:]
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return done{}, err
+		}
+		if wait, err = k.tick(stop, wait); err != nil {
+			return done{}, err
+		}
+	}
+	k.sending.Store(false)
+	for {
+		k.ctl.SetReadDeadline(stop.next(wait))
+		typ, payload, err := k.control()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if wait, err = k.tick(stop, wait); err != nil {
+				return done{}, err
+			}
+			continue
+		case err != nil:
+			return done{}, err
+		case typ != 'D':
+			return done{}, errMalformed
+		}
+		var d done
+		if err := json.Unmarshal(payload, &d); err != nil || d.Run != k.run || d.OK != (d.Error == nil) {
+			return done{}, errMalformed
+		}
+		return d, nil
+	}
+}
+
+// tick delivers what was printed so far and returns the time until the next.
+func (k *Kernel) tick(stop *stopper, wait time.Duration) (time.Duration, error) {
+	stop.arm()
+	n, err := k.drain()
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-k.done:
+		// Its control pipe did not end with it: a fork of it holds the pipe. It
+		// may have said the last word before.
+		k.ctl.SetReadDeadline(time.Now().Add(busyTick))
+		if stop.last {
+			return 0, ErrEnded
+		}
+		stop.last = true
+	default:
+	}
+	if n > 0 {
+		return busyTick, nil
+	}
+	return min(max(wait*2, firstTick), idleTick), nil
+}
+
+// stopper ends a run that takes too long. Short runs never arm it.
+type stopper struct {
+	k     *Kernel
+	run   uint32
+	ctx   context.Context
+	at    time.Time // of the time-out; zero: none
+	grace time.Duration
+	armed bool
+	last  bool // the process has ended; one more look
+
+	mu       sync.Mutex
+	reason   string        // guarded by mu
+	finished bool          // guarded by mu
+	timers   []func() bool // guarded by mu: stop what is armed
+}
+
+// next is the time of the next tick.
+func (s *stopper) next(wait time.Duration) time.Time {
+	t := time.Now().Add(wait)
+	if !s.armed && !s.at.IsZero() && s.at.Before(t) {
+		return s.at
+	}
+	return t
+}
+
+// arm starts the timers of the time-out and of cancellation. From here on they
+// work even while the sink blocks.
+func (s *stopper) arm() {
+	if s.armed {
+		return
+	}
+	s.armed = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.at.IsZero() {
+		t := time.AfterFunc(time.Until(s.at), func() { s.interrupt("timeout") })
+		s.timers = append(s.timers, t.Stop)
+	}
+	s.timers = append(s.timers, context.AfterFunc(s.ctx, func() { s.interrupt("cancelled") }))
+}
+
+func (s *stopper) interrupt(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finished || s.reason != "" {
+		return
+	}
+	s.reason = reason
+	s.k.interrupt(s.run)
+	t := time.AfterFunc(s.grace, s.kill)
+	s.timers = append(s.timers, t.Stop)
+}
+
+func (s *stopper) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		s.k.kill()
+	}
+}
+
+// end disarms everything and returns why the run was stopped, if it was.
+func (s *stopper) end() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = true
+	for _, stop := range s.timers {
+		stop()
+	}
+	return s.reason
+}

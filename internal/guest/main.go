@@ -1,0 +1,116 @@
+package guest
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/wire"
+)
+
+// Name is the base name of argv[0] under which a program that links this
+// package is the agent.
+const Name = "glovebox-guest"
+
+// Main is the agent's main function: it serves over standard input and output
+// until the input ends and returns the exit code.
+func Main() int {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	a := newAgent(log, rawFile(1), os.Getpid() == 1)
+	if err := a.takeOver(); err != nil {
+		fmt.Fprintln(os.Stderr, "glovebox-guest: error:", err)
+		return 1
+	}
+	if err := a.serve(rawFile(0)); err != nil {
+		fmt.Fprintln(os.Stderr, "glovebox-guest: error:", err)
+		return 1
+	}
+	return 0
+}
+
+func newAgent(log *slog.Logger, out io.Writer, init bool) *agent {
+	return &agent{log: log, out: wire.NewOutbox(out), build: buildID(), init: init}
+}
+
+// takeOver makes the process what the agent has to be: the parent of all that
+// it starts, deaf to what ends ordinary programs.
+func (a *agent) takeOver() error {
+	// Taken and forgotten, not ignored: what is ignored stays so in children.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP, unix.SIGINT)
+	for fd := range 2 {
+		if err := unix.SetNonblock(fd, false); err != nil {
+			return fmt.Errorf("set up descriptor %d: %w", fd, err)
+		}
+	}
+	// Children get what they are given, nothing that the agent was started with.
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list descriptors: %w", err)
+	}
+	for _, e := range fds {
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			unix.CloseOnExec(fd)
+		}
+	}
+	// The orphans of what it starts are its own, so that none is left as a
+	// zombie.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err == nil || a.init {
+		a.reaper = startReaper()
+	}
+	return nil
+}
+
+// rawFile is a descriptor that is read and written with plain system calls: the
+// runtime's poller would add two of its own to each, which count in a guest.
+type rawFile int
+
+func (f rawFile) Read(p []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(f), p)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return 0, fmt.Errorf("read link: %w", err)
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+func (f rawFile) Write(p []byte) (int, error) {
+	done := 0
+	for done < len(p) {
+		n, err := unix.Write(int(f), p[done:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return done, fmt.Errorf("write link: %w", err)
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// buildID names the build of the agent for logs.
+func buildID() string {
+	bi, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	rev := ""
+	for _, s := range bi.Settings {
+		if s.Key == "vcs.revision" {
+			rev = s.Value
+		}
+	}
+	return bi.GoVersion + " " + bi.Main.Version + " " + rev
+}
