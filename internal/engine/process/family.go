@@ -1,0 +1,192 @@
+//go:build linux
+
+package process
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// rlimitLocks is RLIMIT_LOCKS, which Linux has kept and not used since 2.4.
+const rlimitLocks = 10
+
+// userHZ is the unit of times in /proc, the same on all machines that Go runs on.
+const userHZ = 100
+
+// family is the mark that a process and all its descendants carry.
+type family string
+
+// found marks the process, which the calling thread has started to trace and
+// which stops before its first instruction, and lets it go.
+func found(pid int) (family, error) {
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
+		return "", fmt.Errorf("wait for process to stop: %w", err)
+	}
+	if !status.Stopped() {
+		return "", fmt.Errorf("process ended at its start: status %#x", uint32(status))
+	}
+	var limit unix.Rlimit
+	if err := unix.Prlimit(pid, rlimitLocks, nil, &limit); err != nil {
+		return "", fmt.Errorf("mark process: %w", err)
+	}
+	limit.Cur = min(newMark(), limit.Max)
+	if err := unix.Prlimit(pid, rlimitLocks, &limit, nil); err != nil {
+		return "", fmt.Errorf("mark process: %w", err)
+	}
+	if err := unix.PtraceDetach(pid); err != nil {
+		return "", fmt.Errorf("let process go: %w", err)
+	}
+	return family(strconv.FormatUint(limit.Cur, 10)), nil
+}
+
+// member is a process of a family, as /proc/PID/stat tells it.
+type member struct {
+	pid, parent, group int
+	state              byte // 'Z' zombie, 'T' stopped, ...
+	cpu                time.Duration
+}
+
+// members lists the family, its zombies included. Processes that are started
+// meanwhile may be missing.
+func (f family) members() []member {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1) // what could be read
+	var all []member
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || !f.has(pid) {
+			continue
+		}
+		if m, ok := readMember(pid); ok {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// has reports whether the process carries the mark.
+func (f family) has(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		return false // it has just ended
+	}
+	_, rest, _ := strings.Cut(string(b), "Max file locks")
+	soft, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	return soft == string(f)
+}
+
+func readMember(pid int) (member, bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return member{}, false
+	}
+	// The name, in parentheses, may hold anything.
+	s := string(b)
+	fields := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+	if len(fields) < 15 {
+		return member{}, false
+	}
+	m := member{pid: pid, state: fields[0][0]}
+	m.parent, _ = strconv.Atoi(fields[1])
+	m.group, _ = strconv.Atoi(fields[2])
+	for _, ticks := range fields[11:15] { // of itself and of the children it has waited for
+		n, _ := strconv.ParseInt(ticks, 10, 64)
+		m.cpu += time.Duration(n) * time.Second / userHZ
+	}
+	return m, true
+}
+
+// kill kills the family and returns when nothing is left of it. The head of the
+// family is waited for by others and its zombie does not count.
+func (f family) kill(head int) {
+	// Twice, because a process that was started while the first look went on may
+	// not have been seen.
+	pause := 100 * time.Microsecond
+	for seen := 0; seen < 2; seen++ {
+		left := 0
+		for _, m := range f.members() {
+			switch {
+			case m.state != 'Z':
+				left++
+				// A whole group dies at once: it cannot run away by forking. All
+				// groups of members are of the family's own making.
+				if m.group > 1 {
+					unix.Kill(-m.group, unix.SIGKILL)
+				}
+				unix.Kill(m.pid, unix.SIGKILL)
+			case m.pid != head && m.parent == os.Getpid():
+				left++
+				unix.Wait4(m.pid, nil, unix.WNOHANG, nil)
+			}
+		}
+		if left > 0 {
+			seen = -1
+			time.Sleep(pause) // there is no event for the end of what is not a child
+			pause = min(2*pause, 10*time.Millisecond)
+		}
+	}
+}
+
+// signal sends SIGSTOP or SIGCONT to the family and reports whether all of it is
+// as it should be then.
+func (f family) signal(sig syscall.Signal) bool {
+	done := true
+	for _, m := range f.members() {
+		switch {
+		case m.state == 'Z':
+			continue
+		case sig == unix.SIGCONT:
+			done = done && m.state != 'T'
+		case m.state == 'T':
+			continue
+		case m.state != 'D':
+			done = false
+			// In that state it runs nothing, and stops when it wakes. That may not come
+			// before the end of the pause: of a process that is just starting another
+			// one, say, which has stopped.
+		}
+		unix.Kill(m.pid, sig) // also takes back what is pending of the other one
+	}
+	return done
+}
+
+// stats sums up what the family uses.
+func (f family) stats() engine.Stats {
+	var s engine.Stats
+	for _, m := range f.members() {
+		s.CPU += m.cpu
+		if m.state != 'Z' {
+			s.Processes++
+			s.MemoryBytes += memory(m.pid)
+		}
+	}
+	return s
+}
+
+// memory returns the resident bytes of a process, shared pages in proportion.
+func memory(pid int) uint64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0 // it has just ended
+	}
+	_, rest, _ := strings.Cut(string(b), "\nPss:")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0
+	}
+	kib, _ := strconv.ParseUint(fields[0], 10, 64)
+	return kib << 10
+}

@@ -1,0 +1,260 @@
+package process_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/enginetest"
+	"github.com/glovebox-dev/glovebox/internal/guestbin/guesttest"
+)
+
+// mutant is an engine that is wrong in one way, and the tests of the suite that
+// must notice.
+type mutant struct {
+	name   string
+	caught []string // by all of them
+	wrong  func(e engine.Engine) engine.Engine
+	known  map[string]string // as in enginetest.Harness
+}
+
+// mutantEnv names the mutant that TestMutant is to run.
+const mutantEnv = "GLOVEBOX_TEST_MUTANT"
+
+// TestMutant is the suite on a mutant. It is run by TestTeeth.
+func TestMutant(t *testing.T) {
+	name := os.Getenv(mutantEnv)
+	if name == "" {
+		t.Skip("run by TestTeeth")
+	}
+	for _, m := range mutants {
+		if m.name == name {
+			h := harness(t, m.wrong)
+			h.Timeout = 3 * time.Second // those that hang are to fail soon
+			h.Many = 4
+			h.Known = m.known
+			enginetest.Run(t, h)
+			return
+		}
+	}
+	t.Fatalf("no mutant %q", name)
+}
+
+// TestTeeth checks that every mutant is caught by the tests that are there for
+// it, each in a process of its own, since mutants leave things behind.
+func TestTeeth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	probe, agent := enginetest.Probe(t), guesttest.Program(t).Path
+	// Those that run as another user must reach it.
+	for dir := filepath.Dir(probe); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+	for _, m := range mutants {
+		if len(m.caught) == 0 {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			var groups, names []string
+			for _, test := range m.caught {
+				group, name, _ := strings.Cut(test, "/")
+				groups, names = append(groups, group), append(names, name)
+			}
+			// What shows in how far something comes within a time does not show on a
+			// machine that is busy enough: a mutant survives if it does so again and
+			// again.
+			for attempt := 1; ; attempt++ {
+				survived := survives(t, self, m, groups, names, "GLOVEBOX_TEST_PROBE="+probe, "GLOVEBOX_TEST_GUEST="+agent)
+				if survived == "" {
+					return
+				}
+				if attempt == 3 {
+					t.Fatal(survived)
+				}
+			}
+		})
+	}
+}
+
+// survives runs the tests that should catch the mutant, and says so if one of
+// them does not.
+func survives(t *testing.T, self string, m mutant, groups, names []string, env ...string) string {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, "-test.v", "-test.run",
+		fmt.Sprintf("^TestMutant$/^(%s)$/^(%s)$", strings.Join(groups, "|"), strings.Join(names, "|")))
+	cmd.Env = append(append(os.Environ(), mutantEnv+"="+m.name), env...)
+	cmd.WaitDelay = time.Second // what mutants leave may hold the output
+	out, err := cmd.CombinedOutput()
+	for _, test := range m.caught {
+		if !strings.Contains(string(out), "--- FAIL: TestMutant/"+test+" ") {
+			return fmt.Sprintf("mutant %q survives %s: %v\n%s", m.name, test, err, out)
+		}
+	}
+	return ""
+}
+
+// TestKnown checks what the suite makes of tests that are known to fail.
+func TestKnown(t *testing.T) {
+	const test = "contract/guest-has-its-id"
+	for _, c := range []struct {
+		mutant string
+		fails  bool
+		says   string
+	}{
+		{"known failure", false, "known failure: for a reason"},
+		{"known failure that passes", true, "passes, but Known says it cannot"},
+		{"known failure of no test", true, `Known lists "no/test", which is no test`},
+	} {
+		cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestMutant$/^contract$/^guest-has-its-id$")
+		cmd.Env = append(os.Environ(), mutantEnv+"="+c.mutant)
+		out, err := cmd.CombinedOutput()
+		if (err != nil) != c.fails || !strings.Contains(string(out), c.says) {
+			t.Errorf("%s: %s: %v, want failure %t and %q\n%s", c.mutant, test, err, c.fails, c.says, out)
+		}
+	}
+}
+
+// badEngine replaces methods of an engine.
+type badEngine struct {
+	engine.Engine
+	info   func() engine.Info
+	create func(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error)
+	close  func() error
+}
+
+func (b *badEngine) Info() engine.Info {
+	if b.info != nil {
+		return b.info()
+	}
+	return b.Engine.Info()
+}
+
+func (b *badEngine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+	if b.create != nil {
+		return b.create(ctx, id, spec)
+	}
+	return b.Engine.Create(ctx, id, spec)
+}
+
+func (b *badEngine) Close() error {
+	if b.close != nil {
+		return b.close()
+	}
+	return b.Engine.Close()
+}
+
+// badGuest replaces methods of a guest and keeps its abilities.
+type badGuest struct {
+	engine.Guest
+	id      func() string
+	dial    func(ctx context.Context) (io.ReadWriteCloser, error)
+	wait    func(ctx context.Context) (engine.Exit, error)
+	destroy func(ctx context.Context) error
+}
+
+func (b *badGuest) Unwrap() engine.Guest { return b.Guest }
+
+func (b *badGuest) ID() string {
+	if b.id != nil {
+		return b.id()
+	}
+	return b.Guest.ID()
+}
+
+func (b *badGuest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	if b.dial != nil {
+		return b.dial(ctx)
+	}
+	return b.Guest.Dial(ctx)
+}
+
+func (b *badGuest) Wait(ctx context.Context) (engine.Exit, error) {
+	if b.wait != nil {
+		return b.wait(ctx)
+	}
+	return b.Guest.Wait(ctx)
+}
+
+func (b *badGuest) Destroy(ctx context.Context) error {
+	if b.destroy != nil {
+		return b.destroy(ctx)
+	}
+	return b.Guest.Destroy(ctx)
+}
+
+// badPauser replaces the ability to pause.
+type badPauser struct {
+	*badGuest
+	pause, resume func(ctx context.Context) error
+}
+
+func (b *badPauser) Pause(ctx context.Context) error  { return b.pause(ctx) }
+func (b *badPauser) Resume(ctx context.Context) error { return b.resume(ctx) }
+
+// badStatser replaces the ability to tell what the guest uses.
+type badStatser struct {
+	*badGuest
+	stats func(ctx context.Context) (engine.Stats, error)
+}
+
+func (b *badStatser) Stats(ctx context.Context) (engine.Stats, error) { return b.stats(ctx) }
+
+// info returns a mutation of what an engine says of itself.
+func info(f func(i *engine.Info)) func(engine.Engine) engine.Engine {
+	return func(e engine.Engine) engine.Engine {
+		return &badEngine{Engine: e, info: func() engine.Info {
+			i := e.Info()
+			f(&i)
+			return i
+		}}
+	}
+}
+
+type createFunc func(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error)
+
+// create returns a mutation of Create, which is called good.
+func create(f func(good createFunc, ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error)) func(engine.Engine) engine.Engine {
+	return func(e engine.Engine) engine.Engine {
+		return &badEngine{Engine: e, create: func(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+			return f(e.Create, ctx, id, spec)
+		}}
+	}
+}
+
+// guests returns a mutation of all guests.
+func guests(f func(g engine.Guest) engine.Guest) func(engine.Engine) engine.Engine {
+	return create(func(good createFunc, ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+		g, err := good(ctx, id, spec)
+		if err != nil {
+			return nil, err
+		}
+		return f(g), nil
+	})
+}
+
+// streams returns a mutation of all streams.
+func streams(f func(conn io.ReadWriteCloser) io.ReadWriteCloser) func(engine.Engine) engine.Engine {
+	return guests(func(g engine.Guest) engine.Guest {
+		return &badGuest{Guest: g, dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			conn, err := g.Dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return f(conn), nil
+		}}
+	})
+}
