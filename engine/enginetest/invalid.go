@@ -1,0 +1,67 @@
+package enginetest
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// invalidTests asks for what makes no sense in one way each.
+func invalidTests() []test {
+	var tests []test
+	invalid := func(name string, id string, change func(t *tester, s *engine.Spec) *engine.Spec) {
+		tests = append(tests, test{"invalid-" + name, func(t *tester) {
+			spec := change(t, t.probeSpec("echo"))
+			err := t.call("create", func(ctx context.Context) error {
+				g, err := t.e.Create(ctx, id, spec)
+				if err == nil {
+					t.own(g)
+				}
+				return err
+			})
+			t.wantErr("create", err, engine.ErrInvalid)
+		}})
+	}
+	same := func(_ *tester, s *engine.Spec) *engine.Spec { return s }
+	for name, id := range map[string]string{
+		"id-empty": "", "id-too-long": strings.Repeat("a", 65), "id-upper-case": "A", "id-dots": "..",
+		"id-slash": "a/b", "id-space": "a b", "id-newline": "a\n", "id-nul": "a\x00", "id-not-ascii": "ä",
+	} {
+		invalid(name, id, same)
+	}
+	set := func(name string, f func(s *engine.Spec)) {
+		invalid(name, "invalid", func(_ *tester, s *engine.Spec) *engine.Spec { f(s); return s })
+	}
+	invalid("spec-nil", "invalid", func(*tester, *engine.Spec) *engine.Spec { return nil })
+	set("spec-empty", func(s *engine.Spec) { *s = engine.Spec{} })
+	set("root-key-empty", func(s *engine.Spec) { s.Root.Key = "" })
+	set("root-key-path", func(s *engine.Spec) { s.Root.Key = "../x" })
+	set("root-relative", func(s *engine.Spec) { s.Root.Key, s.Root.Dir = "other", "usr" })
+	set("root-missing", func(s *engine.Spec) { s.Root.Key, s.Root.Dir = "other", "/no/such/directory" })
+	set("root-is-a-file", func(s *engine.Spec) { s.Root.Key, s.Root.Dir = "other", s.Agent.Path })
+	set("agent-empty", func(s *engine.Spec) { s.Agent.Path = "" })
+	set("agent-relative", func(s *engine.Spec) { s.Agent.Path = "probe" })
+	set("agent-missing", func(s *engine.Spec) { s.Agent.Path += "-missing" })
+	set("agent-is-a-directory", func(s *engine.Spec) { s.Agent.Path = filepath.Dir(s.Agent.Path) })
+	set("agent-without-name", func(s *engine.Spec) { s.Agent.Args = nil })
+	set("limit-of-processors-negative", func(s *engine.Spec) { s.Limits.CPUs = -1 })
+	set("limit-of-processors-not-a-number", func(s *engine.Spec) { s.Limits.CPUs = math.NaN() })
+	set("limit-of-memory-negative", func(s *engine.Spec) { s.Limits.MemoryMB = -1 })
+	set("limit-of-disk-negative", func(s *engine.Spec) { s.Limits.DiskMB = -1 })
+	set("limit-of-pids-negative", func(s *engine.Spec) { s.Limits.PIDs = -1 })
+	set("hostname-too-long", func(s *engine.Spec) { s.Hostname = strings.Repeat("h", 65) })
+	mount := func(name string, m engine.Mount) {
+		set("mount-"+name, func(s *engine.Spec) { s.Mounts = []engine.Mount{m} })
+	}
+	mount("of-relative-path", engine.Mount{Host: "tmp", Guest: "/mnt"})
+	mount("of-missing-path", engine.Mount{Host: "/no/such/directory", Guest: "/mnt"})
+	mount("at-relative-path", engine.Mount{Host: "/usr", Guest: "mnt"})
+	mount("at-unclean-path", engine.Mount{Host: "/usr", Guest: "/mnt/../etc"})
+	mount("at-the-root", engine.Mount{Host: "/usr", Guest: "/"})
+	slices.SortStableFunc(tests, func(a, b test) int { return strings.Compare(a.name, b.name) })
+	return tests
+}

@@ -1,0 +1,436 @@
+package enginetest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/link"
+	"github.com/glovebox-dev/glovebox/internal/wire"
+)
+
+func snapshotTests() []test {
+	return []test{
+		{"processes-and-files-come-back", snapshotting(testSnapshotProcesses)},
+		{"kernels-come-back", snapshotting(testSnapshotKernels)},
+		{"original-goes-on", snapshotting(testSnapshotOriginal)},
+		{"restored-guests-differ", snapshotting(testSnapshotDiffer)},
+		{"busy-guest", snapshotting(testSnapshotBusy)},
+		{"paused-guest", snapshotting(testSnapshotPaused)},
+		{"snapshot-of-a-restored-guest", snapshotting(testSnapshotChain)},
+		{"restored-guests-at-once", snapshotting(testSnapshotMany)},
+		{"snapshot-may-be-moved", snapshotting(testSnapshotMoved)},
+		{"limits-hold-after-restore", snapshotting(testSnapshotLimits)},
+		{"snapshot-into-what-is-not-empty-is-invalid", snapshotting(testSnapshotDir)},
+		{"snapshot-after-destroy-is-gone", snapshotting(testSnapshotGone)},
+		{"snapshot-while-destroyed", snapshotting(testSnapshotWhileDestroyed)},
+		{"snapshots-and-pauses-at-once", snapshotting(testSnapshotAtOnce)},
+		{"cancelled-snapshot-leaves-nothing", snapshotting(testSnapshotCancelled)},
+		{"snapshot-without-room-is-exhausted", snapshotting(testSnapshotNoRoom)},
+		{"damaged-snapshot-is-invalid", snapshotting(testRestoreDamaged)},
+		{"snapshot-of-another-spec-is-invalid", snapshotting(testRestoreOther)},
+		{"restore-refuses-what-create-refuses", snapshotting(testRestoreLikeCreate)},
+		{"cancelled-restore-leaves-nothing", snapshotting(testRestoreCancelled)},
+	}
+}
+
+// snapshotting makes a test skip on engines without snapshots.
+func snapshotting(f func(t *tester)) func(t *tester) {
+	return func(t *tester) {
+		if !t.e.Info().Caps.Has(engine.CapSnapshotter | engine.CapRestorer) {
+			t.Skip("the engine has no snapshots")
+		}
+		f(t)
+	}
+}
+
+// trySnapshot writes b into dir.
+func (b *box) trySnapshot(dir string) error {
+	b.t.Helper()
+	s, ok := engine.As[engine.Snapshotter](b.Guest)
+	if !ok {
+		b.t.Fatal("the guest is no Snapshotter, though the engine claims it")
+	}
+	return b.t.call("snapshot", func(ctx context.Context) error { return s.Snapshot(ctx, dir) })
+}
+
+// snapshot writes b into a new directory and returns it.
+func (b *box) snapshot() string {
+	b.t.Helper()
+	dir := b.t.TempDir()
+	b.t.must("snapshot "+b.ID(), b.trySnapshot(dir))
+	return dir
+}
+
+func (t *tester) tryRestore(id string, spec *engine.Spec, dir string) (engine.Guest, error) {
+	t.Helper()
+	r, ok := t.e.(engine.Restorer)
+	if !ok {
+		t.Fatal("the engine is no Restorer, though it claims it")
+	}
+	var g engine.Guest
+	err := t.call("restore", func(ctx context.Context) (err error) {
+		g, err = r.Restore(ctx, id, spec, dir)
+		return err
+	})
+	return g, err
+}
+
+// restore boots a guest from a snapshot and destroys it at the end of the test.
+func (t *tester) restore(spec *engine.Spec, dir string) *box {
+	t.Helper()
+	id := newID()
+	g, err := t.tryRestore(id, spec, dir)
+	t.must("restore "+id, err)
+	b := t.own(g)
+	b.user = t.h.User(t.e, id)
+	return b
+}
+
+// wake opens the link of a restored guest, where that is one of several.
+func (b *box) wake() *box {
+	b.t.Helper()
+	hello := b.hello()
+	hello.Restored, hello.Entropy = true, make([]byte, 32)
+	rand.Read(hello.Entropy)
+	err := b.t.call("resume link", func(ctx context.Context) error {
+		l, err := link.Resume(ctx, b.Guest, link.Options{Hello: hello})
+		if err == nil {
+			b.l = l
+		}
+		return err
+	})
+	b.t.must("resume link to "+b.ID(), err)
+	return b
+}
+
+// interpreters are where the suite looks for them in guests.
+var interpreters = map[string]string{"python": "/usr/bin/python3", "javascript": "/usr/bin/node"}
+
+// talkWithKernels opens the link of a guest that is to have kernels.
+func (b *box) talkWithKernels() *box {
+	b.t.Helper()
+	hello := b.hello()
+	hello.Interpreters = interpreters
+	b.t.must("open link to "+b.ID(), b.tryTalk(hello))
+	return b
+}
+
+// tryRun runs code in the language's kernel.
+func (b *box) tryRun(language, code string) (wire.RunResult, string, error) {
+	b.t.Helper()
+	var s sink
+	var res wire.RunResult
+	err := b.t.call("run", func(ctx context.Context) (err error) {
+		res, err = b.l.Run(ctx, wire.Run{Kernel: language, Language: language}, []byte(code), &s)
+		return err
+	})
+	return res, strings.TrimSpace(s.stdout()), err
+}
+
+// run runs code that must succeed and returns what it prints.
+func (b *box) run(language, code string) string {
+	b.t.Helper()
+	res, out, err := b.tryRun(language, code)
+	if err != nil || !res.OK {
+		b.t.Fatalf("run %q in %s: %+v, %v", code, b.ID(), res, err)
+	}
+	return out
+}
+
+// languages returns the languages whose kernels start in b.
+func (b *box) languages() []string {
+	b.t.Helper()
+	var have []string
+	for _, language := range []string{"python", "javascript"} {
+		_, _, err := b.tryRun(language, "1")
+		switch codeOf(err) {
+		case wire.CodeStart, wire.CodeNoLanguage:
+			b.t.Logf("no %s kernel: %v", language, err)
+		default:
+			b.t.must("run "+language, err)
+			have = append(have, language)
+		}
+	}
+	if len(have) == 0 {
+		b.t.Skip("no kernel starts in guests of this harness")
+	}
+	return have
+}
+
+func number(t *tester, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.TrimSpace(s))
+	if err != nil {
+		t.Fatalf("%q is no number", s)
+	}
+	return n
+}
+
+func testSnapshotProcesses(t *tester) {
+	b := t.create(t.spec()).talk().install()
+	b.sh("mkdir -p a/b && echo written > a/b/file && chmod 640 a/b/file && ln -s file a/b/link")
+	b.exec(wire.Exec{Shell: b.probe + " count > numbers &"}, nil)
+	// A process with a file open that has no name any more.
+	b.exec(wire.Exec{Shell: "echo kept > secret; (exec 3<secret; rm secret; touch ready; while [ ! -e go ]; do sleep 0.02; done; cat <&3 > found) > /dev/null 2>&1 &"}, nil)
+	b.sh("while [ ! -e ready ]; do sleep 0.02; done")
+	count := "tail -n 2 numbers | head -n 1"
+	t.eventually("count in the background", func() bool { return b.sh(count) != "" })
+
+	least := number(t, b.sh(count))
+	dir := b.snapshot()
+	most := number(t, b.sh(count))
+	time.Sleep(300 * time.Millisecond) // no process of a snapshot may run meanwhile
+	r := t.restore(t.spec(), dir).wake()
+	r.ping()
+	if got := number(t, r.sh(count)); got < least || got > most+250 {
+		t.Errorf("a process that had counted to %d before and to %d shortly after the snapshot is at %d", least, most, got)
+	}
+	if got := r.sh("cat a/b/link; stat -c %a a/b/file; ls secret 2>/dev/null; touch go; while [ ! -s found ]; do sleep 0.02; done; cat found"); got != "written\n640\nkept\n" {
+		t.Errorf("the files of the restored guest: %q", got)
+	}
+	first := r.sh(count)
+	t.eventually("process of the restored guest counts on", func() bool { return r.sh(count) != first })
+	// Each has its own layer.
+	r.sh("echo changed > a/b/file")
+	if got := b.sh("cat a/b/file; ls go 2>/dev/null; true"); got != "written\n" {
+		t.Errorf("the original sees what the restored guest has written: %q", got)
+	}
+}
+
+func testSnapshotKernels(t *tester) {
+	b := t.create(t.spec()).talkWithKernels()
+	languages := b.languages()
+	set := map[string]string{
+		"python":     "import threading, json\nx = {'n': 41}\nf = open('py', 'w+'); f.write('line'); f.flush()\ndef inc(): x['n'] += 1",
+		"javascript": "globalThis.x = {n: 41}; const fd = require('fs').openSync('js', 'w+'); require('fs').writeSync(fd, 'line'); const inc = () => { x.n++ }; 0",
+	}
+	get := map[string]string{
+		"python":     "inc(); f.write(' more'); f.flush(); print(x['n'], open('py').read())",
+		"javascript": "inc(); require('fs').writeSync(fd, ' more'); console.log(x.n, require('fs').readFileSync('js', 'utf8'))",
+	}
+	for _, l := range languages {
+		b.run(l, set[l])
+	}
+	dir := b.snapshot()
+	r := t.restore(t.spec(), dir).wake()
+	for _, x := range []*box{r, b} {
+		for _, l := range languages {
+			if got := x.run(l, get[l]); got != "42 line more" {
+				t.Errorf("%s in %s says %q", l, x.ID(), got)
+			}
+		}
+	}
+}
+
+// testSnapshotOriginal has a guest work during snapshots and looks that nothing
+// is lost on its way.
+func testSnapshotOriginal(t *tester) {
+	b := t.create(t.spec()).talk().install()
+	r := b.startProbe("count")
+	t.eventually("command counts", func() bool { return r.last() > 20 })
+	for range 3 {
+		b.snapshot()
+		at := r.last()
+		t.eventually("command goes on counting", func() bool { return r.last() > at+20 })
+		b.ping()
+	}
+	want := 0
+	for line := range strings.Lines(r.sink.stdout()) {
+		if !strings.HasSuffix(line, "\n") {
+			break
+		}
+		n := number(t, line)
+		if want == 0 {
+			want = n
+		}
+		if n != want {
+			t.Fatalf("after snapshots the output goes on with %d instead of %d", n, want)
+		}
+		want++
+	}
+	if err := b.l.Err(); err != nil {
+		t.Errorf("link after snapshots: %v", err)
+	}
+}
+
+func testSnapshotDiffer(t *tester) {
+	b := t.create(t.spec()).talkWithKernels()
+	languages := b.languages()
+	draw := map[string]string{
+		"python": `import os, random, uuid, secrets, tempfile
+try:
+    import ssl
+    more = [ssl.RAND_bytes(8).hex()]
+except ImportError: more = []
+try:
+    import numpy
+    more += [numpy.random.random(), numpy.random.default_rng().random()]
+except ImportError: pass
+print(*[random.random(), random.getrandbits(64), uuid.uuid4(), uuid.uuid1(), os.urandom(8).hex(), secrets.token_hex(8)] + more, sep='\n')`,
+		"javascript": `{ const c = require('crypto');
+console.log([Math.random(), c.randomUUID(), c.randomBytes(8).toString('hex'), c.randomInt(2 ** 47), (globalThis.crypto || c.webcrypto).getRandomValues(new Uint8Array(8)).join()].join('\n')) }`,
+	}
+	for _, l := range languages {
+		b.run(l, draw[l]) // what is drawn ahead is in the snapshot
+	}
+	dir := b.snapshot()
+	time.Sleep(2500 * time.Millisecond) // a clock that stood still meanwhile would show
+	seen := make(map[string]string)
+	restored := []*box{t.restore(t.spec(), dir).wake(), t.restore(t.spec(), dir).wake()}
+	for _, x := range append(restored, b) {
+		for _, l := range languages {
+			for i, line := range strings.Split(x.run(l, draw[l]), "\n") {
+				what := fmt.Sprintf("draw %d of %s in %s", i, l, x.ID())
+				if other := seen[line]; other != "" {
+					t.Errorf("%s and %s are the same: %s", what, other, line)
+				}
+				seen[line] = what
+			}
+		}
+		for _, file := range []string{"/dev/urandom", "/dev/random"} {
+			line := x.sh("head -c 16 " + file + " | od -An -tx1")
+			if other := seen[line]; other != "" {
+				t.Errorf("%s in %s is the same as in %s", file, x.ID(), other)
+			}
+			seen[line] = x.ID()
+		}
+		if name := strings.TrimSpace(x.sh("cat /proc/sys/kernel/hostname")); name != x.ID() {
+			t.Errorf("host name of %s is %q", x.ID(), name)
+		}
+		before := time.Now().Add(-time.Second)
+		if now := time.Unix(int64(number(t, x.sh("date +%s"))), 0); now.Before(before) || now.After(time.Now().Add(time.Second)) {
+			t.Errorf("%s says it is %v, it is %v", x.ID(), now, time.Now())
+		}
+	}
+}
+
+// testSnapshotBusy takes snapshots while everything in the guest is under way.
+func testSnapshotBusy(t *tester) {
+	b := t.create(t.spec()).talkWithKernels().install()
+	languages := b.languages()
+	b.startProbe("spin", "2")
+	b.startProbe("pour", "65536")
+	b.exec(wire.Exec{Shell: "while :; do echo x > churn; rm churn; (true); done > /dev/null 2>&1 &"}, nil)
+	b.run(languages[0], map[string]string{"python": "x = 1", "javascript": "globalThis.x = 1"}[languages[0]])
+	ctx, cancel := context.WithCancelCause(t.Context())
+	running := make(chan error, 1)
+	var out sink
+	go func() {
+		endless := map[string]string{"python": "print('on')\nwhile True: x += 1", "javascript": "console.log('on'); for (;;) x++"}[languages[0]]
+		_, err := b.l.Run(ctx, wire.Run{Kernel: languages[0], Language: languages[0]}, []byte(endless), &out)
+		running <- err
+	}()
+	defer func() {
+		cancel(errStop)
+		t.inTime("end of a cancelled run", t.h.Timeout, func() { <-running })
+	}()
+	// An interrupt that comes before the code runs would be lost.
+	t.eventually("run is under way", func() bool { return out.stdout() != "" })
+	for range 3 {
+		r := t.restore(t.spec(), b.snapshot()).wake()
+		r.ping()
+		// The run was of the earlier link and ends with it; its kernel stays.
+		got := r.run(languages[0], map[string]string{"python": "print(x)", "javascript": "console.log(x)"}[languages[0]])
+		if number(t, got) < 1 {
+			t.Errorf("the kernel of the restored guest has x = %s", got)
+		}
+		t.destroy(r)
+		b.ping()
+	}
+}
+
+func testSnapshotPaused(t *tester) {
+	if !t.e.Info().Caps.Has(engine.CapPauser) {
+		t.Skip("the engine cannot pause guests")
+	}
+	b := t.create(t.spec()).talk().install()
+	r := b.startProbe("count")
+	t.eventually("command counts", func() bool { return r.last() > 20 })
+	b.pause()
+	at := r.last()
+	dir := b.snapshot()
+	time.Sleep(200 * time.Millisecond) // nothing must happen
+	if moved := r.last() - at; moved > 50 {
+		t.Errorf("a paused guest has counted on by %d while a snapshot was taken", moved)
+	}
+	t.restore(t.spec(), dir).wake().ping()
+	b.resume()
+	b.ping()
+	t.eventually("command goes on counting", func() bool { return r.last() > at+20 })
+}
+
+func testSnapshotChain(t *tester) {
+	b := t.create(t.spec()).talk()
+	for i := range 4 {
+		b.sh(fmt.Sprintf("echo %d >> file", i))
+		dir := b.snapshot()
+		t.destroy(b)
+		b = t.restore(t.spec(), dir).wake()
+	}
+	if got := b.sh("cat file"); got != "0\n1\n2\n3\n" {
+		t.Errorf("after four generations the file is %q", got)
+	}
+}
+
+func testSnapshotMany(t *tester) {
+	b := t.create(t.spec()).talk()
+	b.sh("echo same > file")
+	dir := b.snapshot()
+	r, _ := t.e.(engine.Restorer)
+	guests := make([]engine.Guest, t.h.Many/2)
+	errs := make([]error, len(guests))
+	var wg sync.WaitGroup
+	for i := range guests {
+		id := newID()
+		wg.Go(func() { guests[i], errs[i] = r.Restore(t.Context(), id, t.spec(), dir) })
+	}
+	t.inTime("restore many", time.Duration(len(guests))*t.h.Timeout, wg.Wait)
+	for i, err := range errs {
+		t.must("restore at once", err)
+		x := t.own(guests[i])
+		x.user = t.h.User(t.e, x.ID())
+		if got := x.wake().sh("cat file; cat /proc/sys/kernel/hostname"); got != "same\n"+x.ID()+"\n" {
+			t.Errorf("%s says %q", x.ID(), got)
+		}
+	}
+}
+
+func testSnapshotMoved(t *tester) {
+	b := t.create(t.spec()).talk()
+	b.sh("echo moved > file")
+	dir := b.snapshot()
+	to := filepath.Join(t.TempDir(), "elsewhere")
+	t.must("move", os.Rename(dir, to))
+	r := t.restore(t.spec(), to)
+	t.must("remove", os.RemoveAll(to)) // it is not needed any more
+	if got := r.wake().sh("cat file"); got != "moved\n" {
+		t.Errorf("the file is %q", got)
+	}
+	_, err := t.tryRestore(newID(), t.spec(), to)
+	t.wantErr("restore of a snapshot that was removed", err, engine.ErrInvalid)
+}
+
+func testSnapshotLimits(t *tester) {
+	spec := t.spec()
+	spec.Limits.DiskMB = 32
+	b := t.create(spec).talk().install()
+	b.look("fill", "first", "8")
+	dir := b.snapshot()
+	r := t.restore(spec, dir).wake()
+	r.probe = b.probe
+	if res := r.exec(wire.Exec{Argv: []string{r.probe, "fill", "second", "40"}}, nil); res.err == nil && res.Code == 0 {
+		t.Errorf("a restored guest with a limit of 32 MiB has written 48 MiB")
+	}
+	r.ping()
+	if got := r.sh("stat -c %s first"); got != "8388608\n" {
+		t.Errorf("the file of before has %s bytes", got)
+	}
+}

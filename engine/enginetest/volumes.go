@@ -1,0 +1,159 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/wire"
+)
+
+func volumesTests() []test {
+	return []test{
+		{"guest-reads-what-the-host-wrote", testVolumeRead},
+		{"host-reads-what-the-guest-wrote", testVolumeWrite},
+		{"read-only-volume-is-read-only", testVolumeReadOnly},
+		{"volume-outlives-the-guest", testVolumeOutlives},
+		{"guests-share-a-volume", testVolumeShared},
+		{"volume-belongs-to-the-user", testVolumeUser},
+		{"file-can-be-a-volume", testVolumeFile},
+		{"volume-does-not-open-the-host", testVolumeLinks},
+	}
+}
+
+// withVolume boots a guest that sees host at /mnt/volume. It skips the test on
+// engines without volumes.
+func (t *tester) withVolume(host string, readOnly bool) *box {
+	t.Helper()
+	spec := t.spec()
+	spec.Mounts = []engine.Mount{{Host: host, Guest: "/mnt/volume", ReadOnly: readOnly}}
+	var g engine.Guest
+	err := t.call("create", func(ctx context.Context) (err error) {
+		g, err = t.e.Create(ctx, newID(), spec)
+		return err
+	})
+	if errors.Is(err, engine.ErrUnsupported) {
+		t.Skip("the engine has no volumes")
+	}
+	t.must("create with a volume", err)
+	return t.own(g).talk()
+}
+
+// volume returns a directory of the host with a file in it. Anybody may write
+// there, so that it does not matter who the guest's user is outside.
+func (t *tester) volume() string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	t.must("find directory", err)
+	file := filepath.Join(dir, "file")
+	t.must("write", os.WriteFile(file, []byte("of the host\n"), 0o666))
+	t.must("change mode", errors.Join(os.Chmod(file, 0o666), os.Chmod(dir, 0o777)))
+	return dir
+}
+
+func testVolumeRead(t *tester) {
+	dir := t.volume()
+	b := t.withVolume(dir, false)
+	if got := b.sh("cat /mnt/volume/file"); got != "of the host\n" {
+		t.Errorf("the guest reads %q", got)
+	}
+	t.must("write", os.WriteFile(filepath.Join(dir, "later"), []byte("later\n"), 0o644))
+	if got := b.sh("cat /mnt/volume/later"); got != "later\n" {
+		t.Errorf("the guest reads %q from a file that the host wrote meanwhile", got)
+	}
+}
+
+func testVolumeWrite(t *tester) {
+	dir := t.volume()
+	b := t.withVolume(dir, false)
+	b.sh("echo of the guest > /mnt/volume/new; rm /mnt/volume/file")
+	if got := content(filepath.Join(dir, "new")); got != "of the guest\n" {
+		t.Errorf("the host reads %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "file")); err == nil {
+		t.Error("a file that the guest removed is still there")
+	}
+}
+
+func testVolumeReadOnly(t *tester) {
+	dir := t.volume()
+	b := t.withVolume(dir, true)
+	for _, line := range []string{"echo x > /mnt/volume/new", "echo x >> /mnt/volume/file", "rm /mnt/volume/file", "chmod 777 /mnt/volume/file", "mount -o remount,rw /mnt/volume && echo x > /mnt/volume/new"} {
+		if r := b.exec(wire.Exec{Shell: line}, nil); r.err != nil || r.Code == 0 {
+			t.Errorf("%s: exit code %d, %v; want a failure", line, r.Code, r.err)
+		}
+	}
+	if got := content(dir) + content(filepath.Join(dir, "file")); got != "fileof the host\n" {
+		t.Errorf("after the guest the volume holds %q", got)
+	}
+}
+
+func testVolumeOutlives(t *tester) {
+	dir := t.volume()
+	first := t.withVolume(dir, false)
+	first.sh("echo kept > /mnt/volume/kept")
+	t.destroy(first)
+	if got := t.withVolume(dir, false).sh("cat /mnt/volume/kept"); got != "kept\n" {
+		t.Errorf("the next guest reads %q", got)
+	}
+}
+
+func testVolumeShared(t *tester) {
+	dir := t.volume()
+	a, b := t.withVolume(dir, false), t.withVolume(dir, true)
+	a.sh("echo for you > /mnt/volume/message")
+	if got := b.sh("cat /mnt/volume/message"); got != "for you\n" {
+		t.Errorf("the other guest reads %q", got)
+	}
+}
+
+// testVolumeUser writes as the user where only the owner on the host may.
+func testVolumeUser(t *tester) {
+	dir := t.volume()
+	t.must("change mode", os.Chmod(dir, 0o755))
+	spec := t.spec()
+	spec.Mounts = []engine.Mount{{Host: dir, Guest: "/mnt/volume"}}
+	t.withVolume(dir, false) // skips without volumes
+	b := t.create(spec).talk()
+	r := b.exec(wire.Exec{Shell: "cd /mnt/volume && echo mine > new && rm file && mkdir d && echo mine > d/new && cat new"}, nil)
+	if r.err != nil || r.Code != 0 {
+		t.Skipf("the engine does not give volumes to the user: %s%v", r.stderr, r.err)
+	}
+	if r.stdout != "mine\n" {
+		t.Errorf("the user reads %q", r.stdout)
+	}
+	want, err := os.Stat(dir)
+	t.must("look at volume", err)
+	for _, name := range []string{"new", "d", "d/new"} {
+		got, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Errorf("what the user made: %v", err)
+		} else if !sameOwner(got, want) {
+			t.Errorf("%s, which the user made, belongs to another one on the host than the volume", name)
+		}
+	}
+}
+
+func testVolumeFile(t *tester) {
+	file := filepath.Join(t.volume(), "file")
+	if got := t.withVolume(file, true).sh("cat /mnt/volume"); got != "of the host\n" {
+		t.Errorf("the guest reads %q", got)
+	}
+}
+
+// testVolumeLinks follows links and dots out of a volume.
+func testVolumeLinks(t *tester) {
+	dir, outside := t.volume(), t.volume()
+	secret := filepath.Join(outside, "file")
+	t.must("link", os.Symlink(secret, filepath.Join(dir, "link")))
+	t.must("link", os.Symlink(outside, filepath.Join(dir, "directory")))
+	b := t.withVolume(dir, false)
+	b.sh("ln -s " + secret + " /mnt/volume/own")
+	for _, path := range []string{"link", "directory/file", "own", "../" + filepath.Base(outside) + "/file"} {
+		if r := b.exec(wire.Exec{Argv: []string{"cat", "/mnt/volume/" + path}}, nil); r.Code == 0 {
+			t.Errorf("by way of %s the guest reads %q from outside the volume", path, r.stdout)
+		}
+	}
+}
