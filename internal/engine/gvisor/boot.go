@@ -1,0 +1,213 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/control/client"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
+)
+
+const (
+	// bootTimeout bounds a boot whose caller set no bound: a hundred times what it
+	// takes on an idle machine.
+	bootTimeout = 30 * time.Second
+	// pipeSize is the size of the pipes to and from the agent, if the host allows:
+	// large writes take fewer trips through the sentry.
+	pipeSize = 1 << 20
+	// reportSize bounds what is kept of gVisor's last words.
+	reportSize = 8 << 10
+)
+
+// boot brings up a guest and calls begin once its kernel waits for something to
+// run. After an error nothing is left.
+func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made making, begin func(*guest, context.Context) error) (_ *guest, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("boot took longer than %v: %w", bootTimeout, engine.ErrUnavailable))
+	defer cancel()
+	select {
+	case e.boots <- struct{}{}:
+		defer func() { <-e.boots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	tree, err := e.roots.get(spec)
+	if err != nil {
+		return nil, err
+	}
+
+	g := &guest{e: e, id: id, tree: tree, limits: spec.Limits, made: made, socket: e.dir.socket(id), ended: make(chan struct{})}
+	var trash files
+	defer trash.close()
+	defer func() {
+		if err == nil {
+			return
+		}
+		g.endProcesses(context.Cause(ctx) == nil)
+		report := g.report.tail()
+		g.free()
+		if report != "" {
+			err = fmt.Errorf("%w (gvisor: %s)", err, report)
+		}
+		if exhausted(err) {
+			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
+		} else if !isSentinel(err) {
+			err = fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
+		}
+	}()
+
+	l := &launch{id: id, spec: spec, tree: tree.path, bundle: e.dir.root, socket: g.socket, debug: e.cfg.DebugDir}
+	if err := g.openStreams(l, &trash); err != nil {
+		return nil, err
+	}
+	if g.group, err = e.groups.create(id, spec.Limits); err != nil {
+		return nil, err
+	}
+	l.group = g.group
+	if g.disk, err = e.dir.scratch(); err != nil {
+		return nil, fmt.Errorf("make disk file: %w", err)
+	}
+	l.disk = g.disk
+	var ready *os.File
+	if l.volumes, err = e.vols.open(spec.Mounts); err != nil {
+		return nil, err
+	}
+	defer l.volumes.close()
+	if g.gofer, g.sentry, ready, err = l.start(e, &trash); err != nil {
+		return nil, err
+	}
+	for _, cmd := range []*exec.Cmd{g.gofer, g.sentry} {
+		if err := g.group.add(cmd.Process.Pid); err != nil {
+			return nil, err
+		}
+	}
+	// Only the children may hold the far ends, or their end would go unnoticed.
+	trash.closeExcept(ready)
+	if err := waitReady(ctx, ready); err != nil {
+		return nil, fmt.Errorf("wait for the sentry: %w", err)
+	}
+	if err := begin(g, ctx); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// openStreams makes the pipes of the agent and of the processes' last words.
+func (g *guest) openStreams(l *launch, trash *files) error {
+	in, inW, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make pipe: %w", err)
+	}
+	trash.add(in)
+	outR, out, err := os.Pipe()
+	if err != nil {
+		inW.Close()
+		return fmt.Errorf("make pipe: %w", err)
+	}
+	trash.add(out)
+	g.link = stdiolink.New(outR, inW)
+	for _, f := range []*os.File{in, outR} {
+		// Best effort: an ordinary user has a budget for pipes.
+		resize(f, pipeSize)
+	}
+	var errW, reportW *os.File
+	if g.stderr, errW, err = newTail(); err != nil {
+		return err
+	}
+	trash.add(errW)
+	if g.report, reportW, err = newReport(); err != nil {
+		return err
+	}
+	trash.add(reportW)
+	l.stdio = [3]*os.File{in, out, errW}
+	l.report = reportW
+	return nil
+}
+
+// waitReady waits until the sentry answers at its control socket.
+func waitReady(ctx context.Context, ready *os.File) error {
+	stop := context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return fmt.Errorf("it ended during its boot: %w", err)
+	}
+	return nil
+}
+
+// startAgent sets up the guest's loopback interface and starts its first process.
+func (g *guest) startAgent(ctx context.Context) error {
+	return g.control(ctx, func(c *urpc.Client) error {
+		if err := setUpLoopback(c); err != nil {
+			return err
+		}
+		if err := c.Call(boot.ContMgrRootContainerStart, &g.id, nil); err != nil {
+			return fmt.Errorf("start agent: %w", err)
+		}
+		return nil
+	})
+}
+
+func setUpLoopback(c *urpc.Client) error {
+	args := &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
+	if err := c.Call(boot.ContMgrSetNetworkArgs, args, nil); err != nil {
+		return fmt.Errorf("set up loopback: %w", err)
+	}
+	return nil
+}
+
+// control calls the sentry. When ctx ends, the connection is cut.
+func (g *guest) control(ctx context.Context, call func(*urpc.Client) error) error {
+	c, err := client.ConnectTo(g.socket)
+	if err != nil {
+		return fmt.Errorf("connect to the sentry: %w", err)
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	if err := call(c); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	return nil
+}
+
+func isSentinel(err error) bool {
+	for _, s := range []error{
+		engine.ErrNotFound, engine.ErrExists, engine.ErrInvalid, engine.ErrUnsupported,
+		engine.ErrUnavailable, engine.ErrExhausted, engine.ErrGone, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// resize sets the size of a pipe and reports whether the host allowed it.
+func resize(f *os.File, size int) bool {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ok := false
+	raw.Control(func(fd uintptr) {
+		_, err := unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size)
+		ok = err == nil
+	})
+	return ok
+}

@@ -1,0 +1,192 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// enteredEnv tells the inner process which mount namespace the outer one had. It
+// is a hint and not trusted: it only counts if the process really is in another
+// mount namespace and has the power to mount there.
+const enteredEnv = "GLOVEBOX_OUTER_MNT_NS"
+
+// Enter makes sure that the process runs in a mount namespace of its own and has
+// the powers of root over it. Where it does not yet, Enter runs the same
+// executable with the same arguments again inside new namespaces, passes signals
+// and the standard streams through, and exits with the inner process's code; the
+// inner process does not survive the outer one. Inside, Enter returns nil.
+//
+// As an ordinary user the namespaces include a user namespace; where the host
+// forbids that, the error is a *NamespaceError that says what to type.
+func Enter() error {
+	if entered() {
+		os.Unsetenv(enteredEnv)
+		// Nothing that is mounted here shows outside, and nothing that outside
+		// unmounts is held busy here.
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+			return fmt.Errorf("detach the mount namespace: %w", err)
+		}
+		return nil
+	}
+	if os.Getenv(enteredEnv) != "" {
+		return &NamespaceError{Cause: errors.New("the new namespaces give no power to mount"), Fix: fixFor(unix.EPERM)}
+	}
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return fmt.Errorf("read own mount namespace: %w", err)
+	}
+	return reexec(own)
+}
+
+// entered reports whether the process is inside.
+func entered() bool {
+	outer := os.Getenv(enteredEnv)
+	if outer == "" {
+		return false
+	}
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	return err == nil && own != outer && canMount()
+}
+
+// canMount reports whether the process has CAP_SYS_ADMIN over its namespaces.
+func canMount() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false
+	}
+	return os.Geteuid() == 0 && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
+// reexec runs the executable again in new namespaces and exits with its code. It
+// returns only if that process cannot be started.
+func reexec(ownNS string) error {
+	// The parent death signal is bound to the thread that starts the child, so
+	// that thread must stay.
+	runtime.LockOSThread()
+	cmd := &exec.Cmd{
+		Path:   selfExe,
+		Args:   os.Args,
+		Env:    append(os.Environ(), enteredEnv+"="+ownNS),
+		Stdin:  os.Stdin,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWNS,
+			Pdeathsig:  unix.SIGKILL,
+		},
+	}
+	if !canMount() {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	// Signals from a terminal reach the inner process by themselves, because it
+	// shares the process group; passing them on would deliver them twice.
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
+	if err := cmd.Start(); err != nil {
+		signal.Stop(signals)
+		return &NamespaceError{Cause: err, Fix: fixFor(err)}
+	}
+	go forward(cmd.Process, signals) // ends with the process
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			os.Exit(128 + int(ws.Signal()))
+		}
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the inner process: %w", err)
+	}
+	os.Exit(0)
+	return nil
+}
+
+// forward passes signals on, except those that the terminal has already sent to
+// the whole process group.
+func forward(p *os.Process, signals <-chan os.Signal) {
+	for sig := range signals {
+		if (sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGWINCH) && inForeground() {
+			continue
+		}
+		p.Signal(sig)
+	}
+}
+
+// inForeground reports whether the process group is the foreground one of a
+// terminal.
+func inForeground() bool {
+	tty, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(tty)
+	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// NamespaceError says why the namespaces that gVisor needs cannot be had and what
+// to do about it.
+type NamespaceError struct {
+	Cause error
+	Fix   string // a command to type, or a sentence
+}
+
+func (e *NamespaceError) Error() string {
+	text := "create user and mount namespaces: " + e.Cause.Error()
+	if e.Fix != "" {
+		text += "; " + e.Fix
+	}
+	return text
+}
+
+func (e *NamespaceError) Unwrap() error { return e.Cause }
+
+// fixFor says what makes user namespaces possible on this host after err.
+func fixFor(err error) string {
+	switch {
+	case readSysctl("user/max_user_namespaces") == "0":
+		return "type: sudo sysctl -w user.max_user_namespaces=15000"
+	case readSysctl("kernel/unprivileged_userns_clone") == "0":
+		return "type: sudo sysctl -w kernel.unprivileged_userns_clone=1"
+	case readSysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
+		return "AppArmor forbids it to ordinary users here; type: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+	case errors.Is(err, unix.ENOSPC):
+		return "the limit of namespaces is reached; type: sudo sysctl -w user.max_user_namespaces=15000 user.max_mnt_namespaces=15000"
+	case inContainer():
+		return "the profile of this container forbids it; start the container with: --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined (or --privileged)"
+	}
+	return "allow unprivileged user namespaces on this host, or run as root"
+}
+
+// readSysctl returns the trimmed value of /proc/sys/name, "" if there is none.
+func readSysctl(name string) string {
+	b, err := os.ReadFile("/proc/sys/" + name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// inContainer guesses whether the process runs in a container.
+func inContainer() bool {
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(mark); err == nil {
+			return true
+		}
+	}
+	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+}

@@ -1,0 +1,338 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
+)
+
+const (
+	// goferTimeout bounds the wait for a gofer that has lost its sentry.
+	goferTimeout = time.Second
+	// lastWordsTimeout bounds the wait for a process that fails to say why.
+	lastWordsTimeout = 200 * time.Millisecond
+)
+
+// guest is one box: a sentry and its gofer.
+type guest struct {
+	e      *Engine
+	id     string
+	tree   *tree
+	limits engine.Limits
+	made   making   // of what, for snapshots
+	disk   *os.File // backs what the guest writes
+	socket string
+	link   *stdiolink.Stream
+	stderr *tail
+	report *report
+	group  *cgroup // nil without cgroups
+
+	gofer, sentry *exec.Cmd
+	goferEnd      chan error // gets the gofer's end once
+
+	ended chan struct{} // closed when nothing is left on the host
+	exit  engine.Exit   // set before ended is closed
+
+	mu     sync.Mutex
+	reason engine.ExitReason // guarded by mu; why it is being killed, the first to say so wins
+	detail string            // guarded by mu
+	dead   bool              // guarded by mu; the sentry has been waited for: its pid may be another's
+
+	pause  chan struct{} // a token: one Pause, Resume or Snapshot at a time
+	paused bool          // guarded by the token
+}
+
+var (
+	_ engine.Guest       = (*guest)(nil)
+	_ engine.Pauser      = (*guest)(nil)
+	_ engine.Statser     = (*guest)(nil)
+	_ engine.Snapshotter = (*guest)(nil)
+)
+
+// ID is the id that Create was given.
+func (g *guest) ID() string { return g.id }
+
+// Dial opens the stream to the agent.
+func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	conn, err := g.link.Dial()
+	if errors.Is(err, os.ErrClosed) {
+		return nil, fmt.Errorf("dial guest %q: %w", g.id, engine.ErrGone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dial guest %q: %w", g.id, err)
+	}
+	return conn, nil
+}
+
+// Wait blocks until the guest has ended and says why.
+func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
+	select {
+	case <-g.ended:
+		return g.exit, nil
+	default:
+	}
+	select {
+	case <-g.ended:
+		return g.exit, nil
+	case <-ctx.Done():
+		return engine.Exit{}, context.Cause(ctx)
+	}
+}
+
+// Destroy ends the guest and returns when nothing of it is left.
+func (g *guest) Destroy(ctx context.Context) error {
+	g.kill(engine.ExitDestroyed, "")
+	select {
+	case <-g.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// kill ends the sentry for the given reason, unless it is being killed already.
+func (g *guest) kill(reason engine.ExitReason, detail string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reason == "" {
+		g.reason, g.detail = reason, detail
+	}
+	if !g.dead {
+		g.sentry.Process.Kill() // fails only if it has ended
+	}
+}
+
+// adopt starts the goroutines that own the guest's end: they wait for its
+// processes, free everything and then call release.
+func (g *guest) adopt(release func()) {
+	g.pause = make(chan struct{}, 1)
+	g.goferEnd = make(chan error, 1)
+	g.e.watch.add(g)
+	go func() {
+		err := g.gofer.Wait()
+		if err != nil {
+			// Without its files a guest is of no use. If the sentry has asked the
+			// gofer to end, there is no error.
+			g.kill(engine.ExitCrashed, "gofer ended: "+clean(err.Error()))
+		}
+		g.goferEnd <- err
+	}()
+	go func() {
+		err := g.sentry.Wait()
+		g.mu.Lock()
+		g.dead = true
+		g.mu.Unlock()
+		g.e.watch.remove(g)
+		g.endGofer()
+		exit := g.classify(err)
+		g.pause <- struct{}{} // a call to the sentry is under way no more
+		<-g.pause
+		g.free()
+		g.exit = exit
+		g.e.log.Debug("guest ended", "sandbox", g.id, "reason", exit.Reason, "code", exit.Code)
+		release()
+		close(g.ended)
+	}()
+}
+
+// endGofer waits for the gofer, which ends by itself without a sentry. When
+// nobody wants to know whether the gofer has failed first, it is killed at once.
+func (g *guest) endGofer() {
+	g.mu.Lock()
+	known := g.reason != ""
+	g.mu.Unlock()
+	if !known {
+		select {
+		case <-g.goferEnd:
+			return
+		case <-time.After(goferTimeout):
+		}
+	}
+	g.gofer.Process.Kill() // fails only if it has ended
+	<-g.goferEnd
+}
+
+// classify says why the sentry has ended. Its exit code is the agent's, unless it
+// was killed or left last words.
+func (g *guest) classify(err error) engine.Exit {
+	g.mu.Lock()
+	reason, detail := g.reason, g.detail
+	g.mu.Unlock()
+	words := g.report.tail()
+	var exit *exec.ExitError
+	status := syscall.WaitStatus(0)
+	if errors.As(err, &exit) {
+		status, _ = exit.Sys().(syscall.WaitStatus)
+	}
+	switch {
+	case reason == engine.ExitDestroyed && status.Signaled():
+		return engine.Exit{Reason: reason}
+	case reason == engine.ExitOOM || reason == engine.ExitCrashed:
+		return engine.Exit{Reason: reason, Detail: detail}
+	case g.group.oomKilled():
+		return engine.Exit{Reason: engine.ExitOOM, Detail: fmt.Sprintf("killed by the kernel at the limit of %d MiB", g.limits.MemoryMB)}
+	case status.Signaled():
+		return engine.Exit{Reason: engine.ExitCrashed, Detail: joinWords(fmt.Sprintf("sentry killed by %v", status.Signal()), words)}
+	case err != nil && exit == nil:
+		return engine.Exit{Reason: engine.ExitCrashed, Detail: clean(err.Error())}
+	case words != "":
+		return engine.Exit{Reason: engine.ExitCrashed, Detail: words}
+	}
+	return engine.Exit{Reason: engine.ExitExited, Code: status.ExitStatus(), Detail: g.stderr.lastLine()}
+}
+
+func joinWords(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + ": " + b
+}
+
+// endProcesses ends the processes of a guest whose boot has failed. If it is not
+// known why, they get the time for their last words.
+func (g *guest) endProcesses(listen bool) {
+	for _, cmd := range []*exec.Cmd{g.sentry, g.gofer} {
+		if cmd == nil || cmd.Process == nil {
+			continue
+		}
+		timeout := time.Duration(0)
+		if listen {
+			timeout = lastWordsTimeout
+		}
+		kill := time.AfterFunc(timeout, func() { cmd.Process.Kill() }) // fails only if it has ended
+		cmd.Wait()
+		kill.Stop()
+	}
+}
+
+// free frees everything but the processes, which have ended.
+func (g *guest) free() {
+	if g.link != nil {
+		g.link.Close()
+	}
+	if g.disk != nil {
+		g.disk.Close()
+	}
+	g.stderr.close()
+	g.report.close()
+	if err := os.Remove(g.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		g.e.log.Warn("control socket left behind", "sandbox", g.id, "err", err)
+	}
+	if err := g.group.remove(); err != nil {
+		g.e.log.Warn("cgroup left behind", "sandbox", g.id, "err", err)
+	}
+	if err := g.e.roots.put(g.tree); err != nil {
+		g.e.log.Warn("root left behind", "sandbox", g.id, "err", err)
+	}
+}
+
+// Pause stops everything in the guest.
+func (g *guest) Pause(ctx context.Context) error { return g.setPaused(ctx, true) }
+
+// Resume lets the guest go on.
+func (g *guest) Resume(ctx context.Context) error { return g.setPaused(ctx, false) }
+
+// setPaused changes whether the guest runs.
+func (g *guest) setPaused(ctx context.Context, paused bool) error {
+	verb, method := "resume", boot.ContMgrResume
+	if paused {
+		verb, method = "pause", boot.ContMgrPause
+	}
+	err := g.enter(ctx)
+	if err == nil {
+		err = g.see(ctx, func() error {
+			if g.paused == paused {
+				return nil
+			}
+			err := g.control(context.Background(), func(c *urpc.Client) error { return c.Call(method, nil, nil) })
+			if err == nil {
+				g.paused = paused
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%s guest %q: %w", verb, g.id, err)
+	}
+	return nil
+}
+
+// enter waits until nobody else stops or starts the guest. leave or see has to
+// follow.
+func (g *guest) enter(ctx context.Context) error {
+	select {
+	case g.pause <- struct{}{}:
+	case <-g.ended:
+		return engine.ErrGone
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case <-g.ended:
+		g.leave()
+		return engine.ErrGone
+	default:
+		return nil
+	}
+}
+
+func (g *guest) leave() { <-g.pause }
+
+// see makes a call to the sentry that stops or starts the guest, and leaves. The
+// sentry counts pauses, so that such a call is never given up: if ctx ends first,
+// a goroutine sees it through and keeps others out until then. The end of the
+// guest ends it too.
+func (g *guest) see(ctx context.Context, call func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := call()
+		g.leave()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil {
+			return nil
+		}
+		// What the sentry itself has answered does not mean its end.
+		var remote urpc.RemoteError
+		if !errors.As(err, &remote) {
+			g.waitIfDying()
+		}
+		select {
+		case <-g.ended:
+			return engine.ErrGone
+		default:
+			return err
+		}
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// waitIfDying gives the end of a guest that does not answer the time to be
+// noticed, so that the error can say so.
+func (g *guest) waitIfDying() {
+	select {
+	case <-g.ended:
+	case <-time.After(goferTimeout):
+	}
+}

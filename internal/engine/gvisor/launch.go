@@ -1,0 +1,209 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/control/server"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// launch is what goes into starting the two processes of a guest.
+type launch struct {
+	id      string
+	spec    *engine.Spec
+	tree    string // the assembled root
+	bundle  string // any directory: relative paths would be taken from here
+	socket  string // of the control server
+	stdio   [3]*os.File
+	disk    *os.File // backs what the guest writes
+	report  *os.File // what gVisor says before it gives up
+	debug   string   // directory of debug logs, or empty
+	group   *cgroup  // nil without cgroups
+	volumes *shown
+}
+
+// flags are the settings of gVisor that both processes are given.
+func (l *launch) flags() []string {
+	flags := []string{
+		"--platform=systrap",
+		"--network=none",
+		"--directfs=true",
+		"--host-settings=ignore", // the server does not change the host
+		"--overlay2=none",        // said per mount, by mountConfs
+		"--file-access=exclusive",
+		"--in-sandbox-cgroup=v2",
+		"--sidecar-usage-policy=LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
+		"--control-rpc-stop-timeout=0s",
+	}
+	if l.debug != "" {
+		flags = append(flags, "--debug", "--debug-log="+l.debug+"/")
+	}
+	return flags
+}
+
+// command is a command line with descriptors in it.
+type command struct {
+	args  []string
+	files []*os.File
+}
+
+// pass appends a flag whose value is the number that f has in the child.
+func (c *command) pass(flag string, f *os.File) {
+	c.args = append(c.args, fmt.Sprintf("--%s=%d", flag, 3+len(c.files)))
+	c.files = append(c.files, f)
+}
+
+func (l *launch) cmd(name string, c *command) *exec.Cmd {
+	cmd := &exec.Cmd{
+		Path:        selfExe,
+		Args:        append([]string{name}, c.args...),
+		Env:         []string{}, // nothing of the server's environment
+		Stderr:      l.report,
+		ExtraFiles:  c.files,
+		SysProcAttr: &syscall.SysProcAttr{},
+	}
+	l.group.place(cmd)
+	return cmd
+}
+
+// pair is a connection between the sentry and its gofer.
+type pair struct{ sentry, gofer *os.File }
+
+func newPair() (pair, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return pair{}, fmt.Errorf("make socket pair: %w", err)
+	}
+	return pair{os.NewFile(uintptr(fds[0]), "sentry end"), os.NewFile(uintptr(fds[1]), "gofer end")}, nil
+}
+
+// start starts the gofer and the sentry. The guest is at rest then: booted, with
+// no process. ready becomes readable when the control server answers.
+func (l *launch) start(e *Engine, trash *files) (gofer, sentry *exec.Cmd, ready *os.File, err error) {
+	oci := ociSpec(l.id, l.spec, l.tree, l.volumes)
+	goferCmd := &command{args: l.flags()}
+	sentryCmd := &command{args: l.flags()}
+	goferCmd.args = append(goferCmd.args, "gofer", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec))
+	sentryCmd.args = append(sentryCmd.args, "boot", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec),
+		"--apply-caps=true", "--setup-root", "--attached",
+		"--cpu-num="+strconv.Itoa(visibleCPUs(l.spec.Limits)),
+		"--total-memory="+strconv.FormatUint(visibleMemory(l.spec.Limits), 10),
+		"--total-host-memory="+strconv.FormatUint(visibleMemory(l.spec.Limits), 10),
+		"--product-name=glovebox",
+	)
+
+	// Each process reads the spec at its own pace, hence two files.
+	for _, c := range []*command{goferCmd, sentryCmd} {
+		f, err := memFile("spec", oci)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		trash.add(f)
+		c.pass("spec-fd", f)
+	}
+	for range 1 + len(l.spec.Mounts) {
+		p, err := newPair()
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		trash.add(p.sentry, p.gofer)
+		goferCmd.pass("io-fds", p.gofer)
+		sentryCmd.pass("io-fds", p.sentry)
+	}
+	// The gofer resolves links in mount points and tells the sentry.
+	mounts, mountsW, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	trash.add(mounts, mountsW)
+	goferCmd.pass("mounts-fd", mountsW)
+	sentryCmd.pass("mounts-fd", mounts)
+	// The gofer asks here for mounts that it may not make itself.
+	rpc, err := newPair()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	trash.add(rpc.sentry, rpc.gofer)
+	goferCmd.pass("rpc-fd", rpc.gofer)
+	if err := l.volumes.answer(rpc.sentry); err != nil {
+		return nil, nil, nil, err
+	}
+
+	pgalloc.IMAWorkAroundForMemFile(l.disk.Fd())
+	sentryCmd.pass("gofer-filestore-fds", l.disk)
+
+	ready, readyW, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	trash.add(ready, readyW)
+	sentryCmd.pass("start-sync-fd", readyW)
+
+	control, err := server.CreateSocket(l.socket)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make control socket: %w", err)
+	}
+	controlFile := os.NewFile(uintptr(control), "control")
+	trash.add(controlFile)
+	sentryCmd.pass("controller-fd", controlFile)
+	for _, f := range l.stdio {
+		sentryCmd.pass("stdio-fds", f)
+	}
+	goferCmd.args = append(goferCmd.args, l.id)
+	sentryCmd.args = append(sentryCmd.args, l.id)
+
+	gofer = l.cmd(goferName, goferCmd)
+	if l.volumes.nested() {
+		e.vols.nest(gofer)
+	}
+	if err := e.spawn.start(gofer); err != nil {
+		return nil, nil, nil, fmt.Errorf("start gofer: %w", err)
+	}
+	sentry = l.cmd(sentryName, sentryCmd)
+	if err := e.spawn.start(sentry); err != nil {
+		return gofer, nil, nil, fmt.Errorf("start sentry: %w", err)
+	}
+	return gofer, sentry, ready, nil
+}
+
+// files closes what a launch has opened once its processes have their copies.
+type files struct{ open []*os.File }
+
+func (t *files) add(f ...*os.File) { t.open = append(t.open, f...) }
+
+// closeExcept closes all files but one, which stays for close.
+func (t *files) closeExcept(keep *os.File) {
+	for _, f := range t.open {
+		if f != keep {
+			f.Close()
+		}
+	}
+	t.open = []*os.File{keep}
+}
+
+func (t *files) close() {
+	for _, f := range t.open {
+		f.Close()
+	}
+	t.open = nil
+}
+
+// exhausted reports whether err says that a resource of the host ran out.
+func exhausted(err error) bool {
+	for _, errno := range []syscall.Errno{unix.ENOSPC, unix.EDQUOT, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EUSERS} {
+		if strings.Contains(err.Error(), errno.Error()) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,48 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"os"
+	"path/filepath"
+
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+)
+
+// The names by which the executable is started in another part than its own.
+const (
+	sentryName = "runsc-sandbox"
+	goferName  = "runsc-gofer"
+	selfExe    = "/proc/self/exe"
+)
+
+// Main runs the part of gVisor that argv[0] names and does not return then. It
+// returns at once in every other process. Call it first in main and in TestMain.
+func Main() {
+	if !isPart(os.Args) {
+		return
+	}
+	cli.Run(nil, map[util.SubCommand]string{
+		new(sentrycmd.Boot):   "",
+		new(sentrycmd.Umount): "",
+		new(cmd.Gofer):        "",
+	}, nil)
+	os.Exit(1) // not reached: cli.Run exits
+}
+
+// isPart reports whether args is the command line of a part of gVisor. The
+// helper that unmounts /proc for the sentry is started by gVisor under the path
+// of the executable.
+func isPart(args []string) bool {
+	if len(args) == 0 {
+		return false
+	}
+	switch filepath.Base(args[0]) {
+	case sentryName, goferName:
+		return true
+	}
+	return args[0] == selfExe && len(args) > 1 && args[1] == "umount"
+}

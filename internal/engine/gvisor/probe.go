@@ -1,0 +1,115 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pinWarning is the age of the pinned gVisor from which on it is told: upstream
+// mends security holes without naming them.
+const pinWarning = 120 * 24 * time.Hour
+
+// Probe finds out what this machine can do, inside Enter or outside. It changes
+// nothing and starts nothing but one short process.
+func Probe(ctx context.Context) []Finding {
+	return []Finding{
+		probeVersion(time.Now()),
+		probeKernel(),
+		probeNamespaces(ctx),
+		probeCgroups(),
+		{Name: "platform", OK: true, Level: LevelOK, Detail: "systrap (needs no hardware support)" + kvmNote()},
+	}
+}
+
+func probeVersion(now time.Time) Finding {
+	f := Finding{Name: "gvisor", OK: true, Level: LevelOK}
+	pin, date := Version()
+	f.Detail = pin
+	if date.IsZero() {
+		return f
+	}
+	age := now.Sub(date)
+	f.Detail = fmt.Sprintf("%s, %d days old", pin, int(age.Hours()/24))
+	if age > pinWarning {
+		f.Level, f.Fix = LevelWarn, "install a newer release; to build one: make update-gvisor"
+	}
+	return f
+}
+
+// probeKernel looks for what the engine uses of the kernel: mount_setattr came
+// with 5.12.
+func probeKernel() Finding {
+	f := Finding{Name: "kernel", OK: true, Level: LevelOK}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err == nil {
+		f.Detail = unix.ByteSliceToString(u.Release[:])
+	}
+	if err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{}); err == unix.ENOSYS {
+		f.OK, f.Level, f.Fix = false, LevelFail, "Linux 5.12 or newer is needed"
+	}
+	return f
+}
+
+// probeNamespaces tries the namespaces that Enter makes.
+func probeNamespaces(ctx context.Context) Finding {
+	f := Finding{Name: "namespaces", OK: true, Level: LevelOK}
+	if canMount() {
+		f.Detail = "root, or root in a user namespace"
+		return f
+	}
+	cmd := exec.CommandContext(ctx, "/bin/true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+		Pdeathsig:   unix.SIGKILL,
+	}
+	if err := cmd.Run(); err != nil {
+		f.OK, f.Level = false, LevelFail
+		f.Detail, f.Fix = "user namespaces cannot be made: "+err.Error(), fixFor(err)
+		return f
+	}
+	f.Detail = "user namespaces can be made"
+	return f
+}
+
+// probeCgroups says which limits a kernel holds here.
+func probeCgroups() Finding {
+	f := Finding{Name: "limits", OK: true, Level: LevelOK}
+	groups, err := openCgroups(fmt.Sprintf("%d-probe", os.Getpid()))
+	if err != nil {
+		f.Level = LevelWarn
+		f.Detail = "cpu, memory and pids are watched, not held by the kernel: " + err.Error()
+		f.Fix = "run as root, or in a cgroup of its own: systemd-run --user --scope -p Delegate=yes glovebox ..."
+		return f
+	}
+	defer groups.close()
+	var hard []string
+	for _, l := range limits(groups, nil) {
+		hard = append(hard, l.Resource)
+	}
+	version := "v1"
+	if groups.v2 {
+		version = "v2"
+	}
+	f.Detail = fmt.Sprintf("cgroup %s holds %s", version, strings.Join(hard, ", "))
+	return f
+}
+
+func kvmNote() string {
+	fd, err := unix.Open("/dev/kvm", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	unix.Close(fd)
+	return "; /dev/kvm is there and not used"
+}

@@ -1,0 +1,185 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// stateRoom is how much room a snapshot needs beside the guest's pages: the state
+// of a kernel with some hundred processes.
+const stateRoom = 16 << 20
+
+// maxStaged is up to how many bytes of pages are written to memory first. They
+// count as the guest's, on top of what it has, and must fit into memoryOverhead
+// with all else.
+const maxStaged = 96 << 20
+
+// Snapshot writes the guest into dir. See engine.Snapshotter.
+func (g *guest) Snapshot(ctx context.Context, dir string) error {
+	if err := g.snapshot(ctx, dir); err != nil {
+		if exhausted(err) && !errors.Is(err, engine.ErrExhausted) {
+			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
+		} else if !isSentinel(err) && context.Cause(ctx) == nil {
+			err = fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
+		}
+		return fmt.Errorf("snapshot guest %q: %w", g.id, err)
+	}
+	return nil
+}
+
+func (g *guest) snapshot(ctx context.Context, dir string) error {
+	if err := g.enter(ctx); err != nil {
+		return err
+	}
+	pages := g.pages()
+	if err := checkRoom(dir, pages); err != nil {
+		g.leave()
+		return err
+	}
+	return g.write(ctx, dir, pages <= maxStaged)
+}
+
+// pages returns how many bytes of pages a snapshot has at most.
+func (g *guest) pages() uint64 {
+	n := findMemoryFile(g.sentry.Process.Pid).bytes()
+	if info, err := g.disk.Stat(); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			n += uint64(st.Blocks) * 512
+		}
+	}
+	return n
+}
+
+// checkRoom fails if dir has no room for a snapshot: nobody is better off when
+// the guest stands still until the disk is full.
+func checkRoom(dir string, pages uint64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("find directory %q: %w: %w", dir, err, engine.ErrInvalid)
+	}
+	need := pages + stateRoom
+	if have := st.Bavail * uint64(st.Bsize); have < need {
+		return fmt.Errorf("the disk has %d MiB left, up to %d MiB are needed: %w", have>>20, need>>20, engine.ErrExhausted)
+	}
+	return nil
+}
+
+// write writes the snapshot while nobody else stops or starts the guest: enter
+// has been called, leave will be. After an error nothing is left in dir.
+func (g *guest) write(ctx context.Context, dir string, stage bool) error {
+	img, files, err := newImage(dir, stage)
+	if err != nil {
+		g.leave()
+		return err
+	}
+	defer img.close()
+	m := newManifest(g.made)
+	// The files are the call's, which may go on after this function.
+	err = g.see(ctx, func() error {
+		defer closeAll(files)
+		return g.save(files)
+	})
+	if err == nil {
+		err = img.seal(ctx, m)
+	}
+	if err != nil {
+		return errors.Join(err, img.remove())
+	}
+	return nil
+}
+
+// save has the sentry stop the guest, write it into files and let it go on.
+// Nothing is compressed: that would take longer than writing.
+func (g *guest) save(files []*os.File) error {
+	opts := &control.SaveOpts{
+		Metadata:      statefile.CompressionLevelNone.ToMetadata(),
+		HavePagesFile: true,
+		FilePayload:   urpc.FilePayload{Files: files},
+		Resume:        true,
+	}
+	return g.control(context.Background(), func(c *urpc.Client) error {
+		return c.Call(boot.ContMgrCheckpoint, opts, nil)
+	})
+}
+
+// Restore boots a guest from a snapshot. See engine.Restorer.
+func (e *Engine) Restore(ctx context.Context, id string, spec *engine.Spec, dir string) (engine.Guest, error) {
+	g, err := e.restore(ctx, id, spec, dir)
+	if err != nil {
+		return nil, fmt.Errorf("restore guest %q: %w", id, err)
+	}
+	return g, nil
+}
+
+func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, dir string) (*guest, error) {
+	made, err := e.check(id, spec)
+	if err != nil {
+		return nil, err
+	}
+	m, files, err := openImage(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(files)
+	if what := m.Making.differs(made); what != "" {
+		return nil, fmt.Errorf("the snapshot is %s: %w", what, engine.ErrInvalid)
+	}
+
+	// Reading all of it takes as long as the kernel's boot, and goes on meanwhile.
+	checking, stop := context.WithCancelCause(ctx)
+	checked := make(chan error, 1)
+	go func() { checked <- m.check(checking, files) }()
+	done := false
+	defer func() {
+		stop(nil)
+		if !done {
+			<-checked
+		}
+	}()
+	return e.bringUp(ctx, id, spec, made, func(g *guest, ctx context.Context) error {
+		err := <-checked
+		done = true
+		if err != nil {
+			return err
+		}
+		return g.load(ctx, files)
+	})
+}
+
+// load has the sentry take a snapshot for its kernel and run it, even if its
+// guest was paused.
+func (g *guest) load(ctx context.Context, files []*os.File) error {
+	opts := &boot.RestoreOpts{
+		FilePayload:   urpc.FilePayload{Files: files},
+		HavePagesFile: true,
+		// The guest runs as soon as its kernel is there; a page that it wants
+		// before its turn is read first.
+		Background: true,
+	}
+	return g.control(ctx, func(c *urpc.Client) error {
+		if err := setUpLoopback(c); err != nil {
+			return err
+		}
+		if err := c.Call(boot.ContMgrRestore, opts, nil); err != nil {
+			var remote urpc.RemoteError
+			if errors.As(err, &remote) && !exhausted(err) {
+				err = fmt.Errorf("%w: %w", err, engine.ErrInvalid)
+			}
+			return fmt.Errorf("load snapshot: %w", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,206 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+func snapshotOf(t testing.TB, b *box) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := b.Guest.(engine.Snapshotter).Snapshot(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func restore(t testing.TB, e *Engine, id string, spec *engine.Spec, dir string) *box {
+	t.Helper()
+	g, err := e.Restore(t.Context(), id, spec, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := g.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &box{g, conn, bufio.NewReader(conn)}
+}
+
+func checkEmpty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > 0 {
+		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+}
+
+// TestManifest has manifests that are whole and of another making.
+func TestManifest(t *testing.T) {
+	good := func() *manifest {
+		m := newManifest(making{RootKey: "r", AgentArgs: []string{}, Mounts: []string{}})
+		for _, name := range imageFiles {
+			m.Files = append(m.Files, fileEntry{Name: name, Size: 1, Sum: formatSum(0)})
+		}
+		return m
+	}
+	for what, c := range map[string]struct {
+		change func(m *manifest)
+		want   string
+	}{
+		"good":          {func(*manifest) {}, ""},
+		"older":         {func(m *manifest) { m.Format = 0 }, "format 0"},
+		"newer":         {func(m *manifest) { m.Format = imageFormat + 1 }, "format 2"},
+		"other engine":  {func(m *manifest) { m.Engine = "microvm" }, `"microvm"`},
+		"other gVisor":  {func(m *manifest) { m.GVisor = "v0.0.0-20200101000000-000000000000" }, "v0.0.0-20200101000000"},
+		"other machine": {func(m *manifest) { m.Arch = "s390x" }, "s390x"},
+		"better CPU":    {func(m *manifest) { m.CPU = append(m.CPU, "zz_wonder") }, "zz_wonder"},
+		"lesser CPU":    {func(m *manifest) { m.CPU = m.CPU[1:] }, ""},
+		"file less":     {func(m *manifest) { m.Files = m.Files[:2] }, "other files"},
+		"file outside":  {func(m *manifest) { m.Files[0].Name = "../state.img" }, "other files"},
+	} {
+		m := good()
+		c.change(m)
+		b, err := m.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = decodeManifest(b); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want %q", what, err, c.want)
+		}
+	}
+	b, _ := good().encode()
+	for i := range b {
+		bad := append([]byte(nil), b...)
+		bad[i] ^= 1
+		if m, err := decodeManifest(bad); err == nil {
+			t.Fatalf("with byte %d changed it is taken: %+v", i, m)
+		}
+		if _, err := decodeManifest(b[:i]); err == nil {
+			t.Fatalf("cut to %d bytes it is taken", i)
+		}
+	}
+}
+
+// TestMakingIsWhole fails when a spec has a field that a snapshot does not know.
+func TestMakingIsWhole(t *testing.T) {
+	for typ, want := range map[reflect.Type]int{
+		reflect.TypeFor[engine.Spec]():   5, // Root by its key, Hostname left free
+		reflect.TypeFor[engine.Limits](): 4,
+		reflect.TypeFor[engine.Mount]():  3, // Host left free
+	} {
+		if got := typ.NumField(); got != want {
+			t.Errorf("%v has %d fields, not %d: does a restored guest need the new one to be the same?", typ, got, want)
+		}
+	}
+}
+
+// TestSnapshotDiskFull has the disk run full while the sentry writes, which the
+// look at the room cannot exclude.
+func TestSnapshotDiskFull(t *testing.T) {
+	e := open(t)
+	spec := newSpec(t)
+	b := create(t, e, "full", spec)
+	b.ask(t, "shu head -c 25165824 /dev/urandom > /tmp/file")
+	for i, size := range []string{"64k", "512k", "8m", "64k", "512k", "8m"} {
+		dir := t.TempDir()
+		if err := unix.Mount("small", dir, "tmpfs", 0, "size="+size); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+		g := b.Guest.(*guest)
+		if err := g.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.write(t.Context(), dir, i < 3); err == nil || !exhausted(err) {
+			t.Errorf("snapshot into %s: %v", size, err)
+		}
+		checkEmpty(t, dir)
+		if got := b.ask(t, "echo alive"); got != "alive" {
+			t.Errorf("after a disk of %s: %q", size, got)
+		}
+	}
+	r := restore(t, e, "restored", spec, snapshotOf(t, b))
+	if got := r.ask(t, "shu stat -c %s /tmp/file"); !strings.Contains(got, "25165824") {
+		t.Errorf("file in the restored guest: %q", got)
+	}
+}
+
+// TestSnapshotKilled kills a guest's processes while it is being written.
+func TestSnapshotKilled(t *testing.T) {
+	e := open(t)
+	spec := newSpec(t)
+	for i, kill := range []func(g *guest){
+		func(g *guest) { g.sentry.Process.Kill() },
+		func(g *guest) { g.gofer.Process.Kill() },
+	} {
+		for _, after := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond} {
+			b := create(t, e, "killed", spec)
+			dir := t.TempDir()
+			done := make(chan error, 1)
+			go func() { done <- b.Guest.(engine.Snapshotter).Snapshot(t.Context(), dir) }()
+			time.Sleep(after)
+			kill(b.Guest.(*guest))
+			if err := <-done; err != nil {
+				if !errors.Is(err, engine.ErrGone) {
+					t.Errorf("%d after %v: %v", i, after, err)
+				}
+				checkEmpty(t, dir)
+			}
+			if exit := wait(t, b); exit.Reason != engine.ExitCrashed {
+				t.Errorf("%d after %v: exit %+v", i, after, exit)
+			}
+		}
+	}
+}
+
+// TestRestoreVolumes has a volume elsewhere when the guest comes back.
+func TestRestoreVolumes(t *testing.T) {
+	e := open(t)
+	spec := newSpec(t)
+	volume := func(content string) []engine.Mount {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "file"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return []engine.Mount{{Host: dir, Guest: "/volume"}}
+	}
+	spec.Mounts = volume("first")
+	b := create(t, e, "first", spec)
+	if got := b.ask(t, "read /volume/file"); got != "first" {
+		t.Errorf("volume: %q", got)
+	}
+	dir := snapshotOf(t, b)
+	spec.Mounts = volume("second")
+	r := restore(t, e, "second", spec, dir)
+	if got := r.ask(t, "read /volume/file"); got != "second" {
+		t.Errorf("volume of the restored guest: %q", got)
+	}
+	for _, x := range []*box{b, r} {
+		if got := x.ask(t, "shu echo x > /volume/new && cat /volume/new"); got != "x\n" {
+			t.Errorf("%s writes to its volume: %q", x.ID(), got)
+		}
+	}
+	spec.Mounts[0].ReadOnly = true
+	if _, err := e.Restore(t.Context(), "third", spec, dir); !errors.Is(err, engine.ErrInvalid) {
+		t.Errorf("restore with the volume read-only: %v", err)
+	}
+	// A root that has lost what the guest has open.
+	spec.Mounts[0].ReadOnly = false
+	spec.Mounts[0].Host = t.TempDir()
+	if g, err := e.Restore(t.Context(), "fourth", spec, dir); err == nil {
+		g.Destroy(t.Context())
+	}
+}

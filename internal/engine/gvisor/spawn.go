@@ -1,0 +1,76 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"golang.org/x/sys/unix"
+)
+
+// spawner starts all processes of guests from one operating system thread that
+// lives as long as the engine: the parent death signal, which makes guests die
+// with the server, is sent when the thread that started them ends, and the Go
+// runtime may end other threads.
+type spawner struct {
+	requests chan spawnRequest
+	stop     chan struct{}
+	done     chan struct{}
+}
+
+type spawnRequest struct {
+	cmd   *exec.Cmd
+	reply chan error
+}
+
+func newSpawner() *spawner {
+	s := &spawner{
+		requests: make(chan spawnRequest),
+		stop:     make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	go s.run()
+	return s
+}
+
+func (s *spawner) run() {
+	defer close(s.done)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		select {
+		case r := <-s.requests:
+			r.reply <- r.cmd.Start()
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// start starts cmd in new namespaces of its own, to be killed when this process
+// ends.
+func (s *spawner) start(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	cmd.SysProcAttr.Setsid = true // signals of the server's terminal are not for guests
+	cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	r := spawnRequest{cmd: cmd, reply: make(chan error, 1)}
+	select {
+	case s.requests <- r:
+		return <-r.reply
+	case <-s.done:
+		return fmt.Errorf("engine closed: %w", engine.ErrGone)
+	}
+}
+
+// close ends the thread. No guest may be left.
+func (s *spawner) close() {
+	close(s.stop)
+	<-s.done
+}

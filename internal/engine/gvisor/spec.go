@@ -1,0 +1,181 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"strconv"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// agentPath is where the agent's executable is seen inside a guest.
+const agentPath = "/.glovebox/agent"
+
+// agentCaps are the powers of the agent over the guest: to give files away, to
+// start processes as other users and to end them. They are powers over gVisor's
+// own kernel, never over the host. CAP_SYS_RESOURCE and CAP_SYS_ADMIN are not
+// among them, because they would lift the limits.
+var agentCaps = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID",
+	"CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP",
+}
+
+// validate checks what the engine relies on. Whether paths exist is found out
+// when they are used.
+func validate(s *engine.Spec) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	for _, m := range s.Mounts {
+		if reserved(m.Guest) {
+			return fmt.Errorf("mount at %q: the path is the guest kernel's own: %w", m.Guest, engine.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// reserved reports whether a guest path belongs to what the guest kernel mounts.
+func reserved(p string) bool {
+	for _, own := range []string{"/proc", "/sys", "/dev", "/.glovebox"} {
+		if p == own || (len(p) > len(own) && p[:len(own)+1] == own+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// ociSpec returns the configuration of the guest in the words of gVisor. root is
+// the assembled tree, volumes are s.Mounts.
+func ociSpec(id string, s *engine.Spec, root string, volumes *shown) *specs.Spec {
+	hostname := s.Hostname
+	if hostname == "" {
+		hostname = id
+	}
+	shm := "size=64m"
+	if s.Limits.MemoryMB > 0 {
+		shm = "size=" + strconv.Itoa(max(1, s.Limits.MemoryMB/2)) + "m"
+	}
+	oci := &specs.Spec{
+		Version: specs.Version,
+		Process: &specs.Process{
+			User: specs.User{UID: 0, GID: 0},
+			Args: append([]string{agentPath}, s.Agent.Args[1:]...),
+			Env: []string{
+				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+				"HOME=/",
+				"LANG=C.UTF-8",
+			},
+			Cwd: "/",
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding:  agentCaps,
+				Effective: agentCaps,
+				Permitted: agentCaps,
+			},
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NOFILE", Soft: 4096, Hard: 1 << 20},
+				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
+			},
+			NoNewPrivileges: true,
+		},
+		Root:     &specs.Root{Path: root},
+		Hostname: hostname,
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/sys", Type: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			{Destination: "/sys/fs/cgroup", Type: "cgroup", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", shm}},
+		},
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace},
+			},
+		},
+	}
+	if s.Limits.MemoryMB > 0 {
+		limit := int64(s.Limits.MemoryMB) << 20
+		oci.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+	}
+	if s.Limits.PIDs > 0 {
+		n := uint64(s.Limits.PIDs + agentThreads)
+		oci.Process.Rlimits = append(oci.Process.Rlimits, specs.POSIXRlimit{Type: "RLIMIT_NPROC", Soft: n, Hard: n})
+	}
+	for _, m := range volumes.list {
+		options := []string{"rbind", "nosuid", "nodev", "rw"}
+		if m.ReadOnly {
+			options[3] = "ro"
+		}
+		mount := specs.Mount{Destination: m.Guest, Type: "bind", Source: m.Host, Options: options}
+		if m.tree != nil {
+			// Not read by anyone, but with it the gofer asks for the mount.
+			mount.UIDMappings = []specs.LinuxIDMapping{{Size: 1}}
+			mount.GIDMappings = mount.UIDMappings
+		}
+		oci.Mounts = append(oci.Mounts, mount)
+	}
+	oci.Annotations = volumes.annotations()
+	return oci
+}
+
+// mountConfs says, in gVisor's words, how the root and the volumes are backed:
+// the root by its directory below a writable layer of limited size in a file, the
+// volumes by their directories.
+func mountConfs(s *engine.Spec) string {
+	root := "lisafs:anon"
+	if s.Limits.DiskMB > 0 {
+		root += ":size=" + strconv.Itoa(s.Limits.DiskMB) + "m"
+	}
+	for range s.Mounts {
+		root += ",lisafs:none"
+	}
+	return root
+}
+
+// visibleCPUs is how many processors a guest sees. Programs that see one may
+// leave out what keeps threads in order, but the guest's threads do run at the
+// same time, so that it is never less than two where the host has two.
+func visibleCPUs(l engine.Limits) int {
+	host := runtime.NumCPU()
+	if l.CPUs <= 0 {
+		return host
+	}
+	return min(host, max(2, int(math.Ceil(l.CPUs))))
+}
+
+// visibleMemory is how many bytes of memory a guest sees.
+func visibleMemory(l engine.Limits) uint64 {
+	if l.MemoryMB > 0 {
+		return uint64(l.MemoryMB) << 20
+	}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 1 << 30 // never fails on Linux
+	}
+	return uint64(info.Totalram) * uint64(info.Unit)
+}
+
+// memFile returns a file in memory that holds v as JSON.
+func memFile(name string, v any) (*os.File, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make file for %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.Write(b); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write %s: %w", name, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,134 @@
+// Command agent is the first process of guests in the engine's tests. It reads
+// one command a line and answers each with one quoted line.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+var kept [][]byte
+
+func main() {
+	in := bufio.NewReader(os.Stdin)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			os.Exit(0)
+		}
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		answer, err := do(f[0], f[1:])
+		if err != nil {
+			answer += "error: " + err.Error()
+		}
+		fmt.Println(strconv.Quote(answer))
+	}
+}
+
+func do(name string, args []string) (string, error) {
+	arg := func(i int) string {
+		if i < len(args) {
+			return args[i]
+		}
+		return ""
+	}
+	n, _ := strconv.Atoi(arg(0))
+	switch name {
+	case "echo":
+		return strings.Join(args, " "), nil
+	case "exit":
+		fmt.Fprintln(os.Stderr, "going away")
+		os.Exit(n)
+	case "read":
+		b, err := os.ReadFile(arg(0))
+		return string(b), err
+	case "ls":
+		entries, err := os.ReadDir(arg(0))
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, " "), err
+	case "write":
+		return "", os.WriteFile(arg(0), []byte(arg(1)), 0o644)
+	case "fill":
+		mb, _ := strconv.Atoi(arg(1))
+		f, err := os.Create(arg(0))
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		for i := range mb {
+			if _, err := f.Write(make([]byte, 1<<20)); err != nil {
+				return strconv.Itoa(i), err
+			}
+		}
+		return strconv.Itoa(mb), nil
+	case "chown":
+		uid, _ := strconv.Atoi(arg(1))
+		return "", os.Chown(arg(0), uid, uid)
+	case "mkdir":
+		return "", os.MkdirAll(arg(0), 0o755)
+	case "eat":
+		for range n {
+			b := make([]byte, 1<<20)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			kept = append(kept, b)
+		}
+		return strconv.Itoa(n), nil
+	case "spin":
+		start := time.Now()
+		for range runtime.NumCPU() {
+			go func() {
+				for {
+				}
+			}()
+		}
+		return start.String(), nil
+	case "id":
+		host, _ := os.Hostname()
+		return fmt.Sprintf("uid=%d host=%s cpus=%d pid=%d", os.Getuid(), host, runtime.NumCPU(), os.Getpid()), nil
+	case "env":
+		return strings.Join(os.Environ(), " "), nil
+	case "dial":
+		c, err := net.DialTimeout("tcp", arg(0), 2*time.Second)
+		if err == nil {
+			c.Close()
+		}
+		return "", err
+	case "loop":
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", err
+		}
+		defer l.Close()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err == nil {
+			c.Close()
+		}
+		return "", err
+	case "sh", "shu":
+		cmd := exec.Command("/bin/sh", "-c", strings.Join(args, " "))
+		if name == "shu" {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+		}
+		b, err := cmd.CombinedOutput()
+		return string(b), err
+	case "now":
+		return strconv.FormatInt(time.Now().UnixNano(), 10), nil
+	}
+	return "", fmt.Errorf("unknown command %q", name)
+}
