@@ -1,0 +1,120 @@
+package image
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// cacheVersion changes when answers mean something else.
+const cacheVersion = 1
+
+// maxEntries bounds the cache: more interpreters than this are not on a PATH.
+const maxEntries = 64
+
+// cache remembers the answers of interpreters.
+type cache struct {
+	file    string // empty: remembers nothing
+	changed bool
+	data    cacheData
+}
+
+type cacheData struct {
+	Version int                   `json:"version"`
+	Answers map[string]cacheEntry `json:"answers"` // by path of the candidate
+}
+
+type cacheEntry struct {
+	Mark   string `json:"mark"`
+	Answer answer `json:"answer"`
+}
+
+// openCache reads the cache. A missing or unreadable one is empty.
+func openCache(file string) *cache {
+	c := &cache{file: file, data: cacheData{Version: cacheVersion, Answers: make(map[string]cacheEntry)}}
+	if file == "" {
+		return c
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return c
+	}
+	var data cacheData
+	if json.Unmarshal(b, &data) == nil && data.Version == cacheVersion && data.Answers != nil {
+		c.data = data
+	}
+	return c
+}
+
+// get returns the answer of file if neither it nor its libraries have changed.
+func (c *cache) get(file, mark string) (answer, bool) {
+	entry, ok := c.data.Answers[file]
+	if !ok || entry.Mark != mark {
+		return answer{}, false
+	}
+	if _, err := os.Stat(entry.Answer.Path); err != nil {
+		return answer{}, false
+	}
+	for dir, when := range entry.Answer.Sites {
+		info, err := os.Stat(dir)
+		if err != nil || info.ModTime().UnixNano() != when {
+			return answer{}, false
+		}
+	}
+	return entry.Answer, true
+}
+
+func (c *cache) put(file, mark string, a answer) {
+	if len(c.data.Answers) >= maxEntries {
+		clear(c.data.Answers)
+	}
+	c.data.Answers[file] = cacheEntry{mark, a}
+	c.changed = true
+}
+
+// save writes the cache if it has changed.
+func (c *cache) save() error {
+	if c.file == "" || !c.changed {
+		return nil
+	}
+	b, err := json.MarshalIndent(c.data, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(c.file), ".interpreters-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name()) // gone already if it was renamed
+	_, err = temp.Write(b)
+	if errClose := temp.Close(); err == nil {
+		err = errClose
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), c.file)
+}
+
+// markOf changes when the interpreter that file leads to may have changed. Shims
+// of version managers also depend on what their manager is set to.
+func markOf(file string) (string, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", err
+	}
+	mark := fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano())
+	root := os.Getenv("PYENV_ROOT")
+	if home, err := os.UserHomeDir(); root == "" && err == nil {
+		root = filepath.Join(home, ".pyenv")
+	}
+	if info, err := os.Stat(filepath.Join(root, "version")); err == nil && isWithin(file, root) {
+		mark += " " + info.ModTime().Format(time.RFC3339Nano) + " " + os.Getenv("PYENV_VERSION")
+	}
+	return mark, nil
+}

@@ -1,0 +1,129 @@
+// Package image is where the root file systems of guests come from: the host's
+// own toolchain, or a directory. It describes them as engine.Root and says which
+// interpreters are inside; it mounts nothing itself.
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// Image is a root file system and what is known about it.
+type Image struct {
+	Root         engine.Root
+	Interpreters map[string]Interpreter // by language
+	Notes        []string               // what people should know, a sentence each
+}
+
+// Interpreter runs programs of one language.
+type Interpreter struct {
+	Language  string   `json:"language"`            // Python or JavaScript
+	Path      string   `json:"path"`                // as seen inside the guest
+	Version   string   `json:"version"`             // as the interpreter tells it; empty if it could not be asked
+	Prefix    string   `json:"prefix"`              // what it is installed in
+	Libraries []string `json:"libraries,omitempty"` // of those that are looked for, the ones it has
+}
+
+// The languages.
+const (
+	Python     = "python"
+	JavaScript = "javascript"
+)
+
+// libraries are looked for in Python: they make data analysis possible, and
+// templates load them ahead.
+var libraries = []string{"numpy", "pandas", "matplotlib", "IPython"}
+
+// Directory describes a directory that holds a root file system, such as an
+// unpacked container image. Its interpreters are found, not run.
+func Directory(dir string) (*Image, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find image directory: %w", err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, fmt.Errorf("find image directory: %w: %w", err, engine.ErrInvalid)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find image directory: %w", err)
+	}
+	if !info.IsDir() || dir == "/" {
+		return nil, fmt.Errorf("use %q as image: not a directory of its own: %w", dir, engine.ErrInvalid)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open image directory: %w", err)
+	}
+	defer root.Close()
+	img := &Image{
+		Root:         engine.Root{Key: hashKey("directory", dir, info.ModTime().String()), Dir: dir},
+		Interpreters: make(map[string]Interpreter),
+	}
+	if i, ok := pythonIn(root); ok {
+		img.Interpreters[Python] = i
+	} else {
+		img.Notes = append(img.Notes, fmt.Sprintf("No Python was found in %s.", dir))
+	}
+	if i, ok := nodeIn(root); ok {
+		img.Interpreters[JavaScript] = i
+	}
+	return img, nil
+}
+
+// prefixes are where interpreters are installed in images.
+var prefixes = []string{"usr/local", "opt/conda", "opt/venv", "usr"}
+
+func pythonIn(root *os.Root) (Interpreter, bool) {
+	for _, prefix := range prefixes {
+		name := path.Join(prefix, "bin/python3")
+		if !isProgram(root, name) {
+			continue
+		}
+		i := Interpreter{Language: Python, Path: "/" + name, Prefix: "/" + prefix}
+		if dirs, err := fs.Glob(root.FS(), path.Join(prefix, "lib/python3.*")); err == nil && len(dirs) > 0 {
+			i.Version = strings.TrimPrefix(path.Base(dirs[0]), "python")
+		}
+		for _, lib := range libraries {
+			for _, place := range []string{"lib/python3*/site-packages", "lib/python3*/dist-packages", "local/lib/python3*/dist-packages"} {
+				found, err := fs.Glob(root.FS(), path.Join(prefix, place, lib, "__init__.py"))
+				if err == nil && len(found) > 0 && !slices.Contains(i.Libraries, lib) {
+					i.Libraries = append(i.Libraries, lib)
+				}
+			}
+		}
+		return i, true
+	}
+	return Interpreter{}, false
+}
+
+func nodeIn(root *os.Root) (Interpreter, bool) {
+	for _, prefix := range prefixes {
+		name := path.Join(prefix, "bin/node")
+		if isProgram(root, name) {
+			return Interpreter{Language: JavaScript, Path: "/" + name, Prefix: "/" + prefix}, true
+		}
+	}
+	return Interpreter{}, false
+}
+
+// isProgram reports whether name is an executable file in root, or a link: links
+// with absolute targets can only be followed inside the guest.
+func isProgram(root *os.Root, name string) bool {
+	info, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || err != nil {
+		return false
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return true
+	}
+	return info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}

@@ -1,0 +1,224 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// maxCopy bounds a file of /etc that is copied.
+const maxCopy = 4 << 20
+
+// userID is the account inside guests that code runs as.
+const userID = 1000
+
+// made are the files of /etc that are made up: a guest knows its own accounts and
+// nothing of the host's.
+var made = map[string]string{
+	"passwd":        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n",
+	"group":         "root:x:0:\ntty:x:5:\nusers:x:100:\nnogroup:x:65534:\nuser:x:1000:\n",
+	"hosts":         "127.0.0.1 localhost\n::1 localhost\n",
+	"hostname":      "glovebox\n",
+	"resolv.conf":   "",
+	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+	"shells":        "/bin/sh\n/bin/bash\n",
+}
+
+// copied are files of the host's /etc that programs need and that say nothing
+// about the host. Globs are allowed.
+var copied = []string{
+	"ld.so.cache", "ld.so.conf", "ld.so.conf.d/*.conf", "mime.types", "magic", "protocols", "services",
+	"matplotlibrc", "os-release", "debian_version", "localtime", "timezone",
+	"python3/*", "python3.*/*", "ssl/openssl.cnf", "crypto-policies/back-ends/*",
+}
+
+// shown are directories outside /usr that programs need.
+var shown = []string{
+	"/etc/alternatives", "/etc/fonts", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
+	"/etc/ca-certificates/extracted", "/etc/terminfo", "/var/cache/fontconfig",
+}
+
+// skeleton is a directory tree of mount points, links and small files, and what
+// is bound over it.
+type skeleton struct {
+	dirs  map[string]fs.FileMode
+	links map[string]string
+	files map[string]string // path -> content
+	binds []engine.Mount
+}
+
+func newSkeleton() *skeleton {
+	return &skeleton{
+		dirs: map[string]fs.FileMode{
+			"/dev": 0o755, "/proc": 0o755, "/sys": 0o755, "/run": 0o755, "/mnt": 0o755,
+			"/etc": 0o755, "/home": 0o755, "/home/user": 0o755, "/root": 0o700,
+			"/tmp": 0o777 | fs.ModeSticky, "/var": 0o755, "/var/tmp": 0o777 | fs.ModeSticky,
+			"/var/cache": 0o755, "/var/lib": 0o755, "/var/log": 0o755,
+		},
+		links: map[string]string{"/var/run": "/run"},
+		files: make(map[string]string),
+	}
+}
+
+// addSystem adds the host's system directories and the made-up /etc.
+func (s *skeleton) addSystem() {
+	s.addBind("/usr")
+	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			continue
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			s.addBind(dir)
+		} else if to, err := os.Readlink(dir); err == nil {
+			s.links[dir] = to
+		}
+	}
+	for name, content := range made {
+		s.files["/etc/"+name] = content
+	}
+	for _, pattern := range copied {
+		matches, err := filepath.Glob("/etc/" + pattern)
+		if err != nil {
+			continue // not possible: the patterns are constant
+		}
+		for _, file := range matches {
+			s.addCopy(file)
+		}
+	}
+	for _, dir := range shown {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			s.addBind(dir)
+		}
+	}
+}
+
+// addCopy adds a small file of the host that everybody may read. Others, and what
+// cannot be read, are left out: programs do without.
+func (s *skeleton) addCopy(file string) {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxCopy || info.Mode().Perm()&0o004 == 0 {
+		return
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return
+	}
+	s.addParents(file)
+	s.files[file] = string(b)
+}
+
+// addBind shows a directory or file of the host at the same path, unless it is
+// shown already as part of another.
+func (s *skeleton) addBind(p string) {
+	real, err := filepath.EvalSymlinks(p)
+	if err != nil {
+		return
+	}
+	for _, b := range s.binds {
+		if isWithin(p, b.Guest) {
+			return
+		}
+	}
+	s.binds = append(s.binds, engine.Mount{Host: real, Guest: p, ReadOnly: true})
+	s.addParents(p)
+	if info, err := os.Stat(real); err == nil && !info.IsDir() {
+		s.files[p] = ""
+	} else if _, have := s.dirs[p]; !have {
+		s.dirs[p] = 0o755
+	}
+}
+
+func (s *skeleton) addParents(p string) {
+	for _, dir := range parents(p) {
+		if _, have := s.dirs[dir]; !have {
+			s.dirs[dir] = 0o755
+		}
+	}
+}
+
+// describe returns a text that is different for different skeletons.
+func (s *skeleton) describe() string {
+	var lines []string
+	for p, mode := range s.dirs {
+		lines = append(lines, fmt.Sprintf("dir %q %v", p, mode))
+	}
+	for p, to := range s.links {
+		lines = append(lines, fmt.Sprintf("link %q %q", p, to))
+	}
+	for p, content := range s.files {
+		lines = append(lines, fmt.Sprintf("file %q %s", p, hashKey(content)))
+	}
+	slices.Sort(lines)
+	for _, b := range s.binds {
+		lines = append(lines, fmt.Sprintf("bind %q %q", b.Host, b.Guest))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// write makes the skeleton at dir, unless it is there: its name says what is in
+// it. It appears complete or not at all.
+func (s *skeleton) write(dir string) error {
+	if exists(dir) {
+		return nil
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-")
+	if err != nil {
+		return fmt.Errorf("make image: %w", err)
+	}
+	defer os.RemoveAll(temp) // gone already if it was renamed
+	if err := s.fill(temp); err != nil {
+		return fmt.Errorf("make image: %w", err)
+	}
+	if err := os.Chmod(temp, 0o755); err != nil {
+		return fmt.Errorf("make image: %w", err)
+	}
+	if err := os.Rename(temp, dir); err != nil && !exists(dir) { // another process may have been faster
+		return fmt.Errorf("make image: %w", err)
+	}
+	return nil
+}
+
+func (s *skeleton) fill(root string) error {
+	dirs := make([]string, 0, len(s.dirs))
+	for dir := range s.dirs {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs) // parents first
+	for _, dir := range dirs {
+		to := filepath.Join(root, dir)
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chmod(to, s.dirs[dir]); err != nil {
+			return err
+		}
+	}
+	for p, content := range s.files {
+		to := filepath.Join(root, p)
+		if err := os.WriteFile(to, []byte(content), 0o644); err != nil {
+			return err
+		}
+		if err := os.Chmod(to, 0o644); err != nil {
+			return err
+		}
+	}
+	for p, target := range s.links {
+		if err := os.Symlink(target, filepath.Join(root, p)); err != nil {
+			return err
+		}
+	}
+	// Only real root can give the home directory away here; for others the agent
+	// does it inside the guest.
+	if err := os.Chown(filepath.Join(root, "home/user"), userID, userID); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	return nil
+}

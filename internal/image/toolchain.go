@@ -1,0 +1,155 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// layoutVersion changes when the skeleton is made differently.
+const layoutVersion = "1"
+
+// ToolchainConfig says where to look and what to choose. The zero value of each
+// field but StateDir means its default.
+type ToolchainConfig struct {
+	StateDir     string // where the skeleton and what was found out are kept; required
+	Python, Node string // interpreters to use instead of the ones that are found
+	Log          *slog.Logger
+	Progress     func(string) // told what is being done when it takes time
+}
+
+// Toolchain describes the host's own programs as a root file system: /usr and
+// what belongs to it, the interpreters wherever they are installed, and an /etc
+// made up for the purpose. Nothing else of the host is in it: no home directory,
+// no account, no configuration, no socket.
+//
+// Python is the first on PATH that has numpy and pandas, else the first on PATH;
+// JavaScript is the first node on PATH.
+func Toolchain(ctx context.Context, cfg ToolchainConfig) (*Image, error) {
+	if runtime.GOOS != "linux" {
+		return nil, fmt.Errorf("use the host's toolchain as image: guests run Linux, this is %s: %w", runtime.GOOS, engine.ErrUnsupported)
+	}
+	if cfg.StateDir == "" {
+		return nil, fmt.Errorf("use the host's toolchain as image: no state directory: %w", engine.ErrInvalid)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	state, err := filepath.Abs(filepath.Join(cfg.StateDir, "images"))
+	if err == nil {
+		err = os.MkdirAll(state, 0o700)
+	}
+	if err == nil {
+		state, err = filepath.EvalSymlinks(state)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make image directory: %w", err)
+	}
+	found, err := find(ctx, FindOptions{
+		Python: cfg.Python, Node: cfg.Node, Progress: cfg.Progress,
+		Cache: filepath.Join(state, "interpreters.json"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	img := &Image{Interpreters: make(map[string]Interpreter)}
+	var chosen []answer
+	for _, a := range found {
+		if _, have := img.Interpreters[a.Language]; have {
+			continue
+		}
+		img.Interpreters[a.Language] = a.Interpreter
+		chosen = append(chosen, a)
+	}
+	img.Notes = notes(img.Interpreters, found)
+
+	s := newSkeleton()
+	s.addSystem()
+	for _, a := range chosen {
+		for _, need := range a.Needs {
+			s.addBind(need)
+		}
+	}
+	key := []string{layoutVersion, s.describe()}
+	for _, a := range chosen {
+		key = append(key, a.Path, a.Version)
+		for _, dir := range sortedKeys(a.Sites) {
+			key = append(key, fmt.Sprint(dir, a.Sites[dir]))
+		}
+	}
+	name := hashKey(key...)
+	dir := filepath.Join(state, name)
+	if err := s.write(dir); err != nil {
+		return nil, err
+	}
+	img.Root = engine.Root{Key: name, Dir: dir, Binds: s.binds}
+	cfg.Log.Debug("image of the host's toolchain", "key", name, "binds", len(s.binds))
+	return img, nil
+}
+
+// notes says what people should know about the choice.
+func notes(chosen map[string]Interpreter, found []answer) []string {
+	var list []string
+	python, ok := chosen[Python]
+	switch {
+	case !ok:
+		list = append(list, "No Python was found on PATH: install python3, or name one with --python.")
+	case !slices.Contains(python.Libraries, "pandas"):
+		list = append(list, fmt.Sprintf("%s has no pandas: for data analysis, type: %s -m pip install numpy pandas matplotlib", python.Path, python.Path))
+	}
+	others := 0
+	for _, a := range found {
+		if a.Language == Python && a.Path != python.Path {
+			others++
+		}
+	}
+	if ok && others > 0 {
+		list = append(list, fmt.Sprintf("%s was chosen among %d Pythons on PATH.", python.Path, others+1))
+	}
+	if _, ok := chosen[JavaScript]; !ok {
+		list = append(list, "No node was found on PATH: JavaScript is not available.")
+	}
+	return list
+}
+
+// hashKey makes a key of engine.Root out of what went into it.
+func hashKey(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%q\n", p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+func sortedKeys(m map[string]int64) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// exists reports whether there is something at p, links followed.
+func exists(p string) bool {
+	_, err := os.Stat(p)
+	return err == nil
+}
+
+// parents returns the directories above a clean absolute path, top first.
+func parents(p string) []string {
+	var list []string
+	for d := filepath.Dir(p); d != "/" && d != "."; d = filepath.Dir(d) {
+		list = append(list, d)
+	}
+	slices.Reverse(list)
+	return list
+}
