@@ -1,0 +1,204 @@
+package sandbox
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// wantIDs checks which boxes of an owner live.
+func (f *fixture) wantIDs(t *testing.T, owner Owner, want ...string) {
+	t.Helper()
+	if got := slices.Sorted(maps.Keys(f.ids(owner))); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Fatalf("boxes of %q: got %v, want %v", owner, got, want)
+	}
+}
+
+func (f *fixture) wantLimit(t *testing.T, owner Owner, want SessionWant, text string) {
+	t.Helper()
+	_, _, err := f.Session(t.Context(), owner, want)
+	wantCode(t, err, CodeLimit)
+	if err.Error() != text {
+		t.Errorf("got %q, want %q", err, text)
+	}
+}
+
+func TestEvictOldest(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
+	for _, id := range []string{"a", "b", "c"} {
+		f.session(t, "", id)
+	}
+	f.session(t, "", "a") // reuse evicts nothing, but counts as use
+	f.wantIDs(t, "", "a", "b", "c")
+	f.session(t, "", "d")
+	f.wantIDs(t, "", "a", "c", "d")
+	run(t, f.session(t, "", "c"), "1")
+	f.session(t, "", "e")
+	f.wantIDs(t, "", "c", "d", "e")
+	if _, _, peak := f.engine.counts(); peak != 3 {
+		t.Errorf("guests at once: got %d, want 3", peak)
+	}
+	_, acq, err := f.Session(t.Context(), "", SessionWant{ID: "b"})
+	if err != nil || acq.Lost == nil || acq.Lost.Reason != ReasonEvicted {
+		t.Errorf("evicted session: got %+v, %v; want what was lost", acq, err)
+	}
+	if st := f.Stats(); st.Ended[ReasonEvicted] != 3 || st.Sessions != 3 || st.Started != 6 || st.Flavors[FlavorSmall] != 3 {
+		t.Errorf("stats: got %+v", st)
+	}
+}
+
+func TestEvictContext(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxContexts = 1; c.MaxSessions = 1 })
+	f.session(t, "", "s")
+	c := f.context(t, "", "first")
+	f.clock.add(3 * time.Minute)
+	f.context(t, "", "second")
+	_, _, err := f.Context(t.Context(), "", c.ID())
+	wantCode(t, err, CodeNotFound, "it was evicted just now because", "create a new one")
+	if !f.ids("")["s"] {
+		t.Error("a context made a session go")
+	}
+	f.cfg.Evict = false
+	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "third"})
+	wantCode(t, err, CodeLimit, "Contexts limit exceeded: 1 >= 1")
+}
+
+func TestEvictNeverBusy(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
+	running := f.session(t, "", "running")
+	result := background(t, running, "import time; time.sleep(0.5); 'done'")
+	queued := background(t, running, "'queued'")
+	held, acq, err := f.Session(t.Context(), "", SessionWant{ID: "held"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := make(chan struct{})
+	f.engine.set(nil, gate)
+	started := make(chan error, 1)
+	go func() {
+		_, _, err := f.Session(t.Context(), "", SessionWant{ID: "starting"})
+		started <- err
+	}()
+	eventually(t, "it starts", func() bool { return len(f.ids("")) == 3 })
+	f.wantLimit(t, "", SessionWant{ID: "x"}, "Sessions limit exceeded: 3 >= 3")
+	f.wantIDs(t, "", "running", "held", "starting")
+	acq.Release()
+	close(gate)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	f.session(t, "", "x") // the one that nobody holds any more went
+	f.wantIDs(t, "", "running", "starting", "x")
+	_, err = held.Run(t.Context(), RunRequest{Code: "1"})
+	wantCode(t, err, CodeGone, "was evicted")
+	for _, r := range []func() (*RunResult, error){result, queued} {
+		if res, err := r(); err != nil || !res.Success {
+			t.Errorf("protected run: got %+v, %v", res, err)
+		}
+	}
+}
+
+func TestEvictByMemory(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxTotalMemoryMB = 4096 })
+	medium := func(id string) { f.sessionOf(t, "", SessionWant{ID: id, Flavor: FlavorMedium}) }
+	medium("1")
+	medium("2")
+	medium("1")
+	medium("3")
+	f.wantIDs(t, "", "1", "3")
+	f.sessionOf(t, "", SessionWant{ID: "l", Flavor: FlavorLarge})
+	f.wantIDs(t, "", "l")
+	if st := f.Stats(); st.MemoryMB != 4096 || st.MaxMemoryMB != 4096 || st.CPUs != 4 {
+		t.Errorf("stats: got %+v", st)
+	}
+
+	// Not enough even with all that may go: nothing goes.
+	f.sessionOf(t, "", SessionWant{ID: "m", Flavor: FlavorMedium})
+	s := f.session(t, "", "s")
+	done := background(t, s, "import time; time.sleep(0.3)")
+	f.wantLimit(t, "", SessionWant{Flavor: FlavorLarge}, "Memory limit exceeded: 5120MB >= 4096MB")
+	f.wantIDs(t, "", "m", "s")
+	done()
+
+	f.cfg.Evict = false
+	f.session(t, "", "s2")
+	f.wantLimit(t, "", SessionWant{}, "Memory limit exceeded: 5120MB >= 4096MB")
+	f.wantIDs(t, "", "m", "s", "s2")
+}
+
+func TestEvictOff(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 2; c.Evict = false })
+	f.session(t, "", "a")
+	f.session(t, "", "b")
+	f.wantLimit(t, "", SessionWant{ID: "c"}, "Sessions limit exceeded: 2 >= 2")
+	f.session(t, "", "a")
+	f.wantIDs(t, "", "a", "b")
+}
+
+func TestQuotaOfOwner(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxPerOwner = 2; c.MaxSessions = 4 })
+	f.session(t, "alice", "a1")
+	f.session(t, "bob", "b1")
+	f.session(t, "bob", "b2")
+	f.session(t, "bob", "b3")
+	f.wantIDs(t, "bob", "b2", "b3")
+	f.wantIDs(t, "alice", "a1")
+	f.context(t, "bob", "c")
+	if got := f.Sandboxes("bob", ""); len(got) != 2 {
+		t.Errorf("bob's boxes: got %+v, want 2 of both kinds", got)
+	}
+	// At the global limit the own ones go first, though others are older.
+	f.session(t, "bob", "b4")
+	f.session(t, "alice", "a2")
+	f.session(t, "bob", "b5")
+	f.wantIDs(t, "alice", "a1", "a2")
+	f.wantIDs(t, "bob", "b4", "b5")
+	f.cfg.MaxPerOwner = 0
+	f.session(t, "alice", "a3")
+	f.wantIDs(t, "alice", "a2", "a3")
+	f.wantIDs(t, "bob", "b4", "b5")
+	// Whoever has none takes the least recently used one of all.
+	f.session(t, "carol", "c1")
+	f.wantIDs(t, "bob", "b5")
+	f.wantIDs(t, "alice", "a2", "a3")
+
+	f.cfg.MaxPerOwner = 1
+	f.cfg.Evict = false
+	f.wantLimit(t, "carol", SessionWant{}, "Limit per user exceeded: 1 >= 1")
+}
+
+func TestManyCreates(t *testing.T) {
+	for _, evict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("evict=%t", evict), func(t *testing.T) {
+			f := newFixture(t, func(c *Config) { c.MaxSessions = 10; c.Evict = evict })
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			made, refused := 0, 0
+			for range 50 {
+				wg.Go(func() {
+					_, acq, err := f.Session(t.Context(), "", SessionWant{})
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil:
+						made++
+						acq.Release()
+					case CodeOf(err) == CodeLimit && strings.HasPrefix(err.Error(), "Sessions limit exceeded: 10 >= 10"):
+						refused++
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			_, live, peak := f.engine.counts()
+			if made+refused != 50 || made < 10 || peak > 10 || live > 10 || !evict && made != 10 {
+				t.Errorf("got %d made, %d refused, %d live, %d at once; want at most 10 at once", made, refused, live, peak)
+			}
+		})
+	}
+}

@@ -1,0 +1,215 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// Manager keeps the boxes of all owners. All methods may be called concurrently.
+type Manager struct {
+	cfg   Config
+	parts Parts
+	log   *slog.Logger
+	now   func() time.Time
+	// patience and kernelStart are the constants but in tests.
+	patience, kernelStart time.Duration
+
+	base context.Context // of everything the Manager's goroutines do
+	end  context.CancelCauseFunc
+	wg   sync.WaitGroup // added to only while phase is not closed, or by a goroutine in it
+
+	mu      sync.Mutex
+	phase   phase                 // guarded by mu
+	boxes   map[key]*Sandbox      // guarded by mu; creating or ready
+	dying   map[*Sandbox]struct{} // guarded by mu; ended, but still holding resources
+	graves  *graves               // guarded by mu
+	uses    uint64                // guarded by mu; orders boxes by use, whatever the clock does
+	quiet   chan struct{}         // guarded by mu; not nil while draining; closed when no call is left
+	since   time.Time             // guarded by mu; when Start was called
+	started int64                 // guarded by mu; boxes booted
+	ended   map[Reason]int64      // guarded by mu
+}
+
+type phase uint8
+
+const (
+	phaseNew phase = iota
+	phaseOpen
+	phaseDraining
+	phaseClosed
+)
+
+var errClosed = errors.New("the server is closing")
+
+// New returns a Manager that does nothing until Start.
+func New(cfg Config, parts Parts) *Manager {
+	m := &Manager{
+		cfg: cfg, parts: parts, log: parts.Log, now: parts.Now,
+		patience: patience, kernelStart: kernelStart,
+		boxes: map[key]*Sandbox{}, dying: map[*Sandbox]struct{}{}, ended: map[Reason]int64{},
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	if m.now == nil {
+		m.now = time.Now
+	}
+	m.graves = newGraves(m.now)
+	m.base, m.end = context.WithCancelCause(context.Background())
+	return m
+}
+
+// Start validates the configuration and begins to look for idle boxes. It boots
+// nothing. ctx bounds the call.
+func (m *Manager) Start(ctx context.Context) error {
+	if err := m.cfg.Validate(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.phase != phaseNew {
+		return errors.New("start manager: it was started before")
+	}
+	m.phase = phaseOpen
+	m.since = m.now()
+	m.wg.Go(m.reap)
+	return nil
+}
+
+// Close refuses new calls with CodeNotReady, lets running ones finish until ctx
+// ends, then ends every box and returns when all is gone. It returns the cause
+// of ctx if calls were cut off. It may be called again.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	if m.phase < phaseDraining {
+		m.phase = phaseDraining
+	}
+	if m.quiet == nil {
+		m.quiet = make(chan struct{})
+		m.settleLocked()
+	}
+	quiet := m.quiet
+	m.mu.Unlock()
+
+	var err error
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+		m.mu.Lock()
+		if n := m.callsLocked(); n > 0 && m.phase < phaseClosed {
+			err = fmt.Errorf("close: %d calls were cut off: %w", n, context.Cause(ctx))
+		}
+		m.mu.Unlock()
+	}
+
+	m.mu.Lock()
+	if m.phase < phaseClosed {
+		for _, s := range m.boxes {
+			m.condemnLocked(s, ReasonShutdown, "")
+		}
+		m.phase = phaseClosed
+	}
+	m.mu.Unlock()
+	m.end(errClosed)
+	m.wg.Wait()
+	return err
+}
+
+// callsLocked counts the calls that are under way or about to be.
+func (m *Manager) callsLocked() int {
+	n := 0
+	for _, s := range m.boxes {
+		n += s.calls + len(s.holds)
+	}
+	return n
+}
+
+// settleLocked tells Close when no call is left. Whoever ends a call calls it.
+func (m *Manager) settleLocked() {
+	if m.quiet == nil || m.callsLocked() > 0 {
+		return
+	}
+	select {
+	case <-m.quiet:
+	default:
+		close(m.quiet)
+	}
+}
+
+// openLocked returns an error unless new calls are welcome.
+func (m *Manager) openLocked(op string) error {
+	switch m.phase {
+	case phaseOpen:
+		return nil
+	case phaseNew:
+		return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it has not started yet", Hint: "Try again in a moment."}
+	}
+	return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
+}
+
+// Sandboxes lists the living boxes of an owner, the newest first. An empty kind
+// means both.
+func (m *Manager) Sandboxes(owner Owner, kind Kind) []Info {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var infos []Info
+	for k, s := range m.boxes {
+		if k.owner == owner && (kind == "" || k.kind == kind) && !m.expiredLocked(s) {
+			infos = append(infos, s.infoLocked())
+		}
+	}
+	slices.SortFunc(infos, func(a, b Info) int {
+		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return infos
+}
+
+// Volumes returns the host directories that are in every box.
+func (m *Manager) Volumes() []engine.Mount { return slices.Clone(m.cfg.Volumes) }
+
+// Stats counts what is there.
+func (m *Manager) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := Stats{
+		States: map[State]int{}, Flavors: map[Flavor]int{}, Ended: map[Reason]int64{},
+		MaxSessions: m.cfg.MaxSessions, MaxContexts: m.cfg.MaxContexts, MaxMemoryMB: m.cfg.MaxTotalMemoryMB,
+		Started: m.started,
+	}
+	if m.phase != phaseNew {
+		st.Uptime = m.now().Sub(m.since)
+	}
+	for r, n := range m.ended {
+		st.Ended[r] = n
+	}
+	for k, s := range m.boxes {
+		st.States[s.stateLocked()]++
+		st.Flavors[s.flavor]++
+		if k.kind == KindSession {
+			st.Sessions++
+		} else {
+			st.Contexts++
+		}
+		l := s.flavor.Limits()
+		st.MemoryMB += l.MemoryMB
+		st.CPUs += l.CPUs
+		queued := s.slots.waiting()
+		for _, k := range s.kernels {
+			queued += k.gate.waiting()
+		}
+		st.Queued += queued
+		st.Running += s.calls - queued
+	}
+	return st
+}

@@ -1,0 +1,205 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/link"
+)
+
+// Sandbox is one box. All methods may be called concurrently. Once the box has
+// ended, every call returns CodeGone with the reason.
+type Sandbox struct {
+	m        *Manager
+	key      key
+	guestID  string
+	name     string
+	desc     string
+	template Template
+	flavor   Flavor
+	created  time.Time
+	slots    *gate // commands and file calls
+
+	boot      context.Context // of the start
+	abandon   context.CancelCauseFunc
+	ready     chan struct{} // closed when the start has ended
+	startErr  error         // of the start; read after ready
+	condemned chan struct{} // closed when the box has ended
+	freed     chan struct{} // closed when nothing is left of it
+
+	// guarded by m.mu
+	guest    engine.Guest // nil until booted
+	link     *link.Link   // nil until booted
+	tomb     *Tombstone   // nil while it lives
+	lastUsed time.Time
+	use      uint64             // order of the last use among all boxes
+	calls    int                // under way, those that wait included
+	holds    []*hold            // of callers that are about to call, the oldest first
+	stopping int                // callers of Stop that wait for calls to end
+	stopped  chan struct{}      // not nil while stopping; closed when calls is 0
+	kernels  map[string]*kernel // by language
+}
+
+// kernel is the host's view of one interpreter in a box.
+type kernel struct {
+	gate *gate // one run at a time
+	ran  bool  // something ran, so that there is state to lose; only touched inside gate
+}
+
+var (
+	errDead      = errors.New("the box has ended")
+	errAbandoned = errors.New("nobody waits for it any more")
+)
+
+// ID returns the id of the session or context.
+func (s *Sandbox) ID() string { return s.key.id }
+
+// Info describes the box now.
+func (s *Sandbox) Info() Info {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	return s.infoLocked()
+}
+
+func (s *Sandbox) infoLocked() Info {
+	return Info{
+		ID: s.key.id, Kind: s.key.kind, Owner: s.key.owner, Name: s.name, Description: s.desc,
+		Template: s.template, Language: s.template.Language(), Flavor: s.flavor,
+		State: s.stateLocked(), Created: s.created, LastUsed: s.lastUsed,
+	}
+}
+
+func (s *Sandbox) stateLocked() State {
+	switch {
+	case s.tomb != nil:
+		switch s.tomb.Reason {
+		case ReasonOOM, ReasonCrashed, ReasonExited:
+			return StateError
+		}
+		return StateStopped
+	case s.guest == nil:
+		return StateCreating
+	case s.calls > 0:
+		return StateRunning
+	}
+	return StateReady
+}
+
+func (s *Sandbox) touchLocked() {
+	s.m.uses++
+	s.use = s.m.uses
+	s.lastUsed = s.m.now()
+}
+
+// busyLocked reports whether the box is in use, so that it must not be taken
+// away.
+func (s *Sandbox) busyLocked() bool {
+	return s.guest == nil || s.calls > 0 || len(s.holds) > 0 || s.stopping > 0
+}
+
+// hold keeps a box from being evicted until its caller's first call.
+type hold struct {
+	s    *Sandbox
+	done bool        // guarded by m.mu
+	stop func() bool // of the AfterFunc that releases
+}
+
+func (m *Manager) holdLocked(ctx context.Context, s *Sandbox) *hold {
+	h := &hold{s: s}
+	s.holds = append(s.holds, h)
+	s.touchLocked()
+	h.stop = context.AfterFunc(ctx, h.release)
+	return h
+}
+
+func (h *hold) release() {
+	m := h.s.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h.releaseLocked()
+}
+
+func (h *hold) releaseLocked() {
+	if h.done {
+		return
+	}
+	h.done = true
+	h.stop()
+	s := h.s
+	s.holds = slices.DeleteFunc(s.holds, func(o *hold) bool { return o == h })
+	if s.m.boxes[s.key] == s && s.guest == nil && len(s.holds) == 0 {
+		// From now on it is not found, so that nobody joins a start that ends.
+		delete(s.m.boxes, s.key)
+		s.m.dying[s] = struct{}{}
+		s.abandon(errAbandoned)
+	}
+	s.m.settleLocked()
+}
+
+// begin counts a call into the box. The caller must call end once if it gets no
+// error.
+func (s *Sandbox) begin(ctx context.Context, op string) (end func(), err error) {
+	m := s.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, s.cancelled(op, context.Cause(ctx))
+	}
+	if s.tomb != nil {
+		return nil, s.gone(op, s.tomb)
+	}
+	if s.stopping > 0 {
+		return nil, s.error(CodeBusy, op, fmt.Sprintf("The %s %s is being stopped", s.key.kind, s.key.id), "Create a new one.", nil)
+	}
+	if !(m.phase == phaseDraining && len(s.holds) > 0) {
+		if err := m.openLocked(op); err != nil {
+			return nil, err
+		}
+	}
+	s.calls++
+	s.touchLocked()
+	if len(s.holds) > 0 {
+		s.holds[0].releaseLocked()
+	}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		s.calls--
+		s.touchLocked()
+		if s.calls == 0 && s.stopped != nil {
+			close(s.stopped)
+			s.stopped = nil
+		}
+		m.settleLocked()
+	}, nil
+}
+
+// slot is begin for a call beside the kernels: at most Config.ParallelCalls run
+// at once.
+func (s *Sandbox) slot(ctx context.Context, op string) (end func(), err error) {
+	ended, err := s.begin(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.slots.enter(ctx, s.condemned); err != nil {
+		ended()
+		return nil, s.queueError(op, err)
+	}
+	return func() { s.slots.leave(); ended() }, nil
+}
+
+// kernel returns the host's view of a language's interpreter.
+func (s *Sandbox) kernel(language string) *kernel {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	k := s.kernels[language]
+	if k == nil {
+		k = &kernel{gate: newGate(1, s.m.cfg.QueueLen)}
+		s.kernels[language] = k
+	}
+	return k
+}
