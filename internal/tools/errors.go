@@ -1,0 +1,183 @@
+package tools
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A family is how the errors of a tool reach the client. The two come from
+// two servers whose clients we keep: the sessions tools answer with errors of
+// the protocol, the others with a result that says {"error", "code"}.
+type family struct {
+	text  bool
+	other string // the word for what the table has no word for, if text
+	arg   string // the word for invalid arguments of the box; "" INVALID_PARAMS
+}
+
+var (
+	sessionErrors = family{}
+	runErrors     = family{text: true, other: "EXECUTION_FAILED"}
+	createErrors  = family{text: true, other: "CONTEXT_CREATION_FAILED", arg: "INVALID_CONTEXT_NAME"}
+	stopErrors    = family{text: true, other: "STOP_FAILED"}
+)
+
+// A meeting is how one code of the boxes meets the client.
+type meeting struct {
+	code     int64  // of JSON-RPC
+	word     string // error.data.error_code
+	prefix   string // of the message, unless it is there
+	category string // configuration, resource, network, execution, session or system
+	severity string // low, medium, high or critical
+	text     string // the code of a text error; "" the tool's own
+	suggest  []string
+}
+
+// meetings is the one table of errors.
+var meetings = map[sandbox.Code]meeting{
+	sandbox.CodeInvalid: {jsonrpc.CodeInvalidParams, "INVALID_PARAMETERS", "Invalid parameters: ", "execution", "low", "INVALID_PARAMS",
+		[]string{"Correct the parameter that the message names and call again."}},
+	sandbox.CodeUnsupportedLanguage: {jsonrpc.CodeInvalidParams, "UNSUPPORTED_LANGUAGE", "Invalid parameters: ", "configuration", "low", "INVALID_LANGUAGE",
+		[]string{"Use a language that this server offers."}},
+	sandbox.CodeNotFound: {jsonrpc.CodeInvalidParams, "SESSION_NOT_FOUND", "Session not found: ", "session", "low", "CONTEXT_NOT_FOUND",
+		[]string{"List what there is with get_sessions or list_contexts.", "Create a new one."}},
+	sandbox.CodeGone: {jsonrpc.CodeInternalError, "SESSION_ENDED", "Session ended: ", "session", "medium", "",
+		[]string{"Call again: a new box takes its place, without the variables and files of the old one."}},
+	sandbox.CodeLimit: {jsonrpc.CodeInvalidRequest, "RESOURCE_LIMIT_ERROR", "Resource limit exceeded: ", "resource", "high", "",
+		[]string{"Stop a session or context that is no longer needed.", "Use a smaller flavor.", "Try again later."}},
+	sandbox.CodeBusy: {jsonrpc.CodeInvalidRequest, "SESSION_BUSY", "Resource limit exceeded: ", "resource", "medium", "",
+		[]string{"Wait for the calls under way in this box, or use another one."}},
+	sandbox.CodeNotReady: {jsonrpc.CodeInternalError, "SERVER_NOT_READY", "Wrapper error: ", "system", "high", "SERVER_NOT_READY",
+		[]string{"Try again in a few seconds."}},
+	sandbox.CodeStartFailed: {jsonrpc.CodeInternalError, "SANDBOX_CREATION_ERROR", "Sandbox creation failed: ", "resource", "high", "",
+		[]string{"Try again.", "Ask the operator to run 'glovebox doctor'."}},
+	sandbox.CodeExecFailed: {jsonrpc.CodeInternalError, "CODE_EXECUTION_ERROR", "Code execution failed: ", "execution", "medium", "EXECUTION_FAILED",
+		[]string{"Try again.", "Start over in a new session."}},
+	sandbox.CodeStopFailed: {jsonrpc.CodeInternalError, "STOP_FAILED", "Wrapper error: ", "session", "medium", "STOP_FAILED",
+		[]string{"Wait for the running code to end and stop it again."}},
+	sandbox.CodeFileNotFound: {jsonrpc.CodeInvalidParams, "FILE_NOT_FOUND", "", "execution", "low", "FILE_NOT_FOUND",
+		[]string{"Look with list_files."}},
+	sandbox.CodeFileExists: {jsonrpc.CodeInvalidParams, "FILE_EXISTS", "", "execution", "low", "FILE_EXISTS",
+		[]string{"Choose another path, or set overwrite."}},
+	sandbox.CodeFileTooLarge: {jsonrpc.CodeInvalidParams, "FILE_TOO_LARGE", "", "resource", "low", "FILE_TOO_LARGE",
+		[]string{"Move the file in parts."}},
+	sandbox.CodePathNotAllowed: {jsonrpc.CodeInvalidParams, "PATH_NOT_ALLOWED", "", "execution", "low", "PATH_NOT_ALLOWED",
+		[]string{"Use a path below the home directory."}},
+	sandbox.CodeNoSpace: {jsonrpc.CodeInvalidRequest, "NO_SPACE", "Resource limit exceeded: ", "resource", "medium", "NO_SPACE",
+		[]string{"Remove files that are no longer needed.", "Use a larger flavor."}},
+	sandbox.CodeCancelled: {jsonrpc.CodeInternalError, "CANCELLED", "", "execution", "low", "EXECUTION_FAILED", nil},
+	sandbox.CodeInternal: {jsonrpc.CodeInternalError, "INTERNAL_ERROR", "", "system", "critical", "",
+		[]string{"Try again.", "Give the id of this error to the operator."}},
+}
+
+// data is the error.data of the sessions tools.
+type data struct {
+	ErrorCode   string            `json:"error_code"`
+	Category    string            `json:"category"`
+	Severity    string            `json:"severity"`
+	Suggestions []string          `json:"recovery_suggestions"`
+	Context     map[string]string `json:"context"`
+}
+
+// meet makes the answer to a call that failed.
+func (f family) meet(log *slog.Logger, tool string, err error) (*mcp.CallToolResult, error) {
+	e := describe(log, tool, err)
+	m := meetings[e.Code]
+	if f.text {
+		return f.result(e, m)
+	}
+	suggestions := append([]string(nil), m.suggest...)
+	if e.Hint != "" {
+		suggestions = append([]string{e.Hint}, suggestions...)
+	}
+	context := map[string]string{"tool": tool}
+	maps.Copy(context, e.Context)
+	return nil, rpcError(m, text(e, m.prefix), suggestions, context)
+}
+
+func rpcError(m meeting, text string, suggestions []string, context map[string]string) *jsonrpc.Error {
+	if suggestions == nil {
+		suggestions = []string{}
+	}
+	raw, _ := json.Marshal(data{m.word, m.category, m.severity, suggestions, context}) // strings only
+	return &jsonrpc.Error{Code: m.code, Message: text, Data: raw}
+}
+
+func (f family) result(e *sandbox.Error, m meeting) (*mcp.CallToolResult, error) {
+	word := m.text
+	switch {
+	case e.Code == sandbox.CodeInvalid && f.arg != "" && e.Op != "read arguments":
+		word = f.arg
+	case word == "":
+		word = f.other
+	}
+	if e.Code == sandbox.CodeNotFound && e.Context["session_id"] != "" {
+		word = "SESSION_NOT_FOUND"
+	}
+	body, err := encode(struct {
+		Error string `json:"error"`
+		Code  string `json:"code"`
+	}{text(e, ""), word})
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.CallToolResult{
+		Content: []mcp.Content{&mcp.TextContent{Text: indent(body)}},
+		IsError: true,
+	}, nil
+}
+
+// text is what a person or model reads.
+func text(e *sandbox.Error, prefix string) string {
+	s := e.Msg
+	if prefix != "" && !strings.HasPrefix(strings.ToLower(s), strings.ToLower(prefix)) {
+		s = prefix + s
+	}
+	if e.Hint == "" {
+		return s
+	}
+	if !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {
+		s += "."
+	}
+	return s + " " + e.Hint
+}
+
+// describe makes err one of ours. What is our own fault is logged with an id
+// and told by the id alone.
+func describe(log *slog.Logger, tool string, err error) *sandbox.Error {
+	var e *sandbox.Error
+	if !errors.As(err, &e) {
+		e = &sandbox.Error{Code: sandbox.CodeOf(err), Err: err}
+	}
+	if _, known := meetings[e.Code]; known && e.Code != sandbox.CodeInternal {
+		if e.Msg == "" {
+			e = &sandbox.Error{Code: e.Code, Op: e.Op, Msg: "The call was cancelled", Hint: e.Hint, Context: e.Context}
+		}
+		return e
+	}
+	id := rand.Text()[:10]
+	log.Error("tool failed", "tool", tool, "id", id, "op", e.Op, "err", err)
+	return &sandbox.Error{
+		Code: sandbox.CodeInternal, Op: e.Op, Msg: "Internal error " + id + "; the server's log has the details",
+		Context: map[string]string{"error_id": id},
+	}
+}
+
+// UnknownTool is the error for a name that is not in the catalogue.
+func UnknownTool(name string, names []string) *jsonrpc.Error {
+	m := meeting{jsonrpc.CodeMethodNotFound, "TOOL_NOT_FOUND", "", "execution", "low", "", nil}
+	text := "Method not found: tool:" + clip(name)
+	suggest := "The tools are: " + strings.Join(names, ", ") + "."
+	if near := nearest(name, names); near != "" {
+		suggest = "Did you mean '" + near + "'?"
+	}
+	return rpcError(m, text+". "+suggest, []string{suggest}, map[string]string{"tool": clip(name)})
+}

@@ -1,0 +1,36 @@
+package tools
+
+import "context"
+
+var (
+	getVolumePath     = define(volumes("get_volume_path", "Show shared directories"), volumePaths)
+	getVolumeMappings = define(volumes("get_volume_mappings", "Show shared directories (other name)"), volumePaths)
+)
+
+func volumes(name, title string) info {
+	d := "List the directories of the host that every sandbox shares: a file that code writes to container_path is in host_path."
+	if name != "get_volume_path" {
+		d = "The same as get_volume_path: list the directories of the host that every sandbox shares."
+	}
+	return info{name: name, title: title, description: d, set: Sessions, family: sessionErrors, readOnly: true, idempotent: true}
+}
+
+func volumePaths(_ context.Context, c *Call, _ struct{}) (volumesOut, error) {
+	out := volumesOut{VolumeMappings: []volume{}}
+	for _, m := range c.Sandboxes.Volumes() {
+		out.VolumeMappings = append(out.VolumeMappings, volume{m.Host, m.Guest, m.ReadOnly})
+	}
+	return out, nil
+}
+
+type volumesOut struct {
+	VolumeMappings []volume `json:"volume_mappings" jsonschema:"the shared directories"`
+}
+
+type volume struct {
+	HostPath      string `json:"host_path" jsonschema:"directory on the host"`
+	ContainerPath string `json:"container_path" jsonschema:"where it is in the sandbox"`
+	ReadOnly      bool   `json:"read_only,omitempty" jsonschema:"whether the sandbox may only read it"`
+}
+
+func (o volumesOut) present() presentation { return listing(o.VolumeMappings) }

@@ -1,0 +1,42 @@
+package tools
+
+import (
+	"context"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+var listContexts = define(info{
+	name:        "list_contexts",
+	title:       "List contexts",
+	description: "List the active contexts with their names, languages and times, the newest first.",
+	set:         Contexts, family: runErrors, readOnly: true, idempotent: true,
+}, func(_ context.Context, c *Call, _ struct{}) (listContextsOut, error) {
+	out := listContextsOut{Contexts: []contextItem{}}
+	for _, b := range c.Sandboxes.Sandboxes(c.Owner, sandbox.KindContext) {
+		if b.State == sandbox.StateStopped || b.State == sandbox.StateError || b.State == sandbox.StateCreating {
+			continue
+		}
+		out.Contexts = append(out.Contexts, contextItem{
+			ContextID: b.ID, Name: b.Name, Description: b.Description, Language: b.Language,
+			Status: "active", CreatedAt: clock(b.Created), LastUsed: clock(b.LastUsed),
+		})
+	}
+	out.Total = len(out.Contexts)
+	return out, nil
+})
+
+type listContextsOut struct {
+	Contexts []contextItem `json:"contexts" jsonschema:"the contexts, the newest first"`
+	Total    int           `json:"total" jsonschema:"how many there are"`
+}
+
+type contextItem struct {
+	ContextID   string `json:"context_id" jsonschema:"id of the context, for run_code"`
+	Name        string `json:"name" jsonschema:"its name"`
+	Description string `json:"description" jsonschema:"the note"`
+	Language    string `json:"language" jsonschema:"python or javascript"`
+	Status      string `json:"status" jsonschema:"active"`
+	CreatedAt   string `json:"created_at" jsonschema:"when it was made, UTC"`
+	LastUsed    string `json:"last_used" jsonschema:"when code last ran in it, UTC"`
+}

@@ -1,0 +1,67 @@
+package tools
+
+import (
+	"context"
+	"math"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+var runCode = define(info{
+	name:  "run_code",
+	title: "Run code in a context",
+	description: "Run code, in the style of a notebook, in a context made by create_context; variables, imports and files live on from call to call. " +
+		"The answer is JSON with stdout, stderr, success and execution_time (seconds); a failing program has success false and its traceback in stderr. " +
+		"Figures come as images. Code is interrupted after 30 seconds unless timeout says otherwise.",
+	set: Contexts, family: runErrors, destructive: true,
+}, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
+	s, acq, err := c.Sandboxes.Context(ctx, c.Owner, in.ContextID)
+	if err != nil {
+		return runCodeOut{}, err
+	}
+	defer acq.Release()
+	res, err := s.Run(ctx, sandbox.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress})
+	if err != nil {
+		return runCodeOut{}, err
+	}
+	out := runCodeOut{
+		Stdout: res.Stdout, Stderr: res.Stderr, Success: res.Success,
+		ExecutionTime: math.Round(res.Duration.Seconds()*1e6) / 1e6,
+		TimedOut:      res.TimedOut, images: res.Images,
+	}
+	if res.Error != nil {
+		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
+	}
+	out.LostReason, out.Notes = lostState(acq, "context")
+	if res.Lost != "" {
+		out.LostReason = res.Lost
+	}
+	out.StateLost = out.LostReason != ""
+	out.Notes = append(out.Notes, res.Notes...)
+	return out, nil
+})
+
+type runCodeIn struct {
+	Code      string `json:"code" jsonschema:"the source code to run" min:"1"`
+	ContextID string `json:"context_id,omitempty" jsonschema:"id or unique name of the context; none means the default Python context, where the operator allows it"`
+	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds after which the code is interrupted; 30 if left out" min:"1" max:"300"`
+}
+
+type runCodeOut struct {
+	Stdout        string   `json:"stdout" jsonschema:"standard output, with the values of last expressions"`
+	Stderr        string   `json:"stderr" jsonschema:"standard error, with the traceback of an uncaught error"`
+	Success       bool     `json:"success" jsonschema:"whether no error was left uncaught"`
+	ExecutionTime float64  `json:"execution_time" jsonschema:"how long it ran, in seconds"`
+	Error         string   `json:"error,omitempty" jsonschema:"the uncaught error in one line"`
+	TimedOut      bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
+	StateLost     bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
+	LostReason    string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
+	Notes         []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
+
+	images []sandbox.Image
+}
+
+// A failing program is an answer here, as it was in the server that this tool
+// comes from: success says so, isError does not.
+func (o runCodeOut) present() presentation { return presentation{asJSON: true, images: o.images} }

@@ -1,0 +1,128 @@
+// Package tools is the catalogue of MCP tools: what each is called, what it
+// takes and gives, and the few lines that connect it to the boxes. One file a
+// tool. A handler is a plain function of typed input to typed output; how that
+// becomes a message is written once, in define.go, and how an error meets the
+// client once, in errors.go.
+//
+// It does not know transports, and boxes only through the Manager.
+package tools
+
+//go:generate go test -run ^(TestCatalog|TestDocs)$ -update .
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Set groups tools that are offered together.
+type Set string
+
+// The closed set of sets.
+const (
+	Sessions Set = "sessions"
+	Contexts Set = "contexts"
+	Files    Set = "files"
+)
+
+// Sets returns all sets, in the order of the documentation.
+func Sets() []Set { return []Set{Sessions, Contexts, Files} }
+
+// Deps is what handlers work with.
+type Deps struct {
+	Sandboxes *sandbox.Manager
+	Log       *slog.Logger // nil discards
+}
+
+// A Tool is one entry of the catalogue.
+type Tool struct {
+	Def *mcp.Tool // not to be changed
+	Set Set
+
+	bind func(Deps) mcp.ToolHandler
+}
+
+// catalogue is in the order of the documentation.
+var catalogue = []Tool{
+	executeCode, executeCommand, getSessions, stopSession, getVolumePath, getVolumeMappings,
+	runCode, createContext, stopContext, listContexts,
+	uploadFile, downloadFile, listFiles,
+}
+
+// All returns the catalogue, in the order of the documentation.
+func All() []Tool { return append([]Tool(nil), catalogue...) }
+
+// Register adds the tools that keep accepts; nil keeps all.
+func Register(s *mcp.Server, d Deps, keep func(*Tool) bool) {
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	for i := range catalogue {
+		if t := &catalogue[i]; keep == nil || keep(t) {
+			s.AddTool(t.Def, t.bind(d))
+		}
+	}
+}
+
+// A Call is what a handler knows besides its input.
+type Call struct {
+	Sandboxes *sandbox.Manager
+	Owner     sandbox.Owner
+	Progress  func(sandbox.Chunk) // nil unless the client asked for it
+}
+
+// seconds is how long a call may take; 0 leaves it to the box.
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// clock is how the catalogue writes times.
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+
+// joined is the text of a result: standard output, then standard error.
+func joined(stdout, stderr string) string {
+	if stdout != "" && stderr != "" && !strings.HasSuffix(stdout, "\n") {
+		stdout += "\n"
+	}
+	return stdout + stderr
+}
+
+// lostState tells of an earlier box under the same id. The result is empty if
+// there was none.
+func lostState(acq sandbox.Acquired, what string) (reason string, notes []string) {
+	if acq.Lost == nil {
+		return "", nil
+	}
+	reason = string(acq.Lost.Reason)
+	note := "The earlier " + what + " " + acq.Lost.ID + " ended at " + clock(acq.Lost.At) + " (" + reasons[acq.Lost.Reason] + ")"
+	if acq.Lost.Detail != "" {
+		note += ": " + acq.Lost.Detail
+	}
+	return reason, []string{note + ". Its variables and files are gone; this is a new box under the same id."}
+}
+
+var reasons = map[sandbox.Reason]string{
+	sandbox.ReasonStopped:  "it was stopped",
+	sandbox.ReasonIdle:     "nobody used it for the idle time-out",
+	sandbox.ReasonEvicted:  "it made room for another box",
+	sandbox.ReasonOOM:      "it went over its memory limit",
+	sandbox.ReasonCrashed:  "it crashed",
+	sandbox.ReasonExited:   "its agent ended",
+	sandbox.ReasonShutdown: "the server was restarted",
+}
+
+// session acquires the box of a session tool.
+func (c *Call) session(ctx context.Context, id, template, flavor string) (*sandbox.Sandbox, sandbox.Acquired, error) {
+	want := sandbox.SessionWant{ID: id}
+	var err error
+	if want.Template, err = sandbox.ParseTemplate(template); err != nil {
+		return nil, sandbox.Acquired{}, err
+	}
+	if want.Flavor, err = sandbox.ParseFlavor(flavor); err != nil {
+		return nil, sandbox.Acquired{}, err
+	}
+	return c.Sandboxes.Session(ctx, c.Owner, want)
+}
