@@ -1,0 +1,238 @@
+// Package envelope reads the outside of a JSON-RPC message: what kind it is,
+// its id, its method and the few members of its params that decide where it
+// goes. It is the one place that judges whether bytes from a client are a
+// message at all; the meaning of a message is for others.
+package envelope
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Modern is the first protocol revision without sessions.
+const Modern = "2026-07-28"
+
+// NoBatch is the first protocol revision without JSON-RPC batches.
+const NoBatch = "2025-06-18"
+
+// maxBatch bounds the messages of one batch. Clients that still batch send a
+// handful; each element costs a goroutine.
+const maxBatch = 256
+
+// A Kind says what a message is.
+type Kind int
+
+// The kinds of messages.
+const (
+	Request Kind = iota + 1
+	Notification
+	Response
+)
+
+// An Envelope is the outside of one message.
+type Envelope struct {
+	Kind   Kind
+	ID     json.RawMessage // the exact bytes; nil without an id
+	Method string          // empty for a response
+
+	Tool    string // params.name
+	Version string // the revision that params._meta claims
+}
+
+// IsModern reports whether the message claims a revision without sessions.
+func (e *Envelope) IsModern() bool { return e.Version >= Modern }
+
+type message struct {
+	Version json.RawMessage `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Method  json.RawMessage `json:"method"`
+	Params  params          `json:"params"`
+	Result  json.RawMessage `json:"result"`
+	Error   json.RawMessage `json:"error"`
+}
+
+type params struct {
+	present, array, object bool
+	name                   string
+	version                string
+}
+
+func (p *params) UnmarshalJSON(b []byte) error {
+	p.present = true
+	switch b[0] {
+	case '[':
+		p.array = true
+	case 'n':
+		p.present = false
+	case '{':
+		p.object = true
+		var known struct {
+			Name any `json:"name"`
+			Meta any `json:"_meta"`
+		}
+		// A member of an unexpected type is not for us to judge.
+		if err := json.Unmarshal(b, &known); err != nil {
+			return nil
+		}
+		p.name, _ = known.Name.(string)
+		if meta, ok := known.Meta.(map[string]any); ok {
+			p.version, _ = meta[mcp.MetaKeyProtocolVersion].(string)
+		}
+	}
+	return nil
+}
+
+func refuse(code int64, text string) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: code, Message: text}
+}
+
+// Parse reads one message. With an error the envelope still holds the id, if
+// there was a usable one.
+func Parse(data []byte) (Envelope, *jsonrpc.Error) {
+	var e Envelope
+	if !utf8.Valid(data) {
+		return e, refuse(jsonrpc.CodeParseError, "Parse error: the message is not valid UTF-8")
+	}
+	data = bytes.TrimLeft(data, " \t\r\n")
+	if len(data) == 0 {
+		return e, refuse(jsonrpc.CodeParseError, "Parse error: empty message")
+	}
+	if data[0] != '{' {
+		if json.Valid(data) {
+			return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: Request must be a JSON object")
+		}
+		return e, refuse(jsonrpc.CodeParseError, "Parse error: Invalid JSON")
+	}
+	var m message
+	if err := json.Unmarshal(data, &m); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return e, refuse(jsonrpc.CodeParseError, "Parse error: Invalid JSON at byte "+strconv.FormatInt(syntax.Offset, 10))
+		}
+		return e, refuse(jsonrpc.CodeParseError, "Parse error: Invalid JSON")
+	}
+	id, ok := usableID(m.ID)
+	if ok {
+		e.ID = id
+	}
+	switch {
+	case string(m.Version) != `"2.0"`:
+		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: Missing or invalid jsonrpc version (must be '2.0')")
+	case !ok:
+		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: id must be a string or an integer below 2^53")
+	case m.Method == nil && (m.Result != nil || m.Error != nil):
+		if e.ID == nil {
+			return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: a response needs an id")
+		}
+		e.Kind = Response
+		return e, nil
+	case m.Method == nil:
+		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: Missing required 'method' field")
+	case m.Method[0] != '"':
+		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: Method must be a string")
+	case m.Params.present && !m.Params.object && !m.Params.array:
+		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: Params must be an object or array")
+	}
+	if json.Unmarshal(m.Method, &e.Method) != nil || e.Method == "" {
+		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: Missing required 'method' field")
+	}
+	e.Kind = Notification
+	if e.ID != nil {
+		e.Kind = Request
+	}
+	if m.Params.array {
+		return e, refuse(jsonrpc.CodeInvalidParams, "Invalid parameters: Params must be an object")
+	}
+	e.Tool, e.Version = m.Params.name, m.Params.version
+	return e, nil
+}
+
+// usableID reports whether raw may be the id of a message; no id at all may.
+// A null id belongs to error responses only. Numbers are held as float64
+// further down, so one that would come back changed is refused.
+func usableID(raw json.RawMessage) (json.RawMessage, bool) {
+	if len(raw) == 0 {
+		return nil, true
+	}
+	switch c := raw[0]; {
+	case c == '"':
+		return raw, true
+	case c == '-' || c >= '0' && c <= '9':
+		f, err := strconv.ParseFloat(string(raw), 64)
+		if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
+			return nil, false
+		}
+		return raw, true
+	}
+	return nil, false
+}
+
+// IsBatch reports whether data is a JSON array.
+func IsBatch(data []byte) bool {
+	data = bytes.TrimLeft(data, " \t\r\n")
+	return len(data) > 0 && data[0] == '['
+}
+
+// Split returns the elements of a batch.
+func Split(data []byte) ([]json.RawMessage, *jsonrpc.Error) {
+	var elements []json.RawMessage
+	switch err := json.Unmarshal(data, &elements); {
+	case err != nil || !utf8.Valid(data):
+		return nil, refuse(jsonrpc.CodeParseError, "Parse error: Invalid JSON")
+	case len(elements) == 0:
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: empty batch")
+	case len(elements) > maxBatch:
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: more than "+strconv.Itoa(maxBatch)+" messages in a batch")
+	}
+	return elements, nil
+}
+
+// PrefixID finds the id of a message of which only the beginning is known. It
+// returns nil unless the id comes before anything that is cut off.
+func PrefixID(prefix []byte) json.RawMessage {
+	dec := json.NewDecoder(bytes.NewReader(prefix))
+	dec.UseNumber()
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil
+	}
+	for {
+		key, err := dec.Token()
+		if err != nil {
+			return nil
+		}
+		var value json.RawMessage
+		if _, ok := key.(string); !ok || dec.Decode(&value) != nil {
+			return nil
+		}
+		if dec.InputOffset() >= int64(len(prefix)) {
+			return nil // a number may go on
+		}
+		if key == "id" {
+			id, _ := usableID(value)
+			return id
+		}
+	}
+}
+
+// ErrorReply renders an error response; id may be nil.
+func ErrorReply(id json.RawMessage, e *jsonrpc.Error) []byte {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	b, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   *jsonrpc.Error  `json:"error"`
+	}{"2.0", id, e})
+	if err != nil {
+		return []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"Internal error"}}`)
+	}
+	return b
+}

@@ -1,0 +1,73 @@
+package envelope
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+func TestParse(t *testing.T) {
+	e, refused := Parse([]byte(` {"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`))
+	if refused != nil || e.Kind != Request || string(e.ID) != `"x"` || e.Method != "tools/call" || e.Tool != "t" || !e.IsModern() {
+		t.Errorf("got %+v, %v", e, refused)
+	}
+	e, refused = Parse([]byte(`{"jsonrpc":"2.0","method":"n","params":{"name":3,"_meta":[]}}`))
+	if refused != nil || e.Kind != Notification || e.Tool != "" || e.IsModern() {
+		t.Errorf("got %+v, %v", e, refused)
+	}
+	if e, refused = Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`)); refused != nil || e.Kind != Response {
+		t.Errorf("got %+v, %v", e, refused)
+	}
+	if e, refused = Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}`)); refused == nil || refused.Code != jsonrpc.CodeInvalidParams || string(e.ID) != "1" {
+		t.Errorf("got %+v, %v", e, refused)
+	}
+}
+
+func TestPrefixID(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":7,"method":"x","params":{"a`: "7",
+		`{"params":{"a":[1,{}]},"id":"s","method":"x`:       `"s"`,
+		`{"params":{"a":"cut`:                               "",
+		`{"id":12`:                                          "",
+		`[1]`:                                               "", ``: "", `{`: "", `{"id":1.5,`: "",
+	} {
+		if got := PrefixID([]byte(in)); string(got) != want {
+			t.Errorf("PrefixID(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// FuzzParse: what is accepted the SDK can decode, and to the same method.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"x","params":{"_meta":null}}`,
+		`{"jsonrpc":"2.0","id":1e3,"method":"x"}`, `{"JSONRPC":"2.0","ID":1,"METHOD":"x"}`, `[1]`, `{}`,
+		`{"jsonrpc":"2.0","id":"1","error":{"code":1}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if IsBatch(data) {
+			_, _ = Split(data)
+		}
+		e, refused := Parse(data)
+		if reply := ErrorReply(e.ID, &jsonrpc.Error{Code: 1}); !json.Valid(reply) {
+			t.Errorf("reply %q", reply)
+		}
+		if id := PrefixID(data); id != nil && !json.Valid(id) {
+			t.Errorf("id %q", id)
+		}
+		if refused != nil {
+			return
+		}
+		m, err := jsonrpc.DecodeMessage(data)
+		if err != nil {
+			return // stricter about the case of names
+		}
+		if r, ok := m.(*jsonrpc.Request); ok && r.Method != e.Method && !bytes.ContainsAny(data, `\`) && bytes.Count(bytes.ToLower(data), []byte("method")) == 1 {
+			t.Errorf("%q: method %q, the SDK says %q", data, e.Method, r.Method)
+		}
+	})
+}

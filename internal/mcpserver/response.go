@@ -1,0 +1,228 @@
+package mcpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
+)
+
+const (
+	// writeLimit ends a client that does not read: the SDK holds a lock of
+	// its session while it writes.
+	writeLimit = 30 * time.Second
+	// primeDelay is how long the first event of a stream, which carries
+	// nothing but an id, waits to share a packet with the answer.
+	primeDelay = 20 * time.Millisecond
+	// maxRefusal bounds the text of a refusal.
+	maxRefusal = 4 << 10
+
+	eventStream = "text/event-stream"
+)
+
+type phase int
+
+const (
+	unopened phase = iota
+	streaming
+	plain
+	refusing // a text/plain error of the SDK, collected to be sent as JSON-RPC
+	done
+)
+
+// A response stands between the SDK and net/http. It turns the SDK's plain
+// text refusals into JSON-RPC errors, keeps silent event streams alive, frames
+// an error that the SDK writes raw onto a stream that has begun, and ends
+// clients that do not read.
+//
+// The SDK's header map is its own: what a heartbeat opens, it opens without
+// looking at a map that the SDK may be writing to.
+type response struct {
+	id     json.RawMessage // of the request, for refusals
+	header http.Header     // the SDK's
+	beat   time.Duration   // 0: no heartbeats
+
+	mu      sync.Mutex
+	w       http.ResponseWriter      // guarded by mu
+	rc      *http.ResponseController // guarded by mu
+	phase   phase                    // guarded by mu
+	status  int                      // guarded by mu, of a refusal
+	refusal bytes.Buffer             // guarded by mu
+	raw     bool                     // guarded by mu: frame what is written next
+	held    bool                     // guarded by mu: something is written and not flushed
+	timer   *time.Timer              // guarded by mu
+}
+
+func newResponse(w http.ResponseWriter, id json.RawMessage, beat time.Duration) *response {
+	r := &response{id: id, header: make(http.Header), beat: beat, w: w, rc: http.NewResponseController(w)}
+	if beat > 0 {
+		r.mu.Lock()
+		r.timer = time.AfterFunc(beat, r.tick)
+		r.mu.Unlock()
+	}
+	return r
+}
+
+func (r *response) Header() http.Header { return r.header }
+
+func (r *response) WriteHeader(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.openLocked(status)
+}
+
+func (r *response) openLocked(status int) {
+	if r.phase != unopened {
+		r.raw = r.phase == streaming && status >= 400
+		return
+	}
+	kind := r.header.Get("Content-Type")
+	if status >= 400 && strings.HasPrefix(kind, "text/plain") {
+		r.phase, r.status = refusing, status
+		return
+	}
+	h := r.w.Header()
+	for k, v := range r.header {
+		h[k] = v
+	}
+	r.phase = plain
+	if strings.HasPrefix(kind, eventStream) && status < 400 {
+		r.phase = streaming
+		h.Set("X-Accel-Buffering", "no")
+	}
+	r.w.WriteHeader(status)
+}
+
+func (r *response) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.phase == unopened {
+		r.openLocked(http.StatusOK)
+	}
+	switch r.phase {
+	case done:
+		return 0, http.ErrHandlerTimeout
+	case refusing:
+		r.refusal.Write(b[:min(len(b), maxRefusal-r.refusal.Len())])
+		return len(b), nil
+	}
+	_ = r.rc.SetWriteDeadline(time.Now().Add(writeLimit))
+	if r.raw {
+		r.raw = false
+		framed := make([]byte, 0, len(b)+32)
+		framed = append(framed, "event: message\ndata: "...)
+		framed = append(framed, bytes.TrimSpace(b)...)
+		framed = append(framed, "\n\n"...)
+		if _, err := r.w.Write(framed); err != nil {
+			return 0, err
+		}
+		return len(b), r.flushLocked()
+	}
+	prime := !r.held && r.phase == streaming && bytes.HasPrefix(b, []byte("event: prime\n"))
+	n, err := r.w.Write(b)
+	r.held = prime
+	if prime && r.timer != nil {
+		r.timer.Reset(primeDelay)
+	}
+	return n, err
+}
+
+// FlushError is what [http.ResponseController] calls.
+func (r *response) FlushError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held && r.timer != nil {
+		return nil // the timer sees to it
+	}
+	if r.phase != streaming && r.phase != plain {
+		return nil
+	}
+	return r.flushLocked()
+}
+
+// Flush implements [http.Flusher].
+func (r *response) Flush() { _ = r.FlushError() }
+
+func (r *response) flushLocked() error {
+	r.held = false
+	return r.rc.Flush()
+}
+
+// tick sends what is held back, or a comment that says we are alive.
+func (r *response) tick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.phase {
+	case unopened:
+		h := r.w.Header()
+		h.Set("Content-Type", eventStream)
+		h.Set("Cache-Control", "no-cache, no-transform")
+		h.Set("X-Accel-Buffering", "no")
+		r.w.WriteHeader(http.StatusOK)
+		r.phase = streaming
+	case streaming:
+	default:
+		return
+	}
+	_ = r.rc.SetWriteDeadline(time.Now().Add(writeLimit))
+	if !r.held {
+		if _, err := r.w.Write([]byte(": hb\n\n")); err != nil {
+			return
+		}
+	}
+	if r.flushLocked() == nil {
+		r.timer.Reset(r.beat)
+	}
+}
+
+// finish ends the response. Nothing is written after it.
+func (r *response) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	switch r.phase {
+	case refusing:
+		if allow := r.header.Get("Allow"); allow != "" {
+			r.w.Header().Set("Allow", allow)
+		}
+		writeRefusal(r.w, r.status, r.id, &jsonrpc.Error{
+			Code:    refusalCode(r.status),
+			Message: strings.TrimSpace(r.refusal.String()),
+		})
+	case streaming, plain:
+		// The deadline is the connection's, and outlives the request.
+		_ = r.rc.SetWriteDeadline(time.Time{})
+	}
+	r.phase = done
+}
+
+// refusalCode is the JSON-RPC code of what the transport itself refuses.
+func refusalCode(status int) int64 {
+	switch status {
+	case http.StatusNotFound, http.StatusForbidden, http.StatusConflict,
+		http.StatusMethodNotAllowed, http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		return codeRefused
+	case http.StatusInternalServerError:
+		return jsonrpc.CodeInternalError
+	}
+	return jsonrpc.CodeInvalidRequest
+}
+
+// codeRefused is the code of refusals about sessions and access.
+const codeRefused = -32000
+
+func writeRefusal(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(envelope.ErrorReply(id, e)) // a client that is gone does not miss it
+}

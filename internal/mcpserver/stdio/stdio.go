@@ -1,0 +1,479 @@
+// Package stdio carries one MCP session over a pair of byte streams, one JSON
+// message a line. Nothing that a client writes ends the session: a line that
+// is not a message is answered with an error and the next line is read.
+//
+// The end of the input is the end of the client's questions, not of our
+// answers: it is held back from the session until every request in flight is
+// answered, or a time limit passes.
+package stdio
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
+)
+
+const (
+	// defaultMaxLine fits an upload of some 48 MB as base64.
+	defaultMaxLine = 64 << 20
+	// defaultGrace is one call of the longest allowed duration, and a little.
+	defaultGrace = 310 * time.Second
+	// lastWords is how long cancelled calls have to send their answer.
+	lastWords = 2 * time.Second
+	// idPrefix is how much of an oversized line is kept to find its id in.
+	idPrefix = 4 << 10
+)
+
+var bom = []byte("\xef\xbb\xbf")
+
+// A Transport is an [mcp.Transport] for exactly one session.
+type Transport struct {
+	In  io.Reader
+	Out io.Writer
+
+	// MaxLine bounds the bytes of one incoming line; 0 means 64 MiB. A longer
+	// line is answered with an error and skipped without being held.
+	MaxLine int
+	// Grace bounds how long the end of input waits for calls in flight; 0
+	// means a little over the longest call.
+	Grace time.Duration
+	// Stop, when closed, ends the session as the end of input does, with
+	// StopGrace in place of Grace; 0 means the same.
+	Stop      <-chan struct{}
+	StopGrace time.Duration
+	// Abort cancels the calls in flight when Grace is over; may be nil.
+	Abort func()
+	// Log takes notes about refused lines; nil discards them.
+	Log *slog.Logger
+}
+
+var _ mcp.Transport = (*Transport)(nil)
+
+// Connect implements [mcp.Transport].
+func (t *Transport) Connect(context.Context) (mcp.Connection, error) {
+	c := &conn{
+		t: *t, w: t.Out,
+		lines:   make(chan line),
+		closed:  make(chan struct{}),
+		changed: make(chan struct{}, 1),
+		pending: make(map[any]int),
+		batches: make(map[any]*batch),
+	}
+	if c.t.MaxLine <= 0 {
+		c.t.MaxLine = defaultMaxLine
+	}
+	if c.t.Grace <= 0 {
+		c.t.Grace = defaultGrace
+	}
+	if c.t.StopGrace <= 0 {
+		c.t.StopGrace = c.t.Grace
+	}
+	if c.t.Log == nil {
+		c.t.Log = slog.New(slog.DiscardHandler)
+	}
+	go c.readLines()
+	return c, nil
+}
+
+type line struct {
+	data []byte // without the line's end
+	long bool   // data is only the beginning
+	err  error
+}
+
+// batch collects the answers of one incoming batch.
+type batch struct {
+	open    int
+	answers []json.RawMessage
+}
+
+type conn struct {
+	t       Transport
+	lines   chan line
+	queue   []jsonrpc.Message // used by Read only
+	closed  chan struct{}
+	once    sync.Once
+	changed chan struct{} // a token whenever pending may have become empty
+
+	wmu sync.Mutex
+	w   io.Writer // written to under wmu
+
+	mu       sync.Mutex
+	pending  map[any]int    // guarded by mu: ids of requests without an answer
+	batches  map[any]*batch // guarded by mu
+	version  string         // guarded by mu: the revision that was negotiated, or at first asked for
+	started  bool           // guarded by mu: a revision was negotiated
+	starting map[any]bool   // guarded by mu: ids of initialize requests
+}
+
+var _ mcp.Connection = (*conn)(nil)
+
+func (c *conn) SessionID() string { return "" }
+
+// Close implements [mcp.Connection]. It does not close the streams.
+func (c *conn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return nil
+}
+
+// readLines hands lines to Read. A read of standard input cannot be
+// interrupted, so this goroutine may outlive the session; it then holds
+// nothing but its buffer.
+func (c *conn) readLines() {
+	r := bufio.NewReaderSize(c.t.In, 64<<10)
+	for {
+		l := readLine(r, c.t.MaxLine)
+		select {
+		case c.lines <- l:
+		case <-c.closed:
+			return
+		}
+		if l.err != nil {
+			return
+		}
+	}
+}
+
+// readLine reads up to the next newline or the end of r. A last line without
+// a newline counts.
+func readLine(r *bufio.Reader, limit int) line {
+	var l line
+	for {
+		part, err := r.ReadSlice('\n')
+		switch {
+		case l.long:
+		case len(l.data)+len(part) > limit+2: // the newline, perhaps \r\n, is free
+			l.long = true
+			l.data = append(l.data, part...)
+			l.data = append([]byte(nil), l.data[:min(len(l.data), idPrefix)]...)
+		default:
+			l.data = append(l.data, part...)
+		}
+		if err == nil {
+			break
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if len(l.data) == 0 {
+			l.err = err
+		}
+		break
+	}
+	l.data = bytes.TrimRight(l.data, "\r\n")
+	return l
+}
+
+// Read implements [mcp.Connection].
+func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		if len(c.queue) > 0 {
+			m := c.queue[0]
+			c.queue = c.queue[1:]
+			return m, nil
+		}
+		select {
+		case <-c.closed:
+			return nil, io.EOF
+		default:
+		}
+		select {
+		case l := <-c.lines:
+			if l.err != nil {
+				if !errors.Is(l.err, io.EOF) {
+					c.t.Log.Warn("read input", "err", l.err)
+				}
+				c.holdBack(ctx, c.t.Grace)
+				return nil, io.EOF
+			}
+			c.take(l)
+		case <-c.t.Stop:
+			c.holdBack(ctx, c.t.StopGrace)
+			return nil, io.EOF
+		case <-c.closed:
+			return nil, io.EOF
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// holdBack returns when nothing is in flight any more or the grace is over.
+func (c *conn) holdBack(ctx context.Context, grace time.Duration) {
+	if grace != c.t.StopGrace && c.await(ctx, grace, c.t.Stop) || c.await(ctx, c.t.StopGrace, nil) {
+		return
+	}
+	c.t.Log.Warn("cancel calls in flight at the end of the session")
+	if c.t.Abort != nil {
+		c.t.Abort()
+		c.await(ctx, lastWords, nil)
+	}
+}
+
+// await reports whether nothing is in flight, or nobody to answer to, before
+// the limit is over or stop is closed.
+func (c *conn) await(ctx context.Context, limit time.Duration, stop <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		c.mu.Lock()
+		n := len(c.pending)
+		c.mu.Unlock()
+		if n == 0 {
+			return true
+		}
+		select {
+		case <-c.changed:
+		case <-c.closed:
+			return true
+		case <-ctx.Done():
+			return true
+		case <-timer.C:
+			return false
+		case <-stop:
+			return false
+		}
+	}
+}
+
+// take turns a line into queued messages, or into an error for the client.
+func (c *conn) take(l line) {
+	data := bytes.TrimSpace(bytes.TrimPrefix(l.data, bom))
+	if l.long {
+		c.refuse(envelope.PrefixID(data), &jsonrpc.Error{
+			Code:    jsonrpc.CodeInvalidRequest,
+			Message: fmt.Sprintf("Invalid request: the line exceeds %d bytes", c.t.MaxLine),
+		})
+		return
+	}
+	if len(data) == 0 {
+		return
+	}
+	if envelope.IsBatch(data) {
+		c.takeBatch(data)
+		return
+	}
+	env, refused := envelope.Parse(data)
+	var m jsonrpc.Message
+	if refused == nil {
+		m, refused = decode(data)
+	}
+	if refused != nil {
+		if env.Kind == envelope.Notification {
+			return // a notification is never answered, not even a wrong one
+		}
+		c.refuse(env.ID, refused)
+		return
+	}
+	c.enqueue(m, nil)
+}
+
+func (c *conn) takeBatch(data []byte) {
+	c.mu.Lock()
+	version := c.version
+	c.mu.Unlock()
+	if version >= envelope.NoBatch {
+		c.refuse(nil, &jsonrpc.Error{
+			Code:    jsonrpc.CodeInvalidRequest,
+			Message: "Invalid request: batches are not part of protocol revision " + version,
+		})
+		return
+	}
+	elements, refused := envelope.Split(data)
+	if refused != nil {
+		c.refuse(nil, refused)
+		return
+	}
+	b := &batch{}
+	var ms []jsonrpc.Message
+	for _, element := range elements {
+		env, refused := envelope.Parse(element)
+		var m jsonrpc.Message
+		if refused == nil {
+			m, refused = decode(element)
+		}
+		if refused != nil {
+			b.answers = append(b.answers, envelope.ErrorReply(env.ID, refused))
+			continue
+		}
+		if env.Kind == envelope.Request {
+			b.open++
+		}
+		ms = append(ms, m)
+	}
+	for _, m := range ms {
+		c.enqueue(m, b)
+	}
+	if b.open == 0 && len(b.answers) > 0 {
+		c.writeBatch(b)
+	}
+}
+
+func decode(data []byte) (jsonrpc.Message, *jsonrpc.Error) {
+	m, err := jsonrpc.DecodeMessage(data)
+	if err != nil {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + err.Error()}
+	}
+	return m, nil
+}
+
+func (c *conn) enqueue(m jsonrpc.Message, b *batch) {
+	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+		id := r.ID.Raw()
+		c.mu.Lock()
+		if c.pending[id] > 0 {
+			if b != nil {
+				b.open--
+			}
+			c.mu.Unlock()
+			raw, _ := json.Marshal(id)
+			c.refuse(raw, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: the id is in use by a request in flight"})
+			return
+		}
+		c.pending[id]++
+		if b != nil {
+			c.batches[id] = b
+		}
+		if r.Method == "initialize" {
+			if c.starting == nil {
+				c.starting = make(map[any]bool)
+			}
+			c.starting[id] = true
+			// What follows in the same breath is judged by what is asked for.
+			if v := versionIn(r.Params); !c.started {
+				c.version = v
+			}
+		}
+		c.mu.Unlock()
+	}
+	c.queue = append(c.queue, m)
+}
+
+// versionIn returns the revision in the params or the result of initialize.
+func versionIn(raw json.RawMessage) string {
+	var v struct {
+		Version string `json:"protocolVersion"`
+	}
+	_ = json.Unmarshal(raw, &v) // what is no revision is ""
+	return v.Version
+}
+
+func (c *conn) refuse(id json.RawMessage, e *jsonrpc.Error) {
+	c.t.Log.Debug("refuse message", "code", e.Code, "err", e.Message)
+	_ = c.writeLine(envelope.ErrorReply(id, e)) // a broken pipe shows at the next read
+}
+
+// Write implements [mcp.Connection].
+func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
+	r, ok := m.(*jsonrpc.Response)
+	if !ok {
+		data, err := jsonrpc.EncodeMessage(m)
+		if err != nil {
+			return err
+		}
+		return c.writeLine(data)
+	}
+	id := r.ID.Raw()
+	c.mu.Lock()
+	starting := c.starting[id]
+	delete(c.starting, id)
+	started := c.started
+	c.mu.Unlock()
+	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: r.ID, Result: r.Result, Error: wireError(r.Error, started)})
+	if err != nil {
+		return err
+	}
+	if starting && r.Error == nil {
+		c.mu.Lock()
+		c.version, c.started = versionIn(r.Result), true
+		c.mu.Unlock()
+	}
+	c.mu.Lock()
+	b := c.batches[id]
+	var full bool
+	if b != nil {
+		delete(c.batches, id)
+		b.answers = append(b.answers, data)
+		b.open--
+		full = b.open == 0
+	}
+	c.mu.Unlock()
+	switch {
+	case b == nil:
+		err = c.writeLine(data)
+	case full:
+		err = c.writeBatch(b)
+	}
+	c.answered(id)
+	return err
+}
+
+// wireError gives an error its code: the SDK's own refusals have none.
+func wireError(err error, started bool) error {
+	if err == nil {
+		return nil
+	}
+	var full interface{ Full() *jsonrpc.Error }
+	if errors.As(err, &full) {
+		return full.Full()
+	}
+	var coded *jsonrpc.Error
+	if errors.As(err, &coded) && coded.Code != 0 {
+		return err
+	}
+	code := int64(jsonrpc.CodeInternalError)
+	if !started {
+		code = jsonrpc.CodeInvalidRequest // "… is invalid during session initialization"
+	}
+	return &jsonrpc.Error{Code: code, Message: err.Error()}
+}
+
+func (c *conn) answered(id any) {
+	c.mu.Lock()
+	if c.pending[id]--; c.pending[id] <= 0 {
+		delete(c.pending, id)
+	}
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *conn) writeBatch(b *batch) error {
+	data, err := json.Marshal(b.answers)
+	if err != nil {
+		return err
+	}
+	return c.writeLine(data)
+}
+
+// writeLine writes data and a newline in one write. A client that is gone
+// ends the session.
+func (c *conn) writeLine(data []byte) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	select {
+	case <-c.closed:
+		return io.ErrClosedPipe
+	default:
+	}
+	if _, err := c.w.Write(append(data, '\n')); err != nil {
+		c.t.Log.Info("end session: the client is gone", "err", err)
+		c.Close()
+		return fmt.Errorf("write message: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package stdio_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/stdio"
+)
+
+const (
+	initialize  = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+	oldInit     = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+)
+
+func server() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "t", Version: "1"}, nil)
+	s.AddTool(&mcp.Tool{Name: "wait", Description: "waits", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			var in struct {
+				MS int `json:"ms"`
+			}
+			_ = json.Unmarshal(req.Params.Arguments, &in)
+			select {
+			case <-time.After(time.Duration(in.MS) * time.Millisecond):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "waited"}}}, nil
+		})
+	return s
+}
+
+func wait(id any, ms int) string {
+	raw, _ := json.Marshal(id)
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"wait","arguments":{"ms":%d}}}`, raw, ms)
+}
+
+// inUse is an id that a test uses twice at once.
+const inUse = `"w"`
+
+type output struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.Buffer.Write(p)
+}
+
+// run feeds input to a session and returns what it wrote, by id; errors
+// without an id are numbered.
+func run(t *testing.T, tr *stdio.Transport, input io.Reader) map[string]string {
+	t.Helper()
+	var out output
+	tr.In, tr.Out = input, &out
+	ss, err := server().Connect(t.Context(), tr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- ss.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the session does not end")
+	}
+	answers := make(map[string]string)
+	sc := bufio.NewScanner(&out.Buffer)
+	sc.Buffer(nil, 1<<20)
+	for n := 0; sc.Scan(); {
+		line := sc.Text()
+		if strings.HasPrefix(line, "[") {
+			answers["batch"] = line
+			continue
+		}
+		var m struct {
+			V  string          `json:"jsonrpc"`
+			ID json.RawMessage `json:"id"`
+		}
+		if err := json.Unmarshal([]byte(line), &m); err != nil || m.V != "2.0" {
+			t.Errorf("%q is not JSON-RPC", line)
+		}
+		key := string(m.ID)
+		if key == "null" {
+			n++
+			key = fmt.Sprint("null", n)
+		}
+		if _, twice := answers[key]; twice && key != inUse {
+			t.Errorf("id %s is answered twice", key)
+		}
+		answers[key] += line
+	}
+	return answers
+}
+
+func lines(l ...string) io.Reader { return strings.NewReader(strings.Join(l, "\n") + "\n") }
+
+// TestPipe: printf … | server answers everything, whatever is left when the
+// input ends.
+func TestPipe(t *testing.T) {
+	in := []string{initialize, initialized}
+	for i := range 20 {
+		in = append(in, wait(i+1, 10*(20-i)))
+	}
+	got := run(t, &stdio.Transport{}, strings.NewReader(strings.Join(in, "\n"))) // no last newline
+	for i := range 21 {
+		if !strings.Contains(got[fmt.Sprint(i)], `"result"`) {
+			t.Errorf("id %d: got %q", i, got[fmt.Sprint(i)])
+		}
+	}
+}
+
+func TestBadLines(t *testing.T) {
+	got := run(t, &stdio.Transport{MaxLine: 2000}, lines(
+		"\xef\xbb\xbf"+initialize+"\r", initialized, "",
+		`{"jsonrpc":`, // null1
+		`not json`,    // null2
+		`"text"`,      // null3
+		`[]`,          // null4: a batch, which this revision lacks
+		`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,             // null5
+		"{\"jsonrpc\":\"2.0\",\"id\":\"u\",\"method\":\"\xff\"}", // null6
+		`{"jsonrpc":"1.0","id":2,"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":3}`,
+		`{"jsonrpc":"2.0","id":4,"method":"no/such"}`,
+		`{"jsonrpc":"2.0","id":5,"method":"ping"} trailing`, // null7
+		`{"jsonrpc":"2.0","id":"long","method":"ping","params":{"x":"`+strings.Repeat("x", 70_000)+`"}}`,
+		`{"jsonrpc":"2.0","method":"no/such/notification"}`,
+		`{"jsonrpc":"2.0","id":99,"result":{}}`, // an answer to nothing
+		wait("w", 100), wait("w", 1),
+		"   ", "\t"+`{"jsonrpc":"2.0","id":6,"method":"ping"}`,
+	))
+	for id, want := range map[string]string{
+		"0": `"result"`, "null1": "-32700", "null2": "-32700", "null3": "-32600", "null4": "-32600", "null5": "-32600", "null6": "-32700",
+		"2": "-32600", "3": "-32600", "4": "-32601", "null7": "-32700", `"long"`: "-32600", "6": `"result":{}`,
+		inUse: "is in use",
+	} {
+		if !strings.Contains(got[id], want) {
+			t.Errorf("id %s: got %q, want %s", id, got[id], want)
+		}
+	}
+	for id, line := range got {
+		if strings.Contains(line, `"code":0`) {
+			t.Errorf("id %s: an error without a code: %s", id, line)
+		}
+	}
+}
+
+func TestBeforeInitialize(t *testing.T) {
+	got := run(t, &stdio.Transport{}, lines(wait(1, 0)))
+	if !strings.Contains(got["1"], "-32600") {
+		t.Errorf("got %q", got["1"])
+	}
+}
+
+func TestBatch(t *testing.T) {
+	pr, pw := io.Pipe()
+	go func() {
+		fmt.Fprintln(pw, oldInit)
+		fmt.Fprintln(pw, initialized)
+		time.Sleep(100 * time.Millisecond) // the revision is known
+		fmt.Fprintln(pw, `[`+wait(1, 50)+`,{"jsonrpc":"2.0","method":"notifications/initialized"},`+wait(2, 1)+`,{"id":3}]`)
+		pw.Close()
+	}()
+	got := run(t, &stdio.Transport{}, pr)
+	var answers []struct {
+		ID    any             `json:"id"`
+		Error json.RawMessage `json:"error"`
+	}
+	if err := json.Unmarshal([]byte(got["batch"]), &answers); err != nil || len(answers) != 3 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestGraceAborts(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := server()
+	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(c context.Context, m string, r mcp.Request) (mcp.Result, error) {
+			c, stop := context.WithCancel(c)
+			defer stop()
+			defer context.AfterFunc(ctx, stop)()
+			return next(c, m, r)
+		}
+	})
+	var out output
+	ss, err := s.Connect(t.Context(), &stdio.Transport{
+		In: lines(initialize, initialized, wait(1, 60_000)), Out: &out,
+		Grace: 100 * time.Millisecond, Abort: cancel,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	_ = ss.Wait()
+	if time.Since(begin) > 5*time.Second {
+		t.Errorf("ended after %v", time.Since(begin))
+	}
+	if !strings.Contains(out.String(), `"id":1,"error"`) {
+		t.Errorf("got %q", out.String())
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestBrokenPipe(t *testing.T) {
+	pr, pw := io.Pipe()
+	defer pw.Close()
+	ss, err := server().Connect(t.Context(), &stdio.Transport{In: pr, Out: broken{}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go fmt.Fprintln(pw, initialize)
+	ended := make(chan error, 1)
+	go func() { ended <- ss.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the session goes on without a client")
+	}
+}
+
+// FuzzReader: no input ends a session early, and every line of the answer is
+// JSON-RPC.
+func FuzzReader(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+	f.Add([]byte("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]\n{}\n\xef\xbb\xbf"))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":"end","method":"tools/call","params":[]}`))
+	f.Add(bytes.Repeat([]byte("["), 5000))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if bytes.Contains(data, []byte(`initialize`)) || bytes.Contains(data, []byte(`the-end`)) {
+			return
+		}
+		in := initialize + "\n" + initialized + "\n" + string(data) + "\n" + `{"jsonrpc":"2.0","id":"the-end","method":"ping"}` + "\n"
+		var out output
+		ss, err := server().Connect(t.Context(), &stdio.Transport{In: strings.NewReader(in), Out: &out, MaxLine: 4096, Grace: 5 * time.Second}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ss.Wait()
+		if !strings.Contains(out.String(), `"id":"the-end","result"`) {
+			t.Errorf("%q: the session ended early: %q", data, out.String())
+		}
+		for line := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n") {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("%q: %q is not JSON", data, line)
+			}
+		}
+	})
+}
