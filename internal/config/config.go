@@ -1,0 +1,93 @@
+// Package config is what the person who starts Glovebox may set: one struct,
+// whose tags hold every key's names, default and help. Values come from flags,
+// then the environment, then a file, then the default; the first that is set
+// wins.
+//
+// There is no .env file on purpose: MCP clients start the server in the
+// directory that the agent works in, and a file that the agent can write must
+// not decide which directories of the host are shared with a box.
+package config
+
+import (
+	"time"
+)
+
+// Config is what can be set. The tags are the single source of flags,
+// environment variables, the file's keys, shell completion and
+// docs/configuration.md:
+//
+//	key      the file's key and, after --, the flag
+//	env      environment variables, the first that is set wins
+//	default  as it would be typed
+//	kind     how the text is read, see kinds
+//	choices  the closed set of values
+//	help     one sentence
+type Config struct {
+	// Server.
+	Mode         string        `group:"server" key:"mode" env:"MCP_MODE" default:"http" kind:"choice" choices:"http stdio dual" help:"Transports that serve offers: HTTP, standard input and output, or both."`
+	Host         string        `group:"server" key:"host" env:"MCP_SERVER_HOST MCP_HOST" default:"127.0.0.1" kind:"string" help:"Address to listen on."`
+	Port         int           `group:"server" key:"port" env:"MCP_SERVER_PORT MCP_PORT" default:"8775" kind:"port" help:"Port to listen on; --port 0 takes a free one."`
+	Endpoint     string        `group:"server" key:"endpoint" env:"MCP_ENDPOINT" default:"/mcp" kind:"urlpath" help:"Path of the MCP endpoint."`
+	CORS         bool          `group:"server" key:"enable-cors" env:"MCP_ENABLE_CORS" default:"false" kind:"bool" help:"Answer browsers of other origins (CORS)."`
+	InsecureBind bool          `group:"server" key:"insecure-bind" env:"GLOVEBOX_INSECURE_BIND" default:"false" kind:"bool" help:"Listen on an address that other machines reach although anybody who reaches it can run code."`
+	DrainTimeout time.Duration `group:"server" key:"drain-timeout" env:"GLOVEBOX_DRAIN_TIMEOUT" default:"30" kind:"seconds" help:"How long a stop waits for running calls."`
+	Toolsets     []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions,contexts,files" kind:"choices" choices:"sessions contexts files" help:"Groups of tools to offer."`
+
+	// Boxes.
+	MaxSessions      int           `group:"boxes" key:"max-sessions" env:"MSB_MAX_SESSIONS" default:"10" kind:"positive" help:"Sessions that may live at once."`
+	MaxContexts      int           `group:"boxes" key:"max-contexts" env:"GLOVEBOX_MAX_CONTEXTS" default:"50" kind:"positive" help:"Contexts that may live at once."`
+	SessionTimeout   time.Duration `group:"boxes" key:"session-timeout" env:"MSB_SESSION_TIMEOUT" default:"1800" kind:"seconds" help:"Idle time after which a box ends."`
+	CleanupInterval  time.Duration `group:"boxes" key:"cleanup-interval" env:"MSB_CLEANUP_INTERVAL" default:"60" kind:"seconds" help:"How often idle boxes are looked for; less than the session time-out."`
+	OrphanInterval   time.Duration `group:"boxes" key:"orphan-cleanup-interval" env:"MSB_ORPHAN_CLEANUP_INTERVAL" default:"600" kind:"seconds" help:"How often leftovers of servers that died are looked for."`
+	DefaultFlavor    string        `group:"boxes" key:"default-flavor" env:"MSB_DEFAULT_FLAVOR" default:"small" kind:"choice" choices:"small medium large" help:"Size of a box if the call does not say: 1 CPU and 1024 MB, 2 and 2048, 4 and 4096."`
+	StartTimeout     time.Duration `group:"boxes" key:"start-timeout" env:"MSB_SANDBOX_START_TIMEOUT" default:"180" kind:"seconds" help:"How long a box may take to start."`
+	ExecutionTimeout time.Duration `group:"boxes" key:"execution-timeout" env:"MSB_EXECUTION_TIMEOUT MSB_MAX_EXECUTION_TIME" default:"300" kind:"seconds" help:"How long code and commands of a session may run if the call does not say."`
+	ContextTimeout   time.Duration `group:"boxes" key:"context-timeout" env:"GLOVEBOX_CONTEXT_TIMEOUT" default:"30" kind:"seconds" help:"How long code in a context may run."`
+	DefaultContext   bool          `group:"boxes" key:"default-context" env:"GLOVEBOX_DEFAULT_CONTEXT" default:"true" kind:"bool" help:"Let run_code without a context use one that is made for it."`
+	MaxTotalMemoryMB int           `group:"boxes" key:"max-total-memory-mb" env:"MSB_MAX_TOTAL_MEMORY_MB" default:"" kind:"positive" help:"Memory that all boxes together may be promised; no limit if unset."`
+	LRUEviction      bool          `group:"boxes" key:"lru-eviction" env:"MSB_ENABLE_LRU_EVICTION" default:"true" kind:"bool" help:"End the least recently used idle box when a new one needs its place; otherwise refuse the new one."`
+
+	// Volumes.
+	Volumes        []Volume `group:"volumes" key:"volume" env:"MSB_SHARED_VOLUME_PATH" default:"" kind:"volumes" help:"Directories of the host that every box sees, as host:container[:ro]; a JSON array or a comma-separated list."`
+	VolumeRoots    []string `group:"volumes" key:"volume-roots" env:"GLOVEBOX_VOLUME_ROOTS" default:"" kind:"dirs" help:"If set, volumes must lie in one of these directories."`
+	VolumesEnabled bool     `group:"volumes" key:"enable-volumes" env:"MSB_ENABLE_VOLUME_MAPPING" default:"true" kind:"bool" help:"Share the volumes; false ignores them all."`
+
+	// Host.
+	StateDir string `group:"host" key:"state-dir" env:"GLOVEBOX_STATE_DIR" default:"" kind:"path" help:"Where Glovebox keeps its state. Default: /var/lib/glovebox for root, otherwise glovebox in $XDG_STATE_HOME or ~/.local/state."`
+	Python   string `group:"host" key:"python" env:"GLOVEBOX_PYTHON" default:"" kind:"path" help:"The Python that boxes use. Default: the one found on this machine."`
+	Node     string `group:"host" key:"node" env:"GLOVEBOX_NODE" default:"" kind:"path" help:"The Node that boxes use. Default: the one found on this machine."`
+
+	// Log.
+	LogLevel       string `group:"log" key:"log-level" env:"GLOVEBOX_LOG_LEVEL MSB_LOG_LEVEL" default:"info" kind:"level" choices:"debug info warn error" help:"The least severe lines to log."`
+	LogFormat      string `group:"log" key:"log-format" env:"GLOVEBOX_LOG_FORMAT MSB_LOG_FORMAT" default:"text" kind:"choice" choices:"text json" help:"Form of the log's lines."`
+	LogConsole     bool   `group:"log" key:"log-console" env:"MSB_LOG_CONSOLE" default:"true" kind:"bool" help:"Log to standard error."`
+	LogFile        string `group:"log" key:"log-file" env:"MSB_LOG_FILE" default:"" kind:"path" help:"Log to this file as well."`
+	LogMaxSize     int    `group:"log" key:"log-max-size" env:"MSB_LOG_MAX_SIZE" default:"10485760" kind:"positive" help:"Bytes after which the log file is rotated, rounded up to whole MiB."`
+	LogBackupCount int    `group:"log" key:"log-backup-count" env:"MSB_LOG_BACKUP_COUNT" default:"5" kind:"positive" help:"Rotated log files to keep."`
+}
+
+// Volume is a directory of the host that boxes see.
+type Volume struct {
+	Host     string // absolute, symbolic links resolved
+	Guest    string // absolute and clean
+	ReadOnly bool
+}
+
+// The memory of each flavor in MB, to check MaxTotalMemoryMB against.
+var flavorMB = map[string]int{"small": 1024, "medium": 2048, "large": 4096}
+
+// ignored are variables of servers that Glovebox takes the place of. They are
+// accepted and have no effect.
+var ignored = map[string]string{
+	"MSB_SERVER_URL":            "boxes run inside Glovebox, there is no server to connect to",
+	"MSB_API_KEY":               "boxes run inside Glovebox, there is no server to connect to",
+	"MSB_CONNECTION_TIMEOUT":    "boxes run inside Glovebox, there is no server to connect to",
+	"MSB_REQUEST_TIMEOUT":       "use MSB_EXECUTION_TIMEOUT",
+	"MSB_MAX_TOTAL_CPU_CORES":   "processors are limited per box, by its flavor",
+	"MSB_LOG_STRUCTURED":        "use GLOVEBOX_LOG_FORMAT",
+	"MICROSANDBOX_PYTHON_IMAGE": "boxes use this machine's Python; see GLOVEBOX_PYTHON",
+	"MICROSANDBOX_NODE_IMAGE":   "boxes use this machine's Node; see GLOVEBOX_NODE",
+}
+
+// FileEnv is the variable that names the file if no flag does.
+const FileEnv = "GLOVEBOX_CONFIG"

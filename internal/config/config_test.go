@@ -1,0 +1,226 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// env returns a lookup over pairs.
+func env(pairs ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+// load reads args and the environment.
+func load(t *testing.T, args []string, pairs ...string) (*Config, []string, error) {
+	t.Helper()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	Bind(fs, "server", "tools", "boxes", "volumes", "host", "log")
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return Load(fs, env(pairs...))
+}
+
+func TestDefaults(t *testing.T) {
+	got, notes, err := load(t, nil, "XDG_STATE_HOME", "/x")
+	if err != nil || len(notes) != 0 {
+		t.Fatalf("got notes %v, error %v", notes, err)
+	}
+	want := &Config{
+		Mode: "http", Host: "127.0.0.1", Port: 8775, Endpoint: "/mcp", DrainTimeout: 30 * time.Second,
+		Toolsets:    []string{"contexts", "files", "sessions"},
+		MaxSessions: 10, MaxContexts: 50, SessionTimeout: 30 * time.Minute, CleanupInterval: time.Minute, OrphanInterval: 10 * time.Minute,
+		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
+		DefaultContext: true, LRUEviction: true, VolumesEnabled: true,
+		StateDir: "/x/glovebox",
+		LogLevel: "info", LogFormat: "text", LogConsole: true, LogMaxSize: 10 << 20, LogBackupCount: 5,
+	}
+	if os.Geteuid() == 0 {
+		want.StateDir = "/var/lib/glovebox"
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.json")
+	if err := os.WriteFile(file, []byte(`{"port": 1, "max-sessions": 3, "host": "file", /* why */ "toolset": ["files"],}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := load(t, []string{"--port=2", "--config", file}, "MCP_SERVER_PORT", "4", "MSB_MAX_SESSIONS", " 5\n", "MCP_HOST", "second", "MCP_SERVER_HOST", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Port != 2 || c.MaxSessions != 5 || c.Host != "second" || strings.Join(c.Toolsets, "+") != "files" {
+		t.Errorf("got port %d, max sessions %d, host %q, toolsets %q", c.Port, c.MaxSessions, c.Host, c.Toolsets)
+	}
+	c, _, err = load(t, nil, FileEnv, file)
+	if err != nil || c.Port != 1 || c.Host != "file" || c.MaxSessions != 3 {
+		t.Errorf("from the file alone: got %+v, %v", c, err)
+	}
+}
+
+func TestBadValues(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	bad := filepath.Join(dir, "bad.json")
+	odd := filepath.Join(dir, "odd.json")
+	for path, text := range map[string]string{plain: "x", bad: "{", odd: `{"prot": 1}`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct{ name, value, want string }{
+		{"MSB_MAX_SESSIONS", "0", "MSB_MAX_SESSIONS must be a positive integer, got 0"},
+		{"MSB_MAX_SESSIONS", "-3", "MSB_MAX_SESSIONS must be a positive integer, got -3"},
+		{"MSB_MAX_SESSIONS", "ten", "MSB_MAX_SESSIONS must be a valid integer, got 'ten'"},
+		{"MSB_MAX_SESSIONS", "1.5", "MSB_MAX_SESSIONS must be a valid integer, got '1.5'"},
+		{"MSB_MAX_SESSIONS", "99999999999999999999", "MSB_MAX_SESSIONS must be at most 2147483647, got 99999999999999999999"},
+		{"MSB_SESSION_TIMEOUT", "soon", "MSB_SESSION_TIMEOUT must be a valid integer, got 'soon'"},
+		{"MSB_SESSION_TIMEOUT", "-5", "MSB_SESSION_TIMEOUT must be a positive integer, got -5"},
+		{"MSB_SESSION_TIMEOUT", "-5s", "MSB_SESSION_TIMEOUT must be a positive duration, got -5s"},
+		{"MSB_SESSION_TIMEOUT", "NaN", "MSB_SESSION_TIMEOUT must be a valid integer, got 'NaN'"},
+		{"MSB_SANDBOX_START_TIMEOUT", "1e99", "MSB_SANDBOX_START_TIMEOUT must be a positive number of at most 315360000, got 1e99"},
+		{"MSB_CLEANUP_INTERVAL", "1800", "MSB_CLEANUP_INTERVAL must be less than MSB_SESSION_TIMEOUT, got 30m0s and 30m0s"},
+		{"MSB_MAX_TOTAL_MEMORY_MB", "512", "MSB_MAX_TOTAL_MEMORY_MB must be at least the 1024 MB of the flavor small, got 512"},
+		{"MSB_DEFAULT_FLAVOR", "huge", "MSB_DEFAULT_FLAVOR must be one of: small, medium, large, got 'huge'"},
+		{"MSB_ENABLE_LRU_EVICTION", "maybe", "MSB_ENABLE_LRU_EVICTION must be one of: true, 1, yes, on, enabled, or: false, 0, no, off, disabled, got 'maybe'"},
+		{"MCP_SERVER_PORT", "0", "Invalid MCP_SERVER_PORT: must be between 1 and 65535, got 0"},
+		{"MCP_SERVER_PORT", "70000", "Invalid MCP_SERVER_PORT: must be between 1 and 65535, got 70000"},
+		{"MCP_SERVER_PORT", "http", "Invalid MCP_SERVER_PORT: must be a valid integer, got 'http'"},
+		{"MCP_PORT", "x", "Invalid MCP_PORT: must be a valid integer, got 'x'"},
+		{"MCP_ENDPOINT", "mcp", "MCP_ENDPOINT must be a path that begins with /, got 'mcp'"},
+		{"GLOVEBOX_TOOLSETS", "files,magic", "GLOVEBOX_TOOLSETS must be of: sessions, contexts, files, got 'magic'"},
+		{"GLOVEBOX_TOOLSETS", ",", "GLOVEBOX_TOOLSETS must not be empty"},
+		{"MSB_SHARED_VOLUME_PATH", `{"/a":"/b"}`, "MSB_SHARED_VOLUME_PATH must not be a JSON object"},
+		{"MSB_SHARED_VOLUME_PATH", `[1]`, "MSB_SHARED_VOLUME_PATH must be a JSON array of strings"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":/shared/a, oops", `mapping 2 ("oops"): must be host:container`},
+		{"MSB_SHARED_VOLUME_PATH", ":/a", "the host path is empty"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ": ", "the container path is empty"},
+		{"MSB_SHARED_VOLUME_PATH", "a:/b", "the host path must be absolute"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":b", "the container path must be absolute"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":/a:rx", "only :ro or :rw may follow"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":/usr/share", "must not lie in /usr"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":/a/../etc", "must not lie in /etc"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":/..", "belongs to the box"},
+		{"MSB_SHARED_VOLUME_PATH", plain + ":/a", "not a directory"},
+		{"MSB_SHARED_VOLUME_PATH", "/:/a", "the whole host"},
+		{"MSB_SHARED_VOLUME_PATH", dir + "/none:/a", "no such file"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":/a," + dir + ":/a/", "is taken by an earlier mapping"},
+		{"GLOVEBOX_VOLUME_ROOTS", "rel", "GLOVEBOX_VOLUME_ROOTS must be absolute directories, got 'rel'"},
+		{FileEnv, dir + "/none.json", "no such file"},
+		{FileEnv, bad, bad + ": "},
+		{FileEnv, odd, odd + `: unknown setting "prot"`},
+	} {
+		_, _, err := load(t, nil, test.name, test.value)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s=%q: got error %v, want %q", test.name, test.value, err, test.want)
+		}
+	}
+	_, _, err := load(t, []string{"--max-sessions=0", "--port=-1"}, "MSB_DEFAULT_FLAVOR", "x")
+	want := "Invalid --port: must be between 1 and 65535, got -1\n--max-sessions must be a positive integer, got 0\nMSB_DEFAULT_FLAVOR must be one of: small, medium, large, got 'x'"
+	if err == nil || err.Error() != want {
+		t.Errorf("all wrong settings are named: got %v, want %s", err, want)
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	want := []Volume{{dir, "/shared/input", true}, {dir, "/shared/output", false}}
+	for _, text := range []string{
+		link + ":/shared/input:ro, " + dir + ":/shared/output",
+		`["` + dir + `:/shared/input:ro", "` + link + `:/shared/output/:rw"]`,
+	} {
+		c, _, err := load(t, nil, "MSB_SHARED_VOLUME_PATH", text, "GLOVEBOX_VOLUME_ROOTS", filepath.Dir(dir))
+		if err != nil || !reflect.DeepEqual(c.Volumes, want) {
+			t.Errorf("%s: got %+v, %v, want %+v", text, c, err, want)
+		}
+	}
+	if _, _, err := load(t, nil, "MSB_SHARED_VOLUME_PATH", link+":/a", "GLOVEBOX_VOLUME_ROOTS", "/usr"); err == nil || !strings.Contains(err.Error(), dir+" is in none of the directories") {
+		t.Errorf("outside the roots: got %v", err)
+	}
+	c, _, err := load(t, []string{"--volume", dir + ":/a", "--volume", dir + ":/b"}, "MSB_ENABLE_VOLUME_MAPPING", "off")
+	if err != nil || len(c.Volumes) != 0 {
+		t.Errorf("volumes switched off: got %+v, %v", c, err)
+	}
+	c, _, err = load(t, []string{"--volume", dir + ":/a", "--volume", dir + ":/b"})
+	if err != nil || len(c.Volumes) != 2 {
+		t.Errorf("a repeated flag: got %+v, %v", c, err)
+	}
+}
+
+func TestValues(t *testing.T) {
+	c, notes, err := load(t, []string{"--port=0", "--enable-cors"}, "MSB_SESSION_TIMEOUT", "2h", "MSB_SANDBOX_START_TIMEOUT", "180.5",
+		"MSB_LOG_LEVEL", "WARNING", "MSB_ENABLE_LRU_EVICTION", "Disabled", "MSB_SERVER_URL", "http://x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Port != 0 || !c.CORS || c.SessionTimeout != 2*time.Hour || c.StartTimeout != 180500*time.Millisecond || c.LogLevel != "warn" || c.LRUEviction {
+		t.Errorf("got %+v", c)
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "MSB_SERVER_URL is ignored") {
+		t.Errorf("got notes %q", notes)
+	}
+}
+
+// Every field has what the tags must say, and no name is used twice.
+func TestTags(t *testing.T) {
+	seen := map[string]bool{}
+	groups := map[string]bool{}
+	for _, g := range groupTitles {
+		groups[g.group] = true
+	}
+	for _, k := range Keys() {
+		if !groups[k.Group] || k.Kind == "" || len(k.Env) == 0 || !strings.HasSuffix(k.Help, ".") {
+			t.Errorf("key %q is not complete: %+v", k.Name, k)
+		}
+		for _, name := range append(k.Env, k.Name) {
+			if seen[name] || ignored[name] != "" {
+				t.Errorf("the name %s is used twice", name)
+			}
+			seen[name] = true
+		}
+	}
+}
+
+func TestDocumentationIsCurrent(t *testing.T) {
+	got, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil || string(got) != Markdown() {
+		t.Errorf("docs/configuration.md is out of date (%v): run go generate ./internal/config", err)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add("MSB_SHARED_VOLUME_PATH", "/tmp:/a:ro")
+	f.Add("MSB_SESSION_TIMEOUT", "1e3")
+	f.Fuzz(func(t *testing.T, name, value string) {
+		if name == FileEnv {
+			return
+		}
+		c, _, err := Load(nil, env(name, value, "HOME", "/"))
+		if err == nil && (c.MaxSessions <= 0 || c.SessionTimeout <= 0 || c.Port <= 0 || c.ExecutionTimeout <= 0) {
+			t.Errorf("%s=%q: got %+v", name, value, c)
+		}
+	})
+}

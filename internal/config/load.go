@@ -1,0 +1,141 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"github.com/tailscale/hujson"
+)
+
+// Error is a setting that cannot be used. Its text names the setting as it was
+// given (flag, variable or file and key) and the value.
+type Error struct{ Text string }
+
+func (e *Error) Error() string { return e.Text }
+
+func invalid(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
+
+// maxFile bounds the file: no sensible one is larger.
+const maxFile = 1 << 20
+
+// Load reads the settings. flags may hold any part of what Bind adds, or be nil.
+// notes are sentences for the debug log. The error holds one *Error for each
+// setting that is wrong.
+func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, notes []string, err error) {
+	file, path, err := readFile(flags, lookup)
+	if err != nil {
+		return nil, nil, err
+	}
+	c = &Config{}
+	var errs []error
+	for _, k := range Keys() {
+		name, text := k.source(flags, lookup, file, path)
+		if err := c.set(k, name, text); err != nil {
+			errs = append(errs, err)
+		}
+		delete(file, k.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		errs = append(errs, invalid("%s: unknown setting %q", path, name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(ignored)) {
+		if _, ok := lookup(name); ok {
+			notes = append(notes, fmt.Sprintf("%s is ignored: %s", name, ignored[name]))
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, c.check())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	if c.StateDir == "" {
+		if c.StateDir, err = defaultStateDir(lookup); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c, notes, nil
+}
+
+// source returns the text that counts for the key and the name under which the
+// person gave it. Blank variables count as not set.
+func (k Key) source(flags *pflag.FlagSet, lookup func(string) (string, bool), file map[string]string, path string) (name, text string) {
+	if flags != nil {
+		if f := flags.Lookup(k.Name); f != nil && f.Changed {
+			return "--" + k.Name, strings.TrimSpace(f.Value.String())
+		}
+	}
+	for _, env := range k.Env {
+		if v, ok := lookup(env); ok && strings.TrimSpace(v) != "" {
+			return env, strings.TrimSpace(v)
+		}
+	}
+	if v, ok := file[k.Name]; ok {
+		return path + ": " + k.Name, strings.TrimSpace(v)
+	}
+	return k.Name, k.Default
+}
+
+// readFile returns the file's settings as texts, by key.
+func readFile(flags *pflag.FlagSet, lookup func(string) (string, bool)) (values map[string]string, path string, err error) {
+	if flags != nil && flags.Lookup("config") != nil {
+		path = flags.Lookup("config").Value.String()
+	}
+	if path == "" {
+		path, _ = lookup(FileEnv)
+	}
+	if path = strings.TrimSpace(path); path == "" {
+		return nil, "", nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", invalid("read the configuration: %v", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, "", invalid("read the configuration: %v", err)
+	}
+	if len(data) > maxFile {
+		return nil, "", invalid("%s: larger than %d bytes", path, maxFile)
+	}
+	if data, err = hujson.Standardize(data); err != nil {
+		return nil, "", invalid("%s: %v", path, err)
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return nil, "", invalid("%s: not a JSON object: %v", path, err)
+	}
+	values = make(map[string]string, len(raw))
+	for name, v := range raw {
+		text, err := fileText(v)
+		if err != nil {
+			return nil, "", invalid("%s: %s %v", path, name, err)
+		}
+		values[name] = text
+	}
+	return values, path, nil
+}
+
+// fileText turns a value of the file into what would be typed. Lists stay JSON.
+func fileText(v json.RawMessage) (string, error) {
+	switch v = bytes.TrimSpace(v); v[0] {
+	case '"':
+		var s string
+		err := json.Unmarshal(v, &s)
+		return s, err
+	case '{':
+		return "", errors.New("must not be an object")
+	case 'n':
+		return "", errors.New("must not be null; leave it out instead")
+	}
+	return string(v), nil
+}

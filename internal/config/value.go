@@ -1,0 +1,265 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxSeconds bounds durations: ten years.
+const maxSeconds = 10 * 365 * 24 * 3600
+
+// The words that a boolean may be.
+var (
+	trueWords  = []string{"true", "1", "yes", "on", "enabled"}
+	falseWords = []string{"false", "0", "no", "off", "disabled"}
+)
+
+// set reads text into the key's field. name is what messages call it.
+func (c *Config) set(k Key, name, text string) error {
+	v := reflect.ValueOf(c).Elem().Field(k.field)
+	if text == "" && k.Default == "" {
+		return nil // unset stays zero
+	}
+	switch k.Kind {
+	case "string":
+		if text == "" {
+			return invalid("%s must not be empty", name)
+		}
+		v.SetString(text)
+	case "urlpath":
+		if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "?#{} \t\n") {
+			return invalid("%s must be a path that begins with /, got '%s'", name, text)
+		}
+		v.SetString(text)
+	case "path":
+		abs, err := filepath.Abs(text)
+		if err != nil {
+			return invalid("%s: %v", name, err)
+		}
+		v.SetString(abs)
+	case "choice", "level":
+		word := strings.ToLower(text)
+		if k.Kind == "level" && (word == "warning" || word == "critical") {
+			word = map[string]string{"warning": "warn", "critical": "error"}[word]
+		}
+		if !slices.Contains(k.Choices, word) {
+			return invalid("%s must be one of: %s, got '%s'", name, strings.Join(k.Choices, ", "), text)
+		}
+		v.SetString(word)
+	case "choices":
+		words, err := list(name, text)
+		if err != nil {
+			return err
+		}
+		for _, w := range words {
+			if !slices.Contains(k.Choices, w) {
+				return invalid("%s must be of: %s, got '%s'", name, strings.Join(k.Choices, ", "), w)
+			}
+		}
+		slices.Sort(words)
+		v.Set(reflect.ValueOf(slices.Compact(words)))
+	case "dirs":
+		dirs, err := roots(name, text)
+		if err != nil {
+			return err
+		}
+		v.Set(reflect.ValueOf(dirs))
+	case "bool":
+		b, err := boolean(name, text)
+		if err != nil {
+			return err
+		}
+		v.SetBool(b)
+	case "positive":
+		n, err := positive(name, text)
+		if err != nil {
+			return err
+		}
+		v.SetInt(int64(n))
+	case "port":
+		n, err := port(name, text)
+		if err != nil {
+			return err
+		}
+		v.SetInt(int64(n))
+	case "seconds":
+		d, err := Seconds(name, text)
+		if err != nil {
+			return err
+		}
+		v.SetInt(int64(d))
+	case "volumes":
+		volumes, err := parseVolumes(name, text)
+		if err != nil {
+			return err
+		}
+		v.Set(reflect.ValueOf(volumes))
+	default:
+		return fmt.Errorf("config: key %s has the unknown kind %q", k.Name, k.Kind)
+	}
+	return nil
+}
+
+func boolean(name, text string) (bool, error) {
+	word := strings.ToLower(text)
+	switch {
+	case slices.Contains(trueWords, word):
+		return true, nil
+	case slices.Contains(falseWords, word):
+		return false, nil
+	}
+	return false, invalid("%s must be one of: %s, or: %s, got '%s'", name, strings.Join(trueWords, ", "), strings.Join(falseWords, ", "), text)
+}
+
+func positive(name, text string) (int, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || n > math.MaxInt32:
+		return 0, invalid("%s must be at most %d, got %s", name, math.MaxInt32, text)
+	case err != nil:
+		return 0, invalid("%s must be a valid integer, got '%s'", name, text)
+	case n <= 0:
+		return 0, invalid("%s must be a positive integer, got %d", name, n)
+	}
+	return int(n), nil
+}
+
+// port reads a port. Only a flag may be 0 (take a free one): a variable is
+// seldom meant that way, and clients would not find the server.
+func port(name, text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, invalid("Invalid %s: must be a valid integer, got '%s'", name, text)
+	}
+	if n == 0 && strings.HasPrefix(name, "--") {
+		return 0, nil
+	}
+	if n < 1 || n > 65535 {
+		return 0, invalid("Invalid %s: must be between 1 and 65535, got %d", name, n)
+	}
+	return n, nil
+}
+
+// Seconds reads a number of seconds, whole or not, or a duration such as 30m.
+// name is what the message calls it.
+func Seconds(name, text string) (time.Duration, error) {
+	if d, err := time.ParseDuration(text); err == nil && !isNumber(text) {
+		if d <= 0 {
+			return 0, invalid("%s must be a positive duration, got %s", name, text)
+		}
+		return min(d, maxSeconds*time.Second), nil
+	}
+	if f, err := strconv.ParseFloat(text, 64); err == nil && strings.ContainsAny(text, ".eE") {
+		if !(f > 0 && f <= maxSeconds) { // also refuses NaN
+			return 0, invalid("%s must be a positive number of at most %d, got %s", name, maxSeconds, text)
+		}
+		return time.Duration(f * float64(time.Second)), nil
+	}
+	n, err := positive(name, text)
+	if err != nil {
+		return 0, err
+	}
+	if n > maxSeconds {
+		return 0, invalid("%s must be at most %d, got %d", name, maxSeconds, n)
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+func isNumber(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil
+}
+
+// list reads a JSON array of strings or a comma-separated list.
+func list(name, text string) ([]string, error) {
+	var items []string
+	if strings.HasPrefix(text, "[") {
+		if err := json.Unmarshal([]byte(text), &items); err != nil {
+			return nil, invalid("%s must be a JSON array of strings or a comma-separated list: %v", name, err)
+		}
+	} else {
+		items = strings.Split(text, ",")
+	}
+	out := items[:0]
+	for _, item := range items {
+		if item = strings.TrimSpace(item); item != "" {
+			out = append(out, item)
+		}
+	}
+	if len(out) == 0 {
+		return nil, invalid("%s must not be empty", name)
+	}
+	return out, nil
+}
+
+// roots reads a list of directories and resolves their symbolic links.
+func roots(name, text string) ([]string, error) {
+	dirs, err := list(name, text)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range dirs {
+		if !filepath.IsAbs(d) {
+			return nil, invalid("%s must be absolute directories, got '%s'", name, d)
+		}
+		if dirs[i], err = filepath.EvalSymlinks(d); err != nil {
+			return nil, invalid("%s: %v", name, err)
+		}
+	}
+	return dirs, nil
+}
+
+// check holds the rules between settings.
+func (c *Config) check() error {
+	var errs []error
+	if c.CleanupInterval >= c.SessionTimeout {
+		errs = append(errs, invalid("MSB_CLEANUP_INTERVAL must be less than MSB_SESSION_TIMEOUT, got %v and %v", c.CleanupInterval, c.SessionTimeout))
+	}
+	if need := flavorMB[c.DefaultFlavor]; c.MaxTotalMemoryMB != 0 && c.MaxTotalMemoryMB < need {
+		errs = append(errs, invalid("MSB_MAX_TOTAL_MEMORY_MB must be at least the %d MB of the flavor %s, got %d", need, c.DefaultFlavor, c.MaxTotalMemoryMB))
+	}
+	if !c.VolumesEnabled {
+		c.Volumes = nil
+	}
+	for _, v := range c.Volumes {
+		if !within(c.VolumeRoots, v.Host) {
+			errs = append(errs, invalid("MSB_SHARED_VOLUME_PATH: %s is in none of the directories of GLOVEBOX_VOLUME_ROOTS (%s)", v.Host, strings.Join(c.VolumeRoots, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// within reports whether dir is one of roots or lies in one; without roots every
+// directory is.
+func within(roots []string, dir string) bool {
+	for _, root := range roots {
+		if rel, err := filepath.Rel(root, dir); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return len(roots) == 0
+}
+
+// defaultStateDir is where state is kept if nothing says.
+func defaultStateDir(lookup func(string) (string, bool)) (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/lib/glovebox", nil
+	}
+	if dir, ok := lookup("XDG_STATE_HOME"); ok && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "glovebox"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", invalid("no place to keep state: %v; set GLOVEBOX_STATE_DIR", err)
+	}
+	return filepath.Join(home, ".local", "state", "glovebox"), nil
+}
