@@ -1,0 +1,197 @@
+// Package cli is the command line of Glovebox: one file a command, the program
+// as a value. Main can be called from a test as from main.
+//
+// Data goes to standard output, everything else to standard error. Exit codes
+// are part of the interface, see docs of ExitOK and the following.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+// Exit codes. Run passes on the code of what ran in the box besides.
+const (
+	ExitOK          = 0
+	ExitFailure     = 1   // it did not work; or, of run, the code in the box failed
+	ExitUsage       = 2   // a flag, an argument or a setting is wrong
+	ExitTimeout     = 124 // run: the time-out ended it
+	ExitOwnFault    = 125 // run: Glovebox itself failed, nothing is known about the code
+	ExitInterrupted = 130 // SIGINT; 143 for SIGTERM
+)
+
+// Streams are the standard streams of the process.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// app is what commands share.
+type app struct {
+	Streams
+	lookup func(string) (string, bool) // the environment
+}
+
+// Main runs the command line args, without the program's name, and returns the
+// exit code. It returns when everything it started has ended.
+func Main(ctx context.Context, args []string, s Streams) int {
+	a := &app{Streams: s, lookup: os.LookupEnv}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		a.report(err)
+	}
+	return exitCode(err)
+}
+
+// root is the command without a name.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "glovebox",
+		Short: "An isolated computer for an AI agent, reached through MCP",
+		Long: `Glovebox gives an AI agent an isolated computer of its own: Python, JavaScript
+and a shell, reached through MCP tools. What it handles stays inside.
+
+Exit codes: 0 done, 1 failed, 2 wrong flag, argument or setting; run passes on
+the code of what it ran, 124 after a time-out, 125 if Glovebox itself failed;
+130 and 143 after an interrupt.`,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{err: err, cmd: cmd.CommandPath()}
+	})
+	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.doctorCommand(), a.versionCommand())
+	return root
+}
+
+// usageError is a wrong flag or argument.
+type usageError struct {
+	err error
+	cmd string // whose help helps
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		hint := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = fmt.Sprintf("; did you mean %s?", near[0])
+		}
+		return &usageError{fmt.Errorf("unknown command %q%s", args[0], hint), cmd.CommandPath()}
+	}
+	return &usageError{fmt.Errorf("unexpected argument %q", args[0]), cmd.CommandPath()}
+}
+
+// hinted is an error with what to do about it.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+
+// withHint says what to do about err; nil stays nil.
+func withHint(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return &hinted{err, fmt.Sprintf(format, args...)}
+}
+
+// exitStatus ends the program with a code and, without an error, in silence.
+type exitStatus struct {
+	code int
+	err  error
+}
+
+func (e *exitStatus) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitStatus) Unwrap() error { return e.err }
+
+// report writes err to standard error, a line for each thing that is wrong.
+func (a *app) report(err error) {
+	var status *exitStatus
+	if errors.As(err, &status) && status.err == nil {
+		return
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(a.Err, "glovebox: error: %s\n", printable(strings.TrimRight(line, "\n")))
+	}
+	for _, hint := range hints(err) {
+		fmt.Fprintf(a.Err, "glovebox: hint: %s\n", hint)
+	}
+}
+
+// hints returns what is known to help against err.
+func hints(err error) []string {
+	var h *hinted
+	if errors.As(err, &h) {
+		return []string{h.hint}
+	}
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return []string{usage.cmd + " --help tells what there is"}
+	}
+	var bad *config.Error
+	if errors.As(err, &bad) {
+		return []string{"docs/configuration.md and glovebox serve --help list the settings"}
+	}
+	return nil
+}
+
+// exitCode maps errors to exit codes.
+func exitCode(err error) int {
+	var (
+		status *exitStatus
+		usage  *usageError
+		bad    *config.Error
+		sig    *signalled
+	)
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &status):
+		return status.code
+	case errors.As(err, &usage), errors.As(err, &bad):
+		return ExitUsage
+	case errors.As(err, &sig):
+		return sig.code()
+	}
+	return ExitFailure
+}
+
+// printable replaces control characters, which may come from a box or a file's
+// name and must not move the terminal's cursor.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}

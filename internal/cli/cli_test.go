@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	Parts() // this executable plays the isolation's parts, as the program does
+	testscript.Main(m, map[string]func(){
+		"glovebox": func() {
+			os.Exit(Main(context.Background(), os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+		},
+	})
+}
+
+// The scripts run the real program with real boxes. They share a state
+// directory, as several programs of one user do.
+func TestScripts(t *testing.T) {
+	state := t.TempDir()
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GLOVEBOX_STATE_DIR", state)
+			env.Setenv("HOME", env.WorkDir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"listen":    listenCommand,
+			"jsonlines": jsonLines,
+		},
+		Condition: func(cond string) (bool, error) {
+			return cond == "root" && os.Geteuid() == 0, nil
+		},
+	})
+}
+
+// listenCommand takes a port until the end of the script: listen VARIABLE.
+func listenCommand(ts *testscript.TestScript, _ bool, args []string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { ln.Close() })
+	ts.Setenv(args[0], strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
+}
+
+// jsonLines fails unless every line of a file is JSON: jsonlines FILE COUNT.
+func jsonLines(ts *testscript.TestScript, _ bool, args []string) {
+	lines := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
+	if want, err := strconv.Atoi(args[1]); err != nil || len(lines) != want {
+		ts.Fatalf("got %d lines, want %s: %q", len(lines), args[1], lines)
+	}
+	for _, line := range lines {
+		if !json.Valid([]byte(line)) {
+			ts.Fatalf("not JSON: %s", line)
+		}
+	}
+}
+
+// run calls Main in this process.
+func run(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	return code, out.String(), errs.String()
+}
+
+func TestPrintable(t *testing.T) {
+	got := printable("a\x1b[31mb\x07\u009bc\td é")
+	if want := "a\uFFFD[31mb\uFFFD\uFFFDc\td é"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestEveryCommandHasHelp(t *testing.T) {
+	a := &app{lookup: os.LookupEnv, Streams: Streams{Out: io.Discard, Err: io.Discard}}
+	for _, cmd := range a.root().Commands() {
+		code, stdout, stderr := run(cmd.Name(), "--help")
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
+			t.Errorf("%s --help: got code %d, stdout %q, stderr %q", cmd.Name(), code, stdout, stderr)
+		}
+	}
+}
+
+// A hostile archive leaves nothing outside of its directory.
+func TestUnpackHostileArchives(t *testing.T) {
+	for _, name := range []string{"../evil", "/evil", "a/../../evil", ".."} {
+		dir := t.TempDir()
+		root, err := os.OpenRoot(filepath.Join(mkdir(t, dir, "to")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = untar(root, archive(t, entry{name: name, data: "x"}))
+		root.Close()
+		if err == nil {
+			t.Errorf("%q: got no error", name)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, "evil")); err == nil {
+			t.Errorf("%q was written outside", name)
+		}
+	}
+	// A link to outside, and then a file through it.
+	dir := t.TempDir()
+	to := mkdir(t, dir, "to")
+	mkdir(t, dir, "outside")
+	if err := os.Symlink("../outside", filepath.Join(to, "there")); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	skipped, err := untar(root, archive(t, entry{name: "link", link: "../outside"}, entry{name: "there/file", data: "x"}))
+	if err == nil || skipped != 1 {
+		t.Errorf("through a link: got error %v, %d skipped", err, skipped)
+	}
+	if left, _ := os.ReadDir(filepath.Join(dir, "outside")); len(left) != 0 {
+		t.Errorf("through a link: %v was written", left)
+	}
+}

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/link"
+	"github.com/glovebox-dev/glovebox/internal/wire"
+)
+
+const (
+	// maxOutBytes and maxOutFiles bound what a box may leave on the host with one
+	// --out: what the largest flavor can hold.
+	maxOutBytes = 8 << 30
+	maxOutFiles = 100_000
+)
+
+// transfer is a file or directory to copy.
+type transfer struct{ from, to string }
+
+// parseCopies reads --copy PATH[:DEST]. A colon that is part of an existing
+// file's name stays one.
+func parseCopies(args []string) ([]transfer, error) {
+	var list []transfer
+	for _, arg := range args {
+		t := transfer{from: arg}
+		if _, err := os.Lstat(arg); err != nil {
+			if i := strings.LastIndex(arg, ":"); i > 0 {
+				t.from, t.to = arg[:i], arg[i+1:]
+			}
+		}
+		if _, err := os.Stat(t.from); err != nil {
+			return nil, fmt.Errorf("--copy: %w", err)
+		}
+		abs, err := filepath.Abs(t.from)
+		if err != nil {
+			return nil, fmt.Errorf("--copy: %w", err)
+		}
+		base := filepath.Base(abs) // of "." too
+		if t.to == "" {
+			t.to = base
+		} else if strings.HasSuffix(t.to, "/") {
+			t.to = path.Join(t.to, base)
+		}
+		t.from = abs
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// parseOuts reads --out PATH[:DEST].
+func parseOuts(args []string) ([]transfer, error) {
+	var list []transfer
+	for _, arg := range args {
+		from, to, ok := strings.Cut(arg, ":")
+		if from == "" || ok && to == "" {
+			return nil, fmt.Errorf("--out must be PATH or PATH:DEST, got %q", arg)
+		}
+		if !ok {
+			to = path.Base(path.Clean(from))
+		}
+		if to == "/" || to == ".." {
+			return nil, fmt.Errorf("--out: name a destination for %q, as in %s:DEST", from, from)
+		}
+		list = append(list, transfer{from, to})
+	}
+	return list, nil
+}
+
+// copyIn copies files and directories into the box.
+func copyIn(ctx context.Context, l *link.Link, list []transfer) error {
+	for _, t := range list {
+		if err := copyInOne(ctx, l, t); err != nil {
+			return fmt.Errorf("copy %q into the box: %w", t.from, err)
+		}
+	}
+	return nil
+}
+
+func copyInOne(ctx context.Context, l *link.Link, t transfer) error {
+	info, err := os.Stat(t.from)
+	if err != nil {
+		return err
+	}
+	if info.Mode().IsRegular() {
+		f, err := os.Open(t.from)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = l.Write(ctx, wire.Write{Path: t.to, Mode: uint32(info.Mode().Perm()), Parents: true}, f)
+		return err
+	}
+	if !info.IsDir() {
+		return errors.New("it is neither a file nor a directory")
+	}
+	if _, err := l.Mkdir(ctx, wire.Mkdir{Path: t.to, Parents: true}); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w, t.from)
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	err = l.Extract(ctx, t.to, r)
+	r.CloseWithError(errors.New("the box stopped reading")) // frees pack
+	return errors.Join(err, ignore(<-packed, err))
+}
+
+// ignore drops the echo of an error that has been told.
+func ignore(echo, told error) error {
+	if told != nil {
+		return nil
+	}
+	return echo
+}
+
+// pack writes the directory to w as tar. What is neither file, directory nor
+// link, and links that lead out of the directory, are left out.
+func pack(w io.Writer, dir string) error {
+	tw := tar.NewWriter(w)
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil || rel == "." {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		target := ""
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			if target, err = os.Readlink(name); err != nil {
+				return err
+			}
+			if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(filepath.Dir(rel), target)) {
+				return nil // it would lead elsewhere in the box
+			}
+		case !info.Mode().IsRegular() && !info.IsDir():
+			return nil
+		}
+		h, err := tar.FileInfoHeader(info, target)
+		if err != nil {
+			return err
+		}
+		h.Name = filepath.ToSlash(rel)
+		h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", "" // nothing of the host's accounts
+		if err := tw.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(tw, f)
+		return err
+	})
+	return errors.Join(err, tw.Close())
+}
+
+// copyOut copies files and directories out of the box.
+func (a *app) copyOut(ctx context.Context, l *link.Link, list []transfer) error {
+	for _, t := range list {
+		if err := a.copyOutOne(ctx, l, t); err != nil {
+			return fmt.Errorf("copy %q out of the box: %w", t.from, err)
+		}
+	}
+	return nil
+}
+
+func (a *app) copyOutOne(ctx context.Context, l *link.Link, t transfer) error {
+	info, err := l.Stat(ctx, t.from)
+	if err != nil {
+		return err
+	}
+	if strings.HasSuffix(t.to, "/") {
+		t.to = filepath.Join(t.to, path.Base(path.Clean(t.from)))
+	}
+	switch {
+	case strings.HasSuffix(t.to, ".tar") && !strings.HasSuffix(t.from, ".tar"):
+		return replace(t.to, func(w io.Writer) error { return l.Archive(ctx, t.from, &limited{w: w, left: maxOutBytes}) })
+	case info.Type == "file":
+		return replace(t.to, func(w io.Writer) error {
+			_, err := l.Read(ctx, wire.Read{Path: t.from}, &limited{w: w, left: maxOutBytes})
+			return err
+		})
+	case info.Type == "directory":
+		return a.unpack(ctx, l, t)
+	}
+	return fmt.Errorf("it is a %s", info.Type)
+}
+
+// replace writes a file whole or not at all.
+func replace(name string, write func(io.Writer) error) (err error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".glovebox-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}
+
+// limited fails after so many bytes.
+type limited struct {
+	w    io.Writer
+	left int64
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= int64(len(p)); l.left < 0 {
+		return 0, fmt.Errorf("larger than %d GiB", maxOutBytes>>30)
+	}
+	return l.w.Write(p)
+}
+
+// unpack copies a directory out. The archive comes from the box: names are used
+// below the destination only, and links and devices are not made at all.
+func (a *app) unpack(ctx context.Context, l *link.Link, t transfer) error {
+	if err := os.MkdirAll(t.to, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(t.to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := l.Archive(ctx, t.from, &limited{w: w, left: maxOutBytes})
+		w.CloseWithError(err)
+		sent <- err
+	}()
+	skipped, err := untar(root, tar.NewReader(r))
+	if err == nil {
+		_, err = io.Copy(io.Discard, r) // what follows the end of the archive
+	}
+	r.CloseWithError(errors.New("stopped reading"))
+	err = errors.Join(err, ignore(<-sent, err))
+	if skipped > 0 {
+		a.note("glovebox: warning: %d links or special files of %q are not copied", skipped, t.from)
+	}
+	return err
+}
+
+// untar makes the files and directories of an archive that may be hostile.
+func untar(root *os.Root, tr *tar.Reader) (skipped int, err error) {
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if err == io.EOF {
+			return skipped, nil
+		}
+		if err != nil {
+			return skipped, err
+		}
+		if n >= maxOutFiles {
+			return skipped, fmt.Errorf("more than %d files", maxOutFiles)
+		}
+		name := path.Clean(h.Name)
+		if name == "." {
+			continue
+		}
+		if !filepath.IsLocal(name) {
+			return skipped, fmt.Errorf("the archive names %q, which is not below it", h.Name)
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = root.MkdirAll(name, 0o755)
+		case tar.TypeReg:
+			err = untarFile(root, name, h.FileInfo().Mode().Perm()&0o755|0o600, tr)
+		default:
+			skipped++
+		}
+		if err != nil {
+			return skipped, err
+		}
+	}
+}
+
+func untarFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	// Not through a link that lies there, and not into what others have open.
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}

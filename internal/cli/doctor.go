@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// doctorTimeout bounds the whole examination: a hundred times what it takes.
+const doctorTimeout = 2 * time.Minute
+
+// finding is one fact about this machine. doctor --json prints them: a contract.
+type finding struct {
+	Name   string `json:"name"`
+	Level  string `json:"level"` // ok, warn (boxes run, with less) or fail (they do not)
+	Detail string `json:"detail"`
+	Fix    string `json:"fix,omitempty"` // what to type or do
+}
+
+// The levels of findings, as of gvisor.Level.
+const (
+	levelOK   = string(gvisor.LevelOK)
+	levelWarn = string(gvisor.LevelWarn)
+	levelFail = string(gvisor.LevelFail)
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine offers to boxes, what is missing and what to type",
+		Long: `Doctor examines this machine and, as the final proof, boots a box and runs code
+in every language that was found. Exit code 0: boxes work; 1: they do not.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			return a.doctor(cmd.Context(), cfg, asJSON)
+		},
+	}
+	bind(cmd, "host")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "Print JSON.")
+	return cmd
+}
+
+func (a *app) doctor(ctx context.Context, cfg *config.Config, asJSON bool) error {
+	ctx, stop := untilSignal(ctx, func() {})
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, doctorTimeout, fmt.Errorf("the examination took longer than %v", doctorTimeout))
+	defer cancel()
+
+	// Where the program runs again inside new namespaces, all that follows is
+	// found out and printed there.
+	entered := enter(cfg)
+	found := probe(ctx)
+	if entered != nil {
+		found = append(found, failed("start", entered))
+	} else {
+		found = append(found, examine(ctx, cfg)...)
+	}
+	ok := true
+	for _, f := range found {
+		ok = ok && f.Level != levelFail
+	}
+	if err := a.printFindings(found, ok, asJSON); err != nil {
+		return err
+	}
+	if !ok {
+		return &exitStatus{code: ExitFailure}
+	}
+	return nil
+}
+
+// probe is what the engine finds out without booting anything.
+func probe(ctx context.Context) []finding {
+	var list []finding
+	for _, f := range gvisor.Probe(ctx) {
+		list = append(list, finding{f.Name, string(f.Level), f.Detail, f.Fix})
+	}
+	return list
+}
+
+// failed turns an error into a finding.
+func failed(name string, err error) finding {
+	f := finding{Name: name, Level: levelFail, Detail: err.Error()}
+	var h *hinted
+	if cause, fix, ok := noNamespaces(err); ok {
+		f.Detail, f.Fix = cause, fix
+	} else if errors.As(err, &h) {
+		f.Fix = h.hint
+	}
+	var e *sandbox.Error
+	if f.Fix == "" && errors.As(err, &e) {
+		f.Fix = e.Hint
+	}
+	return f
+}
+
+// examine opens everything that a server would and boots boxes.
+func examine(ctx context.Context, cfg *config.Config) []finding {
+	found := []finding{{Name: "state", Level: levelOK, Detail: cfg.StateDir}}
+	h, err := openHost(ctx, cfg, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		return append(found, failed("start", err))
+	}
+	if err := h.manage(ctx, sandboxConfig(cfg)); err != nil {
+		return append(found, failed("start", errors.Join(err, h.close())))
+	}
+	for _, l := range h.engine.Info().Limits {
+		f := finding{Name: "limit " + l.Resource, Level: levelOK, Detail: "hard, by " + l.By}
+		if !l.Hard {
+			f.Level, f.Detail = levelWarn, "soft, by "+l.By
+			if l.Why != "" {
+				f.Detail += ": " + l.Why
+			}
+		}
+		found = append(found, f)
+	}
+	for _, language := range []string{image.Python, image.JavaScript} {
+		found = append(found, interpreter(h.image, language))
+	}
+	for _, note := range h.image.Notes {
+		found = append(found, finding{Name: "note", Level: levelOK, Detail: note})
+	}
+	if len(h.image.Interpreters) == 0 {
+		found = append(found, finding{Name: "box", Level: levelFail, Detail: "neither Python nor Node was found", Fix: "type: apt-get install python3 nodejs"})
+	}
+	for _, language := range []string{image.Python, image.JavaScript} {
+		if _, ok := h.image.Interpreters[language]; ok {
+			found = append(found, prove(ctx, h.manager, language))
+		}
+	}
+	if err := h.close(); err != nil {
+		found = append(found, failed("stop", err))
+	}
+	return found
+}
+
+// interpreter says what was found for a language.
+func interpreter(img *image.Image, language string) finding {
+	i, ok := img.Interpreters[language]
+	if !ok {
+		fix := map[string]string{
+			image.Python:     "type: apt-get install python3 python3-pandas python3-matplotlib (or name one with GLOVEBOX_PYTHON)",
+			image.JavaScript: "type: apt-get install nodejs (or name one with GLOVEBOX_NODE)",
+		}
+		return finding{language, levelWarn, "none found", fix[language]}
+	}
+	f := finding{Name: language, Level: levelOK, Detail: strings.TrimSpace(i.Version + " " + i.Path)}
+	if language != image.Python {
+		return f
+	}
+	var missing []string
+	for _, lib := range []string{"numpy", "pandas", "matplotlib"} {
+		if !strings.Contains(strings.Join(i.Libraries, " "), lib) {
+			missing = append(missing, "python3-"+lib)
+		}
+	}
+	f.Detail += ", has " + strings.Join(append([]string{}, i.Libraries...), " ")
+	if len(i.Libraries) == 0 {
+		f.Detail = strings.TrimSuffix(f.Detail, ", has ") + ", no libraries for data"
+	}
+	if len(missing) > 0 {
+		f.Level, f.Fix = levelWarn, "for data analysis, type: apt-get install "+strings.Join(missing, " ")+" (or name another Python with GLOVEBOX_PYTHON)"
+	}
+	return f
+}
+
+// proofs are lines of code and what they print.
+var proofs = map[string][2]string{
+	image.Python:     {"print(6 * 7)", "42"},
+	image.JavaScript: {"console.log(6 * 7)", "42"},
+}
+
+// prove boots a box and runs a line of code.
+func prove(ctx context.Context, m *sandbox.Manager, language string) finding {
+	name := "box " + language
+	begin := time.Now()
+	s, err := m.CreateContext(ctx, "", sandbox.ContextWant{Name: "doctor", Language: language})
+	if err != nil {
+		return failed(name, err)
+	}
+	booted := time.Now()
+	res, err := s.Run(ctx, sandbox.RunRequest{Code: proofs[language][0], Language: language})
+	if err != nil {
+		return failed(name, err)
+	}
+	ran := time.Now()
+	if strings.TrimSpace(res.Stdout) != proofs[language][1] {
+		return finding{name, levelFail, fmt.Sprintf("%s printed %q: %s", proofs[language][0], res.Stdout, res.Stderr), "report this with the output of glovebox doctor --json"}
+	}
+	if _, err := m.Stop(ctx, "", sandbox.KindContext, s.ID()); err != nil {
+		return failed(name, err)
+	}
+	return finding{Name: name, Level: levelOK, Detail: fmt.Sprintf("booted in %d ms, ran code in %.1f ms",
+		booted.Sub(begin).Milliseconds(), float64(ran.Sub(booted).Microseconds())/1000)}
+}
+
+func (a *app) printFindings(found []finding, ok, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(a.Out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(struct {
+			OK       bool      `json:"ok"`
+			Findings []finding `json:"findings"`
+		}{ok, found})
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	for _, f := range found {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, f.Name, printable(f.Detail))
+		if f.Fix != "" {
+			fmt.Fprintf(w, "\t\t> %s\n", printable(f.Fix))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	verdict := "Boxes work on this machine."
+	if !ok {
+		verdict = "Boxes do not work on this machine yet: mend what is marked fail."
+	}
+	_, err := fmt.Fprintln(a.Out, "\n"+verdict)
+	return err
+}

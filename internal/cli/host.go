@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/guestbin"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/tools"
+)
+
+// gvisorVersion is the version that is linked in; ok is false where none is.
+func gvisorVersion() (pin string, date time.Time, ok bool) {
+	pin, date = gvisor.Version()
+	return pin, date, pin != ""
+}
+
+// enter makes sure of the state directory and moves the program into namespaces
+// of its own, for which it may be started again: then enter does not return.
+func enter(cfg *config.Config) error {
+	if err := prepareState(cfg.StateDir); err != nil {
+		return err
+	}
+	if runtime.GOOS == "linux" && builtWithCgo() {
+		return withHint(errors.New("start the isolation: this program was built with cgo, and boxes could not find the C library that it needs"),
+			"build it with: make build (or CGO_ENABLED=0 go build ./cmd/glovebox)")
+	}
+	// Inside, an ordinary user looks like root and the default would be another.
+	if err := os.Setenv("GLOVEBOX_STATE_DIR", cfg.StateDir); err != nil {
+		return fmt.Errorf("pass on the state directory: %w", err)
+	}
+	return explain(gvisor.Enter())
+}
+
+// builtWithCgo reports whether the executable depends on the host's C library.
+func builtWithCgo() bool {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return false
+	}
+	for _, s := range info.Settings {
+		if s.Key == "CGO_ENABLED" {
+			return s.Value == "1"
+		}
+	}
+	return false
+}
+
+// explain adds what to do about what the engine says.
+func explain(err error) error {
+	if _, _, ok := noNamespaces(err); ok {
+		return withHint(err, "glovebox doctor tells more about what this machine offers")
+	}
+	if errors.Is(err, engine.ErrUnsupported) {
+		return withHint(fmt.Errorf("boxes need Linux: %w", err),
+			"run glovebox on Linux (amd64 or arm64), for example in a virtual machine or in WSL 2, and connect to it over HTTP")
+	}
+	return err
+}
+
+// host is the engine, what it shows to boxes, and the manager of boxes.
+type host struct {
+	engine  *gvisor.Engine
+	image   *image.Image
+	parts   sandbox.Parts
+	manager *sandbox.Manager // nil before manage
+}
+
+// openImage finds this machine's interpreters; progress is told what takes time.
+func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (*image.Image, error) {
+	img, err := image.Toolchain(ctx, image.ToolchainConfig{
+		StateDir: cfg.StateDir,
+		Python:   cfg.Python,
+		Node:     cfg.Node,
+		Progress: progress,
+	})
+	if err != nil {
+		return nil, withHint(fmt.Errorf("prepare the file system of boxes: %w", err), "glovebox doctor tells which interpreters there are; GLOVEBOX_PYTHON and GLOVEBOX_NODE choose others")
+	}
+	return img, nil
+}
+
+// openHost starts the engine and finds what boxes show. The program must be
+// inside enter. The caller closes the host.
+func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progress func(string)) (_ *host, err error) {
+	h := &host{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.close())
+		}
+	}()
+	if h.engine, err = gvisor.Open(ctx, gvisor.Config{StateDir: cfg.StateDir, Log: log}); err != nil {
+		return nil, explain(err)
+	}
+	if h.image, err = openImage(ctx, cfg, progress); err != nil {
+		return nil, err
+	}
+	for _, note := range h.image.Notes {
+		log.Info("note on the toolchain", "note", note)
+	}
+	agent, err := guestbin.Lay(filepath.Join(cfg.StateDir, "agent"))
+	if err != nil {
+		return nil, fmt.Errorf("lay out the agent: %w", err)
+	}
+	interpreters := make(map[string]string, len(h.image.Interpreters))
+	for language, i := range h.image.Interpreters {
+		interpreters[language] = i.Path
+	}
+	h.parts = sandbox.Parts{
+		Engine:       h.engine,
+		Agent:        agent,
+		Root:         h.image.Root,
+		Interpreters: interpreters,
+		Log:          log,
+	}
+	return h, nil
+}
+
+// manage starts the manager of boxes.
+func (h *host) manage(ctx context.Context, sc sandbox.Config) error {
+	m := sandbox.New(sc, h.parts)
+	if err := m.Start(ctx); err != nil {
+		return fmt.Errorf("start the manager of boxes: %w", err)
+	}
+	h.manager = m
+	return nil
+}
+
+// close ends every box and the engine. Calls have ended before.
+func (h *host) close() error {
+	var errs []error
+	if h.manager != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		if err := h.manager.Close(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("end the boxes: %w", err))
+		}
+	}
+	if h.engine != nil {
+		if err := h.engine.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close the engine: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deps is what tools work on.
+func (h *host) deps(log *slog.Logger) tools.Deps {
+	return tools.Deps{Sandboxes: h.manager, Log: log}
+}
+
+// status is what the server's status page says of the boxes.
+func (h *host) status(context.Context) map[string]any {
+	s := h.manager.Stats()
+	return map[string]any{
+		"engine":          h.engine.Info().Name,
+		"sessions":        s.Sessions,
+		"max_sessions":    s.MaxSessions,
+		"contexts":        s.Contexts,
+		"max_contexts":    s.MaxContexts,
+		"boxes_by_state":  s.States,
+		"total_memory_mb": s.MemoryMB,
+		"total_cpus":      s.CPUs,
+		"uptime_seconds":  int(s.Uptime.Seconds()),
+	}
+}
+
+// mounts are volumes as the engine wants them.
+func mounts(volumes []config.Volume) []engine.Mount {
+	var list []engine.Mount
+	for _, v := range volumes {
+		list = append(list, engine.Mount{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly})
+	}
+	return list
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+// openLog returns the log that cfg asks for and what closes its file. Standard
+// output is never written to: it may belong to the protocol.
+func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(), error) {
+	closeLog := func() {}
+	var out io.Writer = io.Discard
+	if cfg.LogConsole {
+		out = a.Err
+	}
+	if cfg.LogFile != "" {
+		// lumberjack opens the file at the first line: too late to tell anybody.
+		if err := os.MkdirAll(filepath.Dir(cfg.LogFile), 0o700); err != nil {
+			return nil, nil, withHint(fmt.Errorf("open the log file: %w", err), "choose another one with --log-file or MSB_LOG_FILE")
+		}
+		f, err := os.OpenFile(cfg.LogFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, nil, withHint(fmt.Errorf("open the log file: %w", err), "choose another one with --log-file or MSB_LOG_FILE")
+		}
+		f.Close()
+		file := &lumberjack.Logger{
+			Filename:   cfg.LogFile,
+			MaxSize:    (cfg.LogMaxSize + 1<<20 - 1) >> 20, // lumberjack counts in MiB
+			MaxBackups: cfg.LogBackupCount,
+		}
+		closeLog = func() { file.Close() }
+		out = both(out, file)
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+		return nil, nil, fmt.Errorf("set the log level: %w", err)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewTextHandler(out, options)
+	if cfg.LogFormat == "json" {
+		handler = slog.NewJSONHandler(out, options)
+	}
+	log := slog.New(handler)
+	for _, note := range notes {
+		log.Debug("setting without effect", "note", note)
+	}
+	return log, closeLog, nil
+}
+
+// both writes to two writers; unlike io.MultiWriter it goes on with the second
+// when the first fails (a closed terminal must not end the log file).
+func both(first, second io.Writer) io.Writer {
+	if first == io.Discard {
+		return second
+	}
+	return tee{first, second}
+}
+
+type tee struct{ first, second io.Writer }
+
+func (t tee) Write(p []byte) (int, error) {
+	t.first.Write(p)
+	return t.second.Write(p)
+}

@@ -1,0 +1,391 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/link"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/wire"
+)
+
+const (
+	// overheadMB and overheadPIDs are what the agent takes beside what the flavor
+	// promises to the user's code, as in internal/sandbox.
+	overheadMB   = 64
+	overheadPIDs = 64
+	// kernelName is the one kernel of a box that run boots.
+	kernelName = "run"
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	lang    string
+	copies  []string
+	outs    []string
+	figures string
+	timeout string
+	flavor  string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [flags] FILE|- | run [flags] -- COMMAND [ARG]...",
+		Short: "Run a program or a command in a box of its own, gone afterwards",
+		Long: `Run boots a box, runs one thing in it and removes it.
+
+FILE is a program in Python or JavaScript, told apart by its name or --lang; -
+reads it from standard input. It runs like a cell of a notebook: the value of the
+last expression is printed and figures are saved. After -- comes a command of
+the box; it gets standard input.
+
+Output arrives as it is written, and the exit code is the program's: 124 after a
+time-out, 125 if Glovebox itself failed.`,
+		Example: `  glovebox run analysis.py --copy data.csv --out result.csv
+  echo 'print(6 * 7)' | glovebox run --lang python -
+  glovebox run --copy src -- sh -c 'wc -l src/*'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			job, err := a.newJob(&o, args, cmd.ArgsLenAtDash())
+			if err != nil {
+				var bad *config.Error
+				if errors.As(err, &bad) {
+					return err
+				}
+				return &usageError{err, cmd.CommandPath()}
+			}
+			return ownFault(a.run(cmd.Context(), cfg, job))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.lang, "lang", "", "Language of the program: python or javascript. Default: by the file's name.")
+	f.StringArrayVar(&o.copies, "copy", nil, "Copy the file or directory PATH into the box, as PATH[:DEST]; DEST is below the home directory there. May be repeated.")
+	f.StringArrayVar(&o.outs, "out", nil, "Copy PATH out of the box at the end, as PATH[:DEST]; a DEST that ends with .tar becomes an archive. May be repeated.")
+	f.StringVar(&o.figures, "figures", ".", "Directory for the figures that a program shows, as figure-1.png and so on; files are never replaced. Empty: drop them.")
+	f.StringVar(&o.timeout, "timeout", "", "End it after this time, in seconds or with a unit. Default: never.")
+	f.StringVar(&o.flavor, "flavor", "", "Size of the box: small, medium or large.")
+	cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions([]string{image.Python, image.JavaScript}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions([]string{"small", "medium", "large"}, cobra.ShellCompDirectiveNoFileComp))
+	bind(cmd, "volumes", "host", "log")
+	return cmd
+}
+
+// ownFault gives what is neither the program's failure nor the caller's mistake
+// the exit code that says so.
+func ownFault(err error) error {
+	var (
+		status *exitStatus
+		usage  *usageError
+		sig    *signalled
+	)
+	if err == nil || errors.As(err, &status) || errors.As(err, &usage) {
+		return err
+	}
+	if errors.As(err, &sig) {
+		return &exitStatus{sig.code(), err}
+	}
+	return &exitStatus{ExitOwnFault, err}
+}
+
+// job is what to run.
+type job struct {
+	file     string // of a program; - for standard input
+	language string
+	argv     []string // of a command, instead
+
+	copies, outs []transfer
+	figures      string
+	timeout      time.Duration
+	flavor       sandbox.Flavor
+}
+
+// newJob reads and checks the command line, before anything is booted.
+func (a *app) newJob(o *runOptions, args []string, dash int) (*job, error) {
+	j := &job{figures: o.figures}
+	var err error
+	if o.timeout != "" {
+		if j.timeout, err = config.Seconds("--timeout", o.timeout); err != nil {
+			return nil, err
+		}
+	}
+	switch o.flavor {
+	case "", "small", "medium", "large":
+		j.flavor = sandbox.Flavor(o.flavor)
+	default:
+		return nil, fmt.Errorf("--flavor must be one of: small, medium, large, got %q", o.flavor)
+	}
+	if j.copies, err = parseCopies(o.copies); err != nil {
+		return nil, err
+	}
+	if j.outs, err = parseOuts(o.outs); err != nil {
+		return nil, err
+	}
+	switch {
+	case dash == 0 && len(args) > 0:
+		j.argv = args
+		return j, nil
+	case len(args) == 0:
+		return nil, errors.New("nothing to run: name a file, - for standard input, or a command after --")
+	case len(args) > 1:
+		return nil, fmt.Errorf("unexpected argument %q; to give a program arguments, copy it in: glovebox run --copy %s -- python3 %s ...", args[1], args[0], filepath.Base(args[0]))
+	}
+	if j.language, err = language(o.lang, args[0]); err != nil {
+		return nil, err
+	}
+	if j.file = args[0]; j.file != "-" {
+		_, err = os.Stat(j.file)
+	}
+	return j, err
+}
+
+// language tells the language of a program.
+func language(flag, file string) (string, error) {
+	if flag != "" {
+		t, err := sandbox.ParseTemplate(flag)
+		if err != nil {
+			return "", fmt.Errorf("--lang must be python or javascript, got %q", flag)
+		}
+		return t.Language(), nil
+	}
+	switch ext := strings.ToLower(filepath.Ext(file)); {
+	case file == "-":
+		return image.Python, nil
+	case ext == ".py":
+		return image.Python, nil
+	case ext == ".js", ext == ".mjs", ext == ".cjs":
+		return image.JavaScript, nil
+	}
+	return "", fmt.Errorf("%q is neither .py nor .js: name the language with --lang, or run a command: glovebox run -- COMMAND", file)
+}
+
+// readProgram reads the program, which is bounded by what an agent takes.
+func (a *app) readProgram(file string) ([]byte, error) {
+	in := a.In
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	code, err := io.ReadAll(io.LimitReader(in, wire.MaxCode+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the program: %w", err)
+	}
+	if len(code) > wire.MaxCode {
+		return nil, fmt.Errorf("the program %q is longer than %d bytes", file, wire.MaxCode)
+	}
+	return code, nil
+}
+
+// run boots a box, runs the job and removes the box.
+func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
+	if cfg.LogLevel == "info" {
+		cfg.LogLevel = "warn" // standard error belongs to the program
+	}
+	log, closeLog, err := a.openLog(cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	// Before anything is read from standard input: the program may run again.
+	if err := enter(cfg); err != nil {
+		return err
+	}
+	var code []byte
+	if j.argv == nil {
+		if code, err = a.readProgram(j.file); err != nil {
+			return &usageError{err, "glovebox run"}
+		}
+	}
+	ctx, stop := untilSignal(ctx, func() {})
+	defer stop()
+
+	h, err := openHost(ctx, cfg, log, a.progress(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	if j.argv == nil && h.image.Interpreters[j.language].Path == "" {
+		return withHint(fmt.Errorf("no interpreter for %s on this machine", j.language), "glovebox doctor says what to type")
+	}
+	guest, l, err := h.boot(ctx, cfg, j.flavor)
+	if err != nil {
+		return fmt.Errorf("boot a box: %w", err)
+	}
+	defer l.Close()
+	if err := copyIn(ctx, l, j.copies); err != nil {
+		return err
+	}
+	status, err := a.execute(ctx, l, j, code)
+	if err != nil {
+		return ended(ctx, guest, err)
+	}
+	if err := a.copyOut(ctx, l, j.outs); err != nil {
+		if status != nil {
+			a.note("glovebox: warning: %s", printable(err.Error()))
+			return status
+		}
+		return err
+	}
+	if status != nil {
+		return status
+	}
+	return nil
+}
+
+// boot boots a guest of the flavor and links to its agent. The engine's Close
+// ends the guest.
+func (h *host) boot(ctx context.Context, cfg *config.Config, flavor sandbox.Flavor) (engine.Guest, *link.Link, error) {
+	sc := sandbox.DefaultConfig()
+	limits := flavor.Limits()
+	volumes := mounts(cfg.Volumes)
+	spec := &engine.Spec{Root: h.parts.Root, Agent: h.parts.Agent, Limits: limits, Mounts: volumes, Hostname: "box"}
+	spec.Limits.MemoryMB += overheadMB
+	spec.Limits.PIDs += overheadPIDs
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("it took longer than %v", cfg.StartTimeout))
+	defer cancel()
+	guest, err := h.engine.Create(ctx, "run-"+strings.ToLower(rand.Text()), spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	hello := wire.Hello{
+		Home: sc.Home, Scratch: []string{"/tmp"}, UID: sc.UID, GID: sc.GID,
+		Interpreters: h.parts.Interpreters, PIDs: limits.PIDs, MemoryMB: limits.MemoryMB,
+		Entropy: make([]byte, 32),
+	}
+	rand.Read(hello.Entropy)
+	for _, v := range volumes {
+		if !v.ReadOnly {
+			hello.Scratch = append(hello.Scratch, v.Guest)
+		}
+	}
+	l, err := link.Open(ctx, guest, link.Options{Hello: hello})
+	return guest, l, err
+}
+
+// ended explains a lost link by the end of the guest, if that was it.
+func ended(ctx context.Context, guest engine.Guest, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if !errors.Is(err, link.ErrLost) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // the two are told within milliseconds of each other
+	defer cancel()
+	exit, werr := guest.Wait(ctx)
+	if werr != nil {
+		return err
+	}
+	switch exit.Reason {
+	case engine.ExitOOM:
+		return &exitStatus{137, withHint(errors.New("the box went over its memory limit and was ended"), "take a larger box with --flavor medium or --flavor large")}
+	case engine.ExitExited:
+		return fmt.Errorf("the agent of the box ended with code %d: %w", exit.Code, err)
+	}
+	return fmt.Errorf("the box ended (%s: %s): %w", exit.Reason, exit.Detail, err)
+}
+
+// execute runs the job. status is how the program ended, nil for exit code 0.
+func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (status *exitStatus, err error) {
+	sink := &terminal{app: a, figures: j.figures}
+	ms := j.timeout.Milliseconds()
+	if j.timeout > 0 && ms == 0 {
+		ms = 1
+	}
+	if j.argv != nil {
+		res, err := l.Exec(ctx, wire.Exec{Argv: j.argv, TimeoutMS: ms}, a.In, sink)
+		if err != nil {
+			return nil, err
+		}
+		return stopped(ctx, res.Stopped, j.timeout, res.Code), nil
+	}
+	res, err := l.Run(ctx, wire.Run{Kernel: kernelName, Language: j.language, TimeoutMS: ms}, code, sink)
+	if err != nil {
+		return nil, err
+	}
+	if res.Error != nil && res.Error.Name != "SystemExit" && res.Stopped == "" {
+		fmt.Fprintln(a.Err, strings.TrimRight(res.Error.Traceback, "\n"))
+	}
+	if res.Dropped > 0 {
+		a.note("glovebox: warning: %d figures or tables were too many or too large and are dropped", res.Dropped)
+	}
+	status = stopped(ctx, res.Stopped, j.timeout, runCode(res))
+	if status != nil && status.err == nil {
+		status.err = lost(res)
+	}
+	return status, nil
+}
+
+// lost says why the program ended without an exit code of its own; nil if it
+// had one.
+func lost(res wire.RunResult) error {
+	switch res.Lost {
+	case "", "exited":
+		return nil
+	case "oom":
+		return withHint(errors.New("the program went over the memory of its box and was killed"), "take a larger box with --flavor medium or --flavor large")
+	}
+	if res.LostDetail == "" {
+		return fmt.Errorf("the program was ended: %s", res.Lost)
+	}
+	return fmt.Errorf("the program was ended: %s (%s)", res.Lost, res.LostDetail)
+}
+
+// stopped is the status of something that ended with code or was stopped.
+func stopped(ctx context.Context, how string, timeout time.Duration, code int) *exitStatus {
+	var sig *signalled
+	switch {
+	case how == "timeout":
+		return &exitStatus{ExitTimeout, withHint(fmt.Errorf("ended after the time-out of %v", timeout), "give it more time with --timeout")}
+	case errors.As(context.Cause(ctx), &sig):
+		return &exitStatus{sig.code(), sig}
+	case code == 0:
+		return nil
+	}
+	return &exitStatus{code: code & 0xff}
+}
+
+// runCode is the exit code that a program of its own would have ended with.
+func runCode(res wire.RunResult) int {
+	var n int
+	switch {
+	case res.Lost == "exited":
+		if _, err := fmt.Sscanf(res.LostDetail, "exit code %d", &n); err == nil {
+			return n
+		}
+		return ExitFailure
+	case res.Lost == "oom" || res.Lost == "killed":
+		return 137
+	case res.Lost != "":
+		if _, err := fmt.Sscanf(res.LostDetail, "signal %d", &n); err == nil {
+			return 128 + n
+		}
+		return ExitFailure
+	case res.OK:
+		return ExitOK
+	case res.Error != nil && res.Error.Name == "SystemExit":
+		if _, err := fmt.Sscanf(res.Error.Value, "%d", &n); err == nil {
+			return n
+		}
+	}
+	return ExitFailure
+}

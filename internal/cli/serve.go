@@ -1,0 +1,277 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// closeTimeout bounds how long boxes may take to end after the last call.
+const closeTimeout = 20 * time.Second
+
+func (a *app) serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the tools over HTTP",
+		Long: `Serve offers the tools at http://127.0.0.1:8775/mcp until SIGINT or SIGTERM. It
+then refuses new calls, lets running ones finish and ends the boxes; a second
+signal ends it at once. Nothing is written to standard output.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, notes, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), cfg, notes)
+		},
+	}
+	bind(cmd, "server", "tools", "boxes", "volumes", "host", "log")
+	return cmd
+}
+
+func (a *app) stdioCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "stdio",
+		Short: "Serve the tools over standard input and output, for a client that starts it",
+		Long: `Stdio serves one MCP client over standard input and output and ends with its
+input, when everything that was asked is answered. The log goes to standard error.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, notes, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			cfg.Mode = "stdio"
+			return a.serve(cmd.Context(), cfg, notes)
+		},
+	}
+	bind(cmd, "tools", "boxes", "volumes", "host", "log")
+	return cmd
+}
+
+// bind adds the flags of settings and their completion.
+func bind(cmd *cobra.Command, groups ...string) {
+	config.Bind(cmd.Flags(), groups...)
+	for _, k := range config.Keys() {
+		if len(k.Choices) > 0 && cmd.Flags().Lookup(k.Name) != nil {
+			cmd.RegisterFlagCompletionFunc(k.Name, cobra.FixedCompletions(k.Choices, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+}
+
+// serve runs the server over the transports of cfg.Mode until ctx or a signal
+// ends it or, with standard input alone, the input ends.
+func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (err error) {
+	overHTTP, overStdio := cfg.Mode != "stdio", cfg.Mode != "http"
+	if overHTTP {
+		if err := checkBind(cfg); err != nil {
+			return err
+		}
+	}
+	log, closeLog, err := a.openLog(cfg, notes)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	if err := enter(cfg); err != nil { // does not return where the program runs again inside
+		return err
+	}
+	tune()
+	ctx, stop := untilSignal(ctx, func() { a.note("glovebox: stopping at once") })
+	defer stop()
+
+	// The port is taken first, so that the most likely fault is told at once; no
+	// request is read from it before the engine has started.
+	var ln net.Listener
+	if overHTTP {
+		if ln, err = listen(ctx, cfg); err != nil {
+			return err
+		}
+		defer ln.Close()
+	}
+	h, err := openHost(ctx, cfg, log, a.progress(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	if err := h.manage(ctx, sandboxConfig(cfg)); err != nil {
+		return err
+	}
+
+	v, _ := buildVersion()
+	server := mcpserver.New(mcpserver.Options{
+		Version:  v,
+		Tools:    h.deps(log),
+		Toolsets: cfg.Toolsets,
+		Path:     cfg.Endpoint,
+		CORS:     cfg.CORS,
+		Limits:   mcpserver.Limits{Grace: cfg.DrainTimeout},
+		Status:   h.status,
+		Log:      log,
+	})
+	if overHTTP {
+		a.announce(cfg, ln.Addr(), v, log)
+	}
+	ended := make(chan error, 2)
+	running := 0
+	serving, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if overHTTP {
+		running++
+		go func() { ended <- server.Serve(serving, ln) }()
+	}
+	if overStdio {
+		running++
+		go func() { ended <- server.ServeStdio(serving, a.In, a.Out) }()
+	}
+	context.AfterFunc(ctx, func() {
+		log.Info("stopping: no new calls, running ones may finish", "cause", context.Cause(ctx), "timeout", cfg.DrainTimeout)
+	})
+	for ; running > 0; running-- {
+		end := <-ended
+		err = errors.Join(err, end)
+		// In dual mode the end of the input leaves HTTP running; a failure does not.
+		if end != nil || cfg.Mode != "dual" {
+			cancel(end)
+		}
+	}
+	return err
+}
+
+// tune sets the garbage collector for a server that mostly moves bytes: less
+// often, unless the person says otherwise; GOMEMLIMIT is honoured by the runtime.
+func tune() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(math.MaxInt64)
+	}
+}
+
+// checkBind refuses an address that other machines reach: nobody is asked who
+// they are yet.
+func checkBind(cfg *config.Config) error {
+	if cfg.InsecureBind || isLoopback(cfg.Host) {
+		return nil
+	}
+	return withHint(&config.Error{Text: fmt.Sprintf("refuse to listen on %s: whoever reaches it could run code without being asked who they are", cfg.Host)},
+		"keep it on 127.0.0.1 behind a proxy that authenticates, or say --insecure-bind if the network is trusted")
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && addr.IsLoopback()
+}
+
+// listen takes the port.
+func listen(ctx context.Context, cfg *config.Config) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(strings.Trim(cfg.Host, "[]"), strconv.Itoa(cfg.Port)))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		other := cfg.Port + 1
+		if other > 65535 {
+			other = 8775
+		}
+		return nil, withHint(fmt.Errorf("listen on %s port %d: the port is taken", cfg.Host, cfg.Port),
+			"another glovebox may be running there; choose another port with --port %d or MCP_SERVER_PORT=%d, or take a free one with --port 0", other, other)
+	case errors.Is(err, syscall.EACCES):
+		return nil, withHint(fmt.Errorf("listen on %s port %d: %w", cfg.Host, cfg.Port, err), "ordinary users may use ports from 1024 on; choose one with --port")
+	case err != nil:
+		return nil, withHint(fmt.Errorf("listen on %s port %d: %w", cfg.Host, cfg.Port, err), "choose the address with --host and the port with --port")
+	}
+	return ln, nil
+}
+
+// announce tells where the server is and what to paste into a client.
+func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Logger) {
+	host, port, err := net.SplitHostPort(addr.String())
+	if ip, perr := netip.ParseAddr(host); err == nil && perr == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	endpoint := "http://" + net.JoinHostPort(host, port) + cfg.Endpoint
+	if cfg.LogFormat == "json" {
+		log.Info("ready", "endpoint", endpoint, "version", v)
+		return
+	}
+	a.note("glovebox %s is ready: %s", v, endpoint)
+	a.note("")
+	a.note("For the mcp.json of a client:")
+	a.note("  %s", clientConfig(clientEntry{Type: "http", URL: endpoint}))
+	if exe, err := os.Executable(); err == nil {
+		a.note("or, so that the client starts it itself:")
+		a.note("  %s", clientConfig(clientEntry{Command: exe, Args: []string{"stdio"}}))
+	}
+	a.note("")
+}
+
+// progress shows what takes long at the first start to a person, not to a log.
+func (a *app) progress(cfg *config.Config) func(string) {
+	if cfg.LogFormat == "json" {
+		return nil
+	}
+	var once sync.Once
+	return func(string) {
+		once.Do(func() {
+			a.note("glovebox: asking this machine's interpreters what they have; the answers are kept for the next start")
+		})
+	}
+}
+
+// clientEntry is a server in an mcp.json.
+type clientEntry struct {
+	Type    string   `json:"type,omitempty"`
+	URL     string   `json:"url,omitempty"`
+	Command string   `json:"command,omitempty"`
+	Args    []string `json:"args,omitempty"`
+}
+
+// clientConfig is an mcp.json with one server.
+func clientConfig(e clientEntry) string {
+	b, err := json.Marshal(map[string]map[string]clientEntry{"mcpServers": {"glovebox": e}})
+	if err != nil {
+		return err.Error() // not reached: strings always marshal
+	}
+	return string(b)
+}
+
+// sandboxConfig is what the settings mean to the manager of boxes.
+func sandboxConfig(cfg *config.Config) sandbox.Config {
+	sc := sandbox.DefaultConfig()
+	sc.MaxSessions = cfg.MaxSessions
+	sc.MaxContexts = cfg.MaxContexts
+	sc.MaxTotalMemoryMB = cfg.MaxTotalMemoryMB
+	sc.IdleTimeout = cfg.SessionTimeout
+	sc.CleanupInterval = cfg.CleanupInterval
+	sc.StartTimeout = cfg.StartTimeout
+	sc.ExecTimeout = cfg.ExecutionTimeout
+	sc.ContextTimeout = cfg.ContextTimeout
+	sc.MaxTimeout = max(sc.MaxTimeout, cfg.ExecutionTimeout, cfg.ContextTimeout)
+	sc.Evict = cfg.LRUEviction
+	sc.DefaultFlavor = sandbox.Flavor(cfg.DefaultFlavor)
+	sc.DefaultContext = cfg.DefaultContext
+	sc.Volumes = mounts(cfg.Volumes)
+	return sc
+}

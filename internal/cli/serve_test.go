@@ -1,0 +1,199 @@
+//go:build linux
+
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// server is a running glovebox serve, a process of its own.
+type server struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	stdout   bytes.Buffer
+	endpoint string
+	log      chan string
+}
+
+var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
+
+func startServer(t *testing.T, state string, args ...string) *server {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, log: make(chan string, 1)}
+	s.cmd = &exec.Cmd{
+		Path: exe, Args: append([]string{"glovebox", "serve", "--port", "0", "--state-dir", state}, args...),
+		Stdout:      &s.stdout,
+		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	}
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	found := make(chan string, 1)
+	go func() {
+		var log strings.Builder
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			log.WriteString(lines.Text() + "\n")
+			if url := endpoint.FindString(lines.Text()); url != "" {
+				select {
+				case found <- url:
+				default:
+				}
+			}
+		}
+		s.log <- log.String()
+	}()
+	t.Cleanup(func() {
+		s.cmd.Process.Kill()
+		s.cmd.Wait() // an error if the test has waited
+	})
+	select {
+	case s.endpoint = <-found:
+	case log := <-s.log:
+		t.Fatalf("the server ended:\n%s", log)
+	case <-time.After(time.Minute):
+		t.Fatal("no endpoint after a minute")
+	}
+	return s
+}
+
+// connect returns a session of an ordinary client.
+func (s *server) connect() *mcp.ClientSession {
+	s.t.Helper()
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := c.Connect(s.t.Context(), &mcp.StreamableClientTransport{Endpoint: s.endpoint}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { session.Close() })
+	return session
+}
+
+// python runs code in a session and returns its output.
+func python(ctx context.Context, c *mcp.ClientSession, id, code string) (string, error) {
+	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "execute_code", Arguments: map[string]any{"session_id": id, "code": code}})
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for _, part := range res.Content {
+		if part, ok := part.(*mcp.TextContent); ok {
+			text.WriteString(part.Text)
+		}
+	}
+	return text.String(), nil
+}
+
+// wait returns the exit code and the log.
+func (s *server) wait(limit time.Duration) (code int, log string) {
+	s.t.Helper()
+	select {
+	case log = <-s.log:
+	case <-time.After(limit):
+		s.t.Fatalf("the server has not ended after %v", limit)
+	}
+	s.cmd.Wait() // its error is the exit code
+	if s.stdout.Len() != 0 {
+		s.t.Errorf("standard output: got %q, want nothing", s.stdout.String())
+	}
+	return s.cmd.ProcessState.ExitCode(), log
+}
+
+func TestServeFinishesWhatRuns(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	c := s.connect()
+	if out, err := python(t.Context(), c, "a", "print('up')"); err != nil || !strings.Contains(out, "up") {
+		t.Fatalf("got %q, %v", out, err)
+	}
+	type answer struct {
+		out string
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		out, err := python(t.Context(), c, "a", "import time; time.sleep(2); print('done')")
+		answers <- answer{out, err}
+	}()
+	time.Sleep(500 * time.Millisecond) // until the code runs; nothing tells from outside
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	if a := <-answers; a.err != nil || !strings.Contains(a.out, "done") {
+		t.Errorf("the running call: got %q, %v", a.out, a.err)
+	}
+	if code, log := s.wait(20 * time.Second); code != 0 {
+		t.Errorf("got exit code %d\n%s", code, log)
+	}
+}
+
+func TestServeSecondSignalEndsAtOnce(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	c := s.connect()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		python(ctx, c, "a", "import time; time.sleep(60)") // cut off
+	}()
+	time.Sleep(time.Second) // until the code runs
+	s.cmd.Process.Signal(syscall.SIGINT)
+	time.Sleep(300 * time.Millisecond) // two signals of one kind at once are one
+	s.cmd.Process.Signal(syscall.SIGINT)
+	if code, log := s.wait(5 * time.Second); code != ExitInterrupted {
+		t.Errorf("got exit code %d, want %d\n%s", code, ExitInterrupted, log)
+	}
+	cancel()
+	<-ended
+}
+
+// Two servers share a state directory; one that is killed leaves nothing that
+// the next start does not clean up, and harms nobody.
+func TestServersShareState(t *testing.T) {
+	state := t.TempDir()
+	first, second := startServer(t, state), startServer(t, state)
+	a, b := first.connect(), second.connect()
+	for _, c := range []*mcp.ClientSession{a, b} {
+		if out, err := python(t.Context(), c, "same-id", "x = 6 * 7; print(x)"); err != nil || !strings.Contains(out, "42") {
+			t.Fatalf("got %q, %v", out, err)
+		}
+	}
+	first.cmd.Process.Kill()
+	first.cmd.Wait()
+	third := startServer(t, state)
+	if out, err := python(t.Context(), b, "same-id", "print(x)"); err != nil || !strings.Contains(out, "42") {
+		t.Errorf("the other server: got %q, %v", out, err)
+	}
+	if _, err := python(t.Context(), third.connect(), "same-id", "print(x)"); err != nil {
+		t.Error(err)
+	}
+	for _, s := range []*server{second, third} {
+		s.cmd.Process.Signal(syscall.SIGTERM)
+		if code, log := s.wait(20 * time.Second); code != 0 {
+			t.Errorf("got exit code %d\n%s", code, log)
+		}
+	}
+	// What was for one process is gone, what is for all is there.
+	left, err := filepath.Glob(filepath.Join(state, "gvisor", "*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left in the state directory: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// prepareState makes the state directory and proves that it can be written, so
+// that what is wrong with it is said at the start and plainly.
+//
+// Several processes may share the directory: what one process needs for itself
+// lies in a directory of its own with a lock (the engine's), and what they
+// share is addressed by its content and renamed into place.
+func prepareState(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(dir, ".probe-"); err == nil {
+			// Enough to notice a full disk.
+			_, err = f.Write(make([]byte, 64<<10))
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("use the state directory %s: %w", dir, err)
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return withHint(err, "make room on that disk, or choose another directory with --state-dir or GLOVEBOX_STATE_DIR")
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return withHint(err, "choose a directory that you may write to with --state-dir or GLOVEBOX_STATE_DIR")
+	}
+	return withHint(err, "choose another directory with --state-dir or GLOVEBOX_STATE_DIR")
+}

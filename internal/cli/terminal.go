@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/wire"
+)
+
+// maxFigures bounds the files that one run leaves.
+const maxFigures = 100
+
+// terminal passes on the output of a box as it comes, byte for byte, and saves
+// figures. It implements link.Sink.
+type terminal struct {
+	app     *app
+	figures string // directory, "" drops them
+	saved   int
+	last    int // the number in the last figure's name
+}
+
+func (t *terminal) Output(ch wire.Channel, p []byte) {
+	// A closed pipe at the other end is for the program to notice by itself;
+	// there is nobody left to tell.
+	if ch == wire.Stderr {
+		t.app.Err.Write(p)
+	} else {
+		t.app.Out.Write(p)
+	}
+}
+
+// images are the representations that are saved, best first.
+var images = []struct{ mime, ext string }{
+	{"image/png", "png"}, {"image/jpeg", "jpg"}, {"image/gif", "gif"}, {"image/webp", "webp"}, {"image/svg+xml", "svg"},
+}
+
+func (t *terminal) Display(d wire.Display) {
+	for _, i := range images {
+		text, ok := d.Data[i.mime]
+		if !ok {
+			continue
+		}
+		if t.figures == "" {
+			return
+		}
+		if err := t.save(text, i.ext); err != nil {
+			t.app.note("glovebox: warning: save a figure: %s", printable(err.Error()))
+		}
+		return
+	}
+	if text := d.Data["text/plain"]; text != "" {
+		fmt.Fprintln(t.app.Out, strings.TrimRight(text, "\n"))
+	}
+}
+
+// save writes a figure under the next free name.
+func (t *terminal) save(text, ext string) error {
+	data := []byte(text)
+	if ext != "svg" {
+		var err error
+		if data, err = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), "")); err != nil {
+			return err
+		}
+	}
+	if t.saved++; t.saved > maxFigures {
+		return fmt.Errorf("more than %d figures", maxFigures)
+	}
+	if err := os.MkdirAll(t.figures, 0o755); err != nil {
+		return err
+	}
+	for {
+		t.last++
+		path := filepath.Join(t.figures, fmt.Sprintf("figure-%d.%s", t.last, ext))
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(data)
+		if err = errors.Join(err, f.Close()); err == nil {
+			t.app.note("glovebox: saved %s", path)
+		}
+		return err
+	}
+}
