@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"image/png"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// answer is what a tool gave back.
+type answer struct {
+	text   string
+	images [][]byte
+	fields map[string]any // structuredContent
+}
+
+// call calls a tool and fails if the tool does.
+func (d *run) call(ctx context.Context, tool string, args map[string]any) (*answer, error) {
+	res, err := d.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{}
+	for _, c := range res.Content {
+		switch c := c.(type) {
+		case *mcp.TextContent:
+			a.text += c.Text
+		case *mcp.ImageContent:
+			a.images = append(a.images, c.Data)
+		}
+	}
+	raw, err := json.Marshal(res.StructuredContent)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &a.fields); err != nil {
+		return nil, err
+	}
+	if res.IsError {
+		return nil, fmt.Errorf("%s: %s", tool, a.text)
+	}
+	return a, nil
+}
+
+// code runs code in a context, which must succeed, and returns what it printed.
+func (d *run) code(ctx context.Context, contextID, code string) (string, *answer, error) {
+	a, err := d.call(ctx, "run_code", map[string]any{"context_id": contextID, "code": code})
+	if err != nil {
+		return "", nil, err
+	}
+	stdout, _ := a.fields["stdout"].(string)
+	if ok, _ := a.fields["success"].(bool); !ok {
+		return "", nil, fmt.Errorf("the code failed: %s", a.text)
+	}
+	return strings.Trim(stdout, "\n"), a, nil
+}
+
+// want fails unless got contains part.
+func want(got, part string) error {
+	if !strings.Contains(got, part) {
+		return fmt.Errorf("got %q, want %q in it", got, part)
+	}
+	return nil
+}
+
+func (d *run) createContext(ctx context.Context) (string, error) {
+	a, err := d.call(ctx, "create_context", map[string]any{"name": "weather", "language": "python"})
+	if err != nil {
+		return "", err
+	}
+	d.context, _ = a.fields["context_id"].(string)
+	return d.context, want(d.context, "ctx-")
+}
+
+func (d *run) upload(ctx context.Context) (string, error) {
+	_, err := d.call(ctx, "upload_file", map[string]any{"context_id": d.context, "path": "weather.csv", "content": string(d.csv)})
+	return fmt.Sprintf("weather.csv, %d bytes", len(d.csv)), err
+}
+
+func (d *run) load(ctx context.Context) (string, error) {
+	out, _, err := d.code(ctx, d.context, `
+import pandas as pd
+df = pd.read_csv("weather.csv", parse_dates=["date"])
+print(f"{len(df)} days, {df.date.min():%Y-%m-%d} to {df.date.max():%Y-%m-%d}")
+`)
+	if err != nil {
+		return "", err
+	}
+	return out, want(out, "1461 days, 2012-01-01 to 2015-12-31")
+}
+
+func (d *run) group(ctx context.Context) (string, error) {
+	// df is still there: state is kept from call to call.
+	out, _, err := d.code(ctx, d.context, `
+years = df.groupby(df.date.dt.year).agg(
+    rain_mm=("precipitation", "sum"), rainy_days=("precipitation", lambda p: (p > 0).sum()),
+    warmest=("temp_max", "max"), coldest=("temp_min", "min")).round(1)
+years.index.name = "year"
+years.to_csv("years.csv")
+print(years.to_string())
+`)
+	if err != nil {
+		return "", err
+	}
+	d.block = indent(out)
+	return "df is kept from the call before", want(out, "1226.0") // mm in 2012
+}
+
+func (d *run) plot(ctx context.Context) (string, error) {
+	_, a, err := d.code(ctx, d.context, `
+import matplotlib.pyplot as plt
+month = df.groupby(df.date.dt.month)
+fig, rain = plt.subplots(figsize=(8, 4.5))
+rain.bar(month.precipitation.sum().index, month.precipitation.sum() / 4, color="#7aa6c2")
+rain.set(title="Seattle 2012-2015", xlabel="month", ylabel="rain per month (mm)", xticks=range(1, 13))
+warm = rain.twinx()
+warm.plot(month.temp_max.mean(), color="#c0504d", marker="o")
+warm.set_ylabel("mean daily high (°C)")
+fig.tight_layout()
+plt.show()
+`)
+	if err != nil {
+		return "", err
+	}
+	if len(a.images) != 1 {
+		return "", fmt.Errorf("got %d images, want 1", len(a.images))
+	}
+	config, err := png.DecodeConfig(bytes.NewReader(a.images[0]))
+	if err != nil {
+		return "", fmt.Errorf("the image is no PNG: %w", err)
+	}
+	if err := os.WriteFile(d.figure, a.images[0], 0o644); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d x %d, saved as %s", config.Width, config.Height, d.figure), nil
+}
+
+func (d *run) download(ctx context.Context) (string, error) {
+	a, err := d.call(ctx, "download_file", map[string]any{"context_id": d.context, "path": "years.csv"})
+	if err != nil {
+		return "", err
+	}
+	content, _ := a.fields["content"].(string)
+	if a.fields["encoding"] == "base64" {
+		raw, err := base64.StdEncoding.DecodeString(content)
+		if err != nil {
+			return "", err
+		}
+		content = string(raw)
+	}
+	if err := want(content, "year,rain_mm,rainy_days"); err != nil {
+		return "", err
+	}
+	path := filepath.Join(filepath.Dir(d.figure), "years.csv")
+	return "saved as " + path, os.WriteFile(path, []byte(content), 0o644)
+}
+
+func (d *run) shell(ctx context.Context) (string, error) {
+	out, _, err := d.code(ctx, d.context, `!tail -n +2 weather.csv | cut -d, -f6 | sort | uniq -c | sort -rn | awk '{printf "%s %d  ", $2, $1}'`)
+	if err != nil {
+		return "", err
+	}
+	return out, want(out, "fog 101")
+}
+
+func (d *run) javascript(ctx context.Context) (string, error) {
+	a, err := d.call(ctx, "create_context", map[string]any{"name": "weather-js", "language": "javascript"})
+	if err != nil {
+		return "", err
+	}
+	id, _ := a.fields["context_id"].(string)
+	if _, err := d.call(ctx, "upload_file", map[string]any{"context_id": id, "path": "weather.csv", "content": string(d.csv)}); err != nil {
+		return "", err
+	}
+	out, _, err := d.code(ctx, id, `
+const fs = require("node:fs/promises");
+const rows = (await fs.readFile("weather.csv", "utf8")).trim().split("\n").slice(1).map(l => l.split(","));
+let dry = 0, best = 0, end = "";
+for (const [date, rain] of rows) { dry = Number(rain) ? 0 : dry + 1; if (dry > best) { best = dry; end = date; } }
+console.log("longest dry spell: " + best + " days, until " + end);
+`)
+	if err != nil {
+		return "", err
+	}
+	return out, want(out, "48 days, until 2012-09-08")
+}
+
+// escapeFile looks for a file and an environment variable of the host.
+func (d *run) escapeFile(ctx context.Context) (string, error) {
+	out, _, err := d.code(ctx, d.context, fmt.Sprintf(`
+import glob, os
+found, secret = [], %q
+def look(path):
+    try:
+        with open(path, "rb") as f:
+            if secret.encode() in f.read(1 << 20): found.append(path)
+    except OSError as e:
+        return type(e).__name__
+first = look(%q)
+for path in ["/etc/shadow", *glob.glob("/proc/*/environ"), *glob.glob("/proc/*/root/tmp/*/secret.txt")]: look(path)
+print("FOUND" if found or secret in str(os.environ) else "refused:", found or first)
+`, d.secret, filepath.Join(d.dir, "secret.txt")))
+	if err != nil {
+		return "", err
+	}
+	// The code itself holds the secret, which is why only files are searched.
+	return out, want(out, "refused:")
+}
+
+// escapeNetwork tries the internet, the address of cloud metadata and the server
+// itself, which listens on the host's loopback interface.
+func (d *run) escapeNetwork(ctx context.Context) (string, error) {
+	own, err := url.Parse(d.endpoint)
+	if err != nil {
+		return "", err
+	}
+	out, _, err := d.code(ctx, d.context, fmt.Sprintf(`
+import socket
+reached, why = [], ""
+for host, port in [("1.1.1.1", 443), ("169.254.169.254", 80), ("127.0.0.1", %s), ("example.com", 80)]:
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+        reached.append(host)
+    except OSError as e:
+        why = why or e.strerror or str(e)
+print("REACHED" if reached else "refused:", reached or why)
+`, own.Port()))
+	if err != nil {
+		return "", err
+	}
+	return out, want(out, "refused:")
+}
+
+// escapeForkBomb sets off a fork bomb in a box of its own.
+func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
+	a, err := d.call(ctx, "execute_command", map[string]any{
+		"session_id": "bomb", "timeout": 5,
+		"command": "bomb() { bomb | bomb & }; (bomb) >/dev/null 2>&1; sleep 1; echo lit",
+	})
+	what := "the shell was refused more processes"
+	if err == nil && strings.Contains(a.text, "lit") {
+		what = "contained"
+	}
+	// Whatever became of it, the server and the other boxes are well.
+	out, _, err := d.code(ctx, d.context, `print(len(df))`)
+	if err != nil {
+		return "", fmt.Errorf("the box next door is hurt: %w", err)
+	}
+	if err := want(out, "1461"); err != nil {
+		return "", err
+	}
+	_, err = d.call(ctx, "stop_session", map[string]any{"session_id": "bomb"})
+	return what + "; the box next door did not notice", err
+}
+
+// aftermath proves that the box, its state and the server are as they were.
+func (d *run) aftermath(ctx context.Context) (string, error) {
+	out, _, err := d.code(ctx, d.context, `print(len(df), years.rain_mm.idxmax())`)
+	if err != nil {
+		return "", err
+	}
+	if err := want(out, "1461 "); err != nil {
+		return "", err
+	}
+	a, err := d.call(ctx, "list_contexts", nil)
+	if err != nil {
+		return "", err
+	}
+	if total, _ := a.fields["total"].(float64); total != 2 {
+		return "", fmt.Errorf("got %v contexts, want 2", a.fields["total"])
+	}
+	if _, err := d.session.ListTools(ctx, nil); err != nil {
+		return "", fmt.Errorf("the server does not answer: %w", err)
+	}
+	return "variables, both contexts and the server", nil
+}
+
+func indent(s string) string {
+	return "        " + strings.ReplaceAll(s, "\n", "\n        ") + "\n"
+}
