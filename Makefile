@@ -1,0 +1,75 @@
+# The targets that people type: build, demo, test, check, bench, cross, fuzz.
+# scripts/setup installs what is missing (as root) or says what to type.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+export CGO_ENABLED := 0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --verify -q HEAD 2>/dev/null || echo unknown)
+CLI     := github.com/glovebox-dev/glovebox/internal/cli
+LDFLAGS := -s -w -X $(CLI).version=$(VERSION) -X $(CLI).commit=$(COMMIT)
+GO      ?= go
+
+# Debian's Python has pandas and matplotlib; a Python of pyenv, say, may not.
+DEMO_OUT ?= demo-out
+FUZZTIME ?= 30s
+
+.PHONY: build
+build: generate-guest ## bin/glovebox
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/glovebox ./cmd/glovebox
+
+.PHONY: generate-guest
+generate-guest: ## the agent that runs in boxes; embedded into the binary
+	$(GO) generate ./internal/guestbin
+
+.PHONY: setup
+setup: ## install what is missing, or say what to type
+	scripts/setup
+
+.PHONY: demo
+demo: setup build ## a real analysis in a real box through a real MCP client
+	$(GO) run ./examples/demo -glovebox bin/glovebox -out $(DEMO_OUT)
+
+.PHONY: test
+test: ## all tests, as root and as an ordinary user
+	scripts/setup test
+	scripts/test
+
+.PHONY: check
+check: generate-guest ## formatting, static checks, known vulnerabilities, generated files, races
+	scripts/check
+
+.PHONY: bench
+bench: build ## figures, beside a Jupyter kernel and podman
+	scripts/setup bench
+	$(GO) run ./bench
+
+.PHONY: cross
+cross: generate-guest ## the other platforms compile
+	GLOVEBOX_GUEST_ARCH=arm64 $(GO) generate ./internal/guestbin
+	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/glovebox
+	rm -f internal/guestbin/bin/guest-linux-arm64
+	GOOS=darwin GOARCH=arm64 $(GO) build -o /dev/null ./cmd/glovebox
+	GOOS=windows GOARCH=amd64 $(GO) build -o /dev/null ./cmd/glovebox
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./internal/cli ./internal/config
+	GOOS=windows GOARCH=amd64 $(GO) vet ./internal/cli ./internal/config
+
+.PHONY: fuzz
+fuzz: generate-guest ## every fuzz target for FUZZTIME
+	scripts/fuzz $(FUZZTIME)
+
+.PHONY: update-gvisor
+update-gvisor: ## take the newest gVisor that builds with go build
+	$(GO) get gvisor.dev/gvisor@go
+	$(GO) mod tidy
+
+.PHONY: clean
+clean:
+	rm -rf bin demo-out
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort | expand -t 16
