@@ -6,7 +6,7 @@
 'use strict';
 
 // Names that user code may take away.
-const { BigInt, Buffer, Error, Map, Math, Number, Object, Promise, Reflect, Set, String, Symbol, SyntaxError, Uint8Array, process } = globalThis;
+const { Atomics, BigInt, Buffer, Error, Int32Array, Map, Math, Number, Object, Promise, Reflect, Set, SharedArrayBuffer, String, Symbol, SyntaxError, Uint8Array, process } = globalThis;
 const fs = require('fs');
 const vm = require('vm');
 const v8 = require('v8');
@@ -37,6 +37,7 @@ let number = 0;       // of the run
 let cells = 0;
 let displays = 0, dropped = 0;
 let settle = null;    // ends the run under way
+let broken = false;   // the run was ended by SIGINT
 const sources = new Map();
 let sourcesSize = 0;
 
@@ -80,16 +81,34 @@ function takeRaw() {
 
 function watchChildren() {
   const cp = require('child_process');
-  const watch = (object, name) => {
+  const watch = (object, name, around) => {
     const original = object[name];
     object[name] = function (...args) {
       children = true;
-      return Reflect.apply(original, this, args);
+      return around(original, this, args);
     };
     Object.defineProperty(object[name], 'name', { value: name });
   };
-  watch(cp.ChildProcess.prototype, 'spawn');
-  for (const name of ['spawnSync', 'execSync', 'execFileSync']) watch(cp, name);
+  watch(cp.ChildProcess.prototype, 'spawn', Reflect.apply);
+  for (const name of ['spawnSync', 'execSync', 'execFileSync']) watch(cp, name, interruptible);
+}
+
+// An interrupt goes to the whole process group, and news of the child's death
+// may be here before the thread that ends this cell has run: it gets time to.
+const nothing = new Int32Array(new SharedArrayBuffer(4));
+
+function interruptible(call, object, args) {
+  let signal = null;
+  try {
+    const result = Reflect.apply(call, object, args);
+    signal = result && result.signal;
+    return result;
+  } catch (e) {
+    signal = e && e.signal;
+    throw e;
+  } finally {
+    if (signal === 'SIGINT') Atomics.wait(nothing, 0, 0, 200);
+  }
 }
 
 function emit(type, data) {
@@ -487,7 +506,7 @@ const guard = new vm.Script(`${HIDDEN}.go()`, { filename: 'glovebox:kernel' });
 let watchdog = null, watching = false;
 try {
   watchdog = process.binding('contextify');
-  if (typeof watchdog.startSigintWatchdog !== 'function' || typeof watchdog.stopSigintWatchdog !== 'function') watchdog = null;
+  if (!['startSigintWatchdog', 'stopSigintWatchdog', 'watchdogHasPendingSigint'].every((name) => typeof watchdog[name] === 'function')) watchdog = null;
 } catch {}
 // Without a handler of anybody's, the signal would end the process.
 if (!watchdog) process.on('SIGINT', () => {});
@@ -516,6 +535,15 @@ function watchSigint() {
   }
 }
 watchSigint();
+
+// An interrupt is a SIGINT and then a command. The command may be here first;
+// this waits for the signal, so that it does not end a later cell.
+function absorbSigint() {
+  if (!watching) return;
+  for (let i = 0; i < 200 && !watchdog.watchdogHasPendingSigint(); i++) Atomics.wait(nothing, 0, 0, 1);
+  watchdog.stopSigintWatchdog(); // forgets the signal
+  watchdog.startSigintWatchdog();
+}
 
 // Promises of cells that wait. V8 ends the process when the promise of a pending
 // evaluation is collected.
@@ -558,6 +586,7 @@ function run(n, code) {
   displays = dropped = 0;
   cells++;
   active = true;
+  broken = false;
   for (const [type, data] of held) emit(type, data);
   held = [];
   heldSize = 0;
@@ -583,9 +612,10 @@ function run(n, code) {
   }
   keepSource(source);
   evaluate(prepare(source), (error, reply) => {
+    if (error && (error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' || /terminated/.test(error.message))) broken = true;
     if (over) return;
     if (error) {
-      end(error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' || /terminated/.test(error.message) ? interruption() : describe(error));
+      end(broken ? interruption() : describe(error));
       return;
     }
     try {
@@ -679,9 +709,16 @@ input.on('error', () => process.reallyExit(0));
 
 function command(message) {
   if (message[0] === 0x52) run(message.readUInt32BE(1), message.subarray(5));
-  else if (message[0] === 0x58 && settle && message.readUInt32BE(1) === number) settle();
+  else if (message[0] === 0x58) interrupted(message.readUInt32BE(1));
   else if (message[0] === 0x45) reseed(message.subarray(1));
   else if (message[0] === 0x53) ready(message.subarray(1).toString());
+}
+
+function interrupted(n) {
+  if (n !== number || broken) return;
+  absorbSigint();
+  broken = true;
+  if (settle) settle();
 }
 
 // --- randomness ------------------------------------------------------------------

@@ -60,6 +60,10 @@ const (
 	// busyTick and idleTick bound the time between two looks at a run that
 	// prints and at one that does not.
 	busyTick = 2 * time.Millisecond
+
+	// interruptTimeout bounds the writing of an interrupt into a pipe that has
+	// room for it: only a machine under load needs any of it.
+	interruptTimeout = time.Second
 	idleTick = 100 * time.Millisecond
 
 	// maxHeld bounds what processes left behind may print between two runs, for
@@ -235,7 +239,7 @@ func (k *Kernel) interrupt(run uint32) {
 		binary.BigEndian.PutUint32(number[:], run)
 		// The pipe is empty: the kernel has read the code that it runs. A kernel
 		// that has not is stuck, and killed after the grace period.
-		k.send(command('X', number[:]), time.Now().Add(busyTick))
+		k.send(command('X', number[:]), time.Now().Add(interruptTimeout))
 	}
 }
 

@@ -16,8 +16,9 @@ import (
 // Run runs one cell and delivers its output and displays to sink, which is not
 // used after Run returned. When ctx is done or the time-out has passed, the
 // kernel's process group is interrupted, and killed if the run does not end
-// within the grace period. The error is ErrBusy, ErrEnded, or says that the
-// code is too long; how the code fared is in the Result.
+// within the grace period; the interrupt is repeated once half way through it.
+// The error is ErrBusy, ErrEnded, or says that the code is too long; how the code
+// fared is in the Result.
 func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error) {
 	if len(req.Code) > wire.MaxCode {
 		return Result{}, fmt.Errorf("run code: %d bytes, more than %d", len(req.Code), wire.MaxCode)
@@ -211,8 +212,18 @@ func (s *stopper) interrupt(reason string) {
 	}
 	s.reason = reason
 	s.k.interrupt(s.run)
+	// An interrupt that arrives before the code has begun is lost.
+	again := time.AfterFunc(s.grace/2, s.repeat)
 	t := time.AfterFunc(s.grace, s.kill)
-	s.timers = append(s.timers, t.Stop)
+	s.timers = append(s.timers, again.Stop, t.Stop)
+}
+
+func (s *stopper) repeat() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		s.k.interrupt(s.run)
+	}
 }
 
 func (s *stopper) kill() {
