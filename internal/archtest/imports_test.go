@@ -29,7 +29,8 @@ var table = []row{
 	{pkg: "internal/cli",
 		ours: []string{
 			"engine", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/guest", "internal/guestbin",
-			"internal/image", "internal/link", "internal/mcpserver", "internal/sandbox", "internal/tools", "internal/wire", "mcpkit",
+			"internal/image", "internal/link", "internal/machine", "internal/mcpserver", "internal/sandbox", "internal/snapshot",
+			"internal/template", "internal/tools", "internal/wire", "mcpkit",
 		},
 		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 
@@ -47,8 +48,14 @@ var table = []row{
 
 	// Boxes.
 	{pkg: "internal/sandbox",
-		ours:   []string{"engine", "internal/image", "internal/link", "internal/wire"},
-		others: []string{"github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
+		ours: []string{
+			"engine", "internal/image", "internal/link", "internal/machine", "internal/pool", "internal/snapshot", "internal/template", "internal/wire",
+		},
+		others: []string{"github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/", "golang.org/x/time/"}},
+	{pkg: "internal/pool", ours: []string{"engine", "internal/machine"}},
+	{pkg: "internal/template", ours: []string{"engine", "internal/machine"}, others: []string{sys}},
+	{pkg: "internal/snapshot", others: []string{sys, "github.com/google/uuid"}},
+	{pkg: "internal/machine", ours: []string{"engine", "internal/link", "internal/wire"}},
 	{pkg: "internal/engine/gvisor",
 		ours:   []string{"engine", "internal/engine/stdiolink", "internal/image"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},

@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/machine"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
@@ -73,6 +74,7 @@ func explain(err error) error {
 type host struct {
 	engine  *gvisor.Engine
 	image   *image.Image
+	maker   *machine.Maker
 	parts   sandbox.Parts
 	manager *sandbox.Manager // nil before manage
 }
@@ -116,6 +118,10 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 	interpreters := make(map[string]string, len(h.image.Interpreters))
 	for language, i := range h.image.Interpreters {
 		interpreters[language] = i.Path
+	}
+	h.maker = &machine.Maker{
+		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: interpreters,
+		Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: log,
 	}
 	h.parts = sandbox.Parts{
 		Engine:       h.engine,
