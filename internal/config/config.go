@@ -46,6 +46,7 @@ type Config struct {
 	DefaultContext   bool          `group:"boxes" key:"default-context" env:"GLOVEBOX_DEFAULT_CONTEXT" default:"true" kind:"bool" help:"Let run_code without a context use one that is made for it."`
 	MaxTotalMemoryMB int           `group:"boxes" key:"max-total-memory-mb" env:"MSB_MAX_TOTAL_MEMORY_MB" default:"" kind:"positive" help:"Memory that all boxes together may be promised; no limit if unset."`
 	LRUEviction      bool          `group:"boxes" key:"lru-eviction" env:"MSB_ENABLE_LRU_EVICTION" default:"true" kind:"bool" help:"End the least recently used idle box when a new one needs its place; otherwise refuse the new one."`
+	Preload          []string      `group:"boxes" key:"preload" env:"GLOVEBOX_PRELOAD" default:"numpy,pandas,matplotlib" kind:"modules" help:"Modules that templates of Python import ahead, where there are; \"none\" for nothing."`
 
 	// Volumes.
 	Volumes        []Volume `group:"volumes" key:"volume" env:"MSB_SHARED_VOLUME_PATH" default:"" kind:"volumes" help:"Directories of the host that every box sees, as host:container[:ro]; a JSON array or a comma-separated list."`

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -45,6 +46,7 @@ func TestDefaults(t *testing.T) {
 		MaxSessions: 10, MaxContexts: 50, SessionTimeout: 30 * time.Minute, CleanupInterval: time.Minute, OrphanInterval: 10 * time.Minute,
 		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
 		DefaultContext: true, LRUEviction: true, VolumesEnabled: true,
+		Preload:  []string{"numpy", "pandas", "matplotlib"},
 		StateDir: "/x/glovebox",
 		LogLevel: "info", LogFormat: "text", LogConsole: true, LogMaxSize: 10 << 20, LogBackupCount: 5,
 	}
@@ -122,6 +124,9 @@ func TestBadValues(t *testing.T) {
 		{"MSB_SHARED_VOLUME_PATH", dir + "/none:/a", "no such file"},
 		{"MSB_SHARED_VOLUME_PATH", dir + ":/a," + dir + ":/a/", "is taken by an earlier mapping"},
 		{"GLOVEBOX_VOLUME_ROOTS", "rel", "GLOVEBOX_VOLUME_ROOTS must be absolute directories, got 'rel'"},
+		{"GLOVEBOX_PRELOAD", "os; import sys", "GLOVEBOX_PRELOAD must be names of modules, or none, got 'os; import sys'"},
+		{"GLOVEBOX_PRELOAD", "numpy,.x", "got '.x'"},
+		{"GLOVEBOX_PRELOAD", strings.Repeat("a,", 65), "at most 64 modules, got 65"},
 		{FileEnv, dir + "/none.json", "no such file"},
 		{FileEnv, bad, bad + ": "},
 		{FileEnv, odd, odd + `: unknown setting "prot"`},
@@ -181,6 +186,25 @@ func TestValues(t *testing.T) {
 	}
 	if len(notes) != 1 || !strings.Contains(notes[0], "MSB_SERVER_URL is ignored") {
 		t.Errorf("got notes %q", notes)
+	}
+}
+
+func TestPreload(t *testing.T) {
+	for _, test := range []struct {
+		args, env []string
+		want      string
+	}{
+		{nil, []string{"GLOVEBOX_PRELOAD", "scipy , matplotlib.pyplot"}, "[scipy matplotlib.pyplot]"},
+		{nil, []string{"GLOVEBOX_PRELOAD", "none"}, "[]"},
+		{nil, []string{"GLOVEBOX_PRELOAD", `["scipy"]`}, "[scipy]"},
+		{nil, []string{"GLOVEBOX_PRELOAD", "[ ]"}, "[]"},
+		{[]string{"--preload="}, []string{"GLOVEBOX_PRELOAD", "scipy"}, "[]"},
+		{[]string{"--preload=numpy", "--preload=scipy"}, nil, "[numpy scipy]"},
+	} {
+		c, _, err := load(t, test.args, test.env...)
+		if got := fmt.Sprint(c.Preload); err != nil || got != test.want {
+			t.Errorf("%q, %q: got %s, %v, want %s", test.args, test.env, got, err, test.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -83,7 +84,7 @@ type flagText struct {
 func (f *flagText) String() string { return f.text }
 
 func (f *flagText) Set(text string) error {
-	list := f.kind == "volumes" || f.kind == "choices" || f.kind == "dirs"
+	list := slices.Contains([]string{"volumes", "choices", "dirs", "modules"}, f.kind)
 	if list && f.set {
 		text = f.text + "," + text
 	}
@@ -96,7 +97,7 @@ func (f *flagText) Type() string {
 	switch f.kind {
 	case "choice", "level":
 		return "word"
-	case "choices":
+	case "choices", "modules":
 		return "words"
 	case "positive", "port":
 		return "number"

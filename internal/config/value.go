@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,12 @@ func (c *Config) set(k Key, name, text string) error {
 		}
 		slices.Sort(words)
 		v.Set(reflect.ValueOf(slices.Compact(words)))
+	case "modules":
+		names, err := modules(name, text)
+		if err != nil {
+			return err
+		}
+		v.Set(reflect.ValueOf(names))
 	case "dirs":
 		dirs, err := roots(name, text)
 		if err != nil {
@@ -199,6 +206,32 @@ func list(name, text string) ([]string, error) {
 		return nil, invalid("%s must not be empty", name)
 	}
 	return out, nil
+}
+
+// moduleName is a name of Python, with its packages.
+var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+
+// maxModules bounds a list of modules: more are a mistake.
+const maxModules = 64
+
+// modules reads a list of modules of Python; "none" is the empty list.
+func modules(name, text string) ([]string, error) {
+	if text == "" || text == "none" || strings.ReplaceAll(text, " ", "") == "[]" {
+		return nil, nil
+	}
+	names, err := list(name, text)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > maxModules {
+		return nil, invalid("%s must be at most %d modules, got %d", name, maxModules, len(names))
+	}
+	for _, n := range names {
+		if len(n) > 128 || !moduleName.MatchString(n) {
+			return nil, invalid("%s must be names of modules, or none, got '%s'", name, n)
+		}
+	}
+	return names, nil
 }
 
 // roots reads a list of directories and resolves their symbolic links.
