@@ -339,7 +339,7 @@ func controlKernel(o *op, x wire.Kernel) (any, error) {
 			return nil, err
 		}
 	}
-	return wire.KernelResult{PID: sl.k.PID(), Version: sl.k.Version()}, nil
+	return wire.KernelResult{PID: sl.k.PID(), Version: sl.k.Version(), Missing: sl.k.Missing()}, nil
 }
 
 // stopWait is how long stop and restart wait for a run to give the kernel back

@@ -134,11 +134,17 @@ func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits
 // Start starts the interpreter of a language, if it does not run, and has a new
 // one import the modules of preload that there are.
 func (m *Machine) Start(ctx context.Context, language string, preload []string) error {
-	_, err := m.Link.Kernel(ctx, wire.Kernel{Kernel: language, Language: language, Action: "start", Preload: preload})
+	_, err := m.Warm(ctx, language, preload)
+	return err
+}
+
+// Warm is Start, and says which modules of preload could not be imported.
+func (m *Machine) Warm(ctx context.Context, language string, preload []string) (missing []string, err error) {
+	res, err := m.Link.Kernel(ctx, wire.Kernel{Kernel: language, Language: language, Action: "start", Preload: preload})
 	if err != nil {
-		return fmt.Errorf("start the %s interpreter: %w", language, err)
+		return nil, fmt.Errorf("start the %s interpreter: %w", language, err)
 	}
-	return nil
+	return res.Missing, nil
 }
 
 // Prove has the interpreter of a language run an empty cell, which leaves no

@@ -171,6 +171,9 @@ type Kernel struct {
 type KernelResult struct {
 	PID     int    `json:"pid"`
 	Version string `json:"version"` // of the interpreter
+	// Missing are the modules of the Preload that the kernel was started with that
+	// could not be imported.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Exec runs a command as the guest's user.

@@ -115,6 +115,46 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// TestEmpty has the cell that proves a kernel: nothing of it is seen later, and
+// nothing that was printed meanwhile gets lost.
+func TestEmpty(t *testing.T) {
+	setUp := map[string]string{
+		Python:     "import threading, os, time\nos.system('(sleep 0.1; echo child) &')\ndef late():\n    time.sleep(0.1)\n    print('thread')\nx = threading.Thread(target=late); x.start()\n41",
+		JavaScript: "let x = setTimeout(() => console.log('thread'), 100); require('child_process').spawn('sh', ['-c', 'sleep 0.1; echo child'], {stdio: ['ignore', 'inherit', 'inherit'], detached: true}); 41",
+	}
+	failing := map[string]string{Python: "print(_)\n1/0", JavaScript: "console.log(_); undefined_"}
+	each(t, func(t *testing.T, language string, k *Kernel) {
+		if res, rec := run(t, k, setUp[language]); !res.OK || rec.value() != "41" {
+			t.Fatalf("got %+v, %q", res, rec.all.String())
+		}
+		end := time.Now().Add(400 * time.Millisecond)
+		for i := 0; time.Now().Before(end); i++ {
+			req := Request{Timeout: 20 * time.Second}
+			if i == 3 {
+				req.Seed = []byte("seed")
+			}
+			if res, rec := runWith(t, k, req); !res.OK || rec.all.Len() > 0 || res.Lost != "" || res.Error != nil {
+				t.Fatalf("got %+v, %q", res, rec.all.String())
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if res, err := k.Run(ctx, Request{}, &recorder{}); err != nil || res.Lost != "" {
+			t.Errorf("cancelled: got %+v, %v", res, err)
+		}
+		res, rec := run(t, k, failing[language])
+		if res.OK || !strings.Contains(res.Error.Traceback, "<cell 2>") {
+			t.Errorf("the next cell is not the second: %+v", res)
+		}
+		for _, want := range []string{"41\n", "child\n", "thread\n"} {
+			if !strings.Contains(rec.out.String(), want) {
+				t.Errorf("the next cell printed %q, want %q in it", rec.out.String(), want)
+			}
+		}
+	})
+}
+
 func TestBusy(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{Python: "import time; time.sleep(0.3)", JavaScript: "await new Promise(r => setTimeout(r, 300))"}[language]

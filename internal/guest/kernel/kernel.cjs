@@ -584,9 +584,11 @@ function evaluate(code, done) {
 function run(n, code) {
   number = n;
   displays = dropped = 0;
+  broken = false;
+  // An empty cell proves that the kernel lives and leaves no trace in it.
+  if (code.length === 0) return finish(null);
   cells++;
   active = true;
-  broken = false;
   for (const [type, data] of held) emit(type, data);
   held = [];
   heldSize = 0;
@@ -642,7 +644,7 @@ function run(n, code) {
 }
 
 function finish(error) {
-  takeRaw();
+  if (active) takeRaw();
   active = false;
   const reply = { run: number, ok: !error, error: error || null };
   if (dropped) reply.dropped = dropped;
@@ -836,17 +838,21 @@ function ready(names) {
   hide('module', main);
   hide('exports', main.exports);
   hide('require', home);
+  const missing = [];
   for (const name of names.split('\n')) {
     if (!name) continue;
     try {
       home(name);
-    } catch (e) {
-      if (e.code !== 'MODULE_NOT_FOUND') report(`preload ${name}: `, e);
+    } catch {
+      missing.push(name);
     }
   }
+  // What they printed is nobody's: it would be part of the first cell's output.
+  held = [];
+  heldSize = 0;
   globalThis[Symbol.for('glovebox.holder')] = holder;
   session.post('Runtime.evaluate', { expression: 'globalThis[Symbol.for("glovebox.holder")]' }, (e, r) => { holderId = r.result.objectId; });
   delete globalThis[Symbol.for('glovebox.holder')];
-  send(CONTROL, 'I', Buffer.from(stringify({ version: process.versions.node })));
+  send(CONTROL, 'I', Buffer.from(stringify({ version: process.versions.node, missing })));
 }
 })

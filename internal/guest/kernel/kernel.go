@@ -64,7 +64,7 @@ const (
 	// interruptTimeout bounds the writing of an interrupt into a pipe that has
 	// room for it: only a machine under load needs any of it.
 	interruptTimeout = time.Second
-	idleTick = 100 * time.Millisecond
+	idleTick         = 100 * time.Millisecond
 
 	// maxHeld bounds what processes left behind may print between two runs, for
 	// each of stdout and stderr.
@@ -125,6 +125,7 @@ type Kernel struct {
 	language string
 	pid      int
 	version  string
+	missing  []string // of the modules to preload
 
 	in   *os.File        // commands
 	ctl  *os.File        // control messages
@@ -158,6 +159,9 @@ func (k *Kernel) PID() int { return k.pid }
 
 // Version is the interpreter's.
 func (k *Kernel) Version() string { return k.version }
+
+// Missing are the modules of Config.Preload that could not be imported.
+func (k *Kernel) Missing() []string { return k.missing }
 
 // Done is closed when the kernel's process has ended.
 func (k *Kernel) Done() <-chan struct{} { return k.done }

@@ -241,7 +241,7 @@ func TestNodePreload(t *testing.T) {
 	if err := os.MkdirAll(home+"/node_modules/mine", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(home+"/node_modules/mine/index.js", []byte("globalThis.loaded = true; exports.v = 4"), 0o644); err != nil {
+	if err := os.WriteFile(home+"/node_modules/mine/index.js", []byte("console.log('hello'); require('child_process').execSync('echo raw', {stdio: 'inherit'}); globalThis.loaded = true; exports.v = 4"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	k, err := Start(t.Context(), Config{Language: JavaScript, Interpreter: nodes(t)[0], Home: home, Env: os.Environ(), Preload: []string{"mine", "nosuchmodule", "os"}})
@@ -249,8 +249,11 @@ func TestNodePreload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	if _, rec := run(t, k, "[loaded, require('mine').v, (await import('mine')).v]"); rec.value() != "[ true, 4, 4 ]" {
-		t.Errorf("got %s", rec.value())
+	if got := strings.Join(k.Missing(), " "); got != "nosuchmodule" {
+		t.Errorf("missing: got %q", got)
+	}
+	if _, rec := run(t, k, "[loaded, require('mine').v, (await import('mine')).v]"); rec.value() != "[ true, 4, 4 ]" || rec.all.String() != "<display>" {
+		t.Errorf("got %s, %q", rec.value(), rec.all.String())
 	}
 	if !strings.Contains(k.Version(), ".") {
 		t.Error(fmt.Sprint("got version ", k.Version()))

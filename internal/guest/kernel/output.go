@@ -140,13 +140,23 @@ func (k *Kernel) finish() (dropped int, err error) {
 	return k.dropped, k.bad
 }
 
+// drop forgets what was printed outside of a run.
+func (k *Kernel) drop() {
+	k.outMu.Lock()
+	defer k.outMu.Unlock()
+	for _, r := range k.raw {
+		k.drainRawLocked(r, readSize)
+		r.held = nil
+	}
+}
+
 // begin gives the sink to a new run, with what was printed since the last one.
 func (k *Kernel) begin(sink Sink) {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
 	k.sink, k.shown, k.dropped = sink, 0, 0
 	for _, r := range k.raw {
-		if len(r.held) > 0 {
+		if sink != nil && len(r.held) > 0 {
 			held := r.held
 			r.held = nil
 			sink.Output(r.ch, held)

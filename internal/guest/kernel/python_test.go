@@ -488,7 +488,7 @@ func TestPythonFigures(t *testing.T) {
 
 func TestPythonPreload(t *testing.T) {
 	home := t.TempDir()
-	if err := os.WriteFile(home+"/mine.py", []byte("print('hello')\nx = 1"), 0o644); err != nil {
+	if err := os.WriteFile(home+"/mine.py", []byte("import os\nprint('hello')\nos.system('echo raw')\nx = 1"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	k, err := Start(t.Context(), Config{Language: Python, Interpreter: pythons(t)[0], Home: home, Env: os.Environ(), Preload: []string{"json", "nosuchmodule", "mine"}})
@@ -496,8 +496,11 @@ func TestPythonPreload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	if _, rec := run(t, k, "import sys; ('json' in sys.modules, 'json' in globals(), sys.modules['mine'].x)"); rec.value() != "(True, False, 1)" {
-		t.Errorf("got %s", rec.value())
+	if got := strings.Join(k.Missing(), " "); got != "nosuchmodule" {
+		t.Errorf("missing: got %q", got)
+	}
+	if _, rec := run(t, k, "import sys; ('json' in sys.modules, 'json' in globals(), sys.modules['mine'].x)"); rec.value() != "(True, False, 1)" || rec.all.String() != "<display>" {
+		t.Errorf("got %s, %q", rec.value(), rec.all.String())
 	}
 	if k.Version() == "" || k.PID() <= 1 {
 		t.Errorf("got version %q, pid %d", k.Version(), k.PID())

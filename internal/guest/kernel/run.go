@@ -42,6 +42,9 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 	if req.Timeout > 0 {
 		stop.at = start.Add(req.Timeout)
 	}
+	if len(req.Code) == 0 {
+		sink = nil // what others print meanwhile is held for the next run
+	}
 	k.begin(sink)
 	d, err := k.converse(req, stop, start)
 	stopped := stop.end()

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -201,11 +202,18 @@ func (k *Kernel) ready(ctx context.Context, preload []string) error {
 	case typ != 'I':
 		return fmt.Errorf("its first message is %q", typ)
 	}
-	var hello struct{ Version string }
+	var hello struct {
+		Version string
+		Missing []string
+	}
 	if err := json.Unmarshal(payload, &hello); err != nil || hello.Version == "" || len(hello.Version) > 64 {
 		return fmt.Errorf("its first message is no version")
 	}
 	k.version = hello.Version
+	if len(preload) > 0 {
+		k.drop() // what modules print when they are imported is nobody's
+	}
+	k.missing = slices.DeleteFunc(slices.Clone(preload), func(name string) bool { return !slices.Contains(hello.Missing, name) })
 	return nil
 }
 
