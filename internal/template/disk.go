@@ -1,0 +1,274 @@
+package template
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"crypto/rand"
+)
+
+// What is in a template's directory.
+const (
+	recordName = "template.json"
+	imageName  = "image" // a directory, the engine's
+	usedName   = "used"  // empty; its time is that of the last restore
+)
+
+// What else is in the store's directory, each followed by a key.
+const (
+	newPrefix  = ".new-"  // being built, by the holder of the lock
+	lockPrefix = ".lock-" // held by whoever builds
+	oldPrefix  = ".old-"  // being removed
+)
+
+// maxRecord bounds what is read of a record.
+const maxRecord = 1 << 20
+
+// lockPoll is how often a lock that others hold is tried for.
+const lockPoll = 20 * time.Millisecond
+
+// record is the file that says what a template is.
+type record struct {
+	Inputs  inputs    `json:"inputs"`
+	Missing []string  `json:"missing,omitempty"`
+	Made    time.Time `json:"made"`
+	Bytes   int64     `json:"bytes"`
+}
+
+func (r *record) template(key string) Template {
+	return Template{Key: key, Want: r.Inputs.Want, Missing: r.Missing, Made: r.Made, Bytes: r.Bytes}
+}
+
+// readRecord reads the record of a template. One that is not of its key is none.
+func (s *Store) readRecord(key string) (*record, error) {
+	f, err := openPlain(s.path(key, recordName))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
+	if err != nil {
+		return nil, err
+	}
+	r := new(record)
+	if len(b) > maxRecord {
+		return nil, errors.New("the record is too long")
+	}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, err
+	}
+	if r.Inputs.key() != key {
+		return nil, errors.New("the record is of another template")
+	}
+	return r, nil
+}
+
+// writeRecord writes the record of a template into dir and gives it to the disk.
+func writeRecord(dir string, r *record) error {
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{usedName: nil, recordName: append(b, '\n')} {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(content)
+		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return syncDir(dir)
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// sizeOf returns how many bytes the files below dir have.
+func sizeOf(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
+}
+
+// hold opens the directory of a template and keeps it from being removed until
+// the caller closes it. Errors: ErrNotFound, or the cause of ctx.
+func (s *Store) hold(ctx context.Context, key string) (*os.File, error) {
+	if !isKey(key) {
+		return nil, ErrNotFound
+	}
+	dir, err := os.Open(s.path(key))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	// It is held by others for as long as a rename takes.
+	if err = lock(ctx, dir, shared, removeWait); err == nil && !isAt(dir, s.path(key)) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+// remove removes a template: at once it is no longer there for others, and then
+// its files go. dir is its directory if the caller holds it, else nil; wait is
+// for others that hold it. Errors: ErrNotFound, ErrInUse.
+func (s *Store) remove(ctx context.Context, key string, dir *os.File, wait time.Duration) error {
+	path := s.path(key)
+	if dir == nil {
+		var err error
+		if dir, err = os.Open(path); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = ErrNotFound
+			}
+			return err
+		}
+		defer dir.Close()
+	}
+	if err := lock(ctx, dir, exclusive, wait); err != nil {
+		if errors.Is(err, errLocked) {
+			err = ErrInUse
+		}
+		return err
+	}
+	if !isAt(dir, path) {
+		return ErrNotFound
+	}
+	old := filepath.Join(s.cfg.Dir, oldPrefix+key+"-"+strings.ToLower(rand.Text()[:8]))
+	if err := os.Rename(path, old); err != nil {
+		return err
+	}
+	return os.RemoveAll(old)
+}
+
+// clean removes what was left behind: what nobody builds any more and what nobody
+// finished removing.
+func (s *Store) clean() error {
+	entries, err := os.ReadDir(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasPrefix(name, oldPrefix) {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.cfg.Dir, name)))
+		}
+		key, isNew := strings.CutPrefix(name, newPrefix)
+		if !isNew {
+			key, isNew = strings.CutPrefix(name, lockPrefix)
+		}
+		if !isNew || !isKey(key) {
+			continue
+		}
+		l, err := s.lockBuild(context.Background(), key, 0)
+		if errors.Is(err, errLocked) {
+			continue // it is being built
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, os.RemoveAll(filepath.Join(s.cfg.Dir, newPrefix+key)), l.release())
+	}
+	return errors.Join(errs...)
+}
+
+// buildLock is the right to build a template.
+type buildLock struct{ file *os.File }
+
+// lockBuild takes the right to build key, which others may have for at most wait.
+func (s *Store) lockBuild(ctx context.Context, key string, wait time.Duration) (*buildLock, error) {
+	path := filepath.Join(s.cfg.Dir, lockPrefix+key)
+	end := time.Now().Add(wait)
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := lock(ctx, f, exclusive, time.Until(end)); err != nil {
+			f.Close()
+			return nil, err
+		}
+		if isAt(f, path) {
+			return &buildLock{f}, nil
+		}
+		f.Close() // its holder has removed it: there may be another
+	}
+}
+
+// release gives the right back.
+func (l *buildLock) release() error {
+	// Removed while it is held, so that nobody has another one of this name.
+	return errors.Join(os.Remove(l.file.Name()), l.file.Close())
+}
+
+// errLocked: others held the lock all the time.
+var errLocked = errors.New("held by another process")
+
+// lock takes a lock on an open file, which ends when the file is closed. It tries
+// for at most wait, once at least. Errors: errLocked, or the cause of ctx.
+func lock(ctx context.Context, f *os.File, kind lockKind, wait time.Duration) error {
+	end := time.Now().Add(wait)
+	for {
+		ok, err := tryLock(f, kind)
+		if err != nil {
+			return fmt.Errorf("lock %q: %w", f.Name(), err)
+		}
+		if ok {
+			return nil
+		}
+		if !time.Now().Before(end) {
+			return fmt.Errorf("lock %q: %w", f.Name(), errLocked)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// isAt reports whether an open file is the one that has the name path.
+func isAt(f *os.File, path string) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(path)
+	return err == nil && os.SameFile(open, named)
+}
+
+// only returns those of list that are in of.
+func only(list, of []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !slices.Contains(of, s) })
+}
