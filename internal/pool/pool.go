@@ -207,7 +207,13 @@ func (p *Pool) revive(ctx context.Context, m *machine.Machine) error {
 			return err
 		}
 	}
-	if _, err := m.Link.Ping(ctx); err != nil {
+	// An operation waits for its answer even after ctx: without a link it does not.
+	stop := context.AfterFunc(ctx, func() { m.Link.Close() })
+	_, err := m.Link.Ping(ctx)
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("ask for a sign of life: %w", err)
 	}
 	return nil

@@ -248,12 +248,45 @@ func TestMembersStandStill(t *testing.T) {
 	p := f.pool(t, Config{Size: 1, Pause: true})
 	p.Start([]Class{small})
 	ready(t, p)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := f.machine(1).Link.Ping(ctx); err == nil {
-		t.Error("a member that waits answers, though it should be paused")
+	answer := make(chan error, 1)
+	go func() {
+		_, err := f.machine(1).Link.Ping(t.Context())
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		t.Errorf("a member that waits answers (%v), though it should be paused", err)
+	case <-time.After(100 * time.Millisecond):
+		take(t, p, small)
+		if err := <-answer; err != nil {
+			t.Errorf("a member that was taken does not answer what it was asked before: %v", err)
+		}
 	}
-	take(t, p, small)
+}
+
+// TestTheMuteAreReplaced holds that a member that lives and says nothing is
+// not handed out, and that it is not waited for for long.
+func TestTheMuteAreReplaced(t *testing.T) {
+	f := newFactory(t)
+	p := f.pool(t, Config{Size: 2})
+	p.Start([]Class{small})
+	ready(t, p)
+	pauser, ok := engine.As[engine.Pauser](f.machine(1).Guest)
+	if !ok {
+		t.Fatal("the engine cannot pause")
+	}
+	if err := pauser.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if m := p.Take(ctx, small); m != nil {
+		t.Errorf("Take: got %s, which says nothing", m.ID)
+	}
+	wait(t, "the mute one to be freed", func() bool { return !slices.Contains(f.guests(), "member-1") })
+	if m := take(t, p, small); m.ID != "member-2" {
+		t.Errorf("Take: got %s, want member-2", m.ID)
+	}
 }
 
 func TestNoPool(t *testing.T) {
