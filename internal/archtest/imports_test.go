@@ -85,6 +85,7 @@ var table = []row{
 	// Tests and what is run by hand.
 	{pkg: "internal/archtest"},
 	{pkg: "internal/guest/isolated"},
+	{pkg: "internal/pool/isolated"},
 	{pkg: "internal/guestbin/guesttest", ours: []string{"engine", "internal/guestbin"}},
 	{pkg: "internal/tools/toolstest",
 		ours: []string{"engine", "internal/engine/process", "internal/guestbin/guesttest", "internal/image", "internal/sandbox"}},

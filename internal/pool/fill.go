@@ -252,53 +252,38 @@ func (p *Pool) watch(ctx context.Context, s *shelf, m *member) {
 			ended <- verdict(exit)
 		}
 	})
+	var cause error
 	select {
 	case <-ctx.Done():
-	case cause := <-ended:
-		if p.lose(s, m, cause) {
-			p.mourn(s, m, cause)
-		}
+		return
+	case cause = <-ended:
 	case <-m.Link.Done():
-		cause := m.Link.Err()
-		if !p.lose(s, m, cause) {
-			return
-		}
-		t := time.NewTimer(verdictWait)
-		defer t.Stop()
-		select {
-		case cause = <-ended: // the link was lost because of it
-		case <-t.C:
-		case <-p.base.Done():
-		}
-		p.mourn(s, m, cause)
+		cause = m.Link.Err()
 	}
-}
-
-// lose takes a member that has ended off its shelf, unless somebody else has
-// taken it, and counts it.
-func (p *Pool) lose(s *shelf, m *member, cause error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.Index(s.members, m)
-	if i < 0 {
-		return false
+	if i := slices.Index(s.members, m); i >= 0 { // else somebody has taken it
+		p.removeLocked(s, i)
+		p.mournLocked(s, m, cause)
 	}
-	p.removeLocked(s, i)
-	p.countLostLocked(s, m, cause)
-	return true
 }
 
-func (p *Pool) countLostLocked(s *shelf, m *member, cause error) {
+// mournLocked counts a member that has ended while it waited. In the background,
+// it is logged with what the engine has to say, and freed.
+func (p *Pool) mournLocked(s *shelf, m *member, cause error) {
 	s.lost++
 	p.failLocked(s, fmt.Errorf("member %s ended while it waited: %w", m.ID, cause))
 	p.changeLocked()
-}
-
-// mourn logs and frees a member that is lost.
-func (p *Pool) mourn(s *shelf, m *member, cause error) {
-	p.cfg.Log.Warn("pool member ended while it waited: it is replaced", "sandbox", m.ID,
-		"template", s.class.Template, "flavor", s.class.Flavor, "err", cause)
-	p.retire(m)
+	p.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(p.base, verdictWait)
+		defer cancel()
+		if exit, err := m.Guest.Wait(ctx); err == nil {
+			cause = verdict(exit)
+		}
+		p.cfg.Log.Warn("pool member ended while it waited: it is replaced", "sandbox", m.ID,
+			"template", s.class.Template, "flavor", s.class.Flavor, "err", cause)
+		p.retire(m)
+	})
 }
 
 // maxDetail bounds what a log line quotes of an engine's words.

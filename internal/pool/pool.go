@@ -167,9 +167,8 @@ func (p *Pool) Take(ctx context.Context, c Class) *machine.Machine {
 			return nil
 		}
 		p.mu.Lock()
-		p.countLostLocked(s, m, err)
+		p.mournLocked(s, m, err)
 		p.mu.Unlock()
-		p.mourn(s, m, err)
 	}
 	return nil
 }

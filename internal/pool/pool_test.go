@@ -340,7 +340,6 @@ func TestTheDeadAreReplaced(t *testing.T) {
 		{"link", false, func(m *machine.Machine) { m.Link.Close() }, "link to the guest lost"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			f := newFactory(t)
 			p := f.pool(t, Config{Size: 2, Pause: c.pause})
 			p.Start([]Class{small})
