@@ -70,11 +70,12 @@ var table = []row{
 
 	// What runs inside guests, beside hostile code.
 	{pkg: "internal/guest",
-		ours:   []string{"internal/guest/asuser", "internal/guest/files", "internal/guest/kernel", "internal/wire"},
+		ours:   []string{"internal/guest/asuser", "internal/guest/files", "internal/guest/kernel", "internal/guest/rawio", "internal/wire"},
 		others: []string{sys}},
 	{pkg: "internal/guest/asuser", others: []string{sys}},
 	{pkg: "internal/guest/files", ours: []string{"internal/wire"}, others: []string{sys}},
-	{pkg: "internal/guest/kernel", ours: []string{"internal/wire"}, others: []string{sys}},
+	{pkg: "internal/guest/kernel", ours: []string{"internal/guest/rawio", "internal/wire"}, others: []string{sys}},
+	{pkg: "internal/guest/rawio", others: []string{sys}},
 	{pkg: "internal/wire"},
 
 	// What other programs import.

@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rawio"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -21,17 +23,30 @@ const Name = "glovebox-guest"
 // Main is the agent's main function: it serves over standard input and output
 // until the input ends and returns the exit code.
 func Main() int {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	a := newAgent(log, rawFile(1), os.Getpid() == 1)
-	if err := a.takeOver(); err != nil {
-		fmt.Fprintln(os.Stderr, "glovebox-guest: error:", err)
-		return 1
-	}
-	if err := a.serve(rawFile(0)); err != nil {
+	if err := run(slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
 		fmt.Fprintln(os.Stderr, "glovebox-guest: error:", err)
 		return 1
 	}
 	return 0
+}
+
+func run(log *slog.Logger) error {
+	// Nearly all that the agent does is to wait. With one processor nobody is
+	// woken up to share the work, which would cost more than the work.
+	runtime.GOMAXPROCS(1)
+	in, err := rawio.NewReader(0)
+	if err != nil {
+		return err
+	}
+	out, err := rawio.NewWriter(1)
+	if err != nil {
+		return err
+	}
+	a := newAgent(log, out, os.Getpid() == 1)
+	if err := a.takeOver(); err != nil {
+		return err
+	}
+	return a.serve(in)
 }
 
 func newAgent(log *slog.Logger, out io.Writer, init bool) *agent {
@@ -43,11 +58,6 @@ func newAgent(log *slog.Logger, out io.Writer, init bool) *agent {
 func (a *agent) takeOver() error {
 	// Taken and forgotten, not ignored: what is ignored stays so in children.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP, unix.SIGINT)
-	for fd := range 2 {
-		if err := unix.SetNonblock(fd, false); err != nil {
-			return fmt.Errorf("set up descriptor %d: %w", fd, err)
-		}
-	}
 	// Children get what they are given, nothing that the agent was started with.
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -64,40 +74,6 @@ func (a *agent) takeOver() error {
 		a.reaper = startReaper()
 	}
 	return nil
-}
-
-// rawFile is a descriptor that is read and written with plain system calls: the
-// runtime's poller would add two of its own to each, which count in a guest.
-type rawFile int
-
-func (f rawFile) Read(p []byte) (int, error) {
-	for {
-		n, err := unix.Read(int(f), p)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return 0, fmt.Errorf("read link: %w", err)
-		case n == 0:
-			return 0, io.EOF
-		default:
-			return n, nil
-		}
-	}
-}
-
-func (f rawFile) Write(p []byte) (int, error) {
-	done := 0
-	for done < len(p) {
-		n, err := unix.Write(int(f), p[done:])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return done, fmt.Errorf("write link: %w", err)
-		}
-		done += n
-	}
-	return done, nil
 }
 
 // buildID names the build of the agent for logs.

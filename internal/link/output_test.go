@@ -147,6 +147,10 @@ func TestCancel(t *testing.T) {
 	if err != nil || res.Stopped != "cancelled" || res.Code != 9 || string(r.out) != "on\nbye\n" {
 		t.Errorf("got %+v, %v, %q", res, err, r.out)
 	}
+	// The interpreter may take its time to start; it is the run that is to end.
+	if run, err := l.Run(t.Context(), wire.Run{Kernel: "main", Language: "python"}, []byte("0"), nil); err != nil || !run.OK {
+		t.Fatalf("got %+v, %v", run, err)
+	}
 	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	run, err := l.Run(ctx, wire.Run{Kernel: "main", Language: "python"}, []byte("import time\nx = 1\nwhile True: time.sleep(0.01)"), nil)

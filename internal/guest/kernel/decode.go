@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rawio"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -103,8 +104,9 @@ func parseControl(b []byte) (typ byte, payload, rest []byte, ok bool, err error)
 }
 
 // control returns the next control message. The payload is valid until the next
-// call. It honours the read deadline of k.ctl.
-func (k *Kernel) control() (typ byte, payload []byte, err error) {
+// call. It honours the read deadline of k.ctl. ask, if not nil, sends what the
+// message answers, once; then nothing is looked for before it can be there.
+func (k *Kernel) control(ask func() error) (typ byte, payload []byte, err error) {
 	for {
 		typ, payload, rest, ok, err := parseControl(k.msg)
 		if err != nil {
@@ -120,7 +122,12 @@ func (k *Kernel) control() (typ byte, payload []byte, err error) {
 		var rerr error
 		var buf [4096]byte
 		err = k.rc.Read(func(fd uintptr) bool {
-			n, rerr = retry(func() (int, error) { return unix.Read(int(fd), buf[:]) })
+			if ask != nil {
+				rerr = ask()
+				ask = nil
+				return rerr != nil
+			}
+			n, rerr = rawio.Read(int(fd), buf[:])
 			return rerr != unix.EAGAIN
 		})
 		switch {

@@ -28,6 +28,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rawio"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -127,7 +128,7 @@ type Kernel struct {
 	version  string
 	missing  []string // of the modules to preload
 
-	in   *os.File        // commands
+	in   *rawio.Writer   // commands
 	ctl  *os.File        // control messages
 	rc   syscall.RawConn // of ctl
 	done chan struct{}   // closed once the process was reaped
@@ -243,7 +244,7 @@ func (k *Kernel) interrupt(run uint32) {
 		binary.BigEndian.PutUint32(number[:], run)
 		// The pipe is empty: the kernel has read the code that it runs. A kernel
 		// that has not is stuck, and killed after the grace period.
-		k.send(command('X', number[:]), time.Now().Add(interruptTimeout))
+		k.in.WriteUntil(command('X', number[:]), time.Now().Add(interruptTimeout))
 	}
 }
 
@@ -276,11 +277,4 @@ func command(typ byte, parts ...[]byte) []byte {
 		b = append(b, p...)
 	}
 	return b
-}
-
-// send writes to the kernel until the deadline.
-func (k *Kernel) send(msg []byte, deadline time.Time) error {
-	k.in.SetWriteDeadline(deadline)
-	_, err := k.in.Write(msg)
-	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rawio"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -72,7 +73,7 @@ func (k *Kernel) deliverRawLocked(r *rawPipe, p []byte) {
 func (k *Kernel) drainEventsLocked(max int) int {
 	total := 0
 	for k.events >= 0 && k.bad == nil && total < max {
-		n, _ := retry(func() (int, error) { return unix.Read(k.events, k.buf) })
+		n, _ := rawio.Read(k.events, k.buf)
 		if n <= 0 {
 			break
 		}
@@ -119,8 +120,20 @@ func (k *Kernel) finish() (dropped int, err error) {
 	if k.events >= 0 {
 		k.drainEventsLocked(2 * drainSize)
 	}
+	if rawio.Readable(k.raw[0].fd, k.raw[1].fd) {
+		k.drainAllRawLocked()
+	}
+	k.sink = nil
+	if k.bad == nil && k.dec.partial() {
+		k.bad = errMalformed
+	}
+	return k.dropped, k.bad
+}
+
+// drainAllRawLocked takes what lies in the raw pipes and no more: a process left
+// behind may print for ever.
+func (k *Kernel) drainAllRawLocked() {
 	for _, r := range k.raw {
-		// No more than there is now: a process left behind may print for ever.
 		n := 0
 		if r.fd >= 0 {
 			n, _ = unix.IoctlGetInt(r.fd, unix.TIOCINQ)
@@ -133,11 +146,6 @@ func (k *Kernel) finish() (dropped int, err error) {
 			n -= m
 		}
 	}
-	k.sink = nil
-	if k.bad == nil && k.dec.partial() {
-		k.bad = errMalformed
-	}
-	return k.dropped, k.bad
 }
 
 // drop forgets what was printed outside of a run.

@@ -102,27 +102,25 @@ func (k *Kernel) converse(req Request, stop *stopper, start time.Time) (done, er
 		msg = append(command('E', req.Seed), msg...)
 	}
 	wait := firstTick
-	k.sending.Store(true)
-	for len(msg) > 0 {
-		// A kernel that is busy between two runs does not read; it is interrupted
-		// like one that runs.
-		k.in.SetWriteDeadline(stop.next(wait))
-		n, err := k.in.Write(msg)
-		msg = msg[n:]
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return done{}, err
-		}
-		if wait, err = k.tick(stop, wait); err != nil {
-			return done{}, err
+	ask := func() error {
+		k.sending.Store(true)
+		defer k.sending.Store(false)
+		for {
+			// A kernel that is busy between two runs does not read; it is
+			// interrupted like one that runs.
+			n, err := k.in.WriteUntil(msg, stop.next(wait))
+			if msg = msg[n:]; !errors.Is(err, os.ErrDeadlineExceeded) {
+				return err
+			}
+			if wait, err = k.tick(stop, wait); err != nil {
+				return err
+			}
 		}
 	}
-	k.sending.Store(false)
 	for {
 		k.ctl.SetReadDeadline(stop.next(wait))
-		typ, payload, err := k.control()
+		typ, payload, err := k.control(ask)
+		ask = nil
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if wait, err = k.tick(stop, wait); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rawio"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -114,7 +115,13 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 		}
 	}
 	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize)}
-	k.in, k.ctl = os.NewFile(uintptr(ours[0]), "kernel commands"), os.NewFile(uintptr(ours[1]), "kernel control")
+	if k.in, err = rawio.NewWriter(ours[0]); err != nil {
+		for _, fd := range ours {
+			unix.Close(fd)
+		}
+		return nil, err
+	}
+	k.ctl = os.NewFile(uintptr(ours[1]), "kernel control")
 	k.events = ours[2]
 	k.raw[0] = &rawPipe{file: os.NewFile(uintptr(ours[3]), "kernel stdout"), fd: ours[3], ch: wire.Stdout}
 	k.raw[1] = &rawPipe{file: os.NewFile(uintptr(ours[4]), "kernel stderr"), fd: ours[4], ch: wire.Stderr}
@@ -188,11 +195,11 @@ func (k *Kernel) ready(ctx context.Context, preload []string) error {
 	if k.language == Python {
 		setup = append(append(setup, 0), pythonMagics...)
 	}
-	if err := k.send(command('S', setup), time.Now().Add(readyTimeout)); err != nil {
+	if _, err := k.in.WriteUntil(command('S', setup), time.Now().Add(readyTimeout)); err != nil {
 		<-waitFor(k.done, time.Second)
 		return fmt.Errorf("send set-up: %w", k.why(err))
 	}
-	typ, payload, err := k.control()
+	typ, payload, err := k.control(nil)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return context.Cause(ctx)
