@@ -124,6 +124,13 @@ func (s *sink) Output(ch wire.Channel, p []byte) {
 // Display is not called for commands.
 func (s *sink) Display(wire.Display) {}
 
+// size returns how much of stdout has come so far.
+func (s *sink) size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out.Len()
+}
+
 func (s *sink) stdout() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,9 @@ func snapshotTests() []test {
 		{"kernels-come-back", snapshotting(testSnapshotKernels)},
 		{"original-goes-on", snapshotting(testSnapshotOriginal)},
 		{"restored-guests-differ", snapshotting(testSnapshotDiffer)},
+		{"clocks-go-on", snapshotting(testSnapshotClocks)},
 		{"busy-guest", snapshotting(testSnapshotBusy)},
+		{"flood-of-output", snapshotting(testSnapshotFlood)},
 		{"paused-guest", snapshotting(testSnapshotPaused)},
 		{"snapshot-of-a-restored-guest", snapshotting(testSnapshotChain)},
 		{"restored-guests-at-once", snapshotting(testSnapshotMany)},
@@ -261,92 +263,6 @@ func testSnapshotOriginal(t *tester) {
 	}
 }
 
-func testSnapshotDiffer(t *tester) {
-	b := t.create(t.spec()).talkWithKernels()
-	languages := b.languages()
-	draw := map[string]string{
-		"python": `import os, random, uuid, secrets, tempfile
-try:
-    import ssl
-    more = [ssl.RAND_bytes(8).hex()]
-except ImportError: more = []
-try:
-    import numpy
-    more += [numpy.random.random(), numpy.random.default_rng().random()]
-except ImportError: pass
-print(*[random.random(), random.getrandbits(64), uuid.uuid4(), uuid.uuid1(), os.urandom(8).hex(), secrets.token_hex(8)] + more, sep='\n')`,
-		"javascript": `{ const c = require('crypto');
-console.log([Math.random(), c.randomUUID(), c.randomBytes(8).toString('hex'), c.randomInt(2 ** 47), (globalThis.crypto || c.webcrypto).getRandomValues(new Uint8Array(8)).join()].join('\n')) }`,
-	}
-	for _, l := range languages {
-		b.run(l, draw[l]) // what is drawn ahead is in the snapshot
-	}
-	dir := b.snapshot()
-	time.Sleep(2500 * time.Millisecond) // a clock that stood still meanwhile would show
-	seen := make(map[string]string)
-	restored := []*box{t.restore(t.spec(), dir).wake(), t.restore(t.spec(), dir).wake()}
-	for _, x := range append(restored, b) {
-		for _, l := range languages {
-			for i, line := range strings.Split(x.run(l, draw[l]), "\n") {
-				what := fmt.Sprintf("draw %d of %s in %s", i, l, x.ID())
-				if other := seen[line]; other != "" {
-					t.Errorf("%s and %s are the same: %s", what, other, line)
-				}
-				seen[line] = what
-			}
-		}
-		for _, file := range []string{"/dev/urandom", "/dev/random"} {
-			line := x.sh("head -c 16 " + file + " | od -An -tx1")
-			if other := seen[line]; other != "" {
-				t.Errorf("%s in %s is the same as in %s", file, x.ID(), other)
-			}
-			seen[line] = x.ID()
-		}
-		if name := strings.TrimSpace(x.sh("cat /proc/sys/kernel/hostname")); name != x.ID() {
-			t.Errorf("host name of %s is %q", x.ID(), name)
-		}
-		before := time.Now().Add(-time.Second)
-		if now := time.Unix(int64(number(t, x.sh("date +%s"))), 0); now.Before(before) || now.After(time.Now().Add(time.Second)) {
-			t.Errorf("%s says it is %v, it is %v", x.ID(), now, time.Now())
-		}
-	}
-}
-
-// testSnapshotBusy takes snapshots while everything in the guest is under way.
-func testSnapshotBusy(t *tester) {
-	b := t.create(t.spec()).talkWithKernels().install()
-	languages := b.languages()
-	b.startProbe("spin", "2")
-	b.startProbe("pour", "65536")
-	b.exec(wire.Exec{Shell: "while :; do echo x > churn; rm churn; (true); done > /dev/null 2>&1 &"}, nil)
-	b.run(languages[0], map[string]string{"python": "x = 1", "javascript": "globalThis.x = 1"}[languages[0]])
-	ctx, cancel := context.WithCancelCause(t.Context())
-	running := make(chan error, 1)
-	var out sink
-	go func() {
-		endless := map[string]string{"python": "print('on')\nwhile True: x += 1", "javascript": "console.log('on'); for (;;) x++"}[languages[0]]
-		_, err := b.l.Run(ctx, wire.Run{Kernel: languages[0], Language: languages[0]}, []byte(endless), &out)
-		running <- err
-	}()
-	defer func() {
-		cancel(errStop)
-		t.inTime("end of a cancelled run", t.h.Timeout, func() { <-running })
-	}()
-	// An interrupt that comes before the code runs would be lost.
-	t.eventually("run is under way", func() bool { return out.stdout() != "" })
-	for range 3 {
-		r := t.restore(t.spec(), b.snapshot()).wake()
-		r.ping()
-		// The run was of the earlier link and ends with it; its kernel stays.
-		got := r.run(languages[0], map[string]string{"python": "print(x)", "javascript": "console.log(x)"}[languages[0]])
-		if number(t, got) < 1 {
-			t.Errorf("the kernel of the restored guest has x = %s", got)
-		}
-		t.destroy(r)
-		b.ping()
-	}
-}
-
 func testSnapshotPaused(t *tester) {
 	if !t.e.Info().Caps.Has(engine.CapPauser) {
 		t.Skip("the engine cannot pause guests")
@@ -369,14 +285,24 @@ func testSnapshotPaused(t *tester) {
 
 func testSnapshotChain(t *tester) {
 	b := t.create(t.spec()).talk()
+	boots := make(map[string]bool)
+	var mounts []string
 	for i := range 4 {
 		b.sh(fmt.Sprintf("echo %d >> file", i))
+		boots[b.sh("cat /proc/sys/kernel/random/boot_id")] = true
+		mounts = append(mounts, b.sh("wc -l < /proc/self/mounts"))
 		dir := b.snapshot()
 		t.destroy(b)
 		b = t.restore(t.spec(), dir).wake()
 	}
 	if got := b.sh("cat file"); got != "0\n1\n2\n3\n" {
 		t.Errorf("after four generations the file is %q", got)
+	}
+	if len(boots) != 4 {
+		t.Errorf("four generations have the boot ids %v", boots)
+	}
+	if mounts[3] != mounts[1] {
+		t.Errorf("four generations have %q mounts", mounts)
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +31,7 @@ var inside = map[string]func(args []string) error{
 	"count":   count,   // a number every millisecond
 	"kernel":  kernel,  // what kernel this is
 	"escape":  escape,  // which of the things that need privileges work
-	"pour":    pour,    // MIB: writes as much to standard output
+	"pour":    pour,    // MIB: writes as much to standard output, in words that say where they are
 	"fill":    fill,    // FILE MIB: writes a file
 	"devices": devices, // device files
 	"links":   links,   // network interfaces
@@ -309,7 +310,10 @@ func rawSocket() error {
 
 func pour(args []string) error {
 	b := make([]byte, 64<<10)
-	for range number(args, 0) * 16 {
+	for i := range number(args, 0) * 16 {
+		for at := 0; at < len(b); at += 8 {
+			binary.BigEndian.PutUint64(b[at:], uint64(i*len(b)+at))
+		}
 		if _, err := os.Stdout.Write(b); err != nil {
 			return err
 		}

@@ -53,15 +53,21 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 		if err == nil {
 			return
 		}
-		g.endProcesses(context.Cause(ctx) == nil)
+		trash.close() // what the gofer waits for has no other end then
+		g.endProcesses(err, context.Cause(ctx) == nil)
 		report := g.report.tail()
 		g.free()
 		if report != "" {
 			err = fmt.Errorf("%w (gvisor: %s)", err, report)
 		}
-		if exhausted(err) {
+		var load *loadError
+		switch {
+		case exhausted(err):
 			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
-		} else if !isSentinel(err) {
+		case isSentinel(err):
+		case errors.As(err, &load) && (load.answered || endedByItself(g.sentry)) && endedByItself(g.gofer):
+			err = fmt.Errorf("%w: %w", err, engine.ErrInvalid)
+		default:
 			err = fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
 		}
 	}()

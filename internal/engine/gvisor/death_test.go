@@ -4,7 +4,9 @@ package gvisor
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,81 +16,231 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// serverEnv makes this test be a server that is killed.
+// serverEnv makes this test be a server that is killed, and says at what.
 const serverEnv = "GLOVEBOX_TEST_SERVER"
 
-// TestServerHelper is the server of TestGuestsDieWithTheServer.
+// The stages at which servers are killed.
+const (
+	atRest     = "rest"
+	atSnapshot = "snapshot"
+	atRestore  = "restore"
+)
+
+// TestServerHelper is the server of the other tests. It works in the current
+// directory.
 func TestServerHelper(t *testing.T) {
-	if os.Getenv(serverEnv) == "" {
+	stage := os.Getenv(serverEnv)
+	if stage == "" {
 		t.Skip("run by another test")
 	}
-	e := open(t)
-	for i := range 2 {
-		create(t, e, fmt.Sprintf("orphan-%d", i), newSpec(t))
+	e := openIn(t, "state")
+	spec := newSpec(t)
+	b := create(t, e, "orphan", spec)
+	image := func(i int) string {
+		dir := fmt.Sprintf("image-%d", i)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return dir
 	}
+	first := image(0)
+	snapshot := func(dir string) {
+		if err := b.Guest.(engine.Snapshotter).Snapshot(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snapshot(first)
 	fmt.Println("server", os.Getpid(), "guests", strings.Trim(fmt.Sprint(descendants(os.Getpid())), "[]"))
-	time.Sleep(time.Minute)
+	for i := 1; i < 1000; i++ {
+		switch stage {
+		case atSnapshot:
+			snapshot(image(i))
+		case atRestore:
+			restore(t, e, fmt.Sprintf("restored-%d", i), spec, first).Destroy(t.Context())
+		}
+		time.Sleep(time.Minute / 1000)
+	}
+}
+
+// victim is a process that runs TestServerHelper.
+type victim struct {
+	cmd  *exec.Cmd
+	dir  string // its working directory
+	pids []int  // the innermost process and those of its guests
+}
+
+// startServer returns when the server is at its stage.
+func startServer(t *testing.T, stage, dir string) *victim {
+	t.Helper()
+	path, err := agent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &victim{cmd: exec.Command(selfExe, "-test.run=^TestServerHelper$", "-test.v"), dir: dir}
+	s.cmd.Env = append(os.Environ(), serverEnv+"="+stage, "GLOVEBOX_TEST_AGENT="+path)
+	s.cmd.Dir = dir
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Stderr = os.Stderr
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); s.pids == nil && lines.Scan(); {
+		if _, rest, ok := strings.Cut(lines.Text(), "server "); ok {
+			for _, f := range strings.Fields(rest) {
+				if pid, err := strconv.Atoi(f); err == nil {
+					s.pids = append(s.pids, pid)
+				}
+			}
+		}
+	}
+	if len(s.pids) < 3 {
+		s.cmd.Process.Kill()
+		t.Fatalf("server and guests have the processes %v", s.pids)
+	}
+	return s
+}
+
+// kill kills the innermost process, or the outer one, which is ours.
+func (s *victim) kill(outer bool) {
+	if outer {
+		s.cmd.Process.Kill()
+	} else {
+		unix.Kill(s.pids[0], unix.SIGKILL)
+	}
+	s.cmd.Wait()
+}
+
+// left returns the processes that have outlived the server: those that were there
+// when it had reached its stage, and those that it started for guests since.
+func (s *victim) left() []int {
+	var left []int
+	for _, pid := range s.pids {
+		// A zombie is waited for by whoever adopts orphans here.
+		if alive(strconv.Itoa(pid)) {
+			left = append(left, pid)
+		}
+	}
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	own := fmt.Sprintf("--bundle=%s/gvisor/%d-", filepath.Join(s.dir, "state"), s.pids[0])
+	for _, name := range names {
+		if b, err := os.ReadFile(name); err == nil && strings.Contains(string(b), own) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+				left = append(left, pid)
+			}
+		}
+	}
+	return left
+}
+
+// checkGone fails the test if anything outlives the server and the next start.
+func (s *victim) checkGone(t *testing.T) {
+	t.Helper()
+	left := s.left()
+	for start := time.Now(); len(left) > 0 && time.Since(start) < 5*time.Second; left = s.left() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(left) > 0 {
+		t.Errorf("processes %v outlive the server", left)
+	}
+	// The last threads of a process may hold its lock a little longer than it is
+	// seen to live, so that it can take more than one start.
+	traces := func() []string {
+		openIn(t, filepath.Join(s.dir, "state")).Close()
+		groups, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/%s%d-*", groupPrefix, s.pids[0]))
+		dirs, _ := filepath.Glob(filepath.Join(s.dir, "state", "gvisor", fmt.Sprintf("%d-*", s.pids[0])))
+		return append(groups, dirs...)
+	}
+	found := traces()
+	for start := time.Now(); len(found) > 0 && time.Since(start) < 5*time.Second; found = traces() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(found) > 0 {
+		t.Errorf("%v outlive the server and the next start", found)
+	}
 }
 
 func TestGuestsDieWithTheServer(t *testing.T) {
-	for _, victim := range []string{"inner", "outer"} {
-		t.Run(victim, func(t *testing.T) {
-			path, err := agent()
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.Command(selfExe, "-test.run=^TestServerHelper$", "-test.v")
-			cmd.Env = append(os.Environ(), serverEnv+"=1", "GLOVEBOX_TEST_AGENT="+path)
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd.Stderr = os.Stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			var pids []int
-			for lines := bufio.NewScanner(out); pids == nil && lines.Scan(); {
-				if _, rest, ok := strings.Cut(lines.Text(), "server "); ok {
-					for _, s := range strings.Fields(rest) {
-						if pid, err := strconv.Atoi(s); err == nil {
-							pids = append(pids, pid)
-						}
-					}
-				}
-			}
-			if len(pids) < 5 {
-				cmd.Process.Kill()
-				t.Fatalf("server and guests have the processes %v", pids)
-			}
-			// pids are those of the innermost process and below; the outer one is ours.
-			if victim == "inner" {
-				unix.Kill(pids[0], unix.SIGKILL)
-			} else {
-				cmd.Process.Kill()
-			}
-			cmd.Wait()
-			left := pids
-			for start := time.Now(); len(left) > 0 && time.Since(start) < 5*time.Second; time.Sleep(10 * time.Millisecond) {
-				var running []int
-				for _, pid := range left {
-					// A zombie is waited for by whoever adopts orphans here.
-					if alive(strconv.Itoa(pid)) {
-						running = append(running, pid)
-					}
-				}
-				left = running
-			}
-			if len(left) > 0 {
-				t.Errorf("processes %v of %v outlive the server", left, pids)
-			}
-			open(t) // the next instance removes the cgroups of the killed one
-			groups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/%s%d-*", groupPrefix, pids[0]))
-			if err != nil || len(groups) > 0 {
-				t.Errorf("cgroups %v outlive the server; %v", groups, err)
-			}
+	for _, which := range []string{"inner", "outer"} {
+		t.Run(which, func(t *testing.T) {
+			s := startServer(t, atRest, resolved(t, t.TempDir()))
+			s.kill(which == "outer")
+			s.checkGone(t)
 		})
+	}
+}
+
+// resolved returns a path without symbolic links, as the engine uses it.
+func resolved(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestServerKilled kills a server while it writes snapshots and while it restores
+// them, beside another one on the same state directory.
+func TestServerKilled(t *testing.T) {
+	for _, stage := range []string{atSnapshot, atRestore} {
+		t.Run(stage, func(t *testing.T) {
+			dir := resolved(t, t.TempDir())
+			e := openIn(t, filepath.Join(dir, "state"))
+			spec := newSpec(t)
+			bystander := create(t, e, "bystander", spec)
+			bystander.ask(t, "echo up") // it has all its processes then
+			before := settled(t, nil)
+			for i, after := range []time.Duration{0, 20 * time.Millisecond, 45 * time.Millisecond, 80 * time.Millisecond} {
+				s := startServer(t, stage, dir)
+				time.Sleep(after)
+				s.kill(i%2 == 1)
+				s.checkGone(t)
+				if got := bystander.ask(t, "echo alive"); got != "alive" {
+					t.Errorf("after %v: the other server's guest says %q", after, got)
+				}
+				if after := settled(t, before); !maps.Equal(after, before) {
+					t.Errorf("held %v before, %v after", before, after)
+				}
+				s.checkImages(t, e, spec)
+			}
+			create(t, e, "another", spec)
+		})
+	}
+}
+
+// checkImages fails the test unless what the server has left is whole or refused.
+func (s *victim) checkImages(t *testing.T, e *Engine, spec *engine.Spec) {
+	t.Helper()
+	images, err := filepath.Glob(filepath.Join(s.dir, "image-*"))
+	if err != nil || len(images) == 0 {
+		t.Fatalf("snapshots of the server: %v, %v", images, err)
+	}
+	for i, dir := range images {
+		m, files, err := openImage(dir)
+		if err == nil {
+			err = m.check(t.Context(), files)
+			closeAll(files)
+		}
+		if err != nil && (i == 0 || !errors.Is(err, engine.ErrInvalid)) {
+			t.Errorf("%s: %v", filepath.Base(dir), err)
+		}
+		// One of each kind is enough.
+		if last := i == len(images)-1; i == 0 || last {
+			g, restored := e.Restore(t.Context(), "left-behind", spec, dir)
+			if restored == nil {
+				g.Destroy(t.Context())
+			}
+			if (restored == nil) != (err == nil) || err != nil && !errors.Is(restored, engine.ErrInvalid) {
+				t.Errorf("%s: its check says %v, to restore it %v", filepath.Base(dir), err, restored)
+			}
+		}
+		os.RemoveAll(dir)
 	}
 }

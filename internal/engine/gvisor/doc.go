@@ -37,9 +37,8 @@
 // is memory to it. The sentry gets open files, never a path. The descriptors of
 // the agent's streams, the connections to the gofer and the file behind the
 // writable layer are those of the new guest; the gofer finds open files of the
-// root again by their paths. The host name, the wall clock and what the kernel
-// gives out as random are new in every restored guest; /proc/sys/kernel/random/
-// boot_id is not.
+// root again by their paths. The host name, the wall clock, the identity of the
+// boot and what the kernel gives out as random are new in every restored guest.
 //
 // The guest stands still while its state is encoded and its pages are copied. The
 // pages of a small guest are copied to memory, and from there to the disk when it

@@ -57,7 +57,12 @@ var agent = sync.OnceValues(func() (string, error) {
 
 func open(t testing.TB) *Engine {
 	t.Helper()
-	cfg := Config{StateDir: t.TempDir()}
+	return openIn(t, t.TempDir())
+}
+
+func openIn(t testing.TB, dir string) *Engine {
+	t.Helper()
+	cfg := Config{StateDir: dir}
 	if testing.Verbose() {
 		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}

@@ -26,21 +26,25 @@ const (
 	goferTimeout = time.Second
 	// lastWordsTimeout bounds the wait for a process that fails to say why.
 	lastWordsTimeout = 200 * time.Millisecond
+	// dyingTimeout bounds the wait for a process that is about to end by itself, of
+	// which it is to be known how, on a machine that has much else to do.
+	dyingTimeout = 5 * time.Second
 )
 
 // guest is one box: a sentry and its gofer.
 type guest struct {
-	e      *Engine
-	id     string
-	tree   *tree
-	limits engine.Limits
-	made   making   // of what, for snapshots
-	disk   *os.File // backs what the guest writes
-	socket string
-	link   *stdiolink.Stream
-	stderr *tail
-	report *report
-	group  *cgroup // nil without cgroups
+	e       *Engine
+	id      string
+	tree    *tree
+	limits  engine.Limits
+	made    making   // of what, for snapshots
+	renewed bool     // it came out of a snapshot and has a second /proc
+	disk    *os.File // backs what the guest writes
+	socket  string
+	link    *stdiolink.Stream
+	stderr  *tail
+	report  *report
+	group   *cgroup // nil without cgroups
 
 	gofer, sentry *exec.Cmd
 	goferEnd      chan error // gets the gofer's end once
@@ -206,21 +210,34 @@ func joinWords(a, b string) string {
 	return a + ": " + b
 }
 
-// endProcesses ends the processes of a guest whose boot has failed. If it is not
-// known why, they get the time for their last words.
-func (g *guest) endProcesses(listen bool) {
-	for _, cmd := range []*exec.Cmd{g.sentry, g.gofer} {
+// endProcesses ends the processes of a guest whose boot has failed with err, and
+// gives them the time for their last words if that is of interest.
+func (g *guest) endProcesses(err error, listen bool) {
+	end := func(cmd *exec.Cmd, timeout time.Duration) {
 		if cmd == nil || cmd.Process == nil {
-			continue
-		}
-		timeout := time.Duration(0)
-		if listen {
-			timeout = lastWordsTimeout
+			return
 		}
 		kill := time.AfterFunc(timeout, func() { cmd.Process.Kill() }) // fails only if it has ended
 		cmd.Wait()
 		kill.Stop()
 	}
+	sentry, gofer := lastWordsTimeout, dyingTimeout // a gofer ends by itself without a sentry
+	var load *loadError
+	switch {
+	case !listen:
+		sentry, gofer = 0, 0
+	case errors.As(err, &load) && load.answered:
+		sentry = 0
+	case errors.As(err, &load):
+		sentry = dyingTimeout
+	}
+	end(g.sentry, sentry)
+	end(g.gofer, gofer)
+}
+
+// endedByItself reports whether a process that has been waited for was not killed.
+func endedByItself(cmd *exec.Cmd) bool {
+	return cmd != nil && cmd.ProcessState != nil && cmd.ProcessState.Exited()
 }
 
 // free frees everything but the processes, which have ended.

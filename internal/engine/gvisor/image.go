@@ -27,7 +27,7 @@ import (
 
 const (
 	// imageFormat is the version of the manifest and of what it stands for.
-	imageFormat = 1
+	imageFormat = 2
 	// manifestName is the file that makes a directory a snapshot.
 	manifestName = "manifest.json"
 	// maxManifest bounds what is read of it.
@@ -50,6 +50,7 @@ type manifest struct {
 	CPU     []string    `json:"cpu"` // what programs may have found out that the processor can do
 	Created time.Time   `json:"created"`
 	Making  making      `json:"making"`
+	Renewed bool        `json:"renewed"` // the guest had come out of a snapshot itself; see guest.renew
 	Files   []fileEntry `json:"files"`
 	Sum     string      `json:"sum"` // of the manifest with an empty Sum
 }

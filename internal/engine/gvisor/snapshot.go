@@ -87,6 +87,7 @@ func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 	}
 	defer img.close()
 	m := newManifest(g.made)
+	m.Renewed = g.renewed
 	// The files are the call's, which may go on after this function.
 	err = g.see(ctx, func() error {
 		defer closeAll(files)
@@ -155,13 +156,13 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, dir 
 		if err != nil {
 			return err
 		}
-		return g.load(ctx, files)
+		return g.load(ctx, m, files)
 	})
 }
 
 // load has the sentry take a snapshot for its kernel and run it, even if its
 // guest was paused.
-func (g *guest) load(ctx context.Context, files []*os.File) error {
+func (g *guest) load(ctx context.Context, m *manifest, files []*os.File) error {
 	opts := &boot.RestoreOpts{
 		FilePayload:   urpc.FilePayload{Files: files},
 		HavePagesFile: true,
@@ -169,17 +170,51 @@ func (g *guest) load(ctx context.Context, files []*os.File) error {
 		// before its turn is read first.
 		Background: true,
 	}
-	return g.control(ctx, func(c *urpc.Client) error {
+	err := g.control(ctx, func(c *urpc.Client) error {
 		if err := setUpLoopback(c); err != nil {
 			return err
 		}
 		if err := c.Call(boot.ContMgrRestore, opts, nil); err != nil {
 			var remote urpc.RemoteError
-			if errors.As(err, &remote) && !exhausted(err) {
-				err = fmt.Errorf("%w: %w", err, engine.ErrInvalid)
-			}
-			return fmt.Errorf("load snapshot: %w", err)
+			return &loadError{cause: err, answered: errors.As(err, &remote)}
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	// Another connection: the first one is with the kernel that there was before.
+	return g.control(ctx, func(c *urpc.Client) error { return g.renew(c, m.Renewed) })
 }
+
+// renew mounts a /proc that was not in the snapshot over the one that was: it has
+// the identity of the boot, which copies of one guest must not share. Only one
+// such mount is kept however often a guest comes back; the first /proc stays below
+// it, so that there always is one.
+func (g *guest) renew(c *urpc.Client, again bool) error {
+	if again {
+		opts := &control.UmountOpts{Target: "/proc", Flags: unix.MNT_DETACH}
+		if err := c.Call("Fs.Umount", opts, nil); err != nil {
+			return fmt.Errorf("unmount /proc: %w", err)
+		}
+	}
+	opts := &control.MountOpts{
+		Source: "proc", Target: "/proc", FSType: "proc",
+		Flags: unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV,
+	}
+	if err := c.Call("Fs.Mount", opts, nil); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	g.renewed = true
+	return nil
+}
+
+// loadError says that a sentry could not make a guest of a snapshot. That is the
+// snapshot's fault unless somebody has killed the sentry or the gofer.
+type loadError struct {
+	cause    error
+	answered bool // the sentry has said so itself; otherwise it has ended
+}
+
+func (e *loadError) Error() string { return "load snapshot: " + e.cause.Error() }
+func (e *loadError) Unwrap() error { return e.cause }

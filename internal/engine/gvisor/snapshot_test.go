@@ -61,8 +61,8 @@ func TestManifest(t *testing.T) {
 		want   string
 	}{
 		"good":          {func(*manifest) {}, ""},
-		"older":         {func(m *manifest) { m.Format = 0 }, "format 0"},
-		"newer":         {func(m *manifest) { m.Format = imageFormat + 1 }, "format 2"},
+		"older":         {func(m *manifest) { m.Format = imageFormat - 1 }, "format 1"},
+		"newer":         {func(m *manifest) { m.Format = imageFormat + 1 }, "format 3"},
 		"other engine":  {func(m *manifest) { m.Engine = "microvm" }, `"microvm"`},
 		"other gVisor":  {func(m *manifest) { m.GVisor = "v0.0.0-20200101000000-000000000000" }, "v0.0.0-20200101000000"},
 		"other machine": {func(m *manifest) { m.Arch = "s390x" }, "s390x"},
@@ -114,9 +114,12 @@ func TestSnapshotDiskFull(t *testing.T) {
 	spec := newSpec(t)
 	b := create(t, e, "full", spec)
 	b.ask(t, "shu head -c 25165824 /dev/urandom > /tmp/file")
-	for i, size := range []string{"64k", "512k", "8m", "64k", "512k", "8m"} {
+	for i, size := range []string{
+		"size=64k", "size=512k", "size=8m", "nr_inodes=3", // with the pages staged in memory
+		"size=64k", "size=512k", "size=8m", "nr_inodes=4",
+	} {
 		dir := t.TempDir()
-		if err := unix.Mount("small", dir, "tmpfs", 0, "size="+size); err != nil {
+		if err := unix.Mount("small", dir, "tmpfs", 0, size); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
@@ -124,7 +127,7 @@ func TestSnapshotDiskFull(t *testing.T) {
 		if err := g.enter(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.write(t.Context(), dir, i < 3); err == nil || !exhausted(err) {
+		if err := g.write(t.Context(), dir, i < 4); err == nil || !exhausted(err) {
 			t.Errorf("snapshot into %s: %v", size, err)
 		}
 		checkEmpty(t, dir)
