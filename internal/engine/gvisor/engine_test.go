@@ -348,12 +348,16 @@ func TestStats(t *testing.T) {
 	}
 	b.ask(t, "spin")
 	before, _ := b.Guest.(engine.Statser).Stats(t.Context())
-	time.Sleep(time.Second)
-	after, _ := b.Guest.(engine.Statser).Stats(t.Context())
-	used := after.CPU - before.CPU
-	t.Logf("used %v of CPU in 1 s", used)
-	if e.groups != nil && (used > 700*time.Millisecond || used < 200*time.Millisecond) {
-		t.Errorf("used %v of CPU in 1 s, limit 0.5", used)
+	start, used := time.Now(), time.Duration(0)
+	for used < 200*time.Millisecond && time.Since(start) < 20*time.Second || time.Since(start) < time.Second {
+		time.Sleep(50 * time.Millisecond)
+		after, _ := b.Guest.(engine.Statser).Stats(t.Context())
+		used = after.CPU - before.CPU
+	}
+	passed := time.Since(start)
+	t.Logf("used %v of CPU in %v", used, passed)
+	if e.groups != nil && (used < 200*time.Millisecond || used > passed*7/10) {
+		t.Errorf("used %v of CPU in %v, limit 0.5", used, passed)
 	}
 }
 
