@@ -1,0 +1,88 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestEntryIsWhole fails if a field is not written down.
+func TestEntryIsWhole(t *testing.T) {
+	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
+	e.Saved, e.Live, e.Description = day(3), true, "what"
+	for v := range values(reflect.ValueOf(e)) {
+		if v.IsZero() {
+			t.Errorf("%+v does not fill in every field", e)
+		}
+	}
+	b, err := e.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decode(b)
+	if err != nil || got != e {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, e)
+	}
+}
+
+func values(v reflect.Value) func(yield func(reflect.Value) bool) {
+	return func(yield func(reflect.Value) bool) {
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.Anonymous {
+				values(v.Field(i))(yield)
+			} else if !yield(v.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	got, err := decode([]byte(` {"later":1, "record": {"class":"box","later":{"x":[1]}}, "format":1, "sum":"` + sum([]byte(`{"class":"box","later":{"x":[1]}}`)) + `"}` + "\n"))
+	if err != nil || got.Class != Box {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// FuzzDecode reads whatever may be on a disk: what is taken is within its limits
+// and comes out the same again.
+func FuzzDecode(f *testing.F) {
+	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
+	e.Saved = day(3)
+	b, err := e.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b, false)
+	f.Add([]byte(framed(1, `{"class":"kept"}`)), false)
+	f.Add([]byte(framed(2, `{}`)), false)
+	f.Add([]byte(`{"class":"box","used":"2026-01-01T00:00:00+23:59","name":"\ud800"}`), true)
+	f.Add([]byte(`{"Class":"box","class":"kept","owner":null,"gen":0}`), true)
+	f.Add([]byte(strings.Repeat("[", 20_000)), true)
+	f.Fuzz(func(t *testing.T, b []byte, record bool) {
+		if record { // else the checksum keeps most of it away
+			b = []byte(framed(1, string(b)))
+		}
+		e, err := decode(b)
+		if err != nil {
+			return
+		}
+		if err := e.check(); err != nil {
+			t.Fatalf("took %+v: %v", e, err)
+		}
+		first, err := e.encode()
+		if err != nil || len(first) > maxEntry {
+			t.Fatalf("encode %+v: %d bytes, %v", e, len(first), err)
+		}
+		again, err := decode(first)
+		if err != nil {
+			t.Fatalf("decode %q: %v", first, err)
+		}
+		if second, err := again.encode(); err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("%q became %q, %v", first, second, err)
+		}
+	})
+}

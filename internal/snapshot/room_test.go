@@ -1,0 +1,278 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// usedOn is the Meta of a box that was last used on a day.
+func usedOn(n int) Meta {
+	m := box("a")
+	m.Used = day(n)
+	return m
+}
+
+func kept() Meta {
+	m := usedOn(1)
+	m.Class = Kept
+	return m
+}
+
+const kB = 1000
+
+func blob(n int) string { return strings.Repeat("x", n) }
+
+func TestQuotaEvictsLeastRecentlyUsed(t *testing.T) {
+	var evicted []Removed
+	var s *Store
+	s = open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) {
+		evicted = append(evicted, r)
+		if _, err := s.List(nil); err != nil { // nothing is locked
+			t.Error(err)
+		}
+	}})
+	keptID := stored(t, s, kept(), blob(2*kB))
+	third := stored(t, s, usedOn(7), blob(2*kB))
+	first := stored(t, s, usedOn(5), blob(1*kB))
+	living := create(t, s, usedOn(2))
+	write(t, living, usedOn(2), blob(2*kB))
+	second := stored(t, s, usedOn(6), blob(3*kB))
+	stranger := create(t, s, usedOn(1)) // has nothing to give
+	stranger.Release()
+	if len(evicted) > 0 {
+		t.Fatalf("10 kB evicted %+v", evicted)
+	}
+
+	c := create(t, s, usedOn(9))
+	write(t, c, usedOn(9), blob(3*kB))
+	var got []string
+	for _, r := range evicted {
+		got = append(got, r.ID)
+		if r.Why != Quota || r.Owner != "someone" || r.Bytes == 0 {
+			t.Errorf("evicted %+v", r)
+		}
+	}
+	if want := []string{first, second}; !slices.Equal(got, want) {
+		t.Errorf("evicted %q, want %q", got, want)
+	}
+
+	// 2 kept, 2 living, 3 of its own, 2 to evict: 4 kB for its own is too much now.
+	evicted = nil
+	before := c.Dir()
+	err := c.Write(t.Context(), usedOn(9), 7*kB, func(context.Context, string) error {
+		t.Error("written without room")
+		return nil
+	})
+	var fullErr *FullError
+	if !errors.As(err, &fullErr) || fullErr.Missing != 1*kB {
+		t.Errorf("7 kB: %v, want 1 kB missing", err)
+	}
+	wantErr(t, "7 kB", err, ErrFull)
+	if len(evicted) > 0 {
+		t.Errorf("evicted %+v for nothing", evicted)
+	}
+	if c.Dir() != before || len(content(t, before)) != 3*kB {
+		t.Error("a write without room has spoilt the data")
+	}
+	// Its own 3 kB are replaced.
+	write(t, c, usedOn(9), blob(6*kB))
+	if len(evicted) != 1 || evicted[0].ID != third {
+		t.Errorf("evicted %+v, want %s", evicted, third)
+	}
+	all := ids(list(t, s))
+	for _, id := range []string{keptID, living.ID(), stranger.ID(), c.ID()} {
+		if !slices.Contains(all, id) {
+			t.Errorf("%s is gone", id)
+		}
+	}
+}
+
+// TestMoreThanEstimated writes more than was said before.
+func TestMoreThanEstimated(t *testing.T) {
+	var evicted []Removed
+	s := open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) { evicted = append(evicted, r) }})
+	other := stored(t, s, usedOn(3), blob(4*kB))
+	c := create(t, s, usedOn(4))
+	write(t, c, usedOn(4), blob(1*kB))
+	wantErr(t, "11 kB", c.Write(t.Context(), usedOn(4), 1*kB, fill(blob(11*kB))), ErrFull)
+	if len(evicted) > 0 || len(content(t, c.Dir())) != 1*kB {
+		t.Errorf("a write of too much evicted %+v", evicted)
+	}
+	if err := c.Write(t.Context(), usedOn(4), 1*kB, fill(blob(9*kB))); err != nil {
+		t.Fatal(err)
+	}
+	if len(evicted) != 1 || evicted[0].ID != other {
+		t.Errorf("evicted %+v, want %s", evicted, other)
+	}
+}
+
+// TestReservation has two stores write at once what there is room for once.
+func TestReservation(t *testing.T) {
+	s := open(t, Config{MaxBytes: 10 * kB})
+	other := open(t, Config{MaxBytes: 10 * kB, Dir: s.dir})
+	a, b := create(t, s, usedOn(1)), create(t, other, usedOn(2))
+	err := a.Write(t.Context(), usedOn(1), 6*kB, func(ctx context.Context, dir string) error {
+		var fullErr *FullError
+		if err := b.Write(ctx, usedOn(2), 6*kB, fill("")); !errors.As(err, &fullErr) || fullErr.Missing != 2*kB {
+			t.Errorf("6 kB beside 6 kB: %v", err)
+		}
+		// An update during a write keeps the reservation.
+		if err := a.Update(usedOn(3)); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, "again", b.Write(ctx, usedOn(2), 6*kB, fill("")), ErrFull)
+		return errors.New("no snapshot")
+	})
+	if err == nil || !strings.Contains(err.Error(), "no snapshot") {
+		t.Errorf("write: %v", err)
+	}
+	write(t, b, usedOn(2), blob(6*kB)) // nothing is reserved any more
+	if m := a.Meta(); !m.Used.Equal(day(3)) {
+		t.Errorf("the update during a write is lost: %+v", m)
+	}
+}
+
+func TestUpdateDuringWrite(t *testing.T) {
+	s := open(t, Config{})
+	c := create(t, s, usedOn(1))
+	err := c.Write(t.Context(), usedOn(2), 1, func(ctx context.Context, dir string) error {
+		return errors.Join(c.Update(usedOn(5)), fill("x")(ctx, dir))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := c.Meta(); !m.Used.Equal(day(5)) {
+		t.Errorf("last used %v, want %v", m.Used, day(5))
+	}
+}
+
+func TestMaxRecords(t *testing.T) {
+	var evicted []Removed
+	s := open(t, Config{MaxRecords: 4, Evicted: func(r Removed) { evicted = append(evicted, r) }})
+	stored(t, s, kept(), "kept")
+	create(t, s, usedOn(1))
+	second := stored(t, s, usedOn(3), "b")
+	first := stored(t, s, usedOn(2), "a")
+	create(t, s, usedOn(4))
+	create(t, s, usedOn(4))
+	if len(evicted) != 2 || evicted[0].ID != first || evicted[1].ID != second {
+		t.Errorf("evicted %+v", evicted)
+	}
+	_, err := s.Create(usedOn(5))
+	wantErr(t, "one more", err, ErrFull)
+	if got := len(list(t, s)); got != 4 {
+		t.Errorf("%d records", got)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	now := day(20)
+	cfg := Config{MaxAge: 10 * 24 * time.Hour, Now: func() time.Time { return now }}
+	s := open(t, cfg)
+	want := make(map[string]Why)
+	put := func(id string, why Why) { want[id] = why }
+
+	put(stored(t, s, usedOn(9), "old"), Age)
+	put(stored(t, s, usedOn(11), "young"), "")
+	put(stored(t, s, usedOn(30), "of the future"), "")
+	put(stored(t, s, kept(), "kept"), "")
+	held := create(t, s, usedOn(1))
+	write(t, held, usedOn(1), "held")
+	put(held.ID(), "")
+	for _, m := range []Meta{usedOn(19), kept()} {
+		c := create(t, s, m)
+		c.Release()
+		put(c.ID(), Lost)
+	}
+	put(create(t, s, usedOn(19)).ID(), "") // lives, and was never saved
+	broken := stored(t, s, usedOn(19), "broken")
+	if err := os.Truncate(filepath.Join(s.dir, recordsDir, broken, savedName), 10); err != nil {
+		t.Fatal(err)
+	}
+	put(broken, Damaged)
+	id := newID()
+	if err := os.Mkdir(filepath.Join(s.dir, recordsDir, id), 0o700); err != nil { // a Create that was killed
+		t.Fatal(err)
+	}
+	put(id, Lost)
+	if err := os.MkdirAll(filepath.Join(s.dir, trashDir, "x", "y"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	cfg.Dir = s.dir
+	for range 2 {
+		for _, r := range sweep(t, open(t, cfg)) {
+			if want[r.ID] != r.Why || r.Why == "" {
+				t.Errorf("removed %+v, want %q", r, want[r.ID])
+			}
+			delete(want, r.ID)
+		}
+	}
+	for id, why := range want {
+		if _, err := os.Stat(filepath.Join(s.dir, recordsDir, id)); err != nil || why != "" {
+			t.Errorf("record %s, to be removed as %q: %v", id, why, err)
+		}
+	}
+	if got := tree(t, filepath.Join(s.dir, trashDir)); len(got) > 0 {
+		t.Errorf("trash: %q", got)
+	}
+
+	// The clock is set back: nothing has become older.
+	now = day(1)
+	if removed := sweep(t, s); len(removed) > 0 {
+		t.Errorf("with an earlier clock: %+v", removed)
+	}
+	now = day(60)
+	if removed := sweep(t, s); len(removed) != 2 {
+		t.Errorf("with a later clock: %+v", removed)
+	}
+}
+
+func TestSweepQuota(t *testing.T) {
+	s := open(t, Config{})
+	keptID := stored(t, s, kept(), blob(9*kB))
+	old := stored(t, s, usedOn(2), blob(4*kB))
+	young := stored(t, s, usedOn(3), blob(1*kB))
+	check := func(cfg Config, want ...string) {
+		t.Helper()
+		cfg.Dir = s.dir
+		var got []string
+		for _, r := range sweep(t, open(t, cfg)) {
+			if r.Why != Quota {
+				t.Errorf("removed %+v", r)
+			}
+			got = append(got, r.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("removed %q, want %q", got, want)
+		}
+	}
+	check(Config{MaxBytes: 14 * kB, MaxRecords: 3})
+	check(Config{MaxBytes: 13 * kB}, old)
+	check(Config{MaxBytes: 1 * kB}, young) // even if it does not suffice
+	check(Config{MaxBytes: 1 * kB, MaxRecords: 1})
+	if got := ids(list(t, s)); !slices.Equal(got, []string{keptID}) {
+		t.Errorf("left: %q", got)
+	}
+}
+
+func TestSweepEnds(t *testing.T) {
+	s := open(t, Config{})
+	c := create(t, s, box("a"))
+	c.Release()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	removed, err := s.Sweep(ctx)
+	if len(removed) > 0 || !errors.Is(err, why) {
+		t.Errorf("%+v, %v", removed, err)
+	}
+}

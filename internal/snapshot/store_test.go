@@ -1,0 +1,580 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// open opens a store, in a new directory if cfg names none.
+func open(t testing.TB, cfg Config) *Store {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = filepath.Join(t.TempDir(), "snapshots")
+	}
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// box is the Meta of somebody's box.
+func box(name string) Meta {
+	return Meta{
+		Class: Box, Owner: "someone", Kind: "context", BoxID: "box-" + name, Name: name,
+		Template: "python", Flavor: "small", Created: day(1), Used: day(2),
+	}
+}
+
+func day(n int) time.Time { return time.Date(2026, 1, n, 12, 0, 0, 123456789, time.UTC) }
+
+func create(t testing.TB, s *Store, m Meta) *Claim {
+	t.Helper()
+	c, err := s.Create(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Release() })
+	return c
+}
+
+// fill returns what writes a file with content.
+func fill(content string) func(context.Context, string) error {
+	return func(_ context.Context, dir string) error {
+		return os.WriteFile(filepath.Join(dir, "pages"), []byte(content), 0o600)
+	}
+}
+
+func write(t testing.TB, c *Claim, m Meta, content string) {
+	t.Helper()
+	if err := c.Write(t.Context(), m, int64(len(content)), fill(content)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// content returns what write wrote.
+func content(t testing.TB, dir string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "pages"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// stored makes a record with data that nobody holds and returns its id.
+func stored(t testing.TB, s *Store, m Meta, content string) string {
+	t.Helper()
+	c := create(t, s, m)
+	write(t, c, m, content)
+	if err := c.Release(); err != nil {
+		t.Fatal(err)
+	}
+	return c.ID()
+}
+
+func list(t testing.TB, s *Store) []Record {
+	t.Helper()
+	records, err := s.List(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+func ids(records []Record) []string {
+	var out []string
+	for _, r := range records {
+		out = append(out, r.ID)
+	}
+	return out
+}
+
+func sweep(t testing.TB, s *Store) []Removed {
+	t.Helper()
+	removed, err := s.Sweep(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return removed
+}
+
+// tree returns the names of everything below dir.
+func tree(t testing.TB, dir string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if rel, _ := filepath.Rel(dir, path); rel != "." {
+			out = append(out, rel)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func wantErr(t testing.TB, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func TestLife(t *testing.T) {
+	now := day(5)
+	s := open(t, Config{Now: func() time.Time { return now }})
+	m := box("a")
+	c := create(t, s, m)
+	if c.Dir() != "" || c.Meta() != m {
+		t.Errorf("made: data %q, %+v", c.Dir(), c.Meta())
+	}
+	want := []Record{{ID: c.ID(), Meta: m, Held: true}}
+	if got := list(t, s); !slices.Equal(got, want) {
+		t.Errorf("made: got  %+v\nwant %+v", got, want)
+	}
+
+	m.Used, m.Description = day(3), "line one\nline two\x00\u2028"
+	if err := c.Update(m); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c, m, "first")
+	m.Saved = now
+	want[0].Meta, want[0].Bytes = m, 5
+	if got := list(t, s); !slices.Equal(got, want) {
+		t.Errorf("written: got  %+v\nwant %+v", got, want)
+	}
+	if c.Bytes() != 5 || content(t, c.Dir()) != "first" {
+		t.Errorf("written: %d bytes in %q", c.Bytes(), c.Dir())
+	}
+
+	now = day(6)
+	m.Live, m.Used = true, day(4)
+	if err := c.Update(m); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Meta(); got != m {
+		t.Errorf("goes on: %+v", got)
+	}
+	first := c.Dir()
+	m.Live = false
+	write(t, c, m, "second")
+	m.Saved = now
+	if _, err := os.Stat(first); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the first data: %v", err)
+	}
+	for range 2 {
+		if err := c.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantErr(t, "update of what was released", c.Update(m), os.ErrClosed)
+	wantErr(t, "write of what was released", c.Write(t.Context(), m, 0, fill("")), os.ErrClosed)
+
+	other := open(t, Config{Dir: s.cfg.Dir})
+	want[0] = Record{ID: c.ID(), Meta: m, Bytes: 6}
+	if got := list(t, other); !slices.Equal(got, want) {
+		t.Errorf("hibernated: got  %+v\nwant %+v", got, want)
+	}
+	c, err := other.Claim(c.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, c.Dir()); got != "second" || c.Meta() != m {
+		t.Errorf("claimed: %q, %+v", got, c.Meta())
+	}
+	if removed := sweep(t, s); len(removed) != 0 {
+		t.Errorf("sweep: %+v", removed)
+	}
+	for range 2 {
+		if err := c.Remove(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.Claim(c.ID())
+	wantErr(t, "claim of what was removed", err, ErrNotFound)
+	if got, want := tree(t, s.dir), []string{"lock", "records", "trash"}; !slices.Equal(got, want) {
+		t.Errorf("left: %q", got)
+	}
+}
+
+func TestTimesAreFilledIn(t *testing.T) {
+	now := day(5)
+	s := open(t, Config{Now: func() time.Time { return now }})
+	c := create(t, s, Meta{Class: Kept})
+	if m := c.Meta(); !m.Created.Equal(now) || !m.Used.Equal(now) {
+		t.Errorf("made: %+v", m)
+	}
+	now = day(6)
+	if err := c.Update(Meta{Class: Kept, Saved: day(1)}); err != nil {
+		t.Fatal(err)
+	}
+	if m := c.Meta(); !m.Created.Equal(day(5)) || !m.Used.Equal(now) || !m.Saved.IsZero() {
+		t.Errorf("updated: %+v", m)
+	}
+}
+
+func TestInvalidMeta(t *testing.T) {
+	s := open(t, Config{})
+	c := create(t, s, box("a"))
+	for name, change := range map[string]func(*Meta){
+		"class":       func(m *Meta) { m.Class = "../box" },
+		"other class": func(m *Meta) { m.Class = Kept },
+		"owner":       func(m *Meta) { m.Owner = strings.Repeat("x", 257) },
+		"kind":        func(m *Meta) { m.Kind = strings.Repeat("x", 65) },
+		"id":          func(m *Meta) { m.BoxID = strings.Repeat("x", 129) },
+		"name":        func(m *Meta) { m.Name = strings.Repeat("x", 65) },
+		"description": func(m *Meta) { m.Description = strings.Repeat("x", 4097) },
+		"template":    func(m *Meta) { m.Template = strings.Repeat("x", 65) },
+		"flavor":      func(m *Meta) { m.Flavor = strings.Repeat("x", 65) },
+		"no UTF-8":    func(m *Meta) { m.Name = "a\xffb" },
+		"year":        func(m *Meta) { m.Used = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+	} {
+		m := box("a")
+		change(&m)
+		wantErr(t, name+": update", c.Update(m), ErrInvalid)
+		wantErr(t, name+": write", c.Write(t.Context(), m, 1, fill("x")), ErrInvalid)
+		if name != "other class" {
+			_, err := s.Create(m)
+			wantErr(t, name+": create", err, ErrInvalid)
+		}
+	}
+	if got := list(t, s); len(got) != 1 || got[0].Meta != box("a") {
+		t.Errorf("records: %+v", got)
+	}
+	// The longest strings of what JSON makes most of.
+	m := box("a")
+	m.Owner, m.BoxID = strings.Repeat("\x01", 256), strings.Repeat("<", 128)
+	m.Description, m.Name = strings.Repeat("\x01", 4096), strings.Repeat("\x7f", 64)
+	if err := c.Update(m); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(t, s); len(got) != 1 || got[0].Meta != m {
+		t.Error("the longest strings do not come back")
+	}
+}
+
+func TestNames(t *testing.T) {
+	s := open(t, Config{})
+	for _, id := range []string{
+		"", ".", "..", "../records", "records", "lock", "/etc", "x/../y", strings.Repeat("a", 25), strings.Repeat("A", 26),
+		strings.Repeat("a", 24) + "/x", strings.Repeat("a", 27), strings.Repeat("a", 26), strings.Repeat("a", 25) + "\x00",
+	} {
+		_, err := s.Claim(id)
+		wantErr(t, "claim "+id, err, ErrNotFound)
+		_, _, _, err = s.Read(id)
+		wantErr(t, "read "+id, err, ErrNotFound)
+		wantErr(t, "delete "+id, s.Delete(id), ErrNotFound)
+	}
+	if got, want := tree(t, s.dir), []string{"lock", "records", "trash"}; !slices.Equal(got, want) {
+		t.Errorf("left: %q", got)
+	}
+}
+
+func TestKept(t *testing.T) {
+	s := open(t, Config{})
+	m := box("a")
+	m.Class = Kept
+	c := create(t, s, m)
+	id := c.ID()
+	_, _, _, err := s.Read(id)
+	wantErr(t, "read of what is being written", err, ErrHeld)
+	write(t, c, m, "kept")
+	c.Release()
+
+	other := open(t, Config{Dir: s.dir})
+	var releases []func()
+	for _, s := range []*Store{s, s, other} {
+		dir, got, release, err := s.Read(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+		if got.Name != "a" || content(t, dir) != "kept" {
+			t.Errorf("read: %+v", got)
+		}
+	}
+	for _, release := range releases {
+		for _, s := range []*Store{s, other} {
+			wantErr(t, "delete of what is read", s.Delete(id), ErrHeld)
+			_, err := s.Claim(id)
+			wantErr(t, "claim of what is read", err, ErrHeld)
+			if r := list(t, s); len(r) != 1 || !r[0].Held {
+				t.Errorf("read: %+v", r)
+			}
+		}
+		release()
+		release()
+	}
+	if r := list(t, s); len(r) != 1 || r[0].Held {
+		t.Errorf("no longer read: %+v", r)
+	}
+	if err := other.Delete(id); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, "delete of what is deleted", s.Delete(id), ErrNotFound)
+	if r := list(t, s); len(r) != 0 {
+		t.Errorf("deleted: %+v", r)
+	}
+
+	c = create(t, s, m)
+	c.Release()
+	_, _, _, err = s.Read(c.ID())
+	wantErr(t, "read of nothing", err, ErrNotFound)
+	if _, err := s.Claim(c.ID()); err != nil {
+		t.Errorf("claim after a read of nothing: %v", err)
+	}
+}
+
+func TestListOrderAndMatch(t *testing.T) {
+	s := open(t, Config{})
+	var want []string
+	for i, name := range []string{"a", "b", "c"} {
+		m := box(name)
+		m.Used = day(10 - i)
+		want = append(want, create(t, s, m).ID())
+	}
+	if got := ids(list(t, s)); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	got, err := s.List(func(m *Meta) bool { yes := m.Name == "b"; m.Name = "spoilt"; return yes })
+	if err != nil || !slices.Equal(ids(got), want[1:2]) {
+		t.Errorf("b: %+v, %v", got, err)
+	}
+	if got := list(t, s); got[0].Name != "a" {
+		t.Errorf("a caller has changed %+v", got[0])
+	}
+}
+
+// TestListSeesChanges has one store look at what another one changes all the time:
+// what it remembers must not be out of date.
+func TestListSeesChanges(t *testing.T) {
+	s := open(t, Config{})
+	watcher := open(t, Config{Dir: s.dir})
+	c := create(t, s, box("a"))
+	// An old directory is one that is remembered.
+	old := func() {
+		if err := os.Chtimes(filepath.Join(s.dir, recordsDir, c.ID()), day(1), day(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 50 {
+		m := box("a")
+		m.Used = day(1).Add(time.Duration(i) * time.Minute)
+		if err := c.Update(m); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 0 {
+			old()
+		}
+		for range 2 {
+			if got := list(t, watcher); len(got) != 1 || got[0].Meta != m {
+				t.Fatalf("update %d: %+v", i, got)
+			}
+		}
+	}
+	if err := c.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(t, watcher); len(got) != 0 {
+		t.Errorf("removed: %+v", got)
+	}
+}
+
+func TestConcurrentClaims(t *testing.T) {
+	s := open(t, Config{})
+	other := open(t, Config{Dir: s.dir})
+	id := stored(t, s, box("a"), "data")
+	var held, claims atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			s := []*Store{s, other}[i%2]
+			for range 20 {
+				c, err := s.Claim(id)
+				if errors.Is(err, ErrHeld) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := held.Add(1); n != 1 {
+					t.Errorf("%d hold the record", n)
+				}
+				claims.Add(1)
+				if _, err := s.List(nil); err != nil {
+					t.Error(err)
+				}
+				held.Add(-1)
+				if err := c.Release(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	// None of this may disturb a claim.
+	wg.Go(func() {
+		for range 20 {
+			if removed, err := other.Sweep(t.Context()); err != nil || len(removed) > 0 {
+				t.Errorf("sweep: %+v, %v", removed, err)
+			}
+		}
+	})
+	wg.Wait()
+	if claims.Load() == 0 {
+		t.Error("nobody ever held it")
+	}
+}
+
+// TestClaimOrDelete has some claim what others delete.
+func TestClaimOrDelete(t *testing.T) {
+	s := open(t, Config{})
+	other := open(t, Config{Dir: s.dir})
+	for range 30 {
+		id := stored(t, s, box("a"), "data")
+		var deleted, claimed atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				s := []*Store{s, other}[i%2]
+				if i < 3 {
+					switch err := s.Delete(id); {
+					case err == nil:
+						deleted.Add(1)
+					case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeld):
+						t.Error(err)
+					}
+					return
+				}
+				switch c, err := s.Claim(id); {
+				case err == nil:
+					claimed.Add(1)
+					if got := content(t, c.Dir()); got != "data" {
+						t.Errorf("claimed: %q", got)
+					}
+					if err := c.Remove(); err != nil {
+						t.Error(err)
+					}
+				case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeld):
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if deleted.Load()+claimed.Load() != 1 {
+			t.Errorf("deleted %d times, removed %d times", deleted.Load(), claimed.Load())
+		}
+	}
+	if got := tree(t, filepath.Join(s.dir, trashDir)); len(got) > 0 {
+		t.Errorf("trash: %q", got)
+	}
+}
+
+// TestClaimInParallel uses one claim from many goroutines.
+func TestClaimInParallel(t *testing.T) {
+	s := open(t, Config{})
+	c := create(t, s, box("a"))
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			m := box("a")
+			for j := range 10 {
+				var err error
+				m.Used = day(2).Add(time.Duration(i*10+j) * time.Second)
+				if i < 2 {
+					err = c.Write(t.Context(), m, 4, fill("data"))
+				} else {
+					err = c.Update(m)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if dir := c.Dir(); dir != "" && i < 2 && c.Bytes() != 4 {
+					t.Errorf("%d bytes", c.Bytes())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want := c.Meta()
+	c.Release()
+	if got := list(t, s); len(got) != 1 || got[0].Meta != want || got[0].Bytes != 4 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestClose(t *testing.T) {
+	s := open(t, Config{})
+	c := create(t, s, box("a"))
+	write(t, c, box("a"), "data")
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := open(t, Config{Dir: s.dir})
+	taken, err := other.Claim(c.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(); err != nil {
+		t.Errorf("release after the end: %v", err)
+	}
+	_, err = other.Claim(taken.ID())
+	wantErr(t, "claim of what is claimed", err, ErrHeld)
+	for what, err := range map[string]error{
+		"create": func() error { _, err := s.Create(box("b")); return err }(),
+		"list":   func() error { _, err := s.List(nil); return err }(),
+		"sweep":  func() error { _, err := s.Sweep(t.Context()); return err }(),
+		"delete": s.Delete(c.ID()),
+	} {
+		if err == nil {
+			t.Errorf("%s after the end: no error", what)
+		}
+	}
+}
+
+func TestLockFileIsGone(t *testing.T) {
+	s := open(t, Config{})
+	id := stored(t, s, box("a"), "data")
+	if err := os.Remove(filepath.Join(s.dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	open(t, Config{Dir: s.dir})
+	if _, err := s.Claim(id); err == nil {
+		t.Error("a record was claimed by a lock that nobody else knows of")
+	}
+}
+
+// TestLogged counts what is logged of a damaged record.
+func TestLogged(t *testing.T) {
+	var log strings.Builder
+	s := open(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	id := stored(t, s, box("a"), "data")
+	if err := os.WriteFile(filepath.Join(s.dir, recordsDir, id, savedName), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got := list(t, s); len(got) != 0 {
+			t.Errorf("listed: %+v", got)
+		}
+	}
+	if n := strings.Count(log.String(), id); n != 1 {
+		t.Errorf("logged %d times: %s", n, log.String())
+	}
+}
