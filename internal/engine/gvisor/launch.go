@@ -87,6 +87,21 @@ func newPair() (pair, error) {
 	return pair{os.NewFile(uintptr(fds[0]), "sentry end"), os.NewFile(uintptr(fds[1]), "gofer end")}, nil
 }
 
+// controlSocket makes the socket that the sentry's control server listens at.
+func controlSocket(path string) (*os.File, error) {
+	// gVisor makes it without close-on-exec. A process started now would hold it
+	// too, under the number that it has here, which may be one that a sentry
+	// needs for itself.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := server.CreateSocket(path)
+	if err != nil {
+		return nil, fmt.Errorf("make control socket: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), "control"), nil
+}
+
 // start starts the gofer and the sentry. The guest is at rest then: booted, with
 // no process. ready becomes readable when the control server answers.
 func (l *launch) start(e *Engine, trash *files) (gofer, sentry *exec.Cmd, ready *os.File, err error) {
@@ -149,13 +164,12 @@ func (l *launch) start(e *Engine, trash *files) (gofer, sentry *exec.Cmd, ready 
 	trash.add(ready, readyW)
 	sentryCmd.pass("start-sync-fd", readyW)
 
-	control, err := server.CreateSocket(l.socket)
+	control, err := controlSocket(l.socket)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make control socket: %w", err)
+		return nil, nil, nil, err
 	}
-	controlFile := os.NewFile(uintptr(control), "control")
-	trash.add(controlFile)
-	sentryCmd.pass("controller-fd", controlFile)
+	trash.add(control)
+	sentryCmd.pass("controller-fd", control)
 	for _, f := range l.stdio {
 		sentryCmd.pass("stdio-fds", f)
 	}

@@ -4,6 +4,7 @@ package gvisor
 
 import (
 	"fmt"
+	"math"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -28,6 +29,9 @@ type spawnRequest struct {
 }
 
 func newSpawner() *spawner {
+	// What this process was started with beyond its standard streams is not for
+	// guests' processes. Best effort: kernels before 5.11 cannot.
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	s := &spawner{
 		requests: make(chan spawnRequest),
 		stop:     make(chan struct{}),
