@@ -1051,9 +1051,21 @@ def preload(names):
     """Imports modules and returns the names of those that cannot be. What they
     print is nobody's: it would be part of the first cell's output."""
     missing = [name for name in names if guarded(__import__, name) is not None]
+    if "matplotlib" in sys.modules:
+        # It looks for fonts only when pyplot is imported, for half a second or more.
+        guarded(__import__, "matplotlib.font_manager")
     flush_streams()
     S.pending, S.size = [], 0
+    if len(missing) < len(names):
+        guarded(tidy)
     return missing
+
+
+def tidy():
+    """Keeps what the imports made out of the garbage collections of user code."""
+    import gc
+    gc.collect()
+    gc.freeze()
 
 
 first = read_command()
