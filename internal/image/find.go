@@ -218,11 +218,13 @@ func askPython(ctx context.Context, file string) (answer, error) {
 			a.Needs = append(a.Needs, need)
 		}
 	}
+	a.Files = append([]string{executable}, said.Paths...)
 	for _, p := range said.Paths {
 		if info, err := os.Stat(p); err == nil {
 			a.Sites[p] = info.ModTime().UnixNano()
 		}
 	}
+	a.Files = append(a.Files, systemFiles()...)
 	return a, nil
 }
 
@@ -251,7 +253,26 @@ func askNode(ctx context.Context, file string) (answer, error) {
 		}
 	}
 	a.Needs = []string{need}
+	a.Files = append([]string{executable}, systemFiles()...)
 	return a, nil
+}
+
+// systemFiles are what changes when the system's libraries are upgraded: package
+// managers have the linker's cache written anew, and replace files by renaming.
+func systemFiles() []string {
+	list := []string{"/etc/ld.so.cache"}
+	for _, pattern := range []string{"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/lib/*-linux-*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			continue // not possible: the patterns are constant
+		}
+		for _, dir := range found {
+			if real, err := filepath.EvalSymlinks(dir); err == nil && real == dir {
+				list = append(list, dir)
+			}
+		}
+	}
+	return list
 }
 
 // run runs an interpreter and returns the last line that it printed.

@@ -30,6 +30,9 @@ type Interpreter struct {
 	Version   string   `json:"version"`             // as the interpreter tells it; empty if it could not be asked
 	Prefix    string   `json:"prefix"`              // what it is installed in
 	Libraries []string `json:"libraries,omitempty"` // of those that are looked for, the ones it has
+	// Files are files and directories of the host that change when the interpreter
+	// or a library that it uses is installed or upgraded. Toolchain knows them.
+	Files []string `json:"files,omitempty"`
 }
 
 // The languages.

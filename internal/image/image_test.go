@@ -42,6 +42,14 @@ func TestToolchain(t *testing.T) {
 	if !covered {
 		t.Errorf("%s is not in the image", python.Path)
 	}
+	for _, i := range img.Interpreters {
+		if !slices.Contains(i.Files, i.Path) || !slices.Contains(i.Files, "/usr/lib") {
+			t.Errorf("%s changes with %q", i.Path, i.Files)
+		}
+	}
+	if lib := filepath.Dir(sysPath(t, python.Path)); !slices.Contains(python.Files, lib) {
+		t.Errorf("%s is not in %q", lib, python.Files)
+	}
 	if b, err := os.ReadFile(filepath.Join(img.Root.Dir, "etc/passwd")); err != nil || strings.Count(string(b), "\n") != 3 {
 		t.Errorf("passwd: %q, %v", b, err)
 	}
@@ -58,9 +66,22 @@ func TestToolchain(t *testing.T) {
 	if asked != before {
 		t.Errorf("asked %d interpreters again", asked-before)
 	}
+	if got, want := again.Interpreters[Python].Files, python.Files; !slices.Equal(got, want) {
+		t.Errorf("files changed from %q to %q", want, got)
+	}
 	if again.Root.Key != img.Root.Key || again.Root.Dir != img.Root.Dir {
 		t.Errorf("key changed from %s to %s", img.Root.Key, again.Root.Key)
 	}
+}
+
+// sysPath returns the file of a module of the standard library.
+func sysPath(t *testing.T, python string) string {
+	t.Helper()
+	out, err := exec.Command(python, "-I", "-c", "import os; print(os.__file__)").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // TestOneFileForTwoLanguages: what a file once said of another language counts
