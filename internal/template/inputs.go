@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -152,7 +153,7 @@ func (s *Store) stale(in *inputs) string {
 			return "changed since: " + f.Path
 		}
 	}
-	if k.Interpreters[in.Want.Language] == in.Interpreters[in.Want.Language] && k.Root.Key != in.Root {
+	if maps.Equal(k.Interpreters, in.Interpreters) && k.Root.Key != in.Root {
 		return "the file system of boxes has changed since"
 	}
 	return ""

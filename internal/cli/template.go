@@ -1,0 +1,375 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/template"
+)
+
+// minPrefix is how much of a key is needed to name a template.
+const minPrefix = 4
+
+var flavors = []string{string(sandbox.FlavorSmall), string(sandbox.FlavorMedium), string(sandbox.FlavorLarge)}
+
+func (a *app) templateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "template",
+		Short: "Build, list and remove the templates that boxes are restored from",
+		Long: `A template is a box with a started interpreter and its libraries imported, kept
+on disk: a new box is a restore of it, several times as fast as a start. Servers
+build what they need by themselves, and again after an upgrade; these commands do
+it ahead of time, show what there is and make room.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.templateBuildCommand(), a.templateListCommand(), a.templateRemoveCommand())
+	return cmd
+}
+
+// withTemplates opens the host and its templates and calls f.
+func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(context.Context, *host, *template.Store) error) (err error) {
+	if cfg.LogLevel == "info" {
+		cfg.LogLevel = "warn" // what is done is told in words for people
+	}
+	log, closeLog, err := a.openLog(cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	if err := enter(cfg); err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx, func() {})
+	defer stop()
+	h, err := openHost(ctx, cfg, log, a.progress(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	s, err := template.Open(templateConfig(cfg, h, log))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return f(ctx, h, s)
+}
+
+// templateConfig says where templates are and what they are made of.
+func templateConfig(cfg *config.Config, h *host, log *slog.Logger) template.Config {
+	files := make(map[string][]string)
+	for language, i := range h.image.Interpreters {
+		files[language] = i.Files
+	}
+	return template.Config{Dir: filepath.Join(cfg.StateDir, "templates"), Maker: h.maker, Files: files, Log: log}
+}
+
+// templateWant is the template of a name and a flavor, as boxes want it.
+func templateWant(cfg *config.Config, t sandbox.Template, flavor sandbox.Flavor) template.Want {
+	w := template.Want{Name: string(t), Language: t.Language(), Flavor: string(flavor), Limits: flavor.Limits()}
+	if w.Language == image.Python {
+		w.Preload = cfg.Preload
+	}
+	return w
+}
+
+func (a *app) templateBuildCommand() *cobra.Command {
+	var (
+		sizes []string
+		force bool
+	)
+	cmd := &cobra.Command{
+		Use:   "build [NAME]...",
+		Short: "Build templates ahead of their first use",
+		Long: `Build makes the templates NAME, python or node; without a NAME, those that this
+machine has an interpreter for. A template that is there and fits is left as it
+is. Settings that boxes depend on (volumes, preload, interpreters) must be those
+of the server that is to use them.`,
+		Example: `  glovebox template build
+  glovebox template build python --flavor small,large`,
+		ValidArgs: []string{string(sandbox.TemplatePython), string(sandbox.TemplateNode)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			names, err := templateNames(args)
+			if err == nil && len(sizes) == 0 {
+				sizes = []string{cfg.DefaultFlavor}
+			}
+			for _, size := range sizes {
+				if err == nil && !slices.Contains(flavors, size) {
+					err = fmt.Errorf("--flavor must be of: %s, got %q", strings.Join(flavors, ", "), size)
+				}
+			}
+			if err != nil {
+				return &usageError{err, cmd.CommandPath()}
+			}
+			return a.withTemplates(cmd.Context(), cfg, func(ctx context.Context, h *host, s *template.Store) error {
+				return a.buildTemplates(ctx, cfg, h, s, names, sizes, force)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&sizes, "flavor", nil, "Sizes of boxes to build for: small, medium, large. Default: the default flavor.")
+	f.BoolVar(&force, "force", false, "Build anew what is there already.")
+	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions(flavors, cobra.ShellCompDirectiveNoFileComp))
+	bind(cmd, "volumes", "host", "log")
+	boxes := pflag.NewFlagSet("boxes", pflag.ContinueOnError)
+	config.Bind(boxes, "boxes")
+	f.AddFlag(boxes.Lookup("preload"))
+	return cmd
+}
+
+// templateNames reads the names of templates.
+func templateNames(args []string) ([]sandbox.Template, error) {
+	var names []sandbox.Template
+	for _, arg := range args {
+		t, err := sandbox.ParseTemplate(arg)
+		if err != nil || t == "" {
+			return nil, fmt.Errorf("unknown template %q: there are %s and %s", arg, sandbox.TemplatePython, sandbox.TemplateNode)
+		}
+		if !slices.Contains(names, t) {
+			names = append(names, t)
+		}
+	}
+	return names, nil
+}
+
+func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s *template.Store, names []sandbox.Template, sizes []string, force bool) error {
+	if len(names) == 0 {
+		for _, t := range []sandbox.Template{sandbox.TemplatePython, sandbox.TemplateNode} {
+			if h.maker.Interpreters[t.Language()] != "" {
+				names = append(names, t)
+			}
+		}
+		if len(names) == 0 {
+			return withHint(errors.New("neither Python nor Node was found"), "glovebox doctor says what to type")
+		}
+	}
+	for _, name := range names {
+		if h.maker.Interpreters[name.Language()] == "" {
+			return withHint(fmt.Errorf("no interpreter for %s on this machine", name.Language()), "glovebox doctor says what to type")
+		}
+		for _, size := range sizes {
+			if err := a.buildTemplate(ctx, s, templateWant(cfg, name, sandbox.Flavor(size)), force); err != nil {
+				return explainTemplate(err)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *app) buildTemplate(ctx context.Context, s *template.Store, w template.Want, force bool) error {
+	if t, ok := s.Find(w); ok {
+		if !force {
+			a.note("template %s: there already, %d MiB; --force builds it anew", w, t.Bytes>>20)
+			return nil
+		}
+		if err := s.Remove(t.Key); err != nil && !errors.Is(err, template.ErrNotFound) {
+			return err
+		}
+	}
+	// One line that grows.
+	before := "building template " + w.String() + ": "
+	_, err := s.Build(ctx, w, func(step string) {
+		fmt.Fprint(a.Err, before, printable(step))
+		before = " … "
+	})
+	if before == " … " {
+		fmt.Fprintln(a.Err)
+	}
+	return err
+}
+
+// explainTemplate adds what to do about a template that cannot be built.
+func explainTemplate(err error) error {
+	switch {
+	case errors.Is(err, engine.ErrExhausted):
+		return withHint(err, "make room on the disk of the state directory (glovebox template rm --stale), or choose another directory with --state-dir")
+	case errors.Is(err, engine.ErrUnsupported):
+		return withHint(err, "boxes work without templates, and start more slowly")
+	}
+	return err
+}
+
+// templateInfo is what template ls --output json prints of each: a contract.
+type templateInfo struct {
+	Key      string    `json:"key"`
+	Name     string    `json:"name"`
+	Language string    `json:"language"`
+	Flavor   string    `json:"flavor"`
+	Preload  []string  `json:"preload"`
+	Missing  []string  `json:"missing"` // of Preload, what could not be imported
+	Made     time.Time `json:"made"`
+	Used     time.Time `json:"used"`
+	Bytes    int64     `json:"bytes"`
+	Current  bool      `json:"current"`
+	Stale    string    `json:"stale,omitempty"` // why it is not current
+}
+
+func (a *app) templateListCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List the templates",
+		Long: `Ls lists the templates in the state directory. A stale one, of other versions
+than this machine has now, is used no more and can be removed.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			if output != "text" && output != "json" {
+				return &usageError{fmt.Errorf("--output must be one of: text, json, got %q", output), cmd.CommandPath()}
+			}
+			return a.withTemplates(cmd.Context(), cfg, func(_ context.Context, _ *host, s *template.Store) error {
+				list, err := s.List()
+				if err != nil {
+					return err
+				}
+				return a.printTemplates(list, output == "json")
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "Form of the list: text or json.")
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	bind(cmd, "host", "log")
+	return cmd
+}
+
+func (a *app) printTemplates(list []template.Info, asJSON bool) error {
+	if asJSON {
+		infos := []templateInfo{}
+		for _, t := range list {
+			infos = append(infos, templateInfo{
+				Key: t.Key, Name: t.Want.Name, Language: t.Want.Language, Flavor: t.Want.Flavor,
+				Preload: append([]string{}, t.Want.Preload...), Missing: append([]string{}, t.Missing...),
+				Made: t.Made, Used: t.Used, Bytes: t.Bytes, Current: t.Stale == "", Stale: t.Stale,
+			})
+		}
+		enc := json.NewEncoder(a.Out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(infos)
+	}
+	if len(list) == 0 {
+		a.note("glovebox: there are no templates; glovebox template build makes them")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "KEY\tTEMPLATE\tPRELOADED\tMIB\tMADE\tUSED\tSTATE")
+	for _, t := range list {
+		loaded := slices.DeleteFunc(slices.Clone(t.Want.Preload), func(m string) bool { return slices.Contains(t.Missing, m) })
+		state := "current"
+		if t.Stale != "" {
+			state = "stale: " + t.Stale
+		}
+		if len(loaded) == 0 {
+			loaded = []string{"-"}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", t.Key, printable(t.Want.String()), printable(strings.Join(loaded, ",")), t.Bytes>>20,
+			t.Made.Local().Format("2006-01-02 15:04"), t.Used.Local().Format("2006-01-02 15:04"), printable(state))
+	}
+	return w.Flush()
+}
+
+func (a *app) templateRemoveCommand() *cobra.Command {
+	var stale, all bool
+	cmd := &cobra.Command{
+		Use:   "rm KEY...|--stale|--all",
+		Short: "Remove templates",
+		Long: `Rm removes templates by their keys, of which the first four characters are
+enough; or all that are stale; or all. Servers build anew what they need.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			if n := min(len(args), 1) + count(stale) + count(all); n != 1 {
+				return &usageError{errors.New("say what to remove: keys of templates, --stale or --all"), cmd.CommandPath()}
+			}
+			return a.withTemplates(cmd.Context(), cfg, func(ctx context.Context, _ *host, s *template.Store) error {
+				return a.removeTemplates(ctx, s, args, stale)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&stale, "stale", false, "Remove those that nothing uses any more.")
+	cmd.Flags().BoolVar(&all, "all", false, "Remove all.")
+	bind(cmd, "host", "log")
+	return cmd
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// removeTemplates removes the templates of keys, the stale ones, or all.
+func (a *app) removeTemplates(ctx context.Context, s *template.Store, keys []string, stale bool) error {
+	list, err := s.List()
+	if err != nil {
+		return err
+	}
+	if len(keys) > 0 {
+		if list, err = pickTemplates(list, keys); err != nil {
+			return withHint(err, "glovebox template ls lists them")
+		}
+	}
+	n, bytes := 0, int64(0)
+	for _, t := range list {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if stale && t.Stale == "" {
+			continue
+		}
+		switch err := s.Remove(t.Key); {
+		case errors.Is(err, template.ErrNotFound): // somebody was faster
+		case err != nil:
+			return err
+		default:
+			n, bytes = n+1, bytes+t.Bytes
+		}
+	}
+	a.note("glovebox: removed %d of the templates, %d MiB", n, bytes>>20)
+	return nil
+}
+
+// pickTemplates returns those of list that keys name, each by its beginning.
+func pickTemplates(list []template.Info, keys []string) ([]template.Info, error) {
+	var picked []template.Info
+	for _, key := range keys {
+		var found []template.Info
+		for _, t := range list {
+			if len(key) >= minPrefix && strings.HasPrefix(t.Key, strings.ToLower(key)) {
+				found = append(found, t)
+			}
+		}
+		switch {
+		case len(found) == 0:
+			return nil, fmt.Errorf("there is no template %q", key)
+		case len(found) > 1:
+			return nil, fmt.Errorf("%d templates begin with %q", len(found), key)
+		}
+		picked = append(picked, found[0])
+	}
+	return picked, nil
+}
