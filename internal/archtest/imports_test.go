@@ -89,7 +89,7 @@ var table = []row{
 	{pkg: "internal/pool/isolated"},
 	{pkg: "internal/guestbin/guesttest", ours: []string{"engine", "internal/guestbin"}},
 	{pkg: "internal/tools/toolstest",
-		ours: []string{"engine", "internal/engine/process", "internal/guestbin/guesttest", "internal/image", "internal/sandbox"}},
+		ours: []string{"engine", "internal/engine/process", "internal/guestbin/guesttest", "internal/image", "internal/machine", "internal/sandbox"}},
 	{pkg: "internal/config/docgen", ours: []string{"internal/config"}},
 	{pkg: "bench", others: []string{sdk}},
 	{pkg: "e2e"},

@@ -117,7 +117,8 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 	if err != nil {
 		return append(found, failed("start", err))
 	}
-	if err := h.manage(ctx, sandboxConfig(cfg)); err != nil {
+	// Nothing of it goes to disk.
+	if err := h.manage(ctx, sandboxConfig(cfg), sandbox.Parts{Machines: h.maker, Log: h.log}); err != nil {
 		return append(found, failed("start", errors.Join(err, h.close())))
 	}
 	for _, l := range h.engine.Info().Limits {

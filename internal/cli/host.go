@@ -18,6 +18,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/machine"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/template"
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
@@ -75,8 +77,11 @@ type host struct {
 	engine  *gvisor.Engine
 	image   *image.Image
 	maker   *machine.Maker
-	parts   sandbox.Parts
+	log     *slog.Logger
 	manager *sandbox.Manager // nil before manage
+
+	snapshots *snapshot.Store // nil unless boxes are kept on disk
+	templates *template.Store // nil unless boxes are restored from templates
 }
 
 // openImage finds this machine's interpreters; progress is told what takes time.
@@ -96,7 +101,7 @@ func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (
 // openHost starts the engine and finds what boxes show. The program must be
 // inside enter. The caller closes the host.
 func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progress func(string)) (_ *host, err error) {
-	h := &host{}
+	h := &host{log: log}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -123,19 +128,75 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: interpreters,
 		Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: log,
 	}
-	h.parts = sandbox.Parts{
-		Engine:       h.engine,
-		Agent:        agent,
-		Root:         h.image.Root,
-		Interpreters: interpreters,
-		Log:          log,
-	}
 	return h, nil
 }
 
+// openTemplates opens the templates on disk.
+func (h *host) openTemplates(cfg *config.Config) (err error) {
+	h.templates, err = template.Open(template.Config{Dir: filepath.Join(cfg.StateDir, "templates"), Maker: h.maker, Log: h.log})
+	if err != nil {
+		return fmt.Errorf("open the templates: %w", err)
+	}
+	return nil
+}
+
+// minFree is how much of the disk is always left to others: a full disk hurts
+// more than a box that is lost.
+const minFree = 256 << 20
+
+// maxRecords bounds how many boxes and snapshots there are on disk: listing them
+// takes 10 ms per 1,000.
+const maxRecords = 10_000
+
+// openSnapshots opens the snapshots of boxes on disk.
+func (h *host) openSnapshots(cfg *config.Config) (err error) {
+	h.snapshots, err = snapshot.Open(snapshot.Config{
+		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: minFree,
+		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, Log: h.log,
+	})
+	if err != nil {
+		return fmt.Errorf("open the snapshots of boxes: %w", err)
+	}
+	return nil
+}
+
+// openScratch returns a directory for what lives for a moment, in memory if that
+// can be had.
+func (h *host) openScratch(cfg *config.Config) (string, error) {
+	dir := filepath.Join(cfg.StateDir, "scratch")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make a directory for copies of boxes: %w", err)
+	}
+	if err := mountScratch(dir); err != nil {
+		h.log.Warn("copies of boxes go over the disk", "err", err)
+	}
+	return dir, nil
+}
+
+// openDisk opens what boxes have on disk: templates, snapshots and scratch.
+func (h *host) openDisk(cfg *config.Config) (parts sandbox.Parts, err error) {
+	parts = sandbox.Parts{Machines: h.maker, Log: h.log}
+	if !h.maker.Snapshots() {
+		return parts, nil
+	}
+	if err := h.openTemplates(cfg); err != nil {
+		return parts, err
+	}
+	if parts.Scratch, err = h.openScratch(cfg); err != nil {
+		return parts, err
+	}
+	if cfg.Hibernate {
+		if err := h.openSnapshots(cfg); err != nil {
+			return parts, err
+		}
+	}
+	parts.Snapshots, parts.Templates = h.snapshots, h.templates
+	return parts, nil
+}
+
 // manage starts the manager of boxes.
-func (h *host) manage(ctx context.Context, sc sandbox.Config) error {
-	m := sandbox.New(sc, h.parts)
+func (h *host) manage(ctx context.Context, sc sandbox.Config, parts sandbox.Parts) error {
+	m := sandbox.New(sc, parts)
 	if err := m.Start(ctx); err != nil {
 		return fmt.Errorf("start the manager of boxes: %w", err)
 	}
@@ -143,7 +204,23 @@ func (h *host) manage(ctx context.Context, sc sandbox.Config) error {
 	return nil
 }
 
-// close ends every box and the engine. Calls have ended before.
+// ready waits for the pool. The error is nil if ctx has ended.
+func (h *host) ready(ctx context.Context) error {
+	begun := time.Now()
+	err := h.manager.Ready(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return withHint(fmt.Errorf("health check failed: %w", err), "glovebox doctor tells what this machine lacks; --pool-size 0 starts without the check")
+	}
+	if len(h.manager.Pool()) > 0 {
+		h.log.Info("health check passed: the pool is full and every box in it has run code", "took", time.Since(begun).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// close hibernates or ends every box and ends the engine. Calls have ended before.
 func (h *host) close() error {
 	var errs []error
 	if h.manager != nil {
@@ -152,6 +229,12 @@ func (h *host) close() error {
 		if err := h.manager.Close(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("end the boxes: %w", err))
 		}
+	}
+	if h.templates != nil {
+		errs = append(errs, h.templates.Close())
+	}
+	if h.snapshots != nil {
+		errs = append(errs, h.snapshots.Close())
 	}
 	if h.engine != nil {
 		if err := h.engine.Close(); err != nil {
@@ -169,6 +252,10 @@ func (h *host) deps(log *slog.Logger) tools.Deps {
 // status is what the server's status page says of the boxes.
 func (h *host) status(context.Context) map[string]any {
 	s := h.manager.Stats()
+	ready := map[string]int{}
+	for _, c := range h.manager.Pool() {
+		ready[c.Class.Template] += c.Ready
+	}
 	return map[string]any{
 		"engine":          h.engine.Info().Name,
 		"sessions":        s.Sessions,
@@ -178,6 +265,8 @@ func (h *host) status(context.Context) map[string]any {
 		"boxes_by_state":  s.States,
 		"total_memory_mb": s.MemoryMB,
 		"total_cpus":      s.CPUs,
+		"hibernated":      s.Hibernated,
+		"pool_ready":      ready,
 		"uptime_seconds":  int(s.Uptime.Seconds()),
 	}
 }

@@ -2,8 +2,13 @@
 
 package cli
 
+import "errors"
+
 // Parts does nothing here: the isolation is not linked in.
 func Parts() {}
+
+// mountScratch mounts nothing here.
+func mountScratch(string) error { return errors.ErrUnsupported }
 
 // noNamespaces knows of none here.
 func noNamespaces(error) (cause, fix string, ok bool) { return "", "", false }

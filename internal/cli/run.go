@@ -21,14 +21,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
-const (
-	// overheadMB and overheadPIDs are what the agent takes beside what the flavor
-	// promises to the user's code, as in internal/sandbox.
-	overheadMB   = 64
-	overheadPIDs = 64
-	// kernelName is the one kernel of a box that run boots.
-	kernelName = "run"
-)
+// kernelName is the one kernel of a box that run boots.
+const kernelName = "run"
 
 // runOptions are the flags of run.
 type runOptions struct {
@@ -251,34 +245,15 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 	return nil
 }
 
-// boot boots a guest of the flavor and links to its agent. The engine's Close
-// ends the guest.
+// boot boots a machine of the flavor. The engine's Close ends its guest.
 func (h *host) boot(ctx context.Context, cfg *config.Config, flavor sandbox.Flavor) (engine.Guest, *link.Link, error) {
-	sc := sandbox.DefaultConfig()
-	limits := flavor.Limits()
-	volumes := mounts(cfg.Volumes)
-	spec := &engine.Spec{Root: h.parts.Root, Agent: h.parts.Agent, Limits: limits, Mounts: volumes, Hostname: "box"}
-	spec.Limits.MemoryMB += overheadMB
-	spec.Limits.PIDs += overheadPIDs
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("it took longer than %v", cfg.StartTimeout))
 	defer cancel()
-	guest, err := h.engine.Create(ctx, "run-"+strings.ToLower(rand.Text()), spec)
+	m, err := h.maker.Boot(ctx, "run-"+strings.ToLower(rand.Text()), flavor.Limits())
 	if err != nil {
 		return nil, nil, err
 	}
-	hello := wire.Hello{
-		Home: sc.Home, Scratch: []string{"/tmp"}, UID: sc.UID, GID: sc.GID,
-		Interpreters: h.parts.Interpreters, PIDs: limits.PIDs, MemoryMB: limits.MemoryMB,
-		Entropy: make([]byte, 32),
-	}
-	rand.Read(hello.Entropy)
-	for _, v := range volumes {
-		if !v.ReadOnly {
-			hello.Scratch = append(hello.Scratch, v.Guest)
-		}
-	}
-	l, err := link.Open(ctx, guest, link.Options{Hello: hello})
-	return guest, l, err
+	return m.Guest, m.Link, nil
 }
 
 // ended explains a lost link by the end of the guest, if that was it.

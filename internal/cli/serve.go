@@ -24,8 +24,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// closeTimeout bounds how long boxes may take to end after the last call.
-const closeTimeout = 20 * time.Second
+// closeTimeout bounds how long boxes may take to go to disk after the last call:
+// 100 of them, two at a time, take about 10 s.
+const closeTimeout = 90 * time.Second
 
 func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -112,7 +113,11 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	if err := h.manage(ctx, sandboxConfig(cfg)); err != nil {
+	parts, err := h.openDisk(cfg)
+	if err != nil {
+		return err
+	}
+	if err := h.manage(ctx, sandboxConfig(cfg), parts); err != nil {
 		return err
 	}
 
@@ -133,7 +138,18 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 	ended := make(chan error, 2)
 	running := 0
 	serving, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	health := make(chan error, 1)
+	go func() {
+		err := h.ready(serving)
+		if err != nil {
+			cancel(err)
+		}
+		health <- err
+	}()
+	defer func() {
+		cancel(nil)
+		err = errors.Join(err, <-health)
+	}()
 	if overHTTP {
 		running++
 		go func() { ended <- server.Serve(serving, ln) }()
@@ -272,6 +288,15 @@ func sandboxConfig(cfg *config.Config) sandbox.Config {
 	sc.Evict = cfg.LRUEviction
 	sc.DefaultFlavor = sandbox.Flavor(cfg.DefaultFlavor)
 	sc.DefaultContext = cfg.DefaultContext
-	sc.Volumes = mounts(cfg.Volumes)
+	sc.PauseAfter = cfg.PauseAfter
+	sc.MaxSnapshots = cfg.MaxSnapshots
+	sc.Preload = cfg.Preload
+	sc.PoolMaxAge = cfg.PoolMaxAge
+	if sc.PoolSize = cfg.PoolSize; sc.PoolSize < 0 {
+		sc.PoolSize = 3
+		if cfg.Mode == "stdio" { // a person may have many clients, each with a server of its own
+			sc.PoolSize = 1
+		}
+	}
 	return sc
 }

@@ -99,8 +99,10 @@ func (f *flagText) Type() string {
 		return "word"
 	case "choices", "modules":
 		return "words"
-	case "positive", "port":
+	case "positive", "port", "count":
 		return "number"
+	case "seconds-or-never":
+		return "seconds"
 	case "urlpath":
 		return "path"
 	case "volumes":

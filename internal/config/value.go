@@ -92,6 +92,12 @@ func (c *Config) set(k Key, name, text string) error {
 			return err
 		}
 		v.SetInt(int64(n))
+	case "count":
+		n, err := count(name, text)
+		if err != nil {
+			return err
+		}
+		v.SetInt(int64(n))
 	case "port":
 		n, err := port(name, text)
 		if err != nil {
@@ -99,6 +105,16 @@ func (c *Config) set(k Key, name, text string) error {
 		}
 		v.SetInt(int64(n))
 	case "seconds":
+		d, err := Seconds(name, text)
+		if err != nil {
+			return err
+		}
+		v.SetInt(int64(d))
+	case "seconds-or-never":
+		if text == "0" || strings.EqualFold(text, "never") {
+			v.SetInt(0)
+			break
+		}
 		d, err := Seconds(name, text)
 		if err != nil {
 			return err
@@ -125,6 +141,21 @@ func boolean(name, text string) (bool, error) {
 		return false, nil
 	}
 	return false, invalid("%s must be one of: %s, or: %s, got '%s'", name, strings.Join(trueWords, ", "), strings.Join(falseWords, ", "), text)
+}
+
+// maxCount bounds settings that say how many processes there are.
+const maxCount = 1000
+
+// count returns -1 for auto.
+func count(name, text string) (int, error) {
+	if strings.EqualFold(text, "auto") {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxCount {
+		return 0, invalid("%s must be a number from 0 to %d, got '%s'", name, maxCount, text)
+	}
+	return n, nil
 }
 
 func positive(name, text string) (int, error) {

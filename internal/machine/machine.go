@@ -67,11 +67,13 @@ func (k *Maker) Spec(limits engine.Limits) engine.Spec {
 
 // Snapshots reports whether machines can be written to disk and restored.
 func (k *Maker) Snapshots() bool {
-	return k.Engine.Info().Caps.Has(engine.CapSnapshotter | engine.CapRestorer)
+	return k.Engine != nil && k.Engine.Info().Caps.Has(engine.CapSnapshotter|engine.CapRestorer)
 }
 
 // Pauses reports whether machines can be paused.
-func (k *Maker) Pauses() bool { return k.Engine.Info().Caps.Has(engine.CapPauser) }
+func (k *Maker) Pauses() bool {
+	return k.Engine != nil && k.Engine.Info().Caps.Has(engine.CapPauser)
+}
 
 // Boot makes a new machine. id is as engine.Create wants it; ctx bounds the call.
 // No interpreter has been started. After an error nothing is left. Errors: those

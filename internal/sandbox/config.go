@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/machine"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/template"
 )
 
 // Config bounds what a Manager keeps. Values are taken as they are: begin with
@@ -16,7 +18,7 @@ type Config struct {
 	MaxTotalMemoryMB int // of the flavors of all boxes together; 0: no limit
 	MaxPerOwner      int // boxes of one owner at once; 0: no limit
 
-	IdleTimeout     time.Duration // a box without calls for so long is ended
+	IdleTimeout     time.Duration // a box without calls for so long is hibernated, or ended where it cannot be
 	CleanupInterval time.Duration // between two looks for idle boxes; shorter than IdleTimeout
 	StartTimeout    time.Duration // for a box to boot and its agent to answer
 	ExecTimeout     time.Duration // of a call into a session that names none
@@ -24,18 +26,19 @@ type Config struct {
 	MaxTimeout      time.Duration // the most a call may ask for
 	StopWait        time.Duration // how long stopping a context waits for its code
 
-	Evict         bool // at a limit, end the least recently used box instead of refusing
+	Evict         bool // at a limit, hibernate (or end) the least recently used box instead of refusing
 	QueueLen      int  // calls that may wait for one kernel
 	ParallelCalls int  // commands and file calls at once in one box
 
+	PoolSize   int           // machines ready ahead, per template, of the default flavor; 0: none
+	PoolMaxAge time.Duration // of a machine in the pool
+	Preload    []string      // modules that the Python template imports, where present
+
+	PauseAfter   time.Duration // a box without calls for so long is written to disk and paused; 0: never
+	MaxSnapshots int           // kept snapshots of one owner
+
 	DefaultFlavor  Flavor
 	DefaultContext bool // Context with an empty id makes and uses one context per owner
-
-	Volumes []engine.Mount // in every box
-	Home    string         // of the user inside
-	UID     int            // of user code; -1: the agent's own
-	GID     int            //
-	Env     []string       // of user code, KEY=value
 
 	OutputHead   int   // bytes of the beginning of each stream that a result keeps
 	OutputTail   int   // bytes of the end
@@ -53,8 +56,8 @@ func DefaultConfig() Config {
 		ContextTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second,
 		StopWait: 30 * time.Second,
 		Evict:    true, QueueLen: 16, ParallelCalls: 16,
+		PoolSize: 3, PoolMaxAge: 60 * time.Minute, PauseAfter: 30 * time.Second, MaxSnapshots: 100,
 		DefaultFlavor: FlavorSmall, DefaultContext: true,
-		Home: "/home/user", UID: engine.UserID, GID: engine.UserID,
 		OutputHead: 48 << 10, OutputTail: 16 << 10,
 		MaxImages: 20, MaxImageSize: 4 << 20, MaxFileSize: 512 << 20,
 	}
@@ -62,14 +65,17 @@ func DefaultConfig() Config {
 
 // Parts is what a Manager is made of.
 type Parts struct {
-	Engine engine.Engine  // not closed by the Manager
-	Agent  engine.Program // the agent's executable and arguments
-	Root   engine.Root    // the file system of every box
-	// Interpreters has the absolute path inside the box for each language that
-	// the root file system offers: Python, JavaScript.
-	Interpreters map[string]string
-	Log          *slog.Logger     // nil: nothing is logged
-	Now          func() time.Time // nil: time.Now
+	Machines *machine.Maker
+	// Snapshots is where boxes are written to; nil: nothing is hibernated or kept.
+	// Not closed by the Manager.
+	Snapshots *snapshot.Store
+	// Templates is where new boxes are restored from; nil: they are booted, and
+	// there is no pool. Not closed by the Manager.
+	Templates *template.Store
+	// Scratch is a directory for snapshots that live for a moment, best in memory.
+	Scratch string
+	Log     *slog.Logger     // nil: nothing is logged
+	Now     func() time.Time // nil: time.Now
 }
 
 // Validate returns an error that names the first field whose value makes no
@@ -82,7 +88,7 @@ func (c *Config) Validate() error {
 		{"max sessions", c.MaxSessions}, {"max contexts", c.MaxContexts},
 		{"queue length", c.QueueLen}, {"parallel calls", c.ParallelCalls},
 		{"output head", c.OutputHead}, {"output tail", c.OutputTail},
-		{"max images", c.MaxImages}, {"max image size", c.MaxImageSize},
+		{"max images", c.MaxImages}, {"max image size", c.MaxImageSize}, {"max snapshots", c.MaxSnapshots},
 	} {
 		if f.v <= 0 {
 			return fmt.Errorf("%s must be a positive integer, got %d", f.name, f.v)
@@ -95,7 +101,7 @@ func (c *Config) Validate() error {
 		{"session timeout", c.IdleTimeout}, {"cleanup interval", c.CleanupInterval},
 		{"start timeout", c.StartTimeout}, {"execution timeout", c.ExecTimeout},
 		{"context timeout", c.ContextTimeout}, {"max timeout", c.MaxTimeout},
-		{"stop wait", c.StopWait},
+		{"stop wait", c.StopWait}, {"pool max age", c.PoolMaxAge},
 	} {
 		if f.v <= 0 {
 			return fmt.Errorf("%s must be positive, got %v", f.name, f.v)
@@ -118,6 +124,12 @@ func (c *Config) Validate() error {
 	}
 	if _, err := ParseFlavor(string(c.DefaultFlavor)); err != nil {
 		return fmt.Errorf("default flavor must be 'small', 'medium' or 'large', got %q", c.DefaultFlavor)
+	}
+	if c.PoolSize < 0 {
+		return fmt.Errorf("pool size must not be negative, got %d", c.PoolSize)
+	}
+	if c.PauseAfter < 0 {
+		return fmt.Errorf("the time until boxes pause must not be negative, got %v", c.PauseAfter)
 	}
 	if c.MaxPerOwner < 0 {
 		return fmt.Errorf("max per owner must not be negative, got %d", c.MaxPerOwner)

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
@@ -34,19 +33,13 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWa
 	if err != nil {
 		return nil, err
 	}
-	if len(want.Description) > maxDescription || !utf8.ValidString(want.Description) {
-		return nil, &Error{
-			Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Invalid description: %d bytes, at most %d bytes of UTF-8", len(want.Description), maxDescription),
-			Context: map[string]string{"field": "description"},
-		}
+	if err := checkDescription(op, want.Description); err != nil {
+		return nil, err
 	}
 
-	m.mu.Lock()
-	k := key{owner, KindContext, "ctx-" + uuid.NewString()}
-	s, acq, err := m.acquireLocked(ctx, op, k, nil, func() *Sandbox {
-		return &Sandbox{name: want.Name, desc: want.Description, template: template, flavor: m.orDefault(flavor)}
+	s, acq, err := m.admit(ctx, op, &Sandbox{
+		key: newContextKey(owner), name: want.Name, desc: want.Description, template: template, flavor: m.orDefault(flavor),
 	})
-	m.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
@@ -62,45 +55,46 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWa
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
 func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Sandbox, Acquired, error) {
 	const op = "find context"
-	m.mu.Lock()
-	s, acq, err := m.contextLocked(ctx, op, owner, idOrName)
-	m.mu.Unlock()
-	if err != nil {
-		return nil, Acquired{}, err
-	}
-	return m.await(ctx, op, s, acq)
-}
-
-func (m *Manager) contextLocked(ctx context.Context, op string, owner Owner, id string) (*Sandbox, Acquired, error) {
-	if id == "" && !m.cfg.DefaultContext {
+	if idOrName == "" && !m.cfg.DefaultContext {
 		return nil, Acquired{}, &Error{
 			Code: CodeInvalid, Op: op, Msg: "Missing context_id: this server has no default context",
 			Hint: "Create a context first and pass its id.", Context: map[string]string{"field": "context_id"},
 		}
 	}
-	if err := m.openLocked(op); err != nil {
-		return nil, Acquired{}, err
+	k := key{owner, KindContext, idOrName}
+	var make func() *Sandbox
+	if m.cfg.DefaultContext && (idOrName == "" || idOrName == DefaultContextID) {
+		k.id = DefaultContextID
+		make = func() *Sandbox {
+			return &Sandbox{name: DefaultContextID, desc: "Made for code without a context_id", template: TemplatePython, flavor: m.cfg.DefaultFlavor}
+		}
 	}
-	s, err := m.findLocked(op, key{owner, KindContext, id})
+	s, acq, err := m.acquire(ctx, search{op: op, key: k, make: make})
 	if err != nil {
 		return nil, Acquired{}, err
 	}
-	if s != nil && m.expiredLocked(s) {
-		m.expireLocked(s)
-		s = nil
+	if s == nil {
+		return nil, Acquired{}, m.contextNotFound(op, owner, idOrName)
 	}
-	switch {
-	case s != nil:
-		if s.stopping > 0 {
-			return nil, Acquired{}, s.error(CodeBusy, op, fmt.Sprintf("Context %s is being stopped", s.key.id), "Create a new one.", nil)
-		}
-		return m.acquireLocked(ctx, op, s.key, func(*Sandbox) error { return nil }, nil)
-	case m.cfg.DefaultContext && (id == "" || id == DefaultContextID):
-		return m.acquireLocked(ctx, op, key{owner, KindContext, DefaultContextID}, func(*Sandbox) error { return nil }, func() *Sandbox {
-			return &Sandbox{name: DefaultContextID, desc: "Made for code without a context_id", template: TemplatePython, flavor: m.cfg.DefaultFlavor}
-		})
+	return m.await(ctx, op, s, acq)
+}
+
+func newContextKey(owner Owner) key { return key{owner, KindContext, "ctx-" + uuid.NewString()} }
+
+// admit begins the start of a new box and holds it for the caller.
+func (m *Manager) admit(ctx context.Context, op string, s *Sandbox) (*Sandbox, Acquired, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, Acquired{}, cancelled(op, s.key, context.Cause(ctx))
 	}
-	return nil, Acquired{}, m.contextNotFoundLocked(op, owner, id)
+	if err := m.openLocked(op); err != nil {
+		return nil, Acquired{}, err
+	}
+	if err := m.admitLocked(op, s); err != nil {
+		return nil, Acquired{}, err
+	}
+	return s, Acquired{Created: true, hold: m.holdLocked(ctx, s)}, nil
 }
 
 // findLocked returns the living box of a key or, for a context, of a unique
@@ -119,17 +113,23 @@ func (m *Manager) findLocked(op string, k key) (*Sandbox, error) {
 			continue
 		}
 		if found != nil {
-			return nil, &Error{
-				Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Ambiguous context name: more than one context is named '%s'", k.id),
-				Hint: "Use the context_id.", Context: map[string]string{"field": "context_id"},
-			}
+			return nil, ambiguous(op, k.id)
 		}
 		found = s
 	}
 	return found, nil
 }
 
-func (m *Manager) contextNotFoundLocked(op string, owner Owner, id string) error {
+func ambiguous(op, name string) error {
+	return &Error{
+		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Ambiguous context name: more than one context is named '%s'", clip(name, maxName)),
+		Hint: "Use the context_id.", Context: map[string]string{"field": "context_id"},
+	}
+}
+
+func (m *Manager) contextNotFound(op string, owner Owner, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	e := &Error{
 		Code: CodeNotFound, Op: op, Msg: "Context not found: " + clip(id, maxID),
 		Hint:    "List the contexts, or create a new one.",

@@ -27,6 +27,7 @@ const (
 	CodeExecFailed          Code = "exec_failed"          // the code or command could not be run at all
 	CodeStopFailed          Code = "stop_failed"          // code still runs after the wait
 	CodeUnsupportedLanguage Code = "unsupported_language" // unknown, or the image has no interpreter for it
+	CodeUnsupported         Code = "unsupported"          // this server's engine or configuration cannot do it
 	CodeFileNotFound        Code = "file_not_found"
 	CodeFileExists          Code = "file_exists"
 	CodeFileTooLarge        Code = "file_too_large"

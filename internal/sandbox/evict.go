@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/semaphore"
 )
 
 // admitLocked reserves room for a new box and begins its start. At a limit the
@@ -15,7 +16,7 @@ import (
 // an owner's quota takes the owner's own only. If that is not enough, or
 // eviction is off, nothing is ended and the error is CodeLimit.
 func (m *Manager) admitLocked(op string, s *Sandbox) error {
-	if m.parts.Interpreters[s.template.Language()] == "" {
+	if m.parts.Machines.Interpreters[s.template.Language()] == "" {
 		return m.noInterpreter(op, s.template.Language())
 	}
 	victims, err := m.planLocked(op, s)
@@ -23,18 +24,12 @@ func (m *Manager) admitLocked(op string, s *Sandbox) error {
 		return err
 	}
 	for _, v := range victims {
-		m.condemnLocked(v, ReasonEvicted, fmt.Sprintf("it was the least recently used one when room for a new %s was needed", s.key.kind))
+		m.retireLocked(v, ReasonEvicted, fmt.Sprintf("it was the least recently used one when room for a new %s was needed", s.key.kind))
 	}
 	// What is ended still holds memory for a moment; no over-commit.
 	wait := slices.Collect(maps.Keys(m.dying))
 
-	s.m = m
-	s.guestID = "box-" + uuid.NewString()
-	s.created = m.now()
-	s.slots = newGate(m.cfg.ParallelCalls, m.cfg.QueueLen)
-	s.kernels = map[string]*kernel{}
-	s.ready, s.condemned, s.freed = make(chan struct{}), make(chan struct{}), make(chan struct{})
-	s.boot, s.abandon = context.WithCancelCause(m.base)
+	m.prepare(s)
 	s.touchLocked()
 	m.boxes[s.key] = s
 	if !m.crowdedLocked() {
@@ -42,6 +37,20 @@ func (m *Manager) admitLocked(op string, s *Sandbox) error {
 	}
 	m.wg.Go(func() { m.start(op, s, wait) })
 	return nil
+}
+
+// prepare sets up what every box has before it is started.
+func (m *Manager) prepare(s *Sandbox) {
+	s.m = m
+	s.guestID = "box-" + uuid.NewString()
+	if s.created.IsZero() {
+		s.created = m.now()
+	}
+	s.turn = semaphore.NewWeighted(turns)
+	s.slots = newGate(m.cfg.ParallelCalls, m.cfg.QueueLen)
+	s.kernels = map[string]*kernel{}
+	s.ready, s.condemned, s.freed = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.boot, s.abandon = context.WithCancelCause(m.base)
 }
 
 // usage counts boxes.

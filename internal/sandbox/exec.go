@@ -38,7 +38,7 @@ func (s *Sandbox) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error
 	}
 	out := newCollector(&s.m.cfg, req.Progress)
 	release := s.guard(ctx, timeout)
-	res, err := s.link.Exec(ctx, x, req.Stdin, out)
+	res, err := s.machine.Link.Exec(ctx, x, req.Stdin, out)
 	release()
 	if err != nil {
 		return nil, s.callError(ctx, op, err)
@@ -73,7 +73,7 @@ func execResult(res *wire.ExecResult, out *collector, timeout time.Duration) *Ex
 func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
 	var res wire.PSResult
 	err := s.call(ctx, "list processes", func(ctx context.Context) (err error) {
-		res, err = s.link.PS(ctx)
+		res, err = s.machine.Link.PS(ctx)
 		return err
 	})
 	return res.Processes, err
@@ -103,7 +103,7 @@ func (s *Sandbox) Attach(ctx context.Context, req AttachRequest) (*ExecResult, e
 	out := newCollector(&s.m.cfg, req.Progress)
 	follow, cancel := context.WithTimeoutCause(ctx, timeout, errFollowed)
 	defer cancel()
-	res, err := s.link.Attach(follow, wire.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)
+	res, err := s.machine.Link.Attach(follow, wire.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)
 	if err != nil {
 		return nil, s.callError(ctx, op, err)
 	}
@@ -119,6 +119,6 @@ func (s *Sandbox) Attach(ctx context.Context, req AttachRequest) (*ExecResult, e
 // Errors: CodeNotFound, CodeInvalid, else as Run.
 func (s *Sandbox) Signal(ctx context.Context, id, signal string) error {
 	return s.call(ctx, "signal process", func(ctx context.Context) error {
-		return s.link.Signal(ctx, wire.Signal{ID: id, Signal: signal})
+		return s.machine.Link.Signal(ctx, wire.Signal{ID: id, Signal: signal})
 	})
 }

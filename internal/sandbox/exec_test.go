@@ -78,7 +78,7 @@ func TestFiles(t *testing.T) {
 	s := f.session(t, "", "x")
 	ctx := t.Context()
 	info, err := s.WriteFile(ctx, WriteRequest{Path: "dir/a.txt", Parents: true}, strings.NewReader("hello"))
-	if err != nil || info.Size != 5 || len(info.SHA256) != 64 || info.Path != f.cfg.Home+"/dir/a.txt" {
+	if err != nil || info.Size != 5 || len(info.SHA256) != 64 || info.Path != f.parts.Machines.Home+"/dir/a.txt" {
 		t.Fatalf("write: got %+v, %v", info, err)
 	}
 	wantOut(t, s, "print(open('dir/a.txt').read())", "hello\n")

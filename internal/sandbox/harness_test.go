@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/process"
 	"github.com/glovebox-dev/glovebox/internal/guestbin/guesttest"
+	"github.com/glovebox-dev/glovebox/internal/machine"
 )
 
 // interpreters finds the real ones: what PATH says first may be a wrapper.
@@ -175,7 +176,6 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 		t.Fatal(err)
 	}
 	cfg := DefaultConfig()
-	cfg.Home, cfg.UID, cfg.GID = filepath.Join(dir, "home"), -1, -1
 	if change != nil {
 		change(&cfg)
 	}
@@ -185,8 +185,11 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 	}
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	f.Manager = New(cfg, Parts{
-		Engine: f.engine, Agent: agent, Root: engine.Root{Key: "host", Dir: "/"},
-		Interpreters: interps, Log: log, Now: f.clock.Now,
+		Machines: &machine.Maker{
+			Engine: f.engine, Agent: agent, Root: engine.Root{Key: "host", Dir: "/"},
+			Interpreters: interps, Home: filepath.Join(dir, "home"), UID: -1, GID: -1, Log: log,
+		},
+		Log: log, Now: f.clock.Now,
 	})
 	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)

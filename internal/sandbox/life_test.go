@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/machine"
 )
 
 func TestIdle(t *testing.T) {
@@ -213,7 +214,7 @@ func TestCloseCutsOff(t *testing.T) {
 }
 
 func TestNotStarted(t *testing.T) {
-	m := New(DefaultConfig(), Parts{Interpreters: interpreters()})
+	m := New(DefaultConfig(), Parts{Machines: &machine.Maker{Interpreters: interpreters()}})
 	_, _, err := m.Session(t.Context(), "", SessionWant{})
 	wantCode(t, err, CodeNotReady, "not started")
 	if err := m.Close(t.Context()); err != nil {

@@ -6,11 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/machine"
+	"github.com/glovebox-dev/glovebox/internal/pool"
 )
 
 // Manager keeps the boxes of all owners. All methods may be called concurrently.
@@ -26,6 +32,12 @@ type Manager struct {
 	end  context.CancelCauseFunc
 	wg   sync.WaitGroup // added to only while phase is not closed, or by a goroutine in it
 
+	pool     *pool.Pool          // nil: none; set by Start
+	filling  chan struct{}       // closed when the pool has begun to fill
+	starts   *semaphore.Weighted // boxes that are made at once
+	writes   *semaphore.Weighted // boxes that are written to disk at once
+	starting atomic.Int32        // boxes that are being made, those that wait included
+
 	mu      sync.Mutex
 	phase   phase                 // guarded by mu
 	boxes   map[key]*Sandbox      // guarded by mu; creating or ready
@@ -34,7 +46,8 @@ type Manager struct {
 	uses    uint64                // guarded by mu; orders boxes by use, whatever the clock does
 	quiet   chan struct{}         // guarded by mu; not nil while draining; closed when no call is left
 	since   time.Time             // guarded by mu; when Start was called
-	started int64                 // guarded by mu; boxes booted
+	started int64                 // guarded by mu; boxes made
+	builds  map[pool.Class]bool   // guarded by mu; templates that are or were being built
 	ended   map[Reason]int64      // guarded by mu
 }
 
@@ -56,6 +69,9 @@ func New(cfg Config, parts Parts) *Manager {
 		patience: patience, kernelStart: kernelStart,
 		boxes: map[key]*Sandbox{}, dying: map[*Sandbox]struct{}{}, ended: map[Reason]int64{},
 	}
+	if parts.Machines == nil {
+		m.parts.Machines = &machine.Maker{}
+	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
@@ -63,12 +79,17 @@ func New(cfg Config, parts Parts) *Manager {
 		m.now = time.Now
 	}
 	m.graves = newGraves(m.now)
+	m.starts = semaphore.NewWeighted(int64(2 * runtime.GOMAXPROCS(0)))
+	m.writes = semaphore.NewWeighted(writers)
+	m.builds = map[pool.Class]bool{}
+	m.filling = make(chan struct{})
 	m.base, m.end = context.WithCancelCause(context.Background())
 	return m
 }
 
-// Start validates the configuration and begins to look for idle boxes. It boots
-// nothing. ctx bounds the call.
+// Start validates the configuration and begins to look for idle boxes, to build
+// the templates that are missing and to fill the pool. It waits for none of it:
+// see Ready. ctx bounds the call.
 func (m *Manager) Start(ctx context.Context) error {
 	if err := m.cfg.Validate(); err != nil {
 		return err
@@ -84,12 +105,14 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.phase = phaseOpen
 	m.since = m.now()
 	m.wg.Go(m.reap)
+	m.startPool()
 	return nil
 }
 
 // Close refuses new calls with CodeNotReady, lets running ones finish until ctx
-// ends, then ends every box and returns when all is gone. It returns the cause
-// of ctx if calls were cut off. It may be called again.
+// ends, then hibernates every box, or ends it where it cannot be, and returns
+// when nothing is left in memory. It returns the cause of ctx if calls were cut
+// off. It may be called again.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if m.phase < phaseDraining {
@@ -116,12 +139,17 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if m.phase < phaseClosed {
 		for _, s := range m.boxes {
-			m.condemnLocked(s, ReasonShutdown, "")
+			m.retireLocked(s, ReasonShutdown, "")
 		}
 		m.phase = phaseClosed
 	}
 	m.mu.Unlock()
 	m.end(errClosed)
+	if m.pool != nil {
+		ending, cancel := context.WithTimeout(context.Background(), destroyTimeout)
+		defer cancel()
+		err = errors.Join(err, m.pool.Close(ending))
+	}
 	m.wg.Wait()
 	return err
 }
@@ -158,15 +186,32 @@ func (m *Manager) openLocked(op string) error {
 	return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
 }
 
-// Sandboxes lists the living boxes of an owner, the newest first. An empty kind
-// means both.
+// Sandboxes lists the boxes of an owner, living and hibernated, the newest first.
+// An empty kind means both.
 func (m *Manager) Sandboxes(owner Owner, kind Kind) []Info {
+	records := m.sleepers(owner, kind)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var infos []Info
 	for k, s := range m.boxes {
-		if k.owner == owner && (kind == "" || k.kind == kind) && !m.expiredLocked(s) {
+		if k.owner == owner && (kind == "" || k.kind == kind) && (m.hibernates() || !m.expiredLocked(s)) {
 			infos = append(infos, s.infoLocked())
+		}
+	}
+	known := make(map[key]bool, len(records))
+	for s := range m.dying {
+		if s.key.owner == owner && (kind == "" || s.key.kind == kind) && s.comesBack && m.boxes[s.key] == nil {
+			known[s.key] = true
+			i := s.infoLocked()
+			i.State = StateHibernated
+			infos = append(infos, i)
+		}
+	}
+	for i := range records {
+		r := &records[i]
+		if k := (key{Owner(r.Owner), Kind(r.Kind), r.BoxID}); m.boxes[k] == nil && !known[k] {
+			known[k] = true
+			infos = append(infos, asleep(r))
 		}
 	}
 	slices.SortFunc(infos, func(a, b Info) int {
@@ -176,7 +221,7 @@ func (m *Manager) Sandboxes(owner Owner, kind Kind) []Info {
 }
 
 // Volumes returns the host directories that are in every box.
-func (m *Manager) Volumes() []engine.Mount { return slices.Clone(m.cfg.Volumes) }
+func (m *Manager) Volumes() []engine.Mount { return slices.Clone(m.parts.Machines.Volumes) }
 
 // Stats counts what is there.
 func (m *Manager) Stats() Stats {

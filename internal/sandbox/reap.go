@@ -3,23 +3,33 @@ package sandbox
 import (
 	"fmt"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
-// reap ends idle boxes until the Manager ends.
+// reap lets idle boxes rest, takes those out of memory that nobody has used for
+// long, and cleans the disk up, until the Manager ends.
 func (m *Manager) reap() {
-	t := time.NewTicker(m.cfg.CleanupInterval)
+	m.sweepDisk()
+	t := time.NewTicker(m.cfg.tickOf())
 	defer t.Stop()
-	for {
+	for last := time.Now(); ; {
 		select {
 		case <-t.C:
-			m.sweep()
+			m.restIdle()
+			m.relieve()
+			if time.Since(last) >= m.cfg.CleanupInterval {
+				last = time.Now()
+				m.sweep()
+				m.sweepDisk()
+			}
 		case <-m.base.Done():
 			return
 		}
 	}
 }
 
-// sweep ends what is idle now and forgets old tombstones.
+// sweep takes out of memory what is idle now and forgets old tombstones.
 func (m *Manager) sweep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,13 +44,50 @@ func (m *Manager) sweep() {
 	m.graves.sweep()
 }
 
+// sweepDisk removes what is too old or too much on disk, and remembers the boxes
+// that were lost with a server.
+func (m *Manager) sweepDisk() {
+	if !m.hibernates() {
+		return
+	}
+	removed, err := m.parts.Snapshots.Sweep(m.base)
+	if err != nil && m.base.Err() == nil {
+		m.log.Warn("snapshots not cleaned up", "err", err)
+	}
+	for _, r := range removed {
+		if r.Class == snapshot.Box {
+			m.lose(r)
+		}
+	}
+}
+
+// lose remembers a hibernated box that is gone for good.
+func (m *Manager) lose(r snapshot.Removed) {
+	s := &Sandbox{key: key{Owner(r.Owner), Kind(r.Kind), r.BoxID}, name: r.Name}
+	reason, detail := ReasonUnreadable, "its record on disk was damaged"
+	switch r.Why {
+	case snapshot.Lost:
+		reason, detail = ReasonHostRestart, "the server was killed before the box had been written to disk"
+	case snapshot.Age:
+		reason, detail = ReasonIdle, "nobody had used it since it was hibernated"
+	case snapshot.Quota:
+		reason, detail = ReasonEvicted, "the disk that hibernated boxes may use was full"
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.boxes[s.key] == nil {
+		m.buryLocked(s, reason, detail)
+	}
+	m.log.Info("hibernated box removed", "kind", s.key.kind, "id", s.key.id, "reason", reason, "detail", detail)
+}
+
 // expiredLocked reports whether nobody has used a box for the idle time-out.
 func (m *Manager) expiredLocked(s *Sandbox) bool {
 	return !s.busyLocked() && m.now().Sub(s.lastUsed) >= m.cfg.IdleTimeout
 }
 
 func (m *Manager) expireLocked(s *Sandbox) {
-	m.condemnLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(m.cfg.IdleTimeout)))
+	m.retireLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(m.cfg.IdleTimeout)))
 }
 
 // span writes a duration as people do: "30 minutes".

@@ -25,7 +25,7 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		}
 		lang = t.Language()
 	}
-	if s.m.parts.Interpreters[lang] == "" {
+	if s.m.parts.Machines.Interpreters[lang] == "" {
 		return nil, s.m.noInterpreter(op, lang)
 	}
 	timeout, err := s.timeout(op, req.Timeout)
@@ -45,10 +45,14 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		return nil, s.queueError(op, err)
 	}
 	defer k.gate.leave()
+	if err := s.turn.Acquire(ctx, 1); err != nil {
+		return nil, s.cancelled(op, context.Cause(ctx))
+	}
+	defer s.turn.Release(1)
 
 	out := newCollector(&s.m.cfg, req.Progress)
 	release := s.guard(ctx, timeout+s.m.kernelStart)
-	res, err := s.link.Run(ctx, wire.Run{
+	res, err := s.machine.Link.Run(ctx, wire.Run{
 		Kernel: lang, Language: lang,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
 		Capture: wire.Capture{Head: s.m.cfg.OutputHead, Tail: s.m.cfg.OutputTail},

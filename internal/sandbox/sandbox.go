@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/link"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/glovebox-dev/glovebox/internal/machine"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // Sandbox is one box. All methods may be called concurrently. Once the box has
@@ -16,13 +19,17 @@ import (
 type Sandbox struct {
 	m        *Manager
 	key      key
-	guestID  string
+	guestID  string // of the machine to be; another one's if the pool gave it
 	name     string
 	desc     string
 	template Template
 	flavor   Flavor
 	created  time.Time
-	slots    *gate // commands and file calls
+	origin   origin
+	slots    *gate               // commands and file calls
+	turn     *semaphore.Weighted // 1 per call, turns for who wants the box to stand still
+	writing  sync.Mutex          // held while the box is written to disk; before m.mu
+	power    sync.Mutex          // held while the machine is paused or resumed; before m.mu
 
 	boot      context.Context // of the start
 	abandon   context.CancelCauseFunc
@@ -32,16 +39,24 @@ type Sandbox struct {
 	freed     chan struct{} // closed when nothing is left of it
 
 	// guarded by m.mu
-	guest    engine.Guest // nil until booted
-	link     *link.Link   // nil until booted
-	tomb     *Tombstone   // nil while it lives
-	lastUsed time.Time
-	use      uint64             // order of the last use among all boxes
-	calls    int                // under way, those that wait included
-	holds    []*hold            // of callers that are about to call, the oldest first
-	stopping int                // callers of Stop that wait for calls to end
-	stopped  chan struct{}      // not nil while stopping; closed when calls is 0
-	kernels  map[string]*kernel // by language
+	machine  *machine.Machine // nil until started
+	source   Source           // how the machine came to be
+	claim    *snapshot.Claim  // its record on disk; nil if there is none
+	paused   bool             // also guarded by power
+	resting  bool             // rest is at work
+	savedUse uint64           // the use after which the box was written to disk; 0: never
+	savedAt  time.Time        // when that was, or when the box was made
+	load     load             // what it computed at the last look
+	tomb     *Tombstone       // nil while it lives
+
+	comesBack bool // it has ended, and its record stays for the next call
+	lastUsed  time.Time
+	use       uint64             // order of the last use among all boxes
+	calls     int                // under way, those that wait included
+	holds     []*hold            // of callers that are about to call, the oldest first
+	stopping  int                // callers of Stop that wait for calls to end
+	stopped   chan struct{}      // not nil while stopping; closed when calls is 0
+	kernels   map[string]*kernel // by language
 }
 
 // kernel is the host's view of one interpreter in a box.
@@ -69,7 +84,7 @@ func (s *Sandbox) infoLocked() Info {
 	return Info{
 		ID: s.key.id, Kind: s.key.kind, Owner: s.key.owner, Name: s.name, Description: s.desc,
 		Template: s.template, Language: s.template.Language(), Flavor: s.flavor,
-		State: s.stateLocked(), Created: s.created, LastUsed: s.lastUsed,
+		State: s.stateLocked(), Created: s.created, LastUsed: s.lastUsed, Source: s.source,
 	}
 }
 
@@ -81,10 +96,12 @@ func (s *Sandbox) stateLocked() State {
 			return StateError
 		}
 		return StateStopped
-	case s.guest == nil:
+	case s.machine == nil:
 		return StateCreating
 	case s.calls > 0:
 		return StateRunning
+	case s.paused:
+		return StatePaused
 	}
 	return StateReady
 }
@@ -98,7 +115,7 @@ func (s *Sandbox) touchLocked() {
 // busyLocked reports whether the box is in use, so that it must not be taken
 // away.
 func (s *Sandbox) busyLocked() bool {
-	return s.guest == nil || s.calls > 0 || len(s.holds) > 0 || s.stopping > 0
+	return s.machine == nil || s.calls > 0 || len(s.holds) > 0 || s.stopping > 0
 }
 
 // hold keeps a box from being evicted until its caller's first call.
@@ -131,7 +148,7 @@ func (h *hold) releaseLocked() {
 	h.stop()
 	s := h.s
 	s.holds = slices.DeleteFunc(s.holds, func(o *hold) bool { return o == h })
-	if s.m.boxes[s.key] == s && s.guest == nil && len(s.holds) == 0 {
+	if s.m.boxes[s.key] == s && s.machine == nil && len(s.holds) == 0 {
 		// From now on it is not found, so that nobody joins a start that ends.
 		delete(s.m.boxes, s.key)
 		s.m.dying[s] = struct{}{}
@@ -140,24 +157,36 @@ func (h *hold) releaseLocked() {
 	s.m.settleLocked()
 }
 
-// begin counts a call into the box. The caller must call end once if it gets no
-// error.
+// begin counts a call into the box and sees to it that the box runs. The caller
+// must call end once if it gets no error.
 func (s *Sandbox) begin(ctx context.Context, op string) (end func(), err error) {
+	end, paused, err := s.count(ctx, op)
+	if err == nil && paused {
+		if err = s.resume(ctx, op); err != nil {
+			end()
+			return nil, err
+		}
+	}
+	return end, err
+}
+
+// count counts a call and reports whether the box has to be resumed.
+func (s *Sandbox) count(ctx context.Context, op string) (end func(), paused bool, err error) {
 	m := s.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ctx.Err() != nil {
-		return nil, s.cancelled(op, context.Cause(ctx))
+		return nil, false, s.cancelled(op, context.Cause(ctx))
 	}
 	if s.tomb != nil {
-		return nil, s.gone(op, s.tomb)
+		return nil, false, s.gone(op, s.tomb)
 	}
 	if s.stopping > 0 {
-		return nil, s.error(CodeBusy, op, fmt.Sprintf("The %s %s is being stopped", s.key.kind, s.key.id), "Create a new one.", nil)
+		return nil, false, s.error(CodeBusy, op, fmt.Sprintf("The %s %s is being stopped", s.key.kind, s.key.id), "Create a new one.", nil)
 	}
 	if !(m.phase == phaseDraining && len(s.holds) > 0) {
 		if err := m.openLocked(op); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	s.calls++
@@ -175,7 +204,7 @@ func (s *Sandbox) begin(ctx context.Context, op string) (end func(), err error) 
 			s.stopped = nil
 		}
 		m.settleLocked()
-	}, nil
+	}, s.paused, nil
 }
 
 // slot is begin for a call beside the kernels: at most Config.ParallelCalls run
@@ -189,7 +218,30 @@ func (s *Sandbox) slot(ctx context.Context, op string) (end func(), err error) {
 		ended()
 		return nil, s.queueError(op, err)
 	}
-	return func() { s.slots.leave(); ended() }, nil
+	if err := s.turn.Acquire(ctx, 1); err != nil {
+		s.slots.leave()
+		ended()
+		return nil, s.cancelled(op, context.Cause(ctx))
+	}
+	return func() { s.turn.Release(1); s.slots.leave(); ended() }, nil
+}
+
+// turns is more calls than a box can have under way.
+const turns = 1 << 20
+
+// still calls do with the box's machine when no call is under way in it, and
+// holds new ones up meanwhile.
+func (s *Sandbox) still(ctx context.Context, op string, do func(context.Context, *machine.Machine) error) error {
+	end, err := s.begin(ctx, op)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := s.turn.Acquire(ctx, turns); err != nil {
+		return s.cancelled(op, context.Cause(ctx))
+	}
+	defer s.turn.Release(turns)
+	return do(ctx, s.machine)
 }
 
 // kernel returns the host's view of a language's interpreter.

@@ -3,8 +3,11 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // maxID bounds the id of a session, in bytes.
@@ -13,6 +16,7 @@ const maxID = 128
 // Acquired says how a box came to the caller.
 type Acquired struct {
 	Created bool       // this call made it
+	Woken   *Woken     // this call woke it; nil otherwise
 	Lost    *Tombstone // an earlier box with this id ended and its state is gone
 
 	hold *hold
@@ -37,7 +41,8 @@ func (a Acquired) Release() {
 // CodeGone (stopped while starting), CodeCancelled.
 func (m *Manager) Session(ctx context.Context, owner Owner, want SessionWant) (*Sandbox, Acquired, error) {
 	const op = "create session"
-	if want.ID == "" {
+	isNew := want.ID == ""
+	if isNew {
 		want.ID = uuid.NewString()
 	} else if err := checkID(op, want.ID); err != nil {
 		return nil, Acquired{}, err
@@ -51,47 +56,155 @@ func (m *Manager) Session(ctx context.Context, owner Owner, want SessionWant) (*
 		return nil, Acquired{}, err
 	}
 
-	m.mu.Lock()
 	k := key{owner, KindSession, want.ID}
-	s, acq, err := m.acquireLocked(ctx, op, k, func(s *Sandbox) error {
-		return s.matches(op, template, flavor)
-	}, func() *Sandbox {
-		return &Sandbox{template: orPython(template), flavor: m.orDefault(flavor)}
+	if isNew {
+		s, acq, err := m.admit(ctx, op, &Sandbox{key: k, template: orPython(template), flavor: m.orDefault(flavor)})
+		if err != nil {
+			return nil, Acquired{}, err
+		}
+		return m.await(ctx, op, s, acq)
+	}
+	s, acq, err := m.acquire(ctx, search{
+		op: op, key: k,
+		check: func(s *Sandbox) error { return s.matches(op, template, flavor) },
+		make:  func() *Sandbox { return &Sandbox{template: orPython(template), flavor: m.orDefault(flavor)} },
 	})
-	m.mu.Unlock()
 	if err != nil {
 		return nil, Acquired{}, err
 	}
 	return m.await(ctx, op, s, acq)
 }
 
-// acquireLocked finds or makes the box of a key and holds it for the caller.
-func (m *Manager) acquireLocked(ctx context.Context, op string, k key, check func(*Sandbox) error, make func() *Sandbox) (*Sandbox, Acquired, error) {
+// search is the looking for a box by its key.
+type search struct {
+	op    string
+	key   key
+	check func(*Sandbox) error // whether it is what the caller wants; nil: it is
+	make  func() *Sandbox      // a new one, if there is none; nil: none is made
+
+	looked  bool              // for records
+	records []snapshot.Record // of the owner's boxes on disk
+
+	// What has to happen before the next round, at most one:
+	retiring *Sandbox // it goes to disk
+	crowded  error    // it can be woken when there is room for it
+}
+
+const (
+	// wakeWait is how long a call on a hibernated box waits for room when all
+	// boxes in memory are in use.
+	wakeWait = 30 * time.Second
+	// wakePause is between two looks for room; waking takes 100 ms and more.
+	wakePause = 20 * time.Millisecond
+)
+
+// acquire finds a box, living or hibernated, and holds it for the caller, or
+// makes it. The box is nil if there is none and none is made.
+func (m *Manager) acquire(ctx context.Context, f search) (*Sandbox, Acquired, error) {
+	deadline := time.NewTimer(wakeWait)
+	defer deadline.Stop()
+	for {
+		f.retiring, f.crowded = nil, nil
+		m.mu.Lock()
+		s, acq, err := m.acquireLocked(ctx, &f)
+		m.mu.Unlock()
+		var next <-chan struct{}
+		var pause <-chan time.Time
+		switch {
+		case s != nil || err != nil:
+			return s, acq, err
+		case f.retiring != nil:
+			next = f.retiring.freed
+		case f.crowded != nil:
+			pause = time.After(wakePause)
+		case f.looked:
+			return nil, Acquired{}, nil
+		default:
+			f.records, f.looked = m.onDisk(f.key.owner, f.key.kind), true
+			continue
+		}
+		f.looked = false
+		select {
+		case <-next:
+		case <-pause:
+		case <-deadline.C:
+			if f.crowded != nil {
+				return nil, Acquired{}, f.crowded
+			}
+			deadline.Reset(wakeWait)
+		case <-ctx.Done():
+			return nil, Acquired{}, cancelled(f.op, f.key, context.Cause(ctx))
+		}
+	}
+}
+
+// acquireLocked is one round of acquire.
+func (m *Manager) acquireLocked(ctx context.Context, f *search) (s *Sandbox, acq Acquired, err error) {
 	if ctx.Err() != nil {
-		return nil, Acquired{}, cancelled(op, k, context.Cause(ctx))
+		return nil, acq, cancelled(f.op, f.key, context.Cause(ctx))
 	}
-	if err := m.openLocked(op); err != nil {
-		return nil, Acquired{}, err
+	if err := m.openLocked(f.op); err != nil {
+		return nil, acq, err
 	}
-	s := m.boxes[k]
+	if s, err = m.findLocked(f.op, f.key); err != nil {
+		return nil, acq, err
+	}
 	if s != nil && m.expiredLocked(s) {
 		m.expireLocked(s)
 		s = nil
 	}
-	var acq Acquired
-	if s == nil {
-		s = make()
-		s.key = k
-		acq.Created = true
-		acq.Lost = m.graves.get(k)
-		if err := m.admitLocked(op, s); err != nil {
-			return nil, Acquired{}, err
+	switch {
+	case s == nil:
+		if s, err = m.comeLocked(f, &acq); s == nil || err != nil {
+			return nil, acq, err
 		}
-	} else if err := check(s); err != nil {
-		return nil, Acquired{}, err
+	case s.stopping > 0 && f.key.kind == KindContext:
+		return nil, acq, s.error(CodeBusy, f.op, fmt.Sprintf("Context %s is being stopped", s.key.id), "Create a new one.", nil)
+	case f.check != nil:
+		if err := f.check(s); err != nil {
+			return nil, acq, err
+		}
 	}
 	acq.hold = m.holdLocked(ctx, s)
 	return s, acq, nil
+}
+
+// comeLocked begins to wake or to make a box that is not in memory; nil without
+// an error if something has to happen first.
+func (m *Manager) comeLocked(f *search, acq *Acquired) (s *Sandbox, err error) {
+	if f.retiring = m.retiringLocked(f.key); f.retiring != nil || !f.looked && m.hibernates() {
+		return nil, nil
+	}
+	r, err := find(f.records, f.key)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		if f.check != nil {
+			if err := f.check(&Sandbox{m: m, key: f.key, template: Template(r.Template), flavor: Flavor(r.Flavor)}); err != nil {
+				return nil, err
+			}
+		}
+		s, acq.Woken, err = m.wakeLocked(f.op, r)
+		if CodeOf(err) == CodeLimit && m.cfg.Evict {
+			f.crowded = err
+			return nil, nil
+		}
+		if s != nil || err != nil {
+			return s, err
+		}
+	}
+	if f.make == nil {
+		return nil, nil
+	}
+	s = f.make()
+	s.key = f.key
+	acq.Created = true
+	acq.Lost = m.graves.get(f.key)
+	if err := m.admitLocked(f.op, s); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // await waits for the start of a held box.

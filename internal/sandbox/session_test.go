@@ -256,10 +256,10 @@ func TestFailedStart(t *testing.T) {
 	wantCode(t, err, CodeStartFailed, "timeout during creation")
 
 	f.engine.set(nil, nil)
-	f.parts.Agent.Path = "/bin/cat" // answers, but not in the protocol
+	f.parts.Machines.Agent.Path = "/bin/cat" // answers, but not in the protocol
 	_, _, err = f.Session(t.Context(), "", SessionWant{ID: "x"})
 	wantCode(t, err, CodeStartFailed)
-	f.parts.Agent.Path = "/bin/false"
+	f.parts.Machines.Agent.Path = "/bin/false"
 	_, _, err = f.Session(t.Context(), "", SessionWant{ID: "x"})
 	wantCode(t, err, CodeStartFailed)
 	if _, live, _ := f.engine.counts(); live != 0 || len(f.ids("")) != 0 {
@@ -269,7 +269,7 @@ func TestFailedStart(t *testing.T) {
 
 func TestMissingInterpreter(t *testing.T) {
 	f := newFixture(t, nil)
-	f.parts.Interpreters = map[string]string{Python: "/nonexistent/python"}
+	f.parts.Machines.Interpreters = map[string]string{Python: "/nonexistent/python"}
 	_, err := f.CreateContext(t.Context(), "", ContextWant{Name: "js", Language: "javascript"})
 	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: javascript", "no interpreter")
 	_, _, err = f.Session(t.Context(), "", SessionWant{Template: TemplateNode})

@@ -2,23 +2,18 @@ package sandbox
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/link"
+	"github.com/glovebox-dev/glovebox/internal/machine"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
 const (
-	// overheadMB and overheadPIDs are what the agent and the isolation need
-	// inside a guest, beyond what is promised to the user's code: measured about
-	// 20 MB and 15 threads, with room for growth.
-	overheadMB   = 64
-	overheadPIDs = 64
 	// destroyTimeout bounds the waiting for an engine to free a guest; it takes
 	// well under a second unless the host is in trouble.
 	destroyTimeout = 30 * time.Second
@@ -27,8 +22,8 @@ const (
 	verdictWait = 2 * time.Second
 )
 
-// start boots the box and tells those who wait. It runs in a goroutine of the
-// Manager.
+// start brings the box up and tells those who wait. It runs in a goroutine of
+// the Manager.
 func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	begun := time.Now()
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(m.cfg.StartTimeout))
@@ -36,7 +31,11 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	defer cancel()
 	defer s.abandon(nil)
 
-	guest, lnk, err := m.bootGuest(ctx, s, wait)
+	mach, source, err := m.bringUp(ctx, s, wait)
+	claim := s.origin.claim
+	if err == nil && claim == nil {
+		claim = m.record(s)
+	}
 	m.mu.Lock()
 	if err == nil && m.boxes[s.key] != s {
 		err = errAbandoned
@@ -45,72 +44,72 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		s.guest, s.link = guest, lnk
-		m.started++
-		m.graves.remove(s.key)
-		m.wg.Go(func() { m.watchGuest(s) })
-		m.wg.Go(func() { m.watchLink(s) })
-		close(s.ready)
+		m.publishLocked(s, mach, source, claim)
 		m.mu.Unlock()
 		m.log.Info("box started", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id,
-			"template", s.template, "flavor", s.flavor, "took", time.Since(begun).Round(time.Millisecond))
+			"template", s.template, "flavor", s.flavor, "source", source, "took", time.Since(begun).Round(time.Millisecond))
 		return
+	}
+	tomb := s.tomb // before the error of the start is one
+	if tomb == nil && s.origin.claim != nil && errors.Is(err, engine.ErrInvalid) {
+		s.tomb = m.buryLocked(s, ReasonUnreadable, "its snapshot cannot be used by this server: "+reasonOf(err))
 	}
 	s.startErr = m.startErrorLocked(op, s, err)
 	if m.boxes[s.key] == s {
 		delete(m.boxes, s.key)
 	}
 	m.dying[s] = struct{}{}
-	tomb := s.tomb
+	unreadable := tomb == nil && s.tomb != nil
 	m.mu.Unlock()
 
 	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) {
-		m.log.Error("box did not start", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "err", err)
+		m.log.Error("box did not start", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "source", source, "err", err)
 	}
-	m.free(s, guest, lnk)
+	if mach != nil {
+		m.discard(mach)
+	}
+	if claim != nil {
+		// A box that was to be woken is still there for the next call, unless it
+		// cannot be read at all.
+		m.letGo(claim, s.origin.claim != nil && !unreadable)
+	}
+	m.mu.Lock()
+	delete(m.dying, s)
+	m.mu.Unlock()
+	close(s.freed)
 	close(s.ready)
 }
 
-// bootGuest creates the guest, links to its agent and, for a context, starts
-// its kernel. What it returns is to be freed by the caller even with an error.
-func (m *Manager) bootGuest(ctx context.Context, s *Sandbox, wait []*Sandbox) (engine.Guest, *link.Link, error) {
+// bringUp makes the machine of a box when those in wait have gone. Few are made
+// at once: more would only slow each other down.
+func (m *Manager) bringUp(ctx context.Context, s *Sandbox, wait []*Sandbox) (*machine.Machine, Source, error) {
 	for _, o := range wait {
 		select {
 		case <-o.freed:
 		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+			return nil, "", context.Cause(ctx)
 		}
 	}
-	limits := s.flavor.Limits()
-	spec := engine.Spec{Root: m.parts.Root, Agent: m.parts.Agent, Limits: limits, Mounts: m.cfg.Volumes}
-	spec.Limits.MemoryMB += overheadMB
-	spec.Limits.PIDs += overheadPIDs
-	guest, err := m.parts.Engine.Create(ctx, s.guestID, &spec)
-	if err != nil {
-		return nil, nil, err
+	m.starting.Add(1)
+	defer m.starting.Add(-1)
+	if err := m.starts.Acquire(ctx, 1); err != nil {
+		return nil, "", context.Cause(ctx)
 	}
-	hello := wire.Hello{
-		Home: m.cfg.Home, Scratch: []string{"/tmp"}, UID: m.cfg.UID, GID: m.cfg.GID, Env: m.cfg.Env,
-		Interpreters: m.parts.Interpreters, PIDs: limits.PIDs, MemoryMB: limits.MemoryMB,
-		Entropy: make([]byte, 32), Now: time.Now().UnixNano(),
+	defer m.starts.Release(1)
+	return m.make(ctx, s)
+}
+
+// publishLocked makes a box with its machine available. claim may be nil.
+func (m *Manager) publishLocked(s *Sandbox, mach *machine.Machine, source Source, claim *snapshot.Claim) {
+	s.machine, s.guestID, s.source, s.claim, s.savedAt = mach, mach.ID, source, claim, m.now()
+	if source == SourceWoken && !s.origin.stale {
+		s.savedUse = s.use
 	}
-	rand.Read(hello.Entropy) // never fails
-	for _, v := range m.cfg.Volumes {
-		if !v.ReadOnly {
-			hello.Scratch = append(hello.Scratch, v.Guest)
-		}
-	}
-	lnk, err := link.Open(ctx, guest, link.Options{Hello: hello, Log: m.log.With("sandbox", s.guestID)})
-	if err != nil {
-		return guest, nil, fmt.Errorf("link to the agent: %w", err)
-	}
-	if s.key.kind == KindContext {
-		lang := s.template.Language()
-		if _, err := lnk.Kernel(ctx, wire.Kernel{Kernel: lang, Language: lang, Action: "start"}); err != nil {
-			return guest, lnk, fmt.Errorf("start the %s interpreter: %w", lang, err)
-		}
-	}
-	return guest, lnk, nil
+	m.started++
+	m.graves.remove(s.key)
+	m.wg.Go(func() { m.watchGuest(s) })
+	m.wg.Go(func() { m.watchLink(s) })
+	close(s.ready)
 }
 
 // startErrorLocked shapes the error of a start for its callers.
@@ -153,7 +152,7 @@ func (m *Manager) watchGuest(s *Sandbox) {
 		cancel()
 	})
 	defer close(stop)
-	exit, err := s.guest.Wait(ctx)
+	exit, err := s.machine.Guest.Wait(ctx)
 	if err != nil { // the box was ended from here
 		return
 	}
@@ -175,7 +174,7 @@ func (m *Manager) watchGuest(s *Sandbox) {
 // watchLink ends the box when its agent does not speak any more.
 func (m *Manager) watchLink(s *Sandbox) {
 	select {
-	case <-s.link.Done():
+	case <-s.machine.Link.Done():
 	case <-s.condemned:
 		return
 	}
@@ -185,7 +184,7 @@ func (m *Manager) watchLink(s *Sandbox) {
 	case <-s.condemned:
 	case <-t.C:
 		detail := "the link to its agent broke"
-		if err := s.link.Err(); err != nil {
+		if err := s.machine.Link.Err(); err != nil {
 			detail += " (" + strings.TrimSpace(clip(err.Error(), 200)) + ")"
 		}
 		m.condemn(s, ReasonCrashed, detail)

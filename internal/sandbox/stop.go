@@ -2,11 +2,11 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/link"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // Stop ends a box and says whether there was one. A session ends at once, its
@@ -17,13 +17,16 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 	op := "stop " + string(kind)
 	m.mu.Lock()
 	s, err := m.findLocked(op, key{owner, kind, id})
-	if s != nil && m.expiredLocked(s) {
+	if s != nil && m.expiredLocked(s) && !m.hibernates() {
 		m.expireLocked(s)
 		s = nil
 	}
 	if s == nil || err != nil {
 		m.mu.Unlock()
-		return false, err
+		if err != nil {
+			return false, err
+		}
+		return m.stopAsleep(ctx, op, key{owner, kind, id})
 	}
 	if kind == KindContext {
 		if err := m.waitCallsLocked(ctx, op, s); err != nil {
@@ -39,6 +42,53 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 	case <-ctx.Done():
 		return true, s.cancelled(op, context.Cause(ctx))
 	}
+}
+
+// stopAsleep removes a hibernated box.
+func (m *Manager) stopAsleep(ctx context.Context, op string, k key) (bool, error) {
+	if k.kind == KindContext && k.id == "" {
+		k.id = DefaultContextID
+	}
+	m.mu.Lock()
+	wait := m.retiringLocked(k)
+	m.mu.Unlock()
+	if wait != nil {
+		select {
+		case <-wait.freed:
+		case <-ctx.Done():
+			return true, cancelled(op, k, context.Cause(ctx))
+		}
+	}
+	r, err := find(m.sleepers(k.owner, k.kind), k)
+	if r == nil || err != nil {
+		return false, err
+	}
+	switch err := m.parts.Snapshots.Delete(r.ID); {
+	case err == nil:
+	case errors.Is(err, snapshot.ErrNotFound):
+		return false, nil
+	case errors.Is(err, snapshot.ErrHeld):
+		return true, &Error{Code: CodeBusy, Op: op, Msg: fmt.Sprintf("The %s %s has just been woken", k.kind, clip(k.id, maxID)), Hint: "Stop it again.", Context: k.details()}
+	default:
+		return true, &Error{Code: CodeInternal, Op: op, Msg: fmt.Sprintf("Failed to remove the hibernated %s %s", k.kind, clip(k.id, maxID)), Err: err, Context: k.details()}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k.id = r.BoxID
+	m.buryLocked(&Sandbox{key: k, name: r.Name}, ReasonStopped, "")
+	return true, nil
+}
+
+// retiringLocked returns the box of a key that is on its way to disk, or ends and
+// has something there.
+func (m *Manager) retiringLocked(k key) *Sandbox {
+	for s := range m.dying {
+		if s.key.owner == k.owner && s.key.kind == k.kind && (s.key.id == k.id || k.kind == KindContext && s.name == k.id) &&
+			s.comesBack {
+			return s
+		}
+	}
+	return nil
 }
 
 // waitCallsLocked waits until no call is under way in s, without holding mu
@@ -94,7 +144,7 @@ func (m *Manager) condemnLocked(s *Sandbox, reason Reason, detail string) {
 		s.holds[0].releaseLocked()
 	}
 	m.settleLocked()
-	if s.guest == nil { // start frees it
+	if s.machine == nil { // start frees it
 		s.abandon(errDead)
 		return
 	}
@@ -105,21 +155,17 @@ func (m *Manager) condemnLocked(s *Sandbox, reason Reason, detail string) {
 		level = m.log.Warn
 	}
 	level("box ended", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "reason", reason, "detail", detail)
-	m.wg.Go(func() { m.free(s, s.guest, s.link) })
+	// Of a box that broke, what was last written to disk is better than nothing.
+	s.comesBack = s.stateLocked() == StateError && s.claim != nil && s.claim.Dir() != ""
+	m.wg.Go(func() { m.free(s, s.comesBack) })
 }
 
-// free gives back what a condemned box holds on the host.
-func (m *Manager) free(s *Sandbox, guest engine.Guest, lnk *link.Link) {
-	if lnk != nil {
-		lnk.Close() // its error says that the guest is gone already
-	}
-	if guest != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), destroyTimeout)
-		if err := guest.Destroy(ctx); err != nil {
-			// Nothing here can do more; the engine goes on with it.
-			m.log.Error("box was not freed in time", "sandbox", s.guestID, "err", err)
-		}
-		cancel()
+// free gives back what an ended box holds on the host. With keep its record
+// stays for the next call on its id.
+func (m *Manager) free(s *Sandbox, keep bool) {
+	m.discard(s.machine)
+	if s.claim != nil {
+		m.letGo(s.claim, keep)
 	}
 	m.mu.Lock()
 	delete(m.dying, s)

@@ -19,6 +19,11 @@ const (
 	ReasonCrashed  Reason = "crashed"  // the isolation or the agent failed
 	ReasonExited   Reason = "exited"   // the agent returned
 	ReasonShutdown Reason = "shutdown" // the server closed
+
+	ReasonHibernated  Reason = "hibernated"   // it went to disk; not a tombstone but for calls that were under way
+	ReasonRolledBack  Reason = "rolled_back"  // an earlier state took its place
+	ReasonHostRestart Reason = "host_restart" // the server was killed before the box was on disk
+	ReasonUnreadable  Reason = "unreadable"   // it was hibernated, and its snapshot cannot be used
 )
 
 // Tombstone remembers a box that ended.
@@ -49,6 +54,14 @@ func (t *Tombstone) Explain(now time.Time) string {
 		what = "crashed"
 	case ReasonShutdown:
 		what = "was closed with the server"
+	case ReasonHibernated:
+		what = "was hibernated"
+	case ReasonRolledBack:
+		what = "was rolled back to a snapshot"
+	case ReasonHostRestart:
+		what = "was lost with its server"
+	case ReasonUnreadable:
+		what = "could not be woken"
 	}
 	s := "it " + what + " " + ago(now.Sub(t.At))
 	if t.Detail != "" {

@@ -64,6 +64,7 @@ type Info struct {
 	Created     time.Time
 	LastUsed    time.Time
 	Owner       Owner
+	Source      Source // empty while it is hibernated
 }
 
 // Stats counts what a Manager keeps.
@@ -78,7 +79,8 @@ type Stats struct {
 	MemoryMB    int // of the flavors of all boxes
 	MaxMemoryMB int // 0: no limit
 	CPUs        float64
-	Started     int64 // boxes booted since the start
+	Hibernated  int   // boxes that are on disk only
+	Started     int64 // boxes made since the start
 	Running     int   // calls under way
 	Queued      int   // calls that wait for a kernel or a slot
 	Uptime      time.Duration

@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/process"
 	"github.com/glovebox-dev/glovebox/internal/guestbin/guesttest"
+	"github.com/glovebox-dev/glovebox/internal/machine"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -39,13 +40,15 @@ func Manager(tb testing.TB, change func(*sandbox.Config)) *sandbox.Manager {
 	}
 	tb.Cleanup(func() { _ = e.Close() })
 	cfg := sandbox.DefaultConfig()
-	cfg.Home, cfg.UID, cfg.GID = filepath.Join(dir, "home"), -1, -1
 	if change != nil {
 		change(&cfg)
 	}
 	m := sandbox.New(cfg, sandbox.Parts{
-		Engine: e, Agent: guesttest.Program(tb), Root: engine.Root{Key: "host", Dir: "/"},
-		Interpreters: map[string]string{sandbox.Python: python, sandbox.JavaScript: node},
+		Machines: &machine.Maker{
+			Engine: e, Agent: guesttest.Program(tb), Root: engine.Root{Key: "host", Dir: "/"},
+			Interpreters: map[string]string{sandbox.Python: python, sandbox.JavaScript: node},
+			Home:         filepath.Join(dir, "home"), UID: -1, GID: -1,
+		},
 	})
 	if err := m.Start(tb.Context()); err != nil {
 		tb.Fatal(err)

@@ -1,0 +1,281 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
+)
+
+const (
+	// writeTimeout bounds the writing of one box to disk: its memory is at most
+	// 4 GiB, and a disk that takes longer is in trouble.
+	writeTimeout = 2 * time.Minute
+	// writers is how many boxes are written to disk at once: two keep a disk busy,
+	// and each holds a copy of its pages in memory meanwhile.
+	writers = 2
+)
+
+// hibernates reports whether boxes go to disk instead of ending.
+func (m *Manager) hibernates() bool {
+	return m.parts.Snapshots != nil && m.parts.Machines.Snapshots()
+}
+
+// meta is what the record of a box says. Live and Saved are the caller's.
+func (m *Manager) metaLocked(s *Sandbox) snapshot.Meta {
+	return snapshot.Meta{
+		Class: snapshot.Box, Owner: string(s.key.owner), Kind: string(s.key.kind), BoxID: s.key.id,
+		Name: s.name, Description: s.desc, Template: string(s.template), Flavor: string(s.flavor),
+		Created: s.created, Used: s.lastUsed,
+	}
+}
+
+// record makes the record of a new box, so that the next server knows of it if
+// this one is killed. A box without one works, but cannot be hibernated.
+func (m *Manager) record(s *Sandbox) *snapshot.Claim {
+	if !m.hibernates() {
+		return nil
+	}
+	m.mu.Lock()
+	meta := m.metaLocked(s)
+	m.mu.Unlock()
+	meta.Live = true
+	claim, err := m.parts.Snapshots.Create(meta)
+	if err != nil {
+		m.log.Warn("box has no record on disk", "kind", s.key.kind, "id", s.key.id, "err", err)
+		return nil
+	}
+	return claim
+}
+
+// letGo gives up a record, which stays on disk with keep.
+func (m *Manager) letGo(claim *snapshot.Claim, keep bool) {
+	err := error(nil)
+	if keep {
+		err = claim.Release()
+	} else {
+		err = claim.Remove()
+	}
+	if err != nil {
+		m.log.Warn("record not given up", "record", claim.ID(), "err", err)
+	}
+}
+
+// retireLocked takes a box that nobody uses out of memory: it is hibernated, or
+// ended for that reason where it cannot be.
+func (m *Manager) retireLocked(s *Sandbox, reason Reason, detail string) {
+	if s.machine == nil || s.claim == nil || !m.hibernates() {
+		m.condemnLocked(s, reason, detail)
+		return
+	}
+	if s.tomb != nil || m.boxes[s.key] != s {
+		return
+	}
+	s.tomb = m.tombLocked(s, ReasonHibernated, detail)
+	s.comesBack = true
+	delete(m.boxes, s.key)
+	m.dying[s] = struct{}{}
+	close(s.condemned)
+	for len(s.holds) > 0 {
+		s.holds[0].releaseLocked()
+	}
+	m.settleLocked()
+	m.wg.Go(func() { m.hibernate(s, reason, detail) })
+}
+
+// hibernate writes a retired box to disk and frees it.
+func (m *Manager) hibernate(s *Sandbox, reason Reason, detail string) {
+	begun := time.Now()
+	// Not of the Manager's context: a server that closes hibernates.
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+	defer cancel()
+	err := m.writes.Acquire(ctx, 1)
+	if err == nil {
+		err = m.write(ctx, s, false)
+		m.writes.Release(1)
+	}
+	keep := err == nil || s.claim.Dir() != ""
+	m.mu.Lock()
+	if keep {
+		m.ended[ReasonHibernated]++
+	} else {
+		s.tomb = m.buryLocked(s, reason, strings.TrimPrefix(detail+", and it could not be written to disk: "+reasonOf(err), ", and "))
+	}
+	m.mu.Unlock()
+	took := time.Since(begun).Round(time.Millisecond)
+	switch {
+	case err == nil:
+		m.log.Info("box hibernated", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "reason", reason, "took", took)
+	case keep:
+		m.log.Warn("box hibernated as it was earlier: it could not be written to disk", "sandbox", s.guestID, "kind", s.key.kind,
+			"id", s.key.id, "saved", s.claim.Meta().Saved, "err", err)
+	default:
+		m.log.Warn("box ended: it could not be hibernated", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "err", err)
+	}
+	m.free(s, keep)
+}
+
+// write brings what the disk has of a box up to date. live says that the box
+// goes on.
+func (m *Manager) write(ctx context.Context, s *Sandbox, live bool) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if live && s.ended() { // its last state is written by another
+		return nil
+	}
+	m.mu.Lock()
+	use, clean := s.use, s.savedUse == s.use
+	meta := m.metaLocked(s)
+	m.mu.Unlock()
+	meta.Live = live
+	meta.Saved = s.claim.Meta().Saved
+	if clean {
+		return s.claim.Update(meta)
+	}
+	// What a call that is under way does may be in the snapshot or not.
+	err := s.claim.Write(ctx, meta, 0, s.machine.Snapshot)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	s.savedUse, s.savedAt = use, m.now()
+	m.mu.Unlock()
+	return nil
+}
+
+// tombLocked is the tombstone of a box that ends now.
+func (m *Manager) tombLocked(s *Sandbox, reason Reason, detail string) *Tombstone {
+	return &Tombstone{
+		ID: s.key.id, Kind: s.key.kind, Owner: s.key.owner, Name: s.name,
+		Reason: reason, Detail: detail, At: m.now(),
+	}
+}
+
+// buryLocked remembers a box that is gone for good.
+func (m *Manager) buryLocked(s *Sandbox, reason Reason, detail string) *Tombstone {
+	t := m.tombLocked(s, reason, detail)
+	m.ended[reason]++
+	m.graves.add(t)
+	return t
+}
+
+// onDisk lists the boxes of an owner that can be woken, those included that
+// another process or this one has in memory.
+func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
+	if !m.hibernates() {
+		return nil
+	}
+	records, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
+		return meta.Class == snapshot.Box && meta.Owner == string(owner) && (kind == "" || meta.Kind == string(kind)) && !meta.Saved.IsZero()
+	})
+	if err != nil {
+		m.log.Warn("hibernated boxes not listed", "err", err)
+		return nil
+	}
+	return records
+}
+
+// sleepers lists the hibernated boxes of an owner.
+func (m *Manager) sleepers(owner Owner, kind Kind) []snapshot.Record {
+	return slices.DeleteFunc(m.onDisk(owner, kind), func(r snapshot.Record) bool { return r.Held })
+}
+
+// asleep describes a hibernated box.
+func asleep(r *snapshot.Record) Info {
+	t := Template(r.Template)
+	return Info{
+		ID: r.BoxID, Kind: Kind(r.Kind), Owner: Owner(r.Owner), Name: r.Name, Description: r.Description,
+		Template: t, Language: t.Language(), Flavor: Flavor(r.Flavor), State: StateHibernated,
+		Created: r.Created, LastUsed: r.Used,
+	}
+}
+
+// find looks for a box on disk by its id or, for a context, its name. Two servers
+// may each have had one of that id: one that nobody holds goes before others,
+// then the one used last.
+func find(records []snapshot.Record, k key) (*snapshot.Record, error) {
+	var byID, byName *snapshot.Record
+	names := 0
+	for i := range records {
+		r := &records[i]
+		switch {
+		case r.BoxID == k.id:
+			if byID == nil || byID.Held && !r.Held || byID.Held == r.Held && r.Used.After(byID.Used) {
+				byID = r
+			}
+		case k.kind == KindContext && r.Name == k.id:
+			byName = r
+			names++
+		}
+	}
+	if byID == nil && names > 1 {
+		return nil, ambiguous("find context", k.id)
+	}
+	if byID == nil {
+		byID = byName
+	}
+	return byID, nil
+}
+
+// wakeLocked makes a hibernated box one of ours and begins to bring it up; nil if
+// another process was faster.
+func (m *Manager) wakeLocked(op string, r *snapshot.Record) (*Sandbox, *Woken, error) {
+	claim, err := m.parts.Snapshots.Claim(r.ID)
+	switch {
+	case errors.Is(err, snapshot.ErrNotFound), errors.Is(err, snapshot.ErrHeld):
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, &Error{
+			Code: CodeStartFailed, Op: op, Msg: fmt.Sprintf("Failed to wake the %s %s", r.Kind, r.BoxID), Err: err,
+			Hint: "Try again; if it happens again, the operator finds the reason in the server's log.",
+		}
+	}
+	meta := claim.Meta()
+	if claim.Dir() == "" || meta.BoxID != r.BoxID || meta.Owner != r.Owner { // it changed since it was listed
+		return nil, nil, claim.Release()
+	}
+	s := &Sandbox{
+		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
+		template: Template(meta.Template), flavor: Flavor(meta.Flavor), created: meta.Created,
+		origin: origin{claim: claim, stale: meta.Live},
+	}
+	if err := m.admitLocked(op, s); err != nil {
+		return nil, nil, errors.Join(err, claim.Release())
+	}
+	w := &Woken{Saved: meta.Saved, Behind: meta.Live}
+	if w.Behind {
+		w.Why = m.graves.get(s.key)
+	}
+	return s, w, nil
+}
+
+// Woken says that a call woke a hibernated box.
+type Woken struct {
+	Saved time.Time // when it was written to disk
+	// Behind says that the box had gone on after that: what it did since is lost.
+	Behind bool
+	// Why says how the box that was behind ended; nil: its server was killed.
+	Why *Tombstone
+}
+
+// reasonOf is the cause of an error in one line for people.
+func reasonOf(err error) string {
+	for _, known := range []struct {
+		is   error
+		text string
+	}{
+		{engine.ErrExhausted, "the disk or the memory of the host is full"},
+		{snapshot.ErrFull, "the disk that boxes may use is full"},
+		{context.DeadlineExceeded, "it took too long"},
+	} {
+		if errors.Is(err, known.is) {
+			return known.text
+		}
+	}
+	return strings.TrimSpace(clip(err.Error(), 200))
+}

@@ -1,0 +1,309 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/machine"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
+)
+
+// Kept describes a snapshot that an owner keeps.
+type Kept struct {
+	ID          string // of the snapshot
+	Name        string // may be empty
+	Description string
+	Kind        Kind   // of the box
+	BoxID       string // of the box that it was taken of
+	Template    Template
+	Language    string
+	Flavor      Flavor
+	Created     time.Time
+	Bytes       int64 // on disk
+}
+
+// KeepWant describes a snapshot; all fields may be empty.
+type KeepWant struct{ Name, Description string }
+
+// Keep writes the state of an owner's box to disk, to go back to or to start
+// others from, until it is deleted. It waits for calls that are under way; the
+// box then stands still for a moment and goes on. A hibernated box is woken.
+//
+// Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, or the disk is full),
+// CodeUnsupported, else as Session.
+func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, want KeepWant) (Kept, error) {
+	op := "snapshot " + string(kind)
+	if !m.hibernates() {
+		return Kept{}, unsupported(op)
+	}
+	if err := checkTexts(op, want.Name, want.Description); err != nil {
+		return Kept{}, err
+	}
+	if n := len(m.keptRecords(owner)); n >= m.cfg.MaxSnapshots {
+		return Kept{}, &Error{
+			Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, m.cfg.MaxSnapshots),
+			Hint: "Delete snapshots that are no longer needed with delete_snapshot.", Context: map[string]string{"limit": "snapshots"},
+		}
+	}
+	s, acq, err := m.existing(ctx, op, key{owner, kind, id})
+	if err != nil {
+		return Kept{}, err
+	}
+	defer acq.Release()
+	meta := snapshot.Meta{
+		Class: snapshot.Kept, Owner: string(owner), Kind: string(kind), BoxID: s.key.id, Name: want.Name, Description: want.Description,
+		Template: string(s.template), Flavor: string(s.flavor), Created: m.now(), Used: m.now(),
+	}
+	claim, err := m.parts.Snapshots.Create(meta)
+	if err != nil {
+		return Kept{}, s.keepError(ctx, op, err)
+	}
+	if err := m.writes.Acquire(ctx, 1); err != nil {
+		m.letGo(claim, false)
+		return Kept{}, s.cancelled(op, context.Cause(ctx))
+	}
+	err = s.still(ctx, op, func(ctx context.Context, mach *machine.Machine) error {
+		return claim.Write(ctx, meta, 0, mach.Snapshot)
+	})
+	m.writes.Release(1)
+	if err != nil {
+		m.letGo(claim, false)
+		return Kept{}, s.keepError(ctx, op, err)
+	}
+	id = claim.ID()
+	m.letGo(claim, true)
+	r := m.keptRecord(owner, id)
+	if r == nil { // deleted by another process meanwhile
+		return Kept{}, keptNotFound(op, id)
+	}
+	return kept(r), nil
+}
+
+func (s *Sandbox) keepError(ctx context.Context, op string, err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	switch {
+	case ctx.Err() != nil:
+		return s.cancelled(op, context.Cause(ctx))
+	case errors.Is(err, snapshot.ErrFull), errors.Is(err, engine.ErrExhausted):
+		e := s.error(CodeLimit, op, "The disk has no room for the snapshot", "Delete snapshots that are no longer needed with delete_snapshot.", err)
+		e.Context["limit"] = "disk"
+		return e
+	}
+	return s.error(CodeInternal, op, "The snapshot was not written", "", err)
+}
+
+// Snapshots lists what an owner keeps, the newest first.
+func (m *Manager) Snapshots(owner Owner) ([]Kept, error) {
+	if !m.hibernates() {
+		return nil, unsupported("list snapshots")
+	}
+	records := m.keptRecords(owner)
+	list := make([]Kept, 0, len(records))
+	for i := range records {
+		list = append(list, kept(&records[i]))
+	}
+	return list, nil
+}
+
+// DeleteSnapshot removes a kept snapshot. Boxes that came from it live on.
+//
+// Errors: CodeNotFound, CodeBusy (a box is just being made from it), CodeUnsupported.
+func (m *Manager) DeleteSnapshot(owner Owner, id string) error {
+	const op = "delete snapshot"
+	if !m.hibernates() {
+		return unsupported(op)
+	}
+	r := m.keptRecord(owner, id)
+	if r == nil {
+		return keptNotFound(op, id)
+	}
+	switch err := m.parts.Snapshots.Delete(r.ID); {
+	case errors.Is(err, snapshot.ErrNotFound):
+		return keptNotFound(op, id)
+	case errors.Is(err, snapshot.ErrHeld):
+		return &Error{Code: CodeBusy, Op: op, Msg: "Snapshot " + id + " is in use: a box is being made from it", Hint: "Delete it again in a moment.", Context: map[string]string{"snapshot_id": id}}
+	case err != nil:
+		return &Error{Code: CodeInternal, Op: op, Msg: "Failed to delete snapshot " + id, Err: err}
+	}
+	return nil
+}
+
+// RestoreWant says where the state of a snapshot goes: into the box Into (id or,
+// for a context, unique name), whose own state is given up for it; or, if that is
+// empty, into a new box.
+type RestoreWant struct {
+	Into        string
+	ID          string // of a new session; empty: one of ours
+	Name        string // of a new context; empty: the snapshot's, if it has one
+	Description string // of a new context; empty: the snapshot's
+}
+
+// Restore makes a box of a kept snapshot of the same kind. One that is rolled
+// back keeps its id, name and description; it waits for calls under way, and is
+// unharmed if the snapshot cannot be restored.
+//
+// Errors: CodeNotFound (snapshot or box), CodeInvalid (the snapshot is of the
+// other kind), CodeUnsupported, else as Session.
+func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, want RestoreWant) (*Sandbox, error) {
+	op := "restore " + string(kind)
+	if !m.hibernates() {
+		return nil, unsupported(op)
+	}
+	if err := checkTexts(op, want.Name, want.Description); err != nil {
+		return nil, err
+	}
+	r := m.keptRecord(owner, id)
+	if r == nil {
+		return nil, keptNotFound(op, id)
+	}
+	if Kind(r.Kind) != kind {
+		return nil, &Error{
+			Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Snapshot %s is of a %s, not of a %s", id, r.Kind, kind),
+			Hint: fmt.Sprintf("Use restore_%s.", r.Kind), Context: map[string]string{"field": "snapshot_id"},
+		}
+	}
+	s := &Sandbox{
+		template: Template(r.Template), flavor: Flavor(r.Flavor), name: want.Name, desc: want.Description, origin: origin{kept: r.ID},
+	}
+	if want.Into != "" {
+		return m.rollBack(ctx, op, key{owner, kind, want.Into}, s)
+	}
+	s.key = newContextKey(owner)
+	if kind == KindSession {
+		s.key = key{owner, kind, want.ID}
+		if want.ID == "" {
+			s.key.id = uuid.NewString()
+		} else if err := checkID(op, want.ID); err != nil {
+			return nil, err
+		} else if err := m.unused(op, s.key); err != nil {
+			return nil, err
+		}
+	} else {
+		if s.name == "" {
+			s.name = r.Name
+		}
+		if s.desc == "" {
+			s.desc = r.Description
+		}
+	}
+	s, held, err := m.admit(ctx, op, s)
+	if err != nil {
+		return nil, err
+	}
+	s, held, err = m.await(ctx, op, s, held)
+	held.Release()
+	return s, err
+}
+
+// rollBack puts s in the place of the box of k.
+func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Sandbox) (*Sandbox, error) {
+	old, acq, err := m.existing(ctx, op, k)
+	if err != nil {
+		return nil, err
+	}
+	defer acq.Release()
+	s.key, s.name, s.desc, s.created = old.key, old.name, old.desc, old.created
+	m.prepare(s)
+	mach, source, err := m.bringUp(ctx, s, nil)
+	if err != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return nil, m.startErrorLocked(op, s, err)
+	}
+	claim := m.record(s)
+	if err := m.swap(ctx, op, acq, old, s, func() { m.publishLocked(s, mach, source, claim) }); err != nil {
+		m.discard(mach)
+		if claim != nil {
+			m.letGo(claim, false)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// swap ends old when no call is under way in it and has publish put s in its
+// place.
+func (m *Manager) swap(ctx context.Context, op string, acq Acquired, old, s *Sandbox, publish func()) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	acq.hold.releaseLocked()
+	if err := m.waitCallsLocked(ctx, op, old); err != nil {
+		return err
+	}
+	if old.tomb != nil {
+		return old.gone(op, old.tomb)
+	}
+	if err := m.openLocked(op); err != nil {
+		return err
+	}
+	m.condemnLocked(old, ReasonRolledBack, "")
+	m.boxes[s.key] = s
+	s.touchLocked()
+	publish()
+	return nil
+}
+
+// restoreKept makes a machine of a kept snapshot.
+func (m *Manager) restoreKept(ctx context.Context, guestID, id string, limits engine.Limits) (*machine.Machine, error) {
+	dir, _, release, err := m.parts.Snapshots.Read(id)
+	switch {
+	case errors.Is(err, snapshot.ErrNotFound):
+		return nil, keptNotFound("restore", id)
+	case err != nil:
+		return nil, fmt.Errorf("read snapshot: %w", err)
+	}
+	defer release()
+	return m.parts.Machines.Restore(ctx, guestID, limits, dir, true)
+}
+
+func (m *Manager) keptRecords(owner Owner) []snapshot.Record {
+	records, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
+		return meta.Class == snapshot.Kept && meta.Owner == string(owner) && !meta.Saved.IsZero()
+	})
+	if err != nil {
+		m.log.Warn("kept snapshots not listed", "err", err)
+	}
+	return records
+}
+
+// keptRecord finds a kept snapshot of an owner by its id or its unique name.
+func (m *Manager) keptRecord(owner Owner, id string) *snapshot.Record {
+	var named *snapshot.Record
+	names := 0
+	records := m.keptRecords(owner)
+	for i := range records {
+		switch r := &records[i]; {
+		case r.ID == id:
+			return r
+		case r.Name == id && id != "":
+			named = r
+			names++
+		}
+	}
+	if names == 1 {
+		return named
+	}
+	return nil
+}
+
+func kept(r *snapshot.Record) Kept {
+	t := Template(r.Template)
+	return Kept{
+		ID: r.ID, Name: r.Name, Description: r.Description, Kind: Kind(r.Kind), BoxID: r.BoxID,
+		Template: t, Language: t.Language(), Flavor: Flavor(r.Flavor), Created: r.Created, Bytes: r.Bytes,
+	}
+}
+
+func keptNotFound(op, id string) error {
+	return &Error{
+		Code: CodeNotFound, Op: op, Msg: "Snapshot not found: " + clip(id, maxID), Hint: "List the snapshots with list_snapshots.",
+		Context: map[string]string{"snapshot_id": clip(id, maxID)},
+	}
+}
