@@ -56,7 +56,7 @@ func clients(t *testing.T) {
 
 // environment is what the binary runs in: a state directory of the test's own.
 func environment(t *testing.T) []string {
-	return append(os.Environ(), "GLOVEBOX_STATE_DIR="+t.TempDir())
+	return append(os.Environ(), "GLOVEBOX_STATE_DIR="+state(t), "GLOVEBOX_POOL_SIZE=1")
 }
 
 var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)

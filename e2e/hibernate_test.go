@@ -1,0 +1,284 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestRestartLosesNothing(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	p := launch(t, dir)
+	python := p.create(t, "kept")
+	p.run(t, python, "import threading, pandas as pd\nx = pd.DataFrame({'a': [1, 2]})\nf = open('notes.txt', 'w'); f.write('half'); n = 0")
+	js := p.call(t, "create_context", map[string]any{"name": "js", "language": "javascript"}).str("context_id")
+	p.run(t, js, "let state = new Map([['k', 41]])")
+	session := p.call(t, "execute_code", map[string]any{"code": "y = 7", "session_id": "mine"})
+	if session.str("session_id") != "mine" {
+		t.Fatal(session.text())
+	}
+	stopped := p.create(t, "stopped")
+	p.stop(t)
+
+	p = launch(t, dir)
+	for _, id := range []string{python, js, stopped} {
+		if s := p.status(t, id); s != "hibernated" {
+			t.Errorf("after the restart %s is listed as %q, want hibernated", id, s)
+		}
+	}
+	p.call(t, "stop_context", map[string]any{"context_id": stopped})
+	if s := p.status(t, stopped); s != "" {
+		t.Errorf("a hibernated context that was stopped is listed as %q", s)
+	}
+	a := p.call(t, "run_code", map[string]any{"context_id": "kept", "code": "f.write(' done'); f.close(); print(x.a.sum(), open('notes.txt').read())"})
+	if a.str("stdout") != "3 half done\n" || !strings.Contains(a.text(), "hibernated") {
+		t.Errorf("woken by its name: got %s", a.text())
+	}
+	if got := p.run(t, js, "state.get('k') + 1"); got != "42" {
+		t.Errorf("JavaScript: got %q", got)
+	}
+	if a := p.call(t, "execute_code", map[string]any{"code": "print(y)", "session_id": "mine"}); !strings.HasPrefix(a.text(), "7") {
+		t.Errorf("session: got %s", a.text())
+	}
+	// And once more, with a box that was woken and not touched again.
+	p.stop(t)
+	p = launch(t, dir)
+	if got := p.run(t, python, "print(x.a.max())"); got != "2" {
+		t.Errorf("after the second restart: got %q", got)
+	}
+	p.stop(t)
+}
+
+func TestKilledServerLosesWhatWasNotWritten(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	p := launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
+	idle, fresh := p.create(t, "idle"), p.create(t, "fresh")
+	p.run(t, idle, "import random; x = 1")
+	until(t, "the idle box is paused", func() bool { return p.status(t, idle) == "paused" })
+	first := p.run(t, idle, "x = 2; print(random.random())")
+	p.run(t, fresh, "x = 1") // may have been written while the other one paused
+	other := p.create(t, "never written")
+	p.kill(t)
+
+	p = launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
+	a := p.call(t, "run_code", map[string]any{"context_id": idle, "code": "print(x, random.random())"})
+	got := strings.Fields(a.str("stdout"))
+	if len(got) != 2 || got[0] != "1" || a.StructuredContent["state_lost"] != true || !strings.Contains(a.text(), "killed") {
+		t.Errorf("after the kill: got %s, want x as it was written, and that the rest is lost", a.text())
+	}
+	if len(got) == 2 && got[1] == first {
+		t.Errorf("a box that goes on a second time from one state gives the same random number %s", first)
+	}
+	gone, err := p.try("run_code", map[string]any{"context_id": other, "code": "1"})
+	if err != nil || !gone.IsError || !strings.Contains(gone.text(), "killed before the box had been written") {
+		t.Errorf("a box that was never written: got %v, %v", gone, err)
+	}
+	p.stop(t)
+	// Nothing of the dead server is left.
+	instances, err := os.ReadDir(filepath.Join(dir, "gvisor"))
+	if err != nil || len(instances) > 0 {
+		t.Errorf("instances of the engine after the stop: %v, %v", instances, err)
+	}
+}
+
+// Five boxes share room for two: every call finds the state that its box had.
+func TestMoreBoxesThanRoom(t *testing.T) {
+	t.Parallel()
+	p := launch(t, state(t), "GLOVEBOX_MAX_CONTEXTS=2")
+	const boxes, calls = 5, 4
+	ids := make([]string, boxes)
+	for i := range ids {
+		ids[i] = p.create(t, fmt.Sprint("box", i))
+		p.run(t, ids[i], fmt.Sprintf("x, n = %d, 0", i))
+	}
+	var wg sync.WaitGroup
+	for i, id := range ids {
+		wg.Go(func() {
+			for n := 1; n <= calls; n++ {
+				a, err := p.try("run_code", map[string]any{"context_id": id, "code": "n += 1; print(x, n)"})
+				if err != nil || a.IsError || a.str("stdout") != fmt.Sprintf("%d %d\n", i, n) {
+					t.Errorf("box %d, call %d: got %v, %v", i, n, a, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	p.stop(t)
+}
+
+func TestIdleBoxLeavesMemory(t *testing.T) {
+	t.Parallel()
+	p := launch(t, state(t), "MSB_SESSION_TIMEOUT=2", "MSB_CLEANUP_INTERVAL=1")
+	id := p.create(t, "idle")
+	p.run(t, id, "x = 5")
+	until(t, "it is hibernated", func() bool { return p.status(t, id) == "hibernated" })
+	until(t, "its processes are gone", func() bool { return len(sentries(t, p.cmd.Process.Pid)) == 0 })
+	if got := p.run(t, id, "print(x)"); got != "5" {
+		t.Errorf("after waking: got %q", got)
+	}
+	p.stop(t)
+}
+
+// A box that computes is not idle, though nobody calls.
+func TestBusyBoxIsNotPaused(t *testing.T) {
+	t.Parallel()
+	p := launch(t, state(t), "GLOVEBOX_PAUSE_AFTER=1")
+	busy, idle := p.create(t, "busy"), p.create(t, "idle")
+	p.run(t, busy, "import threading\ndone = False\ndef work():\n    while not done: sum(range(10000))\nthreading.Thread(target=work, daemon=True).start()")
+	p.run(t, idle, "x = 1")
+	until(t, "the idle box is paused", func() bool { return p.status(t, idle) == "paused" })
+	if s := p.status(t, busy); s == "paused" {
+		t.Error("a box whose threads compute was paused")
+	}
+	p.run(t, busy, "done = True")
+	until(t, "the other one is paused when it has done its work", func() bool { return p.status(t, busy) == "paused" })
+	p.stop(t)
+}
+
+func TestServersShareAStateDirectory(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	a, b := launch(t, dir), launch(t, dir)
+	id := a.create(t, "of a")
+	a.run(t, id, "x = 3")
+	if s := b.status(t, id); s != "" {
+		t.Errorf("a living box of one server is listed by the other as %q", s)
+	}
+	got, err := b.try("run_code", map[string]any{"context_id": id, "code": "x"})
+	if err != nil || !got.IsError {
+		t.Errorf("a living box of one server answers in the other: %v, %v", got, err)
+	}
+	a.stop(t)
+	if got := b.run(t, id, "print(x)"); got != "3" {
+		t.Errorf("after the first server stopped: got %q", got)
+	}
+	// The default context of each is its own while both live.
+	c := launch(t, dir)
+	b.call(t, "run_code", map[string]any{"code": "who = 'b'"})
+	if got := c.call(t, "run_code", map[string]any{"code": "'who' in globals()"}); !strings.Contains(got.str("stdout"), "False") {
+		t.Errorf("default context of another living server: got %s", got.text())
+	}
+	b.stop(t)
+	c.stop(t)
+}
+
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	p := launch(t, dir)
+	id := p.create(t, "damaged")
+	p.run(t, id, "x = 1")
+	p.call(t, "execute_code", map[string]any{"code": "x = 1", "session_id": "s"})
+	p.stop(t)
+	pages, err := filepath.Glob(filepath.Join(dir, "snapshots", "records", "*", "data-*", "pages.img"))
+	if err != nil || len(pages) != 2 {
+		t.Fatalf("snapshots on disk: %v, %v", pages, err)
+	}
+	for _, path := range pages {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)/2] ^= 0x40
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p = launch(t, dir)
+	for range 2 { // and it is remembered
+		a, err := p.try("run_code", map[string]any{"context_id": id, "code": "x"})
+		if err != nil || !a.IsError || !strings.Contains(a.text(), "could not be woken") {
+			t.Errorf("a damaged context: got %v, %v", a, err)
+		}
+	}
+	a, err := p.try("execute_code", map[string]any{"code": "1", "session_id": "s"})
+	if err != nil || !a.IsError || !strings.Contains(a.text(), "could not be woken") {
+		t.Errorf("a damaged session: got %v, %v", a, err)
+	}
+	if a := p.call(t, "execute_code", map[string]any{"code": "'x' in globals()", "session_id": "s"}); !strings.Contains(a.text(), "False") {
+		t.Errorf("the session's second call: got %s, want a new box", a.text())
+	}
+	p.stop(t)
+}
+
+// Where boxes may take no disk they end as they did before there was any.
+func TestNoRoomOnDisk(t *testing.T) {
+	t.Parallel()
+	p := launch(t, state(t), "GLOVEBOX_SNAPSHOT_DISK_MB=1", "GLOVEBOX_MAX_CONTEXTS=1")
+	id := p.create(t, "first")
+	p.run(t, id, "x = 1")
+	p.create(t, "second")
+	until(t, "the first one has ended", func() bool {
+		a, err := p.try("run_code", map[string]any{"context_id": id, "code": "x"})
+		return err == nil && a.IsError && strings.Contains(a.text(), "could not be written to disk: the disk that boxes may use is full")
+	})
+	p.stop(t)
+}
+
+func TestTwoHundredCreatesAtOnce(t *testing.T) {
+	t.Parallel()
+	p := launch(t, state(t), "GLOVEBOX_MAX_CONTEXTS=4", "GLOVEBOX_POOL_SIZE=2")
+	var made, refused atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			a, err := p.try("create_context", map[string]any{"name": fmt.Sprint("c", i)})
+			switch {
+			case err != nil:
+				t.Error(err)
+			case !a.IsError:
+				made.Add(1)
+			case strings.Contains(a.text(), "limit exceeded"):
+				refused.Add(1)
+			default:
+				t.Errorf("create %d: %s", i, a.text())
+			}
+		})
+	}
+	wg.Wait()
+	if made.Load() < 4 {
+		t.Errorf("%d contexts were made, %d refused", made.Load(), refused.Load())
+	}
+	id := p.create(t, "after")
+	if got := p.run(t, id, "print(1)"); got != "1" {
+		t.Errorf("afterwards: got %q", got)
+	}
+	p.stop(t)
+}
+
+// sentries returns the processes below pid that are kernels of boxes.
+func sentries(t *testing.T, pid int) []int {
+	t.Helper()
+	var found []int
+	for _, child := range children(pid) {
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
+		if strings.HasPrefix(string(name), "runsc-sandbox") {
+			found = append(found, child)
+		}
+		found = append(found, sentries(t, child)...)
+	}
+	return found
+}
+
+// children returns the child processes of pid.
+func children(pid int) []int {
+	var found []int
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range tasks {
+		data, _ := os.ReadFile(path)
+		for word := range strings.FieldsSeq(string(data)) {
+			var child int
+			if _, err := fmt.Sscan(word, &child); err == nil {
+				found = append(found, child)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// shared is the state directory of tests that leave nothing in it: templates are
+// built once. Those of a test's own are copies of its templates.
+var shared = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "glovebox-e2e-")
+	if err != nil {
+		return "", err
+	}
+	path := os.Getenv("GLOVEBOX_BINARY")
+	if path == "" {
+		path = "../bin/glovebox"
+	}
+	cmd := exec.Command(path, "template", "build")
+	cmd.Env = append(os.Environ(), "GLOVEBOX_STATE_DIR="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("build templates: %w: %s", err, out)
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, _ := shared(); dir != "" {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// state returns a state directory of the test's own, with templates.
+func state(t *testing.T) string {
+	t.Helper()
+	glovebox(t) // or skip
+	from, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, part := range []string{"templates", "images"} {
+		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(from, part))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// process is a server that a test starts, stops and kills.
+type process struct {
+	cmd *exec.Cmd
+	url string
+
+	done chan struct{} // closed when its log has ended
+	mu   sync.Mutex
+	log  bytes.Buffer // guarded by mu
+}
+
+// launch starts the server over HTTP on a state directory. It is killed at the
+// end of the test, if it still runs.
+func launch(t *testing.T, dir string, env ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(glovebox(t), "serve", "--port", "0"), done: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), "GLOVEBOX_STATE_DIR="+dir, "GLOVEBOX_POOL_SIZE=0"), env...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	found := make(chan string, 1)
+	go func() {
+		defer close(p.done)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			p.mu.Lock()
+			p.log.WriteString(lines.Text() + "\n")
+			p.mu.Unlock()
+			if url := endpoint.FindString(lines.Text()); url != "" {
+				select {
+				case found <- url:
+				default:
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		<-p.done
+		p.cmd.Wait()
+		if t.Failed() {
+			t.Logf("server %d:\n%s", p.cmd.Process.Pid, p.text())
+		}
+	})
+	select {
+	case p.url = <-found:
+	case <-p.done:
+		t.Fatalf("the server ended before it told its endpoint:\n%s", p.text())
+	case <-time.After(time.Minute):
+		t.Fatal("the server did not tell its endpoint within a minute")
+	}
+	return p
+}
+
+// text is its log so far.
+func (p *process) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// stop asks the server to stop and wants a clean end.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	timer := time.AfterFunc(2*time.Minute, func() { p.cmd.Process.Kill() })
+	defer timer.Stop()
+	<-p.done
+	if err := p.cmd.Wait(); err != nil {
+		t.Fatalf("stop the server: %v\n%s", err, p.text())
+	}
+}
+
+// kill ends the server as a crash of the machine would.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	p.cmd.Process.Kill()
+	<-p.done
+	p.cmd.Wait()
+}
+
+// answer is the result of a tool.
+type answer struct {
+	IsError           bool
+	StructuredContent map[string]any
+	Content           []struct{ Text string }
+}
+
+func (a *answer) text() string {
+	var texts []string
+	for _, c := range a.Content {
+		texts = append(texts, c.Text)
+	}
+	return strings.Join(texts, "\n")
+}
+
+// str is a string of the structured content.
+func (a *answer) str(name string) string {
+	s, _ := a.StructuredContent[name].(string)
+	return s
+}
+
+// try calls a tool with a bare POST. An error of the protocol is an answer that
+// failed.
+func (p *process) try(tool string, args map[string]any) (*answer, error) {
+	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": map[string]any{"name": tool, "arguments": args}})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequest("POST", p.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	client := http.Client{Timeout: 3 * time.Minute}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(data) {
+		if rest, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			data = rest
+		}
+	}
+	var msg struct {
+		Result *answer
+		Error  *struct{ Message string }
+	}
+	if err := json.Unmarshal(data, &msg); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, data)
+	}
+	if msg.Error != nil {
+		return &answer{IsError: true, Content: []struct{ Text string }{{msg.Error.Message}}}, nil
+	}
+	return msg.Result, nil
+}
+
+// call is try for a call that must not fail.
+func (p *process) call(t *testing.T, tool string, args map[string]any) *answer {
+	t.Helper()
+	a, err := p.try(tool, args)
+	if err != nil {
+		t.Fatalf("call %s: %v", tool, err)
+	}
+	if a.IsError {
+		t.Fatalf("call %s %v: %s", tool, args, a.text())
+	}
+	return a
+}
+
+// run runs code in a context and returns what it printed.
+func (p *process) run(t *testing.T, id, code string) string {
+	t.Helper()
+	a := p.call(t, "run_code", map[string]any{"context_id": id, "code": code})
+	if a.StructuredContent["success"] != true {
+		t.Fatalf("run %q: %s", code, a.text())
+	}
+	return strings.TrimSuffix(a.str("stdout"), "\n")
+}
+
+// create makes a context.
+func (p *process) create(t *testing.T, name string) string {
+	t.Helper()
+	return p.call(t, "create_context", map[string]any{"name": name}).str("context_id")
+}
+
+// status returns how a context is listed; "" if it is not.
+func (p *process) status(t *testing.T, id string) string {
+	t.Helper()
+	list, _ := p.call(t, "list_contexts", map[string]any{}).StructuredContent["contexts"].([]any)
+	for _, item := range list {
+		if c, ok := item.(map[string]any); ok && c["context_id"] == id {
+			return fmt.Sprint(c["status"])
+		}
+	}
+	return ""
+}
+
+// until waits for what the server does by itself.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
