@@ -133,7 +133,7 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 
 // openTemplates opens the templates on disk.
 func (h *host) openTemplates(cfg *config.Config) (err error) {
-	h.templates, err = template.Open(template.Config{Dir: filepath.Join(cfg.StateDir, "templates"), Maker: h.maker, Log: h.log})
+	h.templates, err = template.Open(templateConfig(cfg, h, h.log))
 	if err != nil {
 		return fmt.Errorf("open the templates: %w", err)
 	}

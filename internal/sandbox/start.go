@@ -52,7 +52,7 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	}
 	tomb := s.tomb // before the error of the start is one
 	if tomb == nil && s.origin.claim != nil && errors.Is(err, engine.ErrInvalid) {
-		s.tomb = m.buryLocked(s, ReasonUnreadable, "its snapshot cannot be used by this server: "+reasonOf(err))
+		s.tomb = m.buryLocked(s, ReasonUnreadable, "its snapshot is damaged, or of another version of Glovebox, of the interpreter or of its libraries: "+reasonOf(err))
 	}
 	s.startErr = m.startErrorLocked(op, s, err)
 	if m.boxes[s.key] == s {
