@@ -22,7 +22,7 @@ const (
 // Errors: as Session. CodeInvalid has Context["field"], "name" for a bad name.
 func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWant) (*Sandbox, error) {
 	const op = "create context"
-	if err := checkName(op, want.Name); err != nil {
+	if err := checkName(op, "context", want.Name); err != nil {
 		return nil, err
 	}
 	template, err := ParseLanguage(want.Language)
@@ -147,7 +147,8 @@ func (m *Manager) contextNotFound(op string, owner Owner, id string) error {
 	return e
 }
 
-func checkName(op, name string) error {
+// checkName checks the name of a context or snapshot.
+func checkName(op, what, name string) error {
 	ok := name != "" && len(name) <= maxName && name[0] != ' ' && name[len(name)-1] != ' '
 	for i := 0; i < len(name) && ok; i++ {
 		ok = wordByte(name[i]) || name[i] == ' '
@@ -155,9 +156,9 @@ func checkName(op, name string) error {
 	if ok {
 		return nil
 	}
-	msg := "Invalid context name: it cannot be empty"
+	msg := "Invalid " + what + " name: it cannot be empty"
 	if name != "" {
-		msg = fmt.Sprintf("Invalid context name: %q", clip(name, maxName))
+		msg = fmt.Sprintf("Invalid %s name: %q", what, clip(name, maxName))
 	}
 	return &Error{
 		Code: CodeInvalid, Op: op, Msg: msg,

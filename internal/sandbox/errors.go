@@ -116,6 +116,12 @@ func (s *Sandbox) gone(op string, t *Tombstone) *Error {
 	if s.key.kind == KindContext {
 		e.Hint = "Its variables and files are gone. Create a new context."
 	}
+	switch t.Reason {
+	case ReasonHibernated:
+		e.Hint = "Call again: it wakes with its variables and files."
+	case ReasonRolledBack:
+		e.Hint = "Call again: it goes on from the snapshot."
+	}
 	e.Context["reason"] = string(t.Reason)
 	return e
 }

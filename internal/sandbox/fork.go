@@ -35,7 +35,7 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, w
 		} else if err := checkID(op, want.ID); err != nil {
 			return nil, err
 		}
-	} else if err := checkTexts(op, want.Name, want.Description); err != nil {
+	} else if err := checkTexts(op, "context", want.Name, want.Description); err != nil {
 		return nil, err
 	}
 	parent, acq, err := m.existing(ctx, op, key{owner, kind, id})
@@ -126,9 +126,9 @@ func copyName(name string) string {
 
 // checkTexts checks what a client may say of a copy or snapshot; both may be
 // empty.
-func checkTexts(op, name, description string) error {
+func checkTexts(op, what, name, description string) error {
 	if name != "" {
-		if err := checkName(op, name); err != nil {
+		if err := checkName(op, what, name); err != nil {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 	if !m.hibernates() {
 		return Kept{}, unsupported(op)
 	}
-	if err := checkTexts(op, want.Name, want.Description); err != nil {
+	if err := checkTexts(op, "snapshot", want.Name, want.Description); err != nil {
 		return Kept{}, err
 	}
 	if n := len(m.keptRecords(owner)); n >= m.cfg.MaxSnapshots {
@@ -156,7 +156,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 	if !m.hibernates() {
 		return nil, unsupported(op)
 	}
-	if err := checkTexts(op, want.Name, want.Description); err != nil {
+	if err := checkTexts(op, "context", want.Name, want.Description); err != nil {
 		return nil, err
 	}
 	r := m.keptRecord(owner, id)
