@@ -134,6 +134,35 @@ r = await ok('run_code', {
 });
 assert.ok(r.content.some((c) => c.type === 'image' && c.mimeType === 'image/png'), 'no image came back');
 
+// Snapshots: roll back, start over from one, go two ways at once.
+const value = async (id) => (await ok('run_code', { context_id: id, code: 'print(total)' })).structuredContent.stdout.trim();
+r = await ok('snapshot_context', { context_id, name: 'before' });
+const { snapshot_id } = r.structuredContent;
+await ok('run_code', { context_id, code: 'total = 1' });
+r = await ok('fork_context', { context_id, name: `e2e-fork-${process.pid}` });
+const fork = r.structuredContent.context_id;
+assert.equal(r.structuredContent.source, 'fork');
+await ok('run_code', { context_id: fork, code: 'total = 2' });
+r = await ok('restore_context', { snapshot_id, context_id });
+assert.equal(r.structuredContent.rolled_back, true);
+assert.equal(await value(context_id), '45');
+assert.equal(await value(fork), '2');
+await ok('stop_context', { context_id: fork });
+r = await ok('list_snapshots');
+assert.ok(r.structuredContent.snapshots.some((s) => s.snapshot_id === snapshot_id && s.context_id === context_id));
+r = await ok('snapshot_session', { session_id });
+const sessionSnapshot = r.structuredContent.snapshot_id;
+r = await ok('fork_session', { session_id });
+await ok('stop_session', { session_id: r.structuredContent.session_id });
+r = await ok('restore_session', { snapshot_id: sessionSnapshot });
+const restored = r.structuredContent.session_id;
+assert.equal(r.structuredContent.rolled_back, false);
+r = await ok('execute_code', { code: 'print(x)', session_id: restored });
+assert.equal(r.structuredContent.stdout, '41\n');
+await ok('stop_session', { session_id: restored });
+await ok('delete_snapshot', { snapshot_id });
+await ok('delete_snapshot', { snapshot_id: sessionSnapshot });
+
 // Progress with partial output, then cancel: the variables survive it.
 const progress = [];
 const abort = new AbortController();

@@ -31,7 +31,7 @@ type Config struct {
 	CORS         bool          `group:"server" key:"enable-cors" env:"MCP_ENABLE_CORS" default:"false" kind:"bool" help:"Answer browsers of other origins (CORS)."`
 	InsecureBind bool          `group:"server" key:"insecure-bind" env:"GLOVEBOX_INSECURE_BIND" default:"false" kind:"bool" help:"Listen on an address that other machines reach although anybody who reaches it can run code."`
 	DrainTimeout time.Duration `group:"server" key:"drain-timeout" env:"GLOVEBOX_DRAIN_TIMEOUT" default:"30" kind:"seconds" help:"How long a stop waits for running calls."`
-	Toolsets     []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions,contexts,files" kind:"choices" choices:"sessions contexts files" help:"Groups of tools to offer."`
+	Toolsets     []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions,contexts,files,snapshots" kind:"choices" choices:"sessions contexts files snapshots" help:"Groups of tools to offer; those that snapshot sessions or contexts also need that group."`
 
 	// Boxes.
 	MaxSessions      int           `group:"boxes" key:"max-sessions" env:"MSB_MAX_SESSIONS" default:"10" kind:"positive" help:"Sessions that may live at once."`

@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		Mode: "http", Host: "127.0.0.1", Port: 8775, Endpoint: "/mcp", DrainTimeout: 30 * time.Second,
-		Toolsets:    []string{"contexts", "files", "sessions"},
+		Toolsets:    []string{"contexts", "files", "sessions", "snapshots"},
 		MaxSessions: 10, MaxContexts: 50, SessionTimeout: 30 * time.Minute, CleanupInterval: time.Minute, OrphanInterval: 10 * time.Minute,
 		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
 		PauseAfter: 30 * time.Second, Hibernate: true, HibernateMaxAge: 7 * 24 * time.Hour, SnapshotDiskMB: 20480, MaxSnapshots: 100,
@@ -108,7 +108,7 @@ func TestBadValues(t *testing.T) {
 		{"MCP_SERVER_PORT", "http", "Invalid MCP_SERVER_PORT: must be a valid integer, got 'http'"},
 		{"MCP_PORT", "x", "Invalid MCP_PORT: must be a valid integer, got 'x'"},
 		{"MCP_ENDPOINT", "mcp", "MCP_ENDPOINT must be a path that begins with /, got 'mcp'"},
-		{"GLOVEBOX_TOOLSETS", "files,magic", "GLOVEBOX_TOOLSETS must be of: sessions, contexts, files, got 'magic'"},
+		{"GLOVEBOX_TOOLSETS", "files,magic", "GLOVEBOX_TOOLSETS must be of: sessions, contexts, files, snapshots, got 'magic'"},
 		{"GLOVEBOX_TOOLSETS", ",", "GLOVEBOX_TOOLSETS must not be empty"},
 		{"MSB_SHARED_VOLUME_PATH", `{"/a":"/b"}`, "MSB_SHARED_VOLUME_PATH must not be a JSON object"},
 		{"MSB_SHARED_VOLUME_PATH", `[1]`, "MSB_SHARED_VOLUME_PATH must be a JSON array of strings"},

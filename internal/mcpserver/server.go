@@ -97,6 +97,7 @@ type Observation struct {
 const instructions = `Glovebox gives you isolated computers to run code in; nothing you do there can harm the user's machine.
 execute_code / execute_command: pass the session_id of an answer to continue in the same box, with its variables and files; leave it out for a new box.
 create_context / run_code: the same for named interpreters; call create_context once, then run_code with its context_id.
+snapshot_context and snapshot_session before something risky, then restore_context and restore_session to roll back instead of rebuilding; fork_context and fork_session to try two ways at once.
 upload_file, download_file and list_files move files in and out; paths are below the home directory of the box.
 A failing program is an ordinary answer: read stderr, correct the code and run it again.`
 
@@ -168,7 +169,7 @@ func New(opts Options) *Server {
 }
 
 func (s *Server) keep(t *tools.Tool) bool {
-	return len(s.opts.Toolsets) == 0 || slices.Contains(s.opts.Toolsets, string(t.Set))
+	return t.Offered(s.opts.Toolsets)
 }
 
 // ServeStdio serves one session over in and out and returns when the input

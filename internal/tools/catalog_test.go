@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the files under testdata/catalog and docs/tools.md")
 
 // listCeiling bounds tools/list, which every conversation pays for.
-const listCeiling = 26 << 10
+const listCeiling = 32 << 10
 
 func TestCatalog(t *testing.T) {
 	total := 0
@@ -83,8 +83,8 @@ func TestLint(t *testing.T) {
 		if len(d.Description) < 60 || !strings.HasSuffix(d.Description, ".") {
 			t.Errorf("%s: the description is too short or no sentence: %q", d.Name, d.Description)
 		}
-		if d.Title == "" || !slices.Contains(Sets(), tool.Set) {
-			t.Errorf("%s: title %q, set %q", d.Name, d.Title, tool.Set)
+		if d.Title == "" || !slices.Contains(Sets(), tool.Set) || tool.Needs != "" && !slices.Contains(Sets(), tool.Needs) {
+			t.Errorf("%s: title %q, set %q, needs %q", d.Name, d.Title, tool.Set, tool.Needs)
 		}
 		a := d.Annotations
 		if a == nil || a.DestructiveHint == nil || a.OpenWorldHint == nil || *a.OpenWorldHint {
@@ -174,6 +174,9 @@ func markdown() string {
 			if len(hints) > 0 {
 				fmt.Fprintf(&b, "Hints: %s.\n\n", strings.Join(hints, ", "))
 			}
+			if tool.Needs != "" {
+				fmt.Fprintf(&b, "Needs the set `%s` as well.\n\n", tool.Needs)
+			}
 			fields(&b, "Argument", d.InputSchema)
 			fields(&b, "Result", d.OutputSchema)
 		}
@@ -203,12 +206,14 @@ var setDocs = map[Set]string{
 	Sessions: "A session is a sandbox under an id. Its tools answer with the output as text and the rest as structured content; what goes wrong outside the sandbox is an error of the protocol with `error.data`.",
 	Contexts: "A context is an interpreter of its own in a sandbox of its own. Its tools answer with JSON as text and as structured content; what goes wrong is `{\"error\", \"code\"}` with `isError`. The tools' own codes are EXECUTION_FAILED, CONTEXT_CREATION_FAILED (INVALID_CONTEXT_NAME for a bad name) and STOP_FAILED.",
 	Files:    "Files of a context or a session; errors are as those of contexts. What does not fit one call (23 MB) is moved in parts.",
+	Snapshots: "Copies of living boxes, and states of boxes to go back to. Snapshots belong to their owner and live on disk, at most 100 for each owner, until they are deleted. " +
+		"The tools for contexts are offered where `contexts` is switched on too, those for sessions where `sessions` is. Errors of `fork_session`, `snapshot_session` and `restore_session` are as those of sessions, of the others as those of contexts, with the code SNAPSHOT_FAILED of their own.",
 }
 
 const errorDocs = `
 ## Errors
 
-Every failure has one code inside; this table says how it meets a client. A program that fails is not an error but an answer.
+Every failure has one code inside; this table says how it meets a client. A program that fails is not an error but an answer. A context, session or snapshot that is not there has the code not_found here and one of its own outside: CONTEXT_NOT_FOUND, SESSION_NOT_FOUND or SNAPSHOT_NOT_FOUND.
 
 `
 

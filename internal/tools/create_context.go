@@ -30,7 +30,7 @@ var createContext = define(info{
 	}
 	return createContextOut{
 		ContextID: b.ID, Name: b.Name, Language: b.Language, Description: b.Description,
-		CreatedAt: clock(b.Created), Status: "active",
+		CreatedAt: clock(b.Created), Status: "active", Source: string(b.Source),
 		Message: language + " context created successfully",
 	}, nil
 })
@@ -48,5 +48,6 @@ type createContextOut struct {
 	Description string `json:"description" jsonschema:"the note"`
 	CreatedAt   string `json:"created_at" jsonschema:"when it was made, UTC"`
 	Status      string `json:"status" jsonschema:"active"`
+	Source      string `json:"source" jsonschema:"how it came to be: warm (it stood ready), cold (from the template) or boot"`
 	Message     string `json:"message" jsonschema:"what happened, for people"`
 }

@@ -18,6 +18,7 @@ type info struct {
 	name, title, description string
 
 	set    Set
+	needs  Set    // see Tool
 	family family // how errors look
 
 	readOnly    bool
@@ -85,7 +86,7 @@ func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)
 			return present(out)
 		}
 	}
-	return Tool{Def: def, Set: d.set, bind: bind}
+	return Tool{Def: def, Set: d.set, Needs: d.needs, bind: bind}
 }
 
 // present makes the message of a result.

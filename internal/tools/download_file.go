@@ -31,6 +31,7 @@ var downloadFile = define(info{
 	}
 	data := buf.Bytes()
 	out := downloadFileOut{Path: f.Path, Size: f.Size, Encoding: in.Encoding}
+	_, out.Notes = lostState(acq, "box")
 	whole := in.Offset == 0 && int64(len(data)) >= f.Size
 	if !whole && in.Encoding != "base64" {
 		data = wholeRunes(data)
@@ -78,11 +79,12 @@ type downloadFileIn struct {
 }
 
 type downloadFileOut struct {
-	Path      string `json:"path" jsonschema:"absolute path in the sandbox"`
-	Size      int64  `json:"size" jsonschema:"bytes of the whole file"`
-	Encoding  string `json:"encoding" jsonschema:"how content is encoded: utf-8 or base64"`
-	Content   string `json:"content" jsonschema:"the content, or its beginning"`
-	Truncated bool   `json:"truncated" jsonschema:"whether the file goes on after the content"`
+	Path      string   `json:"path" jsonschema:"absolute path in the sandbox"`
+	Size      int64    `json:"size" jsonschema:"bytes of the whole file"`
+	Encoding  string   `json:"encoding" jsonschema:"how content is encoded: utf-8 or base64"`
+	Content   string   `json:"content" jsonschema:"the content, or its beginning"`
+	Truncated bool     `json:"truncated" jsonschema:"whether the file goes on after the content"`
+	Notes     []string `json:"notes,omitempty" jsonschema:"what else there is to know"`
 
 	images []sandbox.Image
 }

@@ -20,7 +20,7 @@ import (
 type family struct {
 	text  bool
 	other string // the word for what the table has no word for, if text
-	arg   string // the word for invalid arguments of the box; "" INVALID_PARAMS
+	arg   string // the word for a name that cannot be; "" INVALID_PARAMS
 }
 
 var (
@@ -28,6 +28,8 @@ var (
 	runErrors     = family{text: true, other: "EXECUTION_FAILED"}
 	createErrors  = family{text: true, other: "CONTEXT_CREATION_FAILED", arg: "INVALID_CONTEXT_NAME"}
 	stopErrors    = family{text: true, other: "STOP_FAILED"}
+
+	snapshotErrors = family{text: true, other: "SNAPSHOT_FAILED"}
 )
 
 // A meeting is how one code of the boxes meets the client.
@@ -47,6 +49,8 @@ var meetings = map[sandbox.Code]meeting{
 		[]string{"Correct the parameter that the message names and call again."}},
 	sandbox.CodeUnsupportedLanguage: {jsonrpc.CodeInvalidParams, "UNSUPPORTED_LANGUAGE", "Invalid parameters: ", "configuration", "low", "INVALID_LANGUAGE",
 		[]string{"Use a language that this server offers."}},
+	sandbox.CodeUnsupported: {jsonrpc.CodeInternalError, "UNSUPPORTED_OPERATION", "Configuration error: ", "configuration", "medium", "UNSUPPORTED_OPERATION",
+		[]string{"Do without it, or ask the operator for a server that can."}},
 	sandbox.CodeNotFound: {jsonrpc.CodeInvalidParams, "SESSION_NOT_FOUND", "Session not found: ", "session", "low", "CONTEXT_NOT_FOUND",
 		[]string{"List what there is with get_sessions or list_contexts.", "Create a new one."}},
 	sandbox.CodeGone: {jsonrpc.CodeInternalError, "SESSION_ENDED", "Session ended: ", "session", "medium", "",
@@ -90,7 +94,7 @@ type data struct {
 // meet makes the answer to a call that failed.
 func (f family) meet(log *slog.Logger, tool string, err error) (*mcp.CallToolResult, error) {
 	e := describe(log, tool, err)
-	m := meetings[e.Code]
+	m := meetingOf(e)
 	if f.text {
 		return f.result(e, m)
 	}
@@ -101,6 +105,20 @@ func (f family) meet(log *slog.Logger, tool string, err error) (*mcp.CallToolRes
 	context := map[string]string{"tool": tool}
 	maps.Copy(context, e.Context)
 	return nil, rpcError(m, text(e, m.prefix), suggestions, context)
+}
+
+// meetingOf is the row of the table, but for what depends on more than the code.
+func meetingOf(e *sandbox.Error) meeting {
+	m := meetings[e.Code]
+	switch reason := sandbox.Reason(e.Context["reason"]); {
+	case e.Code == sandbox.CodeNotFound && e.Context["snapshot_id"] != "":
+		m.word, m.prefix, m.text, m.suggest = "SNAPSHOT_NOT_FOUND", "", "SNAPSHOT_NOT_FOUND", nil
+	case e.Code == sandbox.CodeNotFound && e.Context["session_id"] != "":
+		m.text = "SESSION_NOT_FOUND"
+	case e.Code == sandbox.CodeGone && (reason == sandbox.ReasonHibernated || reason == sandbox.ReasonRolledBack):
+		m.suggest = []string{"Call again: the box is there, only what this call did is lost."}
+	}
+	return m
 }
 
 func rpcError(m meeting, text string, suggestions []string, context map[string]string) *jsonrpc.Error {
@@ -114,13 +132,10 @@ func rpcError(m meeting, text string, suggestions []string, context map[string]s
 func (f family) result(e *sandbox.Error, m meeting) (*mcp.CallToolResult, error) {
 	word := m.text
 	switch {
-	case e.Code == sandbox.CodeInvalid && f.arg != "" && e.Op != "read arguments":
+	case e.Code == sandbox.CodeInvalid && f.arg != "" && e.Context["field"] == "name":
 		word = f.arg
 	case word == "":
 		word = f.other
-	}
-	if e.Code == sandbox.CodeNotFound && e.Context["session_id"] != "" {
-		word = "SESSION_NOT_FOUND"
 	}
 	body, err := encode(struct {
 		Error string `json:"error"`

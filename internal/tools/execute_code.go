@@ -55,6 +55,7 @@ type sessionOut struct {
 	SessionCreated  bool   `json:"session_created" jsonschema:"whether this call made the session"`
 	Template        string `json:"template" jsonschema:"python or node"`
 	Flavor          string `json:"flavor" jsonschema:"small, medium or large"`
+	Source          string `json:"source,omitempty" jsonschema:"of a session that this call made: warm (it stood ready), cold (from the template) or boot"`
 }
 
 type executeCodeOut struct {
@@ -71,10 +72,14 @@ type executeCodeOut struct {
 }
 
 func newSessionOut(b sandbox.Info, acq sandbox.Acquired, ms int64) sessionOut {
-	return sessionOut{
+	out := sessionOut{
 		SessionID: b.ID, ExecutionTimeMS: ms, SessionCreated: acq.Created,
 		Template: string(b.Template), Flavor: string(b.Flavor),
 	}
+	if acq.Created {
+		out.Source = string(b.Source)
+	}
+	return out
 }
 
 func (o executeCodeOut) present() presentation {

@@ -9,7 +9,7 @@ import (
 var getSessions = define(info{
 	name:        "get_sessions",
 	title:       "List sessions",
-	description: "List the live sessions with their template, size, times and status, the newest first; with a session_id only that one, if it is there.",
+	description: "List the sessions with their template, size, times and status, the newest first; with a session_id only that one, if it is there. A paused or hibernated one wakes with its variables and files when it is called.",
 	set:         Sessions, family: sessionErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, in getSessionsIn) (getSessionsOut, error) {
 	out := getSessionsOut{Sessions: []sessionItem{}}

@@ -9,22 +9,34 @@ import (
 var listContexts = define(info{
 	name:        "list_contexts",
 	title:       "List contexts",
-	description: "List the active contexts with their names, languages and times, the newest first.",
+	description: "List the contexts with their names, languages, times and status, the newest first. All can be used: a paused or hibernated one wakes with its variables and files when it is called.",
 	set:         Contexts, family: runErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, _ struct{}) (listContextsOut, error) {
 	out := listContextsOut{Contexts: []contextItem{}}
 	for _, b := range c.Sandboxes.Sandboxes(c.Owner, sandbox.KindContext) {
-		if b.State == sandbox.StateStopped || b.State == sandbox.StateError || b.State == sandbox.StateCreating {
+		status := contextStatus(b.State)
+		if status == "" {
 			continue
 		}
 		out.Contexts = append(out.Contexts, contextItem{
 			ContextID: b.ID, Name: b.Name, Description: b.Description, Language: b.Language,
-			Status: "active", CreatedAt: clock(b.Created), LastUsed: clock(b.LastUsed),
+			Status: status, CreatedAt: clock(b.Created), LastUsed: clock(b.LastUsed),
 		})
 	}
 	out.Total = len(out.Contexts)
 	return out, nil
 })
+
+// contextStatus is the word for a state; "" for what cannot be used.
+func contextStatus(s sandbox.State) string {
+	switch s {
+	case sandbox.StateReady, sandbox.StateRunning:
+		return "active"
+	case sandbox.StatePaused, sandbox.StateHibernated:
+		return string(s)
+	}
+	return ""
+}
 
 type listContextsOut struct {
 	Contexts []contextItem `json:"contexts" jsonschema:"the contexts, the newest first"`
@@ -36,7 +48,7 @@ type contextItem struct {
 	Name        string `json:"name" jsonschema:"its name"`
 	Description string `json:"description" jsonschema:"the note"`
 	Language    string `json:"language" jsonschema:"python or javascript"`
-	Status      string `json:"status" jsonschema:"active"`
+	Status      string `json:"status" jsonschema:"active, paused or hibernated"`
 	CreatedAt   string `json:"created_at" jsonschema:"when it was made, UTC"`
 	LastUsed    string `json:"last_used" jsonschema:"when code last ran in it, UTC"`
 }

@@ -26,6 +26,7 @@ var listFiles = define(info{
 		return listFilesOut{}, err
 	}
 	out := listFilesOut{Entries: []fileItem{}, Truncated: res.Truncated}
+	_, out.Notes = lostState(acq, "box")
 	for _, f := range res.Entries {
 		out.Entries = append(out.Entries, fileItem{
 			Name: f.Name, Path: f.Path, Type: f.Type, Size: f.Size, Mode: octal(f.Mode),
@@ -45,6 +46,7 @@ type listFilesIn struct {
 type listFilesOut struct {
 	Entries   []fileItem `json:"entries" jsonschema:"what is there, by path"`
 	Truncated bool       `json:"truncated,omitempty" jsonschema:"whether there is more"`
+	Notes     []string   `json:"notes,omitempty" jsonschema:"what else there is to know"`
 }
 
 type fileItem struct {

@@ -12,6 +12,7 @@ package tools
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,10 +29,12 @@ const (
 	Sessions Set = "sessions"
 	Contexts Set = "contexts"
 	Files    Set = "files"
+	// Snapshots has what copies, keeps and brings back both sessions and contexts.
+	Snapshots Set = "snapshots"
 )
 
 // Sets returns all sets, in the order of the documentation.
-func Sets() []Set { return []Set{Sessions, Contexts, Files} }
+func Sets() []Set { return []Set{Sessions, Contexts, Files, Snapshots} }
 
 // Deps is what handlers work with.
 type Deps struct {
@@ -41,8 +44,9 @@ type Deps struct {
 
 // A Tool is one entry of the catalogue.
 type Tool struct {
-	Def *mcp.Tool // not to be changed
-	Set Set
+	Def   *mcp.Tool // not to be changed
+	Set   Set
+	Needs Set // a set without which the tool is of no use; "" none
 
 	bind func(Deps) mcp.ToolHandler
 }
@@ -52,10 +56,18 @@ var catalogue = []Tool{
 	executeCode, executeCommand, getSessions, stopSession, getVolumePath, getVolumeMappings,
 	runCode, createContext, stopContext, listContexts,
 	uploadFile, downloadFile, listFiles,
+	forkContext, snapshotContext, restoreContext, forkSession, snapshotSession, restoreSession, listSnapshots, deleteSnapshot,
 }
 
 // All returns the catalogue, in the order of the documentation.
 func All() []Tool { return append([]Tool(nil), catalogue...) }
+
+// Offered reports whether a server offers the tool that has these sets switched
+// on; none means all.
+func (t *Tool) Offered(sets []string) bool {
+	on := func(s Set) bool { return slices.Contains(sets, string(s)) }
+	return len(sets) == 0 || on(t.Set) && (t.Needs == "" || on(t.Needs))
+}
 
 // Register adds the tools that keep accepts; nil keeps all.
 func Register(s *mcp.Server, d Deps, keep func(*Tool) bool) {
@@ -90,28 +102,40 @@ func joined(stdout, stderr string) string {
 	return stdout + stderr
 }
 
-// lostState tells of an earlier box under the same id. The result is empty if
-// there was none.
+// lostState tells what became of a box before this call: why its earlier state,
+// or some of it, is gone ("" if it is not), and sentences for the model. A box
+// that was hibernated and is woken has lost nothing and is told of all the same:
+// its processes have stood still.
 func lostState(acq sandbox.Acquired, what string) (reason string, notes []string) {
-	if acq.Lost == nil {
-		return "", nil
+	switch {
+	case acq.Woken != nil && acq.Woken.Behind:
+		at := clock(acq.Woken.Saved)
+		return "the server was killed; what the " + what + " did after " + at + " is lost",
+			[]string{"The server was killed while it had this " + what + ", which was woken as it was at " + at + ": what it did after that is lost."}
+	case acq.Woken != nil:
+		return "", []string{"This " + what + " was hibernated at " + clock(acq.Woken.Saved) + " and woken: its variables and files are kept."}
+	case acq.Lost != nil:
+		note := "The earlier " + what + " " + acq.Lost.ID + " ended at " + clock(acq.Lost.At) + " (" + reasons[acq.Lost.Reason] + ")"
+		if acq.Lost.Detail != "" {
+			note += ": " + acq.Lost.Detail
+		}
+		return string(acq.Lost.Reason), []string{note + ". Its variables and files are gone; this is a new box under the same id."}
 	}
-	reason = string(acq.Lost.Reason)
-	note := "The earlier " + what + " " + acq.Lost.ID + " ended at " + clock(acq.Lost.At) + " (" + reasons[acq.Lost.Reason] + ")"
-	if acq.Lost.Detail != "" {
-		note += ": " + acq.Lost.Detail
-	}
-	return reason, []string{note + ". Its variables and files are gone; this is a new box under the same id."}
+	return "", nil
 }
 
 var reasons = map[sandbox.Reason]string{
-	sandbox.ReasonStopped:  "it was stopped",
-	sandbox.ReasonIdle:     "nobody used it for the idle time-out",
-	sandbox.ReasonEvicted:  "it made room for another box",
-	sandbox.ReasonOOM:      "it went over its memory limit",
-	sandbox.ReasonCrashed:  "it crashed",
-	sandbox.ReasonExited:   "its agent ended",
-	sandbox.ReasonShutdown: "the server was restarted",
+	sandbox.ReasonStopped:     "it was stopped",
+	sandbox.ReasonIdle:        "nobody used it for the idle time-out",
+	sandbox.ReasonEvicted:     "it made room for another box",
+	sandbox.ReasonOOM:         "it went over its memory limit",
+	sandbox.ReasonCrashed:     "it crashed",
+	sandbox.ReasonExited:      "its agent ended",
+	sandbox.ReasonShutdown:    "the server was restarted",
+	sandbox.ReasonHibernated:  "it was hibernated",
+	sandbox.ReasonRolledBack:  "it was rolled back to a snapshot",
+	sandbox.ReasonHostRestart: "the server was killed before it was on disk",
+	sandbox.ReasonUnreadable:  "it was hibernated and could not be read back",
 }
 
 // session acquires the box of a session tool.

@@ -1,0 +1,43 @@
+package tools
+
+import "github.com/glovebox-dev/glovebox/internal/sandbox"
+
+// copiedContextOut is what is said of a context that was not made empty.
+type copiedContextOut struct {
+	ContextID string `json:"context_id" jsonschema:"id of the context, for run_code"`
+	Name      string `json:"name" jsonschema:"its name"`
+	Language  string `json:"language" jsonschema:"python or javascript"`
+	Source    string `json:"source" jsonschema:"how it came to be: fork or snapshot"`
+	Message   string `json:"message" jsonschema:"what happened, for people"`
+}
+
+func newCopiedContextOut(b sandbox.Info, message string) copiedContextOut {
+	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Source: string(b.Source), Message: message}
+}
+
+// copiedSessionOut is what is said of a session that was not made empty.
+type copiedSessionOut struct {
+	SessionID string `json:"session_id" jsonschema:"session to continue in"`
+	Template  string `json:"template" jsonschema:"python or node"`
+	Flavor    string `json:"flavor" jsonschema:"small, medium or large"`
+	Source    string `json:"source" jsonschema:"how it came to be: fork or snapshot"`
+
+	text string
+}
+
+func newCopiedSessionOut(b sandbox.Info, text string) copiedSessionOut {
+	return copiedSessionOut{SessionID: b.ID, Template: string(b.Template), Flavor: string(b.Flavor), Source: string(b.Source), text: text}
+}
+
+func (o copiedSessionOut) present() presentation { return presentation{text: o.text} }
+
+// snapshotOut is what is said of a snapshot to whoever has just taken it.
+type snapshotOut struct {
+	SnapshotID string `json:"snapshot_id" jsonschema:"id of the snapshot, to restore or delete it"`
+	CreatedAt  string `json:"created_at" jsonschema:"when it was taken, UTC"`
+	SizeBytes  int64  `json:"size_bytes" jsonschema:"bytes on disk"`
+}
+
+func newSnapshotOut(k sandbox.Kept) snapshotOut {
+	return snapshotOut{SnapshotID: k.ID, CreatedAt: clock(k.Created), SizeBytes: k.Bytes}
+}

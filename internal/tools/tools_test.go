@@ -1,0 +1,201 @@
+package tools
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func TestOffered(t *testing.T) {
+	for _, c := range []struct{ sets, have, lack string }{
+		{"", "execute_code run_code list_files fork_session fork_context list_snapshots", ""},
+		{"sessions,contexts,files,snapshots", "execute_code run_code list_files fork_session fork_context list_snapshots", ""},
+		{"sessions,contexts,files", "execute_code run_code list_files", "fork_session snapshot_context list_snapshots delete_snapshot"},
+		{"contexts,snapshots", "run_code fork_context snapshot_context restore_context list_snapshots delete_snapshot", "execute_code fork_session snapshot_session restore_session"},
+		{"snapshots,sessions", "execute_code fork_session snapshot_session restore_session list_snapshots delete_snapshot", "run_code fork_context snapshot_context restore_context"},
+		{"snapshots", "list_snapshots delete_snapshot", "fork_context fork_session"},
+	} {
+		var sets []string
+		if c.sets != "" {
+			sets = strings.Split(c.sets, ",")
+		}
+		offered := make(map[string]bool)
+		for _, tool := range All() {
+			offered[tool.Def.Name] = tool.Offered(sets)
+		}
+		for _, name := range strings.Fields(c.have) {
+			if !offered[name] {
+				t.Errorf("sets %q: %s is not offered", c.sets, name)
+			}
+		}
+		for _, name := range strings.Fields(c.lack) {
+			if offered[name] {
+				t.Errorf("sets %q: %s is offered", c.sets, name)
+			}
+		}
+	}
+}
+
+func TestLostState(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
+	for _, c := range []struct {
+		name    string
+		acq     sandbox.Acquired
+		reason  string
+		note    string // all of it
+		orWords string // or words of it
+	}{
+		{name: "nothing happened", acq: sandbox.Acquired{Created: true}},
+		{
+			name: "woken", acq: sandbox.Acquired{Woken: &sandbox.Woken{Saved: at}},
+			note: "This context was hibernated at 2026-01-02T02:04:05Z and woken: its variables and files are kept.",
+		},
+		{
+			name: "woken as it was before", acq: sandbox.Acquired{Woken: &sandbox.Woken{Saved: at, Behind: true}},
+			reason: "the server was killed; what the context did after 2026-01-02T02:04:05Z is lost",
+			note:   "The server was killed while it had this context, which was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
+		},
+		{
+			name:   "evicted",
+			acq:    sandbox.Acquired{Created: true, Lost: &sandbox.Tombstone{ID: "x", Reason: sandbox.ReasonEvicted, At: at}},
+			reason: "evicted",
+			note:   "The earlier context x ended at 2026-01-02T02:04:05Z (it made room for another box). Its variables and files are gone; this is a new box under the same id.",
+		},
+		{
+			name:   "lost with its server",
+			acq:    sandbox.Acquired{Created: true, Lost: &sandbox.Tombstone{ID: "x", Reason: sandbox.ReasonHostRestart, At: at}},
+			reason: "host_restart", orWords: "(the server was killed before it was on disk).",
+		},
+		{
+			name:   "unreadable",
+			acq:    sandbox.Acquired{Created: true, Lost: &sandbox.Tombstone{ID: "x", Reason: sandbox.ReasonUnreadable, Detail: "its checksum is wrong", At: at}},
+			reason: "unreadable", orWords: "(it was hibernated and could not be read back): its checksum is wrong.",
+		},
+	} {
+		reason, notes := lostState(c.acq, "context")
+		note := strings.Join(notes, "\n")
+		if reason != c.reason || c.orWords == "" && note != c.note || !strings.Contains(note, c.orWords) {
+			t.Errorf("%s: got %q, %q; want %q, %q", c.name, reason, note, c.reason, c.note+c.orWords)
+		}
+	}
+}
+
+// TestMeet: how errors that depend on more than their code reach both families.
+func TestMeet(t *testing.T) {
+	notFound := func(what, key, value string) *sandbox.Error {
+		return &sandbox.Error{Code: sandbox.CodeNotFound, Op: "restore " + what, Msg: what + " not found: " + value, Hint: "Look.", Context: map[string]string{key: value}}
+	}
+	named := func(field string) *sandbox.Error {
+		return &sandbox.Error{Code: sandbox.CodeInvalid, Op: "fork context", Msg: "Bad " + field, Context: map[string]string{"field": field}}
+	}
+	gone := &sandbox.Error{Code: sandbox.CodeGone, Op: "run code", Msg: "Session s has ended", Context: map[string]string{"session_id": "s", "reason": "rolled_back"}}
+	for _, c := range []struct {
+		err     *sandbox.Error
+		family  family
+		text    string // of the family for contexts: its code
+		message string // of the family for sessions; "" it never has this error
+		word    string
+	}{
+		{notFound("Snapshot", "snapshot_id", "snap"), createErrors, "SNAPSHOT_NOT_FOUND", "Snapshot not found: snap. Look.", "SNAPSHOT_NOT_FOUND"},
+		{notFound("Session", "session_id", "s"), runErrors, "SESSION_NOT_FOUND", "Session not found: s. Look.", "SESSION_NOT_FOUND"},
+		{notFound("Context", "context_id", "c"), createErrors, "CONTEXT_NOT_FOUND", "", ""},
+		{named("name"), createErrors, "INVALID_CONTEXT_NAME", "Invalid parameters: Bad name", "INVALID_PARAMETERS"},
+		{named("name"), snapshotErrors, "INVALID_PARAMS", "Invalid parameters: Bad name", "INVALID_PARAMETERS"},
+		{named("context_id"), createErrors, "INVALID_PARAMS", "Invalid parameters: Bad context_id", "INVALID_PARAMETERS"},
+		{&sandbox.Error{Code: sandbox.CodeLimit, Msg: "Full"}, snapshotErrors, "SNAPSHOT_FAILED", "Resource limit exceeded: Full", "RESOURCE_LIMIT_ERROR"},
+		{gone, runErrors, "EXECUTION_FAILED", "Session ended: Session s has ended", "SESSION_ENDED"},
+	} {
+		res, err := c.family.meet(slog.New(slog.DiscardHandler), "tool", c.err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := res.Content[0].(*mcp.TextContent).Text; !res.IsError || !strings.Contains(text, `"code": "`+c.text+`"`) {
+			t.Errorf("%v: got %s, want code %s", c.err, text, c.text)
+		}
+		if c.message == "" {
+			continue
+		}
+		_, err = sessionErrors.meet(slog.New(slog.DiscardHandler), "tool", c.err)
+		var e *jsonrpc.Error
+		var d data
+		if !errors.As(err, &e) || e.Message != c.message || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
+			t.Errorf("%v: got %v, %+v; want %q, %s", c.err, err, d, c.message, c.word)
+		}
+		if c.err == gone && (len(d.Suggestions) != 1 || !strings.Contains(d.Suggestions[0], "the box is there")) {
+			t.Errorf("%v: got suggestions %q", c.err, d.Suggestions)
+		}
+	}
+}
+
+// TestTablesAreComplete: every code and reason of the boxes has its row here.
+func TestTablesAreComplete(t *testing.T) {
+	codes, reasons := constants(t, "errors.go", "Code"), reasonWords()
+	for _, code := range codes {
+		if _, ok := meetings[sandbox.Code(code)]; !ok {
+			t.Errorf("code %q has no row in meetings", code)
+		}
+	}
+	for _, r := range constants(t, "tombstone.go", "Reason") {
+		if reasons[r] == "" {
+			t.Errorf("reason %q is not explained", r)
+		}
+	}
+	if states := constants(t, "types.go", "State"); len(states) < 5 || len(codes) < 10 {
+		t.Errorf("got states %q and codes %q, want all of them", states, codes)
+	} else {
+		usable := ""
+		for _, s := range states {
+			usable += s + "=" + contextStatus(sandbox.State(s)) + " "
+		}
+		if want := "creating= ready=active running=active paused=paused hibernated=hibernated error= stopped= "; usable != want {
+			t.Errorf("words of list_contexts: got %q, want %q", usable, want)
+		}
+	}
+}
+
+func reasonWords() map[string]string {
+	words := make(map[string]string)
+	for r, text := range reasons {
+		words[string(r)] = text
+	}
+	return words
+}
+
+// constants returns the values of a string type's constants in a file of sandbox.
+func constants(t *testing.T, file, typ string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "sandbox", file), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok || len(v.Values) != 1 {
+			return true
+		}
+		if id, ok := v.Type.(*ast.Ident); !ok || id.Name != typ {
+			return true
+		}
+		value, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, value)
+		return true
+	})
+	return values
+}
