@@ -31,13 +31,19 @@ var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
 
 func startServer(t *testing.T, state string, args ...string) *server {
 	t.Helper()
+	return startProgram(t, append([]string{"glovebox", "serve", "--port", "0", "--state-dir", state}, args...)...)
+}
+
+// startProgram starts one of the programs of TestMain that is a server.
+func startProgram(t *testing.T, args ...string) *server {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{t: t, log: make(chan string, 1)}
 	s.cmd = &exec.Cmd{
-		Path: exe, Args: append([]string{"glovebox", "serve", "--port", "0", "--state-dir", state}, args...),
+		Path: exe, Args: args,
 		Stdout:      &s.stdout,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}

@@ -206,7 +206,7 @@ var setDocs = map[Set]string{
 	Sessions: "A session is a sandbox under an id. Its tools answer with the output as text and the rest as structured content; what goes wrong outside the sandbox is an error of the protocol with `error.data`.",
 	Contexts: "A context is an interpreter of its own in a sandbox of its own. Its tools answer with JSON as text and as structured content; what goes wrong is `{\"error\", \"code\"}` with `isError`. The tools' own codes are EXECUTION_FAILED, CONTEXT_CREATION_FAILED (INVALID_CONTEXT_NAME for a bad name) and STOP_FAILED.",
 	Files:    "Files of a context or a session; errors are as those of contexts. What does not fit one call (23 MB) is moved in parts.",
-	Snapshots: "Copies of living boxes, and states of boxes to go back to. Snapshots belong to their owner and live on disk, at most 100 for each owner, until they are deleted. " +
+	Snapshots: "Copies of living boxes, and states of boxes to go back to. Snapshots belong to their owner and live on disk, as many as `--max-snapshots` says, until they are deleted. " +
 		"The tools for contexts are offered where `contexts` is switched on too, those for sessions where `sessions` is. Errors of `fork_session`, `snapshot_session` and `restore_session` are as those of sessions, of the others as those of contexts, with the code SNAPSHOT_FAILED of their own.",
 }
 

@@ -134,8 +134,8 @@ var reasons = map[sandbox.Reason]string{
 	sandbox.ReasonShutdown:    "the server was restarted",
 	sandbox.ReasonHibernated:  "it was hibernated",
 	sandbox.ReasonRolledBack:  "it was rolled back to a snapshot",
-	sandbox.ReasonHostRestart: "the server was killed before it was on disk",
-	sandbox.ReasonUnreadable:  "it was hibernated and could not be read back",
+	sandbox.ReasonHostRestart: "it was lost with its server",
+	sandbox.ReasonUnreadable:  "it could not be woken",
 }
 
 // session acquires the box of a session tool.

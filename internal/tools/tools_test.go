@@ -77,12 +77,12 @@ func TestLostState(t *testing.T) {
 		{
 			name:   "lost with its server",
 			acq:    sandbox.Acquired{Created: true, Lost: &sandbox.Tombstone{ID: "x", Reason: sandbox.ReasonHostRestart, At: at}},
-			reason: "host_restart", orWords: "(the server was killed before it was on disk).",
+			reason: "host_restart", orWords: "(it was lost with its server).",
 		},
 		{
 			name:   "unreadable",
 			acq:    sandbox.Acquired{Created: true, Lost: &sandbox.Tombstone{ID: "x", Reason: sandbox.ReasonUnreadable, Detail: "its checksum is wrong", At: at}},
-			reason: "unreadable", orWords: "(it was hibernated and could not be read back): its checksum is wrong.",
+			reason: "unreadable", orWords: "(it could not be woken): its checksum is wrong.",
 		},
 	} {
 		reason, notes := lostState(c.acq, "context")
