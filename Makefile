@@ -16,6 +16,7 @@ GO      ?= go
 # Debian's Python has pandas and matplotlib; a Python of pyenv, say, may not.
 DEMO_OUT ?= demo-out
 FUZZTIME ?= 30s
+BENCHFLAGS ?=
 
 .PHONY: build
 build: generate-guest ## bin/glovebox
@@ -43,9 +44,17 @@ check: generate-guest ## formatting, static checks, known vulnerabilities, gener
 	scripts/check
 
 .PHONY: bench
-bench: build ## figures, beside a Jupyter kernel and podman
+bench: build ## figures beside those of peers, as a table and JSON (BENCHFLAGS='-quick -only warm')
 	scripts/setup bench
-	$(GO) run ./bench
+	$(GO) run ./bench $(BENCHFLAGS)
+
+.PHONY: bench-compare
+bench-compare: ## the last figures beside the stored ones; fails if a ratio got worse
+	$(GO) run ./bench -compare
+
+.PHONY: bench-store
+bench-store: ## store the last figures as what to compare with
+	$(GO) run ./bench -store
 
 .PHONY: cross
 cross: generate-guest ## the other platforms compile

@@ -1,210 +1,178 @@
 // Command bench measures Glovebox and its peers side by side in one run: each
 // sample of ours stands beside a sample of the peer's, so that the ratios hold
-// on a noisy machine. It prints a table and writes JSON. Run it with make bench,
-// which installs the peers.
+// on a noisy machine. It prints a table and writes JSON, stores a result as the
+// baseline, and compares a result with it. Run it with make bench, which installs
+// the peers; docs/benchmark.md says what the rows mean.
 package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
+	"regexp"
+	"slices"
+	"syscall"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
+// runLimit bounds a whole run: twice what one takes on two processors.
+const runLimit = 30 * time.Minute
+
+// defaultTolerance is how much worse a ratio may be before it is a regression.
+// docs/benchmark.md says where it comes from.
+const defaultTolerance = 0.25
+
+type options struct {
+	binary string
+	dir    string // for servers' state and everything that is removed again
+	here   string // the directory of this program's own files: peers, stored results
+	python string
+	only   *regexp.Regexp // nil for all
+	quick  bool
+	hibernated
+}
+
+// hibernated bounds the search for how many hibernated contexts there can be.
+type hibernated struct {
+	most   int
+	within time.Duration
+}
+
 func main() {
-	binary := flag.String("binary", "bin/glovebox", "the binary to measure")
-	out := flag.String("out", ".bench/result.json", "where the figures go, as JSON")
-	calls := flag.Int("calls", 500, "calls into a warm context")
-	creates := flag.Int("creates", 15, "contexts and containers to create")
-	boxes := flag.Int("boxes", 8, "idle boxes whose memory is weighed")
-	coldBuild := flag.Bool("cold-build", true, "time a build with an empty cache")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute)
-	defer cancel()
-	figures, err := measure(ctx, *binary, *calls, *creates, *boxes, *coldBuild)
-	fmt.Print(table(figures))
-	if err == nil {
-		err = write(*out, figures)
-	}
-	if err != nil {
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case err == nil:
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	default:
 		fmt.Fprintln(os.Stderr, "bench: error:", err)
 		os.Exit(1)
 	}
 }
 
-func write(path string, figures []figure) error {
-	data, err := json.MarshalIndent(map[string]any{
-		"at": time.Now().UTC(), "cpus": runtime.NumCPU(), "go": runtime.Version(), "figures": figures,
-	}, "", "  ")
+// command is the program but for the exit code.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	var o options
+	flags.StringVar(&o.binary, "binary", "bin/glovebox", "the binary to measure")
+	flags.StringVar(&o.dir, "dir", ".bench", "where servers keep their state during the run; needs several GB for the hibernated contexts")
+	flags.StringVar(&o.here, "bench", "bench", "this program's directory, with the peers and the stored results")
+	flags.StringVar(&o.python, "python", "", "the Python of the boxes and of the peers (default: the first with pandas)")
+	flags.BoolVar(&o.quick, "quick", false, "few samples: for a look, in two or three minutes")
+	flags.IntVar(&o.most, "hibernated", 1000, "stop at so many hibernated contexts")
+	flags.DurationVar(&o.within, "hibernated-time", 5*time.Minute, "or after so long")
+	only := flags.String("only", "", "run only the scenarios whose names match this regular expression")
+	out := flags.String("out", ".bench/result.json", "where the result goes, as JSON, or comes from")
+	list := flags.Bool("list", false, "list the scenarios")
+	store := flags.Bool("store", false, "run nothing; make the last result the baseline")
+	compare := flags.Bool("compare", false, "run nothing; compare the last result with the baseline, exit code 1 if a ratio got worse")
+	tolerance := flags.Float64("tolerance", defaultTolerance, "how much worse a ratio may be: 0.25 is a quarter")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	baselines := filepath.Join(o.here, "results")
+	switch {
+	case *list:
+		for _, s := range scenarios {
+			fmt.Fprintf(stdout, "%-10s %s\n", s.name, s.about)
+		}
+		return nil
+	case *store:
+		return storeResult(*out, baselines, stdout)
+	case *compare:
+		return compareResults(*out, baselines, *tolerance, stdout)
+	}
+	if *only != "" {
+		var err error
+		if o.only, err = regexp.Compile(*only); err != nil {
+			return fmt.Errorf("-only: %w", err)
+		}
+		if !slices.ContainsFunc(scenarios, func(s scenario) bool { return o.only.MatchString(s.name) }) {
+			return fmt.Errorf("-only %q matches no scenario; -list lists them", *only)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	defer cancel()
+	result, err := run(ctx, o, stderr)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	fmt.Fprint(stdout, result.Table())
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w; nothing is written", context.Cause(ctx))
+	}
+	if err := result.Write(*out); err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
+	fmt.Fprintf(stderr, "bench: wrote %s\n", *out)
+	for _, s := range result.Scenarios {
+		if s.Error != "" {
+			return fmt.Errorf("scenario %s: %s", s.Name, s.Error)
+		}
+	}
+	return nil
 }
 
-// measure returns what it has measured even when it fails halfway.
-func measure(ctx context.Context, binary string, calls, creates, boxes int, coldBuild bool) (figures []figure, err error) {
-	dir, err := os.MkdirTemp("", "glovebox-bench-")
+// storeResult copies a result to the baselines under a name that sorts by time.
+func storeResult(path, dir string, stdout io.Writer) error {
+	r, err := report.Read(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer os.RemoveAll(dir)
-	s, err := startServer(ctx, binary, filepath.Join(dir, "state"), "MSB_MAX_SESSIONS=100", "GLOVEBOX_PYTHON=/usr/bin/python3")
-	if err != nil {
-		return nil, err
+	if err := r.Storable(); err != nil {
+		return fmt.Errorf("%s is no baseline: %w", path, err)
 	}
-	defer s.stop()
-	figures = append(figures, summarize("start of the server", "ms", []float64{s.start}))
-
-	warm, err := warmCalls(ctx, s, calls)
-	figures = append(figures, warm...)
-	if err != nil {
-		return figures, err
+	to := filepath.Join(dir, r.At.UTC().Format("2006-01-02T150405Z")+".json")
+	if err := r.Write(to); err != nil {
+		return err
 	}
-	cold, err := coldCreates(ctx, s, dir, creates)
-	figures = append(figures, cold...)
-	if err != nil {
-		return figures, err
-	}
-	memory, err := idleMemory(ctx, s, boxes)
-	figures = append(figures, memory...)
-	if err != nil {
-		return figures, err
-	}
-	info, err := os.Stat(binary)
-	if err != nil {
-		return figures, err
-	}
-	figures = append(figures, summarize("size of the binary", "MB", []float64{float64(info.Size()) / 1e6}))
-	if coldBuild {
-		begun := time.Now()
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "glovebox"), "./cmd/glovebox")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOCACHE="+filepath.Join(dir, "cache"))
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return figures, fmt.Errorf("build with an empty cache: %w: %s", err, text)
-		}
-		figures = append(figures, summarize("build with an empty cache", "s", []float64{time.Since(begun).Seconds()}))
-	}
-	return figures, nil
+	fmt.Fprintln(stdout, to)
+	return nil
 }
 
-// warmCalls compares print(1) in a warm context over HTTP with the same in a
-// bare Jupyter kernel, call by call, and shows where our time goes.
-func warmCalls(ctx context.Context, s *server, calls int) ([]figure, error) {
-	j, err := startJupyter(ctx)
+// compareResults compares a result with the newest baseline.
+func compareResults(path, dir string, tolerance float64, stdout io.Writer) error {
+	if !(tolerance > 0 && tolerance < 10) {
+		return fmt.Errorf("-tolerance %v: want a share such as 0.25", tolerance)
+	}
+	stored, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer j.close()
-	_, created, err := s.call(ctx, "create_context", map[string]any{"name": "bench"})
+	if len(stored) == 0 {
+		return fmt.Errorf("no baseline in %s: make bench-store stores the last result as one", dir)
+	}
+	old, err := report.Read(slices.Max(stored))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	run := map[string]any{"context_id": created["context_id"], "code": "print(1)"}
-	var ours, bare, theirs, inside, protocol []float64
-	for i := range calls + 30 {
-		a, content, err := s.call(ctx, "run_code", run)
-		if err != nil {
-			return nil, err
-		}
-		b, err := j.ask("run")
-		if err != nil {
-			return nil, err
-		}
-		c, _, err := s.call(ctx, "list_contexts", map[string]any{})
-		if err != nil {
-			return nil, err
-		}
-		d, err := s.post(ctx, "run_code", run, `"stdout":"1\n"`)
-		if err != nil {
-			return nil, err
-		}
-		if i < 30 {
-			continue // both warm up
-		}
-		ours, bare, theirs, protocol = append(ours, a), append(bare, d), append(theirs, b), append(protocol, c)
-		if t, ok := content["execution_time"].(float64); ok {
-			inside = append(inside, t*1e3)
-		}
+	now, err := report.Read(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("no result in %s: make bench makes one", path)
 	}
-	peer := summarize("Jupyter kernel: execute print(1)", "ms", theirs)
-	whole := summarize("run_code print(1), warm, HTTP, SDK client", "ms", ours).against(peer, 1.0/3)
-	plain := summarize("run_code print(1), warm, HTTP, bare POST", "ms", bare).against(peer, 1.0/3)
-	http := summarize("  of it HTTP and the protocol (list_contexts)", "ms", protocol)
-	python := summarize("  of it the interpreter", "ms", inside)
-	rest := figure{Name: "  the rest: our link, agent and gVisor", Unit: "ms", N: 1, P50: whole.P50 - http.P50 - python.P50}
-	return []figure{whole, http, python, rest, plain, peer}, nil
-}
-
-// coldCreates compares a context without a warm pool with a container.
-func coldCreates(ctx context.Context, s *server, dir string, n int) ([]figure, error) {
-	p, err := newPodman(ctx, dir, "/usr/bin/python3")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var created, first, container []float64
-	for i := range n {
-		a, content, err := s.call(ctx, "create_context", map[string]any{"name": fmt.Sprintf("cold-%d", i)})
-		if err != nil {
-			return nil, err
-		}
-		b, _, err := s.call(ctx, "run_code", map[string]any{"context_id": content["context_id"], "code": "print(1)"})
-		if err != nil {
-			return nil, err
-		}
-		if _, _, err := s.call(ctx, "stop_context", map[string]any{"context_id": content["context_id"]}); err != nil {
-			return nil, err
-		}
-		c, err := p.run(ctx)
-		if err != nil {
-			return nil, err
-		}
-		created, first, container = append(created, a), append(first, a+b), append(container, c)
+	c := report.Compare(old, now, tolerance)
+	fmt.Fprint(stdout, c.Table())
+	if c.Compared() == 0 {
+		return errors.New("the two results have no ratio in common")
 	}
-	peer := summarize("podman run --rm python3 -c 'print(1)'", "ms", container)
-	return []figure{
-		summarize("create_context, no pool", "ms", created).against(peer, 2),
-		summarize("create_context, no pool, and print(1)", "ms", first).against(peer, 2),
-		peer,
-	}, nil
-}
-
-// idleMemory weighs boxes with a started Python kernel that do nothing.
-func idleMemory(ctx context.Context, s *server, n int) ([]figure, error) {
-	before, err := pss(s.cmd.Process.Pid)
-	if err != nil {
-		return nil, err
+	if n := len(c.Regressions()); n > 0 {
+		return fmt.Errorf("%d of our figures got worse than %s", n, filepath.Base(slices.Max(stored)))
 	}
-	var ids []any
-	for i := range n {
-		_, content, err := s.call(ctx, "create_context", map[string]any{"name": fmt.Sprintf("idle-%d", i)})
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, content["context_id"])
-		if _, _, err := s.call(ctx, "run_code", map[string]any{"context_id": content["context_id"], "code": "print(1)"}); err != nil {
-			return nil, err
-		}
-	}
-	after, err := pss(s.cmd.Process.Pid)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		if _, _, err := s.call(ctx, "stop_context", map[string]any{"context_id": id}); err != nil {
-			return nil, err
-		}
-	}
-	return []figure{summarize("memory of an idle box with Python (PSS)", "MiB", []float64{(after - before) / float64(n)})}, nil
+	return nil
 }

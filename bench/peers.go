@@ -1,103 +1,246 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"time"
+	"runtime"
+
+	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// jupyter is a bare Jupyter kernel driven by its own client library.
-type jupyter struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
+// peer is something that Glovebox is compared with. It is sampled where it
+// matters, alternately with ours; its own row is made of all its samples.
+type peer struct {
+	id, name string
+	once     func(context.Context) (float64, error) // one sample, in milliseconds
+	samples  []float64
+	why      string // it cannot run here
 }
 
-func startJupyter(ctx context.Context) (*jupyter, error) {
-	if err := exec.CommandContext(ctx, "/usr/bin/python3", "-c", "import ipykernel, jupyter_client").Run(); err != nil {
-		return nil, errors.New("no Jupyter kernel: apt-get install python3-ipykernel python3-jupyter-client")
+// sample takes one, or says that there is none. A peer that fails once is not
+// asked again.
+func (p *peer) sample(ctx context.Context) (float64, bool) {
+	if p.why != "" {
+		return 0, false
 	}
-	script, err := filepath.Abs("bench/jupyter.py")
+	x, err := p.once(ctx)
 	if err != nil {
-		return nil, err
+		if ctx.Err() == nil {
+			p.why = "cannot run here: " + err.Error()
+		}
+		return 0, false
 	}
-	cmd := exec.CommandContext(ctx, "/usr/bin/python3", script)
-	// Debian's kernels warn about frozen modules on the terminal otherwise.
-	cmd.Env = append(os.Environ(), "PYDEVD_DISABLE_FILE_VALIDATION=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return &jupyter{cmd: cmd, in: in, out: bufio.NewScanner(out)}, nil
+	p.samples = append(p.samples, x)
+	return x, true
 }
 
-// ask sends one request and returns the milliseconds that it took.
-func (j *jupyter) ask(request string) (float64, error) {
-	if _, err := io.WriteString(j.in, request+"\n"); err != nil {
-		return 0, err
+// figure is the peer's row, of the samples given.
+func (p *peer) figure(samples []float64) report.Figure {
+	if p.why != "" {
+		return report.Absent(p.id, p.name, p.why).As(report.Peer)
 	}
-	if !j.out.Scan() {
-		return 0, fmt.Errorf("ask the Jupyter kernel %q: it ended: %w", request, errors.Join(j.out.Err(), io.EOF))
-	}
-	return strconv.ParseFloat(strings.TrimSpace(j.out.Text()), 64)
+	return report.Measured(p.id, p.name, "ms", samples...).As(report.Peer)
 }
 
-func (j *jupyter) close() {
-	j.in.Close()
-	j.cmd.Wait()
+// beside collects the samples of peers that are taken alternately with ours.
+type beside struct {
+	peers   []*peer
+	samples map[*peer][]float64
 }
 
-// podman runs an interpreter of the host in a container of its own, as the
-// peers of create_context: the same program, the same files, no network.
-type podman struct{ root, python string }
-
-func newPodman(ctx context.Context, dir, python string) (*podman, error) {
-	if _, err := exec.LookPath("podman"); err != nil {
-		return nil, errors.New("no podman: apt-get install podman runc")
-	}
-	p := &podman{root: filepath.Join(dir, "podman-root"), python: python}
-	for _, d := range []string{"etc", "tmp", "proc", "dev", "sys", "run", "usr", "home", "var"} {
-		if err := os.MkdirAll(filepath.Join(p.root, d), 0o755); err != nil {
-			return nil, err
+// alternately samples each peer once without keeping it, so that files are in
+// memory and long-lived ones run.
+func alternately(ctx context.Context, peers ...*peer) *beside {
+	for _, p := range peers {
+		if _, ok := p.sample(ctx); ok {
+			p.samples = p.samples[:len(p.samples)-1]
 		}
 	}
-	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
-		if err := os.Symlink("usr/"+d, filepath.Join(p.root, d)); err != nil {
-			return nil, err
-		}
-	}
-	_, err := p.run(ctx)
-	return p, err
+	return &beside{peers, make(map[*peer][]float64)}
 }
 
-// run creates a container, prints 1 in Python and removes it.
-func (p *podman) run(ctx context.Context) (float64, error) {
-	begun := time.Now()
+// take samples each peer.
+func (b *beside) take(ctx context.Context) {
+	for _, p := range b.peers {
+		if x, ok := p.sample(ctx); ok {
+			b.samples[p] = append(b.samples[p], x)
+		}
+	}
+}
+
+// of is the figure of a peer, of the samples taken here.
+func (b *beside) of(p *peer) report.Figure { return p.figure(b.samples[p]) }
+
+// peers are all there are.
+type peers struct {
+	b                                 *bench
+	python, nodeStart, pandas         *peer // bare processes of the host
+	podman, srt                       *peer // isolation for one command
+	pyodide, pyodidePandas, pyodideUp *peer
+	jupyter, jupyterUp                *peer
+	live                              map[*peer]*dialogue
+	container                         *podman
+}
+
+func newPeers(b *bench) peers {
+	p := peers{b: b, live: make(map[*peer]*dialogue)}
+	command := func(id, name, want string, argv func() []string) *peer {
+		return &peer{id: id, name: name, once: func(ctx context.Context) (float64, error) { return timed(ctx, want, argv()...) }}
+	}
+	host := func(id, name string, argv ...string) *peer {
+		return command(id, name, "", func() []string { return argv })
+	}
+	p.python = host("peer.python", "python3 -c 1, on the host", b.python, "-c", "1")
+	p.nodeStart = host("peer.node", "node -e 1, on the host", "node", "-e", "1")
+	p.pandas = host("peer.pandas", "python3 -c 'import pandas', on the host", b.python, "-c", "import pandas")
+	p.podman = &peer{id: "peer.podman", name: "podman run --rm, python3 -c 'print(1)'", once: p.runPodman}
+	p.srt = command("peer.srt", "sandbox-runtime, python3 -c 'print(1)'", "1", func() []string {
+		return []string{p.node(), p.module("@anthropic-ai/sandbox-runtime", "dist/cli.js"), "--", b.python, "-c", "print(1)"}
+	})
+	script := filepath.Join(b.here, "peers", "pyodide.mjs")
+	p.pyodide = command("peer.pyodide", "Pyodide in Node, load and print(1)", "1", func() []string {
+		return []string{p.node(), script, "once", "print(1)"}
+	})
+	p.pyodidePandas = command("peer.pyodide.pandas", "Pyodide in Node, load and import pandas", "1", func() []string {
+		return []string{p.node(), script, "once", "import pandas; print(1)"}
+	})
+	p.pyodideUp = p.talk("peer.pyodide.warm", "Pyodide in Node, loaded, print(1)", "run print(1)", func() []string { return []string{p.node(), script} })
+	kernel := func() []string { return p.kernel() }
+	p.jupyter = p.talk("peer.jupyter", "Jupyter kernel, start and print(1)", "start", kernel)
+	p.jupyterUp = p.talk("peer.jupyter.warm", "Jupyter kernel, started, print(1)", "run print(1)", kernel)
+	return p
+}
+
+// all lists the peers in the order of their rows.
+func (p *peers) all() []*peer {
+	return []*peer{p.python, p.nodeStart, p.pandas, p.podman, p.srt, p.pyodide, p.pyodidePandas, p.pyodideUp, p.jupyter, p.jupyterUp}
+}
+
+// figures are the rows of the peers that were sampled.
+func (p *peers) figures() []report.Figure {
+	var figures []report.Figure
+	for _, one := range p.all() {
+		if len(one.samples) > 0 || one.why != "" {
+			figures = append(figures, one.figure(one.samples))
+		}
+	}
+	return figures
+}
+
+// talk is a peer that lives on between samples, until close.
+func (p *peers) talk(id, name, request string, argv func() []string) *peer {
+	one := &peer{id: id, name: name}
+	one.once = func(ctx context.Context) (float64, error) {
+		d := p.live[one]
+		if d == nil {
+			var err error
+			if d, err = converse(ctx, argv()...); err != nil {
+				return 0, err
+			}
+			p.live[one] = d
+		}
+		took, err := d.ask(request)
+		if err != nil {
+			delete(p.live, one)
+		}
+		return took, err
+	}
+	return one
+}
+
+// close ends the peers that live on.
+func (p *peers) close() {
+	for one, d := range p.live {
+		d.close()
+		delete(p.live, one)
+	}
+}
+
+// kernel is the command of a Jupyter kernel with its client.
+func (p *peers) kernel() []string {
+	return []string{p.b.python, filepath.Join(p.b.here, "peers", "jupyter.py")}
+}
+
+// module is a file of an installed npm package.
+func (p *peers) module(name, file string) string {
+	return filepath.Join(p.b.here, "peers", "node_modules", name, file)
+}
+
+// node is the Node that npm peers run in: the pinned one, since sandbox-runtime
+// wants a newer one than Debian's; else the host's.
+func (p *peers) node() string {
+	arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
+	if arch == "" {
+		arch = runtime.GOARCH
+	}
+	pinned := p.module("node-linux-"+arch, "bin/node")
+	if _, err := os.Stat(pinned); err == nil {
+		return pinned
+	}
+	return "node"
+}
+
+// podman runs an interpreter of the host in a container of its own: the same
+// program, the same files, no network.
+type podman struct {
+	root string
+	runs int
+}
+
+func (p *peers) runPodman(ctx context.Context) (float64, error) {
+	if p.container == nil {
+		if _, err := exec.LookPath("podman"); err != nil {
+			return 0, errors.New("no podman: apt-get install podman runc")
+		}
+		c := &podman{root: filepath.Join(p.b.dir, "podman-root")}
+		for _, d := range []string{"etc", "tmp", "proc", "dev", "sys", "run", "usr", "home", "var"} {
+			if err := os.MkdirAll(filepath.Join(c.root, d), 0o755); err != nil {
+				return 0, err
+			}
+		}
+		for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
+			if err := os.Symlink("usr/"+d, filepath.Join(c.root, d)); err != nil {
+				return 0, err
+			}
+		}
+		p.container = c
+	}
+	return p.container.run(ctx, p.b.python)
+}
+
+func (c *podman) run(ctx context.Context, python string) (float64, error) {
+	c.runs++
+	name := fmt.Sprintf("glovebox-bench-%d-%d", os.Getpid(), c.runs)
 	// runc, because crun refuses hybrid cgroups; the ulimits, because the limits
 	// that podman asks for may be above what the machine allows.
-	out, err := exec.CommandContext(ctx, "podman", "--runtime", "runc", "run", "--rm", "--network", "none",
+	took, err := timed(ctx, "1", "podman", "--runtime", "runc", "run", "--rm", "--name", name, "--network", "none",
 		"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024",
-		"-v", "/usr:/usr:ro", "--rootfs", p.root, p.python, "-c", "print(1)").CombinedOutput()
-	took := ms(time.Since(begun))
-	if err != nil || strings.TrimSpace(string(out)) != "1" {
-		return 0, fmt.Errorf("run podman: %w: %s", err, out)
+		"-v", "/usr:/usr:ro", "--rootfs", c.root, python, "-c", "print(1)")
+	if err != nil {
+		// One that was interrupted may be left.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopDelay)
+		defer cancel()
+		exec.CommandContext(clean, "podman", "rm", "--force", "--ignore", name).Run()
 	}
-	return took, nil
+	return took, err
 }
 
-func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+// peersScenario samples every peer, also those that no scenario had beside it.
+func peersScenario(ctx context.Context, b *bench) error {
+	for _, p := range b.peers.all() {
+		b.say("peers: %s", p.name)
+		for range b.n(5, 2) {
+			if _, ok := p.sample(ctx); !ok {
+				break
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

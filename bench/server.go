@@ -13,12 +13,25 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/bench/proc"
+)
+
+const (
+	// startLimit bounds a server's start: one that builds a template first takes
+	// some seconds.
+	startLimit = 2 * time.Minute
+	// stopLimit bounds a graceful stop: a hundred contexts to disk, two at a time.
+	stopLimit = 2 * time.Minute
+	// callLimit bounds a call. None should take a tenth of it.
+	callLimit = time.Minute
 )
 
 // server is the shipped binary, serving HTTP, and a client of it.
@@ -27,14 +40,31 @@ type server struct {
 	url     string
 	session *mcp.ClientSession
 	start   float64 // milliseconds until it told its endpoint
+	tools   map[string]bool
+	log     *tail
+	ended   chan error // the exit, once
 }
 
 var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
 
-func startServer(ctx context.Context, binary, stateDir string, env ...string) (*server, error) {
-	cmd := exec.CommandContext(ctx, binary, "serve", "--port", "0")
-	cmd.Env = append(os.Environ(), "GLOVEBOX_STATE_DIR="+stateDir)
-	cmd.Env = append(cmd.Env, env...)
+// environment is that of this program without settings of Glovebox, and with the
+// given ones, each "NAME=value". state names the server's directory; servers with
+// the same name follow each other in it.
+func (b *bench) environment(state string, settings ...string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
+		return strings.HasPrefix(s, "GLOVEBOX_") || strings.HasPrefix(s, "MSB_") || strings.HasPrefix(s, "MCP_")
+	})
+	env = append(env, "GLOVEBOX_STATE_DIR="+filepath.Join(b.dir, state), "GLOVEBOX_PYTHON="+b.python, "MSB_MAX_SESSIONS=100")
+	return append(env, settings...)
+}
+
+// serve starts a server. It dies with this program, whatever becomes of it.
+func (b *bench) serve(ctx context.Context, state string, settings ...string) (*server, error) {
+	cmd := exec.Command(b.binary, "serve", "--port", "0")
+	cmd.Env = b.environment(state, settings...)
+	// Its own group: what is typed on a terminal is for the benchmark alone,
+	// which then stops its servers in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -43,37 +73,111 @@ func startServer(ctx context.Context, binary, stateDir string, env ...string) (*
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s := &server{cmd: cmd}
-	lines := bufio.NewScanner(stderr)
-	url := ""
-	for url == "" && lines.Scan() {
-		url = endpoint.FindString(lines.Text())
-	}
-	s.start = ms(time.Since(begun))
-	if url == "" {
-		cmd.Wait()
-		return nil, errors.New("start glovebox serve: it ended before it told its endpoint")
-	}
+	s := &server{cmd: cmd, log: &tail{}, ended: make(chan error, 1)}
+	ready := make(chan string, 1)
 	go func() {
+		lines := bufio.NewScanner(stderr)
+		told := false
 		for lines.Scan() {
+			s.log.add(lines.Text())
+			if url := endpoint.FindString(lines.Text()); url != "" && !told {
+				told = true
+				ready <- url
+			}
 		}
+		s.ended <- cmd.Wait()
 	}()
-	s.url = url
-	client := mcp.NewClient(&mcp.Implementation{Name: "glovebox-bench", Version: "1"}, nil)
-	s.session, err = client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url}, nil)
-	return s, err
+	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no endpoint after %v", startLimit))
+	defer cancel()
+	select {
+	case s.url = <-ready:
+		s.start = ms(time.Since(begun))
+	case err := <-s.ended:
+		return nil, fmt.Errorf("start glovebox serve: it ended (%v): %s", err, s.log)
+	case <-limit.Done():
+		s.kill()
+		return nil, fmt.Errorf("start glovebox serve: %w: %s", context.Cause(limit), s.log)
+	}
+	if s.session, err = s.connect(ctx); err != nil {
+		s.kill()
+		return nil, err
+	}
+	list, err := s.session.ListTools(limit, nil)
+	if err != nil {
+		s.kill()
+		return nil, fmt.Errorf("list the tools: %w", err)
+	}
+	s.tools = make(map[string]bool)
+	for _, t := range list.Tools {
+		s.tools[t.Name] = true
+	}
+	return s, nil
 }
 
-func (s *server) stop() {
+func (s *server) connect(ctx context.Context) (*mcp.ClientSession, error) {
+	client := mcp.NewClient(&mcp.Implementation{Name: "glovebox-bench", Version: "1"}, nil)
+	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.url}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", s.url, err)
+	}
+	return session, nil
+}
+
+// stop ends the server as its operator would and returns how long that took, in
+// milliseconds. It does not look at ctx: a server is stopped in any case.
+func (s *server) stop() (float64, error) {
+	tree, _ := proc.Tree(s.cmd.Process.Pid)
 	s.session.Close()
+	begun := time.Now()
 	s.cmd.Process.Signal(syscall.SIGTERM)
-	s.cmd.Wait()
+	select {
+	case err := <-s.ended:
+		took := ms(time.Since(begun))
+		if err != nil {
+			err = fmt.Errorf("stop glovebox serve: %w: %s", err, s.log)
+		}
+		return took, errors.Join(err, reap(tree))
+	case <-time.After(stopLimit):
+		s.kill()
+		return 0, errors.Join(fmt.Errorf("stop glovebox serve: still there after %v: %s", stopLimit, s.log), reap(tree))
+	}
+}
+
+func (s *server) kill() {
+	if s.session != nil {
+		s.session.Close()
+	}
+	syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+	<-s.ended
+}
+
+// reap waits until none of a server's processes are left, and ends those that are
+// after a while: they would be in the figures of the next server.
+func reap(tree []int) error {
+	var left []int
+	for range 50 {
+		left = slices.DeleteFunc(slices.Clone(tree), func(pid int) bool { return syscall.Kill(pid, 0) != nil })
+		if len(left) == 0 {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	for _, pid := range left {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return fmt.Errorf("%d processes of a server were left after its end", len(left))
 }
 
 // call calls a tool and returns the milliseconds and its structured content.
 func (s *server) call(ctx context.Context, tool string, args map[string]any) (float64, map[string]any, error) {
+	return callTool(ctx, s.session, tool, args)
+}
+
+func callTool(ctx context.Context, session *mcp.ClientSession, tool string, args map[string]any) (float64, map[string]any, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	begun := time.Now()
-	r, err := s.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+	r, err := session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 	took := ms(time.Since(begun))
 	if err != nil {
 		return took, nil, fmt.Errorf("call %s: %w", tool, err)
@@ -86,65 +190,133 @@ func (s *server) call(ctx context.Context, tool string, args map[string]any) (fl
 	return took, content, nil
 }
 
-// post calls a tool with a bare POST, without a client library and a handshake,
-// and returns the milliseconds. The answer must hold want.
-func (s *server) post(ctx context.Context, tool string, args map[string]any, want string) (float64, error) {
-	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call",
-		"params": map[string]any{"name": tool, "arguments": args}})
+// create makes a context and returns its id and where it came from: "warm",
+// "cold", "boot", or nothing from a binary that does not say.
+func (s *server) create(ctx context.Context, name string) (took float64, id, source string, err error) {
+	took, content, err := s.call(ctx, "create_context", map[string]any{"name": name})
+	if err != nil {
+		return 0, "", "", err
+	}
+	id, _ = content["context_id"].(string)
+	source, _ = content["source"].(string)
+	return took, id, source, nil
+}
+
+// run runs code in a context and returns the milliseconds. It fails unless the
+// output is want.
+func (s *server) run(ctx context.Context, id, code, want string) (float64, error) {
+	took, content, err := s.call(ctx, "run_code", map[string]any{"context_id": id, "code": code})
 	if err != nil {
 		return 0, err
 	}
+	if got, _ := content["stdout"].(string); strings.TrimSpace(got) != want || content["success"] != true {
+		return 0, fmt.Errorf("run %q: got %q, want %q: %v", code, got, want, content["stderr"])
+	}
+	return took, nil
+}
+
+// eval runs code in a context and returns what it printed.
+func (s *server) eval(ctx context.Context, id, code string) (string, error) {
+	_, content, err := s.call(ctx, "run_code", map[string]any{"context_id": id, "code": code})
+	if err != nil {
+		return "", err
+	}
+	if content["success"] != true {
+		return "", fmt.Errorf("run %q: %v", code, content["stderr"])
+	}
+	out, _ := content["stdout"].(string)
+	return strings.TrimSpace(out), nil
+}
+
+// end ends contexts.
+func (s *server) end(ctx context.Context, ids ...string) error {
+	for _, id := range ids {
+		if _, _, err := s.call(ctx, "stop_context", map[string]any{"context_id": id}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// statuses maps the ids of contexts to their status.
+func (s *server) statuses(ctx context.Context) (map[string]string, error) {
+	_, content, err := s.call(ctx, "list_contexts", map[string]any{})
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]string)
+	items, _ := content["contexts"].([]any)
+	for _, item := range items {
+		fields, _ := item.(map[string]any)
+		id, _ := fields["context_id"].(string)
+		all[id], _ = fields["status"].(string)
+	}
+	return all, nil
+}
+
+// poster calls a tool with bare POSTs over one connection of its own, without a
+// client library and a handshake. One goroutine uses it.
+type poster struct {
+	client *http.Client
+	url    string
+	body   []byte
+	want   []byte
+}
+
+// poster makes one whose answers must hold want.
+func (s *server) poster(tool string, args map[string]any, want string) (*poster, error) {
+	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+		"params": map[string]any{"name": tool, "arguments": args}})
+	if err != nil {
+		return nil, err
+	}
+	return &poster{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}, Timeout: callLimit},
+		url: s.url, body: body, want: []byte(want)}, nil
+}
+
+// post returns the milliseconds that one call took.
+func (p *poster) post(ctx context.Context) (float64, error) {
 	begun := time.Now()
-	req, err := http.NewRequestWithContext(ctx, "POST", s.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(p.body))
 	if err != nil {
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
+	res, err := p.client.Do(req)
 	if err != nil {
 		return 0, err
 	}
 	answer, err := io.ReadAll(res.Body)
 	res.Body.Close()
 	took := ms(time.Since(begun))
-	if err != nil || !bytes.Contains(answer, []byte(want)) {
-		return 0, fmt.Errorf("post %s: %w: %s", tool, err, answer)
+	if err != nil {
+		return 0, err
+	}
+	if !bytes.Contains(answer, p.want) {
+		return 0, fmt.Errorf("post to %s: %s: %.300s", p.url, res.Status, answer)
 	}
 	return took, nil
 }
 
-// pss adds up the proportional set sizes of a process and all its descendants,
-// in MiB.
-func pss(pid int) (float64, error) {
-	children := map[int][]int{}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return 0, err
+func (p *poster) close() { p.client.CloseIdleConnections() }
+
+// tail keeps the last lines of a log, for messages.
+type tail struct {
+	mu    sync.Mutex
+	lines []string // guarded by mu
+}
+
+func (t *tail) add(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, line)
+	if len(t.lines) > 8 {
+		t.lines = t.lines[1:]
 	}
-	for _, path := range stats {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue // it ended meanwhile
-		}
-		text := string(data)
-		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-		parent, _ := strconv.Atoi(fields[1])
-		child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		children[parent] = append(children[parent], child)
-	}
-	total := 0.0
-	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
-		queue = append(queue, children[queue[0]]...)
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", queue[0]))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(data)) {
-			if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
-				kb, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-				total += kb / 1024
-			}
-		}
-	}
-	return total, nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(t.lines, " | ")
 }

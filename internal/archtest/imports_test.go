@@ -91,7 +91,9 @@ var table = []row{
 	{pkg: "internal/tools/toolstest",
 		ours: []string{"engine", "internal/engine/process", "internal/guestbin/guesttest", "internal/image", "internal/machine", "internal/sandbox"}},
 	{pkg: "internal/config/docgen", ours: []string{"internal/config"}},
-	{pkg: "bench", others: []string{sdk}},
+	{pkg: "bench", ours: []string{"bench/proc", "bench/report"}, others: []string{sdk}},
+	{pkg: "bench/proc", others: []string{sys}},
+	{pkg: "bench/report"},
 	{pkg: "e2e"},
 	{pkg: "examples/demo", others: []string{sdk}},
 }

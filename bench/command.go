@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopDelay is how long a process that was told to end may take before it is
+// killed: podman removes its container meanwhile.
+const stopDelay = 10 * time.Second
+
+// prepare prepares a program that ends with ctx and with this program.
+func prepare(ctx context.Context, argv ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = stopDelay
+	return cmd
+}
+
+// timed runs a program from start to end and returns the milliseconds. It fails
+// unless the output is want.
+func timed(ctx context.Context, want string, argv ...string) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	cmd := prepare(ctx, argv...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	begun := time.Now()
+	err := cmd.Run()
+	took := ms(time.Since(begun))
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s", err, lastLine(stderr.String()))
+	}
+	if got := strings.TrimSpace(stdout.String()); got != want {
+		return 0, fmt.Errorf("it printed %.100q, want %q", got, want)
+	}
+	return took, nil
+}
+
+// lastLine is the one that tells what went wrong, of a traceback or a usage.
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+// dialogue is a program that answers each line on its input by a number of
+// milliseconds on its output.
+type dialogue struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Scanner
+	stderr bytes.Buffer
+}
+
+func converse(ctx context.Context, argv ...string) (*dialogue, error) {
+	d := &dialogue{cmd: prepare(ctx, argv...)}
+	// Debian's kernels warn about frozen modules on the terminal otherwise.
+	d.cmd.Env = append(os.Environ(), "PYDEVD_DISABLE_FILE_VALIDATION=1")
+	d.cmd.Stderr = &d.stderr
+	var err error
+	if d.in, err = d.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	d.out = bufio.NewScanner(out)
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// ask sends one request and returns the milliseconds that the answer tells.
+func (d *dialogue) ask(request string) (float64, error) {
+	_, err := io.WriteString(d.in, request+"\n")
+	if err != nil || !d.out.Scan() {
+		err = errors.Join(err, d.out.Err(), d.close())
+		return 0, fmt.Errorf("it ended: %w: %s", errors.Join(err, io.EOF), lastLine(d.stderr.String()))
+	}
+	return strconv.ParseFloat(strings.TrimSpace(d.out.Text()), 64)
+}
+
+// close ends the program through the end of its input.
+func (d *dialogue) close() error {
+	d.in.Close()
+	timer := time.AfterFunc(stopDelay, func() { syscall.Kill(-d.cmd.Process.Pid, syscall.SIGKILL) })
+	defer timer.Stop()
+	return d.cmd.Wait()
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/bench/proc"
+	"github.com/glovebox-dev/glovebox/bench/report"
+)
+
+// idleScenario measures the processor time of contexts that nobody calls, over the
+// second minute after their last call, in percent of one core.
+func idleScenario(ctx context.Context, b *bench) error {
+	n := b.n(50, 5)
+	s, err := b.serve(ctx, "idle", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none", "GLOVEBOX_MAX_CONTEXTS=100")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	ids, _, err := numbered(ctx, s, n)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, b.pause(time.Minute, 3*time.Second)); err != nil {
+		return err
+	}
+	usage := func() (proc.Usage, error) {
+		tree, err := proc.Tree(s.cmd.Process.Pid)
+		if err != nil {
+			return nil, err
+		}
+		return proc.UsageOf(tree)
+	}
+	before, err := usage()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := sleep(ctx, b.pause(time.Minute, 3*time.Second)); err != nil {
+		return err
+	}
+	after, err := usage()
+	if err != nil {
+		return err
+	}
+	share := 100 * after.Since(before).Seconds() / time.Since(begun).Seconds()
+	wrong, err := answers(ctx, s, ids)
+	if err != nil {
+		return err
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d contexts did not answer after the minute", wrong, n)
+	}
+	row := report.Measured("idle.cpu", fmt.Sprintf("processor time of %d idle contexts", n), "% of a core", share)
+	if n == 50 {
+		row = row.AtMost(report.Median, 0.5)
+	}
+	b.add(row)
+	return s.end(ctx, ids...)
+}
+
+// numbered makes contexts, each with its number as a variable, until there are n
+// or one is refused.
+func numbered(ctx context.Context, s *server, n int) (ids []string, took []float64, err error) {
+	for i := range n {
+		create, id, _, err := s.create(ctx, fmt.Sprintf("number-%d", i))
+		if err != nil {
+			return ids, took, err
+		}
+		call, err := s.run(ctx, id, fmt.Sprintf("number = %d; print(number)", i), fmt.Sprint(i))
+		if err != nil {
+			return ids, took, err
+		}
+		ids, took = append(ids, id), append(took, create+call)
+	}
+	return ids, took, nil
+}
+
+// answers counts the contexts that do not know their number.
+func answers(ctx context.Context, s *server, ids []string) (wrong int, err error) {
+	for i, id := range ids {
+		if _, err := s.run(ctx, id, "print(number)", fmt.Sprint(i)); err != nil {
+			if ctx.Err() != nil {
+				return wrong, context.Cause(ctx)
+			}
+			wrong++
+		}
+	}
+	return wrong, nil
+}
+
+// liveScenario makes contexts until there are a hundred or one is refused, and
+// asks each for its number. None may be hibernated meanwhile.
+func liveScenario(ctx context.Context, b *bench) error {
+	n := b.n(100, 8)
+	s, err := b.serve(ctx, "live", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none", fmt.Sprintf("GLOVEBOX_MAX_CONTEXTS=%d", n),
+		"MSB_ENABLE_LRU_EVICTION=false")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	ids, took, refused := numbered(ctx, s, n)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if len(ids) == 0 {
+		return refused
+	}
+	statuses, err := s.statuses(ctx)
+	if err != nil {
+		return err
+	}
+	asleep := 0
+	for _, id := range ids {
+		if statuses[id] == "hibernated" {
+			asleep++
+		}
+	}
+	wrong, err := answers(ctx, s, ids)
+	if err != nil {
+		return err
+	}
+	m, err := s.weigh()
+	if err != nil {
+		return err
+	}
+	row := report.Measured("live.boxes", "live contexts, every one answering", "", float64(len(ids)-wrong-asleep)).MoreIsBetter()
+	if !b.quick {
+		row = row.AtLeast(report.Median, 100)
+	}
+	if refused != nil {
+		row = row.Noting("the next was refused: %v", refused)
+	}
+	if asleep > 0 {
+		row = row.Noting("%d more were hibernated", asleep)
+	}
+	if wrong > 0 {
+		row = row.Noting("%d more did not answer", wrong)
+	}
+	b.add(row,
+		report.Measured("live.create", "of it create_context and the first call", "ms", took...).As(report.Part),
+		report.Measured("live.memory", "of it memory of all, with the server (PSS)", "MB", float64(m.PSS)/1e6).As(report.Part))
+	return s.end(ctx, ids...)
+}
+
+// diskReserve is what the search for hibernated contexts leaves free, in MB.
+const diskReserve = 5000
+
+// asleepScenario makes contexts while few may live, so that the others go to disk,
+// until there are a thousand, one is refused, time is up or the disk is nearly
+// full; and wakes some at random.
+func asleepScenario(ctx context.Context, b *bench) error {
+	most := min(b.most, b.n(b.most, 12))
+	const live = 4
+	disk, err := free(b.dir)
+	if err != nil {
+		return err
+	}
+	s, err := b.serve(ctx, "asleep", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none", fmt.Sprintf("GLOVEBOX_MAX_CONTEXTS=%d", live),
+		fmt.Sprintf("GLOVEBOX_SNAPSHOT_DISK_MB=%.0f", max(1, disk-diskReserve)))
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	begun := time.Now()
+	var ids []string
+	var took []float64
+	why := ""
+	for len(ids) < most+live && why == "" {
+		more, t, err := numbered(ctx, s, 1)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			if len(ids) == 0 {
+				return err
+			}
+			why = "the next was refused: " + err.Error()
+			break
+		}
+		ids, took = append(ids, more...), append(took, t...)
+		if len(ids) == live+1 {
+			if statuses, err := s.statuses(ctx); err != nil {
+				return err
+			} else if statuses[ids[0]] == "" {
+				b.add(report.Absent("asleep.boxes", "hibernated contexts", notOffered).AtLeast(report.Median, 1000))
+				return s.end(ctx, ids[1:]...)
+			}
+		}
+		left, err := free(b.dir)
+		switch {
+		case err != nil:
+			return err
+		case left < diskReserve:
+			why = fmt.Sprintf("the disk has only %.0f MB left", left)
+		case time.Since(begun) > b.within:
+			why = fmt.Sprintf("time was up after %v, none was refused", b.within)
+		}
+	}
+	statuses, err := s.statuses(ctx)
+	if err != nil {
+		return err
+	}
+	var asleep []string
+	for _, id := range ids {
+		if statuses[id] == "hibernated" {
+			asleep = append(asleep, id)
+		}
+	}
+	rand.Shuffle(len(asleep), func(i, j int) { asleep[i], asleep[j] = asleep[j], asleep[i] })
+	var woken []float64
+	lost := 0
+	for _, id := range asleep[:min(len(asleep), b.n(20, 3))] {
+		// Every one was number 0 of its own batch of one.
+		wake, err := s.run(ctx, id, "print(number)", "0")
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			lost++
+			continue
+		}
+		woken = append(woken, wake)
+	}
+	row := report.Measured("asleep.boxes", "hibernated contexts", "", float64(len(asleep))).MoreIsBetter()
+	if b.most == 1000 && !b.quick {
+		row = row.AtLeast(report.Median, 1000)
+	}
+	if why != "" {
+		row = row.Noting("%s", why)
+	}
+	if lost > 0 {
+		row = row.Noting("%d of %d did not wake", lost, lost+len(woken))
+	}
+	slices.Sort(took)
+	b.add(row,
+		report.Measured("asleep.create", "of it create_context and first call, one going to disk", "ms", took...).As(report.Part),
+		report.Measured("asleep.wake", "of it wake, any of them", "ms", woken...).As(report.Part),
+		report.Measured("asleep.disk", "of it disk for each", "MB", size(b.dir+"/asleep")/max(1, float64(len(asleep)))).As(report.Part),
+		report.Measured("asleep.list", "of it list_contexts", "ms", listTimes(ctx, s)...).As(report.Part))
+	return nil
+}
+
+// listTimes measures list_contexts.
+func listTimes(ctx context.Context, s *server) []float64 {
+	var samples []float64
+	for range 5 {
+		if took, _, err := s.call(ctx, "list_contexts", map[string]any{}); err == nil {
+			samples = append(samples, took)
+		}
+	}
+	return samples
+}
