@@ -56,8 +56,11 @@ func (p *Pool) fill() {
 func (p *Pool) next() (chosen *shelf, idle time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.cfg.Now()
 	idle = lookEvery
+	if p.taking > 0 {
+		return nil, idle // who waits for a member comes first
+	}
+	now := p.cfg.Now()
 	for i := range p.shelves {
 		s := p.shelves[(p.turn+i)%len(p.shelves)]
 		short := len(s.members) < p.cfg.Size

@@ -69,6 +69,7 @@ type Pool struct {
 	mu       sync.Mutex
 	shelves  []*shelf      // guarded by mu; in the order of Start
 	turn     int           // guarded by mu; the shelf that is looked at first
+	taking   int           // guarded by mu; members that are being handed out
 	changed  chan struct{} // guarded by mu; closed and replaced with every change
 	closed   bool          // guarded by mu
 	closeErr error         // guarded by mu; what Close could not free
@@ -155,20 +156,21 @@ func (p *Pool) Take(ctx context.Context, c Class) *machine.Machine {
 			return nil
 		}
 		err := p.revive(ctx, m.Machine)
-		if err == nil {
-			p.mu.Lock()
+		p.mu.Lock()
+		p.taking--
+		p.changeLocked()
+		switch {
+		case err == nil:
 			s.handed++
-			p.changeLocked()
-			p.mu.Unlock()
+		case ctx.Err() != nil:
+			p.retire(m) // whether it runs by now is not known
+		default:
+			p.mournLocked(s, m, err)
+		}
+		p.mu.Unlock()
+		if err == nil {
 			return m.Machine
 		}
-		if ctx.Err() != nil {
-			p.retire(m) // whether it runs by now is not known
-			return nil
-		}
-		p.mu.Lock()
-		p.mournLocked(s, m, err)
-		p.mu.Unlock()
 	}
 	return nil
 }
@@ -192,6 +194,7 @@ func (p *Pool) pop(c Class) (*shelf, *member) {
 	if s == nil || len(s.members) == 0 {
 		return nil, nil
 	}
+	p.taking++
 	now := p.cfg.Now()
 	young := func(m *member) bool { return now.Sub(m.born) < p.cfg.MaxAge }
 	return s, p.removeLocked(s, max(0, slices.IndexFunc(s.members, young)))

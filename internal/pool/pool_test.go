@@ -264,8 +264,8 @@ func TestMembersStandStill(t *testing.T) {
 	}
 }
 
-// TestTheMuteAreReplaced holds that a member that lives and says nothing is
-// not handed out, and that it is not waited for for long.
+// TestTheMuteAreReplaced holds that a member that lives and says nothing is not
+// handed out, nor waited for for long, and that takers come before the filling.
 func TestTheMuteAreReplaced(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{Size: 2})
@@ -278,11 +278,21 @@ func TestTheMuteAreReplaced(t *testing.T) {
 	if err := pauser.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	f.setHook(func(Class) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.taking > 0 {
+			t.Error("a member is made while another one is being handed out")
+		}
+		return nil
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if m := p.Take(ctx, small); m != nil {
 		t.Errorf("Take: got %s, which says nothing", m.ID)
 	}
+	ready(t, p)
+	f.setHook(nil)
 	wait(t, "the mute one to be freed", func() bool { return !slices.Contains(f.guests(), "member-1") })
 	if m := take(t, p, small); m.ID != "member-2" {
 		t.Errorf("Take: got %s, want member-2", m.ID)
