@@ -62,12 +62,10 @@ func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(cont
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	s, err := template.Open(templateConfig(cfg, h, log))
-	if err != nil {
+	if err := h.openTemplates(cfg); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return f(ctx, h, s)
+	return f(ctx, h, h.templates)
 }
 
 // templateConfig says where templates are and what they are made of.

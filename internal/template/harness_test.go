@@ -183,7 +183,7 @@ func python() Want {
 func pandas(tb testing.TB) Want {
 	tb.Helper()
 	w := python()
-	w.Preload = []string{"pandas", "no_such_module", "numpy"}
+	w.Preload = []string{"pandas", "no_such_module", "numpy", "matplotlib"}
 	t := mustBuild(tb, open(tb).store, w)
 	if slices.Contains(t.Missing, "pandas") {
 		tb.Skip("the Python of this machine has no pandas")

@@ -123,6 +123,16 @@ func TestPandas(t *testing.T) {
 	if got := run(t, m, "python", "import pandas as pd, time; pd.DataFrame({'a': [1, 2]}).a.sum(), abs(time.time() - "+fmt.Sprint(time.Now().Unix())+") < 60").value; got != "(3, True)" && got != "(np.int64(3), True)" {
 		t.Errorf("got %s", got)
 	}
+	if slices.Contains(made.Missing, "matplotlib") {
+		return
+	}
+	// Looking for fonts takes seconds where there are many.
+	if got := run(t, m, "python", "'matplotlib.font_manager' in sys.modules, 'matplotlib.pyplot' in sys.modules").value; got != "(True, False)" {
+		t.Errorf("fonts, pyplot: got %s", got)
+	}
+	if got := run(t, m, "python", "pd.DataFrame({'a': [1, 2]}).plot();"); got.figures != 1 {
+		t.Errorf("%d figures", got.figures)
+	}
 }
 
 func TestBuildRefuses(t *testing.T) {
