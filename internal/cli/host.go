@@ -131,9 +131,14 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 	return h, nil
 }
 
+// keepTemplates is for how long a template that no box is made from stays on disk.
+const keepTemplates = 30 * 24 * time.Hour
+
 // openTemplates opens the templates on disk.
 func (h *host) openTemplates(cfg *config.Config) (err error) {
-	h.templates, err = template.Open(templateConfig(cfg, h, h.log))
+	tc := templateConfig(cfg, h, h.log)
+	tc.Keep = keepTemplates
+	h.templates, err = template.Open(tc)
 	if err != nil {
 		return fmt.Errorf("open the templates: %w", err)
 	}

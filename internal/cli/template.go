@@ -62,10 +62,12 @@ func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(cont
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	if err := h.openTemplates(cfg); err != nil {
+	s, err := template.Open(templateConfig(cfg, h, log))
+	if err != nil {
 		return err
 	}
-	return f(ctx, h, h.templates)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return f(ctx, h, s)
 }
 
 // templateConfig says where templates are and what they are made of.

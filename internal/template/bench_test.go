@@ -94,3 +94,22 @@ func benchPreload(b *testing.B, s *Store, preload []string, m medians) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkFind measures what every box pays that is made from a template, and
+// what one of them pays every few seconds.
+func BenchmarkFind(b *testing.B) {
+	s := open(b).store
+	w := pandas(b)
+	for name, find := range map[string]func() bool{
+		"known":  func() bool { _, ok := s.Find(w); return ok },
+		"looked": func() bool { in, err := s.inputs(w); return err == nil && in.key() != "" },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if !find() {
+					b.Fatal("not found")
+				}
+			}
+		})
+	}
+}

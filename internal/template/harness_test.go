@@ -96,7 +96,7 @@ func newLab(dir, agent string) (*lab, error) {
 	interpreters := make(map[string]string)
 	for language, i := range img.Interpreters {
 		interpreters[language] = i.Path
-		l.files[language] = []string{i.Path}
+		l.files[language] = i.Files
 	}
 	l.maker = &machine.Maker{
 		Engine: e, Agent: engine.Program{Path: agent, Args: []string{guestbin.Name}}, Root: img.Root,

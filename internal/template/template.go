@@ -25,6 +25,11 @@ const (
 	// removeWait is how long removing waits for restores under way, which take a
 	// quarter of a second.
 	removeWait = 10 * time.Second
+	// sweepInterval is how often templates that nobody uses are looked for.
+	sweepInterval = 24 * time.Hour
+	// staleKeep is how long a stale template stays after its last use: a server of
+	// another version, for which it is not stale, may be ending.
+	staleKeep = 24 * time.Hour
 )
 
 var (
@@ -79,8 +84,11 @@ type Config struct {
 	// library is installed. In directories the modules that are preloaded are
 	// looked at, too.
 	Files map[string][]string
-	Log   *slog.Logger     // default: none
-	Now   func() time.Time // default: time.Now
+	// Keep, if positive, is for how long templates stay that are not used: they are
+	// looked through when the store is opened and once a day. Stale ones stay a day.
+	Keep time.Duration
+	Log  *slog.Logger     // default: none
+	Now  func() time.Time // default: time.Now
 }
 
 // Store is the templates in a directory. Its methods may be called concurrently.
@@ -89,7 +97,7 @@ type Store struct {
 	machine string // what the host's processor is
 	ctx     context.Context
 	stop    context.CancelCauseFunc
-	wg      sync.WaitGroup // of builds
+	wg      sync.WaitGroup // of builds and of the sweeper
 
 	mu     sync.Mutex
 	closed bool               // guarded by mu
@@ -140,7 +148,28 @@ func Open(cfg Config) (*Store, error) {
 	if err := s.clean(); err != nil {
 		return nil, fmt.Errorf("clean templates in %q: %w", cfg.Dir, err)
 	}
+	if cfg.Keep > 0 {
+		s.wg.Go(s.sweep)
+	}
 	return s, nil
+}
+
+// sweep removes what nobody uses, until the store is closed.
+func (s *Store) sweep() {
+	for {
+		n, bytes, err := s.prune(s.ctx, staleKeep, s.cfg.Keep)
+		if n > 0 {
+			s.cfg.Log.Info("unused templates removed", "count", n, "bytes", bytes)
+		}
+		if err != nil && s.ctx.Err() == nil {
+			s.cfg.Log.Warn("unused templates not removed", "err", err)
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(sweepInterval):
+		}
+	}
 }
 
 // Close ends the builds under way, which leave nothing, and waits for them. The
@@ -269,6 +298,11 @@ func (s *Store) Remove(key string) error {
 // used for so long. It passes over those in use. It returns how many there were
 // and how many bytes they had.
 func (s *Store) Prune(ctx context.Context, keep time.Duration) (n int, bytes int64, err error) {
+	return s.prune(ctx, 0, keep)
+}
+
+// prune is Prune with stale templates kept for a while after their last use.
+func (s *Store) prune(ctx context.Context, stale, keep time.Duration) (n int, bytes int64, err error) {
 	list, err := s.List()
 	if err != nil {
 		return 0, 0, err
@@ -277,7 +311,8 @@ func (s *Store) Prune(ctx context.Context, keep time.Duration) (n int, bytes int
 		if err := context.Cause(ctx); err != nil {
 			return n, bytes, err
 		}
-		if info.Stale == "" && (keep <= 0 || s.cfg.Now().Sub(info.Used) < keep) {
+		unused := s.cfg.Now().Sub(info.Used)
+		if (info.Stale == "" || unused < stale) && (keep <= 0 || unused < keep) {
 			continue
 		}
 		switch err := s.remove(ctx, info.Key, nil, 0); {

@@ -354,9 +354,19 @@ func TestUpgrade(t *testing.T) {
 	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Stale != "changed since: "+library {
 		t.Errorf("list: %+v, %v", list, err)
 	}
-	if n, bytes, err := s.Prune(t.Context(), 0); n != 1 || bytes != made.Bytes || err != nil {
-		t.Errorf("prune: %d, %d, %v", n, bytes, err)
+	// One that keeps what is used leaves it there for a day.
+	cfg := s.cfg
+	cfg.Keep = 240 * time.Hour
+	if n, _, err := s.prune(t.Context(), staleKeep, cfg.Keep); n != 0 || err != nil {
+		t.Errorf("prune at once: %d, %v", n, err)
 	}
+	cfg.Now = func() time.Time { return now.Add(2 * staleKeep) }
+	other, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	eventually(t, "the stale template is swept away", func() bool { return len(ls(t, s.cfg.Dir)) == 0 })
 }
 
 // TestInputs has every input make another template.
