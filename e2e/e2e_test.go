@@ -1,8 +1,7 @@
 // Package e2e drives the shipped binary with stock clients: the official
 // TypeScript SDK in both its generations and the MCP Inspector's command line,
 // over stdio and over HTTP, in both eras of the protocol. Where many calls are made
-// at once and processes are killed, the client is the official Go SDK's. It holds
-// tests only.
+// at once and servers are killed, bare POSTs do. It holds tests only.
 package e2e
 
 import (

@@ -66,16 +66,32 @@ type process struct {
 	cmd *exec.Cmd
 	url string
 
-	done chan struct{} // closed when its log has ended
-	mu   sync.Mutex
-	log  bytes.Buffer // guarded by mu
+	found chan string   // gets its endpoint
+	done  chan struct{} // closed when its log has ended
+	mu    sync.Mutex
+	log   bytes.Buffer // guarded by mu
 }
 
-// launch starts the server over HTTP on a state directory. It is killed at the
-// end of the test, if it still runs.
+// launch starts the server over HTTP on a state directory, without a pool unless
+// env says otherwise, and returns when it is there. It is killed at the end of the
+// test, if it still runs.
 func launch(t *testing.T, dir string, env ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(glovebox(t), "serve", "--port", "0"), done: make(chan struct{})}
+	p := begin(t, dir, env...)
+	select {
+	case p.url = <-p.found:
+	case <-p.done:
+		t.Fatalf("the server ended before it told its endpoint:\n%s", p.text())
+	case <-time.After(time.Minute):
+		t.Fatal("the server did not tell its endpoint within a minute")
+	}
+	return p
+}
+
+// begin is launch without waiting.
+func begin(t *testing.T, dir string, env ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(glovebox(t), "serve", "--port", "0"), found: make(chan string, 1), done: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), "GLOVEBOX_STATE_DIR="+dir, "GLOVEBOX_POOL_SIZE=0"), env...)
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -84,7 +100,6 @@ func launch(t *testing.T, dir string, env ...string) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	found := make(chan string, 1)
 	go func() {
 		defer close(p.done)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
@@ -93,7 +108,7 @@ func launch(t *testing.T, dir string, env ...string) *process {
 			p.mu.Unlock()
 			if url := endpoint.FindString(lines.Text()); url != "" {
 				select {
-				case found <- url:
+				case p.found <- url:
 				default:
 				}
 			}
@@ -107,13 +122,6 @@ func launch(t *testing.T, dir string, env ...string) *process {
 			t.Logf("server %d:\n%s", p.cmd.Process.Pid, p.text())
 		}
 	})
-	select {
-	case p.url = <-found:
-	case <-p.done:
-		t.Fatalf("the server ended before it told its endpoint:\n%s", p.text())
-	case <-time.After(time.Minute):
-		t.Fatal("the server did not tell its endpoint within a minute")
-	}
 	return p
 }
 
