@@ -161,7 +161,7 @@ func TestPrograms(t *testing.T) {
 		"fails":        {[]string{"sh", "-c", "echo why >&2; exit 3"}, "exit status 3: why"},
 		"is not there": {[]string{"no-such-program"}, "not found"},
 	} {
-		took, err := timed(ctx, "1", tc.argv...)
+		took, err := timed(ctx, "1", nil, tc.argv...)
 		switch {
 		case tc.want == "" && (err != nil || took <= 0):
 			t.Errorf("%s: %v ms, %v", name, took, err)
@@ -190,7 +190,7 @@ func TestPrograms(t *testing.T) {
 	// The end of the run ends programs and what they started.
 	begun := time.Now()
 	time.AfterFunc(200*time.Millisecond, cancel)
-	if _, err := timed(ctx, "1", "sh", "-c", "sleep 50; true"); err == nil || time.Since(begun) > stopDelay {
+	if _, err := timed(ctx, "1", nil, "sh", "-c", "sleep 50; true"); err == nil || time.Since(begun) > stopDelay {
 		t.Errorf("a cancelled program ended with %v after %v", err, time.Since(begun))
 	}
 }

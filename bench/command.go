@@ -28,12 +28,13 @@ func prepare(ctx context.Context, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// timed runs a program from start to end and returns the milliseconds. It fails
-// unless the output is want.
-func timed(ctx context.Context, want string, argv ...string) (float64, error) {
+// timed runs a program from start to end and returns the milliseconds; its
+// environment is env, or this program's. It fails unless the output is want.
+func timed(ctx context.Context, want string, env []string, argv ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	cmd := prepare(ctx, argv...)
+	cmd.Env = env
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	begun := time.Now()

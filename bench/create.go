@@ -3,7 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/bench/report"
@@ -12,17 +13,24 @@ import (
 // useOfPandas is a first result of pandas; it prints 6.
 const useOfPandas = "import pandas as pd; print(int(pd.DataFrame({'a': [1, 2, 3]}).a.sum()))"
 
-// templateLimit bounds the building of templates: some seconds each.
-const templateLimit = 3 * time.Minute
-
-// bootScenario measures contexts that boot: no template, no pool. Each has an
-// empty state directory where a binary would otherwise make a template of the
-// first and restore the others.
+// bootScenario measures boxes that boot: by glovebox run, from start to end as
+// other programs that isolate a command; and by create_context in a server on an
+// empty state directory, which makes its templates meanwhile if it has any.
 func bootScenario(ctx context.Context, b *bench) error {
+	script := filepath.Join(b.dir, "print.py")
+	if err := os.WriteFile(script, []byte("print(1)\n"), 0o644); err != nil {
+		return err
+	}
+	run := func() (float64, error) {
+		return timed(ctx, "1", b.environment("run"), b.binary, "run", script)
+	}
+	if _, err := run(); err != nil { // lays out what later ones find
+		return fmt.Errorf("glovebox run: %w", err)
+	}
 	beside := alternately(ctx, b.peers.podman, b.peers.srt, b.peers.jupyter)
-	var created, called, both []float64
-	templates := 0
-	sample := func(i int) (err error) {
+	var whole, created, called, both []float64
+	var meanwhile int
+	create := func(i int) (err error) {
 		s, err := b.serve(ctx, fmt.Sprintf("boot-%d", i), "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none")
 		if err != nil {
 			return err
@@ -32,8 +40,12 @@ func bootScenario(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if source != "" && source != "boot" {
-			templates++
+		switch source {
+		case "":
+		case "boot":
+			meanwhile++
+		default:
+			return fmt.Errorf("create_context on an empty state directory: source is %q, want boot", source)
 		}
 		first, err := s.run(ctx, id, "print(1)", "1")
 		if err != nil {
@@ -43,58 +55,31 @@ func bootScenario(ctx context.Context, b *bench) error {
 		return s.end(ctx, id)
 	}
 	for i := range b.n(12, 2) {
-		if err := sample(i); err != nil {
+		took, err := run()
+		if err != nil {
+			return fmt.Errorf("glovebox run: %w", err)
+		}
+		whole = append(whole, took)
+		beside.take(ctx)
+		if err := create(i); err != nil {
 			return err
 		}
-		beside.take(ctx)
 	}
 	container := beside.of(b.peers.podman)
 	total := report.Measured("boot.result", "create_context, boot, and print(1)", "ms", both...)
-	if templates > 0 {
-		total = total.Noting("%d of %d came from a template after all", templates, len(both))
+	if meanwhile > 0 {
+		total = total.Noting("the server makes its templates meanwhile")
 	}
 	b.add(
-		report.Measured("boot.create", "create_context, boot", "ms", created...).Against(container),
-		report.Measured("boot.call", "of it the first call", "ms", called...).As(report.Part),
+		report.Measured("boot.run", "glovebox run, print(1), start to end", "ms", whole...).Against(container),
+		report.Measured("boot.run.srt", "glovebox run, print(1), beside sandbox-runtime", "ms", whole...).Against(beside.of(b.peers.srt)),
 		total.Against(container),
-		report.Measured("boot.srt", "create_context, boot, and print(1), beside sandbox-runtime", "ms", both...).Against(beside.of(b.peers.srt)),
+		report.Measured("boot.create", "of it create_context", "ms", created...).As(report.Part),
+		report.Measured("boot.call", "of it the first call", "ms", called...).As(report.Part),
 		report.Measured("boot.jupyter", "create_context, boot, and print(1), beside a Jupyter kernel", "ms", both...).Against(beside.of(b.peers.jupyter)),
 	)
 	return nil
 }
-
-// buildTemplates builds the templates that the server "shared" uses, once for all
-// scenarios that need them, and says whether the binary has any.
-func (b *bench) buildTemplates(ctx context.Context) (seconds float64, offered bool, err error) {
-	if b.templates.known {
-		return b.templates.seconds, b.templates.offered, nil
-	}
-	// Help of a command that is not there is help of another one.
-	help, _ := prepare(ctx, b.binary, "template", "build", "--help").CombinedOutput()
-	if !strings.Contains(string(help), "glovebox template build") {
-		b.templates = templates{known: true}
-		return 0, false, ctx.Err()
-	}
-	ctx, cancel := context.WithTimeout(ctx, templateLimit)
-	defer cancel()
-	cmd := prepare(ctx, b.binary, "template", "build")
-	cmd.Env = b.environment(shared)
-	begun := time.Now()
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return 0, true, fmt.Errorf("build the templates: %w: %s", err, lastLine(string(text)))
-	}
-	b.templates = templates{known: true, offered: true, seconds: time.Since(begun).Seconds()}
-	return b.templates.seconds, true, nil
-}
-
-// templates is what is known of them.
-type templates struct {
-	known, offered bool
-	seconds        float64
-}
-
-// shared names the state directory whose templates are built ahead.
-const shared = "shared"
 
 // coldScenario measures contexts that come from a template with pandas in it while
 // the pool is empty.
@@ -107,12 +92,11 @@ func coldScenario(ctx context.Context, b *bench) error {
 		)
 		return nil
 	}
-	seconds, offered, err := b.buildTemplates(ctx)
-	if err != nil {
-		return err
-	}
-	if !offered {
+	if !b.offersTemplates(ctx) {
 		return absent(notOffered)
+	}
+	if err := b.buildTemplates(ctx, shared, preloaded); err != nil {
+		return err
 	}
 	s, err := b.serve(ctx, shared, "GLOVEBOX_POOL_SIZE=0")
 	if err != nil {
@@ -149,7 +133,7 @@ func coldScenario(ctx context.Context, b *bench) error {
 	}
 	pandas := beside.of(b.peers.pandas)
 	b.add(
-		report.Measured("cold.templates", "glovebox template build: python and node", "s", seconds),
+		report.Measured("cold.templates", "glovebox template build: python and node", "s", b.built[shared]),
 		report.Measured("cold.create", "create_context, cold", "ms", created...).Against(pandas),
 		report.Measured("cold.call", "of it the first call", "ms", called...).As(report.Part),
 		report.Measured("cold.result", "create_context, cold, pandas loaded, and print(1)", "ms", printed...).
@@ -161,8 +145,12 @@ func coldScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// poolScenario measures contexts that stand ready. Between two of them the pool is
-// given time to fill, as it has between the requests of a model.
+// poolRest is between the filling of the pool and the next context: what the last
+// box has stirred up settles.
+const poolRest = 200 * time.Millisecond
+
+// poolScenario measures contexts that stand ready. Between two of them the pool
+// has the time to fill, as it has between the requests of a model.
 func poolScenario(ctx context.Context, b *bench) error {
 	absent := func(why string) error {
 		b.add(
@@ -172,14 +160,14 @@ func poolScenario(ctx context.Context, b *bench) error {
 		)
 		return nil
 	}
-	_, offered, err := b.buildTemplates(ctx)
-	if err != nil {
-		return err
-	}
-	if !offered {
+	if !b.offersTemplates(ctx) {
 		return absent(notOffered)
 	}
-	s, err := b.serve(ctx, shared, "GLOVEBOX_POOL_SIZE=3")
+	if err := b.buildTemplates(ctx, shared, preloaded); err != nil {
+		return err
+	}
+	const size = 3
+	s, err := b.serve(ctx, shared, fmt.Sprintf("GLOVEBOX_POOL_SIZE=%d", size))
 	if err != nil {
 		return err
 	}
@@ -193,7 +181,10 @@ func poolScenario(ctx context.Context, b *bench) error {
 		if len(printed) > len(used) {
 			use, want, total = useOfPandas, "6", &used
 		}
-		if err := sleep(ctx, 600*time.Millisecond); err != nil {
+		if err := s.poolFull(ctx, size); err != nil {
+			return err
+		}
+		if err := sleep(ctx, poolRest); err != nil {
 			return err
 		}
 		took, id, source, err := s.create(ctx, fmt.Sprintf("warm-%d", len(created)))
@@ -208,8 +199,6 @@ func poolScenario(ctx context.Context, b *bench) error {
 			return err
 		}
 		if source != "warm" {
-			// The first few, while the pool fills; later ones say that it cannot
-			// keep up with a context each half second.
 			if misses++; misses > n {
 				return fmt.Errorf("create_context with a pool: %d of %d came from elsewhere, the last from %q", misses, misses+len(created), source)
 			}

@@ -12,7 +12,7 @@ import (
 // crowdScenario calls print(1) in 1, 8 and 32 contexts at once, each from a
 // connection of its own, and in as many Jupyter kernels.
 func crowdScenario(ctx context.Context, b *bench) error {
-	s, err := b.serve(ctx, "crowd", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none")
+	s, err := b.servePlain(ctx, plain)
 	if err != nil {
 		return err
 	}
@@ -21,6 +21,7 @@ func crowdScenario(ctx context.Context, b *bench) error {
 	if b.quick {
 		sizes = sizes[:2]
 	}
+	var ids []string
 	var ours, theirs []caller
 	var kernels []*dialogue
 	defer func() { closeAll(kernels) }()
@@ -31,6 +32,7 @@ func crowdScenario(ctx context.Context, b *bench) error {
 			if err != nil {
 				return err
 			}
+			ids = append(ids, id)
 			p, err := s.poster("run_code", map[string]any{"context_id": id, "code": "print(1)"}, `"stdout":"1\n"`)
 			if err != nil {
 				return err
@@ -84,7 +86,7 @@ func crowdScenario(ctx context.Context, b *bench) error {
 		b.add(row,
 			report.Measured(fmt.Sprintf("crowd.%d.call", n), "of it one call", "ms", took...).As(report.Part), jupyter)
 	}
-	return nil
+	return s.end(ctx, ids...)
 }
 
 // caller makes one call and returns the milliseconds.

@@ -39,7 +39,7 @@ _thread.start()
 // forkScenario measures copies of a live context with pandas, and for how long
 // the original stands still.
 func forkScenario(ctx context.Context, b *bench) error {
-	s, err := b.serve(ctx, "fork", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none")
+	s, err := b.servePlain(ctx, plain)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func forkScenario(ctx context.Context, b *bench) error {
 		report.Measured("fork.still", "fork_context: the original stands still", "ms", still...).AtMost(report.Worst, 100),
 		report.Measured("fork.quiet", "of it the same without a fork", "ms", quiet...).As(report.Part),
 	)
-	return nil
+	return s.end(ctx, parent)
 }
 
 // standstill measures the largest gap that a thread of the original sees during

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
@@ -15,7 +14,7 @@ import (
 // server, and wakes them by calls after its next start.
 func hibernateScenario(ctx context.Context, b *bench) error {
 	const state = "hibernate"
-	open := func() (*server, error) { return b.serve(ctx, state, "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none", "GLOVEBOX_PAUSE_AFTER=never") }
+	open := func() (*server, error) { return b.servePlain(ctx, state, "GLOVEBOX_PAUSE_AFTER=never") }
 	absent := func() error {
 		b.add(
 			report.Absent("hibernate.stop", "hibernate, by stopping the server, each context", notOffered),
@@ -97,7 +96,7 @@ func hibernateScenario(ctx context.Context, b *bench) error {
 
 // snapshots measures snapshot_context and restore_context of one with pandas.
 func (b *bench) snapshots(ctx context.Context) error {
-	s, err := b.serve(ctx, "snapshot", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none")
+	s, err := b.servePlain(ctx, plain)
 	if err != nil {
 		return err
 	}
@@ -140,7 +139,7 @@ func (b *bench) snapshots(ctx context.Context) error {
 	pandas := beside.of(b.peers.pandas)
 	b.add(report.Measured("snapshot.take", "snapshot_context, pandas loaded", "ms", taken...).Against(pandas),
 		report.Measured("snapshot.restore", "restore_context and first result of pandas", "ms", restored...).Against(pandas))
-	return nil
+	return s.end(ctx, ids...)
 }
 
 // frames makes n contexts with a table of pandas.
@@ -184,6 +183,3 @@ func free(dir string) (float64, error) {
 	}
 	return float64(st.Bavail) * float64(st.Bsize) / 1e6, nil
 }
-
-// settle is how long a change of many boxes is waited for.
-const settle = 30 * time.Second

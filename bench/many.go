@@ -15,7 +15,7 @@ import (
 // second minute after their last call, in percent of one core.
 func idleScenario(ctx context.Context, b *bench) error {
 	n := b.n(50, 5)
-	s, err := b.serve(ctx, "idle", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none", "GLOVEBOX_MAX_CONTEXTS=100")
+	s, err := b.servePlain(ctx, plain, "GLOVEBOX_MAX_CONTEXTS=100")
 	if err != nil {
 		return err
 	}
@@ -96,8 +96,7 @@ func answers(ctx context.Context, s *server, ids []string) (wrong int, err error
 // asks each for its number. None may be hibernated meanwhile.
 func liveScenario(ctx context.Context, b *bench) error {
 	n := b.n(100, 8)
-	s, err := b.serve(ctx, "live", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none", fmt.Sprintf("GLOVEBOX_MAX_CONTEXTS=%d", n),
-		"MSB_ENABLE_LRU_EVICTION=false")
+	s, err := b.servePlain(ctx, plain, fmt.Sprintf("GLOVEBOX_MAX_CONTEXTS=%d", n), "MSB_ENABLE_LRU_EVICTION=false")
 	if err != nil {
 		return err
 	}
@@ -159,7 +158,7 @@ func asleepScenario(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	s, err := b.serve(ctx, "asleep", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none", fmt.Sprintf("GLOVEBOX_MAX_CONTEXTS=%d", live),
+	s, err := b.servePlain(ctx, "asleep", fmt.Sprintf("GLOVEBOX_MAX_CONTEXTS=%d", live),
 		fmt.Sprintf("GLOVEBOX_SNAPSHOT_DISK_MB=%.0f", max(1, disk-diskReserve)))
 	if err != nil {
 		return err

@@ -12,45 +12,60 @@ import (
 // memoryScenario weighs boxes that do nothing: what the server and all its
 // processes hold more with n boxes than without, by n.
 func memoryScenario(ctx context.Context, b *bench) error {
-	plain, err := b.weighBoxes(ctx, "memory", "print(1)", "GLOVEBOX_PRELOAD=none")
-	if err != nil {
-		return err
-	}
-	// Imported by each for itself, as without a template.
-	imported, err := b.weighBoxes(ctx, "memory", "import pandas; print(1)", "GLOVEBOX_PRELOAD=none")
-	if err != nil {
-		return err
-	}
 	idle, loaded := b.weighKernel(ctx)
-	b.add(weightRows("memory.plain", "idle box, Python", plain, idle, 40)...)
-	b.add(weightRows("memory.pandas", "idle box, after import pandas", imported, loaded, 65)...)
-	_, offered, err := b.buildTemplates(ctx)
-	if err != nil {
+	if err := b.buildTemplates(ctx, plain, nothing); err != nil {
 		return err
 	}
-	if offered {
-		cold, err := b.weighBoxes(ctx, shared, useOfPandas)
+	// With pandas imported by each for itself, then loaded by the template.
+	for _, kind := range []struct {
+		id, name, language, code, preload string
+		peer                              report.Figure
+		limit                             float64
+	}{
+		{"memory.plain", "idle box, Python", "python", "print(1)", nothing, idle, 40},
+		{"memory.pandas", "idle box, after import pandas", "python", "import pandas; print(1)", nothing, loaded, 65},
+		{"memory.template", "idle box, pandas from the template and used", "python", useOfPandas, preloaded, loaded, 65},
+		{"memory.node", "idle box, JavaScript", "javascript", "console.log(1)", nothing, report.Figure{}, 0},
+	} {
+		state := plain
+		if kind.preload == preloaded {
+			if state = shared; !b.offersTemplates(ctx) {
+				b.add(report.Absent(kind.id, kind.name+" (PSS)", notOffered).AtMost(report.Median, kind.limit))
+				continue
+			}
+			if err := b.buildTemplates(ctx, shared, preloaded); err != nil {
+				return err
+			}
+		}
+		m, err := b.weighBoxes(ctx, state, kind.language, kind.code, "GLOVEBOX_PRELOAD="+kind.preload)
 		if err != nil {
 			return err
 		}
-		b.add(weightRows("memory.template", "idle box from the template, pandas used", cold, loaded, 65)...)
+		b.add(weightRows(kind.id, kind.name, m, kind.peer, kind.limit)...)
+	}
+	const pair = "boxes of the pool, one of Python with pandas and one of Node"
+	if !b.offersTemplates(ctx) {
+		b.add(report.Absent("memory.pool", pair+" (PSS)", notOffered))
+	} else {
 		pool, err := b.weighPool(ctx)
 		if err != nil {
 			return err
 		}
-		b.add(weightRows("memory.pool", "box of the pool, pandas loaded", pool, loaded, 65)...)
-	} else {
-		b.add(report.Absent("memory.template", "idle box from the template, pandas used (PSS)", notOffered).AtMost(report.Median, 65),
-			report.Absent("memory.pool", "box of the pool, pandas loaded (PSS)", notOffered).AtMost(report.Median, 65))
+		b.add(weightRows("memory.pool", pair, pool, loaded, 0)...)
 	}
 	b.add(idle, loaded)
 	return nil
 }
 
-// weightRows are the two rows of a weight.
+// weightRows are the rows of a weight, with a target if there is a limit.
 func weightRows(id, name string, m proc.Memory, peer report.Figure, limit float64) []report.Figure {
+	row := report.Measured(id, name+" (PSS)", "MB", float64(m.PSS)/1e6).Against(peer)
+	if limit > 0 {
+		row = row.AtMost(report.Median, limit)
+	}
 	return []report.Figure{
-		report.Measured(id, name+" (PSS)", "MB", float64(m.PSS)/1e6).Against(peer).AtMost(report.Median, limit),
+		row,
+		report.Measured(id+".guest", "of it the guest's own memory", "MB", float64(m.Shared)/1e6).As(report.Part),
 		report.Measured(id+".whole", "with guest memory that nothing maps now", "MB", float64(m.Whole)/1e6).As(report.Part),
 	}
 }
@@ -65,12 +80,13 @@ func (s *server) weigh() (proc.Memory, error) {
 }
 
 func each(before, after proc.Memory, n int) proc.Memory {
-	return proc.Memory{PSS: (after.PSS - before.PSS) / int64(n), Whole: (after.Whole - before.Whole) / int64(n)}
+	by := int64(n)
+	return proc.Memory{PSS: (after.PSS - before.PSS) / by, Shared: (after.Shared - before.Shared) / by, Whole: (after.Whole - before.Whole) / by}
 }
 
 // weighBoxes makes boxes, runs code in each, and weighs one. The first is made
 // before the weighing: what all share counts once, not for each.
-func (b *bench) weighBoxes(ctx context.Context, state, code string, settings ...string) (proc.Memory, error) {
+func (b *bench) weighBoxes(ctx context.Context, state, language, code string, settings ...string) (proc.Memory, error) {
 	s, err := b.serve(ctx, state, append(settings, "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PAUSE_AFTER=never")...)
 	if err != nil {
 		return proc.Memory{}, err
@@ -78,10 +94,11 @@ func (b *bench) weighBoxes(ctx context.Context, state, code string, settings ...
 	defer s.stop()
 	var ids []string
 	more := func() error {
-		_, id, _, err := s.create(ctx, fmt.Sprintf("idle-%d", len(ids)))
+		_, made, err := s.call(ctx, "create_context", map[string]any{"name": fmt.Sprintf("idle-%d", len(ids)), "language": language})
 		if err != nil {
 			return err
 		}
+		id, _ := made["context_id"].(string)
 		ids = append(ids, id)
 		_, err = s.eval(ctx, id, code)
 		return err
@@ -121,13 +138,15 @@ const quiet = 2 * time.Second
 func (b *bench) weighPool(ctx context.Context) (proc.Memory, error) {
 	small, large := 1, b.n(6, 3)
 	weigh := func(boxes int) (proc.Memory, error) {
-		// Node's pool would be in the weight too, so both servers have only Python's.
 		s, err := b.serve(ctx, shared, fmt.Sprintf("GLOVEBOX_POOL_SIZE=%d", boxes))
 		if err != nil {
 			return proc.Memory{}, err
 		}
 		defer s.stop()
-		if err := s.calm(ctx); err != nil {
+		if err := s.poolFull(ctx, boxes); err != nil {
+			return proc.Memory{}, err
+		}
+		if err := sleep(ctx, quiet); err != nil {
 			return proc.Memory{}, err
 		}
 		return s.weigh()
@@ -141,38 +160,6 @@ func (b *bench) weighPool(ctx context.Context) (proc.Memory, error) {
 		return proc.Memory{}, err
 	}
 	return each(before, after, large-small), nil
-}
-
-// calm waits until the server has started no process and used next to no
-// processor time for a while: its pool is full.
-func (s *server) calm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, settle, fmt.Errorf("the pool was not full after %v", settle))
-	defer cancel()
-	const still = 2 * time.Second
-	for {
-		before, err := proc.Tree(s.cmd.Process.Pid)
-		if err != nil {
-			return err
-		}
-		used, err := proc.UsageOf(before)
-		if err != nil {
-			return err
-		}
-		if err := sleep(ctx, still); err != nil {
-			return err
-		}
-		after, err := proc.Tree(s.cmd.Process.Pid)
-		if err != nil {
-			return err
-		}
-		now, err := proc.UsageOf(after)
-		if err != nil {
-			return err
-		}
-		if len(after) == len(before) && now.Since(used) < still/20 {
-			return nil
-		}
-	}
 }
 
 // weighKernel weighs a Jupyter kernel without its client, idle and with pandas.

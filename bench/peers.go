@@ -89,7 +89,7 @@ type peers struct {
 func newPeers(b *bench) peers {
 	p := peers{b: b, live: make(map[*peer]*dialogue)}
 	command := func(id, name, want string, argv func() []string) *peer {
-		return &peer{id: id, name: name, once: func(ctx context.Context) (float64, error) { return timed(ctx, want, argv()...) }}
+		return &peer{id: id, name: name, once: func(ctx context.Context) (float64, error) { return timed(ctx, want, nil, argv()...) }}
 	}
 	host := func(id, name string, argv ...string) *peer {
 		return command(id, name, "", func() []string { return argv })
@@ -217,7 +217,7 @@ func (c *podman) run(ctx context.Context, python string) (float64, error) {
 	name := fmt.Sprintf("glovebox-bench-%d-%d", os.Getpid(), c.runs)
 	// runc, because crun refuses hybrid cgroups; the ulimits, because the limits
 	// that podman asks for may be above what the machine allows.
-	took, err := timed(ctx, "1", "podman", "--runtime", "runc", "run", "--rm", "--name", name, "--network", "none",
+	took, err := timed(ctx, "1", nil, "podman", "--runtime", "runc", "run", "--rm", "--name", name, "--network", "none",
 		"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024",
 		"-v", "/usr:/usr:ro", "--rootfs", c.root, python, "-c", "print(1)")
 	if err != nil {

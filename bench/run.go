@@ -41,12 +41,12 @@ var scenarios = []scenario{
 // bench is one run. It is used by one goroutine.
 type bench struct {
 	options
-	dir       string // of this run, removed at its end
-	log       io.Writer
-	current   string // scenario
-	result    report.Result
-	peers     peers
-	templates templates
+	dir     string // of this run, removed at its end
+	log     io.Writer
+	current string // scenario
+	result  report.Result
+	peers   peers
+	built   map[string]float64 // seconds that the templates of a state directory took
 }
 
 // run runs the scenarios that were asked for. A scenario that fails is part of
@@ -79,7 +79,7 @@ func run(ctx context.Context, o options, log io.Writer) (report.Result, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return report.Result{}, err
 	}
-	b := &bench{options: o, dir: dir, log: log}
+	b := &bench{options: o, dir: dir, log: log, built: make(map[string]float64)}
 	b.peers = newPeers(b)
 	defer func() {
 		if err := os.RemoveAll(dir); err != nil {

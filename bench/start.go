@@ -28,6 +28,10 @@ func startScenario(ctx context.Context, b *bench) error {
 			beside.take(ctx)
 		}
 	}
+	full, err := b.startsWithPool(ctx)
+	if err != nil {
+		return err
+	}
 	info, err := os.Stat(b.binary)
 	if err != nil {
 		return err
@@ -36,9 +40,40 @@ func startScenario(ctx context.Context, b *bench) error {
 	b.add(
 		report.Measured("start.first", "start of the server, empty state directory", "ms", first...).Against(node),
 		report.Measured("start.again", "start of the server", "ms", again...).Against(node),
+		full,
 		report.Measured("start.size", "size of the binary", "MB", float64(info.Size())/1e6),
 	)
 	return nil
+}
+
+// startsWithPool measures from the start of the process until the pool is full,
+// the templates built before.
+func (b *bench) startsWithPool(ctx context.Context) (report.Figure, error) {
+	const id, name = "start.pool", "start of the server until the pool is full"
+	if !b.offersTemplates(ctx) {
+		return report.Absent(id, name, notOffered), nil
+	}
+	if err := b.buildTemplates(ctx, shared, preloaded); err != nil {
+		return report.Figure{}, err
+	}
+	const size = 3
+	var took []float64
+	for range b.n(3, 1) {
+		begun := time.Now()
+		s, err := b.serve(ctx, shared, fmt.Sprintf("GLOVEBOX_POOL_SIZE=%d", size))
+		if err != nil {
+			return report.Figure{}, err
+		}
+		err = s.poolFull(ctx, size)
+		took = append(took, ms(time.Since(begun)))
+		if _, stopErr := s.stop(); err == nil {
+			err = stopErr
+		}
+		if err != nil {
+			return report.Figure{}, err
+		}
+	}
+	return report.Measured(id, name, "ms", took...).Noting("%d boxes of Python and of Node, each proved by a run", size), nil
 }
 
 // buildScenario builds the program with an empty cache.

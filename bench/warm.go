@@ -9,7 +9,7 @@ import (
 // warmScenario compares print(1) in a warm context over HTTP with the same in a
 // bare Jupyter kernel, call by call, and shows where our time goes.
 func warmScenario(ctx context.Context, b *bench) error {
-	s, err := b.serve(ctx, "warm", "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD=none")
+	s, err := b.servePlain(ctx, plain)
 	if err != nil {
 		return err
 	}
@@ -62,5 +62,5 @@ func warmScenario(ctx context.Context, b *bench) error {
 		report.Measured("warm.post.pyodide", "run_code print(1), bare POST, beside Pyodide", "ms", post...).
 			Against(beside.of(b.peers.pyodideUp)),
 		http)
-	return nil
+	return s.end(ctx, id)
 }

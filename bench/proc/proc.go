@@ -52,7 +52,8 @@ func Tree(root int) ([]int, error) {
 
 // Memory is what processes hold, in bytes.
 type Memory struct {
-	PSS int64 // proportional set size: a page that n processes map counts a nth in each
+	PSS    int64 // proportional set size: a page that n processes map counts a nth in each
+	Shared int64 // of it anonymous shared memory: what guests have as theirs
 	// Whole is PSS with anonymous shared memory counted by what is allocated
 	// instead of what is mapped just now: a guest's memory that no process has
 	// touched since it was restored is in no PSS and in memory all the same.
@@ -82,6 +83,7 @@ func MemoryOf(pids []int) (Memory, error) {
 		if err != nil && !gone(err) {
 			return Memory{}, fmt.Errorf("weigh process %d: %w", pid, err)
 		}
+		m.Shared += mapped
 		m.Whole += pss - mapped
 	}
 	for _, size := range files {

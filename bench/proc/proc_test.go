@@ -75,15 +75,15 @@ func TestTree(t *testing.T) {
 func TestMemoryOf(t *testing.T) {
 	const size = 64 << 20
 	for _, tc := range []struct {
-		name       string
-		code       string
-		pss, whole bool // whether the 64 MiB are in it
+		name               string
+		code               string
+		pss, shared, whole bool // whether the 64 MiB are in it
 	}{
-		{"nothing", "", false, false},
-		{"private", "x = bytes([1]) * size", true, true},
-		{"forked", "x = bytes([1]) * size\nif os.fork() == 0: print(); sys.stdin.read(); os._exit(0)", true, true},
-		{"memfd, mapped", "fd = os.memfd_create('x'); os.ftruncate(fd, size); m = mmap.mmap(fd, size); m.write(bytes([1]) * size)", true, true},
-		{"memfd, mapped by nothing", "fd = os.memfd_create('x')\nfor i in range(64): os.write(fd, bytes([1]) * (1 << 20))", false, true},
+		{"nothing", "", false, false, false},
+		{"private", "x = bytes([1]) * size", true, false, true},
+		{"forked", "x = bytes([1]) * size\nif os.fork() == 0: print(); sys.stdin.read(); os._exit(0)", true, false, true},
+		{"memfd, mapped", "fd = os.memfd_create('x'); os.ftruncate(fd, size); m = mmap.mmap(fd, size); m.write(bytes([1]) * size)", true, true, true},
+		{"memfd, mapped by nothing", "fd = os.memfd_create('x')\nfor i in range(64): os.write(fd, bytes([1]) * (1 << 20))", false, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := start(t, python(t), "-c", "import os, sys, mmap\nsize = 64 << 20\n"+tc.code+"\nprint(flush=True); sys.stdin.read()")
@@ -99,8 +99,8 @@ func TestMemoryOf(t *testing.T) {
 				name string
 				got  int64
 				in   bool
-			}{{"PSS", m.PSS, tc.pss}, {"whole", m.Whole, tc.whole}} {
-				lowest, highest := int64(1<<20), int64(size/2)
+			}{{"PSS", m.PSS, tc.pss}, {"shared", m.Shared, tc.shared}, {"whole", m.Whole, tc.whole}} {
+				lowest, highest := int64(0), int64(size/2)
 				if w.in {
 					lowest, highest = size, 3*size/2
 				}

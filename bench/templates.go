@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// State directories that several scenarios use, one after the other. They end
+// their contexts.
+const (
+	shared = "shared" // with the modules that templates load ahead
+	plain  = "plain"  // without
+)
+
+// Values of GLOVEBOX_PRELOAD.
+const (
+	preloaded = "numpy,pandas,matplotlib" // the default
+	nothing   = "none"
+)
+
+const (
+	// templateLimit bounds the building of templates: some seconds each.
+	templateLimit = 3 * time.Minute
+	// fillLimit bounds the filling of a pool: a second or two.
+	fillLimit = time.Minute
+	// fillPause is between two looks at a pool.
+	fillPause = 20 * time.Millisecond
+)
+
+// offersTemplates reports whether the binary has templates.
+func (b *bench) offersTemplates(ctx context.Context) bool {
+	// Help of a command that is not there is help of another one.
+	help, _ := prepare(ctx, b.binary, "template", "build", "--help").CombinedOutput()
+	return strings.Contains(string(help), "glovebox template build")
+}
+
+// buildTemplates builds the templates of a state directory, once, so that no
+// server does while it is measured. A binary without templates has nothing to do.
+func (b *bench) buildTemplates(ctx context.Context, state, preload string) error {
+	if _, done := b.built[state]; done || !b.offersTemplates(ctx) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, templateLimit)
+	defer cancel()
+	cmd := prepare(ctx, b.binary, "template", "build")
+	cmd.Env = b.environment(state, "GLOVEBOX_PRELOAD="+preload)
+	begun := time.Now()
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the templates: %w: %s", err, lastLine(string(text)))
+	}
+	b.built[state] = time.Since(begun).Seconds()
+	return nil
+}
+
+// servePlain starts a server without a pool, whose contexts load nothing ahead.
+func (b *bench) servePlain(ctx context.Context, state string, settings ...string) (*server, error) {
+	if err := b.buildTemplates(ctx, state, nothing); err != nil {
+		return nil, err
+	}
+	return b.serve(ctx, state, append(settings, "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD="+nothing)...)
+}
+
+// poolFull waits until the pool has so many boxes of Python and of Node, as the
+// server's status page says.
+func (s *server) poolFull(ctx context.Context, size int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("the pool was not full after %v", fillLimit))
+	defer cancel()
+	for {
+		ready, err := s.poolReady(ctx)
+		if err != nil {
+			return err
+		}
+		full := len(ready) > 0
+		for _, n := range ready {
+			full = full && n >= size
+		}
+		if full {
+			return nil
+		}
+		if err := sleep(ctx, fillPause); err != nil {
+			return err
+		}
+	}
+}
+
+// poolReady reads from the status page how many boxes are ready, by template.
+func (s *server) poolReady(ctx context.Context) (map[string]int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	var status struct {
+		Ready map[string]int `json:"pool_ready"`
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&status); err != nil {
+		return nil, fmt.Errorf("read the status page: %w", err)
+	}
+	return status.Ready, nil
+}
