@@ -24,6 +24,7 @@ type agent struct {
 	out   *wire.Outbox
 	build string
 	init  bool // it is the first process of a guest of its own
+	input int  // descriptor of the link's input; -1 if it is none
 
 	mu  sync.Mutex               // held while the first hello is applied
 	cfg atomic.Pointer[settings] // nil before the first hello
@@ -153,6 +154,13 @@ func (a *agent) newSession(prior *session, epoch uint64) *session {
 	s := &session{a: a, epoch: epoch, prior: prior, ops: make(map[uint32]*op)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
+}
+
+// alone reports whether one operation at most is under way.
+func (s *session) alone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ops) <= 1
 }
 
 // end tells every operation to end; wait waits for them.

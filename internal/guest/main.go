@@ -43,6 +43,7 @@ func run(log *slog.Logger) error {
 		return err
 	}
 	a := newAgent(log, out, os.Getpid() == 1)
+	a.input = 0
 	if err := a.takeOver(); err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func run(log *slog.Logger) error {
 }
 
 func newAgent(log *slog.Logger, out io.Writer, init bool) *agent {
-	return &agent{log: log, out: wire.NewOutbox(out), build: buildID(), init: init}
+	return &agent{log: log, out: wire.NewOutbox(out), build: buildID(), init: init, input: -1}
 }
 
 // takeOver makes the process what the agent has to be: the parent of all that

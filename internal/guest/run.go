@@ -224,6 +224,7 @@ func runCode(o *op, x wire.Run) (any, error) {
 	r, err := k.Run(o.ctx, kernel.Request{
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
+		Alone: a.input >= 0 && o.s.alone(), Input: a.input,
 	}, sink)
 	if err != nil {
 		return nil, failf(wire.CodeInternal, "run code in kernel %q: %v", x.Kernel, err)

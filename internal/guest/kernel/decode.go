@@ -105,8 +105,8 @@ func parseControl(b []byte) (typ byte, payload, rest []byte, ok bool, err error)
 
 // control returns the next control message. The payload is valid until the next
 // call. It honours the read deadline of k.ctl. ask, if not nil, sends what the
-// message answers, once; then nothing is looked for before it can be there.
-func (k *Kernel) control(ask func() error) (typ byte, payload []byte, err error) {
+// message answers, once, and says whether to look for it at once.
+func (k *Kernel) control(ask func() (bool, error)) (typ byte, payload []byte, err error) {
 	for {
 		typ, payload, rest, ok, err := parseControl(k.msg)
 		if err != nil {
@@ -123,9 +123,12 @@ func (k *Kernel) control(ask func() error) (typ byte, payload []byte, err error)
 		var buf [4096]byte
 		err = k.rc.Read(func(fd uintptr) bool {
 			if ask != nil {
-				rerr = ask()
+				var there bool
+				there, rerr = ask()
 				ask = nil
-				return rerr != nil
+				if rerr != nil || !there {
+					return rerr != nil
+				}
 			}
 			n, rerr = rawio.Read(int(fd), buf[:])
 			return rerr != unix.EAGAIN

@@ -40,7 +40,7 @@ func TestLost(t *testing.T) {
 		{"half a message", Python, "import os\nos.write(902, b'\\0\\0\\0\\x14oabc')\nos.write(901, b'\\0\\0\\0\\x14D{\"run\":1,\"ok\":true}')", 0, "crashed", "kernel sent a malformed message", "~abc"},
 		{"display that is none", Python, "import os\nos.write(902, b'\\0\\0\\0\\4d[1]')", 0, "crashed", "kernel sent a malformed message", ""},
 		{"endless message", Python, "import os\nos.write(902, b'\\0\\x80\\0\\1o')\nwhile True: os.write(902, b'x' * 60000)", 0, "crashed", "kernel sent a malformed message", "~xxx"},
-		{"closes everything", Python, "import os\nos.closerange(0, 4096)\nprint(1)", 0, "~", "~", ""},
+		{"closes everything", Python, "import os\nos.closerange(0, 4096)\nprint(1)", 0, "~", "~", "~"},
 		{"exit", JavaScript, "console.log('bye'); process.exit(3)", 0, "exited", "exit code 3", "bye\n"},
 		{"abort", JavaScript, "process.abort()", 0, "crashed", "signal 6 (aborted)", ""},
 		{"kill itself", JavaScript, "process.kill(process.pid, 'SIGKILL')", 0, "crashed", "signal 9 (killed)", ""},

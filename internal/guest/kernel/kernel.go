@@ -11,8 +11,9 @@
 // checked.
 //
 // Control and events are apart so that a short run wakes the agent once. While a
-// run is young nobody waits for events: they lie in their pipe until the control
-// message says the run is done, or until the first tick.
+// run is young nobody waits for events: they lie on a board in shared memory and,
+// when that is full, in their pipe, until the control message says that the run
+// is done, or until the first tick.
 package kernel
 
 import (
@@ -107,7 +108,12 @@ type Request struct {
 	Code    []byte
 	Seed    []byte        // if any, reseeds the interpreter's random generators first
 	Timeout time.Duration // 0: none
-	Grace   time.Duration // between interrupt and kill; 0: 2 s
+	// Alone says that nothing else is going on in this process until Input can be
+	// read. The run may then be waited for in a way that holds all else up, for
+	// 20 ms at most.
+	Alone bool
+	Input int
+	Grace time.Duration // between interrupt and kill; 0: 2 s
 }
 
 // Result says how a cell ended.
@@ -146,6 +152,7 @@ type Kernel struct {
 
 	outMu   sync.Mutex // held while output is taken and delivered: it makes the order
 	events  int        // guarded by outMu: descriptor, -1 once closed
+	board   *board     // guarded by outMu: the first events of a run
 	raw     [2]*rawPipe
 	sink    Sink    // guarded by outMu: of the run under way
 	dec     decoder // guarded by outMu
@@ -197,6 +204,7 @@ func (k *Kernel) closePipes() {
 		unix.Close(k.events)
 		k.events = -1
 	}
+	k.board.close()
 	k.raw[0].fd, k.raw[1].fd = -1, -1
 }
 

@@ -68,24 +68,35 @@ func (k *Kernel) deliverRawLocked(r *rawPipe, p []byte) {
 	}
 }
 
-// drainEventsLocked takes the events that lie in their pipe, about max bytes,
-// and returns how many bytes there were.
+// drainEventsLocked takes the events that lie on the board and, about max bytes,
+// in their pipe, and returns how many bytes there were.
 func (k *Kernel) drainEventsLocked(max int) int {
-	total := 0
+	total := k.drainBoardLocked()
 	for k.events >= 0 && k.bad == nil && total < max {
 		n, _ := rawio.Read(k.events, k.buf)
 		if n <= 0 {
 			break
 		}
-		total += n
-		if k.bad = k.dec.feed(k.buf[:n], k.eventLocked); k.bad != nil {
-			break
-		}
+		// With a run's first bytes in the pipe its board is complete.
+		total += k.drainBoardLocked() + n
+		k.feedLocked(k.buf[:n])
 		if n < len(k.buf) {
 			break // a pipe gives all that it has
 		}
 	}
 	return total
+}
+
+func (k *Kernel) drainBoardLocked() int {
+	p := k.board.take()
+	k.feedLocked(p)
+	return len(p)
+}
+
+func (k *Kernel) feedLocked(p []byte) {
+	if k.bad == nil {
+		k.bad = k.dec.feed(p, k.eventLocked)
+	}
 }
 
 // eventLocked delivers one event, or a part of an output event.
@@ -114,13 +125,14 @@ func (k *Kernel) eventLocked(typ byte, p []byte) error {
 }
 
 // finish takes everything that the run printed and ends its claim to the sink.
-func (k *Kernel) finish() (dropped int, err error) {
+// It looks at the pipes unless they are known to be empty.
+func (k *Kernel) finish(empty bool) (dropped int, err error) {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
-	if k.events >= 0 {
+	if empty {
+		k.drainBoardLocked()
+	} else {
 		k.drainEventsLocked(2 * drainSize)
-	}
-	if rawio.Readable(k.raw[0].fd, k.raw[1].fd) {
 		k.drainAllRawLocked()
 	}
 	k.sink = nil
@@ -163,6 +175,7 @@ func (k *Kernel) begin(sink Sink) {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
 	k.sink, k.shown, k.dropped = sink, 0, 0
+	k.board.reset()
 	for _, r := range k.raw {
 		if sink != nil && len(r.held) > 0 {
 			held := r.held

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rawio"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -46,7 +47,7 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 		sink = nil // what others print meanwhile is held for the next run
 	}
 	k.begin(sink)
-	d, err := k.converse(req, stop, start)
+	d, empty, err := k.converse(req, stop)
 	stopped := stop.end()
 	if errors.Is(err, errMalformed) {
 		k.kill()
@@ -63,7 +64,7 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 			}
 		}
 	}
-	dropped, bad := k.finish()
+	dropped, bad := k.finish(empty)
 	if err == nil && bad != nil {
 		err = bad
 		k.kill()
@@ -93,8 +94,9 @@ type done struct {
 }
 
 // converse sends the code and waits for the message that the run is done, with
-// a look at the output at every tick. Any error means that the kernel is lost.
-func (k *Kernel) converse(req Request, stop *stopper, start time.Time) (done, error) {
+// a look at the output at every tick. Empty says that all pipes of output were
+// empty then. Any error means that the kernel is lost.
+func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err error) {
 	var number [4]byte
 	binary.BigEndian.PutUint32(number[:], k.run)
 	msg := command('R', number[:], req.Code)
@@ -102,42 +104,68 @@ func (k *Kernel) converse(req Request, stop *stopper, start time.Time) (done, er
 		msg = append(command('E', req.Seed), msg...)
 	}
 	wait := firstTick
-	ask := func() error {
+	var ask func() (there bool, err error)
+	ask = func() (there bool, err error) {
+		ask = nil
 		k.sending.Store(true)
 		defer k.sending.Store(false)
 		for {
 			// A kernel that is busy between two runs does not read; it is
 			// interrupted like one that runs.
 			n, err := k.in.WriteUntil(msg, stop.next(wait))
+			if err == nil {
+				break
+			}
 			if msg = msg[n:]; !errors.Is(err, os.ErrDeadlineExceeded) {
-				return err
+				return false, err
 			}
 			if wait, err = k.tick(stop, wait); err != nil {
-				return err
+				return false, err
 			}
 		}
+		if req.Alone {
+			there, empty = k.await(req.Input, firstTick)
+		}
+		return there, nil
 	}
 	for {
 		k.ctl.SetReadDeadline(stop.next(wait))
-		typ, payload, err := k.control(ask)
-		ask = nil
+		typ, payload, err := k.control(ask) // a deadline in the past asks nothing
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if wait, err = k.tick(stop, wait); err != nil {
-				return done{}, err
+				return done{}, false, err
 			}
 			continue
 		case err != nil:
-			return done{}, err
+			return done{}, false, err
 		case typ != 'D':
-			return done{}, errMalformed
+			return done{}, false, errMalformed
 		}
 		var d done
 		if err := json.Unmarshal(payload, &d); err != nil || d.Run != k.run || d.OK != (d.Error == nil) {
-			return done{}, errMalformed
+			return done{}, false, errMalformed
 		}
-		return d, nil
+		return d, empty, nil
 	}
+}
+
+// await waits until the kernel says something, and says whether it has and
+// whether the pipes of output are empty then. It gives up when one of them is
+// not, when input can be read and after d: that needs more than to wait. Until
+// then the runtime does not know that this thread waits, see package rawio.
+func (k *Kernel) await(input int, d time.Duration) (there, empty bool) {
+	k.outMu.Lock()
+	events, raw := k.events, [2]int{k.raw[0].fd, k.raw[1].fd}
+	if k.board.mem == nil {
+		events = -1 // it is for them to wait there
+	}
+	k.outMu.Unlock()
+	var ready uint
+	k.rc.Control(func(fd uintptr) {
+		ready = rawio.Poll(d, int(fd), events, raw[0], raw[1], input)
+	})
+	return ready&1 != 0, ready == 1 && events >= 0
 }
 
 // tick delivers what was printed so far and returns the time until the next.

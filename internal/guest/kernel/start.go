@@ -114,7 +114,7 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 			return nil, fmt.Errorf("prepare pipe: %w", err)
 		}
 	}
-	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize)}
+	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize), board: &board{}}
 	if k.in, err = rawio.NewWriter(ours[0]); err != nil {
 		for _, fd := range ours {
 			unix.Close(fd)
@@ -142,6 +142,14 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 	cmd.SysProcAttr.Setsid = true
 	file := func(fd int) *os.File { return os.NewFile(uintptr(fd), "kernel") }
 	theirs := []*os.File{file(ends[0][0]), file(ends[1][1]), file(ends[2][1]), file(ends[3][0]), file(ends[4][0]), mem}
+	if cfg.Language == Python {
+		b, f, err := newBoard()
+		if err == nil && f != nil { // without one everything goes through the pipe
+			k.board = b
+			theirs = append(theirs, f)
+			defer f.Close()
+		}
+	}
 	stdout, stderr := file(ends[3][1]), file(ends[4][1])
 	fds = []int{ends[0][1], ends[1][0], ends[2][0]} // the others are files now
 	cmd.ExtraFiles, cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, nil, stdout, stderr

@@ -1,5 +1,5 @@
-// Package rawio reads and writes descriptors that do not block, without telling
-// Go's scheduler about it.
+// Package rawio reads and writes descriptors that do not block, and waits for a
+// short time, without telling Go's scheduler about it.
 //
 // For a system call that may block the scheduler wakes a thread of its own to
 // watch over it, which then sleeps and looks every 20 microseconds. Inside of a
@@ -26,13 +26,23 @@ func Read(fd int, p []byte) (int, error) { return call(unix.SYS_READ, fd, p) }
 // there is no room for any of p.
 func Write(fd int, p []byte) (int, error) { return call(unix.SYS_WRITE, fd, p) }
 
-// Readable reports whether one of two descriptors has something to read, or has
-// come to its end. A negative one counts for nothing.
-func Readable(a, b int) bool {
-	polls := [...]unix.PollFd{{Fd: int32(a), Events: unix.POLLIN}, {Fd: int32(b), Events: unix.POLLIN}}
-	var now unix.Timespec // a look, not a wait
-	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&polls[0])), uintptr(len(polls)), uintptr(unsafe.Pointer(&now)), 0, 0, 0)
-	return errno != 0 || n > 0
+// Poll waits, for d at most, until one of at most eight descriptors has something
+// to read or has come to its end, and returns a bit for each, the first one's the
+// lowest. A negative descriptor never has. While Poll waits the scheduler takes
+// the thread to be computing: d is to be short.
+func Poll(d time.Duration, fds ...int) (ready uint) {
+	var polls [8]unix.PollFd
+	for i, fd := range fds {
+		polls[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	timeout := unix.NsecToTimespec(int64(d))
+	_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&polls[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
+	for i := range fds {
+		if errno == 0 && polls[i].Revents != 0 {
+			ready |= 1 << i
+		}
+	}
+	return ready
 }
 
 func call(trap uintptr, fd int, p []byte) (int, error) {

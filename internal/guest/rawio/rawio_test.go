@@ -99,17 +99,17 @@ func TestWriteClosed(t *testing.T) {
 	}
 }
 
-func TestReadable(t *testing.T) {
+func TestPoll(t *testing.T) {
 	rfd, wfd := pipe(t)
 	defer unix.Close(rfd)
-	if Readable(rfd, -1) {
-		t.Error("an empty pipe is readable")
+	if got := Poll(time.Millisecond, rfd, -1); got != 0 {
+		t.Errorf("an empty pipe: got %b", got)
 	}
 	if _, err := Write(wfd, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if !Readable(-1, rfd) {
-		t.Error("a pipe with a byte is not readable")
+	if got := Poll(time.Minute, -1, rfd, rfd); got != 0b110 {
+		t.Errorf("a pipe with a byte: got %b", got)
 	}
 	unix.Close(wfd)
 	var b [2]byte
@@ -118,8 +118,8 @@ func TestReadable(t *testing.T) {
 			t.Errorf("got %d, %v, want %d", n, err, want)
 		}
 	}
-	if !Readable(rfd, -1) {
-		t.Error("the end of a pipe is not readable")
+	if got := Poll(time.Minute, rfd); got != 1 {
+		t.Errorf("the end of a pipe: got %b", got)
 	}
 }
 

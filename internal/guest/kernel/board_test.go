@@ -1,0 +1,101 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestBoardOrder prints what fits the board, what does not, and both, in
+// different ways, and holds that nothing is lost or out of order, however the
+// run is waited for.
+func TestBoardOrder(t *testing.T) {
+	k := start(t, Python, pythons(t)[0])
+	cells := map[string]string{
+		"for i in range(3): print(i)":                                            "0\n1\n2\n",
+		"print('a' * 16000); print('b' * 16000); print('c')":                     strings.Repeat("a", 16000) + "\n" + strings.Repeat("b", 16000) + "\nc\n",
+		"print('d' * 20000); print('e')":                                         strings.Repeat("d", 20000) + "\ne\n",
+		"import os; print(1); os.system('echo 2'); print(3)":                     "1\n2\n3\n",
+		"print(1); n = os.write(1, b'2\\n'); print(3); n = os.write(1, b'4\\n')": "1\n2\n3\n4\n",
+		"import time; print(1); time.sleep(0.05); print(2)":                      "1\n2\n",
+		"print('f' * 16300); time.sleep(0.05); print('g' * 100); print('h')":     strings.Repeat("f", 16300) + "\n" + strings.Repeat("g", 100) + "\nh\n",
+		"display(1); print(2); display('x' * 20000); print(3)":                   "<display>2\n<display>3\n",
+	}
+	for _, alone := range []bool{true, false} {
+		for range 2 { // what is left of one run is not the next one's
+			for code, want := range cells {
+				rec := &recorder{}
+				res, err := k.Run(t.Context(), Request{Code: []byte("import os, time\n" + code), Alone: alone, Input: -1}, rec)
+				if err != nil || !res.OK || rec.all.String() != want {
+					t.Errorf("%.60s: got %+v, %v, %.200q, want %.200q", code, res, err, rec.all.String(), want)
+				}
+			}
+		}
+	}
+}
+
+// TestBoardHostile writes nonsense to the board.
+func TestBoardHostile(t *testing.T) {
+	const find = "import gc\n" +
+		"found = [o for o in gc.get_referents(*[o for o in gc.get_objects() if type(o) is dict and 'board_end' in o]) if type(o) is memoryview]\n" +
+		"end = [m for m in found if m.format == 'I'][0]; board = [m for m in found if m.format == 'B'][0]\n"
+	for name, c := range map[string]struct{ code, lost, out string }{
+		"garbage":       {"board[:100] = b'\\xff' * 100; end[0] = 100", "crashed", ""},
+		"too long":      {"board[:] = bytes(len(board)); end[0] = 0xffffffff", "crashed", ""},
+		"half an event": {"print(1); board[7:16] = b'\\0\\0\\0\\x09oabcd'; end[0] = 16", "crashed", "1\nabcd"},
+		"back":          {"print('x'); end[0] = 0", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := start(t, Python, pythons(t)[0])
+			if k.board.mem == nil {
+				t.Skip("no board on this platform")
+			}
+			res, rec := runWith(t, k, Request{Code: []byte(find + c.code), Timeout: 20 * time.Second})
+			if res.Lost != c.lost || rec.out.String() != c.out {
+				t.Errorf("got %+v, %q, want lost %q, %q", res, rec.out.String(), c.lost, c.out)
+			}
+		})
+	}
+}
+
+// TestAlone holds that whoever waits for a run alone goes on when there is input,
+// and that a run that was not alone ends like one that was.
+func TestAlone(t *testing.T) {
+	k := start(t, Python, pythons(t)[0])
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(p[0])
+	defer unix.Close(p[1])
+	for _, input := range []string{"", "x"} {
+		if _, err := unix.Write(p[1], []byte(input)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 {
+			rec := &recorder{}
+			res, err := k.Run(t.Context(), Request{Code: fmt.Appendf(nil, "print(%d)", i), Alone: true, Input: p[0]}, rec)
+			if err != nil || !res.OK || rec.out.String() != fmt.Sprintf("%d\n", i) {
+				t.Fatalf("input %q: got %+v, %v, %q", input, res, err, rec.out.String())
+			}
+		}
+	}
+}
+
+// TestNoTime holds that code whose time is over before it was sent is sent all
+// the same, and ended.
+func TestNoTime(t *testing.T) {
+	k := start(t, Python, pythons(t)[0])
+	for range 5 {
+		res, _ := runWith(t, k, Request{Code: []byte("import time; time.sleep(100)"), Timeout: time.Nanosecond, Grace: 20 * time.Second})
+		if res.Stopped != "timeout" || res.Lost != "" {
+			t.Errorf("got %+v, want it stopped and the kernel kept", res)
+		}
+	}
+	if res, rec := runWith(t, k, Request{Code: []byte("print(1)")}); !res.OK || rec.out.String() != "1\n" {
+		t.Errorf("got %+v, %q", res, rec.out.String())
+	}
+}
