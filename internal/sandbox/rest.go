@@ -95,13 +95,16 @@ func (m *Manager) saveNow(s *Sandbox) bool {
 
 func (m *Manager) rest(s *Sandbox) {
 	defer m.rested(s)
+	m.mu.Lock()
+	use := s.use
+	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
 	defer cancel()
 	if !m.looksIdle(ctx, s) || !m.saveNow(s) {
 		return
 	}
 	if m.parts.Machines.Pauses() {
-		if err := s.pause(m.base); err != nil && !s.ended() {
+		if err := s.pause(m.base, use); err != nil && !s.ended() {
 			m.log.Warn("idle box not paused", "sandbox", s.guestID, "err", err)
 		}
 	}
@@ -128,12 +131,13 @@ func (m *Manager) looksIdle(ctx context.Context, s *Sandbox) bool {
 	return (stats.CPU - last.cpu).Seconds() <= busyShare*now.Sub(last.at).Seconds()
 }
 
-// pause stops the box in its tracks, unless a call has come.
-func (s *Sandbox) pause(ctx context.Context) error {
+// pause stops the box in its tracks, unless a call has come since the given use:
+// also one that is over, since what it did is not on disk yet.
+func (s *Sandbox) pause(ctx context.Context, use uint64) error {
 	s.power.Lock()
 	defer s.power.Unlock()
 	s.m.mu.Lock()
-	if s.tomb != nil || s.busyLocked() || s.paused {
+	if s.tomb != nil || s.busyLocked() || s.use != use || s.paused {
 		s.m.mu.Unlock()
 		return nil
 	}
