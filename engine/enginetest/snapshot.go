@@ -24,6 +24,7 @@ func snapshotTests() []test {
 		{"restored-guests-differ", snapshotting(testSnapshotDiffer)},
 		{"clocks-go-on", snapshotting(testSnapshotClocks)},
 		{"busy-guest", snapshotting(testSnapshotBusy)},
+		{"calls-meanwhile-are-answered", snapshotting(testSnapshotCalls)},
 		{"flood-of-output", snapshotting(testSnapshotFlood)},
 		{"paused-guest", snapshotting(testSnapshotPaused)},
 		{"snapshot-of-a-restored-guest", snapshotting(testSnapshotChain)},

@@ -145,6 +145,21 @@ func testSnapshotFlood(t *tester) {
 	t.eventually("command of the earlier link ends", func() bool { return !strings.Contains(r.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), "pour") })
 }
 
+// testSnapshotCalls calls a quiet guest while snapshots are taken of it: what
+// arrives just when it stands still must wake it all the same.
+func testSnapshotCalls(t *tester) {
+	b := t.create(t.spec()).talk()
+	b.snapshot() // the first takes longer than others
+	for i := range 20 {
+		taken := make(chan error, 1)
+		dir := t.TempDir()
+		go func() { taken <- b.trySnapshot(dir) }()
+		time.Sleep(time.Duration(3*i) * time.Millisecond) // another moment of it each time
+		b.ping()
+		t.inTime("snapshot", t.h.Timeout, func() { t.must("snapshot", <-taken) })
+	}
+}
+
 // testSnapshotBusy takes snapshots while everything in the guest is under way.
 func testSnapshotBusy(t *tester) {
 	b := t.create(t.spec()).talkWithKernels().install()

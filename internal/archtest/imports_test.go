@@ -63,7 +63,7 @@ var table = []row{
 	{pkg: "internal/engine/process",
 		ours:   []string{"engine", "internal/engine/stdiolink"},
 		others: []string{sys}},
-	{pkg: "internal/engine/stdiolink"},
+	{pkg: "internal/engine/stdiolink", others: []string{sys}},
 	{pkg: "internal/image", ours: []string{"engine"}},
 	{pkg: "internal/guestbin", ours: []string{"engine"}},
 	{pkg: "internal/link", ours: []string{"internal/wire"}}, // of an engine it wants only a Dial

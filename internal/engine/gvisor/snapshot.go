@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
@@ -21,6 +22,10 @@ import (
 // stateRoom is how much room a snapshot needs beside the guest's pages: the state
 // of a kernel with some hundred processes.
 const stateRoom = 16 << 20
+
+// settleTime bounds the wait until the guest has read its input; one that is busy
+// with other things does not wait for input either.
+const settleTime = 100 * time.Millisecond
 
 // maxStaged is up to how many bytes of pages are written to memory first. They
 // count as the guest's, on top of what it has, and must fit into memoryOverhead
@@ -91,6 +96,10 @@ func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 	// The files are the call's, which may go on after this function.
 	err = g.see(ctx, func() error {
 		defer closeAll(files)
+		// The sentry takes what it finds in the guest's input along, and does not
+		// wake a reader for it: input that arrived just then would be read with the
+		// next that comes, perhaps never.
+		defer g.link.Hold(settleTime)()
 		return g.save(files)
 	})
 	if err == nil {

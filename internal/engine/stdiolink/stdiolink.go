@@ -24,6 +24,10 @@ type Stream struct {
 	mu     sync.Mutex
 	cur    *conn // guarded by mu
 	closed bool  // guarded by mu
+
+	gate    sync.Mutex
+	held    chan struct{} // guarded by gate; not nil while held, closed at the release
+	writing int           // guarded by gate; writes under way
 }
 
 // New returns the stream that reads from r and writes to w and owns both from
@@ -44,7 +48,7 @@ func (s *Stream) Dial() (io.ReadWriteCloser, error) {
 	if err := s.endLocked(); err != nil {
 		return nil, err
 	}
-	s.cur = &conn{s: s}
+	s.cur = &conn{s: s, done: make(chan struct{})}
 	return s.cur, nil
 }
 
@@ -69,6 +73,63 @@ func (s *Stream) Close() error {
 		return fmt.Errorf("close the guest's input: %w", errW)
 	}
 	return nil
+}
+
+// Hold keeps writes from beginning until release is called, which the caller
+// must do once; they wait. Hold returns when the guest has read all that was
+// written before or, since a guest need not read, after settle. One caller at a
+// time may hold.
+func (s *Stream) Hold(settle time.Duration) (release func()) {
+	held := make(chan struct{})
+	s.gate.Lock()
+	s.held = held
+	s.gate.Unlock()
+	for end := time.Now().Add(settle); !s.settled() && time.Now().Before(end); {
+		time.Sleep(look)
+	}
+	return func() {
+		s.gate.Lock()
+		s.held = nil
+		s.gate.Unlock()
+		close(held)
+	}
+}
+
+// look is between two looks whether the guest has read its input, which takes it
+// some 50 µs.
+const look = 100 * time.Microsecond
+
+// settled reports whether the guest has read all that was written.
+func (s *Stream) settled() bool {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	return s.writing == 0 && unread(s.w) == 0
+}
+
+// begin waits until nobody holds the stream, and counts a write. It reports
+// whether there was none to wait for, or the wait ended before done did.
+func (s *Stream) begin(done <-chan struct{}) bool {
+	for {
+		s.gate.Lock()
+		held := s.held
+		if held == nil {
+			s.writing++
+			s.gate.Unlock()
+			return true
+		}
+		s.gate.Unlock()
+		select {
+		case <-held:
+		case <-done:
+			return false
+		}
+	}
+}
+
+func (s *Stream) end() {
+	s.gate.Lock()
+	s.writing--
+	s.gate.Unlock()
 }
 
 // endLocked ends the current connection and returns when none of its calls is
@@ -99,7 +160,8 @@ func (s *Stream) setDeadlines(t time.Time) error {
 
 // conn is one connection: valid until it is closed or superseded.
 type conn struct {
-	s *Stream
+	s    *Stream
+	done chan struct{} // closed when it has ended
 
 	mu    sync.Mutex
 	ended bool           // guarded by mu
@@ -122,6 +184,10 @@ func (c *conn) Write(p []byte) (int, error) {
 		return 0, os.ErrClosed
 	}
 	defer c.calls.Done()
+	if !c.s.begin(c.done) {
+		return 0, os.ErrClosed
+	}
+	defer c.s.end()
 	n, err := c.s.w.Write(p)
 	return n, c.cause(err)
 }
@@ -150,8 +216,11 @@ func (c *conn) enter() bool {
 
 func (c *conn) shut() {
 	c.mu.Lock()
-	c.ended = true
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.ended = true
+		close(c.done)
+	}
 }
 
 // cause replaces the error of a call that the end of the connection has cut
