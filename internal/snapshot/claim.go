@@ -50,8 +50,8 @@ func (c *Claim) Dir() string {
 
 // Update says what the record is now. The class stays; Saved is ignored; a zero
 // Created stays as it was, a zero Used becomes now. After a power cut an update may
-// not have been, but for one that makes a record with data Live, which is waited
-// for: nobody shall believe that the data are all there was.
+// not have been, but for what it says of Live, which is waited for if it changes and
+// there are data: nobody shall believe that they are all there was.
 //
 // Errors: ErrInvalid; ErrFull if the disk is; os.ErrClosed after Release or Remove.
 func (c *Claim) Update(m Meta) error {
@@ -71,15 +71,35 @@ func (c *Claim) update(m Meta) (err error) {
 	if e.Meta, err = c.s.meta(m, c.e); err != nil {
 		return err
 	}
-	sync := e.Gen > 0 && e.Live && !c.e.Live
-	if err := putEntry(c.dir, metaName, &e, sync); err != nil {
+	if e.Gen > 0 && e.Live != c.e.Live {
+		there, err := c.putSaved(e)
+		if there {
+			c.e.Live = e.Live
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := putMeta(c.dir, &e); err != nil {
 		return err
 	}
 	c.e = e
-	if sync {
-		return syncDir(c.dir, ".")
-	}
 	return nil
+}
+
+// putSaved replaces what is said of the data, and waits for the disk. With an error
+// it may be there nevertheless, though perhaps not for good.
+func (c *Claim) putSaved(e entry) (there bool, err error) {
+	e.Pending = 0 // is nothing to remember
+	if err := writeEntry(c.dir, savedName+newSuffix, &e, true); err != nil {
+		return false, err
+	}
+	c.s.cfg.step("described")
+	if err := c.dir.Rename(savedName+newSuffix, savedName); err != nil {
+		return false, err
+	}
+	c.s.cfg.step("renamed")
+	return true, syncDir(c.dir, ".")
 }
 
 // Write gives the record new data and says what it is from then on; see Update for
@@ -94,7 +114,8 @@ func (c *Claim) update(m Meta) (err error) {
 // write is given an existing empty directory, for this user alone. It gives what it
 // writes there to the disk. When Write returns nil, the new data and m are what the
 // record is, also after a power cut. After an error, and if the process is killed
-// at whatever time, data and meta are what they were.
+// at whatever time, data and meta are what they were; if only the very last is not
+// known to be on the disk, they are the new ones and there is an error.
 //
 // Errors: that of write; a *FullError; ErrFull also where write had no room;
 // ErrInvalid; the cause of ctx, which ends the wait for another Write; os.ErrClosed.
@@ -147,7 +168,7 @@ func (c *Claim) write(ctx context.Context, m Meta, estimate int64, write func(co
 			return err
 		}
 	}
-	if err := errors.Join(syncDir(c.dir, name), syncDir(c.dir, ".")); err != nil {
+	if err := syncDir(c.dir, name); err != nil {
 		return err
 	}
 	if old.Gen == 0 {
@@ -166,16 +187,11 @@ func (c *Claim) commit(next entry) error {
 	if old.Used.After(next.Used) {
 		next.Used = old.Used
 	}
-	if err := writeEntry(c.dir, savedName+newSuffix, &next, true); err != nil {
-		return err
+	there, err := c.putSaved(next)
+	if there {
+		c.e = next
 	}
-	c.s.cfg.step("described")
-	if err := c.dir.Rename(savedName+newSuffix, savedName); err != nil {
-		return err
-	}
-	c.s.cfg.step("renamed")
-	c.e = next
-	if err := syncDir(c.dir, "."); err != nil {
+	if err != nil {
 		return err
 	}
 	// Nothing refers to these any more; the next Write or Sweep tries again.
@@ -206,7 +222,7 @@ func (c *Claim) reserve(pending int64) error {
 		return nil
 	}
 	c.e.Pending = pending
-	return putEntry(c.dir, metaName, &c.e, false)
+	return putMeta(c.dir, &c.e)
 }
 
 // abandon leaves the record as it was before a write that failed.

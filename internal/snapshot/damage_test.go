@@ -183,6 +183,35 @@ func TestTornMeta(t *testing.T) {
 	}
 }
 
+// TestOldMeta has a power cut bring back an older meta: that the box went on since is
+// known nevertheless.
+func TestOldMeta(t *testing.T) {
+	s := open(t, Config{})
+	c := create(t, s, usedOn(1))
+	write(t, c, usedOn(2), "data")
+	if err := c.Update(usedOn(3)); err != nil {
+		t.Fatal(err)
+	}
+	meta := filepath.Join(s.dir, recordsDir, c.ID(), metaName)
+	old, err := os.ReadFile(meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, live := range []bool{true, false, true} {
+		m := usedOn(4)
+		m.Live = live
+		if err := c.Update(m); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(meta, old, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := list(t, s); len(got) != 1 || got[0].Live != live || !got[0].Used.Equal(day(3)) {
+			t.Errorf("live %t: %+v", live, got)
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")

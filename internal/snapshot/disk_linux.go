@@ -75,6 +75,21 @@ func checkOwner(info fs.FileInfo) error {
 	return nil
 }
 
+// exchange has two files change their names, or gives the one its new name if there
+// is no other. File systems take a rename that removes a file for the end of a save,
+// and have what is in it written out before they go on.
+func exchange(dir *os.Root, from, to string) error {
+	f, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if unix.Renameat2(int(f.Fd()), from, int(f.Fd()), to, unix.RENAME_EXCHANGE) == nil {
+		return nil
+	}
+	return dir.Rename(from, to) // also where the file system cannot
+}
+
 // freeBytes returns how much room the disk has, for this user.
 func freeBytes(dir *os.File) (int64, error) {
 	var st unix.Statfs_t

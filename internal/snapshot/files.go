@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -75,9 +74,23 @@ func checkFile(root *os.Root, name string, f *os.File) (fs.FileInfo, error) {
 	return info, checkMade(info)
 }
 
+// looks is how often a file is read before it is believed to be bad: who holds the
+// record may be writing it, as fast as it can be read.
+const looks = 50
+
 // readFile reads a file of entries. Its error is ErrDamaged only if that is certain:
 // what cannot be read now may be fine later.
-func readFile(dir *os.Root, name string) (entry, error) {
+func readFile(dir *os.Root, name string) (e entry, err error) {
+	for range looks {
+		e, err = readFileOnce(dir, name)
+		if err == nil || !errors.Is(err, ErrDamaged) {
+			break
+		}
+	}
+	return e, err
+}
+
+func readFileOnce(dir *os.Root, name string) (entry, error) {
 	// What is no file is not opened: it could wait, or act.
 	info, err := dir.Lstat(name)
 	if err != nil {
@@ -91,8 +104,12 @@ func readFile(dir *os.Root, name string) (entry, error) {
 		return entry{}, err
 	}
 	defer f.Close()
-	if opened, err := f.Stat(); err != nil || !os.SameFile(info, opened) {
-		return entry{}, cmp.Or(err, fs.ErrNotExist) // it has been replaced since
+	opened, err := f.Stat()
+	if err != nil {
+		return entry{}, err
+	}
+	if !os.SameFile(info, opened) {
+		return entry{}, fmt.Errorf("%q was replaced: %w", name, errForeign)
 	}
 	if err := checkMade(info); err != nil {
 		return entry{}, err
@@ -103,7 +120,7 @@ func readFile(dir *os.Root, name string) (entry, error) {
 	}
 	e, err := decode(b)
 	if err != nil {
-		return entry{}, fmt.Errorf("decode %q: %w: %w", name, err, ErrDamaged)
+		return entry{}, fmt.Errorf("decode %q: %w", name, err)
 	}
 	return e, nil
 }
@@ -111,43 +128,49 @@ func readFile(dir *os.Root, name string) (entry, error) {
 // readEntry reads what a record is. Its error is fs.ErrNotExist if it is nothing
 // yet. If the record changes meanwhile, the error may be any.
 func readEntry(dir *os.Root) (entry, error) {
-	saved, err := readFile(dir, savedName)
-	if errors.Is(err, fs.ErrNotExist) {
-		e, err := readFile(dir, metaName)
+	// The latest first: if new data are committed before the other is read, it is
+	// of the data before, and not the other way round.
+	e, err := readFile(dir, metaName)
+	saved, savedErr := readFile(dir, savedName)
+	torn := errors.Is(err, ErrDamaged) && !errors.Is(err, errForeign)
+	switch {
+	case errors.Is(savedErr, fs.ErrNotExist):
 		if err == nil && e.Gen > 0 {
 			err = fmt.Errorf("%q is missing: %w", savedName, ErrDamaged)
 		}
 		return e, err
-	}
-	if err != nil {
-		return entry{}, err
-	}
-	e, err := readFile(dir, metaName)
-	switch {
+	case savedErr != nil:
+		return entry{}, savedErr
 	case err == nil && e.Gen == saved.Gen:
-		e.Saved, e.Bytes = saved.Saved, saved.Bytes
+		// After a power cut the latest may be an older one.
+		e.Saved, e.Bytes, e.Live = saved.Saved, saved.Bytes, saved.Live
 		return e, nil
-	case err == nil, errors.Is(err, fs.ErrNotExist):
-		return saved, nil // there is none, or it is of the data before
-	case errors.Is(err, ErrDamaged) && !errors.Is(err, errForeign):
-		return saved, nil // a power cut has torn it
+	case err == nil, torn, errors.Is(err, fs.ErrNotExist):
+		return saved, nil
 	}
 	return entry{}, err
 }
 
-// putEntry writes an entry in the place of what is called name. After a crash there
-// is the one or the other; with sync the new one is on the disk, and its name is
-// once the directory is.
-func putEntry(dir *os.Root, name string, e *entry, sync bool) error {
-	if err := writeEntry(dir, name+newSuffix, e, sync); err != nil {
-		return err
+// putMeta replaces the latest entry of a record. After a crash there is the one or
+// the other, after a power cut maybe an older one, or none.
+//
+// It is done often. The file that was there before stays as the one to write to next
+// time: to make and remove one each time is what would take longest.
+func putMeta(dir *os.Root, e *entry) error {
+	b, err := e.encode()
+	if err == nil {
+		err = writeOver(dir, metaName+newSuffix, b)
 	}
-	if err := dir.Rename(name+newSuffix, name); err != nil {
-		return full(fmt.Errorf("replace %q: %w", name, err))
+	if err == nil {
+		err = exchange(dir, metaName+newSuffix, metaName)
+	}
+	if err != nil {
+		return full(fmt.Errorf("replace %q: %w", metaName, err))
 	}
 	return nil
 }
 
+// writeEntry makes a file of an entry.
 func writeEntry(dir *os.Root, name string, e *entry, sync bool) error {
 	b, err := e.encode()
 	if err == nil {
@@ -159,8 +182,21 @@ func writeEntry(dir *os.Root, name string, e *entry, sync bool) error {
 	return nil
 }
 
+// writeOver makes a file or writes over the one that is there.
+func writeOver(dir *os.Root, name string, b []byte) error {
+	f, err := dir.OpenFile(name, os.O_WRONLY, 0)
+	if err == nil {
+		info, err := checkFile(dir, name, f)
+		if err == nil {
+			return finish(f, b, info.Size(), false)
+		}
+		f.Close()
+	}
+	return writeNew(dir, name, b, false)
+}
+
 // writeNew makes a file, in the place of what a crash may have left.
-func writeNew(dir *os.Root, name string, b []byte, sync bool) (err error) {
+func writeNew(dir *os.Root, name string, b []byte, sync bool) error {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL // which follows no link
 	f, err := dir.OpenFile(name, flags, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -172,15 +208,19 @@ func writeNew(dir *os.Root, name string, b []byte, sync bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			err = errors.Join(err, dir.Remove(name))
-		}
-	}()
-	if _, err := f.Write(b); err != nil || !sync {
-		return err
+	return finish(f, b, 0, sync)
+}
+
+// finish makes b what is in f, which had size bytes, and closes it.
+func finish(f *os.File, b []byte, size int64, sync bool) error {
+	_, err := f.Write(b)
+	if err == nil && size > int64(len(b)) {
+		err = f.Truncate(int64(len(b)))
 	}
-	return f.Sync()
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
 // syncDir gives the names in a directory to the disk.

@@ -142,31 +142,30 @@ func (e *entry) encode() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// decode reads a file's content. Fields that it does not know are ignored. Its
-// error is errForeign if the content is of a later format.
+// decode reads a file's content. Fields that it does not know are ignored. Errors:
+// ErrDamaged, also errForeign if the content is of a later format.
 func decode(b []byte) (entry, error) {
 	var f frame
-	if len(b) > maxEntry {
-		return entry{}, fmt.Errorf("it has more than %d bytes", maxEntry)
-	}
-	if err := json.Unmarshal(b, &f); err != nil {
-		return entry{}, err
-	}
-	if f.Format > format {
-		return entry{}, fmt.Errorf("it has format %d, this program reads %d: %w", f.Format, format, errForeign)
-	}
-	if f.Format != format {
-		return entry{}, fmt.Errorf("it has format %d, not %d", f.Format, format)
-	}
-	if f.Sum != sum(f.Record) {
-		return entry{}, errors.New("its checksum is wrong")
-	}
 	var e entry
-	if err := json.Unmarshal(f.Record, &e); err != nil {
-		return entry{}, err
+	if len(b) > maxEntry {
+		return e, fmt.Errorf("it has more than %d bytes: %w", maxEntry, ErrDamaged)
 	}
-	if err := e.check(); err != nil {
-		return entry{}, err
+	err := json.Unmarshal(b, &f)
+	switch {
+	case err != nil:
+	case f.Format > format:
+		return e, fmt.Errorf("it has format %d, this program reads %d: %w", f.Format, format, errForeign)
+	case f.Format != format:
+		err = fmt.Errorf("it has format %d, not %d", f.Format, format)
+	case f.Sum != sum(f.Record):
+		err = errors.New("its checksum is wrong")
+	default:
+		if err = json.Unmarshal(f.Record, &e); err == nil {
+			err = e.check()
+		}
+	}
+	if err != nil {
+		return entry{}, fmt.Errorf("%w: %w", err, ErrDamaged)
 	}
 	return e, nil
 }

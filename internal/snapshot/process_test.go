@@ -287,11 +287,11 @@ func TestKilledWrite(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				data := "old data"
+				wantData := "old data"
 				if committed {
-					data = "new data"
+					wantData = "new data"
 				}
-				if got := content(t, c.Dir()); got != data || c.Meta() != want {
+				if got := content(t, c.Dir()); got != wantData || c.Meta() != want {
 					t.Errorf("claimed: %q, %+v", got, c.Meta())
 				}
 				all := tree(t, filepath.Dir(c.Dir()))
@@ -306,6 +306,11 @@ func TestKilledWrite(t *testing.T) {
 			})
 		}
 	}
+}
+
+// data is tree without the files of what is not waited for.
+func data(t testing.TB, dir string) []string {
+	return slices.DeleteFunc(tree(t, dir), func(name string) bool { return strings.HasPrefix(filepath.Base(name), metaName) })
 }
 
 // TestKilledWriteThenWrite writes where another process was killed, before any sweep.
@@ -324,8 +329,48 @@ func TestKilledWriteThenWrite(t *testing.T) {
 	}
 	write(t, c, usedOn(21), "newer")
 	dir := filepath.Dir(c.Dir())
-	if got, want := tree(t, dir), []string{filepath.Base(c.Dir()), filepath.Base(c.Dir()) + "/pages", savedName}; !slices.Equal(got, want) {
+	if got, want := data(t, dir), []string{filepath.Base(c.Dir()), filepath.Base(c.Dir()) + "/pages", savedName}; !slices.Equal(got, want) {
 		t.Errorf("left: %q, want %q", got, want)
+	}
+}
+
+// TestKilledReservation claims what a process was killed at.
+func TestKilledReservation(t *testing.T) {
+	s := open(t, Config{MaxBytes: 10})
+	c := create(t, s, usedOn(10))
+	c.Release()
+	_ = start(t, "write", s.dir, c.ID(), "halfway").Run() // is killed; it wanted 8 bytes
+	if _, err := s.Claim(c.ID()); err != nil {
+		t.Fatal(err)
+	}
+	write(t, create(t, s, usedOn(11)), usedOn(11), "123456789")
+}
+
+// TestFailedSync has the disk fail when the new data are in place already.
+func TestFailedSync(t *testing.T) {
+	var c *Claim
+	fails := false
+	s := open(t, Config{step: func(step string) {
+		if step == "renamed" && fails {
+			c.dir.Close()
+		}
+	}})
+	c = create(t, s, usedOn(10))
+	write(t, c, usedOn(10), "old")
+	fails = true
+	if err := c.Write(t.Context(), usedOn(11), 4, fill("new!")); err == nil {
+		t.Error("no error")
+	}
+	if got := content(t, c.Dir()); got != "new!" || !c.Meta().Used.Equal(day(11)) {
+		t.Errorf("%q, %+v", got, c.Meta())
+	}
+	c.Release()
+	c, err := s.Claim(c.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, c.Dir()); got != "new!" {
+		t.Errorf("claimed: %q", got)
 	}
 }
 
@@ -335,7 +380,7 @@ func TestFailedWrite(t *testing.T) {
 	c := create(t, s, usedOn(10))
 	write(t, c, usedOn(10), "old data")
 	want, dir := c.Meta(), c.Dir()
-	before := tree(t, s.dir)
+	before := data(t, s.dir)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)
@@ -349,7 +394,7 @@ func TestFailedWrite(t *testing.T) {
 		if c.Meta() != want || c.Dir() != dir || content(t, dir) != "old data" {
 			t.Errorf("%s: %+v", name, c.Meta())
 		}
-		after := slices.DeleteFunc(tree(t, s.dir), func(name string) bool { return filepath.Base(name) == metaName })
+		after := data(t, s.dir)
 		if !slices.Equal(before, after) {
 			t.Errorf("%s: left %q", name, after)
 		}
@@ -417,16 +462,16 @@ func TestFullDisk(t *testing.T) {
 	}
 
 	// The disk runs full although it was said that it would not.
-	want, data := c.Meta(), c.Dir()
+	want, dataDir := c.Meta(), c.Dir()
 	s.cfg.MinFree = 0
-	before := tree(t, s.dir)
+	before := data(t, s.dir)
 	err = c.Write(t.Context(), usedOn(5), 1, fill(blob(4*mB)))
 	wantErr(t, "write to a full disk", err, ErrFull)
 	wantErr(t, "write to a full disk", err, syscall.ENOSPC)
-	if c.Meta() != want || c.Dir() != data || len(content(t, data)) != 2*mB-mB/4 {
+	if c.Meta() != want || c.Dir() != dataDir || len(content(t, dataDir)) != 2*mB-mB/4 {
 		t.Errorf("after a write to a full disk: %+v", c.Meta())
 	}
-	after := slices.DeleteFunc(tree(t, s.dir), func(name string) bool { return filepath.Base(name) == metaName })
+	after := data(t, s.dir)
 	if !slices.Equal(before, after) {
 		t.Errorf("left: %q, before: %q", after, before)
 	}
@@ -436,7 +481,9 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(stuff, []byte(blob(8*mB)), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	wantErr(t, "update on a full disk", c.Update(usedOn(6)), ErrFull)
+	long := usedOn(6)
+	long.Description = strings.Repeat("\x01", maxDescription)
+	wantErr(t, "update on a full disk", c.Update(long), ErrFull)
 	_, err = s.Create(usedOn(6))
 	wantErr(t, "create on a full disk", err, ErrFull)
 	wantErr(t, "write on a full disk", c.Write(t.Context(), usedOn(6), 0, fill("x")), ErrFull)

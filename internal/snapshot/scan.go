@@ -74,16 +74,10 @@ func (s *Store) look(id string) *item {
 		it.err = fmt.Errorf("%.40q is no id: %w", id, errForeign)
 		return it
 	}
-	// Who holds the record may change it meanwhile: what is bad twice is bad.
-	for range 2 {
-		var dir *os.Root
-		dir, it.entry, it.err = s.load(id)
-		if dir != nil {
-			dir.Close()
-		}
-		if it.err == nil {
-			break
-		}
+	var dir *os.Root
+	dir, it.entry, it.err = s.load(id)
+	if dir != nil {
+		dir.Close()
 	}
 	return it
 }

@@ -263,7 +263,10 @@ func (s *Store) create(m Meta) (_ *Claim, err error) {
 	if c.dir, err = s.records.OpenRoot(id); err != nil {
 		return nil, err
 	}
-	if err := putEntry(c.dir, metaName, &e, false); err != nil {
+	if err := writeEntry(c.dir, metaName+newSuffix, &e, false); err != nil {
+		return nil, err
+	}
+	if err := c.dir.Rename(metaName+newSuffix, metaName); err != nil {
 		return nil, err
 	}
 	s.count.Add(1)
@@ -304,7 +307,9 @@ func (s *Store) Claim(id string) (*Claim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim record %.40q: %w", id, err)
 	}
-	return &Claim{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}, nil
+	c := &Claim{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}
+	_ = c.reserve(0) // what a killed process had reserved; see abandon
+	return c, nil
 }
 
 // Read holds the data of a record together with others who do the same, and

@@ -395,6 +395,50 @@ func TestListSeesChanges(t *testing.T) {
 	}
 }
 
+// TestListDuringChanges has one store look while another one changes a record.
+func TestListDuringChanges(t *testing.T) {
+	s := open(t, Config{})
+	watcher := open(t, Config{Dir: s.dir})
+	c := create(t, s, usedOn(1))
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	wg.Go(func() {
+		defer close(done)
+		m := usedOn(1)
+		for i := range 300 {
+			m.Used = m.Used.Add(time.Second)
+			m.Description = strings.Repeat("x", i%maxDescription)
+			var err error
+			if i%20 == 0 {
+				err = c.Write(t.Context(), m, 4, fill("data"))
+			} else {
+				err = c.Update(m)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var last time.Time
+	for looking := true; looking; {
+		select {
+		case <-done:
+			looking = false // once more
+		default:
+		}
+		got := list(t, watcher)
+		if len(got) != 1 || got[0].Used.Before(last) || !got[0].Held {
+			t.Errorf("after %v: %+v", last, got)
+			break
+		}
+		last = got[0].Used
+	}
+	wg.Wait()
+	if got := list(t, watcher); len(got) != 1 || got[0].Meta != c.Meta() {
+		t.Errorf("in the end: %+v, want %+v", got, c.Meta())
+	}
+}
+
 func TestConcurrentClaims(t *testing.T) {
 	s := open(t, Config{})
 	other := open(t, Config{Dir: s.dir})
