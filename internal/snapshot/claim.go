@@ -160,6 +160,9 @@ func (c *Claim) write(ctx context.Context, m Meta, estimate int64, write func(co
 		return err
 	}
 	c.s.cfg.step("written")
+	if err := checkDir(c.dir, name); err != nil {
+		return err // nobody could claim it
+	}
 	if next.Bytes, err = sizeOf(c.dir, name); err != nil {
 		return err
 	}

@@ -27,9 +27,13 @@
 //	records/ID/data-N/       the N-th data
 //	trash/                   what is being removed
 //
+// saved.json counts where the two differ about the data and whether the box went on
+// after them, and alone if meta.json is of other data or torn by a power cut. A name
+// with .new is that of a file that will be written or is not yet in its place.
+//
 // Any number of processes of one user may use one directory at once; nothing about
 // it is only in memory. Holds are open file description locks on one file, at an
 // offset that the record's id gives. So whether a record is held can be asked
-// without taking it, a hold takes no descriptor, and there is no lock to lose when
-// a record is renamed away.
+// without taking it, a hold takes no descriptor of its own, and there is no lock to
+// lose when a record is renamed away.
 package snapshot

@@ -399,8 +399,13 @@ func TestFailedWrite(t *testing.T) {
 			t.Errorf("%s: left %q", name, after)
 		}
 	}
-	if err := c.Write(t.Context(), usedOn(20), 1, func(_ context.Context, dir string) error { return os.Remove(dir) }); err == nil {
-		t.Error("data that are not there were taken")
+	for name, write := range map[string]func(context.Context, string) error{
+		"are not there":   func(_ context.Context, dir string) error { return os.Remove(dir) },
+		"are for anybody": func(_ context.Context, dir string) error { return os.Chmod(dir, 0o755) },
+	} {
+		if err := c.Write(t.Context(), usedOn(20), 1, write); err == nil {
+			t.Errorf("data that %s were taken", name)
+		}
 	}
 	if content(t, c.Dir()) != "old data" {
 		t.Error("the old data are gone")

@@ -185,6 +185,10 @@ func TestLife(t *testing.T) {
 	wantErr(t, "update of what was released", c.Update(m), os.ErrClosed)
 	wantErr(t, "write of what was released", c.Write(t.Context(), m, 0, fill("")), os.ErrClosed)
 
+	record := filepath.Join(s.dir, recordsDir, c.ID())
+	if got, want := tree(t, record), []string{"data-2", "data-2/pages", metaName + newSuffix, savedName}; !slices.Equal(got, want) {
+		t.Errorf("hibernated: %q, want %q", got, want)
+	}
 	other := open(t, Config{Dir: s.cfg.Dir})
 	want[0] = Record{ID: c.ID(), Meta: m, Bytes: 6}
 	if got := list(t, other); !slices.Equal(got, want) {
@@ -298,7 +302,7 @@ func TestKept(t *testing.T) {
 
 	other := open(t, Config{Dir: s.dir})
 	var releases []func()
-	for _, s := range []*Store{s, s, other} {
+	for _, s := range []*Store{other, s, s} {
 		dir, got, release, err := s.Read(id)
 		if err != nil {
 			t.Fatal(err)
@@ -395,6 +399,33 @@ func TestListSeesChanges(t *testing.T) {
 	}
 }
 
+// TestListRemembers finds out whether a list reads what has not changed.
+func TestListRemembers(t *testing.T) {
+	s := open(t, Config{})
+	id := stored(t, s, box("a"), "data")
+	if err := os.Chtimes(filepath.Join(s.dir, recordsDir, id), day(1), day(1)); err != nil {
+		t.Fatal(err)
+	}
+	find := func() *item {
+		list(t, s)
+		return s.seen[id].item
+	}
+	first := find()
+	if find() != first {
+		t.Error("a record was read that had not changed")
+	}
+	c, err := s.Claim(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Update(box("b")); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(); got == first || got.Name != "b" || first.Name != "a" {
+		t.Errorf("after a change: %+v", got)
+	}
+}
+
 // TestListDuringChanges has one store look while another one changes a record.
 func TestListDuringChanges(t *testing.T) {
 	s := open(t, Config{})
@@ -407,7 +438,7 @@ func TestListDuringChanges(t *testing.T) {
 		m := usedOn(1)
 		for i := range 300 {
 			m.Used = m.Used.Add(time.Second)
-			m.Description = strings.Repeat("x", i%maxDescription)
+			m.Description = strings.Repeat("x", i*300%maxDescription) // longer and shorter
 			var err error
 			if i%20 == 0 {
 				err = c.Write(t.Context(), m, 4, fill("data"))
