@@ -112,7 +112,7 @@ func (c *Claim) putSaved(e entry) (there bool, err error) {
 // If it turns out that more was written, there must be room for that too.
 //
 // write is given an existing empty directory, for this user alone. It gives what it
-// writes there to the disk. When Write returns nil, the new data and m are what the
+// writes there, names included, to the disk. When Write returns nil, the new data and m are what the
 // record is, also after a power cut. After an error, and if the process is killed
 // at whatever time, data and meta are what they were; if only the very last is not
 // known to be on the disk, they are the new ones and there is an error.
@@ -170,9 +170,6 @@ func (c *Claim) write(ctx context.Context, m Meta, estimate int64, write func(co
 		if err := c.s.makeRoom(ctx, c, next.Bytes, next.Bytes); err != nil {
 			return err
 		}
-	}
-	if err := syncDir(c.dir, name); err != nil {
-		return err
 	}
 	if old.Gen == 0 {
 		if err := syncDir(c.s.records, "."); err != nil {
