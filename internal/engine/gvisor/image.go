@@ -27,7 +27,7 @@ import (
 
 const (
 	// imageFormat is the version of the manifest and of what it stands for.
-	imageFormat = 2
+	imageFormat = 3
 	// manifestName is the file that makes a directory a snapshot.
 	manifestName = "manifest.json"
 	// maxManifest bounds what is read of it.
@@ -43,16 +43,17 @@ var imageFiles = [...]string{"state.img", "pages-meta.img", "pages.img"}
 
 // manifest says what a snapshot is of and what it is made of.
 type manifest struct {
-	Format  int         `json:"format"`
-	Engine  string      `json:"engine"`
-	GVisor  string      `json:"gvisor"` // the pin: a sentry reads the state of its own version only
-	Arch    string      `json:"arch"`
-	CPU     []string    `json:"cpu"` // what programs may have found out that the processor can do
-	Created time.Time   `json:"created"`
-	Making  making      `json:"making"`
-	Renewed bool        `json:"renewed"` // the guest had come out of a snapshot itself; see guest.renew
-	Files   []fileEntry `json:"files"`
-	Sum     string      `json:"sum"` // of the manifest with an empty Sum
+	Format    int         `json:"format"`
+	Engine    string      `json:"engine"`
+	GVisor    string      `json:"gvisor"` // the pin: a sentry reads the state of its own version only
+	Arch      string      `json:"arch"`
+	CPU       []string    `json:"cpu"` // what programs may have found out that the processor can do
+	Created   time.Time   `json:"created"`
+	Making    making      `json:"making"`
+	Renewed   bool        `json:"renewed"` // the guest had come out of a snapshot itself; see guest.renew
+	Files     []fileEntry `json:"files"`
+	HostFiles []hostFile  `json:"host_files"`
+	Sum       string      `json:"sum"` // of the manifest with an empty Sum
 }
 
 // fileEntry is one file of a snapshot.

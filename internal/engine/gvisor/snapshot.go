@@ -100,6 +100,7 @@ func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 		// wake a reader for it: input that arrived just then would be read with the
 		// next that comes, perhaps never.
 		defer g.link.Hold(settleTime)()
+		m.HostFiles = g.hostFiles()
 		return g.save(files)
 	})
 	if err == nil {
@@ -146,6 +147,9 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, dir 
 	defer closeAll(files)
 	if what := m.Making.differs(made); what != "" {
 		return nil, fmt.Errorf("the snapshot is %s: %w", what, engine.ErrInvalid)
+	}
+	if path := changed(m.HostFiles, &spec.Root); path != "" {
+		return nil, fmt.Errorf("%s is not the file any more that the snapshot's guest has open: %w", path, engine.ErrInvalid)
 	}
 
 	// Reading all of it takes as long as the kernel's boot, and goes on meanwhile.

@@ -61,8 +61,8 @@ func TestManifest(t *testing.T) {
 		want   string
 	}{
 		"good":          {func(*manifest) {}, ""},
-		"older":         {func(m *manifest) { m.Format = imageFormat - 1 }, "format 1"},
-		"newer":         {func(m *manifest) { m.Format = imageFormat + 1 }, "format 3"},
+		"older":         {func(m *manifest) { m.Format = imageFormat - 1 }, "format 2"},
+		"newer":         {func(m *manifest) { m.Format = imageFormat + 1 }, "format 4"},
 		"other engine":  {func(m *manifest) { m.Engine = "microvm" }, `"microvm"`},
 		"other gVisor":  {func(m *manifest) { m.GVisor = "v0.0.0-20200101000000-000000000000" }, "v0.0.0-20200101000000"},
 		"other machine": {func(m *manifest) { m.Arch = "s390x" }, "s390x"},

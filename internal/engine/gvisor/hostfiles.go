@@ -1,0 +1,101 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+const (
+	// goferRoot is where a gofer sees the root of its guest, and so the beginning
+	// of the names of the files that it has given to the sentry.
+	goferRoot = "/root"
+	// maxHostFiles bounds how many files of the root a snapshot remembers: a guest
+	// with pandas has some 150 open.
+	maxHostFiles = 4096
+)
+
+// hostFile is a file of the root that a guest has open or mapped. A restored guest
+// maps it anew, and the sentry does not notice if another one has taken its place
+// meanwhile, whose code is then at other addresses.
+type hostFile struct {
+	Path  string `json:"path"` // inside
+	Size  int64  `json:"size"`
+	MTime int64  `json:"mtime"` // Unix nanoseconds
+}
+
+// hostFiles lists the files of the root that the guest has open, by what the
+// sentry has open for it. Volumes are not of the root, and the agent is compared
+// by its content.
+func (g *guest) hostFiles() []hostFile {
+	dir := fmt.Sprintf("/proc/%d/fd", g.sentry.Process.Pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // it has ended, which the snapshot is about to find out
+	}
+	found := map[string]hostFile{}
+	for _, e := range entries {
+		link := filepath.Join(dir, e.Name())
+		target, err := os.Readlink(link)
+		path, ours := strings.CutPrefix(target, goferRoot+"/")
+		path = "/" + path
+		if err != nil || !ours || g.made.mounted(path) || len(found) == maxHostFiles {
+			continue
+		}
+		if info, err := os.Stat(link); err == nil && info.Mode().IsRegular() {
+			found[path] = hostFile{path, info.Size(), info.ModTime().UnixNano()}
+		}
+	}
+	list := make([]hostFile, 0, len(found))
+	for _, f := range found {
+		list = append(list, f)
+	}
+	slices.SortFunc(list, func(a, b hostFile) int { return strings.Compare(a.Path, b.Path) })
+	return list
+}
+
+// mounted reports whether a path of the guest is the agent's or of a volume.
+func (m making) mounted(path string) bool {
+	if path == agentPath {
+		return true
+	}
+	for _, mount := range m.Mounts {
+		at := mount[:strings.LastIndexByte(mount, ',')]
+		if path == at || strings.HasPrefix(path, at+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// changed returns the first file that is not what it was in the root, or "".
+func changed(files []hostFile, root *engine.Root) string {
+	for _, f := range files {
+		if !fs.ValidPath(strings.TrimPrefix(f.Path, "/")) {
+			return f.Path
+		}
+		info, err := os.Stat(hostPath(root, f.Path))
+		if err != nil || info.Size() != f.Size || info.ModTime().UnixNano() != f.MTime {
+			return f.Path
+		}
+	}
+	return ""
+}
+
+// hostPath returns where on the host a path of the guest's root is.
+func hostPath(root *engine.Root, path string) string {
+	host, guest := root.Dir, ""
+	for _, b := range root.Binds {
+		if (path == b.Guest || strings.HasPrefix(path, b.Guest+"/")) && len(b.Guest) > len(guest) {
+			host, guest = b.Host, b.Guest
+		}
+	}
+	return filepath.Join(host, strings.TrimPrefix(path, guest))
+}
