@@ -110,6 +110,8 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 	if h.engine, err = gvisor.Open(ctx, gvisor.Config{StateDir: cfg.StateDir, Log: log}); err != nil {
 		return nil, explain(err)
 	}
+	info := h.engine.Info()
+	log.Info("engine ready", "engine", info.Name, "version", info.Version, "isolation", info.Isolation)
 	if h.image, err = openImage(ctx, cfg, progress); err != nil {
 		return nil, err
 	}
@@ -209,18 +211,29 @@ func (h *host) manage(ctx context.Context, sc sandbox.Config, parts sandbox.Part
 	return nil
 }
 
-// ready waits for the pool. The error is nil if ctx has ended.
+// ready waits for the pool. It is an error if nothing could be made ready; if
+// something could, the rest is worth a warning. The error is nil if ctx has ended.
 func (h *host) ready(ctx context.Context) error {
 	begun := time.Now()
 	err := h.manager.Ready(ctx)
+	some, members, wanted := false, 0, 0
+	for _, c := range h.manager.Pool() {
+		some = some || c.Ready+c.HandedOut > 0
+		members += c.Ready
+		wanted += c.Wanted
+	}
 	switch {
 	case ctx.Err() != nil:
+		return nil
+	case err != nil && some:
+		h.log.Warn("health check passed in part: not every kind of box can be made", "engine", h.engine.Info().Name, "err", err)
 		return nil
 	case err != nil:
 		return withHint(fmt.Errorf("health check failed: %w", err), "glovebox doctor tells what this machine lacks; --pool-size 0 starts without the check")
 	}
-	if len(h.manager.Pool()) > 0 {
-		h.log.Info("health check passed: the pool is full and every box in it has run code", "took", time.Since(begun).Round(time.Millisecond))
+	if wanted > 0 {
+		h.log.Info("health check passed: the pool is full and every box in it has run code", "engine", h.engine.Info().Name,
+			"pool", fmt.Sprintf("%d/%d", members, wanted), "took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
 }
