@@ -261,7 +261,7 @@ func (s *Server) serveGET(w http.ResponseWriter, r *http.Request) {
 // serveDELETE ends a session at once: the SDK would wait for its calls.
 func (s *Server) serveDELETE(w http.ResponseWriter, r *http.Request) {
 	if id := r.Header.Get(headerSession); id != "" {
-		s.calls.cancel(func(of mcp.Session) bool { return of.ID() == id }, errors.New("the client ended the session"))
+		s.calls.cancel(func(of mcp.Session) bool { return of != nil && of.ID() == id }, errors.New("the client ended the session"))
 	}
 	res := newResponse(w, nil, 0)
 	defer res.finish()
@@ -299,18 +299,24 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	beat := s.opts.Limits.Heartbeat
+	if json {
+		beat = 0
+	}
+	res := newResponse(w, m.ID, beat)
+	defer res.finish()
+	if call, ok := s.direct(r, &m); ok {
+		s.serveDirect(res, r, &m, call)
+		return
+	}
 	// A copy: the SDK assigns the body while net/http may look at it.
 	to := r.WithContext(r.Context())
 	to.Body = io.NopCloser(bytes.NewReader(body))
 	to.ContentLength = int64(len(body))
-	beat := s.opts.Limits.Heartbeat
 	if json {
-		beat = 0
 		to.Header = r.Header.Clone()
 		to.Header.Set("Accept", "application/json, "+eventStream)
 	}
-	res := newResponse(w, m.ID, beat)
-	defer res.finish()
 	next.ServeHTTP(res, to)
 }
 

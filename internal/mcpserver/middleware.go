@@ -93,7 +93,11 @@ func (s *Server) register(next mcp.MethodHandler) mcp.MethodHandler {
 		if strings.HasPrefix(method, "notifications/") {
 			return next(ctx, method, req)
 		}
-		ctx, end := s.calls.begin(ctx, req.GetSession(), method != listen)
+		session := req.GetSession()
+		if of, ok := session.(*mcp.ServerSession); ok && of == nil {
+			session = nil // a direct call
+		}
+		ctx, end := s.calls.begin(ctx, session, method != listen)
 		defer end()
 		return next(ctx, method, req)
 	}
@@ -170,7 +174,7 @@ type calls struct {
 }
 
 type call struct {
-	session mcp.Session
+	session mcp.Session // nil: none
 	cancel  context.CancelCauseFunc
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -115,11 +116,7 @@ func (r *response) Write(b []byte) (int, error) {
 	_ = r.rc.SetWriteDeadline(time.Now().Add(writeLimit))
 	if r.raw {
 		r.raw = false
-		framed := make([]byte, 0, len(b)+32)
-		framed = append(framed, "event: message\ndata: "...)
-		framed = append(framed, bytes.TrimSpace(b)...)
-		framed = append(framed, "\n\n"...)
-		if _, err := r.w.Write(framed); err != nil {
+		if _, err := r.w.Write(frame(bytes.TrimSpace(b))); err != nil {
 			return 0, err
 		}
 		return len(b), r.flushLocked()
@@ -179,6 +176,33 @@ func (r *response) tick() {
 	if r.flushLocked() == nil {
 		r.timer.Reset(r.beat)
 	}
+}
+
+// answer sends a whole answer: as JSON with a status of its own, or as the last
+// event if a stream has begun.
+func (r *response) answer(status int, message []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.rc.SetWriteDeadline(time.Now().Add(writeLimit))
+	if r.phase == streaming {
+		_, _ = r.w.Write(frame(message)) // a client that is gone does not miss it
+		return
+	}
+	h := r.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("Content-Length", strconv.Itoa(len(message)))
+	r.phase = plain
+	r.w.WriteHeader(status)
+	_, _ = r.w.Write(message)
+}
+
+// frame makes an event of a message.
+func frame(message []byte) []byte {
+	b := make([]byte, 0, len(message)+32)
+	b = append(b, "event: message\ndata: "...)
+	b = append(b, message...)
+	return append(b, "\n\n"...)
 }
 
 // finish ends the response. Nothing is written after it.

@@ -94,6 +94,8 @@ type Observation struct {
 	ToolErr  bool  // a result that says isError
 }
 
+const title = "Glovebox"
+
 const instructions = `Glovebox gives you isolated computers to run code in; nothing you do there can harm the user's machine.
 execute_code / execute_command: pass the session_id of an answer to continue in the same box, with its variables and files; leave it out for a new box.
 create_context / run_code: the same for named interpreters; call create_context once, then run_code with its context_id.
@@ -112,6 +114,11 @@ type Server struct {
 	stateful      http.Handler
 	stateless     http.Handler
 	statelessJSON http.Handler
+
+	handlers map[string]mcp.ToolHandler // of direct calls, by name
+	versions []string                   // of the protocol, that the SDK takes
+	self     mcp.Meta                   // of the results of direct calls
+	call     mcp.MethodHandler          // does a direct call
 
 	posts    gauge
 	draining atomic.Bool
@@ -144,7 +151,7 @@ func New(opts Options) *Server {
 	}
 	s := &Server{opts: opts, log: opts.Log, stopping: make(chan struct{})}
 	s.mcp = mcp.NewServer(&mcp.Implementation{
-		Name: opts.Name, Title: "Glovebox", Version: opts.Version,
+		Name: opts.Name, Title: title, Version: opts.Version,
 	}, &mcp.ServerOptions{
 		Instructions: opts.Instructions,
 		Capabilities: opts.Capabilities,
@@ -163,7 +170,9 @@ func New(opts Options) *Server {
 	if opts.Extend != nil {
 		opts.Extend(s.mcp)
 	}
-	s.mcp.AddReceivingMiddleware(s.recover, s.observe, s.register, s.code, s.gate)
+	middleware := []mcp.Middleware{s.recover, s.observe, s.register, s.code, s.gate}
+	s.mcp.AddReceivingMiddleware(middleware...)
+	s.openDirect(middleware)
 	s.openHTTP()
 	return s
 }

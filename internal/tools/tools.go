@@ -71,14 +71,27 @@ func (t *Tool) Offered(sets []string) bool {
 
 // Register adds the tools that keep accepts; nil keeps all.
 func Register(s *mcp.Server, d Deps, keep func(*Tool) bool) {
+	handlers := Handlers(d, keep)
+	for i := range catalogue {
+		if t := &catalogue[i]; handlers[t.Def.Name] != nil {
+			s.AddTool(t.Def, handlers[t.Def.Name])
+		}
+	}
+}
+
+// Handlers returns what does the tools that keep accepts, by name; nil keeps
+// all. They may be called without a session: then nothing is told of progress.
+func Handlers(d Deps, keep func(*Tool) bool) map[string]mcp.ToolHandler {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
+	handlers := make(map[string]mcp.ToolHandler)
 	for i := range catalogue {
 		if t := &catalogue[i]; keep == nil || keep(t) {
-			s.AddTool(t.Def, t.bind(d))
+			handlers[t.Def.Name] = t.bind(d)
 		}
 	}
+	return handlers
 }
 
 // A Call is what a handler knows besides its input.

@@ -44,6 +44,9 @@ type Envelope struct {
 
 	Tool    string // params.name
 	Version string // the revision that params._meta claims
+
+	Params map[string]json.RawMessage // the members of params, of a request or notification
+	Meta   map[string]json.RawMessage // the members of params._meta
 }
 
 // IsModern reports whether the message claims a revision without sessions.
@@ -60,6 +63,7 @@ type message struct {
 
 type params struct {
 	present, array, object bool
+	members, meta          map[string]json.RawMessage
 	name                   string
 	version                string
 }
@@ -73,20 +77,23 @@ func (p *params) UnmarshalJSON(b []byte) error {
 		p.present = false
 	case '{':
 		p.object = true
-		var known struct {
-			Name any `json:"name"`
-			Meta any `json:"_meta"`
-		}
 		// A member of an unexpected type is not for us to judge.
-		if err := json.Unmarshal(b, &known); err != nil {
+		if json.Unmarshal(b, &p.members) != nil {
 			return nil
 		}
-		p.name, _ = known.Name.(string)
-		if meta, ok := known.Meta.(map[string]any); ok {
-			p.version, _ = meta[mcp.MetaKeyProtocolVersion].(string)
-		}
+		get(p.members["name"], &p.name)
+		get(p.members["_meta"], &p.meta)
+		get(p.meta[mcp.MetaKeyProtocolVersion], &p.version)
 	}
 	return nil
+}
+
+// get decodes a member into v, which stays as it is if that has another type.
+func get[T any](raw json.RawMessage, v *T) {
+	var got T
+	if len(raw) > 0 && json.Unmarshal(raw, &got) == nil {
+		*v = got
+	}
 }
 
 func refuse(code int64, text string) *jsonrpc.Error {
@@ -151,6 +158,7 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 		return e, refuse(jsonrpc.CodeInvalidParams, "Invalid parameters: Params must be an object")
 	}
 	e.Tool, e.Version = m.Params.name, m.Params.version
+	e.Params, e.Meta = m.Params.members, m.Params.meta
 	return e, nil
 }
 

@@ -1,0 +1,236 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/tools"
+)
+
+// message is what a body says, whatever its form.
+func message(t *testing.T, body string) (v any) {
+	t.Helper()
+	data := body
+	if _, rest, ok := strings.Cut(body, "data: "); ok {
+		data, _, _ = strings.Cut(rest, "\n")
+	}
+	if err := json.Unmarshal([]byte(data), &v); err != nil {
+		t.Fatalf("parse %.300q: %v", body, err)
+	}
+	return v
+}
+
+// TestDirectLikeSDK sends every kind of call to a server with direct calls and to
+// one that has the SDK do all: the answers are the same.
+func TestDirectLikeSDK(t *testing.T) {
+	endpoint := func(change func(*Server)) string {
+		s := New(Options{Tools: tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{})}})
+		change(s)
+		srv := httptest.NewServer(s.Handler())
+		t.Cleanup(srv.Close)
+		return srv.URL + "/mcp"
+	}
+	direct := endpoint(func(*Server) {})
+	sdk := endpoint(func(s *Server) { s.handlers = nil })
+
+	good, goodBody := modernCall(7, "list_contexts", "{}")
+	with := func(h header, changes ...string) header {
+		h = maps.Clone(h)
+		for i := 0; i < len(changes); i += 2 {
+			h[changes[i]] = changes[i+1]
+		}
+		return h
+	}
+	bare := header{"Accept": "application/json, text/event-stream"}
+	bareBody := toolCall(7, "list_contexts", "{}")
+	replace := strings.NewReplacer
+	for name, c := range map[string]struct {
+		h    header
+		body string
+	}{
+		"modern":                    {good, goodBody},
+		"modern, no client":         {good, replace(`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},`, "").Replace(goodBody)},
+		"modern, no capabilities":   {good, replace(`,"io.modelcontextprotocol/clientCapabilities":{}`, "").Replace(goodBody)},
+		"modern, bad capabilities":  {good, replace(`clientCapabilities":{}`, `clientCapabilities":[]`).Replace(goodBody)},
+		"modern, null capabilities": {good, replace(`clientCapabilities":{}`, `clientCapabilities":null`).Replace(goodBody)},
+		"modern, odd capabilities":  {good, replace(`clientCapabilities":{}`, `clientCapabilities":{"roots":5}`).Replace(goodBody)},
+		"modern, bad client":        {good, replace(`{"name":"t","version":"1"}`, `"t"`).Replace(goodBody)},
+		"modern, null client":       {good, replace(`{"name":"t","version":"1"}`, `null`).Replace(goodBody)},
+		"modern, no meta":           {good, toolCall(7, "list_contexts", "{}")},
+		"modern, other version":     {good, replace(`"2026-07-28"`, `"2026-07-29"`).Replace(goodBody)},
+		"modern, later version":     {with(good, "Mcp-Protocol-Version", "2027-01-01"), replace(`"2026-07-28"`, `"2027-01-01"`).Replace(goodBody)},
+		"modern, old header":        {with(good, "Mcp-Protocol-Version", "2025-11-25"), goodBody},
+		"modern, no header":         {with(good, "Mcp-Protocol-Version", ""), goodBody},
+		"modern, other name":        {with(good, "Mcp-Name", "list_snapshots"), goodBody},
+		"modern, no name":           {with(good, "Mcp-Name", ""), goodBody},
+		"modern, other method":      {with(good, "Mcp-Method", "tools/list"), goodBody},
+		"modern, log level":         {good, replace(`"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"debug",`).Replace(goodBody)},
+		"modern, token":             {good, replace(`"_meta":{`, `"_meta":{"progressToken":"a",`).Replace(goodBody)},
+		"modern, state":             {good, replace(`"_meta":{`, `"requestState":"x","_meta":{`).Replace(goodBody)},
+		"modern, odd state":         {good, replace(`"_meta":{`, `"requestState":5,"_meta":{`).Replace(goodBody)},
+		"modern, more members":      {good, replace(`"_meta":{`, `"more":5,"_meta":{`).Replace(goodBody)},
+		"modern, last event":        {with(good, "Last-Event-Id", "a_1"), goodBody},
+		"modern, string id":         {good, replace(`"id":7`, `"id":"ü<\u0041"`).Replace(goodBody)},
+		"modern, bad argument":      {good, replace(`"arguments":{}`, `"arguments":{"nope":1}`).Replace(goodBody)},
+		"modern, null arguments":    {good, replace(`"arguments":{}`, `"arguments":null`).Replace(goodBody)},
+		"modern, no arguments":      {good, replace(`"arguments":{},`, ``).Replace(goodBody)},
+		"modern, list arguments":    {good, replace(`"arguments":{}`, `"arguments":[]`).Replace(goodBody)},
+		"modern, upper case":        {good, replace(`"arguments":{}`, `"Arguments":{"nope":1}`).Replace(goodBody)},
+
+		"bare":               {bare, bareBody},
+		"bare, JSON only":    {header{"Accept": "application/json"}, bareBody},
+		"bare, nothing":      {header{}, bareBody},
+		"bare, version":      {with(bare, "Mcp-Protocol-Version", "2025-06-18"), bareBody},
+		"bare, bad version":  {with(bare, "Mcp-Protocol-Version", "2020-01-01"), bareBody},
+		"bare, meta version": {bare, replace(`"arguments":{}`, `"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}`).Replace(bareBody)},
+		"bare, unknown tool": {bare, toolCall(7, "list_context", "{}")},
+		"bare, no tool":      {bare, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{}}`},
+		"bare, odd tool":     {bare, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":5}}`},
+		"bare, no context":   {bare, toolCall(7, "run_code", `{"code":"1 < 2 & \"é\u2028\"","context_id":"<nope>"}`)},
+		"bare, no code":      {bare, toolCall(7, "run_code", `{}`)},
+		"bare, no session":   {bare, toolCall(7, "stop_session", `{"session_id":"nope"}`)},
+		"bare, wrong type":   {bare, toolCall(7, "execute_code", `{"code":5}`)},
+		"bare, id of a half": {bare, replace(`"id":7`, `"id":7.0`).Replace(bareBody)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			res, out := do(t, "POST", direct, c.h, c.body)
+			want, wantOut := do(t, "POST", sdk, c.h, c.body)
+			if res.StatusCode != want.StatusCode || !reflect.DeepEqual(message(t, out), message(t, wantOut)) {
+				t.Errorf("got  %s %s\nwant %s %s", res.Status, out, want.Status, wantOut)
+			}
+		})
+	}
+}
+
+// TestDirectTaken holds that plain calls are direct ones, of which nothing else
+// would tell, and that what needs more is not.
+func TestDirectTaken(t *testing.T) {
+	s := New(Options{Tools: tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{})}})
+	modern, body := modernCall(1, "run_code", `{"code":"1"}`)
+	for _, c := range []struct {
+		h    header
+		body string
+		want bool
+	}{
+		{modern, body, true},
+		{header{}, toolCall(1, "run_code", `{"code":"1"}`), true},
+		{header{"Mcp-Session-Id": "x"}, toolCall(1, "run_code", `{"code":"1"}`), false},
+		{modern, strings.Replace(body, `"_meta":{`, `"_meta":{"progressToken":null,`, 1), false},
+		{header{}, `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"run_code"}}`, false},
+		{header{}, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, false},
+	} {
+		r := httptest.NewRequest("POST", "/mcp", nil)
+		for k, v := range c.h {
+			r.Header.Set(k, v)
+		}
+		m, refused := envelope.Parse([]byte(c.body))
+		if refused != nil {
+			t.Fatalf("%s: %v", c.body, refused)
+		}
+		if _, ok := s.direct(r, &m); ok != c.want {
+			t.Errorf("%v %s: got %v", c.h, c.body, ok)
+		}
+	}
+}
+
+// TestDirectLife: a direct call is kept alive, ends when its modern client goes
+// away and only then, holds up a shutdown, and may panic.
+func TestDirectLife(t *testing.T) {
+	s := New(Options{Limits: Limits{Heartbeat: 20 * time.Millisecond, Grace: 5 * time.Second}})
+	started, release, ended := make(chan bool, 1), make(chan bool), make(chan error, 1)
+	s.handlers["slow"] = func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		started <- true
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		ended <- ctx.Err()
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, ctx.Err()
+	}
+	s.handlers["panic"] = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("oops") }
+	s.names = append(s.names, "panic", "slow")
+	slices.Sort(s.names)
+	srv := httptest.NewServer(s.Handler())
+	defer srv.Close()
+	url := srv.URL + "/mcp"
+
+	h, body := modernCall(1, "slow", "{}")
+	time.AfterFunc(150*time.Millisecond, func() { release <- true })
+	_, out := do(t, "POST", url, h, body)
+	if strings.Count(out, ": hb\n\n") < 2 || !strings.Contains(out, "event: message\ndata: {") || !strings.HasSuffix(out, "\n\n") || !strings.Contains(out, `"text":"done"`) {
+		t.Errorf("heartbeat: got %q", out)
+	}
+	<-started
+	<-ended
+
+	gone := func(h header, body string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range h {
+			req.Header.Set(k, v)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		failed := make(chan error, 1)
+		go func() {
+			_, err := http.DefaultClient.Do(req)
+			failed <- err
+		}()
+		<-started
+		cancel()
+		<-failed
+	}
+	gone(h, body)
+	if err := <-ended; err == nil {
+		t.Error("a modern client has gone, and its call goes on")
+	}
+	gone(header{"Accept": "application/json"}, toolCall(1, "slow", "{}"))
+	select {
+	case err := <-ended:
+		t.Errorf("an older client has gone, and its call ended: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	release <- true
+	<-ended
+
+	h, panics := modernCall(1, "panic", "{}")
+	res, out := do(t, "POST", url, h, panics)
+	if r := parse(t, out); res.StatusCode != 200 || r.Error == nil || r.Error.Code != -32603 || strings.Contains(out, "oops") {
+		t.Errorf("panic: got %s %s", res.Status, out)
+	}
+
+	stopped := make(chan error, 1)
+	go func() {
+		<-started
+		go func() {
+			for !s.draining.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			release <- true
+		}()
+		stopped <- s.Shutdown(t.Context())
+	}()
+	if _, out := do(t, "POST", url, nil, toolCall(1, "slow", "{}")); !strings.Contains(out, "done") {
+		t.Errorf("drain: got %s", out)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if res, _ := do(t, "POST", url, nil, toolCall(1, "slow", "{}")); res.StatusCode != 503 {
+		t.Errorf("after the shutdown: got %s", res.Status)
+	}
+}
