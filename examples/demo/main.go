@@ -60,6 +60,9 @@ func demo(ctx context.Context, binary, data, out string) (err error) {
 		{"escape: the network", d.escapeNetwork},
 		{"escape: a fork bomb", d.escapeForkBomb},
 		{"all still there?", d.aftermath},
+		{"fork it, try another way", d.fork},
+		{"a mistake, rolled back", d.rollBack},
+		{"restart the server", d.restart},
 	} {
 		if err := d.step(ctx, s); err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,6 +28,7 @@ type run struct {
 	csv    []byte
 	figure string
 
+	binary   string
 	dir      string // temporary
 	secret   string // what must not be seen inside
 	server   *exec.Cmd
@@ -39,9 +41,10 @@ type run struct {
 
 var endpointLine = regexp.MustCompile(`https?://\S+/mcp`)
 
-// start starts the server on a free port and waits for its endpoint.
+// start prepares what the server must not show and starts it.
 func (d *run) start(ctx context.Context, binary string) (string, error) {
 	var err error
+	d.binary = binary
 	if d.dir, err = os.MkdirTemp("", "glovebox-demo-"); err != nil {
 		return "", err
 	}
@@ -49,7 +52,12 @@ func (d *run) start(ctx context.Context, binary string) (string, error) {
 	if err := os.WriteFile(filepath.Join(d.dir, "secret.txt"), []byte(d.secret), 0o644); err != nil {
 		return "", err
 	}
-	d.server = exec.Command(binary, "serve", "--port", "0", "--state-dir", filepath.Join(d.dir, "state"))
+	return d.launch(ctx)
+}
+
+// launch starts the server on a free port and waits for its endpoint.
+func (d *run) launch(ctx context.Context) (string, error) {
+	d.server = exec.Command(d.binary, "serve", "--port", "0", "--state-dir", filepath.Join(d.dir, "state"))
 	d.server.Env = append(os.Environ(), "DEMO_SECRET="+d.secret)
 	// Its own process group: an interrupt of the terminal is for the demo, which
 	// then stops the server.
@@ -108,25 +116,33 @@ func (d *run) connect(ctx context.Context) (string, error) {
 	return fmt.Sprintf("MCP %s, %d tools", info.ProtocolVersion, len(tools.Tools)), nil
 }
 
-// end stops the server, which must end cleanly, and says how it went.
-func (d *run) end(err error) error {
+// stop stops the server, which must end cleanly.
+func (d *run) stop() error {
 	if d.session != nil {
 		d.session.Close()
 	}
-	if d.server != nil && d.server.Process != nil {
-		begin := time.Now()
-		d.server.Process.Signal(syscall.SIGTERM)
-		select {
-		case exit := <-d.exited:
-			if exit != nil && err == nil {
-				err = fmt.Errorf("the server did not end cleanly: %w", exit)
-			}
-		case <-time.After(30 * time.Second):
-			d.server.Process.Kill()
-			if err == nil {
-				err = errors.New("the server did not end within 30 seconds of SIGTERM")
-			}
+	if d.server == nil || d.server.Process == nil {
+		return nil
+	}
+	d.server.Process.Signal(syscall.SIGTERM)
+	select {
+	case exit := <-d.exited:
+		d.server = nil
+		if exit != nil {
+			return fmt.Errorf("the server did not end cleanly: %w", exit)
 		}
+		return nil
+	case <-time.After(30 * time.Second):
+		d.server.Process.Kill()
+		return errors.New("the server did not end within 30 seconds of SIGTERM")
+	}
+}
+
+// end stops the server and says how it went.
+func (d *run) end(err error) error {
+	if d.server != nil {
+		begin := time.Now()
+		err = cmp.Or(err, d.stop())
 		if err == nil {
 			fmt.Printf("%2d  %-28s%6.2f s\n", d.count+1, "stop the server", time.Since(begin).Seconds())
 		}
