@@ -172,7 +172,19 @@ func TestBrokenPython(t *testing.T) {
 				os.Chmod(d, 0o755) // some are not ours to change and need not be
 			}
 			state := filepath.Join(dir, "state")
-			p := begin(t, state, "GLOVEBOX_PYTHON="+c.make(t, dir), "GLOVEBOX_POOL_SIZE=3", "GLOVEBOX_PRELOAD=none")
+			python := c.make(t, dir)
+			if c.name == "in boxes" {
+				// The other language works, so that the server is of use.
+				p := launch(t, state, "GLOVEBOX_PYTHON="+python, "GLOVEBOX_POOL_SIZE=1", "GLOVEBOX_PRELOAD=none")
+				p.awaitLine(t, 0, "level=WARN", "health check passed in part", words)
+				id := p.call(t, "create_context", map[string]any{"name": "js", "language": "javascript"}).str("context_id")
+				if got := p.run(t, id, "console.log(6 * 7)"); got != "42" {
+					t.Errorf("JavaScript beside a broken Python: got %q", got)
+				}
+				p.stop(t)
+			}
+			// Without a way to Node, nothing works.
+			p := begin(t, state, "GLOVEBOX_PYTHON="+python, "GLOVEBOX_POOL_SIZE=3", "GLOVEBOX_PRELOAD=none", "PATH="+t.TempDir())
 			select {
 			case <-p.done:
 			case <-time.After(3 * time.Minute):

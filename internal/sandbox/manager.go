@@ -47,7 +47,8 @@ type Manager struct {
 	quiet   chan struct{}         // guarded by mu; not nil while draining; closed when no call is left
 	since   time.Time             // guarded by mu; when Start was called
 	started int64                 // guarded by mu; boxes made
-	builds  map[pool.Class]bool   // guarded by mu; templates that are or were being built
+	builds  map[pool.Class]bool   // guarded by mu; templates that are being built
+	unbuilt map[pool.Class]bool   // guarded by mu; templates that could not be built the last time
 	ended   map[Reason]int64      // guarded by mu
 }
 
@@ -81,7 +82,7 @@ func New(cfg Config, parts Parts) *Manager {
 	m.graves = newGraves(m.now)
 	m.starts = semaphore.NewWeighted(int64(2 * runtime.GOMAXPROCS(0)))
 	m.writes = semaphore.NewWeighted(writers)
-	m.builds = map[pool.Class]bool{}
+	m.builds, m.unbuilt = map[pool.Class]bool{}, map[pool.Class]bool{}
 	m.filling = make(chan struct{})
 	m.base, m.end = context.WithCancelCause(context.Background())
 	return m

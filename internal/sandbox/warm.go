@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -97,9 +98,15 @@ func (m *Manager) buildNow(c pool.Class) {
 	})
 	m.mu.Lock()
 	delete(m.builds, c)
+	again := m.unbuilt[c]
+	m.unbuilt[c] = err != nil
 	m.mu.Unlock()
 	if err != nil && m.base.Err() == nil {
-		m.log.Warn("template not built; boxes are booted instead", "template", c.Template, "flavor", c.Flavor, "err", err)
+		level := slog.LevelWarn
+		if again { // once is enough
+			level = slog.LevelDebug
+		}
+		m.log.Log(ctx, level, "template not built; boxes are booted instead", "template", c.Template, "flavor", c.Flavor, "err", err)
 	}
 }
 
