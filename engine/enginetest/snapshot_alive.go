@@ -58,7 +58,8 @@ console.log([Math.random(), c.randomUUID(), c.randomBytes(8).toString('hex'), c.
 			}
 			seen[line] = x.ID()
 		}
-		if x.sh("cat /proc/sys/kernel/random/boot_id") != x.sh("cat /proc/sys/kernel/random/boot_id") {
+		boot := x.sh("cat /proc/sys/kernel/random/boot_id")
+		if again := x.sh("cat /proc/sys/kernel/random/boot_id"); again != boot {
 			t.Errorf("the boot id of %s changes", x.ID())
 		}
 		if name := strings.TrimSpace(x.sh("cat /proc/sys/kernel/hostname")); name != x.ID() {

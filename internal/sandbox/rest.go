@@ -23,9 +23,8 @@ const (
 
 // load is what a box had computed at one look.
 type load struct {
-	at   time.Time
-	cpu  time.Duration
-	idle bool // it computed next to nothing between the last two looks
+	at  time.Time
+	cpu time.Duration
 }
 
 // rests reports whether idle boxes are written to disk and paused.

@@ -331,8 +331,8 @@ func BenchmarkTake(b *testing.B) {
 		b.Run(fmt.Sprintf("pause=%t", pause), func(b *testing.B) {
 			var busy sync.RWMutex // held while a box is wanted
 			p := newPool(b, pool.Config{Size: 1, Pause: pause, Yield: func(context.Context) error {
-				busy.RLock()
-				busy.RUnlock()
+				busy.RLock() // waits
+				defer busy.RUnlock()
 				return nil
 			}})
 			var takes, results []time.Duration
