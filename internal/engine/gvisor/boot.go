@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,14 +64,14 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 		case exhausted(err):
 			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
 		case isSentinel(err):
-		case errors.As(err, &load) && (load.answered || endedByItself(g.sentry)) && endedByItself(g.gofer):
+		case errors.As(err, &load) && (load.answered || endedByItself(g.sentry)) && g.servedWell():
 			err = fmt.Errorf("%w: %w", err, engine.ErrInvalid)
 		default:
 			err = fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
 		}
 	}()
 
-	l := &launch{id: id, spec: spec, tree: tree.path, bundle: e.dir.root, socket: g.socket, debug: e.cfg.DebugDir}
+	l := &launch{id: id, spec: spec, tree: tree, bundle: e.dir.root, socket: g.socket, debug: e.cfg.DebugDir}
 	if err := g.openStreams(l, &trash); err != nil {
 		return nil, err
 	}
@@ -84,22 +83,23 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 		return nil, fmt.Errorf("make disk file: %w", err)
 	}
 	l.disk = g.disk
-	var ready *os.File
 	if l.volumes, err = e.vols.open(spec.Mounts); err != nil {
 		return nil, err
 	}
 	defer l.volumes.close()
-	if g.gofer, g.sentry, ready, err = l.start(e, &trash); err != nil {
+	s, err := l.start(e, &trash)
+	g.gofer, g.root, g.sentry = s.gofer, s.root, s.sentry
+	if err != nil {
 		return nil, err
 	}
-	for _, cmd := range []*exec.Cmd{g.gofer, g.sentry} {
+	for _, cmd := range g.processes() {
 		if err := g.group.add(cmd.Process.Pid); err != nil {
 			return nil, err
 		}
 	}
 	// Only the children may hold the far ends, or their end would go unnoticed.
-	trash.closeExcept(ready)
-	if err := waitReady(ctx, ready); err != nil {
+	trash.closeExcept(s.ready)
+	if err := waitReady(ctx, s.ready); err != nil {
 		return nil, fmt.Errorf("wait for the sentry: %w", err)
 	}
 	if err := begin(g, ctx); err != nil {

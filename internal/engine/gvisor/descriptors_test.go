@@ -30,7 +30,7 @@ func TestDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := open(t)
-	b := create(t, e, "descriptors", newSpec(t))
+	b := create(t, e, "descriptors", withVolume(t, newSpec(t)))
 	g := b.Guest.(*guest)
 	gofer, sentry := descriptors(t, g.gofer.Process.Pid), descriptors(t, g.sentry.Process.Pid)
 	for name, fds := range map[string]map[string]bool{"gofer": gofer, "sentry": sentry} {

@@ -5,11 +5,12 @@
 // # Processes
 //
 // The same executable plays several parts, told apart by argv[0]: the server,
-// and per guest a sentry (the kernel, "runsc-sandbox") and a gofer (which opens
-// the guest's files, "runsc-gofer"). Main, called first in main(), runs the
-// latter two and never returns from them.
+// and per guest a sentry (the kernel, "runsc-sandbox") and, if volumes are shown
+// to it, a gofer (which opens files for the sentry, "runsc-gofer"). Main, called
+// first in main(), runs the latter two and never returns from them. Without
+// volumes there is only the root for a sentry to ask for, which rootServer gives.
 //
-// The package starts the two processes itself instead of going through
+// The package starts these processes itself instead of going through
 // runsc/container or the runsc command line, because those take the guest's
 // standard streams from the process-wide os.Stdin and os.Stdout (which belong to
 // the server), join cgroups with the whole process, and set the number of

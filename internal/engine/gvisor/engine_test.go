@@ -109,6 +109,12 @@ func newSpec(t testing.TB) *engine.Spec {
 	return &engine.Spec{Root: hostRoot(t), Agent: engine.Program{Path: path, Args: []string{"agent"}}}
 }
 
+// withVolume adds a volume to a spec, and with it a gofer to its guests.
+func withVolume(t testing.TB, spec *engine.Spec) *engine.Spec {
+	spec.Mounts = append(spec.Mounts, engine.Mount{Host: t.TempDir(), Guest: "/volume"})
+	return spec
+}
+
 // box is a guest with a connection to its agent.
 type box struct {
 	engine.Guest
@@ -253,7 +259,7 @@ func TestExit(t *testing.T) {
 	if exit := wait(t, b); exit.Reason != engine.ExitCrashed {
 		t.Errorf("exit %+v", exit)
 	}
-	b = create(t, e, "loses-its-files", newSpec(t))
+	b = create(t, e, "loses-its-files", withVolume(t, newSpec(t)))
 	b.Guest.(*guest).gofer.Process.Kill()
 	if exit := wait(t, b); exit.Reason != engine.ExitCrashed {
 		t.Errorf("exit %+v", exit)

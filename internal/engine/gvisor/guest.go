@@ -31,7 +31,7 @@ const (
 	dyingTimeout = 5 * time.Second
 )
 
-// guest is one box: a sentry and its gofer.
+// guest is one box: a sentry and what gives it files, a gofer or a rootServer.
 type guest struct {
 	e       *Engine
 	id      string
@@ -46,8 +46,10 @@ type guest struct {
 	report  *report
 	group   *cgroup // nil without cgroups
 
-	gofer, sentry *exec.Cmd
-	goferEnd      chan error // gets the gofer's end once
+	sentry   *exec.Cmd
+	root     *rootServer // nil if there is a gofer
+	gofer    *exec.Cmd   // nil if there are no volumes
+	goferEnd chan error  // gets the gofer's end once
 
 	ended chan struct{} // closed when nothing is left on the host
 	exit  engine.Exit   // set before ended is closed
@@ -131,6 +133,10 @@ func (g *guest) adopt(release func()) {
 	g.goferEnd = make(chan error, 1)
 	g.e.watch.add(g)
 	go func() {
+		if g.gofer == nil {
+			g.goferEnd <- nil
+			return
+		}
 		err := g.gofer.Wait()
 		if err != nil {
 			// Without its files a guest is of no use. If the sentry has asked the
@@ -170,7 +176,9 @@ func (g *guest) endGofer() {
 		case <-time.After(goferTimeout):
 		}
 	}
-	g.gofer.Process.Kill() // fails only if it has ended
+	if g.gofer != nil {
+		g.gofer.Process.Kill() // fails only if it has ended
+	}
 	<-g.goferEnd
 }
 
@@ -214,7 +222,7 @@ func joinWords(a, b string) string {
 // gives them the time for their last words if that is of interest.
 func (g *guest) endProcesses(err error, listen bool) {
 	end := func(cmd *exec.Cmd, timeout time.Duration) {
-		if cmd == nil || cmd.Process == nil {
+		if cmd == nil {
 			return
 		}
 		kill := time.AfterFunc(timeout, func() { cmd.Process.Kill() }) // fails only if it has ended
@@ -235,9 +243,26 @@ func (g *guest) endProcesses(err error, listen bool) {
 	end(g.gofer, gofer)
 }
 
+// processes returns those that have been started.
+func (g *guest) processes() []*exec.Cmd {
+	if g.gofer == nil {
+		return []*exec.Cmd{g.sentry}
+	}
+	return []*exec.Cmd{g.gofer, g.sentry}
+}
+
 // endedByItself reports whether a process that has been waited for was not killed.
 func endedByItself(cmd *exec.Cmd) bool {
 	return cmd != nil && cmd.ProcessState != nil && cmd.ProcessState.Exited()
+}
+
+// servedWell reports, after the end of all processes, whether the sentry could get
+// its files.
+func (g *guest) servedWell() bool {
+	if g.gofer != nil {
+		return endedByItself(g.gofer)
+	}
+	return g.root.close() == nil
 }
 
 // free frees everything but the processes, which have ended.
@@ -248,6 +273,7 @@ func (g *guest) free() {
 	if g.disk != nil {
 		g.disk.Close()
 	}
+	g.root.close() // it is of no interest any more what it could not do
 	g.stderr.close()
 	g.report.close()
 	if err := os.Remove(g.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
@@ -17,6 +19,9 @@ const (
 	// goferRoot is where a gofer sees the root of its guest, and so the beginning
 	// of the names of the files that it has given to the sentry.
 	goferRoot = "/root"
+	// replaced is what the kernel puts behind the name of a file that has no name
+	// any more.
+	replaced = " (deleted)"
 	// maxHostFiles bounds how many files of the root a snapshot remembers: a guest
 	// with pandas has some 150 open.
 	maxHostFiles = 4096
@@ -44,9 +49,11 @@ func (g *guest) hostFiles() []hostFile {
 	for _, e := range entries {
 		link := filepath.Join(dir, e.Name())
 		target, err := os.Readlink(link)
-		path, ours := strings.CutPrefix(target, goferRoot+"/")
-		path = "/" + path
-		if err != nil || !ours || g.made.mounted(path) || len(found) == maxHostFiles {
+		if err != nil || len(found) == maxHostFiles {
+			continue
+		}
+		path, ours := g.inRoot(target)
+		if !ours || g.made.mounted(path) {
 			continue
 		}
 		if info, err := os.Stat(link); err == nil && info.Mode().IsRegular() {
@@ -59,6 +66,34 @@ func (g *guest) hostFiles() []hostFile {
 	}
 	slices.SortFunc(list, func(a, b hostFile) int { return strings.Compare(a.Path, b.Path) })
 	return list
+}
+
+// inRoot returns where in the root a file is that the sentry has open by the given
+// name, and whether it is there at all. A file that has lost its name is where it
+// was.
+func (g *guest) inRoot(name string) (path string, ours bool) {
+	if g.gofer != nil {
+		path, ours = strings.CutPrefix(name, goferRoot+"/")
+		return "/" + path, ours
+	}
+	// The root of a rootServer has nothing above it, and the names of all other
+	// files begin at the root of this process. What both have tells them apart.
+	at := strings.TrimPrefix(name, "/")
+	if strings.HasPrefix(at, "memfd:") {
+		return "", false
+	}
+	if dir, gone := strings.CutSuffix(at, replaced); gone {
+		at = filepath.Dir(dir)
+	}
+	fd, err := unix.Openat2(int(g.tree.root.Fd()), at, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return "", false
+	}
+	unix.Close(fd)
+	return name, true
 }
 
 // mounted reports whether a path of the guest is the agent's or of a volume.

@@ -16,6 +16,11 @@ import (
 
 // A library that was upgraded under a snapshot would be mapped into old memory.
 func TestRestoreAfterAnUpgrade(t *testing.T) {
+	t.Run("with a volume", func(t *testing.T) { testUpgrade(t, true) })
+	t.Run("without", func(t *testing.T) { testUpgrade(t, false) })
+}
+
+func testUpgrade(t *testing.T, withVolume bool) {
 	data := t.TempDir()
 	for _, name := range []string{"library", "other"} {
 		if err := os.WriteFile(filepath.Join(data, name), []byte("version 1"), 0o644); err != nil {
@@ -32,9 +37,14 @@ func TestRestoreAfterAnUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec.Root.Binds = append(spec.Root.Binds, engine.Mount{Host: data, Guest: "/opt/lib"})
-	spec.Mounts = []engine.Mount{{Host: volume, Guest: "/mnt/volume", ReadOnly: true}}
+	notes := "/etc/passwd"
+	if withVolume {
+		notes = "/mnt/volume/notes"
+		spec.Mounts = []engine.Mount{{Host: volume, Guest: "/mnt/volume", ReadOnly: true}}
+	}
 	b := create(t, e, "original", spec)
-	if got := b.ask(t, "sh (exec 3</opt/lib/library 4</mnt/volume/notes; exec sleep 1000) >/dev/null 2>&1 & echo on"); strings.TrimSpace(got) != "on" {
+	b.ask(t, "write /etc/passwd own")
+	if got := b.ask(t, "sh (exec 3</opt/lib/library 4<"+notes+"; exec sleep 1000) >/dev/null 2>&1 & echo on"); strings.TrimSpace(got) != "on" {
 		t.Fatal(got)
 	}
 	var has []string
@@ -50,7 +60,7 @@ func TestRestoreAfterAnUpgrade(t *testing.T) {
 	if !slices.ContainsFunc(has, func(path string) bool { return strings.HasPrefix(path, "/usr/") }) {
 		t.Errorf("no file of the system is open: %q", has)
 	}
-	if slices.Contains(has, "/mnt/volume/notes") || slices.Contains(has, agentPath) {
+	if slices.Contains(has, notes) || slices.Contains(has, agentPath) {
 		t.Errorf("files of volumes or the agent are among those of the root: %q", has)
 	}
 	dir := snapshotOf(t, b)

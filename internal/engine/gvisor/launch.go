@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/server"
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
@@ -17,11 +18,11 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// launch is what goes into starting the two processes of a guest.
+// launch is what goes into starting the processes of a guest.
 type launch struct {
 	id      string
 	spec    *engine.Spec
-	tree    string // the assembled root
+	tree    *tree  // the assembled root
 	bundle  string // any directory: relative paths would be taken from here
 	socket  string // of the control server
 	stdio   [3]*os.File
@@ -102,92 +103,127 @@ func controlSocket(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "control"), nil
 }
 
-// start starts the gofer and the sentry. The guest is at rest then: booted, with
-// no process. ready becomes readable when the control server answers.
-func (l *launch) start(e *Engine, trash *files) (gofer, sentry *exec.Cmd, ready *os.File, err error) {
-	oci := ociSpec(l.id, l.spec, l.tree, l.volumes)
-	goferCmd := &command{args: l.flags()}
-	sentryCmd := &command{args: l.flags()}
-	goferCmd.args = append(goferCmd.args, "gofer", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec))
-	sentryCmd.args = append(sentryCmd.args, "boot", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec),
+// started is what a launch has started.
+type started struct {
+	gofer  *exec.Cmd   // nil: there is none
+	root   *rootServer // instead of a gofer
+	sentry *exec.Cmd
+	ready  *os.File // becomes readable when the control server answers
+}
+
+// start starts the processes. The guest is at rest then: booted, with no process
+// of its own. After an error, what is in the result has been started.
+func (l *launch) start(e *Engine, trash *files) (s started, err error) {
+	oci := ociSpec(l.id, l.spec, l.tree.path, l.volumes)
+	sentry := &command{args: l.flags()}
+	sentry.args = append(sentry.args, "boot", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec),
 		"--apply-caps=true", "--setup-root", "--attached",
 		"--cpu-num="+strconv.Itoa(visibleCPUs(l.spec.Limits)),
 		"--total-memory="+strconv.FormatUint(visibleMemory(l.spec.Limits), 10),
 		"--total-host-memory="+strconv.FormatUint(visibleMemory(l.spec.Limits), 10),
 		"--product-name=glovebox",
 	)
-
-	// Each process reads the spec at its own pace, hence two files.
-	for _, c := range []*command{goferCmd, sentryCmd} {
-		f, err := memFile("spec", oci)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		trash.add(f)
-		c.pass("spec-fd", f)
+	spec, err := memFile("spec", oci)
+	if err != nil {
+		return s, err
 	}
+	trash.add(spec)
+	sentry.pass("spec-fd", spec)
+	if len(l.spec.Mounts) == 0 {
+		s.root, err = l.serveRoot(sentry, trash)
+	} else {
+		s.gofer, err = l.startGofer(e, oci, sentry, trash)
+	}
+	if err != nil {
+		return s, err
+	}
+
+	pgalloc.IMAWorkAroundForMemFile(l.disk.Fd())
+	sentry.pass("gofer-filestore-fds", l.disk)
+
+	ready, readyW, err := os.Pipe()
+	if err != nil {
+		return s, fmt.Errorf("make pipe: %w", err)
+	}
+	trash.add(ready, readyW)
+	sentry.pass("start-sync-fd", readyW)
+
+	control, err := controlSocket(l.socket)
+	if err != nil {
+		return s, err
+	}
+	trash.add(control)
+	sentry.pass("controller-fd", control)
+	for _, f := range l.stdio {
+		sentry.pass("stdio-fds", f)
+	}
+	sentry.args = append(sentry.args, l.id)
+	cmd := l.cmd(sentryName, sentry)
+	if err := e.spawn.start(cmd); err != nil {
+		return s, fmt.Errorf("start sentry: %w", err)
+	}
+	s.sentry, s.ready = cmd, ready
+	return s, nil
+}
+
+// serveRoot gives the sentry its root from here.
+func (l *launch) serveRoot(sentry *command, trash *files) (*rootServer, error) {
+	p, err := newPair()
+	if err != nil {
+		return nil, err
+	}
+	trash.add(p.sentry)
+	sentry.pass("io-fds", p.sentry)
+	return serveRoot(p.gofer, l.tree.root)
+}
+
+// startGofer starts a gofer, which volumes need: it knows how to show each.
+func (l *launch) startGofer(e *Engine, oci *specs.Spec, sentry *command, trash *files) (*exec.Cmd, error) {
+	gofer := &command{args: l.flags()}
+	gofer.args = append(gofer.args, "gofer", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec))
+	// Each process reads the spec at its own pace, hence a file of its own.
+	spec, err := memFile("spec", oci)
+	if err != nil {
+		return nil, err
+	}
+	trash.add(spec)
+	gofer.pass("spec-fd", spec)
 	for range 1 + len(l.spec.Mounts) {
 		p, err := newPair()
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 		trash.add(p.sentry, p.gofer)
-		goferCmd.pass("io-fds", p.gofer)
-		sentryCmd.pass("io-fds", p.sentry)
+		gofer.pass("io-fds", p.gofer)
+		sentry.pass("io-fds", p.sentry)
 	}
 	// The gofer resolves links in mount points and tells the sentry.
 	mounts, mountsW, err := os.Pipe()
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make pipe: %w", err)
+		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	trash.add(mounts, mountsW)
-	goferCmd.pass("mounts-fd", mountsW)
-	sentryCmd.pass("mounts-fd", mounts)
+	gofer.pass("mounts-fd", mountsW)
+	sentry.pass("mounts-fd", mounts)
 	// The gofer asks here for mounts that it may not make itself.
 	rpc, err := newPair()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	trash.add(rpc.sentry, rpc.gofer)
-	goferCmd.pass("rpc-fd", rpc.gofer)
+	gofer.pass("rpc-fd", rpc.gofer)
 	if err := l.volumes.answer(rpc.sentry); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-
-	pgalloc.IMAWorkAroundForMemFile(l.disk.Fd())
-	sentryCmd.pass("gofer-filestore-fds", l.disk)
-
-	ready, readyW, err := os.Pipe()
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make pipe: %w", err)
-	}
-	trash.add(ready, readyW)
-	sentryCmd.pass("start-sync-fd", readyW)
-
-	control, err := controlSocket(l.socket)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	trash.add(control)
-	sentryCmd.pass("controller-fd", control)
-	for _, f := range l.stdio {
-		sentryCmd.pass("stdio-fds", f)
-	}
-	goferCmd.args = append(goferCmd.args, l.id)
-	sentryCmd.args = append(sentryCmd.args, l.id)
-
-	gofer = l.cmd(goferName, goferCmd)
+	gofer.args = append(gofer.args, l.id)
+	cmd := l.cmd(goferName, gofer)
 	if l.volumes.nested() {
-		e.vols.nest(gofer)
+		e.vols.nest(cmd)
 	}
-	if err := e.spawn.start(gofer); err != nil {
-		return nil, nil, nil, fmt.Errorf("start gofer: %w", err)
+	if err := e.spawn.start(cmd); err != nil {
+		return nil, fmt.Errorf("start gofer: %w", err)
 	}
-	sentry = l.cmd(sentryName, sentryCmd)
-	if err := e.spawn.start(sentry); err != nil {
-		return gofer, nil, nil, fmt.Errorf("start sentry: %w", err)
-	}
-	return gofer, sentry, ready, nil
+	return cmd, nil
 }
 
 // files closes what a launch has opened once its processes have their copies.

@@ -235,7 +235,7 @@ func child(name string, old []int) int {
 // TestRestoreKilled kills a guest's processes while it is being restored.
 func TestRestoreKilled(t *testing.T) {
 	e := open(t)
-	spec := newSpec(t)
+	spec := withVolume(t, newSpec(t))
 	b := create(t, e, "original", spec)
 	b.ask(t, "echo up") // it has all its processes then
 	dir := snapshotOf(t, b)

@@ -32,7 +32,7 @@ const maxRoots = 128
 // A tree is made of an in-memory directory that holds the mount points (those of
 // the guest kernel, of the agent and of volumes) and, bind-mounted read-only,
 // everything else of the root's directory. So nothing is ever written to the
-// directory of the root, and a gofer serves everything through one connection.
+// directory of the root, and all of it is one file system to a sentry.
 //
 // The first tree of each engine.Root stays for the next guest; others, with
 // another agent or with volumes, go with their last guest.
@@ -47,6 +47,7 @@ type roots struct {
 type tree struct {
 	key     string
 	path    string
+	root    *os.File // the same tree once more, with nothing above it
 	rootKey string
 	stays   bool // when no guest uses it
 	users   int  // guarded by roots.mu
@@ -80,6 +81,9 @@ func (r *roots) get(spec *engine.Spec) (*tree, error) {
 	if err := assemble(t.path, spec); err != nil {
 		return nil, fmt.Errorf("assemble root %q: %w", spec.Root.Key, err)
 	}
+	if t.root, err = openTree(t.path); err != nil {
+		return nil, errors.Join(fmt.Errorf("assemble root %q: %w", spec.Root.Key, err), takeDown(t.path))
+	}
 	r.trees[key] = t
 	return t, nil
 }
@@ -93,7 +97,7 @@ func (r *roots) put(t *tree) error {
 		return nil
 	}
 	delete(r.trees, t.key)
-	return takeDown(t.path)
+	return t.takeDown()
 }
 
 // makeRoomLocked takes a tree down that nobody uses, if there are too many.
@@ -104,7 +108,7 @@ func (r *roots) makeRoomLocked() error {
 	for key, t := range r.trees {
 		if t.users == 0 {
 			delete(r.trees, key)
-			return takeDown(t.path)
+			return t.takeDown()
 		}
 	}
 	return fmt.Errorf("assemble root: %d are in use: %w", len(r.trees), engine.ErrExhausted)
@@ -116,7 +120,7 @@ func (r *roots) close() error {
 	defer r.mu.Unlock()
 	var errs []error
 	for key, t := range r.trees {
-		errs = append(errs, takeDown(t.path))
+		errs = append(errs, t.takeDown())
 		delete(r.trees, key)
 	}
 	return errors.Join(errs...)
@@ -363,6 +367,11 @@ func seal(dir string) error {
 		return fmt.Errorf("seal tree: %w", err)
 	}
 	return nil
+}
+
+// takeDown removes the tree.
+func (t *tree) takeDown() error {
+	return errors.Join(t.root.Close(), takeDown(t.path))
 }
 
 // takeDown removes the tree at dir.

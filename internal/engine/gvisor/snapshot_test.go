@@ -144,7 +144,7 @@ func TestSnapshotDiskFull(t *testing.T) {
 // TestSnapshotKilled kills a guest's processes while it is being written.
 func TestSnapshotKilled(t *testing.T) {
 	e := open(t)
-	spec := newSpec(t)
+	spec := withVolume(t, newSpec(t))
 	for i, kill := range []func(g *guest){
 		func(g *guest) { g.sentry.Process.Kill() },
 		func(g *guest) { g.gofer.Process.Kill() },

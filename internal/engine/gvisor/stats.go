@@ -35,7 +35,10 @@ func (g *guest) Stats(ctx context.Context) (engine.Stats, error) {
 	if g.group != nil {
 		pids = g.group.pids()
 	} else {
-		pids = descendants(g.sentry.Process.Pid, g.gofer.Process.Pid)
+		for _, cmd := range g.processes() {
+			pids = append(pids, cmd.Process.Pid)
+		}
+		pids = descendants(pids...)
 	}
 	s := engine.Stats{Processes: len(pids), MemoryBytes: findMemoryFile(g.sentry.Process.Pid).bytes()}
 	for _, pid := range pids {
