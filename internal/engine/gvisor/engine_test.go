@@ -23,6 +23,13 @@ import (
 
 func TestMain(m *testing.M) {
 	Main()
+	if os.Getenv(filterEnv) != "" {
+		if err := printFilter(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if err := Enter(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -25,6 +25,9 @@ func Main() {
 	if !isPart(os.Args) {
 		return
 	}
+	if filepath.Base(os.Args[0]) == sentryName {
+		addFilter()
+	}
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
 		new(sentrycmd.Umount): "",
