@@ -27,6 +27,7 @@ func Main() {
 	}
 	if filepath.Base(os.Args[0]) == sentryName {
 		addFilter()
+		go tidy() // ends with the process
 	}
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
