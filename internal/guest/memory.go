@@ -21,6 +21,8 @@ const (
 	fillPerCheck = 2 << 30 // bytes a second
 	// afterKill is the time that a killed process has to give its memory back.
 	afterKill = 200 * time.Millisecond
+	// checkAge is how long what a check has found says when the next is due.
+	checkAge = time.Second
 	// maxKilled bounds the memory of who was killed.
 	maxKilled = 256
 )
@@ -34,11 +36,13 @@ type memoryWatcher struct {
 	warn  func(pid int, used int64)
 
 	mu     sync.Mutex
-	users  int          // guarded by mu; operations and processes under way
-	timer  *time.Timer  // guarded by mu; of the next check
-	armed  bool         // guarded by mu
-	closed bool         // guarded by mu
-	victim map[int]bool // guarded by mu; who was killed
+	users  int           // guarded by mu; operations and processes under way
+	last   time.Time     // guarded by mu; of the last check
+	next   time.Duration // guarded by mu; from then to the next
+	timer  *time.Timer   // guarded by mu; of the next check
+	armed  bool          // guarded by mu
+	closed bool          // guarded by mu
+	victim map[int]bool  // guarded by mu; who was killed
 }
 
 // watchMemory returns the watcher of the guest's memory, nil where there is no
@@ -69,7 +73,14 @@ func (m *memoryWatcher) enter() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.users++
-	m.armLocked(2 * minCheck)
+	if m.armed {
+		return
+	}
+	first := 2 * minCheck
+	if !m.last.IsZero() && time.Since(m.last) < checkAge {
+		first = max(first, m.next) // a check is dear, compared with a short run
+	}
+	m.armLocked(first)
 }
 
 func (m *memoryWatcher) leave() {
@@ -142,6 +153,7 @@ func (m *memoryWatcher) check() {
 		next = afterKill
 	}
 	m.armed = false
+	m.last, m.next = time.Now(), next
 	if m.users > 0 || used > m.limit && rss > 0 {
 		m.armLocked(next)
 	}

@@ -179,8 +179,9 @@ func (o *op) sendMessage(ch wire.Channel, p []byte, message bool, stop <-chan st
 
 const (
 	// young is the age up to which the output of an operation waits for its End,
-	// which is then in the same write, and so costs no wake-up of its own.
-	young = 20 * time.Millisecond
+	// which is then in the same write, and so costs no wake-up of its own. Nobody
+	// sees the delay, and on a loaded machine a short run takes that long.
+	young = 50 * time.Millisecond
 	// youngSize is how much waits at most.
 	youngSize = 32 << 10
 )

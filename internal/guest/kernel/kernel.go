@@ -58,7 +58,10 @@ const (
 
 	// firstTick is the age at which a run's output is first looked at: below it
 	// nobody sees the delay.
-	firstTick = 20 * time.Millisecond
+	firstTick = 50 * time.Millisecond
+	// blind is how long a run is waited for in a way that holds up all else: as
+	// long as the runtime would let any goroutine compute, twice.
+	blind = 20 * time.Millisecond
 	// busyTick and idleTick bound the time between two looks at a run that
 	// prints and at one that does not.
 	busyTick = 2 * time.Millisecond
@@ -110,7 +113,7 @@ type Request struct {
 	Timeout time.Duration // 0: none
 	// Alone says that nothing else is going on in this process until Input can be
 	// read. The run may then be waited for in a way that holds all else up, for
-	// 20 ms at most.
+	// 20 ms at a time.
 	Alone bool
 	Input int
 	Grace time.Duration // between interrupt and kill; 0: 2 s

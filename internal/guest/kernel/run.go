@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -124,7 +125,7 @@ func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err e
 			}
 		}
 		if req.Alone {
-			there, empty = k.await(req.Input, firstTick)
+			there, empty = k.await(req.Input, stop.next(firstTick))
 		}
 		return there, nil
 	}
@@ -152,9 +153,10 @@ func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err e
 
 // await waits until the kernel says something, and says whether it has and
 // whether the pipes of output are empty then. It gives up when one of them is
-// not, when input can be read and after d: that needs more than to wait. Until
-// then the runtime does not know that this thread waits, see package rawio.
-func (k *Kernel) await(input int, d time.Duration) (there, empty bool) {
+// not, when input can be read and at the given time: that needs more than to
+// wait. The runtime does not know that this thread waits, see package rawio, and
+// gets it back after every blind at the latest.
+func (k *Kernel) await(input int, until time.Time) (there, empty bool) {
 	k.outMu.Lock()
 	events, raw := k.events, [2]int{k.raw[0].fd, k.raw[1].fd}
 	if k.board.mem == nil {
@@ -163,7 +165,12 @@ func (k *Kernel) await(input int, d time.Duration) (there, empty bool) {
 	k.outMu.Unlock()
 	var ready uint
 	k.rc.Control(func(fd uintptr) {
-		ready = rawio.Poll(d, int(fd), events, raw[0], raw[1], input)
+		for left := time.Until(until); left > 0; left = time.Until(until) {
+			if ready = rawio.Poll(min(left, blind), int(fd), events, raw[0], raw[1], input); ready != 0 {
+				return
+			}
+			runtime.Gosched()
+		}
 	})
 	return ready&1 != 0, ready == 1 && events >= 0
 }
