@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
@@ -176,7 +175,7 @@ func setUpLoopback(c *urpc.Client) error {
 
 // control calls the sentry. When ctx ends, the connection is cut.
 func (g *guest) control(ctx context.Context, call func(*urpc.Client) error) error {
-	c, err := client.ConnectTo(g.socket)
+	c, err := dialControl(g.socket)
 	if err != nil {
 		return fmt.Errorf("connect to the sentry: %w", err)
 	}

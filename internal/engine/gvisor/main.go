@@ -25,6 +25,7 @@ func Main() {
 	if !isPart(os.Args) {
 		return
 	}
+	closeForeign()
 	if filepath.Base(os.Args[0]) == sentryName {
 		addFilter()
 		go tidy() // ends with the process
