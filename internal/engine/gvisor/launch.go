@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +18,11 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 )
+
+// spinCPUs is how many processors a host needs for sentry and guest to spin a
+// little for each other before they sleep: with fewer, what spins holds up what
+// it waits for.
+const spinCPUs = 3
 
 // launch is what goes into starting the processes of a guest.
 type launch struct {
@@ -45,6 +51,9 @@ func (l *launch) flags() []string {
 		"--in-sandbox-cgroup=v2",
 		"--sidecar-usage-policy=LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
 		"--control-rpc-stop-timeout=0s",
+	}
+	if runtime.NumCPU() < spinCPUs {
+		flags = append(flags, "--systrap-disable-fast-path=true")
 	}
 	if l.debug != "" {
 		flags = append(flags, "--debug", "--debug-log="+l.debug+"/")
