@@ -22,18 +22,18 @@ func hibernateScenario(ctx context.Context, b *bench) error {
 		)
 		return nil
 	}
-	s, err := open()
-	if err != nil {
-		return err
-	}
-	// What stopping costs without contexts.
-	empty, err := s.stop()
-	if err != nil {
-		return err
-	}
 	beside := alternately(ctx, b.peers.pandas)
 	var stopped, started, woken, again, disk []float64
 	for range b.n(3, 1) {
+		s, err := open()
+		if err != nil {
+			return err
+		}
+		// What stopping costs without contexts.
+		empty, err := s.stop()
+		if err != nil {
+			return err
+		}
 		if s, err = open(); err != nil {
 			return err
 		}

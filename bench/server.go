@@ -42,7 +42,8 @@ type server struct {
 	start   float64 // milliseconds until it told its endpoint
 	tools   map[string]bool
 	log     *tail
-	ended   chan error // the exit, once
+	ended   chan struct{} // closed when it has ended, with exit set
+	exit    error
 }
 
 var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
@@ -73,7 +74,7 @@ func (b *bench) serve(ctx context.Context, state string, settings ...string) (*s
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s := &server{cmd: cmd, log: &tail{}, ended: make(chan error, 1)}
+	s := &server{cmd: cmd, log: &tail{}, ended: make(chan struct{})}
 	ready := make(chan string, 1)
 	go func() {
 		lines := bufio.NewScanner(stderr)
@@ -85,15 +86,16 @@ func (b *bench) serve(ctx context.Context, state string, settings ...string) (*s
 				ready <- url
 			}
 		}
-		s.ended <- cmd.Wait()
+		s.exit = cmd.Wait()
+		close(s.ended)
 	}()
 	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no endpoint after %v", startLimit))
 	defer cancel()
 	select {
 	case s.url = <-ready:
 		s.start = ms(time.Since(begun))
-	case err := <-s.ended:
-		return nil, fmt.Errorf("start glovebox serve: it ended (%v): %s", err, s.log)
+	case <-s.ended:
+		return nil, fmt.Errorf("start glovebox serve: it ended (%v): %s", s.exit, s.log)
 	case <-limit.Done():
 		s.kill()
 		return nil, fmt.Errorf("start glovebox serve: %w: %s", context.Cause(limit), s.log)
@@ -131,10 +133,11 @@ func (s *server) stop() (float64, error) {
 	begun := time.Now()
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case err := <-s.ended:
+	case <-s.ended:
 		took := ms(time.Since(begun))
-		if err != nil {
-			err = fmt.Errorf("stop glovebox serve: %w: %s", err, s.log)
+		var err error
+		if s.exit != nil {
+			err = fmt.Errorf("stop glovebox serve: %w: %s", s.exit, s.log)
 		}
 		return took, errors.Join(err, reap(tree))
 	case <-time.After(stopLimit):
@@ -170,17 +173,18 @@ func reap(tree []int) error {
 
 // call calls a tool and returns the milliseconds and its structured content.
 func (s *server) call(ctx context.Context, tool string, args map[string]any) (float64, map[string]any, error) {
-	return callTool(ctx, s.session, tool, args)
-}
-
-func callTool(ctx context.Context, session *mcp.ClientSession, tool string, args map[string]any) (float64, map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	begun := time.Now()
-	r, err := session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+	r, err := s.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 	took := ms(time.Since(begun))
 	if err != nil {
-		return took, nil, fmt.Errorf("call %s: %w", tool, err)
+		select {
+		case <-s.ended:
+			return took, nil, fmt.Errorf("call %s: the server has ended (%v): %s", tool, s.exit, s.log)
+		default:
+			return took, nil, fmt.Errorf("call %s: %w", tool, err)
+		}
 	}
 	if r.IsError {
 		text, _ := json.Marshal(r.Content)
@@ -210,7 +214,8 @@ func (s *server) run(ctx context.Context, id, code, want string) (float64, error
 		return 0, err
 	}
 	if got, _ := content["stdout"].(string); strings.TrimSpace(got) != want || content["success"] != true {
-		return 0, fmt.Errorf("run %q: got %q, want %q: %v", code, got, want, content["stderr"])
+		answer, _ := json.Marshal(content)
+		return 0, fmt.Errorf("run %q: got %q, want %q: %.500s", code, got, want, answer)
 	}
 	return took, nil
 }
@@ -222,7 +227,8 @@ func (s *server) eval(ctx context.Context, id, code string) (string, error) {
 		return "", err
 	}
 	if content["success"] != true {
-		return "", fmt.Errorf("run %q: %v", code, content["stderr"])
+		answer, _ := json.Marshal(content)
+		return "", fmt.Errorf("run %q: %.500s", code, answer)
 	}
 	out, _ := content["stdout"].(string)
 	return strings.TrimSpace(out), nil
@@ -293,7 +299,7 @@ func (p *poster) post(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	if !bytes.Contains(answer, p.want) {
-		return 0, fmt.Errorf("post to %s: %s: %.300s", p.url, res.Status, answer)
+		return 0, fmt.Errorf("post to %s: %s: %.600s", p.url, res.Status, answer)
 	}
 	return took, nil
 }
