@@ -128,10 +128,20 @@ func (s *server) connect(ctx context.Context) (*mcp.ClientSession, error) {
 // stop ends the server as its operator would and returns how long that took, in
 // milliseconds. It does not look at ctx: a server is stopped in any case.
 func (s *server) stop() (float64, error) {
-	tree, _ := proc.Tree(s.cmd.Process.Pid)
+	var tree []proc.Process
+	select {
+	case <-s.ended: // its number may be another's by now
+	default:
+		pids, err := proc.Tree(s.cmd.Process.Pid)
+		if err != nil {
+			s.kill()
+			return 0, err
+		}
+		tree = proc.Identify(pids)
+	}
 	s.session.Close()
 	begun := time.Now()
-	s.cmd.Process.Signal(syscall.SIGTERM)
+	s.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
 	select {
 	case <-s.ended:
 		took := ms(time.Since(begun))
@@ -150,25 +160,31 @@ func (s *server) kill() {
 	if s.session != nil {
 		s.session.Close()
 	}
-	syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
-	<-s.ended
+	select {
+	case <-s.ended:
+	default:
+		syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+		<-s.ended
+	}
 }
 
 // reap waits until none of a server's processes are left, and ends those that are
-// after a while: they would be in the figures of the next server.
-func reap(tree []int) error {
-	var left []int
+// after a while: they would be in the figures of the next server. Numbers of
+// processes come back soon, so only the very processes are ended.
+func reap(tree []proc.Process) error {
 	for range 50 {
-		left = slices.DeleteFunc(slices.Clone(tree), func(pid int) bool { return syscall.Kill(pid, 0) != nil })
-		if len(left) == 0 {
+		tree = slices.DeleteFunc(tree, func(p proc.Process) bool { return !p.Alive() })
+		if len(tree) == 0 {
 			return nil
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	for _, pid := range left {
-		syscall.Kill(pid, syscall.SIGKILL)
+	for _, p := range tree {
+		if p.Alive() {
+			syscall.Kill(p.PID, syscall.SIGKILL)
+		}
 	}
-	return fmt.Errorf("%d processes of a server were left after its end", len(left))
+	return fmt.Errorf("%d processes of a server were left after its end", len(tree))
 }
 
 // call calls a tool and returns the milliseconds and its structured content.

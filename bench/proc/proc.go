@@ -50,6 +50,41 @@ func Tree(root int) ([]int, error) {
 	return tree, nil
 }
 
+// Process is one process and no later one of the same number.
+type Process struct {
+	PID   int
+	start string // in ticks since the machine's start
+}
+
+// Identify tells processes apart from later ones of their numbers. Those that have
+// ended are left out.
+func Identify(pids []int) []Process {
+	var all []Process
+	for _, pid := range pids {
+		if start := startOf(pid); start != "" {
+			all = append(all, Process{pid, start})
+		}
+	}
+	return all
+}
+
+// Alive reports whether the process is still there, as a zombie too.
+func (p Process) Alive() bool { return startOf(p.PID) == p.start }
+
+// startOf is when a process started; empty if there is none.
+func startOf(pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	const start = 19 // starttime, counted from the state
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) <= start {
+		return ""
+	}
+	return fields[start]
+}
+
 // Memory is what processes hold, in bytes.
 type Memory struct {
 	PSS    int64 // proportional set size: a page that n processes map counts a nth in each

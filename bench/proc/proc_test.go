@@ -138,6 +138,35 @@ func TestGoneProcesses(t *testing.T) {
 	}
 }
 
+func TestIdentity(t *testing.T) {
+	me := Identify([]int{os.Getpid()})
+	if len(me) != 1 || !me[0].Alive() {
+		t.Fatalf("this process is %v, want one that is alive", me)
+	}
+	if later := (Process{me[0].PID, me[0].start + "1"}); later.Alive() {
+		t.Error("another process of the same number counts as this one")
+	}
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	child := Identify([]int{cmd.Process.Pid})
+	if len(child) != 1 || !child[0].Alive() {
+		t.Errorf("a running process is %v, want one that is alive", child)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(child) == 1 && child[0].Alive() {
+		t.Error("a process that ended counts as alive")
+	}
+}
+
 func TestUsage(t *testing.T) {
 	// On a line of input it works until it has used a fifth of a second more.
 	p := start(t, python(t), "-c", `
