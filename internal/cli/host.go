@@ -107,7 +107,7 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 			err = errors.Join(err, h.close())
 		}
 	}()
-	if h.engine, err = gvisor.Open(ctx, gvisor.Config{StateDir: cfg.StateDir, Log: log}); err != nil {
+	if h.engine, err = gvisor.Open(ctx, gvisor.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: log}); err != nil {
 		return nil, explain(err)
 	}
 	info := h.engine.Info()

@@ -129,7 +129,9 @@ func (m *Manager) write(ctx context.Context, s *Sandbox, live bool) error {
 		return nil
 	}
 	m.mu.Lock()
-	use, clean := s.use, s.savedUse == s.use
+	// A box that nobody called may have gone on by itself, unless it was paused.
+	still := s.paused || live && !m.parts.Machines.Pauses()
+	use, clean := s.use, s.savedUse == s.use && still
 	meta := m.metaLocked(s)
 	m.mu.Unlock()
 	meta.Live = live
@@ -178,6 +180,21 @@ func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
 		return nil
 	}
 	return records
+}
+
+// countAsleep counts the hibernated boxes of all owners.
+func (m *Manager) countAsleep() int {
+	if !m.hibernates() {
+		return 0
+	}
+	n := 0
+	records, _ := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool { return meta.Class == snapshot.Box && !meta.Saved.IsZero() })
+	for _, r := range records {
+		if !r.Held {
+			n++
+		}
+	}
+	return n
 }
 
 // sleepers lists the hibernated boxes of an owner.

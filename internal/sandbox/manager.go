@@ -226,12 +226,13 @@ func (m *Manager) Volumes() []engine.Mount { return slices.Clone(m.parts.Machine
 
 // Stats counts what is there.
 func (m *Manager) Stats() Stats {
+	asleep := m.countAsleep()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := Stats{
 		States: map[State]int{}, Flavors: map[Flavor]int{}, Ended: map[Reason]int64{},
 		MaxSessions: m.cfg.MaxSessions, MaxContexts: m.cfg.MaxContexts, MaxMemoryMB: m.cfg.MaxTotalMemoryMB,
-		Started: m.started,
+		Started: m.started, Hibernated: asleep,
 	}
 	if m.phase != phaseNew {
 		st.Uptime = m.now().Sub(m.since)

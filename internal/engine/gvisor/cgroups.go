@@ -179,6 +179,18 @@ func openV2At(parent, name string) (*cgroups, error) {
 	return c, nil
 }
 
+// removeStale removes the cgroups of dead instances beside this one's. c may be
+// nil.
+func (c *cgroups) removeStale() {
+	if c == nil {
+		return
+	}
+	removeStaleGroups(filepath.Dir(c.cpuacct))
+	for _, dir := range c.dirs {
+		removeStaleGroups(filepath.Dir(dir))
+	}
+}
+
 // removeStaleGroups removes the cgroups of instances whose process is gone. The
 // kernel refuses to remove one with processes in it, so that a mistake about that
 // (another process may have the number now, or the process is out of sight) costs

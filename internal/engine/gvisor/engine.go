@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 )
@@ -24,6 +26,9 @@ type Config struct {
 	// Boots is how many guests boot at a time. Default: twice the processors,
 	// since a boot waits for the kernel about half of its time.
 	Boots int
+	// SweepEvery is how often, beside the start, what instances have left whose
+	// process is gone is looked for and removed. 0: only at the start.
+	SweepEvery time.Duration
 	// DebugDir, if set, is where gVisor writes its debug logs: large, not bounded,
 	// and slow. For developers.
 	DebugDir string
@@ -46,6 +51,7 @@ type Engine struct {
 	mu      sync.Mutex
 	guests  map[string]*guest // guarded by mu; nil values are being created
 	closed  bool              // guarded by mu
+	sweeps  sync.WaitGroup    // the sweeper
 	creates sync.WaitGroup    // creates under way; Add under mu while not closed
 
 	closing   context.Context // ended by Close: creates give up
@@ -104,7 +110,25 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		Limits:    limits(e.groups, noGroups),
 	}
 	e.closing, e.cancel = context.WithCancelCause(context.Background())
+	if cfg.SweepEvery > 0 {
+		e.sweeps.Go(e.sweep)
+	}
 	return e, nil
+}
+
+// sweep removes what dead instances have left, until Close.
+func (e *Engine) sweep() {
+	t := time.NewTicker(e.cfg.SweepEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			removeStale(filepath.Dir(e.dir.root))
+			e.groups.removeStale()
+		case <-e.closing.Done():
+			return
+		}
+	}
 }
 
 // Info says what the engine is.
@@ -207,6 +231,7 @@ func (e *Engine) close() error {
 	e.mu.Unlock()
 	e.cancel(fmt.Errorf("engine closed: %w", engine.ErrGone))
 	e.creates.Wait()
+	e.sweeps.Wait()
 
 	e.mu.Lock()
 	left := make([]*guest, 0, len(e.guests))

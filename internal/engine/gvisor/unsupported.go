@@ -14,10 +14,11 @@ import (
 
 // Config is the configuration of the engine.
 type Config struct {
-	StateDir string
-	Log      *slog.Logger
-	Boots    int
-	DebugDir string
+	StateDir   string
+	Log        *slog.Logger
+	Boots      int
+	SweepEvery time.Duration
+	DebugDir   string
 }
 
 // Engine exists on Linux only.

@@ -1,0 +1,41 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// What a dead instance left goes without a start, and nothing of a living one.
+func TestSweep(t *testing.T) {
+	parent := t.TempDir()
+	e, err := Open(t.Context(), Config{StateDir: parent, SweepEvery: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	living := openIn(t, parent)
+	dead := filepath.Join(parent, "gvisor", "1-dead")
+	if err := os.Mkdir(dead, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dead, "lock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(dead); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("a dead instance was not removed")
+		}
+	}
+	if _, err := os.Stat(living.dir.root); err != nil {
+		t.Errorf("the directory of a living instance: %v", err)
+	}
+}
