@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-
-	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 )
 
 const (
@@ -23,8 +21,6 @@ const (
 	primeDelay = 20 * time.Millisecond
 	// maxRefusal bounds the text of a refusal.
 	maxRefusal = 4 << 10
-
-	eventStream = "text/event-stream"
 )
 
 type phase int
@@ -226,27 +222,4 @@ func (r *response) finish() {
 		_ = r.rc.SetWriteDeadline(time.Time{})
 	}
 	r.phase = done
-}
-
-// refusalCode is the JSON-RPC code of what the transport itself refuses.
-func refusalCode(status int) int64 {
-	switch status {
-	case http.StatusNotFound, http.StatusForbidden, http.StatusConflict,
-		http.StatusMethodNotAllowed, http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		return codeRefused
-	case http.StatusInternalServerError:
-		return jsonrpc.CodeInternalError
-	}
-	return jsonrpc.CodeInvalidRequest
-}
-
-// codeRefused is the code of refusals about sessions and access.
-const codeRefused = -32000
-
-func writeRefusal(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(envelope.ErrorReply(id, e)) // a client that is gone does not miss it
 }

@@ -1,0 +1,65 @@
+package mcpserver
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// Handler returns the whole HTTP surface: the endpoint, which also answers on
+// "/", and /health.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
+
+// serveHTTP is the chain that every request goes through: Host, Origin, CORS,
+// then its path.
+func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if p == http.ErrAbortHandler {
+			panic(p)
+		}
+		s.log.Error("panic while serving HTTP", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		writeRefusal(w, http.StatusInternalServerError, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"})
+	}()
+	if !s.hostAllowed(r) {
+		s.refuse(w, http.StatusForbidden, nil, codeRefused, fmt.Sprintf("Forbidden: invalid Host header %q", r.Host))
+		return
+	}
+	origin := r.Header.Get("Origin")
+	if origin != "" && !s.originAllowed(origin) {
+		s.refuse(w, http.StatusForbidden, nil, codeRefused, fmt.Sprintf("Forbidden: origin %q is not allowed", origin))
+		return
+	}
+	s.shareAnswer(w)
+	switch r.URL.Path {
+	case "/health":
+		s.serveHealth(w, r)
+	case s.opts.Path, "/":
+		s.serveEndpoint(w, r)
+	default:
+		s.refuse(w, http.StatusNotFound, nil, codeRefused, "Not found: the endpoint is "+s.opts.Path)
+	}
+}
+
+func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
+	s.log.Debug("request_received", "method", r.Method, "path", s.opts.Path,
+		"session", r.Header.Get(headerSession), "protocol", r.Header.Get(headerVersion))
+	switch r.Method {
+	case http.MethodOptions:
+		s.serveOptions(w)
+	case http.MethodGet, http.MethodHead:
+		s.serveGET(w, r)
+	case http.MethodDelete:
+		s.serveDELETE(w, r)
+	case http.MethodPost:
+		s.servePOST(w, r)
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE, OPTIONS")
+		s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed")
+	}
+}

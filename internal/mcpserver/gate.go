@@ -1,0 +1,85 @@
+package mcpserver
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
+	"github.com/glovebox-dev/glovebox/internal/tools"
+)
+
+// gate refuses what is not there: tools that the catalogue lacks, and to
+// modern clients the families that the server does not declare, which the SDK
+// would answer with empty lists.
+func (s *Server) gate(next mcp.MethodHandler) mcp.MethodHandler {
+	caps := s.opts.Capabilities
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		family, _, _ := strings.Cut(method, "/")
+		declared := true
+		switch family {
+		case "prompts":
+			declared = caps.Prompts != nil
+		case "resources":
+			declared = caps.Resources != nil
+		case "completion":
+			declared = caps.Completions != nil
+		}
+		if !declared && modern(req) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found: " + method}
+		}
+		call, ok := req.(*mcp.CallToolRequest)
+		if !ok || s.opts.Extend != nil {
+			return next(ctx, method, req)
+		}
+		if call.Params == nil || call.Params.Name == "" {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Missing required parameter: name"}
+		}
+		if _, known := slices.BinarySearch(s.names, call.Params.Name); !known {
+			return nil, s.unknownTool(call.Params.Name, modern(req))
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// modern reports whether a request claims a revision without sessions.
+func modern(req mcp.Request) bool {
+	p := req.GetParams()
+	if p == nil {
+		return false
+	}
+	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
+	return version >= envelope.Modern
+}
+
+// unknownTool is MethodNotFound to older clients. A modern one would read
+// that, which HTTP turns into 404, as a server without tools.
+func (s *Server) unknownTool(name string, modern bool) error {
+	e := tools.UnknownTool(name, s.names)
+	if modern {
+		e.Code = jsonrpc.CodeInvalidParams
+		return e
+	}
+	return methodNotFound{e}
+}
+
+// methodNotFound carries an error with code MethodNotFound past the SDK, which
+// replaces whatever errors.Is finds to be one by its own text. The SDK asks
+// errors.As for the code and Error for the text.
+type methodNotFound struct{ e *jsonrpc.Error }
+
+func (m methodNotFound) Error() string { return m.e.Message }
+
+func (m methodNotFound) As(target any) bool {
+	p, ok := target.(**jsonrpc.Error)
+	if ok {
+		*p = m.e
+	}
+	return ok
+}
+
+// Full returns the error as it should be sent, for a transport that can.
+func (m methodNotFound) Full() *jsonrpc.Error { return m.e }

@@ -1,0 +1,77 @@
+package mcpserver
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/tools"
+)
+
+// Options configures a [Server]. The zero value of every field means its
+// default.
+type Options struct {
+	Name         string // how the server calls itself; "glovebox"
+	Version      string // "dev"
+	Instructions string // what a client tells its model about the server
+
+	Tools    tools.Deps
+	Toolsets []string // the sets to offer; none means all
+
+	Path           string   // the endpoint; "/mcp"
+	CORS           bool     // answer browsers of any origin
+	AllowedOrigins []string // origins allowed besides those on loopback
+	AllowedHosts   []string // Host headers allowed besides those on loopback, with or without port; none allows any on other addresses
+
+	Limits Limits
+
+	// Status adds members to the status page; may be nil.
+	Status func(context.Context) map[string]any
+	// Observe is told of every request that reached a handler; may be nil.
+	Observe func(Observation)
+	// Extend may add to the server before it serves; may be nil.
+	Extend func(*mcp.Server)
+	// Capabilities declares more than tools; may be nil. A modern request
+	// for a family that is not declared is refused.
+	Capabilities *mcp.ServerCapabilities
+
+	Log *slog.Logger // nil discards
+}
+
+// Limits bounds what clients may use.
+type Limits struct {
+	Body        int64         // bytes of one HTTP request; 32 MiB
+	Line        int           // bytes of one stdio line; 64 MiB
+	SessionIdle time.Duration // until an MCP session is forgotten; 1 h
+	Heartbeat   time.Duration // between comments on a silent stream; 15 s
+	Grace       time.Duration // for calls in flight at the end; 30 s
+	Replay      int           // bytes kept per session for resuming; 1 MiB
+}
+
+func (l Limits) withDefaults() Limits {
+	def(&l.Body, 32<<20)
+	def(&l.Line, 64<<20)
+	def(&l.SessionIdle, time.Hour)
+	def(&l.Heartbeat, 15*time.Second)
+	def(&l.Grace, 30*time.Second)
+	def(&l.Replay, 1<<20)
+	return l
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// An Observation is what happened to one request.
+type Observation struct {
+	Method   string
+	Tool     string // of tools/call; only names of the catalogue
+	Duration time.Duration
+	Code     int64 // the JSON-RPC error code, 0 for a result
+	ToolErr  bool  // a result that says isError
+}

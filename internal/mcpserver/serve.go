@@ -1,0 +1,80 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// headerLimit ends clients that trickle a request's header.
+	headerLimit = 10 * time.Second
+	idleLimit   = 2 * time.Minute
+	// afterGrace is what cancelled calls have to send their answer.
+	afterGrace = 2 * time.Second
+)
+
+// Serve accepts connections on ln until ctx ends or [Server.Shutdown] is
+// called, then finishes what runs and returns nil.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: headerLimit,
+		IdleTimeout:       idleLimit,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	s.mu.Lock()
+	s.http = append(s.http, srv)
+	s.mu.Unlock()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }()
+	select {
+	case err := <-ended:
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Limits.Grace)
+	defer cancel()
+	err := s.Shutdown(grace)
+	<-ended
+	return err
+}
+
+// Shutdown refuses what is new, waits for what runs until ctx ends, cancels
+// the rest and closes sessions and connections. It may be called again.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.draining.Store(true)
+	s.stop.Do(func() { close(s.stopping) })
+	idle := s.calls.counted.wait(ctx) && s.posts.wait(ctx)
+	if !idle {
+		s.log.Warn("cancel calls that outlast the shutdown", "calls", s.calls.counted.value())
+	}
+	s.calls.cancel(nil, errShutdown) // also the streams that only listen
+
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterGrace)
+	defer cancel()
+	s.calls.counted.wait(last)
+	s.posts.wait(last)
+	for session := range s.mcp.Sessions() {
+		go session.Close() // waits for handlers; ours are cancelled
+	}
+	s.mu.Lock()
+	servers := s.http
+	s.http = nil
+	s.mu.Unlock()
+	var errs []error
+	for _, srv := range servers {
+		if err := srv.Shutdown(last); err != nil {
+			errs = append(errs, srv.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

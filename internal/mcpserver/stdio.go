@@ -1,0 +1,58 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/stdio"
+)
+
+// ServeStdio serves one session over in and out and returns when the input
+// ends and every answer is written, or when ctx ends. Only messages of the
+// protocol are written to out.
+func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	// A write to a closed standard output would otherwise kill the process.
+	// Being told, unlike ignoring, is not inherited by children.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+
+	stop := make(chan struct{})
+	finished := make(chan struct{})
+	defer close(finished)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-s.stopping:
+		case <-finished:
+		}
+		close(stop)
+	}()
+	var session *mcp.ServerSession
+	abort := func() {
+		s.calls.cancel(func(of mcp.Session) bool { return of == session }, errShutdown)
+	}
+	connected := make(chan struct{})
+	session, err := s.mcp.Connect(context.WithoutCancel(ctx), &stdio.Transport{
+		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log,
+		Stop: stop, StopGrace: s.opts.Limits.Grace,
+		Abort: func() { <-connected; abort() },
+	}, nil)
+	close(connected)
+	if err != nil {
+		return err
+	}
+	err = session.Wait()
+	for _, gone := range []error{io.EOF, io.ErrClosedPipe, os.ErrClosed, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			return nil // a client that is gone is the end of a session, not a fault
+		}
+	}
+	return err
+}
