@@ -83,6 +83,9 @@ var table = []row{
 	{pkg: "engine/enginetest", ours: []string{"engine", "internal/link", "internal/wire"}},
 	{pkg: "engine/enginetest/probe"},
 
+	// The client kit.
+	{pkg: "mcpkit/outbound"},
+
 	// Tests and what is run by hand.
 	{pkg: "internal/archtest"},
 	{pkg: "internal/guest/isolated"},
@@ -113,6 +116,7 @@ var reach = []struct {
 	{"internal/tools", []string{module + "/internal/engine", gvisor}, "tools know boxes, not engines"},
 	{"internal/engine/gvisor", []string{module + "/internal/sandbox", module + "/internal/link", sdk}, "engines know nothing of what is above"},
 	{"engine/enginetest", []string{module + "/internal/engine", gvisor}, "the suite knows no engine"},
+	{"mcpkit/outbound", []string{module + "/", "golang.org/", "github.com/"}, "anybody may use it by itself"},
 	{"mcpkit", []string{module + "/internal", module + "/engine", gvisor}, "it is a library of its own"},
 }
 

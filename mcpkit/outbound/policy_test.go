@@ -1,0 +1,130 @@
+package outbound
+
+import (
+	"errors"
+	"net/netip"
+	"net/url"
+	"testing"
+)
+
+func TestCheck(t *testing.T) {
+	strict := &Policy{}
+	for _, tt := range []struct {
+		name   string
+		policy *Policy
+		url    string
+		want   Reason
+	}{
+		{"public name", strict, "https://mcp.example.com/mcp", ""},
+		{"public address", strict, "https://1.1.1.1/mcp", ""},
+		{"public address, IPv6", strict, "https://[2606:4700:4700::1111]/mcp", ""},
+		{"no http", strict, "ftp://example.com/", NotHTTP},
+		{"a file", strict, "file:///etc/passwd", NotHTTP},
+		{"no host", strict, "https:///mcp", NotHTTP},
+		{"credentials", strict, "https://user:pass@example.com/", Credentials},
+		{"a user", strict, "https://user@example.com/", Credentials},
+		{"plain http", strict, "http://example.com/", Unencrypted},
+		{"localhost", strict, "https://localhost/", Localhost},
+		{"localhost in capitals with a dot", strict, "https://LOCALHOST./", Localhost},
+		{"below localhost", strict, "https://a.localhost/", Localhost},
+		{"local network", strict, "https://printer.local/", Localhost},
+		{"local domain", strict, "https://x.localdomain/", Localhost},
+		{"single label", strict, "https://intranet/", Localhost},
+		{"loopback", strict, "https://127.0.0.1/", Localhost},
+		{"loopback, another", strict, "https://127.8.9.1/", Localhost},
+		{"loopback, IPv6", strict, "https://[::1]/", Localhost},
+		{"loopback, mapped", strict, "https://[::ffff:127.0.0.1]/", Localhost},
+		{"loopback, translated", strict, "https://[64:ff9b::7f00:1]/", Localhost},
+		{"loopback, 6to4", strict, "https://[2002:7f00:1::]/", Localhost},
+		{"private", strict, "https://10.0.0.1/", Private},
+		{"private, 172", strict, "https://172.31.255.255/", Private},
+		{"metadata of a cloud", strict, "https://169.254.169.254/latest", Private},
+		{"metadata, mapped", strict, "https://[::ffff:169.254.169.254]/", Private},
+		{"carrier", strict, "https://100.64.0.1/", Private},
+		{"unspecified", strict, "https://0.0.0.0/", Private},
+		{"unspecified, IPv6", strict, "https://[::]/", Private},
+		{"broadcast", strict, "https://255.255.255.255/", Private},
+		{"multicast", strict, "https://224.0.0.1/", Private},
+		{"unique local", strict, "https://[fd00::1]/", Private},
+		{"link-local with a zone", strict, "https://[fe80::1%25eth0]/", Private},
+		{"documentation", strict, "https://[2001:db8::1]/", Private},
+
+		{"http allowed", &Policy{AllowHTTP: true}, "http://example.com/", ""},
+		{"localhost allowed", &Policy{AllowLocalhost: true}, "https://localhost/", ""},
+		{"localhost allowed, loopback", &Policy{AllowLocalhost: true}, "https://[::1]/", ""},
+		{"localhost allowed, private is not", &Policy{AllowLocalhost: true}, "https://10.0.0.1/", Private},
+		{"private allowed", &Policy{AllowPrivate: true}, "https://10.0.0.1/", ""},
+		{"private allowed, localhost is not", &Policy{AllowPrivate: true}, "https://127.0.0.1/", Localhost},
+		{"private allowed, multicast is not", &Policy{AllowPrivate: true}, "https://[ff02::1]/", Private},
+		{"private allowed, unspecified is not", &Policy{AllowPrivate: true, AllowLocalhost: true}, "https://0.0.0.0/", Private},
+		{"listed", &Policy{AllowedHosts: []string{"Example.com"}}, "https://example.com/", ""},
+		{"below a listed one", &Policy{AllowedHosts: []string{"example.com."}}, "https://mcp.example.com/", ""},
+		{"ends like a listed one", &Policy{AllowedHosts: []string{"example.com"}}, "https://badexample.com/", NotListed},
+		{"not listed", &Policy{AllowedHosts: []string{"example.com"}}, "https://example.org/", NotListed},
+		{"an empty entry lists nothing", &Policy{AllowedHosts: []string{""}}, "https://example.org/", NotListed},
+		{"listed localhost", &Policy{AllowedHosts: []string{"localhost"}}, "https://localhost/", Localhost},
+
+		{"trusted", nil, "http://user@127.0.0.1/", ""},
+		{"trusted, no http", nil, "gopher://127.0.0.1/", NotHTTP},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u, err := url.Parse(tt.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = tt.policy.Check("srv", u)
+			var r *Refusal
+			if got := errors.As(err, &r); got != (tt.want != "") || got && r.Reason != tt.want {
+				t.Fatalf("Check(%s) = %v, want reason %q", tt.url, err, tt.want)
+			}
+			if err != nil && !errors.Is(err, ErrRefused) {
+				t.Errorf("%v is not ErrRefused", err)
+			}
+		})
+	}
+}
+
+// Each rule has a text of its own, which names the server and gives nothing away.
+func TestRefusalTexts(t *testing.T) {
+	seen := make(map[string]Reason)
+	for _, reason := range []Reason{NotHTTP, Credentials, Unencrypted, NotListed, Localhost, Private, Unresolved, Redirected} {
+		text := (&Refusal{Server: "srv", Reason: reason, Target: "https://h"}).Error()
+		if said[reason] == [2]string{} || seen[text] != "" {
+			t.Errorf("%s has no text of its own: %q", reason, text)
+		}
+		seen[text] = reason
+	}
+	if len(said) != len(seen) {
+		t.Errorf("%d texts for %d reasons", len(said), len(seen))
+	}
+	u, err := url.Parse("https://user:hunter2@example.com/secret?token=hunter2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := (&Policy{}).Check("srv", u).Error()
+	const want = `refusing to connect mcp server "srv" to https://example.com, a url with credentials in it (send them in a header, and trust the server)`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func FuzzCheck(f *testing.F) {
+	f.Add("https://[::ffff:127.0.0.1]:8080/x")
+	f.Add("https://127.0.0.1.:80")
+	f.Add("https://[fe80::1%25lo]/")
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := url.Parse(text)
+		if err != nil {
+			return
+		}
+		if (&Policy{}).Check("srv", u) != nil {
+			return
+		}
+		if u.Scheme != "https" || u.User != nil {
+			t.Errorf("%q is allowed", text)
+		}
+		if addr, err := netip.ParseAddr(u.Hostname()); err == nil && (addr.IsLoopback() || addr.IsPrivate() || addr.Unmap().IsLoopback()) {
+			t.Errorf("%q is allowed", text)
+		}
+	})
+}
