@@ -123,14 +123,16 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 
 	v, _ := buildVersion()
 	server := mcpserver.New(mcpserver.Options{
-		Version:  v,
-		Tools:    h.deps(log),
-		Toolsets: cfg.Toolsets,
-		Path:     cfg.Endpoint,
-		CORS:     cfg.CORS,
-		Limits:   mcpserver.Limits{Grace: cfg.DrainTimeout},
-		Status:   h.status,
-		Log:      log,
+		Version:        v,
+		Tools:          h.deps(log),
+		Toolsets:       cfg.Toolsets,
+		Path:           cfg.Endpoint,
+		CORS:           cfg.CORS,
+		AllowedOrigins: cfg.AllowedOrigins,
+		AllowedHosts:   cfg.AllowedHosts,
+		Limits:         mcpserver.Limits{Grace: cfg.DrainTimeout},
+		Status:         h.status,
+		Log:            log,
 	})
 	if overHTTP {
 		a.announce(cfg, ln.Addr(), v, log)

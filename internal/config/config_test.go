@@ -126,6 +126,14 @@ func TestBadValues(t *testing.T) {
 		{"MSB_SHARED_VOLUME_PATH", dir + "/none:/a", "no such file"},
 		{"MSB_SHARED_VOLUME_PATH", dir + ":/a," + dir + ":/a/", "is taken by an earlier mapping"},
 		{"GLOVEBOX_VOLUME_ROOTS", "rel", "GLOVEBOX_VOLUME_ROOTS must be absolute directories, got 'rel'"},
+		{"GLOVEBOX_ALLOWED_ORIGINS", "app.example", "GLOVEBOX_ALLOWED_ORIGINS must be origins such as https://app.example, got 'app.example'"},
+		{"GLOVEBOX_ALLOWED_ORIGINS", "https://a.example, null", "got 'null'"},
+		{"GLOVEBOX_ALLOWED_ORIGINS", "https://a.example/path", "got 'https://a.example/path'"},
+		{"GLOVEBOX_ALLOWED_ORIGINS", "*", "got '*'"},
+		{"GLOVEBOX_ALLOWED_ORIGINS", "https://*.example", "got 'https://*.example'"},
+		{"GLOVEBOX_ALLOWED_HOSTS", "http://a.example", "GLOVEBOX_ALLOWED_HOSTS must be host names, with or without a port, got 'http://a.example'"},
+		{"GLOVEBOX_ALLOWED_HOSTS", "a:b", "got 'a:b'"},
+		{"GLOVEBOX_ALLOWED_HOSTS", strings.Repeat("a,", 101), "at most 100 host names, with or without a port, got 101"},
 		{"GLOVEBOX_POOL_SIZE", "-1", "GLOVEBOX_POOL_SIZE must be a number from 0 to 1000, got '-1'"},
 		{"GLOVEBOX_PAUSE_AFTER", "soon", "GLOVEBOX_PAUSE_AFTER must be"},
 		{"GLOVEBOX_PRELOAD", "os; import sys", "GLOVEBOX_PRELOAD must be names of modules, or none, got 'os; import sys'"},
@@ -251,4 +259,14 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("%s=%q: got %+v", name, value, c)
 		}
 	})
+}
+
+func TestNames(t *testing.T) {
+	c, _, err := load(t, []string{"--allowed-hosts=Box.Example", "--allowed-hosts=[::1]:80"}, "GLOVEBOX_ALLOWED_ORIGINS", `["https://App.Example/", "http://10.0.0.1:8080"]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(c.AllowedOrigins, c.AllowedHosts), "[https://app.example http://10.0.0.1:8080] [box.example [::1]:80]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }

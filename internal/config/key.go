@@ -84,7 +84,7 @@ type flagText struct {
 func (f *flagText) String() string { return f.text }
 
 func (f *flagText) Set(text string) error {
-	list := slices.Contains([]string{"volumes", "choices", "dirs", "modules"}, f.kind)
+	list := slices.Contains([]string{"volumes", "choices", "dirs", "modules", "origins", "hosts"}, f.kind)
 	if list && f.set {
 		text = f.text + "," + text
 	}

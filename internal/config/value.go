@@ -80,6 +80,16 @@ func (c *Config) set(k Key, name, text string) error {
 			return err
 		}
 		v.Set(reflect.ValueOf(dirs))
+	case "origins", "hosts":
+		read := origins
+		if k.Kind == "hosts" {
+			read = hosts
+		}
+		names, err := read(name, text)
+		if err != nil {
+			return err
+		}
+		v.Set(reflect.ValueOf(names))
 	case "bool":
 		b, err := boolean(name, text)
 		if err != nil {

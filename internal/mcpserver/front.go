@@ -35,7 +35,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusForbidden, nil, codeRefused, fmt.Sprintf("Forbidden: origin %q is not allowed", origin))
 		return
 	}
-	s.shareAnswer(w)
+	if s.cors(w, r, origin) {
+		return
+	}
 	switch r.URL.Path {
 	case "/health":
 		s.serveHealth(w, r)
@@ -51,7 +53,8 @@ func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 		"session", r.Header.Get(headerSession), "protocol", r.Header.Get(headerVersion))
 	switch r.Method {
 	case http.MethodOptions:
-		s.serveOptions(w)
+		w.Header().Set("Allow", methods)
+		w.WriteHeader(http.StatusNoContent)
 	case http.MethodGet, http.MethodHead:
 		s.serveGET(w, r)
 	case http.MethodDelete:
@@ -59,7 +62,7 @@ func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		s.servePOST(w, r)
 	default:
-		w.Header().Set("Allow", "GET, POST, DELETE, OPTIONS")
+		w.Header().Set("Allow", methods)
 		s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed")
 	}
 }

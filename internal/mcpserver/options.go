@@ -22,8 +22,8 @@ type Options struct {
 
 	Path           string   // the endpoint; "/mcp"
 	CORS           bool     // answer browsers of any origin
-	AllowedOrigins []string // origins allowed besides those on loopback
-	AllowedHosts   []string // Host headers allowed besides those on loopback, with or without port; none allows any on other addresses
+	AllowedOrigins []string // scheme://host[:port] in lower case: may ask, and read the answers; those on loopback may ask
+	AllowedHosts   []string // Host headers in lower case, with or without port, besides those of loopback; none allows any on other addresses
 
 	Limits Limits
 

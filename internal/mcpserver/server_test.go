@@ -156,7 +156,6 @@ func modernCall(id int, tool, args string) (header, string) {
 func TestRefusals(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Body = 64 << 10 })
 	legacy := session(t, url)
-	mcpAccept := "application/json, text/event-stream"
 	for _, c := range []struct {
 		name   string
 		method string
@@ -272,28 +271,6 @@ func TestStatus(t *testing.T) {
 	}
 	if res, _ := do(t, "GET", root+"/", header{}, ""); res.StatusCode != 200 {
 		t.Errorf("/: %s", res.Status)
-	}
-}
-
-func TestCORS(t *testing.T) {
-	_, off := serve(t, nil)
-	_, on := serve(t, func(o *Options) { o.CORS = true })
-	res, _ := do(t, "OPTIONS", off, header{}, "")
-	if res.StatusCode != 204 || res.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("off: %s %v", res.Status, res.Header)
-	}
-	res, _ = do(t, "OPTIONS", on, header{"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}, "")
-	if res.StatusCode != 204 || res.Header.Get("Access-Control-Allow-Origin") != "*" || res.Header.Get("Access-Control-Max-Age") != "86400" ||
-		!strings.Contains(res.Header.Get("Access-Control-Allow-Methods"), "DELETE") || !strings.Contains(res.Header.Get("Access-Control-Allow-Headers"), "Mcp-Session-Id") {
-		t.Errorf("on: %s %v", res.Status, res.Header)
-	}
-	res, body := do(t, "POST", on, header{"Accept": "application/json, text/event-stream", "Origin": "https://app.example"}, initBody)
-	if res.StatusCode != 200 || !strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id") || parse(t, body).Error != nil {
-		t.Errorf("on: %s %v %s", res.Status, res.Header, body)
-	}
-	res, _ = do(t, "GET", off, header{"Origin": "http://localhost:3000"}, "")
-	if res.StatusCode != 200 {
-		t.Errorf("loopback origin: %s", res.Status)
 	}
 }
 
