@@ -67,16 +67,14 @@ func serveOwners() (err error) {
 	}
 	server := mcpserver.New(mcpserver.Options{
 		Tools: h.deps(log), Path: cfg.Endpoint, Log: log,
-		Extend: func(s *mcp.Server) {
-			s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
-				return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-					if extra := req.GetExtra(); extra != nil && extra.Header != nil {
-						extra.TokenInfo = &auth.TokenInfo{UserID: extra.Header.Get(ownerHeader)}
-					}
-					return next(ctx, method, req)
+		Extend: mcpserver.Extension{Middleware: []mcp.Middleware{func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if extra := req.GetExtra(); extra != nil && extra.Header != nil {
+					extra.TokenInfo = &auth.TokenInfo{UserID: extra.Header.Get(ownerHeader)}
 				}
-			})
-		},
+				return next(ctx, method, req)
+			}
+		}}},
 	})
 	ln, err := listen(ctx, cfg)
 	if err != nil {

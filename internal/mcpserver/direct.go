@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
-	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
 const (
@@ -46,12 +46,12 @@ func (s *Server) direct(r *http.Request, m *envelope.Envelope) (call *mcp.CallTo
 	switch version := r.Header.Get(headerVersion); {
 	case version == envelope.Modern && m.Version == version:
 		client, told := m.Meta[mcp.MetaKeyClientInfo]
+		able := m.Meta[mcp.MetaKeyClientCapabilities]
 		if r.Header.Get(headerMethod) != m.Method || r.Header.Get(headerName) != m.Tool ||
-			!object[mcp.ClientCapabilities](m.Meta[mcp.MetaKeyClientCapabilities]) ||
-			told && !object[mcp.Implementation](client) {
+			!object[mcp.ClientCapabilities](able) || told && !object[mcp.Implementation](client) {
 			return nil, false
 		}
-		params.Meta = mcp.Meta{mcp.MetaKeyProtocolVersion: version}
+		params.Meta = mcp.Meta{mcp.MetaKeyProtocolVersion: version, mcp.MetaKeyClientCapabilities: able}
 	case version < envelope.Modern && m.Version == "" && (version == "" || slices.Contains(s.versions, version)):
 	default:
 		return nil, false
@@ -80,14 +80,14 @@ func (s *Server) serveDirect(res *response, r *http.Request, m *envelope.Envelop
 	result, err := s.call(ctx, callTool, call)
 	answer := directAnswer{Version: "2.0", ID: m.ID}
 	status := http.StatusOK
+	if err == nil {
+		answer.Result, err = s.directResult(result, modern)
+	}
 	if err != nil {
 		answer.Error = coded(err)
 		if modern {
 			status = errorStatus(answer.Error.Code)
 		}
-	} else if answer.Result = newDirectResult(result); modern {
-		answer.Result.Type = "complete"
-		answer.Result.Meta = s.self
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -105,27 +105,58 @@ func (s *Server) serveDirect(res *response, r *http.Request, m *envelope.Envelop
 type directAnswer struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
-	Result  *directResult   `json:"result,omitempty"`
+	Result  any             `json:"result,omitempty"`
 	Error   *jsonrpc.Error  `json:"error,omitempty"`
 }
 
 // directResult is an [mcp.CallToolResult] with the member that the SDK keeps to
 // itself.
 type directResult struct {
-	Meta       mcp.Meta      `json:"_meta,omitempty"`
-	Content    []mcp.Content `json:"content"`
-	Structured any           `json:"structuredContent,omitempty"`
-	IsError    bool          `json:"isError,omitempty"`
-	Type       string        `json:"resultType,omitempty"`
+	Meta       mcp.Meta            `json:"_meta,omitempty"`
+	Content    []mcp.Content       `json:"content,omitzero"`
+	Structured any                 `json:"structuredContent,omitempty"`
+	IsError    bool                `json:"isError,omitempty"`
+	Requests   mcp.InputRequestMap `json:"inputRequests,omitzero"`
+	State      string              `json:"requestState,omitempty"`
+	Type       string              `json:"resultType,omitempty"`
 }
 
-func newDirectResult(result mcp.Result) *directResult {
-	r := result.(*mcp.CallToolResult)
-	d := &directResult{Content: r.Content, Structured: r.StructuredContent, IsError: r.IsError}
-	if d.Content == nil {
+// directResult is a result as it goes over the wire. A modern one says who we are
+// and whether it is complete.
+func (s *Server) directResult(result mcp.Result, modern bool) (any, error) {
+	meta := mcp.Meta(result.GetMeta())
+	if modern {
+		meta = s.signed(meta)
+	}
+	r, ok := result.(*mcp.CallToolResult)
+	if !ok {
+		result.SetMeta(meta)
+		return result, nil
+	}
+	d := &directResult{Meta: meta, Content: r.Content, Structured: r.StructuredContent, IsError: r.IsError}
+	switch {
+	case r.InputRequests != nil && !modern:
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: the tool asks for input, for which an older client needs a session"}
+	case r.InputRequests != nil:
+		d.Content, d.Requests, d.State, d.Type = nil, r.InputRequests, r.RequestState, "input_required"
+		return d, nil
+	case d.Content == nil:
 		d.Content = []mcp.Content{}
 	}
-	return d
+	if modern {
+		d.Type = "complete"
+	}
+	return d, nil
+}
+
+// signed is the metadata of a result with who we are.
+func (s *Server) signed(meta mcp.Meta) mcp.Meta {
+	if len(meta) == 0 {
+		return s.self
+	}
+	meta = maps.Clone(meta)
+	maps.Copy(meta, s.self)
+	return meta
 }
 
 // coded is the error as it goes over the wire.
@@ -148,7 +179,7 @@ func errorStatus(code int64) int {
 	switch code {
 	case jsonrpc.CodeMethodNotFound:
 		return http.StatusNotFound
-	case jsonrpc.CodeInvalidParams:
+	case jsonrpc.CodeInvalidParams, mcp.CodeHeaderMismatch, mcp.CodeMissingRequiredClientCapabilities, mcp.CodeUnsupportedProtocolVersion:
 		return http.StatusBadRequest
 	}
 	return http.StatusOK
@@ -164,13 +195,8 @@ func (s *Server) callHandler(ctx context.Context, _ string, req mcp.Request) (mc
 	return res, nil
 }
 
-// openDirect makes what direct calls need. Whoever extends the server may replace
-// tools and add middleware, and has all calls go through the SDK.
+// openDirect makes what direct calls need besides their handlers.
 func (s *Server) openDirect(middleware []mcp.Middleware) {
-	if s.opts.Extend != nil {
-		return
-	}
-	s.handlers = tools.Handlers(s.opts.Tools, s.keep)
 	s.versions = mcp.SupportedProtocolVersions()
 	s.self = mcp.Meta{mcp.MetaKeyServerInfo: &mcp.Implementation{Name: s.opts.Name, Title: title, Version: s.opts.Version}}
 	s.call = s.callHandler

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
@@ -36,7 +37,10 @@ func message(t *testing.T, body string) (v any) {
 // one that has the SDK do all: the answers are the same.
 func TestDirectLikeSDK(t *testing.T) {
 	endpoint := func(change func(*Server)) string {
-		s := New(Options{Tools: tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{})}})
+		s := New(Options{
+			Tools:  tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{})},
+			Extend: Extension{Tools: odd()},
+		})
 		change(s)
 		srv := httptest.NewServer(s.Handler())
 		t.Cleanup(srv.Close)
@@ -53,6 +57,12 @@ func TestDirectLikeSDK(t *testing.T) {
 		}
 		return h
 	}
+	oddCall := func(name string) (header, string) {
+		return with(good, "Mcp-Name", name), strings.Replace(goodBody, "list_contexts", name, 1)
+	}
+	asks, asksBody := oddCall("asks")
+	needs, needsBody := oddCall("needs")
+	notes, notesBody := oddCall("notes")
 	bare := header{"Accept": "application/json, text/event-stream"}
 	bareBody := toolCall(7, "list_contexts", "{}")
 	replace := strings.NewReplacer
@@ -87,6 +97,9 @@ func TestDirectLikeSDK(t *testing.T) {
 		"modern, null arguments":    {good, replace(`"arguments":{}`, `"arguments":null`).Replace(goodBody)},
 		"modern, no arguments":      {good, replace(`"arguments":{},`, ``).Replace(goodBody)},
 		"modern, list arguments":    {good, replace(`"arguments":{}`, `"arguments":[]`).Replace(goodBody)},
+		"modern, input":             {asks, asksBody},
+		"modern, capability":        {needs, needsBody},
+		"modern, own meta":          {notes, notesBody},
 		"modern, upper case":        {good, replace(`"arguments":{}`, `"Arguments":{"nope":1}`).Replace(goodBody)},
 
 		"bare":               {bare, bareBody},
@@ -100,6 +113,8 @@ func TestDirectLikeSDK(t *testing.T) {
 		"bare, odd tool":     {bare, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":5}}`},
 		"bare, no context":   {bare, toolCall(7, "run_code", `{"code":"1 < 2 & \"é\u2028\"","context_id":"<nope>"}`)},
 		"bare, no code":      {bare, toolCall(7, "run_code", `{}`)},
+		"bare, capability":   {bare, toolCall(7, "needs", `{}`)},
+		"bare, own meta":     {bare, toolCall(7, "notes", `{}`)},
 		"bare, no session":   {bare, toolCall(7, "stop_session", `{"session_id":"nope"}`)},
 		"bare, wrong type":   {bare, toolCall(7, "execute_code", `{"code":5}`)},
 		"bare, id of a half": {bare, replace(`"id":7`, `"id":7.0`).Replace(bareBody)},
@@ -107,6 +122,7 @@ func TestDirectLikeSDK(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			res, out := do(t, "POST", direct, c.h, c.body)
 			want, wantOut := do(t, "POST", sdk, c.h, c.body)
+			wantOut = strings.Replace(wantOut, `"content":null,`, "", 1) // beside inputRequests, where there is none
 			if res.StatusCode != want.StatusCode || !reflect.DeepEqual(message(t, out), message(t, wantOut)) {
 				t.Errorf("got  %s %s\nwant %s %s", res.Status, out, want.Status, wantOut)
 			}
@@ -114,10 +130,34 @@ func TestDirectLikeSDK(t *testing.T) {
 	}
 }
 
+// odd are tools of an extension with answers that the catalogue has none like.
+func odd() []Tool {
+	all := []Tool{
+		extra("asks", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			ask := mcp.InputRequestMap{"name": &mcp.ElicitParams{Message: "Who?", RequestedSchema: json.RawMessage(`{"type":"object"}`)}}
+			return &mcp.CallToolResult{InputRequests: ask, RequestState: "s"}, nil
+		}),
+		extra("needs", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return nil, &jsonrpc.Error{Code: mcp.CodeMissingRequiredClientCapabilities, Message: "needs sampling", Data: json.RawMessage(`{"a":1}`)}
+		}),
+		extra("notes", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Meta: mcp.Meta{"note": 1}}, nil
+		}),
+	}
+	for i := range all {
+		all[i].Direct = true
+	}
+	return all
+}
+
 // TestDirectTaken holds that plain calls are direct ones, of which nothing else
 // would tell, and that what needs more is not.
 func TestDirectTaken(t *testing.T) {
-	s := New(Options{Tools: tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{})}})
+	late := extra("late", nil)
+	s := New(Options{
+		Tools:  tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{})},
+		Extend: Extension{Tools: append(odd(), late)},
+	})
 	modern, body := modernCall(1, "run_code", `{"code":"1"}`)
 	for _, c := range []struct {
 		h    header
@@ -126,6 +166,8 @@ func TestDirectTaken(t *testing.T) {
 	}{
 		{modern, body, true},
 		{header{}, toolCall(1, "run_code", `{"code":"1"}`), true},
+		{header{}, toolCall(1, "notes", `{}`), true},
+		{header{}, toolCall(1, "late", `{}`), false},
 		{header{"Mcp-Session-Id": "x"}, toolCall(1, "run_code", `{"code":"1"}`), false},
 		{modern, strings.Replace(body, `"_meta":{`, `"_meta":{"progressToken":null,`, 1), false},
 		{header{}, `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"run_code"}}`, false},

@@ -12,11 +12,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
-// gate refuses what is not there: tools that the catalogue lacks, and to
+// gate refuses what is not there: tools that nobody offers, and to
 // modern clients the families that the server does not declare, which the SDK
 // would answer with empty lists.
 func (s *Server) gate(next mcp.MethodHandler) mcp.MethodHandler {
-	caps := s.opts.Capabilities
+	caps := &s.caps
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		family, _, _ := strings.Cut(method, "/")
 		declared := true
@@ -32,7 +32,7 @@ func (s *Server) gate(next mcp.MethodHandler) mcp.MethodHandler {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found: " + method}
 		}
 		call, ok := req.(*mcp.CallToolRequest)
-		if !ok || s.opts.Extend != nil {
+		if !ok {
 			return next(ctx, method, req)
 		}
 		if call.Params == nil || call.Params.Name == "" {

@@ -43,6 +43,9 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 				o.Tool = call.Params.Name
 			}
 		}
+		if of, ok := req.GetSession().(*mcp.ServerSession); ok && of == nil {
+			o.Direct = true
+		}
 		if r, ok := res.(*mcp.CallToolResult); ok && r != nil {
 			o.ToolErr = r.IsError
 		}

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
@@ -31,11 +29,8 @@ type Options struct {
 	Status func(context.Context) map[string]any
 	// Observe is told of every request that reached a handler; may be nil.
 	Observe func(Observation)
-	// Extend may add to the server before it serves; may be nil.
-	Extend func(*mcp.Server)
-	// Capabilities declares more than tools; may be nil. A modern request
-	// for a family that is not declared is refused.
-	Capabilities *mcp.ServerCapabilities
+	// Extend adds to the catalogue.
+	Extend Extension
 
 	Log *slog.Logger // nil discards
 }
@@ -70,7 +65,8 @@ func def[T comparable](v *T, d T) {
 // An Observation is what happened to one request.
 type Observation struct {
 	Method   string
-	Tool     string // of tools/call; only names of the catalogue
+	Tool     string // of tools/call; only names that are offered
+	Direct   bool   // done past the SDK, without a session
 	Duration time.Duration
 	Code     int64 // the JSON-RPC error code, 0 for a result
 	ToolErr  bool  // a result that says isError

@@ -33,7 +33,7 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request, body []byte) (enve
 		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
 		return m, false
 	}
-	if !modern && !m.IsModern() && m.Method != "" && !known[m.Method] && s.opts.Extend == nil {
+	if !modern && !m.IsModern() && m.Method != "" && !known[m.Method] {
 		if m.Kind == envelope.Notification {
 			w.WriteHeader(http.StatusAccepted)
 			return m, false
@@ -56,7 +56,7 @@ func (s *Server) peekBatch(w http.ResponseWriter, body []byte) (all envelope.Env
 	all.Kind = envelope.Notification
 	for _, element := range elements {
 		m, refused := envelope.Parse(element)
-		if refused == nil && m.Method != "" && !known[m.Method] && s.opts.Extend == nil {
+		if refused == nil && m.Method != "" && !known[m.Method] {
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found: " + m.Method}
 		}
 		if refused == nil && m.Kind == envelope.Request && ids[string(m.ID)] {

@@ -35,6 +35,7 @@ type Server struct {
 	opts  Options
 	log   *slog.Logger
 	mcp   *mcp.Server
+	caps  mcp.ServerCapabilities // that the server declares
 	calls calls
 	names []string // of the tools, sorted
 
@@ -70,38 +71,56 @@ func New(opts Options) *Server {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	opts.Limits = opts.Limits.withDefaults()
-	if opts.Capabilities == nil {
-		opts.Capabilities = &mcp.ServerCapabilities{}
-	}
-	if opts.Capabilities.Tools == nil {
-		opts.Capabilities.Tools = &mcp.ToolCapabilities{}
-	}
 	s := &Server{opts: opts, log: opts.Log, stopping: make(chan struct{})}
-	s.mcp = mcp.NewServer(&mcp.Implementation{
-		Name: opts.Name, Title: title, Version: opts.Version,
-	}, &mcp.ServerOptions{
+	if opts.Extend.Capabilities != nil {
+		s.caps = *opts.Extend.Capabilities
+	}
+	if s.caps.Tools == nil {
+		s.caps.Tools = &mcp.ToolCapabilities{}
+	}
+	sdk := &mcp.ServerOptions{
 		Instructions: opts.Instructions,
-		Capabilities: opts.Capabilities,
+		Capabilities: &s.caps,
 		Logger:       slog.New(quiet{opts.Log.Handler()}),
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
 			c.CacheScope = "private"
 		},
-	})
-	tools.Register(s.mcp, opts.Tools, s.keep)
-	for _, t := range tools.All() {
-		if s.keep(&t) {
-			s.names = append(s.names, t.Def.Name)
-		}
 	}
-	slices.Sort(s.names)
-	if opts.Extend != nil {
-		opts.Extend(s.mcp)
+	if opts.Extend.Configure != nil {
+		opts.Extend.Configure(sdk)
 	}
-	middleware := []mcp.Middleware{s.recover, s.observe, s.register, s.code, s.gate}
+	s.mcp = mcp.NewServer(&mcp.Implementation{
+		Name: opts.Name, Title: title, Version: opts.Version,
+	}, sdk)
+	s.openTools()
+	if opts.Extend.Server != nil {
+		opts.Extend.Server(s.mcp)
+	}
+	middleware := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware,
+		[]mcp.Middleware{s.observe, s.register, s.code, s.gate})
 	s.mcp.AddReceivingMiddleware(middleware...)
 	s.openDirect(middleware)
 	s.openHTTP()
 	return s
+}
+
+// openTools tells the SDK of the tools, and notes which calls can do without it.
+func (s *Server) openTools() {
+	s.handlers = tools.Handlers(s.opts.Tools, s.keep)
+	for _, t := range tools.All() {
+		if h := s.handlers[t.Def.Name]; h != nil {
+			s.mcp.AddTool(t.Def, h)
+			s.names = append(s.names, t.Def.Name)
+		}
+	}
+	for _, t := range s.opts.Extend.Tools {
+		s.mcp.AddTool(t.Def, t.Handler)
+		s.names = append(s.names, t.Def.Name)
+		if t.Direct {
+			s.handlers[t.Def.Name] = t.Handler
+		}
+	}
+	slices.Sort(s.names)
 }
 
 func (s *Server) keep(t *tools.Tool) bool {

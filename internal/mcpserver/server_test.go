@@ -303,13 +303,11 @@ func TestBare(t *testing.T) {
 
 func TestPanic(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
-		o.Extend = func(s *mcp.Server) {
-			s.AddTool(&mcp.Tool{Name: "boom", Description: "panics", InputSchema: json.RawMessage(`{"type":"object"}`)},
-				func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("boom") })
-			s.AddTool(&mcp.Tool{Name: "plain", Description: "fails", InputSchema: json.RawMessage(`{"type":"object"}`)},
-				func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-					return nil, fmt.Errorf("plain")
-				})
+		o.Extend.Tools = []Tool{
+			extra("boom", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("boom") }),
+			extra("plain", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return nil, fmt.Errorf("plain")
+			}),
 		}
 	})
 	h := session(t, url)
@@ -321,27 +319,30 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// slow adds a tool that waits for a channel or its cancellation.
-func slow(release <-chan struct{}, started chan<- struct{}) func(*mcp.Server) {
-	return func(s *mcp.Server) {
-		s.AddTool(&mcp.Tool{Name: "slow", Description: "waits", InputSchema: json.RawMessage(`{"type":"object"}`)},
-			func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				started <- struct{}{}
-				select {
-				case <-release:
-					return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				}
-			})
-	}
+// extra is a tool without arguments that needs a session.
+func extra(name string, handler mcp.ToolHandler) Tool {
+	def := &mcp.Tool{Name: name, Description: name, InputSchema: json.RawMessage(`{"type":"object"}`)}
+	return Tool{Def: def, Handler: handler}
+}
+
+// slow is a tool that waits for a channel or its cancellation.
+func slow(release <-chan struct{}, started chan<- struct{}) []Tool {
+	return []Tool{extra("slow", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		started <- struct{}{}
+		select {
+		case <-release:
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})}
 }
 
 func TestHeartbeat(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	_, url := serve(t, func(o *Options) {
 		o.Limits.Heartbeat = 20 * time.Millisecond
-		o.Extend = slow(release, started)
+		o.Extend.Tools = slow(release, started)
 	})
 	h := session(t, url)
 	h2 := header{"Accept": "application/json, text/event-stream", "Mcp-Session-Id": h["Mcp-Session-Id"], "Mcp-Protocol-Version": "2025-06-18"}
@@ -357,7 +358,7 @@ func TestHeartbeat(t *testing.T) {
 
 func TestDeleteCancels(t *testing.T) {
 	started := make(chan struct{}, 1)
-	_, url := serve(t, func(o *Options) { o.Extend = slow(nil, started) })
+	_, url := serve(t, func(o *Options) { o.Extend.Tools = slow(nil, started) })
 	h := session(t, url)
 	ended := make(chan string, 1)
 	go func() {
@@ -382,7 +383,7 @@ func TestDeleteCancels(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 2)
-	s, url := serve(t, func(o *Options) { o.Extend = slow(release, started) })
+	s, url := serve(t, func(o *Options) { o.Extend.Tools = slow(release, started) })
 	h := session(t, url)
 	other := session(t, url)
 	bodies := make(chan string, 2)

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,13 +19,10 @@ import (
 // even onto a stream that has begun.
 func TestErrorAfterProgress(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
-		o.Extend = func(s *mcp.Server) {
-			s.AddTool(&mcp.Tool{Name: "late", Description: "fails late", InputSchema: json.RawMessage(`{"type":"object"}`)},
-				func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-					_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: "t", Progress: 1})
-					return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "late"}
-				})
-		}
+		o.Extend.Tools = []Tool{extra("late", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: "t", Progress: 1})
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "late"}
+		})}
 	})
 	for _, version := range []string{"", "2025-11-25"} {
 		cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, version, nil)
@@ -46,7 +42,7 @@ func TestErrorAfterProgress(t *testing.T) {
 // TestResume: an answer that was missed is told again.
 func TestResume(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
-	_, url := serve(t, func(o *Options) { o.Extend = slow(release, started) })
+	_, url := serve(t, func(o *Options) { o.Extend.Tools = slow(release, started) })
 	h := session(t, url)
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(toolCall(5, "slow", "{}")))

@@ -69,16 +69,6 @@ func (t *Tool) Offered(sets []string) bool {
 	return len(sets) == 0 || on(t.Set) && (t.Needs == "" || on(t.Needs))
 }
 
-// Register adds the tools that keep accepts; nil keeps all.
-func Register(s *mcp.Server, d Deps, keep func(*Tool) bool) {
-	handlers := Handlers(d, keep)
-	for i := range catalogue {
-		if t := &catalogue[i]; handlers[t.Def.Name] != nil {
-			s.AddTool(t.Def, handlers[t.Def.Name])
-		}
-	}
-}
-
 // Handlers returns what does the tools that keep accepts, by name; nil keeps
 // all. They may be called without a session: then nothing is told of progress.
 func Handlers(d Deps, keep func(*Tool) bool) map[string]mcp.ToolHandler {
