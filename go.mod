@@ -3,6 +3,7 @@ module github.com/glovebox-dev/glovebox
 go 1.26.3
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/google/jsonschema-go v0.4.3
 	github.com/google/uuid v1.6.0
 	github.com/hashicorp/golang-lru/v2 v2.0.7

@@ -84,6 +84,7 @@ var table = []row{
 	{pkg: "engine/enginetest/probe"},
 
 	// The client kit.
+	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{pkg: "mcpkit/outbound"},
 
 	// Tests and what is run by hand.
@@ -117,6 +118,7 @@ var reach = []struct {
 	{"internal/engine/gvisor", []string{module + "/internal/sandbox", module + "/internal/link", sdk}, "engines know nothing of what is above"},
 	{"engine/enginetest", []string{module + "/internal/engine", gvisor}, "the suite knows no engine"},
 	{"mcpkit/outbound", []string{module + "/", "golang.org/", "github.com/"}, "anybody may use it by itself"},
+	{"mcpkit/mcpjson", []string{module + "/internal", module + "/engine", "net/http", "os/exec"}, "it reads definitions and acts on none"},
 	{"mcpkit", []string{module + "/internal", module + "/engine", gvisor}, "it is a library of its own"},
 }
 

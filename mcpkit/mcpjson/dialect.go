@@ -1,0 +1,42 @@
+package mcpjson
+
+import "fmt"
+
+// Dialect is a way to write servers down. The set is closed.
+type Dialect string
+
+const (
+	// Auto is told from the file's name and its keys.
+	Auto Dialect = ""
+
+	V1            Dialect = "v1"             // our own strict schema: version, client, servers
+	ClaudeCode    Dialect = "claude-code"    // .mcp.json, ~/.claude.json; also GitHub Copilot CLI and bare maps
+	ClaudeDesktop Dialect = "claude-desktop" // claude_desktop_config.json
+	Cursor        Dialect = "cursor"         // .cursor/mcp.json
+	VSCode        Dialect = "vscode"         // .vscode/mcp.json
+	Codex         Dialect = "codex"          // .codex/config.toml
+	Gemini        Dialect = "gemini"         // .gemini/settings.json
+	OpenCode      Dialect = "opencode"       // opencode.json with servers directly below mcp
+	OpenCode2     Dialect = "opencode2"      // opencode.json with servers below mcp.servers
+	Windsurf      Dialect = "windsurf"       // mcp_config.json
+	Cline         Dialect = "cline"          // cline_mcp_settings.json, .roo/mcp.json
+	SEP           Dialect = "mcp"            // the portable mcp.json of SEP-2633
+)
+
+// Dialects are all that can be read and written, in the order of the list above.
+var Dialects = []Dialect{V1, ClaudeCode, ClaudeDesktop, Cursor, VSCode, Codex, Gemini, OpenCode, OpenCode2, Windsurf, Cline, SEP}
+
+// ParseDialect finds a dialect by its name, and suggests one if there is none.
+func ParseDialect(name string) (Dialect, error) {
+	names := make([]string, len(Dialects))
+	for i, d := range Dialects {
+		if string(d) == name {
+			return d, nil
+		}
+		names[i] = string(d)
+	}
+	if near := nearest(name, names); near != "" {
+		return "", fmt.Errorf("find dialect %q: there is none of that name; did you mean %q?", clip(name), near)
+	}
+	return "", fmt.Errorf("find dialect %q: there is none of that name; there are %v", clip(name), names)
+}

@@ -1,0 +1,106 @@
+package mcpjson
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// MaxFile bounds a configuration file, in bytes.
+const MaxFile = 4 << 20
+
+var errLink = errors.New("it is a symbolic link, which is not followed; name the file itself")
+
+// readRegular reads a file that the user named or that a trusted definition
+// names. It refuses what is no regular file, so that nothing waits for a pipe
+// or reads a device.
+func readRegular(name string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readOpen(f, limit)
+}
+
+// readBelow reads a file below root. Links that lead out of root are refused by
+// os.Root, a link in the last element always: a repository could otherwise pass
+// off any JSON file of the user as its own.
+func readBelow(root *os.Root, name string, limit int64) ([]byte, error) {
+	before, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if before.Mode()&fs.ModeSymlink != 0 {
+		return nil, errLink
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	after, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !os.SameFile(before, after) {
+		return nil, errors.New("it was exchanged while it was opened")
+	}
+	return readOpen(f, limit)
+}
+
+// readOpen reads an open file up to limit.
+func readOpen(f *os.File, limit int64) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is a %s, not a regular file", kindOf(info.Mode()))
+	}
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("it has more than %d bytes, which is the limit", limit)
+	}
+	return b, nil
+}
+
+func kindOf(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "directory"
+	case m&fs.ModeNamedPipe != 0:
+		return "named pipe"
+	case m&fs.ModeSocket != 0:
+		return "socket"
+	case m&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "special file"
+}
+
+// below says how root's os.Root names path, and whether path lies below root
+// when its directories' links are followed.
+func below(root, path string) (rel string, ok bool) {
+	realRoot, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return "", false
+	}
+	dir := filepath.Dir(path)
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	rel, err = filepath.Rel(realRoot, filepath.Join(dir, filepath.Base(path)))
+	if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return "", false
+	}
+	return rel, true
+}
