@@ -85,7 +85,9 @@ var table = []row{
 
 	// The client kit.
 	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
+	{pkg: "mcpkit/consent", ours: []string{"mcpkit/statefile"}},
 	{pkg: "mcpkit/outbound"},
+	{pkg: "mcpkit/statefile", others: []string{"github.com/gofrs/flock"}},
 
 	// Tests and what is run by hand.
 	{pkg: "internal/archtest"},
