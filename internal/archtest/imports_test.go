@@ -38,7 +38,7 @@ var table = []row{
 	{pkg: "internal/mcpserver",
 		ours:   []string{"internal/mcpserver/envelope", "internal/mcpserver/stdio", "internal/sandbox", "internal/tools"},
 		others: []string{sdk, "github.com/prometheus/client_golang/", "golang.org/x/time/"}},
-	{pkg: "internal/mcpserver/stdio", ours: []string{"internal/mcpserver/envelope"}, others: []string{sdk}},
+	{pkg: "internal/mcpserver/stdio", ours: []string{"internal/mcpserver/envelope"}, others: []string{sdk, sys}},
 	{pkg: "internal/mcpserver/envelope", others: []string{sdk}},
 	{pkg: "internal/tools",
 		ours:   []string{"internal/sandbox"},

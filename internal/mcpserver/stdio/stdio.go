@@ -4,7 +4,8 @@
 //
 // The end of the input is the end of the client's questions, not of our
 // answers: it is held back from the session until every request in flight is
-// answered, or a time limit passes.
+// answered, a time limit passes, or nobody is left to read an answer: a client
+// that was killed.
 package stdio
 
 import (
@@ -53,7 +54,8 @@ type Transport struct {
 	// StopGrace in place of Grace; 0 means the same.
 	Stop      <-chan struct{}
 	StopGrace time.Duration
-	// Abort cancels the calls in flight when Grace is over; may be nil.
+	// Abort cancels the calls in flight when Grace is over, or Out is a pipe or
+	// socket that has lost its reader after In has ended; may be nil.
 	Abort func()
 	// Log takes notes about refused lines; nil discards them.
 	Log *slog.Logger
@@ -210,21 +212,32 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// holdBack returns when nothing is in flight any more or the grace is over.
+// holdBack returns when nothing is in flight any more, the grace is over or the
+// client is gone.
 func (c *conn) holdBack(ctx context.Context, grace time.Duration) {
-	if grace != c.t.StopGrace && c.await(ctx, grace, c.t.Stop) || c.await(ctx, c.t.StopGrace, nil) {
+	watching, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if unread(watching, c.w) {
+			close(gone)
+		}
+	})
+	defer watch.Wait()
+	defer cancel()
+	if grace != c.t.StopGrace && c.await(ctx, grace, c.t.Stop, gone) || c.await(ctx, c.t.StopGrace, nil, gone) {
 		return
 	}
 	c.t.Log.Warn("cancel calls in flight at the end of the session")
 	if c.t.Abort != nil {
 		c.t.Abort()
-		c.await(ctx, lastWords, nil)
+		c.await(ctx, lastWords, nil, nil)
 	}
 }
 
-// await reports whether nothing is in flight, or nobody to answer to, before
-// the limit is over or stop is closed.
-func (c *conn) await(ctx context.Context, limit time.Duration, stop <-chan struct{}) bool {
+// await reports whether nothing is in flight, or the session is over, before the
+// limit is over or stop or gone is closed.
+func (c *conn) await(ctx context.Context, limit time.Duration, stop, gone <-chan struct{}) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
@@ -243,6 +256,8 @@ func (c *conn) await(ctx context.Context, limit time.Duration, stop <-chan struc
 		case <-timer.C:
 			return false
 		case <-stop:
+			return false
+		case <-gone:
 			return false
 		}
 	}

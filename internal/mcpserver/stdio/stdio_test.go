@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -184,10 +185,11 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-func TestGraceAborts(t *testing.T) {
+// abortable returns a server whose calls end when abort is called.
+func abortable(t *testing.T) (s *mcp.Server, abort func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	s := server()
+	t.Cleanup(cancel)
+	s = server()
 	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(c context.Context, m string, r mcp.Request) (mcp.Result, error) {
 			c, stop := context.WithCancel(c)
@@ -196,10 +198,15 @@ func TestGraceAborts(t *testing.T) {
 			return next(c, m, r)
 		}
 	})
+	return s, cancel
+}
+
+func TestGraceAborts(t *testing.T) {
+	s, abort := abortable(t)
 	var out output
 	ss, err := s.Connect(t.Context(), &stdio.Transport{
 		In: lines(initialize, initialized, wait(1, 60_000)), Out: &out,
-		Grace: 100 * time.Millisecond, Abort: cancel,
+		Grace: 100 * time.Millisecond, Abort: abort,
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +219,44 @@ func TestGraceAborts(t *testing.T) {
 	if !strings.Contains(out.String(), `"id":1,"error"`) {
 		t.Errorf("got %q", out.String())
 	}
+}
+
+// A client that was killed waits for no answer; one that has only ended its input
+// does.
+func TestKilledClientAborts(t *testing.T) {
+	s, abort := abortable(t)
+	inr, inw, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inr.Close()
+	outr, outw, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outw.Close()
+	aborted := make(chan struct{})
+	ss, err := s.Connect(t.Context(), &stdio.Transport{
+		In: inr, Out: outw, Abort: func() { abort(); close(aborted) },
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(inw, "%s\n%s\n%s\n%s\n", initialize, initialized, wait(1, 60_000), wait(2, 1000))
+	answers := bufio.NewScanner(outr)
+	answers.Scan() // to initialize
+	inw.Close()
+	if answers.Scan(); !strings.Contains(answers.Text(), `"id":2`) || strings.Contains(answers.Text(), "error") {
+		t.Errorf("after the end of the input: got %q, want the answer to request 2", answers.Text())
+	}
+	outr.Close()
+	select {
+	case <-aborted:
+	case <-time.After(30 * time.Second):
+		t.Error("the call of a client that is gone has not been cancelled after 30 s")
+		abort()
+	}
+	_ = ss.Wait()
 }
 
 type broken struct{}
