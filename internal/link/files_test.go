@@ -268,11 +268,14 @@ func TestSwapRace(t *testing.T) {
 
 // TestGrowingFile holds that a file that grows while it is read ends.
 func TestGrowingFile(t *testing.T) {
-	l, _ := newLink(t)
+	l, g := newLink(t)
 	if _, err := l.Exec(t.Context(), wire.Exec{Shell: "yes > grows", Background: true}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	within(t, 10*time.Second, func() bool {
+		fi, err := os.Stat(g.home + "/grows")
+		return err == nil && fi.Size() > 0
+	})
 	fi, err := l.Read(t.Context(), wire.Read{Path: "grows"}, io.Discard)
 	if err != nil || fi.Size == 0 {
 		t.Errorf("got %+v, %v", fi, err)

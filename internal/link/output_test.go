@@ -232,7 +232,7 @@ func TestBackground(t *testing.T) {
 	if err != nil || res.Running {
 		t.Errorf("got %+v, %v", res, err)
 	}
-	within(t, 5*time.Second, func() bool { _, err := l.Stat(t.Context(), "survived"); return err == nil })
+	within(t, 20*time.Second, func() bool { _, err := l.Stat(t.Context(), "survived"); return err == nil })
 }
 
 func within(t *testing.T, d time.Duration, ok func() bool) {
@@ -386,7 +386,7 @@ func TestFDs(t *testing.T) {
 	for range 10 {
 		all()
 	}
-	within(t, 3*time.Second, func() bool { return open() <= before+2 })
+	within(t, 20*time.Second, func() bool { return open() <= before+2 })
 }
 
 // TestResume takes a link over while operations are under way, at every point
@@ -447,14 +447,19 @@ func TestKernels(t *testing.T) {
 		t.Errorf("start again: got %+v, %v", again, err)
 	}
 	busy := make(chan wire.RunResult, 1)
+	var r record
 	go func() {
-		res, err := l.Run(t.Context(), wire.Run{Kernel: "a", Language: "python"}, []byte("import time; time.sleep(100)"), nil)
+		res, err := l.Run(t.Context(), wire.Run{Kernel: "a", Language: "python"}, []byte("import time; print('running', flush=True); time.sleep(100)"), &r)
 		if err != nil {
 			t.Error(err)
 		}
 		busy <- res
 	}()
-	time.Sleep(300 * time.Millisecond)
+	within(t, 10*time.Second, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.out) > 0
+	})
 	for _, tc := range []struct {
 		x    wire.Run
 		want wire.Code
