@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -79,12 +80,21 @@ func (b *bench) versions(ctx context.Context) map[string]string {
 		}
 		cancel()
 	}
-	for name, module := range map[string]string{"sandbox-runtime": "@anthropic-ai/sandbox-runtime", "pyodide": "pyodide"} {
+	for name, module := range map[string]string{
+		"sandbox-runtime": "@anthropic-ai/sandbox-runtime", "pyodide": "pyodide", "typescript-sdk": "@modelcontextprotocol/sdk",
+	} {
 		var p struct {
 			Version string `json:"version"`
 		}
 		if json.Unmarshal([]byte(text(b.peers.module(module, "package.json"))), &p) == nil {
 			note(name, p.Version)
+		}
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if d.Path == "github.com/modelcontextprotocol/go-sdk" {
+				note("go-sdk", d.Version)
+			}
 		}
 	}
 	return versions

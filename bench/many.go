@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/bench/proc"
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
@@ -27,14 +26,7 @@ func idleScenario(ctx context.Context, b *bench) error {
 	if err := sleep(ctx, b.pause(time.Minute, 3*time.Second)); err != nil {
 		return err
 	}
-	usage := func() (proc.Usage, error) {
-		tree, err := proc.Tree(s.cmd.Process.Pid)
-		if err != nil {
-			return nil, err
-		}
-		return proc.UsageOf(tree)
-	}
-	before, err := usage()
+	before, err := usage(s.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
@@ -42,7 +34,7 @@ func idleScenario(ctx context.Context, b *bench) error {
 	if err := sleep(ctx, b.pause(time.Minute, 3*time.Second)); err != nil {
 		return err
 	}
-	after, err := usage()
+	after, err := usage(s.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}

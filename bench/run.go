@@ -30,6 +30,7 @@ var scenarios = []scenario{
 	{name: "fork", about: "live copies of a context with pandas", limit: 4 * time.Minute, run: forkScenario},
 	{name: "hibernate", about: "contexts to disk and back", limit: 6 * time.Minute, run: hibernateScenario},
 	{name: "crowd", about: "1, 8 and 32 contexts at once", limit: 5 * time.Minute, run: crowdScenario},
+	{name: "list", about: "calls that need no box, beside plain servers of the SDKs", limit: 5 * time.Minute, run: listScenario},
 	{name: "memory", about: "memory of idle boxes", limit: 5 * time.Minute, run: memoryScenario},
 	{name: "idle", about: "processor time of 50 idle contexts", limit: 6 * time.Minute, run: idleScenario},
 	{name: "live", about: "how many live contexts", limit: 5 * time.Minute, run: liveScenario},

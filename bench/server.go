@@ -2,13 +2,10 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -275,52 +272,6 @@ func (s *server) statuses(ctx context.Context) (map[string]string, error) {
 	}
 	return all, nil
 }
-
-// poster calls a tool with bare POSTs over one connection of its own, without a
-// client library and a handshake. One goroutine uses it.
-type poster struct {
-	client *http.Client
-	url    string
-	body   []byte
-	want   []byte
-}
-
-// poster makes one whose answers must hold want.
-func (s *server) poster(tool string, args map[string]any, want string) (*poster, error) {
-	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call",
-		"params": map[string]any{"name": tool, "arguments": args}})
-	if err != nil {
-		return nil, err
-	}
-	return &poster{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}, Timeout: callLimit},
-		url: s.url, body: body, want: []byte(want)}, nil
-}
-
-// post returns the milliseconds that one call took.
-func (p *poster) post(ctx context.Context) (float64, error) {
-	begun := time.Now()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(p.body))
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := p.client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	answer, err := io.ReadAll(res.Body)
-	res.Body.Close()
-	took := ms(time.Since(begun))
-	if err != nil {
-		return 0, err
-	}
-	if !bytes.Contains(answer, p.want) {
-		return 0, fmt.Errorf("post to %s: %s: %.600s", p.url, res.Status, answer)
-	}
-	return took, nil
-}
-
-func (p *poster) close() { p.client.CloseIdleConnections() }
 
 // tail keeps the last lines of a log, for messages.
 type tail struct {

@@ -100,6 +100,7 @@ var table = []row{
 	{pkg: "bench", ours: []string{"bench/proc", "bench/report"}, others: []string{sdk}},
 	{pkg: "bench/proc", others: []string{sys}},
 	{pkg: "bench/report"},
+	{pkg: "bench/peers/echo", others: []string{sdk}},
 	{pkg: "e2e"},
 	{pkg: "examples/demo", others: []string{sdk}},
 }
