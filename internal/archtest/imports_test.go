@@ -28,7 +28,7 @@ var table = []row{
 	{pkg: "cmd/glovebox-guest", ours: []string{"internal/guest"}},
 	{pkg: "internal/cli",
 		ours: []string{
-			"engine", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/guest", "internal/guestbin",
+			"engine", "internal/auth", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/guest", "internal/guestbin",
 			"internal/image", "internal/link", "internal/machine", "internal/mcpserver", "internal/sandbox", "internal/snapshot",
 			"internal/template", "internal/tools", "internal/wire", "mcpkit",
 		},
@@ -36,14 +36,17 @@ var table = []row{
 
 	// The server.
 	{pkg: "internal/mcpserver",
-		ours:   []string{"internal/mcpserver/envelope", "internal/mcpserver/stdio", "internal/sandbox", "internal/tools"},
-		others: []string{sdk, "github.com/prometheus/client_golang/", "golang.org/x/time/"}},
+		ours:   []string{"internal/auth", "internal/mcpserver/envelope", "internal/mcpserver/stdio", "internal/sandbox", "internal/tools"},
+		others: []string{sdk, "github.com/hashicorp/golang-lru/v2", "github.com/prometheus/client_golang/", "golang.org/x/time/"}},
 	{pkg: "internal/mcpserver/stdio", ours: []string{"internal/mcpserver/envelope"}, others: []string{sdk, sys}},
 	{pkg: "internal/mcpserver/envelope", others: []string{sdk}},
 	{pkg: "internal/tools",
 		ours:   []string{"internal/sandbox"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
+	{pkg: "internal/auth", ours: []string{"internal/filewatch"},
+		others: []string{"github.com/go-jose/go-jose/v4", "github.com/pelletier/go-toml/v2"}},
+	{pkg: "internal/filewatch"},
 	{pkg: "internal/config", others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// Boxes.

@@ -1,0 +1,350 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const someHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+func TestParseTokens(t *testing.T) {
+	tokens, err := ParseTokens([]byte(`# a comment
+[[token]]
+name = "alice"
+sha256 = "` + someHash + `"
+expires = 2027-01-31
+
+[[token]]
+name = "bob@example.org"
+sha256 = "` + strings.Replace(someHash, "9", "8", 1) + `"
+expires = 2027-01-31T12:00:00+02:00
+scopes = ["read", "metrics"]
+`))
+	if err != nil || len(tokens) != 2 {
+		t.Fatalf("got %v, %v", tokens, err)
+	}
+	alice, bob := tokens[0], tokens[1]
+	if alice.Owner() != "token alice" || !alice.Expires.Equal(time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)) || !alice.Scopes.Has(Use) || !alice.Scopes.Has(Read) || alice.Scopes.Has(Metrics) {
+		t.Errorf("alice: %+v", alice)
+	}
+	if !bob.Expires.Equal(time.Date(2027, 1, 31, 10, 0, 0, 0, time.UTC)) || bob.Scopes.Has(Use) || !bob.Scopes.Has(Read) || !bob.Scopes.Has(Metrics) {
+		t.Errorf("bob: %+v", bob)
+	}
+
+	entry := func(lines ...string) string {
+		return "[[token]]\nname = \"a\"\nsha256 = \"" + someHash + "\"\n" + strings.Join(lines, "\n")
+	}
+	for _, c := range []struct{ text, want string }{
+		{"[[token]", "line 1"},
+		{"x = 1\n", `line 1: unknown key "x"`},
+		{entry(`scope = ["use"]`), `line 4: unknown key "token.scope"`},
+		{entry(`scopes = ["root"]`), `entry 1 ("a"): scopes: unknown scope "root"; there are [read use metrics]`},
+		{entry(`scopes = "use"`), "line 4"},
+		{entry(`expires = "2027-01-31"`), "expires: must be a date"},
+		{entry(`expires = 2027-01-31T10:00:00`), "expires: must be a date"},
+		{entry(`expires = 1`), "expires: must be a date"},
+		{entry() + entry(), "entry 2 (\"a\"): sha256: the same token as in entry 1"},
+		{"[[token]]\nname = \"a\"\n", "sha256: must be 64 hexadecimal digits, got 0 characters"},
+		{"[[token]]\nname = \"a b\"\n", `name "a b": must be`},
+		{"[[token]]\n", `name "": must be`},
+		{"[[token]]\nname = \"" + strings.Repeat("a", 65) + "\"\n", "1 to 64"},
+		{"[token]\nname = \"a\"\n", "token"},
+		{strings.Repeat("#", maxTokensFile+1), "larger than"},
+	} {
+		if _, err := ParseTokens([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.80q: got %v, want %q", c.text, err, c.want)
+		}
+	}
+	var many strings.Builder
+	for i := range maxTokens + 1 {
+		fmt.Fprintf(&many, "[[token]]\nname=\"a\"\nsha256=\"%064x\"\n", i)
+	}
+	if _, err := ParseTokens([]byte(many.String())); err == nil || !strings.Contains(err.Error(), "at most 1000") {
+		t.Errorf("many: %v", err)
+	}
+}
+
+func FuzzParseTokens(f *testing.F) {
+	f.Add([]byte("[[token]]\nname = \"alice\"\nsha256 = \"" + someHash + "\"\nexpires = 2027-01-31\nscopes = [\"use\"]\n"))
+	f.Add([]byte("token = [{name=\"a\"}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tokens, err := ParseTokens(data)
+		if err != nil {
+			return
+		}
+		var again []byte
+		for _, token := range tokens {
+			if token.Expires.Year() > 9999 || token.Expires.Year() < 0 {
+				return // no time that the format has
+			}
+			again = append(again, token.Entry()...)
+		}
+		if got, err := ParseTokens(again); err != nil || len(got) != len(tokens) {
+			t.Errorf("%q as written by us: %v", again, err)
+		}
+	})
+}
+
+// write makes a file of tokens that the server may read.
+func write(tb testing.TB, path string, entries ...[]byte) {
+	tb.Helper()
+	var data []byte
+	for _, e := range entries {
+		data = append(data, e...)
+	}
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func newToken(tb testing.TB, name string, expires time.Time, scopes ...Scope) (string, Token) {
+	tb.Helper()
+	secret, token, err := NewToken(name, expires, scopes)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return secret, token
+}
+
+// refusedFor returns the reason of a refusal.
+func refusedFor(tb testing.TB, err error) Reason {
+	tb.Helper()
+	var r *Refusal
+	if !errors.As(err, &r) {
+		tb.Fatalf("got %v, want a refusal", err)
+	}
+	return r.Reason
+}
+
+func TestStaticTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	now := time.Now()
+	aliceSecret, alice := newToken(t, "alice", time.Time{}, Use)
+	bobSecret, bob := newToken(t, "bob", now.Add(time.Hour), Read)
+	write(t, path, alice.Entry(), bob.Entry())
+	var log strings.Builder
+	v, err := Open(Config{TokensFile: path, Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+
+	id, err := v.Verify(t.Context(), aliceSecret)
+	if err != nil || id.Owner != "token alice" || id.Name != "alice" || !id.Scopes.Has(Use) || !id.Expires.IsZero() {
+		t.Fatalf("alice: %+v, %v", id, err)
+	}
+	bobID, err := v.Verify(t.Context(), bobSecret)
+	if err != nil || bobID.Owner != "token bob" || bobID.Scopes.Has(Use) || bobID.Expires.IsZero() {
+		t.Fatalf("bob: %+v, %v", bobID, err)
+	}
+	for _, wrong := range []string{
+		aliceSecret + "x", aliceSecret[:len(aliceSecret)-1], strings.ToUpper(aliceSecret), "alice", "x", " " + aliceSecret,
+		strings.Repeat("x", maxToken), fmt.Sprintf("%x", alice.Hash), string(alice.Hash[:]), "a.b.c",
+	} {
+		if _, err := v.Verify(t.Context(), wrong); refusedFor(t, err) != Unknown {
+			t.Errorf("%.50q: %v", wrong, err)
+		}
+	}
+	for _, wrong := range []string{"", strings.Repeat("x", maxToken+1)} {
+		if _, err := v.Verify(t.Context(), wrong); refusedFor(t, err) != Malformed {
+			t.Errorf("%.50q: %v", wrong, err)
+		}
+	}
+	now = now.Add(time.Hour)
+	if _, err := v.Verify(t.Context(), bobSecret); refusedFor(t, err) != Expired {
+		t.Errorf("bob, expired: %v", err)
+	}
+
+	// A broken file changes nothing, and says which line is broken.
+	write(t, path, []byte("[[token]]\nname = \n"))
+	if err := v.Reload(); err == nil || !strings.Contains(err.Error(), path+": line 2") {
+		t.Errorf("reload of a broken file: %v", err)
+	}
+	if _, err := v.Verify(t.Context(), aliceSecret); err != nil {
+		t.Errorf("alice, after a broken file: %v", err)
+	}
+	// What stays in force is not touched, what goes is ended.
+	carolSecret, carol := newToken(t, "carol", time.Time{}, Use)
+	write(t, path, carol.Entry(), alice.Entry())
+	if err := v.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if id.Life().Err() != nil {
+		t.Error("alice's token ended although it is still there")
+	}
+	if bobID.Life().Err() == nil {
+		t.Error("bob's token was removed and has not ended")
+	}
+	if _, err := v.Verify(t.Context(), carolSecret); err != nil {
+		t.Errorf("carol: %v", err)
+	}
+	// Other scopes are another token.
+	alice.Scopes = Scopes{Read}
+	write(t, path, carol.Entry(), alice.Entry())
+	if err := v.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if id.Life().Err() == nil {
+		t.Error("alice may less, and what she did with more goes on")
+	}
+	for _, secret := range []string{aliceSecret, bobSecret, carolSecret} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("the log has a token: %s", log.String())
+		}
+	}
+}
+
+// TestWatched: nobody has to say that the file has changed.
+func TestWatched(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	secret, alice := newToken(t, "alice", time.Time{}, Use)
+	write(t, path, alice.Entry())
+	v, err := Open(Config{TokensFile: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	id, err := v.Verify(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path)
+	select {
+	case <-id.Life().Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the token is in force although the file is empty")
+	}
+	if _, err := v.Verify(t.Context(), secret); refusedFor(t, err) != Unknown {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUnsafeFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens.toml")
+	_, alice := newToken(t, "alice", time.Time{}, Use)
+	write(t, path, alice.Entry())
+	for mode, want := range map[os.FileMode]string{0o666: "others may write it", 0o620: "others may write it", 0o602: "others may write it"} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+	for mode, open := range map[os.FileMode]bool{0o644: true, 0o640: false, 0o400: false} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, err := ReadTokens(path); err != nil || got != open {
+			t.Errorf("mode %o: open %v, %v", mode, got, err)
+		}
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "directory") {
+		t.Errorf("a directory that others may write: %v", err)
+	}
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ReadTokens(path); err != nil {
+		t.Errorf("a sticky directory: %v", err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(path, 12345, -1); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "belongs to the user 12345") {
+			t.Errorf("another's file: %v", err)
+		}
+	}
+	if _, _, err := ReadTokens(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a directory: %v", err)
+	}
+	if _, err := Open(Config{TokensFile: filepath.Join(dir, "none")}); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestEdit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	_, a := newToken(t, "a", time.Time{}, Use)
+	_, b := newToken(t, "b", time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Read, Metrics)
+	_, b2 := newToken(t, "b", time.Time{}, Use)
+	for _, token := range []Token{a, b, b2} {
+		if err := AddToken(path, &token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := AddToken(path, &a); err == nil {
+		t.Error("one token twice was added")
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	tokens, _, err := ReadTokens(path)
+	if err != nil || len(tokens) != 3 || !tokens[0].same(&a) || !tokens[1].same(&b) || !tokens[2].same(&b2) {
+		t.Fatalf("got %+v, %v", tokens, err)
+	}
+	if n, err := RemoveTokens(path, func(o *Token) bool { return o.ID() == b.ID() }); n != 1 || err != nil {
+		t.Errorf("remove: %d, %v", n, err)
+	}
+	if n, err := RemoveTokens(path, func(o *Token) bool { return o.Name == "nobody" }); n != 0 || err != nil {
+		t.Errorf("remove nobody: %d, %v", n, err)
+	}
+	tokens, _, err = ReadTokens(path)
+	if err != nil || len(tokens) != 2 || !tokens[0].same(&a) || !tokens[1].same(&b2) {
+		t.Fatalf("got %+v, %v", tokens, err)
+	}
+
+	// What a person wrote between the tables stays.
+	write(t, path, []byte("# head\n\n# of a\n"), a.Entry(), []byte("\n# of b\n# and more\n  "), b.Entry(), []byte("# last\n[[ token ]] # b2\n"), b2.Entry()[len("[[token]]\n"):])
+	if n, err := RemoveTokens(path, func(o *Token) bool { return o.Name == "a" }); n != 1 || err != nil {
+		t.Errorf("remove: %d, %v", n, err)
+	}
+	data, err := os.ReadFile(path)
+	want := "# head\n\n# of a\n# of b\n# and more\n  " + string(b.Entry()) + "# last\n[[ token ]] # b2\n" + string(b2.Entry()[len("[[token]]\n"):])
+	if err != nil || string(data) != want {
+		t.Errorf("got %s\nwant %s", data, want)
+	}
+	inline := []byte(`token = [{name = "a", sha256 = "` + someHash + `"}]`)
+	write(t, path, inline)
+	if _, err := RemoveTokens(path, func(*Token) bool { return true }); err == nil || !strings.Contains(err.Error(), "by hand") {
+		t.Errorf("remove from a list: %v", err)
+	}
+}
+
+// BenchmarkVerifyStatic is with as many tokens as a file may have.
+func BenchmarkVerifyStatic(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "tokens.toml")
+	var entries [][]byte
+	var secret string
+	for i := range maxTokens {
+		s, token := newToken(b, fmt.Sprint("user", i), time.Time{}, Use)
+		entries = append(entries, token.Entry())
+		secret = s
+	}
+	write(b, path, entries...)
+	v, err := Open(Config{TokensFile: path})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer v.Close()
+	for b.Loop() {
+		if _, err := v.Verify(b.Context(), secret); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
