@@ -130,9 +130,12 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 		CORS:           cfg.CORS,
 		AllowedOrigins: cfg.AllowedOrigins,
 		AllowedHosts:   cfg.AllowedHosts,
-		Limits:         mcpserver.Limits{Grace: cfg.DrainTimeout},
-		Status:         h.status,
-		Log:            log,
+		Limits: mcpserver.Limits{
+			Grace: cfg.DrainTimeout, SessionIdle: cfg.MCPSessionTimeout, Body: int64(cfg.MaxBodyMB) << 20,
+			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
+		},
+		Status: h.status,
+		Log:    log,
 	})
 	if overHTTP {
 		a.announce(cfg, ln.Addr(), v, log)

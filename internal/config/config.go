@@ -20,20 +20,27 @@ import (
 //	env      environment variables, the first that is set wins
 //	default  as it would be typed
 //	kind     how the text is read, see kinds
+//	max      the largest number, of the kind positive
 //	choices  the closed set of values
 //	help     one sentence
 type Config struct {
 	// Server.
-	Mode           string        `group:"server" key:"mode" env:"MCP_MODE" default:"http" kind:"choice" choices:"http stdio dual" help:"Transports that serve offers: HTTP, standard input and output, or both."`
-	Host           string        `group:"server" key:"host" env:"MCP_SERVER_HOST MCP_HOST" default:"127.0.0.1" kind:"string" help:"Address to listen on."`
-	Port           int           `group:"server" key:"port" env:"MCP_SERVER_PORT MCP_PORT" default:"8775" kind:"port" help:"Port to listen on; --port 0 takes a free one."`
-	Endpoint       string        `group:"server" key:"endpoint" env:"MCP_ENDPOINT" default:"/mcp" kind:"urlpath" help:"Path of the MCP endpoint."`
-	CORS           bool          `group:"server" key:"enable-cors" env:"MCP_ENABLE_CORS" default:"false" kind:"bool" help:"Answer browsers of any origin (CORS). See allowed-origins."`
-	AllowedOrigins []string      `group:"server" key:"allowed-origins" env:"GLOVEBOX_ALLOWED_ORIGINS" default:"" kind:"origins" help:"Origins whose pages may use the server from a browser, such as https://app.example (CORS)."`
-	AllowedHosts   []string      `group:"server" key:"allowed-hosts" env:"GLOVEBOX_ALLOWED_HOSTS" default:"" kind:"hosts" help:"Host headers to accept besides those of loopback, with or without a port. Without any, all are accepted that do not arrive over loopback."`
-	InsecureBind   bool          `group:"server" key:"insecure-bind" env:"GLOVEBOX_INSECURE_BIND" default:"false" kind:"bool" help:"Listen on an address that other machines reach although anybody who reaches it can run code."`
-	DrainTimeout   time.Duration `group:"server" key:"drain-timeout" env:"GLOVEBOX_DRAIN_TIMEOUT" default:"30" kind:"seconds" help:"How long a stop waits for running calls."`
-	Toolsets       []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions,contexts,files,snapshots" kind:"choices" choices:"sessions contexts files snapshots" help:"Groups of tools to offer; those that snapshot sessions or contexts also need that group."`
+	Mode              string        `group:"server" key:"mode" env:"MCP_MODE" default:"http" kind:"choice" choices:"http stdio dual" help:"Transports that serve offers: HTTP, standard input and output, or both."`
+	Host              string        `group:"server" key:"host" env:"MCP_SERVER_HOST MCP_HOST" default:"127.0.0.1" kind:"string" help:"Address to listen on."`
+	Port              int           `group:"server" key:"port" env:"MCP_SERVER_PORT MCP_PORT" default:"8775" kind:"port" help:"Port to listen on; --port 0 takes a free one."`
+	Endpoint          string        `group:"server" key:"endpoint" env:"MCP_ENDPOINT" default:"/mcp" kind:"urlpath" help:"Path of the MCP endpoint."`
+	CORS              bool          `group:"server" key:"enable-cors" env:"MCP_ENABLE_CORS" default:"false" kind:"bool" help:"Answer browsers of any origin (CORS). See allowed-origins."`
+	AllowedOrigins    []string      `group:"server" key:"allowed-origins" env:"GLOVEBOX_ALLOWED_ORIGINS" default:"" kind:"origins" help:"Origins whose pages may use the server from a browser, such as https://app.example (CORS)."`
+	AllowedHosts      []string      `group:"server" key:"allowed-hosts" env:"GLOVEBOX_ALLOWED_HOSTS" default:"" kind:"hosts" help:"Host headers to accept besides those of loopback, with or without a port. Without any, all are accepted that do not arrive over loopback."`
+	MaxConnections    int           `group:"server" key:"max-connections" env:"MCP_MAX_CONNECTIONS" default:"100" kind:"positive" max:"100000" help:"Connections over HTTP at once, streams and idle ones included; the next are told to come back, or take the place of an idle one."`
+	MaxStreams        int           `group:"server" key:"max-streams" env:"GLOVEBOX_MAX_STREAMS" default:"80" kind:"positive" max:"100000" help:"Streams over HTTP at once that only listen. Keep it below max-connections, so that calls get through."`
+	MaxCalls          int           `group:"server" key:"max-calls" env:"GLOVEBOX_MAX_CALLS" default:"100" kind:"positive" max:"100000" help:"Requests over HTTP at once."`
+	MaxBodyMB         int           `group:"server" key:"max-body-mb" env:"GLOVEBOX_MAX_BODY_MB" default:"32" kind:"positive" max:"1024" help:"Size of one request over HTTP. A file is a third larger as an argument than on disk."`
+	MaxMCPSessions    int           `group:"server" key:"max-mcp-sessions" env:"GLOVEBOX_MAX_MCP_SESSIONS" default:"1000" kind:"positive" max:"100000" help:"MCP sessions over HTTP at once; a new one takes the place of the one that nobody has used for longest, if that is a minute or more."`
+	MCPSessionTimeout time.Duration `group:"server" key:"mcp-session-timeout" env:"MCP_SESSION_TIMEOUT" default:"3600000" kind:"milliseconds" help:"Time, in milliseconds or as 30m, without calls or listeners after which an MCP session is forgotten. Boxes have their own, session-timeout."`
+	InsecureBind      bool          `group:"server" key:"insecure-bind" env:"GLOVEBOX_INSECURE_BIND" default:"false" kind:"bool" help:"Listen on an address that other machines reach although anybody who reaches it can run code."`
+	DrainTimeout      time.Duration `group:"server" key:"drain-timeout" env:"GLOVEBOX_DRAIN_TIMEOUT" default:"30" kind:"seconds" help:"How long a stop waits for running calls."`
+	Toolsets          []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions,contexts,files,snapshots" kind:"choices" choices:"sessions contexts files snapshots" help:"Groups of tools to offer; those that snapshot sessions or contexts also need that group."`
 
 	// Boxes.
 	MaxSessions      int           `group:"boxes" key:"max-sessions" env:"MSB_MAX_SESSIONS" default:"10" kind:"positive" help:"Sessions that may live at once."`

@@ -42,6 +42,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		Mode: "http", Host: "127.0.0.1", Port: 8775, Endpoint: "/mcp", DrainTimeout: 30 * time.Second,
+		MaxConnections: 100, MaxStreams: 80, MaxCalls: 100, MaxBodyMB: 32, MaxMCPSessions: 1000, MCPSessionTimeout: time.Hour,
 		Toolsets:    []string{"contexts", "files", "sessions", "snapshots"},
 		MaxSessions: 10, MaxContexts: 50, SessionTimeout: 30 * time.Minute, CleanupInterval: time.Minute, OrphanInterval: 10 * time.Minute,
 		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
@@ -134,6 +135,12 @@ func TestBadValues(t *testing.T) {
 		{"GLOVEBOX_ALLOWED_HOSTS", "http://a.example", "GLOVEBOX_ALLOWED_HOSTS must be host names, with or without a port, got 'http://a.example'"},
 		{"GLOVEBOX_ALLOWED_HOSTS", "a:b", "got 'a:b'"},
 		{"GLOVEBOX_ALLOWED_HOSTS", strings.Repeat("a,", 101), "at most 100 host names, with or without a port, got 101"},
+		{"MCP_MAX_CONNECTIONS", "0", "MCP_MAX_CONNECTIONS must be a positive integer, got 0"},
+		{"MCP_MAX_CONNECTIONS", "100001", "MCP_MAX_CONNECTIONS must be at most 100000, got 100001"},
+		{"GLOVEBOX_MAX_BODY_MB", "2048", "GLOVEBOX_MAX_BODY_MB must be at most 1024, got 2048"},
+		{"MCP_SESSION_TIMEOUT", "0", "MCP_SESSION_TIMEOUT must be a positive integer, got 0"},
+		{"MCP_SESSION_TIMEOUT", "1.5", "MCP_SESSION_TIMEOUT must be a valid integer, got '1.5'"},
+		{"MCP_SESSION_TIMEOUT", "-1h", "MCP_SESSION_TIMEOUT must be a positive duration, got -1h"},
 		{"GLOVEBOX_POOL_SIZE", "-1", "GLOVEBOX_POOL_SIZE must be a number from 0 to 1000, got '-1'"},
 		{"GLOVEBOX_PAUSE_AFTER", "soon", "GLOVEBOX_PAUSE_AFTER must be"},
 		{"GLOVEBOX_PRELOAD", "os; import sys", "GLOVEBOX_PRELOAD must be names of modules, or none, got 'os; import sys'"},

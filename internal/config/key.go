@@ -3,6 +3,7 @@ package config
 import (
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -15,6 +16,7 @@ type Key struct {
 	Env     []string
 	Default string
 	Kind    string
+	Max     int // 0: the kind's
 	Choices []string
 	Help    string
 
@@ -27,12 +29,14 @@ func Keys() []Key {
 	keys := make([]Key, 0, t.NumField())
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag
+		limit, _ := strconv.Atoi(tag.Get("max")) // no number is no limit
 		keys = append(keys, Key{
 			Group:   tag.Get("group"),
 			Name:    tag.Get("key"),
 			Env:     strings.Fields(tag.Get("env")),
 			Default: tag.Get("default"),
 			Kind:    tag.Get("kind"),
+			Max:     limit,
 			Choices: strings.Fields(tag.Get("choices")),
 			Help:    tag.Get("help"),
 			field:   i,

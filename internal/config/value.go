@@ -101,6 +101,9 @@ func (c *Config) set(k Key, name, text string) error {
 		if err != nil {
 			return err
 		}
+		if k.Max > 0 && n > k.Max {
+			return invalid("%s must be at most %d, got %d", name, k.Max, n)
+		}
 		v.SetInt(int64(n))
 	case "count":
 		n, err := count(name, text)
@@ -114,6 +117,12 @@ func (c *Config) set(k Key, name, text string) error {
 			return err
 		}
 		v.SetInt(int64(n))
+	case "milliseconds":
+		d, err := milliseconds(name, text)
+		if err != nil {
+			return err
+		}
+		v.SetInt(int64(d))
 	case "seconds":
 		d, err := Seconds(name, text)
 		if err != nil {
@@ -220,6 +229,15 @@ func Seconds(name, text string) (time.Duration, error) {
 		return 0, invalid("%s must be at most %d, got %d", name, maxSeconds, n)
 	}
 	return time.Duration(n) * time.Second, nil
+}
+
+// milliseconds reads a whole number of them, or a duration such as 30m.
+func milliseconds(name, text string) (time.Duration, error) {
+	if !isNumber(text) {
+		return Seconds(name, text)
+	}
+	n, err := positive(name, text)
+	return time.Duration(n) * time.Millisecond, err
 }
 
 func isNumber(text string) bool {

@@ -1,18 +1,27 @@
 package mcpserver
 
 import (
-	"errors"
 	"net/http"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// serveDELETE ends a session at once: the SDK would wait for its calls.
+// serveDELETE ends a session at once: its calls are cancelled, not waited for.
 func (s *Server) serveDELETE(w http.ResponseWriter, r *http.Request) {
-	if id := r.Header.Get(headerSession); id != "" {
-		s.calls.cancel(func(of mcp.Session) bool { return of != nil && of.ID() == id }, errors.New("the client ended the session"))
+	id := r.Header.Get(headerSession)
+	switch {
+	case modernHeader(r):
+		s.refuseMethod(w, "POST, OPTIONS")
+		return
+	case id == "":
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: DELETE needs the header Mcp-Session-Id")
+		return
 	}
-	res := newResponse(w, nil, 0)
-	defer res.finish()
-	s.stateful.ServeHTTP(res, r.WithContext(r.Context()))
+	_, release, ok := s.holdSession(w, r, nil)
+	if !ok {
+		return
+	}
+	release()
+	s.sessions.remove(id, errDeleted)
+	w.WriteHeader(http.StatusNoContent)
 }

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -50,13 +49,6 @@ func TestDirectLikeSDK(t *testing.T) {
 	sdk := endpoint(func(s *Server) { s.handlers = nil })
 
 	good, goodBody := modernCall(7, "list_contexts", "{}")
-	with := func(h header, changes ...string) header {
-		h = maps.Clone(h)
-		for i := 0; i < len(changes); i += 2 {
-			h[changes[i]] = changes[i+1]
-		}
-		return h
-	}
 	oddCall := func(name string) (header, string) {
 		return with(good, "Mcp-Name", name), strings.Replace(goodBody, "list_contexts", name, 1)
 	}

@@ -26,6 +26,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Error("panic while serving HTTP", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		writeRefusal(w, http.StatusInternalServerError, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"})
 	}()
+	if tooMany(r) {
+		w.Header().Set("Connection", "close")
+	}
 	if !s.hostAllowed(r) {
 		s.refuse(w, http.StatusForbidden, nil, codeRefused, fmt.Sprintf("Forbidden: invalid Host header %q", r.Host))
 		return
@@ -51,6 +54,10 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	s.log.Debug("request_received", "method", r.Method, "path", s.opts.Path,
 		"session", r.Header.Get(headerSession), "protocol", r.Header.Get(headerVersion))
+	if tooMany(r) {
+		s.refuseBusy(w, nil, "Too many connections")
+		return
+	}
 	switch r.Method {
 	case http.MethodOptions:
 		w.Header().Set("Allow", methods)
@@ -62,7 +69,6 @@ func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		s.servePOST(w, r)
 	default:
-		w.Header().Set("Allow", methods)
-		s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed")
+		s.refuseMethod(w, methods)
 	}
 }

@@ -22,6 +22,17 @@ func (g *gauge) add(d int) {
 	g.mu.Unlock()
 }
 
+// enter adds one if that is within the limit.
+func (g *gauge) enter(limit int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n >= limit {
+		return false
+	}
+	g.n++
+	return true
+}
+
 func (g *gauge) value() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,33 +1,52 @@
 package mcpserver
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-
-	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 )
 
 func (s *Server) serveGET(w http.ResponseWriter, r *http.Request) {
 	accept := parseAccept(r.Header.Values("Accept"))
 	switch {
 	case accept.stream && r.Method == http.MethodGet:
+		s.serveStream(w, r)
 	case accept.none || accept.any || accept.json || accept.html:
 		s.serveStatus(w, r)
-		return
 	default:
 		s.refuse(w, http.StatusNotAcceptable, nil, jsonrpc.CodeInvalidRequest, "Not Acceptable: use text/event-stream for the stream or application/json for the status")
-		return
 	}
-	if s.draining.Load() {
+}
+
+// serveStream serves the stream of a session that no call has opened, or goes on
+// with one whose connection is gone.
+func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case modernHeader(r):
+		s.refuseMethod(w, "POST, OPTIONS")
+		return
+	case r.Header.Get(headerSession) == "":
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: a stream needs the header Mcp-Session-Id")
+		return
+	case s.draining.Load():
 		s.refuseDraining(w, nil)
 		return
 	}
-	next := s.stateful
-	if r.Header.Get(headerVersion) >= envelope.Modern {
-		next = s.stateless
+	of, release, ok := s.holdSession(w, r, nil)
+	if !ok {
+		return
 	}
-	res := newResponse(w, nil, s.opts.Limits.Heartbeat)
+	defer release()
+	if !s.streams.enter(s.opts.Limits.Streams) {
+		s.refuseBusy(w, nil, "Too many open streams")
+		return
+	}
+	defer s.streams.add(-1)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(of.ended, func() { cancel(context.Cause(of.ended)) })()
+	res := s.respond(w, nil, s.opts.Limits.Heartbeat)
 	defer res.finish()
-	next.ServeHTTP(res, r.WithContext(r.Context()))
+	s.stateful.ServeHTTP(res, r.WithContext(ctx))
 }

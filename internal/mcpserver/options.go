@@ -39,8 +39,13 @@ type Options struct {
 type Limits struct {
 	Body        int64         // bytes of one HTTP request; 32 MiB
 	Line        int           // bytes of one stdio line; 64 MiB
+	Connections int           // of HTTP; 100
+	Sessions    int           // open over HTTP; 1000
+	Calls       int           // at once over HTTP; 100
+	Streams     int           // that only listen, over HTTP; 80, so that calls get through
 	SessionIdle time.Duration // until an MCP session is forgotten; 1 h
 	Heartbeat   time.Duration // between comments on a silent stream; 15 s
+	Write       time.Duration // for a client to take what is written; 30 s
 	Grace       time.Duration // for calls in flight at the end; 30 s
 	Replay      int           // bytes kept per session for resuming; 1 MiB
 }
@@ -48,8 +53,13 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	def(&l.Body, 32<<20)
 	def(&l.Line, 64<<20)
+	def(&l.Connections, 100)
+	def(&l.Sessions, 1000)
+	def(&l.Calls, 100)
+	def(&l.Streams, 80)
 	def(&l.SessionIdle, time.Hour)
 	def(&l.Heartbeat, 15*time.Second)
+	def(&l.Write, 30*time.Second)
 	def(&l.Grace, 30*time.Second)
 	def(&l.Replay, 1<<20)
 	return l

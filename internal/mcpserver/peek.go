@@ -1,18 +1,18 @@
 package mcpserver
 
 import (
-	"net/http"
-
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 )
 
+const initialize = "initialize"
+
 // known are the methods that the SDK serves; another one makes it refuse the
 // whole POST in plain text.
 var known = map[string]bool{
-	"initialize": true, "ping": true, "server/discover": true,
-	"tools/list": true, "tools/call": true,
+	initialize: true, "ping": true, "server/discover": true,
+	"tools/list": true, callTool: true,
 	"prompts/list": true, "prompts/get": true, "completion/complete": true,
 	"resources/list": true, "resources/templates/list": true, "resources/read": true,
 	"resources/subscribe": true, "resources/unsubscribe": true,
@@ -21,59 +21,49 @@ var known = map[string]bool{
 	"notifications/progress": true, "notifications/roots/list_changed": true,
 }
 
-// peek reads what decides where a body goes. What is no message, or no method
-// of ours, it answers itself.
-func (s *Server) peek(w http.ResponseWriter, r *http.Request, body []byte) (envelope.Envelope, bool) {
-	modern := r.Header.Get(headerVersion) >= envelope.Modern
-	if envelope.IsBatch(body) {
-		return s.peekBatch(w, body)
-	}
-	m, refused := envelope.Parse(body)
-	if refused != nil {
-		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
-		return m, false
-	}
-	if !modern && !m.IsModern() && m.Method != "" && !known[m.Method] {
-		if m.Kind == envelope.Notification {
-			w.WriteHeader(http.StatusAccepted)
-			return m, false
-		}
-		s.refuse(w, http.StatusOK, m.ID, jsonrpc.CodeMethodNotFound, "Method not found: "+m.Method)
-		return m, false
-	}
-	return m, true
+// posted is what a body holds: one message, or a batch. The envelope of a batch
+// stands for all: it is a request if any is, its method is the first that the
+// SDK does not know, and its version the newest that is claimed.
+type posted struct {
+	envelope.Envelope
+	batch bool
 }
 
-// peekBatch returns an envelope that stands for the batch: its method is
-// initialize if any message's is.
-func (s *Server) peekBatch(w http.ResponseWriter, body []byte) (all envelope.Envelope, ok bool) {
+// peek reads what decides where a body goes. With an error the envelope still
+// holds the id that it belongs to, if there was one.
+func peek(body []byte) (m posted, refused *jsonrpc.Error) {
+	if !envelope.IsBatch(body) {
+		m.Envelope, refused = envelope.Parse(body)
+		return m, refused
+	}
+	m.batch = true
 	elements, refused := envelope.Split(body)
 	if refused != nil {
-		s.refuse(w, http.StatusBadRequest, nil, refused.Code, refused.Message)
-		return all, false
+		return m, refused
 	}
-	ids := make(map[string]bool)
-	all.Kind = envelope.Notification
+	m.Kind = envelope.Notification
+	ids := make(map[string]bool, len(elements))
 	for _, element := range elements {
-		m, refused := envelope.Parse(element)
-		if refused == nil && m.Method != "" && !known[m.Method] {
-			refused = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found: " + m.Method}
-		}
-		if refused == nil && m.Kind == envelope.Request && ids[string(m.ID)] {
+		e, refused := envelope.Parse(element)
+		switch {
+		case refused != nil:
+		case e.Method == initialize:
+			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: initialize must not be part of a batch"}
+		case e.Kind == envelope.Request && ids[envelope.Key(e.ID)]:
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: two requests of the batch have one id"}
 		}
 		if refused != nil {
-			s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
-			return all, false
+			m.ID = e.ID
+			return m, refused
 		}
-		if m.Kind == envelope.Request {
-			all.Kind = envelope.Request
-			ids[string(m.ID)] = true
+		if e.Kind == envelope.Request {
+			m.Kind = envelope.Request
+			ids[envelope.Key(e.ID)] = true
 		}
-		if all.Method != "initialize" {
-			all.Method = m.Method
+		if e.Method != "" && (m.Method == "" || known[m.Method]) {
+			m.Method = e.Method
 		}
-		all.Version = max(all.Version, m.Version)
+		m.Version = max(m.Version, e.Version)
 	}
-	return all, true
+	return m, nil
 }

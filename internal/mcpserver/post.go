@@ -4,43 +4,49 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 )
 
 func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
-	if mediaType(r.Header.Get("Content-Type")) != "application/json" {
+	switch encoding := r.Header.Get("Content-Encoding"); {
+	case mediaType(r.Header.Get("Content-Type")) != "application/json":
 		s.refuse(w, http.StatusUnsupportedMediaType, nil, jsonrpc.CodeInvalidRequest, "Invalid request: Content-Type must be application/json")
+		return
+	case encoding != "" && !strings.EqualFold(encoding, "identity"):
+		s.refuse(w, http.StatusUnsupportedMediaType, nil, jsonrpc.CodeInvalidRequest, "Invalid request: the body must not be compressed")
 		return
 	}
 	body, ok := s.readBody(w, r)
 	if !ok {
 		return
 	}
-	m, ok := s.peek(w, r, body)
+	m, refused := peek(body)
+	if refused != nil {
+		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
+		return
+	}
+	leave, ok := s.admit(w, &m)
 	if !ok {
 		return
 	}
-	if m.Method != listen {
-		s.posts.add(1) // before the look, so that Shutdown misses none
-		defer s.posts.add(-1)
-	}
-	if s.draining.Load() {
-		s.refuseDraining(w, m.ID)
-		return
-	}
-	next, json, ok := s.route(w, r, m)
+	defer leave()
+	next, json, leave, ok := s.route(w, r, &m)
 	if !ok {
 		return
 	}
+	defer leave()
 	beat := s.opts.Limits.Heartbeat
 	if json {
 		beat = 0
 	}
-	res := newResponse(w, m.ID, beat)
+	res := s.respond(w, m.ID, beat)
 	defer res.finish()
-	if call, ok := s.direct(r, &m); ok {
-		s.serveDirect(res, r, &m, call)
+	if call, ok := s.direct(r, &m.Envelope); ok && !m.batch {
+		s.serveDirect(res, r, &m.Envelope, call)
 		return
 	}
 	// A copy: the SDK assigns the body while net/http may look at it.
@@ -52,4 +58,30 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		to.Header.Set("Accept", "application/json, "+eventStream)
 	}
 	next.ServeHTTP(res, to)
+}
+
+// admit takes a request in, if there is room for it, until leave is called.
+// Notifications and responses cost little, and may be what makes room.
+func (s *Server) admit(w http.ResponseWriter, m *posted) (leave func(), ok bool) {
+	l := s.opts.Limits
+	in, limit, text := &s.posts, l.Calls, "Too many calls at once"
+	switch {
+	case m.Kind != envelope.Request:
+		return func() {}, true
+	case m.Method == listen:
+		in, limit, text = &s.streams, l.Streams, "Too many open streams"
+	case s.calls.counted.value() >= l.Calls: // some of them without a client
+		s.refuseBusy(w, m.ID, text)
+		return nil, false
+	}
+	if !in.enter(limit) { // before the look at draining, so that Shutdown misses none
+		s.refuseBusy(w, m.ID, text)
+		return nil, false
+	}
+	if s.draining.Load() {
+		in.add(-1)
+		s.refuseDraining(w, m.ID)
+		return nil, false
+	}
+	return func() { in.add(-1) }, true
 }

@@ -17,10 +17,21 @@ func (s *Server) refuse(w http.ResponseWriter, status int, id json.RawMessage, c
 	writeRefusal(w, status, id, &jsonrpc.Error{Code: code, Message: text})
 }
 
+func (s *Server) refuseMethod(w http.ResponseWriter, allow string) {
+	w.Header().Set("Allow", allow)
+	s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed")
+}
+
 func (s *Server) refuseDraining(w http.ResponseWriter, id json.RawMessage) {
 	w.Header().Set("Retry-After", "5")
 	w.Header().Set("Connection", "close")
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, "The server is shutting down")
+}
+
+// refuseBusy says that a limit of the whole server is reached.
+func (s *Server) refuseBusy(w http.ResponseWriter, id json.RawMessage, text string) {
+	w.Header().Set("Retry-After", "1")
+	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, text+": try again in a moment")
 }
 
 // refusalCode is the JSON-RPC code of what the transport itself refuses.

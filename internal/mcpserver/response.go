@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// writeLimit ends a client that does not read: the SDK holds a lock of
-	// its session while it writes.
-	writeLimit = 30 * time.Second
+	// writePart is what a client has the whole time limit of a write to take, so
+	// that a slow one that reads is told from one that does not.
+	writePart = 256 << 10
 	// primeDelay is how long the first event of a stream, which carries
 	// nothing but an id, waits to share a packet with the answer.
 	primeDelay = 20 * time.Millisecond
@@ -44,6 +44,7 @@ type response struct {
 	id     json.RawMessage // of the request, for refusals
 	header http.Header     // the SDK's
 	beat   time.Duration   // 0: no heartbeats
+	limit  time.Duration   // of a write: the SDK holds a lock of its session meanwhile
 
 	mu      sync.Mutex
 	w       http.ResponseWriter      // guarded by mu
@@ -56,8 +57,8 @@ type response struct {
 	timer   *time.Timer              // guarded by mu
 }
 
-func newResponse(w http.ResponseWriter, id json.RawMessage, beat time.Duration) *response {
-	r := &response{id: id, header: make(http.Header), beat: beat, w: w, rc: http.NewResponseController(w)}
+func (s *Server) respond(w http.ResponseWriter, id json.RawMessage, beat time.Duration) *response {
+	r := &response{id: id, header: make(http.Header), beat: beat, limit: s.opts.Limits.Write, w: w, rc: http.NewResponseController(w)}
 	if beat > 0 {
 		r.mu.Lock()
 		r.timer = time.AfterFunc(beat, r.tick)
@@ -109,16 +110,15 @@ func (r *response) Write(b []byte) (int, error) {
 		r.refusal.Write(b[:min(len(b), maxRefusal-r.refusal.Len())])
 		return len(b), nil
 	}
-	_ = r.rc.SetWriteDeadline(time.Now().Add(writeLimit))
 	if r.raw {
 		r.raw = false
-		if _, err := r.w.Write(frame(bytes.TrimSpace(b))); err != nil {
+		if _, err := r.writeLocked(frame(bytes.TrimSpace(b))); err != nil {
 			return 0, err
 		}
 		return len(b), r.flushLocked()
 	}
 	prime := !r.held && r.phase == streaming && bytes.HasPrefix(b, []byte("event: prime\n"))
-	n, err := r.w.Write(b)
+	n, err := r.writeLocked(b)
 	r.held = prime
 	if prime && r.timer != nil {
 		r.timer.Reset(primeDelay)
@@ -142,8 +142,24 @@ func (r *response) FlushError() error {
 // Flush implements [http.Flusher].
 func (r *response) Flush() { _ = r.FlushError() }
 
+// writeLocked writes to a client that reads, however slowly.
+func (r *response) writeLocked(b []byte) (n int, err error) {
+	for first := true; first || len(b) > 0; first = false {
+		_ = r.rc.SetWriteDeadline(time.Now().Add(r.limit)) // not every writer has one
+		part := b[:min(len(b), writePart)]
+		m, err := r.w.Write(part)
+		n += m
+		if err != nil {
+			return n, err
+		}
+		b = b[len(part):]
+	}
+	return n, nil
+}
+
 func (r *response) flushLocked() error {
 	r.held = false
+	_ = r.rc.SetWriteDeadline(time.Now().Add(r.limit))
 	return r.rc.Flush()
 }
 
@@ -163,9 +179,8 @@ func (r *response) tick() {
 	default:
 		return
 	}
-	_ = r.rc.SetWriteDeadline(time.Now().Add(writeLimit))
 	if !r.held {
-		if _, err := r.w.Write([]byte(": hb\n\n")); err != nil {
+		if _, err := r.writeLocked([]byte(": hb\n\n")); err != nil {
 			return
 		}
 	}
@@ -179,9 +194,8 @@ func (r *response) tick() {
 func (r *response) answer(status int, message []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.rc.SetWriteDeadline(time.Now().Add(writeLimit))
 	if r.phase == streaming {
-		_, _ = r.w.Write(frame(message)) // a client that is gone does not miss it
+		_, _ = r.writeLocked(frame(message)) // a client that is gone does not miss it
 		return
 	}
 	h := r.w.Header()
@@ -190,7 +204,7 @@ func (r *response) answer(status int, message []byte) {
 	h.Set("Content-Length", strconv.Itoa(len(message)))
 	r.phase = plain
 	r.w.WriteHeader(status)
-	_, _ = r.w.Write(message)
+	_, _ = r.writeLocked(message)
 }
 
 // frame makes an event of a message.

@@ -1,6 +1,8 @@
 package mcpserver
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -22,7 +24,7 @@ func (s *Server) openHTTP() {
 	l := s.opts.Limits
 	log := slog.New(quiet{s.log.Handler()})
 	s.stateful = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		EventStore: newReplay(l.Replay), SessionTimeout: l.SessionIdle, Logger: log,
+		EventStore: newReplay(l.Replay), Logger: log,
 		MaxRequestBodyBytes: -1, DisableLocalhostProtection: true, // the front has done both
 	})
 	s.stateless = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
@@ -35,29 +37,70 @@ func (s *Server) openHTTP() {
 	})
 }
 
-// route chooses the handler; json says that it answers in one JSON body.
+func modernHeader(r *http.Request) bool { return r.Header.Get(headerVersion) >= envelope.Modern }
+
+// route chooses the handler; json says that it answers in one JSON body. What no
+// handler would serve it refuses. Leave ends what it holds for the request.
 //
 // A request of an older revision without a session is answered without one,
 // unless it begins one: clients of the first generation know no handshake.
-func (s *Server) route(w http.ResponseWriter, r *http.Request, m envelope.Envelope) (next http.Handler, json, ok bool) {
+func (s *Server) route(w http.ResponseWriter, r *http.Request, m *posted) (next http.Handler, json bool, leave func(), ok bool) {
+	leave = func() {}
+	version := r.Header.Get(headerVersion)
+	modern := version >= envelope.Modern || m.IsModern()
+	named := r.Header.Get(headerSession) != ""
 	accept := parseAccept(r.Header.Values("Accept"))
-	modern := r.Header.Get(headerVersion) >= envelope.Modern || m.IsModern()
-	bare := !modern && r.Header.Get(headerSession) == "" && m.Method != "initialize"
-	switch {
-	case accept.none || accept.any:
+	if accept.none || accept.any {
 		accept.json, accept.stream = true, true
-		if bare {
-			return s.statelessJSON, true, true
-		}
+		json = true
+	}
+	switch bare := !modern && !named && m.Method != initialize; {
 	case bare && accept.json && !accept.stream:
-		return s.statelessJSON, true, true
-	}
-	if !accept.json || !accept.stream {
+		json = true
+	case !accept.json || !accept.stream:
 		s.refuse(w, http.StatusNotAcceptable, m.ID, jsonrpc.CodeInvalidRequest, "Not Acceptable: Accept must contain both application/json and text/event-stream")
-		return nil, false, false
+		return nil, false, nil, false
+	case !bare:
+		json = false
 	}
-	if modern || bare {
-		return s.stateless, false, true
+	switch {
+	case modern:
+		next = s.stateless
+	case named:
+		of, release, ok := s.holdSession(w, r, m.ID)
+		if !ok {
+			return nil, false, nil, false
+		}
+		next, leave = s.stateful, release
+		version = cmp.Or(version, of.version)
+	case m.Method == initialize:
+		release, ok := s.sessions.reserve()
+		if !ok {
+			s.refuseBusy(w, m.ID, "Too many sessions")
+			return nil, false, nil, false
+		}
+		next, leave = s.stateful, release
+	case json:
+		next = s.statelessJSON
+	default:
+		next = s.stateless
 	}
-	return s.stateful, false, true
+	if m.batch && version >= envelope.NoBatch {
+		leave()
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: batches are not part of protocol revision %.20s", version))
+		return nil, false, nil, false
+	}
+	if modern || m.Method == "" || known[m.Method] {
+		return next, json, leave, true
+	}
+	leave()
+	switch {
+	case m.batch:
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeMethodNotFound, "Method not found: "+m.Method)
+	case m.Kind == envelope.Notification:
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		s.refuse(w, http.StatusOK, m.ID, jsonrpc.CodeMethodNotFound, "Method not found: "+m.Method)
+	}
+	return nil, false, nil, false
 }

@@ -26,13 +26,15 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: headerLimit,
 		IdleTimeout:       idleLimit,
 		MaxHeaderBytes:    64 << 10,
+		ConnContext:       s.connections.opened,
+		ConnState:         s.connections.changed,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.mu.Lock()
 	s.http = append(s.http, srv)
 	s.mu.Unlock()
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(ln) }()
+	go func() { ended <- srv.Serve(door{ln, &s.connections}) }()
 	select {
 	case err := <-ended:
 		if errors.Is(err, http.ErrServerClosed) {
@@ -63,9 +65,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer cancel()
 	s.calls.counted.wait(last)
 	s.posts.wait(last)
-	for session := range s.mcp.Sessions() {
-		go session.Close() // waits for handlers; ours are cancelled
-	}
+	s.sessions.removeAll(errShutdown)
+	s.closing.wait(last)
 	s.mu.Lock()
 	servers := s.http
 	s.http = nil

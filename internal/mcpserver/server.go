@@ -10,11 +10,13 @@ package mcpserver
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -48,7 +50,13 @@ type Server struct {
 	self     mcp.Meta                   // of the results of direct calls
 	call     mcp.MethodHandler          // does a direct call
 
-	posts    gauge
+	connections connections
+	sessions    sessions
+	closing     gauge // sessions that the SDK is about to forget
+	piped       gauge // sessions over stdio
+	posts       gauge // requests over HTTP
+	streams     gauge // over HTTP, that only listen
+
 	draining atomic.Bool
 	stopping chan struct{} // closed by the first Shutdown
 	stop     sync.Once
@@ -78,6 +86,8 @@ func New(opts Options) *Server {
 	if s.caps.Tools == nil {
 		s.caps.Tools = &mcp.ToolCapabilities{}
 	}
+	s.connections = connections{limit: opts.Limits.Connections, idle: make(map[net.Conn]time.Time)}
+	s.sessions = sessions{limit: opts.Limits.Sessions, idle: opts.Limits.SessionIdle, live: make(map[string]*mcpSession), close: s.closeSession}
 	sdk := &mcp.ServerOptions{
 		Instructions: opts.Instructions,
 		Capabilities: &s.caps,
@@ -97,7 +107,7 @@ func New(opts Options) *Server {
 		opts.Extend.Server(s.mcp)
 	}
 	middleware := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware,
-		[]mcp.Middleware{s.observe, s.register, s.code, s.gate})
+		[]mcp.Middleware{s.observe, s.open, s.register, s.code, s.gate})
 	s.mcp.AddReceivingMiddleware(middleware...)
 	s.openDirect(middleware)
 	s.openHTTP()
@@ -128,10 +138,4 @@ func (s *Server) keep(t *tools.Tool) bool {
 }
 
 // Sessions returns how many MCP sessions are open.
-func (s *Server) Sessions() int {
-	n := 0
-	for range s.mcp.Sessions() {
-		n++
-	}
-	return n
-}
+func (s *Server) Sessions() int { return s.sessions.count() + s.piped.value() }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -67,6 +68,15 @@ func withBoxes(tb testing.TB, change func(*sandbox.Config)) func(*Options) {
 }
 
 type header map[string]string
+
+// with returns h with some values changed.
+func with(h header, changes ...string) header {
+	h = maps.Clone(h)
+	for i := 0; i < len(changes); i += 2 {
+		h[changes[i]] = changes[i+1]
+	}
+	return h
+}
 
 // do sends one request; a nil header means an MCP client's.
 func do(tb testing.TB, method, url string, h header, body string) (*http.Response, string) {
@@ -194,6 +204,18 @@ func TestRefusals(t *testing.T) {
 		{"GET without a session", "GET", header{"Accept": "text/event-stream"}, ``, 400, -32600},
 		{"DELETE without a session", "DELETE", nil, ``, 400, -32600},
 		{"DELETE of an unknown session", "DELETE", header{"Mcp-Session-Id": "nope"}, ``, 404, -32000},
+		{"GET on a new revision", "GET", header{"Accept": "text/event-stream", "Mcp-Protocol-Version": "2026-07-28"}, ``, 405, -32000},
+		{"GET of an unknown session", "GET", header{"Accept": "text/event-stream", "Mcp-Session-Id": "nope"}, ``, 404, -32000},
+		{"GET after no event", "GET", with(legacy, "Accept", "text/event-stream", "Last-Event-ID", "x"), ``, 400, -32600},
+		{"DELETE on a new revision", "DELETE", header{"Mcp-Protocol-Version": "2026-07-28"}, ``, 405, -32000},
+		{"unknown method in an unknown session", "POST", header{"Accept": mcpAccept, "Mcp-Session-Id": "nope"}, `{"jsonrpc":"2.0","id":1,"method":"no/such"}`, 404, -32000},
+		{"a compressed body", "POST", header{"Accept": mcpAccept, "Content-Encoding": "gzip"}, ping, 415, -32600},
+		{"initialize in a batch", "POST", nil, `[` + initBody + `]`, 400, -32600},
+		{"unknown method in a batch", "POST", nil, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"no/such"}]`, 400, -32601},
+		{"one id twice in a batch", "POST", nil, `[{"jsonrpc":"2.0","id":7,"method":"ping"},{"jsonrpc":"2.0","id":7.0,"method":"ping"}]`, 400, -32600},
+		{"no message in a batch", "POST", nil, `[` + ping + `,5]`, 400, -32600},
+		{"batch in a new session without a version", "POST", with(legacy, "Mcp-Protocol-Version", ""), `[` + ping + `]`, 400, -32600},
+		{"batch on the newest revision", "POST", header{"Accept": mcpAccept, "Mcp-Protocol-Version": "2026-07-28"}, `[` + ping + `]`, 400, -32600},
 		{"PUT", "PUT", nil, ``, 405, -32000},
 		{"PATCH", "PATCH", nil, ``, 405, -32000},
 		{"origin", "POST", header{"Accept": mcpAccept, "Origin": "https://evil.example"}, toolCall(1, "get_sessions", "{}"), 403, -32000},

@@ -23,6 +23,8 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 
+	s.piped.add(1)
+	defer s.piped.add(-1)
 	stop := make(chan struct{})
 	finished := make(chan struct{})
 	defer close(finished)

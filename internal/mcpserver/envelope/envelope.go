@@ -182,6 +182,22 @@ func usableID(raw json.RawMessage) (json.RawMessage, bool) {
 	return nil, false
 }
 
+// Key returns what two ids have in common if they are the same: "a" may be
+// written with an escape, and 7 as 7.0.
+func Key(id json.RawMessage) string {
+	var v any
+	if json.Unmarshal(id, &v) != nil {
+		return string(id)
+	}
+	switch v := v.(type) {
+	case string:
+		return `"` + v
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return string(id)
+}
+
 // IsBatch reports whether data is a JSON array.
 func IsBatch(data []byte) bool {
 	data = bytes.TrimLeft(data, " \t\r\n")

@@ -1,0 +1,149 @@
+package mcpserver
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func busy(t *testing.T, what string, res *http.Response, body string) {
+	t.Helper()
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || res.Header.Get("Content-Type") != "application/json" || parse(t, body).Error == nil {
+		t.Errorf("%s: %s %v %s", what, res.Status, res.Header, body)
+	}
+}
+
+// TestCallLimit: a call too many is refused, what may make room is not.
+func TestCallLimit(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 2)
+	_, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 1, slow(release, started) })
+	h := session(t, url)
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, h, toolCall(1, "slow", "{}"))
+		ended <- body
+	}()
+	<-started
+	res, body := do(t, "POST", url, h, toolCall(2, "slow", "{}"))
+	busy(t, "a second call", res, body)
+	if string(parse(t, body).ID) != "2" {
+		t.Errorf("a second call: id of %s", body)
+	}
+	res, body = do(t, "POST", url, nil, initBody)
+	busy(t, "initialize", res, body)
+	res, body = do(t, "POST", url, h, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	if res.StatusCode != 202 {
+		t.Errorf("cancel: %s %s", res.Status, body)
+	}
+	if r := parse(t, <-ended); r.Error == nil {
+		t.Errorf("the cancelled call: %s", r.Result)
+	}
+	go func() { release <- struct{}{} }()
+	if res, body := do(t, "POST", url, h, toolCall(3, "slow", "{}")); res.StatusCode != 200 || !strings.Contains(body, "done") {
+		t.Errorf("when there is room again: %s %s", res.Status, body)
+	}
+}
+
+// TestStreamLimit: streams that only listen have a limit of their own, and a
+// session has one of them.
+func TestStreamLimit(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Streams = 2 })
+	a, b := session(t, url), session(t, url)
+	first := listenTo(t, t.Context(), url, a)
+	res, body := do(t, "GET", url, with(a, "Accept", eventStream), "")
+	if res.StatusCode != 409 || parse(t, body).Error == nil {
+		t.Errorf("a second stream of a session: %s %s", res.Status, body)
+	}
+	listenTo(t, t.Context(), url, b)
+	res, body = do(t, "GET", url, with(session(t, url), "Accept", eventStream), "")
+	busy(t, "a third stream", res, body)
+	h, listenBody := modernCall(1, "x", "{}")
+	delete(h, "Mcp-Name")
+	h["Mcp-Method"] = listen
+	listenBody = strings.Replace(listenBody, callTool, listen, 1)
+	res, body = do(t, "POST", url, h, listenBody)
+	busy(t, "a third listener", res, body)
+	if res, body := do(t, "POST", url, a, toolCall(1, "get_sessions", "{}")); res.StatusCode != 200 {
+		t.Errorf("a call: %s %s", res.Status, body)
+	}
+	first.Body.Close()
+	eventually(t, "the stream ends", func() bool { return s.streams.value() == 1 })
+	listenTo(t, t.Context(), url, a)
+}
+
+// TestConnectionLimit: who comes too late is told so; an idle connection makes
+// room; and health is told in any case.
+func TestConnectionLimit(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Connections = 2 })
+	address, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		return c
+	}
+	ask := func(c net.Conn, path string) (*http.Response, string) {
+		t.Helper()
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("GET %s: %v", path, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatalf("GET %s: %v", path, err)
+		}
+		return res, string(body)
+	}
+	opened := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " connections"), func() bool {
+			s.connections.mu.Lock()
+			defer s.connections.mu.Unlock()
+			return s.connections.open == n
+		})
+	}
+	used, silent := dial(), dial()
+	if res, body := ask(used, "/mcp"); res.StatusCode != 200 {
+		t.Errorf("the first: %s %s", res.Status, body)
+	}
+	opened(2)
+	third := dial()
+	res, body := ask(third, "/mcp")
+	busy(t, "the third", res, body)
+	if !res.Close {
+		t.Error("the third: the connection stays open")
+	}
+	if res, body := ask(dial(), "/health"); res.StatusCode != 200 {
+		t.Errorf("health: %s %s", res.Status, body)
+	}
+	if res, body := ask(used, "/mcp"); res.StatusCode != 200 {
+		t.Errorf("the first again: %s %s", res.Status, body)
+	}
+	third.Close()
+	time.Sleep(restBeforeReclaim + 100*time.Millisecond) // it has been idle for that long
+	if res, body := ask(dial(), "/mcp"); res.StatusCode != 200 {
+		t.Errorf("in place of an idle one: %s %s", res.Status, body)
+	}
+	if _, err := used.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the idle one: %v", err)
+	}
+	// The listener does not even keep those that are many too many.
+	eventually(t, "some are closed without a word", func() bool {
+		c := dial()
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		timeout, ok := err.(net.Error)
+		return !ok || !timeout.Timeout()
+	})
+	silent.Close()
+}
