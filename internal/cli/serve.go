@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -95,7 +93,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 	if err := enter(cfg); err != nil { // does not return where the program runs again inside
 		return err
 	}
-	tune()
+	tuneCollector()
 	ctx, stop := untilSignal(ctx, func() { a.note("glovebox: stopping at once") })
 	defer stop()
 
@@ -175,17 +173,6 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 		}
 	}
 	return err
-}
-
-// tune sets the garbage collector for a server that mostly moves bytes: less
-// often, unless the person says otherwise; GOMEMLIMIT is honoured by the runtime.
-func tune() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(math.MaxInt64)
-	}
 }
 
 // checkBind refuses an address that other machines reach: nobody is asked who
