@@ -18,6 +18,8 @@ type Config struct {
 	MaxTotalMemoryMB int // of the flavors of all boxes together; 0: no limit
 	MaxPerOwner      int // boxes of one owner at once; 0: no limit
 
+	MaxMemoryPerOwnerMB int // of the flavors of one owner's boxes together; 0: no limit
+
 	IdleTimeout     time.Duration // a box without calls for so long is hibernated, or ended where it cannot be
 	CleanupInterval time.Duration // between two looks for idle boxes; shorter than IdleTimeout
 	StartTimeout    time.Duration // for a box to boot and its agent to answer
@@ -133,6 +135,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxPerOwner < 0 {
 		return fmt.Errorf("max per owner must not be negative, got %d", c.MaxPerOwner)
+	}
+	if need := c.DefaultFlavor.Limits().MemoryMB; c.MaxMemoryPerOwnerMB < 0 || c.MaxMemoryPerOwnerMB > 0 && c.MaxMemoryPerOwnerMB < need {
+		return fmt.Errorf("max memory per owner (%dMB) must be at least the memory of the default flavor %s (%dMB)", c.MaxMemoryPerOwnerMB, c.DefaultFlavor, need)
 	}
 	if need := c.DefaultFlavor.Limits().MemoryMB; c.MaxTotalMemoryMB < 0 || c.MaxTotalMemoryMB > 0 && c.MaxTotalMemoryMB < need {
 		return fmt.Errorf("max total memory (%dMB) must be at least the memory of the default flavor %s (%dMB)", c.MaxTotalMemoryMB, c.DefaultFlavor, need)

@@ -161,14 +161,66 @@ func TestQuotaOfOwner(t *testing.T) {
 	f.session(t, "alice", "a3")
 	f.wantIDs(t, "alice", "a2", "a3")
 	f.wantIDs(t, "bob", "b4", "b5")
-	// Whoever has none takes the least recently used one of all.
-	f.session(t, "carol", "c1")
-	f.wantIDs(t, "bob", "b5")
+	// Where nothing can be hibernated, nobody's box ends for another's.
+	f.wantLimit(t, "carol", SessionWant{}, "Sessions limit exceeded: 4 >= 4")
+	f.wantIDs(t, "bob", "b4", "b5")
 	f.wantIDs(t, "alice", "a2", "a3")
 
 	f.cfg.MaxPerOwner = 1
 	f.cfg.Evict = false
-	f.wantLimit(t, "carol", SessionWant{}, "Limit per user exceeded: 1 >= 1")
+	f.wantLimit(t, "bob", SessionWant{}, "Limit per user exceeded: 2 >= 1")
+}
+
+func TestMemoryOfOwner(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxMemoryPerOwnerMB = 2048 })
+	f.session(t, "alice", "a")
+	f.session(t, "bob", "b1")
+	f.session(t, "bob", "b2")
+	f.sessionOf(t, "bob", SessionWant{ID: "b3", Flavor: FlavorMedium})
+	f.wantIDs(t, "bob", "b3")
+	f.wantIDs(t, "alice", "a")
+	f.wantLimit(t, "bob", SessionWant{Flavor: FlavorLarge}, "Memory limit per user exceeded: 4096MB >= 2048MB")
+}
+
+// TestVictim: whose box makes room, where all can be hibernated.
+func TestVictim(t *testing.T) {
+	box := func(owner Owner, use uint64, flavor Flavor) *Sandbox {
+		return &Sandbox{key: key{owner: owner, kind: KindSession, id: fmt.Sprint(owner, use)}, use: use, flavor: flavor}
+	}
+	small := func(owner Owner, uses ...uint64) (boxes []*Sandbox) {
+		for _, use := range uses {
+			boxes = append(boxes, box(owner, use, FlavorSmall))
+		}
+		return boxes
+	}
+	for _, c := range []struct {
+		name       string
+		idle, busy []*Sandbox
+		owner      Owner
+		want       string
+	}{
+		{"one's own, the oldest", slices.Concat(small("a", 5, 3), small("b", 1, 2)), nil, "a", "a3"},
+		{"of who has most", slices.Concat(small("a", 5, 6), small("b", 1)), nil, "c", "a5"},
+		{"the oldest of two who have as much", slices.Concat(small("a", 5), small("b", 1)), nil, "c", "b1"},
+		{"the busy count as well", slices.Concat(small("a", 5), small("b", 1)), small("a", 7), "c", "a5"},
+		{"of nobody who has less", small("b", 1, 2), small("a", 5, 6), "a", ""},
+		{"of nobody who has less, but of others", slices.Concat(small("b", 1), small("c", 7, 8, 9)), small("a", 5, 6), "a", "c7"},
+		{"memory counts, not boxes", slices.Concat(small("b", 1, 2, 3), []*Sandbox{box("c", 9, FlavorLarge)}), nil, "a", "c9"},
+		{"nobody", nil, small("b", 1), "a", ""},
+	} {
+		u := newUsage()
+		for _, s := range slices.Concat(c.idle, c.busy) {
+			u.add(s, 1)
+		}
+		u.add(box(c.owner, 100, FlavorSmall), 1)
+		got := ""
+		if v := victim(c.idle, c.owner, u, func(*Sandbox) bool { return true }); v != nil {
+			got = v.key.id
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
 }
 
 func TestManyCreates(t *testing.T) {

@@ -240,6 +240,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.DefaultFlavor = "xl" }, `default flavor must be 'small', 'medium' or 'large', got "xl"`},
 		{func(c *Config) { c.MaxTotalMemoryMB = 512 }, "max total memory (512MB) must be at least the memory of the default flavor small (1024MB)"},
 		{func(c *Config) { c.MaxPerOwner = -1 }, "max per owner must not be negative, got -1"},
+		{func(c *Config) { c.MaxMemoryPerOwnerMB = 1000 }, "max memory per owner (1000MB) must be at least the memory of the default flavor small (1024MB)"},
 	} {
 		c := DefaultConfig()
 		tt.change(&c)

@@ -26,14 +26,8 @@ func (m *Manager) tight() bool {
 		for _, c := range m.Pool() {
 			ready += c.Ready
 		}
-		var u usage
 		m.mu.Lock()
-		for _, s := range m.boxes {
-			u.add(s, "", 1)
-		}
-		for s := range m.dying {
-			u.add(s, "", 1)
-		}
+		u := m.usageLocked()
 		m.mu.Unlock()
 		if u.memoryMB+(ready+1)*flavor > m.cfg.MaxTotalMemoryMB {
 			return true

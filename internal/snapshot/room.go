@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 )
@@ -77,31 +78,39 @@ func (s *Store) writtenOf(it *item) int64 {
 // makeRoom makes room for need bytes in the place of the data of a claim, of which
 // written are on the disk already, and reserves it.
 func (s *Store) makeRoom(ctx context.Context, c *Claim, need, written int64) error {
-	return s.roomFor(ctx, func(items []*item) (lack, error) {
+	who := &wants{c.Meta().Owner, c.id, need}
+	return s.roomFor(ctx, who, func(items []*item) (lack, error) {
 		l, err := s.lacks(items, c.id, need, written)
 		l.records = 0 // which are not about to be more
 		return l, err
 	}, func() error { return c.reserve(need) })
 }
 
-// roomForRecord makes room for one more record.
-func (s *Store) roomForRecord() error {
+// wants is who wants room, for which record in place of what that has, and how
+// many bytes of it.
+type wants struct {
+	owner, id string
+	bytes     int64
+}
+
+// roomForRecord makes room for one more record of an owner.
+func (s *Store) roomForRecord(owner string) error {
 	if s.count.Load() < int64(s.cfg.MaxRecords) {
 		return nil
 	}
-	return s.roomFor(context.Background(), func(items []*item) (lack, error) {
+	return s.roomFor(context.Background(), &wants{owner: owner}, func(items []*item) (lack, error) {
 		return lack{records: int64(len(items) + 1 - s.cfg.MaxRecords)}, nil
 	}, func() error { return nil })
 }
 
 // roomFor evicts until nothing is missing of what lacks asks for, then reserves it,
 // while nobody else does the same.
-func (s *Store) roomFor(ctx context.Context, lacks func([]*item) (lack, error), reserve func() error) error {
+func (s *Store) roomFor(ctx context.Context, who *wants, lacks func([]*item) (lack, error), reserve func() error) error {
 	unlockRoom, err := s.lockRoom(ctx)
 	if err != nil {
 		return err
 	}
-	removed, err := s.roomAlone(lacks)
+	removed, err := s.roomAlone(who, lacks)
 	if err == nil {
 		err = reserve()
 	}
@@ -114,7 +123,7 @@ func (s *Store) roomFor(ctx context.Context, lacks func([]*item) (lack, error), 
 	return err
 }
 
-func (s *Store) roomAlone(lacks func([]*item) (lack, error)) ([]Removed, error) {
+func (s *Store) roomAlone(who *wants, lacks func([]*item) (lack, error)) ([]Removed, error) {
 	items, err := s.scan()
 	if err != nil {
 		return nil, err
@@ -123,7 +132,7 @@ func (s *Store) roomAlone(lacks func([]*item) (lack, error)) ([]Removed, error) 
 	if err != nil || l.none() {
 		return nil, err
 	}
-	victims, err := s.victims(items, l)
+	victims, err := s.victims(items, who, l)
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +152,45 @@ func (s *Store) roomAlone(lacks func([]*item) (lack, error)) ([]Removed, error) 
 
 func missing(l lack) error { return &FullError{Missing: max(l.budget, l.disk, 0)} }
 
-// victims returns which records to evict for what is missing, in this order: those
-// of boxes that nobody holds, least recently used first, no more than are needed.
-// They may be fewer.
-func (s *Store) victims(items []*item, l lack) ([]*item, error) {
-	boxes := slices.DeleteFunc(slices.Clone(items), func(it *item) bool { return it.err != nil || it.Class != Box })
+// victims returns which records to evict for what is missing, no more than are
+// needed; they may be fewer. Only boxes that nobody holds go: first those of who
+// wants the room, then those of who has most on the disk, but of nobody who has
+// less there than who wants it; of each, the least recently used before others.
+// Without who, nobody in particular wants it.
+func (s *Store) victims(items []*item, who *wants, l lack) ([]*item, error) {
+	weight := func(it *item) int64 {
+		if l.records > 0 {
+			return 1
+		}
+		return it.Bytes
+	}
+	var boxes []*item
+	has := make(map[string]int64)
+	if who != nil {
+		has[who.owner] = max(who.bytes, 1)
+	}
+	for _, it := range items {
+		if it.err != nil || who != nil && it.id == who.id {
+			continue
+		}
+		has[it.Owner] += weight(it)
+		if it.Class == Box {
+			boxes = append(boxes, it)
+		}
+	}
+	most := maps.Clone(has)
 	slices.SortFunc(boxes, func(a, b *item) int {
+		if a.Owner != b.Owner {
+			if who != nil && a.Owner == who.owner {
+				return -1
+			}
+			if who != nil && b.Owner == who.owner {
+				return 1
+			}
+			if c := cmp.Compare(most[b.Owner], most[a.Owner]); c != 0 {
+				return c
+			}
+		}
 		return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.id, b.id))
 	})
 	var out []*item
@@ -159,12 +201,16 @@ func (s *Store) victims(items []*item, l lack) ([]*item, error) {
 		if l.records <= 0 && it.Bytes == 0 {
 			continue // it would not help
 		}
+		if who != nil && has[it.Owner] < has[who.owner] {
+			continue
+		}
 		held, err := s.held(it.id)
 		if err != nil {
 			return nil, err
 		}
 		if !held {
 			out = append(out, it)
+			has[it.Owner] -= weight(it)
 			l = l.without(it)
 		}
 	}

@@ -96,6 +96,46 @@ func TestQuotaEvictsLeastRecentlyUsed(t *testing.T) {
 }
 
 // TestMoreThanEstimated writes more than was said before.
+// TestQuotaIsShared: who has much on the disk makes room with their own, and takes
+// from nobody who has less.
+func TestQuotaIsShared(t *testing.T) {
+	var evicted []string
+	s := open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) { evicted = append(evicted, r.ID) }})
+	of := func(owner string, used int, class Class) Meta {
+		m := usedOn(used)
+		m.Owner, m.Class = owner, class
+		return m
+	}
+	want := func(what string, ids ...string) {
+		t.Helper()
+		if !slices.Equal(evicted, ids) {
+			t.Errorf("%s: evicted %q, want %q", what, evicted, ids)
+		}
+		evicted = nil
+	}
+	little := stored(t, s, of("bob", 1, Box), blob(2*kB))
+	first := stored(t, s, of("alice", 5, Box), blob(3*kB))
+	second := stored(t, s, of("alice", 6, Box), blob(3*kB))
+	third := stored(t, s, of("alice", 7, Box), blob(3*kB))
+	want("one's own before the older one of who has less", first)
+
+	// Who comes new takes from who has most.
+	stored(t, s, of("carol", 8, Box), blob(3*kB))
+	want("of who has most", second)
+	stored(t, s, of("bob", 9, Kept), blob(2*kB))
+
+	// Nobody has as much as alice would: she gets what is hers.
+	c := create(t, s, of("alice", 10, Box))
+	err := c.Write(t.Context(), of("alice", 10, Box), 7*kB, fill(blob(7*kB)))
+	wantErr(t, "7 kB beside 5 kB of others", err, ErrFull)
+	want("for nothing")
+	write(t, c, of("alice", 10, Box), blob(3*kB))
+	want("one's own", third)
+	if _, err := s.Claim(little); err != nil {
+		t.Errorf("bob's box: %v", err)
+	}
+}
+
 func TestMoreThanEstimated(t *testing.T) {
 	var evicted []Removed
 	s := open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) { evicted = append(evicted, r) }})

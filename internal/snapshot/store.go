@@ -243,7 +243,7 @@ func (s *Store) create(m Meta) (_ *Claim, err error) {
 	if e.Meta, err = s.meta(m, entry{}); err != nil {
 		return nil, err
 	}
-	if err := s.roomForRecord(); err != nil {
+	if err := s.roomForRecord(m.Owner); err != nil {
 		return nil, err
 	}
 	id := newID()

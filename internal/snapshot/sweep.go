@@ -140,7 +140,7 @@ func (s *Store) sweepRoom(ctx context.Context) ([]Removed, error) {
 	if err != nil {
 		return nil, err
 	}
-	victims, err := s.victims(items, l)
+	victims, err := s.victims(items, nil, l)
 	if err != nil {
 		return nil, err
 	}
