@@ -88,8 +88,10 @@ var table = []row{
 
 	// The client kit.
 	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
+	{pkg: "mcpkit/child", ours: []string{"mcpkit/stream"}, others: []string{sdk}},
 	{pkg: "mcpkit/consent", ours: []string{"mcpkit/statefile"}},
 	{pkg: "mcpkit/outbound"},
+	{pkg: "mcpkit/stream", others: []string{sdk}},
 	{pkg: "mcpkit/statefile", others: []string{"github.com/gofrs/flock"}},
 
 	// Tests and what is run by hand.
