@@ -244,7 +244,7 @@ func TestAProgramThatDoesNotRead(t *testing.T) {
 	c := sh("sleep 1000")
 	c.Stream = stream.Options{MaxMessage: 16 << 20}
 	conn := connect(t, c)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough to come to the write
 	defer cancel()
 	params := []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`)
 	if err := conn.Write(ctx, &jsonrpc.Request{Method: "a", Params: params}); !errors.Is(err, context.DeadlineExceeded) {
