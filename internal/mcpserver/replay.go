@@ -14,13 +14,18 @@ import (
 // event without data costs memory too.
 const maxReplayEvents = 512
 
+// replayTotal is how many times what one session may keep all may keep together.
+const replayTotal = 64
+
 // A replay is an [mcp.EventStore] that keeps the newest events of every
 // session: what a client misses while it reconnects. Streams that are over
 // cost nothing once their events have been pushed out.
 type replay struct {
 	limit int // bytes per session
+	total int // bytes of all sessions
 
 	mu       sync.Mutex
+	bytes    int                 // guarded by mu
 	sessions map[string]*history // guarded by mu
 }
 
@@ -39,7 +44,7 @@ type event struct {
 var _ mcp.EventStore = (*replay)(nil)
 
 func newReplay(limit int) *replay {
-	return &replay{limit: limit, sessions: make(map[string]*history)}
+	return &replay{limit: limit, total: replayTotal * limit, sessions: make(map[string]*history)}
 }
 
 // Open implements [mcp.EventStore].
@@ -57,17 +62,35 @@ func (p *replay) Append(_ context.Context, session, stream string, data []byte) 
 	h.events = append(h.events, event{stream, h.next[stream], data})
 	h.next[stream]++
 	h.bytes += len(data)
-	drop := 0
+	p.bytes += len(data)
 	// The newest event stays, however large: it is the answer if anything is.
-	for drop < len(h.events)-1 && (h.bytes > p.limit || len(h.events)-drop > maxReplayEvents) {
-		h.bytes -= len(h.events[drop].data)
-		drop++
+	for len(h.events) > 1 && (h.bytes > p.limit || len(h.events) > maxReplayEvents) {
+		p.dropLocked(h)
 	}
-	h.events = slices.Delete(h.events, 0, drop)
+	for p.bytes > p.total {
+		p.dropLocked(p.largestLocked())
+	}
 	if len(h.next) > 2*maxReplayEvents {
 		h.forget()
 	}
 	return nil
+}
+
+// dropLocked drops the oldest event of a session.
+func (p *replay) dropLocked(h *history) {
+	h.bytes -= len(h.events[0].data)
+	p.bytes -= len(h.events[0].data)
+	h.events = slices.Delete(h.events, 0, 1)
+}
+
+// largestLocked is the session that has most to lose.
+func (p *replay) largestLocked() (most *history) {
+	for _, h := range p.sessions {
+		if most == nil || h.bytes > most.bytes {
+			most = h
+		}
+	}
+	return most
 }
 
 // forget drops the counts of streams without events; nobody says when a
@@ -80,27 +103,28 @@ func (h *history) forget() {
 	h.next = next
 }
 
-// After implements [mcp.EventStore].
+// After implements [mcp.EventStore]. What has been pushed out is left out: an
+// answer without the progress before it is better than none.
 func (p *replay) After(_ context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
 	p.mu.Lock()
-	var found []event
+	var found [][]byte
 	var next int
 	if h := p.sessions[session]; h != nil {
 		next = h.next[stream]
 		for _, e := range h.events {
 			if e.stream == stream && e.index > index {
-				found = append(found, e)
+				found = append(found, e.data)
 			}
 		}
 	}
 	p.mu.Unlock()
 	return func(yield func([]byte, error) bool) {
-		if missed := next - (index + 1); missed > 0 && missed != len(found) {
+		if len(found) == 0 && index >= 0 && next != index+1 {
 			yield(nil, fmt.Errorf("replay stream %q after %d: %w", stream, index, mcp.ErrEventsPurged))
 			return
 		}
-		for _, e := range found {
-			if !yield(e.data, nil) {
+		for _, data := range found {
+			if !yield(data, nil) {
 				return
 			}
 		}
@@ -111,6 +135,9 @@ func (p *replay) After(_ context.Context, session, stream string, index int) ite
 func (p *replay) SessionClosed(_ context.Context, session string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.sessions, session)
+	if h := p.sessions[session]; h != nil {
+		p.bytes -= h.bytes
+		delete(p.sessions, session)
+	}
 	return nil
 }
