@@ -76,6 +76,9 @@ type Parts struct {
 	Templates *template.Store
 	// Scratch is a directory for snapshots that live for a moment, best in memory.
 	Scratch string
+	// Observe is told what happens to boxes, at once and from many goroutines; it
+	// must not call the Manager. nil: nobody is.
+	Observe func(Event)
 	Log     *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now
 }

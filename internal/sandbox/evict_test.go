@@ -49,6 +49,9 @@ func TestEvictOldest(t *testing.T) {
 	if st := f.Stats(); st.Ended[ReasonEvicted] != 3 || st.Sessions != 3 || st.Started != 6 || st.Flavors[FlavorSmall] != 3 {
 		t.Errorf("stats: got %+v", st)
 	}
+	if st := f.Stats(); st.Evicted != 3 || st.Boxes[BoxClass{StateReady, KindSession, FlavorSmall}] != 3 || st.Starting != 0 {
+		t.Errorf("stats: got %+v", st)
+	}
 }
 
 func TestEvictContext(t *testing.T) {

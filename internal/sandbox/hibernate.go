@@ -78,6 +78,9 @@ func (m *Manager) retireLocked(s *Sandbox, reason Reason, detail string) {
 	}
 	s.tomb = m.tombLocked(s, ReasonHibernated, detail)
 	s.comesBack = true
+	if reason == ReasonEvicted {
+		m.evicted++
+	}
 	delete(m.boxes, s.key)
 	m.dying[s] = struct{}{}
 	close(s.condemned)
@@ -108,6 +111,7 @@ func (m *Manager) hibernate(s *Sandbox, reason Reason, detail string) {
 	}
 	m.mu.Unlock()
 	took := time.Since(begun).Round(time.Millisecond)
+	m.observe(s, EventHibernate, "", took, !keep)
 	switch {
 	case err == nil:
 		m.log.Info("box hibernated", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "reason", reason, "took", took)
@@ -180,21 +184,6 @@ func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
 		return nil
 	}
 	return records
-}
-
-// countAsleep counts the hibernated boxes of all owners.
-func (m *Manager) countAsleep() int {
-	if !m.hibernates() {
-		return 0
-	}
-	n := 0
-	records, _ := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool { return meta.Class == snapshot.Box && !meta.Saved.IsZero() })
-	for _, r := range records {
-		if !r.Held {
-			n++
-		}
-	}
-	return n
 }
 
 // sleepers lists the hibernated boxes of an owner.

@@ -50,6 +50,7 @@ type Manager struct {
 	builds  map[pool.Class]bool   // guarded by mu; templates that are being built
 	unbuilt map[pool.Class]bool   // guarded by mu; templates that could not be built the last time
 	ended   map[Reason]int64      // guarded by mu
+	evicted int64                 // guarded by mu; boxes that made room, hibernated or ended
 }
 
 type phase uint8
@@ -226,13 +227,17 @@ func (m *Manager) Volumes() []engine.Mount { return slices.Clone(m.parts.Machine
 
 // Stats counts what is there.
 func (m *Manager) Stats() Stats {
-	asleep := m.countAsleep()
+	disk := m.diskUse()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := Stats{
 		States: map[State]int{}, Flavors: map[Flavor]int{}, Ended: map[Reason]int64{},
 		MaxSessions: m.cfg.MaxSessions, MaxContexts: m.cfg.MaxContexts, MaxMemoryMB: m.cfg.MaxTotalMemoryMB,
-		Started: m.started, Hibernated: asleep,
+		Started: m.started, Starting: int(m.starting.Load()), Evicted: m.evicted,
+		Boxes: disk.asleep, Snapshots: disk.kept, DiskBytes: disk.bytes,
+	}
+	for _, n := range disk.asleep {
+		st.Hibernated += n
 	}
 	if m.phase != phaseNew {
 		st.Uptime = m.now().Sub(m.since)
@@ -242,6 +247,7 @@ func (m *Manager) Stats() Stats {
 	}
 	for k, s := range m.boxes {
 		st.States[s.stateLocked()]++
+		st.Boxes[BoxClass{s.stateLocked(), k.kind, s.flavor}]++
 		st.Flavors[s.flavor]++
 		if k.kind == KindSession {
 			st.Sessions++

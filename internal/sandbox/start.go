@@ -46,6 +46,7 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	if err == nil {
 		m.publishLocked(s, mach, source, claim)
 		m.mu.Unlock()
+		m.observe(s, EventStart, source, time.Since(begun), false)
 		m.log.Info("box started", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id,
 			"template", s.template, "flavor", s.flavor, "source", source, "took", time.Since(begun).Round(time.Millisecond))
 		return
@@ -63,6 +64,7 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	m.mu.Unlock()
 
 	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) {
+		m.observe(s, EventStart, source, time.Since(begun), true)
 		m.log.Error("box did not start", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "source", source, "err", err)
 	}
 	if mach != nil {

@@ -149,6 +149,9 @@ func (m *Manager) condemnLocked(s *Sandbox, reason Reason, detail string) {
 		return
 	}
 	m.ended[reason]++
+	if reason == ReasonEvicted {
+		m.evicted++
+	}
 	m.graves.add(s.tomb)
 	level := m.log.Info
 	if s.stateLocked() == StateError {
