@@ -29,15 +29,25 @@ var table = []row{
 	{pkg: "internal/cli",
 		ours: []string{
 			"engine", "internal/auth", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/guest", "internal/guestbin",
-			"internal/image", "internal/link", "internal/machine", "internal/mcpserver", "internal/sandbox", "internal/snapshot",
+			"internal/image", "internal/link", "internal/machine", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
+			"internal/pool", "internal/sandbox", "internal/snapshot",
 			"internal/template", "internal/tools", "internal/wire", "mcpkit",
 		},
 		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 
+	{pkg: "internal/metrics",
+		ours:   []string{"internal/mcpserver", "internal/pool", "internal/sandbox"},
+		others: []string{"github.com/prometheus/client_golang/"}},
+	{pkg: "internal/metrics/docgen", ours: []string{"internal/metrics"}},
+
 	// The server.
 	{pkg: "internal/mcpserver",
-		ours:   []string{"internal/auth", "internal/mcpserver/envelope", "internal/mcpserver/stdio", "internal/sandbox", "internal/tools"},
-		others: []string{sdk, "github.com/hashicorp/golang-lru/v2", "github.com/prometheus/client_golang/", "golang.org/x/time/"}},
+		ours: []string{
+			"internal/auth", "internal/mcpserver/envelope", "internal/mcpserver/statuspage", "internal/mcpserver/stdio", "internal/sandbox",
+			"internal/tools",
+		},
+		others: []string{sdk, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
+	{pkg: "internal/mcpserver/statuspage"},
 	{pkg: "internal/mcpserver/stdio", ours: []string{"internal/mcpserver/envelope"}, others: []string{sdk, sys}},
 	{pkg: "internal/mcpserver/envelope", others: []string{sdk}},
 	{pkg: "internal/tools",

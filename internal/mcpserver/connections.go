@@ -71,6 +71,12 @@ func (p *connections) changed(c net.Conn, state http.ConnState) {
 	}
 }
 
+func (p *connections) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}
+
 func (p *connections) full() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // Handler returns the whole HTTP surface: the endpoint, which also answers on
-// "/", and /health.
+// "/", /health, /ready and /metrics.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
 // serveHTTP is the chain that every request goes through: Host, Origin, CORS,
@@ -41,11 +41,15 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cors(w, r, origin) {
 		return
 	}
-	switch r.URL.Path {
-	case "/health":
-		s.serveHealth(w, r)
-	case s.opts.Path, "/":
+	switch path := r.URL.Path; {
+	case path == s.opts.Path || path == "/":
 		s.serveEndpoint(w, r)
+	case path == "/health":
+		s.serveHealth(w, r)
+	case path == "/ready":
+		s.serveReady(w, r)
+	case path == "/metrics" && s.opts.Metrics != nil:
+		s.serveMetrics(w, r)
 	default:
 		s.refuse(w, http.StatusNotFound, nil, codeRefused, "Not found: the endpoint is "+s.opts.Path)
 	}

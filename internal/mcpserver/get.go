@@ -13,7 +13,7 @@ func (s *Server) serveGET(w http.ResponseWriter, r *http.Request) {
 	case accept.stream && r.Method == http.MethodGet:
 		s.serveStream(w, r)
 	case accept.none || accept.any || accept.json || accept.html:
-		s.serveStatus(w, r)
+		s.serveStatus(w, r, accept.html && !accept.json)
 	default:
 		s.refuse(w, http.StatusNotAcceptable, nil, jsonrpc.CodeInvalidRequest, "Not Acceptable: use text/event-stream for the stream or application/json for the status")
 	}

@@ -54,6 +54,7 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 			if e := (*jsonrpc.Error)(nil); errors.As(err, &e) {
 				o.Code = e.Code
 			}
+			s.faults.add(o.Code, start)
 		}
 		s.log.Debug("request", "method", o.Method, "tool", o.Tool, "duration", o.Duration, "code", o.Code, "tool_error", o.ToolErr)
 		if s.opts.Observe != nil {

@@ -3,8 +3,10 @@ package mcpserver
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
@@ -25,10 +27,18 @@ type Options struct {
 
 	Limits Limits
 
-	// Status adds members to the status page; may be nil.
+	// Status adds members to the status as JSON, Page to the page; both may be nil.
 	Status func(context.Context) map[string]any
-	// Observe is told of every request that reached a handler; may be nil.
+	Page   func(context.Context, *statuspage.Page)
+	// Ready says, in sentences for anybody, why new clients should not come yet;
+	// none if they may. May be nil: they may.
+	Ready func() []string
+	// Metrics answers /metrics; nil: there is none.
+	Metrics http.Handler
+	// Observe is told of every request that reached a handler, Refused of the
+	// status of HTTP of those that did not; both may be nil.
 	Observe func(Observation)
+	Refused func(status int)
 	// Extend adds to the catalogue.
 	Extend Extension
 

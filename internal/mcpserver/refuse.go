@@ -14,6 +14,9 @@ const codeRefused = -32000
 
 func (s *Server) refuse(w http.ResponseWriter, status int, id json.RawMessage, code int64, text string) {
 	s.log.Debug("refuse request", "status", status, "err", text)
+	if s.opts.Refused != nil {
+		s.opts.Refused(status)
+	}
 	writeRefusal(w, status, id, &jsonrpc.Error{Code: code, Message: text})
 }
 

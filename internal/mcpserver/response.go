@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
 const (
@@ -41,6 +39,7 @@ const (
 // The SDK's header map is its own: what a heartbeat opens, it opens without
 // looking at a map that the SDK may be writing to.
 type response struct {
+	server *Server
 	id     json.RawMessage // of the request, for refusals
 	header http.Header     // the SDK's
 	beat   time.Duration   // 0: no heartbeats
@@ -58,7 +57,7 @@ type response struct {
 }
 
 func (s *Server) respond(w http.ResponseWriter, id json.RawMessage, beat time.Duration) *response {
-	r := &response{id: id, header: make(http.Header), beat: beat, limit: s.opts.Limits.Write, w: w, rc: http.NewResponseController(w)}
+	r := &response{server: s, id: id, header: make(http.Header), beat: beat, limit: s.opts.Limits.Write, w: w, rc: http.NewResponseController(w)}
 	if beat > 0 {
 		r.mu.Lock()
 		r.timer = time.AfterFunc(beat, r.tick)
@@ -227,10 +226,7 @@ func (r *response) finish() {
 		if allow := r.header.Get("Allow"); allow != "" {
 			r.w.Header().Set("Allow", allow)
 		}
-		writeRefusal(r.w, r.status, r.id, &jsonrpc.Error{
-			Code:    refusalCode(r.status),
-			Message: strings.TrimSpace(r.refusal.String()),
-		})
+		r.server.refuse(r.w, r.status, r.id, refusalCode(r.status), strings.TrimSpace(r.refusal.String()))
 	case streaming, plain:
 		// The deadline is the connection's, and outlives the request.
 		_ = r.rc.SetWriteDeadline(time.Time{})

@@ -50,6 +50,7 @@ type Server struct {
 	self     mcp.Meta                   // of the results of direct calls
 	call     mcp.MethodHandler          // does a direct call
 
+	faults      faults
 	connections connections
 	sessions    sessions
 	closing     gauge // sessions that the SDK is about to forget
