@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -79,6 +80,8 @@ type host struct {
 	maker   *machine.Maker
 	log     *slog.Logger
 	manager *sandbox.Manager // nil before manage
+
+	checked atomic.Bool // the health check after the start has passed
 
 	snapshots *snapshot.Store // nil unless boxes are kept on disk
 	templates *template.Store // nil unless boxes are restored from templates
@@ -211,33 +214,6 @@ func (h *host) manage(ctx context.Context, sc sandbox.Config, parts sandbox.Part
 	return nil
 }
 
-// ready waits for the pool. It is an error if nothing could be made ready; if
-// something could, the rest is worth a warning. The error is nil if ctx has ended.
-func (h *host) ready(ctx context.Context) error {
-	begun := time.Now()
-	err := h.manager.Ready(ctx)
-	some, members, wanted := false, 0, 0
-	for _, c := range h.manager.Pool() {
-		some = some || c.Ready+c.HandedOut > 0
-		members += c.Ready
-		wanted += c.Wanted
-	}
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case err != nil && some:
-		h.log.Warn("health check passed in part: not every kind of box can be made", "engine", h.engine.Info().Name, "err", err)
-		return nil
-	case err != nil:
-		return withHint(fmt.Errorf("health check failed: %w", err), "glovebox doctor tells what this machine lacks; --pool-size 0 starts without the check")
-	}
-	if wanted > 0 {
-		h.log.Info("health check passed: the pool is full and every box in it has run code", "engine", h.engine.Info().Name,
-			"pool", fmt.Sprintf("%d/%d", members, wanted), "took", time.Since(begun).Round(time.Millisecond))
-	}
-	return nil
-}
-
 // close hibernates or ends every box and ends the engine. Calls have ended before.
 func (h *host) close() error {
 	var errs []error
@@ -265,28 +241,6 @@ func (h *host) close() error {
 // deps is what tools work on.
 func (h *host) deps(log *slog.Logger) tools.Deps {
 	return tools.Deps{Sandboxes: h.manager, Log: log}
-}
-
-// status is what the server's status page says of the boxes.
-func (h *host) status(context.Context) map[string]any {
-	s := h.manager.Stats()
-	ready := map[string]int{}
-	for _, c := range h.manager.Pool() {
-		ready[c.Class.Template] += c.Ready
-	}
-	return map[string]any{
-		"engine":          h.engine.Info().Name,
-		"sessions":        s.Sessions,
-		"max_sessions":    s.MaxSessions,
-		"contexts":        s.Contexts,
-		"max_contexts":    s.MaxContexts,
-		"boxes_by_state":  s.States,
-		"total_memory_mb": s.MemoryMB,
-		"total_cpus":      s.CPUs,
-		"hibernated":      s.Hibernated,
-		"pool_ready":      ready,
-		"uptime_seconds":  int(s.Uptime.Seconds()),
-	}
 }
 
 // mounts are volumes as the engine wants them.

@@ -19,6 +19,8 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -97,6 +99,10 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 	ctx, stop := untilSignal(ctx, func() { a.note("glovebox: stopping at once") })
 	defer stop()
 
+	begun := time.Now()
+	v, _ := buildVersion()
+	log.Info("glovebox starts", "version", v, "mode", cfg.Mode, "state", cfg.StateDir)
+
 	// The port is taken first, so that the most likely fault is told at once; no
 	// request is read from it before the engine has started.
 	var ln net.Listener
@@ -115,12 +121,17 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 	if err != nil {
 		return err
 	}
+	var server *mcpserver.Server // made before anybody looks at what is measured
+	measured := h.metrics(cfg, metrics.Options{
+		Server: func() mcpserver.Stats { return server.Stats() },
+		Ready:  func() bool { return server.Ready() },
+	})
+	parts.Observe = measured.Box
 	if err := h.manage(ctx, sandboxConfig(cfg), parts); err != nil {
 		return err
 	}
 
-	v, _ := buildVersion()
-	server := mcpserver.New(mcpserver.Options{
+	server = mcpserver.New(mcpserver.Options{
 		Version:        v,
 		Tools:          h.deps(log),
 		Toolsets:       cfg.Toolsets,
@@ -132,11 +143,17 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 			Grace: cfg.DrainTimeout, SessionIdle: cfg.MCPSessionTimeout, Body: int64(cfg.MaxBodyMB) << 20,
 			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
 		},
-		Status: h.status,
-		Log:    log,
+		Log:     log,
+		Status:  h.status,
+		Page:    func(_ context.Context, p *statuspage.Page) { h.page(cfg, p) },
+		Ready:   h.unready,
+		Metrics: measured.Handler(),
+		Observe: measured.Request,
+		Refused: measured.Refusal,
 	})
+	where := ""
 	if overHTTP {
-		a.announce(cfg, ln.Addr(), v, log)
+		where = a.announce(cfg, ln.Addr(), v, log)
 	}
 	ended := make(chan error, 2)
 	running := 0
@@ -144,8 +161,11 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 	health := make(chan error, 1)
 	go func() {
 		err := h.ready(serving)
-		if err != nil {
+		switch {
+		case err != nil:
 			cancel(err)
+		case server.Ready():
+			a.tellReady(cfg, where, v, log, time.Since(begun))
 		}
 		health <- err
 	}()
@@ -213,18 +233,19 @@ func listen(ctx context.Context, cfg *config.Config) (net.Listener, error) {
 	return ln, nil
 }
 
-// announce tells where the server is and what to paste into a client.
-func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Logger) {
+// announce tells where the server is and what to paste into a client. It returns
+// the endpoint.
+func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Logger) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if ip, perr := netip.ParseAddr(host); err == nil && perr == nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	endpoint := "http://" + net.JoinHostPort(host, port) + cfg.Endpoint
+	log.Info("server listens; it is ready when the health check has passed", "endpoint", endpoint)
 	if cfg.LogFormat == "json" {
-		log.Info("ready", "endpoint", endpoint, "version", v)
-		return
+		return endpoint
 	}
-	a.note("glovebox %s is ready: %s", v, endpoint)
+	a.note("glovebox %s listens at %s", v, endpoint)
 	a.note("")
 	a.note("For the mcp.json of a client:")
 	a.note("  %s", clientConfig(clientEntry{Type: "http", URL: endpoint}))
@@ -233,6 +254,16 @@ func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Lo
 		a.note("  %s", clientConfig(clientEntry{Command: exe, Args: []string{"stdio"}}))
 	}
 	a.note("")
+	return endpoint
+}
+
+// tellReady says that the server is of use, at the endpoint or, with "", over
+// standard input and output.
+func (a *app) tellReady(cfg *config.Config, endpoint, v string, log *slog.Logger, took time.Duration) {
+	log.Info("server is ready, waiting for requests", "endpoint", endpoint, "version", v, "took", took.Round(time.Millisecond))
+	if endpoint != "" && cfg.LogFormat != "json" {
+		a.note("glovebox %s is ready: %s", v, endpoint)
+	}
 }
 
 // progress shows what takes long at the first start to a person, not to a log.

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +42,7 @@ func startProgram(t *testing.T, args ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, log: make(chan string, 1)}
+	s := &server{t: t}
 	s.cmd = &exec.Cmd{
 		Path: exe, Args: args,
 		Stdout:      &s.stdout,
@@ -54,6 +55,25 @@ func startProgram(t *testing.T, args ...string) *server {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	found := s.follow(stderr)
+	t.Cleanup(func() {
+		s.cmd.Process.Kill()
+		s.cmd.Wait() // an error if the test has waited
+	})
+	select {
+	case s.endpoint = <-found:
+	case log := <-s.log:
+		t.Fatalf("the server ended:\n%s", log)
+	case <-time.After(time.Minute):
+		t.Fatal("no endpoint after a minute")
+	}
+	return s
+}
+
+// follow reads the log to its end; the channel gets the first endpoint that it
+// tells.
+func (s *server) follow(stderr io.Reader) <-chan string {
+	s.log = make(chan string, 1)
 	found := make(chan string, 1)
 	go func() {
 		var log strings.Builder
@@ -69,18 +89,7 @@ func startProgram(t *testing.T, args ...string) *server {
 		}
 		s.log <- log.String()
 	}()
-	t.Cleanup(func() {
-		s.cmd.Process.Kill()
-		s.cmd.Wait() // an error if the test has waited
-	})
-	select {
-	case s.endpoint = <-found:
-	case log := <-s.log:
-		t.Fatalf("the server ended:\n%s", log)
-	case <-time.After(time.Minute):
-		t.Fatal("no endpoint after a minute")
-	}
-	return s
+	return found
 }
 
 // connect returns a session of an ordinary client.

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
+	"github.com/glovebox-dev/glovebox/internal/pool"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/tools"
+)
+
+// ready waits for the pool. It is an error if nothing could be made ready; if
+// something could, the rest is worth a warning. The error is nil if ctx has ended.
+func (h *host) ready(ctx context.Context) error {
+	begun := time.Now()
+	h.log.Info("health check begins: the engine is up, the pool is to be filled and each box in it to run code", "engine", h.engine.Info().Name)
+	err := h.manager.Ready(ctx)
+	some, members, wanted := false, 0, 0
+	for _, c := range h.manager.Pool() {
+		some = some || c.Ready+c.HandedOut > 0
+		members += c.Ready
+		wanted += c.Wanted
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil && some:
+		h.log.Warn("health check passed in part: not every kind of box can be made", "engine", h.engine.Info().Name, "err", err)
+	case err != nil:
+		return withHint(fmt.Errorf("health check failed: %w", err), "glovebox doctor tells what this machine lacks; --pool-size 0 starts without the check")
+	case wanted > 0:
+		h.log.Info("health check passed: the pool is full and every box in it has run code", "engine", h.engine.Info().Name,
+			"pool", fmt.Sprintf("%d/%d", members, wanted), "took", time.Since(begun).Round(time.Millisecond))
+	default:
+		h.log.Info("health check passed: the engine is up; there is no pool to fill", "engine", h.engine.Info().Name)
+	}
+	h.checked.Store(true)
+	return nil
+}
+
+// unready says why new clients should not come yet. What it says is for anybody:
+// causes are in the log.
+func (h *host) unready() []string {
+	classes := h.manager.Pool()
+	if !h.checked.Load() {
+		ready, wanted := 0, 0
+		for _, c := range classes {
+			ready += c.Ready
+			wanted += c.Wanted
+		}
+		return []string{fmt.Sprintf("the health check after the start is under way (%d of %d boxes)", ready, wanted)}
+	}
+	// A kind that works is enough: the other one's calls say what is wrong.
+	for _, c := range classes {
+		if !broken(c) {
+			return nil
+		}
+	}
+	if len(classes) == 0 {
+		return nil
+	}
+	return []string{"no box can be made for the pool; the server's log says why"}
+}
+
+// broken reports whether nothing is ready and the last attempt failed.
+func broken(c pool.ClassStats) bool { return c.Ready == 0 && c.LastError != nil }
+
+// metrics returns the metrics of a server on h, of which server tells what it has.
+func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metrics {
+	info := h.engine.Info()
+	opts.Engine, opts.Kernel, opts.Isolation = info.Name, info.Version, string(info.Isolation)
+	opts.Version, opts.Commit = buildVersion()
+	opts.GVisor, _, _ = gvisorVersion()
+	for _, t := range tools.All() {
+		opts.Tools = append(opts.Tools, t.Def.Name)
+	}
+	if cfg.Hibernate && h.maker.Snapshots() {
+		opts.DiskLimit = int64(cfg.SnapshotDiskMB) << 20
+	}
+	opts.Boxes = func() sandbox.Stats { return h.manager.Stats() }
+	opts.Pool = func() pool.Stats { return h.manager.Pool() }
+	return metrics.New(opts)
+}
+
+// status is what the server's status says of the boxes, as JSON.
+func (h *host) status(context.Context) map[string]any {
+	s := h.manager.Stats()
+	ready := map[string]int{}
+	for _, c := range h.manager.Pool() {
+		ready[c.Class.Template] += c.Ready
+	}
+	return map[string]any{
+		"engine":          h.engine.Info().Name,
+		"sessions":        s.Sessions,
+		"max_sessions":    s.MaxSessions,
+		"contexts":        s.Contexts,
+		"max_contexts":    s.MaxContexts,
+		"boxes_by_state":  s.States,
+		"total_memory_mb": s.MemoryMB,
+		"total_cpus":      s.CPUs,
+		"hibernated":      s.Hibernated,
+		"pool_ready":      ready,
+		"uptime_seconds":  int(s.Uptime.Seconds()),
+	}
+}
+
+// shownBoxes bounds the status page.
+const shownBoxes = 100
+
+// page fills in what the status page says of the boxes: counts of all, ids and
+// names only of those of who is asking.
+func (h *host) page(cfg *config.Config, p *statuspage.Page) {
+	s := h.manager.Stats()
+	p.Uptime = s.Uptime
+	if p.State == statuspage.Degraded && !h.checked.Load() {
+		p.State = statuspage.Starting
+	}
+	p.Tiles = append(p.Tiles,
+		statuspage.Tile{Label: "running", Value: s.States[sandbox.StateRunning]},
+		statuspage.Tile{Label: "ready", Value: s.States[sandbox.StateReady] + s.States[sandbox.StateCreating]},
+		statuspage.Tile{Label: "paused", Value: s.States[sandbox.StatePaused]},
+		statuspage.Tile{Label: "hibernated", Value: s.Hibernated, Note: "on disk"},
+	)
+	p.Limits = append(p.Limits, countLimit("sessions", s.Sessions, s.MaxSessions), countLimit("contexts", s.Contexts, s.MaxContexts))
+	if s.MaxMemoryMB > 0 {
+		p.Limits = append(p.Limits, byteLimit("memory of boxes", int64(s.MemoryMB)<<20, int64(s.MaxMemoryMB)<<20))
+	}
+	if cfg.Hibernate && h.maker.Snapshots() {
+		p.Limits = append(p.Limits, byteLimit("boxes on disk", s.DiskBytes, int64(cfg.SnapshotDiskMB)<<20))
+	}
+	for _, c := range h.manager.Pool() {
+		p.Pool = append(p.Pool, statuspage.Pool{Kind: c.Class.Template + ", " + c.Class.Flavor, Ready: c.Ready, Wanted: c.Wanted, Trouble: broken(c)})
+	}
+	for i, b := range h.manager.Sandboxes(sandbox.Owner(p.Subject), "") {
+		if i >= shownBoxes {
+			p.More++
+			continue
+		}
+		p.Boxes = append(p.Boxes, statuspage.Box{
+			ID: b.ID, Name: b.Name, Kind: string(b.Kind), Template: string(b.Template), Flavor: string(b.Flavor), State: string(b.State),
+			Created: b.Created, Used: b.LastUsed,
+		})
+	}
+	p.Versions = h.versions(time.Now())
+	p.Settings = []statuspage.Fact{
+		{Name: "size of a box, unless the call says", Value: cfg.DefaultFlavor},
+		{Name: "code may run for", Value: fmt.Sprintf("%s in a session, %s in a context, unless the call says", statuspage.Span(cfg.ExecutionTimeout), statuspage.Span(cfg.ContextTimeout))},
+		{Name: "an idle box leaves memory after", Value: statuspage.Span(cfg.SessionTimeout)},
+		{Name: "a hibernated one is kept for", Value: statuspage.Span(cfg.HibernateMaxAge)},
+		{Name: "a stop waits for calls", Value: "up to " + statuspage.Span(cfg.DrainTimeout)},
+	}
+}
+
+func (h *host) versions(now time.Time) []statuspage.Fact {
+	v, info := newVersionInfo(now), h.engine.Info()
+	list := []statuspage.Fact{
+		{Name: "Glovebox", Value: fmt.Sprintf("%s (%.12s)", v.Version, v.Commit)},
+		{Name: "engine", Value: fmt.Sprintf("%s, %s", info.Name, info.Isolation)},
+	}
+	if g := v.GVisor; g != nil {
+		list = append(list, statuspage.Fact{Name: "gVisor", Value: fmt.Sprintf("%s, %d days old", g.Version, g.AgeDays)})
+	}
+	return append(list,
+		statuspage.Fact{Name: "Go", Value: v.Go + " " + v.Platform},
+		statuspage.Fact{Name: "agent protocol", Value: fmt.Sprint(v.AgentProtocol)})
+}
+
+func countLimit(label string, used, max int) statuspage.Limit {
+	return statuspage.Limit{Label: label, Used: float64(used), Max: float64(max), Text: fmt.Sprintf("%d of %d", used, max)}
+}
+
+func byteLimit(label string, used, max int64) statuspage.Limit {
+	const gib = 1 << 30
+	return statuspage.Limit{
+		Label: label, Used: float64(used), Max: float64(max),
+		Text: fmt.Sprintf("%.1f of %.1f GiB", float64(used)/gib, float64(max)/gib),
+	}
+}
