@@ -31,27 +31,28 @@ func readRegular(name string, limit int64) ([]byte, error) {
 // readBelow reads a file below root. Links that lead out of root are refused by
 // os.Root, a link in the last element always: a repository could otherwise pass
 // off any JSON file of the user as its own.
-func readBelow(root *os.Root, name string, limit int64) ([]byte, error) {
+func readBelow(root *os.Root, name string, limit int64) ([]byte, os.FileInfo, error) {
 	before, err := root.Lstat(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if before.Mode()&fs.ModeSymlink != 0 {
-		return nil, errLink
+		return nil, nil, errLink
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	after, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !os.SameFile(before, after) {
-		return nil, errors.New("it was exchanged while it was opened")
+		return nil, nil, errors.New("it was exchanged while it was opened")
 	}
-	return readOpen(f, limit)
+	b, err := readOpen(f, limit)
+	return b, after, err
 }
 
 // readOpen reads an open file up to limit.

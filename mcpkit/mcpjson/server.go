@@ -136,6 +136,7 @@ type OAuth struct {
 	MetadataURL       string // of the authorization server, instead of discovery
 	ClientMetadataURL string // the client id metadata document
 	Resource          string // the resource indicator, instead of the URL
+	Extra             []Extra
 }
 
 // Timeouts bound a server's calls; zero means the client's default.
@@ -197,7 +198,7 @@ type Origin struct {
 // anything has been expanded: the facts that trust is about.
 type Needs struct {
 	Spawn   bool // starts a process
-	Socket  bool // connects to a socket of this machine
+	Socket  bool // connects to a socket of this machine, be it for HTTP
 	EnvFile bool // reads a file of variables
 
 	// InheritEnv hands the whole environment to the process.
@@ -229,9 +230,10 @@ var sensitiveHeaders = []string{"authorization", "cookie", "proxy-authorization"
 
 // Needs returns what the definition wants. It reads nothing.
 func (s *Server) Needs() Needs {
+	overSocket := len(s.URL) > 0 && (strings.HasPrefix(s.URL[0].Literal, "unix:") || strings.HasPrefix(s.URL[0].Literal, "pipe:"))
 	n := Needs{
 		Spawn:      s.Transport == TransportStdio,
-		Socket:     s.Transport == TransportUnix,
+		Socket:     s.Transport == TransportUnix || overSocket,
 		EnvFile:    len(s.EnvFile) > 0,
 		InheritEnv: s.InheritEnv,
 		Env:        slices.Clone(s.PassEnv),

@@ -1,0 +1,414 @@
+package mcpjson
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxName bounds the names of servers: they become parts of the names of tools.
+const maxName = 128
+
+// maxServers bounds a configuration; people have dozens.
+const maxServers = 1000
+
+// server reads one definition, and returns nil if there is none that is right.
+// What is wrong with it is in errs then.
+func (r *reader) server(m member) *Server {
+	r.errs = nil
+	r.s = &Server{Name: m.name, Dir: r.opts.Root, Dialect: r.spec.dialect, File: r.doc.file, Origins: make(map[string]Origin)}
+	r.at = strings.Join(append(slices.Clone(r.spec.root), m.name), ".")
+	r.set = make(map[string]string)
+	r.word, r.argv, r.args, r.offset = nil, nil, nil, m.offset
+
+	r.checkName(m)
+	known := r.spec.fields.names()
+	r.members(m.value, "", known, func(name string, v *node) bool {
+		f := r.spec.fields[name]
+		if f == nil {
+			if !r.spec.strict {
+				keep(r, name, v)
+			}
+			return false
+		}
+		if !r.absent(v) {
+			f(r, name, v)
+		}
+		return true
+	})
+	if len(r.errs) == 0 {
+		r.argumentsOf()
+		r.transport(m.value)
+	}
+	if len(r.errs) == 0 {
+		r.checkFields(m.value)
+	}
+	s := r.s
+	r.s = nil
+	if len(r.errs) > 0 {
+		return nil
+	}
+	return s
+}
+
+func (r *reader) checkName(m member) {
+	n := &node{offset: m.offset}
+	switch name := m.name; {
+	case strings.TrimSpace(name) == "":
+		r.fail(n, "", "a server has no name")
+	case len(name) > maxName:
+		r.fail(n, "", "the name has %d bytes, more than %d", len(name), maxName)
+	case r.spec.names != nil && !r.spec.names.MatchString(name):
+		r.fail(n, "", "the name may have letters, digits, '_' and '-' only")
+	case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) || c == utf8.RuneError }):
+		r.fail(n, "", "the name has characters that cannot be shown")
+	case name != strings.TrimSpace(name):
+		r.fail(n, "", "the name begins or ends with a space")
+	}
+}
+
+// argumentsOf puts the program and its arguments together, in whichever of the
+// ways they were written.
+func (r *reader) argumentsOf() {
+	key := r.set["command"]
+	if r.argv != nil {
+		all := r.texts(r.argv, key, key)
+		for i := range all {
+			field := indexed("args", i-1)
+			if i == 0 {
+				field = "command"
+			}
+			r.s.Origins[field] = r.s.Origins[indexed(key, i)]
+		}
+		for i := range all {
+			delete(r.s.Origins, indexed(key, i))
+		}
+		if len(all) > 0 {
+			r.s.Command, r.s.Args = all[0], all[1:]
+		}
+		if len(r.s.Args) == 0 {
+			r.s.Args = nil
+		}
+	}
+	if r.args == nil {
+		return
+	}
+	before := len(r.s.Args)
+	rest := r.texts(r.args, "args", "args")
+	if before == 0 {
+		r.s.Args = rest
+		return
+	}
+	places := make(map[string]Origin)
+	for i := range rest {
+		places[indexed("args", before+i)] = r.s.Origins[indexed("args", i)]
+	}
+	// The arguments in the command come first and have lost their places.
+	for i := range min(before, len(rest)) {
+		line, column := r.doc.place(r.argv.elems[i+1].offset)
+		places[indexed("args", i)] = Origin{File: r.doc.file, Line: line, Column: column, Key: r.at + "." + indexed(key, i+1)}
+	}
+	maps.Copy(r.s.Origins, places)
+	r.s.Args = append(r.s.Args, rest...)
+}
+
+// transport decides how the server is reached.
+func (r *reader) transport(n *node) {
+	s := r.s
+	has := func(field string) bool { _, ok := r.set[field]; return ok }
+	said, named := meaning{}, r.word != nil
+	if named {
+		var ok bool
+		if said, ok = r.spec.words[r.word.text]; !ok && !r.spec.strict {
+			said, ok = transportWords[r.word.text]
+		}
+		if !ok {
+			words := r.words()
+			e := r.fail(r.word, r.set["transport"], "found %q, want one of %s", clip(r.word.text), strings.Join(words, ", "))
+			if near := nearest(r.word.text, words); near != "" {
+				e.Hint = fmt.Sprintf("did you mean %q?", near)
+			}
+			return
+		}
+	}
+	ways := 0
+	for _, field := range []string{"command", "url", "socket"} {
+		if has(field) {
+			ways++
+		}
+	}
+	switch {
+	case ways == 0:
+		r.fail(n, "", "it has neither %q nor an address to connect to", r.wordFor("command"))
+		return
+	case ways > 1 && !named:
+		r.fail(n, "", "it has both a command and an address, so that it is not clear how to reach it").Hint = "remove one of them"
+		return
+	case r.spec.strict && !named:
+		r.fail(n, "transport", "it is missing").Hint = "allowed are " + strings.Join(r.words(), ", ")
+		return
+	}
+	if !named {
+		switch {
+		case has("command"):
+			said.transport = TransportStdio
+		case has("socket"):
+			said.transport = TransportUnix
+		default:
+			said = meaning{r.spec.bareURL, r.spec.fallback}
+			if r.set["url"] == "httpUrl" {
+				said = meaning{TransportHTTP, false}
+			}
+		}
+		s.Origins["transport"] = Origin{File: s.File, Key: r.at, Note: "not said; follows from the other fields"}
+	}
+	s.Transport, s.SSEFallback = said.transport, said.fallback
+	need := map[Transport]string{TransportStdio: "command", TransportUnix: "socket"}[s.Transport]
+	if need == "" {
+		need = "url"
+	}
+	if !has(need) {
+		r.fail(n, r.wordFor(need), "it is missing, and %s needs it", s.Transport)
+	}
+}
+
+// wordFor is the dialect's own word for a field.
+func (r *reader) wordFor(field string) string {
+	own := map[string]string{"command": "argv", "socket": "unix_path"}
+	if w, ok := own[field]; ok && (r.spec.strict || field == "socket") {
+		return w
+	}
+	return field
+}
+
+// words are the transports that the dialect may name.
+func (r *reader) words() []string {
+	if r.spec.strict {
+		return slices.Sorted(maps.Keys(r.spec.words))
+	}
+	return slices.Sorted(maps.Keys(transportWords))
+}
+
+// belongs says which fields only some transports have.
+var belongs = map[string][]Transport{
+	"command": {TransportStdio}, "args": {TransportStdio}, "env": {TransportStdio}, "passEnv": {TransportStdio},
+	"inheritEnv": {TransportStdio}, "envFile": {TransportStdio}, "cwd": {TransportStdio}, "stdoutLog": {TransportStdio},
+	"socket": {TransportUnix},
+	"url":    {TransportHTTP, TransportSSE}, "sseUrl": {TransportHTTP}, "headers": {TransportHTTP, TransportSSE},
+	"bearerTokenEnv": {TransportHTTP, TransportSSE}, "oauth": {TransportHTTP, TransportSSE},
+}
+
+func (r *reader) checkFields(n *node) {
+	s := r.s
+	for _, field := range slices.Sorted(maps.Keys(r.set)) {
+		top, _, _ := strings.Cut(field, ".")
+		if of := belongs[top]; of == nil || slices.Contains(of, s.Transport) {
+			continue
+		}
+		key := r.set[field]
+		at := n.get(strings.SplitN(key, ".", 2)[0])
+		if at == nil {
+			at = n
+		}
+		if r.spec.strict || top == "command" || top == "url" || top == "socket" {
+			r.fail(at, key, "it does not belong to a server of transport %s", s.Transport)
+			continue
+		}
+		r.warn(at, key, "it does not belong to a server of transport %s and has no effect", s.Transport)
+		s.drop(top)
+	}
+	if s.Transport == TransportStdio && len(s.Command) == 0 {
+		r.fail(n, r.set["command"], "the command is empty")
+	}
+	if s.Transport == TransportUnix && len(s.Socket) == 0 {
+		r.fail(n, r.set["socket"], "the path is empty")
+	}
+	if r.spec.strict && (s.SSEURL != nil) != (r.set["url"] == "http_url") {
+		r.fail(n, "url", "there must be either url, or both sse_url and http_url")
+	}
+	r.checkEnv(n)
+	r.checkURL(n, "url", s.URL)
+	r.checkURL(n, "sseUrl", s.SSEURL)
+	r.checkHeaders(n)
+	r.checkDialect(n)
+}
+
+// drop empties a field that has no effect.
+func (s *Server) drop(field string) {
+	switch field {
+	case "args":
+		s.Args = nil
+	case "env":
+		s.Env = nil
+	case "passEnv":
+		s.PassEnv = nil
+	case "inheritEnv":
+		s.InheritEnv = false
+	case "envFile":
+		s.EnvFile = nil
+	case "cwd":
+		s.Cwd = nil
+	case "stdoutLog":
+		s.StdoutLog = nil
+	case "sseUrl":
+		s.SSEURL = nil
+	case "headers":
+		s.Headers = nil
+	case "bearerTokenEnv":
+		s.BearerTokenEnv = ""
+	case "oauth":
+		s.OAuth = nil
+	}
+	maps.DeleteFunc(s.Origins, func(path string, _ Origin) bool {
+		return path == field || strings.HasPrefix(path, field+".") || strings.HasPrefix(path, field+"[")
+	})
+}
+
+func (r *reader) checkEnv(n *node) {
+	key := r.set["env"]
+	names := slices.Clone(r.s.PassEnv)
+	for _, p := range r.s.Env {
+		names = append(names, p.Name)
+		if r.spec.strict && len(p.Value) == 0 {
+			r.fail(n.at(key, p.Name), key+"."+p.Name, "the value is empty")
+		}
+	}
+	for _, name := range names {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			r.fail(n, key, "%q cannot be the name of a variable", clip(name))
+		}
+	}
+}
+
+// checkURL looks at what is known of an address before it is expanded.
+func (r *reader) checkURL(n *node, field string, t Text) {
+	key, ok := r.set[field]
+	if !ok {
+		return
+	}
+	at := n.get(key)
+	whole, literal := t.Literal()
+	switch {
+	case len(t) == 0:
+		r.fail(at, key, "the address is empty")
+	case literal:
+		u, err := url.Parse(strings.TrimSpace(whole))
+		if err != nil || u.Scheme == "" {
+			r.fail(at, key, "found a string that is no URL").Hint = "begin it with https://"
+		} else if !slices.Contains([]string{"http", "https", "unix", "pipe"}, u.Scheme) {
+			r.fail(at, key, "the address begins with %q; allowed are http, https, unix and pipe", clip(u.Scheme))
+		}
+	}
+}
+
+// headerName is what a header may be called (RFC 9110).
+var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+
+func (r *reader) checkHeaders(n *node) {
+	s := r.s
+	seen := make(map[string]bool)
+	kept := s.Headers[:0]
+	for _, h := range s.Headers {
+		o := s.Origins["headers."+h.Name]
+		at := func(format string, args ...any) {
+			e := r.fail(n, "headers."+h.Name, format, args...)
+			e.Line, e.Column = o.Line, o.Column
+		}
+		switch {
+		case !headerName.MatchString(h.Name):
+			at("%q cannot be the name of a header", clip(h.Name))
+		case seen[strings.ToLower(h.Name)]:
+			at("the header is there twice; upper and lower case make no difference")
+		case hasControl(h.Value):
+			at("the value has a line break or another control character")
+		}
+		seen[strings.ToLower(h.Name)] = true
+		if name, ok := bearerEnv(h); ok && s.BearerTokenEnv == "" {
+			s.BearerTokenEnv = name
+			o.Note = "the header " + h.Name
+			s.Origins["bearerTokenEnv"] = o
+			delete(s.Origins, "headers."+h.Name)
+			continue
+		}
+		kept = append(kept, h)
+	}
+	if s.Headers = kept; len(kept) == 0 {
+		s.Headers = nil
+	}
+	if name := s.BearerTokenEnv; name != "" {
+		if variable.FindString(name) != name {
+			r.fail(n, r.set["bearerTokenEnv"], "found a string that is no name of an environment variable").Hint = "it takes the name of a variable, not the token"
+		}
+		for _, h := range s.Headers {
+			if strings.EqualFold(h.Name, "authorization") {
+				r.fail(n, "headers."+h.Name, "there is also a variable for the token; only one of them may be there")
+			}
+		}
+	}
+}
+
+func hasControl(t Text) bool {
+	for _, p := range t {
+		if strings.ContainsFunc(p.Literal, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+			return true
+		}
+	}
+	return false
+}
+
+// bearerEnv recognises the header that BearerTokenEnv stands for.
+func bearerEnv(h Pair) (name string, ok bool) {
+	t := h.Value
+	if !strings.EqualFold(h.Name, "authorization") || len(t) != 2 || t[0].Literal != "Bearer " || len(t[1].Sources) != 1 || t[1].Sources[0].Scheme != SchemeEnv {
+		return "", false
+	}
+	return t[1].Sources[0].Name, true
+}
+
+// checkDialect holds a file to rules that only its dialect has.
+func (r *reader) checkDialect(n *node) {
+	s := r.s
+	if s.StdoutLog != nil {
+		r.checkLog(n)
+	}
+	if r.spec.dialect != SEP {
+		return
+	}
+	if r.word == nil {
+		r.warn(n, "type", "it is missing").Hint = "the portable form wants stdio, sse or streamable-http"
+	}
+	if s.OAuth != nil && slices.ContainsFunc(s.Headers, func(h Pair) bool { return strings.EqualFold(h.Name, "authorization") }) || s.OAuth != nil && s.BearerTokenEnv != "" {
+		r.fail(n, "oauth", "there is also an Authorization header; only one of them may be there")
+	}
+	for field, limit := range map[string]int{"title": 100, "description": 500} {
+		if v := n.get(field); v != nil && utf8.RuneCountInString(v.text) > limit {
+			r.fail(v, field, "it has more than %d characters", limit)
+		}
+	}
+}
+
+// checkLog keeps what a server writes below the root.
+func (r *reader) checkLog(n *node) {
+	p, v := r.s.StdoutLog.Path, n.at("stdout_log", "path")
+	if v == nil {
+		v = n
+	}
+	clean := path.Clean(strings.ReplaceAll(p, "\\", "/"))
+	switch {
+	case p == "":
+		r.fail(v, "stdout_log.path", "it is missing or empty")
+	case slices.Contains(strings.Split(strings.ReplaceAll(p, "\\", "/"), "/"), ".."):
+		r.fail(v, "stdout_log.path", "it has a \"..\"").Hint = "name a path below the root"
+	case (path.IsAbs(clean) || isDrive(clean)) && !r.opts.AllowLogOutside:
+		r.fail(v, "stdout_log.path", "it leads out of the root").Hint = "name a path below the root, or allow logs outside of it"
+	}
+}
+
+// isDrive recognises absolute paths of Windows anywhere.
+func isDrive(p string) bool { return len(p) > 1 && p[1] == ':' }

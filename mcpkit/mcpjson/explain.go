@@ -1,0 +1,253 @@
+package mcpjson
+
+import (
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Field is one thing that a definition says, ready to be shown.
+type Field struct {
+	// Path names the field: "command", "args[0]", "headers.Authorization".
+	Path string
+
+	// Value is unexpanded, references as ${scheme:name}, what could be a secret
+	// as Masked.
+	Value string
+
+	// Masked says that something was left out of Value.
+	Masked bool
+
+	// Origin says where it was written; zero for what was not in a file.
+	Origin Origin
+}
+
+// Masked stands for what is not shown.
+const Masked = "••••"
+
+// Explain lists all that the definition says, with the place of each, in the
+// order of the fields of Server. It expands nothing; what looks like a secret
+// is masked, and so are all literal values of headers and of the environment
+// whose names say that they are.
+func (s *Server) Explain() []Field {
+	x := &explanation{s: s}
+	x.add("transport", string(s.Transport))
+	x.add("title", s.Title)
+	x.add("description", s.Description)
+	x.text("command", s.Command, false)
+	for i, a := range s.Args {
+		x.text(indexed("args", i), a, i > 0 && isSecretFlag(s.Args[i-1]))
+	}
+	for _, p := range s.Env {
+		x.text("env."+p.Name, p.Value, p.Secret)
+	}
+	x.list("passEnv", s.PassEnv)
+	x.flag("inheritEnv", s.InheritEnv)
+	x.text("envFile", s.EnvFile, false)
+	x.text("cwd", s.Cwd, false)
+	if l := s.StdoutLog; l != nil {
+		x.add("stdoutLog", l.Path+", parts of "+strconv.FormatInt(l.MaxBytesPerPart, 10)+" bytes, at most "+strconv.Itoa(l.MaxParts))
+	}
+	x.text("socket", s.Socket, false)
+	x.address("url", s.URL)
+	x.address("sseUrl", s.SSEURL)
+	x.flag("sseFallback", s.SSEFallback)
+	for _, p := range s.Headers {
+		x.text("headers."+p.Name, p.Value, p.Secret)
+	}
+	x.add("bearerTokenEnv", s.BearerTokenEnv)
+	if o := s.OAuth; o != nil {
+		x.flag("oauth.disabled", o.Disabled)
+		x.text("oauth.clientId", o.ClientID, false)
+		x.text("oauth.clientSecret", o.ClientSecret, true)
+		x.list("oauth.scopes", o.Scopes)
+		x.add("oauth.redirectUri", o.RedirectURL)
+		if o.CallbackPort != 0 {
+			x.add("oauth.callbackPort", strconv.Itoa(o.CallbackPort))
+		}
+		x.add("oauth.metadataUrl", o.MetadataURL)
+		x.add("oauth.clientMetadataUrl", o.ClientMetadataURL)
+		x.add("oauth.resource", o.Resource)
+	}
+	x.duration("timeouts.connect", s.Timeouts.Connect)
+	x.duration("timeouts.request", s.Timeouts.Request)
+	x.flag("disabled", s.Disabled)
+	x.flag("required", s.Required)
+	x.list("tools.allow", s.Tools.Allow)
+	x.list("tools.deny", s.Tools.Deny)
+	for i, r := range s.Roots {
+		x.fields = append(x.fields, Field{Path: indexed("roots", i), Value: r.URI, Origin: s.Origins["roots"]})
+	}
+	for _, e := range s.Extra {
+		// What is not known is not known to be harmless either.
+		x.fields = append(x.fields, Field{Path: "extra." + e.Key, Value: Masked, Masked: true, Origin: s.Origins["extra."+e.Key]})
+	}
+	return x.fields
+}
+
+type explanation struct {
+	s      *Server
+	fields []Field
+}
+
+func (x *explanation) add(path, value string) {
+	if value != "" {
+		x.fields = append(x.fields, Field{Path: path, Value: value, Origin: x.s.Origins[path]})
+	}
+}
+
+func (x *explanation) flag(path string, on bool) {
+	if _, written := x.s.Origins[path]; on || written {
+		x.add(path, strconv.FormatBool(on))
+	}
+}
+
+func (x *explanation) duration(path string, d time.Duration) {
+	if d != 0 {
+		x.add(path, d.String())
+	}
+}
+
+func (x *explanation) list(path string, list []string) {
+	if list != nil {
+		x.add(path, "["+strings.Join(list, ", ")+"]")
+	}
+}
+
+func (x *explanation) text(path string, t Text, secret bool) {
+	if len(t) == 0 && x.s.Origins[path].Key == "" {
+		return
+	}
+	f := Field{Path: path, Origin: x.s.Origins[path]}
+	f.Value, f.Masked = t.mask(secret)
+	x.fields = append(x.fields, f)
+}
+
+// mask shows a text without its secrets: of one that is secret all literals but
+// the word before a reference, such as "Bearer ".
+func (t Text) mask(secret bool) (s string, masked bool) {
+	shown := make(Text, 0, len(t))
+	for i, p := range t {
+		switch {
+		case len(p.Sources) > 0:
+			for j, src := range p.Sources {
+				if src.Scheme == SchemeValue && src.Name != "" && (secret || looksSecret(src.Name)) {
+					p.Sources = append([]Source(nil), p.Sources...)
+					p.Sources[j].Name, masked = Masked, true
+				}
+			}
+		case secret && i+1 < len(t) && isScheme(p.Literal):
+		case secret:
+			word, _, found := strings.Cut(p.Literal, " ")
+			p.Literal, masked = Masked, true
+			if found && isScheme(word+" ") {
+				p.Literal = word + " " + Masked
+			}
+		default:
+			hidden := userInfo.ReplaceAllString(secretShapes.ReplaceAllString(p.Literal, Masked), "://"+Masked+"@")
+			masked = masked || hidden != p.Literal
+			p.Literal = hidden
+		}
+		if p, ok := maskFlag(p); ok {
+			shown, masked = append(shown, p), true
+			continue
+		}
+		shown = append(shown, p)
+	}
+	return shown.String(), masked
+}
+
+// userInfo is what stands before the host in the address of a database, say.
+var userInfo = regexp.MustCompile(`://[^/\s@]*:[^/\s@]*@`)
+
+// isScheme recognises what stands before the credentials of a header.
+func isScheme(s string) bool {
+	switch strings.ToLower(s) {
+	case "bearer ", "basic ", "token ":
+		return true
+	}
+	return false
+}
+
+// maskFlag hides the value of --api-key=value, and of NAME=value.
+func maskFlag(p Piece) (Piece, bool) {
+	name, value, ok := strings.Cut(p.Literal, "=")
+	if len(p.Sources) > 0 || !ok || value == "" || value == Masked || strings.ContainsAny(name, " /?&") || !isSecretName(name) {
+		return p, false
+	}
+	return Piece{Literal: name + "=" + Masked}, true
+}
+
+// isSecretFlag says that what follows an argument is a secret.
+func isSecretFlag(t Text) bool {
+	s, ok := t.Literal()
+	return ok && strings.HasPrefix(s, "-") && !strings.Contains(s, "=") && isSecretName(strings.TrimLeft(s, "-"))
+}
+
+// address shows a URL without password and without the values of parameters
+// that are secret by their names.
+func (x *explanation) address(path string, t Text) {
+	if len(t) == 0 {
+		return
+	}
+	f := Field{Path: path, Origin: x.s.Origins[path]}
+	f.Value, f.Masked = t.mask(false)
+	if whole, ok := t.Literal(); ok {
+		if v, hidden := maskURL(whole); hidden {
+			f.Value, f.Masked = v, true
+		}
+	} else if strings.ContainsAny(f.Value, "@?") {
+		f.Value, f.Masked = maskLoose(t), true
+	}
+	x.fields = append(x.fields, f)
+}
+
+// maskURL hides what is secret in a URL; what is no URL is hidden altogether.
+func maskURL(raw string) (string, bool) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return Masked, true
+	}
+	hidden := false
+	if u.User != nil {
+		raw, hidden = strings.Replace(raw, u.User.String()+"@", Masked+"@", 1), true
+	}
+	base, query, ok := strings.Cut(raw, "?")
+	if !ok {
+		return raw, hidden
+	}
+	query, fragment, hasFragment := strings.Cut(query, "#")
+	parts := strings.Split(query, "&")
+	for i, p := range parts {
+		name, value, _ := strings.Cut(p, "=")
+		if value != "" && (isSecretName(name) || looksSecret(value)) {
+			parts[i], hidden = name+"="+Masked, true
+		}
+	}
+	raw = base + "?" + strings.Join(parts, "&")
+	if hasFragment {
+		raw += "#" + fragment
+	}
+	return raw, hidden
+}
+
+// maskLoose hides the literals after the host of an address with references.
+func maskLoose(t Text) string {
+	shown, late := make(Text, len(t)), false
+	for i, p := range t {
+		if len(p.Sources) == 0 {
+			if late {
+				p.Literal = Masked
+			} else if at := strings.IndexByte(p.Literal, '@'); at >= 0 {
+				p.Literal = Masked + p.Literal[at:]
+			}
+			if cut := strings.IndexByte(p.Literal, '?'); cut >= 0 {
+				p.Literal, late = p.Literal[:cut]+"?"+Masked, true
+			}
+		}
+		shown[i] = p
+	}
+	return shown.String()
+}

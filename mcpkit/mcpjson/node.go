@@ -1,0 +1,261 @@
+package mcpjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxDepth bounds how deep a file may nest: parsers recurse, and no client's
+// configuration comes near.
+const maxDepth = 64
+
+// kind is what a node is, in words for messages.
+type kind string
+
+const (
+	object  kind = "an object"
+	array   kind = "a list"
+	text    kind = "a string"
+	number  kind = "a number"
+	boolean kind = "true or false"
+	null    kind = "null"
+)
+
+// node is a value of a file, JSON or TOML, with its place.
+type node struct {
+	kind    kind
+	text    string // of a string its value, else the literal as JSON has it
+	members []member
+	elems   []*node
+	offset  int
+}
+
+type member struct {
+	name   string
+	offset int // of the name
+	value  *node
+}
+
+// get returns the member of that name, or nil.
+func (n *node) get(name string) *node {
+	if n == nil {
+		return nil
+	}
+	for _, m := range n.members {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// at follows a path of names, or returns nil.
+func (n *node) at(path ...string) *node {
+	for _, name := range path {
+		n = n.get(name)
+	}
+	return n
+}
+
+func (n *node) names() []string {
+	var names []string
+	for _, m := range n.members {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+// put appends a member to an object that is being made.
+func (n *node) put(name string, v *node) { n.members = append(n.members, member{name: name, value: v}) }
+
+func newObject() *node         { return &node{kind: object} }
+func newString(s string) *node { return &node{kind: text, text: s} }
+func newBool(b bool) *node     { return &node{kind: boolean, text: strconv.FormatBool(b)} }
+func newInt(i int64) *node     { return &node{kind: number, text: strconv.FormatInt(i, 10)} }
+
+func newStrings(list []string) *node {
+	n := &node{kind: array}
+	for _, s := range list {
+		n.elems = append(n.elems, newString(s))
+	}
+	return n
+}
+
+// appendJSON writes the node on one line.
+func (n *node) appendJSON(b []byte) []byte {
+	switch n.kind {
+	case object:
+		b = append(b, '{')
+		for i, m := range n.members {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendQuoted(b, m.name), ':')
+			b = m.value.appendJSON(b)
+		}
+		return append(b, '}')
+	case array:
+		b = append(b, '[')
+		for i, e := range n.elems {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = e.appendJSON(b)
+		}
+		return append(b, ']')
+	case text:
+		return appendQuoted(b, n.text)
+	}
+	return append(b, n.text...)
+}
+
+// raw is the node as compact JSON.
+func (n *node) raw() json.RawMessage { return n.appendJSON(nil) }
+
+// appendQuoted writes a JSON string without escaping what only browsers mind.
+func appendQuoted(b []byte, s string) []byte {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(s); err != nil {
+		panic("mcpjson: quote a string: " + err.Error()) // strings always can be
+	}
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}
+
+// equal compares what two nodes say, wherever they are and in whatever order.
+func (n *node) equal(o *node) bool {
+	if n.kind != o.kind || n.text != o.text || len(n.members) != len(o.members) || len(n.elems) != len(o.elems) {
+		return false
+	}
+	for _, m := range n.members {
+		if v := o.get(m.name); v == nil || !m.value.equal(v) {
+			return false
+		}
+	}
+	for i, e := range n.elems {
+		if !e.equal(o.elems[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// document is a file's bytes and where its lines are.
+type document struct {
+	file string
+	data []byte
+}
+
+// place turns an offset into line and column.
+func (d *document) place(offset int) (line, column int) {
+	offset = min(max(offset, 0), len(d.data))
+	before := d.data[:offset]
+	return 1 + bytes.Count(before, []byte("\n")), offset - bytes.LastIndexByte(before, '\n')
+}
+
+// fail makes a complaint about a place.
+func (d *document) fail(offset int, format string, args ...any) *Error {
+	line, column := d.place(offset)
+	return &Error{File: d.file, Line: line, Column: column, Msg: fmt.Sprintf(format, args...)}
+}
+
+// newDocument checks what is true of every text file. A byte order mark is
+// dropped; some editors put one there.
+func newDocument(file string, data []byte) (*document, *Error) {
+	d := &document{file: file, data: bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))}
+	if len(data) > MaxFile {
+		return nil, &Error{File: file, Msg: fmt.Sprintf("the file has %d bytes, more than the limit of %d", len(data), MaxFile)}
+	}
+	if utf8.Valid(d.data) {
+		return d, nil
+	}
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return nil, &Error{File: file, Line: 1, Column: 1, Msg: "the file is UTF-16", Hint: "save it as UTF-8"}
+	}
+	for i := 0; i < len(d.data); {
+		r, size := utf8.DecodeRune(d.data[i:])
+		if r == utf8.RuneError && size == 1 {
+			e := d.fail(i, "the file is not UTF-8")
+			e.Hint = "save it as UTF-8"
+			return nil, e
+		}
+		i += size
+	}
+	return d, nil
+}
+
+// checkDepth bounds the nesting before a parser recurses into it. Quotes and
+// comments are skipped as far as needed not to count brackets in them; what is
+// wrong with them is for the parser to say.
+func (d *document) checkDepth(toml bool) *Error {
+	depth, dots, b := 0, 0, d.data
+	for i := 0; i < len(b); i++ {
+		rest := b[i:]
+		if c := b[i]; toml && c == '.' {
+			if dots++; dots > maxDepth {
+				return d.fail(i, "the file has a key of more than %d parts", maxDepth)
+			}
+		} else if bytes.IndexByte([]byte(",=[{\n"), c) >= 0 {
+			dots = 0
+		}
+		switch c := b[i]; {
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return d.fail(i, "the file nests deeper than %d levels", maxDepth)
+			}
+		case c == ']' || c == '}':
+			depth = max(depth-1, 0)
+		case c == '"' || toml && c == '\'':
+			i += quotedLen(rest, toml) - 1
+		case toml && c == '#', !toml && bytes.HasPrefix(rest, []byte("//")):
+			if n := bytes.IndexByte(rest, '\n'); n >= 0 {
+				i += n
+			} else {
+				return nil
+			}
+		case !toml && bytes.HasPrefix(rest, []byte("/*")):
+			if n := bytes.Index(rest[2:], []byte("*/")); n >= 0 {
+				i += n + 3
+			} else {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// quotedLen is the length of the quoted string that b begins with, up to the
+// end of b if it is not closed.
+func quotedLen(b []byte, toml bool) int {
+	quote, escapes := b[:1], b[0] == '"'
+	if triple := bytes.Repeat(quote, 3); toml && bytes.HasPrefix(b, triple) {
+		quote = triple
+	}
+	for i := len(quote); i < len(b); i++ {
+		switch {
+		case b[i] == '\\' && escapes:
+			i++
+		case b[i] == '\n' && len(quote) == 1:
+			return i // not closed on its line: an error that is the parser's to report
+		case bytes.HasPrefix(b[i:], quote):
+			return i + len(quote)
+		}
+	}
+	return len(b)
+}
+
+// describe says what was found, without a value that could be a secret.
+func (n *node) describe() string {
+	switch {
+	case n.kind == object && len(n.members) == 0:
+		return "an empty object"
+	case n.kind == text && strings.TrimSpace(n.text) == "":
+		return "an empty string"
+	}
+	return string(n.kind)
+}

@@ -1,0 +1,177 @@
+package mcpjson
+
+import (
+	"regexp"
+	"time"
+)
+
+// spec is what there is to know of a dialect.
+type spec struct {
+	dialect  Dialect
+	title    string   // for people
+	file     string   // its usual name
+	root     []string // where the servers are
+	toml     bool
+	comments bool // JSON with comments and trailing commas
+	strict   bool // what is not known is refused
+	settings bool // the file is about much else, and need not have servers
+	syntax   syntax
+
+	// names is what servers may be called; nil for any printable text.
+	names *regexp.Regexp
+
+	// fields are the members of a server that are understood. The dialects that
+	// have their servers below mcpServers share one generous set: people copy
+	// from one file to the other.
+	fields fields
+
+	// bareURL is the transport that an address without a type means.
+	bareURL  Transport
+	fallback bool // a bare address leaves the kind of HTTP open
+
+	// words are types that mean something else than in other dialects.
+	words map[string]meaning
+}
+
+// meaning is what a word for a transport says.
+type meaning struct {
+	transport Transport
+	fallback  bool
+}
+
+// transportWords are the words that dialects have for transports.
+var transportWords = map[string]meaning{
+	"stdio": {TransportStdio, false}, "local": {TransportStdio, false},
+	"unix": {TransportUnix, false},
+	"http": {TransportHTTP, false}, "streamable-http": {TransportHTTP, false}, "streamable_http": {TransportHTTP, false},
+	"streamableHttp": {TransportHTTP, false}, "streamableHTTP": {TransportHTTP, false}, "streamable": {TransportHTTP, false},
+	"remote": {TransportHTTP, true},
+	"sse":    {TransportSSE, false},
+}
+
+// generous are the members that any dialect below mcpServers has, and a few
+// that people write because another client has them.
+var generous = fields{
+	"name": keep, "title": readTitle, "description": readDescription, "$schema": keep,
+	"type": readType, "transport": readType, "transportType": readType,
+	"command": readCommand, "argv": readCommand, "args": readArgs,
+	"env": readEnv, "environment": readEnv, "envFile": readEnvFileKey, "cwd": readCwd, "workingDirectory": readCwd,
+	"inherit_env": readInherit, "env_vars": readPassEnv, "stdout_log": readStdoutLog, "unix_path": readSocket,
+	"url": readURL, "serverUrl": readURL, "baseUrl": readURL, "httpUrl": readURL, "http_url": readURL, "sse_url": readSSEURL,
+	"headers": readHeaders, "http_headers": readHeaders, "env_http_headers": readEnvHeaders,
+	"bearer_token_env_var": readBearerEnv, "bearerTokenEnv": readBearerEnv,
+	"oauth": readOAuth, "auth": readAuth, "oauth_resource": oauthOutside("resource"), "scopes": oauthOutside("scopes"),
+	"timeout": requestMillis, "requestTimeout": requestMillis, "connectionTimeout": connectMillis,
+	"startup_timeout_sec": connectSeconds, "startup_timeout_ms": connectMillis, "tool_timeout_sec": requestSeconds,
+	"enabled": readEnabled, "disabled": readDisabled, "required": readRequired,
+	"tools": readToolList, "enabled_tools": readAllow, "includeTools": readAllow, "allowedTools": readAllow,
+	"disabled_tools": readDeny, "excludeTools": readDeny, "disabledTools": readDeny, "blockedTools": readDeny,
+	"roots":       readRoots,
+	"alwaysAllow": keep, "autoApprove": keep, "trust": keep,
+	"headersHelper": ignore("it names a command that makes headers, which is not run", "write the headers, or a variable that holds the secret"),
+}
+
+// v1Fields are all that the strict schema has.
+var v1Fields = fields{
+	"transport": readType, "argv": readCommand, "inherit_env": readInherit, "env": readEnv, "stdout_log": readStdoutLog,
+	"unix_path": readSocket, "url": readURL, "sse_url": readSSEURL, "http_url": readURL,
+	"bearer_token_env_var": readBearerEnv, "http_headers": readHeaders, "env_http_headers": readEnvHeaders,
+}
+
+var codexFields = fields{
+	"name": keep, "command": readCommand, "args": readArgs, "env": readEnv, "env_vars": readPassEnv, "cwd": readCwd,
+	"url": readURL, "http_headers": readHeaders, "env_http_headers": readEnvHeaders, "bearer_token_env_var": readBearerEnv,
+	"oauth": readOAuth, "oauth_resource": oauthOutside("resource"), "scopes": oauthOutside("scopes"),
+	"startup_timeout_sec": connectSeconds, "startup_timeout_ms": connectMillis, "tool_timeout_sec": requestSeconds,
+	"enabled": readEnabled, "required": readRequired, "enabled_tools": readAllow, "disabled_tools": readDeny,
+	"tools": keep, "default_tools_approval_mode": keep, "supports_parallel_tool_calls": keep, "experimental_environment": keep,
+	"headers":      ignore("Codex takes no notice of it", "call it http_headers"),
+	"bearer_token": refuse("a token must not stand in the file", "put it into a variable and name that in bearer_token_env_var"),
+}
+
+var openCodeFields = fields{
+	"type": readType, "command": readCommand, "environment": readEnv, "cwd": readCwd, "url": readURL, "headers": readHeaders,
+	"oauth": readOAuth, "timeout": connectMillis, "enabled": readEnabled, "disabled": readDisabled,
+}
+
+var (
+	plainNames = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	sepNames   = regexp.MustCompile(`^[A-Za-z0-9_\[\]-]+$`)
+)
+
+var editorDirs = map[string]string{
+	DirRoot: "${workspaceFolder}", DirRootName: "${workspaceFolderBasename}", DirHome: "${userHome}", DirSeparator: "${pathSeparator}",
+}
+
+var specs = titled(map[Dialect]*spec{
+	V1: {
+		title: "the strict schema", file: "mcp.json", root: []string{"servers"}, strict: true, names: plainNames, fields: v1Fields,
+		words:  map[string]meaning{"stdio": {TransportStdio, false}, "unix": {TransportUnix, false}, "streamable_http": {TransportHTTP, false}},
+		syntax: syntax{braces: true, writes: forms{env: "${%s}", fallback: true, chain: true, input: true, dirs: map[string]string{DirRoot: "${MCP_ROOT}"}}},
+	},
+	ClaudeCode: {
+		title: "Claude Code", file: ".mcp.json", root: []string{"mcpServers"}, comments: true, fields: generous,
+		bareURL: TransportHTTP, fallback: true,
+		syntax: syntax{braces: true, writes: forms{env: "${%s}", fallback: true, dirs: map[string]string{DirRoot: "${CLAUDE_PROJECT_DIR}"}}},
+	},
+	ClaudeDesktop: {
+		title: "Claude Desktop", file: "claude_desktop_config.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: generous,
+		bareURL: TransportHTTP, fallback: true,
+	},
+	Cursor: {
+		title: "Cursor", file: ".cursor/mcp.json", root: []string{"mcpServers"}, comments: true, fields: generous,
+		bareURL: TransportHTTP, fallback: true,
+		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", dirs: editorDirs}},
+	},
+	VSCode: {
+		title: "VS Code", file: ".vscode/mcp.json", root: []string{"servers"}, comments: true,
+		fields:  generous.with(fields{"sandboxEnabled": keep, "sandbox": keep, "dev": keep, "gallery": keep, "version": keep}),
+		bareURL: TransportHTTP, fallback: true,
+		// VS Code tries the older transport if the newer one is refused.
+		words:  map[string]meaning{"http": {TransportHTTP, true}},
+		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", input: true, command: true, dirs: editorDirs}},
+	},
+	Codex: {
+		title: "Codex", file: ".codex/config.toml", root: []string{"mcp_servers"}, settings: true, toml: true, names: plainNames, fields: codexFields,
+		bareURL: TransportHTTP,
+	},
+	Gemini: {
+		title: "Gemini CLI", file: ".gemini/settings.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: generous,
+		bareURL: TransportSSE,
+		syntax:  syntax{braces: true, dollar: true, writes: forms{env: "${%s}"}},
+	},
+	OpenCode: {
+		title: "OpenCode", file: "opencode.json", root: []string{"mcp"}, settings: true, comments: true, fields: openCodeFields,
+		bareURL: TransportHTTP, fallback: true,
+		syntax: syntax{curly: true, writes: forms{env: "{env:%s}", file: true}},
+	},
+	OpenCode2: {
+		title: "OpenCode 2", file: "opencode.json", root: []string{"mcp", "servers"}, settings: true, comments: true, fields: openCodeFields,
+		bareURL: TransportHTTP, fallback: true,
+		syntax: syntax{curly: true, writes: forms{env: "{env:%s}", file: true}},
+	},
+	Windsurf: {
+		title: "Windsurf", file: "mcp_config.json", root: []string{"mcpServers"}, comments: true, fields: generous,
+		bareURL: TransportHTTP, fallback: true,
+		syntax: syntax{braces: true, writes: forms{env: "${env:%s}"}},
+	},
+	Cline: {
+		title: "Cline", file: "cline_mcp_settings.json", root: []string{"mcpServers"}, comments: true,
+		fields:  generous.with(fields{"timeout": durationField("timeouts.request", time.Second, requestTimeout)}),
+		bareURL: TransportSSE,
+		syntax:  syntax{braces: true, writes: forms{env: "${env:%s}"}},
+	},
+	SEP: {
+		title: "the portable mcp.json", file: "mcp.json", root: []string{"mcpServers"}, names: sepNames, fields: generous,
+		bareURL: TransportHTTP, fallback: true,
+		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", input: true, chain: true}},
+	},
+})
+
+// titled tells each spec which dialect it is of.
+func titled(all map[Dialect]*spec) map[Dialect]*spec {
+	for d, s := range all {
+		s.dialect = d
+	}
+	return all
+}

@@ -1,0 +1,304 @@
+package mcpjson
+
+import (
+	"regexp"
+	"strings"
+)
+
+// syntax says which placeholders a client expands.
+type syntax struct {
+	braces bool // ${VAR}, ${VAR:-default}, ${scheme:name | …}, and $env:VAR
+	dollar bool // $VAR
+	curly  bool // {env:VAR}, {file:path}
+
+	// writes are the forms that the client itself is known to expand. Reading
+	// is more generous than that.
+	writes forms
+}
+
+// forms says how a dialect writes references.
+type forms struct {
+	env      string // with %s for the name; empty if there is no way
+	fallback bool   // ${VAR:-default}
+	chain    bool   // ${scheme:name | …}, whatever the schemes
+	input    bool   // ${input:id}
+	command  bool   // ${command:id}
+	file     bool   // {file:path}
+	dirs     map[string]string
+}
+
+// dirNames are the words for directories that clients have.
+var dirNames = map[string]string{
+	"workspaceFolder": DirRoot, "workspaceRoot": DirRoot, "MCP_ROOT": DirRoot, "CLAUDE_PLUGIN_ROOT": DirRoot, "CLAUDE_PROJECT_DIR": DirRoot,
+	"workspaceFolderBasename": DirRootName,
+	"userHome":                DirHome,
+	"pathSeparator":           DirSeparator, "/": DirSeparator,
+}
+
+var (
+	variable   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*`)
+	withScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+._]*:`)
+)
+
+// parse takes a string apart. Strange are the placeholders that it could make
+// nothing of and left as they are.
+func (x syntax) parse(s string) (t Text, strange []string) {
+	var literal strings.Builder
+	flush := func() {
+		if literal.Len() > 0 {
+			t = append(t, Piece{Literal: literal.String()})
+			literal.Reset()
+		}
+	}
+	ends := matching(s)
+	for i := 0; i < len(s); {
+		sources, n, odd := x.reference(s[i:], ends[i]-i)
+		switch {
+		case n > 0 && len(sources) == 1 && sources[0].Scheme == SchemeValue:
+			literal.WriteString(sources[0].Name)
+		case n > 0:
+			flush()
+			t = append(t, Piece{Sources: sources})
+		default:
+			if odd && len(strange) < maxStrange {
+				shown := s[i:]
+				if ends[i] > 0 {
+					shown = s[i : ends[i]+1]
+				}
+				strange = append(strange, clip(shown))
+			}
+			literal.WriteByte(s[i])
+			n = 1
+		}
+		i += n
+	}
+	flush()
+	return t, strange
+}
+
+// reference reads the placeholder that s begins with. n is its length, 0 if
+// there is none; odd says that it looked like one. end is where its brace is
+// closed, not positive if nowhere.
+func (x syntax) reference(s string, end int) (sources []Source, n int, odd bool) {
+	switch {
+	case x.braces && strings.HasPrefix(s, "${"):
+		if end <= 0 {
+			return nil, 0, true
+		}
+		sources = x.alternatives(s[2:end])
+		if sources == nil {
+			return nil, 0, true
+		}
+		return sources, end + 1, false
+	case x.braces && strings.HasPrefix(s, "$env:"):
+		if name := variable.FindString(s[5:]); name != "" {
+			return []Source{{SchemeEnv, name}}, 5 + len(name), false
+		}
+	case x.dollar && s[0] == '$':
+		if name := variable.FindString(s[1:]); name != "" {
+			return []Source{named(name)}, 1 + len(name), false
+		}
+	case x.curly && (strings.HasPrefix(s, "{env:") || strings.HasPrefix(s, "{file:")):
+		end := strings.IndexByte(s[:min(len(s), maxCurly)], '}')
+		scheme, name, _ := strings.Cut(s[1:max(end, 1)], ":")
+		if name == "" {
+			return nil, 0, true
+		}
+		return []Source{{Scheme(scheme), name}}, end + 1, false
+	}
+	return nil, 0, false
+}
+
+// maxStrange bounds the complaints about one string.
+const maxStrange = 3
+
+// maxNested is how deep defaults may hold placeholders.
+const maxNested = 4
+
+// matching finds for every ${ where its brace is closed. Those that nest too
+// deep are left out, as those that are never closed.
+func matching(s string) map[int]int {
+	type opened struct{ at, height int }
+	var open []opened
+	ends := make(map[int]int)
+	for i := 0; i < len(s); i++ {
+		switch {
+		case strings.HasPrefix(s[i:], "${"):
+			open = append(open, opened{at: i})
+			i++
+		case s[i] == '}' && len(open) > 0:
+			last := open[len(open)-1]
+			open = open[:len(open)-1]
+			if len(open) > 0 {
+				outer := &open[len(open)-1]
+				outer.height = max(outer.height, last.height+1)
+			}
+			if last.height < maxNested {
+				ends[last.at] = i
+			}
+		}
+	}
+	return ends
+}
+
+// maxCurly bounds what is looked at for the end of {file:path}.
+const maxCurly = 4096
+
+// named is what a bare word in braces stands for.
+func named(name string) Source {
+	if dir, ok := dirNames[name]; ok {
+		return Source{SchemeDir, dir}
+	}
+	return Source{SchemeEnv, name}
+}
+
+// alternatives reads what is between the braces; nil if it is no placeholder.
+func (x syntax) alternatives(s string) []Source {
+	if name := variable.FindString(s); name != "" && strings.HasPrefix(s[len(name):], ":-") {
+		return x.withDefault(named(name), s[len(name)+2:])
+	}
+	var sources []Source
+	for _, part := range strings.Split(s, " | ") {
+		part = strings.TrimSpace(part)
+		switch scheme := withScheme.FindString(part); {
+		case scheme == "env:":
+			name, fallback, ok := strings.Cut(part[len(scheme):], ":-")
+			if variable.FindString(name) != name || name == "" {
+				return nil
+			}
+			if ok {
+				return append(sources, x.withDefault(Source{SchemeEnv, name}, fallback)...)
+			}
+			sources = append(sources, Source{SchemeEnv, name})
+		case scheme == "dir:" && !knownDir(part[len(scheme):]):
+			return nil
+		case scheme != "":
+			sources = append(sources, Source{Scheme(strings.TrimSuffix(scheme, ":")), part[len(scheme):]})
+		case part == "/" || part != "" && variable.FindString(part) == part:
+			sources = append(sources, named(part))
+		default:
+			return nil
+		}
+	}
+	return sources
+}
+
+func knownDir(name string) bool {
+	return name == DirRoot || name == DirRootName || name == DirHome || name == DirSeparator
+}
+
+// withDefault reads what stands after ":-": a literal, or one more placeholder.
+func (x syntax) withDefault(first Source, fallback string) []Source {
+	t, _ := x.parse(fallback)
+	switch {
+	case len(t) == 0:
+		return []Source{first, {SchemeValue, ""}}
+	case len(t) == 1 && len(t[0].Sources) == 0:
+		return []Source{first, {SchemeValue, t[0].Literal}}
+	case len(t) == 1:
+		return append([]Source{first}, t[0].Sources...)
+	}
+	return nil
+}
+
+// format writes a text. ok is false if the client would not understand what is
+// written, or this package would read something else.
+func (x syntax) format(t Text) (s string, ok bool) {
+	ok = true
+	write := func(escape bool) string {
+		var b strings.Builder
+		for _, p := range t {
+			switch {
+			case len(p.Sources) > 0:
+				r, good := x.formatRef(p.Sources)
+				b.WriteString(r)
+				ok = ok && good
+			case escape:
+				b.WriteString(strings.ReplaceAll(p.Literal, "$", "${value:$}"))
+			default:
+				b.WriteString(p.Literal)
+			}
+		}
+		return b.String()
+	}
+	s = write(false)
+	if x.reads(s, t) {
+		return s, ok
+	}
+	if x.writes.chain {
+		if s := write(true); x.reads(s, t) {
+			return s, ok
+		}
+	}
+	return s, false
+}
+
+// reads says that s is read as t.
+func (x syntax) reads(s string, t Text) bool {
+	back, strange := x.parse(s)
+	return len(strange) == 0 && back.equal(t)
+}
+
+// equal compares two texts; adjacent literals count as one.
+func (t Text) equal(o Text) bool {
+	a, b := t.joined(), o.joined()
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Literal != b[i].Literal || len(a[i].Sources) != len(b[i].Sources) {
+			return false
+		}
+		for j := range a[i].Sources {
+			if a[i].Sources[j] != b[i].Sources[j] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// joined is the text without empty pieces and with adjacent literals as one.
+func (t Text) joined() Text {
+	var out Text
+	for _, p := range t {
+		switch last := len(out) - 1; {
+		case len(p.Sources) > 0:
+			out = append(out, p)
+		case p.Literal == "":
+		case last >= 0 && len(out[last].Sources) == 0:
+			out[last].Literal += p.Literal
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// formatRef writes one reference.
+func (x syntax) formatRef(sources []Source) (s string, ok bool) {
+	w := x.writes
+	first := sources[0]
+	switch {
+	case len(sources) == 1 && first.Scheme == SchemeEnv && w.env != "" && dirNames[first.Name] == "":
+		return strings.ReplaceAll(w.env, "%s", first.Name), true
+	case len(sources) == 1 && first.Scheme == SchemeDir && w.dirs[first.Name] != "":
+		return w.dirs[first.Name], true
+	case len(sources) == 1 && first.Scheme == SchemeInput && w.input, len(sources) == 1 && first.Scheme == SchemeCommand && w.command:
+		return "${" + first.String() + "}", true
+	case len(sources) == 1 && first.Scheme == SchemeFile && w.file:
+		return "{file:" + first.Name + "}", true
+	case w.fallback && len(sources) == 2 && first.Scheme == SchemeEnv && dirNames[first.Name] == "" && sources[1].Scheme == SchemeValue:
+		return "${" + first.Name + ":-" + sources[1].Name + "}", true
+	}
+	return Ref(sources...).String(), w.chain && !slicesHas(sources, SchemeDir)
+}
+
+func slicesHas(sources []Source, scheme Scheme) bool {
+	for _, s := range sources {
+		if s.Scheme == scheme {
+			return true
+		}
+	}
+	return false
+}
