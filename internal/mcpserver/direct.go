@@ -161,9 +161,6 @@ func (s *Server) signed(meta mcp.Meta) mcp.Meta {
 
 // coded is the error as it goes over the wire.
 func coded(err error) *jsonrpc.Error {
-	if full, ok := err.(interface{ Full() *jsonrpc.Error }); ok {
-		return full.Full()
-	}
 	if e, ok := err.(*jsonrpc.Error); ok {
 		return e
 	}

@@ -61,25 +61,6 @@ func (s *Server) unknownTool(name string, modern bool) error {
 	e := tools.UnknownTool(name, s.names)
 	if modern {
 		e.Code = jsonrpc.CodeInvalidParams
-		return e
 	}
-	return methodNotFound{e}
+	return e
 }
-
-// methodNotFound carries an error with code MethodNotFound past the SDK, which
-// replaces whatever errors.Is finds to be one by its own text. The SDK asks
-// errors.As for the code and Error for the text.
-type methodNotFound struct{ e *jsonrpc.Error }
-
-func (m methodNotFound) Error() string { return m.e.Message }
-
-func (m methodNotFound) As(target any) bool {
-	p, ok := target.(**jsonrpc.Error)
-	if ok {
-		*p = m.e
-	}
-	return ok
-}
-
-// Full returns the error as it should be sent, for a transport that can.
-func (m methodNotFound) Full() *jsonrpc.Error { return m.e }

@@ -47,6 +47,8 @@ func peek(body []byte) (m posted, refused *jsonrpc.Error) {
 		e, refused := envelope.Parse(element)
 		switch {
 		case refused != nil:
+		case e.Inexact:
+			refused = envelope.ErrInexact
 		case e.Method == initialize:
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: initialize must not be part of a batch"}
 		case e.Kind == envelope.Request && ids[envelope.Key(e.ID)]:

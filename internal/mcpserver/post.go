@@ -39,13 +39,18 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
+	call, direct := s.direct(r, &m.Envelope)
+	if m.Inexact && !direct {
+		s.refuse(w, http.StatusBadRequest, m.ID, envelope.ErrInexact.Code, envelope.ErrInexact.Message)
+		return
+	}
 	beat := s.opts.Limits.Heartbeat
 	if json {
-		beat = 0
+		beat = 0 // nothing can come before the one body
 	}
 	res := s.respond(w, m.ID, beat)
 	defer res.finish()
-	if call, ok := s.direct(r, &m.Envelope); ok && !m.batch {
+	if direct {
 		s.serveDirect(res, r, &m.Envelope, call)
 		return
 	}

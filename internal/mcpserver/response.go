@@ -109,20 +109,24 @@ func (r *response) Write(b []byte) (int, error) {
 		r.refusal.Write(b[:min(len(b), maxRefusal-r.refusal.Len())])
 		return len(b), nil
 	}
+	revealed := r.server.alias.reveal(b)
 	if r.raw {
 		r.raw = false
-		if _, err := r.writeLocked(frame(bytes.TrimSpace(b))); err != nil {
+		if err := r.writeLocked(frame(bytes.TrimSpace(revealed))); err != nil {
 			return 0, err
 		}
 		return len(b), r.flushLocked()
 	}
 	prime := !r.held && r.phase == streaming && bytes.HasPrefix(b, []byte("event: prime\n"))
-	n, err := r.writeLocked(b)
+	err := r.writeLocked(revealed)
 	r.held = prime
 	if prime && r.timer != nil {
 		r.timer.Reset(primeDelay)
 	}
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 // FlushError is what [http.ResponseController] calls.
@@ -142,18 +146,16 @@ func (r *response) FlushError() error {
 func (r *response) Flush() { _ = r.FlushError() }
 
 // writeLocked writes to a client that reads, however slowly.
-func (r *response) writeLocked(b []byte) (n int, err error) {
+func (r *response) writeLocked(b []byte) error {
 	for first := true; first || len(b) > 0; first = false {
 		_ = r.rc.SetWriteDeadline(time.Now().Add(r.limit)) // not every writer has one
 		part := b[:min(len(b), writePart)]
-		m, err := r.w.Write(part)
-		n += m
-		if err != nil {
-			return n, err
+		if _, err := r.w.Write(part); err != nil {
+			return err
 		}
 		b = b[len(part):]
 	}
-	return n, nil
+	return nil
 }
 
 func (r *response) flushLocked() error {
@@ -179,7 +181,7 @@ func (r *response) tick() {
 		return
 	}
 	if !r.held {
-		if _, err := r.writeLocked([]byte(": hb\n\n")); err != nil {
+		if err := r.writeLocked([]byte(": hb\n\n")); err != nil {
 			return
 		}
 	}
@@ -194,7 +196,7 @@ func (r *response) answer(status int, message []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.phase == streaming {
-		_, _ = r.writeLocked(frame(message)) // a client that is gone does not miss it
+		_ = r.writeLocked(frame(message)) // a client that is gone does not miss it
 		return
 	}
 	h := r.w.Header()
@@ -203,7 +205,7 @@ func (r *response) answer(status int, message []byte) {
 	h.Set("Content-Length", strconv.Itoa(len(message)))
 	r.phase = plain
 	r.w.WriteHeader(status)
-	_, _ = r.writeLocked(message)
+	_ = r.writeLocked(message)
 }
 
 // frame makes an event of a message.

@@ -40,6 +40,7 @@ type Server struct {
 	caps  mcp.ServerCapabilities // that the server declares
 	calls calls
 	names []string // of the tools, sorted
+	alias alias
 
 	stateful      http.Handler
 	stateless     http.Handler
@@ -80,7 +81,7 @@ func New(opts Options) *Server {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	opts.Limits = opts.Limits.withDefaults()
-	s := &Server{opts: opts, log: opts.Log, stopping: make(chan struct{})}
+	s := &Server{opts: opts, log: opts.Log, alias: newAlias(), stopping: make(chan struct{})}
 	if opts.Extend.Capabilities != nil {
 		s.caps = *opts.Extend.Capabilities
 	}
@@ -109,7 +110,7 @@ func New(opts Options) *Server {
 	}
 	middleware := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware,
 		[]mcp.Middleware{s.observe, s.open, s.register, s.code, s.gate})
-	s.mcp.AddReceivingMiddleware(middleware...)
+	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.disguise}, middleware)...)
 	s.openDirect(middleware)
 	s.openHTTP()
 	return s

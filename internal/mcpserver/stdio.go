@@ -42,7 +42,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}
 	connected := make(chan struct{})
 	session, err := s.mcp.Connect(context.WithoutCancel(ctx), &stdio.Transport{
-		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log,
+		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log, Reveal: s.alias.reveal,
 		Stop: stop, StopGrace: s.opts.Limits.Grace,
 		Abort: func() { <-connected; abort() },
 	}, nil)

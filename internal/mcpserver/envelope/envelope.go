@@ -38,9 +38,12 @@ const (
 
 // An Envelope is the outside of one message.
 type Envelope struct {
-	Kind   Kind
-	ID     json.RawMessage // the exact bytes; nil without an id
-	Method string          // empty for a response
+	Kind Kind
+	ID   json.RawMessage // the exact bytes; nil without an id
+	// Inexact says that the id is a number that does not survive the way
+	// through the SDK, which holds numbers as float64, but for the sender.
+	Inexact bool
+	Method  string // empty for a response
 
 	Tool    string // params.name
 	Version string // the revision that params._meta claims
@@ -125,15 +128,15 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 		}
 		return e, refuse(jsonrpc.CodeParseError, "Parse error: Invalid JSON")
 	}
-	id, ok := usableID(m.ID)
+	id, exact, ok := usableID(m.ID)
 	if ok {
-		e.ID = id
+		e.ID, e.Inexact = id, !exact
 	}
 	switch {
 	case string(m.Version) != `"2.0"`:
 		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: Missing or invalid jsonrpc version (must be '2.0')")
 	case !ok:
-		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: id must be a string or an integer below 2^53")
+		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: id must be a string or a number")
 	case m.Method == nil && (m.Result != nil || m.Error != nil):
 		if e.ID == nil {
 			return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: a response needs an id")
@@ -162,25 +165,31 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 	return e, nil
 }
 
-// usableID reports whether raw may be the id of a message; no id at all may.
-// A null id belongs to error responses only. Numbers are held as float64
-// further down, so one that would come back changed is refused.
-func usableID(raw json.RawMessage) (json.RawMessage, bool) {
+// maxNumber bounds the digits of an id that is a number.
+const maxNumber = 64
+
+// ErrInexact refuses a message for an id that would come back changed.
+var ErrInexact = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: id must be a string or an integer below 2^53"}
+
+// usableID reports whether raw may be the id of a message, and whether it comes
+// back from the SDK as it is. No id at all may; a null one belongs to error
+// responses only.
+func usableID(raw json.RawMessage) (id json.RawMessage, exact, ok bool) {
 	if len(raw) == 0 {
-		return nil, true
+		return nil, true, true
 	}
 	switch c := raw[0]; {
 	case c == '"':
-		return raw, true
-	case c == '-' || c >= '0' && c <= '9':
+		return raw, true, true
+	case (c == '-' || c >= '0' && c <= '9') && len(raw) <= maxNumber:
 		f, err := strconv.ParseFloat(string(raw), 64)
-		if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
-			return nil, false
-		}
-		return raw, true
+		return raw, err == nil && whole(f), true
 	}
-	return nil, false
+	return nil, false, false
 }
+
+// whole reports whether f is an integer that no other number is held as.
+func whole(f float64) bool { return f == math.Trunc(f) && math.Abs(f) < 1<<53 }
 
 // Key returns what two ids have in common if they are the same: "a" may be
 // written with an escape, and 7 as 7.0.
@@ -193,6 +202,9 @@ func Key(id json.RawMessage) string {
 	case string:
 		return `"` + v
 	case float64:
+		if !whole(v) {
+			break
+		}
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	}
 	return string(id)
@@ -239,7 +251,10 @@ func PrefixID(prefix []byte) json.RawMessage {
 			return nil // a number may go on
 		}
 		if key == "id" {
-			id, _ := usableID(value)
+			id, exact, _ := usableID(value)
+			if !exact {
+				return nil
+			}
 			return id
 		}
 	}

@@ -57,6 +57,8 @@ type Transport struct {
 	// Abort cancels the calls in flight when Grace is over, or Out is a pipe or
 	// socket that has lost its reader after In has ended; may be nil.
 	Abort func()
+	// Reveal makes of a message what is written; nil leaves it as it is.
+	Reveal func([]byte) []byte
 	// Log takes notes about refused lines; nil discards them.
 	Log *slog.Logger
 }
@@ -280,11 +282,7 @@ func (c *conn) take(l line) {
 		c.takeBatch(data)
 		return
 	}
-	env, refused := envelope.Parse(data)
-	var m jsonrpc.Message
-	if refused == nil {
-		m, refused = decode(data)
-	}
+	env, m, refused := parse(data)
 	if refused != nil {
 		if env.Kind == envelope.Notification {
 			return // a notification is never answered, not even a wrong one
@@ -314,11 +312,7 @@ func (c *conn) takeBatch(data []byte) {
 	b := &batch{}
 	var ms []jsonrpc.Message
 	for _, element := range elements {
-		env, refused := envelope.Parse(element)
-		var m jsonrpc.Message
-		if refused == nil {
-			m, refused = decode(element)
-		}
+		env, m, refused := parse(element)
 		if refused != nil {
 			b.answers = append(b.answers, envelope.ErrorReply(env.ID, refused))
 			continue
@@ -336,12 +330,19 @@ func (c *conn) takeBatch(data []byte) {
 	}
 }
 
-func decode(data []byte) (jsonrpc.Message, *jsonrpc.Error) {
+func parse(data []byte) (env envelope.Envelope, m jsonrpc.Message, refused *jsonrpc.Error) {
+	env, refused = envelope.Parse(data)
+	switch {
+	case refused != nil:
+		return env, nil, refused
+	case env.Inexact:
+		return env, nil, envelope.ErrInexact
+	}
 	m, err := jsonrpc.DecodeMessage(data)
 	if err != nil {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + err.Error()}
+		return env, nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + err.Error()}
 	}
-	return m, nil
+	return env, m, nil
 }
 
 func (c *conn) enqueue(m jsonrpc.Message, b *batch) {
@@ -410,6 +411,9 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
+	if c.t.Reveal != nil {
+		data = c.t.Reveal(data)
+	}
 	if starting && r.Error == nil {
 		c.mu.Lock()
 		c.version, c.started = versionIn(r.Result), true
@@ -439,10 +443,6 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 func wireError(err error, started bool) error {
 	if err == nil {
 		return nil
-	}
-	var full interface{ Full() *jsonrpc.Error }
-	if errors.As(err, &full) {
-		return full.Full()
 	}
 	var coded *jsonrpc.Error
 	if errors.As(err, &coded) && coded.Code != 0 {
