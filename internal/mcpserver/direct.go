@@ -23,15 +23,16 @@ const (
 	callTool = "tools/call"
 )
 
-// direct returns the tool call of a request without a session that needs nothing
-// but its one answer, so that it can do without the session that the SDK makes
-// for each such request, which costs more than all the rest of a short call.
+// direct returns the tool call of a request that needs nothing but its one answer,
+// so that it can do without the SDK: it makes a session for each request that has
+// none, and decodes each half a dozen times in any case, which costs more than all
+// the rest of a short call.
 //
 // It takes what it can see to be right. Whatever is unusual, or wrong, is the
 // SDK's to serve or to refuse, with ok false.
-func (s *Server) direct(r *http.Request, m *envelope.Envelope) (call *mcp.CallToolRequest, ok bool) {
-	if m.Kind != envelope.Request || m.Method != callTool || s.handlers[m.Tool] == nil ||
-		r.Header.Get(headerSession) != "" || r.Header.Get("Last-Event-Id") != "" {
+func (s *Server) direct(r *http.Request, m *posted) (call *mcp.CallToolRequest, ok bool) {
+	if m.batch || m.Kind != envelope.Request || m.Method != callTool || s.handlers[m.Tool] == nil ||
+		r.Header.Get(headerSession) != "" && m.session == nil || r.Header.Get(headerLastEvent) != "" {
 		return nil, false
 	}
 	params := &mcp.CallToolParamsRaw{Name: m.Tool, Arguments: m.Params["arguments"]}
@@ -56,10 +57,14 @@ func (s *Server) direct(r *http.Request, m *envelope.Envelope) (call *mcp.CallTo
 	default:
 		return nil, false
 	}
-	return &mcp.CallToolRequest{
+	call = &mcp.CallToolRequest{
 		Params: params,
 		Extra:  &mcp.RequestExtra{TokenInfo: auth.TokenInfoFromContext(r.Context()), Header: r.Header},
-	}, true
+	}
+	if m.session != nil {
+		call.Session = m.session.mcp
+	}
+	return call, true
 }
 
 // object reports whether raw is an object that T can be read from.
@@ -70,14 +75,32 @@ func object[T any](raw json.RawMessage) bool {
 
 // serveDirect answers a direct call in the goroutine of its request: as JSON, or,
 // if it takes so long that the client has to be told that we are alive, as an
-// event.
-func (s *Server) serveDirect(res *response, r *http.Request, m *envelope.Envelope, call *mcp.CallToolRequest) {
-	ctx := r.Context()
+// event. With ok false it is the SDK's to answer after all: the tool asks a client
+// that has a session for input.
+func (s *Server) serveDirect(res *response, r *http.Request, m *posted, call *mcp.CallToolRequest) (ok bool) {
+	ctx := context.WithValue(r.Context(), directKey{}, true)
 	modern := m.IsModern()
 	if !modern {
 		ctx = context.WithoutCancel(ctx) // as with the SDK: older clients cancel by a message
 	}
+	if m.session != nil {
+		var c *directCall
+		var end func()
+		if ctx, c, end = m.session.direct.begin(ctx, envelope.Key(m.ID)); c == nil {
+			res.answer(http.StatusBadRequest, envelope.ErrorReply(m.ID, &jsonrpc.Error{
+				Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: another request with this id is under way"}))
+			return true
+		}
+		defer end()
+		if r.Header.Get(headerVersion) >= resumable {
+			res.follow(&track{events: s.replay, session: m.session.id, stream: c.stream})
+		}
+	}
 	result, err := s.call(ctx, callTool, call)
+	if asked, ok := result.(*mcp.CallToolResult); ok && m.session != nil && asked.InputRequests != nil && !m.Inexact {
+		res.leave()
+		return false
+	}
 	answer := directAnswer{Version: "2.0", ID: m.ID}
 	status := http.StatusOK
 	if err == nil {
@@ -99,7 +122,11 @@ func (s *Server) serveDirect(res *response, r *http.Request, m *envelope.Envelop
 		buf.Write(envelope.ErrorReply(m.ID, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"}))
 	}
 	res.answer(status, bytes.TrimSuffix(buf.Bytes(), []byte("\n")))
+	return true
 }
+
+// directKey marks the context of a direct call.
+type directKey struct{}
 
 // directAnswer is a JSON-RPC response.
 type directAnswer struct {

@@ -14,7 +14,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
@@ -23,8 +22,10 @@ import (
 func message(t *testing.T, body string) (v any) {
 	t.Helper()
 	data := body
-	if _, rest, ok := strings.Cut(body, "data: "); ok {
-		data, _, _ = strings.Cut(rest, "\n")
+	for line := range strings.Lines(body) {
+		if event, ok := strings.CutPrefix(line, "data: "); ok {
+			data = event // the last: the first may carry an id only
+		}
 	}
 	if err := json.Unmarshal([]byte(data), &v); err != nil {
 		t.Fatalf("parse %.300q: %v", body, err)
@@ -57,6 +58,7 @@ func TestDirectLikeSDK(t *testing.T) {
 	notes, notesBody := oddCall("notes")
 	bare := header{"Accept": "application/json, text/event-stream"}
 	bareBody := toolCall(7, "list_contexts", "{}")
+	own := header{"Accept": bare["Accept"], headerSession: "own", headerVersion: "2025-11-25"}
 	replace := strings.NewReplacer
 	for name, c := range map[string]struct {
 		h    header
@@ -110,10 +112,33 @@ func TestDirectLikeSDK(t *testing.T) {
 		"bare, no session":   {bare, toolCall(7, "stop_session", `{"session_id":"nope"}`)},
 		"bare, wrong type":   {bare, toolCall(7, "execute_code", `{"code":5}`)},
 		"bare, id of a half": {bare, replace(`"id":7`, `"id":7.0`).Replace(bareBody)},
+
+		"session":                     {own, bareBody},
+		"session, older":              {with(own, headerVersion, "2025-03-26"), bareBody},
+		"session, no version":         {with(own, headerVersion, ""), bareBody},
+		"session, bad version":        {with(own, headerVersion, "2020-01-01"), bareBody},
+		"session, newest":             {with(good, headerSession, "own"), goodBody},
+		"session, newest, no header":  {own, goodBody},
+		"session, unknown":            {with(own, headerSession, "nope"), bareBody},
+		"session, JSON only":          {with(own, "Accept", "application/json"), bareBody},
+		"session, unknown tool":       {own, toolCall(7, "list_context", "{}")},
+		"session, last event":         {with(own, headerLastEvent, "a_1"), bareBody},
+		"session, string id":          {own, replace(`"id":7`, `"id":"ü<\u0041"`).Replace(bareBody)},
+		"session, bad argument":       {own, replace(`"arguments":{}`, `"arguments":{"nope":1}`).Replace(bareBody)},
+		"session, token":              {own, replace(`"arguments":{}`, `"_meta":{"progressToken":1}`).Replace(bareBody)},
+		"session, no context":         {own, toolCall(7, "run_code", `{"code":"1","context_id":"nope"}`)},
+		"session, capability":         {own, toolCall(7, "needs", `{}`)},
+		"session, own meta":           {own, toolCall(7, "notes", `{}`)},
+		"session, input is asked for": {own, toolCall(7, "asks", `{}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			res, out := do(t, "POST", direct, c.h, c.body)
-			want, wantOut := do(t, "POST", sdk, c.h, c.body)
+			h := [2]header{c.h, c.h}
+			if c.h[headerSession] == "own" {
+				h[0] = with(c.h, headerSession, session(t, direct)[headerSession])
+				h[1] = with(c.h, headerSession, session(t, sdk)[headerSession])
+			}
+			res, out := do(t, "POST", direct, h[0], c.body)
+			want, wantOut := do(t, "POST", sdk, h[1], c.body)
 			wantOut = strings.Replace(wantOut, `"content":null,`, "", 1) // beside inputRequests, where there is none
 			if res.StatusCode != want.StatusCode || !reflect.DeepEqual(message(t, out), message(t, wantOut)) {
 				t.Errorf("got  %s %s\nwant %s %s", res.Status, out, want.Status, wantOut)
@@ -161,6 +186,7 @@ func TestDirectTaken(t *testing.T) {
 		{header{}, toolCall(1, "notes", `{}`), true},
 		{header{}, toolCall(1, "late", `{}`), false},
 		{header{"Mcp-Session-Id": "x"}, toolCall(1, "run_code", `{"code":"1"}`), false},
+		{header{}, "[" + toolCall(1, "run_code", `{"code":"1"}`) + "]", false},
 		{modern, strings.Replace(body, `"_meta":{`, `"_meta":{"progressToken":null,`, 1), false},
 		{header{}, `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"run_code"}}`, false},
 		{header{}, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, false},
@@ -169,7 +195,7 @@ func TestDirectTaken(t *testing.T) {
 		for k, v := range c.h {
 			r.Header.Set(k, v)
 		}
-		m, refused := envelope.Parse([]byte(c.body))
+		m, refused := peek([]byte(c.body))
 		if refused != nil {
 			t.Fatalf("%s: %v", c.body, refused)
 		}

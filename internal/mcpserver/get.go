@@ -48,5 +48,6 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(of.ended, func() { cancel(context.Cause(of.ended)) })()
 	res := s.respond(w, nil, s.opts.Limits.Heartbeat)
 	defer res.finish()
+	awaitDirect(ctx, r, of)
 	s.stateful.ServeHTTP(res, r.WithContext(ctx))
 }

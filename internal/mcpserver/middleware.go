@@ -43,9 +43,7 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 				o.Tool = call.Params.Name
 			}
 		}
-		if of, ok := req.GetSession().(*mcp.ServerSession); ok && of == nil {
-			o.Direct = true
-		}
+		o.Direct, _ = ctx.Value(directKey{}).(bool)
 		if r, ok := res.(*mcp.CallToolResult); ok && r != nil {
 			o.ToolErr = r.IsError
 		}
@@ -96,7 +94,7 @@ func (s *Server) register(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		session := req.GetSession()
 		if of, ok := session.(*mcp.ServerSession); ok && of == nil {
-			session = nil // a direct call
+			session = nil // a direct call without one
 		}
 		ctx, end := s.calls.begin(ctx, session, method != listen)
 		defer end()

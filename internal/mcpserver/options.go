@@ -86,7 +86,7 @@ func def[T comparable](v *T, d T) {
 type Observation struct {
 	Method   string
 	Tool     string // of tools/call; only names that are offered
-	Direct   bool   // done past the SDK, without a session
+	Direct   bool   // done past the SDK
 	Duration time.Duration
 	Code     int64 // the JSON-RPC error code, 0 for a result
 	ToolErr  bool  // a result that says isError

@@ -17,7 +17,7 @@ var known = map[string]bool{
 	"resources/list": true, "resources/templates/list": true, "resources/read": true,
 	"resources/subscribe": true, "resources/unsubscribe": true,
 	"logging/setLevel": true, listen: true,
-	"notifications/initialized": true, "notifications/cancelled": true,
+	"notifications/initialized": true, cancelled: true,
 	"notifications/progress": true, "notifications/roots/list_changed": true,
 }
 
@@ -26,7 +26,8 @@ var known = map[string]bool{
 // SDK does not know, and its version the newest that is claimed.
 type posted struct {
 	envelope.Envelope
-	batch bool
+	batch   bool
+	session *mcpSession // that the request names, once it is found
 }
 
 // peek reads what decides where a body goes. With an error the envelope still

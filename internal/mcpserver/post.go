@@ -39,7 +39,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	call, direct := s.direct(r, &m.Envelope)
+	call, direct := s.direct(r, &m)
 	if m.Inexact && !direct {
 		s.refuse(w, http.StatusBadRequest, m.ID, envelope.ErrInexact.Code, envelope.ErrInexact.Message)
 		return
@@ -50,8 +50,8 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	}
 	res := s.respond(w, m.ID, beat)
 	defer res.finish()
-	if direct {
-		s.serveDirect(res, r, &m.Envelope, call)
+	cancelDirect(&m)
+	if direct && s.serveDirect(res, r, &m, call) {
 		return
 	}
 	// A copy: the SDK assigns the body while net/http may look at it.

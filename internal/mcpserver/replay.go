@@ -47,17 +47,28 @@ func newReplay(limit int) *replay {
 	return &replay{limit: limit, total: replayTotal * limit, sessions: make(map[string]*history)}
 }
 
-// Open implements [mcp.EventStore].
-func (p *replay) Open(context.Context, string, string) error { return nil }
+// Open implements [mcp.EventStore]. A session begins with the stream that no
+// call has opened.
+func (p *replay) Open(_ context.Context, session, stream string) error {
+	if stream == "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.sessions[session] = &history{}
+	}
+	return nil
+}
 
-// Append implements [mcp.EventStore].
+// Append implements [mcp.EventStore]. What comes after the end of a session is
+// not kept.
 func (p *replay) Append(_ context.Context, session, stream string, data []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.sessions[session]
 	if h == nil {
-		h = &history{next: make(map[string]int)}
-		p.sessions[session] = h
+		return nil
+	}
+	if h.next == nil {
+		h.next = make(map[string]int)
 	}
 	h.events = append(h.events, event{stream, h.next[stream], data})
 	h.next[stream]++

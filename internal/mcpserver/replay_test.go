@@ -13,6 +13,9 @@ import (
 func TestReplayIsBounded(t *testing.T) {
 	p := newReplay(1000)
 	ctx := t.Context()
+	for _, id := range []string{"x", "y", "z"} {
+		_ = p.Open(ctx, id, "")
+	}
 	for i := range 5000 {
 		stream := fmt.Sprint("s", i/3)
 		_ = p.Append(ctx, "x", stream, []byte(strings.Repeat("y", i%50)))
@@ -49,6 +52,7 @@ func TestReplayIsBounded(t *testing.T) {
 		t.Error("an answer over the limit is not kept")
 	}
 	for i := range 200 {
+		_ = p.Open(ctx, fmt.Sprint("many", i), "")
 		_ = p.Append(ctx, fmt.Sprint("many", i), "a", make([]byte, 900))
 	}
 	sum := 0
@@ -60,6 +64,7 @@ func TestReplayIsBounded(t *testing.T) {
 	}
 	for id := range p.sessions {
 		_ = p.SessionClosed(ctx, id)
+		_ = p.Append(ctx, id, "a", []byte("late"))
 	}
 	if len(p.sessions) != 0 || p.bytes != 0 {
 		t.Errorf("closed sessions keep %d bytes", p.bytes)

@@ -19,7 +19,13 @@ const (
 	primeDelay = 20 * time.Millisecond
 	// maxRefusal bounds the text of a refusal.
 	maxRefusal = 4 << 10
+	// maxAtOnce is what is sent as JSON to a client that could take up a stream: a
+	// longer answer may be cut while it is sent.
+	maxAtOnce = 64 << 10
 )
+
+// heartbeat is a comment that says we are alive.
+const heartbeat = ": hb\n\n"
 
 type phase int
 
@@ -54,6 +60,7 @@ type response struct {
 	raw     bool                     // guarded by mu: frame what is written next
 	held    bool                     // guarded by mu: something is written and not flushed
 	timer   *time.Timer              // guarded by mu
+	track   *track                   // guarded by mu: of a stream of ours; nil if it cannot be taken up again
 }
 
 func (s *Server) respond(w http.ResponseWriter, id json.RawMessage, beat time.Duration) *response {
@@ -64,6 +71,22 @@ func (s *Server) respond(w http.ResponseWriter, id json.RawMessage, beat time.Du
 		r.mu.Unlock()
 	}
 	return r
+}
+
+// follow has a stream begin with what a client needs to take it up again, unless
+// the answer comes first.
+func (r *response) follow(t *track) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.track = t
+	r.timer.Reset(min(primeDelay, r.beat))
+}
+
+// leave leaves the response to the SDK, which makes streams of its own.
+func (r *response) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.track = nil
 }
 
 func (r *response) Header() http.Header { return r.header }
@@ -112,7 +135,7 @@ func (r *response) Write(b []byte) (int, error) {
 	revealed := r.server.alias.reveal(b)
 	if r.raw {
 		r.raw = false
-		if err := r.writeLocked(frame(bytes.TrimSpace(revealed))); err != nil {
+		if err := r.writeLocked(frame("message", "", bytes.TrimSpace(revealed))); err != nil {
 			return 0, err
 		}
 		return len(b), r.flushLocked()
@@ -164,24 +187,20 @@ func (r *response) flushLocked() error {
 	return r.rc.Flush()
 }
 
-// tick sends what is held back, or a comment that says we are alive.
+// tick sends what is held back, or a heartbeat.
 func (r *response) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	first := []byte(heartbeat)
 	switch r.phase {
 	case unopened:
-		h := r.w.Header()
-		h.Set("Content-Type", eventStream)
-		h.Set("Cache-Control", "no-cache, no-transform")
-		h.Set("X-Accel-Buffering", "no")
-		r.w.WriteHeader(http.StatusOK)
-		r.phase = streaming
+		first = r.streamLocked()
 	case streaming:
 	default:
 		return
 	}
 	if !r.held {
-		if err := r.writeLocked([]byte(": hb\n\n")); err != nil {
+		if err := r.writeLocked(first); err != nil {
 			return
 		}
 	}
@@ -190,13 +209,34 @@ func (r *response) tick() {
 	}
 }
 
+// streamLocked opens a stream of ours and returns what it begins with.
+func (r *response) streamLocked() (first []byte) {
+	h := r.w.Header()
+	h.Set("Content-Type", eventStream)
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	r.w.WriteHeader(http.StatusOK)
+	r.phase = streaming
+	if r.track == nil {
+		return []byte(heartbeat)
+	}
+	return frame("prime", r.track.keep(nil), nil)
+}
+
 // answer sends a whole answer: as JSON with a status of its own, or as the last
-// event if a stream has begun.
+// event if a stream has begun or the client could take one up again.
 func (r *response) answer(status int, message []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.track != nil && r.phase == unopened && len(message) > maxAtOnce {
+		_ = r.writeLocked(r.streamLocked())
+	}
 	if r.phase == streaming {
-		_ = r.writeLocked(frame(message)) // a client that is gone does not miss it
+		id := ""
+		if r.track != nil {
+			id = r.track.keep(message)
+		}
+		_ = r.writeLocked(frame("message", id, message)) // a client that is gone does not miss it
 		return
 	}
 	h := r.w.Header()
@@ -208,11 +248,14 @@ func (r *response) answer(status int, message []byte) {
 	_ = r.writeLocked(message)
 }
 
-// frame makes an event of a message.
-func frame(message []byte) []byte {
-	b := make([]byte, 0, len(message)+32)
-	b = append(b, "event: message\ndata: "...)
-	b = append(b, message...)
+// frame makes an event of a stream; data is one line, and id may be empty.
+func frame(name, id string, data []byte) []byte {
+	b := make([]byte, 0, len(data)+len(id)+32)
+	b = append(append(b, "event: "...), name...)
+	if id != "" {
+		b = append(append(b, "\nid: "...), id...)
+	}
+	b = append(append(b, "\ndata: "...), data...)
 	return append(b, "\n\n"...)
 }
 

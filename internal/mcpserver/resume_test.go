@@ -94,8 +94,13 @@ func resume(tb testing.TB, url string, h header, id string) string {
 }
 
 // TestResume: whenever the connection of a call is cut, its answer is told to
-// who asks for what came after the last event.
+// who asks for what came after the last event, whoever does the call.
 func TestResume(t *testing.T) {
+	t.Run("SDK", func(t *testing.T) { resumes(t, false) })
+	t.Run("direct", func(t *testing.T) { resumes(t, true) })
+}
+
+func resumes(t *testing.T, direct bool) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	large := strings.Repeat("x", 8<<20)
 	tools := append(slow(release, started),
@@ -110,6 +115,7 @@ func TestResume(t *testing.T) {
 			<-release
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
 		}))
+	tools[0].Direct, tools[1].Direct = direct, direct
 	_, url := serve(t, func(o *Options) { o.Extend.Tools = tools })
 
 	t.Run("while it runs", func(t *testing.T) {

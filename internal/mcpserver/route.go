@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	headerSession = "Mcp-Session-Id"
-	headerVersion = "Mcp-Protocol-Version"
+	headerSession   = "Mcp-Session-Id"
+	headerVersion   = "Mcp-Protocol-Version"
+	headerLastEvent = "Last-Event-Id"
 )
 
 // openHTTP makes the SDK's handlers. One accepts only revisions with
 // sessions, another only those without; both serve the one server.
 func (s *Server) openHTTP() {
 	get := func(*http.Request) *mcp.Server { return s.mcp }
-	l := s.opts.Limits
+	s.replay = newReplay(s.opts.Limits.Replay)
 	log := slog.New(quiet{s.log.Handler()})
 	s.stateful = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		EventStore: newReplay(l.Replay), Logger: log,
+		EventStore: s.replay, Logger: log,
 		MaxRequestBodyBytes: -1, DisableLocalhostProtection: true, // the front has done both
 	})
 	s.stateless = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
@@ -71,7 +72,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *posted) (next 
 		if !ok {
 			return nil, false, nil, false
 		}
-		next, leave = s.stateful, release
+		next, leave, m.session = s.stateful, release, of
 		version = cmp.Or(version, of.version)
 	case m.Method == initialize:
 		release, ok := s.sessions.reserve()

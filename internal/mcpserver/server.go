@@ -58,6 +58,7 @@ type Server struct {
 	piped       gauge // sessions over stdio
 	posts       gauge // requests over HTTP
 	streams     gauge // over HTTP, that only listen
+	replay      *replay
 
 	draining atomic.Bool
 	stopping chan struct{} // closed by the first Shutdown

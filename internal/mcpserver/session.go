@@ -31,6 +31,7 @@ type mcpSession struct {
 	mcp     *mcp.ServerSession
 	ended   context.Context // until the session ends
 	end     context.CancelCauseFunc
+	direct  directCalls
 
 	busy  int         // guarded by sessions.mu: requests and calls under way
 	since time.Time   // guarded by sessions.mu: when busy fell to zero
