@@ -58,10 +58,8 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	to := r.WithContext(r.Context())
 	to.Body = io.NopCloser(bytes.NewReader(body))
 	to.ContentLength = int64(len(body))
-	if json {
-		to.Header = r.Header.Clone()
-		to.Header.Set("Accept", "application/json, "+eventStream)
-	}
+	to.Header = r.Header.Clone()
+	to.Header.Set("Accept", "application/json, "+eventStream) // it has been judged
 	next.ServeHTTP(res, to)
 }
 

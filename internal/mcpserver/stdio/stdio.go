@@ -73,6 +73,7 @@ func (t *Transport) Connect(context.Context) (mcp.Connection, error) {
 		closed:  make(chan struct{}),
 		changed: make(chan struct{}, 1),
 		pending: make(map[any]int),
+		parked:  make(map[any]bool),
 		batches: make(map[any]*batch),
 	}
 	if c.t.MaxLine <= 0 {
@@ -116,6 +117,7 @@ type conn struct {
 
 	mu       sync.Mutex
 	pending  map[any]int    // guarded by mu: ids of requests without an answer
+	parked   map[any]bool   // guarded by mu: those of them that only the end will answer
 	batches  map[any]*batch // guarded by mu
 	version  string         // guarded by mu: the revision that was negotiated, or at first asked for
 	started  bool           // guarded by mu: a revision was negotiated
@@ -244,7 +246,7 @@ func (c *conn) await(ctx context.Context, limit time.Duration, stop, gone <-chan
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		n := len(c.pending)
+		n := len(c.pending) - len(c.parked)
 		c.mu.Unlock()
 		if n == 0 {
 			return true
@@ -359,6 +361,9 @@ func (c *conn) enqueue(m jsonrpc.Message, b *batch) {
 			return
 		}
 		c.pending[id]++
+		if r.Method == "subscriptions/listen" {
+			c.parked[id] = true
+		}
 		if b != nil {
 			c.batches[id] = b
 		}
@@ -459,6 +464,7 @@ func (c *conn) answered(id any) {
 	c.mu.Lock()
 	if c.pending[id]--; c.pending[id] <= 0 {
 		delete(c.pending, id)
+		delete(c.parked, id)
 	}
 	c.mu.Unlock()
 	select {
