@@ -77,26 +77,15 @@ func object[T any](raw json.RawMessage) bool {
 // if it takes so long that the client has to be told that we are alive, as an
 // event. With ok false it is the SDK's to answer after all: the tool asks a client
 // that has a session for input.
-func (s *Server) serveDirect(res *response, r *http.Request, m *posted, call *mcp.CallToolRequest) (ok bool) {
-	ctx := context.WithValue(r.Context(), directKey{}, true)
+func (s *Server) serveDirect(ctx context.Context, res *response, r *http.Request, m *posted, call *mcp.CallToolRequest) (ok bool) {
 	modern := m.IsModern()
-	if !modern {
+	if !modern && m.request == nil {
 		ctx = context.WithoutCancel(ctx) // as with the SDK: older clients cancel by a message
 	}
-	if m.session != nil {
-		var c *directCall
-		var end func()
-		if ctx, c, end = m.session.direct.begin(ctx, envelope.Key(m.ID)); c == nil {
-			res.answer(http.StatusBadRequest, envelope.ErrorReply(m.ID, &jsonrpc.Error{
-				Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: another request with this id is under way"}))
-			return true
-		}
-		defer end()
-		if r.Header.Get(headerVersion) >= resumable {
-			res.follow(&track{events: s.replay, session: m.session.id, stream: c.stream})
-		}
+	if m.request != nil && r.Header.Get(headerVersion) >= resumable {
+		res.follow(&track{events: s.replay, session: m.session.id, stream: m.request.stream})
 	}
-	result, err := s.call(ctx, callTool, call)
+	result, err := s.call(context.WithValue(ctx, directKey{}, true), callTool, call)
 	if asked, ok := result.(*mcp.CallToolResult); ok && m.session != nil && asked.InputRequests != nil && !m.Inexact {
 		res.leave()
 		return false

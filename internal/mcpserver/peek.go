@@ -28,6 +28,7 @@ type posted struct {
 	envelope.Envelope
 	batch   bool
 	session *mcpSession // that the request names, once it is found
+	request *request    // of the session, once it is begun
 }
 
 // peek reads what decides where a body goes. With an error the envelope still

@@ -44,14 +44,18 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusBadRequest, m.ID, envelope.ErrInexact.Code, envelope.ErrInexact.Message)
 		return
 	}
+	ctx, end, ok := s.begin(w, r, &m)
+	if !ok {
+		return
+	}
+	defer end()
 	beat := s.opts.Limits.Heartbeat
 	if json {
 		beat = 0 // nothing can come before the one body
 	}
 	res := s.respond(w, m.ID, beat)
 	defer res.finish()
-	cancelDirect(&m)
-	if direct && s.serveDirect(res, r, &m, call) {
+	if direct && s.serveDirect(ctx, res, r, &m, call) {
 		return
 	}
 	// A copy: the SDK assigns the body while net/http may look at it.
