@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -38,6 +39,9 @@ type Streams struct {
 type app struct {
 	Streams
 	lookup func(string) (string, bool) // the environment
+
+	level     *slog.LevelVar // of the log; set by openLog
+	reopenLog func() error   // opens the log file anew; set by openLog
 }
 
 // Main runs the command line args, without the program's name, and returns the

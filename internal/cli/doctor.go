@@ -58,7 +58,7 @@ in every language that was found. Exit code 0: boxes work; 1: they do not.`,
 }
 
 func (a *app) doctor(ctx context.Context, cfg *config.Config, asJSON bool) error {
-	ctx, stop := untilSignal(ctx, func() {})
+	ctx, stop := untilSignal(ctx, func() {}, nil)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, doctorTimeout, fmt.Errorf("the examination took longer than %v", doctorTimeout))
 	defer cancel()

@@ -13,9 +13,11 @@ import (
 )
 
 // openLog returns the log that cfg asks for and what closes its file. Standard
-// output is never written to: it may belong to the protocol.
+// output is never written to: it may belong to the protocol. The level and the
+// file can be changed later, see app.
 func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(), error) {
 	closeLog := func() {}
+	a.level, a.reopenLog = new(slog.LevelVar), func() error { return nil }
 	var out io.Writer = io.Discard
 	if cfg.LogConsole {
 		out = a.Err
@@ -36,13 +38,13 @@ func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(),
 			MaxBackups: cfg.LogBackupCount,
 		}
 		closeLog = func() { file.Close() }
+		a.reopenLog = file.Close // the next line opens it by its name
 		out = both(out, file)
 	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+	if err := a.level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
 		return nil, nil, fmt.Errorf("set the log level: %w", err)
 	}
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: a.level}
 	var handler slog.Handler = slog.NewTextHandler(out, options)
 	if cfg.LogFormat == "json" {
 		handler = slog.NewJSONHandler(out, options)

@@ -338,7 +338,7 @@ func TestServeModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &server{t: t, cmd: cmd}
-		read := s.follow(stderr)
+		read := s.follow(stderr, endpoint)
 		// The pipes are ours, so that the end of the input is not the client's kill.
 		in, err := cmd.StdinPipe()
 		if err != nil {

@@ -209,7 +209,7 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 			return &usageError{err, "glovebox run"}
 		}
 	}
-	ctx, stop := untilSignal(ctx, func() {})
+	ctx, stop := untilSignal(ctx, func() {}, nil)
 	defer stop()
 
 	h, err := openHost(ctx, cfg, log, a.progress(cfg))

@@ -33,15 +33,20 @@ func (a *app) serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve the tools over HTTP",
 		Long: `Serve offers the tools at http://127.0.0.1:8775/mcp until SIGINT or SIGTERM. It
-then refuses new calls, lets running ones finish and ends the boxes; a second
-signal ends it at once. Nothing is written to standard output.`,
+then refuses new calls, lets running ones finish and hibernates the boxes; a second
+signal ends it at once. On SIGHUP it reads its settings and files again and takes
+over what it can. Nothing is written to standard output but with --mode stdio or
+dual.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, notes, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
 				return err
 			}
-			return a.serve(cmd.Context(), cfg, notes)
+			return a.serve(cmd.Context(), cfg, notes, func() (*config.Config, error) {
+				next, _, err := config.Load(cmd.Flags(), a.lookup)
+				return next, err
+			})
 		},
 	}
 	bind(cmd, "server", "tools", "boxes", "volumes", "host", "log")
@@ -61,7 +66,7 @@ input, when everything that was asked is answered. The log goes to standard erro
 				return err
 			}
 			cfg.Mode = "stdio"
-			return a.serve(cmd.Context(), cfg, notes)
+			return a.serve(cmd.Context(), cfg, notes, nil)
 		},
 	}
 	bind(cmd, "tools", "boxes", "volumes", "host", "log")
@@ -79,8 +84,9 @@ func bind(cmd *cobra.Command, groups ...string) {
 }
 
 // serve runs the server over the transports of cfg.Mode until ctx or a signal
-// ends it or, with standard input alone, the input ends.
-func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (err error) {
+// ends it or, with standard input alone, the input ends. load reads the settings
+// again; over HTTP a SIGHUP asks for that, otherwise it is the end.
+func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, load func() (*config.Config, error)) (err error) {
 	overHTTP, overStdio := cfg.Mode != "stdio", cfg.Mode != "http"
 	if overHTTP {
 		if err := checkBind(cfg); err != nil {
@@ -96,7 +102,11 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 		return err
 	}
 	tuneCollector()
-	ctx, stop := untilSignal(ctx, func() { a.note("glovebox: stopping at once") })
+	var hangups chan struct{}
+	if overHTTP {
+		hangups = make(chan struct{}, 1)
+	}
+	ctx, stop := untilSignal(ctx, func() { a.note("glovebox: stopping at once") }, hangups)
 	defer stop()
 
 	begun := time.Now()
@@ -131,6 +141,12 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 		return err
 	}
 
+	again := &reloader{
+		log: log, level: a.level, load: load,
+		apply: func(cfg *config.Config) error { return h.manager.Reconfigure(sandboxConfig(cfg)) },
+		files: []reloadFile{{"log file", a.reopenLog}},
+	}
+	again.now.Store(cfg)
 	server = mcpserver.New(mcpserver.Options{
 		Version:        v,
 		Tools:          h.deps(log),
@@ -145,7 +161,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 		},
 		Log:     log,
 		Status:  h.status,
-		Page:    func(_ context.Context, p *statuspage.Page) { h.page(cfg, p) },
+		Page:    func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) },
 		Ready:   h.unready,
 		Metrics: measured.Handler(),
 		Observe: measured.Request,
@@ -169,8 +185,14 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string) (er
 		}
 		health <- err
 	}()
+	reloaded := make(chan struct{})
+	go func() {
+		defer close(reloaded)
+		again.run(serving, hangups)
+	}()
 	defer func() {
 		cancel(nil)
+		<-reloaded
 		err = errors.Join(err, <-health)
 	}()
 	if overHTTP {

@@ -38,6 +38,13 @@ func startServer(t *testing.T, state string, args ...string) *server {
 // startProgram starts one of the programs of TestMain that is a server.
 func startProgram(t *testing.T, args ...string) *server {
 	t.Helper()
+	return launch(t, endpoint, func(*exec.Cmd) {}, args...)
+}
+
+// launch is startProgram with a command that is changed before; it returns when
+// the log has what is awaited.
+func launch(t *testing.T, awaited *regexp.Regexp, change func(*exec.Cmd), args ...string) *server {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +55,7 @@ func startProgram(t *testing.T, args ...string) *server {
 		Stdout:      &s.stdout,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}
+	change(s.cmd)
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +63,7 @@ func startProgram(t *testing.T, args ...string) *server {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	found := s.follow(stderr)
+	found := s.follow(stderr, awaited)
 	t.Cleanup(func() {
 		s.cmd.Process.Kill()
 		s.cmd.Wait() // an error if the test has waited
@@ -65,14 +73,13 @@ func startProgram(t *testing.T, args ...string) *server {
 	case log := <-s.log:
 		t.Fatalf("the server ended:\n%s", log)
 	case <-time.After(time.Minute):
-		t.Fatal("no endpoint after a minute")
+		t.Fatalf("no %v in the log after a minute", awaited)
 	}
 	return s
 }
 
-// follow reads the log to its end; the channel gets the first endpoint that it
-// tells.
-func (s *server) follow(stderr io.Reader) <-chan string {
+// follow reads the log to its end; the channel gets what is awaited.
+func (s *server) follow(stderr io.Reader, awaited *regexp.Regexp) <-chan string {
 	s.log = make(chan string, 1)
 	found := make(chan string, 1)
 	go func() {
@@ -80,7 +87,7 @@ func (s *server) follow(stderr io.Reader) <-chan string {
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
 			log.WriteString(lines.Text() + "\n")
-			if url := endpoint.FindString(lines.Text()); url != "" {
+			if url := awaited.FindString(lines.Text()); url != "" {
 				select {
 				case found <- url:
 				default:

@@ -31,20 +31,32 @@ func (e *signalled) code() int {
 // untilSignal returns a context that the first SIGINT, SIGTERM or SIGHUP ends,
 // with a *signalled as its cause. The second one ends the process at once, with
 // hurried called before; boxes end with the process. stop gives the signals back.
-func untilSignal(ctx context.Context, hurried func()) (_ context.Context, stop func()) {
+//
+// What comes over hangups is a SIGHUP that does not end anything: somebody's
+// wish, not the end of the terminal that the program runs in. nil: all end it.
+func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ch := make(chan os.Signal, 4)
+	attached := hasTerminal()
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	done := make(chan struct{})
 	go func() {
-		for n := 0; ; n++ {
+		for ended := false; ; {
 			select {
 			case sig := <-ch:
+				if sig == syscall.SIGHUP && hangups != nil && (!attached || hasTerminal()) {
+					select {
+					case hangups <- struct{}{}:
+					default: // one is waiting: it will see the same
+					}
+					continue
+				}
 				cause := &signalled{sig}
-				if n > 0 {
+				if ended {
 					hurried()
 					os.Exit(cause.code())
 				}
+				ended = true
 				cancel(cause)
 			case <-done:
 				return
@@ -56,6 +68,17 @@ func untilSignal(ctx context.Context, hurried func()) (_ context.Context, stop f
 		close(done)
 		cancel(nil)
 	}
+}
+
+// hasTerminal reports whether the process belongs to a terminal. After the end of
+// the terminal it belongs to none.
+func hasTerminal() bool {
+	f, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
 }
 
 // note writes a line for the person at the terminal.

@@ -55,7 +55,7 @@ func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(cont
 	if err := enter(cfg); err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(ctx, func() {})
+	ctx, stop := untilSignal(ctx, func() {}, nil)
 	defer stop()
 	h, err := openHost(ctx, cfg, log, a.progress(cfg))
 	if err != nil {

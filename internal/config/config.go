@@ -22,6 +22,7 @@ import (
 //	kind     how the text is read, see kinds
 //	max      the largest number, of the kind positive
 //	choices  the closed set of values
+//	live     "true" if SIGHUP lets a running server take it over
 //	help     one sentence
 type Config struct {
 	// Server.
@@ -43,25 +44,25 @@ type Config struct {
 	Toolsets          []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions,contexts,files,snapshots" kind:"choices" choices:"sessions contexts files snapshots" help:"Groups of tools to offer; those that snapshot sessions or contexts also need that group."`
 
 	// Boxes.
-	MaxSessions      int           `group:"boxes" key:"max-sessions" env:"MSB_MAX_SESSIONS" default:"10" kind:"positive" help:"Sessions that may live at once."`
-	MaxContexts      int           `group:"boxes" key:"max-contexts" env:"GLOVEBOX_MAX_CONTEXTS" default:"50" kind:"positive" help:"Contexts that may live at once."`
-	SessionTimeout   time.Duration `group:"boxes" key:"session-timeout" env:"MSB_SESSION_TIMEOUT" default:"1800" kind:"seconds" help:"Idle time after which a box leaves memory: it is hibernated, or ends where it cannot be."`
+	MaxSessions      int           `group:"boxes" key:"max-sessions" env:"MSB_MAX_SESSIONS" default:"10" kind:"positive" live:"true" help:"Sessions that may live at once."`
+	MaxContexts      int           `group:"boxes" key:"max-contexts" env:"GLOVEBOX_MAX_CONTEXTS" default:"50" kind:"positive" live:"true" help:"Contexts that may live at once."`
+	SessionTimeout   time.Duration `group:"boxes" key:"session-timeout" env:"MSB_SESSION_TIMEOUT" default:"1800" kind:"seconds" live:"true" help:"Idle time after which a box leaves memory: it is hibernated, or ends where it cannot be."`
 	CleanupInterval  time.Duration `group:"boxes" key:"cleanup-interval" env:"MSB_CLEANUP_INTERVAL" default:"60" kind:"seconds" help:"How often idle boxes are looked for; less than the session time-out."`
 	OrphanInterval   time.Duration `group:"boxes" key:"orphan-cleanup-interval" env:"MSB_ORPHAN_CLEANUP_INTERVAL" default:"600" kind:"seconds" help:"How often leftovers of servers that died are looked for."`
 	PauseAfter       time.Duration `group:"boxes" key:"pause-after" env:"GLOVEBOX_PAUSE_AFTER" default:"30" kind:"seconds-or-never" help:"Idle time after which a box is written to disk and paused; never switches both off."`
 	Hibernate        bool          `group:"boxes" key:"hibernate" env:"GLOVEBOX_HIBERNATE" default:"true" kind:"bool" help:"Keep boxes that leave memory on disk until the next call on their id, also over a restart; false ends them. Without it there are no kept snapshots either."`
 	HibernateMaxAge  time.Duration `group:"boxes" key:"hibernate-max-age" env:"GLOVEBOX_HIBERNATE_MAX_AGE" default:"604800" kind:"seconds" help:"How long a hibernated box is kept that nobody uses."`
 	SnapshotDiskMB   int           `group:"boxes" key:"snapshot-disk-mb" env:"GLOVEBOX_SNAPSHOT_DISK_MB" default:"20480" kind:"positive" help:"Disk that hibernated boxes and kept snapshots may take together; the least recently used boxes make room."`
-	MaxSnapshots     int           `group:"boxes" key:"max-snapshots" env:"GLOVEBOX_MAX_SNAPSHOTS" default:"100" kind:"positive" help:"Snapshots that one owner may keep."`
+	MaxSnapshots     int           `group:"boxes" key:"max-snapshots" env:"GLOVEBOX_MAX_SNAPSHOTS" default:"100" kind:"positive" live:"true" help:"Snapshots that one owner may keep."`
 	PoolSize         int           `group:"boxes" key:"pool-size" env:"GLOVEBOX_POOL_SIZE" default:"auto" kind:"count" help:"Boxes ready ahead of calls, for each of Python and JavaScript; 0 for none. Auto is 3, and 1 with standard input and output alone."`
 	PoolMaxAge       time.Duration `group:"boxes" key:"pool-max-age" env:"GLOVEBOX_POOL_MAX_AGE" default:"3600" kind:"seconds" help:"Age at which a box that nobody has taken from the pool is replaced."`
 	DefaultFlavor    string        `group:"boxes" key:"default-flavor" env:"MSB_DEFAULT_FLAVOR" default:"small" kind:"choice" choices:"small medium large" help:"Size of a box if the call does not say: 1 CPU and 1024 MB, 2 and 2048, 4 and 4096."`
 	StartTimeout     time.Duration `group:"boxes" key:"start-timeout" env:"MSB_SANDBOX_START_TIMEOUT" default:"180" kind:"seconds" help:"How long a box may take to start."`
-	ExecutionTimeout time.Duration `group:"boxes" key:"execution-timeout" env:"MSB_EXECUTION_TIMEOUT MSB_MAX_EXECUTION_TIME" default:"300" kind:"seconds" help:"How long code and commands of a session may run if the call does not say."`
-	ContextTimeout   time.Duration `group:"boxes" key:"context-timeout" env:"GLOVEBOX_CONTEXT_TIMEOUT" default:"30" kind:"seconds" help:"How long code in a context may run."`
-	DefaultContext   bool          `group:"boxes" key:"default-context" env:"GLOVEBOX_DEFAULT_CONTEXT" default:"true" kind:"bool" help:"Let run_code without a context use one that is made for it."`
-	MaxTotalMemoryMB int           `group:"boxes" key:"max-total-memory-mb" env:"MSB_MAX_TOTAL_MEMORY_MB" default:"" kind:"positive" help:"Memory that all boxes together may be promised; no limit if unset."`
-	LRUEviction      bool          `group:"boxes" key:"lru-eviction" env:"MSB_ENABLE_LRU_EVICTION" default:"true" kind:"bool" help:"Hibernate (or end) the least recently used idle box when a new one needs its place; otherwise refuse the new one."`
+	ExecutionTimeout time.Duration `group:"boxes" key:"execution-timeout" env:"MSB_EXECUTION_TIMEOUT MSB_MAX_EXECUTION_TIME" default:"300" kind:"seconds" live:"true" help:"How long code and commands of a session may run if the call does not say."`
+	ContextTimeout   time.Duration `group:"boxes" key:"context-timeout" env:"GLOVEBOX_CONTEXT_TIMEOUT" default:"30" kind:"seconds" live:"true" help:"How long code in a context may run."`
+	DefaultContext   bool          `group:"boxes" key:"default-context" env:"GLOVEBOX_DEFAULT_CONTEXT" default:"true" kind:"bool" live:"true" help:"Let run_code without a context use one that is made for it."`
+	MaxTotalMemoryMB int           `group:"boxes" key:"max-total-memory-mb" env:"MSB_MAX_TOTAL_MEMORY_MB" default:"" kind:"positive" live:"true" help:"Memory that all boxes together may be promised; no limit if unset."`
+	LRUEviction      bool          `group:"boxes" key:"lru-eviction" env:"MSB_ENABLE_LRU_EVICTION" default:"true" kind:"bool" live:"true" help:"Hibernate (or end) the least recently used idle box when a new one needs its place; otherwise refuse the new one."`
 	Preload          []string      `group:"boxes" key:"preload" env:"GLOVEBOX_PRELOAD" default:"numpy,pandas,matplotlib" kind:"modules" help:"Modules that templates of Python import ahead, where there are; \"none\" for nothing."`
 
 	// Volumes.
@@ -75,7 +76,7 @@ type Config struct {
 	Node     string `group:"host" key:"node" env:"GLOVEBOX_NODE" default:"" kind:"path" help:"The Node that boxes use. Default: the one found on this machine."`
 
 	// Log.
-	LogLevel       string `group:"log" key:"log-level" env:"GLOVEBOX_LOG_LEVEL MSB_LOG_LEVEL" default:"info" kind:"level" choices:"debug info warn error" help:"The least severe lines to log."`
+	LogLevel       string `group:"log" key:"log-level" env:"GLOVEBOX_LOG_LEVEL MSB_LOG_LEVEL" default:"info" kind:"level" choices:"debug info warn error" live:"true" help:"The least severe lines to log."`
 	LogFormat      string `group:"log" key:"log-format" env:"GLOVEBOX_LOG_FORMAT MSB_LOG_FORMAT" default:"text" kind:"choice" choices:"text json" help:"Form of the log's lines."`
 	LogConsole     bool   `group:"log" key:"log-console" env:"MSB_LOG_CONSOLE" default:"true" kind:"bool" help:"Log to standard error."`
 	LogFile        string `group:"log" key:"log-file" env:"MSB_LOG_FILE" default:"" kind:"path" help:"Log to this file as well."`
@@ -93,17 +94,27 @@ type Volume struct {
 // The memory of each flavor in MB, to check MaxTotalMemoryMB against.
 var flavorMB = map[string]int{"small": 1024, "medium": 2048, "large": 4096}
 
+const cloudless = "boxes run on this machine, there is no account of a cloud"
+
 // ignored are variables of servers that Glovebox takes the place of. They are
 // accepted and have no effect.
 var ignored = map[string]string{
-	"MSB_SERVER_URL":            "boxes run inside Glovebox, there is no server to connect to",
-	"MSB_API_KEY":               "boxes run inside Glovebox, there is no server to connect to",
-	"MSB_CONNECTION_TIMEOUT":    "boxes run inside Glovebox, there is no server to connect to",
-	"MSB_REQUEST_TIMEOUT":       "use MSB_EXECUTION_TIMEOUT",
-	"MSB_MAX_TOTAL_CPU_CORES":   "processors are limited per box, by its flavor",
-	"MSB_LOG_STRUCTURED":        "use GLOVEBOX_LOG_FORMAT",
-	"MICROSANDBOX_PYTHON_IMAGE": "boxes use this machine's Python; see GLOVEBOX_PYTHON",
-	"MICROSANDBOX_NODE_IMAGE":   "boxes use this machine's Node; see GLOVEBOX_NODE",
+	"MSB_SERVER_URL":             "boxes run inside Glovebox, there is no server to connect to",
+	"MSB_API_KEY":                "boxes run inside Glovebox, there is no server to connect to",
+	"MSB_CONNECTION_TIMEOUT":     "boxes run inside Glovebox, there is no server to connect to",
+	"MSB_REQUEST_TIMEOUT":        "use MSB_EXECUTION_TIMEOUT",
+	"MSB_MAX_TOTAL_CPU_CORES":    "processors are limited per box, by its flavor",
+	"MSB_LOG_STRUCTURED":         "use GLOVEBOX_LOG_FORMAT",
+	"AGENTRUN_ACCESS_KEY_ID":     cloudless,
+	"AGENTRUN_ACCESS_KEY_SECRET": cloudless,
+	"AGENTRUN_ACCOUNT_ID":        cloudless,
+	"AGENTRUN_REGION":            cloudless,
+	"AGENTRUN_INTERPRETER_NAME":  cloudless,
+	"AGENTRUN_CPU":               "processors go with the flavor, see MSB_DEFAULT_FLAVOR",
+	"AGENTRUN_MEMORY":            "memory goes with the flavor, see MSB_DEFAULT_FLAVOR",
+	"AGENTRUN_SESSION_TIMEOUT":   "use MSB_SESSION_TIMEOUT",
+	"MICROSANDBOX_PYTHON_IMAGE":  "boxes use this machine's Python; see GLOVEBOX_PYTHON",
+	"MICROSANDBOX_NODE_IMAGE":    "boxes use this machine's Node; see GLOVEBOX_NODE",
 }
 
 // FileEnv is the variable that names the file if no flag does.

@@ -277,3 +277,31 @@ func TestNames(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// Every variable of the servers that Glovebox takes the place of is accepted: it
+// is a setting, or known to have no effect.
+func TestVariablesOfOthers(t *testing.T) {
+	known := map[string]bool{}
+	for _, k := range Keys() {
+		for _, name := range k.Env {
+			known[name] = true
+		}
+	}
+	doc := Markdown()
+	for _, name := range strings.Fields(`
+		MCP_SERVER_HOST MCP_SERVER_PORT MCP_ENABLE_CORS MCP_MODE MCP_PORT MCP_HOST MCP_ENDPOINT MCP_SESSION_TIMEOUT MCP_MAX_CONNECTIONS
+		MSB_SERVER_URL MSB_API_KEY MSB_MAX_SESSIONS MSB_SESSION_TIMEOUT MSB_CLEANUP_INTERVAL MSB_DEFAULT_FLAVOR
+		MSB_SANDBOX_START_TIMEOUT MSB_EXECUTION_TIMEOUT MSB_MAX_TOTAL_MEMORY_MB MSB_SHARED_VOLUME_PATH
+		MSB_ORPHAN_CLEANUP_INTERVAL MSB_ENABLE_LRU_EVICTION MICROSANDBOX_PYTHON_IMAGE MICROSANDBOX_NODE_IMAGE
+		MSB_LOG_LEVEL MSB_LOG_FILE MSB_LOG_MAX_SIZE MSB_LOG_BACKUP_COUNT MSB_LOG_CONSOLE MSB_LOG_STRUCTURED MSB_LOG_FORMAT
+		MSB_CONNECTION_TIMEOUT MSB_REQUEST_TIMEOUT MSB_MAX_EXECUTION_TIME MSB_MAX_TOTAL_CPU_CORES MSB_ENABLE_VOLUME_MAPPING
+		AGENTRUN_ACCESS_KEY_ID AGENTRUN_ACCESS_KEY_SECRET AGENTRUN_ACCOUNT_ID AGENTRUN_REGION AGENTRUN_INTERPRETER_NAME
+		AGENTRUN_CPU AGENTRUN_MEMORY AGENTRUN_SESSION_TIMEOUT`) {
+		if !known[name] && ignored[name] == "" {
+			t.Errorf("%s is neither a setting nor known to have no effect", name)
+		}
+		if !strings.Contains(doc, "`"+name+"`") {
+			t.Errorf("the documentation does not tell of %s", name)
+		}
+	}
+}

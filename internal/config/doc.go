@@ -34,13 +34,15 @@ The file is JSON in which comments and trailing commas are allowed; ` + "`--conf
 
 Times are seconds (` + "`90`, `0.5`" + `) or have a unit (` + "`90s`, `30m`" + `). Booleans are ` + words(trueWords) + ` or ` + words(falseWords) + `.
 
+On SIGHUP a server over HTTP reads the file again (variables and flags stay what they were at its start) and takes over the settings marked ↻, and files that settings name, such as certificates. The log says what has changed and what waits for a restart. With a value that cannot be used everything stays as it was. A log file is opened anew, so that it can be moved away.
+
 A ` + "`.env`" + ` file is not read: MCP clients start servers in the directory that the agent works in, and a file that the agent can write must not decide what of the host is shared.
 `)
 	for _, g := range groupTitles {
 		fmt.Fprintf(&b, "\n## %s\n\n| flag | environment | default | what |\n|---|---|---|---|\n", g.title)
 		for _, k := range Keys() {
 			if k.Group == g.group {
-				fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", k.Name, codes(k.Env), code(k.Default), strings.ReplaceAll(k.sentence(), "|", "\\|"))
+				fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", k.Name, codes(k.Env), code(k.Default), strings.ReplaceAll(k.sentence()+k.mark(), "|", "\\|"))
 			}
 		}
 	}
@@ -57,6 +59,14 @@ func (k Key) sentence() string {
 		return k.Help
 	}
 	return k.Help + " (" + strings.Join(k.Choices, ", ") + ")"
+}
+
+// mark tells settings that need no restart.
+func (k Key) mark() string {
+	if k.Live {
+		return " ↻"
+	}
+	return ""
 }
 
 func code(s string) string {

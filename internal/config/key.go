@@ -18,6 +18,7 @@ type Key struct {
 	Kind    string
 	Max     int // 0: the kind's
 	Choices []string
+	Live    bool // it can change while the server runs
 	Help    string
 
 	field int
@@ -38,6 +39,7 @@ func Keys() []Key {
 			Kind:    tag.Get("kind"),
 			Max:     limit,
 			Choices: strings.Fields(tag.Get("choices")),
+			Live:    tag.Get("live") == "true",
 			Help:    tag.Get("help"),
 			field:   i,
 		})

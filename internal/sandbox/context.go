@@ -55,7 +55,7 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWa
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
 func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Sandbox, Acquired, error) {
 	const op = "find context"
-	if idOrName == "" && !m.cfg.DefaultContext {
+	if idOrName == "" && !m.cfg().DefaultContext {
 		return nil, Acquired{}, &Error{
 			Code: CodeInvalid, Op: op, Msg: "Missing context_id: this server has no default context",
 			Hint: "Create a context first and pass its id.", Context: map[string]string{"field": "context_id"},
@@ -63,10 +63,10 @@ func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*S
 	}
 	k := key{owner, KindContext, idOrName}
 	var make func() *Sandbox
-	if m.cfg.DefaultContext && (idOrName == "" || idOrName == DefaultContextID) {
+	if m.cfg().DefaultContext && (idOrName == "" || idOrName == DefaultContextID) {
 		k.id = DefaultContextID
 		make = func() *Sandbox {
-			return &Sandbox{name: DefaultContextID, desc: "Made for code without a context_id", template: TemplatePython, flavor: m.cfg.DefaultFlavor}
+			return &Sandbox{name: DefaultContextID, desc: "Made for code without a context_id", template: TemplatePython, flavor: m.cfg().DefaultFlavor}
 		}
 	}
 	s, acq, err := m.acquire(ctx, search{op: op, key: k, make: make})

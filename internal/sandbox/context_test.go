@@ -127,7 +127,7 @@ func TestStopContextWaits(t *testing.T) {
 	_, err = f.Stop(ctx, "", KindContext, "busy")
 	wantCode(t, err, CodeCancelled)
 
-	f.cfg.StopWait = 10 * time.Second
+	f.cfg().StopWait = 10 * time.Second
 	stopped := make(chan error, 1)
 	go func() {
 		_, err := f.Stop(context.Background(), "", KindContext, c.ID())

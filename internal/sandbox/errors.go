@@ -131,7 +131,7 @@ func (s *Sandbox) queueError(op string, err error) error {
 	switch {
 	case errors.Is(err, errQueueFull):
 		return s.error(CodeBusy, op,
-			fmt.Sprintf("The %s %s is busy: %d calls wait already", s.key.kind, s.key.id, s.m.cfg.QueueLen),
+			fmt.Sprintf("The %s %s is busy: %d calls wait already", s.key.kind, s.key.id, s.m.cfg().QueueLen),
 			"Try again when running calls have ended, or use another one.", nil)
 	case errors.Is(err, errDead):
 		return s.goneNow(op, err)

@@ -47,7 +47,7 @@ func (m *Manager) prepare(s *Sandbox) {
 		s.created = m.now()
 	}
 	s.turn = semaphore.NewWeighted(turns)
-	s.slots = newGate(m.cfg.ParallelCalls, m.cfg.QueueLen)
+	s.slots = newGate(m.cfg().ParallelCalls, m.cfg().QueueLen)
 	s.kernels = map[string]*kernel{}
 	s.ready, s.condemned, s.freed = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.boot, s.abandon = context.WithCancelCause(m.base)
@@ -91,8 +91,8 @@ func (m *Manager) usageLocked() *usage {
 // over a global limit.
 func (m *Manager) crowdedLocked() bool {
 	u := m.usageLocked()
-	return u.sessions > m.cfg.MaxSessions || u.contexts > m.cfg.MaxContexts ||
-		m.cfg.MaxTotalMemoryMB > 0 && u.memoryMB > m.cfg.MaxTotalMemoryMB
+	return u.sessions > m.cfg().MaxSessions || u.contexts > m.cfg().MaxContexts ||
+		m.cfg().MaxTotalMemoryMB > 0 && u.memoryMB > m.cfg().MaxTotalMemoryMB
 }
 
 // planLocked chooses the boxes that have to go for s.
@@ -111,7 +111,7 @@ func (m *Manager) planLocked(op string, s *Sandbox) ([]*Sandbox, error) {
 	makeRoom := func(over func() bool, fits func(*Sandbox) bool) bool {
 		for over() {
 			v := victim(idle, owner, u, func(o *Sandbox) bool { return fits(o) && (o.key.owner == owner || m.comesBackLocked(o)) })
-			if !m.cfg.Evict || v == nil {
+			if !m.cfg().Evict || v == nil {
 				return false
 			}
 			victims = append(victims, v)
@@ -122,7 +122,7 @@ func (m *Manager) planLocked(op string, s *Sandbox) ([]*Sandbox, error) {
 	}
 	own := func(o *Sandbox) bool { return o.key.owner == owner }
 
-	c := &m.cfg
+	c := m.cfg()
 	kind, max, n := "Sessions", c.MaxSessions, &u.sessions
 	if s.key.kind == KindContext {
 		kind, max, n = "Contexts", c.MaxContexts, &u.contexts
@@ -178,7 +178,7 @@ func compareBool(a, b bool) int {
 
 func (m *Manager) limitError(op, limit, msg string) error {
 	hint := "Nothing can make room: all of it is in use. Try again when a running call has ended, or stop what is no longer needed."
-	if !m.cfg.Evict {
+	if !m.cfg().Evict {
 		hint = "Eviction is off on this server: stop what is no longer needed."
 	}
 	return &Error{Code: CodeLimit, Op: op, Msg: msg, Hint: hint, Context: map[string]string{"limit": limit}}

@@ -65,7 +65,7 @@ func TestEvictContext(t *testing.T) {
 	if !f.ids("")["s"] {
 		t.Error("a context made a session go")
 	}
-	f.cfg.Evict = false
+	f.cfg().Evict = false
 	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "third"})
 	wantCode(t, err, CodeLimit, "Contexts limit exceeded: 1 >= 1")
 }
@@ -127,7 +127,7 @@ func TestEvictByMemory(t *testing.T) {
 	f.wantIDs(t, "", "m", "s")
 	done()
 
-	f.cfg.Evict = false
+	f.cfg().Evict = false
 	f.session(t, "", "s2")
 	f.wantLimit(t, "", SessionWant{}, "Memory limit exceeded: 5120MB >= 4096MB")
 	f.wantIDs(t, "", "m", "s", "s2")
@@ -160,7 +160,7 @@ func TestQuotaOfOwner(t *testing.T) {
 	f.session(t, "bob", "b5")
 	f.wantIDs(t, "alice", "a1", "a2")
 	f.wantIDs(t, "bob", "b4", "b5")
-	f.cfg.MaxPerOwner = 0
+	f.cfg().MaxPerOwner = 0
 	f.session(t, "alice", "a3")
 	f.wantIDs(t, "alice", "a2", "a3")
 	f.wantIDs(t, "bob", "b4", "b5")
@@ -169,8 +169,8 @@ func TestQuotaOfOwner(t *testing.T) {
 	f.wantIDs(t, "bob", "b4", "b5")
 	f.wantIDs(t, "alice", "a2", "a3")
 
-	f.cfg.MaxPerOwner = 1
-	f.cfg.Evict = false
+	f.cfg().MaxPerOwner = 1
+	f.cfg().Evict = false
 	f.wantLimit(t, "bob", SessionWant{}, "Limit per user exceeded: 2 >= 1")
 }
 

@@ -31,12 +31,12 @@ func (s *Sandbox) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error
 		Argv: req.Argv, Shell: req.Shell, Env: req.Env, Dir: req.Dir,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
 		Stdin: req.Stdin != nil, Background: req.Background,
-		Capture: wire.Capture{Head: s.m.cfg.OutputHead, Tail: s.m.cfg.OutputTail},
+		Capture: wire.Capture{Head: s.m.cfg().OutputHead, Tail: s.m.cfg().OutputTail},
 	}
 	if req.Background {
 		x.TimeoutMS = 0
 	}
-	out := newCollector(&s.m.cfg, req.Progress)
+	out := newCollector(s.m.cfg(), req.Progress)
 	release := s.guard(ctx, timeout)
 	res, err := s.machine.Link.Exec(ctx, x, req.Stdin, out)
 	release()
@@ -100,7 +100,7 @@ func (s *Sandbox) Attach(ctx context.Context, req AttachRequest) (*ExecResult, e
 		return nil, err
 	}
 	defer end()
-	out := newCollector(&s.m.cfg, req.Progress)
+	out := newCollector(s.m.cfg(), req.Progress)
 	follow, cancel := context.WithTimeoutCause(ctx, timeout, errFollowed)
 	defer cancel()
 	res, err := s.machine.Link.Attach(follow, wire.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)

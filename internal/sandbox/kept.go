@@ -44,9 +44,9 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 	if err := checkTexts(op, "snapshot", want.Name, want.Description); err != nil {
 		return Kept{}, err
 	}
-	if n := len(m.keptRecords(owner)); n >= m.cfg.MaxSnapshots {
+	if n := len(m.keptRecords(owner)); n >= m.cfg().MaxSnapshots {
 		return Kept{}, &Error{
-			Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, m.cfg.MaxSnapshots),
+			Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, m.cfg().MaxSnapshots),
 			Hint: "Delete snapshots that are no longer needed with delete_snapshot.", Context: map[string]string{"limit": "snapshots"},
 		}
 	}

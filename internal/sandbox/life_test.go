@@ -245,7 +245,7 @@ func TestValidate(t *testing.T) {
 		c := DefaultConfig()
 		tt.change(&c)
 		got := ""
-		if err := New(c, Parts{}).cfg.Validate(); err != nil {
+		if err := New(c, Parts{}).cfg().Validate(); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {

@@ -25,7 +25,7 @@ const (
 
 // timeout resolves the time-out of a call.
 func (s *Sandbox) timeout(op string, d time.Duration) (time.Duration, error) {
-	c := &s.m.cfg
+	c := s.m.cfg()
 	switch {
 	case d == 0 && s.key.kind == KindContext:
 		return c.ContextTimeout, nil

@@ -21,10 +21,10 @@ import (
 
 // Manager keeps the boxes of all owners. All methods may be called concurrently.
 type Manager struct {
-	cfg   Config
-	parts Parts
-	log   *slog.Logger
-	now   func() time.Time
+	current atomic.Pointer[Config] // what it points to never changes
+	parts   Parts
+	log     *slog.Logger
+	now     func() time.Time
 	// patience and kernelStart are the constants but in tests.
 	patience, kernelStart time.Duration
 
@@ -67,10 +67,11 @@ var errClosed = errors.New("the server is closing")
 // New returns a Manager that does nothing until Start.
 func New(cfg Config, parts Parts) *Manager {
 	m := &Manager{
-		cfg: cfg, parts: parts, log: parts.Log, now: parts.Now,
+		parts: parts, log: parts.Log, now: parts.Now,
 		patience: patience, kernelStart: kernelStart,
 		boxes: map[key]*Sandbox{}, dying: map[*Sandbox]struct{}{}, ended: map[Reason]int64{},
 	}
+	m.current.Store(&cfg)
 	if parts.Machines == nil {
 		m.parts.Machines = &machine.Maker{}
 	}
@@ -89,11 +90,30 @@ func New(cfg Config, parts Parts) *Manager {
 	return m
 }
 
+// cfg is the configuration now; the caller does not change it.
+func (m *Manager) cfg() *Config { return m.current.Load() }
+
+// Reconfigure sets limits anew: of boxes, owners and memory, idle and other
+// times, eviction and kept snapshots. They hold for what comes; nothing is ended
+// because a limit fell below what there is. What was prepared at the start stays
+// as it was: the pool and templates with their flavor, how often boxes are looked
+// at, and pausing. The error names what makes no sense; then nothing has changed.
+func (m *Manager) Reconfigure(cfg Config) error {
+	old := m.cfg()
+	cfg.PoolSize, cfg.PoolMaxAge, cfg.Preload, cfg.DefaultFlavor = old.PoolSize, old.PoolMaxAge, old.Preload, old.DefaultFlavor
+	cfg.CleanupInterval, cfg.PauseAfter, cfg.QueueLen, cfg.ParallelCalls = old.CleanupInterval, old.PauseAfter, old.QueueLen, old.ParallelCalls
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("reconfigure boxes: %w", err)
+	}
+	m.current.Store(&cfg)
+	return nil
+}
+
 // Start validates the configuration and begins to look for idle boxes, to build
 // the templates that are missing and to fill the pool. It waits for none of it:
 // see Ready. ctx bounds the call.
 func (m *Manager) Start(ctx context.Context) error {
-	if err := m.cfg.Validate(); err != nil {
+	if err := m.cfg().Validate(); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -232,7 +252,7 @@ func (m *Manager) Stats() Stats {
 	defer m.mu.Unlock()
 	st := Stats{
 		States: map[State]int{}, Flavors: map[Flavor]int{}, Ended: map[Reason]int64{},
-		MaxSessions: m.cfg.MaxSessions, MaxContexts: m.cfg.MaxContexts, MaxMemoryMB: m.cfg.MaxTotalMemoryMB,
+		MaxSessions: m.cfg().MaxSessions, MaxContexts: m.cfg().MaxContexts, MaxMemoryMB: m.cfg().MaxTotalMemoryMB,
 		Started: m.started, Starting: int(m.starting.Load()), Evicted: m.evicted,
 		Boxes: disk.asleep, Snapshots: disk.kept, DiskBytes: disk.bytes,
 	}

@@ -125,7 +125,7 @@ func (m *Manager) want(c pool.Class) template.Want {
 		Name: c.Template, Language: Template(c.Template).Language(), Flavor: c.Flavor, Limits: Flavor(c.Flavor).Limits(),
 	}
 	if w.Language == Python {
-		w.Preload = m.cfg.Preload
+		w.Preload = m.cfg().Preload
 	}
 	return w
 }

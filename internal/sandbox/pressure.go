@@ -20,8 +20,8 @@ const (
 
 // tight reports whether there is no memory for another machine in the pool.
 func (m *Manager) tight() bool {
-	if m.cfg.MaxTotalMemoryMB > 0 {
-		flavor := m.cfg.DefaultFlavor.Limits().MemoryMB
+	if m.cfg().MaxTotalMemoryMB > 0 {
+		flavor := m.cfg().DefaultFlavor.Limits().MemoryMB
 		ready := 0
 		for _, c := range m.Pool() {
 			ready += c.Ready
@@ -29,7 +29,7 @@ func (m *Manager) tight() bool {
 		m.mu.Lock()
 		u := m.usageLocked()
 		m.mu.Unlock()
-		if u.memoryMB+(ready+1)*flavor > m.cfg.MaxTotalMemoryMB {
+		if u.memoryMB+(ready+1)*flavor > m.cfg().MaxTotalMemoryMB {
 			return true
 		}
 	}
@@ -45,12 +45,12 @@ func (m *Manager) relieve() {
 	if m.pool != nil {
 		ctx, cancel := context.WithTimeout(m.base, destroyTimeout)
 		defer cancel()
-		if n := m.pool.Trim(ctx, len(m.Pool())*m.cfg.PoolSize); n > 0 {
+		if n := m.pool.Trim(ctx, len(m.Pool())*m.cfg().PoolSize); n > 0 {
 			m.log.Warn("the host is short of memory: the pool was given up", "machines", n)
 			return
 		}
 	}
-	if !m.cfg.Evict {
+	if !m.cfg().Evict {
 		return
 	}
 	m.mu.Lock()

@@ -11,14 +11,14 @@ import (
 // long, and cleans the disk up, until the Manager ends.
 func (m *Manager) reap() {
 	m.sweepDisk()
-	t := time.NewTicker(m.cfg.tickOf())
+	t := time.NewTicker(m.cfg().tickOf())
 	defer t.Stop()
 	for last := time.Now(); ; {
 		select {
 		case <-t.C:
 			m.restIdle()
 			m.relieve()
-			if time.Since(last) >= m.cfg.CleanupInterval {
+			if time.Since(last) >= m.cfg().CleanupInterval {
 				last = time.Now()
 				m.sweep()
 				m.sweepDisk()
@@ -83,11 +83,11 @@ func (m *Manager) lose(r snapshot.Removed) {
 
 // expiredLocked reports whether nobody has used a box for the idle time-out.
 func (m *Manager) expiredLocked(s *Sandbox) bool {
-	return !s.busyLocked() && m.now().Sub(s.lastUsed) >= m.cfg.IdleTimeout
+	return !s.busyLocked() && m.now().Sub(s.lastUsed) >= m.cfg().IdleTimeout
 }
 
 func (m *Manager) expireLocked(s *Sandbox) {
-	m.retireLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(m.cfg.IdleTimeout)))
+	m.retireLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(m.cfg().IdleTimeout)))
 }
 
 // span writes a duration as people do: "30 minutes".

@@ -29,7 +29,7 @@ type load struct {
 
 // rests reports whether idle boxes are written to disk and paused.
 func (m *Manager) rests() bool {
-	return m.cfg.PauseAfter > 0 && (m.hibernates() || m.parts.Machines.Pauses())
+	return m.cfg().PauseAfter > 0 && (m.hibernates() || m.parts.Machines.Pauses())
 }
 
 // restIdle lets boxes rest that nobody has used for a while and that compute
@@ -51,7 +51,7 @@ func (m *Manager) restIdle() {
 		}
 		idle := m.now().Sub(s.lastUsed)
 		switch {
-		case idle >= m.cfg.PauseAfter:
+		case idle >= m.cfg().PauseAfter:
 			s.resting = true
 			m.wg.Go(func() { m.rest(s) })
 		case idle >= saveGap && s.savedUse != s.use && m.now().Sub(s.savedAt) >= saveEvery:

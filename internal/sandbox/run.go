@@ -50,12 +50,12 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	}
 	defer s.turn.Release(1)
 
-	out := newCollector(&s.m.cfg, req.Progress)
+	out := newCollector(s.m.cfg(), req.Progress)
 	release := s.guard(ctx, timeout+s.m.kernelStart)
 	res, err := s.machine.Link.Run(ctx, wire.Run{
 		Kernel: lang, Language: lang,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
-		Capture: wire.Capture{Head: s.m.cfg.OutputHead, Tail: s.m.cfg.OutputTail},
+		Capture: wire.Capture{Head: s.m.cfg().OutputHead, Tail: s.m.cfg().OutputTail},
 	}, []byte(req.Code), out)
 	release()
 	if err != nil {

@@ -250,7 +250,7 @@ func (s *Sandbox) kernel(language string) *kernel {
 	defer s.m.mu.Unlock()
 	k := s.kernels[language]
 	if k == nil {
-		k = &kernel{gate: newGate(1, s.m.cfg.QueueLen)}
+		k = &kernel{gate: newGate(1, s.m.cfg().QueueLen)}
 		s.kernels[language] = k
 	}
 	return k

@@ -186,7 +186,7 @@ func (m *Manager) comeLocked(f *search, acq *Acquired) (s *Sandbox, err error) {
 			}
 		}
 		s, acq.Woken, err = m.wakeLocked(f.op, r)
-		if CodeOf(err) == CodeLimit && m.cfg.Evict {
+		if CodeOf(err) == CodeLimit && m.cfg().Evict {
 			f.crowded = err
 			return nil, nil
 		}
@@ -267,7 +267,7 @@ func orPython(t Template) Template {
 
 func (m *Manager) orDefault(f Flavor) Flavor {
 	if f == "" {
-		return m.cfg.DefaultFlavor
+		return m.cfg().DefaultFlavor
 	}
 	return f
 }

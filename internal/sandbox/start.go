@@ -26,8 +26,8 @@ const (
 // the Manager.
 func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	begun := time.Now()
-	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(m.cfg.StartTimeout))
-	ctx, cancel := context.WithTimeoutCause(s.boot, m.cfg.StartTimeout, timeout)
+	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(m.cfg().StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(s.boot, m.cfg().StartTimeout, timeout)
 	defer cancel()
 	defer s.abandon(nil)
 

@@ -104,7 +104,7 @@ func (m *Manager) waitCallsLocked(ctx context.Context, op string, s *Sandbox) er
 	}
 	stopped := s.stopped
 	m.mu.Unlock()
-	t := time.NewTimer(m.cfg.StopWait)
+	t := time.NewTimer(m.cfg().StopWait)
 	defer t.Stop()
 	var err error
 	select {
@@ -114,7 +114,7 @@ func (m *Manager) waitCallsLocked(ctx context.Context, op string, s *Sandbox) er
 		err = s.cancelled(op, context.Cause(ctx))
 	case <-t.C:
 		err = s.error(CodeStopFailed, op,
-			fmt.Sprintf("Failed to %s %s: its code still runs after %s", op, s.key.id, span(m.cfg.StopWait)),
+			fmt.Sprintf("Failed to %s %s: its code still runs after %s", op, s.key.id, span(m.cfg().StopWait)),
 			"Running code is not interrupted. Try again when it has ended.", nil)
 	}
 	m.mu.Lock()

@@ -32,12 +32,12 @@ func (m *Manager) startPool() {
 	var classes []pool.Class
 	for _, t := range []Template{TemplatePython, TemplateNode} {
 		if m.parts.Machines.Interpreters[t.Language()] != "" {
-			classes = append(classes, pool.Class{Template: string(t), Flavor: string(m.cfg.DefaultFlavor)})
+			classes = append(classes, pool.Class{Template: string(t), Flavor: string(m.cfg().DefaultFlavor)})
 		}
 	}
-	if m.cfg.PoolSize > 0 {
+	if m.cfg().PoolSize > 0 {
 		m.pool = pool.New(pool.Config{
-			Size: m.cfg.PoolSize, MaxAge: m.cfg.PoolMaxAge, Make: m.member, Yield: m.yield,
+			Size: m.cfg().PoolSize, MaxAge: m.cfg().PoolMaxAge, Make: m.member, Yield: m.yield,
 			Pause: m.parts.Machines.Pauses(), Log: m.log, Now: m.now,
 		})
 	}

@@ -1,0 +1,168 @@
+//go:build linux
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hup sends a SIGHUP and waits until the log file has another line with each text.
+func (s *server) hup(file string, texts ...string) {
+	s.t.Helper()
+	before, _ := os.ReadFile(file)
+	s.cmd.Process.Signal(syscall.SIGHUP)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		all, _ := os.ReadFile(file)
+		log := string(all)
+		if len(all) >= len(before) {
+			log = log[len(before):]
+		}
+		missing := ""
+		for _, text := range texts {
+			if !strings.Contains(log, text) {
+				missing = text
+			}
+		}
+		if missing == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("after SIGHUP the log has no %q:\n%s", missing, log)
+		}
+	}
+}
+
+func (s *server) limit(name string) float64 {
+	s.t.Helper()
+	_, _, body := s.get("/mcp", "application/json")
+	var status map[string]any
+	if err := json.Unmarshal([]byte(body), &status); err != nil {
+		s.t.Fatal(err)
+	}
+	n, _ := status[name].(float64)
+	return n
+}
+
+// On SIGHUP a server takes over what it can, says what has to wait, and keeps what
+// it has if the new settings cannot be used.
+func TestServeReloads(t *testing.T) {
+	dir := t.TempDir()
+	file, log := filepath.Join(dir, "glovebox.json"), filepath.Join(dir, "log")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"max-sessions": 3}`)
+	s := startServer(t, filepath.Join(dir, "state"), "--pool-size", "0", "--config", file, "--log-file", log, "--max-contexts", "5")
+	s.awaitReady()
+	c := s.connect()
+	if out, err := python(t.Context(), c, "a", "x = 42; print(x)"); err != nil || !strings.Contains(out, "42") {
+		t.Fatalf("got %q, %v", out, err)
+	}
+
+	write(`{"max-sessions": 7, "max-contexts": 9, "drain-timeout": "3s", "log-level": "debug"}`)
+	s.hup(log,
+		`msg="reload: a setting has changed" setting=max-sessions from=3 to=7`,
+		`msg="reload: a setting has changed" setting=log-level from=info to=debug`,
+		`msg="reload: a setting waits for a restart" setting=drain-timeout from=30s to=3s`,
+		`msg="reload: a file was opened again" file="log file"`)
+	if n := s.limit("max_sessions"); n != 7 {
+		t.Errorf("max_sessions: got %v, want 7", n)
+	}
+	if n := s.limit("max_contexts"); n != 5 {
+		t.Errorf("max_contexts: got %v, want the flag's 5", n)
+	}
+	if text, _ := os.ReadFile(log); !strings.Contains(string(text), "level=DEBUG") {
+		t.Error("the log has no line of the new level")
+	}
+
+	write(`{"max-sessions": "many", "log-level": "loud"}`)
+	s.hup(log, `level=ERROR msg="reload: the settings stay as they were"`, file+": max-sessions must be a valid integer, got 'many'", file+": log-level must be one of")
+	write(`{"max-sessions": 1`)
+	s.hup(log, `level=ERROR msg="reload: the settings stay as they were"`, file)
+	write(`{"max-sessions": 2, "session-timeout": "30s", "cleanup-interval": "10s"}`)
+	s.hup(log, `level=ERROR msg="reload: the settings stay as they were"`, "MSB_CLEANUP_INTERVAL")
+	if n := s.limit("max_sessions"); n != 7 {
+		t.Errorf("max_sessions after settings that cannot be used: got %v, want 7", n)
+	}
+	if out, err := python(t.Context(), c, "a", "print(x)"); err != nil || !strings.Contains(out, "42") {
+		t.Errorf("the box: got %q, %v", out, err)
+	}
+
+	// As logrotate does it.
+	if err := os.Rename(log, log+".1"); err != nil {
+		t.Fatal(err)
+	}
+	write(`{"max-sessions": 8}`)
+	s.hup(log, "setting=max-sessions from=7 to=8", `setting=log-level from=debug to=info`)
+
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	if code, log := s.wait(30 * time.Second); code != 0 {
+		t.Errorf("got exit code %d\n%s", code, log)
+	}
+}
+
+// The end of the terminal that a server runs in is its end, as before.
+func TestServeEndsWithItsTerminal(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminals: ", err)
+	}
+	defer master.Close()
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := launch(t, endpoint, func(cmd *exec.Cmd) {
+		cmd.Stdin = slave
+		cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	}, "glovebox", "serve", "--port", "0", "--state-dir", t.TempDir(), "--pool-size", "0")
+	slave.Close()
+	s.awaitReady()
+	s.cmd.Process.Signal(syscall.SIGHUP) // somebody's wish
+	time.Sleep(time.Second)
+	if status, _, _ := s.get("/ready", "*/*"); status != 200 {
+		t.Errorf("after a SIGHUP of somebody: got %d", status)
+	}
+	master.Close() // the end of the terminal
+	if code, log := s.wait(30 * time.Second); code != 0 || !strings.Contains(log, "interrupted by SIGHUP") {
+		t.Errorf("got exit code %d\n%s", code, log)
+	}
+}
+
+// Over standard input and output alone a SIGHUP is the end of the client.
+func TestStdioEndsAtHangup(t *testing.T) {
+	in, held, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	state := t.TempDir()
+	s := launch(t, regexp.MustCompile("server is ready"), func(cmd *exec.Cmd) { cmd.Stdin = in },
+		"glovebox", "stdio", "--pool-size", "0", "--state-dir", state)
+	in.Close()
+	s.cmd.Process.Signal(syscall.SIGHUP)
+	if code, log := s.wait(30 * time.Second); code != 0 || !strings.Contains(log, "interrupted by SIGHUP") {
+		t.Errorf("got exit code %d\n%s", code, log)
+	}
+}
