@@ -212,8 +212,5 @@ func (s *Server) callHandler(ctx context.Context, _ string, req mcp.Request) (mc
 func (s *Server) openDirect(middleware []mcp.Middleware) {
 	s.versions = mcp.SupportedProtocolVersions()
 	s.self = mcp.Meta{mcp.MetaKeyServerInfo: &mcp.Implementation{Name: s.opts.Name, Title: title, Version: s.opts.Version}}
-	s.call = s.callHandler
-	for _, m := range slices.Backward(middleware) {
-		s.call = m(s.call)
-	}
+	s.call = chain(middleware, s.callHandler)
 }

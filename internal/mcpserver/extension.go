@@ -2,6 +2,8 @@ package mcpserver
 
 import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 )
 
 // An Extension is what a server offers besides the catalogue. The zero value adds
@@ -30,4 +32,6 @@ type Tool struct {
 	// without headers for parameters: then a plain call is done as one of the
 	// catalogue's is, past the SDK.
 	Direct bool
+	// Task says how calls become tasks, if it is not nil; only with Direct.
+	Task *tasks.Policy
 }

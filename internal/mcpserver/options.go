@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
@@ -58,6 +59,7 @@ type Limits struct {
 	Write       time.Duration // for a client to take what is written; 30 s
 	Grace       time.Duration // for calls in flight at the end; 30 s
 	Replay      int           // bytes kept per session for resuming; 1 MiB
+	Tasks       tasks.Limits
 }
 
 func (l Limits) withDefaults() Limits {

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 )
 
 func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
@@ -34,6 +35,12 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
+	if r.Header.Get(headerVersion) >= envelope.Modern {
+		if e := tasks.CheckHeaders(r.Header, m.Method, m.Params); e != nil {
+			s.refuse(w, http.StatusBadRequest, m.ID, e.Code, e.Message)
+			return
+		}
+	}
 	next, json, leave, ok := s.route(w, r, &m)
 	if !ok {
 		return
@@ -77,7 +84,7 @@ func (s *Server) admit(w http.ResponseWriter, m *posted) (leave func(), ok bool)
 		return func() {}, true
 	case m.Method == listen:
 		in, limit, text = &s.streams, l.Streams, "Too many open streams"
-	case s.calls.counted.value() >= l.Calls: // some of them without a client
+	case s.calls.counted.value() >= l.Calls && !tasks.Follows(m.Method): // some of them without a client
 		s.refuseBusy(w, m.ID, text)
 		return nil, false
 	}
@@ -85,7 +92,7 @@ func (s *Server) admit(w http.ResponseWriter, m *posted) (leave func(), ok bool)
 		s.refuseBusy(w, m.ID, text)
 		return nil, false
 	}
-	if s.draining.Load() {
+	if s.draining.Load() && !tasks.Follows(m.Method) {
 		in.add(-1)
 		s.refuseDraining(w, m.ID)
 		return nil, false

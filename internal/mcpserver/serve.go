@@ -56,7 +56,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
 	s.stop.Do(func() { close(s.stopping) })
 	idle := s.calls.counted.wait(ctx) && s.posts.wait(ctx)
-	if !idle {
+	if idle {
+		s.tasks.Linger(ctx)
+		s.posts.wait(ctx) // those who were told
+	} else {
 		s.log.Warn("cancel calls that outlast the shutdown", "calls", s.calls.counted.value())
 	}
 	s.calls.cancel(nil, errShutdown) // also the streams that only listen
@@ -65,6 +68,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer cancel()
 	s.calls.counted.wait(last)
 	s.posts.wait(last)
+	s.tasks.Close(last)
 	s.sessions.removeAll(errShutdown)
 	s.closing.wait(last)
 	s.mu.Lock()

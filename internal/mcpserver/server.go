@@ -10,6 +10,7 @@ package mcpserver
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
@@ -50,6 +52,7 @@ type Server struct {
 	versions []string                   // of the protocol, that the SDK takes
 	self     mcp.Meta                   // of the results of direct calls
 	call     mcp.MethodHandler          // does a direct call
+	tasks    *tasks.Tasks
 
 	faults      faults
 	connections connections
@@ -91,6 +94,15 @@ func New(opts Options) *Server {
 	}
 	s.connections = connections{limit: opts.Limits.Connections, idle: make(map[net.Conn]time.Time)}
 	s.sessions = sessions{limit: opts.Limits.Sessions, idle: opts.Limits.SessionIdle, live: make(map[string]*mcpSession), close: s.closeSession}
+	// There are none, and whoever asks for them is told so.
+	if s.caps.Prompts == nil {
+		s.caps.Prompts = &mcp.PromptCapabilities{}
+	}
+	if s.caps.Resources == nil {
+		s.caps.Resources = &mcp.ResourceCapabilities{}
+	}
+	s.caps.Extensions = maps.Clone(s.caps.Extensions)
+	s.caps.AddExtension(tasks.Extension, nil)
 	sdk := &mcp.ServerOptions{
 		Instructions: opts.Instructions,
 		Capabilities: &s.caps,
@@ -105,35 +117,60 @@ func New(opts Options) *Server {
 	s.mcp = mcp.NewServer(&mcp.Implementation{
 		Name: opts.Name, Title: title, Version: opts.Version,
 	}, sdk)
-	s.openTools()
+	tasked := s.openTools()
 	if opts.Extend.Server != nil {
 		opts.Extend.Server(s.mcp)
 	}
-	middleware := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware,
-		[]mcp.Middleware{s.observe, s.open, s.register, s.code, s.gate})
-	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.disguise}, middleware)...)
-	s.openDirect(middleware)
+	tasks.Register(s.mcp)
+	// A task is a call that is observed, registered and judged when it runs.
+	run := []mcp.Middleware{s.observe, s.open, s.register, s.code, s.gate}
+	s.tasks = tasks.New(tasks.Options{
+		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover}, run), s.callHandler),
+		Limits: opts.Limits.Tasks, Log: opts.Log,
+	})
+	run = slices.Insert(run, len(run)-1, s.tasks.Serve)
+	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run)
+	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.disguise}, all)...)
+	s.openDirect(all)
 	s.openHTTP()
 	return s
 }
 
+// chain puts middleware around a handler, the first outermost.
+func chain(middleware []mcp.Middleware, handler mcp.MethodHandler) mcp.MethodHandler {
+	for _, m := range slices.Backward(middleware) {
+		handler = m(handler)
+	}
+	return handler
+}
+
 // openTools tells the SDK of the tools, and notes which calls can do without it.
-func (s *Server) openTools() {
+// It returns how calls become tasks.
+func (s *Server) openTools() map[string]tasks.Policy {
+	tasked := make(map[string]tasks.Policy)
 	s.handlers = tools.Handlers(s.opts.Tools, s.keep)
 	for _, t := range tools.All() {
 		if h := s.handlers[t.Def.Name]; h != nil {
 			s.mcp.AddTool(t.Def, h)
 			s.names = append(s.names, t.Def.Name)
+			if t.Long {
+				tasked[t.Def.Name] = tasks.Policy{}
+			}
 		}
 	}
 	for _, t := range s.opts.Extend.Tools {
 		s.mcp.AddTool(t.Def, t.Handler)
 		s.names = append(s.names, t.Def.Name)
-		if t.Direct {
-			s.handlers[t.Def.Name] = t.Handler
+		if !t.Direct {
+			continue
+		}
+		s.handlers[t.Def.Name] = t.Handler
+		if t.Task != nil {
+			tasked[t.Def.Name] = *t.Task
 		}
 	}
 	slices.Sort(s.names)
+	return tasked
 }
 
 func (s *Server) keep(t *tools.Tool) bool {

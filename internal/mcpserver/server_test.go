@@ -255,11 +255,11 @@ func TestUnknownToolModern(t *testing.T) {
 		!strings.Contains(r.Error.Message, "'execute_code'") || r.Error.Data.ErrorCode != "TOOL_NOT_FOUND" {
 		t.Errorf("got %s %s", res.Status, out)
 	}
-	h["Mcp-Method"] = "prompts/list"
+	h["Mcp-Method"] = "completion/complete"
 	delete(h, "Mcp-Name")
-	body = strings.Replace(body, "tools/call", "prompts/list", 1)
+	body = strings.Replace(body, "tools/call", "completion/complete", 1)
 	if res, out := do(t, "POST", url, h, body); res.StatusCode != 404 || parse(t, out).Error.Code != -32601 {
-		t.Errorf("prompts/list: got %s %s", res.Status, out)
+		t.Errorf("completion/complete: got %s %s", res.Status, out)
 	}
 }
 

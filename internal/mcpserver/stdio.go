@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/stdio"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 )
 
 // ServeStdio serves one session over in and out and returns when the input
@@ -41,7 +42,9 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		s.calls.cancel(func(of mcp.Session) bool { return of == session }, errShutdown)
 	}
 	connected := make(chan struct{})
-	session, err := s.mcp.Connect(context.WithoutCancel(ctx), &stdio.Transport{
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	session, err := s.mcp.Connect(tasks.Within(context.WithoutCancel(ctx), life), &stdio.Transport{
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log, Reveal: s.alias.reveal,
 		Stop: stop, StopGrace: s.opts.Limits.Grace,
 		Abort: func() { <-connected; abort() },

@@ -86,6 +86,10 @@ func TestLint(t *testing.T) {
 		if d.Title == "" || !slices.Contains(Sets(), tool.Set) || tool.Needs != "" && !slices.Contains(Sets(), tool.Needs) {
 			t.Errorf("%s: title %q, set %q, needs %q", d.Name, d.Title, tool.Set, tool.Needs)
 		}
+		// What may take long says how long, and the other way round.
+		if limited := strings.Contains(string(d.InputSchema.(json.RawMessage)), `"timeout"`); limited != tool.Long {
+			t.Errorf("%s: has a time-out: %v, may become a task: %v", d.Name, limited, tool.Long)
+		}
 		a := d.Annotations
 		if a == nil || a.DestructiveHint == nil || a.OpenWorldHint == nil || *a.OpenWorldHint {
 			t.Errorf("%s: annotations are not all set: %+v", d.Name, a)
@@ -174,6 +178,9 @@ func markdown() string {
 			if len(hints) > 0 {
 				fmt.Fprintf(&b, "Hints: %s.\n\n", strings.Join(hints, ", "))
 			}
+			if tool.Long {
+				b.WriteString("May become a [task](#tasks).\n\n")
+			}
 			if tool.Needs != "" {
 				fmt.Fprintf(&b, "Needs the set `%s` as well.\n\n", tool.Needs)
 			}
@@ -181,6 +188,7 @@ func markdown() string {
 			fields(&b, "Result", d.OutputSchema)
 		}
 	}
+	b.WriteString(taskDocs)
 	b.WriteString(errorDocs)
 	b.WriteString("| code | JSON-RPC | `error_code` | category | severity | text code |\n|---|---|---|---|---|---|\n")
 	var codes []string
@@ -209,6 +217,13 @@ var setDocs = map[Set]string{
 	Snapshots: "Copies of living boxes, and states of boxes to go back to. Snapshots belong to their owner and live on disk, as many as `--max-snapshots` says, until they are deleted. " +
 		"The tools for contexts are offered where `contexts` is switched on too, those for sessions where `sessions` is. Errors of `fork_session`, `snapshot_session` and `restore_session` are as those of sessions, of the others as those of contexts, with the code SNAPSHOT_FAILED of their own.",
 }
+
+const taskDocs = `
+## Tasks
+
+To a client that declares the extension ` + "`io.modelcontextprotocol/tasks`" + `, a call that is not done within half a second is answered by a task, which the client asks about with ` + "`tasks/get`" + ` until it has ended, and may end with ` + "`tasks/cancel`" + `, which interrupts the code. The answer of the call is then in the task. Only who made a task can ask about it. It is kept for an hour from its beginning; an owner has at most 256, of which at most 32 run, and beyond that calls are answered as if there were no tasks. Results that have been told are dropped early if all results together take more than 128 MiB, or those of one owner more than 32 MiB; a result may have 16 MiB. Tasks end with their server: one that stops waits for what runs and tells it to who asks, and what it came to is lost afterwards, which the error says; variables and files of the box are kept.
+
+`
 
 const errorDocs = `
 ## Errors

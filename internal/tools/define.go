@@ -24,6 +24,7 @@ type info struct {
 	readOnly    bool
 	destructive bool
 	idempotent  bool
+	long        bool // see Tool
 }
 
 // A presenter says how its result reads. Without one the text of a result is
@@ -86,7 +87,7 @@ func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)
 			return present(out)
 		}
 	}
-	return Tool{Def: def, Set: d.set, Needs: d.needs, bind: bind}
+	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, bind: bind}
 }
 
 // present makes the message of a result.

@@ -14,7 +14,7 @@ var executeCode = define(info{
 		"pass the session_id of the answer to continue in it, leave it out for a new one. " +
 		"The answer is what the code printed, then its errors; the value of a last expression is shown as in a notebook. " +
 		"Long output is cut in the middle. There is no network unless the operator allows it.",
-	set: Sessions, family: sessionErrors, destructive: true,
+	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCodeIn) (executeCodeOut, error) {
 	s, acq, err := c.session(ctx, in.SessionID, in.Template, in.Flavor)
 	if err != nil {

@@ -14,7 +14,7 @@ var executeCommand = define(info{
 		"with args, command is a program and args are passed to it as they are. " +
 		"A session_id continues in that session's files; without one a new session is made. " +
 		"A non-zero exit code is an answer: read it and stderr.",
-	set: Sessions, family: sessionErrors, destructive: true,
+	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCommandIn) (executeCommandOut, error) {
 	s, acq, err := c.session(ctx, in.SessionID, in.Template, in.Flavor)
 	if err != nil {

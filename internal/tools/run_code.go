@@ -14,7 +14,7 @@ var runCode = define(info{
 	description: "Run code, in the style of a notebook, in a context made by create_context; variables, imports and files live on from call to call. " +
 		"The answer is JSON with stdout, stderr, success and execution_time (seconds); a failing program has success false and its traceback in stderr. " +
 		"Figures come as images. Code is interrupted after 30 seconds unless timeout says otherwise.",
-	set: Contexts, family: runErrors, destructive: true,
+	set: Contexts, family: runErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
 	s, acq, err := c.Sandboxes.Context(ctx, c.Owner, in.ContextID)
 	if err != nil {

@@ -46,7 +46,8 @@ type Deps struct {
 type Tool struct {
 	Def   *mcp.Tool // not to be changed
 	Set   Set
-	Needs Set // a set without which the tool is of no use; "" none
+	Needs Set  // a set without which the tool is of no use; "" none
+	Long  bool // a call may take minutes, and is worth a task where a client knows them
 
 	bind func(Deps) mcp.ToolHandler
 }

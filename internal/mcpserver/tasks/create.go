@@ -1,0 +1,147 @@
+package tasks
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	callTool = "tools/call"
+	// modernEra is the first protocol revision whose results have types, by
+	// which clients tell a task from an answer.
+	modernEra = "2026-07-28"
+)
+
+func modern(version string) bool { return version >= modernEra }
+
+func declared(caps *mcp.ClientCapabilities) bool {
+	if caps == nil {
+		return false
+	}
+	_, ok := caps.Extensions[Extension]
+	return ok
+}
+
+func ownerOf(req mcp.Request) string {
+	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
+		return extra.TokenInfo.UserID
+	}
+	return ""
+}
+
+type lifeKey struct{}
+
+// Within returns a context for requests whose tasks are to end with life, because
+// nobody can ask for them when it is over.
+func Within(ctx, life context.Context) context.Context {
+	return context.WithValue(ctx, lifeKey{}, life)
+}
+
+// Create is a middleware that makes tasks of tool calls.
+func (s *Tasks) Create(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		call, ok := req.(*mcp.CallToolRequest)
+		if !ok || call.Params == nil {
+			return next(ctx, method, req)
+		}
+		policy, ok := s.opts.Policies[call.Params.Name]
+		switch {
+		case !ok:
+			return next(ctx, method, req)
+		case !modern(call.ProtocolVersion()) || !declared(call.ClientCapabilities()):
+			if policy.Required {
+				return nil, missing()
+			}
+			return next(ctx, method, req)
+		case policy.AskFirst && len(call.Params.InputResponses) == 0:
+			return next(ctx, method, req)
+		}
+		result, err, ok := s.create(ctx, policy, call)
+		switch {
+		case ok:
+			return result, err
+		case policy.Required:
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Too many tasks: wait for some to end, or cancel them"}
+		}
+		return next(ctx, method, req) // the client waits for the answer itself
+	}
+}
+
+// create runs a call as a task and returns what its client gets; ok is false if
+// there is no room for a task.
+func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolRequest) (_ mcp.Result, _ error, ok bool) {
+	// The request ends before the task.
+	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	t := s.begin(ownerOf(call), stop)
+	if t == nil {
+		stop(nil)
+		return nil, nil, false
+	}
+	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
+		unlink := context.AfterFunc(life, func() { stop(errGone) })
+		context.AfterFunc(inner, func() { unlink() })
+	}
+	inPlace := make(chan outcome, 1)
+	go func() {
+		defer s.running.Done()
+		defer stop(nil)
+		o := s.run(inner, t, detached(call))
+		if !s.finish(t, o) {
+			inPlace <- o
+		}
+	}()
+	patience := s.limits.Patience
+	if policy.Required {
+		patience = 0
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.parked:
+	case o := <-inPlace:
+		return o.result, o.err, true
+	case <-ctx.Done():
+		// Nobody will ever know its id.
+		stop(errGone)
+		s.forget(t)
+		return nil, context.Cause(ctx), true
+	}
+	if d := s.hand(t); d != nil {
+		return d, nil, true
+	}
+	o := <-inPlace // just now
+	return o.result, o.err, true
+}
+
+// hand is what a client gets that is to ask for the end of a task; nil if that
+// has come.
+func (s *Tasks) hand(t *task) *description {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.inPlace {
+		return nil
+	}
+	t.handed = true
+	d := s.describeLocked(t)
+	d.ResultType = "task"
+	return d
+}
+
+// detached is a call that goes on without its session, which ends with the
+// request: there is nobody to tell of progress.
+func detached(call *mcp.CallToolRequest) *mcp.CallToolRequest {
+	params := *call.Params
+	params.Meta = maps.Clone(params.Meta)
+	delete(params.Meta, "progressToken")
+	extra := mcp.RequestExtra{}
+	if call.Extra != nil {
+		extra = *call.Extra
+		extra.CloseSSEStream = nil
+	}
+	return &mcp.CallToolRequest{Params: &params, Extra: &extra}
+}

@@ -1,0 +1,248 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	get    = "tasks/get"
+	update = "tasks/update"
+	cancel = "tasks/cancel"
+
+	headerName = "Mcp-Name"
+)
+
+// maxID bounds what is repeated of an id that a client made up.
+const maxID = 64
+
+// Params are the parameters of all methods of the extension.
+type Params struct {
+	mcp.ParamsBase
+	TaskID         string                     `json:"taskId"`
+	InputResponses map[string]json.RawMessage `json:"inputResponses,omitempty"`
+}
+
+// GetMeta is asked for before anybody knows whether there are parameters.
+func (p *Params) GetMeta() map[string]any {
+	if p == nil {
+		return nil
+	}
+	return p.Meta.GetMeta()
+}
+
+// description is a task as clients see it, with what belongs to its status.
+type description struct {
+	mcp.ResultBase
+	ResultType    string              `json:"resultType"`
+	TaskID        string              `json:"taskId"`
+	Status        status              `json:"status"`
+	CreatedAt     string              `json:"createdAt"`
+	LastUpdatedAt string              `json:"lastUpdatedAt"`
+	TTL           int64               `json:"ttlMs"`
+	PollInterval  int64               `json:"pollIntervalMs"`
+	Result        json.RawMessage     `json:"result,omitempty"`
+	Error         *jsonrpc.Error      `json:"error,omitempty"`
+	InputRequests mcp.InputRequestMap `json:"inputRequests,omitzero"`
+}
+
+// acknowledgement says that a request was understood, and nothing of the task.
+type acknowledgement struct {
+	mcp.ResultBase
+	ResultType string `json:"resultType"`
+}
+
+func done() *acknowledgement { return &acknowledgement{ResultType: "complete"} }
+
+// describeLocked leaves out what a task that has only begun does not say.
+func (s *Tasks) describeLocked(t *task) *description {
+	return &description{
+		TaskID: t.id, Status: t.status,
+		CreatedAt: clock(t.created), LastUpdatedAt: clock(t.updated),
+		TTL: s.limits.TTL.Milliseconds(), PollInterval: s.limits.Poll.Milliseconds(),
+	}
+}
+
+// clock is how MCP writes times.
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// Register makes the methods known to the SDK. [Tasks.Serve] answers them.
+func Register(s *mcp.Server) {
+	for _, method := range []string{get, update, cancel} {
+		err := mcp.AddReceivingCustomMethod(s, method, func(context.Context, *mcp.ServerSession, *Params) (*acknowledgement, error) {
+			return nil, unknownMethod(method)
+		})
+		if err != nil {
+			panic(err) // the SDK has a method of that name
+		}
+	}
+}
+
+// Follows reports whether a method only asks after what runs already, and may so
+// be served by a server that takes nothing new.
+func Follows(method string) bool { return method == get || method == cancel }
+
+// CheckHeaders holds a modern HTTP request to what its header says of its body,
+// as far as that is the extension's: the id of the task.
+func CheckHeaders(h http.Header, method string, params map[string]json.RawMessage) *jsonrpc.Error {
+	if method != get && method != update && method != cancel {
+		return nil
+	}
+	var id string
+	if json.Unmarshal(params["taskId"], &id) != nil {
+		return nil // refused for that
+	}
+	switch name := strings.Trim(h.Get(headerName), " \t"); name {
+	case id:
+		return nil
+	case "":
+		return &jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: "Header mismatch: Mcp-Name is missing; " + method + " needs the task's id there"}
+	}
+	return &jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: "Header mismatch: Mcp-Name is not the taskId of the body"}
+}
+
+// Serve is a middleware that answers the methods of the extension.
+func (s *Tasks) Serve(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		var serve func(owner string, p *Params) (mcp.Result, error)
+		switch method {
+		case get:
+			serve = s.get
+		case update:
+			serve = s.update
+		case cancel:
+			serve = s.cancel
+		default:
+			return next(ctx, method, req)
+		}
+		r, ok := req.(*mcp.ServerRequest[*Params])
+		if !ok || r.Params == nil || !modern(r.ProtocolVersion()) {
+			return nil, unknownMethod(method)
+		}
+		if !declared(r.ClientCapabilities()) {
+			return nil, missing()
+		}
+		if r.Params.TaskID == "" {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Missing required parameter: taskId"}
+		}
+		return serve(ownerOf(req), r.Params)
+	}
+}
+
+func (s *Tasks) get(owner string, p *Params) (mcp.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.findLocked(owner, p.TaskID)
+	if t == nil {
+		return nil, s.unknown(p.TaskID)
+	}
+	d := s.describeLocked(t)
+	d.ResultType = "complete"
+	t.asked = time.Now()
+	switch t.status {
+	case completed:
+		if d.Result = t.result; t.shrunk {
+			d.Result = dropped
+		}
+	case failed:
+		d.Error = t.fault
+	case inputRequired:
+		d.InputRequests = maps.Clone(t.requests) // encoded when the lock is gone
+	}
+	if t.status.final() && !t.wasTold {
+		t.wasTold = true
+		close(t.told)
+	}
+	return d, nil
+}
+
+func (s *Tasks) cancel(owner string, p *Params) (mcp.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.findLocked(owner, p.TaskID)
+	if t == nil {
+		return nil, s.unknown(p.TaskID)
+	}
+	t.asked = time.Now()
+	if !t.status.final() {
+		t.requests = nil
+		t.setLocked(cancelled)
+		t.cancel(errCancelled)
+	}
+	return done(), nil
+}
+
+// update takes answers to what the task has asked. Others are no answers, and
+// are passed over.
+func (s *Tasks) update(owner string, p *Params) (mcp.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.findLocked(owner, p.TaskID)
+	if t == nil {
+		return nil, s.unknown(p.TaskID)
+	}
+	t.asked = time.Now()
+	if t.status != inputRequired {
+		return done(), nil
+	}
+	given := make(mcp.InputResponseMap)
+	for key, raw := range p.InputResponses {
+		if t.requests[key] == nil {
+			continue
+		}
+		one, err := json.Marshal(map[string]json.RawMessage{key: raw})
+		if err == nil {
+			err = json.Unmarshal(one, &given)
+		}
+		if err != nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid parameters: " + err.Error()}
+		}
+		t.responses[key] = given[key]
+		delete(t.requests, key)
+	}
+	if len(t.requests) == 0 {
+		t.setLocked(working)
+		t.answered <- struct{}{}
+	}
+	return done(), nil
+}
+
+func unknownMethod(method string) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found: " + method}
+}
+
+// unknown tells a task that an earlier process had from one that never was.
+func (s *Tasks) unknown(id string) error {
+	server, _, ok := strings.Cut(id, "-")
+	text := "Task not found: " + id
+	switch {
+	case len(id) > maxID:
+		text = "Task not found: " + strings.ToValidUTF8(id[:maxID], "") + "…"
+	case ok && len(id) == len(s.server)+1+26 && server != s.server:
+		text += ". It was another server's, or this one has been restarted since: what it came to is lost. Files and variables of its box are kept; call the tool again"
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: text}
+}
+
+// missing refuses a client that does not declare the extension.
+func missing() error {
+	var need mcp.ClientCapabilities
+	need.AddExtension(Extension, nil)
+	data, err := json.Marshal(mcp.MissingRequiredClientCapabilityData{RequiredCapabilities: &need})
+	if err != nil {
+		return err
+	}
+	return &jsonrpc.Error{
+		Code:    mcp.CodeMissingRequiredClientCapabilities,
+		Message: "Missing required client capability: extension " + Extension,
+		Data:    bytes.Clone(data),
+	}
+}

@@ -1,0 +1,185 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// maxRounds bounds how often a task may ask for input.
+const maxRounds = 16
+
+type status string
+
+const (
+	working       status = "working"
+	inputRequired status = "input_required"
+	completed     status = "completed"
+	failed        status = "failed"
+	cancelled     status = "cancelled"
+)
+
+func (s status) final() bool { return s == completed || s == failed || s == cancelled }
+
+// A task is one call. Its fields below the line are guarded by the mutex of its
+// [Tasks].
+type task struct {
+	id      string
+	owner   string
+	uses    *uses // of the owner
+	created time.Time
+	expiry  *time.Timer
+	cancel  context.CancelCauseFunc
+
+	told     chan struct{} // closed when its client has been told how it ended
+	parked   chan struct{} // closed when it first waits for input
+	answered chan struct{} // gets a value when all input is there
+
+	// guarded by mu
+
+	status    status
+	updated   time.Time
+	asked     time.Time // when its client last asked
+	handed    bool      // its client has been given it
+	inPlace   bool      // its client has been, or will be, given the answer instead
+	wasTold   bool
+	wasParked bool
+	result    json.RawMessage     // of a completed one
+	shrunk    bool                // the result was told and then dropped
+	fault     *jsonrpc.Error      // of a failed one
+	requests  mcp.InputRequestMap // that have no answer yet
+	responses mcp.InputResponseMap
+}
+
+func (t *task) setLocked(to status) {
+	t.status, t.updated = to, time.Now()
+}
+
+func (t *task) failLocked(e *jsonrpc.Error) {
+	t.fault = e
+	t.setLocked(failed)
+}
+
+// outcome is what a call came to.
+type outcome struct {
+	result mcp.Result
+	err    error
+}
+
+// run does the call, with as many rounds as it asks for input.
+func (s *Tasks) run(ctx context.Context, t *task, call *mcp.CallToolRequest) (o outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.opts.Log.Error("panic in a task", "panic", fmt.Sprint(p))
+			o = outcome{err: &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"}}
+		}
+	}()
+	for range maxRounds {
+		result, err := s.opts.Call(ctx, callTool, call)
+		r, ok := result.(*mcp.CallToolResult)
+		if err != nil || !ok || r.InputRequests == nil {
+			return outcome{result, err}
+		}
+		responses, err := s.ask(ctx, t, r.InputRequests)
+		if err != nil {
+			return outcome{err: err}
+		}
+		params := *call.Params
+		params.InputResponses, params.RequestState = responses, r.RequestState
+		call = &mcp.CallToolRequest{Params: &params, Extra: call.Extra}
+	}
+	return outcome{err: fmt.Errorf("the tool asked for input more than %d times", maxRounds)}
+}
+
+// ask parks the task until its client has answered all requests.
+func (s *Tasks) ask(ctx context.Context, t *task, requests mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+	if len(requests) == 0 {
+		return nil, errBusy
+	}
+	s.mu.Lock()
+	if t.status == working {
+		t.requests, t.responses = maps.Clone(requests), make(mcp.InputResponseMap, len(requests))
+		t.setLocked(inputRequired)
+		if !t.wasParked {
+			t.wasParked = true
+			close(t.parked)
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case <-t.answered:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return t.responses, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// finish notes what the call came to, and reports whether it is for the task to
+// tell: a client that has not been given the task gets the answer itself. A task
+// that has been cancelled stays so.
+func (s *Tasks) finish(t *task, o outcome) (kept bool) {
+	if s.answersInPlace(t) {
+		return false
+	}
+	var result []byte
+	if o.err == nil {
+		result, o.err = json.Marshal(o.result)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.uses.running--
+	defer s.disownLocked(t)
+	if t.status.final() || s.tasks[t.id] != t {
+		return true
+	}
+	t.requests = nil
+	switch {
+	case o.err != nil:
+		t.failLocked(fault(o.err))
+	case s.keepLocked(t, result):
+		t.setLocked(completed)
+	case len(result) > s.limits.Result:
+		t.failLocked(&jsonrpc.Error{
+			Code:    jsonrpc.CodeInternalError,
+			Message: fmt.Sprintf("The result of %d bytes is too large for a task, which keeps at most %d; ask for less of it", len(result), s.limits.Result),
+		})
+	default:
+		t.failLocked(&jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "The result is not kept: " + crowded})
+	}
+	return true
+}
+
+// answersInPlace reports whether nobody has been given the task, which is then
+// forgotten: its answer takes its place.
+func (s *Tasks) answersInPlace(t *task) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.handed {
+		return false
+	}
+	t.inPlace = true
+	t.uses.running--
+	s.forgetLocked(t)
+	return true
+}
+
+// fault is an error as a client gets it.
+func fault(err error) *jsonrpc.Error {
+	if e := (*jsonrpc.Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+}
+
+const crowded = "the results of tasks take up all the memory that is set aside for them"
+
+// dropped stands in for a result that its client has been told before.
+var dropped = json.RawMessage(`{"content":[{"type":"text","text":"This result has been told before, and is not kept: ` + crowded + `."}],"isError":true}`)
