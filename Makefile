@@ -17,6 +17,7 @@ GO      ?= go
 DEMO_OUT ?= demo-out
 FUZZTIME ?= 30s
 BENCHFLAGS ?=
+CONFORMANCEFLAGS ?=
 
 .PHONY: build
 build: generate-guest ## bin/glovebox
@@ -38,6 +39,10 @@ demo: setup build ## a real analysis in a real box through a real MCP client
 test: ## all tests, as root and as an ordinary user
 	scripts/setup test
 	scripts/test
+
+.PHONY: conformance
+conformance: build ## the official conformance suite of MCP (CONFORMANCEFLAGS='-scenario tasks-lifecycle')
+	scripts/conformance $(CONFORMANCEFLAGS)
 
 .PHONY: check
 check: generate-guest ## formatting, static checks, known vulnerabilities, generated files, races

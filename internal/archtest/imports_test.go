@@ -117,6 +117,8 @@ var table = []row{
 	{pkg: "bench/proc", others: []string{sys}},
 	{pkg: "bench/report"},
 	{pkg: "bench/peers/echo", others: []string{sdk}},
+	{pkg: "conformance", ours: []string{"conformance/fixtures", "internal/mcpserver", "internal/sandbox", "internal/tools"}},
+	{pkg: "conformance/fixtures", ours: []string{"internal/mcpserver", "internal/mcpserver/tasks"}, others: []string{sdk}},
 	{pkg: "e2e"},
 	{pkg: "examples/demo", others: []string{sdk}},
 }

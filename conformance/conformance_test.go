@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestBuild: the test build is a server with the fixtures, for clients of both eras,
+// and notices which calls go past the SDK.
+func TestBuild(t *testing.T) {
+	b, err := startBuild(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.stop()
+	for _, version := range []string{"", "2025-11-25"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		c := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, &mcp.ClientOptions{
+			ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "Ann"}}, nil
+			},
+		})
+		cs, err := c.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: b.url}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tool, want := range map[string]string{
+			"test_simple_text":                        "simple text",
+			"test_input_required_result_elicitation":  "Hello, Ann!",
+			"test_error_handling":                     "intentionally",
+			"test_input_required_result_capabilities": "Thank you",
+		} {
+			res, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: map[string]any{}})
+			if err != nil {
+				t.Fatalf("%q, %s: %v", version, tool, err)
+			}
+			if got := res.Content[0].(*mcp.TextContent).Text; !strings.Contains(got, want) {
+				t.Errorf("%q, %s: got %q", version, tool, got)
+			}
+		}
+		if err := cs.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	// The first round of each call is plain.
+	if n, names := b.directCalls(); n != 8 || !strings.Contains(names, "test_simple_text") {
+		t.Errorf("%d direct calls, of %s", n, names)
+	}
+}
+
+func TestBaseline(t *testing.T) {
+	b, err := readBaseline(write(t, "b", "# a comment\n\nshipped a:b it has no such tool\nshipped c:d neither that one\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !b.expects("shipped", "a", "b") || b.expects("test-build", "a", "b") || b.expects("shipped", "a", "d") {
+		t.Error("the wrong checks may fail")
+	}
+	if got := b.stale(); len(got) != 1 || got[0] != "shipped c:d" {
+		t.Errorf("stale: got %q", got)
+	}
+	if _, err := readBaseline(write(t, "b", "shipped a:b because\n")); err == nil || !strings.Contains(err.Error(), "reason") {
+		t.Errorf("a reason of one word: got %v", err)
+	}
+	if _, err := readBaseline("baseline.txt"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestResults(t *testing.T) {
+	b, err := readBaseline(write(t, "b", "shipped two:y it has no such tool\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &suite{baseline: b}
+	all := &results{}
+	s.note(all, shipped, "r", []scenario{
+		{"one", []check{{Status: success}, {Status: "INFO"}, {ID: "w", Status: "WARNING", Error: "should\n be"}}},
+		{"two", []check{{Status: success}, {ID: "y", Status: failure}}},
+		{"three", []check{{ID: "z", Status: failure, Error: "bad"}}},
+		{"four", []check{{Status: "SKIPPED"}}},
+	}, map[string]bool{"one": true})
+	if passed, failed := all.count(); passed != 2 || failed != 1 {
+		t.Errorf("%d passed, %d failed", passed, failed)
+	}
+	s.agree(all, shipped, "r", false) // explained by what failed
+	s.agree(all, testBuild, "r", false)
+	if passed, failed := all.count(); passed != 2 || failed != 2 {
+		t.Errorf("%d passed, %d failed", passed, failed)
+	}
+	for _, want := range []string{"1 of 2 checks\n", "warning: w: should be", "1 in the baseline, not scored", "FAILED", "z: bad", "skipped"} {
+		if got := all.table(); !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	doc := write(t, "doc.md", "before\n"+beginMark+"old\n"+endMark+"after\n")
+	for range 2 {
+		if err := all.writeDoc(doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(got)
+	if !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, "after\n") || strings.Contains(text, "old") ||
+		strings.Count(text, "| `two` | passed |") != 1 || !strings.Contains(text, "2 passed, 2 failed.") {
+		t.Errorf("got %s", text)
+	}
+	if err := all.writeDoc(write(t, "doc.md", "no marks")); err == nil {
+		t.Error("a document without marks was written")
+	}
+}

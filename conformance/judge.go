@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// The targets: what is held to the suite.
+const (
+	testBuild = "test-build"
+	shipped   = "shipped"
+)
+
+// fixtureFree are the scenarios that a server passes without the suite's tools,
+// resources and prompts.
+var fixtureFree = []string{
+	"server-initialize", "server-session-lifecycle", "ping", "logging-set-level", "tools-list", "resources-list", "prompts-list",
+	"server-sse-multiple-streams", "server-sse-polling", "dns-rebinding-protection", "server-stateless", "http-header-validation",
+	"caching", "sep-2164-resource-not-found", "input-required-result-missing-input-response",
+	"input-required-result-unsupported-methods", "input-required-result-ignore-extra-params", "input-required-result-validate-input",
+}
+
+// judge runs everything.
+func (s *suite) judge(ctx context.Context, b *build, binary string) (*results, error) {
+	all := &results{}
+	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+		if err := s.judgeRequirements(ctx, all, b.url, revision); err != nil {
+			return nil, err
+		}
+	}
+	// The shipped server does plain calls past the SDK.
+	direct := row{target: testBuild, set: "2026-07-28", scenario: "calls past the SDK", scored: true}
+	if n, names := b.directCalls(); n > 0 {
+		direct.passed = 1
+		all.notes = append(all.notes, fmt.Sprintf("%d calls of the suite were done past the SDK, as the shipped server does plain calls: %s.", n, names))
+	} else {
+		direct.failures = []string{"there were none, so that the suite did not see how the shipped server does plain calls"}
+	}
+	all.add(direct)
+	for _, version := range []string{"2025-06-18", "2025-03-26"} {
+		list, clean, err := s.run(ctx, b.url, "--suite", "all", "--spec-version", version)
+		if err != nil {
+			return nil, err
+		}
+		s.note(all, testBuild, version, list, nil)
+		s.agree(all, testBuild, version, clean)
+	}
+	if err := s.judgeShipped(ctx, all, binary); err != nil {
+		return nil, err
+	}
+	for _, key := range s.baseline.stale() {
+		all.add(row{target: "baseline", scenario: key, failures: []string{"the entry is stale: this does not fail"}, scored: true})
+	}
+	return all, nil
+}
+
+func (s *suite) judgeRequirements(ctx context.Context, all *results, url, revision string) error {
+	required, err := s.required(revision)
+	if err != nil {
+		return err
+	}
+	list, clean, err := s.run(ctx, url, "--requirements", revision)
+	if err != nil {
+		return err
+	}
+	for name := range required {
+		if !slices.ContainsFunc(list, func(sc scenario) bool { return sc.name == name }) {
+			list = append(list, scenario{name, []check{{ID: name, Status: failure, Error: "the scenario is required and did not run"}}})
+		}
+	}
+	s.note(all, testBuild, revision, list, required)
+	s.agree(all, testBuild, revision, clean)
+	return nil
+}
+
+// agree notes a verdict of the suite that is worse than ours.
+func (s *suite) agree(all *results, target, set string, clean bool) {
+	if clean {
+		return
+	}
+	for _, r := range all.rows {
+		if r.target == target && r.set == set && (len(r.failures) > 0 || r.expected > 0) {
+			return
+		}
+	}
+	all.add(row{target: target, set: set, scenario: "verdict of the suite", failures: []string{"it found a failure that is in none of its results"}, scored: true})
+}
+
+// note adds what scenarios came to; required says which are scored, nil all.
+func (s *suite) note(all *results, target, set string, list []scenario, required map[string]bool) {
+	for _, sc := range list {
+		r := row{target: target, set: set, scenario: sc.name, scored: required == nil || required[sc.name]}
+		for _, c := range sc.checks {
+			switch c.Status {
+			case success:
+				r.passed++
+			case "WARNING":
+				r.warnings = append(r.warnings, c.ID+": "+c.Error)
+			case "SKIPPED":
+				r.skipped++
+			case failure:
+				if s.baseline.expects(target, sc.name, c.ID) {
+					r.expected++
+				} else {
+					r.failures = append(r.failures, c.ID+": "+c.Error)
+				}
+			}
+		}
+		all.add(r)
+	}
+}

@@ -1,0 +1,153 @@
+// Command conformance holds Glovebox to the letter of MCP: it runs the official
+// conformance suite against the real front and the real server with the suite's
+// fixtures added, and against the program that is shipped.
+//
+// scripts/conformance sets up what it needs and calls it; docs/conformance.md has
+// the results.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/conformance/fixtures"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/tools"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "conformance: error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
+	dir := flags.String("dir", "conformance", "directory with the suite's node_modules and the baseline")
+	binary := flags.String("glovebox", "bin/glovebox", "the program that is shipped")
+	doc := flags.String("doc", "", "file whose table to write anew")
+	serve := flags.Bool("serve", false, "only serve the test build, at the address that is printed, until interrupted")
+	one := flags.String("scenario", "", "run this scenario alone, against the test build, and show all that the suite says")
+	version := flags.String("spec-version", "", "with -scenario: the revision to run it at")
+	verbose := flags.Bool("v", false, "log what the test build does")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	build, err := startBuild(*verbose)
+	if err != nil {
+		return err
+	}
+	defer build.stop()
+	if *serve {
+		fmt.Println(build.url)
+		<-ctx.Done()
+		return nil
+	}
+	s, err := openSuite(*dir)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if *one != "" {
+		return s.show(ctx, build.url, *one, *version)
+	}
+	all, err := s.judge(ctx, build, *binary)
+	if err != nil {
+		return err
+	}
+	fmt.Print(all.table())
+	if *doc != "" {
+		if err := all.writeDoc(*doc); err != nil {
+			return err
+		}
+	}
+	passed, failed := all.count()
+	fmt.Printf("%d passed, %d failed\n", passed, failed)
+	if failed > 0 {
+		return fmt.Errorf("%d scenarios failed", failed)
+	}
+	return nil
+}
+
+// A build is the server that is shipped with the suite's fixtures.
+type build struct {
+	url  string
+	stop func()
+
+	mu     sync.Mutex
+	direct map[string]int // guarded by mu: calls done past the SDK, by tool
+}
+
+// startBuild serves on a free port of loopback. The catalogue is listed, but has
+// no boxes.
+func startBuild(verbose bool) (*build, error) {
+	log := slog.New(slog.DiscardHandler)
+	if verbose {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	b := &build{direct: make(map[string]int)}
+	f := fixtures.New()
+	server := mcpserver.New(mcpserver.Options{
+		Version: "conformance", Log: log,
+		Tools:  tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{}), Log: log},
+		Extend: f.Extension(),
+		Limits: mcpserver.Limits{Grace: time.Second},
+		Observe: func(o mcpserver.Observation) {
+			if o.Direct {
+				b.mu.Lock()
+				b.direct[o.Tool]++
+				b.mu.Unlock()
+			}
+		},
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	b.url = "http://" + ln.Addr().String() + "/mcp"
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- server.Serve(ctx, ln) }()
+	go func() {
+		f.Watch(ctx)
+		ended <- nil
+	}()
+	b.stop = func() {
+		cancel()
+		for range 2 {
+			if err := <-ended; err != nil {
+				log.Error("stop the test build", "err", err)
+			}
+		}
+	}
+	return b, nil
+}
+
+// directCalls says how many calls went past the SDK, and of which tools.
+func (b *build) directCalls() (n int, names string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []string
+	for name, calls := range b.direct {
+		n += calls
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return n, strings.Join(list, ", ")
+}
