@@ -99,6 +99,9 @@ var table = []row{
 
 	// The client kit.
 	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
+	{pkg: "mcpkit",
+		ours:   []string{"mcpkit/child", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile", "mcpkit/stream"},
+		others: []string{sdk, "golang.org/x/sync/"}},
 	{pkg: "mcpkit/child", ours: []string{"mcpkit/stream"}, others: []string{sdk}},
 	{pkg: "mcpkit/consent", ours: []string{"mcpkit/statefile"}},
 	{pkg: "mcpkit/outbound"},

@@ -1,0 +1,234 @@
+package mcpkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/child"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/stream"
+)
+
+// A link is what one connection holds besides the SDK's session.
+type link struct {
+	post  func(ctx context.Context, method string, message []byte) error // sends what the SDK cannot; nil where there is conn
+	conn  mcp.Connection                                                 // of a stream; else nil
+	after []func()                                                       // when the connection is gone
+
+	once sync.Once
+	mu   sync.Mutex
+	err  error // guarded by mu: why a read failed
+}
+
+// why is what ended the connection, if that is known.
+func (l *link) why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+func (l *link) close() {
+	l.once.Do(func() {
+		for _, f := range l.after {
+			f()
+		}
+	})
+}
+
+// watched tells its link why it ended.
+type watched struct {
+	mcp.Connection
+	link *link
+}
+
+func (w *watched) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := w.Connection.Read(ctx)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.link.mu.Lock()
+		w.link.err = err
+		w.link.mu.Unlock()
+	}
+	return m, err
+}
+
+// isAnswer reports whether an error is what the server answered.
+func isAnswer(err error) bool {
+	var e *jsonrpc.Error
+	return errors.As(err, &e)
+}
+
+// dial asks for trust, expands the definition and connects.
+func (s *Session) dial(ctx context.Context) (*live, error) {
+	trust := Untrusted
+	if s.m.opts.Trust != nil {
+		var err error
+		if trust, err = s.m.opts.Trust(ctx, s.def); err != nil {
+			return nil, fmt.Errorf("trust mcp server %q: %w", s.def.Name, err)
+		}
+	}
+	if s.stream != nil {
+		if trust != Trusted {
+			return nil, &Refusal{Server: s.def.Name, Reason: Stream}
+		}
+		return s.dialStream(ctx, func(_ context.Context, o stream.Options) (mcp.Connection, error) {
+			return stream.New(s.stream, o), nil
+		})
+	}
+	if err := trust.check(s.def); err != nil {
+		return nil, err
+	}
+	var resolver mcpjson.Resolver // gives nothing away
+	if trust == Trusted {
+		resolver = s.m.opts.Resolver
+	}
+	r, err := s.def.Resolve(ctx, resolver)
+	if err != nil {
+		return nil, err
+	}
+	if r.Socket != "" && trust != Trusted {
+		return nil, &Refusal{Server: s.def.Name, Reason: Socket, What: r.Socket}
+	}
+	switch s.def.Transport {
+	case mcpjson.TransportStdio:
+		return s.dialStream(ctx, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
+			return s.spawn(ctx, r, o)
+		})
+	case mcpjson.TransportUnix:
+		return s.dialStream(ctx, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", r.Socket)
+			if err != nil {
+				return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
+			}
+			return stream.New(conn, o), nil
+		})
+	}
+	return s.dialHTTP(ctx, r, trust)
+}
+
+// spawn starts the server's program.
+func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Options) (mcp.Connection, error) {
+	c := &child.Command{
+		Name: s.def.Name, Argv: r.Argv, Dir: r.Dir, Env: append(s.m.baseEnv(s.def.InheritEnv), r.Env...),
+		Grace: s.m.opts.Limits.Grace, Stream: o,
+	}
+	if s.m.opts.Stderr == nil {
+		return c.Connect(ctx)
+	}
+	out := s.m.opts.Stderr(s.def.Name)
+	c.Stderr = out
+	conn, err := c.Connect(ctx)
+	if err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	return &closing{conn, sync.OnceFunc(func() { out.Close() })}, nil
+}
+
+// closing closes something after a connection.
+type closing struct {
+	mcp.Connection
+	after func()
+}
+
+func (c *closing) Close() error {
+	defer c.after()
+	return c.Connection.Close()
+}
+
+// dialStream opens a stream and finds out who is there.
+func (s *Session) dialStream(ctx context.Context, open func(context.Context, stream.Options) (mcp.Connection, error)) (*live, error) {
+	l := &link{}
+	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: s.trace(l)}
+	era, told := s.era()
+	conn, err := open(ctx, o)
+	if err == nil && era == Auto {
+		var next mcp.Connection
+		era, next, err = probe(ctx, conn, s.m.opts.Client, probeWait)
+		switch {
+		case err == nil:
+			conn = next
+		case ctx.Err() == nil && s.stream == nil:
+			// Some servers end at a question that they do not know.
+			conn.Close()
+			era = Legacy
+			conn, err = open(ctx, o)
+		default:
+			conn.Close()
+		}
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	l.conn = conn
+	var so mcp.ClientSessionOptions
+	if era == Legacy {
+		so.ProtocolVersion = legacyVersion
+	}
+	client := s.client()
+	cs, err := client.Connect(ctx, ready{&watched{conn, l}}, &so)
+	if err != nil {
+		conn.Close()
+		l.close()
+		if !told {
+			s.remember(ctx, Auto)
+		}
+		if why := l.why(); why != nil && !isAnswer(err) {
+			err = why // explains more than that it is closed
+		}
+		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
+	}
+	s.remember(ctx, eraOf(cs))
+	return &live{cs: cs, client: client, link: l, ended: make(chan struct{})}, nil
+}
+
+func eraOf(cs *mcp.ClientSession) Era {
+	if r := cs.InitializeResult(); r != nil && r.ProtocolVersion >= modernVersion {
+		return Modern
+	}
+	return Legacy
+}
+
+// era is what to speak; told says that it was not remembered but said.
+func (s *Session) era() (era Era, told bool) {
+	if s.m.opts.Era != Auto {
+		return s.m.opts.Era, true
+	}
+	if s.stream != nil {
+		return Auto, false
+	}
+	return s.m.opts.Eras.of(s.def.Hash()), false
+}
+
+func (s *Session) remember(ctx context.Context, era Era) {
+	if s.m.opts.Era != Auto || s.stream != nil {
+		return
+	}
+	if err := s.m.opts.Eras.remember(ctx, s.def.Hash(), era); err != nil {
+		s.m.log.Warn("remember the era of an mcp server", "server", s.def.Name, "err", err)
+	}
+}
+
+// traced is a line of a trace.
+type traced struct {
+	At        time.Time        `json:"at"`
+	Direction stream.Direction `json:"direction"`
+	Message   any              `json:"message"`
+}
+
+// trace is what notes the messages of a connection, or nil.
+func (s *Session) trace(l *link) func(stream.Direction, []byte) {
+	if s.m.opts.Trace == nil {
+		return nil
+	}
+	out := s.m.opts.Trace(s.def.Name)
+	l.after = append(l.after, func() { out.Close() })
+	return tracer(out)
+}

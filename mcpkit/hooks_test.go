@@ -1,0 +1,199 @@
+package mcpkit
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	ts := httptest.NewServer(h)
+	t.Cleanup(ts.Close)
+	return ts.URL
+}
+
+// Row D5.
+func TestRoots(t *testing.T) {
+	own := program("own", "good")
+	own.Roots = []mcpjson.Root{{URI: "file:///own"}}
+	none := program("none", "good")
+	none.Roots = []mcpjson.Root{}
+	m := manager(t, Options{Era: Legacy, Roots: []*mcp.Root{{URI: "file:///all"}}}, own, none, program("other", "good"))
+	for name, want := range map[string]string{"own": "[file:///own]", "none": "[]", "other": "[file:///all]"} {
+		wantCall(t, session(t, m, name), "roots", nil, want)
+	}
+	// Who has none does not declare the ability.
+	m = manager(t, Options{Era: Legacy}, program("srv", "good"))
+	if _, err := call(t, session(t, m, "srv"), "roots", nil); err == nil || !strings.Contains(err.Error(), "method not found") {
+		t.Errorf("without roots: %v", err)
+	}
+}
+
+func TestElicitation(t *testing.T) {
+	m := manager(t, Options{Era: Legacy}, program("srv", "good"))
+	if _, err := call(t, session(t, m, "srv"), "ask", nil); err == nil {
+		t.Error("without a hook: no error")
+	}
+	var mu sync.Mutex
+	most, now := 0, 0
+	hook := func(ctx context.Context, server string, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+		mu.Lock()
+		now++
+		most = max(most, now)
+		mu.Unlock()
+		defer func() { mu.Lock(); now--; mu.Unlock() }()
+		if server != "srv" || p.Message != "really?" {
+			t.Errorf("%s asks %q", server, p.Message)
+		}
+		return &mcp.ElicitResult{Action: "decline"}, nil
+	}
+	m = manager(t, Options{Era: Legacy, Hooks: Hooks{Elicit: hook}}, program("srv", "good"))
+	s := session(t, m, "srv")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { wantCall(t, s, "ask", nil, "decline") })
+	}
+	wg.Wait()
+	if most != 1 {
+		t.Errorf("the user was asked %d questions at once", most)
+	}
+}
+
+func TestAHookThatPanics(t *testing.T) {
+	m := manager(t, Options{Era: Legacy, Hooks: Hooks{Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+		panic("oh")
+	}}}, program("srv", "good"))
+	s := session(t, m, "srv")
+	if _, err := call(t, s, "ask", nil); err == nil || !strings.Contains(err.Error(), "the client's handler failed") {
+		t.Errorf("got %v", err)
+	}
+	wantCall(t, s, "echo", map[string]any{"text": "on"}, "on")
+}
+
+// A server that tells more than the client listens to loses what there is no room
+// for, and nothing else.
+func TestAFloodOfNotifications(t *testing.T) {
+	begun, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	m := manager(t, Options{Limits: Limits{Hooks: 4}, Hooks: Hooks{Log: func(context.Context, string, *mcp.LoggingMessageParams) {
+		once.Do(func() { close(begun) })
+		<-leave
+	}}}, program("srv", "floods"))
+	s := session(t, m, "srv")
+	done := make(chan error, 1)
+	go func() { _, err := call(t, s, "any", nil); done <- err }()
+	<-begun
+	select {
+	case err := <-done: // although the hook still waits, or when it is done: both are good
+		if err != nil {
+			t.Error(err)
+		}
+		close(leave)
+	case <-time.After(2 * time.Second):
+		close(leave)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestProgress(t *testing.T) {
+	heard := make(chan string, 10)
+	def := program("srv", "good")
+	def.Timeouts.Request = 5 * time.Second
+	m := manager(t, Options{Hooks: Hooks{Progress: func(_ context.Context, server string, p *mcp.ProgressNotificationParams) {
+		heard <- server + " " + p.Message
+	}}}, def)
+	ctx, cancel := context.WithCancel(t.Context())
+	params := &mcp.CallToolParams{Name: "wait"}
+	params.SetProgressToken("p")
+	done := make(chan error, 1)
+	go func() { _, err := session(t, m, "srv").CallTool(ctx, params); done <- err }()
+	if got := <-heard; got != "srv waiting" {
+		t.Errorf("heard %q", got)
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("a cancelled call: no error")
+	}
+}
+
+// closer tells when it is closed.
+type closer struct {
+	mu     sync.Mutex
+	b      strings.Builder
+	closed int
+}
+
+func (c *closer) Write(p []byte) (int, error) { c.mu.Lock(); defer c.mu.Unlock(); return c.b.Write(p) }
+func (c *closer) Close() error                { c.mu.Lock(); defer c.mu.Unlock(); c.closed++; return nil }
+
+func TestLogsAreClosedWithTheConnection(t *testing.T) {
+	var stderr, trace closer
+	m := manager(t, Options{
+		Stderr: func(string) io.WriteCloser { return &stderr },
+		Trace:  func(string) io.WriteCloser { return &trace },
+	}, program("srv", "good"))
+	s := session(t, m, "srv")
+	wantCall(t, s, "echo", map[string]any{"text": "traced"}, "traced")
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if stderr.closed != 1 || trace.closed != 1 {
+		t.Errorf("closed %d and %d times, want once", stderr.closed, trace.closed)
+	}
+	for _, want := range []string{`"direction":"sent"`, `"direction":"received"`, `"method":"tools/call"`, `"traced"`} {
+		if !strings.Contains(trace.b.String(), want) {
+			t.Errorf("the trace does not have %s:\n%s", want, trace.b.String())
+		}
+	}
+}
+
+// Neither goroutines nor descriptors are left when all is closed.
+func TestNothingIsLeft(t *testing.T) {
+	once := func() {
+		for _, kind := range []string{"good", "silent", "dies"} {
+			def := program("srv", kind)
+			m := New(Options{Trust: trusting, Config: &mcpjson.Config{Servers: []*mcpjson.Server{def}}})
+			s := session(t, m, "srv")
+			if _, err := s.Initialize(t.Context()); err != nil {
+				t.Error(err)
+			}
+			m.Close()
+		}
+	}
+	count := func() (int, int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("nothing tells the open files here:", err)
+		}
+		return runtime.NumGoroutine(), len(fds)
+	}
+	once()
+	goroutines, files := count()
+	for range 3 {
+		once()
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		g, f := count()
+		if g <= goroutines && f <= files {
+			return
+		}
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("goroutines %d, then %d; files %d, then %d\n%s", goroutines, g, files, f, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}

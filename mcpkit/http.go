@@ -1,0 +1,283 @@
+package mcpkit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+// dialHTTP connects to an endpoint, in whichever way it speaks.
+func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust) (*live, error) {
+	var policy *outbound.Policy
+	if trust != Trusted {
+		policy = &s.m.opts.Outbound
+	}
+	hc := outbound.NewClient(s.def.Name, policy, int64(s.m.opts.Limits.Message))
+	if r.Socket != "" {
+		hc = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", r.Socket)
+		}}, CheckRedirect: hc.CheckRedirect}
+	}
+	h := &headers{next: hc.Transport, set: r.Headers}
+	for _, text := range []string{r.URL, r.SSEURL} {
+		if u, err := url.Parse(text); err == nil && text != "" {
+			h.origins = append(h.origins, origin(u))
+		}
+	}
+	hc.Transport = h
+	l := &link{after: []func(){hc.CloseIdleConnections}}
+	client, cs, err := s.dialEndpoint(ctx, r, trust, hc, h)
+	if err != nil {
+		l.close()
+		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
+	}
+	l.post = func(ctx context.Context, method string, message []byte) error {
+		return post(ctx, hc, h.where(r.URL), cs, method, message)
+	}
+	return &live{cs: cs, client: client, link: l, ended: make(chan struct{})}, nil
+}
+
+func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust Trust, hc *http.Client, h *headers) (*mcp.Client, *mcp.ClientSession, error) {
+	client := s.client()
+	if s.def.Transport == mcpjson.TransportSSE {
+		cs, err := s.dialSSE(ctx, r, hc, client)
+		return client, cs, err
+	}
+	streamable := func(ctx context.Context, version string) (*mcp.ClientSession, error) {
+		t := &mcp.StreamableClientTransport{Endpoint: r.URL, HTTPClient: hc, MaxEventSize: s.m.opts.Limits.Message}
+		if s.m.opts.OAuth != nil && !h.has("Authorization") && (s.def.OAuth == nil || !s.def.OAuth.Disabled) {
+			var err error
+			if t.OAuthHandler, err = s.m.opts.OAuth(r, trust); err != nil {
+				return nil, err
+			}
+		}
+		return client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	}
+	era, told := s.era()
+	var cs *mcp.ClientSession
+	var err error
+	if era != Legacy {
+		// Some servers leave what they do not know without an answer.
+		wait, cancel := context.WithTimeoutCause(ctx, half(ctx), errSilent)
+		cs, err = streamable(wait, "")
+		silent := errors.Is(context.Cause(wait), errSilent)
+		cancel()
+		if err != nil && silent && ctx.Err() == nil && era == Auto {
+			era = Legacy
+		}
+	}
+	if era == Legacy {
+		cs, err = streamable(ctx, legacyVersion)
+	}
+	if err == nil {
+		s.remember(ctx, eraOf(cs))
+		return client, cs, nil
+	}
+	if !told {
+		s.remember(ctx, Auto)
+	}
+	// What the older transport of a server says to a POST.
+	switch h.status.Load() {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
+		if s.def.SSEFallback && ctx.Err() == nil {
+			if cs, sseErr := s.dialSSE(ctx, r, hc, client); sseErr == nil {
+				return client, cs, nil
+			}
+		}
+	}
+	return nil, nil, err
+}
+
+// half of the time that is left is for the first of two tries.
+func half(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return time.Until(deadline) / 2
+	}
+	return probeWait
+}
+
+func (s *Session) dialSSE(ctx context.Context, r *mcpjson.Resolved, hc *http.Client, client *mcp.Client) (*mcp.ClientSession, error) {
+	endpoint := r.URL
+	if r.SSEURL != "" {
+		endpoint = r.SSEURL
+	}
+	// The SDK ties the stream to the context that it is opened with.
+	life, cancel := context.WithCancelCause(s.m.life)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	t := &detached{&mcp.SSEClientTransport{Endpoint: endpoint, HTTPClient: hc, MaxEventSize: s.m.opts.Limits.Message}, life, cancel}
+	cs, err := client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: legacyVersion})
+	stop()
+	if err != nil {
+		cancel(err)
+		return nil, err
+	}
+	return cs, nil
+}
+
+// detached opens a connection that outlives the context of its opening.
+type detached struct {
+	mcp.Transport
+	life   context.Context
+	cancel context.CancelCauseFunc
+}
+
+func (d *detached) Connect(context.Context) (mcp.Connection, error) {
+	conn, err := d.Transport.Connect(d.life)
+	if err != nil {
+		return nil, err
+	}
+	return &closing{conn, func() { d.cancel(ErrClosed) }}, nil
+}
+
+func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
+
+// headers adds a server's headers to what goes to that server, wherever the server
+// itself sends the client.
+type headers struct {
+	next    http.RoundTripper
+	set     []mcpjson.Header
+	origins []string
+	status  atomic.Int32 // of the last POST
+	posted  atomic.Value // the last URL of one, a string: the older transport tells where to
+}
+
+// where is where to post to.
+func (h *headers) where(otherwise string) string {
+	if u, ok := h.posted.Load().(string); ok {
+		return u
+	}
+	return otherwise
+}
+
+func (h *headers) has(name string) bool {
+	for _, one := range h.set {
+		if strings.EqualFold(one.Name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
+	for _, o := range h.origins {
+		if origin(req.URL) != o || len(h.set) == 0 {
+			continue
+		}
+		req = req.Clone(req.Context())
+		for _, one := range h.set {
+			if strings.EqualFold(one.Name, "Host") {
+				req.Host = one.Value
+				continue
+			}
+			req.Header.Set(one.Name, one.Value)
+		}
+		break
+	}
+	res, err := h.next.RoundTrip(req)
+	if err != nil || req.Method != http.MethodPost {
+		return res, err
+	}
+	h.status.Store(int32(res.StatusCode))
+	h.posted.Store(req.URL.String())
+	switch res.StatusCode {
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusConflict,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return answered(req, res), nil
+	}
+	return res, nil
+}
+
+// answered makes the answer to a request of a refusal in plain text, which the SDK
+// takes for the end of the session: one bad request should not end the others.
+func answered(req *http.Request, res *http.Response) *http.Response {
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if kind == "application/json" || req.GetBody == nil {
+		return res
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return res
+	}
+	defer body.Close()
+	var asked struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if json.NewDecoder(body).Decode(&asked) != nil || len(asked.ID) == 0 {
+		return res
+	}
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // half of a reason is one
+	res.Body.Close()
+	message := res.Status
+	if reason := strings.TrimSpace(strings.ToValidUTF8(string(text), "")); reason != "" && (kind == "text/plain" || kind == "") {
+		message += ": " + reason
+	}
+	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": asked.ID, "error": &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: message}})
+	if err != nil {
+		return res
+	}
+	res.Header = res.Header.Clone()
+	res.Header.Set("Content-Type", "application/json")
+	res.Header.Del("Content-Length")
+	res.ContentLength = int64(len(b))
+	res.Body = io.NopCloser(bytes.NewReader(b))
+	return res
+}
+
+// maxRefusal bounds what is told of a refusal.
+const maxRefusal = 1 << 10
+
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+func (h *headers) CloseIdleConnections() {
+	if c, ok := h.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// post sends a message that has no answer.
+func post(ctx context.Context, hc *http.Client, endpoint string, cs *mcp.ClientSession, method string, message []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(message))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if id := cs.ID(); id != "" {
+		req.Header.Set("Mcp-Session-Id", id)
+	}
+	if r := cs.InitializeResult(); r != nil {
+		req.Header.Set("Mcp-Protocol-Version", r.ProtocolVersion)
+		if r.ProtocolVersion >= modernVersion {
+			req.Header.Set("Mcp-Method", method)
+		}
+	}
+	res, err := hc.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // lets the connection be used again
+	if res.StatusCode == http.StatusNotFound && cs.ID() != "" {
+		return mcp.ErrSessionMissing
+	}
+	if res.StatusCode/100 != 2 {
+		return fmt.Errorf("the server says %s", res.Status)
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package mcpkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+// Options configures a [Manager]. The zero value of every field means its default.
+type Options struct {
+	// Config has the servers; it must not be changed afterwards.
+	Config *mcpjson.Config
+
+	// Trust says how far a definition is trusted; nil means not at all. It is asked
+	// before each connection.
+	Trust func(context.Context, *mcpjson.Server) (Trust, error)
+
+	// Resolver expands the placeholders of trusted definitions. Those of others
+	// are expanded from nothing.
+	Resolver mcpjson.Resolver
+
+	// Outbound is where connections for untrusted servers may go.
+	Outbound outbound.Policy
+
+	// Client is how the client calls itself; "mcpkit" without it.
+	Client *mcp.Implementation
+
+	// Hooks answer what servers ask and hear what they tell.
+	Hooks Hooks
+
+	// Roots are told to servers whose definition has none of its own; nil takes
+	// those of Config.Client.
+	Roots []*mcp.Root
+
+	// Eras remembers which era servers speak; nil finds out each time.
+	Eras *Eras
+	// Era is what is spoken to all servers; Auto finds out.
+	Era Era
+
+	// OAuth logs in to servers over HTTP; nil for never. It gets the client that
+	// keeps the outbound policy of the server.
+	OAuth func(*mcpjson.Resolved, Trust) (auth.OAuthHandler, error)
+
+	// Stderr is where the error stream of a server's program goes, and Trace where
+	// a line for each message does; nil for nowhere. Both are called once for each
+	// connection; what they return is closed with it.
+	Stderr func(server string) io.WriteCloser
+	Trace  func(server string) io.WriteCloser
+
+	// Environ is the environment that programs get their part of; nil means
+	// os.Environ.
+	Environ func() []string
+
+	Limits Limits
+
+	// Log hears of what goes wrong beside requests; nil discards.
+	Log *slog.Logger
+}
+
+// Limits bounds what servers may use.
+type Limits struct {
+	Connect time.Duration // start, connection and handshake; 10 s
+	Request time.Duration // each request; 30 s
+	Message int           // bytes of a message; 16 MiB
+	Pending int           // requests under way to one server; 64
+	Hooks   int           // requests and notifications of one server that wait for hooks; 64
+	List    int           // entries of a list; 10,000
+	Grace   time.Duration // for a program at each step of its end; 500 ms
+}
+
+func (l Limits) withDefaults() Limits {
+	def(&l.Connect, 10*time.Second)
+	def(&l.Request, 30*time.Second)
+	def(&l.Message, 16<<20)
+	def(&l.Pending, 64)
+	def(&l.Hooks, 64)
+	def(&l.List, 10_000)
+	return l
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// ErrNoServer says that the configuration has no server of a name, ErrDisabled that
+// it has one which is switched off, ErrClosed that the Manager is closed.
+var (
+	ErrNoServer = errors.New("no server of that name")
+	ErrDisabled = errors.New("the server is disabled")
+	ErrClosed   = errors.New("closed")
+)
+
+// A Manager keeps the sessions with the servers of a configuration. Its methods may
+// be called concurrently.
+type Manager struct {
+	opts Options
+	log  *slog.Logger
+	// life ends with Close; sessions' connections are made under it.
+	life context.Context
+	end  context.CancelCauseFunc
+
+	mu       sync.Mutex
+	closed   bool                // guarded by mu
+	sessions map[string]*Session // guarded by mu
+}
+
+// New returns a manager. It connects to nothing.
+func New(opts Options) *Manager {
+	opts.Limits = opts.Limits.withDefaults()
+	if opts.Config == nil {
+		opts.Config = &mcpjson.Config{}
+	}
+	if opts.Client == nil {
+		opts.Client = &mcp.Implementation{Name: "mcpkit", Version: "1"}
+	}
+	if opts.Environ == nil {
+		opts.Environ = os.Environ
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Resolver.Inputs == nil {
+		opts.Resolver.Inputs = opts.Config.Inputs
+	}
+	m := &Manager{opts: opts, log: opts.Log, sessions: make(map[string]*Session)}
+	m.life, m.end = context.WithCancelCause(context.Background())
+	return m
+}
+
+// Config returns the configuration, which is not to be changed.
+func (m *Manager) Config() *mcpjson.Config { return m.opts.Config }
+
+// Session returns the session with a server, the same one each time. It connects
+// with its first request. The error is ErrNoServer, ErrDisabled or ErrClosed.
+func (m *Manager) Session(server string) (*Session, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, fmt.Errorf("use mcp server %q: %w", server, ErrClosed)
+	}
+	if s := m.sessions[server]; s != nil {
+		return s, nil
+	}
+	def := m.opts.Config.Server(server)
+	if def == nil {
+		return nil, &UnknownServer{Name: server, Known: m.names()}
+	}
+	if def.Disabled {
+		return nil, fmt.Errorf("use mcp server %q: %w", server, ErrDisabled)
+	}
+	s := newSession(m, def)
+	m.sessions[server] = s
+	return s, nil
+}
+
+func (m *Manager) names() (names []string) {
+	for _, s := range m.opts.Config.Servers {
+		if !s.Disabled {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// UnknownServer is [ErrNoServer] with the names that there are.
+type UnknownServer struct {
+	Name  string
+	Known []string
+}
+
+func (e *UnknownServer) Error() string {
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("use mcp server %q: no server is configured", e.Name)
+	}
+	return fmt.Sprintf("use mcp server %q: %v; there are %q", e.Name, ErrNoServer, e.Known)
+}
+
+// Is reports whether target is [ErrNoServer].
+func (e *UnknownServer) Is(target error) bool { return target == ErrNoServer }
+
+// ConnectIO makes a session over a stream that the caller has connected to a
+// server. The name must not be one of the configuration. Trust is asked as for a
+// definition that is nothing but a name. The stream is closed with the session.
+func (m *Manager) ConnectIO(ctx context.Context, name string, rwc io.ReadWriteCloser) (*Session, error) {
+	s := newSession(m, &mcpjson.Server{Name: name})
+	s.stream = rwc
+	err := func() error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		switch {
+		case m.closed:
+			return ErrClosed
+		case m.sessions[name] != nil || m.opts.Config.Server(name) != nil:
+			return errors.New("there is a server of that name")
+		}
+		m.sessions[name] = s
+		return nil
+	}()
+	if err == nil {
+		_, err = s.Initialize(ctx)
+	}
+	if err != nil {
+		m.forget(s)
+		return nil, errors.Join(fmt.Errorf("use mcp server %q: %w", name, err), rwc.Close())
+	}
+	return s, nil
+}
+
+// Release gives a session up: the manager forgets it and will not close it. A later
+// Session of that name is another. It returns false if there is none.
+func (m *Manager) Release(name string) (*Session, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[name]
+	delete(m.sessions, name)
+	return s, s != nil
+}
+
+func (m *Manager) forget(s *Session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sessions[s.def.Name] == s {
+		delete(m.sessions, s.def.Name)
+	}
+}
+
+// Close ends all sessions, and returns when their programs are gone.
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	var all []*Session
+	for _, s := range m.sessions {
+		all = append(all, s)
+	}
+	clear(m.sessions)
+	m.mu.Unlock()
+	m.end(ErrClosed)
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, s := range all {
+		wg.Go(func() { errs[i] = s.Close() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// baseEnv is what of the environment every program gets.
+func (m *Manager) baseEnv(inherit bool) []string {
+	env := m.opts.Environ()
+	if inherit {
+		return slices.Clone(env)
+	}
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		return !slices.ContainsFunc(mcpjson.BaseEnv, func(name string) bool {
+			return len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name
+		})
+	})
+}

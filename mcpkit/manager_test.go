@@ -1,0 +1,559 @@
+package mcpkit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// TestMain is one of the servers of these tests where the environment says so.
+func TestMain(m *testing.M) {
+	switch kind := os.Getenv("MCPKIT_TEST_SERVER"); kind {
+	case "":
+		os.Exit(m.Run())
+	case "good":
+		if err := newServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	default:
+		odd(kind)
+	}
+}
+
+// newServer is a server with something of everything.
+func newServer() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "good", Version: "1"}, nil)
+	type text struct {
+		Text string `json:"text"`
+	}
+	say := func(format string, a ...any) *mcp.CallToolResult {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf(format, a...)}}}
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
+		return say("%s", in.Text), nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "wait", Description: "wait"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		if token := r.Params.GetProgressToken(); token != nil {
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "waiting"})
+		}
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "pid", Description: "pid"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		return say("%d", os.Getpid()), nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "crash", Description: "crash"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		fmt.Fprintln(os.Stderr, "out of luck")
+		os.Exit(3)
+		return nil, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "env"}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
+		value, set := os.LookupEnv(in.Text)
+		return say("%s %v", value, set), nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "roots", Description: "roots"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		res, err := r.Session.ListRoots(ctx, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		var uris []string
+		for _, root := range res.Roots {
+			uris = append(uris, root.URI)
+		}
+		return say("%v", uris), nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "ask", Description: "ask"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		res, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "really?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}})
+		if err != nil {
+			return nil, nil, err
+		}
+		return say("%s", res.Action), nil, nil
+	})
+	s.AddResource(&mcp.Resource{Name: "r", URI: "test://r"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "test://r", Text: "resource"}}}, nil
+	})
+	s.AddPrompt(&mcp.Prompt{Name: "p"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "prompt"}}}}, nil
+	})
+	return s
+}
+
+// odd is a server by hand: it answers a few legacy methods, or what kind says.
+func odd(kind string) {
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 64<<20)
+	for in.Scan() {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		if json.Unmarshal(in.Bytes(), &m) != nil || m.ID == nil {
+			continue
+		}
+		result := func(text string) { fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID, text) }
+		switch {
+		case m.Method == "server/discover" && kind == "dies":
+			os.Exit(4)
+		case m.Method == "server/discover" && kind != "silent":
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"method not found"}}`+"\n", m.ID)
+		case m.Method == "server/discover":
+		case m.Method == "initialize" && kind != "never":
+			result(`{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"odd","version":"1"}}`)
+		case m.Method == "tools/call" && kind == "huge":
+			fmt.Println(strings.Repeat("x", 3<<20))
+		case m.Method == "tools/call" && kind == "wrongids":
+			fmt.Println(`{"jsonrpc":"2.0","id":"nobody","result":{}}` + "\n" + `{"jsonrpc":"2.0","id":99999,"result":{}}`)
+			result(`{"content":[{"type":"text","text":"odd"}]}`)
+		case m.Method == "tools/call" && kind == "floods":
+			for range 5000 {
+				fmt.Println(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`)
+			}
+			result(`{"content":[{"type":"text","text":"odd"}]}`)
+		case m.Method == "tools/call":
+			result(`{"content":[{"type":"text","text":"odd"}]}`)
+		case m.Method == "acme/search":
+			result(`{"hits":[1,2],"unknown":{"kept":true}}`)
+		}
+	}
+}
+
+// program is the definition of a server of these tests.
+func program(name, kind string) *mcpjson.Server {
+	return &mcpjson.Server{
+		Name: name, Transport: mcpjson.TransportStdio, Command: mcpjson.Literal(os.Args[0]),
+		Env: []mcpjson.Pair{{Name: "MCPKIT_TEST_SERVER", Value: mcpjson.Literal(kind)}}, Dir: os.TempDir(),
+	}
+}
+
+func endpoint(name, url string) *mcpjson.Server {
+	return &mcpjson.Server{Name: name, Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(url)}
+}
+
+func trusting(context.Context, *mcpjson.Server) (Trust, error) { return Trusted, nil }
+
+// manager is a Manager that trusts its servers and is closed at the end.
+func manager(t *testing.T, o Options, servers ...*mcpjson.Server) *Manager {
+	t.Helper()
+	o.Config = &mcpjson.Config{Servers: servers, Client: mcpjson.Client{}}
+	if o.Trust == nil {
+		o.Trust = trusting
+	}
+	m := New(o)
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return m
+}
+
+func session(t *testing.T, m *Manager, name string) *Session {
+	t.Helper()
+	s, err := m.Session(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func call(t *testing.T, s *Session, tool string, args map[string]any) (string, error) {
+	t.Helper()
+	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, c := range res.Content {
+		if text, ok := c.(*mcp.TextContent); ok {
+			b.WriteString(text.Text)
+		}
+	}
+	if res.IsError {
+		return "", errors.New(b.String())
+	}
+	return b.String(), nil
+}
+
+func wantCall(t *testing.T, s *Session, tool string, args map[string]any, want string) {
+	t.Helper()
+	if got, err := call(t, s, tool, args); err != nil || got != want {
+		t.Errorf("%s of %s: got %q, %v, want %q", tool, s.Name(), got, err, want)
+	}
+}
+
+// servers serves newServer in every way that a client can reach it.
+func servers(t *testing.T) map[string]*mcpjson.Server {
+	t.Helper()
+	get := func(*http.Request) *mcp.Server { return newServer() }
+	start := func(h http.Handler) string {
+		ts := httptest.NewServer(h)
+		t.Cleanup(ts.Close)
+		return ts.URL
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer conn.Close()
+				_ = newServer().Run(context.Background(), &mcp.IOTransport{Reader: conn, Writer: conn}) // ends with the client
+			})
+		}
+	})
+	t.Cleanup(func() { ln.Close(); wg.Wait() })
+	sse := endpoint("sse", start(mcp.NewSSEHandler(get, nil)))
+	sse.Transport = mcpjson.TransportSSE
+	fallback := endpoint("fallback", sse.URL.String())
+	fallback.SSEFallback = true
+	return map[string]*mcpjson.Server{
+		"stdio":     program("stdio", "good"),
+		"unix":      {Name: "unix", Transport: mcpjson.TransportUnix, Socket: mcpjson.Literal(path)},
+		"stateful":  endpoint("stateful", start(mcp.NewStreamableHTTPHandler(get, nil))),
+		"stateless": endpoint("stateless", start(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true}))),
+		"json":      endpoint("json", start(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true}))),
+		"sse":       sse,
+		"fallback":  fallback,
+	}
+}
+
+// Rows D3 and D7.
+func TestEveryTransport(t *testing.T) {
+	for name, def := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			m := manager(t, Options{Eras: OpenEras(filepath.Join(t.TempDir(), "eras.json"))}, def)
+			s := session(t, m, name)
+			for range 2 { // the second time over a connection whose era is remembered
+				info, err := s.Initialize(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				modern := info.ProtocolVersion >= modernVersion
+				if want := name != "stateful" && name != "sse" && name != "fallback"; modern != want {
+					t.Errorf("the revision is %s", info.ProtocolVersion)
+				}
+				wantCall(t, s, "echo", map[string]any{"text": "hello"}, "hello")
+				if tools, err := s.Tools(t.Context()); err != nil || len(tools) != 7 {
+					t.Errorf("%d tools, %v", len(tools), err)
+				}
+				if list, err := s.Resources(t.Context()); err != nil || len(list) != 1 {
+					t.Errorf("%d resources, %v", len(list), err)
+				}
+				if list, err := s.ResourceTemplates(t.Context()); err != nil || len(list) != 0 {
+					t.Errorf("%d templates, %v", len(list), err)
+				}
+				if res, err := s.ReadResource(t.Context(), "test://r"); err != nil || res.Contents[0].Text != "resource" {
+					t.Errorf("resource: %v, %v", res, err)
+				}
+				if list, err := s.Prompts(t.Context()); err != nil || len(list) != 1 {
+					t.Errorf("%d prompts, %v", len(list), err)
+				}
+				if res, err := s.GetPrompt(t.Context(), "p", nil); err != nil || len(res.Messages) != 1 {
+					t.Errorf("prompt: %v, %v", res, err)
+				}
+				if !modern {
+					if err := s.Ping(t.Context()); err != nil {
+						t.Errorf("ping: %v", err)
+					}
+				}
+				raw, err := s.Request(t.Context(), "tools/call", json.RawMessage(`{"name":"echo","arguments":{"text":"raw"}}`))
+				if err != nil || !bytes.Contains(raw, []byte(`"raw"`)) {
+					t.Errorf("raw: %s, %v", raw, err)
+				}
+				if err := s.Notify(t.Context(), "notifications/roots/list_changed", nil); err != nil {
+					t.Errorf("notify: %v", err)
+				}
+				_, err = s.Request(t.Context(), "acme/unknown", nil)
+				if e := (*jsonrpc.Error)(nil); !errors.As(err, &e) && err == nil {
+					t.Errorf("an unknown method: %v", err)
+				}
+				wantCall(t, s, "echo", map[string]any{"text": "still"}, "still")
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				m.Release(name)
+				s = session(t, m, name)
+			}
+		})
+	}
+}
+
+func TestServersThatDoNotKnowTheModernEra(t *testing.T) {
+	for _, kind := range []string{"legacy", "silent", "dies", "wrongids", "floods"} {
+		t.Run(kind, func(t *testing.T) {
+			eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
+			def := program("srv", kind)
+			s := session(t, manager(t, Options{Eras: eras}, def), "srv")
+			wantCall(t, s, "any", nil, "odd")
+			if got := eras.of(def.Hash()); got != Legacy {
+				t.Errorf("remembered %q, want legacy", got)
+			}
+			s = session(t, manager(t, Options{Eras: eras}, def), "srv")
+			wantCall(t, s, "any", nil, "odd")
+		})
+	}
+}
+
+func TestAServerThatNeverAnswersIsGivenUp(t *testing.T) {
+	s := session(t, manager(t, Options{Limits: Limits{Connect: 300 * time.Millisecond}}, program("srv", "never")), "srv")
+	_, err := s.Initialize(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `connect of mcp server "srv": no answer within 300ms`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAMessageThatIsTooLarge(t *testing.T) {
+	s := session(t, manager(t, Options{Limits: Limits{Message: 1 << 20}}, program("srv", "huge")), "srv")
+	if _, err := call(t, s, "any", nil); err == nil || !strings.Contains(err.Error(), "larger than 1048576 bytes") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRequestsOfAnyMethod(t *testing.T) {
+	s := session(t, manager(t, Options{}, program("srv", "legacy")), "srv")
+	got, err := s.Request(t.Context(), "acme/search", json.RawMessage(`{"q":"x"}`))
+	if want := `{"hits":[1,2],"unknown":{"kept":true}}`; err != nil || string(got) != want {
+		t.Errorf("got %s, %v, want %s", got, err, want)
+	}
+	type hits struct{ Hits []int }
+	typed, err := RequestTyped[hits](t.Context(), s, "acme/search", map[string]string{"q": "x"})
+	if diff := cmp.Diff(hits{[]int{1, 2}}, typed); err != nil || diff != "" {
+		t.Errorf("%v, (-want +got)\n%s", err, diff)
+	}
+	for _, params := range []string{"[]", `"x"`, "{", "null"} {
+		if _, err := s.Request(t.Context(), "acme/search", json.RawMessage(params)); !errors.Is(err, ErrBadParams) {
+			t.Errorf("params %s: %v", params, err)
+		}
+	}
+	if _, err := s.Request(t.Context(), "notifications/x", nil); err == nil {
+		t.Error("a notification as a request: no error")
+	}
+	// Methods become known while other requests are under way.
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if _, err := s.Request(t.Context(), "acme/search", nil); err != nil {
+				t.Error(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			s.Request(ctx, fmt.Sprint("acme/silent", i), nil)
+		})
+	}
+	wg.Wait()
+	wantCall(t, s, "any", nil, "odd")
+}
+
+// A request that is given up leaves the connection and the server as they are.
+func TestTimeoutsKeepTheConnection(t *testing.T) {
+	def := program("srv", "good")
+	def.Timeouts.Request = 200 * time.Millisecond
+	s := session(t, manager(t, Options{}, def), "srv")
+	pid, err := call(t, s, "pid", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = call(t, s, "wait", nil)
+	var timeout interface{ Timeout() bool }
+	if !errors.As(err, &timeout) || !strings.Contains(err.Error(), `call tool "wait" of mcp server "srv": no answer within 200ms`) {
+		t.Errorf("got %v", err)
+	}
+	wantCall(t, s, "pid", nil, pid)
+}
+
+func TestPendingRequestsAreBounded(t *testing.T) {
+	s := session(t, manager(t, Options{Limits: Limits{Pending: 3}}, program("srv", "good")), "srv")
+	wantCall(t, s, "echo", map[string]any{"text": "up"}, "up")
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() { s.CallTool(ctx, &mcp.CallToolParams{Name: "wait"}) })
+	}
+	for end := time.Now().Add(10 * time.Second); len(s.pending) < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the calls do not begin")
+		}
+	}
+	if _, err := call(t, s, "echo", nil); err == nil || !strings.Contains(err.Error(), "too many pending requests (limit: 3)") {
+		t.Errorf("got %v", err)
+	}
+	cancel()
+	wg.Wait()
+	wantCall(t, s, "echo", map[string]any{"text": "on"}, "on")
+}
+
+// A server that dies in a call explains itself, the call is not repeated, and the
+// next one has a new server.
+func TestACrash(t *testing.T) {
+	s := session(t, manager(t, Options{}, program("srv", "good")), "srv")
+	first, err := call(t, s, "pid", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call(t, s, "crash", nil); err == nil || !strings.Contains(err.Error(), "exit status 3; it last wrote: out of luck") {
+		t.Errorf("got %v", err)
+	}
+	second, err := call(t, s, "pid", nil)
+	if err != nil || second == first {
+		t.Errorf("after the crash: %s, %v, before %s", second, err, first)
+	}
+}
+
+// A server over HTTP that has forgotten the session has not looked at the request.
+func TestALostSessionIsMadeAnew(t *testing.T) {
+	var mu sync.Mutex
+	var h http.Handler
+	var calls int
+	renew := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		server := newServer()
+		server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if method == "tools/call" {
+					mu.Lock()
+					calls++
+					mu.Unlock()
+				}
+				return next(ctx, method, req)
+			}
+		})
+		h = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	}
+	renew()
+	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		now := h
+		mu.Unlock()
+		now.ServeHTTP(w, r)
+	}))
+	t.Cleanup(ts.Close)
+	s := session(t, manager(t, Options{}, endpoint("srv", ts.URL)), "srv")
+	wantCall(t, s, "echo", map[string]any{"text": "a"}, "a")
+	renew()
+	wantCall(t, s, "echo", map[string]any{"text": "b"}, "b")
+	if calls != 2 {
+		t.Errorf("%d calls arrived, want 2", calls)
+	}
+}
+
+func TestToolsThatAreNotAllowed(t *testing.T) {
+	def := program("srv", "good")
+	def.Tools = mcpjson.ToolFilter{Allow: []string{"e*"}, Deny: []string{"env"}}
+	s := session(t, manager(t, Options{}, def), "srv")
+	tools, err := s.Tools(t.Context())
+	if err != nil || len(tools) != 1 || tools[0].Name != "echo" {
+		t.Errorf("%d tools, %v", len(tools), err)
+	}
+	if _, err := call(t, s, "env", nil); !errors.Is(err, ErrToolDenied) {
+		t.Errorf("call: %v", err)
+	}
+	if _, err := s.Request(t.Context(), "tools/call", json.RawMessage(`{"name":"env"}`)); !errors.Is(err, ErrToolDenied) {
+		t.Errorf("request: %v", err)
+	}
+}
+
+func TestSessions(t *testing.T) {
+	off := program("off", "good")
+	off.Disabled = true
+	m := manager(t, Options{}, program("a", "good"), off)
+	if _, err := m.Session("off"); !errors.Is(err, ErrDisabled) {
+		t.Errorf("a disabled one: %v", err)
+	}
+	_, err := m.Session("b")
+	if want := `use mcp server "b": no server of that name; there are ["a"]`; !errors.Is(err, ErrNoServer) || err.Error() != want {
+		t.Errorf("an unknown one: %v, want %s", err, want)
+	}
+	s := session(t, m, "a")
+	if again := session(t, m, "a"); again != s {
+		t.Error("another session for the same server")
+	}
+	released, ok := m.Release("a")
+	if !ok || released != s {
+		t.Error("not released")
+	}
+	wantCall(t, s, "echo", map[string]any{"text": "x"}, "x")
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, s, "echo", map[string]any{"text": "mine"}, "mine")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := call(t, s, "echo", nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("after close: %v", err)
+	}
+	if _, err := m.Session("a"); !errors.Is(err, ErrClosed) {
+		t.Errorf("of a closed manager: %v", err)
+	}
+}
+
+func TestConnectIO(t *testing.T) {
+	m := manager(t, Options{})
+	here, there := net.Pipe()
+	ss, err := newServer().Connect(t.Context(), &mcp.IOTransport{Reader: there, Writer: there}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ss.Close()
+	s, err := m.ConnectIO(t.Context(), "mine", here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, s, "echo", map[string]any{"text": "x"}, "x")
+	if again := session(t, m, "mine"); again != s {
+		t.Error("another session")
+	}
+	other, _ := net.Pipe()
+	if _, err := m.ConnectIO(t.Context(), "mine", other); err == nil {
+		t.Error("two of one name: no error")
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	environ := func() []string { return []string{"PATH=/bin", "HOME=/home/u", "SECRET=hunter2", "PASSED=yes"} }
+	def := program("srv", "good")
+	def.PassEnv = []string{"PASSED"}
+	lookup := func(name string) (string, bool) {
+		for _, kv := range environ() {
+			if k, v, _ := strings.Cut(kv, "="); k == name {
+				return v, true
+			}
+		}
+		return "", false
+	}
+	s := session(t, manager(t, Options{Environ: environ, Resolver: mcpjson.Resolver{Env: lookup}}, def), "srv")
+	for name, want := range map[string]string{"SECRET": " false", "PASSED": "yes true", "HOME": "/home/u true", "PATH": "/bin true"} {
+		wantCall(t, s, "env", map[string]any{"text": name}, want)
+	}
+	def.InheritEnv = true
+	s = session(t, manager(t, Options{Environ: environ, Resolver: mcpjson.Resolver{Env: lookup}}, def), "srv")
+	wantCall(t, s, "env", map[string]any{"text": "SECRET"}, "hunter2 true")
+}

@@ -1,0 +1,252 @@
+package mcpkit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// rawParams and rawResult pass JSON through the SDK as it is.
+type rawParams struct {
+	mcp.ParamsBase
+	raw json.RawMessage
+}
+
+// MarshalJSON adds the meta data that the SDK may have set.
+func (p *rawParams) MarshalJSON() ([]byte, error) {
+	if len(p.Meta) == 0 {
+		if len(p.raw) == 0 {
+			return []byte("{}"), nil
+		}
+		return p.raw, nil
+	}
+	members := make(map[string]json.RawMessage)
+	if len(p.raw) > 0 {
+		if err := json.Unmarshal(p.raw, &members); err != nil {
+			return nil, err
+		}
+	}
+	meta := p.Meta
+	if own := members["_meta"]; own != nil {
+		merged := make(mcp.Meta)
+		if err := json.Unmarshal(own, &merged); err != nil {
+			return nil, err
+		}
+		for k, v := range p.Meta {
+			if _, said := merged[k]; !said {
+				merged[k] = v
+			}
+		}
+		meta = merged
+	}
+	b, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	members["_meta"] = b
+	return json.Marshal(members)
+}
+
+// UnmarshalJSON keeps the JSON.
+func (p *rawParams) UnmarshalJSON(b []byte) error {
+	p.raw = bytes.Clone(b)
+	return nil
+}
+
+type rawResult struct {
+	mcp.ResultBase
+	raw json.RawMessage
+}
+
+// MarshalJSON returns what was read.
+func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
+
+// UnmarshalJSON keeps the JSON.
+func (r *rawResult) UnmarshalJSON(b []byte) error {
+	r.raw = bytes.Clone(b)
+	return nil
+}
+
+// ErrBadParams says that parameters are no JSON object.
+var ErrBadParams = errors.New("params must be a JSON object")
+
+// Request makes a request of any method and returns its result, as JSON. params is
+// an object, or nil. Of methods that the protocol defines, the result has the
+// members that this program knows. tools/call is subject to the definition's list
+// of tools.
+func (s *Session) Request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	if err := checkParams(params); err != nil {
+		return nil, fmt.Errorf("%s of mcp server %q: %w", method, s.def.Name, err)
+	}
+	if method == "tools/call" {
+		var call struct{ Name string }
+		if json.Unmarshal(params, &call) == nil && !s.def.Tools.Allows(call.Name) {
+			return nil, fmt.Errorf("call tool %q of mcp server %q: %w", call.Name, s.def.Name, ErrToolDenied)
+		}
+	}
+	if err := s.learn(ctx, method); err != nil {
+		return nil, fmt.Errorf("%s of mcp server %q: %w", method, s.def.Name, err)
+	}
+	return request(ctx, s, method, func(ctx context.Context, cs *mcp.ClientSession) (json.RawMessage, error) {
+		return raw(ctx, cs, method, params)
+	})
+}
+
+// learn makes a method known to the SDK, once no request is under way. A connection
+// that is made later knows it from the start.
+func (s *Session) learn(ctx context.Context, method string) error {
+	s.mu.Lock()
+	known := standard[method] || s.methods[method]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	if strings.HasPrefix(method, "notifications/") || method == "subscriptions/listen" {
+		return errors.New("it has no answer to wait for; send a notification, or subscribe")
+	}
+	if err := s.gate.Acquire(ctx, gateSize); err != nil {
+		return context.Cause(ctx)
+	}
+	defer s.gate.Release(gateSize)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.methods) >= maxMethods {
+		return fmt.Errorf("more than %d methods that the protocol does not define", maxMethods)
+	}
+	if s.live != nil {
+		if err := addMethod(s.live.client, method); err != nil {
+			return err
+		}
+	}
+	s.methods[method] = true
+	return nil
+}
+
+// maxMethods bounds the methods of a session that the protocol does not define.
+const maxMethods = 1000
+
+func addMethod(c *mcp.Client, method string) error {
+	return mcp.AddSendingCustomMethod[*rawParams, *rawResult](c, method)
+}
+
+// standard are the methods that the SDK knows and that are requests of a client.
+var standard = map[string]bool{
+	"ping": true, "initialize": true, "server/discover": true, "tools/list": true, "tools/call": true,
+	"resources/list": true, "resources/templates/list": true, "resources/read": true,
+	"resources/subscribe": true, "resources/unsubscribe": true, "prompts/list": true, "prompts/get": true,
+	"completion/complete": true, "logging/setLevel": true,
+}
+
+func checkParams(params json.RawMessage) error {
+	if len(params) == 0 {
+		return nil
+	}
+	if b := bytes.TrimSpace(params); !json.Valid(b) || b[0] != '{' {
+		return ErrBadParams
+	}
+	return nil
+}
+
+// raw sends a request as it is. The SDK insists on its own types for the results of
+// methods that it knows.
+func raw(ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
+	switch method {
+	case "ping":
+		return json.RawMessage("{}"), cs.Ping(ctx, nil)
+	case "initialize", "server/discover":
+		return json.Marshal(cs.InitializeResult()) // both are over when there is a session
+	case "tools/list":
+		return typed[*mcp.ListToolsResult](ctx, cs, method, params)
+	case "tools/call":
+		return typed[*mcp.CallToolResult](ctx, cs, method, params)
+	case "resources/list":
+		return typed[*mcp.ListResourcesResult](ctx, cs, method, params)
+	case "resources/templates/list":
+		return typed[*mcp.ListResourceTemplatesResult](ctx, cs, method, params)
+	case "resources/read":
+		return typed[*mcp.ReadResourceResult](ctx, cs, method, params)
+	case "prompts/list":
+		return typed[*mcp.ListPromptsResult](ctx, cs, method, params)
+	case "prompts/get":
+		return typed[*mcp.GetPromptResult](ctx, cs, method, params)
+	case "completion/complete":
+		return typed[*mcp.CompleteResult](ctx, cs, method, params)
+	case "logging/setLevel":
+		p, err := parse[mcp.SetLoggingLevelParams](params)
+		if err != nil {
+			return nil, err
+		}
+		return json.RawMessage("{}"), cs.SetLoggingLevel(ctx, p)
+	case "resources/subscribe":
+		p, err := parse[mcp.SubscribeParams](params)
+		if err != nil {
+			return nil, err
+		}
+		return json.RawMessage("{}"), cs.Subscribe(ctx, p)
+	case "resources/unsubscribe":
+		p, err := parse[mcp.UnsubscribeParams](params)
+		if err != nil {
+			return nil, err
+		}
+		return json.RawMessage("{}"), cs.Unsubscribe(ctx, p)
+	}
+	res, err := mcp.CallCustomMethod[*rawParams, *rawResult](ctx, cs, method, &rawParams{raw: params})
+	if err != nil {
+		return nil, err
+	}
+	return res.raw, nil
+}
+
+func parse[T any](params json.RawMessage) (*T, error) {
+	v := new(T)
+	if len(params) == 0 {
+		return v, nil
+	}
+	if err := json.Unmarshal(params, v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadParams, err)
+	}
+	return v, nil
+}
+
+// typed makes a request that the SDK knows, with parameters as they are.
+func typed[R mcp.Result](ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
+	res, err := mcp.CallCustomMethod[*rawParams, R](ctx, cs, method, &rawParams{raw: params})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(res)
+}
+
+// Notify sends a notification of any method. There is no answer, and no way to know
+// that the server has understood it.
+func (s *Session) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	if err := checkParams(params); err != nil {
+		return fmt.Errorf("notify mcp server %q of %s: %w", s.def.Name, method, err)
+	}
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	l, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return s.once(ctx, "notify "+method, l, func(ctx context.Context, _ *mcp.ClientSession) error {
+		m := &jsonrpc.Request{Method: method, Params: params}
+		if l.link.conn != nil {
+			return l.link.conn.Write(ctx, m)
+		}
+		b, err := jsonrpc.EncodeMessage(m)
+		if err != nil {
+			return err
+		}
+		return l.link.post(ctx, method, b)
+	})
+}

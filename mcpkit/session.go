@@ -1,0 +1,387 @@
+package mcpkit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// A Session is a conversation with one server, over one connection after another if
+// need be. Its methods may be called concurrently.
+//
+// Each request is bounded by the server's time-out or that of the Manager, and by
+// ctx; a request that is given up is cancelled at the server and leaves the
+// connection as it is. A request that was under way when its connection was lost
+// fails with the cause and is not repeated: the server may have done it. The next
+// request connects anew.
+type Session struct {
+	m      *Manager
+	def    *mcpjson.Server
+	stream io.ReadWriteCloser // of ConnectIO; else nil
+
+	pending    chan struct{} // holds a value for each request under way
+	connecting chan struct{} // holds a value while somebody connects
+	// gate is held in part by each request, and whole to make a method known to the
+	// SDK, which looks methods up without a lock.
+	gate    *semaphore.Weighted
+	dropped atomic.Int64 // notifications for which there was no room
+
+	mu      sync.Mutex
+	closed  bool            // guarded by mu
+	live    *live           // guarded by mu: nil until connected, and after a loss
+	methods map[string]bool // guarded by mu: those that the SDK does not know by itself
+}
+
+// gateSize is more than requests can be under way.
+const gateSize = 1 << 30
+
+// live is one connection.
+type live struct {
+	cs     *mcp.ClientSession
+	client *mcp.Client
+	link   *link
+	ended  chan struct{} // closed when the connection is gone and cleaned up
+}
+
+func newSession(m *Manager, def *mcpjson.Server) *Session {
+	return &Session{
+		m: m, def: def,
+		pending:    make(chan struct{}, m.opts.Limits.Pending),
+		connecting: make(chan struct{}, 1),
+		gate:       semaphore.NewWeighted(gateSize),
+		methods:    make(map[string]bool),
+	}
+}
+
+// Name is the server's.
+func (s *Session) Name() string { return s.def.Name }
+
+// Definition is the server's, not to be changed.
+func (s *Session) Definition() *mcpjson.Server { return s.def }
+
+// errTimeout is the cause of a request that took too long.
+type errTimeout struct {
+	server, what string
+	after        time.Duration
+}
+
+func (e *errTimeout) Error() string {
+	return fmt.Sprintf("%s of mcp server %q: no answer within %v", e.what, e.server, e.after)
+}
+
+// Timeout marks the error as one, as in package net.
+func (e *errTimeout) Timeout() bool { return true }
+
+// connect returns the connection, which it makes if there is none.
+func (s *Session) connect(ctx context.Context) (*live, error) {
+	select {
+	case s.connecting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-s.connecting }()
+	s.mu.Lock()
+	l, closed := s.live, s.closed
+	s.mu.Unlock()
+	switch {
+	case closed:
+		return nil, fmt.Errorf("use mcp server %q: %w", s.def.Name, ErrClosed)
+	case l != nil:
+		return l, nil
+	}
+	limit := s.m.opts.Limits.Connect
+	if d := s.def.Timeouts.Connect; d > 0 {
+		limit = d
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, &errTimeout{s.def.Name, "connect", limit})
+	defer cancel()
+	stop := context.AfterFunc(s.m.life, cancel)
+	defer stop()
+	l, err := s.dial(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(context.Cause(ctx), err)
+		}
+		return nil, err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		l.close()
+		return nil, fmt.Errorf("use mcp server %q: %w", s.def.Name, ErrClosed)
+	}
+	s.live = l
+	s.mu.Unlock()
+	go func() { // ends with the connection
+		defer close(l.ended)
+		err := l.cs.Wait()
+		s.lose(l)
+		l.link.close()
+		if err != nil {
+			s.m.log.Debug("connection to mcp server lost", "server", s.def.Name, "err", err)
+		}
+	}()
+	return l, nil
+}
+
+// close ends a connection that nobody waits for yet.
+func (l *live) close() {
+	_ = l.cs.Close() // the link tells more
+	l.link.close()
+}
+
+// lose has the next request connect anew.
+func (s *Session) lose(l *live) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live == l {
+		s.live = nil
+	}
+}
+
+// Close ends the session; requests under way fail. It returns nil, when the server's
+// program, if it is one, is gone.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	l := s.live
+	s.closed, s.live = true, nil
+	s.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	if err := l.cs.Close(); err != nil { // the server did not hear of it, and will notice
+		s.m.log.Debug("close session with mcp server", "server", s.def.Name, "err", err)
+	}
+	<-l.ended
+	return nil
+}
+
+// Dropped is how many notifications of the server were dropped because too many
+// waited for the hooks.
+func (s *Session) Dropped() int64 { return s.dropped.Load() }
+
+// do makes a request. What is the request's name, for errors.
+func (s *Session) do(ctx context.Context, what string, f func(context.Context, *mcp.ClientSession) error) error {
+	select {
+	case s.pending <- struct{}{}:
+		defer func() { <-s.pending }()
+	default:
+		return fmt.Errorf("%s of mcp server %q: too many pending requests (limit: %d)", what, s.def.Name, cap(s.pending))
+	}
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for again := false; ; again = true {
+		l, err := s.connect(ctx)
+		if err != nil {
+			return err
+		}
+		err = s.once(ctx, what, l, f)
+		// Either the server does not know the session, and has not looked at the
+		// request, or the connection was lost before, and it was not sent.
+		if errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, mcp.ErrConnectionClosed) {
+			s.lose(l)
+			_ = l.cs.Close() // it is gone
+			if !again && s.stream == nil {
+				continue
+			}
+		}
+		return err
+	}
+}
+
+func (s *Session) once(ctx context.Context, what string, l *live, f func(context.Context, *mcp.ClientSession) error) error {
+	limit := s.m.opts.Limits.Request
+	if d := s.def.Timeouts.Request; d > 0 {
+		limit = d
+	}
+	timeout := &errTimeout{s.def.Name, what, limit}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, timeout)
+	defer cancel()
+	err := f(ctx, l.cs)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if why := l.link.why(); why != nil && !isAnswer(err) {
+		return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, errors.Join(why, err))
+	}
+	return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, err)
+}
+
+// enter holds the gate in part, as whoever uses a connection does.
+func (s *Session) enter(ctx context.Context) (leave func(), err error) {
+	if err := s.gate.Acquire(ctx, 1); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return func() { s.gate.Release(1) }, nil
+}
+
+// request does a request that has a result.
+func request[R any](ctx context.Context, s *Session, what string, f func(context.Context, *mcp.ClientSession) (R, error)) (res R, err error) {
+	err = s.do(ctx, what, func(ctx context.Context, cs *mcp.ClientSession) (err error) {
+		res, err = f(ctx, cs)
+		return err
+	})
+	return res, err
+}
+
+// Initialize connects, if need be, and returns what the server said of itself.
+func (s *Session) Initialize(ctx context.Context) (*mcp.InitializeResult, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	l, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.cs.InitializeResult(), nil
+}
+
+// Ping asks the server for a sign of life.
+func (s *Session) Ping(ctx context.Context) error {
+	return s.do(ctx, "ping", func(ctx context.Context, cs *mcp.ClientSession) error { return cs.Ping(ctx, nil) })
+}
+
+// all reads a list to its end.
+func all[T any](ctx context.Context, s *Session, what string, items func(context.Context, *mcp.ClientSession) iter.Seq2[*T, error]) ([]*T, error) {
+	return request(ctx, s, what, func(ctx context.Context, cs *mcp.ClientSession) (list []*T, err error) {
+		for item, err := range items(ctx, cs) {
+			if err != nil {
+				return nil, err
+			}
+			if len(list) == s.m.opts.Limits.List {
+				return nil, fmt.Errorf("the list has more than %d entries", len(list))
+			}
+			list = append(list, item)
+		}
+		return list, nil
+	})
+}
+
+// Tools returns the server's tools that the definition allows, all pages.
+func (s *Session) Tools(ctx context.Context) ([]*mcp.Tool, error) {
+	tools, err := all(ctx, s, "list tools", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
+		return cs.Tools(ctx, nil)
+	})
+	allowed := tools[:0]
+	for _, t := range tools {
+		if s.def.Tools.Allows(t.Name) {
+			allowed = append(allowed, t)
+		}
+	}
+	return allowed, err
+}
+
+// ErrToolDenied says that the definition does not allow a tool.
+var ErrToolDenied = errors.New("the configuration does not allow the tool")
+
+// CallTool calls a tool that the definition allows. A tool that failed is a result
+// with IsError.
+func (s *Session) CallTool(ctx context.Context, params *mcp.CallToolParams) (*mcp.CallToolResult, error) {
+	if !s.def.Tools.Allows(params.Name) {
+		return nil, fmt.Errorf("call tool %q of mcp server %q: %w", params.Name, s.def.Name, ErrToolDenied)
+	}
+	return request(ctx, s, fmt.Sprintf("call tool %q", params.Name), func(ctx context.Context, cs *mcp.ClientSession) (*mcp.CallToolResult, error) {
+		return cs.CallTool(ctx, params)
+	})
+}
+
+// Resources returns the server's resources, all pages.
+func (s *Session) Resources(ctx context.Context) ([]*mcp.Resource, error) {
+	return all(ctx, s, "list resources", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Resource, error] {
+		return cs.Resources(ctx, nil)
+	})
+}
+
+// ResourceTemplates returns the server's resource templates, all pages.
+func (s *Session) ResourceTemplates(ctx context.Context) ([]*mcp.ResourceTemplate, error) {
+	return all(ctx, s, "list resource templates", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.ResourceTemplate, error] {
+		return cs.ResourceTemplates(ctx, nil)
+	})
+}
+
+// ReadResource reads a resource.
+func (s *Session) ReadResource(ctx context.Context, uri string) (*mcp.ReadResourceResult, error) {
+	return request(ctx, s, "read resource", func(ctx context.Context, cs *mcp.ClientSession) (*mcp.ReadResourceResult, error) {
+		return cs.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri})
+	})
+}
+
+// Subscribe asks to be told, through the hooks, when a resource changes. It holds
+// as long as the connection.
+func (s *Session) Subscribe(ctx context.Context, uri string) error {
+	return s.do(ctx, "subscribe", func(ctx context.Context, cs *mcp.ClientSession) error {
+		return cs.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
+	})
+}
+
+// Unsubscribe ends what Subscribe began.
+func (s *Session) Unsubscribe(ctx context.Context, uri string) error {
+	return s.do(ctx, "unsubscribe", func(ctx context.Context, cs *mcp.ClientSession) error {
+		return cs.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
+	})
+}
+
+// Prompts returns the server's prompts, all pages.
+func (s *Session) Prompts(ctx context.Context) ([]*mcp.Prompt, error) {
+	return all(ctx, s, "list prompts", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Prompt, error] {
+		return cs.Prompts(ctx, nil)
+	})
+}
+
+// GetPrompt gets a prompt with its arguments filled in.
+func (s *Session) GetPrompt(ctx context.Context, name string, arguments map[string]string) (*mcp.GetPromptResult, error) {
+	return request(ctx, s, fmt.Sprintf("get prompt %q", name), func(ctx context.Context, cs *mcp.ClientSession) (*mcp.GetPromptResult, error) {
+		return cs.GetPrompt(ctx, &mcp.GetPromptParams{Name: name, Arguments: arguments})
+	})
+}
+
+// Complete asks for completions of an argument.
+func (s *Session) Complete(ctx context.Context, params *mcp.CompleteParams) (*mcp.CompleteResult, error) {
+	return request(ctx, s, "complete", func(ctx context.Context, cs *mcp.ClientSession) (*mcp.CompleteResult, error) {
+		return cs.Complete(ctx, params)
+	})
+}
+
+// SetLoggingLevel says which of its log messages the server should send.
+func (s *Session) SetLoggingLevel(ctx context.Context, level mcp.LoggingLevel) error {
+	return s.do(ctx, "set logging level", func(ctx context.Context, cs *mcp.ClientSession) error {
+		return cs.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: level})
+	})
+}
+
+// RequestTyped is [Session.Request] with values in place of JSON.
+func RequestTyped[R any](ctx context.Context, s *Session, method string, params any) (res R, err error) {
+	var raw json.RawMessage
+	if params != nil {
+		if raw, err = json.Marshal(params); err != nil {
+			return res, fmt.Errorf("%s of mcp server %q: %w", method, s.def.Name, err)
+		}
+	}
+	answer, err := s.Request(ctx, method, raw)
+	if err != nil {
+		return res, err
+	}
+	if err := json.Unmarshal(answer, &res); err != nil {
+		return res, fmt.Errorf("%s of mcp server %q: read the answer: %w", method, s.def.Name, err)
+	}
+	return res, nil
+}
