@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -89,7 +90,7 @@ func TestDuplicateIDs(t *testing.T) {
 		ended <- body
 	}()
 	<-started
-	for _, body := range []string{toolCall(1, "slow", "{}"), toolCall(1, "get_sessions", "{}"), ping} {
+	for _, body := range []string{toolCall(1, "slow", "{}"), ping} {
 		if res, out := do(t, "POST", url, h, body); res.StatusCode != 400 || parse(t, out).Error == nil || parse(t, out).Error.Code != -32600 {
 			t.Errorf("%s: %s %s", body, res.Status, out)
 		}
@@ -108,5 +109,22 @@ func TestDuplicateIDs(t *testing.T) {
 	}
 	if res, out := do(t, "POST", url, h, ping); res.StatusCode != 200 {
 		t.Errorf("afterwards: %s %s", res.Status, out)
+	}
+}
+
+// TestIDAgain: the id of a request is free once its answer is there.
+func TestIDAgain(t *testing.T) {
+	_, url := serve(t, nil)
+	h := session(t, url)
+	for _, body := range []string{ping, toolCall(1, "get_sessions", "{}"), toolCall(1, "nope", "{}")} {
+		for i := range 300 {
+			res := stream(t, t.Context(), "POST", url, h, body)
+			if res.StatusCode != 200 {
+				t.Fatalf("%s: at the %dth time %s", body, i, res.Status)
+			}
+			in := bufio.NewScanner(res.Body)
+			for in.Scan() && !strings.Contains(in.Text(), `"jsonrpc"`) {
+			}
+		}
 	}
 }

@@ -126,6 +126,9 @@ func FuzzFront(f *testing.F) {
 		switch {
 		case err == nil:
 			judge(t, cancel, req, res)
+			if begun := res.Header.Get(headerSession); begun != "" {
+				do(t, "DELETE", url, header{headerSession: begun}, "") // there is only room for so many
+			}
 		case ctx.Err() != nil:
 			t.Fatal("no answer in 10 s")
 		} // else the client refuses to send that, or net/http to take it

@@ -39,7 +39,7 @@ type requests struct {
 	running map[string]*request // guarded by mu: by id; nil if there are none
 }
 
-// begin notes a request until end is called, and makes the context of a direct
+// begin notes a request until end is called, once or more, and makes the context of a direct
 // call: it does not end with the connection, since clients with sessions cancel by
 // a message. There is no request if the session has another of the same id.
 func (p *requests) begin(ctx context.Context, id string) (_ context.Context, q *request, end func()) {
@@ -54,7 +54,7 @@ func (p *requests) begin(ctx context.Context, id string) (_ context.Context, q *
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	q = &request{stream: rand.Text(), cancel: cancel, answered: make(chan struct{})}
 	p.running[id] = q
-	return ctx, q, func() {
+	return ctx, q, sync.OnceFunc(func() {
 		cancel(nil)
 		close(q.answered)
 		p.mu.Lock()
@@ -63,7 +63,7 @@ func (p *requests) begin(ctx context.Context, id string) (_ context.Context, q *
 		if len(p.running) == 0 {
 			p.running = nil // most sessions are idle most of the time
 		}
-	}
+	})
 }
 
 // cancel cancels a direct call, if it is there.

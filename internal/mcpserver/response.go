@@ -19,6 +19,9 @@ const (
 	primeDelay = 20 * time.Millisecond
 	// maxRefusal bounds the text of a refusal.
 	maxRefusal = 4 << 10
+	// maxEventHead is where the kind of a message is looked for: it comes after
+	// an id, and whoever has a longer one cannot use it again at once.
+	maxEventHead = 4 << 10
 	// maxAtOnce is what is sent as JSON to a client that could take up a stream: a
 	// longer answer may be cut while it is sent.
 	maxAtOnce = 64 << 10
@@ -49,6 +52,7 @@ type response struct {
 	id     json.RawMessage // of the request, for refusals
 	header http.Header     // the SDK's
 	beat   time.Duration   // 0: no heartbeats
+	before func()          // called before the answer is written; may be nil
 	limit  time.Duration   // of a write: the SDK holds a lock of its session meanwhile
 
 	mu      sync.Mutex
@@ -139,6 +143,9 @@ func (r *response) Write(b []byte) (int, error) {
 			return 0, err
 		}
 		return len(b), r.flushLocked()
+	}
+	if r.before != nil && answers(b) {
+		r.before()
 	}
 	prime := !r.held && r.phase == streaming && bytes.HasPrefix(b, []byte("event: prime\n"))
 	err := r.writeLocked(revealed)
@@ -231,11 +238,14 @@ func (r *response) answer(status int, message []byte) {
 	if r.track != nil && r.phase == unopened && len(message) > maxAtOnce {
 		_ = r.writeLocked(r.streamLocked())
 	}
+	id := ""
+	if r.track != nil && r.phase == streaming {
+		id = r.track.keep(message)
+	}
+	if r.before != nil {
+		r.before()
+	}
 	if r.phase == streaming {
-		id := ""
-		if r.track != nil {
-			id = r.track.keep(message)
-		}
 		_ = r.writeLocked(frame("message", id, message)) // a client that is gone does not miss it
 		return
 	}
@@ -246,6 +256,27 @@ func (r *response) answer(status int, message []byte) {
 	r.phase = plain
 	r.w.WriteHeader(status)
 	_ = r.writeLocked(message)
+}
+
+// answers reports whether an event of the SDK is a response, and neither a
+// notification nor a request of ours.
+func answers(event []byte) bool {
+	_, rest, ok := bytes.Cut(event[:min(len(event), maxEventHead)], []byte(`data: {"jsonrpc":"2.0","id":`))
+	if !ok {
+		return false
+	}
+	for {
+		i := bytes.IndexByte(rest, ',')
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+1:]
+		for _, member := range []string{`"result":`, `"error":`, `"method":`} {
+			if bytes.HasPrefix(rest, []byte(member)) {
+				return member != `"method":`
+			}
+		}
+	}
 }
 
 // frame makes an event of a stream; data is one line, and id may be empty.
