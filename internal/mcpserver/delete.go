@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
 // serveDELETE ends a session at once: its calls are cancelled, not waited for.
@@ -15,6 +17,9 @@ func (s *Server) serveDELETE(w http.ResponseWriter, r *http.Request) {
 		return
 	case id == "":
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: DELETE needs the header Mcp-Session-Id")
+		return
+	}
+	if !s.permit(w, r, nil, auth.Read) {
 		return
 	}
 	_, release, ok := s.holdSession(w, r, nil)

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
 // Handler returns the whole HTTP surface: the endpoint, which also answers on
@@ -41,15 +43,25 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cors(w, r, origin) {
 		return
 	}
+	if s.serveMetadata(w, r) {
+		return
+	}
 	switch path := r.URL.Path; {
 	case path == s.opts.Path || path == "/":
-		s.serveEndpoint(w, r)
+		looks := r.Method == http.MethodGet || r.Method == http.MethodHead
+		r, ok := s.identify(w, r, looks && !parseAccept(r.Header.Values("Accept")).stream)
+		if ok {
+			s.endpoint.ServeHTTP(w, r)
+		}
 	case path == "/health":
 		s.serveHealth(w, r)
 	case path == "/ready":
 		s.serveReady(w, r)
 	case path == "/metrics" && s.opts.Metrics != nil:
-		s.serveMetrics(w, r)
+		r, ok := s.identify(w, r, true)
+		if ok && s.permit(w, r, nil, auth.Metrics) {
+			s.serveMetrics(w, r)
+		}
 	default:
 		s.refuse(w, http.StatusNotFound, nil, codeRefused, "Not found: the endpoint is "+s.opts.Path)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
 func (s *Server) serveGET(w http.ResponseWriter, r *http.Request) {
@@ -13,7 +15,9 @@ func (s *Server) serveGET(w http.ResponseWriter, r *http.Request) {
 	case accept.stream && r.Method == http.MethodGet:
 		s.serveStream(w, r)
 	case accept.none || accept.any || accept.json || accept.html:
-		s.serveStatus(w, r, accept.html && !accept.json)
+		if s.permit(w, r, nil, auth.Metrics) {
+			s.serveStatus(w, r, accept.html && !accept.json)
+		}
 	default:
 		s.refuse(w, http.StatusNotAcceptable, nil, jsonrpc.CodeInvalidRequest, "Not Acceptable: use text/event-stream for the stream or application/json for the status")
 	}
@@ -33,6 +37,9 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		s.refuseDraining(w, nil)
 		return
 	}
+	if !s.permit(w, r, nil, auth.Read) {
+		return
+	}
 	of, release, ok := s.holdSession(w, r, nil)
 	if !ok {
 		return
@@ -43,7 +50,9 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.streams.add(-1)
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, unbind := callerIn(r).bound(r.Context(), true)
+	defer unbind()
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(of.ended, func() { cancel(context.Cause(of.ended)) })()
 	res := s.respond(w, nil, s.opts.Limits.Heartbeat)

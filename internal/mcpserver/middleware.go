@@ -16,6 +16,9 @@ import (
 
 var errShutdown = errors.New("the server is shutting down")
 
+// cancelledPrefix begins the text of the error for a request that was cancelled.
+const cancelledPrefix = "Request cancelled: "
+
 const listen = "subscriptions/listen"
 
 // recover turns a panic into an error for the one client that caused it.
@@ -78,7 +81,7 @@ func (s *Server) code(next mcp.MethodHandler) mcp.MethodHandler {
 		case method == "initialize":
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: err.Error()}
 		case ctx.Err() != nil:
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Request cancelled: " + context.Cause(ctx).Error()}
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: cancelledPrefix + context.Cause(ctx).Error()}
 		}
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 	"github.com/glovebox-dev/glovebox/internal/tools"
@@ -25,6 +26,18 @@ type Options struct {
 	CORS           bool     // answer browsers of any origin
 	AllowedOrigins []string // scheme://host[:port] in lower case: may ask, and read the answers; those on loopback may ask
 	AllowedHosts   []string // Host headers in lower case, with or without port, besides those of loopback; none allows any on other addresses
+
+	// Auth says who bears a token; nil: nobody is asked, and all that there is is
+	// the local user's. Not closed by the Server.
+	Auth *auth.Verifier
+	// PublicURL is the endpoint as clients know it, if a proxy stands before it; ""
+	// is what the request says.
+	PublicURL string
+	// BehindProxy believes X-Forwarded-For and X-Request-Id.
+	BehindProxy bool
+	// Audit gets a line for every call of a tool and every request that is refused
+	// for want of a token or scope; nil: nobody does.
+	Audit *slog.Logger
 
 	Limits Limits
 
@@ -60,6 +73,11 @@ type Limits struct {
 	Grace       time.Duration // for calls in flight at the end; 30 s
 	Replay      int           // bytes kept per session for resuming; 1 MiB
 	Tasks       tasks.Limits
+
+	// Of each owner, or of each address where nobody is asked; 0: none.
+	Rate       float64 // requests a second
+	Burst      int     // requests at once, however long nothing came; Rate if 0, and at least 1
+	OwnerCalls int     // calls of tools under way
 }
 
 func (l Limits) withDefaults() Limits {
@@ -74,6 +92,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Write, 30*time.Second)
 	def(&l.Grace, 30*time.Second)
 	def(&l.Replay, 1<<20)
+	def(&l.Burst, max(int(l.Rate), 1))
 	return l
 }
 

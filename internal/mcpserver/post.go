@@ -8,11 +8,17 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
+	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
 func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
+	if c := callerIn(r); !c.has(auth.Read) { // before its body is read
+		s.permit(w, r, nil, auth.Use)
+		return
+	}
 	switch encoding := r.Header.Get("Content-Encoding"); {
 	case mediaType(r.Header.Get("Content-Type")) != "application/json":
 		s.refuse(w, http.StatusUnsupportedMediaType, nil, jsonrpc.CodeInvalidRequest, "Invalid request: Content-Type must be application/json")
@@ -28,6 +34,15 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	m, refused := peek(body)
 	if refused != nil {
 		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
+		return
+	}
+	if !m.batch && !s.permit(w, r, m.ID, s.scopeOf(m.Method, m.Tool)) {
+		return
+	}
+	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).owner()) {
+		e := tools.TooManyCalls(s.quota.limit)
+		w.Header().Set("Retry-After", "1")
+		writeRefusal(w, http.StatusTooManyRequests, m.ID, e)
 		return
 	}
 	leave, ok := s.admit(w, &m)
@@ -67,7 +82,9 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// A copy: the SDK assigns the body while net/http may look at it.
-	to := r.WithContext(r.Context())
+	ctx, unbind := callerIn(r).bound(r.Context(), m.Method == listen)
+	defer unbind()
+	to := r.WithContext(ctx)
 	to.Body = io.NopCloser(bytes.NewReader(body))
 	to.ContentLength = int64(len(body))
 	to.Header = r.Header.Clone()

@@ -36,13 +36,18 @@ A failing program is an ordinary answer: read stderr, correct the code and run i
 
 // A Server serves one catalogue over any number of transports at once.
 type Server struct {
-	opts  Options
-	log   *slog.Logger
-	mcp   *mcp.Server
-	caps  mcp.ServerCapabilities // that the server declares
-	calls calls
-	names []string // of the tools, sorted
-	alias alias
+	opts      Options
+	log       *slog.Logger
+	mcp       *mcp.Server
+	caps      mcp.ServerCapabilities // that the server declares
+	calls     calls
+	names     []string        // of the tools, sorted
+	readOnly  map[string]bool // tools that only look
+	rate      *rates          // of all requests, by owner or address
+	strangers *rates          // of requests without a token that is known, by address
+	quota     quota
+	endpoint  http.Handler
+	alias     alias
 
 	stateful      http.Handler
 	stateless     http.Handler
@@ -85,7 +90,11 @@ func New(opts Options) *Server {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	opts.Limits = opts.Limits.withDefaults()
-	s := &Server{opts: opts, log: opts.Log, alias: newAlias(), stopping: make(chan struct{})}
+	s := &Server{opts: opts, log: opts.Log, alias: newAlias(), stopping: make(chan struct{}), readOnly: make(map[string]bool)}
+	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
+	s.strangers = newRates(strangersRate, strangersBurst)
+	s.quota.limit = opts.Limits.OwnerCalls
+	s.endpoint = carry(http.HandlerFunc(s.serveEndpoint))
 	if opts.Extend.Capabilities != nil {
 		s.caps = *opts.Extend.Capabilities
 	}
@@ -123,7 +132,7 @@ func New(opts Options) *Server {
 	}
 	tasks.Register(s.mcp)
 	// A task is a call that is observed, registered and judged when it runs.
-	run := []mcp.Middleware{s.observe, s.open, s.register, s.code, s.gate}
+	run := []mcp.Middleware{s.observe, s.access, s.open, s.register, s.code, s.gate}
 	s.tasks = tasks.New(tasks.Options{
 		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover}, run), s.callHandler),
 		Limits: opts.Limits.Tasks, Log: opts.Log,
@@ -152,7 +161,7 @@ func (s *Server) openTools() map[string]tasks.Policy {
 	for _, t := range tools.All() {
 		if h := s.handlers[t.Def.Name]; h != nil {
 			s.mcp.AddTool(t.Def, h)
-			s.names = append(s.names, t.Def.Name)
+			s.addName(t.Def)
 			if t.Long {
 				tasked[t.Def.Name] = tasks.Policy{}
 			}
@@ -160,7 +169,7 @@ func (s *Server) openTools() map[string]tasks.Policy {
 	}
 	for _, t := range s.opts.Extend.Tools {
 		s.mcp.AddTool(t.Def, t.Handler)
-		s.names = append(s.names, t.Def.Name)
+		s.addName(t.Def)
 		if !t.Direct {
 			continue
 		}
@@ -171,6 +180,11 @@ func (s *Server) openTools() map[string]tasks.Policy {
 	}
 	slices.Sort(s.names)
 	return tasked
+}
+
+func (s *Server) addName(def *mcp.Tool) {
+	s.names = append(s.names, def.Name)
+	s.readOnly[def.Name] = def.Annotations != nil && def.Annotations.ReadOnlyHint
 }
 
 func (s *Server) keep(t *tools.Tool) bool {

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -127,31 +125,6 @@ func TestSessionLimit(t *testing.T) {
 	}
 	if s.Sessions() != 2 {
 		t.Errorf("%d sessions", s.Sessions())
-	}
-}
-
-// TestSessionOfAnother: a session is there for who opened it, and for nobody else.
-func TestSessionOfAnother(t *testing.T) {
-	s := New(Options{})
-	verify := func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
-		return &auth.TokenInfo{UserID: token, Expiration: time.Now().Add(time.Hour)}, nil
-	}
-	srv := httptest.NewServer(auth.RequireBearerToken(verify, nil)(s.Handler()))
-	defer srv.Close()
-	url := srv.URL + "/mcp"
-	res, _ := do(t, "POST", url, header{"Accept": mcpAccept, "Authorization": "Bearer a"}, initBody)
-	mine := header{"Accept": mcpAccept, "Authorization": "Bearer a", headerSession: res.Header.Get(headerSession)}
-	theirs := with(mine, "Authorization", "Bearer b")
-	for _, c := range []struct{ method, accept, body string }{{"POST", mcpAccept, ping}, {"GET", eventStream, ""}, {"DELETE", mcpAccept, ""}} {
-		if res, body := do(t, c.method, url, with(theirs, "Accept", c.accept), c.body); res.StatusCode != 404 || parse(t, body).Error == nil {
-			t.Errorf("%s by another: %s %s", c.method, res.Status, body)
-		}
-	}
-	if res, body := do(t, "POST", url, mine, ping); res.StatusCode != 200 {
-		t.Errorf("the owner: %s %s", res.Status, body)
-	}
-	if res, _ := do(t, "DELETE", url, mine, ""); res.StatusCode != 204 {
-		t.Errorf("DELETE by the owner: %s", res.Status)
 	}
 }
 

@@ -68,6 +68,7 @@ func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)
 			if err := in.decode(req.Params.Arguments, &args); err != nil {
 				return d.family.meet(deps.Log, d.name, err)
 			}
+			note(ctx, args)
 			c := &Call{Sandboxes: deps.Sandboxes}
 			if req.Extra != nil && req.Extra.TokenInfo != nil {
 				c.Owner = sandbox.Owner(req.Extra.TokenInfo.UserID)
@@ -84,6 +85,7 @@ func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)
 				}
 				return d.family.meet(deps.Log, d.name, err)
 			}
+			note(ctx, out)
 			return present(out)
 		}
 	}

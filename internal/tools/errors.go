@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -184,6 +185,14 @@ func describe(log *slog.Logger, tool string, err error) *sandbox.Error {
 		Code: sandbox.CodeInternal, Op: e.Op, Msg: "Internal error " + id + "; the server's log has the details",
 		Context: map[string]string{"error_id": id},
 	}
+}
+
+// TooManyCalls is the error for a caller who has as many calls under way as they
+// may.
+func TooManyCalls(limit int) *jsonrpc.Error {
+	m := meetings[sandbox.CodeLimit]
+	return rpcError(m, fmt.Sprintf("%s%d calls of this user are under way already", m.prefix, limit),
+		[]string{"Wait for a running call to end."}, map[string]string{"limit": "calls_per_owner"})
 }
 
 // UnknownTool is the error for a name that is not in the catalogue.

@@ -24,7 +24,9 @@ func (c *Call) box(ctx context.Context, contextID, sessionID string, create bool
 	case contextID == "" && sessionID == "":
 		return nil, sandbox.Acquired{}, invalid("context_id", "Missing required parameter: context_id (or session_id)")
 	case contextID != "":
-		return c.Sandboxes.Context(ctx, c.Owner, contextID)
+		s, acq, err := c.Sandboxes.Context(ctx, c.Owner, contextID)
+		touched(ctx, s)
+		return s, acq, err
 	}
 	if !create && !slices.ContainsFunc(c.Sandboxes.Sandboxes(c.Owner, sandbox.KindSession), func(b sandbox.Info) bool { return b.ID == sessionID }) {
 		return nil, sandbox.Acquired{}, &sandbox.Error{

@@ -21,6 +21,7 @@ var runCode = define(info{
 		return runCodeOut{}, err
 	}
 	defer acq.Release()
+	touched(ctx, s)
 	res, err := s.Run(ctx, sandbox.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress})
 	if err != nil {
 		return runCodeOut{}, err
