@@ -110,6 +110,7 @@ var table = []row{
 
 	// Tests and what is run by hand.
 	{pkg: "internal/archtest"},
+	{pkg: "packaging"},
 	{pkg: "internal/guest/isolated"},
 	{pkg: "internal/pool/isolated"},
 	{pkg: "internal/guestbin/guesttest", ours: []string{"engine", "internal/guestbin"}},

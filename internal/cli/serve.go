@@ -144,7 +144,9 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	again := &reloader{
 		log: log, level: a.level, load: load,
 		apply: func(cfg *config.Config) error { return h.manager.Reconfigure(sandboxConfig(cfg)) },
-		files: []reloadFile{{"log file", a.reopenLog}},
+	}
+	if cfg.LogFile != "" {
+		again.files = append(again.files, reloadFile{"log file", a.reopenLog})
 	}
 	again.now.Store(cfg)
 	server = mcpserver.New(mcpserver.Options{
