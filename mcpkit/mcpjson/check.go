@@ -25,22 +25,19 @@ func (r *reader) server(m member) *Server {
 	r.s = &Server{Name: m.name, Dir: r.opts.Root, Dialect: r.spec.dialect, File: r.doc.file, Origins: make(map[string]Origin)}
 	r.at = strings.Join(append(slices.Clone(r.spec.root), m.name), ".")
 	r.set = make(map[string]string)
-	r.word, r.argv, r.args, r.offset = nil, nil, nil, m.offset
+	r.word, r.argv, r.args = nil, nil, nil
 
 	r.checkName(m)
 	known := r.spec.fields.names()
 	r.members(m.value, "", known, func(name string, v *node) bool {
-		f := r.spec.fields[name]
-		if f == nil {
-			if !r.spec.strict {
-				keep(r, name, v)
-			}
-			return false
-		}
-		if !r.absent(v) {
+		f, ok := r.spec.fields[name]
+		switch {
+		case f != nil && !r.absent(v):
 			f(r, name, v)
+		case f == nil && !r.spec.strict:
+			keep(r, name, v)
 		}
-		return true
+		return ok
 	})
 	if len(r.errs) == 0 {
 		r.argumentsOf()
@@ -346,7 +343,7 @@ func (r *reader) checkHeaders(n *node) {
 			r.fail(n, r.set["bearerTokenEnv"], "found a string that is no name of an environment variable").Hint = "it takes the name of a variable, not the token"
 		}
 		for _, h := range s.Headers {
-			if strings.EqualFold(h.Name, "authorization") {
+			if isAuthorization(h.Name) {
 				r.fail(n, "headers."+h.Name, "there is also a variable for the token; only one of them may be there")
 			}
 		}
@@ -365,7 +362,7 @@ func hasControl(t Text) bool {
 // bearerEnv recognises the header that BearerTokenEnv stands for.
 func bearerEnv(h Pair) (name string, ok bool) {
 	t := h.Value
-	if !strings.EqualFold(h.Name, "authorization") || len(t) != 2 || t[0].Literal != "Bearer " || len(t[1].Sources) != 1 || t[1].Sources[0].Scheme != SchemeEnv {
+	if !isAuthorization(h.Name) || len(t) != 2 || t[0].Literal != "Bearer " || len(t[1].Sources) != 1 || t[1].Sources[0].Scheme != SchemeEnv {
 		return "", false
 	}
 	return t[1].Sources[0].Name, true
@@ -383,7 +380,7 @@ func (r *reader) checkDialect(n *node) {
 	if r.word == nil {
 		r.warn(n, "type", "it is missing").Hint = "the portable form wants stdio, sse or streamable-http"
 	}
-	if s.OAuth != nil && slices.ContainsFunc(s.Headers, func(h Pair) bool { return strings.EqualFold(h.Name, "authorization") }) || s.OAuth != nil && s.BearerTokenEnv != "" {
+	if s.OAuth != nil && (s.BearerTokenEnv != "" || slices.ContainsFunc(s.Headers, func(h Pair) bool { return isAuthorization(h.Name) })) {
 		r.fail(n, "oauth", "there is also an Authorization header; only one of them may be there")
 	}
 	for field, limit := range map[string]int{"title": 100, "description": 500} {

@@ -22,15 +22,6 @@ func (f fields) with(more fields) fields {
 	return all
 }
 
-// without is f without some members.
-func (f fields) without(names ...string) fields {
-	all := maps.Clone(f)
-	for _, name := range names {
-		delete(all, name)
-	}
-	return all
-}
-
 // The fields below are what servers have in any dialect; a dialect takes those
 // that it knows, under the names that it has for them.
 
@@ -326,7 +317,7 @@ func ignore(msg, hint string) readField {
 	}
 }
 
-// keep is for a field that is known to be none of our business.
+// keep is for what is none of our business.
 func keep(r *reader, key string, n *node) {
 	r.origin("extra."+key, key, n)
 	r.s.Extra = extra(r.s.Extra, key, n)

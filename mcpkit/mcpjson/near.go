@@ -21,9 +21,9 @@ func nearest(word string, candidates []string) string {
 
 // plain leaves only what the spellings http_headers, httpHeaders and
 // http-headers share.
-func plain(s string) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
-}
+func plain(s string) string { return separators.Replace(strings.ToLower(s)) }
+
+var separators = strings.NewReplacer("_", "", "-", "")
 
 // distance counts the letters to insert, delete or change to make b of a, and
 // swapped neighbours as one.

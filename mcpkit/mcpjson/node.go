@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -147,15 +148,26 @@ func (n *node) equal(o *node) bool {
 
 // document is a file's bytes and where its lines are.
 type document struct {
-	file string
-	data []byte
+	file  string
+	data  []byte
+	lines []int // where each line begins; made when first asked for
 }
 
 // place turns an offset into line and column.
 func (d *document) place(offset int) (line, column int) {
-	offset = min(max(offset, 0), len(d.data))
-	before := d.data[:offset]
-	return 1 + bytes.Count(before, []byte("\n")), offset - bytes.LastIndexByte(before, '\n')
+	if d.lines == nil {
+		d.lines = []int{0}
+		for i, c := range d.data {
+			if c == '\n' {
+				d.lines = append(d.lines, i+1)
+			}
+		}
+	}
+	line, found := slices.BinarySearch(d.lines, offset)
+	if found {
+		line++
+	}
+	return line, offset - d.lines[line-1] + 1
 }
 
 // fail makes a complaint about a place.

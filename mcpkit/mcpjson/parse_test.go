@@ -316,8 +316,8 @@ func FuzzParse(f *testing.F) {
 		for _, s := range cfg.Servers {
 			s.Explain()
 			s.Needs()
-			if s.Hash() != s.Hash() {
-				t.Error("the hash is not stable")
+			if len(s.Hash()) != 64 {
+				t.Errorf("the hash is %q", s.Hash())
 			}
 			if _, err := s.Resolve(t.Context(), Resolver{}); err != nil && strings.Contains(err.Error(), "%!") {
 				t.Errorf("%v", err)

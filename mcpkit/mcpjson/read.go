@@ -14,15 +14,16 @@ type reader struct {
 	opts Options
 	cfg  *Config
 
+	guesses int // how often it was asked what could be meant
+
 	// Of the server being read.
-	s      *Server
-	at     string            // its path in the file
-	set    map[string]string // which key said what a field is
-	word   *node             // what the file calls the transport
-	argv   *node             // command, if it is a list
-	args   *node
-	offset int
-	errs   []*Error
+	s    *Server
+	at   string            // its path in the file
+	set  map[string]string // which key said what a field is
+	word *node             // what the file calls the transport
+	argv *node             // command, if it is a list
+	args *node
+	errs []*Error
 }
 
 // complain makes an Error about a place in the server being read.
@@ -38,7 +39,9 @@ func (r *reader) complain(offset int, field, format string, args ...any) *Error 
 // fail says that the server, or outside of one the file, cannot be used.
 func (r *reader) fail(n *node, field, format string, args ...any) *Error {
 	e := r.complain(n.offset, field, format, args...)
-	r.errs = append(r.errs, e)
+	if len(r.errs) <= maxErrors {
+		r.errs = append(r.errs, e)
+	}
 	return e
 }
 
@@ -242,8 +245,10 @@ func (r *reader) members(n *node, key string, known []string, f func(name string
 // from a newer version of the client, unless it looks like a slip.
 func (r *reader) unknown(m member, key string, known []string) {
 	n := &node{offset: m.offset}
-	near := nearest(m.name, known)
-	hint := ""
+	near, hint := "", ""
+	if r.guesses++; r.guesses <= maxWarnings {
+		near = nearest(m.name, known)
+	}
 	if near != "" {
 		hint = fmt.Sprintf("did you mean %q?", near)
 	}

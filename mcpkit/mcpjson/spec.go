@@ -22,7 +22,7 @@ type spec struct {
 
 	// fields are the members of a server that are understood. The dialects that
 	// have their servers below mcpServers share one generous set: people copy
-	// from one file to the other.
+	// from one file to the other. Nil is for what is known to be none of ours.
 	fields fields
 
 	// bareURL is the transport that an address without a type means.
@@ -31,6 +31,9 @@ type spec struct {
 
 	// words are types that mean something else than in other dialects.
 	words map[string]meaning
+
+	// write makes the members of a server.
+	write func(w *writer)
 }
 
 // meaning is what a word for a transport says.
@@ -52,7 +55,7 @@ var transportWords = map[string]meaning{
 // generous are the members that any dialect below mcpServers has, and a few
 // that people write because another client has them.
 var generous = fields{
-	"name": keep, "title": readTitle, "description": readDescription, "$schema": keep,
+	"name": nil, "title": readTitle, "description": readDescription, "$schema": nil,
 	"type": readType, "transport": readType, "transportType": readType,
 	"command": readCommand, "argv": readCommand, "args": readArgs,
 	"env": readEnv, "environment": readEnv, "envFile": readEnvFileKey, "cwd": readCwd, "workingDirectory": readCwd,
@@ -67,7 +70,7 @@ var generous = fields{
 	"tools": readToolList, "enabled_tools": readAllow, "includeTools": readAllow, "allowedTools": readAllow,
 	"disabled_tools": readDeny, "excludeTools": readDeny, "disabledTools": readDeny, "blockedTools": readDeny,
 	"roots":       readRoots,
-	"alwaysAllow": keep, "autoApprove": keep, "trust": keep,
+	"alwaysAllow": nil, "autoApprove": nil, "trust": nil,
 	"headersHelper": ignore("it names a command that makes headers, which is not run", "write the headers, or a variable that holds the secret"),
 }
 
@@ -79,12 +82,12 @@ var v1Fields = fields{
 }
 
 var codexFields = fields{
-	"name": keep, "command": readCommand, "args": readArgs, "env": readEnv, "env_vars": readPassEnv, "cwd": readCwd,
+	"name": nil, "command": readCommand, "args": readArgs, "env": readEnv, "env_vars": readPassEnv, "cwd": readCwd,
 	"url": readURL, "http_headers": readHeaders, "env_http_headers": readEnvHeaders, "bearer_token_env_var": readBearerEnv,
 	"oauth": readOAuth, "oauth_resource": oauthOutside("resource"), "scopes": oauthOutside("scopes"),
 	"startup_timeout_sec": connectSeconds, "startup_timeout_ms": connectMillis, "tool_timeout_sec": requestSeconds,
 	"enabled": readEnabled, "required": readRequired, "enabled_tools": readAllow, "disabled_tools": readDeny,
-	"tools": keep, "default_tools_approval_mode": keep, "supports_parallel_tool_calls": keep, "experimental_environment": keep,
+	"tools": nil, "default_tools_approval_mode": nil, "supports_parallel_tool_calls": nil, "experimental_environment": nil,
 	"headers":      ignore("Codex takes no notice of it", "call it http_headers"),
 	"bearer_token": refuse("a token must not stand in the file", "put it into a variable and name that in bearer_token_env_var"),
 }
@@ -107,64 +110,76 @@ var specs = titled(map[Dialect]*spec{
 	V1: {
 		title: "the strict schema", file: "mcp.json", root: []string{"servers"}, strict: true, names: plainNames, fields: v1Fields,
 		words:  map[string]meaning{"stdio": {TransportStdio, false}, "unix": {TransportUnix, false}, "streamable_http": {TransportHTTP, false}},
-		syntax: syntax{braces: true, writes: forms{env: "${%s}", fallback: true, chain: true, input: true, dirs: map[string]string{DirRoot: "${MCP_ROOT}"}}},
+		syntax: syntax{braces: true, writes: forms{env: "${%s}", fallback: true, chain: true, input: true, dirs: map[string]string{DirRoot: "${MCP_ROOT}"}}}, // others as ${dir:…}
+		write:  writeV1,
 	},
 	ClaudeCode: {
 		title: "Claude Code", file: ".mcp.json", root: []string{"mcpServers"}, comments: true, fields: generous,
 		bareURL: TransportHTTP, fallback: true,
-		syntax: syntax{braces: true, writes: forms{env: "${%s}", fallback: true, dirs: map[string]string{DirRoot: "${CLAUDE_PROJECT_DIR}"}}},
+		syntax: syntax{braces: true, writes: forms{env: "${%s}", fallback: true, dirs: map[string]string{DirRoot: "${CLAUDE_PROJECT_DIR:-.}"}}},
+		write:  writeClaudeCode,
 	},
 	ClaudeDesktop: {
 		title: "Claude Desktop", file: "claude_desktop_config.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: generous,
 		bareURL: TransportHTTP, fallback: true,
+		write: writeClaudeDesktop,
 	},
 	Cursor: {
 		title: "Cursor", file: ".cursor/mcp.json", root: []string{"mcpServers"}, comments: true, fields: generous,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", dirs: editorDirs}},
+		write:  writeCursor,
 	},
 	VSCode: {
 		title: "VS Code", file: ".vscode/mcp.json", root: []string{"servers"}, comments: true,
-		fields:  generous.with(fields{"sandboxEnabled": keep, "sandbox": keep, "dev": keep, "gallery": keep, "version": keep}),
+		fields:  generous.with(fields{"sandboxEnabled": nil, "sandbox": nil, "dev": nil, "gallery": nil, "version": nil}),
 		bareURL: TransportHTTP, fallback: true,
 		// VS Code tries the older transport if the newer one is refused.
 		words:  map[string]meaning{"http": {TransportHTTP, true}},
 		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", input: true, command: true, dirs: editorDirs}},
+		write:  writeVSCode,
 	},
 	Codex: {
 		title: "Codex", file: ".codex/config.toml", root: []string{"mcp_servers"}, settings: true, toml: true, names: plainNames, fields: codexFields,
 		bareURL: TransportHTTP,
+		write:   writeCodex,
 	},
 	Gemini: {
 		title: "Gemini CLI", file: ".gemini/settings.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: generous,
 		bareURL: TransportSSE,
 		syntax:  syntax{braces: true, dollar: true, writes: forms{env: "${%s}"}},
+		write:   writeGemini,
 	},
 	OpenCode: {
 		title: "OpenCode", file: "opencode.json", root: []string{"mcp"}, settings: true, comments: true, fields: openCodeFields,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{curly: true, writes: forms{env: "{env:%s}", file: true}},
+		write:  writeOpenCode,
 	},
 	OpenCode2: {
 		title: "OpenCode 2", file: "opencode.json", root: []string{"mcp", "servers"}, settings: true, comments: true, fields: openCodeFields,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{curly: true, writes: forms{env: "{env:%s}", file: true}},
+		write:  writeOpenCode2,
 	},
 	Windsurf: {
 		title: "Windsurf", file: "mcp_config.json", root: []string{"mcpServers"}, comments: true, fields: generous,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{braces: true, writes: forms{env: "${env:%s}"}},
+		write:  writeWindsurf,
 	},
 	Cline: {
 		title: "Cline", file: "cline_mcp_settings.json", root: []string{"mcpServers"}, comments: true,
 		fields:  generous.with(fields{"timeout": durationField("timeouts.request", time.Second, requestTimeout)}),
 		bareURL: TransportSSE,
 		syntax:  syntax{braces: true, writes: forms{env: "${env:%s}"}},
+		write:   writeCline,
 	},
 	SEP: {
 		title: "the portable mcp.json", file: "mcp.json", root: []string{"mcpServers"}, names: sepNames, fields: generous,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", input: true, chain: true}},
+		write:  writeSEP,
 	},
 })
 

@@ -189,6 +189,9 @@ func knownDir(name string) bool {
 
 // withDefault reads what stands after ":-": a literal, or one more placeholder.
 func (x syntax) withDefault(first Source, fallback string) []Source {
+	if first.Scheme == SchemeDir {
+		return []Source{first} // it always has a value
+	}
 	t, _ := x.parse(fallback)
 	switch {
 	case len(t) == 0:
@@ -201,18 +204,26 @@ func (x syntax) withDefault(first Source, fallback string) []Source {
 	return nil
 }
 
-// format writes a text. ok is false if the client would not understand what is
-// written, or this package would read something else.
-func (x syntax) format(t Text) (s string, ok bool) {
-	ok = true
+// likeness says how much of a text a dialect can say.
+type likeness int
+
+const (
+	exact likeness = iota
+	near           // something else is written, which comes near
+	none           // what is written means something else altogether
+)
+
+// format writes a text as like as the client can have it, and as this package
+// reads it.
+func (x syntax) format(t Text) (s string, like likeness) {
 	write := func(escape bool) string {
 		var b strings.Builder
 		for _, p := range t {
 			switch {
 			case len(p.Sources) > 0:
-				r, good := x.formatRef(p.Sources)
+				r, l := x.formatRef(p.Sources)
 				b.WriteString(r)
-				ok = ok && good
+				like = max(like, l)
 			case escape:
 				b.WriteString(strings.ReplaceAll(p.Literal, "$", "${value:$}"))
 			default:
@@ -223,14 +234,14 @@ func (x syntax) format(t Text) (s string, ok bool) {
 	}
 	s = write(false)
 	if x.reads(s, t) {
-		return s, ok
+		return s, like
 	}
 	if x.writes.chain {
 		if s := write(true); x.reads(s, t) {
-			return s, ok
+			return s, like
 		}
 	}
-	return s, false
+	return s, max(like, near)
 }
 
 // reads says that s is read as t.
@@ -276,22 +287,43 @@ func (t Text) joined() Text {
 }
 
 // formatRef writes one reference.
-func (x syntax) formatRef(sources []Source) (s string, ok bool) {
+func (x syntax) formatRef(sources []Source) (string, likeness) {
 	w := x.writes
 	first := sources[0]
+	plain := first.Scheme == SchemeEnv && w.env != "" && dirNames[first.Name] == ""
 	switch {
-	case len(sources) == 1 && first.Scheme == SchemeEnv && w.env != "" && dirNames[first.Name] == "":
-		return strings.ReplaceAll(w.env, "%s", first.Name), true
-	case len(sources) == 1 && first.Scheme == SchemeDir && w.dirs[first.Name] != "":
-		return w.dirs[first.Name], true
-	case len(sources) == 1 && first.Scheme == SchemeInput && w.input, len(sources) == 1 && first.Scheme == SchemeCommand && w.command:
-		return "${" + first.String() + "}", true
-	case len(sources) == 1 && first.Scheme == SchemeFile && w.file:
-		return "{file:" + first.Name + "}", true
-	case w.fallback && len(sources) == 2 && first.Scheme == SchemeEnv && dirNames[first.Name] == "" && sources[1].Scheme == SchemeValue:
-		return "${" + first.Name + ":-" + sources[1].Name + "}", true
+	case len(sources) > 1:
+	case plain:
+		return strings.ReplaceAll(w.env, "%s", first.Name), exact
+	case first.Scheme == SchemeDir && w.dirs[first.Name] != "":
+		return w.dirs[first.Name], exact
+	case first.Scheme == SchemeInput && w.input, first.Scheme == SchemeCommand && w.command:
+		return "${" + first.String() + "}", exact
+	case first.Scheme == SchemeFile && w.file:
+		return "{file:" + first.Name + "}", exact
 	}
-	return Ref(sources...).String(), w.chain && !slicesHas(sources, SchemeDir)
+	if w.fallback && len(sources) == 2 && plain && sources[1].Scheme == SchemeValue {
+		return "${" + first.Name + ":-" + sources[1].Name + "}", exact
+	}
+	if w.chain {
+		if w.dirs == nil && slicesHas(sources, SchemeDir) {
+			return Ref(sources...).String(), near
+		}
+		return Ref(sources...).String(), exact
+	}
+	// The nearest: without what else there is to try, or what the word for a
+	// directory comes to in a server that is started in the root.
+	switch {
+	case plain:
+		return strings.ReplaceAll(w.env, "%s", first.Name), near
+	case first == Source{SchemeDir, DirRoot}:
+		return ".", near
+	case first == Source{SchemeDir, DirSeparator}:
+		return "/", near
+	case first == Source{SchemeDir, DirHome} && w.env != "":
+		return strings.ReplaceAll(w.env, "%s", "HOME"), near
+	}
+	return Ref(sources...).String(), none
 }
 
 func slicesHas(sources []Source, scheme Scheme) bool {

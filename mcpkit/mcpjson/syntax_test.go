@@ -29,6 +29,7 @@ func TestPlaceholders(t *testing.T) {
 		{all, "$env:VAR/x", Text{{Sources: []Source{env("VAR")}}, {Literal: "/x"}}},
 		{all, "${input:id}", Ref(input("id"))},
 		{all, "${workspaceFolder}${/}", Text{{Sources: []Source{dir(DirRoot)}}, {Sources: []Source{dir(DirSeparator)}}}},
+		{all, "${CLAUDE_PROJECT_DIR:-.}", Ref(dir(DirRoot))},
 		{all, "${MCP_ROOT}", Ref(dir(DirRoot))},
 		{all, "${CLAUDE_PLUGIN_ROOT}", Ref(dir(DirRoot))},
 		{all, "${env:A | input:b | op://v/i/f | value:x y}", Ref(env("A"), input("b"), Source{SchemeOP, "//v/i/f"}, value("x y"))},
@@ -79,21 +80,23 @@ func TestFormatText(t *testing.T) {
 		x    syntax
 		t    Text
 		want string
-		ok   bool
+		like likeness
 	}{
-		{sep, Ref(env("A"), value("d")), "${env:A | value:d}", true},
-		{sep, Literal("a${X}"), "a${value:$}{X}", true},
-		{sep, Ref(env("A"), value("a | b")), "${env:A | value:a | b}", false},
-		{claude, Ref(env("A"), value("d")), "${A:-d}", true},
-		{claude, Ref(env("A"), value("d}")), "${A:-d}}", false},
-		{claude, Literal("a${X}"), "a${X}", false},
-		{claude, Ref(env("MCP_ROOT")), "${env:MCP_ROOT}", false},
-		{claude, Ref(input("x")), "${input:x}", false},
-		{syntax{}, Literal("${X}"), "${X}", true},
-		{syntax{}, Ref(env("X")), "${env:X}", false},
+		{sep, Ref(env("A"), value("d")), "${env:A | value:d}", exact},
+		{sep, Literal("a${X}"), "a${value:$}{X}", exact},
+		{sep, Ref(env("A"), value("a | b")), "${env:A | value:a | b}", near},
+		{claude, Ref(env("A"), value("d")), "${A:-d}", exact},
+		{claude, Ref(env("A"), value("d}")), "${A:-d}}", near},
+		{claude, Literal("a${X}"), "a${X}", near},
+		{claude, Ref(env("MCP_ROOT")), "${env:MCP_ROOT}", none},
+		{claude, Ref(input("x")), "${input:x}", none},
+		{claude, Ref(env("A"), env("B")), "${A}", near},
+		{claude, Ref(dir(DirHome)), "${HOME}", near},
+		{syntax{}, Literal("${X}"), "${X}", exact},
+		{syntax{}, Ref(env("X")), "${env:X}", none},
 	} {
-		if got, ok := c.x.format(c.t); got != c.want || ok != c.ok {
-			t.Errorf("%v: got %q, %v, want %q, %v", c.t, got, ok, c.want, c.ok)
+		if got, like := c.x.format(c.t); got != c.want || like != c.like {
+			t.Errorf("%v: got %q, %v, want %q, %v", c.t, got, like, c.want, c.like)
 		}
 	}
 }
@@ -105,8 +108,8 @@ func FuzzPlaceholders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, x := range []syntax{{braces: true, writes: forms{env: "${%s}", fallback: true, chain: true}}, {braces: true, dollar: true, curly: true, writes: forms{chain: true}}} {
 			got, _ := x.parse(s)
-			written, ok := x.format(got)
-			if back, _ := x.parse(written); ok && !back.equal(got) {
+			written, like := x.format(got)
+			if back, _ := x.parse(written); like == exact && !back.equal(got) {
 				t.Errorf("%q is %v, written %q, read back %v", s, got, written, back)
 			}
 		}

@@ -1,0 +1,210 @@
+package mcpjson
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Loss is something that a definition says and a dialect cannot.
+type Loss struct {
+	Server string // empty for what is not about a server
+	Field  string // as Explain names it; empty for the whole server
+	Msg    string
+}
+
+// String shows the loss in one line.
+func (l Loss) String() string {
+	var b strings.Builder
+	if l.Server != "" {
+		fmt.Fprintf(&b, "server %q: ", clip(l.Server))
+	}
+	if l.Field != "" {
+		b.WriteString(clip(l.Field) + ": ")
+	}
+	return b.String() + l.Msg
+}
+
+// writer makes the members of one server in one dialect.
+type writer struct {
+	spec   *spec
+	s      *Server // a copy
+	out    *node
+	losses []Loss
+	said   map[string]bool // fields whose loss is in losses, under whatever name
+	left   bool            // the dialect cannot have the server at all
+}
+
+func (w *writer) lose(field, format string, args ...any) {
+	w.losses = append(w.losses, Loss{w.s.Name, field, fmt.Sprintf(format, args...)})
+	w.said[field] = true
+}
+
+// leave gives the server up.
+func (w *writer) leave(field, format string, args ...any) {
+	w.lose(field, format+"; the server is left out", args...)
+	w.left = true
+}
+
+func (w *writer) string(key, value string) {
+	if value != "" {
+		w.out.put(key, newString(value))
+	}
+}
+
+func (w *writer) flag(key string, on bool) {
+	if on {
+		w.out.put(key, newBool(true))
+	}
+}
+
+func (w *writer) strings(key string, list []string) {
+	if list != nil {
+		w.out.put(key, newStrings(list))
+	}
+}
+
+// format writes a text, and says if the client will take it for something else.
+func (w *writer) format(field string, t Text) string {
+	s, like := w.spec.syntax.format(t)
+	switch like {
+	case near:
+		w.lose(field, "%s cannot say it exactly; the nearest is written", w.spec.title)
+	case none:
+		w.lose(field, "%s does not expand it; it is written as it stands, to be replaced by hand", w.spec.title)
+	}
+	return s
+}
+
+func (w *writer) text(key, field string, t Text) {
+	if len(t) > 0 {
+		w.out.put(key, newString(w.format(field, t)))
+	}
+}
+
+// argv writes the program and its arguments as one list.
+func (w *writer) argv(key string) {
+	list := []string{w.format("command", w.s.Command)}
+	for i, a := range w.s.Args {
+		list = append(list, w.format(indexed("args", i), a))
+	}
+	w.strings(key, list)
+}
+
+// program writes the program and its arguments apart.
+func (w *writer) program() {
+	w.text("command", "command", w.s.Command)
+	var list []string
+	for i, a := range w.s.Args {
+		list = append(list, w.format(indexed("args", i), a))
+	}
+	w.strings("args", list)
+}
+
+// pairs writes variables or headers. One whose value the client would not
+// expand is left out: a server that gets the words "${env:TOKEN}" for its token
+// is harder to understand than one that gets none.
+func (w *writer) pairs(key, field string, pairs []Pair) {
+	n := newObject()
+	for _, p := range pairs {
+		at := field + "." + p.Name
+		if _, like := w.spec.syntax.format(p.Value); like == none {
+			w.lose(at, "%s does not expand it; it is left out", w.spec.title)
+			continue
+		}
+		n.put(p.Name, newString(w.format(at, p.Value)))
+	}
+	if len(n.members) > 0 {
+		w.out.put(key, n)
+	}
+}
+
+// env writes the variables of the process, those that are passed on as
+// references to themselves.
+func (w *writer) env(key string) {
+	pairs := w.s.Env
+	for _, name := range w.s.PassEnv {
+		if w.spec.syntax.writes.env != "" {
+			pairs = append(pairs[:len(pairs):len(pairs)], Pair{Name: name, Value: Ref(Source{SchemeEnv, name})})
+			w.lose("passEnv", "%s has no list of variables to pass on; %s is written as a reference to itself", w.spec.title, clip(name))
+			w.said["env."+name] = true
+		}
+	}
+	w.pairs(key, "env", pairs)
+}
+
+// headers writes the headers, with that of BearerTokenEnv.
+func (w *writer) headers(key string) {
+	pairs := w.s.Headers
+	if name := w.s.BearerTokenEnv; name != "" {
+		bearer := Pair{Name: "Authorization", Value: Text{{Literal: "Bearer "}, {Sources: []Source{{SchemeEnv, name}}}}}
+		pairs = append([]Pair{bearer}, pairs...)
+	}
+	w.pairs(key, "headers", pairs)
+}
+
+func (w *writer) millis(key string, d time.Duration) {
+	if d > 0 {
+		w.out.put(key, &node{kind: number, text: strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', -1, 64)})
+	}
+}
+
+func (w *writer) seconds(key string, d time.Duration) {
+	if d > 0 {
+		w.out.put(key, &node{kind: number, text: strconv.FormatFloat(d.Seconds(), 'f', -1, 64)})
+	}
+}
+
+// oauth makes an object of those members of OAuth that are named: pairs of the
+// dialect's word and ours.
+func (w *writer) oauth(key string, words ...string) {
+	o := w.s.OAuth
+	if o == nil || o.Disabled {
+		return
+	}
+	n := newObject()
+	put := func(key, value string) {
+		if value != "" {
+			n.put(key, newString(value))
+		}
+	}
+	for i := 0; i < len(words); i += 2 {
+		switch key := words[i]; words[i+1] {
+		case "clientId":
+			put(key, w.format("oauth.clientId", o.ClientID))
+		case "clientSecret":
+			put(key, w.format("oauth.clientSecret", o.ClientSecret))
+		case "scopes":
+			if o.Scopes != nil {
+				n.put(key, newStrings(o.Scopes))
+			}
+		case "scope":
+			put(key, strings.Join(o.Scopes, " "))
+		case "redirectUri":
+			put(key, o.RedirectURL)
+		case "callbackPort":
+			if o.CallbackPort > 0 {
+				n.put(key, newInt(int64(o.CallbackPort)))
+			}
+		case "metadataUrl":
+			put(key, o.MetadataURL)
+		}
+	}
+	if w.s.Dialect == w.spec.dialect {
+		addExtra(n, o.Extra)
+	}
+	w.out.put(key, n)
+}
+
+// addExtra puts back what was kept.
+func addExtra(n *node, list []Extra) {
+	for _, e := range list {
+		if v, err := parseRaw(e.Value); err == nil && n.get(e.Key) == nil {
+			n.put(e.Key, v)
+		}
+	}
+}
+
+// http says whether the server is reached by HTTP of either kind.
+func (w *writer) http() bool { return w.s.Transport == TransportHTTP || w.s.Transport == TransportSSE }
