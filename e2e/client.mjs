@@ -4,47 +4,19 @@
 //   node client.mjs v1|v2 legacy|modern http URL
 //   node client.mjs v1|v2 legacy|modern stdio PROGRAM [ARG…]
 //
-// Prints one JSON object: the protocol version, the tools, how often each was
-// called. Exits 1 with the reason on the first answer that is not as expected.
+// Over HTTP it prints the line "restart" when the server is to be restarted, and
+// waits for a line that says that this is done. In the end it prints one JSON
+// object: the protocol version, the tools, how often each was called. Exits 1 with
+// the reason on the first answer that is not as expected.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { connect } from './connect.mjs';
 
-const [sdk, era, transportName, target, ...args] = process.argv.slice(2);
-const identity = { name: 'glovebox-e2e', version: '1.0.0' };
-
-async function connect() {
-  if (sdk === 'v1') {
-    const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');
-    const { StdioClientTransport } = await import('@modelcontextprotocol/sdk/client/stdio.js');
-    const { StreamableHTTPClientTransport } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js');
-    assert.equal(era, 'legacy', 'the first SDK speaks the legacy era only');
-    const client = new Client(identity);
-    const transport = transportName === 'stdio'
-      ? new StdioClientTransport({ command: target, args, stderr: 'inherit', env: process.env })
-      : new StreamableHTTPClientTransport(new URL(target));
-    await client.connect(transport);
-    const { CallToolResultSchema } = await import('@modelcontextprotocol/sdk/types.js');
-    return {
-      client,
-      version: transport.protocolVersion ?? 'legacy',
-      call: (name, a, options) => client.callTool({ name, arguments: a }, CallToolResultSchema, options),
-    };
-  }
-  const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
-  const { StdioClientTransport } = await import('@modelcontextprotocol/client/stdio');
-  const mode = era === 'modern' ? { pin: '2026-07-28' } : 'legacy';
-  const client = new Client(identity, { versionNegotiation: { mode } });
-  const transport = transportName === 'stdio'
-    ? new StdioClientTransport({ command: target, args, stderr: 'inherit', env: process.env })
-    : new StreamableHTTPClientTransport(new URL(target));
-  await client.connect(transport);
-  return {
-    client,
-    version: client.getNegotiatedProtocolVersion(),
-    call: (name, a, options) => client.callTool({ name, arguments: a }, options),
-  };
-}
-
-const { client, version, call } = await connect();
+const how = process.argv.slice(2);
+const [, era, transport] = how;
+let { client, version, call } = await connect(...how);
 const listed = (await client.listTools()).tools.map((t) => t.name).sort();
 const calls = Object.fromEntries(listed.map((n) => [n, 0]));
 
@@ -94,15 +66,24 @@ assert.ok(r.structuredContent.contexts.some((c) => c.context_id === context_id))
 
 // Files and images.
 await ok('upload_file', { context_id, path: 'data/in.txt', content: 'äöü\n' });
+const bytes = Buffer.from([0, 1, 0xfe, 0xff, 0x0a]);
+await ok('upload_file', { context_id, path: 'data/raw.bin', content: bytes.toString('base64'), encoding: 'base64' });
 r = await ok('list_files', { context_id, path: 'data' });
-assert.equal(r.structuredContent.entries[0].name, 'in.txt');
+assert.deepEqual(r.structuredContent.entries.map((e) => e.name).sort(), ['in.txt', 'raw.bin']);
 r = await ok('download_file', { context_id, path: 'data/in.txt' });
 assert.equal(r.structuredContent.content, 'äöü\n');
+r = await ok('download_file', { context_id, path: 'data/raw.bin' });
+assert.equal(r.structuredContent.encoding, 'base64');
+assert.deepEqual(Buffer.from(r.structuredContent.content, 'base64'), bytes);
 r = await ok('run_code', {
   context_id,
-  code: 'class P:\n  def _repr_png_(self):\n    import base64\n    return base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQDJ/pLvAAAAAElFTkSuQmCC")\nP()',
+  code: 'import matplotlib.pyplot as plt\nplt.figure(figsize=(3, 2), dpi=100)\nplt.plot([1, 4, 2])\nplt.show()',
 });
-assert.ok(r.content.some((c) => c.type === 'image' && c.mimeType === 'image/png'), 'no image came back');
+const figure = r.content.find((c) => c.type === 'image');
+assert.equal(figure?.mimeType, 'image/png', 'no image came back');
+const png = Buffer.from(figure.data, 'base64');
+assert.equal(png.subarray(0, 8).toString('latin1'), '\x89PNG\r\n\x1a\n');
+assert.ok(png.readUInt32BE(16) > 100 && png.readUInt32BE(20) > 100, 'the image is smaller than what was drawn');
 
 // Snapshots: roll back, start over from one, go two ways at once.
 const value = async (id) => (await ok('run_code', { context_id: id, code: 'print(total)' })).structuredContent.stdout.trim();
@@ -133,11 +114,20 @@ await ok('stop_session', { session_id: restored });
 await ok('delete_snapshot', { snapshot_id });
 await ok('delete_snapshot', { snapshot_id: sessionSnapshot });
 
-// Progress with partial output, then cancel: the variables survive it.
+// Progress with partial output, then cancel: the code is interrupted, and the
+// variables survive it.
 const progress = [];
 const abort = new AbortController();
 await assert.rejects(
-  call('run_code', { context_id, code: 'import time\nprint("begun", flush=True)\ntime.sleep(25)' }, {
+  call('run_code', { context_id, code: `
+import time
+cancelled = False
+try:
+    print("begun", flush=True)
+    time.sleep(25)
+except KeyboardInterrupt:
+    cancelled = True
+    raise` }, {
     timeout: 60_000,
     signal: abort.signal,
     onprogress: (p) => { progress.push(p); abort.abort(new Error('enough')); },
@@ -145,17 +135,62 @@ await assert.rejects(
 );
 assert.ok(progress.some((p) => /begun/.test(p.message ?? '')), `no partial output: ${JSON.stringify(progress)}`);
 const started = Date.now();
-r = await ok('run_code', { context_id, code: 'print(total)' });
-assert.equal(r.structuredContent.stdout, '45\n');
+r = await ok('run_code', { context_id, code: 'print(total, cancelled)' });
+assert.equal(r.structuredContent.stdout, '45 True\n');
 assert.ok(Date.now() - started < 15_000, 'the cancelled call went on');
 
 // Errors are told, not thrown away.
 await assert.rejects(call('no_such_tool', {}), /no_such_tool/);
 
-r = await ok('stop_context', { context_id });
-assert.equal(r.structuredContent.status, 'stopped');
 await ok('stop_session', { session_id });
 await ok('stop_session', { session_id: nodeSession });
+
+// Another client is killed in the middle of a call. Over HTTP an older one's call
+// goes on, for it cancels by a message; a newer one's is over with its connection,
+// and so is that of a server over stdio with its client.
+const goesOn = transport === 'http' && era === 'legacy';
+const victim = spawn(process.execPath, ['victim.mjs', goesOn ? '3' : '25', ...how], { stdio: ['ignore', 'pipe', 'inherit'] });
+const [line] = await once(createInterface(victim.stdout), 'line');
+victim.kill('SIGKILL');
+r = await ok('run_code', { context_id, code: 'print(total)' });
+assert.equal(r.structuredContent.stdout, '45\n');
+r = await another(line, 'print(end)');
+assert.equal(r.structuredContent.stdout, goesOn ? 'finished\n' : 'interrupted\n');
+await ok('stop_context', { context_id: line });
+
+// another runs code in a context of the victim's: where that had a server of its
+// own, as soon as it has ended.
+async function another(id, code) {
+  for (const end = Date.now() + 60_000; ;) {
+    const got = await call('run_code', { context_id: id, code }, { timeout: 60_000 });
+    if (!got.isError || transport === 'http' || Date.now() > end) {
+      assert.ok(!got.isError, `the victim's context: ${JSON.stringify(got.content)}`);
+      return got;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  }
+}
+
+// The server is restarted. A client with an MCP session has to begin another one;
+// the context is found under its id, with its variables.
+if (transport === 'http') {
+  console.log('restart');
+  await once(process.stdin, 'data');
+  process.stdin.unref();
+  if (era === 'legacy') {
+    await assert.rejects(call('run_code', { context_id, code: 'print(total)' }), /session/i);
+  }
+} else {
+  await client.close();
+}
+if (transport === 'stdio' || era === 'legacy') {
+  ({ client, call } = await connect(...how));
+}
+r = await ok('run_code', { context_id, code: 'print(total, cancelled)' });
+assert.equal(r.structuredContent.stdout, '45 True\n');
+
+r = await ok('stop_context', { context_id });
+assert.equal(r.structuredContent.status, 'stopped');
 
 const missed = listed.filter((n) => calls[n] === 0);
 assert.deepEqual(missed, [], `tools that were listed and not called: ${missed}`);

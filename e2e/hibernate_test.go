@@ -224,7 +224,7 @@ func TestNoRoomOnDisk(t *testing.T) {
 
 func TestTwoHundredCreatesAtOnce(t *testing.T) {
 	t.Parallel()
-	p := launch(t, state(t), "GLOVEBOX_MAX_CONTEXTS=4", "GLOVEBOX_POOL_SIZE=2")
+	p := launch(t, state(t), "GLOVEBOX_MAX_CONTEXTS=4", "GLOVEBOX_POOL_SIZE=2", "MCP_MAX_CONNECTIONS=300", "GLOVEBOX_MAX_CALLS=300")
 	var made, refused atomic.Int32
 	var wg sync.WaitGroup
 	for i := range 200 {

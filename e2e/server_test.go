@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,6 +61,8 @@ func state(t *testing.T) string {
 	}
 	return dir
 }
+
+var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
 
 // process is a server that a test starts, stops and kills.
 type process struct {
@@ -156,7 +159,13 @@ func (p *process) kill(t *testing.T) {
 type answer struct {
 	IsError           bool
 	StructuredContent map[string]any
-	Content           []struct{ Text string }
+	Content           []content
+}
+
+// content is a part of such a result.
+type content struct {
+	Type, Text, MIMEType string
+	Data                 []byte
 }
 
 func (a *answer) text() string {
@@ -209,7 +218,7 @@ func (p *process) try(tool string, args map[string]any) (*answer, error) {
 		return nil, fmt.Errorf("%w: %s", err, data)
 	}
 	if msg.Error != nil {
-		return &answer{IsError: true, Content: []struct{ Text string }{{msg.Error.Message}}}, nil
+		return &answer{IsError: true, Content: []content{{Type: "text", Text: msg.Error.Message}}}, nil
 	}
 	return msg.Result, nil
 }

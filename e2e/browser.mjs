@@ -1,0 +1,91 @@
+// Drives pages in a real browser that use Glovebox with fetch. Usage:
+//
+//   node browser.mjs use PAGE URL
+//   node browser.mjs refused PAGE URL
+//   node browser.mjs rebound URL
+//
+// PAGE is where page.html is served, of which the names *.example lead to this
+// machine. The first has the page work in both eras; it prints the line "restart"
+// when the server is to be restarted and waits for a line that says that this is
+// done. The others want the page to be refused. CHROMIUM in the environment is the
+// browser's path. Exits 1 with the reason on the first thing that is not as expected.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { chromium } from 'playwright-core';
+
+const [what, address, url] = process.argv.slice(2);
+const profile = await mkdtemp(join(tmpdir(), 'chromium-'));
+const browser = await chromium.launchPersistentContext(profile, {
+  executablePath: process.env.CHROMIUM,
+  headless: true,
+  args: [
+    '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+    '--disable-background-networking', '--disable-component-update', '--disable-sync',
+    // Nothing but this machine can be reached, by whatever name.
+    '--host-resolver-rules=MAP *.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost',
+  ],
+});
+
+async function open(where) {
+  const page = await browser.newPage();
+  const response = await page.goto(where);
+  return { page, status: response.status() };
+}
+
+// use has a page of each era work on one server, which is restarted once.
+async function use() {
+  const users = [];
+  for (const era of ['legacy', 'modern']) {
+    const { page } = await open(address);
+    const context = await page.evaluate(([u, e]) => work(u, e), [url, era]);
+    // A page that is closed in the middle of a call hurts no other.
+    const { page: victim } = await open(address);
+    await victim.evaluate(([u, e, c]) => hang(u, e, c), [url, era, context]);
+    await victim.close();
+    // Waits in the legacy era, where the call of a client that is gone goes on.
+    const end = await page.evaluate(() => client.run('print(end)'));
+    assert.equal(end, era === 'modern' ? 'interrupted' : 'finished', `${era}: the call of a page that was closed`);
+    users.push({ page, era });
+  }
+  console.log('restart');
+  await once(process.stdin, 'data');
+  process.stdin.unref();
+  for (const { page, era } of users) {
+    await page.evaluate(([u, e]) => again(u, e), [url, era]);
+  }
+}
+
+// refused has a page try whose origin is not allowed.
+async function refused() {
+  const { page } = await open(address);
+  assert.deepEqual(await page.evaluate((u) => attempt(u), url), {
+    read: 'TypeError', call: 'TypeError', blind: 'opaque 0', beacon: true,
+  });
+}
+
+// rebound goes to the server by a name that somebody else had resolved to this
+// machine. To the browser page and server are of one origin then.
+async function rebound() {
+  const { page, status } = await open(address);
+  assert.equal(status, 403);
+  const got = await page.evaluate(async (u) => {
+    const r = await fetch(u, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream' },
+      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/list' }),
+    });
+    return [r.status, (await r.json()).error.message];
+  }, address);
+  assert.equal(got[0], 403);
+  assert.match(got[1], /Host/);
+}
+
+try {
+  await { use, refused, rebound }[what]();
+} finally {
+  await browser.close();
+  await rm(profile, { recursive: true, force: true });
+}

@@ -1,0 +1,42 @@
+// Connects a stock client of the official TypeScript SDK, of either generation,
+// to Glovebox.
+import assert from 'node:assert/strict';
+
+const identity = { name: 'glovebox-e2e', version: '1.0.0' };
+
+// connect starts a client: sdk v1 or v2, era legacy or modern, over http with the
+// endpoint's URL or over stdio with the program and its arguments. The result has
+// the client, the protocol version, and call for a tool's name and arguments.
+export async function connect(sdk, era, transportName, target, ...args) {
+  const stdio = { command: target, args, stderr: 'inherit', env: process.env };
+  if (sdk === 'v1') {
+    const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');
+    const { StdioClientTransport } = await import('@modelcontextprotocol/sdk/client/stdio.js');
+    const { StreamableHTTPClientTransport } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js');
+    const { CallToolResultSchema } = await import('@modelcontextprotocol/sdk/types.js');
+    assert.equal(era, 'legacy', 'the first SDK speaks the legacy era only');
+    const client = new Client(identity);
+    const transport = transportName === 'stdio'
+      ? new StdioClientTransport(stdio)
+      : new StreamableHTTPClientTransport(new URL(target));
+    await client.connect(transport);
+    return {
+      client,
+      version: transport.protocolVersion ?? '', // over stdio it does not tell
+      call: (name, a, options) => client.callTool({ name, arguments: a }, CallToolResultSchema, options),
+    };
+  }
+  const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
+  const { StdioClientTransport } = await import('@modelcontextprotocol/client/stdio');
+  const mode = era === 'modern' ? { pin: '2026-07-28' } : 'legacy';
+  const client = new Client(identity, { versionNegotiation: { mode } });
+  const transport = transportName === 'stdio'
+    ? new StdioClientTransport(stdio)
+    : new StreamableHTTPClientTransport(new URL(target));
+  await client.connect(transport);
+  return {
+    client,
+    version: client.getNegotiatedProtocolVersion(),
+    call: (name, a, options) => client.callTool({ name, arguments: a }, options),
+  };
+}
