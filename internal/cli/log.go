@@ -23,19 +23,9 @@ func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(),
 		out = a.Err
 	}
 	if cfg.LogFile != "" {
-		// lumberjack opens the file at the first line: too late to tell anybody.
-		if err := os.MkdirAll(filepath.Dir(cfg.LogFile), 0o700); err != nil {
-			return nil, nil, withHint(fmt.Errorf("open the log file: %w", err), "choose another one with --log-file or MSB_LOG_FILE")
-		}
-		f, err := os.OpenFile(cfg.LogFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		file, err := openLogFile(cfg, cfg.LogFile)
 		if err != nil {
 			return nil, nil, withHint(fmt.Errorf("open the log file: %w", err), "choose another one with --log-file or MSB_LOG_FILE")
-		}
-		f.Close()
-		file := &lumberjack.Logger{
-			Filename:   cfg.LogFile,
-			MaxSize:    (cfg.LogMaxSize + 1<<20 - 1) >> 20, // lumberjack counts in MiB
-			MaxBackups: cfg.LogBackupCount,
 		}
 		closeLog = func() { file.Close() }
 		a.reopenLog = file.Close // the next line opens it by its name
@@ -54,6 +44,25 @@ func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(),
 		log.Debug("setting without effect", "note", note)
 	}
 	return log, closeLog, nil
+}
+
+// openLogFile opens a file that is rotated as cfg says. It may be closed at any
+// time: the next line opens it again, by its name.
+func openLogFile(cfg *config.Config, path string) (*lumberjack.Logger, error) {
+	// lumberjack opens the file at the first line: too late to tell anybody.
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	return &lumberjack.Logger{
+		Filename:   path,
+		MaxSize:    (cfg.LogMaxSize + 1<<20 - 1) >> 20, // lumberjack counts in MiB
+		MaxBackups: cfg.LogBackupCount,
+	}, nil
 }
 
 // both writes to two writers; unlike io.MultiWriter it goes on with the second

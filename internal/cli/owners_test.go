@@ -1,85 +1,264 @@
+//go:build linux
+
 package cli
 
 import (
-	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
-	"os/signal"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"syscall"
+	"testing"
+	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/spf13/pflag"
 
-	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
-// ownerHeader names the owner in requests to the server of ownersMain.
-const ownerHeader = "X-Test-Owner"
+// tokens are those of two people, in a file.
+type tokens struct{ file, alice, bob string }
 
-// ownersMain is a program: a server with real boxes that believes its clients who
-// they are, since serve does not ask them yet.
-func ownersMain() int {
-	if err := serveOwners(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+func newTokens(t *testing.T) tokens {
+	t.Helper()
+	k := tokens{file: filepath.Join(t.TempDir(), "tokens.toml")}
+	for name, secret := range map[string]*string{"alice": &k.alice, "bob": &k.bob} {
+		s, token, err := auth.NewToken(name, time.Time{}, auth.Scopes{auth.Use})
+		if err == nil {
+			err = auth.AddToken(k.file, &token)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		*secret = s
 	}
-	return 0
+	return k
 }
 
-func serveOwners() (err error) {
-	flags := pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError)
-	config.Bind(flags, "server", "tools", "boxes", "volumes", "host", "log")
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		return err
-	}
-	cfg, notes, err := config.Load(flags, os.LookupEnv)
+// bearing sends a token with every request.
+type bearing string
+
+func (b bearing) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// as returns a client that bears a token.
+func (s *server) as(t *testing.T, token string) boxes {
+	t.Helper()
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: s.endpoint, HTTPClient: &http.Client{Transport: bearing(token)},
+	}, nil)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	a := &app{lookup: os.LookupEnv, Streams: Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}}
-	log, closeLog, err := a.openLog(cfg, notes)
-	if err != nil {
-		return err
-	}
-	defer closeLog()
-	if err := enter(cfg); err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	h, err := openHost(ctx, cfg, log, nil)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := h.close(); err == nil {
-			err = e
+	t.Cleanup(func() { session.Close() })
+	return boxes{t, session}
+}
+
+// things are ids of what somebody has, or of what never was.
+type things struct{ session, context, name, snapshot, snapshotName, sessionSnapshot string }
+
+// all lists them, longer ones first.
+func (x things) all() []string {
+	return []string{x.snapshot, x.sessionSnapshot, x.context, x.snapshotName, x.session, x.name}
+}
+
+// an attempt is how somebody tries to get at another's with a tool.
+type attempt struct {
+	args  []func(x things) args
+	makes bool // what is not there is made, for who asks
+}
+
+func of(a ...func(x things) args) attempt { return attempt{args: a} }
+
+func making(a ...func(x things) args) attempt { return attempt{args: a, makes: true} }
+
+// attempts has a row for every tool.
+var attempts = map[string]attempt{
+	"execute_code":    making(func(x things) args { return args{"session_id": x.session, "code": "print('secret' in dir())"} }),
+	"execute_command": making(func(x things) args { return args{"session_id": x.session, "command": "cat secret.txt"} }),
+	"upload_file": making(
+		func(x things) args { return args{"session_id": x.session, "path": "secret.txt", "content": "by bob"} },
+	),
+	"get_sessions":        of(func(things) args { return args{} }, func(x things) args { return args{"session_id": x.session} }),
+	"stop_session":        of(func(x things) args { return args{"session_id": x.session} }),
+	"get_volume_path":     of(func(things) args { return args{} }),
+	"get_volume_mappings": of(func(things) args { return args{} }),
+	"run_code": of(
+		func(x things) args { return args{"context_id": x.context, "code": "print(secret)"} },
+		func(x things) args { return args{"context_id": x.name, "code": "print(secret)"} },
+		func(things) args { return args{"code": "print('secret' in dir())"} },
+	),
+	"create_context": of(func(x things) args { return args{"name": "another"} }),
+	"stop_context": of(
+		func(x things) args { return args{"context_id": x.context} },
+		func(x things) args { return args{"context_id": x.name} },
+	),
+	"list_contexts": of(func(things) args { return args{} }),
+	"download_file": of(
+		func(x things) args { return args{"session_id": x.session, "path": "secret.txt"} },
+		func(x things) args { return args{"context_id": x.context, "path": "secret.txt"} },
+		func(x things) args { return args{"context_id": x.name, "path": "secret.txt"} },
+	),
+	"list_files": of(
+		func(x things) args { return args{"session_id": x.session} },
+		func(x things) args { return args{"context_id": x.context} },
+	),
+	"fork_context": of(
+		func(x things) args { return args{"context_id": x.context} },
+		func(x things) args { return args{"context_id": x.name} },
+	),
+	"snapshot_context": of(
+		func(x things) args { return args{"context_id": x.context} },
+		func(x things) args { return args{"context_id": x.name, "name": "theirs"} },
+	),
+	"restore_context": of(
+		func(x things) args { return args{"snapshot_id": x.snapshot} },
+		func(x things) args { return args{"snapshot_id": x.snapshotName} },
+		func(x things) args { return args{"snapshot_id": x.snapshot, "context_id": x.context} },
+		func(x things) args { return args{"snapshot_id": x.sessionSnapshot} },
+	),
+	"fork_session": of(
+		func(x things) args { return args{"session_id": x.session} },
+		func(x things) args { return args{"session_id": x.session, "new_session_id": "mine-now"} },
+	),
+	"snapshot_session": of(func(x things) args { return args{"session_id": x.session} }),
+	"restore_session": of(
+		func(x things) args { return args{"snapshot_id": x.sessionSnapshot} },
+		func(x things) args { return args{"snapshot_id": x.sessionSnapshot, "session_id": x.session} },
+		func(x things) args { return args{"snapshot_id": x.snapshot} },
+	),
+	"list_snapshots": of(func(things) args { return args{} }),
+	"delete_snapshot": of(
+		func(x things) args { return args{"snapshot_id": x.snapshot} },
+		func(x things) args { return args{"snapshot_id": x.snapshotName} },
+		func(x things) args { return args{"snapshot_id": x.sessionSnapshot} },
+	),
+}
+
+// varying is what differs from call to call, whoever makes it.
+var varying = regexp.MustCompile(`ctx-[0-9a-f-]{36}|\d{4}-\d\d-\d\dT[0-9:.]+Z|"(execution_time|execution_time_ms|total|size_bytes)": ?[0-9.e-]+|"source": ?"[a-z]+"|\d+ (second|minute)s? ago|just now`)
+
+// answer is all that somebody is told, with the ids that they asked with, and what
+// varies, taken out.
+func (b boxes) answer(tool string, a args, x things) string {
+	b.t.Helper()
+	res, err := b.c.CallTool(b.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: a})
+	text := fmt.Sprint(err)
+	if err == nil {
+		raw, err := json.MarshalIndent(res, "", " ")
+		if err != nil {
+			b.t.Fatal(err)
 		}
-	}()
-	parts, err := h.openDisk(cfg)
-	if err != nil {
-		return err
+		text = strings.ReplaceAll(string(raw), `\"`, `"`)
+	} else if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		text += string(e.Data)
 	}
-	if err := h.manage(ctx, sandboxConfig(cfg), parts); err != nil {
-		return err
+	for i, id := range x.all() {
+		text = strings.ReplaceAll(text, id, fmt.Sprint("ID", i))
 	}
-	server := mcpserver.New(mcpserver.Options{
-		Tools: h.deps(log), Path: cfg.Endpoint, Log: log,
-		Extend: mcpserver.Extension{Middleware: []mcp.Middleware{func(next mcp.MethodHandler) mcp.MethodHandler {
-			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-				if extra := req.GetExtra(); extra != nil && extra.Header != nil {
-					extra.TokenInfo = &auth.TokenInfo{UserID: extra.Header.Get(ownerHeader)}
+	return varying.ReplaceAllString(text, "…")
+}
+
+// TestEveryToolOfAnother: with every tool, what is another's is as if it had never
+// been, while it lives and when it is on disk only, after a restart of the server.
+func TestEveryToolOfAnother(t *testing.T) {
+	for _, tool := range tools.All() {
+		if _, ok := attempts[tool.Def.Name]; !ok {
+			t.Errorf("%s has no row: say there how somebody could get at another's with it", tool.Def.Name)
+		}
+	}
+	if len(attempts) != len(tools.All()) {
+		t.Errorf("%d rows for %d tools", len(attempts), len(tools.All()))
+	}
+	k, state := newTokens(t), t.TempDir()
+	flags := append([]string{"--tokens-file", k.file}, plain...)
+	s := startServer(t, state, flags...)
+	alice := s.as(t, k.alice)
+	const secret = "of-alice-7c3f"
+	hers := things{session: "alices-work", name: "alices name", snapshotName: "alices state"}
+	alice.execute(hers.session, "secret = '"+secret+"'\nopen('secret.txt', 'w').write(secret)")
+	hers.context = alice.context(hers.name, "python")
+	alice.run(hers.context, "secret = '"+secret+"'\nopen('secret.txt', 'w').write(secret)")
+	alice.must("run_code", args{"code": "secret = '" + secret + "'"}) // in the default context
+	hers.snapshot = alice.must("snapshot_context", args{"context_id": hers.context, "name": hers.snapshotName})["snapshot_id"].(string)
+	hers.sessionSnapshot = alice.must("snapshot_session", args{"session_id": hers.session})["snapshot_id"].(string)
+	never := things{
+		session: "nobody-work", name: "nobody name", snapshotName: "nobody state",
+		context:  "ctx-00000000-0000-4000-8000-000000000000",
+		snapshot: flip(hers.snapshot), sessionSnapshot: flip(hers.sessionSnapshot),
+	}
+
+	try := func(s *server) {
+		t.Helper()
+		bob := s.as(t, k.bob)
+		for _, makes := range []bool{false, true} {
+			for name, a := range attempts {
+				if a.makes != makes {
+					continue
 				}
-				return next(ctx, method, req)
+				for i, of := range a.args {
+					got, want := bob.answer(name, of(hers), hers), bob.answer(name, of(never), never)
+					if got != want {
+						t.Errorf("%s, %d: another's: %s\nwhat never was: %s", name, i, got, want)
+					}
+					if strings.Contains(got, secret) || strings.Contains(got, "alice") {
+						t.Errorf("%s, %d: shows what is another's: %s", name, i, got)
+					}
+					if makes {
+						bob.must("stop_session", args{"session_id": hers.session})
+						bob.must("stop_session", args{"session_id": never.session})
+					}
+				}
 			}
-		}}},
-	})
-	ln, err := listen(ctx, cfg)
-	if err != nil {
-		return err
+		}
+		for _, c := range bob.items("list_contexts", "contexts") {
+			bob.must("stop_context", args{"context_id": c["context_id"]})
+		}
 	}
-	a.announce(cfg, ln.Addr(), "test", log)
-	return server.Serve(ctx, ln)
+	check := func(s *server) {
+		t.Helper()
+		alice := s.as(t, k.alice)
+		alice.want(alice.execute, hers.session, "print(secret, open('secret.txt').read())", secret+" "+secret)
+		alice.want(alice.run, hers.context, "print(secret, open('secret.txt').read())", secret+" "+secret)
+		alice.want(alice.run, "default", "print(secret)", secret)
+		if n := len(alice.items("list_snapshots", "snapshots")); n != 2 {
+			t.Errorf("alice has %d snapshots, want 2", n)
+		}
+		if n := len(alice.items("list_contexts", "contexts")); n != 2 {
+			t.Errorf("alice has %d contexts, want 2", n)
+		}
+	}
+	try(s)
+	check(s)
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	if code, log := s.wait(time.Minute); code != 0 {
+		t.Fatalf("got exit code %d\n%s", code, log)
+	}
+	s = startServer(t, state, flags...)
+	try(s)
+	check(s)
+}
+
+// flip returns an id of the same form.
+func flip(id string) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '1':
+			return '2'
+		case 'a':
+			return 'b'
+		case '4':
+			return '5'
+		}
+		return r
+	}, id[:len(id)-1]) + map[bool]string{true: "1", false: "0"}[id[len(id)-1] == '0']
 }

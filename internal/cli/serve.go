@@ -49,7 +49,7 @@ dual.`,
 			})
 		},
 	}
-	bind(cmd, "server", "tools", "boxes", "volumes", "host", "log")
+	bind(cmd, "server", "security", "tools", "boxes", "volumes", "host", "log")
 	return cmd
 }
 
@@ -113,6 +113,14 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	v, _ := buildVersion()
 	log.Info("glovebox starts", "version", v, "mode", cfg.Mode, "state", cfg.StateDir)
 
+	var sec security
+	if overHTTP {
+		if sec, err = openSecurity(cfg, log); err != nil {
+			return err
+		}
+		defer sec.close()
+	}
+
 	// The port is taken first, so that the most likely fault is told at once; no
 	// request is read from it before the engine has started.
 	var ln net.Listener
@@ -121,6 +129,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 			return err
 		}
 		defer ln.Close()
+		ln = sec.listener(ln)
 	}
 	h, err := openHost(ctx, cfg, log, a.progress(cfg))
 	if err != nil {
@@ -144,6 +153,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	again := &reloader{
 		log: log, level: a.level, load: load,
 		apply: func(cfg *config.Config) error { return h.manager.Reconfigure(sandboxConfig(cfg)) },
+		files: sec.files,
 	}
 	if cfg.LogFile != "" {
 		again.files = append(again.files, reloadFile{"log file", a.reopenLog})
@@ -160,14 +170,19 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		Limits: mcpserver.Limits{
 			Grace: cfg.DrainTimeout, SessionIdle: cfg.MCPSessionTimeout, Body: int64(cfg.MaxBodyMB) << 20,
 			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
+			Rate: sec.rate, Burst: sec.burst, OwnerCalls: cfg.OwnerMaxCalls,
 		},
-		Log:     log,
-		Status:  h.status,
-		Page:    func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) },
-		Ready:   h.unready,
-		Metrics: measured.Handler(),
-		Observe: measured.Request,
-		Refused: measured.Refusal,
+		Auth:        sec.verifier,
+		Audit:       sec.audit,
+		PublicURL:   cfg.PublicURL,
+		BehindProxy: cfg.BehindProxy,
+		Log:         log,
+		Status:      h.status,
+		Page:        func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) },
+		Ready:       h.unready,
+		Metrics:     measured.Handler(),
+		Observe:     measured.Request,
+		Refused:     measured.Refusal,
 	})
 	where := ""
 	if overHTTP {
@@ -219,24 +234,6 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	return err
 }
 
-// checkBind refuses an address that other machines reach: nobody is asked who
-// they are yet.
-func checkBind(cfg *config.Config) error {
-	if cfg.InsecureBind || isLoopback(cfg.Host) {
-		return nil
-	}
-	return withHint(&config.Error{Text: fmt.Sprintf("refuse to listen on %s: whoever reaches it could run code without being asked who they are", cfg.Host)},
-		"keep it on 127.0.0.1 behind a proxy that authenticates, or say --insecure-bind if the network is trusted")
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && addr.IsLoopback()
-}
-
 // listen takes the port.
 func listen(ctx context.Context, cfg *config.Config) (net.Listener, error) {
 	var lc net.ListenConfig
@@ -264,7 +261,18 @@ func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Lo
 	if ip, perr := netip.ParseAddr(host); err == nil && perr == nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	endpoint := "http://" + net.JoinHostPort(host, port) + cfg.Endpoint
+	scheme := "http"
+	if cfg.TLS() {
+		scheme = "https"
+	}
+	endpoint := scheme + "://" + net.JoinHostPort(host, port) + cfg.Endpoint
+	entry := clientEntry{Type: "http", URL: endpoint}
+	if cfg.PublicURL != "" {
+		entry.URL = cfg.PublicURL
+	}
+	if cfg.TokensFile != "" {
+		entry.Headers = map[string]string{"Authorization": "Bearer TOKEN"}
+	}
 	log.Info("server listens; it is ready when the health check has passed", "endpoint", endpoint)
 	if cfg.LogFormat == "json" {
 		return endpoint
@@ -272,7 +280,7 @@ func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Lo
 	a.note("glovebox %s listens at %s", v, endpoint)
 	a.note("")
 	a.note("For the mcp.json of a client:")
-	a.note("  %s", clientConfig(clientEntry{Type: "http", URL: endpoint}))
+	a.note("  %s", clientConfig(entry))
 	if exe, err := os.Executable(); err == nil {
 		a.note("or, so that the client starts it itself:")
 		a.note("  %s", clientConfig(clientEntry{Command: exe, Args: []string{"stdio"}}))
@@ -305,10 +313,11 @@ func (a *app) progress(cfg *config.Config) func(string) {
 
 // clientEntry is a server in an mcp.json.
 type clientEntry struct {
-	Type    string   `json:"type,omitempty"`
-	URL     string   `json:"url,omitempty"`
-	Command string   `json:"command,omitempty"`
-	Args    []string `json:"args,omitempty"`
+	Type    string            `json:"type,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Command string            `json:"command,omitempty"`
+	Args    []string          `json:"args,omitempty"`
 }
 
 // clientConfig is an mcp.json with one server.
@@ -326,6 +335,8 @@ func sandboxConfig(cfg *config.Config) sandbox.Config {
 	sc.MaxSessions = cfg.MaxSessions
 	sc.MaxContexts = cfg.MaxContexts
 	sc.MaxTotalMemoryMB = cfg.MaxTotalMemoryMB
+	sc.MaxPerOwner = cfg.OwnerMaxBoxes
+	sc.MaxMemoryPerOwnerMB = cfg.OwnerMaxMemoryMB
 	sc.IdleTimeout = cfg.SessionTimeout
 	sc.CleanupInterval = cfg.CleanupInterval
 	sc.StartTimeout = cfg.StartTimeout

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -507,33 +506,11 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// owned adds an owner to requests.
-type owned string
-
-func (o owned) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	req.Header.Set(ownerHeader, string(o))
-	return http.DefaultTransport.RoundTrip(req)
-}
-
-// as returns a client of an owner.
-func (s *server) as(t *testing.T, owner string) boxes {
-	t.Helper()
-	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-	session, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{
-		Endpoint: s.endpoint, HTTPClient: &http.Client{Transport: owned(owner)},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { session.Close() })
-	return boxes{t, session}
-}
-
 // What one owner has does not exist for another, on disk neither.
 func TestSnapshotsOfAnotherOwner(t *testing.T) {
-	s := startProgram(t, append([]string{"glovebox-owners", "--port", "0", "--state-dir", t.TempDir()}, plain...)...)
-	alice, bob := s.as(t, "alice"), s.as(t, "bob")
+	tokens := newTokens(t)
+	s := startServer(t, t.TempDir(), append([]string{"--tokens-file", tokens.file}, plain...)...)
+	alice, bob := s.as(t, tokens.alice), s.as(t, tokens.bob)
 	id := alice.context("mine", "python")
 	alice.run(id, "secret = 'of alice'")
 	snap := alice.must("snapshot_context", args{"context_id": id, "name": "named"})["snapshot_id"].(string)

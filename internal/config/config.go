@@ -43,6 +43,24 @@ type Config struct {
 	DrainTimeout      time.Duration `group:"server" key:"drain-timeout" env:"GLOVEBOX_DRAIN_TIMEOUT" default:"30" kind:"seconds" help:"How long a stop waits for running calls."`
 	Toolsets          []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions,contexts,files,snapshots" kind:"choices" choices:"sessions contexts files snapshots" help:"Groups of tools to offer; those that snapshot sessions or contexts also need that group."`
 
+	// Security.
+	TokensFile        string   `group:"security" key:"tokens-file" env:"GLOVEBOX_TOKENS_FILE" default:"" kind:"path" help:"Ask clients over HTTP for a token, and believe those of this file; see glovebox token and docs/security.md. It is read again when it changes."`
+	OIDCIssuers       []string `group:"security" key:"oidc-issuer" env:"GLOVEBOX_OIDC_ISSUER" default:"" kind:"list" help:"Ask clients over HTTP for a token, and believe those that these OpenID Connect issuers have signed, such as https://login.example.org/realm."`
+	OIDCAudiences     []string `group:"security" key:"oidc-audience" env:"GLOVEBOX_OIDC_AUDIENCE" default:"" kind:"list" help:"For whom signed tokens must be meant (claim aud), one of these. Default: public-url."`
+	OIDCSubjectClaim  string   `group:"security" key:"oidc-subject-claim" env:"GLOVEBOX_OIDC_SUBJECT_CLAIM" default:"sub" kind:"string" help:"Claim of signed tokens that says who bears them; it must be unique and never given to another."`
+	OIDCScopeClaim    string   `group:"security" key:"oidc-scope-claim" env:"GLOVEBOX_OIDC_SCOPE_CLAIM" default:"scope" kind:"string" help:"Claim of signed tokens that says what their bearer may: glovebox:read, glovebox:use, glovebox:metrics."`
+	OIDCRequireScopes bool     `group:"security" key:"oidc-require-scopes" env:"GLOVEBOX_OIDC_REQUIRE_SCOPES" default:"false" kind:"bool" help:"Let signed tokens that name none of these scopes do nothing; otherwise they may use the tools."`
+	PublicURL         string   `group:"security" key:"public-url" env:"GLOVEBOX_PUBLIC_URL" default:"" kind:"string" help:"The endpoint as clients know it, such as https://boxes.example.org/mcp, where it is not what they ask for."`
+	TLSCert           string   `group:"security" key:"tls-cert" env:"GLOVEBOX_TLS_CERT" default:"" kind:"path" help:"Serve HTTPS with the certificate, and those that lead to its root, of this PEM file. It is read again when it changes."`
+	TLSKey            string   `group:"security" key:"tls-key" env:"GLOVEBOX_TLS_KEY" default:"" kind:"path" help:"The private key of the certificate, in a PEM file."`
+	BehindProxy       bool     `group:"security" key:"behind-proxy" env:"GLOVEBOX_BEHIND_PROXY" default:"false" kind:"bool" help:"A proxy that speaks TLS stands before the server: listen without TLS, and believe its X-Forwarded-For and X-Request-Id."`
+	OwnerMaxBoxes     int      `group:"security" key:"owner-max-boxes" env:"GLOVEBOX_OWNER_MAX_BOXES" default:"" kind:"positive" live:"true" help:"Boxes in memory of one owner at once; no limit but the server's if unset."`
+	OwnerMaxMemoryMB  int      `group:"security" key:"owner-max-memory-mb" env:"GLOVEBOX_OWNER_MAX_MEMORY_MB" default:"" kind:"positive" live:"true" help:"Memory that the boxes of one owner together may be promised; no limit if unset."`
+	OwnerMaxCalls     int      `group:"security" key:"owner-max-calls" env:"GLOVEBOX_OWNER_MAX_CALLS" default:"" kind:"positive" help:"Calls of tools of one owner under way over HTTP; no limit but the server's if unset."`
+	RateLimit         int      `group:"security" key:"rate-limit" env:"GLOVEBOX_RATE_LIMIT" default:"auto" kind:"count" help:"Requests a second of one owner or, where nobody is asked for a token, of one address; 0 for no limit. Auto is 100 where tokens are asked for, else none."`
+	RateBurst         int      `group:"security" key:"rate-burst" env:"GLOVEBOX_RATE_BURST" default:"" kind:"positive" help:"Requests that may come at once after a rest; twice the rate limit if unset."`
+	AuditLog          string   `group:"security" key:"audit-log" env:"GLOVEBOX_AUDIT_LOG" default:"" kind:"path" help:"Write a line of JSON for every call and every refusal to this file, which is rotated as the log file is. If unset the lines go to the log, where tokens are asked for."`
+
 	// Boxes.
 	MaxSessions      int           `group:"boxes" key:"max-sessions" env:"MSB_MAX_SESSIONS" default:"10" kind:"positive" live:"true" help:"Sessions that may live at once."`
 	MaxContexts      int           `group:"boxes" key:"max-contexts" env:"GLOVEBOX_MAX_CONTEXTS" default:"50" kind:"positive" live:"true" help:"Contexts that may live at once."`

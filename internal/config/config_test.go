@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		Mode: "http", Host: "127.0.0.1", Port: 8775, Endpoint: "/mcp", DrainTimeout: 30 * time.Second,
 		MaxConnections: 100, MaxStreams: 80, MaxCalls: 100, MaxBodyMB: 32, MaxMCPSessions: 1000, MCPSessionTimeout: time.Hour,
+		OIDCSubjectClaim: "sub", OIDCScopeClaim: "scope", RateLimit: -1,
 		Toolsets:    []string{"contexts", "files", "sessions", "snapshots"},
 		MaxSessions: 10, MaxContexts: 50, SessionTimeout: 30 * time.Minute, CleanupInterval: time.Minute, OrphanInterval: 10 * time.Minute,
 		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
@@ -102,6 +104,12 @@ func TestBadValues(t *testing.T) {
 		{"MSB_SANDBOX_START_TIMEOUT", "1e99", "MSB_SANDBOX_START_TIMEOUT must be a positive number of at most 315360000, got 1e99"},
 		{"MSB_CLEANUP_INTERVAL", "1800", "MSB_CLEANUP_INTERVAL must be less than MSB_SESSION_TIMEOUT, got 30m0s and 30m0s"},
 		{"MSB_MAX_TOTAL_MEMORY_MB", "512", "MSB_MAX_TOTAL_MEMORY_MB must be at least the 1024 MB of the flavor small, got 512"},
+		{"GLOVEBOX_TLS_CERT", "/c.pem", "tls-cert and tls-key must be set together, got '/c.pem' and ''"},
+		{"GLOVEBOX_OIDC_ISSUER", "https://login.example", "oidc-issuer needs oidc-audience or public-url: otherwise tokens that are meant for other services would do"},
+		{"GLOVEBOX_PUBLIC_URL", "boxes.example.org", "public-url must be a URL such as https://boxes.example.org/mcp, got 'boxes.example.org'"},
+		{"GLOVEBOX_OWNER_MAX_MEMORY_MB", "512", "owner-max-memory-mb must be at least the 1024 MB of the flavor small, got 512"},
+		{"GLOVEBOX_OWNER_MAX_BOXES", "0", "GLOVEBOX_OWNER_MAX_BOXES must be a positive integer, got 0"},
+		{"GLOVEBOX_RATE_LIMIT", "-1", "GLOVEBOX_RATE_LIMIT must be a number from 0 to 1000, got '-1'"},
 		{"MSB_DEFAULT_FLAVOR", "huge", "MSB_DEFAULT_FLAVOR must be one of: small, medium, large, got 'huge'"},
 		{"MSB_ENABLE_LRU_EVICTION", "maybe", "MSB_ENABLE_LRU_EVICTION must be one of: true, 1, yes, on, enabled, or: false, 0, no, off, disabled, got 'maybe'"},
 		{"MCP_SERVER_PORT", "0", "Invalid MCP_SERVER_PORT: must be between 1 and 65535, got 0"},
@@ -302,6 +310,37 @@ func TestVariablesOfOthers(t *testing.T) {
 		}
 		if !strings.Contains(doc, "`"+name+"`") {
 			t.Errorf("the documentation does not tell of %s", name)
+		}
+	}
+}
+
+func TestSecurity(t *testing.T) {
+	load := func(env map[string]string) *Config {
+		t.Helper()
+		c, _, err := Load(nil, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, c := range []struct {
+		env       map[string]string
+		auth      bool
+		rate      float64
+		burst     int
+		audiences []string
+	}{
+		{map[string]string{"HOME": "/"}, false, 0, 0, nil},
+		{map[string]string{"GLOVEBOX_TOKENS_FILE": "/t.toml"}, true, 100, 200, nil},
+		{map[string]string{"GLOVEBOX_TOKENS_FILE": "/t.toml", "GLOVEBOX_RATE_LIMIT": "0"}, true, 0, 0, nil},
+		{map[string]string{"GLOVEBOX_RATE_LIMIT": "5", "GLOVEBOX_RATE_BURST": "7"}, false, 5, 7, nil},
+		{map[string]string{"GLOVEBOX_OIDC_ISSUER": "https://a.example, https://b.example", "GLOVEBOX_PUBLIC_URL": "https://boxes.example/mcp"}, true, 100, 200, []string{"https://boxes.example/mcp"}},
+		{map[string]string{"GLOVEBOX_OIDC_ISSUER": "https://a.example", "GLOVEBOX_PUBLIC_URL": "https://boxes.example/mcp", "GLOVEBOX_OIDC_AUDIENCE": "x,y"}, true, 100, 200, []string{"x", "y"}},
+	} {
+		cfg := load(c.env)
+		rate, burst := cfg.Rate()
+		if cfg.Auth() != c.auth || rate != c.rate || burst != c.burst || !slices.Equal(cfg.Audiences(), c.audiences) {
+			t.Errorf("%v: auth %v, rate %v and %d, audiences %v", c.env, cfg.Auth(), rate, burst, cfg.Audiences())
 		}
 	}
 }

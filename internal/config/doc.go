@@ -12,6 +12,7 @@ import (
 // groupTitles are the headings of the documentation, in order.
 var groupTitles = []struct{ group, title string }{
 	{"server", "Server"},
+	{"security", "Security"},
 	{"tools", "Tools"},
 	{"boxes", "Boxes"},
 	{"volumes", "Volumes"},

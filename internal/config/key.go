@@ -90,7 +90,7 @@ type flagText struct {
 func (f *flagText) String() string { return f.text }
 
 func (f *flagText) Set(text string) error {
-	list := slices.Contains([]string{"volumes", "choices", "dirs", "modules", "origins", "hosts"}, f.kind)
+	list := slices.Contains([]string{"volumes", "choices", "dirs", "list", "modules", "origins", "hosts"}, f.kind)
 	if list && f.set {
 		text = f.text + "," + text
 	}
@@ -103,7 +103,7 @@ func (f *flagText) Type() string {
 	switch f.kind {
 	case "choice", "level":
 		return "word"
-	case "choices", "modules":
+	case "choices", "list", "modules":
 		return "words"
 	case "positive", "port", "count":
 		return "number"

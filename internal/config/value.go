@@ -68,6 +68,12 @@ func (c *Config) set(k Key, name, text string) error {
 		}
 		slices.Sort(words)
 		v.Set(reflect.ValueOf(slices.Compact(words)))
+	case "list":
+		words, err := list(name, text)
+		if err != nil {
+			return err
+		}
+		v.Set(reflect.ValueOf(words))
 	case "modules":
 		names, err := modules(name, text)
 		if err != nil {
@@ -319,6 +325,7 @@ func (c *Config) check() error {
 	if need := flavorMB[c.DefaultFlavor]; c.MaxTotalMemoryMB != 0 && c.MaxTotalMemoryMB < need {
 		errs = append(errs, invalid("MSB_MAX_TOTAL_MEMORY_MB must be at least the %d MB of the flavor %s, got %d", need, c.DefaultFlavor, c.MaxTotalMemoryMB))
 	}
+	errs = append(errs, c.checkSecurity()...)
 	if !c.VolumesEnabled {
 		c.Volumes = nil
 	}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/glovebox-dev/glovebox/internal/filewatch"
+)
+
+// certificate is that of a server, as it was last right in its files.
+type certificate struct {
+	cert, key string
+	log       *slog.Logger
+	now       atomic.Pointer[tls.Certificate]
+
+	end context.CancelFunc
+	wg  sync.WaitGroup
+}
+
+// openCertificate reads the files and begins to watch them; the caller closes it.
+func openCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
+	c := &certificate{cert: cert, key: key, log: log}
+	w := filewatch.New(cert, key)
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	var ctx context.Context
+	ctx, c.end = context.WithCancel(context.Background())
+	c.wg.Go(func() {
+		w.Run(ctx, func() {
+			if err := c.load(); err != nil {
+				log.Error("certificate not reloaded, the one read before stays in force", "err", err)
+				return
+			}
+			log.Info("certificate read again", "file", cert)
+		})
+	})
+	return c, nil
+}
+
+// load takes what is in the files into force for new connections.
+func (c *certificate) load() error {
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("read certificate %s with key %s: %w", c.cert, c.key, err)
+	}
+	c.now.Store(&pair)
+	return nil
+}
+
+// close stops watching.
+func (c *certificate) close() {
+	c.end()
+	c.wg.Wait()
+}
+
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.now.Load(), nil },
+	}
+}

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+// security is who may use a server over HTTP, and how it is kept from others.
+type security struct {
+	verifier *auth.Verifier // nil: nobody is asked
+	cert     *certificate   // nil: no TLS
+	audit    *slog.Logger   // nil: none
+	rate     float64
+	burst    int
+	files    []reloadFile
+	closers  []func()
+}
+
+// openSecurity opens what cfg says; the caller closes it.
+func openSecurity(cfg *config.Config, log *slog.Logger) (s security, err error) {
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	s.rate, s.burst = cfg.Rate()
+	if cfg.TLS() {
+		if s.cert, err = openCertificate(cfg.TLSCert, cfg.TLSKey, log); err != nil {
+			return s, withHint(err, "--tls-cert and --tls-key name PEM files that belong together")
+		}
+		s.closers = append(s.closers, s.cert.close)
+		s.files = append(s.files, reloadFile{"certificate", s.cert.load})
+	}
+	if cfg.Auth() {
+		s.verifier, err = auth.Open(authConfig(cfg, log))
+		if err != nil {
+			return s, withHint(err, "docs/security.md shows a file of tokens and the settings for an issuer; glovebox token new makes the file")
+		}
+		s.closers = append(s.closers, s.verifier.Close)
+		if cfg.TokensFile != "" {
+			s.files = append(s.files, reloadFile{"tokens file", s.verifier.Reload})
+		}
+		s.audit = log
+	}
+	if cfg.AuditLog != "" {
+		file, err := openLogFile(cfg, cfg.AuditLog)
+		if err != nil {
+			return s, withHint(fmt.Errorf("open the audit log: %w", err), "choose another one with --audit-log or GLOVEBOX_AUDIT_LOG")
+		}
+		s.audit = slog.New(slog.NewJSONHandler(file, nil))
+		s.closers = append(s.closers, func() { file.Close() })
+		s.files = append(s.files, reloadFile{"audit log", file.Close})
+	}
+	return s, nil
+}
+
+func authConfig(cfg *config.Config, log *slog.Logger) auth.Config {
+	c := auth.Config{TokensFile: cfg.TokensFile, Log: log}
+	for _, url := range cfg.OIDCIssuers {
+		c.Issuers = append(c.Issuers, auth.IssuerConfig{
+			URL: url, Audiences: cfg.Audiences(),
+			SubjectClaim: cfg.OIDCSubjectClaim, ScopeClaim: cfg.OIDCScopeClaim, RequireScopes: cfg.OIDCRequireScopes,
+		})
+	}
+	return c
+}
+
+// close stops what watches and fetches.
+func (s *security) close() {
+	for _, c := range s.closers {
+		c()
+	}
+}
+
+// listener speaks TLS, if there is a certificate.
+func (s *security) listener(ln net.Listener) net.Listener {
+	if s.cert == nil {
+		return ln
+	}
+	return tls.NewListener(ln, s.cert.config())
+}
+
+// checkBind refuses an address that other machines reach if anybody who reaches it
+// could run code, or listen to who may.
+func checkBind(cfg *config.Config) error {
+	var why, hint string
+	switch {
+	case cfg.InsecureBind || isLoopback(cfg.Host):
+		return nil
+	case !cfg.Auth():
+		why = "whoever reaches it could run code without being asked who they are"
+		hint = "ask for tokens with --tokens-file or --oidc-issuer; or keep it on 127.0.0.1 behind a proxy that authenticates; or say --insecure-bind if the network is trusted"
+	case !cfg.TLS() && !cfg.BehindProxy:
+		why = "tokens would cross the network in clear text, and whoever sees one could use it"
+		hint = "give it a certificate with --tls-cert and --tls-key; or say --behind-proxy if a proxy before it speaks TLS; or --insecure-bind if the network is trusted"
+	default:
+		return nil
+	}
+	return withHint(&config.Error{Text: fmt.Sprintf("refuse to listen on %s: %s", cfg.Host, why)}, "%s", hint)
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && addr.IsLoopback()
+}
+
+var errNoTokensFile = errors.New("no file of tokens is named")

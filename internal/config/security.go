@@ -1,0 +1,56 @@
+package config
+
+import "net/url"
+
+// Auth reports whether clients over HTTP are asked for a token.
+func (c *Config) Auth() bool { return c.TokensFile != "" || len(c.OIDCIssuers) > 0 }
+
+// TLS reports whether the server speaks TLS itself.
+func (c *Config) TLS() bool { return c.TLSCert != "" }
+
+// authRate is the rate limit where tokens are asked for, in requests a second: more
+// than a client with a model behind it ever sends, and little for the server.
+const authRate = 100
+
+// Rate returns how many requests a second one owner or address may send, and how
+// many at once; 0 is no limit.
+func (c *Config) Rate() (perSecond float64, burst int) {
+	limit := c.RateLimit
+	if limit < 0 {
+		limit = 0
+		if c.Auth() {
+			limit = authRate
+		}
+	}
+	if burst = c.RateBurst; burst == 0 {
+		burst = 2 * limit
+	}
+	return float64(limit), burst
+}
+
+// Audiences are for whom signed tokens must be meant.
+func (c *Config) Audiences() []string {
+	if len(c.OIDCAudiences) == 0 && c.PublicURL != "" {
+		return []string{c.PublicURL}
+	}
+	return c.OIDCAudiences
+}
+
+func (c *Config) checkSecurity() (errs []error) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		errs = append(errs, invalid("tls-cert and tls-key must be set together, got '%s' and '%s'", c.TLSCert, c.TLSKey))
+	}
+	if c.PublicURL != "" {
+		u, err := url.Parse(c.PublicURL)
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			errs = append(errs, invalid("public-url must be a URL such as https://boxes.example.org/mcp, got '%s'", c.PublicURL))
+		}
+	}
+	if len(c.OIDCIssuers) > 0 && len(c.Audiences()) == 0 {
+		errs = append(errs, invalid("oidc-issuer needs oidc-audience or public-url: otherwise tokens that are meant for other services would do"))
+	}
+	if need := flavorMB[c.DefaultFlavor]; c.OwnerMaxMemoryMB != 0 && c.OwnerMaxMemoryMB < need {
+		errs = append(errs, invalid("owner-max-memory-mb must be at least the %d MB of the flavor %s, got %d", need, c.DefaultFlavor, c.OwnerMaxMemoryMB))
+	}
+	return errs
+}
