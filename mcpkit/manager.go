@@ -64,6 +64,8 @@ type Options struct {
 	Environ func() []string
 
 	Limits Limits
+	// Timeouts go before those of the definitions, where they are not zero.
+	Timeouts mcpjson.Timeouts
 
 	// Log hears of what goes wrong beside requests; nil discards.
 	Log *slog.Logger
@@ -77,7 +79,7 @@ type Limits struct {
 	Pending int           // requests under way to one server; 64
 	Hooks   int           // requests and notifications of one server that wait for hooks; 64
 	List    int           // entries of a list; 10,000
-	Grace   time.Duration // for a program at each step of its end; 500 ms
+	Grace   time.Duration // for a program to notice the end of its input, and a tenth of what it has then; 500 ms
 }
 
 func (l Limits) withDefaults() Limits {

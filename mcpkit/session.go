@@ -1,6 +1,7 @@
 package mcpkit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,10 +101,7 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	case l != nil:
 		return l, nil
 	}
-	limit := s.m.opts.Limits.Connect
-	if d := s.def.Timeouts.Connect; d > 0 {
-		limit = d
-	}
+	limit := cmp.Or(s.m.opts.Timeouts.Connect, s.def.Timeouts.Connect, s.m.opts.Limits.Connect)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &errTimeout{s.def.Name, "connect", limit})
 	defer cancel()
 	stop := context.AfterFunc(s.m.life, cancel)
@@ -204,10 +202,7 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 }
 
 func (s *Session) once(ctx context.Context, what string, l *live, f func(context.Context, *mcp.ClientSession) error) error {
-	limit := s.m.opts.Limits.Request
-	if d := s.def.Timeouts.Request; d > 0 {
-		limit = d
-	}
+	limit := cmp.Or(s.m.opts.Timeouts.Request, s.def.Timeouts.Request, s.m.opts.Limits.Request)
 	timeout := &errTimeout{s.def.Name, what, limit}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, timeout)
 	defer cancel()

@@ -29,7 +29,7 @@ var table = []row{
 	{pkg: "internal/cli",
 		ours: []string{
 			"engine", "internal/auth", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/guest", "internal/guestbin",
-			"internal/image", "internal/link", "internal/machine", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
+			"internal/image", "internal/link", "internal/machine", "internal/mcpcli", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
 			"internal/pool", "internal/sandbox", "internal/snapshot",
 			"internal/template", "internal/tools", "internal/wire", "mcpkit",
 		},
@@ -98,6 +98,9 @@ var table = []row{
 	{pkg: "engine/enginetest/probe"},
 
 	// The client kit.
+	{pkg: "internal/mcpcli",
+		ours:   []string{"mcpkit", "mcpkit/child", "mcpkit/consent", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile"},
+		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{pkg: "mcpkit",
 		ours:   []string{"mcpkit/child", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile", "mcpkit/stream"},

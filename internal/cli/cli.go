@@ -67,7 +67,7 @@ and a shell, reached through MCP tools. What it handles stays inside.
 
 Exit codes: 0 done, 1 failed, 2 wrong flag, argument or setting; run passes on
 the code of what it ran, 124 after a time-out, 125 if Glovebox itself failed;
-130 and 143 after an interrupt.`,
+mcp has codes of its own, see its help; 130 and 143 after an interrupt.`,
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
@@ -79,7 +79,7 @@ the code of what it ran, 124 after a time-out, 125 if Glovebox itself failed;
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{err: err, cmd: cmd.CommandPath()}
 	})
-	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.tokenCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.tokenCommand(), a.doctorCommand(), a.versionCommand(), a.mcpCommand())
 	return root
 }
 
@@ -143,6 +143,9 @@ func (a *app) report(err error) {
 	if errors.As(err, &status) && status.err == nil {
 		return
 	}
+	if shown := (interface{ Shown() bool })(nil); errors.As(err, &shown) && shown.Shown() {
+		return
+	}
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintf(a.Err, "glovebox: error: %s\n", printable(strings.TrimRight(line, "\n")))
 	}
@@ -153,6 +156,12 @@ func (a *app) report(err error) {
 
 // hints returns what is known to help against err.
 func hints(err error) []string {
+	if own := (interface{ Hint() string })(nil); errors.As(err, &own) {
+		if hint := own.Hint(); hint != "" {
+			return []string{printable(hint)}
+		}
+		return nil
+	}
 	var h *hinted
 	if errors.As(err, &h) {
 		return []string{h.hint}
@@ -175,16 +184,19 @@ func exitCode(err error) int {
 		usage  *usageError
 		bad    *config.Error
 		sig    *signalled
+		own    interface{ ExitCode() int }
 	)
 	switch {
 	case err == nil:
 		return ExitOK
+	case errors.As(err, &sig):
+		return sig.code()
+	case errors.As(err, &own):
+		return own.ExitCode()
 	case errors.As(err, &status):
 		return status.code
 	case errors.As(err, &usage), errors.As(err, &bad):
 		return ExitUsage
-	case errors.As(err, &sig):
-		return sig.code()
 	}
 	return ExitFailure
 }

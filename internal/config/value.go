@@ -348,6 +348,15 @@ func within(roots []string, dir string) bool {
 	return len(roots) == 0
 }
 
+// StateDir is where state is kept, for commands that have no other settings: what
+// the environment says, or the default. lookup is the environment.
+func StateDir(lookup func(string) (string, bool)) (string, error) {
+	if dir, ok := lookup("GLOVEBOX_STATE_DIR"); ok && dir != "" {
+		return filepath.Abs(dir)
+	}
+	return defaultStateDir(lookup)
+}
+
 // defaultStateDir is where state is kept if nothing says.
 func defaultStateDir(lookup func(string) (string, bool)) (string, error) {
 	if os.Geteuid() == 0 {

@@ -24,8 +24,12 @@ import (
 )
 
 const (
-	// Grace is what a program has to end by itself, at each of the two steps.
+	// Grace is what a program has to notice the end of its input. Most that do end
+	// at once.
 	Grace = 500 * time.Millisecond
+	// terms is how many times as long one has to save what it has after it was told
+	// to terminate. Those that have nothing to save end at once.
+	terms = 10
 	// drainDelay bounds the wait for what others hold open of its streams.
 	drainDelay = 200 * time.Millisecond
 	// lastWords bounds what is kept of the error stream to explain an end.
@@ -47,8 +51,8 @@ type Command struct {
 	// Stderr gets its error stream; nil discards it. Writes come one after another
 	// and end with the connection.
 	Stderr io.Writer
-	// Grace bounds each step of its end: after the end of its input, and after
-	// being told to terminate. 0 means [Grace].
+	// Grace bounds the wait for its end after the end of its input, and ten times of
+	// it that after being told to terminate. 0 means [Grace].
 	Grace time.Duration
 	// Stream says how its output is read.
 	Stream stream.Options
@@ -183,16 +187,26 @@ func (p *process) Read(b []byte) (int, error) {
 	if n > 0 || err == nil || errors.Is(err, os.ErrClosed) {
 		return n, err
 	}
-	select {
-	case <-p.ended:
-	case <-time.After(p.grace): // it has closed its output and lives on
-		return 0, fmt.Errorf("mcp server %q has closed its output", p.name)
-	}
-	return 0, &Ended{p.name, p.state, p.words.String()}
+	return 0, p.explain(fmt.Errorf("mcp server %q has closed its output", p.name))
 }
 
-// Write implements [io.Writer].
-func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
+// Write implements [io.Writer], with errors as those of Read.
+func (p *process) Write(b []byte) (int, error) {
+	n, err := p.in.Write(b)
+	if err != nil && !errors.Is(err, os.ErrClosed) {
+		err = p.explain(err)
+	}
+	return n, err
+}
+
+// explain says how the program ended, or returns err if it has closed a stream and
+// lives on.
+func (p *process) explain(err error) error {
+	if p.endsWithin(p.grace) {
+		return &Ended{p.name, p.state, p.words.String()}
+	}
+	return err
+}
 
 // Close ends the program and returns when it is gone.
 func (p *process) Close() error {
@@ -200,7 +214,7 @@ func (p *process) Close() error {
 		p.in.Close()
 		if !p.endsWithin(p.grace) {
 			terminateGroup(p.cmd.Process)
-			if !p.endsWithin(p.grace) {
+			if !p.endsWithin(terms * p.grace) {
 				killGroup(p.cmd.Process)
 			}
 		}

@@ -195,7 +195,7 @@ func TestNoOrphans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pids")
 			c := &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", tree + "while [ $(wc -l <\"$0\") -lt 3 ]; do sleep 0.01; done\n" + rest, file},
-				Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 100 * time.Millisecond}
+				Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 50 * time.Millisecond}
 			conn := connect(t, c)
 			all := pids(t, file, 3)
 			if err := conn.Close(); err != nil {

@@ -50,3 +50,7 @@ func distance(a, b string) int {
 	}
 	return previous[len(b)]
 }
+
+// Nearest returns the one of the names that a person who wrote word has probably
+// meant, or "".
+func Nearest(word string, names []string) string { return nearest(word, names) }

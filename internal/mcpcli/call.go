@@ -1,0 +1,83 @@
+package mcpcli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+)
+
+func (a *app) callCommand() *cobra.Command {
+	var json, save string
+	cmd := &cobra.Command{
+		Use:   "call SERVER.TOOL [key=value…]",
+		Short: "Call a tool",
+		Long: `Call calls a tool of a server, given as SERVER.TOOL or SERVER TOOL.
+
+Arguments are key=value, read as the tool's schema says; key=@file takes the text of
+a file, key=@- that of standard input, key:=JSON is JSON whatever the schema says.
+A key that comes again makes a list. --json gives all at once, as JSON or as @file.`,
+		Example: `  glovebox mcp call github.search_issues query="is:open label:bug" perPage=5
+  glovebox mcp call files.write_file path=/tmp/x content=@notes.txt
+  glovebox mcp call box.run_code --json '{"code": "1 + 1"}'`,
+		Args: atLeast(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			return a.completeCall(args, word)
+		},
+		RunE: a.run(func(ctx context.Context, args []string) error { return a.call(ctx, args, json, save) }),
+	}
+	cmd.Flags().StringVar(&json, "json", "", "the arguments as a JSON `object`, or @file")
+	cmd.Flags().StringVar(&save, "save", "", "save images, sounds and files of the result to this `directory`")
+	return cmd
+}
+
+func (a *app) call(ctx context.Context, args []string, whole, save string) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	server, tool, rest, err := a.split(cfg, args)
+	if err != nil {
+		return err
+	}
+	// What can be known to be wrong is, before a program is started.
+	given, err := a.arguments(rest, whole)
+	if err != nil {
+		return err
+	}
+	longer := func(o *mcpkit.Options) { o.Limits.Request = callTimeout }
+	return a.withConfig(ctx, cfg, server, longer, func(s *mcpkit.Session) error {
+		tools, err := s.Tools(ctx)
+		if err != nil {
+			return err
+		}
+		a.keepManifest(ctx, s.Definition(), tools)
+		t, err := a.pick(server, tools, tool)
+		if err != nil {
+			return err
+		}
+		arguments, err := schemaOf(t).read(server, t.Name, given)
+		if err != nil {
+			return err
+		}
+		params := &mcp.CallToolParams{Name: t.Name, Arguments: arguments}
+		if a.flags.verbose {
+			params.SetProgressToken("call-" + time.Now().UTC().Format("150405.000000"))
+		}
+		res, err := s.CallTool(ctx, params)
+		if err != nil {
+			return err
+		}
+		if err := a.result(res, server+"-"+t.Name, save); err != nil {
+			return err
+		}
+		if res.IsError {
+			return &Error{Code: ExitTool, Err: errors.New("the tool says that it failed"), Silent: true}
+		}
+		return nil
+	})
+}

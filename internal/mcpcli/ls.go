@@ -1,0 +1,126 @@
+package mcpcli
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// listed is a server as ls shows it: names of things, never their values.
+type listed struct {
+	Name        string   `json:"name"`
+	Transport   string   `json:"transport"`
+	Target      string   `json:"target"` // program or address, secrets masked
+	Trust       string   `json:"trust"`
+	Disabled    bool     `json:"disabled,omitempty"`
+	Description string   `json:"description,omitempty"`
+	Env         []string `json:"env_keys,omitempty"`
+	Headers     []string `json:"header_keys,omitempty"`
+	File        string   `json:"file"`
+}
+
+func (a *app) lsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List the servers of the configuration; connects to none",
+		Args:    exactly(0),
+		RunE:    a.run(a.ls),
+	}
+}
+
+func (a *app) ls(context.Context, []string) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	servers := make([]listed, len(cfg.Servers))
+	for i, s := range cfg.Servers {
+		state, err := a.trustState(s)
+		if err != nil {
+			return err
+		}
+		servers[i] = listed{
+			Name: s.Name, Transport: string(s.Transport), Target: targetOf(s), Trust: state,
+			Disabled: s.Disabled, Description: s.Description, File: s.File,
+		}
+		for _, p := range s.Env {
+			servers[i].Env = append(servers[i].Env, p.Name)
+		}
+		for _, p := range s.Headers {
+			servers[i].Headers = append(servers[i].Headers, p.Name)
+		}
+	}
+	if a.flags.output == "json" {
+		return a.json(map[string]any{"config_path": cfg.Path, "dialect": cfg.Dialect, "servers": servers})
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	for _, s := range servers {
+		name := s.Name
+		if s.Disabled {
+			name += " (disabled)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", oneLine(name), s.Transport, s.Trust, oneLine(s.Target))
+	}
+	return w.Flush()
+}
+
+// trustState is what would happen to a server now: "trusted", "ask", "changed", or
+// "open" for one that needs no trust.
+func (a *app) trustState(s *mcpjson.Server) (string, error) {
+	store, err := a.consents()
+	if err != nil {
+		return "", err
+	}
+	state, err := store.State(s.Name, source(s), s.Hash())
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case state == "granted":
+		return "trusted", nil
+	case !wants(s):
+		return "open", nil
+	case state == "changed":
+		return "changed", nil
+	}
+	return "ask", nil
+}
+
+// targetOf is the program or address of a server, with secrets masked.
+func targetOf(s *mcpjson.Server) string {
+	text := ""
+	for _, f := range s.Explain() {
+		switch {
+		case f.Path == "command", f.Path == "url", f.Path == "socket":
+			text = f.Value
+		case len(f.Path) > 5 && f.Path[:5] == "args[":
+			text += " " + f.Value
+		}
+	}
+	return text
+}
+
+// exactly refuses any other number of arguments.
+func exactly(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usage(cmd.CommandPath()+" --help tells what there is", "%s takes %d arguments, got %d", cmd.CommandPath(), n, len(args))
+		}
+		return nil
+	}
+}
+
+// atLeast refuses fewer arguments.
+func atLeast(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < n {
+			return usage(cmd.CommandPath()+" --help tells what there is", "%s takes at least %d arguments, got %d", cmd.CommandPath(), n, len(args))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,126 @@
+package mcpcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"mcp":    program,
+		"server": server,
+	})
+}
+
+// program is the command as the real program has it, but for its errors' words.
+func program() {
+	cmd := Command(Env{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Lookup: os.LookupEnv, Environ: os.Environ,
+		StateDir: func() (string, error) { return os.Getenv("STATE"), nil },
+		Until:    func(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) },
+		Version:  "test",
+	})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err := cmd.Execute()
+	var e *Error
+	switch {
+	case err == nil:
+		return
+	case !errors.As(err, &e):
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(ExitUsage)
+	}
+	if !e.Silent {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(os.Stderr, "hint:", e.HintTo)
+	}
+	os.Exit(e.Code)
+}
+
+// server is an MCP server over its standard streams.
+func server() {
+	s := mcp.NewServer(&mcp.Implementation{Name: "server", Version: "1"}, nil)
+	type all struct {
+		Text    string         `json:"text"`
+		Count   int            `json:"count,omitempty" jsonschema:"how often"`
+		Ratio   float64        `json:"ratio,omitempty"`
+		Loud    bool           `json:"loud,omitempty"`
+		Tags    []string       `json:"tags,omitempty"`
+		Options map[string]any `json:"options,omitempty"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "echo_all", Description: "Echo the arguments.\nSecond line."}, func(_ context.Context, r *mcp.CallToolRequest, in all) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("%+v", in)}}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "fail", Description: "Fail."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		return nil, nil, errors.New("the disk is full")
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "picture", Description: "A picture."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{MIMEType: "image/png", Data: []byte("\x89PNG")}}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "escape", Description: "Move the cursor."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		fmt.Fprintln(os.Stderr, "to the error stream")
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "a\x1b[2Jb"}}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "A variable."}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
+		Name string `json:"name"`
+	}) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: os.Getenv(in.Name)}}}, nil, nil
+	})
+	s.AddResource(&mcp.Resource{Name: "notes", URI: "test://notes", Description: "Some notes."}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "test://notes", Text: "the notes"}}}, nil
+	})
+	s.AddPrompt(&mcp.Prompt{Name: "greet", Arguments: []*mcp.PromptArgument{{Name: "who", Required: true}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "Greet " + r.Params.Arguments["who"]}}}}, nil
+	})
+	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// The scripts use real servers as real programs.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("STATE", env.WorkDir+"/state")
+			env.Setenv("HOME", env.WorkDir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitCode},
+	})
+}
+
+// exitCode runs a command and holds it to its exit code: code N COMMAND….
+func exitCode(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit interface{ ExitCode() int }
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if fmt.Sprint(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
+}
+
+func TestNamesOfFiles(t *testing.T) {
+	for name, want := range map[string]string{
+		"srv-tool": "srv-tool", "../../etc/passwd": "etc-passwd", "-rf": "rf", "a/b\x00c": "a-b-c",
+		strings.Repeat("x", 200): strings.Repeat("x", 80),
+	} {
+		if got := fileName(name); got != want {
+			t.Errorf("fileName(%q) = %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package mcpcli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/consent"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+const (
+	// connectTimeout is more than the library's: npx may have to install first.
+	connectTimeout = 30 * time.Second
+	requestTimeout = 30 * time.Second
+	callTimeout    = 60 * time.Second
+)
+
+// load reads the configuration.
+func (a *app) load() (*mcpjson.Config, error) {
+	var cfg *mcpjson.Config
+	var err error
+	if a.flags.config != "" && a.flags.root == "" {
+		cfg, err = mcpjson.LoadFile(a.flags.config, mcpjson.Options{Import: true})
+	} else {
+		cfg, err = mcpjson.Load(mcpjson.Options{Root: a.flags.root, Path: a.flags.config, Required: a.flags.config != "", Import: true})
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range cfg.Warnings {
+		a.note("glovebox: warning: %v", w)
+	}
+	if cfg.Path == "" && len(cfg.Servers) == 0 {
+		return nil, usage("write an mcp.json here, or name a file with --config", "there is no .mcp.json and no mcp.json in %s", a.here())
+	}
+	return cfg, nil
+}
+
+func (a *app) here() string {
+	dir, err := filepath.Abs(a.flags.root)
+	if err != nil {
+		return "this directory"
+	}
+	return dir
+}
+
+// state is where something about servers is kept.
+func (a *app) state(name string) (string, error) {
+	dir, err := a.StateDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "mcp", name), nil
+}
+
+func (a *app) consents() (*consent.Store, error) {
+	path, err := a.state("consents.json")
+	if err != nil {
+		return nil, err
+	}
+	return consent.Open(path), nil
+}
+
+// open makes a manager of the configuration. The caller closes it.
+func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options)) (*mcpkit.Manager, error) {
+	eras, err := a.state("eras.json")
+	if err != nil {
+		return nil, err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = ""
+	}
+	o := mcpkit.Options{
+		Config: cfg,
+		Client: &mcp.Implementation{Name: "glovebox", Title: "Glovebox", Version: a.Version},
+		Trust:  a.trustOf,
+		Outbound: outbound.Policy{
+			AllowHTTP: a.flags.allowHTTP, AllowLocalhost: a.flags.allowLocalhost, AllowPrivate: a.flags.allowPrivate,
+			AllowedHosts: a.flags.allowHosts, LookupTimeout: a.flags.dnsTimeout,
+		},
+		Resolver: mcpjson.Resolver{Env: a.Lookup, Inputs: cfg.Inputs, Input: a.ask, Home: home},
+		Eras:     mcpkit.OpenEras(eras),
+		Era:      a.era(),
+		Environ:  a.Environ,
+		Limits:   mcpkit.Limits{Connect: connectTimeout, Request: requestTimeout},
+		Timeouts: mcpjson.Timeouts{Connect: a.flags.connectTimeout, Request: a.flags.timeout},
+	}
+	if a.flags.verbose {
+		o.Stderr = func(server string) io.WriteCloser { return &prefixed{a: a, prefix: server + ": "} }
+		o.Hooks.Progress = func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { a.progress(server, p) }
+		o.Hooks.Log = func(_ context.Context, server string, p *mcp.LoggingMessageParams) {
+			a.note("%s: %s: %v", server, p.Level, p.Data)
+		}
+	}
+	if change != nil {
+		change(&o)
+	}
+	return mcpkit.New(o), nil
+}
+
+// progress shows how far a call is.
+func (a *app) progress(server string, p *mcp.ProgressNotificationParams) {
+	text := fmt.Sprintf("%g", p.Progress)
+	if p.Total > 0 {
+		text = fmt.Sprintf("%g of %g", p.Progress, p.Total)
+	}
+	if p.Message != "" {
+		text += ": " + p.Message
+	}
+	a.note("%s: %s", server, text)
+}
+
+// with does something with the session of a server. Whatever keeps the session from
+// beginning is told apart from what goes wrong later.
+func (a *app) with(ctx context.Context, server string, change func(*mcpkit.Options), f func(*mcpkit.Session) error) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	return a.withConfig(ctx, cfg, server, change, f)
+}
+
+func (a *app) withConfig(ctx context.Context, cfg *mcpjson.Config, server string, change func(*mcpkit.Options), f func(*mcpkit.Session) error) (err error) {
+	m, err := a.open(cfg, change)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	s, err := m.Session(server)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Initialize(ctx); err != nil {
+		return unreached(err)
+	}
+	return f(s)
+}
+
+// unreached marks an error as one of reaching a server, unless it says otherwise.
+func unreached(err error) error {
+	if classify(err).Code != ExitFailure {
+		return err
+	}
+	return &notReached{err}
+}
+
+type notReached struct{ error }
+
+func (e *notReached) Unwrap() []error { return []error{e.error, errConnect} }
+
+// ask answers an input of the configuration.
+func (a *app) ask(_ context.Context, in mcpjson.Input) (string, error) {
+	if answer, ok := a.flags.inputs[in.ID]; ok {
+		return answer, nil
+	}
+	if !a.terminal() {
+		return "", usage("give it with --input "+in.ID+"=…", "the configuration asks for the input %q, and there is no terminal to ask at", in.ID)
+	}
+	what := in.Description
+	if what == "" {
+		what = in.ID
+	}
+	fmt.Fprintf(a.person(), "%s: ", printable(what))
+	line, err := a.line(in.Password)
+	if err != nil {
+		return "", fmt.Errorf("read the input %q: %w", in.ID, err)
+	}
+	if line == "" {
+		return in.Default, nil
+	}
+	return line, nil
+}
+
+// maxAnswer bounds what a person types.
+const maxAnswer = 64 << 10
+
+func (a *app) line(hidden bool) (string, error) {
+	if hidden {
+		return readHidden(a.In, a.person())
+	}
+	line, err := bufio.NewReaderSize(io.LimitReader(a.In, maxAnswer), 1).ReadString('\n')
+	if err != nil && line == "" {
+		return "", err
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}
+
+// prefixed writes whole lines with the server's name before them.
+type prefixed struct {
+	a      *app
+	prefix string
+	line   []byte
+}
+
+// maxLine bounds a line that never ends.
+const maxLine = 8 << 10
+
+func (p *prefixed) Write(b []byte) (int, error) {
+	for _, c := range b {
+		if c == '\n' || len(p.line) == maxLine {
+			p.flush()
+		}
+		if c != '\n' {
+			p.line = append(p.line, c)
+		}
+	}
+	return len(b), nil
+}
+
+func (p *prefixed) flush() {
+	p.a.note("%s%s", p.prefix, p.line)
+	p.line = p.line[:0]
+}
+
+// Close writes what is left.
+func (p *prefixed) Close() error {
+	if len(p.line) > 0 {
+		p.flush()
+	}
+	return nil
+}

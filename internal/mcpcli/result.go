@@ -1,0 +1,157 @@
+package mcpcli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"mime"
+	"os"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// json writes an answer as it is.
+func (a *app) json(v any) error {
+	enc := json.NewEncoder(a.Out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// result shows the result of a call. Files go to the directory save, named after
+// name, or are told of.
+func (a *app) result(res *mcp.CallToolResult, name, save string) error {
+	files := &files{a: a, dir: save, name: fileName(name)}
+	if a.flags.output == "json" {
+		if save != "" {
+			for _, c := range res.Content {
+				if err := files.content(c, true); err != nil {
+					return err
+				}
+			}
+		}
+		return a.json(res)
+	}
+	shown := false
+	for _, c := range res.Content {
+		if text, ok := c.(*mcp.TextContent); ok {
+			shown = true
+			a.text(text.Text)
+			continue
+		}
+		shown = true
+		if err := files.content(c, false); err != nil {
+			return err
+		}
+	}
+	if !shown && res.StructuredContent != nil {
+		return a.json(res.StructuredContent)
+	}
+	return nil
+}
+
+// text writes text as it is, but for what would move a terminal's cursor.
+func (a *app) text(s string) {
+	if a.terminal() {
+		s = printable(s)
+	}
+	fmt.Fprint(a.Out, s)
+	if !strings.HasSuffix(s, "\n") {
+		fmt.Fprintln(a.Out)
+	}
+}
+
+// maxFiles bounds what one answer leaves.
+const maxFiles = 100
+
+// files saves what is no text.
+type files struct {
+	a     *app
+	dir   string // "" saves nothing
+	name  string
+	saved int
+}
+
+func (f *files) content(c mcp.Content, quiet bool) error {
+	switch c := c.(type) {
+	case *mcp.ImageContent:
+		return f.put("image", c.MIMEType, c.Data)
+	case *mcp.AudioContent:
+		return f.put("sound", c.MIMEType, c.Data)
+	case *mcp.EmbeddedResource:
+		if c.Resource != nil && c.Resource.Blob != nil {
+			return f.put("file "+c.Resource.URI, c.Resource.MIMEType, c.Resource.Blob)
+		}
+		if c.Resource != nil && !quiet {
+			f.a.text(c.Resource.Text)
+		}
+	case *mcp.ResourceLink:
+		if !quiet {
+			f.a.text(c.URI)
+		}
+	}
+	return nil
+}
+
+func (f *files) put(what, kind string, data []byte) error {
+	if f.dir == "" {
+		f.a.note("glovebox: note: %s of type %s, %d bytes; --save DIR saves it", what, kind, len(data))
+		return nil
+	}
+	if err := os.MkdirAll(f.dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for f.saved++; f.saved <= maxFiles; f.saved++ {
+		name := fmt.Sprintf("%s-%d%s", f.name, f.saved, extension(kind))
+		out, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(data)
+		if err := errors.Join(err, out.Close()); err != nil {
+			return fmt.Errorf("save %s: %w", what, err)
+		}
+		f.a.note("glovebox: saved %s/%s", f.dir, name)
+		return nil
+	}
+	return fmt.Errorf("save %s: there are %d files of that name in %s", what, maxFiles, f.dir)
+}
+
+// extension is that of a type, of the usual ones, whatever this machine's tables say.
+func extension(kind string) string {
+	kind, _, _ = mime.ParseMediaType(kind)
+	known := map[string]string{
+		"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp", "image/svg+xml": ".svg",
+		"audio/wav": ".wav", "audio/mpeg": ".mp3", "audio/ogg": ".ogg", "application/pdf": ".pdf", "text/plain": ".txt",
+		"application/json": ".json",
+	}
+	if ext, ok := known[kind]; ok {
+		return ext
+	}
+	return ".bin"
+}
+
+// fileName makes a file's name of names from outside.
+func fileName(name string) string {
+	const most = 80
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, name)
+	return strings.TrimLeft(name[:min(len(name), most)], "-")
+}

@@ -1,0 +1,126 @@
+package mcpcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+)
+
+// atOnce bounds the servers that status starts at once.
+const atOnce = 4
+
+// health is what status found.
+type health struct {
+	Name     string `json:"name"`
+	OK       bool   `json:"ok"`
+	Version  string `json:"protocol,omitempty"`
+	Server   string `json:"server,omitempty"`
+	Tools    int    `json:"tools"`
+	Millis   int64  `json:"ms"`
+	Error    string `json:"error,omitempty"`
+	ExitCode int    `json:"code"`
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status [SERVER…]",
+		Short: "Connect to servers and say how they are; exits with the worst code",
+		Long: `Status connects to the servers, all that are not disabled if none is named, and
+lists their tools. It asks nothing: a server that you have not been asked about is
+refused.`,
+		ValidArgsFunction: a.completeServers,
+		RunE:              a.run(a.status),
+	}
+}
+
+func (a *app) status(ctx context.Context, names []string) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	terminal := a.terminal
+	a.terminal = func() bool { return false }
+	defer func() { a.terminal = terminal }()
+	m, err := a.open(cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if len(names) == 0 {
+		for _, s := range cfg.Servers {
+			if !s.Disabled {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	found := make([]health, len(names))
+	slots := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			found[i] = check(ctx, m, name)
+		})
+	}
+	wg.Wait()
+	worst := 0
+	for _, h := range found {
+		worst = max(worst, h.ExitCode)
+	}
+	if a.flags.output == "json" {
+		err = a.json(map[string]any{"servers": found})
+	} else {
+		w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+		for _, h := range found {
+			if h.OK {
+				fmt.Fprintf(w, "%s\tok\t%s\t%d tools\t%d ms\t%s\n", oneLine(h.Name), h.Version, h.Tools, h.Millis, oneLine(h.Server))
+			} else {
+				fmt.Fprintf(w, "%s\t%s\t\t\t%d ms\t%s\n", oneLine(h.Name), kinds[h.ExitCode], h.Millis, oneLine(h.Error))
+			}
+		}
+		err = w.Flush()
+	}
+	if err != nil {
+		return err
+	}
+	if worst != 0 {
+		return &Error{Code: worst, Err: errors.New("not all servers are well"), Silent: true}
+	}
+	return nil
+}
+
+func check(ctx context.Context, m *mcpkit.Manager, name string) health {
+	begun := time.Now()
+	h := health{Name: name}
+	err := func() error {
+		s, err := m.Session(name)
+		if err != nil {
+			return err
+		}
+		info, err := s.Initialize(ctx)
+		if err != nil {
+			return unreached(err)
+		}
+		h.Version = info.ProtocolVersion
+		if info.ServerInfo != nil {
+			h.Server = info.ServerInfo.Name + " " + info.ServerInfo.Version
+		}
+		tools, err := s.Tools(ctx)
+		h.Tools = len(tools)
+		return err
+	}()
+	h.Millis = time.Since(begun).Milliseconds()
+	if e := classify(err); e != nil {
+		h.Error, h.ExitCode = e.Error(), e.Code
+	}
+	h.OK = err == nil
+	return h
+}

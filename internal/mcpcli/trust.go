@@ -1,0 +1,117 @@
+package mcpcli
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/consent"
+)
+
+func (a *app) trustCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "trust SERVER…",
+		Short: "Show what servers would do, and allow them",
+		Long: `Trust shows the definitions of servers and asks whether to use them. A yes is
+remembered, with the hash of the definition: when anything of it changes you are
+asked again.`,
+		Args:              atLeast(1),
+		ValidArgsFunction: a.completeServers,
+		RunE:              a.run(func(ctx context.Context, args []string) error { return a.trustServers(ctx, args, yes) }),
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "say yes without being asked")
+	cmd.AddCommand(&cobra.Command{
+		Use: "ls", Short: "List what you have allowed", Args: exactly(0), RunE: a.run(a.listTrust),
+	}, &cobra.Command{
+		Use: "revoke SERVER…", Short: "Take a yes back, for servers of that name of all configurations", Args: atLeast(1), RunE: a.run(a.revoke),
+	})
+	return cmd
+}
+
+func (a *app) trustServers(ctx context.Context, names []string, yes bool) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	store, err := a.consents()
+	if err != nil {
+		return err
+	}
+	m, err := a.open(cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	for _, name := range names {
+		session, err := m.Session(name) // connects to nothing
+		if err != nil {
+			return err
+		}
+		s := session.Definition()
+		state, err := store.State(s.Name, source(s), s.Hash())
+		if err != nil {
+			return err
+		}
+		switch {
+		case state == consent.Granted:
+			a.note("glovebox: %s is allowed already", name)
+			continue
+		case yes:
+			a.describe(a.Err, s)
+		case !a.terminal():
+			return usage("say --yes", "there is no terminal to ask at about mcp server %q", name)
+		default:
+			ok, err := a.consent(s, state)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return &Error{Code: ExitRefused, Err: fmt.Errorf("mcp server %q is not allowed: you said no", name)}
+			}
+		}
+		if err := store.Grant(ctx, s.Name, source(s), s.Hash()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) listTrust(context.Context, []string) error {
+	store, err := a.consents()
+	if err != nil {
+		return err
+	}
+	grants, err := store.Grants()
+	if err != nil {
+		return err
+	}
+	if a.flags.output == "json" {
+		return a.json(map[string]any{"servers": grants})
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	for _, g := range grants {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", oneLine(g.Server), g.At.Format(time.DateOnly), oneLine(g.Source))
+	}
+	return w.Flush()
+}
+
+func (a *app) revoke(ctx context.Context, names []string) error {
+	store, err := a.consents()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		gone, err := store.Revoke(ctx, name, "")
+		if err != nil {
+			return err
+		}
+		if len(gone) == 0 {
+			a.note("glovebox: note: %s was not allowed", name)
+		}
+	}
+	return nil
+}
