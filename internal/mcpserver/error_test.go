@@ -3,11 +3,15 @@ package mcpserver
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // TestUnknownTool: older clients get MethodNotFound with the names that were
@@ -125,6 +129,38 @@ func TestIDAgain(t *testing.T) {
 			in := bufio.NewScanner(res.Body)
 			for in.Scan() && !strings.Contains(in.Text(), `"jsonrpc"`) {
 			}
+		}
+	}
+}
+
+// TestErrorData: errors of nobody's tool say as much as those of a tool.
+func TestErrorData(t *testing.T) {
+	started := make(chan struct{}, 1)
+	s, url := serve(t, func(o *Options) {
+		o.Extend.Tools = append(slow(nil, started),
+			extra("boom", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("boom") }),
+			extra("plain", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return nil, errors.New("plain")
+			}))
+	})
+	go func() {
+		<-started
+		s.calls.cancel(nil, errShutdown)
+	}()
+	for _, c := range []struct {
+		body, word string
+		code       int64
+	}{
+		{toolCall(1, "boom", "{}"), "INTERNAL_ERROR", -32603},
+		{toolCall(1, "plain", "{}"), "INTERNAL_ERROR", -32603},
+		{toolCall(1, "slow", "{}"), "CANCELLED", -32603},
+		{toolCall(1, "", "{}"), "INVALID_PARAMETERS", -32602},
+	} {
+		_, body := do(t, "POST", url, header{}, c.body)
+		r := parse(t, body)
+		if r.Error == nil || r.Error.Code != c.code || r.Error.Data.ErrorCode != c.word || r.Error.Data.Category == "" ||
+			r.Error.Data.Severity == "" || r.Error.Data.Suggestions == nil || r.Error.Data.Context == nil {
+			t.Errorf("%s: %s", c.body, body)
 		}
 	}
 }

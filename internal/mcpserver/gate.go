@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
@@ -36,7 +37,7 @@ func (s *Server) gate(next mcp.MethodHandler) mcp.MethodHandler {
 			return next(ctx, method, req)
 		}
 		if call.Params == nil || call.Params.Name == "" {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Missing required parameter: name"}
+			return nil, tools.Problem(sandbox.CodeInvalid, "Missing required parameter: name", map[string]string{"field": "name"})
 		}
 		if _, known := slices.BinarySearch(s.names, call.Params.Name); !known {
 			return nil, s.unknownTool(call.Params.Name, modern(req))

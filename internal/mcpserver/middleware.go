@@ -12,6 +12,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
 var errShutdown = errors.New("the server is shutting down")
@@ -28,7 +31,7 @@ func (s *Server) recover(next mcp.MethodHandler) mcp.MethodHandler {
 			if p := recover(); p != nil {
 				id := rand.Text()[:10]
 				s.log.Error("panic while handling a request", "method", method, "id", id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error " + id + "; the server's log has the details"}
+				res, err = nil, tools.Problem(sandbox.CodeInternal, "Internal error "+id+"; the server's log has the details", map[string]string{"error_id": id})
 			}
 		}()
 		return next(ctx, method, req)
@@ -78,12 +81,12 @@ func (s *Server) code(next mcp.MethodHandler) mcp.MethodHandler {
 			return nil, err
 		}
 		switch {
-		case method == "initialize":
+		case method == initialize:
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: err.Error()}
 		case ctx.Err() != nil:
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: cancelledPrefix + context.Cause(ctx).Error()}
+			return nil, tools.Problem(sandbox.CodeCancelled, cancelledPrefix+context.Cause(ctx).Error(), nil)
 		}
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+		return nil, tools.Problem(sandbox.CodeInternal, err.Error(), nil)
 	}
 }
 

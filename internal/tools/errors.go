@@ -122,6 +122,16 @@ func meetingOf(e *sandbox.Error) meeting {
 	return m
 }
 
+// Problem is an error of the protocol that is none of a tool's, with the data that
+// all have. Context may be nil.
+func Problem(code sandbox.Code, text string, context map[string]string) *jsonrpc.Error {
+	if context == nil {
+		context = map[string]string{}
+	}
+	m := meetings[code]
+	return rpcError(m, text, m.suggest, context)
+}
+
 func rpcError(m meeting, text string, suggestions []string, context map[string]string) *jsonrpc.Error {
 	if suggestions == nil {
 		suggestions = []string{}
