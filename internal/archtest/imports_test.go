@@ -46,7 +46,7 @@ var table = []row{
 			"internal/auth", "internal/mcpserver/envelope", "internal/mcpserver/statuspage", "internal/mcpserver/stdio", "internal/mcpserver/tasks",
 			"internal/sandbox", "internal/tools",
 		},
-		others: []string{sdk, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
+		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 	{pkg: "internal/mcpserver/statuspage"},
 	{pkg: "internal/mcpserver/stdio", ours: []string{"internal/mcpserver/envelope"}, others: []string{sdk, sys}},
 	{pkg: "internal/mcpserver/tasks", others: []string{sdk}},

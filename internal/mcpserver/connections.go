@@ -92,8 +92,12 @@ type door struct {
 func (d door) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
-		if err != nil || !d.connections.full() {
-			return c, err
+		if err != nil {
+			return nil, err
+		}
+		if !d.connections.full() {
+			limitPatience(c)
+			return c, nil
 		}
 		_ = c.Close()
 	}

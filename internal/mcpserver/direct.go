@@ -83,7 +83,7 @@ func (s *Server) serveDirect(ctx context.Context, res *response, r *http.Request
 		ctx = context.WithoutCancel(ctx) // as with the SDK: older clients cancel by a message
 	}
 	if m.request != nil && r.Header.Get(headerVersion) >= resumable {
-		res.follow(&track{events: s.replay, session: m.session.id, stream: m.request.stream})
+		res.follow(&track{events: s.replay, session: m.session.id, stream: m.request.stream, taken: &m.request.taken})
 	}
 	result, err := s.call(context.WithValue(ctx, directKey{}, true), callTool, call)
 	if asked, ok := result.(*mcp.CallToolResult); ok && m.session != nil && asked.InputRequests != nil && !m.Inexact {

@@ -132,7 +132,7 @@ func FuzzFront(f *testing.F) {
 		case ctx.Err() != nil:
 			t.Fatal("no answer in 10 s")
 		} // else the client refuses to send that, or net/http to take it
-		if req.Method == http.MethodDelete {
+		if req.Method == http.MethodDelete && req.Header.Get(headerSession) == id {
 			id = begin(t)
 		}
 		if res, out := do(t, "POST", url, header{headerSession: id}, ping); res.StatusCode != 200 || string(parse(t, out).Result) == "" {

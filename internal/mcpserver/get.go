@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -58,5 +59,10 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	res := s.respond(w, nil, s.opts.Limits.Heartbeat)
 	defer res.finish()
 	awaitDirect(ctx, r, of)
+	stream, _, resumed := strings.Cut(r.Header.Get(headerLastEvent), "_")
+	if resumed {
+		of.claims.take(ctx, stream)
+	}
+	defer of.claims.hold(stream, cancel)()
 	s.stateful.ServeHTTP(res, r.WithContext(ctx))
 }

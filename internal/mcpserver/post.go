@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -81,9 +82,22 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	if direct && s.serveDirect(ctx, res, r, &m, call) {
 		return
 	}
-	// A copy: the SDK assigns the body while net/http may look at it.
+	s.forward(next, res, r, &m, body)
+}
+
+// forward has the SDK answer.
+func (s *Server) forward(next http.Handler, res *response, r *http.Request, m *posted, body []byte) {
 	ctx, unbind := callerIn(r).bound(r.Context(), m.Method == listen)
 	defer unbind()
+	if m.session != nil {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
+		release := func() {}
+		defer func() { release() }()
+		res.primed = func(stream string) { release = m.session.claims.hold(stream, cancel) }
+	}
+	// A copy: the SDK assigns the body while net/http may look at it.
 	to := r.WithContext(ctx)
 	to.Body = io.NopCloser(bytes.NewReader(body))
 	to.ContentLength = int64(len(body))

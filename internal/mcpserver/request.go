@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -31,6 +32,7 @@ type request struct {
 	stream   string // of the session, that the answer of a direct call is an event of
 	cancel   context.CancelCauseFunc
 	answered chan struct{} // closed when the answer is given
+	taken    atomic.Bool   // the answer goes to another connection
 }
 
 // requests are those of one session.
@@ -75,13 +77,15 @@ func (p *requests) cancel(id string) {
 	}
 }
 
-// answered is closed when the answer of a direct call's stream is given. It is nil
-// if there is nothing to wait for.
-func (p *requests) answered(stream string) <-chan struct{} {
+// take keeps the answer of a direct call from the connection that asked, and
+// returns what is closed when it is given. That is nil if there is nothing to wait
+// for.
+func (p *requests) take(stream string) (answered <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, q := range p.running {
 		if q.stream == stream {
+			q.taken.Store(true)
 			return q.answered
 		}
 	}
@@ -110,7 +114,7 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request, m *posted) (ctx c
 // again: the SDK, which replays it, does not know that there is more to come.
 func awaitDirect(ctx context.Context, r *http.Request, of *mcpSession) {
 	stream, _, _ := strings.Cut(r.Header.Get(headerLastEvent), "_")
-	answered := of.requests.answered(stream)
+	answered := of.requests.take(stream)
 	if answered == nil {
 		return
 	}
@@ -124,6 +128,7 @@ func awaitDirect(ctx context.Context, r *http.Request, of *mcpSession) {
 type track struct {
 	events          *replay
 	session, stream string
+	taken           *atomic.Bool
 	next            int
 }
 

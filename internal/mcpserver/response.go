@@ -53,6 +53,7 @@ type response struct {
 	header http.Header     // the SDK's
 	beat   time.Duration   // 0: no heartbeats
 	before func()          // called before the answer is written; may be nil
+	primed func(string)    // is told the name of the SDK's stream; may be nil
 	limit  time.Duration   // of a write: the SDK holds a lock of its session meanwhile
 
 	mu      sync.Mutex
@@ -148,6 +149,11 @@ func (r *response) Write(b []byte) (int, error) {
 		r.before()
 	}
 	prime := !r.held && r.phase == streaming && bytes.HasPrefix(b, []byte("event: prime\n"))
+	if prime && r.primed != nil {
+		_, rest, _ := bytes.Cut(b, []byte("id: "))
+		stream, _, _ := bytes.Cut(rest, []byte("_"))
+		r.primed(string(stream))
+	}
 	err := r.writeLocked(revealed)
 	r.held = prime
 	if prime && r.timer != nil {
@@ -244,6 +250,9 @@ func (r *response) answer(status int, message []byte) {
 	}
 	if r.before != nil {
 		r.before()
+	}
+	if id != "" && r.track.taken.Load() {
+		return
 	}
 	if r.phase == streaming {
 		_ = r.writeLocked(frame("message", id, message)) // a client that is gone does not miss it

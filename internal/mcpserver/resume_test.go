@@ -116,7 +116,7 @@ func resumes(t *testing.T, direct bool) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
 		}))
 	tools[0].Direct, tools[1].Direct = direct, direct
-	_, url := serve(t, func(o *Options) { o.Extend.Tools = tools })
+	s, url := serve(t, func(o *Options) { o.Extend.Tools = tools })
 
 	t.Run("while it runs", func(t *testing.T) {
 		h, w := session(t, url), dialWire(t, url)
@@ -167,6 +167,37 @@ func resumes(t *testing.T, direct bool) {
 		got := resume(t, url, h, id)
 		if strings.Contains(got, "step 0") || strings.Count(got, "step 1") != 1 || strings.Count(got, "step 2") != 1 || strings.Count(got, "done") != 1 {
 			t.Errorf("got %s", got)
+		}
+	})
+	t.Run("before anybody knows", func(t *testing.T) {
+		h, w := session(t, url), dialWire(t, url)
+		w.post(t, h, toolCall(10, "slow", "{}"))
+		body := w.body(t)
+		id := eventID(t, body)
+		<-started
+		answer := make(chan string, 1)
+		go func() {
+			_, got := do(t, "GET", url, with(h, "Accept", eventStream, "Last-Event-ID", id), "")
+			answer <- got
+		}()
+		if direct { // it holds the connection until the call is over
+			eventually(t, "the answer is taken", func() bool {
+				of, leave := s.sessions.hold(h[headerSession])
+				defer leave()
+				of.requests.mu.Lock()
+				defer of.requests.mu.Unlock()
+				return of.requests.running["10"].taken.Load()
+			})
+			release <- struct{}{}
+		}
+		if rest, err := io.ReadAll(body); err != nil || strings.Contains(string(rest), "done") {
+			t.Errorf("the first connection: %q, %v", rest, err)
+		}
+		if !direct {
+			release <- struct{}{}
+		}
+		if r := parse(t, <-answer); string(r.ID) != "10" || !strings.Contains(string(r.Result), "done") {
+			t.Errorf("got %+v", r)
 		}
 	})
 	t.Run("of another session", func(t *testing.T) {

@@ -32,6 +32,7 @@ type mcpSession struct {
 	ended    context.Context // until the session ends
 	end      context.CancelCauseFunc
 	requests requests
+	claims   claims
 
 	busy  int         // guarded by sessions.mu: requests and calls under way
 	since time.Time   // guarded by sessions.mu: when busy fell to zero
