@@ -31,7 +31,7 @@ var table = []row{
 			"engine", "internal/auth", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/guest", "internal/guestbin",
 			"internal/image", "internal/link", "internal/machine", "internal/mcpcli", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
 			"internal/pool", "internal/sandbox", "internal/snapshot",
-			"internal/template", "internal/tools", "internal/wire", "mcpkit",
+			"internal/template", "internal/tools", "internal/tracing/otlp", "internal/wire", "mcpkit",
 		},
 		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 
@@ -40,11 +40,13 @@ var table = []row{
 		others: []string{"github.com/prometheus/client_golang/"}},
 	{pkg: "internal/metrics/docgen", ours: []string{"internal/metrics"}},
 
+	{pkg: "internal/tracing/otlp", ours: []string{"internal/tracing"}, others: []string{"go.opentelemetry.io/otel/"}},
+
 	// The server.
 	{pkg: "internal/mcpserver",
 		ours: []string{
 			"internal/auth", "internal/mcpserver/envelope", "internal/mcpserver/statuspage", "internal/mcpserver/stdio", "internal/mcpserver/tasks",
-			"internal/sandbox", "internal/tools",
+			"internal/sandbox", "internal/tools", "internal/tracing",
 		},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 	{pkg: "internal/mcpserver/statuspage"},
@@ -63,9 +65,11 @@ var table = []row{
 	// Boxes.
 	{pkg: "internal/sandbox",
 		ours: []string{
-			"engine", "internal/image", "internal/link", "internal/machine", "internal/pool", "internal/snapshot", "internal/template", "internal/wire",
+			"engine", "internal/image", "internal/link", "internal/machine", "internal/pool", "internal/snapshot", "internal/template",
+			"internal/tracing", "internal/wire",
 		},
 		others: []string{"github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/", "golang.org/x/time/"}},
+	{pkg: "internal/tracing", others: []string{"go.opentelemetry.io/otel/"}, never: []string{"net/http"}},
 	{pkg: "internal/pool", ours: []string{"engine", "internal/machine"}},
 	{pkg: "internal/template", ours: []string{"engine", "internal/machine"}, others: []string{sys}},
 	{pkg: "internal/snapshot", others: []string{sys, "github.com/google/uuid"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/pool"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/tools"
+	"github.com/glovebox-dev/glovebox/internal/tracing/otlp"
 )
 
 // ready waits for the pool. It is an error if nothing could be made ready; if
@@ -84,6 +85,19 @@ func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metric
 	opts.Boxes = func() sandbox.Stats { return h.manager.Stats() }
 	opts.Pool = func() pool.Stats { return h.manager.Pool() }
 	return metrics.New(opts)
+}
+
+// openTraces returns what sends traces; nil without a collector.
+func (h *host) openTraces(ctx context.Context, cfg *config.Config, version string) (*otlp.Exporter, error) {
+	if cfg.OTLPEndpoint == "" {
+		return nil, nil
+	}
+	e, err := otlp.Open(ctx, cfg.OTLPEndpoint, version, h.log)
+	if err != nil {
+		return nil, withHint(err, "--otlp-endpoint is the URL of a collector for OTLP over HTTP, such as http://127.0.0.1:4318")
+	}
+	h.log.Info("traces are sent", "endpoint", cfg.OTLPEndpoint)
+	return e, nil
 }
 
 // status is what the server's status says of the boxes, as JSON.

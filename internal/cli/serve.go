@@ -140,6 +140,15 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	if err != nil {
 		return err
 	}
+	traces, err := h.openTraces(ctx, cfg, v)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := traces.Close(); err != nil {
+			log.Warn("traces not sent", "err", err) // whoever stops the server cannot help it
+		}
+	}()
 	var server *mcpserver.Server // made before anybody looks at what is measured
 	measured := h.metrics(cfg, metrics.Options{
 		Server: func() mcpserver.Stats { return server.Stats() },
@@ -183,6 +192,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		Metrics:     measured.Handler(),
 		Observe:     measured.Request,
 		Refused:     measured.Refusal,
+		Trace:       traces.Tracer(),
 	})
 	where := ""
 	if overHTTP {

@@ -100,6 +100,9 @@ type Config struct {
 	LogFile        string `group:"log" key:"log-file" env:"MSB_LOG_FILE" default:"" kind:"path" help:"Log to this file as well."`
 	LogMaxSize     int    `group:"log" key:"log-max-size" env:"MSB_LOG_MAX_SIZE" default:"10485760" kind:"positive" help:"Bytes after which the log file is rotated, rounded up to whole MiB."`
 	LogBackupCount int    `group:"log" key:"log-backup-count" env:"MSB_LOG_BACKUP_COUNT" default:"5" kind:"positive" help:"Rotated log files to keep."`
+
+	// Traces.
+	OTLPEndpoint string `group:"log" key:"otlp-endpoint" env:"GLOVEBOX_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_ENDPOINT" default:"" kind:"weburl" help:"Send traces to this collector over OTLP/HTTP; /v1/traces is added. What else OpenTelemetry has of variables (OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …) holds too."`
 }
 
 // Volume is a directory of the host that boxes see.

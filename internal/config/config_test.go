@@ -154,6 +154,8 @@ func TestBadValues(t *testing.T) {
 		{"GLOVEBOX_PRELOAD", "os; import sys", "GLOVEBOX_PRELOAD must be names of modules, or none, got 'os; import sys'"},
 		{"GLOVEBOX_PRELOAD", "numpy,.x", "got '.x'"},
 		{"GLOVEBOX_PRELOAD", strings.Repeat("a,", 65), "at most 64 modules, got 65"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318", "OTEL_EXPORTER_OTLP_ENDPOINT must be an http or https URL"},
+		{"GLOVEBOX_OTLP_ENDPOINT", "http://user:pass@collector:4318", "GLOVEBOX_OTLP_ENDPOINT must be an http or https URL without credentials"},
 		{FileEnv, dir + "/none.json", "no such file"},
 		{FileEnv, bad, bad + ": "},
 		{FileEnv, odd, odd + `: unknown setting "prot"`},

@@ -17,7 +17,7 @@ var groupTitles = []struct{ group, title string }{
 	{"boxes", "Boxes"},
 	{"volumes", "Volumes"},
 	{"host", "Host"},
-	{"log", "Log"},
+	{"log", "Log and traces"},
 }
 
 // Markdown is docs/configuration.md.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -41,6 +42,12 @@ func (c *Config) set(k Key, name, text string) error {
 			return invalid("%s must be a path that begins with /, got '%s'", name, text)
 		}
 		v.SetString(text)
+	case "weburl":
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return invalid("%s must be an http or https URL without credentials, query and fragment, got '%s'", name, text)
+		}
+		v.SetString(strings.TrimSuffix(text, "/"))
 	case "path":
 		abs, err := filepath.Abs(text)
 		if err != nil {

@@ -53,6 +53,9 @@ func (s *Server) direct(r *http.Request, m *posted) (call *mcp.CallToolRequest, 
 			return nil, false
 		}
 		params.Meta = mcp.Meta{mcp.MetaKeyProtocolVersion: version, mcp.MetaKeyClientCapabilities: able}
+		if s.opts.Trace != nil {
+			keepTrace(params.Meta, &m.Envelope)
+		}
 	case version < envelope.Modern && m.Version == "" && (version == "" || slices.Contains(s.versions, version)):
 	default:
 		return nil, false

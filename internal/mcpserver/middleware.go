@@ -38,17 +38,19 @@ func (s *Server) recover(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// observe logs and counts.
+// observe logs, counts and traces.
 func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		start := time.Now()
-		res, err := next(ctx, method, req)
-		o := Observation{Method: method, Duration: time.Since(start)}
+		o := Observation{Method: method}
 		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil {
 			if _, known := slices.BinarySearch(s.names, call.Params.Name); known {
 				o.Tool = call.Params.Name
 			}
 		}
+		ctx, request, tool := s.trace(ctx, method, o.Tool, req)
+		res, err := next(ctx, method, req)
+		o.Duration = time.Since(start)
 		o.Direct, _ = ctx.Value(directKey{}).(bool)
 		if r, ok := res.(*mcp.CallToolResult); ok && r != nil {
 			o.ToolErr = r.IsError
@@ -60,6 +62,7 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 			s.faults.add(o.Code, start)
 		}
+		endTrace(request, tool, &o)
 		s.log.Debug("request", "method", o.Method, "tool", o.Tool, "duration", o.Duration, "code", o.Code, "tool_error", o.ToolErr)
 		if s.opts.Observe != nil {
 			s.opts.Observe(o)

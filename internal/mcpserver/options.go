@@ -10,6 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 	"github.com/glovebox-dev/glovebox/internal/tools"
+	"github.com/glovebox-dev/glovebox/internal/tracing"
 )
 
 // Options configures a [Server]. The zero value of every field means its
@@ -52,6 +53,8 @@ type Options struct {
 	// Observe is told of every request that reached a handler, Refused of the
 	// status of HTTP of those that did not; both may be nil.
 	Observe func(Observation)
+	// Trace begins a span for every request that reaches a handler; nil: none.
+	Trace   *tracing.Tracer
 	Refused func(status int)
 	// Extend adds to the catalogue.
 	Extend Extension

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/tracing"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -36,10 +37,12 @@ func (s *Sandbox) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error
 	if req.Background {
 		x.TimeoutMS = 0
 	}
+	ctx, span := tracing.Start(ctx, "box exec")
 	out := newCollector(s.m.cfg(), req.Progress)
 	release := s.guard(ctx, timeout)
 	res, err := s.machine.Link.Exec(ctx, x, req.Stdin, out)
 	release()
+	span.End(err)
 	if err != nil {
 		return nil, s.callError(ctx, op, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/tracing"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -50,6 +51,8 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	}
 	defer s.turn.Release(1)
 
+	ctx, span := tracing.Start(ctx, "box run")
+	span.Set("glovebox.language", lang)
 	out := newCollector(s.m.cfg(), req.Progress)
 	release := s.guard(ctx, timeout+s.m.kernelStart)
 	res, err := s.machine.Link.Run(ctx, wire.Run{
@@ -58,6 +61,7 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		Capture: wire.Capture{Head: s.m.cfg().OutputHead, Tail: s.m.cfg().OutputTail},
 	}, []byte(req.Code), out)
 	release()
+	span.End(err)
 	if err != nil {
 		return nil, s.callError(ctx, op, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/tracing"
 )
 
 // maxID bounds the id of a session, in bytes.
@@ -209,17 +210,39 @@ func (m *Manager) comeLocked(f *search, acq *Acquired) (s *Sandbox, err error) {
 
 // await waits for the start of a held box.
 func (m *Manager) await(ctx context.Context, op string, s *Sandbox, acq Acquired) (*Sandbox, Acquired, error) {
-	select {
-	case <-s.ready:
-	case <-ctx.Done():
+	if err := s.awaitReady(ctx, acq.Woken != nil); err != nil {
 		acq.Release()
-		return nil, Acquired{}, s.cancelled(op, context.Cause(ctx))
+		return nil, Acquired{}, s.cancelled(op, err)
 	}
 	if s.startErr != nil {
 		acq.Release()
 		return nil, Acquired{}, s.startErr
 	}
 	return s, acq, nil
+}
+
+// awaitReady waits until the start of the box has ended, well or not. The error is
+// the cause of ctx.
+func (s *Sandbox) awaitReady(ctx context.Context, woken bool) (err error) {
+	select {
+	case <-s.ready:
+		return nil
+	default:
+	}
+	name := "box start"
+	if woken {
+		name = "box wake"
+	}
+	ctx, span := tracing.Start(ctx, name)
+	select {
+	case <-s.ready:
+		span.Set("glovebox.box.source", string(s.Info().Source))
+		span.End(s.startErr)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+		span.End(err)
+	}
+	return err
 }
 
 // matches returns an error if the box is not what a caller wants of it.
