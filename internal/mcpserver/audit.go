@@ -30,7 +30,7 @@ const (
 // of tools leave a line in the audit log.
 func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
-		c := callerOf(req)
+		c := callerOf(ctx, req)
 		call, isCall := req.(*mcp.CallToolRequest)
 		tool := ""
 		if isCall && call.Params != nil {

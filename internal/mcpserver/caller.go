@@ -54,14 +54,26 @@ const callerMember = "caller"
 // stdioCaller is whoever started the server as their child.
 var stdioCaller = &caller{remote: "stdio"}
 
+// nobody may do nothing: what did not come the way that it should have is refused.
+var nobody = &caller{id: &auth.Identity{Owner: "nobody"}, remote: "unknown"}
+
+type pipedKey struct{}
+
+// piped marks the requests of a session over standard input and output: those have
+// the context of their session.
+func piped(ctx context.Context) context.Context { return context.WithValue(ctx, pipedKey{}, true) }
+
 // callerOf returns who makes a request that the SDK hands on.
-func callerOf(req mcp.Request) *caller {
+func callerOf(ctx context.Context, req mcp.Request) *caller {
 	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
 		if c, ok := extra.TokenInfo.Extra[callerMember].(*caller); ok {
 			return c
 		}
 	}
-	return stdioCaller
+	if ctx.Value(pipedKey{}) != nil {
+		return stdioCaller
+	}
+	return nobody
 }
 
 type callerKey struct{}

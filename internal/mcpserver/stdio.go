@@ -44,7 +44,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	connected := make(chan struct{})
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	session, err := s.mcp.Connect(tasks.Within(context.WithoutCancel(ctx), life), &stdio.Transport{
+	session, err := s.mcp.Connect(piped(tasks.Within(context.WithoutCancel(ctx), life)), &stdio.Transport{
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log, Reveal: s.alias.reveal,
 		Stop: stop, StopGrace: s.opts.Limits.Grace,
 		Abort: func() { <-connected; abort() },

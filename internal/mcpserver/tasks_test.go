@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 )
 
@@ -44,7 +41,7 @@ const tasksDeclared = `"io.modelcontextprotocol/clientCapabilities":{"extensions
 type taskClient struct {
 	tb    testing.TB
 	url   string
-	owner string
+	token string
 	id    int
 }
 
@@ -53,7 +50,7 @@ func (c *taskClient) do(method, name, params string) (status int, t tasked, code
 	c.id++
 	h := header{
 		"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2026-07-28",
-		"Mcp-Method": method, "Mcp-Name": name, "Owner": c.owner,
+		"Mcp-Method": method, "Mcp-Name": name, "Authorization": "Bearer " + c.token,
 	}
 	res, body := do(c.tb, "POST", c.url, h, modernBody(c.id, method, params))
 	r := parse(c.tb, body)
@@ -102,27 +99,14 @@ func (c *taskClient) wait(task string) tasked {
 	return tasked{}
 }
 
-// ownedByHeader is for tests what authentication is for others.
-func ownedByHeader(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		if extra := req.GetExtra(); extra != nil && extra.Header != nil {
-			extra.TokenInfo = &auth.TokenInfo{UserID: extra.Header.Get("Owner")}
-		}
-		return next(ctx, method, req)
-	}
-}
-
 // TestTasksInBoxes: code that takes long runs as a task, in a real box: it can be
 // asked about, its answer is that of the call, and it can be cancelled, which
 // interrupts the interpreter and leaves its variables.
 func TestTasksInBoxes(t *testing.T) {
-	boxes := withBoxes(t, nil)
-	_, url := serve(t, func(o *Options) {
-		boxes(o)
-		o.Extend.Middleware = []mcp.Middleware{ownedByHeader}
-	})
-	c := &taskClient{tb: t, url: url, owner: "ann"}
-	other := &taskClient{tb: t, url: url, owner: "bob"}
+	p := newPeople(t)
+	_, url := serve(t, p.options(withBoxes(t, nil)))
+	c := &taskClient{tb: t, url: url, token: p.tokens["alice"]}
+	other := &taskClient{tb: t, url: url, token: p.tokens["bob"]}
 
 	// The box is made here, so that what follows takes as long as its code.
 	if got := c.call("execute_code", `{"code":"x = 41","session_id":"tasks"}`); got.ResultType == "task" {
@@ -183,6 +167,29 @@ func TestTasksInBoxes(t *testing.T) {
 			t.Errorf("%s: got %d, code %d", method, status, code)
 		}
 	}
+	reader := &taskClient{tb: t, url: url, token: p.tokens["reader"]} // alice's as well
+	if status, _, code := reader.about("tasks/get", made.TaskID); status != 200 || code != 0 {
+		t.Errorf("tasks/get by who may read: got %d, code %d", status, code)
+	}
+	if status, _, code := reader.about("tasks/cancel", made.TaskID); status != 403 {
+		t.Errorf("tasks/cancel by who may only read: got %d, code %d", status, code)
+	}
+	// What runs as a task is its owner's, and ends with the token.
+	made = c.call("execute_code", `{"code":"time.sleep(60)","session_id":"tasks"}`)
+	if made.ResultType != "task" {
+		t.Fatalf("a long call: got %+v", made)
+	}
+	p.remove(t, "alice")
+	last := map[string]any{}
+	eventually(t, "the task ends with the token", func() bool {
+		for _, line := range p.lines(t) {
+			if line["msg"] == "call" && line["who"] != "token alice" {
+				t.Fatalf("a call of nobody: %v", line)
+			}
+			last = line
+		}
+		return last["outcome"] == "cancelled" && last["duration_ms"].(float64) < 60_000
+	})
 }
 
 // TestTasksOfOlder: who does not know tasks never hears of them.
