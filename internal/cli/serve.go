@@ -179,7 +179,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		Limits: mcpserver.Limits{
 			Grace: cfg.DrainTimeout, SessionIdle: cfg.MCPSessionTimeout, Body: int64(cfg.MaxBodyMB) << 20,
 			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
-			Rate: sec.rate, Burst: sec.burst, OwnerCalls: cfg.OwnerMaxCalls,
+			Rate: sec.rate, Burst: sec.burst, OwnerCalls: cfg.OwnerCalls(), OwnerStreams: cfg.OwnerStreams(),
 		},
 		Auth:        sec.verifier,
 		Audit:       sec.audit,

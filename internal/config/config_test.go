@@ -341,6 +341,13 @@ func TestSecurity(t *testing.T) {
 	} {
 		cfg := load(c.env)
 		rate, burst := cfg.Rate()
+		calls, streams := 0, 0
+		if c.auth {
+			calls, streams = 50, 40
+		}
+		if cfg.OwnerCalls() != calls || cfg.OwnerStreams() != streams {
+			t.Errorf("%v: %d calls and %d streams of one owner, want %d and %d", c.env, cfg.OwnerCalls(), cfg.OwnerStreams(), calls, streams)
+		}
 		if cfg.Auth() != c.auth || rate != c.rate || burst != c.burst || !slices.Equal(cfg.Audiences(), c.audiences) {
 			t.Errorf("%v: auth %v, rate %v and %d, audiences %v", c.env, cfg.Auth(), rate, burst, cfg.Audiences())
 		}

@@ -28,6 +28,23 @@ func (c *Config) Rate() (perSecond float64, burst int) {
 	return float64(limit), burst
 }
 
+// OwnerCalls returns how many calls one owner may have under way, and OwnerStreams
+// how many streams; 0 is no limit. Where there may be others, half is left to them.
+func (c *Config) OwnerCalls() int {
+	if c.OwnerMaxCalls == 0 && c.Auth() {
+		return max(c.MaxCalls/2, 1)
+	}
+	return c.OwnerMaxCalls
+}
+
+// OwnerStreams is explained at OwnerCalls.
+func (c *Config) OwnerStreams() int {
+	if c.Auth() {
+		return max(c.MaxStreams/2, 1)
+	}
+	return 0
+}
+
 // Audiences are for whom signed tokens must be meant.
 func (c *Config) Audiences() []string {
 	if len(c.OIDCAudiences) == 0 && c.PublicURL != "" {

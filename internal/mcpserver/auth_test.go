@@ -525,3 +525,67 @@ func TestCallsOfOwner(t *testing.T) {
 		t.Errorf("afterwards: %d %s", res.StatusCode, body)
 	}
 }
+
+// TestShares: streams and sessions of one owner leave room for others'.
+func TestShares(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.OwnerStreams, o.Limits.Sessions = 1, 4 }))
+	begin := func(who string) (int, string) {
+		t.Helper()
+		res, _ := do(t, "POST", url, p.as(who), initBody)
+		return res.StatusCode, res.Header.Get("Mcp-Session-Id")
+	}
+	rest := func(id string) {
+		s.sessions.mu.Lock()
+		defer s.sessions.mu.Unlock()
+		s.sessions.live[id].since = time.Now().Add(-2 * restBeforeEviction)
+	}
+	there := func(who, id string) bool {
+		res, _ := do(t, "POST", url, p.as(who, "Mcp-Session-Id", id), ping)
+		return res.StatusCode == 200
+	}
+	_, bobs := begin("bob")
+	rest(bobs)
+	_, first := begin("alice")
+	_, second := begin("alice")
+	_, third := begin("alice")
+	if status, _ := begin("alice"); status != 503 {
+		t.Errorf("a session too many: %d, want 503: bob's are fewer", status)
+	}
+	rest(second)
+	if status, _ := begin("alice"); status != 200 || there("alice", second) || !there("bob", bobs) {
+		t.Errorf("one's own session makes room: %d", status)
+	}
+	rest(first)
+	if status, _ := begin("bob"); status != 200 || there("alice", first) {
+		t.Errorf("a session of who has more makes room: %d", status)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listen := func(who, id string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range p.as(who, "Accept", "text/event-stream", "Mcp-Session-Id", id) {
+			req.Header.Set(k, v)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res.StatusCode
+	}
+	if got := listen("alice", third); got != 200 {
+		t.Errorf("a stream: %d", got)
+	}
+	if got := listen("alice", third); got != 429 {
+		t.Errorf("a stream too many: %d, want 429", got)
+	}
+	if got := listen("bob", bobs); got != 200 {
+		t.Errorf("another's stream: %d", got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -46,6 +47,12 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
+	leave, ok := s.listening.enter(callerIn(r).owner())
+	if !ok {
+		s.refuseRate(w, nil, time.Second, "Too many open streams of this user")
+		return
+	}
+	defer leave()
 	if !s.streams.enter(s.opts.Limits.Streams) {
 		s.refuseBusy(w, nil, "Too many open streams")
 		return

@@ -78,9 +78,10 @@ type Limits struct {
 	Tasks       tasks.Limits
 
 	// Of each owner, or of each address where nobody is asked; 0: none.
-	Rate       float64 // requests a second
-	Burst      int     // requests at once, however long nothing came; Rate if 0, and at least 1
-	OwnerCalls int     // calls of tools under way
+	Rate         float64 // requests a second
+	Burst        int     // requests at once, however long nothing came; Rate if 0, and at least 1
+	OwnerCalls   int     // calls of tools under way
+	OwnerStreams int     // streams that only listen
 }
 
 func (l Limits) withDefaults() Limits {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -45,6 +46,14 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 		writeRefusal(w, http.StatusTooManyRequests, m.ID, e)
 		return
+	}
+	if m.Kind == envelope.Request && m.Method == listen {
+		leave, ok := s.listening.enter(callerIn(r).owner())
+		if !ok {
+			s.refuseRate(w, m.ID, time.Second, "Too many open streams of this user")
+			return
+		}
+		defer leave()
 	}
 	leave, ok := s.admit(w, &m)
 	if !ok {

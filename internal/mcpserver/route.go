@@ -75,7 +75,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *posted) (next 
 		next, leave, m.session = s.stateful, release, of
 		version = cmp.Or(version, of.version)
 	case m.Method == initialize:
-		release, ok := s.sessions.reserve()
+		release, ok := s.sessions.reserve(subject(r))
 		if !ok {
 			s.refuseBusy(w, m.ID, "Too many sessions")
 			return nil, false, nil, false

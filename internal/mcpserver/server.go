@@ -45,7 +45,8 @@ type Server struct {
 	readOnly  map[string]bool // tools that only look
 	rate      *rates          // of all requests, by owner or address
 	strangers *rates          // of requests without a token that is known, by address
-	quota     quota
+	quota     quota           // of calls of tools
+	listening quota           // of streams that only listen
 	endpoint  http.Handler
 	alias     alias
 
@@ -93,7 +94,7 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, log: opts.Log, alias: newAlias(), stopping: make(chan struct{}), readOnly: make(map[string]bool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.strangers = newRates(strangersRate, strangersBurst)
-	s.quota.limit = opts.Limits.OwnerCalls
+	s.quota.limit, s.listening.limit = opts.Limits.OwnerCalls, opts.Limits.OwnerStreams
 	s.endpoint = carry(http.HandlerFunc(s.serveEndpoint))
 	if opts.Extend.Capabilities != nil {
 		s.caps = *opts.Extend.Capabilities

@@ -52,13 +52,13 @@ type sessions struct {
 	opening int                    // guarded by mu: reserved and not there yet
 }
 
-// reserve makes sure that there is room for one more, for which the session
-// that has been idle for longest may have to go. Release is called when the new
+// reserve makes sure that there is room for one more of a subject, for which one
+// that has been idle for long may have to go. Release is called when the new
 // session is there, or will not be.
-func (p *sessions) reserve() (release func(), ok bool) {
+func (p *sessions) reserve(subject string) (release func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.live)+p.opening >= p.limit && !p.evictLocked() {
+	if len(p.live)+p.opening >= p.limit && !p.evictLocked(subject) {
 		return nil, false
 	}
 	p.opening++
@@ -69,14 +69,24 @@ func (p *sessions) reserve() (release func(), ok bool) {
 	}, true
 }
 
-func (p *sessions) evictLocked() bool {
+// evictLocked ends the session that has been idle for longest: the subject's own or,
+// if that has none that rests, one of who has more.
+func (p *sessions) evictLocked(subject string) bool {
+	has := make(map[string]int)
+	for _, s := range p.live {
+		has[s.subject]++
+	}
 	var oldest *mcpSession
 	for _, s := range p.live {
-		if s.busy == 0 && (oldest == nil || s.since.Before(oldest.since)) {
+		own := s.subject == subject
+		if s.busy > 0 || time.Since(s.since) < restBeforeEviction || !own && has[s.subject] <= has[subject] {
+			continue
+		}
+		if oldest == nil || own && oldest.subject != subject || own == (oldest.subject == subject) && s.since.Before(oldest.since) {
 			oldest = s
 		}
 	}
-	if oldest == nil || time.Since(oldest.since) < restBeforeEviction {
+	if oldest == nil {
 		return false
 	}
 	p.removeLocked(oldest, errEvicted)
