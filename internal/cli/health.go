@@ -149,15 +149,8 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 	for _, c := range h.manager.Pool() {
 		p.Pool = append(p.Pool, statuspage.Pool{Kind: c.Class.Template + ", " + c.Class.Flavor, Ready: c.Ready, Wanted: c.Wanted, Trouble: broken(c)})
 	}
-	for i, b := range h.manager.Sandboxes(sandbox.Owner(p.Subject), "") {
-		if i >= shownBoxes {
-			p.More++
-			continue
-		}
-		p.Boxes = append(p.Boxes, statuspage.Box{
-			ID: b.ID, Name: b.Name, Kind: string(b.Kind), Template: string(b.Template), Flavor: string(b.Flavor), State: string(b.State),
-			Created: b.Created, Used: b.LastUsed,
-		})
+	if !p.NoBoxes {
+		h.ownBoxes(p)
 	}
 	p.Versions = h.versions(time.Now())
 	p.Settings = []statuspage.Fact{
@@ -166,6 +159,18 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 		{Name: "an idle box leaves memory after", Value: statuspage.Span(cfg.SessionTimeout)},
 		{Name: "a hibernated one is kept for", Value: statuspage.Span(cfg.HibernateMaxAge)},
 		{Name: "a stop waits for calls", Value: "up to " + statuspage.Span(cfg.DrainTimeout)},
+	}
+}
+
+// ownBoxes lists the boxes of who is asking, the newest first.
+func (h *host) ownBoxes(p *statuspage.Page) {
+	boxes := h.manager.Sandboxes(sandbox.Owner(p.Subject), "")
+	p.More = max(0, len(boxes)-shownBoxes)
+	for _, b := range boxes[:len(boxes)-p.More] {
+		p.Boxes = append(p.Boxes, statuspage.Box{
+			ID: b.ID, Name: b.Name, Kind: string(b.Kind), Template: string(b.Template), Flavor: string(b.Flavor), State: string(b.State),
+			Created: b.Created, Used: b.LastUsed,
+		})
 	}
 }
 

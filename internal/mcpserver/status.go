@@ -5,8 +5,7 @@ import (
 	"maps"
 	"net/http"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
-
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
 )
 
@@ -63,9 +62,8 @@ func (s *Server) statusCode() int {
 
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request, why []string) {
 	p := &statuspage.Page{Name: title, Version: s.opts.Version, Endpoint: s.opts.Path, State: statuspage.Ready, Why: why, Errors: s.faults.list()}
-	if info := auth.TokenInfoFromContext(r.Context()); info != nil {
-		p.Subject = info.UserID
-	}
+	who := callerIn(r)
+	p.Subject, p.NoBoxes = who.owner(), !who.has(auth.Read)
 	if len(why) > 0 {
 		p.State = statuspage.Degraded
 	}

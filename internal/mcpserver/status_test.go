@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
 )
 
@@ -144,4 +145,61 @@ func post(t *testing.T, s *Server, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
 	return w
+}
+
+// The page is drawn for who asks, and has no boxes for whom may only watch.
+func TestPageRespectsAuth(t *testing.T) {
+	p := newPeople(t)
+	p.add(t, "alice watching", "alice", auth.Use, auth.Metrics)
+	if err := p.v.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var last statuspage.Page
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Page = func(_ context.Context, p *statuspage.Page) {
+			mu.Lock()
+			defer mu.Unlock()
+			last = *p
+		}
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("up 1")) })
+	}))
+	base := strings.TrimSuffix(url, "/mcp")
+	for _, c := range []struct {
+		token   string
+		status  int
+		subject string
+		noBoxes bool
+	}{
+		{"alice watching", 200, "alice", false},
+		{"monitor", 200, "monitor", true},
+		{"bob", 403, "", false},
+		{"", 401, "", false},
+	} {
+		h := header{"Accept": "text/html"}
+		if c.token != "" {
+			h["Authorization"] = "Bearer " + p.tokens[c.token]
+		}
+		mu.Lock()
+		last = statuspage.Page{}
+		mu.Unlock()
+		res, body := do(t, "GET", base+"/", h, "")
+		mu.Lock()
+		if res.StatusCode != c.status || !strings.HasSuffix(last.Subject, c.subject) || (last.Subject == "") != (c.subject == "") || last.NoBoxes != c.noBoxes {
+			t.Errorf("%q: got %s, %q, %v", c.token, res.Status, last.Subject, last.NoBoxes)
+		}
+		mu.Unlock()
+		if c.noBoxes != strings.Contains(body, "may not list them") {
+			t.Errorf("%q: got the page %s", c.token, body)
+		}
+		if res, _ := do(t, "GET", base+"/metrics", h, ""); res.StatusCode != c.status {
+			t.Errorf("%q: /metrics: got %s", c.token, res.Status)
+		}
+		// Load balancers have no token, and learn nothing that needs one.
+		for _, path := range []string{"/health", "/ready"} {
+			if res, _ := do(t, "GET", base+path, header{}, ""); res.StatusCode != 200 {
+				t.Errorf("%s: got %s", path, res.Status)
+			}
+		}
+	}
 }

@@ -27,6 +27,7 @@ type Page struct {
 	Tiles    []Tile
 	Limits   []Limit
 	Pool     []Pool
+	NoBoxes  bool  // who is asking may not see boxes, not even their own
 	Boxes    []Box // of who is asking
 	More     int   // boxes that are not shown
 	Errors   []Error
