@@ -131,7 +131,7 @@ func (s *Tasks) finish(t *task, o outcome) (kept bool) {
 	}
 	var result []byte
 	if o.err == nil {
-		result, o.err = json.Marshal(o.result)
+		result, o.err = encode(o.result)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,6 +155,28 @@ func (s *Tasks) finish(t *task, o outcome) (kept bool) {
 		t.failLocked(&jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "The result is not kept: " + crowded})
 	}
 	return true
+}
+
+// answer is an [mcp.CallToolResult] with the member that the SDK keeps to itself,
+// and that no result of the newest revision goes without.
+type answer struct {
+	Meta       mcp.Meta      `json:"_meta,omitempty"`
+	Content    []mcp.Content `json:"content"`
+	Structured any           `json:"structuredContent,omitempty"`
+	IsError    bool          `json:"isError,omitempty"`
+	Type       string        `json:"resultType"`
+}
+
+func encode(result mcp.Result) ([]byte, error) {
+	r, ok := result.(*mcp.CallToolResult)
+	if !ok {
+		return nil, fmt.Errorf("encode the result of a task: it is a %T", result)
+	}
+	a := answer{r.Meta, r.Content, r.StructuredContent, r.IsError, "complete"}
+	if a.Content == nil {
+		a.Content = []mcp.Content{}
+	}
+	return json.Marshal(a)
 }
 
 // answersInPlace reports whether nobody has been given the task, which is then
@@ -182,4 +204,4 @@ func fault(err error) *jsonrpc.Error {
 const crowded = "the results of tasks take up all the memory that is set aside for them"
 
 // dropped stands in for a result that its client has been told before.
-var dropped = json.RawMessage(`{"content":[{"type":"text","text":"This result has been told before, and is not kept: ` + crowded + `."}],"isError":true}`)
+var dropped = json.RawMessage(`{"content":[{"type":"text","text":"This result has been told before, and is not kept: ` + crowded + `."}],"isError":true,"resultType":"complete"}`)

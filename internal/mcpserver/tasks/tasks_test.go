@@ -138,7 +138,7 @@ func TestLife(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		d = h.want("a", id, completed)
-		if got := string(d.Result); !strings.Contains(got, `"text":"\u003cdone\u003e"`) && !strings.Contains(got, `"text":"<done>"`) || d.LastUpdatedAt == d.CreatedAt {
+		if got := string(d.Result); !strings.Contains(got, `"text":"\u003cdone\u003e"`) && !strings.Contains(got, `"text":"<done>"`) || !strings.Contains(got, `"resultType":"complete"`) || d.LastUpdatedAt == d.CreatedAt {
 			t.Errorf("got %s, %+v", got, d)
 		}
 		h.ack("a", cancel, id, nil) // too late, and no fault
