@@ -83,9 +83,9 @@ func sleeper(seconds string) string {
 }
 
 // killed starts a client that runs sleeper code in a context of p, and kills it in
-// the middle of that. It holds that others do not notice, and returns what became
+// the middle of that, when it waits. It holds that others do not notice, and returns what became
 // of the code.
-func killed(t *testing.T, p *process, id string, cmd *exec.Cmd) string {
+func killed(t *testing.T, p *process, id string, cmd *exec.Cmd, waits func() bool) string {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -96,6 +96,7 @@ func killed(t *testing.T, p *process, id string, cmd *exec.Cmd) string {
 		a, err := p.try("download_file", map[string]any{"context_id": id, "path": "begun"})
 		return err == nil && !a.IsError
 	})
+	until(t, "the client of "+t.Name()+" waits for its answer", waits)
 	cmd.Process.Signal(os.Kill)
 	cmd.Wait()
 	if got := p.run(t, p.create(t, boxName(t)+"-other"), "print(6 * 7)"); got != "42" {
