@@ -14,8 +14,8 @@ import (
 // "/", /health, /ready and /metrics.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
-// serveHTTP is the chain that every request goes through: Host, Origin, CORS,
-// then its path.
+// serveHTTP is the chain that every request goes through: Host, Origin, CORS, who
+// it is where that matters, then its path.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		p := recover()

@@ -147,3 +147,43 @@ func TestConnectionLimit(t *testing.T) {
 	})
 	silent.Close()
 }
+
+// TestLargeBodies: large requests at once are bounded in all, and leave the small
+// ones alone.
+func TestLargeBodies(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Body = 2 << 20 })
+	var all []wire
+	for range largeBodies {
+		w := dialWire(t, url)
+		fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", 2<<20)
+		all = append(all, w)
+	}
+	eventually(t, "all are being read", func() bool { return s.bodies.Load() == largeBodies<<21 })
+	large := strings.Replace(ping, "{", "{"+strings.Repeat(" ", 1<<20), 1)
+	res, body := do(t, "POST", url, header{}, large)
+	busy(t, "one more", res, body)
+	if res, body := do(t, "POST", url, header{}, ping); res.StatusCode != 200 {
+		t.Errorf("a small one: %s %s", res.Status, body)
+	}
+	for _, w := range all {
+		w.cut()
+	}
+	eventually(t, "none is being read", func() bool { return s.bodies.Load() == 0 })
+	if res, body := do(t, "POST", url, header{}, large); res.StatusCode != 200 {
+		t.Errorf("a large one: %s %s", res.Status, body)
+	}
+	if n := s.bodies.Load(); n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+}
+
+// TestExpect: a client that asks before it sends is told at once.
+func TestExpect(t *testing.T) {
+	_, url := serve(t, func(o *Options) { o.Limits.Body = 1 << 10 })
+	w := dialWire(t, url)
+	fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", 1<<20)
+	begin := time.Now()
+	if res := w.head(t); res.StatusCode != 413 || time.Since(begin) > refusedLimit/2 {
+		t.Errorf("%s after %v", res.Status, time.Since(begin))
+	}
+}

@@ -29,10 +29,11 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusUnsupportedMediaType, nil, jsonrpc.CodeInvalidRequest, "Invalid request: the body must not be compressed")
 		return
 	}
-	body, ok := s.readBody(w, r)
+	body, release, ok := s.readBody(w, r)
 	if !ok {
 		return
 	}
+	defer release()
 	m, refused := peek(body)
 	if refused != nil {
 		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)

@@ -19,9 +19,6 @@ const (
 	primeDelay = 20 * time.Millisecond
 	// maxRefusal bounds the text of a refusal.
 	maxRefusal = 4 << 10
-	// maxEventHead is where the kind of a message is looked for: it comes after
-	// an id, and whoever has a longer one cannot use it again at once.
-	maxEventHead = 4 << 10
 	// maxAtOnce is what is sent as JSON to a client that could take up a stream: a
 	// longer answer may be cut while it is sent.
 	maxAtOnce = 64 << 10
@@ -137,7 +134,7 @@ func (r *response) Write(b []byte) (int, error) {
 		r.refusal.Write(b[:min(len(b), maxRefusal-r.refusal.Len())])
 		return len(b), nil
 	}
-	revealed := r.server.alias.reveal(b)
+	revealed := withCode(r.server.alias.reveal(b))
 	if r.raw {
 		r.raw = false
 		if err := r.writeLocked(frame("message", "", bytes.TrimSpace(revealed))); err != nil {
@@ -145,7 +142,7 @@ func (r *response) Write(b []byte) (int, error) {
 		}
 		return len(b), r.flushLocked()
 	}
-	if r.before != nil && answers(b) {
+	if r.before != nil && isAnswer(b) {
 		r.before()
 	}
 	prime := !r.held && r.phase == streaming && bytes.HasPrefix(b, []byte("event: prime\n"))
@@ -265,27 +262,6 @@ func (r *response) answer(status int, message []byte) {
 	r.phase = plain
 	r.w.WriteHeader(status)
 	_ = r.writeLocked(message)
-}
-
-// answers reports whether an event of the SDK is a response, and neither a
-// notification nor a request of ours.
-func answers(event []byte) bool {
-	_, rest, ok := bytes.Cut(event[:min(len(event), maxEventHead)], []byte(`data: {"jsonrpc":"2.0","id":`))
-	if !ok {
-		return false
-	}
-	for {
-		i := bytes.IndexByte(rest, ',')
-		if i < 0 {
-			return false
-		}
-		rest = rest[i+1:]
-		for _, member := range []string{`"result":`, `"error":`, `"method":`} {
-			if bytes.HasPrefix(rest, []byte(member)) {
-				return member != `"method":`
-			}
-		}
-	}
 }
 
 // frame makes an event of a stream; data is one line, and id may be empty.

@@ -63,10 +63,11 @@ type Server struct {
 	faults      faults
 	connections connections
 	sessions    sessions
-	closing     gauge // sessions that the SDK is about to forget
-	piped       gauge // sessions over stdio
-	posts       gauge // requests over HTTP
-	streams     gauge // over HTTP, that only listen
+	closing     gauge        // sessions that the SDK is about to forget
+	piped       gauge        // sessions over stdio
+	posts       gauge        // requests over HTTP
+	bodies      atomic.Int64 // bytes of large ones that are held
+	streams     gauge        // over HTTP, that only listen
 	replay      *replay
 
 	draining atomic.Bool
