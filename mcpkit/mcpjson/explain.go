@@ -241,7 +241,13 @@ func maskLoose(t Text) string {
 			if late {
 				p.Literal = Masked
 			} else if at := strings.IndexByte(p.Literal, '@'); at >= 0 {
-				p.Literal = Masked + p.Literal[at:]
+				scheme, _, found := strings.Cut(p.Literal[:at], "://")
+				if found {
+					scheme += "://"
+				} else {
+					scheme = ""
+				}
+				p.Literal = scheme + Masked + p.Literal[at:]
 			}
 			if cut := strings.IndexByte(p.Literal, '?'); cut >= 0 {
 				p.Literal, late = p.Literal[:cut]+"?"+Masked, true

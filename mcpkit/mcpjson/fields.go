@@ -141,6 +141,9 @@ func readEnvHeaders(r *reader, key string, n *node) {
 		r.wrong(n, key, object)
 		return
 	}
+	if r.tooMany(n, key) {
+		return
+	}
 	for _, m := range n.members {
 		at, field := key+"."+m.name, "headers."+m.name
 		name := r.string(m.value, at)
@@ -165,6 +168,9 @@ func readPassEnv(r *reader, key string, n *node) {
 	r.origin("passEnv", key, n)
 	if n.kind != array {
 		r.wrong(n, key, array)
+		return
+	}
+	if r.tooMany(n, key) {
 		return
 	}
 	for i, e := range n.elems {
@@ -279,6 +285,9 @@ func readRoots(r *reader, key string, n *node) {
 func (r *reader) roots(n *node, key string) []Root {
 	if n.kind != array {
 		r.wrong(n, key, array)
+		return nil
+	}
+	if r.tooMany(n, key) {
 		return nil
 	}
 	list := []Root{}

@@ -118,6 +118,7 @@ func (n *node) update(want *node, known fields) {
 		f, ok := known[m.name]
 		return ok && f != nil && want.get(m.name) == nil
 	})
+	n.index = nil
 	for _, m := range want.members {
 		old := n.get(m.name)
 		if isOAuth := m.name == "oauth" || m.name == "auth"; isOAuth && old != nil && old.kind == object && m.value.kind == object {
@@ -134,11 +135,9 @@ func (n *node) update(want *node, known fields) {
 
 // set replaces a member, or adds it.
 func (n *node) set(name string, v *node) {
-	for i, m := range n.members {
-		if m.name == name {
-			n.members[i].value = v
-			return
-		}
+	if i := n.find(name); i >= 0 {
+		n.members[i].value = v
+		return
 	}
 	n.put(name, v)
 }
@@ -146,6 +145,7 @@ func (n *node) set(name string, v *node) {
 // clone copies the tree.
 func (n *node) clone() *node {
 	c := *n
+	c.index = nil
 	c.members = slices.Clone(n.members)
 	for i, m := range c.members {
 		c.members[i].value = m.value.clone()

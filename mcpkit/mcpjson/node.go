@@ -14,6 +14,10 @@ import (
 // configuration comes near.
 const maxDepth = 64
 
+// maxEntries bounds what is in a TOML file: to check for keys that are there
+// twice, the decoder compares each with all that came before.
+const maxEntries = 20000
+
 // kind is what a node is, in words for messages.
 type kind string
 
@@ -33,6 +37,9 @@ type node struct {
 	members []member
 	elems   []*node
 	offset  int
+
+	// index finds the first members by name; get makes it where there are many.
+	index map[string]int
 }
 
 type member struct {
@@ -43,15 +50,33 @@ type member struct {
 
 // get returns the member of that name, or nil.
 func (n *node) get(name string) *node {
-	if n == nil {
-		return nil
-	}
-	for _, m := range n.members {
-		if m.name == name {
-			return m.value
-		}
+	if i := n.find(name); i >= 0 {
+		return n.members[i].value
 	}
 	return nil
+}
+
+// manyMembers is from where on an index is worth its memory.
+const manyMembers = 32
+
+// find returns where the member of that name is, or -1.
+func (n *node) find(name string) int {
+	if n == nil {
+		return -1
+	}
+	if len(n.members) < manyMembers {
+		return slices.IndexFunc(n.members, func(m member) bool { return m.name == name })
+	}
+	if n.index == nil {
+		n.index = make(map[string]int, len(n.members))
+	}
+	for i := len(n.index); i < len(n.members); i++ {
+		n.index[n.members[i].name] = i
+	}
+	if i, ok := n.index[name]; ok {
+		return i
+	}
+	return -1
 }
 
 // at follows a path of names, or returns nil.
@@ -205,9 +230,14 @@ func newDocument(file string, data []byte) (*document, *Error) {
 // comments are skipped as far as needed not to count brackets in them; what is
 // wrong with them is for the parser to say.
 func (d *document) checkDepth(toml bool) *Error {
-	depth, dots, b := 0, 0, d.data
+	depth, dots, entries, b := 0, 0, 0, d.data
 	for i := 0; i < len(b); i++ {
 		rest := b[i:]
+		if c := b[i]; toml && (c == '=' || c == '[') {
+			if entries++; entries > maxEntries {
+				return d.fail(i, "the file has more than %d keys, tables and lists", maxEntries)
+			}
+		}
 		if c := b[i]; toml && c == '.' {
 			if dots++; dots > maxDepth {
 				return d.fail(i, "the file has a key of more than %d parts", maxDepth)

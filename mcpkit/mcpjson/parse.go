@@ -169,7 +169,7 @@ func (r *reader) beside(top *node) {
 	case VSCode:
 		known = append(known, "inputs")
 	}
-	if r.spec.settings || filepath.Base(r.doc.file) == ".claude.json" {
+	if r.spec.settings || filepath.Base(r.doc.file) == ".claude.json" || r.tooMany(top, "") {
 		return
 	}
 	for _, m := range top.members {
@@ -235,6 +235,9 @@ func (r *reader) inputs(n *node) {
 		r.wrong(n, "inputs", array)
 		return
 	}
+	if r.tooMany(n, "inputs") {
+		return
+	}
 	known := []string{"id", "type", "description", "default", "password", "options"}
 	for i, e := range n.elems {
 		var in Input
@@ -275,6 +278,9 @@ func (r *reader) inputs(n *node) {
 func (r *reader) options(in *Input, n *node, at string) {
 	if n.kind != array {
 		r.wrong(n, at, array)
+		return
+	}
+	if r.tooMany(n, at) {
 		return
 	}
 	in.Options = []string{}

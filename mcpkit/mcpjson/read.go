@@ -98,8 +98,12 @@ func (r *reader) text(n *node, field, key string) Text {
 		r.wrong(n, key, text)
 		return nil
 	}
-	if strings.Contains(n.text, "\x00") {
+	switch {
+	case strings.Contains(n.text, "\x00"):
 		r.fail(n, key, "the value has a NUL")
+	case len(n.text) > maxValue:
+		r.fail(n, key, "the value has %d bytes, more than %d", len(n.text), maxValue)
+		return nil
 	}
 	t, strange := r.spec.syntax.parse(n.text)
 	for _, s := range strange {
@@ -116,6 +120,9 @@ func (r *reader) text(n *node, field, key string) Text {
 func (r *reader) texts(n *node, field, key string) []Text {
 	if n.kind != array {
 		r.wrong(n, key, array)
+		return nil
+	}
+	if r.tooMany(n, key) {
 		return nil
 	}
 	var list []Text
@@ -145,6 +152,9 @@ func (r *reader) strings(n *node, field, key string) []string {
 		r.wrong(n, key, array)
 		return nil
 	}
+	if r.tooMany(n, key) {
+		return nil
+	}
 	list := []string{}
 	for i, e := range n.elems {
 		list = append(list, r.string(e, indexed(key, i)))
@@ -156,6 +166,9 @@ func (r *reader) strings(n *node, field, key string) []string {
 func (r *reader) pairs(n *node, field, key string) []Pair {
 	if n.kind != object {
 		r.wrong(n, key, object)
+		return nil
+	}
+	if r.tooMany(n, key) {
 		return nil
 	}
 	var list []Pair
@@ -223,11 +236,27 @@ func (r *reader) once(n *node, field, key string) bool {
 	return true
 }
 
+// maxItems bounds the lists and objects of a definition. People have dozens.
+const maxItems = 1000
+
+// tooMany complains of a list or an object that is longer than any that is
+// meant.
+func (r *reader) tooMany(n *node, key string) bool {
+	if count := max(len(n.elems), len(n.members)); count > maxItems {
+		r.fail(n, key, "it has %d entries, more than %d", count, maxItems)
+		return true
+	}
+	return false
+}
+
 // members walks an object whose keys must be known: f returns false for one
 // that is not.
 func (r *reader) members(n *node, key string, known []string, f func(name string, v *node) bool) {
 	if n.kind != object {
 		r.wrong(n, key, object)
+		return
+	}
+	if r.tooMany(n, key) {
 		return
 	}
 	for _, m := range n.members {

@@ -112,6 +112,9 @@ func (x syntax) reference(s string, end int) (sources []Source, n int, odd bool)
 // maxStrange bounds the complaints about one string.
 const maxStrange = 3
 
+// maxSources bounds the alternatives in one placeholder.
+const maxSources = 16
+
 // maxNested is how deep defaults may hold placeholders.
 const maxNested = 4
 
@@ -158,7 +161,11 @@ func (x syntax) alternatives(s string) []Source {
 		return x.withDefault(named(name), s[len(name)+2:])
 	}
 	var sources []Source
-	for _, part := range strings.Split(s, " | ") {
+	parts := strings.SplitN(s, " | ", maxSources+1)
+	if len(parts) > maxSources {
+		return nil
+	}
+	for _, part := range parts {
 		part = strings.TrimSpace(part)
 		switch scheme := withScheme.FindString(part); {
 		case scheme == "env:":

@@ -1,0 +1,83 @@
+package mcpjson
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestExplainMasks checks what is shown of values that could be secrets.
+func TestExplainMasks(t *testing.T) {
+	key := "ghp_" + strings.Repeat("a1B2", 9)
+	s := &Server{
+		Transport: TransportStdio,
+		Command:   Literal("docker"),
+		Args: []Text{
+			Literal("--password"), Literal("hunter2"), Literal("--api-key=hunter2"), Literal("-e"), Literal("DB_TOKEN=hunter2"), Literal(key),
+			Literal("postgres://app:hunter2@db/x"), Literal("--path=/srv"), Literal("--verbose"), {{Literal: "--token="}, {Sources: []Source{env("T")}}},
+			Ref(env("T"), value(key)),
+		},
+		Env: []Pair{
+			{Name: "API_KEY", Value: Literal("hunter2"), Secret: true}, {Name: "MODE", Value: Literal("fast")}, {Name: "PLAIN", Value: Literal("x " + key)},
+			{Name: "TOKEN", Value: Ref(env("TOKEN"), value("hunter2")), Secret: true}, {Name: "MIX_SECRET", Value: Text{{Literal: "a"}, {Sources: []Source{env("B")}}}, Secret: true},
+		},
+		Headers: []Pair{
+			{Name: "Authorization", Value: Literal("Bearer hunter2"), Secret: true}, {Name: "X-Token", Value: Text{{Literal: "Token "}, {Sources: []Source{env("T")}}}, Secret: true},
+		},
+		URL:    Literal("https://user:hunter2@h.example/mcp?team=blue&api_key=hunter2#f"),
+		SSEURL: Text{{Literal: "https://user:hunter2@"}, {Sources: []Source{env("HOST")}}, {Literal: "/x?key=hunter2"}},
+		OAuth:  &OAuth{ClientID: Literal("id"), ClientSecret: Literal("hunter2")},
+		Extra:  []Extra{{"other", json.RawMessage(`"hunter2"`)}},
+	}
+	got := make(map[string]string)
+	for _, f := range s.Explain() {
+		got[f.Path] = f.Value
+		if strings.Contains(f.Value, "hunter2") || strings.Contains(f.Value, key) {
+			t.Errorf("%s shows %s", f.Path, f.Value)
+		}
+		if f.Masked != strings.Contains(f.Value, Masked) {
+			t.Errorf("%s = %s says masked: %v", f.Path, f.Value, f.Masked)
+		}
+	}
+	for path, want := range map[string]string{
+		"args[1]": Masked, "args[2]": "--api-key=" + Masked, "args[4]": "DB_TOKEN=" + Masked, "args[6]": "postgres://" + Masked + "@db/x", "args[7]": "--path=/srv", "args[8]": "--verbose",
+		"args[9]": "--token=${env:T}", "env.API_KEY": Masked, "env.MODE": "fast", "env.PLAIN": "x " + Masked, "env.TOKEN": "${env:TOKEN | value:" + Masked + "}",
+		"env.MIX_SECRET": Masked + "${env:B}", "headers.Authorization": "Bearer " + Masked, "headers.X-Token": "Token ${env:T}",
+		"url": "https://" + Masked + "@h.example/mcp?team=blue&api_key=" + Masked + "#f", "sseUrl": "https://" + Masked + "@${env:HOST}/x?" + Masked,
+		"oauth.clientId": "id", "oauth.clientSecret": Masked, "extra.other": Masked,
+	} {
+		if got[path] != want {
+			t.Errorf("%s is %q, want %q", path, got[path], want)
+		}
+	}
+}
+
+// TestEveryFieldIsSeen checks that a field of Server that is added later is
+// shown, and compared when it is written.
+func TestEveryFieldIsSeen(t *testing.T) {
+	notCompared := []string{"Dir", "Dialect", "File", "Origins"}
+	notShown := append([]string{"Name"}, notCompared...)
+	for i := range reflect.TypeFor[Server]().NumField() {
+		name := reflect.TypeFor[Server]().Field(i).Name
+		s := full()
+		reflect.ValueOf(s).Elem().Field(i).SetZero()
+		if seen := len(difference(full(), s)) > 0; seen == slices.Contains(notCompared, name) {
+			t.Errorf("%s is compared: %v", name, seen)
+		}
+		s.Origins, s.Dir = full().Origins, full().Dir
+		if seen := !reflect.DeepEqual(full().Explain(), s.Explain()); seen == slices.Contains(notShown, name) {
+			t.Errorf("%s is shown: %v", name, seen)
+		}
+	}
+	for i := range reflect.TypeFor[OAuth]().NumField() {
+		o := &OAuth{Disabled: true, ClientID: Literal("a"), ClientSecret: Literal("b"), Scopes: []string{"c"}, RedirectURL: "d", CallbackPort: 1,
+			MetadataURL: "e", ClientMetadataURL: "f", Resource: "g", Extra: []Extra{{"h", json.RawMessage("1")}}}
+		all := *o
+		reflect.ValueOf(o).Elem().Field(i).SetZero()
+		if len(differentOAuth(o, &all)) != 1 {
+			t.Errorf("%s of OAuth is not compared", reflect.TypeFor[OAuth]().Field(i).Name)
+		}
+	}
+}
