@@ -41,7 +41,7 @@ func listenTo(tb testing.TB, ctx context.Context, url string, h header) *http.Re
 // eventually fails the test if something does not come true.
 func eventually(tb testing.TB, what string, true func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(10 * time.Second); !true(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); !true(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			tb.Fatalf("in 10 s not yet: %s", what)
 		}
