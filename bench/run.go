@@ -31,6 +31,8 @@ var scenarios = []scenario{
 	{name: "hibernate", about: "contexts to disk and back", limit: 6 * time.Minute, run: hibernateScenario},
 	{name: "crowd", about: "1, 8 and 32 contexts at once", limit: 5 * time.Minute, run: crowdScenario},
 	{name: "list", about: "calls that need no box, beside plain servers of the SDKs", limit: 5 * time.Minute, run: listScenario},
+	{name: "sessions", about: "memory of idle MCP sessions, streams and connections", limit: 5 * time.Minute, run: sessionsScenario},
+	{name: "load", about: "well-behaved clients beside bad ones, and what is left of all", limit: 5 * time.Minute, run: loadScenario},
 	{name: "memory", about: "memory of idle boxes", limit: 5 * time.Minute, run: memoryScenario},
 	{name: "idle", about: "processor time of 50 idle contexts", limit: 6 * time.Minute, run: idleScenario},
 	{name: "live", about: "how many live contexts", limit: 5 * time.Minute, run: liveScenario},
