@@ -9,14 +9,17 @@ import (
 )
 
 // relay passes connections on to a server, so that a client may keep one address
-// over a restart, and have its connections cut.
+// over a restart, and lose its connections.
 type relay struct {
 	url string // as of the server's endpoint
 
 	mu      sync.Mutex
-	backend string                // guarded by mu: host and port
-	conns   map[net.Conn]struct{} // guarded by mu
+	backend string         // guarded by mu: host and port
+	links   map[*link]bool // guarded by mu: whether the client is lost
 }
+
+// link is a connection that is passed on.
+type link struct{ client, server net.Conn }
 
 // steady is a server that keeps its address over restarts: that of a relay. Its
 // own is that of its process.
@@ -52,7 +55,7 @@ func newRelay(t *testing.T) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{url: "http://" + ln.Addr().String() + "/mcp", conns: make(map[net.Conn]struct{})}
+	r := &relay{url: "http://" + ln.Addr().String() + "/mcp", links: make(map[*link]bool)}
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		for {
@@ -83,43 +86,69 @@ func (r *relay) to(t *testing.T, p *process) {
 	r.backend = u.Host
 }
 
-// cut ends all connections as a broken line does for the server and a reset for
-// the client.
+// cut ends all connections, for the client with a reset. The server is told.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for conn := range r.conns {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			tcp.SetLinger(0)
-		}
-		conn.Close()
+	for l := range r.links {
+		reset(l.client)
+		l.server.Close()
 	}
+}
+
+// lose ends all connections for the client alone. The server is not told, as when a
+// machine is carried into another network.
+func (r *relay) lose() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.links {
+		r.links[l] = true
+		reset(l.client)
+	}
+}
+
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
+func (r *relay) lost(l *link) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.links[l]
 }
 
 // pass carries bytes both ways until either side ends.
 func (r *relay) pass(client net.Conn) {
+	defer client.Close()
 	r.mu.Lock()
 	backend := r.backend
-	r.conns[client] = struct{}{}
 	r.mu.Unlock()
 	server, err := net.Dial("tcp", backend)
-	if err == nil {
-		r.mu.Lock()
-		r.conns[server] = struct{}{}
-		r.mu.Unlock()
-		back := make(chan struct{})
-		go func() {
-			defer close(back)
-			io.Copy(client, server)
-			client.Close()
-		}()
-		io.Copy(server, client)
-		server.Close()
-		<-back
+	if err != nil {
+		return
 	}
-	client.Close()
+	l := &link{client, server}
+	r.mu.Lock()
+	r.links[l] = false
+	r.mu.Unlock()
+	var back sync.WaitGroup
+	back.Go(func() {
+		io.Copy(client, server)
+		client.Close()
+		if r.lost(l) {
+			io.Copy(io.Discard, server)
+		}
+	})
+	io.Copy(server, client)
+	if !r.lost(l) {
+		server.Close()
+	}
+	back.Wait()
+	server.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.conns, client)
-	delete(r.conns, server)
+	delete(r.links, l)
 }

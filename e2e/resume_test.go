@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -59,7 +58,8 @@ func events(t *testing.T, res *http.Response, each func(event) (more bool)) erro
 
 // TestResumeAfterCut holds that a client with an MCP session whose connection is
 // cut in the middle of a call gets what it has missed, once and in order: while the
-// call runs on, and after it has ended with nobody there.
+// call runs on, and after it has ended with nobody there; whether or not the server
+// has noticed.
 func TestResumeAfterCut(t *testing.T) {
 	t.Parallel()
 	p := launchSteady(t, state(t))
@@ -99,11 +99,20 @@ func TestResumeAfterCut(t *testing.T) {
 		t.Errorf("notification: got status %d, want 202", res.StatusCode)
 	}
 
-	for _, late := range []bool{false, true} {
-		t.Run(fmt.Sprintf("late=%t", late), func(t *testing.T) {
-			id := p.create(t, fmt.Sprintf("cut-%t", late))
+	for _, c := range []struct {
+		name string
+		cut  func()
+		late bool // whether the call is over when the client comes back
+	}{
+		{"at once", p.front.cut, false},
+		{"late", p.front.cut, true},
+		{"unnoticed", p.front.lose, false},
+		{"unnoticed and late", p.front.lose, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			id := p.create(t, "cut "+c.name)
 			code := "import time\nfor i in range(4):\n    print('line', i, flush=True)\n    time.sleep(0.7)"
-			call, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": "the call", "method": "tools/call", "params": map[string]any{
+			call, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": c.name, "method": "tools/call", "params": map[string]any{
 				"name": "run_code", "arguments": map[string]any{"context_id": id, "code": code}, "_meta": map[string]any{"progressToken": 7},
 			}})
 			if err != nil {
@@ -114,24 +123,19 @@ func TestResumeAfterCut(t *testing.T) {
 				last = e.id
 				if e.message.Method == "notifications/progress" {
 					output += e.message.Params.Message
-					p.front.cut()
+					c.cut()
 				}
 				return true // until the cut is noticed
 			})
 			if err == nil || output == "" || strings.Contains(output, "line 3") {
 				t.Fatalf("the connection that was to be cut ended with %v after %q", err, output)
 			}
-			if late {
+			if c.late {
 				p.run(t, id, "1") // waits for the call
 			}
 			seen := map[string]bool{last: true}
 			var result *answer
-			var resumed *http.Response
-			until(t, "the server has noticed the cut", func() bool {
-				resumed = do(http.MethodGet, "", append(session, "Last-Event-ID", last)...)
-				return resumed.StatusCode != http.StatusConflict
-			})
-			err = events(t, resumed, func(e event) bool {
+			err = events(t, do(http.MethodGet, "", append(session, "Last-Event-ID", last)...), func(e event) bool {
 				if seen[e.id] {
 					t.Errorf("event %q comes a second time", e.id)
 				}
@@ -139,7 +143,7 @@ func TestResumeAfterCut(t *testing.T) {
 				if e.message.Method == "notifications/progress" {
 					output += e.message.Params.Message
 				}
-				if e.message.ID == "the call" {
+				if e.message.ID == c.name {
 					result = e.message.Result
 				}
 				return result == nil
