@@ -1,14 +1,17 @@
 // Drives pages in a real browser that use Glovebox with fetch. Usage:
 //
-//   node browser.mjs use PAGE URL
-//   node browser.mjs refused PAGE URL
-//   node browser.mjs rebound URL
+//   node browser.mjs URL STEP PAGE [STEP PAGE…]
 //
-// PAGE is where page.html is served, of which the names *.example lead to this
-// machine. The first has the page work in both eras; it prints the line "restart"
-// when the server is to be restarted and waits for a line that says that this is
-// done. The others want the page to be refused. CHROMIUM in the environment is the
-// browser's path. Exits 1 with the reason on the first thing that is not as expected.
+// URL is the endpoint, and PAGE is where page.html is served, of which the names
+// *.example lead to this machine. The steps, one after the other in one browser:
+//
+//   use      the page works in both eras. Prints the line "restart" when the server
+//            is to be restarted, and waits for a line that says that this is done.
+//   refused  the page may do nothing.
+//   rebound  PAGE is the endpoint by another name, which is refused.
+//
+// CHROMIUM in the environment is the browser's path. Exits 1 with the reason on the
+// first thing that is not as expected.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -16,7 +19,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 
-const [what, address, url] = process.argv.slice(2);
+const [url, ...steps] = process.argv.slice(2);
 const profile = await mkdtemp(join(tmpdir(), 'chromium-'));
 const browser = await chromium.launchPersistentContext(profile, {
   executablePath: process.env.CHROMIUM,
@@ -36,7 +39,7 @@ async function open(where) {
 }
 
 // use has a page of each era work on one server, which is restarted once.
-async function use() {
+async function use(address) {
   const users = [];
   for (const era of ['legacy', 'modern']) {
     const { page } = await open(address);
@@ -59,7 +62,7 @@ async function use() {
 }
 
 // refused has a page try whose origin is not allowed.
-async function refused() {
+async function refused(address) {
   const { page } = await open(address);
   assert.deepEqual(await page.evaluate((u) => attempt(u), url), {
     read: 'TypeError', call: 'TypeError', blind: 'opaque 0', beacon: true,
@@ -68,7 +71,7 @@ async function refused() {
 
 // rebound goes to the server by a name that somebody else had resolved to this
 // machine. To the browser page and server are of one origin then.
-async function rebound() {
+async function rebound(address) {
   const { page, status } = await open(address);
   assert.equal(status, 403);
   const got = await page.evaluate(async (u) => {
@@ -84,7 +87,9 @@ async function rebound() {
 }
 
 try {
-  await { use, refused, rebound }[what]();
+  for (let i = 0; i < steps.length; i += 2) {
+    await { use, refused, rebound }[steps[i]](steps[i + 1]);
+  }
 } finally {
   await browser.close();
   await rm(profile, { recursive: true, force: true });

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os/exec"
 	"strings"
 	"testing"
@@ -36,27 +35,24 @@ func TestPageInBrowser(t *testing.T) {
 	}
 	origin := func(name string) string { return "http://" + name + ".example:" + port }
 	dir := state(t)
+	use := func(t *testing.T, p *steady, steps ...string) {
+		t.Helper()
+		converse(t, append(environment(t, dir), chromium), p.restart, append([]string{"browser.mjs", p.front.url}, steps...)...)
+	}
 	t.Run("any origin", func(t *testing.T) {
 		p := launchSteady(t, dir, "MCP_ENABLE_CORS=true")
-		converse(t, append(environment(t, dir), chromium), p.restart, "browser.mjs", "use", site.URL+"/page.html", p.front.url)
+		use(t, p, "use", site.URL+"/page.html")
 		p.stop(t)
 	})
 	t.Run("origins on a list", func(t *testing.T) {
 		p := launchSteady(t, dir, "GLOVEBOX_ALLOWED_ORIGINS=https://other.example,"+origin("app"))
-		converse(t, append(environment(t, dir), chromium), p.restart, "browser.mjs", "use", origin("app")+"/page.html", p.front.url)
-		for name, address := range map[string]string{"foreign": origin("foreign"), "of this machine": site.URL} {
-			t.Run(name, func(t *testing.T) {
-				node(t, append(environment(t, dir), chromium), "browser.mjs", "refused", address+"/page.html", p.front.url)
-			})
-		}
-		t.Run("rebound name", func(t *testing.T) {
-			u, err := url.Parse(p.front.url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			node(t, append(environment(t, dir), chromium), "browser.mjs", "rebound", "http://rebound.example:"+u.Port()+"/mcp")
-		})
-		if list, err := json.Marshal(p.call(t, "list_contexts", map[string]any{}).StructuredContent); err != nil || bytes.Contains(list, []byte("of-a-foreign-page")) {
+		use(t, p,
+			"use", origin("app")+"/page.html",
+			"refused", origin("foreign")+"/page.html",
+			"refused", site.URL+"/page.html", // of this machine, and not on the list
+			"rebound", strings.Replace(p.front.url, "127.0.0.1", "rebound.example", 1))
+		list, err := json.Marshal(p.call(t, "list_contexts", map[string]any{}).StructuredContent)
+		if err != nil || bytes.Contains(list, []byte("of-a-foreign-page")) {
 			t.Errorf("a page that is not allowed has made a context: %s, %v", list, err)
 		}
 		p.stop(t)
