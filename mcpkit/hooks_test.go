@@ -130,6 +130,19 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+func TestChangedListsAreTold(t *testing.T) {
+	for _, era := range []Era{Legacy, Modern} {
+		heard := make(chan string, 10)
+		m := manager(t, Options{Era: era, Hooks: Hooks{ListChanged: func(_ context.Context, server, list string) {
+			heard <- server + " " + list
+		}}}, program("srv", "good"))
+		wantCall(t, session(t, m, "srv"), "grow", nil, "grown")
+		if got := <-heard; got != "srv tools" {
+			t.Errorf("%s: heard %q", era, got)
+		}
+	}
+}
+
 // closer tells when it is closed.
 type closer struct {
 	mu     sync.Mutex

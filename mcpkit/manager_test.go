@@ -59,6 +59,12 @@ func newServer() *mcp.Server {
 		<-ctx.Done()
 		return nil, nil, ctx.Err()
 	})
+	mcp.AddTool(s, &mcp.Tool{Name: "grow", Description: "grow"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		mcp.AddTool(s, &mcp.Tool{Name: "grown", Description: "grown"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return say("grown"), nil, nil
+		})
+		return say("grown"), nil, nil
+	})
 	mcp.AddTool(s, &mcp.Tool{Name: "pid", Description: "pid"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return say("%d", os.Getpid()), nil, nil
 	})
@@ -260,7 +266,7 @@ func TestEveryTransport(t *testing.T) {
 					t.Errorf("the revision is %s", info.ProtocolVersion)
 				}
 				wantCall(t, s, "echo", map[string]any{"text": "hello"}, "hello")
-				if tools, err := s.Tools(t.Context()); err != nil || len(tools) != 7 {
+				if tools, err := s.Tools(t.Context()); err != nil || len(tools) != 8 {
 					t.Errorf("%d tools, %v", len(tools), err)
 				}
 				if list, err := s.Resources(t.Context()); err != nil || len(list) != 1 {

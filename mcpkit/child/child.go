@@ -75,8 +75,8 @@ func (e *Ended) Error() string {
 }
 
 // Connect starts the program. The connection's Close ends its input, then asks the
-// program and all that it started to terminate, then kills them, and returns when
-// they are gone. Only what has left the program's process group gets away.
+// program to terminate, then kills it, and returns when it is gone and with it all
+// that it has started. Only what has left the program's process group gets away.
 //
 // ctx bounds the start alone.
 func (c *Command) Connect(ctx context.Context) (mcp.Connection, error) {
@@ -213,7 +213,7 @@ func (p *process) Close() error {
 	p.closing.Do(func() {
 		p.in.Close()
 		if !p.endsWithin(p.grace) {
-			terminateGroup(p.cmd.Process)
+			terminate(p.cmd.Process)
 			if !p.endsWithin(terms * p.grace) {
 				killGroup(p.cmd.Process)
 			}

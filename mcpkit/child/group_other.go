@@ -10,8 +10,8 @@ import (
 
 func ownGroup(*exec.Cmd) {}
 
-// terminateGroup ends the program and what it has started; there is no gentle way.
-func terminateGroup(p *os.Process) {
+// terminate ends the program and what it has started; there is no gentle way.
+func terminate(p *os.Process) {
 	_ = exec.Command("taskkill", "/T", "/F", "/PID", strconv.Itoa(p.Pid)).Run()
 }
 
