@@ -178,13 +178,31 @@ func TestServeSecondSignalEndsAtOnce(t *testing.T) {
 	}()
 	time.Sleep(time.Second) // until the code runs
 	s.cmd.Process.Signal(syscall.SIGINT)
-	time.Sleep(300 * time.Millisecond) // two signals of one kind at once are one
+	time.Sleep(sameWish + 300*time.Millisecond)
 	s.cmd.Process.Signal(syscall.SIGINT)
 	if code, log := s.wait(5 * time.Second); code != ExitInterrupted {
 		t.Errorf("got exit code %d, want %d\n%s", code, ExitInterrupted, log)
 	}
 	cancel()
 	<-ended
+}
+
+// Who tells the whole process group to end tells the server twice, and means once.
+func TestServeASignalToTheGroupIsOne(t *testing.T) {
+	state := t.TempDir()
+	s := launch(t, endpoint, func(cmd *exec.Cmd) { cmd.SysProcAttr.Setpgid = true }, "glovebox", "serve", "--port", "0", "--state-dir", state)
+	if out, err := python(t.Context(), s.connect(), "a", "x = 6 * 7"); err != nil {
+		t.Fatalf("got %q, %v", out, err)
+	}
+	if err := syscall.Kill(-s.cmd.Process.Pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code, log := s.wait(60 * time.Second); code != 0 {
+		t.Errorf("got exit code %d, want 0\n%s", code, log)
+	}
+	if out, err := python(t.Context(), startServer(t, state).connect(), "a", "print(x)"); err != nil || !strings.HasPrefix(out, "42\n") || !strings.Contains(out, "are kept") {
+		t.Errorf("after the next start: got %q, %v", out, err)
+	}
 }
 
 // Two servers share a state directory; one that is killed leaves nothing that

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // signalled is the cause of a context that a signal ended.
@@ -32,6 +33,9 @@ func (e *signalled) code() int {
 // with a *signalled as its cause. The second one ends the process at once, with
 // hurried called before; boxes end with the process. stop gives the signals back.
 //
+// Signals that come together are one: whoever tells a whole process group or
+// cgroup to end, as systemd does, tells the process that passes signals on as well.
+//
 // What comes over hangups is a SIGHUP that does not end anything: somebody's
 // wish, not the end of the terminal that the program runs in. nil: all end it.
 func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (_ context.Context, stop func()) {
@@ -41,7 +45,8 @@ func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	done := make(chan struct{})
 	go func() {
-		for ended := false; ; {
+		var ended time.Time
+		for {
 			select {
 			case sig := <-ch:
 				if sig == syscall.SIGHUP && hangups != nil && (!attached || hasTerminal()) {
@@ -52,12 +57,14 @@ func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (
 					continue
 				}
 				cause := &signalled{sig}
-				if ended {
+				switch {
+				case ended.IsZero():
+					ended = time.Now()
+					cancel(cause)
+				case time.Since(ended) > sameWish:
 					hurried()
 					os.Exit(cause.code())
 				}
-				ended = true
-				cancel(cause)
 			case <-done:
 				return
 			}
@@ -69,6 +76,10 @@ func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (
 		cancel(nil)
 	}
 }
+
+// sameWish is less than a person takes for a second thought, and more than a signal
+// takes to be passed on.
+const sameWish = 500 * time.Millisecond
 
 // hasTerminal reports whether the process belongs to a terminal. After the end of
 // the terminal it belongs to none.
