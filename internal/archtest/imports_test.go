@@ -29,11 +29,11 @@ var table = []row{
 	{pkg: "internal/cli",
 		ours: []string{
 			"engine", "internal/auth", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/guest", "internal/guestbin",
-			"internal/image", "internal/link", "internal/machine", "internal/mcpcli", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
+			"internal/image", "internal/gateway", "internal/link", "internal/machine", "internal/mcpcli", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
 			"internal/pool", "internal/sandbox", "internal/snapshot",
 			"internal/template", "internal/tools", "internal/tracing/otlp", "internal/wire", "mcpkit",
 		},
-		others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
+		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 
 	{pkg: "internal/metrics",
 		ours:   []string{"internal/mcpserver", "internal/pool", "internal/sandbox"},
@@ -102,8 +102,9 @@ var table = []row{
 	{pkg: "engine/enginetest/probe"},
 
 	// The client kit.
+	{pkg: "internal/gateway", ours: []string{"mcpkit", "mcpkit/statefile"}, others: []string{sdk}},
 	{pkg: "internal/mcpcli",
-		ours:   []string{"mcpkit", "mcpkit/child", "mcpkit/consent", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile"},
+		ours:   []string{"internal/gateway", "mcpkit", "mcpkit/child", "mcpkit/consent", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{pkg: "mcpkit",

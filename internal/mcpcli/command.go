@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/glovebox-dev/glovebox/internal/gateway"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
@@ -33,6 +35,9 @@ type Env struct {
 	// StateDir is where consents and what is known of servers are kept.
 	StateDir func() (string, error)
 	Version  string
+	// Serve offers a gateway's servers: over standard input and output if listen is
+	// "", else over HTTP at that address of this machine.
+	Serve func(ctx context.Context, g *gateway.Gateway, listen string, log *slog.Logger) error
 }
 
 // app is what the commands share.
@@ -120,6 +125,7 @@ time; 5 the tool says that it failed.`,
 	cmd.AddCommand(
 		a.lsCommand(), a.statusCommand(), a.toolsCommand(), a.callCommand(), a.resourcesCommand(), a.readCommand(),
 		a.promptsCommand(), a.promptCommand(), a.requestCommand(), a.notifyCommand(), a.trustCommand(), a.configCommand(),
+		a.serveCommand(),
 	)
 	return cmd
 }

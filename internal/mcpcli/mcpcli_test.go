@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway"
 )
 
 func TestMain(m *testing.M) {
@@ -27,6 +30,12 @@ func program() {
 		StateDir: func() (string, error) { return os.Getenv("STATE"), nil },
 		Until:    func(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) },
 		Version:  "test",
+		Serve: func(ctx context.Context, g *gateway.Gateway, _ string, _ *slog.Logger) error {
+			s := mcp.NewServer(&mcp.Implementation{Name: "all", Version: "1"}, &mcp.ServerOptions{Capabilities: gateway.Capabilities()})
+			s.AddReceivingMiddleware(g.Middleware)
+			g.Register(s)
+			return s.Run(ctx, &mcp.StdioTransport{})
+		},
 	})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.Execute()

@@ -74,9 +74,21 @@ func (a *app) consents() (*consent.Store, error) {
 
 // open makes a manager of the configuration. The caller closes it.
 func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options)) (*mcpkit.Manager, error) {
-	eras, err := a.state("eras.json")
+	o, err := a.options(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if change != nil {
+		change(&o)
+	}
+	return mcpkit.New(o), nil
+}
+
+// options are those of a manager of the configuration.
+func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
+	eras, err := a.state("eras.json")
+	if err != nil {
+		return mcpkit.Options{}, err
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -104,10 +116,7 @@ func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options)) (*mcpkit.M
 			a.note("%s: %s: %v", server, p.Level, p.Data)
 		}
 	}
-	if change != nil {
-		change(&o)
-	}
-	return mcpkit.New(o), nil
+	return o, nil
 }
 
 // progress shows how far a call is.

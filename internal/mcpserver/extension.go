@@ -22,6 +22,10 @@ type Extension struct {
 	Configure func(*mcp.ServerOptions)
 	// Server may add prompts and resources before the server serves; may be nil.
 	Server func(*mcp.Server)
+	// Alone leaves the catalogue out.
+	Alone bool
+	// Offers reports whether Server offers a tool of a name now; nil: it adds none.
+	Offers func(tool string) bool
 }
 
 // A Tool is a tool of an [Extension].

@@ -39,11 +39,16 @@ func (s *Server) gate(next mcp.MethodHandler) mcp.MethodHandler {
 		if call.Params == nil || call.Params.Name == "" {
 			return nil, tools.Problem(sandbox.CodeInvalid, "Missing required parameter: name", map[string]string{"field": "name"})
 		}
-		if _, known := slices.BinarySearch(s.names, call.Params.Name); !known {
+		if _, known := slices.BinarySearch(s.names, call.Params.Name); !known && !s.offers(call.Params.Name) {
 			return nil, s.unknownTool(call.Params.Name, modern(req))
 		}
 		return next(ctx, method, req)
 	}
+}
+
+// offers reports whether an extension has a tool that comes and goes.
+func (s *Server) offers(tool string) bool {
+	return s.opts.Extend.Offers != nil && s.opts.Extend.Offers(tool)
 }
 
 // modern reports whether a request claims a revision without sessions.

@@ -190,7 +190,7 @@ func (s *Server) addName(def *mcp.Tool) {
 }
 
 func (s *Server) keep(t *tools.Tool) bool {
-	return t.Offered(s.opts.Toolsets)
+	return !s.opts.Extend.Alone && t.Offered(s.opts.Toolsets)
 }
 
 // Sessions returns how many MCP sessions are open.

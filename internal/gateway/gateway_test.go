@@ -1,0 +1,263 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// TestMain is a server where the environment says so. It notes that it was started.
+func TestMain(m *testing.M) {
+	name := os.Getenv("GATEWAY_TEST_SERVER")
+	if name == "" {
+		os.Exit(m.Run())
+	}
+	note(os.Getenv("GATEWAY_TEST_NOTES"), name)
+	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "say", Description: "say"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
+		Text string `json:"text"`
+	}) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " says " + in.Text}}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "learn", Description: "learn"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		mcp.AddTool(s, &mcp.Tool{Name: "new", Description: "new"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "new"}}}, nil, nil
+		})
+		s.RemoveTools("say")
+		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "wait", Description: "wait"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1, Message: "here"})
+		<-ctx.Done()
+		note(os.Getenv("GATEWAY_TEST_NOTES"), "cancelled")
+		return nil, nil, ctx.Err()
+	})
+	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func note(file, line string) {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Fprintln(f, line)
+	f.Close()
+}
+
+// world is a gateway and a client of it.
+type world struct {
+	*mcp.ClientSession
+	g        *Gateway
+	changed  chan struct{}
+	progress chan *mcp.ProgressNotificationParams
+}
+
+// open makes a gateway to servers of those names. The notes and the catalogue are
+// in dir.
+func open(t *testing.T, dir string, trust mcpkit.Trust, servers ...string) *world {
+	t.Helper()
+	cfg := &mcpjson.Config{}
+	for _, name := range servers {
+		cfg.Servers = append(cfg.Servers, &mcpjson.Server{
+			Name: name, Transport: mcpjson.TransportStdio, Command: mcpjson.Literal(os.Args[0]), Dir: dir,
+			Env: []mcpjson.Pair{
+				{Name: "GATEWAY_TEST_SERVER", Value: mcpjson.Literal(name)},
+				{Name: "GATEWAY_TEST_NOTES", Value: mcpjson.Literal(filepath.Join(dir, "notes"))},
+			},
+		})
+	}
+	g := New(Options{
+		Servers:   mcpkit.Options{Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return trust, nil }},
+		Catalogue: filepath.Join(dir, "catalogue.json"),
+	})
+	s := mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, &mcp.ServerOptions{Capabilities: Capabilities()})
+	s.AddReceivingMiddleware(g.Middleware)
+	g.Register(s)
+	w := &world{g: g, changed: make(chan struct{}, 100), progress: make(chan *mcp.ProgressNotificationParams, 100)}
+	here, there := mcp.NewInMemoryTransports()
+	if _, err := s.Connect(t.Context(), there, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
+		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { w.changed <- struct{}{} },
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { w.progress <- r.Params },
+	})
+	var err error
+	if w.ClientSession, err = c.Connect(t.Context(), here, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.ClientSession.Close()
+		if err := g.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return w
+}
+
+func (w *world) names(t *testing.T) (names []string) {
+	t.Helper()
+	for tool, err := range w.Tools(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, tool.Name)
+	}
+	return names
+}
+
+func (w *world) say(t *testing.T, tool string) string {
+	t.Helper()
+	params := &mcp.CallToolParams{Name: tool}
+	if strings.HasSuffix(tool, "__say") {
+		params.Arguments = map[string]any{"text": "hello"}
+	}
+	res, err := w.CallTool(t.Context(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Content) == 0 {
+		return ""
+	}
+	return res.Content[0].(*mcp.TextContent).Text
+}
+
+func notes(t *testing.T, dir string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "notes"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestManyServersAsOne(t *testing.T) {
+	dir := t.TempDir()
+	want := []string{"a__learn", "a__say", "a__wait", "b__learn", "b__say", "b__wait"}
+	w := open(t, dir, mcpkit.Trusted, "a", "b")
+	if diff := cmp.Diff(want, w.names(t)); diff != "" {
+		t.Fatalf("tools (-want +got)\n%s", diff)
+	}
+	if got := w.say(t, "b__say"); got != "b says hello" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := w.CallTool(t.Context(), &mcp.CallToolParams{Name: "say"}); err == nil {
+		t.Error("a tool without its server: no error")
+	}
+	w.ClientSession.Close()
+	if err := w.g.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// What was learnt is offered without starting anything, until it is used.
+	if err := os.Remove(filepath.Join(dir, "notes")); err != nil {
+		t.Fatal(err)
+	}
+	w = open(t, dir, mcpkit.Trusted, "a", "b")
+	if diff := cmp.Diff(want, w.names(t)); diff != "" {
+		t.Fatalf("tools from what is remembered (-want +got)\n%s", diff)
+	}
+	if got := notes(t, dir); got != "" {
+		t.Errorf("a list started %q", got)
+	}
+	if got := w.say(t, "a__say"); got != "a says hello" {
+		t.Errorf("got %q", got)
+	}
+	if got := notes(t, dir); got != "a\n" {
+		t.Errorf("a call of a started %q", got)
+	}
+}
+
+func TestChangesArePassedOn(t *testing.T) {
+	w := open(t, t.TempDir(), mcpkit.Trusted, "a")
+	w.names(t)
+	for len(w.changed) > 0 {
+		<-w.changed
+	}
+	w.say(t, "a__learn")
+	want := []string{"a__learn", "a__new", "a__wait"}
+	for end := time.After(20 * time.Second); ; {
+		select {
+		case <-w.changed:
+		case <-end:
+			t.Fatalf("no news of the change; tools: %v", w.names(t))
+		}
+		if slices.Equal(w.names(t), want) {
+			break
+		}
+	}
+	if got := w.say(t, "a__new"); got != "new" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestProgressAndCancel(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, dir, mcpkit.Trusted, "a")
+	w.names(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	params := &mcp.CallToolParams{Name: "a__wait"}
+	params.SetProgressToken("mine")
+	done := make(chan error, 1)
+	go func() { _, err := w.CallTool(ctx, params); done <- err }()
+	if p := <-w.progress; p.Message != "here" || p.ProgressToken != "mine" {
+		t.Errorf("progress %+v", p)
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("a cancelled call: no error")
+	}
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(notes(t, dir), "cancelled"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the server does not hear of the cancel")
+		}
+	}
+}
+
+func TestAServerThatIsNotTrusted(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, dir, mcpkit.Trusted, "a")
+	w.names(t)
+	w.ClientSession.Close()
+	w.g.Close()
+	w = open(t, dir, mcpkit.Untrusted, "a")
+	if got := w.say(t, "a__say"); got != `The server "a" is not used before its user has allowed it: glovebox mcp trust a` {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestNames(t *testing.T) {
+	n := newNames()
+	long := strings.Repeat("x", 100)
+	seen := make(map[string]bool)
+	for _, pair := range [][2]string{{"a", "b"}, {"a b", "c"}, {"a_b", "c"}, {"a", long}, {"a", long + "y"}, {"é", "/"}, {"a", "b__c"}, {"a__b", "c"}} {
+		name := n.give(pair[0], pair[1])
+		if len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+			t.Errorf("%q is a name that not all clients take", name)
+		}
+		if seen[name] || !n.has(name) || n.give(pair[0], pair[1]) != name {
+			t.Errorf("%q is not one tool's", name)
+		}
+		seen[name] = true
+	}
+	if name := n.take("a", "b"); name != "a__b" || n.has(name) {
+		t.Errorf("%q was not given back", name)
+	}
+}

@@ -1,0 +1,67 @@
+package mcpcli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Offer all servers as one MCP server",
+		Long: `Serve is one MCP server that offers what all servers of the configuration offer:
+tools as server__tool, prompts alike, resources under their own addresses. Each
+server is started when it is first used. It speaks over standard input and output,
+or over HTTP with --listen, to this machine only.
+
+Nobody is asked here: a server that wants your trust is offered after
+
+  glovebox mcp trust SERVER`,
+		Example: `  {"mcpServers": {"all": {"command": "glovebox", "args": ["mcp", "serve", "--config", "/home/me/mcp.json"]}}}`,
+		Args:    exactly(0),
+		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.serve(ctx, listen) }),
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "serve over HTTP at this `address`, such as 127.0.0.1:8776, at /mcp")
+	return cmd
+}
+
+func (a *app) serve(ctx context.Context, listen string) (err error) {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	a.terminal = func() bool { return false } // the streams are the protocol's
+	level := slog.LevelInfo
+	if a.flags.verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
+	for _, s := range cfg.Servers {
+		state, err := a.trustState(s)
+		if err != nil {
+			return err
+		}
+		if !s.Disabled && !a.flags.trust && (state == "ask" || state == "changed") {
+			log.Warn("server is not offered before you allow it", "server", s.Name, "type", "glovebox mcp trust "+s.Name)
+		}
+	}
+	servers, err := a.options(cfg)
+	if err != nil {
+		return err
+	}
+	servers.Log = log
+	servers.Limits.Request = callTimeout
+	catalogue, err := a.state("catalogue.json")
+	if err != nil {
+		return err
+	}
+	g := gateway.New(gateway.Options{Servers: servers, Catalogue: catalogue, Log: log})
+	defer func() { err = errors.Join(err, g.Close()) }()
+	return a.Serve(ctx, g, listen, log)
+}
