@@ -61,6 +61,8 @@ func detect(file string, toml bool, top *node) (d Dialect, bare bool, err error)
 			return named, false, nil
 		}
 		return byServers(file, top.get("mcpServers")), false, nil
+	case named == Gemini || named == ClaudeDesktop:
+		return named, false, nil // other settings of theirs have names that say something elsewhere
 	case servers != nil && top.get("version") != nil && named != VSCode:
 		return V1, false, nil
 	case servers != nil && servers.kind == array:

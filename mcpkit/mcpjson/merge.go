@@ -46,6 +46,9 @@ func Merge(existing []byte, cfg *Config, d Dialect) (data []byte, losses []Loss,
 			return nil, nil, doc.fail(before.offset, "the file is not of version 1 of the strict schema")
 		}
 	}
+	if bad := doc.checkRoot(before, spec); bad != nil {
+		return nil, nil, bad
+	}
 	after := before.clone()
 	if bad := doc.apply(after, cfg, spec, list); bad != nil {
 		return nil, nil, bad
@@ -59,6 +62,25 @@ func Merge(existing []byte, cfg *Config, d Dialect) (data []byte, losses []Loss,
 	}
 	mark := existing[:len(existing)-len(doc.data)]
 	return append(slices.Clone(mark), data...), losses, nil
+}
+
+// checkRoot refuses a file that has its servers where another dialect has them:
+// it would be read as either of two.
+func (d *document) checkRoot(top *node, spec *spec) *Error {
+	found, bare, err := detect(spec.file, spec.toml, top)
+	if err != nil || len(top.members) == 0 {
+		return nil // it has no servers yet
+	}
+	other := specs[found]
+	if !bare && (slices.Equal(other.root, spec.root) || top.at(other.root...) == nil || len(top.at(other.root...).members) == 0) {
+		return nil
+	}
+	e := d.fail(top.offset, "the file has its servers where %s has them, not where %s has", other.title, spec.title)
+	if bare {
+		e.Msg = "the file is nothing but servers, with no key above them"
+	}
+	e.Hint = "write the dialect that the file has, or to another file"
+	return e
 }
 
 // fresh writes a file that holds nothing else.

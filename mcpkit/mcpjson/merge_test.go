@@ -204,6 +204,10 @@ func TestMergeRefuses(t *testing.T) {
 		{VSCode, `{"inputs": {}}`, `"inputs" is an empty object, want a list`},
 		{Codex, `mcp_servers = 1`, `"mcp_servers" is a number, want an object`},
 		{V1, `{"servers": {}}`, "not of version 1"},
+		{VSCode, `{"mcpServers": {"s": {"command": "x"}}}`, "the file has its servers where Claude Code has them, not where VS Code has; write the dialect that the file has"},
+		{OpenCode2, `{"mcp": {"s": {"type": "local", "command": ["x"]}}}`, "the file has its servers where OpenCode has them"},
+		{OpenCode, `{"mcp": {"servers": {"s": {"type": "local", "command": ["x"]}}}}`, "the file has its servers where OpenCode 2 has them"},
+		{ClaudeCode, `{"s": {"command": "x"}}`, "the file is nothing but servers"},
 		{SEP, "// x\n{}", "comments and trailing commas"},
 	} {
 		cfg := newServers(c.d)

@@ -263,6 +263,7 @@ func TestD2Detect(t *testing.T) {
 		{".mcp.json", claude(`{"type": "stdio", "command": "x"}`), ClaudeCode},
 		{".cursor/mcp.json", claude(server), Cursor},
 		{".gemini/settings.json", `{"theme": "x"}`, Gemini},
+		{".gemini/settings.json", `{"mcp": {"allowed": ["x"]}}`, Gemini},
 		{".config/opencode/opencode.json", `{"theme": "x"}`, OpenCode},
 		{"claude_desktop_config.json", `{"scale": 1}`, ClaudeDesktop},
 		{".vscode/mcp.json", `{"version": 3, "servers": {}}`, VSCode},
