@@ -390,7 +390,7 @@ func TestDeleteCancels(t *testing.T) {
 	<-started
 	begin := time.Now()
 	res, body := do(t, "DELETE", url, h, "")
-	if res.StatusCode != 204 || time.Since(begin) > 2*time.Second {
+	if res.StatusCode != 204 || time.Since(begin) > 20*time.Second {
 		t.Errorf("DELETE: %s %s after %v", res.Status, body, time.Since(begin))
 	}
 	select {

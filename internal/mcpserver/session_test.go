@@ -41,9 +41,9 @@ func listenTo(tb testing.TB, ctx context.Context, url string, h header) *http.Re
 // eventually fails the test if something does not come true.
 func eventually(tb testing.TB, what string, true func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(60 * time.Second); !true(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !true(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			tb.Fatalf("in 10 s not yet: %s", what)
+			tb.Fatalf("in a minute not yet: %s", what)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestDelete(t *testing.T) {
 	<-started
 	events := listenTo(t, t.Context(), url, h)
 	begin := time.Now()
-	if res, body := do(t, "DELETE", url, h, ""); res.StatusCode != 204 || time.Since(begin) > 2*time.Second {
+	if res, body := do(t, "DELETE", url, h, ""); res.StatusCode != 204 || time.Since(begin) > 20*time.Second {
 		t.Errorf("DELETE: %s %s after %v", res.Status, body, time.Since(begin))
 	}
 	if _, err := io.ReadAll(events.Body); err != nil {
