@@ -105,6 +105,12 @@ func (r *reader) text(n *node, field, key string) Text {
 		r.fail(n, key, "the value has %d bytes, more than %d", len(n.text), maxValue)
 		return nil
 	}
+	if x := r.spec.syntax; !x.braces {
+		// What other clients would expand was probably meant to be.
+		if t, _ := (syntax{braces: true}).parse(n.text); len(t.Sources()) > 0 {
+			r.warn(n, key, "it looks like a placeholder, but %s does not expand it; it is taken as it stands", r.spec.title)
+		}
+	}
 	t, strange := r.spec.syntax.parse(n.text)
 	for _, s := range strange {
 		if r.spec.strict {
