@@ -128,3 +128,43 @@ func TestResults(t *testing.T) {
 		t.Error("a document without marks was written")
 	}
 }
+
+// TestRunStable: a scenario that fails has a second chance where that is asked for,
+// and it is told. A shell script stands for the suite: it fails every other time.
+func TestRunStable(t *testing.T) {
+	script := write(t, "suite.sh", `
+out=$5
+echo "Running"
+echo "=== Running scenario: one ==="
+echo "=== Running scenario: two ==="
+mkdir -p "$out/server-one-2026-01-01"
+if [ -e "$0.again" ]; then status=SUCCESS; rm "$0.again"; else status=FAILURE; touch "$0.again"; fi
+echo '[{"id":"c","status":"'$status'"}]' > "$out/server-one-2026-01-01/checks.json"
+[ $status = SUCCESS ]
+`)
+	b, err := readBaseline(write(t, "b", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &suite{node: "/bin/sh", script: script, baseline: b, out: t.TempDir()}
+	run := func(asked []string) (list []scenario, clean bool, notes []string) {
+		t.Helper()
+		all := &results{}
+		list, clean, err := s.runStable(t.Context(), all, testBuild, asked, "http://127.0.0.1:1/mcp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list, clean, all.notes
+	}
+	one := []string{"one"}
+	if list, clean, notes := run(one); len(list) != 1 || clean || list[0].checks[0].Status != failure || notes != nil {
+		t.Errorf("got %v, %v, %q", list, clean, notes)
+	}
+	if list, clean, _ := run(nil); len(list) != 2 || !clean || list[0].checks[0].Status != success || list[1].checks[0].Status != failure {
+		t.Errorf("got %v, %v; want two, of which one has left no results", list, clean)
+	}
+	t.Setenv("GLOVEBOX_TEST_RETRY", "1")
+	if list, clean, notes := run(one); !clean || list[0].checks[0].Status != success || len(notes) != 1 || !strings.Contains(notes[0], "NOT STABLE: one") {
+		t.Errorf("got %v, %v, %q", list, clean, notes)
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 )
 
@@ -39,7 +40,7 @@ func (s *suite) judge(ctx context.Context, b *build, binary string) (*results, e
 	}
 	all.add(direct)
 	for _, version := range []string{"2025-06-18", "2025-03-26"} {
-		list, clean, err := s.run(ctx, b.url, "--suite", "all", "--spec-version", version)
+		list, clean, err := s.runStable(ctx, all, testBuild, nil, b.url, "--suite", "all", "--spec-version", version)
 		if err != nil {
 			return nil, err
 		}
@@ -55,12 +56,38 @@ func (s *suite) judge(ctx context.Context, b *build, binary string) (*results, e
 	return all, nil
 }
 
+// runStable is run, of the scenarios that are asked for; none means all. Some of
+// them wait half a second at most for an answer: where a busy machine is excused
+// (GLOVEBOX_TEST_RETRY), those that fail have a second chance, and it is told.
+func (s *suite) runStable(ctx context.Context, all *results, target string, asked []string, url string, args ...string) ([]scenario, bool, error) {
+	once := func() ([]scenario, bool, error) {
+		list, clean, err := s.run(ctx, url, args...)
+		return slices.DeleteFunc(list, func(sc scenario) bool { return asked != nil && !slices.Contains(asked, sc.name) }), clean, err
+	}
+	list, clean, err := once()
+	if err != nil || os.Getenv("GLOVEBOX_TEST_RETRY") == "" {
+		return list, clean, err
+	}
+	if i := slices.IndexFunc(list, func(sc scenario) bool { return s.fails(target, sc) }); i >= 0 {
+		all.notes = append(all.notes, fmt.Sprintf("NOT STABLE: %s with %q failed, and was run a second time.", list[i].name, args))
+		return once()
+	}
+	return list, clean, nil
+}
+
+// fails reports whether a scenario fails in what the baseline does not have.
+func (s *suite) fails(target string, sc scenario) bool {
+	return slices.ContainsFunc(sc.checks, func(c check) bool {
+		return c.Status == failure && !s.baseline.expects(target, sc.name, c.ID)
+	})
+}
+
 func (s *suite) judgeRequirements(ctx context.Context, all *results, url, revision string) error {
 	required, err := s.required(revision)
 	if err != nil {
 		return err
 	}
-	list, clean, err := s.run(ctx, url, "--requirements", revision)
+	list, clean, err := s.runStable(ctx, all, testBuild, nil, url, "--requirements", revision)
 	if err != nil {
 		return err
 	}

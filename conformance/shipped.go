@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,11 +33,10 @@ func (s *suite) judgeShipped(ctx context.Context, all *results, binary string) e
 		if err != nil {
 			return err
 		}
-		list, _, err := s.run(ctx, url, "--requirements", revision)
+		list, _, err := s.runStable(ctx, all, shipped, fixtureFree, url, "--requirements", revision)
 		if err != nil {
 			return err
 		}
-		list = slices.DeleteFunc(list, func(sc scenario) bool { return !slices.Contains(fixtureFree, sc.name) })
 		s.note(all, shipped, revision, list, required)
 	}
 	return nil
