@@ -294,3 +294,30 @@ func TestDirectLife(t *testing.T) {
 		t.Errorf("after the shutdown: got %s", res.Status)
 	}
 }
+
+// BenchmarkCall is a call that touches no box, over one connection, done by the
+// front and by the SDK.
+func BenchmarkCall(b *testing.B) {
+	for _, who := range []string{"front", "SDK"} {
+		s, url := serve(b, nil)
+		if who == "SDK" {
+			s.handlers = nil
+		}
+		h := session(b, url)
+		modern, modernBody := modernCall(1, "list_contexts", "{}")
+		for _, c := range []struct {
+			name string
+			h    header
+			body string
+		}{{"session", h, toolCall(1, "list_contexts", "{}")}, {"bare", header{}, toolCall(1, "list_contexts", "{}")}, {"modern", modern, modernBody}} {
+			b.Run(c.name+"/"+who, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if res, body := do(b, "POST", url, c.h, c.body); res.StatusCode != 200 {
+						b.Fatalf("%s %s", res.Status, body)
+					}
+				}
+			})
+		}
+	}
+}
