@@ -41,16 +41,20 @@ type presentation struct {
 	images []sandbox.Image
 }
 
-// define makes an entry of the catalogue. Schemas, defaults and checks come
-// from the types and their tags:
+// define returns what makes an entry of the catalogue. Schemas, defaults and
+// checks come from the types and their tags:
 //
 //	jsonschema  the description of the field
 //	default     what an absent argument means
 //	min, max    of an integer; of a string's length
 //	enum        the allowed values; a handler that is more lenient says oneof
 //
-// It panics on a definition that makes no sense: it runs before main.
-func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)) Tool {
+// The making panics on a definition that makes no sense.
+func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)) func() Tool {
+	return func() Tool { return newTool(d, h) }
+}
+
+func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)) Tool {
 	in := inputOf[In](d.name)
 	no := false
 	def := &mcp.Tool{

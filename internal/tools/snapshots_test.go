@@ -20,11 +20,11 @@ import (
 // call calls a tool of the catalogue as a server does.
 func call(t *testing.T, m *sandbox.Manager, name, args string) (*mcp.CallToolResult, error) {
 	t.Helper()
-	i := slices.IndexFunc(catalogue, func(tool Tool) bool { return tool.Def.Name == name })
+	i := slices.IndexFunc(All(), func(tool Tool) bool { return tool.Def.Name == name })
 	if i < 0 {
 		t.Fatalf("no tool %s", name)
 	}
-	handle := catalogue[i].bind(Deps{Sandboxes: m, Log: slog.New(slog.DiscardHandler)})
+	handle := All()[i].bind(Deps{Sandboxes: m, Log: slog.New(slog.DiscardHandler)})
 	return handle(t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: name, Arguments: json.RawMessage(args)}})
 }
 

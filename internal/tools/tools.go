@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -52,8 +53,18 @@ type Tool struct {
 	bind func(Deps) mcp.ToolHandler
 }
 
-// catalogue is in the order of the documentation.
-var catalogue = []Tool{
+// catalogue is in the order of the documentation. It is made when it is first
+// asked for: the processes of the isolation are this executable too, and none of
+// them has a use for it.
+var catalogue = sync.OnceValue(func() []Tool {
+	tools := make([]Tool, len(definitions))
+	for i, define := range definitions {
+		tools[i] = define()
+	}
+	return tools
+})
+
+var definitions = []func() Tool{
 	executeCode, executeCommand, getSessions, stopSession, getVolumePath, getVolumeMappings,
 	runCode, createContext, stopContext, listContexts,
 	uploadFile, downloadFile, listFiles,
@@ -61,7 +72,7 @@ var catalogue = []Tool{
 }
 
 // All returns the catalogue, in the order of the documentation.
-func All() []Tool { return append([]Tool(nil), catalogue...) }
+func All() []Tool { return slices.Clone(catalogue()) }
 
 // Offered reports whether a server offers the tool that has these sets switched
 // on; none means all.
@@ -77,8 +88,8 @@ func Handlers(d Deps, keep func(*Tool) bool) map[string]mcp.ToolHandler {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
 	handlers := make(map[string]mcp.ToolHandler)
-	for i := range catalogue {
-		if t := &catalogue[i]; keep == nil || keep(t) {
+	for _, t := range catalogue() {
+		if keep == nil || keep(&t) {
 			handlers[t.Def.Name] = t.bind(d)
 		}
 	}
