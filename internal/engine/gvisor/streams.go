@@ -53,8 +53,17 @@ func (t *tail) drain() {
 	}
 }
 
-// lastLine returns the last line that was written. It comes from the guest.
+// lastWait bounds the wait for what ended processes have written, which is in the
+// pipe already.
+const lastWait = time.Second
+
+// lastLine returns the last line that was written, once all writers have closed or
+// a moment has passed. It comes from the guest.
 func (t *tail) lastLine() string {
+	select {
+	case <-t.done:
+	case <-time.After(lastWait):
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return clean(lastLine(string(t.buf)))
