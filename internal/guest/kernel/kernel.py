@@ -1115,10 +1115,14 @@ def preload(names):
 
 
 def tidy():
-    """Keeps what the imports made out of the garbage collections of user code."""
+    """Keeps what the imports made out of the garbage collections of user code, and
+    gives back the memory that they have used and freed."""
     import gc
     gc.collect()
     gc.freeze()
+    ctypes = sys.modules.get("ctypes")  # numpy has imported it
+    if ctypes is not None:
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 first = read_command()
