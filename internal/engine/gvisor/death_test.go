@@ -225,7 +225,7 @@ func (s *victim) checkImages(t *testing.T, e *Engine, spec *engine.Spec) {
 	for i, dir := range images {
 		m, files, err := openImage(dir)
 		if err == nil {
-			err = m.check(t.Context(), files)
+			err = m.check(t.Context(), files, newChecks(time.Now))
 			closeAll(files)
 		}
 		if err != nil && (i == 0 || !errors.Is(err, engine.ErrInvalid)) {

@@ -45,6 +45,7 @@ type Engine struct {
 	groups *cgroups // nil without cgroups
 	watch  *watcher
 	agents *digests      // of agents' executables
+	checks *checks       // of snapshots' files
 	boots  chan struct{} // a token per boot under way
 	info   engine.Info
 
@@ -92,6 +93,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		spawn:  newSpawner(),
 		vols:   newVolumes(cfg.Log),
 		agents: newDigests(),
+		checks: newChecks(time.Now),
 		boots:  make(chan struct{}, cfg.Boots),
 		guests: make(map[string]*guest),
 	}

@@ -295,9 +295,9 @@ func (g *guest) Resume(ctx context.Context) error { return g.setPaused(ctx, fals
 
 // setPaused changes whether the guest runs.
 func (g *guest) setPaused(ctx context.Context, paused bool) error {
-	verb, method := "resume", boot.ContMgrResume
+	verb := "resume"
 	if paused {
-		verb, method = "pause", boot.ContMgrPause
+		verb = "pause"
 	}
 	err := g.enter(ctx)
 	if err == nil {
@@ -305,7 +305,7 @@ func (g *guest) setPaused(ctx context.Context, paused bool) error {
 			if g.paused == paused {
 				return nil
 			}
-			err := g.control(context.Background(), func(c *urpc.Client) error { return c.Call(method, nil, nil) })
+			err := g.callPause(paused)
 			if err == nil {
 				g.paused = paused
 			}
@@ -316,6 +316,15 @@ func (g *guest) setPaused(ctx context.Context, paused bool) error {
 		return fmt.Errorf("%s guest %q: %w", verb, g.id, err)
 	}
 	return nil
+}
+
+// callPause has the sentry stop the guest or let it go on.
+func (g *guest) callPause(paused bool) error {
+	method := boot.ContMgrResume
+	if paused {
+		method = boot.ContMgrPause
+	}
+	return g.control(context.Background(), func(c *urpc.Client) error { return c.Call(method, nil, nil) })
 }
 
 // enter waits until nobody else stops or starts the guest. leave or see has to

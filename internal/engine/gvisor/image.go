@@ -32,8 +32,9 @@ const (
 	manifestName = "manifest.json"
 	// maxManifest bounds what is read of it.
 	maxManifest = 1 << 20
-	// sumChunk is how much is read between two looks at the context.
-	sumChunk = 1 << 20
+	// sumChunk is how much is read between two looks at the context, and stays in
+	// the processor's own cache until it is summed.
+	sumChunk = 256 << 10
 )
 
 // imageFiles are the files of a snapshot besides the manifest, in the order in
@@ -445,15 +446,13 @@ func openPlain(path string) (*os.File, error) {
 	return f, nil
 }
 
-// check compares the content of a snapshot's files with their checksums.
-func (m *manifest) check(ctx context.Context, files []*os.File) error {
+// check compares the content of a snapshot's files with their checksums, unless
+// done knows that it has been.
+func (m *manifest) check(ctx context.Context, files []*os.File, done *checks) error {
 	for i, entry := range m.Files {
-		sum, err := sumFile(ctx, files[i], entry.Size)
+		err := done.compare(ctx, files[i], entry)
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			return cause
-		}
-		if err == nil && sum != entry.Sum {
-			err = fmt.Errorf("%s is damaged", entry.Name)
 		}
 		if err != nil {
 			return fmt.Errorf("check snapshot: %w: %w", err, engine.ErrInvalid)

@@ -54,7 +54,13 @@ func (g *guest) snapshot(ctx context.Context, dir string) error {
 		g.leave()
 		return err
 	}
-	return g.write(ctx, dir, pages <= maxStaged)
+	return g.write(ctx, dir, pages <= maxStaged && !inMemory(dir))
+}
+
+// inMemory reports whether a directory is of a file system in memory.
+func inMemory(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC
 }
 
 // pages returns how many bytes of pages a snapshot has at most.
@@ -100,8 +106,14 @@ func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 		// wake a reader for it: input that arrived just then would be read with the
 		// next that comes, perhaps never.
 		defer g.link.Hold(settleTime)()
-		m.HostFiles = g.hostFiles()
-		return g.save(files)
+		return g.still(func() error {
+			if err := g.save(files); err != nil {
+				return err
+			}
+			// By now the sentry has closed what it only kept for later.
+			m.HostFiles = g.hostFiles()
+			return nil
+		})
 	})
 	if err == nil {
 		err = img.seal(ctx, m)
@@ -110,6 +122,17 @@ func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 		return errors.Join(err, img.remove())
 	}
 	return nil
+}
+
+// still calls do while the guest is stopped.
+func (g *guest) still(do func() error) error {
+	if g.paused {
+		return do()
+	}
+	if err := g.callPause(true); err != nil {
+		return err
+	}
+	return errors.Join(do(), g.callPause(false))
 }
 
 // save has the sentry stop the guest, write it into files and let it go on.
@@ -148,14 +171,16 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, dir 
 	if what := m.Making.differs(made); what != "" {
 		return nil, fmt.Errorf("the snapshot is %s: %w", what, engine.ErrInvalid)
 	}
-	if path := changed(m.HostFiles, &spec.Root); path != "" {
-		return nil, fmt.Errorf("%s is not the file any more that the snapshot's guest has open: %w", path, engine.ErrInvalid)
-	}
-
 	// Reading all of it takes as long as the kernel's boot, and goes on meanwhile.
 	checking, stop := context.WithCancelCause(ctx)
 	checked := make(chan error, 1)
-	go func() { checked <- m.check(checking, files) }()
+	go func() {
+		if path := changed(m.HostFiles, &spec.Root); path != "" {
+			checked <- fmt.Errorf("%s is not the file any more that the snapshot's guest has open: %w", path, engine.ErrInvalid)
+			return
+		}
+		checked <- m.check(checking, files, e.checks)
+	}()
 	done := false
 	defer func() {
 		stop(nil)
