@@ -103,6 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		e.log.Info("no cgroups: limits are watched, not held by the kernel", "err", noGroups)
 	}
 	e.watch = newWatcher()
+	slackenWatch()
 	pin, _ := Version()
 	e.info = engine.Info{
 		Name:      "gvisor",

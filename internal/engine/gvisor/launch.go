@@ -77,13 +77,18 @@ func (l *launch) cmd(name string, c *command) *exec.Cmd {
 	cmd := &exec.Cmd{
 		Path:        selfExe,
 		Args:        append([]string{name}, c.args...),
-		Env:         []string{}, // nothing of the server's environment
+		Env:         l.environment(), // nothing of the server's
 		Stderr:      l.report,
 		ExtraFiles:  c.files,
 		SysProcAttr: &syscall.SysProcAttr{},
 	}
 	l.group.place(cmd)
 	return cmd
+}
+
+// environment has what the Go runtime of the processes is to know from its start.
+func (l *launch) environment() []string {
+	return []string{"GOMAXPROCS=" + strconv.Itoa(visibleCPUs(l.spec.Limits))}
 }
 
 // pair is a connection between the sentry and its gofer.

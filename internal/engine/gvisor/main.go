@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
@@ -28,7 +29,10 @@ func Main() {
 	closeForeign()
 	if filepath.Base(os.Args[0]) == sentryName {
 		addFilter()
-		go tidy() // ends with the process
+		holdProcs()
+		slackenWatch()
+		keepTidy()
+		log.SetLevel(log.Warning) // a debug log has all the same
 	}
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",

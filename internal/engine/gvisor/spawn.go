@@ -5,6 +5,7 @@ package gvisor
 import (
 	"fmt"
 	"math"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -13,18 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timerSlack is by how much the timed waits of a guest's processes may be late,
-// in nanoseconds. The Go runtime of a sentry has a thread that looks every 20
-// microseconds whether a system call takes long, as long as anything runs: with
-// the 50 microseconds that Linux grants, that takes more processor time than the
-// system calls of a short run. A guest's sleeps become late by as little.
-const timerSlack = 200_000
+// wideTable is how many descriptors the table of a guest's processes has room for
+// from their start, which is as many as that of the process that starts them. A
+// table that grows while several threads use it makes the one that needs the
+// room wait for all processors of the host, some 10 ms, and a sentry has some 200
+// descriptors when its guest comes out of a snapshot with pandas.
+const wideTable = 512
 
 // spawner starts all processes of guests from one operating system thread that
 // lives as long as the engine: the parent death signal, which makes guests die
 // with the server, is sent when the thread that started them ends, and the Go
 // runtime may end other threads.
 type spawner struct {
+	wide     int // a descriptor that makes this process's table wide; negative: none
 	requests chan spawnRequest
 	stop     chan struct{}
 	done     chan struct{}
@@ -40,6 +42,7 @@ func newSpawner() *spawner {
 	// guests' processes. Best effort: kernels before 5.11 cannot.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	s := &spawner{
+		wide:     openHigh(wideTable - 1),
 		requests: make(chan spawnRequest),
 		stop:     make(chan struct{}),
 		done:     make(chan struct{}),
@@ -48,13 +51,25 @@ func newSpawner() *spawner {
 	return s
 }
 
+// openHigh opens a descriptor of at least the given number that is good for
+// nothing else. Best effort: a limit may forbid it.
+func openHigh(fd int) int {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return -1
+	}
+	defer null.Close()
+	high, err := unix.FcntlInt(null.Fd(), unix.F_DUPFD_CLOEXEC, fd)
+	if err != nil {
+		return -1
+	}
+	return high
+}
+
 func (s *spawner) run() {
 	defer close(s.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// Children inherit it from the thread that starts them.
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0) // any kernel can
-	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)        // as it was
 	for {
 		select {
 		case r := <-s.requests:
@@ -87,4 +102,7 @@ func (s *spawner) start(cmd *exec.Cmd) error {
 func (s *spawner) close() {
 	close(s.stop)
 	<-s.done
+	if s.wide >= 0 {
+		unix.Close(s.wide)
+	}
 }
