@@ -178,7 +178,7 @@ func (h *host) versions(now time.Time) []statuspage.Fact {
 	v, info := newVersionInfo(now), h.engine.Info()
 	list := []statuspage.Fact{
 		{Name: "Glovebox", Value: fmt.Sprintf("%s (%.12s)", v.Version, v.Commit)},
-		{Name: "engine", Value: fmt.Sprintf("%s, %s", info.Name, info.Isolation)},
+		{Name: "engine", Value: fmt.Sprintf("%s, isolation: %s", info.Name, info.Isolation)},
 	}
 	if g := v.GVisor; g != nil {
 		list = append(list, statuspage.Fact{Name: "gVisor", Value: fmt.Sprintf("%s, %d days old", g.Version, g.AgeDays)})
