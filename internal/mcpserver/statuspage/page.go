@@ -12,6 +12,7 @@ import (
 	"html/template"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -90,9 +91,11 @@ var (
 	//go:embed page.css
 	css string
 
-	page = template.Must(template.New("page").Funcs(template.FuncMap{
-		"clock": clock, "span": Span,
-	}).Parse(html))
+	// page is read when it is first asked for: the processes of boxes are this
+	// program too, and never are.
+	page = sync.OnceValue(func() *template.Template {
+		return template.Must(template.New("page").Funcs(template.FuncMap{"clock": clock, "span": Span}).Parse(html))
+	})
 
 	// policy allows the one style and nothing else: not even what were to get past
 	// the escaping could load or run anything.
@@ -108,7 +111,7 @@ func digest(text string) string {
 // the connection.
 func Write(w http.ResponseWriter, status int, p *Page) error {
 	var b bytes.Buffer
-	if err := page.Execute(&b, struct {
+	if err := page().Execute(&b, struct {
 		*Page
 		Style template.CSS
 		Now   time.Time
