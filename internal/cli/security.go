@@ -42,7 +42,7 @@ func openSecurity(cfg *config.Config, log *slog.Logger) (s security, err error) 
 	if cfg.Auth() {
 		s.verifier, err = auth.Open(authConfig(cfg, log))
 		if err != nil {
-			return s, withHint(err, "docs/security.md shows a file of tokens and the settings for an issuer; glovebox token new makes the file")
+			return s, withHint(err, hintAuth)
 		}
 		s.closers = append(s.closers, s.verifier.Close)
 		if cfg.TokensFile != "" {
@@ -105,6 +105,18 @@ func checkBind(cfg *config.Config) error {
 		return nil
 	}
 	return withHint(&config.Error{Text: fmt.Sprintf("refuse to listen on %s: %s", cfg.Host, why)}, "%s", hint)
+}
+
+const hintAuth = "docs/security.md shows a file of tokens and the settings for an issuer; glovebox token new makes the file"
+
+// checkTokens refuses a file of tokens before a user namespace is entered, in which
+// the files of all other users look alike.
+func checkTokens(cfg *config.Config) error {
+	if cfg.TokensFile == "" {
+		return nil
+	}
+	_, _, err := auth.ReadTokens(cfg.TokensFile)
+	return withHint(err, hintAuth)
 }
 
 func isLoopback(host string) bool {

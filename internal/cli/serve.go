@@ -92,6 +92,9 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		if err := checkBind(cfg); err != nil {
 			return err
 		}
+		if err := checkTokens(cfg); err != nil {
+			return err
+		}
 	}
 	log, closeLog, err := a.openLog(cfg, notes)
 	if err != nil {
