@@ -102,9 +102,10 @@ var table = []row{
 	{pkg: "engine/enginetest/probe"},
 
 	// The client kit.
-	{pkg: "internal/gateway", ours: []string{"mcpkit", "mcpkit/statefile"}, others: []string{sdk}},
+	{pkg: "internal/gateway", ours: []string{"internal/offer", "mcpkit"}, others: []string{sdk}},
+	{pkg: "internal/offer", ours: []string{"mcpkit/statefile"}, others: []string{sdk}},
 	{pkg: "internal/mcpcli",
-		ours:   []string{"internal/gateway", "mcpkit", "mcpkit/child", "mcpkit/consent", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile"},
+		ours:   []string{"internal/gateway", "internal/offer", "mcpkit", "mcpkit/child", "mcpkit/consent", "mcpkit/mcpjson", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{pkg: "mcpkit",

@@ -21,8 +21,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/offer"
 	"github.com/glovebox-dev/glovebox/mcpkit"
-	"github.com/glovebox-dev/glovebox/mcpkit/statefile"
 )
 
 const (
@@ -34,10 +34,6 @@ const (
 	// listWait is what a list waits for servers that nothing is known of. Those that
 	// take longer are told of by a change of the list.
 	listWait = 15 * time.Second
-	// catalogueVersion changes with what is remembered.
-	catalogueVersion = 1
-	// maxRemembered bounds the servers that are remembered.
-	maxRemembered = 200
 )
 
 // Options configures a [Gateway].
@@ -45,24 +41,23 @@ type Options struct {
 	// Servers is how to reach them. Its hooks for progress and changed lists are
 	// the gateway's.
 	Servers mcpkit.Options
-	// Catalogue is the file that what servers offer is remembered in; "" remembers
-	// nothing.
-	Catalogue string
-	Log       *slog.Logger // nil discards
+	// Offers is where what servers offer is remembered; nil remembers nothing.
+	Offers *offer.Store
+	Log    *slog.Logger // nil discards
 }
 
 // A Gateway stands between clients of one server and many servers. Its methods may
 // be called concurrently.
 type Gateway struct {
-	manager   *mcpkit.Manager
-	log       *slog.Logger
-	catalogue *statefile.File[map[string]offer]
-	ctx       context.Context // ends with Close
-	cancel    context.CancelCauseFunc
-	tasks     sync.WaitGroup
-	slots     chan struct{}
-	progress  progress
-	first     chan struct{} // closed when each server was asked once that nothing was known of
+	manager  *mcpkit.Manager
+	log      *slog.Logger
+	offers   *offer.Store
+	ctx      context.Context // ends with Close
+	cancel   context.CancelCauseFunc
+	tasks    sync.WaitGroup
+	slots    chan struct{}
+	progress progress
+	first    chan struct{} // closed when each server was asked once that nothing was known of
 
 	mu      sync.Mutex
 	server  *mcp.Server         // guarded by mu: nil before Register
@@ -70,18 +65,9 @@ type Gateway struct {
 	names   names               // guarded by mu
 }
 
-// offer is what a server offers, as it is remembered.
-type offer struct {
-	Tools     []*mcp.Tool             `json:"tools,omitempty"`
-	Prompts   []*mcp.Prompt           `json:"prompts,omitempty"`
-	Resources []*mcp.Resource         `json:"resources,omitempty"`
-	Templates []*mcp.ResourceTemplate `json:"templates,omitempty"`
-	At        time.Time               `json:"at"`
-}
-
 // offered is what clients are shown of a server.
 type offered struct {
-	offer
+	offer.Offer
 	asked bool // since this gateway began
 }
 
@@ -92,9 +78,7 @@ func New(o Options) *Gateway {
 		offered: make(map[string]*offered), names: newNames(),
 	}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
-	if o.Catalogue != "" {
-		g.catalogue = &statefile.File[map[string]offer]{Path: o.Catalogue, Version: catalogueVersion}
-	}
+	g.offers = o.Offers
 	o.Servers.Hooks.Progress = func(ctx context.Context, server string, p *mcp.ProgressNotificationParams) {
 		g.progress.pass(ctx, server, p)
 	}
@@ -124,7 +108,7 @@ func (g *Gateway) Register(s *mcp.Server) {
 		if def.Disabled {
 			continue
 		}
-		if o, ok := known[def.Hash()]; ok {
+		if o := known[def.Hash()]; o.Whole {
 			g.show(def.Name, o, false)
 		} else {
 			asked.Add(1)
@@ -172,13 +156,13 @@ func (g *Gateway) Close() error {
 	return err
 }
 
-func (g *Gateway) remembered() map[string]offer {
-	if g.catalogue == nil {
+func (g *Gateway) remembered() map[string]offer.Offer {
+	if g.offers == nil {
 		return nil
 	}
-	known, err := g.catalogue.Read()
+	known, err := g.offers.All()
 	if err != nil {
-		g.log.Warn("read what servers offer; they are asked anew", "err", err)
+		g.log.Warn("servers are asked anew what they offer", "err", err)
 	}
 	return known
 }
@@ -212,7 +196,7 @@ func (g *Gateway) learnThen(server string, done func()) {
 }
 
 // ask lists what a server offers. Of what it does not declare it is not asked.
-func (g *Gateway) ask(ctx context.Context, server string) (o offer, err error) {
+func (g *Gateway) ask(ctx context.Context, server string) (o offer.Offer, err error) {
 	s, err := g.manager.Session(server)
 	if err != nil {
 		return o, err
@@ -221,7 +205,7 @@ func (g *Gateway) ask(ctx context.Context, server string) (o offer, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.At = time.Now().UTC().Truncate(time.Second)
+	o.Whole = true
 	caps := info.Capabilities
 	if caps == nil {
 		caps = &mcp.ServerCapabilities{}
@@ -250,28 +234,12 @@ func missing(err error) bool {
 }
 
 // remember keeps what a server offers for the next gateway.
-func (g *Gateway) remember(ctx context.Context, server string, o offer) {
+func (g *Gateway) remember(ctx context.Context, server string, o offer.Offer) {
 	def := g.manager.Config().Server(server)
-	if g.catalogue == nil || def == nil {
+	if g.offers == nil || def == nil {
 		return
 	}
-	err := g.catalogue.Update(ctx, func(all *map[string]offer) error {
-		if *all == nil {
-			*all = make(map[string]offer)
-		}
-		(*all)[def.Hash()] = o
-		for len(*all) > maxRemembered {
-			oldest := ""
-			for hash, one := range *all {
-				if oldest == "" || one.At.Before((*all)[oldest].At) {
-					oldest = hash
-				}
-			}
-			delete(*all, oldest)
-		}
-		return nil
-	})
-	if err != nil {
-		g.log.Warn("remember what a server offers", "server", server, "err", err)
+	if err := g.offers.Keep(ctx, def.Hash(), o); err != nil {
+		g.log.Warn("what a server offers is forgotten with this gateway", "server", server, "err", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/offer"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -69,7 +70,7 @@ type world struct {
 	progress chan *mcp.ProgressNotificationParams
 }
 
-// open makes a gateway to servers of those names. The notes and the catalogue are
+// open makes a gateway to servers of those names. The notes and what is remembered are
 // in dir.
 func open(t *testing.T, dir string, trust mcpkit.Trust, servers ...string) *world {
 	t.Helper()
@@ -84,8 +85,8 @@ func open(t *testing.T, dir string, trust mcpkit.Trust, servers ...string) *worl
 		})
 	}
 	g := New(Options{
-		Servers:   mcpkit.Options{Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return trust, nil }},
-		Catalogue: filepath.Join(dir, "catalogue.json"),
+		Servers: mcpkit.Options{Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return trust, nil }},
+		Offers:  offer.Open(filepath.Join(dir, "offers.json")),
 	})
 	s := mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, &mcp.ServerOptions{Capabilities: Capabilities()})
 	s.AddReceivingMiddleware(g.Middleware)

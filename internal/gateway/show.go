@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/offer"
 )
 
 // show has the server offer what another offers, in place of what it did before.
 // What has not changed is not touched: clients are told of each change.
-func (g *Gateway) show(server string, o offer, asked bool) {
+func (g *Gateway) show(server string, o offer.Offer, asked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.offered[server]

@@ -55,7 +55,7 @@ func (a *app) call(ctx context.Context, args []string, whole, save string) error
 		if err != nil {
 			return err
 		}
-		a.keepManifest(ctx, s.Definition(), tools)
+		a.keepTools(ctx, s.Definition(), tools)
 		t, err := a.pick(server, tools, tool)
 		if err != nil {
 			return err

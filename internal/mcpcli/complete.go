@@ -2,76 +2,30 @@ package mcpcli
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/offer"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
-	"github.com/glovebox-dev/glovebox/mcpkit/statefile"
 )
 
-// What a server's tools were when it was last asked, so that completion starts
-// nothing: a key pressed is no wish to run a program.
-const (
-	manifestVersion = 1
-	// maxManifests bounds what is kept; the one that was not looked at for longest
-	// goes first.
-	maxManifests = 50
-	// maxManifest is the bytes of one that is worth keeping.
-	maxManifest = 64 << 10
-)
-
-type manifest struct {
-	At    time.Time `json:"at"`
-	Tools []known   `json:"tools"`
-}
-
-// known is what completion needs of a tool.
-type known struct {
-	Name      string   `json:"name"`
-	Summary   string   `json:"summary,omitempty"`
-	Arguments []string `json:"arguments,omitempty"`
-}
-
-func (a *app) manifests() (*statefile.File[map[string]manifest], error) {
-	path, err := a.state("manifests.json")
+// offers is what is remembered of what servers offer. Completion starts nothing.
+func (a *app) offers() (*offer.Store, error) {
+	path, err := a.state("offers.json")
 	if err != nil {
 		return nil, err
 	}
-	return &statefile.File[map[string]manifest]{Path: path, Version: manifestVersion}, nil
+	return offer.Open(path), nil
 }
 
-// keepManifest remembers the tools of a server. Nothing depends on it but
-// completion, so what goes wrong is told and no more.
-func (a *app) keepManifest(ctx context.Context, s *mcpjson.Server, tools []*mcp.Tool) {
-	m := manifest{At: time.Now().UTC().Truncate(time.Second)}
-	for _, t := range tools {
-		m.Tools = append(m.Tools, known{t.Name, strings.TrimSpace(summary(t.Description)), schemaOf(t).names()})
-	}
-	if b, err := json.Marshal(m); err != nil || len(b) > maxManifest {
-		return
-	}
-	file, err := a.manifests()
+// keepTools remembers the tools of a server. Nothing depends on it but completion,
+// so what goes wrong is told and no more.
+func (a *app) keepTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Tool) {
+	store, err := a.offers()
 	if err == nil {
-		err = file.Update(ctx, func(all *map[string]manifest) error {
-			if *all == nil {
-				*all = make(map[string]manifest)
-			}
-			(*all)[s.Hash()] = m
-			for len(*all) > maxManifests {
-				oldest := ""
-				for hash, one := range *all {
-					if oldest == "" || one.At.Before((*all)[oldest].At) {
-						oldest = hash
-					}
-				}
-				delete(*all, oldest)
-			}
-			return nil
-		})
+		err = store.Keep(ctx, s.Hash(), offer.Offer{Tools: tools})
 	}
 	if err != nil && a.flags.verbose {
 		a.note("glovebox: note: %v", err)
@@ -79,17 +33,17 @@ func (a *app) keepManifest(ctx context.Context, s *mcpjson.Server, tools []*mcp.
 }
 
 // toolsOf are the tools of a server as far as they are known.
-func (a *app) toolsOf(server string) []known {
+func (a *app) toolsOf(server string) []*mcp.Tool {
 	cfg, err := a.quietly()
 	if err != nil {
 		return nil
 	}
 	s := cfg.Server(server)
-	file, err := a.manifests()
+	store, err := a.offers()
 	if s == nil || err != nil {
 		return nil
 	}
-	all, err := file.Read()
+	all, err := store.All()
 	if err != nil {
 		return nil
 	}
@@ -117,7 +71,7 @@ func (a *app) completeServers(_ *cobra.Command, args []string, _ string) ([]stri
 
 func (a *app) completeTools(server string) (names []string) {
 	for _, t := range a.toolsOf(server) {
-		names = append(names, cobra.CompletionWithDesc(t.Name, t.Summary))
+		names = append(names, cobra.CompletionWithDesc(t.Name, strings.TrimSpace(summary(t.Description))))
 	}
 	return names
 }
@@ -134,7 +88,7 @@ func (a *app) completeCall(args []string, word string) ([]string, cobra.ShellCom
 		for _, s := range cfg.Servers {
 			if rest, ok := strings.CutPrefix(word, s.Name+"."); ok || strings.HasPrefix(s.Name, word) && rest != "" {
 				for _, t := range a.toolsOf(s.Name) {
-					names = append(names, cobra.CompletionWithDesc(s.Name+"."+t.Name, t.Summary))
+					names = append(names, cobra.CompletionWithDesc(s.Name+"."+t.Name, strings.TrimSpace(summary(t.Description))))
 				}
 				continue
 			}
@@ -157,7 +111,7 @@ func (a *app) completeCall(args []string, word string) ([]string, cobra.ShellCom
 		if t.Name != tool {
 			continue
 		}
-		for _, name := range t.Arguments {
+		for _, name := range schemaOf(t).names() {
 			names = append(names, name+"=")
 		}
 	}

@@ -57,11 +57,11 @@ func (a *app) serve(ctx context.Context, listen string) (err error) {
 	}
 	servers.Log = log
 	servers.Limits.Request = callTimeout
-	catalogue, err := a.state("catalogue.json")
+	offers, err := a.offers()
 	if err != nil {
 		return err
 	}
-	g := gateway.New(gateway.Options{Servers: servers, Catalogue: catalogue, Log: log})
+	g := gateway.New(gateway.Options{Servers: servers, Offers: offers, Log: log})
 	defer func() { err = errors.Join(err, g.Close()) }()
 	return a.Serve(ctx, g, listen, log)
 }

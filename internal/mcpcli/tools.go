@@ -34,7 +34,7 @@ func (a *app) tools(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		a.keepManifest(ctx, s.Definition(), tools)
+		a.keepTools(ctx, s.Definition(), tools)
 		if len(args) > 1 {
 			picked := make([]*mcp.Tool, 0, len(args)-1)
 			for _, name := range args[1:] {
