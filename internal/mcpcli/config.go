@@ -7,14 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
 func (a *app) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Explain the configuration",
+		Short: "Explain the configuration, take it over from other clients and give it to them",
 		Args:  exactly(0),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -23,7 +22,7 @@ func (a *app) configCommand() *cobra.Command {
 		Short:             "Say what each field is and where it was written; secrets are masked, nothing is expanded",
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(a.explain),
-	})
+	}, a.exportCommand(), a.importCommand(), a.findCommand())
 	return cmd
 }
 
@@ -42,17 +41,10 @@ func (a *app) explain(_ context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	servers := cfg.Servers
-	if len(names) > 0 {
-		servers = nil
-		for _, name := range names {
-			s := cfg.Server(name)
-			if s == nil {
-				return &mcpkit.UnknownServer{Name: name, Known: serverNames(cfg)}
-			}
-			servers = append(servers, s)
-		}
+	if cfg, err = only(cfg, names); err != nil {
+		return err
 	}
+	servers := cfg.Servers
 	all := make(map[string][]explained)
 	for _, s := range servers {
 		for _, f := range s.Explain() {
