@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/mcpcli"
 )
 
 // Exit codes. Run passes on the code of what ran in the box besides.
@@ -184,7 +185,7 @@ func exitCode(err error) int {
 		usage  *usageError
 		bad    *config.Error
 		sig    *signalled
-		own    interface{ ExitCode() int }
+		own    *mcpcli.Error
 	)
 	switch {
 	case err == nil:
@@ -192,7 +193,7 @@ func exitCode(err error) int {
 	case errors.As(err, &sig):
 		return sig.code()
 	case errors.As(err, &own):
-		return own.ExitCode()
+		return own.Code
 	case errors.As(err, &status):
 		return status.code
 	case errors.As(err, &usage), errors.As(err, &bad):
