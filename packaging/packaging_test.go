@@ -53,7 +53,8 @@ func TestClientSnippets(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, err := mcpjson.Parse(dialect, []byte(text))
-			if err != nil || len(c.Warnings) > 0 {
+			// What looks like a placeholder of the client's is one of the bridge's.
+			if err != nil || len(c.Warnings) > 0 && kind != "bridge" {
 				t.Fatalf("got %v, %v", err, c.Warnings)
 			}
 			ours := c.Server("glovebox")
@@ -62,9 +63,6 @@ func TestClientSnippets(t *testing.T) {
 			}
 			got, err := ours.Resolve(t.Context(), resolver)
 			if err != nil {
-				if kind == "bridge" { // ${…} in it is for the bridge
-					return
-				}
 				t.Fatal(err)
 			}
 			switch kind {
