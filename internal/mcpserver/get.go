@@ -65,6 +65,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(of.ended, func() { cancel(context.Cause(of.ended)) })()
 	res := s.respond(w, nil, s.opts.Limits.Heartbeat)
 	defer res.finish()
+	res.shallow = true
 	awaitDirect(ctx, r, of)
 	stream, _, resumed := strings.Cut(r.Header.Get(headerLastEvent), "_")
 	if resumed {

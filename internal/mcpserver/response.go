@@ -53,6 +53,11 @@ type response struct {
 	primed func(string)    // is told the name of the SDK's stream; may be nil
 	limit  time.Duration   // of a write: the SDK holds a lock of its session meanwhile
 
+	// shallow leaves it to the timer to flush, so that the goroutine of a request
+	// that lasts for hours does not keep the stack that writing takes, twice what
+	// it needs to wait.
+	shallow bool
+
 	mu      sync.Mutex
 	w       http.ResponseWriter      // guarded by mu
 	rc      *http.ResponseController // guarded by mu
@@ -170,6 +175,11 @@ func (r *response) FlushError() error {
 		return nil // the timer sees to it
 	}
 	if r.phase != streaming && r.phase != plain {
+		return nil
+	}
+	if r.phase == streaming && r.shallow && r.timer != nil {
+		r.held = true
+		r.timer.Reset(0)
 		return nil
 	}
 	return r.flushLocked()
