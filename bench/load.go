@@ -109,9 +109,11 @@ func loadScenario(ctx context.Context, b *bench) error {
 // calm waits until those who do not read have asked for enough: until it fills the
 // buffers between, they are clients like any other and make the server busy.
 func (s *server) calm(ctx context.Context) error {
-	const busy = 0.4 // of one processor: more than all the others take
+	const busy = 0.25 // of one processor: what all the others take
+	const looks = 3 // in a row: they all begin a little apart
+	calm := 0
 	// Less than a stuck client has until it is ended.
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		before, err := usage(s.cmd.Process.Pid)
 		if err != nil {
 			return err
@@ -124,7 +126,9 @@ func (s *server) calm(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if after.Since(before).Seconds() < busy*time.Since(begun).Seconds() {
+		if after.Since(before).Seconds() >= busy*time.Since(begun).Seconds() {
+			calm = 0
+		} else if calm++; calm == looks {
 			return nil
 		}
 	}
