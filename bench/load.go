@@ -110,7 +110,7 @@ func loadScenario(ctx context.Context, b *bench) error {
 // buffers between, they are clients like any other and make the server busy.
 func (s *server) calm(ctx context.Context) error {
 	const busy = 0.25 // of one processor: what all the others take
-	const looks = 3 // in a row: they all begin a little apart
+	const looks = 3   // in a row: they all begin a little apart
 	calm := 0
 	// Less than a stuck client has until it is ended.
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
