@@ -23,7 +23,7 @@ import (
 )
 
 // runLimit bounds a whole run: twice what one takes on two processors.
-const runLimit = 30 * time.Minute
+const runLimit = time.Hour
 
 // defaultTolerance is how much worse a ratio may be before it is a regression.
 // docs/benchmark.md says where it comes from.
@@ -70,7 +70,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	flags.StringVar(&o.python, "python", "", "the Python of the boxes and of the peers (default: the first with pandas)")
 	flags.BoolVar(&o.quick, "quick", false, "few samples: for a look, in two or three minutes")
 	flags.IntVar(&o.most, "hibernated", 1000, "stop at so many hibernated contexts")
-	flags.DurationVar(&o.within, "hibernated-time", 5*time.Minute, "or after so long")
+	flags.DurationVar(&o.within, "hibernated-time", 15*time.Minute, "or after so long; a thousand take about six minutes")
 	only := flags.String("only", "", "run only the scenarios whose names match this regular expression")
 	out := flags.String("out", ".bench/result.json", "where the result goes, as JSON, or comes from")
 	list := flags.Bool("list", false, "list the scenarios")
