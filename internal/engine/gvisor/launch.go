@@ -86,9 +86,14 @@ func (l *launch) cmd(name string, c *command) *exec.Cmd {
 	return cmd
 }
 
+// spareProcs is how many threads of a guest may compute, beyond one for each
+// processor, before they hold up the sentry's own work and each other: each has a
+// processor of the Go runtime meanwhile.
+const spareProcs = 6
+
 // environment has what the Go runtime of the processes is to know from its start.
 func (l *launch) environment() []string {
-	return []string{"GOMAXPROCS=" + strconv.Itoa(visibleCPUs(l.spec.Limits))}
+	return []string{"GOMAXPROCS=" + strconv.Itoa(visibleCPUs(l.spec.Limits)+spareProcs)}
 }
 
 // pair is a connection between the sentry and its gofer.
