@@ -147,6 +147,7 @@ echo '[{"id":"c","status":"'$status'"}]' > "$out/server-one-2026-01-01/checks.js
 		t.Fatal(err)
 	}
 	s := &suite{node: "/bin/sh", script: script, baseline: b, out: t.TempDir()}
+	t.Setenv("GLOVEBOX_TEST_RETRY", "")
 	run := func(asked []string) (list []scenario, clean bool, notes []string) {
 		t.Helper()
 		all := &results{}
