@@ -139,7 +139,6 @@ func (s *server) calm(ctx context.Context) error {
 type loadClients struct {
 	idle, callers crowd
 	deaf          atomic.Int64 // streams that ended by themselves
-	streams       []*wire
 	listening     sync.WaitGroup
 	hush          context.CancelFunc
 }

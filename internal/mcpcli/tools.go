@@ -129,10 +129,6 @@ func (a *app) split(cfg *mcpjson.Config, args []string) (server, tool string, re
 			return args[0][:i], args[0][i+1:], args[1:], nil
 		}
 	}
-	server, tool, _ = strings.Cut(args[0], ".")
-	var names []string
-	for _, s := range cfg.Servers {
-		names = append(names, s.Name)
-	}
-	return "", "", nil, &mcpkit.UnknownServer{Name: server, Known: names}
+	server, _, _ = strings.Cut(args[0], ".")
+	return "", "", nil, &mcpkit.UnknownServer{Name: server, Known: serverNames(cfg)}
 }
