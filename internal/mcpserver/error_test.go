@@ -118,7 +118,8 @@ func TestDuplicateIDs(t *testing.T) {
 
 // TestIDAgain: the id of a request is free once its answer is there.
 func TestIDAgain(t *testing.T) {
-	_, url := serve(t, nil)
+	// Each answer is left before its end, and with it a connection.
+	_, url := serve(t, func(o *Options) { o.Limits.Connections, o.Limits.Calls = 2000, 2000 })
 	h := session(t, url)
 	for _, body := range []string{ping, toolCall(1, "get_sessions", "{}"), toolCall(1, "nope", "{}")} {
 		for i := range 300 {
