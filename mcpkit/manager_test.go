@@ -137,6 +137,8 @@ func odd(kind string) {
 			result(`{"content":[{"type":"text","text":"odd"}]}`)
 		case m.Method == "tools/call":
 			result(`{"content":[{"type":"text","text":"odd"}]}`)
+		case m.Method == "ping" || m.Method == "logging/setLevel" || strings.HasSuffix(m.Method, "subscribe"):
+			result("{}")
 		case m.Method == "acme/search":
 			result(`{"hits":[1,2],"unknown":{"kept":true}}`)
 		}
@@ -358,6 +360,17 @@ func TestRequestsOfAnyMethod(t *testing.T) {
 			t.Errorf("params %s: %v", params, err)
 		}
 	}
+	for method, params := range map[string]string{
+		"ping": "", "logging/setLevel": `{"level":"info"}`,
+		"resources/subscribe": `{"uri":"test://r"}`, "resources/unsubscribe": `{"uri":"test://r"}`,
+	} {
+		if got, err := s.Request(t.Context(), method, json.RawMessage(params)); err != nil || string(got) != "{}" {
+			t.Errorf("%s: %s, %v", method, got, err)
+		}
+	}
+	if got, err := s.Request(t.Context(), "logging/setLevel", json.RawMessage(`{"level":7}`)); !errors.Is(err, ErrBadParams) {
+		t.Errorf("a level that is none: %s, %v", got, err)
+	}
 	if _, err := s.Request(t.Context(), "notifications/x", nil); err == nil {
 		t.Error("a notification as a request: no error")
 	}
@@ -481,8 +494,22 @@ func TestToolsThatAreNotAllowed(t *testing.T) {
 	if _, err := call(t, s, "env", nil); !errors.Is(err, ErrToolDenied) {
 		t.Errorf("call: %v", err)
 	}
-	if _, err := s.Request(t.Context(), "tools/call", json.RawMessage(`{"name":"env"}`)); !errors.Is(err, ErrToolDenied) {
-		t.Errorf("request: %v", err)
+	for params, want := range map[string]error{
+		`{"name":"env"}`:                ErrToolDenied,
+		`{"name":"echo","name":"env"}`:  ErrToolDenied,
+		`{"name":"env","Name":"echo"}`:  ErrBadParams,
+		`{"name":"echo","NAME":"env"}`:  ErrBadParams,
+		`{"name":["env"]}`:              ErrBadParams,
+		`{"arguments":{"name":"echo"}}`: ErrBadParams,
+		``:                              ErrBadParams,
+	} {
+		if got, err := s.Request(t.Context(), "tools/call", json.RawMessage(params)); !errors.Is(err, want) {
+			t.Errorf("request %s: %s, %v, want %v", params, got, err, want)
+		}
+	}
+	got, err := s.Request(t.Context(), "tools/call", json.RawMessage(`{"name":"env","name":"echo","arguments":{"text":"said"}}`))
+	if err != nil || !bytes.Contains(got, []byte(`"said"`)) {
+		t.Errorf("request of what is allowed: %s, %v", got, err)
 	}
 }
 

@@ -73,8 +73,8 @@ func (r *rawResult) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// ErrBadParams says that parameters are no JSON object.
-var ErrBadParams = errors.New("params must be a JSON object")
+// ErrBadParams says that parameters are no JSON object, or not what the method takes.
+var ErrBadParams = errors.New("invalid params")
 
 // Request makes a request of any method and returns its result, as JSON. params is
 // an object, or nil. Of methods that the protocol defines, the result has the
@@ -85,9 +85,9 @@ func (s *Session) Request(ctx context.Context, method string, params json.RawMes
 		return nil, fmt.Errorf("%s of mcp server %q: %w", method, s.def.Name, err)
 	}
 	if method == "tools/call" {
-		var call struct{ Name string }
-		if json.Unmarshal(params, &call) == nil && !s.def.Tools.Allows(call.Name) {
-			return nil, fmt.Errorf("call tool %q of mcp server %q: %w", call.Name, s.def.Name, ErrToolDenied)
+		var err error
+		if params, err = s.permitted(params); err != nil {
+			return nil, err
 		}
 	}
 	if err := s.learn(ctx, method); err != nil {
@@ -96,6 +96,33 @@ func (s *Session) Request(ctx context.Context, method string, params json.RawMes
 	return request(ctx, s, method, func(ctx context.Context, cs *mcp.ClientSession) (json.RawMessage, error) {
 		return raw(ctx, cs, method, params)
 	})
+}
+
+// permitted are the parameters of a tools/call of a tool that the definition allows.
+// Where it does not allow all, what is sent is what was judged: a server may take
+// the name from another of two members that have it, or from one in other letters.
+func (s *Session) permitted(params json.RawMessage) (json.RawMessage, error) {
+	if s.def.Tools.Allow == nil && len(s.def.Tools.Deny) == 0 {
+		return params, nil
+	}
+	var members map[string]json.RawMessage
+	var name string
+	err := json.Unmarshal(params, &members)
+	if err == nil {
+		err = json.Unmarshal(members["name"], &name)
+	}
+	for key := range members {
+		if key != "name" && strings.EqualFold(key, "name") {
+			err = fmt.Errorf("found %q beside \"name\"", key)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("call a tool of mcp server %q: read its name: %w: %w", s.def.Name, ErrBadParams, err)
+	}
+	if !s.def.Tools.Allows(name) {
+		return nil, fmt.Errorf("call tool %q of mcp server %q: %w", name, s.def.Name, ErrToolDenied)
+	}
+	return json.Marshal(members)
 }
 
 // learn makes a method known to the SDK, once no request is under way. A connection
@@ -148,7 +175,7 @@ func checkParams(params json.RawMessage) error {
 		return nil
 	}
 	if b := bytes.TrimSpace(params); !json.Valid(b) || b[0] != '{' {
-		return ErrBadParams
+		return fmt.Errorf("%w: they must be a JSON object", ErrBadParams)
 	}
 	return nil
 }
