@@ -185,7 +185,7 @@ func checkParams(params json.RawMessage) error {
 func raw(ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
 	switch method {
 	case "ping":
-		return json.RawMessage("{}"), cs.Ping(ctx, nil)
+		return unanswered(ctx, params, cs.Ping)
 	case "initialize", "server/discover":
 		return json.Marshal(cs.InitializeResult()) // both are over when there is a session
 	case "tools/list":
@@ -205,23 +205,11 @@ func raw(ctx context.Context, cs *mcp.ClientSession, method string, params json.
 	case "completion/complete":
 		return typed[*mcp.CompleteResult](ctx, cs, method, params)
 	case "logging/setLevel":
-		p, err := parse[mcp.SetLoggingLevelParams](params)
-		if err != nil {
-			return nil, err
-		}
-		return json.RawMessage("{}"), cs.SetLoggingLevel(ctx, p)
+		return unanswered(ctx, params, cs.SetLoggingLevel)
 	case "resources/subscribe":
-		p, err := parse[mcp.SubscribeParams](params)
-		if err != nil {
-			return nil, err
-		}
-		return json.RawMessage("{}"), cs.Subscribe(ctx, p)
+		return unanswered(ctx, params, cs.Subscribe)
 	case "resources/unsubscribe":
-		p, err := parse[mcp.UnsubscribeParams](params)
-		if err != nil {
-			return nil, err
-		}
-		return json.RawMessage("{}"), cs.Unsubscribe(ctx, p)
+		return unanswered(ctx, params, cs.Unsubscribe)
 	}
 	res, err := mcp.CallCustomMethod[*rawParams, *rawResult](ctx, cs, method, &rawParams{raw: params})
 	if err != nil {
@@ -230,15 +218,18 @@ func raw(ctx context.Context, cs *mcp.ClientSession, method string, params json.
 	return res.raw, nil
 }
 
-func parse[T any](params json.RawMessage) (*T, error) {
-	v := new(T)
-	if len(params) == 0 {
-		return v, nil
+// unanswered makes a request whose result says nothing.
+func unanswered[P any](ctx context.Context, params json.RawMessage, do func(context.Context, *P) error) (json.RawMessage, error) {
+	p := new(P)
+	if len(params) > 0 {
+		if err := json.Unmarshal(params, p); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrBadParams, err)
+		}
 	}
-	if err := json.Unmarshal(params, v); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBadParams, err)
+	if err := do(ctx, p); err != nil {
+		return nil, err
 	}
-	return v, nil
+	return json.RawMessage("{}"), nil
 }
 
 // typed makes a request that the SDK knows, with parameters as they are.
