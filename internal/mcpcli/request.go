@@ -10,31 +10,32 @@ import (
 )
 
 func (a *app) requestCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "request SERVER METHOD [PARAMS]",
-		Short:             "Make a request of any method, with params as JSON or @file",
-		Args:              between(2, 3),
-		ValidArgsFunction: a.completeServers,
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			params, err := a.params(args)
-			if err != nil {
-				return err
-			}
-			return a.with(ctx, args[0], nil, func(s *mcpkit.Session) error {
-				res, err := s.Request(ctx, args[1], params)
-				if err != nil {
-					return err
-				}
-				return a.json(res)
-			})
-		}),
-	}
+	return a.rawCommand("request", "Make a request of any method", func(ctx context.Context, s *mcpkit.Session, method string, params json.RawMessage) error {
+		res, err := s.Request(ctx, method, params)
+		if err != nil {
+			return err
+		}
+		return a.json(res)
+	})
 }
 
 func (a *app) notifyCommand() *cobra.Command {
+	return a.rawCommand("notify", "Send a notification of any method", func(ctx context.Context, s *mcpkit.Session, method string, params json.RawMessage) error {
+		if err := s.Notify(ctx, method, params); err != nil {
+			return err
+		}
+		if a.flags.output == "json" {
+			return a.json(map[string]bool{"ok": true})
+		}
+		return nil
+	})
+}
+
+// rawCommand sends what the command line has of a message to a server.
+func (a *app) rawCommand(name, short string, send func(ctx context.Context, s *mcpkit.Session, method string, params json.RawMessage) error) *cobra.Command {
 	return &cobra.Command{
-		Use:               "notify SERVER METHOD [PARAMS]",
-		Short:             "Send a notification of any method, with params as JSON or @file",
+		Use:               name + " SERVER METHOD [PARAMS]",
+		Short:             short + ", with params as JSON or @file",
 		Args:              between(2, 3),
 		ValidArgsFunction: a.completeServers,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -43,13 +44,7 @@ func (a *app) notifyCommand() *cobra.Command {
 				return err
 			}
 			return a.with(ctx, args[0], nil, func(s *mcpkit.Session) error {
-				if err := s.Notify(ctx, args[1], params); err != nil {
-					return err
-				}
-				if a.flags.output == "json" {
-					return a.json(map[string]bool{"ok": true})
-				}
-				return nil
+				return send(ctx, s, args[1], params)
 			})
 		}),
 	}
