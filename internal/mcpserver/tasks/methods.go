@@ -112,14 +112,14 @@ func CheckHeaders(h http.Header, method string, params map[string]json.RawMessag
 // Serve is a middleware that answers the methods of the extension.
 func (s *Tasks) Serve(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		var serve func(owner string, p *Params) (mcp.Result, error)
+		var serve func(t *task, p *Params) (mcp.Result, error)
 		switch method {
 		case get:
-			serve = s.get
+			serve = s.getLocked
 		case update:
-			serve = s.update
+			serve = s.updateLocked
 		case cancel:
-			serve = s.cancel
+			serve = s.cancelLocked
 		default:
 			return next(ctx, method, req)
 		}
@@ -133,20 +133,20 @@ func (s *Tasks) Serve(next mcp.MethodHandler) mcp.MethodHandler {
 		if r.Params.TaskID == "" {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Missing required parameter: taskId"}
 		}
-		return serve(ownerOf(req), r.Params)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t := s.findLocked(ownerOf(req), r.Params.TaskID)
+		if t == nil {
+			return nil, s.unknown(r.Params.TaskID)
+		}
+		t.asked = time.Now()
+		return serve(t, r.Params)
 	}
 }
 
-func (s *Tasks) get(owner string, p *Params) (mcp.Result, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.findLocked(owner, p.TaskID)
-	if t == nil {
-		return nil, s.unknown(p.TaskID)
-	}
+func (s *Tasks) getLocked(t *task, _ *Params) (mcp.Result, error) {
 	d := s.describeLocked(t)
 	d.ResultType = "complete"
-	t.asked = time.Now()
 	switch t.status {
 	case completed:
 		if d.Result = t.result; t.shrunk {
@@ -164,14 +164,7 @@ func (s *Tasks) get(owner string, p *Params) (mcp.Result, error) {
 	return d, nil
 }
 
-func (s *Tasks) cancel(owner string, p *Params) (mcp.Result, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.findLocked(owner, p.TaskID)
-	if t == nil {
-		return nil, s.unknown(p.TaskID)
-	}
-	t.asked = time.Now()
+func (s *Tasks) cancelLocked(t *task, _ *Params) (mcp.Result, error) {
 	if !t.status.final() {
 		t.requests = nil
 		t.setLocked(cancelled)
@@ -180,16 +173,9 @@ func (s *Tasks) cancel(owner string, p *Params) (mcp.Result, error) {
 	return done(), nil
 }
 
-// update takes answers to what the task has asked. Others are no answers, and
+// updateLocked takes answers to what the task has asked. Others are no answers, and
 // are passed over.
-func (s *Tasks) update(owner string, p *Params) (mcp.Result, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.findLocked(owner, p.TaskID)
-	if t == nil {
-		return nil, s.unknown(p.TaskID)
-	}
-	t.asked = time.Now()
+func (s *Tasks) updateLocked(t *task, p *Params) (mcp.Result, error) {
 	if t.status != inputRequired {
 		return done(), nil
 	}

@@ -205,7 +205,7 @@ func (s *Tasks) begin(owner string, cancel context.CancelCauseFunc) *task {
 	return t
 }
 
-// find returns a task of the owner.
+// findLocked returns a task of the owner; nil if there is none of that id.
 func (s *Tasks) findLocked(owner, id string) *task {
 	t := s.tasks[id]
 	if t == nil || t.owner != owner {

@@ -571,8 +571,9 @@ func FuzzUpdate(f *testing.F) {
 		one.status = inputRequired
 		one.requests = mcp.InputRequestMap{"one": &mcp.ElicitParams{}}
 		one.responses = make(mcp.InputResponseMap)
-		p.TaskID = one.id
-		_, err := s.update("", &p)
+		s.mu.Lock()
+		_, err := s.updateLocked(one, &p)
+		s.mu.Unlock()
 		_, given := p.InputResponses["one"]
 		if waits := one.status == inputRequired; waits == given && err == nil {
 			t.Errorf("%s: waits %v", data, waits)
