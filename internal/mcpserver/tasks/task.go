@@ -190,6 +190,7 @@ func (s *Tasks) answersInPlace(t *task) bool {
 	t.inPlace = true
 	t.uses.running--
 	s.forgetLocked(t)
+	s.disownLocked(t) // if it was forgotten while it ran
 	return true
 }
 

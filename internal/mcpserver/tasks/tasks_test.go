@@ -296,6 +296,31 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// TestGoneClientLeavesNothing: what is kept of an owner ends with the call.
+func TestGoneClientLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, Limits{}, Policy{}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			<-ctx.Done()
+			time.Sleep(time.Second) // an interpreter takes its time
+			return nil, ctx.Err()
+		})
+		ctx, gone := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer gone()
+		if _, err := h.call(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		h.mu.Lock()
+		if u := h.owners["a"]; u == nil || u.running != 1 {
+			t.Errorf("the call still runs, and the owner has %+v", u)
+		}
+		h.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		if all, _ := h.Len(); all != 0 || len(h.owners) != 0 {
+			t.Errorf("%d tasks of %d owners are left", all, len(h.owners))
+		}
+	})
+}
+
 func TestExpiryEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
