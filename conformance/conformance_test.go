@@ -129,43 +129,82 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestRunStable: a scenario that fails has a second chance where that is asked for,
-// and it is told. A shell script stands for the suite: it fails every other time.
-func TestRunStable(t *testing.T) {
-	script := write(t, "suite.sh", `
-out=$5
-echo "Running"
-echo "=== Running scenario: one ==="
-echo "=== Running scenario: two ==="
-mkdir -p "$out/server-one-2026-01-01"
-if [ -e "$0.again" ]; then status=SUCCESS; rm "$0.again"; else status=FAILURE; touch "$0.again"; fi
-echo '[{"id":"c","status":"'$status'"}]' > "$out/server-one-2026-01-01/checks.json"
-[ $status = SUCCESS ]
-`)
+// fake is a suite for which a shell script stands. It finds where to write results
+// in $out.
+func fake(t *testing.T, script string) *suite {
+	t.Helper()
 	b, err := readBaseline(write(t, "b", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{node: "/bin/sh", script: script, baseline: b, out: t.TempDir()}
+	return &suite{node: "/bin/sh", script: write(t, "suite.sh", "out=$5\n"+script), baseline: b, out: t.TempDir()}
+}
+
+// TestRunStable: a scenario that fails has a second chance where that is asked for,
+// and it is told. The suite fails every other time.
+func TestRunStable(t *testing.T) {
+	s := fake(t, `
+echo "=== SUMMARY ==="
+echo "✓ one: 1 passed, 0 failed"
+echo "✓ two: 1 passed, 0 failed"
+echo "✗ three: 0 passed, 1 failed"
+mkdir -p "$out/server-one-2026-01-01" "$out/server-two-2026-01-01"
+echo '[{"id":"c","status":"SUCCESS"}]' > "$out/server-two-2026-01-01/checks.json"
+if [ -e "$0.again" ]; then status=SUCCESS; rm "$0.again"; else status=FAILURE; touch "$0.again"; fi
+echo '[{"id":"c","status":"'$status'"}]' > "$out/server-one-2026-01-01/checks.json"
+[ $status = SUCCESS ]
+`)
 	t.Setenv("GLOVEBOX_TEST_RETRY", "")
-	run := func(asked []string) (list []scenario, clean bool, notes []string) {
+	of := server(testBuild, "http://127.0.0.1:1/mcp")
+	run := func(leaves func(string) bool) (list []scenario, clean bool, notes []string) {
 		t.Helper()
+		of.leaves = leaves
 		all := &results{}
-		list, clean, err := s.runStable(t.Context(), all, testBuild, asked, "http://127.0.0.1:1/mcp")
+		list, clean, err := s.runStable(t.Context(), all, of)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return list, clean, all.notes
 	}
-	one := []string{"one"}
-	if list, clean, notes := run(one); len(list) != 1 || clean || list[0].checks[0].Status != failure || notes != nil {
+	others := func(scenario string) bool { return scenario != "one" }
+	if list, clean, notes := run(func(scenario string) bool { return scenario == "two" }); len(list) != 2 || clean || list[0].checks[0].Status != failure || notes != nil {
 		t.Errorf("got %v, %v, %q", list, clean, notes)
 	}
-	if list, clean, _ := run(nil); len(list) != 2 || !clean || list[0].checks[0].Status != success || list[1].checks[0].Status != failure {
-		t.Errorf("got %v, %v; want two, of which one has left no results", list, clean)
+	if list, clean, _ := run(nil); len(list) != 3 || !clean || list[0].checks[0].Status != success || list[2].checks[0].Status != failure {
+		t.Errorf("got %v, %v; want three, of which one has left no results", list, clean)
 	}
+	if list, clean, _ := run(others); len(list) != 1 || !clean || list[0].checks[0].Status != failure {
+		t.Errorf("got %v, %v; the verdict can be about what was left", list, clean)
+	}
+	run(nil) // so that the next one fails
 	t.Setenv("GLOVEBOX_TEST_RETRY", "1")
-	if list, clean, notes := run(one); !clean || list[0].checks[0].Status != success || len(notes) != 1 || !strings.Contains(notes[0], "NOT STABLE: one") {
+	if list, clean, notes := run(others); !clean || list[0].checks[0].Status != success || len(notes) != 1 || !strings.Contains(notes[0], "NOT STABLE: one") {
 		t.Errorf("got %v, %v, %q", list, clean, notes)
+	}
+}
+
+// TestClientThatDoesNotFinish: what the suite saw of a client is not enough.
+func TestClientThatDoesNotFinish(t *testing.T) {
+	s := fake(t, `
+mkdir -p "$out"
+echo "✓ tools_call: 1 passed, 0 failed, 1 warnings"
+echo "✓ initialize: 1 passed, 0 failed"
+for name in tools_call initialize; do
+	mkdir "$out/$name-2026-01-01"
+	echo '[{"id":"c","status":"SUCCESS"}]' > "$out/$name-2026-01-01/checks.json"
+done
+echo done > "$out/tools_call-2026-01-01/stdout.txt"
+touch "$out/initialize-2026-01-01/stdout.txt"
+echo "level=WARN" "client: error: no such tool" > "$out/initialize-2026-01-01/stderr.txt"
+`)
+	list, _, err := s.run(t.Context(), kit("/bin/true"))
+	if err != nil || len(list) != 2 {
+		t.Fatalf("got %v, %v", list, err)
+	}
+	if s.fails(clientKit, list[0]) {
+		t.Errorf("got %v of a client that finished", list[0])
+	}
+	if c := list[1].checks; len(c) != 2 || c[1].Status != failure || !strings.HasPrefix(c[1].Error, "client: error: no such tool") {
+		t.Errorf("got %v of a client that failed", list[1])
 	}
 }

@@ -11,6 +11,14 @@ import (
 const (
 	testBuild = "test-build"
 	shipped   = "shipped"
+	clientKit = "client-kit"
+)
+
+// The revisions of the protocol: those that the suite has a list of requirements
+// for, and those before.
+var (
+	revisions = []string{"2025-11-25", "2026-07-28"}
+	older     = []string{"2025-06-18", "2025-03-26"}
 )
 
 // fixtureFree are the scenarios that a server passes without the suite's tools,
@@ -23,15 +31,13 @@ var fixtureFree = []string{
 }
 
 // judge runs everything.
-func (s *suite) judge(ctx context.Context, b *build, binary string) (*results, error) {
+func (s *suite) judge(ctx context.Context, b *build, binary, client string) (*results, error) {
 	all := &results{}
-	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
-		if err := s.judgeRequirements(ctx, all, b.url, revision); err != nil {
-			return nil, err
-		}
+	if err := s.judgeRevisions(ctx, all, server(testBuild, b.url)); err != nil {
+		return nil, err
 	}
 	// The shipped server does plain calls past the SDK.
-	direct := row{target: testBuild, set: "2026-07-28", scenario: "calls past the SDK", scored: true}
+	direct := row{target: testBuild, set: "all", scenario: "calls past the SDK", scored: true}
 	if n, names := b.directCalls(); n > 0 {
 		direct.passed = 1
 		all.notes = append(all.notes, fmt.Sprintf("%d calls of the suite were done past the SDK, as the shipped server does plain calls: %s.", n, names))
@@ -39,15 +45,10 @@ func (s *suite) judge(ctx context.Context, b *build, binary string) (*results, e
 		direct.failures = []string{"there were none, so that the suite did not see how the shipped server does plain calls"}
 	}
 	all.add(direct)
-	for _, version := range []string{"2025-06-18", "2025-03-26"} {
-		list, clean, err := s.runStable(ctx, all, testBuild, nil, b.url, "--suite", "all", "--spec-version", version)
-		if err != nil {
-			return nil, err
-		}
-		s.note(all, testBuild, version, list, nil)
-		s.agree(all, testBuild, version, clean)
-	}
 	if err := s.judgeShipped(ctx, all, binary); err != nil {
+		return nil, err
+	}
+	if err := s.judgeRevisions(ctx, all, kit(client)); err != nil {
 		return nil, err
 	}
 	for _, key := range s.baseline.stale() {
@@ -56,21 +57,35 @@ func (s *suite) judge(ctx context.Context, b *build, binary string) (*results, e
 	return all, nil
 }
 
-// runStable is run, of the scenarios that are asked for; none means all. Some of
-// them wait half a second at most for an answer: where a busy machine is excused
-// (GLOVEBOX_TEST_RETRY), those that fail have a second chance, and it is told.
-func (s *suite) runStable(ctx context.Context, all *results, target string, asked []string, url string, args ...string) ([]scenario, bool, error) {
-	once := func() ([]scenario, bool, error) {
-		list, clean, err := s.run(ctx, url, args...)
-		return slices.DeleteFunc(list, func(sc scenario) bool { return asked != nil && !slices.Contains(asked, sc.name) }), clean, err
+// judgeRevisions runs all scenarios of all revisions.
+func (s *suite) judgeRevisions(ctx context.Context, all *results, of *subject) error {
+	for _, revision := range revisions {
+		if err := s.judgeRequirements(ctx, all, of, revision); err != nil {
+			return err
+		}
 	}
-	list, clean, err := once()
+	for _, version := range older {
+		list, clean, err := s.runStable(ctx, all, of, "--suite", "all", "--spec-version", version)
+		if err != nil {
+			return err
+		}
+		s.note(all, of.target, version, list, nil)
+		s.agree(all, of.target, version, clean)
+	}
+	return nil
+}
+
+// runStable is run. Some scenarios wait half a second at most for an answer: where
+// a busy machine is excused (GLOVEBOX_TEST_RETRY), those that fail have a second
+// chance, and it is told.
+func (s *suite) runStable(ctx context.Context, all *results, of *subject, args ...string) ([]scenario, bool, error) {
+	list, clean, err := s.run(ctx, of, args...)
 	if err != nil || os.Getenv("GLOVEBOX_TEST_RETRY") == "" {
 		return list, clean, err
 	}
-	if i := slices.IndexFunc(list, func(sc scenario) bool { return s.fails(target, sc) }); i >= 0 {
+	if i := slices.IndexFunc(list, func(sc scenario) bool { return s.fails(of.target, sc) }); i >= 0 {
 		all.notes = append(all.notes, fmt.Sprintf("NOT STABLE: %s with %q failed, and was run a second time.", list[i].name, args))
-		return once()
+		return s.run(ctx, of, args...)
 	}
 	return list, clean, nil
 }
@@ -82,22 +97,22 @@ func (s *suite) fails(target string, sc scenario) bool {
 	})
 }
 
-func (s *suite) judgeRequirements(ctx context.Context, all *results, url, revision string) error {
-	required, err := s.required(revision)
+func (s *suite) judgeRequirements(ctx context.Context, all *results, of *subject, revision string) error {
+	required, err := s.required(of.side, revision)
 	if err != nil {
 		return err
 	}
-	list, clean, err := s.runStable(ctx, all, testBuild, nil, url, "--requirements", revision)
+	list, clean, err := s.runStable(ctx, all, of, "--requirements", revision)
 	if err != nil {
 		return err
 	}
 	for name := range required {
-		if !slices.ContainsFunc(list, func(sc scenario) bool { return sc.name == name }) {
+		if of.mustPass(name) && !slices.ContainsFunc(list, func(sc scenario) bool { return sc.name == name }) {
 			list = append(list, scenario{name, []check{{ID: name, Status: failure, Error: "the scenario is required and did not run"}}})
 		}
 	}
-	s.note(all, testBuild, revision, list, required)
-	s.agree(all, testBuild, revision, clean)
+	s.note(all, of.target, revision, list, required)
+	s.agree(all, of.target, revision, clean)
 	return nil
 }
 

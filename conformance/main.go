@@ -1,6 +1,7 @@
 // Command conformance holds Glovebox to the letter of MCP: it runs the official
 // conformance suite against the real front and the real server with the suite's
-// fixtures added, and against the program that is shipped.
+// fixtures added, against the program that is shipped, and against a client made of
+// the client kit.
 //
 // scripts/conformance sets up what it needs and calls it; docs/conformance.md has
 // the results.
@@ -41,9 +42,10 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	dir := flags.String("dir", "conformance", "directory with the suite's node_modules and the baseline")
 	binary := flags.String("glovebox", "bin/glovebox", "the program that is shipped")
+	program := flags.String("client", "", "the client that is made of the kit, a program")
 	doc := flags.String("doc", "", "file whose table to write anew")
 	serve := flags.Bool("serve", false, "only serve the test build, at the address that is printed, until interrupted")
-	one := flags.String("scenario", "", "run this scenario alone, against the test build, and show all that the suite says")
+	one := flags.String("scenario", "", "run this scenario alone, against the test build or the client, and show all that the suite says")
 	version := flags.String("spec-version", "", "with -scenario: the revision to run it at")
 	verbose := flags.Bool("v", false, "log what the test build does")
 	if err := flags.Parse(args); err != nil {
@@ -65,9 +67,15 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer s.close()
 	if *one != "" {
-		return s.show(ctx, build.url, *one, *version)
+		of := server(testBuild, build.url)
+		if client, err := s.isForClients(ctx, *one); err != nil {
+			return err
+		} else if client {
+			of = kit(*program)
+		}
+		return s.show(ctx, of, *one, *version)
 	}
-	all, err := s.judge(ctx, build, *binary)
+	all, err := s.judge(ctx, build, *binary, *program)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,16 +29,12 @@ func (s *suite) judgeShipped(ctx context.Context, all *results, binary string) e
 		return err
 	}
 	defer stop()
-	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
-		required, err := s.required(revision)
-		if err != nil {
+	of := server(shipped, url)
+	of.leaves = func(scenario string) bool { return !slices.Contains(fixtureFree, scenario) }
+	for _, revision := range revisions {
+		if err := s.judgeRequirements(ctx, all, of, revision); err != nil {
 			return err
 		}
-		list, _, err := s.runStable(ctx, all, shipped, fixtureFree, url, "--requirements", revision)
-		if err != nil {
-			return err
-		}
-		s.note(all, shipped, revision, list, required)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,8 +19,8 @@ import (
 const (
 	// suiteLimit ends a run of the suite that hangs; a whole one takes seconds.
 	suiteLimit = 2 * time.Minute
-	// maxChecks bounds a file of results.
-	maxChecks = 16 << 20
+	// maxResult bounds a file of results.
+	maxResult = 16 << 20
 )
 
 // A suite is the official one, as npm laid it out.
@@ -69,15 +70,35 @@ type scenario struct {
 	checks []check
 }
 
-// run runs the suite with arguments against a server and returns the scenarios in
-// the order in which they ran. The suite's own verdict is in clean.
-func (s *suite) run(ctx context.Context, url string, args ...string) (list []scenario, clean bool, err error) {
+// A subject is what is held to the suite.
+type subject struct {
+	target string                     // as the results call it
+	side   string                     // of the protocol, as the suite calls it
+	reach  []string                   // what tells the suite where it is
+	leaves func(scenario string) bool // what it need not pass; nil for nothing
+}
+
+func (of *subject) mustPass(scenario string) bool { return of.leaves == nil || !of.leaves(scenario) }
+
+// The sides of the protocol.
+const (
+	serverSide = "server"
+	clientSide = "client"
+)
+
+func server(target, url string) *subject {
+	return &subject{target: target, side: serverSide, reach: []string{"--url", url}}
+}
+
+// run runs the suite with arguments against a subject and returns the scenarios in
+// the order of its summary. The suite's own verdict is in clean, unless it is about
+// what the subject need not pass.
+func (s *suite) run(ctx context.Context, of *subject, args ...string) (list []scenario, clean bool, err error) {
 	s.runs++
 	out := filepath.Join(s.out, fmt.Sprint(s.runs))
 	ctx, cancel := context.WithTimeout(ctx, suiteLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.node, append([]string{s.script, "server", "--url", url, "-o", out}, args...)...)
-	cmd.WaitDelay = time.Second
+	cmd := s.command(ctx, of, append([]string{"-o", out}, args...)...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	var exit *exec.ExitError
@@ -90,27 +111,38 @@ func (s *suite) run(ctx context.Context, url string, args ...string) (list []sce
 	default:
 		clean = true
 	}
-	for _, m := range ran.FindAllStringSubmatch(said.String(), -1) {
-		sc, err := readScenario(out, m[1])
+	summary := ran.FindAllStringSubmatch(said.String(), -1)
+	for _, m := range summary {
+		mark, name := m[1], m[2]
+		if !of.mustPass(name) {
+			clean = clean || mark == "✗"
+			continue
+		}
+		sc, err := readScenario(out, of.side, name)
 		if err != nil {
 			return nil, false, err
 		}
 		list = append(list, sc)
 	}
-	if len(list) == 0 {
+	if len(summary) == 0 {
 		return nil, false, fmt.Errorf("run the suite with %q: no scenario ran: %.2000s", args, said.String())
 	}
 	return list, clean, nil
 }
 
+func (s *suite) command(ctx context.Context, of *subject, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.node, slices.Concat([]string{s.script, of.side}, of.reach, args)...)
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
 // show runs one scenario and passes on all that the suite says.
-func (s *suite) show(ctx context.Context, url, name, version string) error {
-	args := []string{s.script, "server", "--url", url, "--scenario", name, "--verbose"}
+func (s *suite) show(ctx context.Context, of *subject, name, version string) error {
+	args := []string{"--scenario", name, "--verbose"}
 	if version != "" {
 		args = append(args, "--spec-version", version)
 	}
-	cmd := exec.CommandContext(ctx, s.node, args...)
-	cmd.WaitDelay = time.Second
+	cmd := s.command(ctx, of, args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("run scenario %s: %w", name, err)
@@ -118,29 +150,54 @@ func (s *suite) show(ctx context.Context, url, name, version string) error {
 	return nil
 }
 
-var ran = regexp.MustCompile(`(?m)^=== Running scenario: (\S+) ===$`)
+// isForClients reports whether a scenario is one that clients have to pass.
+func (s *suite) isForClients(ctx context.Context, scenario string) (bool, error) {
+	list, err := exec.CommandContext(ctx, s.node, s.script, "list", "--client").Output()
+	if err != nil {
+		return false, fmt.Errorf("list the scenarios for clients: %w", err)
+	}
+	return strings.Contains(string(list), "- "+scenario+" ["), nil
+}
+
+// ran finds the scenarios in the suite's summary, each with its mark.
+var ran = regexp.MustCompile(`(?m)^(✓|✗) (\S+): \d+ passed, `)
 
 // readScenario reads the checks of the one run of a scenario. One that could not
 // run at all has left none.
-func readScenario(out, name string) (scenario, error) {
+func readScenario(out, side, name string) (scenario, error) {
 	sc := scenario{name: name}
-	dirs, err := filepath.Glob(filepath.Join(out, "server-"+name+"-2*"))
+	prefix := ""
+	if side == serverSide {
+		prefix = "server-"
+	}
+	dirs, err := filepath.Glob(filepath.Join(out, prefix+name+"-2*"))
 	if err != nil || len(dirs) == 0 {
 		sc.checks = []check{{ID: name, Status: failure, Error: "the scenario could not be run"}}
 		return sc, err
 	}
-	file := filepath.Join(dirs[0], "checks.json")
-	if info, err := os.Stat(file); err != nil || info.Size() > maxChecks {
-		return sc, fmt.Errorf("read results of %s: missing or larger than %d bytes: %w", name, maxChecks, err)
-	}
-	data, err := os.ReadFile(file)
+	data, err := readBounded(filepath.Join(dirs[0], "checks.json"))
 	if err != nil {
-		return sc, err
+		return sc, fmt.Errorf("read results of %s: %w", name, err)
 	}
 	if err := json.Unmarshal(data, &sc.checks); err != nil {
-		return sc, fmt.Errorf("read results %s: %w", file, err)
+		return sc, fmt.Errorf("read results of %s: %w", name, err)
 	}
-	return sc, nil
+	if side == clientSide {
+		err = sc.finished(dirs[0])
+	}
+	return sc, err
+}
+
+// readBounded reads a file that the suite has written.
+func readBounded(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxResult {
+		return nil, fmt.Errorf("%s has more than %d bytes", file, maxResult)
+	}
+	return os.ReadFile(file)
 }
 
 const (
@@ -148,9 +205,9 @@ const (
 	failure = "FAILURE"
 )
 
-// required are the scenarios that a revision demands; what else the suite runs
-// with it, it does not score.
-func (s *suite) required(revision string) (map[string]bool, error) {
+// required are the scenarios that a revision demands of a side; what else the
+// suite runs with it, it does not score.
+func (s *suite) required(side, revision string) (map[string]bool, error) {
 	data, err := os.ReadFile(filepath.Join(s.dir, "node_modules", "@modelcontextprotocol", "conformance", "requirements", revision+".yaml"))
 	if err != nil {
 		return nil, err
@@ -164,11 +221,11 @@ func (s *suite) required(revision string) (map[string]bool, error) {
 				names[name] = true
 			}
 		} else if line != "" && line[0] != ' ' && line[0] != '#' {
-			in = line == "server:"
+			in = line == side+":"
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("read the requirements of %s: there are none", revision)
+		return nil, fmt.Errorf("read the requirements of %s: there are none for the %s", revision, side)
 	}
 	return names, nil
 }

@@ -1,0 +1,92 @@
+// Command client is a client of MCP that the conformance suite can look at: what it
+// does over the wire is the client kit's, and it does what a scenario waits for.
+//
+// The suite calls it with the URL of a server, and names the scenario in its
+// environment. It ends with "done" if all went as the scenario means it to.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// limit is less than the half minute that the suite waits, so that whoever hangs
+// says where.
+const limit = 25 * time.Second
+
+func main() {
+	if err := run(os.Args[1:], os.Getenv); err != nil {
+		fmt.Fprintln(os.Stderr, "client: error:", err)
+		os.Exit(1)
+	}
+	fmt.Println("done")
+}
+
+// facts are what the suite tells a client beside the server's URL.
+type facts struct {
+	ToolCalls []*mcp.CallToolParams `json:"toolCalls"`
+}
+
+func run(args []string, getenv func(string) string) (err error) {
+	if len(args) != 1 {
+		return fmt.Errorf("want the URL of a server, got %q", args)
+	}
+	name := getenv("MCP_CONFORMANCE_SCENARIO")
+	play := scripts[name]
+	if play == nil {
+		return fmt.Errorf("play the scenario %q: it is not known", name)
+	}
+	var told facts
+	if text := getenv("MCP_CONFORMANCE_CONTEXT"); text != "" {
+		if err := json.Unmarshal([]byte(text), &told); err != nil {
+			return fmt.Errorf("read MCP_CONFORMANCE_CONTEXT: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	m := mcpkit.New(mcpkit.Options{
+		Config: &mcpjson.Config{Servers: []*mcpjson.Server{{
+			Name: "suite", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(args[0]),
+		}}},
+		Client: &mcp.Implementation{Name: "glovebox-conformance", Version: "1"},
+		Trust:  func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return mcpkit.Trusted, nil },
+		Hooks:  mcpkit.Hooks{Elicit: accept, Sampling: answer},
+		Roots:  []*mcp.Root{{URI: "file:///conformance"}},
+		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	defer func() { err = errors.Join(err, m.Close()) }()
+	s, err := m.Session("suite")
+	if err != nil {
+		return err
+	}
+	return play(ctx, s, &told)
+}
+
+// answer is a model of few words.
+func answer(context.Context, string, *mcp.CreateMessageParams) (*mcp.CreateMessageResult, error) {
+	return &mcp.CreateMessageResult{Role: "assistant", Model: "none", Content: &mcp.TextContent{Text: "Yes."}}, nil
+}
+
+// accept is a user who says yes, also to what is asked, and leaves the rest as it is.
+func accept(_ context.Context, _ string, asked *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	schema, _ := asked.RequestedSchema.(map[string]any)
+	fields, _ := schema["properties"].(map[string]any)
+	yes := make(map[string]any)
+	for name, f := range fields {
+		field, _ := f.(map[string]any)
+		if _, filled := field["default"]; field["type"] == "boolean" && !filled {
+			yes[name] = true
+		}
+	}
+	return &mcp.ElicitResult{Action: "accept", Content: yes}, nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// offering is a server of the SDK with the tools of two scenarios. It keeps what its
+// user said.
+func offering(t *testing.T) (url string, said map[string]any) {
+	t.Helper()
+	said = make(map[string]any)
+	s := mcp.NewServer(&mcp.Implementation{Name: "t", Version: "1"}, nil)
+	type numbers struct {
+		A int `json:"a"`
+		B int `json:"b"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "add_numbers", Description: "Adds."}, func(_ context.Context, _ *mcp.CallToolRequest, in numbers) (*mcp.CallToolResult, any, error) {
+		said["sum"] = in.A + in.B
+		return nil, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "test_client_elicitation_defaults", Description: "Asks."}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		res, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "?", RequestedSchema: map[string]any{
+			"type": "object",
+			"properties": map[string]any{
+				"name": map[string]any{"type": "string", "default": "Ann"},
+				"off":  map[string]any{"type": "boolean", "default": false},
+				"sure": map[string]any{"type": "boolean"},
+			},
+		}})
+		if err != nil {
+			return nil, nil, err
+		}
+		for k, v := range res.Content {
+			said[k] = v
+		}
+		return nil, nil, nil
+	})
+	ts := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
+	t.Cleanup(ts.Close)
+	return ts.URL, said
+}
+
+func TestRun(t *testing.T) {
+	url, said := offering(t)
+	for _, c := range []struct {
+		name, context string
+		args          []string
+		want          string // of the error; empty for none
+	}{
+		{"tools_call", "", []string{url}, ""},
+		{"elicitation-sep1034-client-defaults", "", []string{url}, ""},
+		{"http-custom-headers", `{"toolCalls":[{"name":"add_numbers","arguments":{"a":1,"b":1}}]}`, []string{url}, ""},
+		{"http-custom-headers", `{}`, []string{url}, "no calls to make"},
+		{"http-custom-headers", `{`, []string{url}, "MCP_CONFORMANCE_CONTEXT"},
+		{"http-standard-headers", "", []string{url}, "want some of each"},
+		{"sse-retry", "", []string{url}, "test_reconnection"},
+		{"tools_call", "", []string{"http://127.0.0.1:1/mcp"}, "connect"},
+		{"tools_call", "", nil, "URL"},
+		{"what", "", []string{url}, `"what"`},
+	} {
+		clear(said)
+		env := map[string]string{"MCP_CONFORMANCE_SCENARIO": c.name, "MCP_CONFORMANCE_CONTEXT": c.context}
+		err := run(c.args, func(name string) string { return env[name] })
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %q and %q: got %v, want %q", c.name, c.args, c.context, err, c.want)
+		}
+		switch {
+		case c.name == "tools_call" && err == nil && said["sum"] != 8:
+			t.Errorf("the server heard %v", said)
+		case strings.HasPrefix(c.name, "elicit") && (said["name"] != "Ann" || said["off"] != false || said["sure"] != true):
+			t.Errorf("the user said %v", said)
+		}
+	}
+}
