@@ -137,14 +137,7 @@ func readArgs(r *reader, key string, n *node) {
 
 // readEnvHeaders takes headers whose values are names of variables.
 func readEnvHeaders(r *reader, key string, n *node) {
-	if n.kind != object {
-		r.wrong(n, key, object)
-		return
-	}
-	if r.tooMany(n, key) {
-		return
-	}
-	for _, m := range n.members {
+	for _, m := range r.entries(n, key) {
 		at, field := key+"."+m.name, "headers."+m.name
 		name := r.string(m.value, at)
 		if variable.FindString(name) != name || name == "" {
@@ -166,14 +159,7 @@ func readPassEnv(r *reader, key string, n *node) {
 		return
 	}
 	r.origin("passEnv", key, n)
-	if n.kind != array {
-		r.wrong(n, key, array)
-		return
-	}
-	if r.tooMany(n, key) {
-		return
-	}
-	for i, e := range n.elems {
+	for i, e := range r.list(n, key) {
 		name := e
 		if e.kind == object && e.get("name") != nil {
 			name = e.get("name")
@@ -283,15 +269,8 @@ func readRoots(r *reader, key string, n *node) {
 }
 
 func (r *reader) roots(n *node, key string) []Root {
-	if n.kind != array {
-		r.wrong(n, key, array)
-		return nil
-	}
-	if r.tooMany(n, key) {
-		return nil
-	}
 	list := []Root{}
-	for i, e := range n.elems {
+	for i, e := range r.list(n, key) {
 		var root Root
 		at := indexed(key, i)
 		r.members(e, at, []string{"uri", "name"}, func(name string, v *node) bool {

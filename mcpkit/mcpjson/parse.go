@@ -231,15 +231,8 @@ func (r *reader) client(n *node) {
 
 // inputs reads the questions of VS Code.
 func (r *reader) inputs(n *node) {
-	if n.kind != array {
-		r.wrong(n, "inputs", array)
-		return
-	}
-	if r.tooMany(n, "inputs") {
-		return
-	}
 	known := []string{"id", "type", "description", "default", "password", "options"}
-	for i, e := range n.elems {
+	for i, e := range r.list(n, "inputs") {
 		var in Input
 		at := indexed("inputs", i)
 		r.members(e, at, known, func(name string, v *node) bool {
@@ -276,15 +269,8 @@ func (r *reader) inputs(n *node) {
 
 // options are strings, or objects with a label and a value.
 func (r *reader) options(in *Input, n *node, at string) {
-	if n.kind != array {
-		r.wrong(n, at, array)
-		return
-	}
-	if r.tooMany(n, at) {
-		return
-	}
 	in.Options = []string{}
-	for i, e := range n.elems {
+	for i, e := range r.list(n, at) {
 		if v := e.get("value"); v != nil {
 			e = v
 		}

@@ -124,15 +124,8 @@ func (r *reader) text(n *node, field, key string) Text {
 
 // texts reads a list of strings.
 func (r *reader) texts(n *node, field, key string) []Text {
-	if n.kind != array {
-		r.wrong(n, key, array)
-		return nil
-	}
-	if r.tooMany(n, key) {
-		return nil
-	}
 	var list []Text
-	for i, e := range n.elems {
+	for i, e := range r.list(n, key) {
 		if e.kind == number || e.kind == boolean {
 			e = r.asText(e, indexed(key, i))
 		}
@@ -154,15 +147,8 @@ func (r *reader) asText(n *node, field string) *node {
 // strings reads a list of strings without placeholders. Not nil if there is one.
 func (r *reader) strings(n *node, field, key string) []string {
 	r.origin(field, key, n)
-	if n.kind != array {
-		r.wrong(n, key, array)
-		return nil
-	}
-	if r.tooMany(n, key) {
-		return nil
-	}
 	list := []string{}
-	for i, e := range n.elems {
+	for i, e := range r.list(n, key) {
 		list = append(list, r.string(e, indexed(key, i)))
 	}
 	return list
@@ -170,15 +156,8 @@ func (r *reader) strings(n *node, field, key string) []string {
 
 // pairs reads an object of strings.
 func (r *reader) pairs(n *node, field, key string) []Pair {
-	if n.kind != object {
-		r.wrong(n, key, object)
-		return nil
-	}
-	if r.tooMany(n, key) {
-		return nil
-	}
 	var list []Pair
-	for _, m := range n.members {
+	for _, m := range r.entries(n, key) {
 		v := m.value
 		if r.absent(v) {
 			continue
@@ -245,6 +224,30 @@ func (r *reader) once(n *node, field, key string) bool {
 // maxItems bounds the lists and objects of a definition. People have dozens.
 const maxItems = 1000
 
+// list are the elements of an array. It complains of what is no array, or too
+// long, and has none of its elements.
+func (r *reader) list(n *node, key string) []*node {
+	if n.kind != array {
+		r.wrong(n, key, array)
+	}
+	if n.kind != array || r.tooMany(n, key) {
+		return nil
+	}
+	return n.elems
+}
+
+// entries are the members of an object. It complains of what is no object, or too
+// long, and has none of its members.
+func (r *reader) entries(n *node, key string) []member {
+	if n.kind != object {
+		r.wrong(n, key, object)
+	}
+	if n.kind != object || r.tooMany(n, key) {
+		return nil
+	}
+	return n.members
+}
+
 // tooMany complains of a list or an object that is longer than any that is
 // meant.
 func (r *reader) tooMany(n *node, key string) bool {
@@ -258,14 +261,7 @@ func (r *reader) tooMany(n *node, key string) bool {
 // members walks an object whose keys must be known: f returns false for one
 // that is not.
 func (r *reader) members(n *node, key string, known []string, f func(name string, v *node) bool) {
-	if n.kind != object {
-		r.wrong(n, key, object)
-		return
-	}
-	if r.tooMany(n, key) {
-		return
-	}
-	for _, m := range n.members {
+	for _, m := range r.entries(n, key) {
 		if !f(m.name, m.value) {
 			at := m.name
 			if key != "" {
