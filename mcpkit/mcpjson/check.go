@@ -33,7 +33,7 @@ func (r *reader) server(m member) *Server {
 		f, ok := r.spec.fields[name]
 		switch {
 		case f != nil && !r.absent(v):
-			f(r, name, v)
+			f.read(r, name, v)
 		case f == nil && !r.spec.strict:
 			keep(r, name, v)
 		}

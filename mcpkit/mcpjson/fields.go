@@ -3,15 +3,18 @@ package mcpjson
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
-// readField reads one member of a server.
-type readField func(r *reader, key string, n *node)
+// fieldSpec is what there is to know of a field of a server, under any key.
+type fieldSpec struct {
+	read  func(r *reader, key string, n *node)
+	write func(w *writer, key string) // nil if no dialect writes it, or each in a way of its own
+}
 
-// fields are the members of a server that a dialect knows.
-type fields map[string]readField
+// fields are the members of a server that a dialect knows; nil is one that is
+// none of ours.
+type fields map[string]*fieldSpec
 
 func (f fields) names() []string { return slices.Sorted(maps.Keys(f)) }
 
@@ -25,87 +28,123 @@ func (f fields) with(more fields) fields {
 // The fields below are what servers have in any dialect; a dialect takes those
 // that it knows, under the names that it has for them.
 
-func textField(field string, at func(*Server) *Text) readField {
-	return func(r *reader, key string, n *node) {
-		if r.once(n, field, key) {
-			*at(r.s) = r.text(n, field, key)
-		}
+func textField(field string, at func(*Server) *Text) *fieldSpec {
+	return &fieldSpec{
+		read: func(r *reader, key string, n *node) {
+			if r.once(n, field, key) {
+				*at(r.s) = r.text(n, field, key)
+			}
+		},
+		write: func(w *writer, key string) { w.text(key, field, *at(w.s)) },
 	}
 }
 
-func plainField(field string, at func(*Server) *string) readField {
-	return func(r *reader, key string, n *node) {
-		if r.once(n, field, key) {
-			r.origin(field, key, n)
-			*at(r.s) = r.string(n, key)
-		}
+func plainField(field string, at func(*Server) *string) *fieldSpec {
+	return &fieldSpec{
+		read: func(r *reader, key string, n *node) {
+			if r.once(n, field, key) {
+				r.origin(field, key, n)
+				*at(r.s) = r.string(n, key)
+			}
+		},
+		write: func(w *writer, key string) { w.string(key, *at(w.s)) },
 	}
 }
 
-func boolField(field string, at func(*Server) *bool) readField {
-	return func(r *reader, key string, n *node) {
-		if r.once(n, field, key) {
-			r.origin(field, key, n)
-			*at(r.s) = r.bool(n, key)
-		}
+func boolField(field string, at func(*Server) *bool) *fieldSpec {
+	return &fieldSpec{
+		read: func(r *reader, key string, n *node) {
+			if r.once(n, field, key) {
+				r.origin(field, key, n)
+				*at(r.s) = r.bool(n, key)
+			}
+		},
+		write: func(w *writer, key string) { w.flag(key, *at(w.s)) },
 	}
 }
 
-func stringsField(field string, at func(*Server) *[]string) readField {
-	return func(r *reader, key string, n *node) {
-		if r.once(n, field, key) {
-			*at(r.s) = r.strings(n, field, key)
-		}
+func stringsField(field string, at func(*Server) *[]string) *fieldSpec {
+	return &fieldSpec{
+		read: func(r *reader, key string, n *node) {
+			if r.once(n, field, key) {
+				*at(r.s) = r.strings(n, field, key)
+			}
+		},
+		write: func(w *writer, key string) { w.strings(key, *at(w.s)) },
 	}
 }
 
-func pairsField(field string, at func(*Server) *[]Pair) readField {
-	return func(r *reader, key string, n *node) {
-		if r.once(n, field, key) {
-			*at(r.s) = append(*at(r.s), r.pairs(n, field, key)...)
-		}
+// pairsField is written by write, which adds what other fields say of it.
+func pairsField(field string, at func(*Server) *[]Pair, write func(*writer, string)) *fieldSpec {
+	return &fieldSpec{
+		read: func(r *reader, key string, n *node) {
+			if r.once(n, field, key) {
+				*at(r.s) = append(*at(r.s), r.pairs(n, field, key)...)
+			}
+		},
+		write: write,
 	}
 }
 
-func durationField(field string, unit time.Duration, at func(*Server) *time.Duration) readField {
-	return func(r *reader, key string, n *node) {
-		if r.once(n, field, key) {
-			*at(r.s) = r.duration(n, field, key, unit)
-		}
+func durationField(field string, unit time.Duration, at func(*Server) *time.Duration) *fieldSpec {
+	return &fieldSpec{
+		read: func(r *reader, key string, n *node) {
+			if r.once(n, field, key) {
+				*at(r.s) = r.duration(n, field, key, unit)
+			}
+		},
+		write: func(w *writer, key string) { w.duration(key, *at(w.s), unit) },
 	}
 }
 
 var (
-	readTitle       = plainField("title", func(s *Server) *string { return &s.Title })
-	readDescription = plainField("description", func(s *Server) *string { return &s.Description })
-	readEnv         = pairsField("env", func(s *Server) *[]Pair { return &s.Env })
-	readEnvFileKey  = textField("envFile", func(s *Server) *Text { return &s.EnvFile })
-	readCwd         = textField("cwd", func(s *Server) *Text { return &s.Cwd })
-	readURL         = textField("url", func(s *Server) *Text { return &s.URL })
-	readSSEURL      = textField("sseUrl", func(s *Server) *Text { return &s.SSEURL })
-	readSocket      = textField("socket", func(s *Server) *Text { return &s.Socket })
-	readHeaders     = pairsField("headers", func(s *Server) *[]Pair { return &s.Headers })
-	readBearerEnv   = plainField("bearerTokenEnv", func(s *Server) *string { return &s.BearerTokenEnv })
-	readInherit     = boolField("inheritEnv", func(s *Server) *bool { return &s.InheritEnv })
-	readDisabled    = boolField("disabled", func(s *Server) *bool { return &s.Disabled })
-	readRequired    = boolField("required", func(s *Server) *bool { return &s.Required })
-	readAllow       = stringsField("tools.allow", func(s *Server) *[]string { return &s.Tools.Allow })
-	readDeny        = stringsField("tools.deny", func(s *Server) *[]string { return &s.Tools.Deny })
-	requestMillis   = durationField("timeouts.request", time.Millisecond, requestTimeout)
-	requestSeconds  = durationField("timeouts.request", time.Second, requestTimeout)
-	connectMillis   = durationField("timeouts.connect", time.Millisecond, connectTimeout)
-	connectSeconds  = durationField("timeouts.connect", time.Second, connectTimeout)
+	titleField       = plainField("title", func(s *Server) *string { return &s.Title })
+	descriptionField = plainField("description", func(s *Server) *string { return &s.Description })
+	typeField        = &fieldSpec{read: readType}
+	commandField     = &fieldSpec{readCommand, func(w *writer, key string) { w.text(key, "command", w.s.Command) }}
+	argsField        = &fieldSpec{readArgs, func(w *writer, key string) { w.strings(key, w.arguments()) }}
+	envField         = pairsField("env", func(s *Server) *[]Pair { return &s.Env }, (*writer).env)
+	envFileField     = textField("envFile", func(s *Server) *Text { return &s.EnvFile })
+	passEnvField     = &fieldSpec{read: readPassEnv}
+	inheritField     = boolField("inheritEnv", func(s *Server) *bool { return &s.InheritEnv })
+	cwdField         = textField("cwd", func(s *Server) *Text { return &s.Cwd })
+	stdoutLogField   = &fieldSpec{readStdoutLog, writeStdoutLog}
+	urlField         = textField("url", func(s *Server) *Text { return &s.URL })
+	sseURLField      = textField("sseUrl", func(s *Server) *Text { return &s.SSEURL })
+	socketField      = textField("socket", func(s *Server) *Text { return &s.Socket })
+	headersField     = pairsField("headers", func(s *Server) *[]Pair { return &s.Headers }, (*writer).headers)
+	envHeadersField  = &fieldSpec{read: readEnvHeaders}
+	bearerEnvField   = plainField("bearerTokenEnv", func(s *Server) *string { return &s.BearerTokenEnv })
+	oauthField       = &fieldSpec{read: readOAuth}
+	authField        = &fieldSpec{read: readAuth}
+	disabledField    = boolField("disabled", func(s *Server) *bool { return &s.Disabled })
+	enabledField     = &fieldSpec{readEnabled, writeEnabled}
+	requiredField    = boolField("required", func(s *Server) *bool { return &s.Required })
+	allowField       = stringsField("tools.allow", func(s *Server) *[]string { return &s.Tools.Allow })
+	toolListField    = &fieldSpec{read: readToolList}
+	denyField        = stringsField("tools.deny", func(s *Server) *[]string { return &s.Tools.Deny })
+	rootsField       = &fieldSpec{read: readRoots}
+	requestMillis    = durationField("timeouts.request", time.Millisecond, requestTimeout)
+	requestSeconds   = durationField("timeouts.request", time.Second, requestTimeout)
+	connectMillis    = durationField("timeouts.connect", time.Millisecond, connectTimeout)
+	connectSeconds   = durationField("timeouts.connect", time.Second, connectTimeout)
 )
 
 func requestTimeout(s *Server) *time.Duration { return &s.Timeouts.Request }
 func connectTimeout(s *Server) *time.Duration { return &s.Timeouts.Connect }
 
-// readEnabled is readDisabled the other way round.
+// readEnabled reads the opposite of disabledField.
 func readEnabled(r *reader, key string, n *node) {
 	if r.once(n, "disabled", key) {
 		r.origin("disabled", key, n)
 		r.s.Disabled = !r.bool(n, key)
 		r.note("disabled", "the opposite of "+key)
+	}
+}
+
+func writeEnabled(w *writer, key string) {
+	if w.s.Disabled {
+		w.out.put(key, newBool(false))
 	}
 }
 
@@ -171,95 +210,6 @@ func readPassEnv(r *reader, key string, n *node) {
 	}
 }
 
-// oauthFields are the words that dialects have for what OAuth holds.
-var oauthFields = map[string]string{
-	"clientId": "clientId", "client_id": "clientId", "CLIENT_ID": "clientId",
-	"clientSecret": "clientSecret", "client_secret": "clientSecret", "CLIENT_SECRET": "clientSecret",
-	"scopes": "scopes", "scope": "scopes",
-	"redirectUri": "redirectUri", "redirectUrl": "redirectUri", "redirect_uri": "redirectUri",
-	"callbackPort":          "callbackPort",
-	"authServerMetadataUrl": "metadataUrl",
-	"clientMetadataUrl":     "clientMetadataUrl",
-	"resource":              "resource", "oauth_resource": "resource",
-	"enabled": "enabled",
-}
-
-// login is the OAuth of the server, made when first asked for.
-func (r *reader) login() *OAuth {
-	if r.s.OAuth == nil {
-		r.s.OAuth = &OAuth{}
-	}
-	return r.s.OAuth
-}
-
-// readOAuth takes an object of oauthFields, or a switch.
-func readOAuth(r *reader, key string, n *node) {
-	if !r.once(n, "oauth", key) {
-		return
-	}
-	if n.kind == boolean {
-		r.origin("oauth.disabled", key, n)
-		r.login().Disabled = n.text == "false"
-		return
-	}
-	r.login()
-	r.members(n, key, slices.Sorted(maps.Keys(oauthFields)), func(name string, v *node) bool {
-		what, ok := oauthFields[name]
-		if ok && !r.absent(v) {
-			r.oauthField(what, key+"."+name, v)
-		}
-		if !ok {
-			r.s.OAuth.Extra = extra(r.s.OAuth.Extra, name, v)
-		}
-		return ok
-	})
-}
-
-func (r *reader) oauthField(what, at string, v *node) {
-	o, field := r.login(), "oauth."+what
-	r.origin(field, at, v)
-	switch what {
-	case "clientId":
-		o.ClientID = r.text(v, field, at)
-	case "clientSecret":
-		o.ClientSecret = r.text(v, field, at)
-	case "scopes":
-		o.Scopes = r.scopes(v, field, at)
-	case "redirectUri":
-		o.RedirectURL = r.string(v, at)
-	case "callbackPort":
-		o.CallbackPort = int(r.int(v, at, 1, 65535))
-	case "metadataUrl":
-		o.MetadataURL = r.string(v, at)
-	case "clientMetadataUrl":
-		o.ClientMetadataURL = r.string(v, at)
-	case "resource":
-		o.Resource = r.string(v, at)
-	case "enabled":
-		o.Disabled = !r.bool(v, at)
-	}
-}
-
-// scopes takes a list, or one string with spaces between.
-func (r *reader) scopes(v *node, field, at string) []string {
-	if v.kind == text && !r.spec.strict {
-		return strings.Fields(v.text)
-	}
-	if list := r.strings(v, field, at); len(list) > 0 {
-		return list
-	}
-	return nil
-}
-
-// oauthOutside takes a member of OAuth that a dialect has beside it.
-func oauthOutside(what string) readField {
-	return func(r *reader, key string, n *node) {
-		if r.once(n, "oauth."+what, key) {
-			r.oauthField(what, key, n)
-		}
-	}
-}
-
 // readRoots takes a list of {uri, name}.
 func readRoots(r *reader, key string, n *node) {
 	if r.once(n, "roots", key) {
@@ -293,32 +243,22 @@ func (r *reader) roots(n *node, key string) []Root {
 }
 
 // refuse is for a field that must not be used.
-func refuse(msg, hint string) readField {
-	return func(r *reader, key string, n *node) { r.fail(n, key, "%s", msg).Hint = hint }
+func refuse(msg, hint string) *fieldSpec {
+	return &fieldSpec{read: func(r *reader, key string, n *node) { r.fail(n, key, "%s", msg).Hint = hint }}
 }
 
 // ignore is for a field that the client itself ignores: it is kept, and said.
-func ignore(msg, hint string) readField {
-	return func(r *reader, key string, n *node) {
+func ignore(msg, hint string) *fieldSpec {
+	return &fieldSpec{read: func(r *reader, key string, n *node) {
 		r.warn(n, key, "%s", msg).Hint = hint
 		keep(r, key, n)
-	}
+	}}
 }
 
 // keep is for what is none of our business.
 func keep(r *reader, key string, n *node) {
 	r.origin("extra."+key, key, n)
 	r.s.Extra = extra(r.s.Extra, key, n)
-}
-
-// readAuth takes Cursor's object of a static client; a word, as other clients
-// have it, is kept.
-func readAuth(r *reader, key string, n *node) {
-	if n.kind != object {
-		keep(r, key, n)
-		return
-	}
-	readOAuth(r, key, n)
 }
 
 // readToolList takes the list that Copilot CLI has; of another kind it is none
@@ -328,7 +268,7 @@ func readToolList(r *reader, key string, n *node) {
 		keep(r, key, n)
 		return
 	}
-	readAllow(r, key, n)
+	allowField.read(r, key, n)
 }
 
 func readStdoutLog(r *reader, key string, n *node) {
@@ -352,6 +292,16 @@ func readStdoutLog(r *reader, key string, n *node) {
 		return true
 	})
 	r.s.StdoutLog = log
+}
+
+func writeStdoutLog(w *writer, key string) {
+	if l := w.s.StdoutLog; l != nil {
+		n := newObject()
+		n.put("path", newString(l.Path))
+		n.put("max_bytes_per_part", newInt(l.MaxBytesPerPart))
+		n.put("max_parts", newInt(int64(l.MaxParts)))
+		w.out.put(key, n)
+	}
 }
 
 // What a log keeps if the file does not say: 32 MiB.

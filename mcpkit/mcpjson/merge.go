@@ -145,8 +145,8 @@ func (n *node) update(want *node, known fields) {
 		old := n.get(m.name)
 		if isOAuth := m.name == "oauth" || m.name == "auth"; isOAuth && old != nil && old.kind == object && m.value.kind == object {
 			keys := make(fields)
-			for key := range oauthFields {
-				keys[key] = readOAuth
+			for key := range oauthWords {
+				keys[key] = oauthField
 			}
 			old.update(m.value, keys)
 			continue

@@ -1,9 +1,6 @@
 package mcpjson
 
-import (
-	"regexp"
-	"time"
-)
+import "regexp"
 
 // spec is what there is to know of a dialect.
 type spec struct {
@@ -24,6 +21,8 @@ type spec struct {
 	// have their servers below mcpServers share one generous set: people copy
 	// from one file to the other. Nil is for what is known to be none of ours.
 	fields fields
+
+	scopeText bool // the scopes of OAuth are written as one string
 
 	// bareURL is the transport that an address without a type means.
 	bareURL  Transport
@@ -55,46 +54,46 @@ var transportWords = map[string]meaning{
 // generous are the members that any dialect below mcpServers has, and a few
 // that people write because another client has them.
 var generous = fields{
-	"name": nil, "title": readTitle, "description": readDescription, "$schema": nil,
-	"type": readType, "transport": readType, "transportType": readType,
-	"command": readCommand, "argv": readCommand, "args": readArgs,
-	"env": readEnv, "environment": readEnv, "envFile": readEnvFileKey, "cwd": readCwd, "workingDirectory": readCwd,
-	"inherit_env": readInherit, "env_vars": readPassEnv, "stdout_log": readStdoutLog, "unix_path": readSocket,
-	"url": readURL, "serverUrl": readURL, "baseUrl": readURL, "httpUrl": readURL, "http_url": readURL, "sse_url": readSSEURL,
-	"headers": readHeaders, "http_headers": readHeaders, "env_http_headers": readEnvHeaders,
-	"bearer_token_env_var": readBearerEnv, "bearerTokenEnv": readBearerEnv,
-	"oauth": readOAuth, "auth": readAuth, "oauth_resource": oauthOutside("resource"), "scopes": oauthOutside("scopes"),
+	"name": nil, "title": titleField, "description": descriptionField, "$schema": nil,
+	"type": typeField, "transport": typeField, "transportType": typeField,
+	"command": commandField, "argv": commandField, "args": argsField,
+	"env": envField, "environment": envField, "envFile": envFileField, "cwd": cwdField, "workingDirectory": cwdField,
+	"inherit_env": inheritField, "env_vars": passEnvField, "stdout_log": stdoutLogField, "unix_path": socketField,
+	"url": urlField, "serverUrl": urlField, "baseUrl": urlField, "httpUrl": urlField, "http_url": urlField, "sse_url": sseURLField,
+	"headers": headersField, "http_headers": headersField, "env_http_headers": envHeadersField,
+	"bearer_token_env_var": bearerEnvField, "bearerTokenEnv": bearerEnvField,
+	"oauth": oauthField, "auth": authField, "oauth_resource": oauthOutside("resource"), "scopes": oauthOutside("scopes"),
 	"timeout": requestMillis, "requestTimeout": requestMillis, "connectionTimeout": connectMillis,
 	"startup_timeout_sec": connectSeconds, "startup_timeout_ms": connectMillis, "tool_timeout_sec": requestSeconds,
-	"enabled": readEnabled, "disabled": readDisabled, "required": readRequired,
-	"tools": readToolList, "enabled_tools": readAllow, "includeTools": readAllow, "allowedTools": readAllow,
-	"disabled_tools": readDeny, "excludeTools": readDeny, "disabledTools": readDeny, "blockedTools": readDeny,
-	"roots":       readRoots,
+	"enabled": enabledField, "disabled": disabledField, "required": requiredField,
+	"tools": toolListField, "enabled_tools": allowField, "includeTools": allowField, "allowedTools": allowField,
+	"disabled_tools": denyField, "excludeTools": denyField, "disabledTools": denyField, "blockedTools": denyField,
+	"roots":       rootsField,
 	"alwaysAllow": nil, "autoApprove": nil, "trust": nil,
 	"headersHelper": ignore("it names a command that makes headers, which is not run", "write the headers, or a variable that holds the secret"),
 }
 
 // v1Fields are all that the strict schema has.
 var v1Fields = fields{
-	"transport": readType, "argv": readCommand, "inherit_env": readInherit, "env": readEnv, "stdout_log": readStdoutLog,
-	"unix_path": readSocket, "url": readURL, "sse_url": readSSEURL, "http_url": readURL,
-	"bearer_token_env_var": readBearerEnv, "http_headers": readHeaders, "env_http_headers": readEnvHeaders,
+	"transport": typeField, "argv": commandField, "inherit_env": inheritField, "env": envField, "stdout_log": stdoutLogField,
+	"unix_path": socketField, "url": urlField, "sse_url": sseURLField, "http_url": urlField,
+	"bearer_token_env_var": bearerEnvField, "http_headers": headersField, "env_http_headers": envHeadersField,
 }
 
 var codexFields = fields{
-	"name": nil, "command": readCommand, "args": readArgs, "env": readEnv, "env_vars": readPassEnv, "cwd": readCwd,
-	"url": readURL, "http_headers": readHeaders, "env_http_headers": readEnvHeaders, "bearer_token_env_var": readBearerEnv,
-	"oauth": readOAuth, "oauth_resource": oauthOutside("resource"), "scopes": oauthOutside("scopes"),
+	"name": nil, "command": commandField, "args": argsField, "env": envField, "env_vars": passEnvField, "cwd": cwdField,
+	"url": urlField, "http_headers": headersField, "env_http_headers": envHeadersField, "bearer_token_env_var": bearerEnvField,
+	"oauth": oauthField, "oauth_resource": oauthOutside("resource"), "scopes": oauthOutside("scopes"),
 	"startup_timeout_sec": connectSeconds, "startup_timeout_ms": connectMillis, "tool_timeout_sec": requestSeconds,
-	"enabled": readEnabled, "required": readRequired, "enabled_tools": readAllow, "disabled_tools": readDeny,
+	"enabled": enabledField, "required": requiredField, "enabled_tools": allowField, "disabled_tools": denyField,
 	"tools": nil, "default_tools_approval_mode": nil, "supports_parallel_tool_calls": nil, "experimental_environment": nil,
 	"headers":      ignore("Codex takes no notice of it", "call it http_headers"),
 	"bearer_token": refuse("a token must not stand in the file", "put it into a variable and name that in bearer_token_env_var"),
 }
 
 var openCodeFields = fields{
-	"type": readType, "command": readCommand, "environment": readEnv, "cwd": readCwd, "url": readURL, "headers": readHeaders,
-	"oauth": readOAuth, "timeout": connectMillis, "enabled": readEnabled, "disabled": readDisabled,
+	"type": typeField, "command": commandField, "environment": envField, "cwd": cwdField, "url": urlField, "headers": headersField,
+	"oauth": oauthField, "timeout": connectMillis, "enabled": enabledField, "disabled": disabledField,
 }
 
 var (
@@ -116,8 +115,9 @@ var specs = titled(map[Dialect]*spec{
 	ClaudeCode: {
 		title: "Claude Code", file: ".mcp.json", root: []string{"mcpServers"}, comments: true, fields: generous,
 		bareURL: TransportHTTP, fallback: true,
-		syntax: syntax{braces: true, writes: forms{env: "${%s}", fallback: true, dirs: map[string]string{DirRoot: "${CLAUDE_PROJECT_DIR:-.}"}}},
-		write:  writeClaudeCode,
+		syntax:    syntax{braces: true, writes: forms{env: "${%s}", fallback: true, dirs: map[string]string{DirRoot: "${CLAUDE_PROJECT_DIR:-.}"}}},
+		scopeText: true,
+		write:     writeClaudeCode,
 	},
 	ClaudeDesktop: {
 		title: "Claude Desktop", file: "claude_desktop_config.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: generous,
@@ -153,14 +153,16 @@ var specs = titled(map[Dialect]*spec{
 	OpenCode: {
 		title: "OpenCode", file: "opencode.json", root: []string{"mcp"}, settings: true, comments: true, fields: openCodeFields,
 		bareURL: TransportHTTP, fallback: true,
-		syntax: syntax{curly: true, writes: forms{env: "{env:%s}", file: true}},
-		write:  writeOpenCode,
+		syntax:    syntax{curly: true, writes: forms{env: "{env:%s}", file: true}},
+		scopeText: true,
+		write:     writeOpenCode,
 	},
 	OpenCode2: {
 		title: "OpenCode 2", file: "opencode.json", root: []string{"mcp", "servers"}, settings: true, comments: true, fields: openCodeFields,
 		bareURL: TransportHTTP, fallback: true,
-		syntax: syntax{curly: true, writes: forms{env: "{env:%s}", file: true}},
-		write:  writeOpenCode2,
+		syntax:    syntax{curly: true, writes: forms{env: "{env:%s}", file: true}},
+		scopeText: true,
+		write:     writeOpenCode2,
 	},
 	Windsurf: {
 		title: "Windsurf", file: "mcp_config.json", root: []string{"mcpServers"}, comments: true, fields: generous,
@@ -170,7 +172,7 @@ var specs = titled(map[Dialect]*spec{
 	},
 	Cline: {
 		title: "Cline", file: "cline_mcp_settings.json", root: []string{"mcpServers"}, comments: true,
-		fields:  generous.with(fields{"timeout": durationField("timeouts.request", time.Second, requestTimeout)}),
+		fields:  generous.with(fields{"timeout": requestSeconds}),
 		bareURL: TransportSSE,
 		syntax:  syntax{braces: true, writes: forms{env: "${env:%s}"}},
 		write:   writeCline,

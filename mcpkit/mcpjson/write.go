@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// The functions below say what the members of a server are called in each
-// dialect. What none of them writes is found by reading what was written.
+// The functions below say which members of a server each dialect writes, and in
+// which order. What none of them writes is found by reading what was written.
 
 func writeV1(w *writer) {
 	s := w.s
@@ -15,29 +15,21 @@ func writeV1(w *writer) {
 	case TransportStdio:
 		w.string("transport", "stdio")
 		w.argv("argv")
-		w.flag("inherit_env", s.InheritEnv)
+		w.put("inherit_env")
 		// An empty value is refused when read.
 		s.Env = slices.DeleteFunc(slices.Clone(s.Env), func(p Pair) bool { return len(p.Value) == 0 })
-		w.env("env")
-		if l := s.StdoutLog; l != nil {
-			n := newObject()
-			n.put("path", newString(l.Path))
-			n.put("max_bytes_per_part", newInt(l.MaxBytesPerPart))
-			n.put("max_parts", newInt(int64(l.MaxParts)))
-			w.out.put("stdout_log", n)
-		}
+		w.put("env", "stdout_log")
 	case TransportUnix:
 		w.string("transport", "unix")
-		w.text("unix_path", "socket", s.Socket)
+		w.put("unix_path")
 	case TransportHTTP:
 		w.string("transport", "streamable_http")
 		if len(s.SSEURL) > 0 {
-			w.text("sse_url", "sseUrl", s.SSEURL)
-			w.text("http_url", "url", s.URL)
+			w.put("sse_url", "http_url")
 		} else {
-			w.text("url", "url", s.URL)
+			w.put("url")
 		}
-		w.string("bearer_token_env_var", s.BearerTokenEnv)
+		w.put("bearer_token_env_var")
 		w.pairs("http_headers", "headers", s.Headers)
 	default:
 		w.leave("transport", "%s has no transport %s", w.spec.title, s.Transport)
@@ -56,17 +48,14 @@ func writeClaudeCode(w *writer) {
 	if w.unixOut() {
 		return
 	}
-	words := map[Transport]string{TransportStdio: "stdio", TransportHTTP: "http", TransportSSE: "sse"}
-	w.string("type", words[w.s.Transport])
-	if w.s.Transport == TransportStdio {
-		w.program()
-		w.env("env")
+	w.transport("type", "stdio", "http", "sse")
+	if w.http() {
+		w.put("url", "headers")
+		w.oauth("oauth", "clientId", "callbackPort", "scopes", "authServerMetadataUrl")
 	} else {
-		w.text("url", "url", w.s.URL)
-		w.headers("headers")
-		w.oauth("oauth", "clientId", "clientId", "callbackPort", "callbackPort", "scopes", "scope", "authServerMetadataUrl", "metadataUrl")
+		w.put("command", "args", "env")
 	}
-	w.millis("timeout", w.s.Timeouts.Request)
+	w.put("timeout")
 }
 
 func writeClaudeDesktop(w *writer) {
@@ -74,8 +63,7 @@ func writeClaudeDesktop(w *writer) {
 		w.leave("transport", "%s runs programs only, and this one is reached by %s", w.spec.title, w.s.Transport)
 		return
 	}
-	w.program()
-	w.env("env")
+	w.put("command", "args", "env")
 }
 
 func writeCursor(w *writer) {
@@ -84,43 +72,34 @@ func writeCursor(w *writer) {
 	}
 	if !w.http() {
 		w.string("type", "stdio")
-		w.program()
-		w.env("env")
-		w.text("envFile", "envFile", w.s.EnvFile)
+		w.put("command", "args", "env", "envFile")
 		return
 	}
-	w.text("url", "url", w.s.URL)
-	w.headers("headers")
-	w.oauth("auth", "CLIENT_ID", "clientId", "CLIENT_SECRET", "clientSecret", "scopes", "scopes")
+	w.put("url", "headers")
+	w.oauth("auth", "CLIENT_ID", "CLIENT_SECRET", "scopes")
 }
 
 func writeVSCode(w *writer) {
 	if w.unixOut() {
 		return
 	}
-	words := map[Transport]string{TransportStdio: "stdio", TransportHTTP: "http", TransportSSE: "sse"}
-	w.string("type", words[w.s.Transport])
+	w.transport("type", "stdio", "http", "sse")
 	if w.http() {
-		w.text("url", "url", w.s.URL)
-		w.headers("headers")
-		return
+		w.put("url", "headers")
+	} else {
+		w.put("command", "args", "env", "envFile", "cwd")
 	}
-	w.program()
-	w.env("env")
-	w.text("envFile", "envFile", w.s.EnvFile)
-	w.text("cwd", "cwd", w.s.Cwd)
 }
 
 func writeCodex(w *writer) {
 	s := w.s
 	switch s.Transport {
 	case TransportStdio:
-		w.program()
+		w.put("command", "args")
 		writeCodexEnv(w)
-		w.text("cwd", "cwd", s.Cwd)
+		w.put("cwd")
 	case TransportHTTP:
-		w.text("url", "url", s.URL)
-		w.string("bearer_token_env_var", s.BearerTokenEnv)
+		w.put("url", "bearer_token_env_var")
 		fixed, fromEnv := splitHeaders(s.Headers)
 		w.pairs("http_headers", "headers", fixed)
 		if len(fromEnv) > 0 {
@@ -132,23 +111,15 @@ func writeCodex(w *writer) {
 		}
 		if o := s.OAuth; o != nil && !o.Disabled {
 			if len(o.ClientID) > 0 || o.Scopes == nil && o.Resource == "" {
-				w.oauth("oauth", "client_id", "clientId")
+				w.oauth("oauth", "client_id")
 			}
-			w.strings("scopes", o.Scopes)
-			w.string("oauth_resource", o.Resource)
+			w.put("scopes", "oauth_resource")
 		}
 	default:
 		w.leave("transport", "%s has no transport %s", w.spec.title, s.Transport)
 		return
 	}
-	if s.Disabled {
-		w.out.put("enabled", newBool(false))
-	}
-	w.flag("required", s.Required)
-	w.strings("enabled_tools", s.Tools.Allow)
-	w.strings("disabled_tools", s.Tools.Deny)
-	w.seconds("startup_timeout_sec", s.Timeouts.Connect)
-	w.seconds("tool_timeout_sec", s.Timeouts.Request)
+	w.put("enabled", "required", "enabled_tools", "disabled_tools", "startup_timeout_sec", "tool_timeout_sec")
 }
 
 // writeCodexEnv passes on what stands for the variable of the same name.
@@ -181,66 +152,51 @@ func splitHeaders(all []Pair) (fixed, fromEnv []Pair) {
 }
 
 func writeGemini(w *writer) {
-	s := w.s
 	switch {
 	case w.unixOut():
 		return
-	case s.Transport == TransportStdio:
-		w.program()
-		w.env("env")
-		w.text("cwd", "cwd", s.Cwd)
-	case s.Transport == TransportSSE:
-		w.text("url", "url", s.URL)
+	case !w.http():
+		w.put("command", "args", "env", "cwd")
+	case w.s.Transport == TransportSSE:
+		w.put("url")
 	default:
-		w.text("httpUrl", "url", s.URL)
+		w.put("httpUrl")
 	}
 	if w.http() {
-		w.headers("headers")
-		w.oauth("oauth", "clientId", "clientId", "clientSecret", "clientSecret", "scopes", "scopes", "redirectUri", "redirectUri")
-		if s.OAuth != nil && s.OAuth.Disabled {
-			off := newObject()
-			off.put("enabled", newBool(false))
-			w.out.put("oauth", off)
-		}
+		w.put("headers")
+		w.oauth("oauth", "clientId", "clientSecret", "scopes", "redirectUri", "enabled")
 	}
-	w.string("description", s.Description)
-	w.millis("timeout", s.Timeouts.Request)
-	w.strings("includeTools", s.Tools.Allow)
-	w.strings("excludeTools", s.Tools.Deny)
+	w.put("description", "timeout", "includeTools", "excludeTools")
 }
 
 func writeOpenCode(w *writer) {
-	if openCode(w); w.s.Disabled && !w.left {
-		w.out.put("enabled", newBool(false))
+	if openCode(w); !w.left {
+		w.put("enabled")
 	}
 }
 
 func writeOpenCode2(w *writer) {
-	if openCode(w); w.left {
-		return
+	if openCode(w); !w.left {
+		w.put("cwd", "disabled")
 	}
-	w.text("cwd", "cwd", w.s.Cwd)
-	w.flag("disabled", w.s.Disabled)
 }
 
 func openCode(w *writer) {
 	if w.unixOut() {
 		return
 	}
+	w.transport("type", "local", "remote", "remote")
 	if w.http() {
-		w.string("type", "remote")
-		w.text("url", "url", w.s.URL)
-		w.headers("headers")
-		w.oauth("oauth", "clientId", "clientId", "clientSecret", "clientSecret", "scope", "scope", "redirectUri", "redirectUri")
+		w.put("url", "headers")
+		w.oauth("oauth", "clientId", "clientSecret", "scope", "redirectUri")
 		if o := w.s.OAuth; o != nil && o.Disabled {
 			w.out.put("oauth", newBool(false))
 		}
 	} else {
-		w.string("type", "local")
 		w.argv("command")
-		w.env("environment")
+		w.put("environment")
 	}
-	w.millis("timeout", w.s.Timeouts.Connect)
+	w.put("timeout")
 }
 
 func writeWindsurf(w *writer) {
@@ -248,33 +204,24 @@ func writeWindsurf(w *writer) {
 		return
 	}
 	if w.http() {
-		w.text("serverUrl", "url", w.s.URL)
-		w.headers("headers")
+		w.put("serverUrl", "headers")
 	} else {
-		w.program()
-		w.env("env")
+		w.put("command", "args", "env")
 	}
-	w.flag("disabled", w.s.Disabled)
-	w.strings("disabledTools", w.s.Tools.Deny)
+	w.put("disabled", "disabledTools")
 }
 
 func writeCline(w *writer) {
 	if w.unixOut() {
 		return
 	}
-	words := map[Transport]string{TransportStdio: "stdio", TransportHTTP: "streamableHttp", TransportSSE: "sse"}
-	w.string("type", words[w.s.Transport])
+	w.transport("type", "stdio", "streamableHttp", "sse")
 	if w.http() {
-		w.text("url", "url", w.s.URL)
-		w.headers("headers")
+		w.put("url", "headers")
 	} else {
-		w.program()
-		w.env("env")
-		w.text("cwd", "cwd", w.s.Cwd)
+		w.put("command", "args", "env", "cwd")
 	}
-	w.flag("disabled", w.s.Disabled)
-	w.strings("disabledTools", w.s.Tools.Deny)
-	w.seconds("timeout", w.s.Timeouts.Request)
+	w.put("disabled", "disabledTools", "timeout")
 }
 
 func writeSEP(w *writer) {
@@ -289,21 +236,19 @@ func writeSEP(w *writer) {
 			w.lose(f.key, "%s allows %d characters; it is left out", w.spec.title, f.limit)
 			continue
 		}
-		w.string(f.key, f.value)
+		w.put(f.key)
 	}
 	w.string("type", string(w.s.Transport))
-	if w.http() {
-		w.text("url", "url", w.s.URL)
-		w.headers("headers")
-		if h := w.out.get("headers"); w.s.OAuth != nil && h != nil && slices.ContainsFunc(h.names(), isAuthorization) {
-			w.lose("oauth", "%s does not allow it beside an Authorization header; it is left out", w.spec.title)
-			return
-		}
-		w.oauth("oauth", "clientId", "clientId", "scopes", "scopes", "redirectUri", "redirectUri")
+	if !w.http() {
+		w.put("command", "args", "env")
 		return
 	}
-	w.program()
-	w.env("env")
+	w.put("url", "headers")
+	if h := w.out.get("headers"); w.s.OAuth != nil && h != nil && slices.ContainsFunc(h.names(), isAuthorization) {
+		w.lose("oauth", "%s does not allow it beside an Authorization header; it is left out", w.spec.title)
+		return
+	}
+	w.oauth("oauth", "clientId", "scopes", "redirectUri")
 }
 
 func isAuthorization(name string) bool { return strings.EqualFold(name, "authorization") }

@@ -47,6 +47,18 @@ func (w *writer) leave(field, format string, args ...any) {
 	w.left = true
 }
 
+// put writes members by their keys in the dialect.
+func (w *writer) put(keys ...string) {
+	for _, key := range keys {
+		w.spec.fields[key].write(w, key)
+	}
+}
+
+// transport writes what the dialect calls the server's transport.
+func (w *writer) transport(key, stdio, http, sse string) {
+	w.string(key, map[Transport]string{TransportStdio: stdio, TransportHTTP: http, TransportSSE: sse}[w.s.Transport])
+}
+
 func (w *writer) string(key, value string) {
 	if value != "" {
 		w.out.put(key, newString(value))
@@ -83,23 +95,18 @@ func (w *writer) text(key, field string, t Text) {
 	}
 }
 
-// argv writes the program and its arguments as one list.
-func (w *writer) argv(key string) {
-	list := []string{w.format("command", w.s.Command)}
-	for i, a := range w.s.Args {
-		list = append(list, w.format(indexed("args", i), a))
-	}
-	w.strings(key, list)
-}
-
-// program writes the program and its arguments apart.
-func (w *writer) program() {
-	w.text("command", "command", w.s.Command)
+// arguments are those of the program, nil if there are none.
+func (w *writer) arguments() []string {
 	var list []string
 	for i, a := range w.s.Args {
 		list = append(list, w.format(indexed("args", i), a))
 	}
-	w.strings("args", list)
+	return list
+}
+
+// argv writes the program and its arguments as one list.
+func (w *writer) argv(key string) {
+	w.strings(key, append([]string{w.format("command", w.s.Command)}, w.arguments()...))
 }
 
 // pairs writes variables or headers. One whose value the client would not
@@ -144,57 +151,10 @@ func (w *writer) headers(key string) {
 	w.pairs(key, "headers", pairs)
 }
 
-func (w *writer) millis(key string, d time.Duration) {
+func (w *writer) duration(key string, d, unit time.Duration) {
 	if d > 0 {
-		w.out.put(key, &node{kind: number, text: strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', -1, 64)})
+		w.out.put(key, &node{kind: number, text: strconv.FormatFloat(float64(d)/float64(unit), 'f', -1, 64)})
 	}
-}
-
-func (w *writer) seconds(key string, d time.Duration) {
-	if d > 0 {
-		w.out.put(key, &node{kind: number, text: strconv.FormatFloat(d.Seconds(), 'f', -1, 64)})
-	}
-}
-
-// oauth makes an object of those members of OAuth that are named: pairs of the
-// dialect's word and ours.
-func (w *writer) oauth(key string, words ...string) {
-	o := w.s.OAuth
-	if o == nil || o.Disabled {
-		return
-	}
-	n := newObject()
-	put := func(key, value string) {
-		if value != "" {
-			n.put(key, newString(value))
-		}
-	}
-	for i := 0; i < len(words); i += 2 {
-		switch key := words[i]; words[i+1] {
-		case "clientId":
-			put(key, w.format("oauth.clientId", o.ClientID))
-		case "clientSecret":
-			put(key, w.format("oauth.clientSecret", o.ClientSecret))
-		case "scopes":
-			if o.Scopes != nil {
-				n.put(key, newStrings(o.Scopes))
-			}
-		case "scope":
-			put(key, strings.Join(o.Scopes, " "))
-		case "redirectUri":
-			put(key, o.RedirectURL)
-		case "callbackPort":
-			if o.CallbackPort > 0 {
-				n.put(key, newInt(int64(o.CallbackPort)))
-			}
-		case "metadataUrl":
-			put(key, o.MetadataURL)
-		}
-	}
-	if w.s.Dialect == w.spec.dialect {
-		addExtra(n, o.Extra)
-	}
-	w.out.put(key, n)
 }
 
 // addExtra puts back what was kept.

@@ -1,0 +1,189 @@
+package mcpjson
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// oauthMember is what there is to know of a member of OAuth, under any key.
+type oauthMember struct {
+	read  func(r *reader, o *OAuth, field, at string, v *node)
+	write func(w *writer, o *OAuth, field string) *node // nil if it is not set
+}
+
+var oauthMembers = map[string]oauthMember{
+	"clientId":     oauthText(func(o *OAuth) *Text { return &o.ClientID }),
+	"clientSecret": oauthText(func(o *OAuth) *Text { return &o.ClientSecret }),
+	"scopes": {
+		read: func(r *reader, o *OAuth, field, at string, v *node) { o.Scopes = r.scopes(v, field, at) },
+		write: func(w *writer, o *OAuth, _ string) *node {
+			switch {
+			case w.spec.scopeText:
+				return newText(strings.Join(o.Scopes, " "))
+			case o.Scopes == nil:
+				return nil
+			}
+			return newStrings(o.Scopes)
+		},
+	},
+	"redirectUri": oauthPlain(func(o *OAuth) *string { return &o.RedirectURL }),
+	"callbackPort": {
+		read: func(r *reader, o *OAuth, _, at string, v *node) { o.CallbackPort = int(r.int(v, at, 1, 65535)) },
+		write: func(_ *writer, o *OAuth, _ string) *node {
+			if o.CallbackPort == 0 {
+				return nil
+			}
+			return newInt(int64(o.CallbackPort))
+		},
+	},
+	"metadataUrl":       oauthPlain(func(o *OAuth) *string { return &o.MetadataURL }),
+	"clientMetadataUrl": oauthPlain(func(o *OAuth) *string { return &o.ClientMetadataURL }),
+	"resource":          oauthPlain(func(o *OAuth) *string { return &o.Resource }),
+	"enabled": {
+		read: func(r *reader, o *OAuth, _, at string, v *node) { o.Disabled = !r.bool(v, at) },
+		write: func(_ *writer, o *OAuth, _ string) *node {
+			if !o.Disabled {
+				return nil
+			}
+			return newBool(false)
+		},
+	},
+}
+
+func oauthText(at func(*OAuth) *Text) oauthMember {
+	return oauthMember{
+		read:  func(r *reader, o *OAuth, field, key string, v *node) { *at(o) = r.text(v, field, key) },
+		write: func(w *writer, o *OAuth, field string) *node { return newText(w.format(field, *at(o))) },
+	}
+}
+
+func oauthPlain(at func(*OAuth) *string) oauthMember {
+	return oauthMember{
+		read:  func(r *reader, o *OAuth, _, key string, v *node) { *at(o) = r.string(v, key) },
+		write: func(_ *writer, o *OAuth, _ string) *node { return newText(*at(o)) },
+	}
+}
+
+// newText is a string, nil if it is empty.
+func newText(s string) *node {
+	if s == "" {
+		return nil
+	}
+	return newString(s)
+}
+
+// oauth reads a member of OAuth.
+func (r *reader) oauth(what, at string, v *node) {
+	field := "oauth." + what
+	r.origin(field, at, v)
+	oauthMembers[what].read(r, r.login(), field, at, v)
+}
+
+// oauthWords are the words that dialects have for what OAuth holds.
+var oauthWords = map[string]string{
+	"clientId": "clientId", "client_id": "clientId", "CLIENT_ID": "clientId",
+	"clientSecret": "clientSecret", "client_secret": "clientSecret", "CLIENT_SECRET": "clientSecret",
+	"scopes": "scopes", "scope": "scopes",
+	"redirectUri": "redirectUri", "redirectUrl": "redirectUri", "redirect_uri": "redirectUri",
+	"callbackPort":          "callbackPort",
+	"authServerMetadataUrl": "metadataUrl",
+	"clientMetadataUrl":     "clientMetadataUrl",
+	"resource":              "resource", "oauth_resource": "resource",
+	"enabled": "enabled",
+}
+
+// login is the OAuth of the server, made when first asked for.
+func (r *reader) login() *OAuth {
+	if r.s.OAuth == nil {
+		r.s.OAuth = &OAuth{}
+	}
+	return r.s.OAuth
+}
+
+// readOAuth takes an object of oauthWords, or a switch.
+func readOAuth(r *reader, key string, n *node) {
+	if !r.once(n, "oauth", key) {
+		return
+	}
+	if n.kind == boolean {
+		r.origin("oauth.disabled", key, n)
+		r.login().Disabled = n.text == "false"
+		return
+	}
+	r.login()
+	r.members(n, key, slices.Sorted(maps.Keys(oauthWords)), func(name string, v *node) bool {
+		what, ok := oauthWords[name]
+		if ok && !r.absent(v) {
+			r.oauth(what, key+"."+name, v)
+		}
+		if !ok {
+			r.s.OAuth.Extra = extra(r.s.OAuth.Extra, name, v)
+		}
+		return ok
+	})
+}
+
+// scopes takes a list, or one string with spaces between.
+func (r *reader) scopes(v *node, field, at string) []string {
+	if v.kind == text && !r.spec.strict {
+		return strings.Fields(v.text)
+	}
+	if list := r.strings(v, field, at); len(list) > 0 {
+		return list
+	}
+	return nil
+}
+
+// oauthOutside takes a member of OAuth that a dialect has beside it.
+func oauthOutside(what string) *fieldSpec {
+	return &fieldSpec{
+		read: func(r *reader, key string, n *node) {
+			if r.once(n, "oauth."+what, key) {
+				r.oauth(what, key, n)
+			}
+		},
+		write: func(w *writer, key string) {
+			if v := oauthMembers[what].write(w, w.s.OAuth, "oauth."+what); v != nil {
+				w.out.put(key, v)
+			}
+		},
+	}
+}
+
+// readAuth takes Cursor's object of a static client; a word, as other clients
+// have it, is kept.
+func readAuth(r *reader, key string, n *node) {
+	if n.kind != object {
+		keep(r, key, n)
+		return
+	}
+	readOAuth(r, key, n)
+}
+
+// oauth makes an object of those members of OAuth that are named, in words of
+// oauthWords.
+func (w *writer) oauth(key string, words ...string) {
+	o := w.s.OAuth
+	if o == nil {
+		return
+	}
+	if o.Disabled {
+		const off = "enabled"
+		if !slices.Contains(words, off) {
+			return
+		}
+		words = []string{off} // nothing else matters
+	}
+	n := newObject()
+	for _, word := range words {
+		what := oauthWords[word]
+		if v := oauthMembers[what].write(w, o, "oauth."+what); v != nil {
+			n.put(word, v)
+		}
+	}
+	if w.s.Dialect == w.spec.dialect {
+		addExtra(n, o.Extra)
+	}
+	w.out.put(key, n)
+}
