@@ -104,7 +104,8 @@ func TestResults(t *testing.T) {
 	if passed, failed := all.count(); passed != 2 || failed != 2 {
 		t.Errorf("%d passed, %d failed", passed, failed)
 	}
-	for _, want := range []string{"1 of 2 checks\n", "warning: w: should be", "1 in the baseline, not scored", "FAILED", "z: bad", "skipped"} {
+	for _, want := range []string{"1 of 2 checks\n", "warning: w: should be", "1 in the baseline, not scored", "FAILED", "z: bad", "skipped",
+		"shipped, r: 1 of 1 required scenarios passed, 1 of 2 others, 2 checks\n"} {
 		if got := all.table(); !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
@@ -120,7 +121,7 @@ func TestResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(got)
-	if !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, "after\n") || strings.Contains(text, "old") ||
+	if !strings.Contains(text, "* shipped, r: 1 of 1 required") || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, "after\n") || strings.Contains(text, "old") ||
 		strings.Count(text, "| `two` | passed |") != 1 || !strings.Contains(text, "2 passed, 2 failed.") {
 		t.Errorf("got %s", text)
 	}

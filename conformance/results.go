@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -50,6 +51,44 @@ func (a *results) count() (passed, failed int) {
 	return passed, failed
 }
 
+// A sum is what the scenarios of a set came to.
+type sum struct {
+	target, set  string
+	scored, good int // scenarios that the revision demands, and those of them that passed
+	other, fine  int // the others, and those of them that passed
+	checks       int // that passed
+}
+
+// sums sums up the sets, in their order.
+func (a *results) sums() (list []sum) {
+	for i := range a.rows {
+		r := &a.rows[i]
+		at := slices.IndexFunc(list, func(s sum) bool { return s.target == r.target && s.set == r.set })
+		if at < 0 {
+			at = len(list)
+			list = append(list, sum{target: r.target, set: r.set})
+		}
+		s := &list[at]
+		s.checks += r.passed
+		n, passed := &s.other, &s.fine
+		if r.scored {
+			n, passed = &s.scored, &s.good
+		}
+		switch r.verdict() {
+		case "passed":
+			*passed++
+			*n++
+		case "FAILED":
+			*n++
+		}
+	}
+	return list
+}
+
+func (s sum) String() string {
+	return fmt.Sprintf("%s, %s: %d of %d required scenarios passed, %d of %d others, %d checks", s.target, s.set, s.good, s.scored, s.fine, s.other, s.checks)
+}
+
 // table is for a terminal: a line a scenario, and what is wrong with it below.
 func (a *results) table() string {
 	var b strings.Builder
@@ -65,6 +104,9 @@ func (a *results) table() string {
 		}
 	}
 	_ = w.Flush() // a builder takes everything
+	for _, s := range a.sums() {
+		b.WriteString(s.String() + "\n")
+	}
 	for _, n := range a.notes {
 		b.WriteString(n + "\n")
 	}
@@ -112,7 +154,11 @@ func (a *results) writeDoc(file string) error {
 		return fmt.Errorf("write table to %s: it lacks the lines %q and %q", file, strings.TrimSpace(beginMark), strings.TrimSpace(endMark))
 	}
 	var b strings.Builder
-	b.WriteString(before + beginMark + "\n| what | set | scenario | | checks |\n|---|---|---|---|---|\n")
+	b.WriteString(before + beginMark + "\n")
+	for _, s := range a.sums() {
+		b.WriteString("* " + s.String() + "\n")
+	}
+	b.WriteString("\n| what | set | scenario | | checks |\n|---|---|---|---|---|\n")
 	for i := range a.rows {
 		r := &a.rows[i]
 		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s |\n", r.target, r.set, r.scenario, r.verdict(), r.checks())
