@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -67,6 +66,11 @@ func isAnswer(err error) bool {
 
 // dial asks for trust, expands the definition and connects.
 func (s *Session) dial(ctx context.Context) (*live, error) {
+	if s.m.opts.Dial != nil {
+		return s.dialStream(ctx, nil, func(ctx context.Context, _ stream.Options) (mcp.Connection, error) {
+			return s.m.opts.Dial(ctx, s.def)
+		})
+	}
 	trust := Untrusted
 	if s.m.opts.Trust != nil {
 		var err error
@@ -78,7 +82,7 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 		if trust != Trusted {
 			return nil, &Refusal{Server: s.def.Name, Reason: Stream}
 		}
-		return s.dialStream(ctx, func(_ context.Context, o stream.Options) (mcp.Connection, error) {
+		return s.dialStream(ctx, nil, func(_ context.Context, o stream.Options) (mcp.Connection, error) {
 			return stream.New(s.stream, o), nil
 		})
 	}
@@ -98,11 +102,11 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 	}
 	switch s.def.Transport {
 	case mcpjson.TransportStdio:
-		return s.dialStream(ctx, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
+		return s.dialStream(ctx, r, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
 			return s.spawn(ctx, r, o)
 		})
 	case mcpjson.TransportUnix:
-		return s.dialStream(ctx, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
+		return s.dialStream(ctx, r, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, "unix", r.Socket)
 			if err != nil {
 				return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
@@ -143,9 +147,9 @@ func (c *closing) Close() error {
 }
 
 // dialStream opens a stream and finds out who is there.
-func (s *Session) dialStream(ctx context.Context, open func(context.Context, stream.Options) (mcp.Connection, error)) (*live, error) {
+func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, open func(context.Context, stream.Options) (mcp.Connection, error)) (*live, error) {
 	l := &link{}
-	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: s.trace(l)}
+	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: lines(s.trace(l, r))}
 	era, told := s.era()
 	conn, err := open(ctx, o)
 	if err == nil && era == Auto {
@@ -214,21 +218,4 @@ func (s *Session) remember(ctx context.Context, era Era) {
 	if err := s.m.opts.Eras.remember(ctx, s.def.Hash(), era); err != nil {
 		s.m.log.Warn("remember the era of an mcp server", "server", s.def.Name, "err", err)
 	}
-}
-
-// traced is a line of a trace.
-type traced struct {
-	At        time.Time        `json:"at"`
-	Direction stream.Direction `json:"direction"`
-	Message   any              `json:"message"`
-}
-
-// trace is what notes the messages of a connection, or nil.
-func (s *Session) trace(l *link) func(stream.Direction, []byte) {
-	if s.m.opts.Trace == nil {
-		return nil
-	}
-	out := s.m.opts.Trace(s.def.Name)
-	l.after = append(l.after, func() { out.Close() })
-	return tracer(out)
 }

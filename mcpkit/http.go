@@ -34,6 +34,10 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 			return new(net.Dialer).DialContext(ctx, "unix", r.Socket)
 		}}, CheckRedirect: hc.CheckRedirect}
 	}
+	l := &link{after: []func(){hc.CloseIdleConnections}}
+	if w := s.trace(l, r); w != nil {
+		hc.Transport = &wire{hc.Transport, w, s.m.opts.Limits.Message}
+	}
 	h := &headers{next: hc.Transport, set: r.Headers}
 	for _, text := range []string{r.URL, r.SSEURL} {
 		if u, err := url.Parse(text); err == nil && text != "" {
@@ -41,7 +45,6 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 		}
 	}
 	hc.Transport = h
-	l := &link{after: []func(){hc.CloseIdleConnections}}
 	client, cs, err := s.dialEndpoint(ctx, r, trust, hc, h)
 	if err != nil {
 		l.close()

@@ -54,10 +54,14 @@ type Options struct {
 	OAuth func(*mcpjson.Resolved, Trust) (auth.OAuthHandler, error)
 
 	// Stderr is where the error stream of a server's program goes, and Trace where
-	// a line for each message does; nil for nowhere. Both are called once for each
-	// connection; what they return is closed with it.
+	// all that is said does, as package cassette writes it; nil for nowhere. Both are
+	// called once for each connection; what they return is closed with it.
 	Stderr func(server string) io.WriteCloser
 	Trace  func(server string) io.WriteCloser
+
+	// Dial, if it is not nil, connects in place of what definitions say, which may
+	// be names alone. Nothing is trusted or traced then.
+	Dial func(context.Context, *mcpjson.Server) (mcp.Connection, error)
 
 	// Environ is the environment that programs get their part of; nil means
 	// os.Environ.

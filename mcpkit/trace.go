@@ -1,29 +1,183 @@
 package mcpkit
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
-	"sync"
-	"time"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/stream"
 )
 
-// tracer writes a line of JSON for each message. A trace that cannot be written is
-// not worth a connection.
-func tracer(out io.Writer) func(stream.Direction, []byte) {
-	var mu sync.Mutex
-	return func(d stream.Direction, b []byte) {
-		t := traced{At: time.Now().UTC(), Direction: d, Message: string(b)}
-		if d != stream.Noise && json.Valid(b) {
-			t.Message = json.RawMessage(b)
-		}
-		line, err := json.Marshal(t)
-		if err != nil {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		_, _ = out.Write(append(line, '\n'))
+// trace is what notes what is said over a connection, or nil. Of r it takes what
+// must not be noted.
+func (s *Session) trace(l *link, r *mcpjson.Resolved) *cassette.Writer {
+	if s.m.opts.Trace == nil {
+		return nil
 	}
+	out := s.m.opts.Trace(s.def.Name)
+	l.after = append(l.after, func() { out.Close() })
+	var secrets []string
+	if r != nil {
+		secrets = slices.Clone(r.Secrets)
+		for _, h := range r.Headers {
+			if h.Secret {
+				secrets = append(secrets, h.Value)
+			}
+		}
+	}
+	return cassette.NewWriter(out, s.def.Name, secrets)
+}
+
+// lines is how a stream tells of its messages.
+func lines(w *cassette.Writer) func(stream.Direction, []byte) {
+	if w == nil {
+		return nil
+	}
+	return w.Message
+}
+
+// wire notes what goes over HTTP: heads, and the messages in bodies. Whatever else
+// is sent there, a login for one, has its head noted and no body.
+type wire struct {
+	next http.RoundTripper
+	w    *cassette.Writer
+	max  int // bytes of a message
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	t.w.HTTP(stream.Sent, &cassette.HTTP{Method: req.Method, URL: shownURL(req.URL), Headers: shownHeaders(req.Header)})
+	if req.GetBody != nil {
+		if body, err := req.GetBody(); err == nil {
+			b, err := io.ReadAll(io.LimitReader(body, int64(t.max)+1))
+			body.Close()
+			if err == nil && len(b) <= t.max {
+				t.message(stream.Sent, b)
+			}
+		}
+	}
+	res, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	t.w.HTTP(stream.Received, &cassette.HTTP{Status: res.StatusCode, Headers: shownHeaders(res.Header)})
+	switch kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind {
+	case "application/json":
+		res.Body = &heard{ReadCloser: res.Body, wire: t}
+	case "text/event-stream":
+		res.Body = &heard{ReadCloser: res.Body, wire: t, events: true}
+	}
+	return res, nil
+}
+
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+func (t *wire) CloseIdleConnections() {
+	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// message notes a message, or a batch of them.
+func (t *wire) message(d stream.Direction, b []byte) {
+	batch := []json.RawMessage{b}
+	if b = bytes.TrimSpace(b); len(b) > 0 && b[0] == '[' && json.Unmarshal(b, &batch) != nil {
+		return
+	}
+	for _, one := range batch {
+		if _, err := jsonrpc.DecodeMessage(one); err == nil {
+			t.w.Message(d, one)
+		}
+	}
+}
+
+// heard is the body of an answer of which the messages are noted before they are
+// read. What is larger than a message may be is not kept.
+type heard struct {
+	io.ReadCloser
+	wire   *wire
+	events bool // of an event stream; else it is one message
+	done   bool
+	buf    []byte // of the message, or of the line
+	data   []byte // of the event so far
+	size   int    // of the line, whatever of it is in buf
+	over   bool   // something of the message is not kept
+}
+
+func (h *heard) Read(p []byte) (int, error) {
+	n, err := h.ReadCloser.Read(p)
+	for rest := p[:n]; len(rest) > 0; {
+		part, line := rest, false
+		if i := bytes.IndexByte(rest, '\n'); h.events && i >= 0 {
+			part, line = rest[:i], true
+			rest = rest[i+1:]
+		} else {
+			rest = nil
+		}
+		h.size += len(part)
+		if h.over = h.over || len(h.buf)+len(h.data)+len(part) > h.wire.max; !h.over {
+			h.buf = append(h.buf, part...)
+		}
+		if line {
+			h.line()
+		}
+	}
+	if err != nil && !h.done && !h.events && !h.over {
+		h.done = true
+		h.wire.message(stream.Received, h.buf)
+	}
+	return n, err
+}
+
+// line takes a line of an event stream.
+func (h *heard) line() {
+	text, empty := bytes.TrimSuffix(h.buf, []byte("\r")), h.size <= 1 && len(bytes.TrimSuffix(h.buf, []byte("\r"))) == 0
+	h.buf, h.size = h.buf[:0], 0
+	if empty {
+		if len(h.data) > 0 && !h.over {
+			h.wire.message(stream.Received, h.data)
+		}
+		h.data, h.over = h.data[:0], false
+		return
+	}
+	if data, ok := bytes.CutPrefix(text, []byte("data:")); ok && !h.over {
+		h.data = append(h.data, bytes.TrimPrefix(data, []byte(" "))...)
+	}
+}
+
+// harmless are the headers whose values may be shown: of no other is it known that
+// it carries no secret.
+var harmless = map[string]bool{
+	"Accept": true, "Allow": true, "Cache-Control": true, "Content-Encoding": true, "Content-Length": true, "Content-Type": true,
+	"Date": true, "Last-Event-Id": true, "Mcp-Method": true, "Mcp-Name": true, "Mcp-Protocol-Version": true, "Retry-After": true,
+	"Server": true, "Transfer-Encoding": true, "User-Agent": true, "Www-Authenticate": true,
+}
+
+// shownHeaders are headers with the values of most of them masked.
+func shownHeaders(from http.Header) map[string][]string {
+	shown := make(map[string][]string, len(from))
+	for name, values := range from {
+		if !harmless[http.CanonicalHeaderKey(name)] {
+			values = []string{mcpjson.Masked}
+		}
+		shown[name] = values
+	}
+	return shown
+}
+
+// shownURL is a URL without what may be a secret in it.
+func shownURL(u *url.URL) string {
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	text := shown.String()
+	if u.RawQuery != "" {
+		text += "?" + mcpjson.Masked
+	}
+	return text
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/gateway"
 	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 )
 
 // Env is what the commands get from outside.
@@ -44,6 +45,8 @@ type Env struct {
 type app struct {
 	Env
 	flags flags
+	// recording is what --replay plays; else nil.
+	recording *cassette.Recording
 	// terminal reports whether there is a person to ask.
 	terminal func() bool
 }
@@ -81,6 +84,7 @@ type flags struct {
 	inputs         map[string]string
 	output         string
 	verbose        bool
+	record, replay string // of commands about one server
 }
 
 // Command returns the command "mcp".
@@ -123,10 +127,14 @@ time; 5 the tool says that it failed.`,
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	}
 	cmd.AddCommand(
-		a.lsCommand(), a.statusCommand(), a.toolsCommand(), a.callCommand(), a.resourcesCommand(), a.readCommand(),
-		a.promptsCommand(), a.promptCommand(), a.requestCommand(), a.notifyCommand(), a.trustCommand(), a.configCommand(),
-		a.serveCommand(),
+		a.lsCommand(), a.statusCommand(), a.trustCommand(), a.configCommand(), a.serveCommand(),
 	)
+	for _, about := range []*cobra.Command{
+		a.toolsCommand(), a.callCommand(), a.resourcesCommand(), a.readCommand(), a.promptsCommand(), a.promptCommand(),
+		a.requestCommand(), a.notifyCommand(),
+	} {
+		cmd.AddCommand(a.recorded(about))
+	}
 	return cmd
 }
 
@@ -168,6 +176,9 @@ func (a *app) checkFlags() error {
 	case "auto", "legacy", "modern":
 	default:
 		return usage("", "--era is auto, legacy or modern, not %q", a.flags.era)
+	}
+	if a.flags.record != "" && a.flags.replay != "" {
+		return usage("", "--record and --replay are not for the same command: a recording has nothing to record")
 	}
 	if a.flags.timeout < 0 || a.flags.connectTimeout < 0 || a.flags.dnsTimeout <= 0 {
 		return usage("", "time-outs must be positive")

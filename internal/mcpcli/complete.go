@@ -23,6 +23,9 @@ func (a *app) offers() (*offer.Store, error) {
 // keepTools remembers the tools of a server. Nothing depends on it but completion,
 // so what goes wrong is told and no more.
 func (a *app) keepTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Tool) {
+	if a.recording != nil {
+		return // they are those of long ago
+	}
 	store, err := a.offers()
 	if err == nil {
 		err = store.Keep(ctx, s.Hash(), offer.Offer{Tools: tools})

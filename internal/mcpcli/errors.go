@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 	"github.com/glovebox-dev/glovebox/mcpkit/child"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
@@ -86,6 +87,8 @@ func classify(err error) *Error {
 		return &Error{Code: ExitRefused, Err: err, HintTo: fmt.Sprintf("glovebox mcp trust %s, or one of --allow-http, --allow-localhost, --allow-private-ip, --allow-host", outbound.Server)}
 	case errors.As(err, &config), errors.Is(err, mcpjson.ErrNotFound):
 		return &Error{Code: ExitUsage, Err: err}
+	case cassette.IsNotRecorded(err):
+		return &Error{Code: ExitFailure, Err: err, HintTo: "record it with --record FILE in place of --replay"}
 	case errors.As(err, &answer):
 		return &Error{Code: ExitFailure, Err: err}
 	case errors.As(err, &ended), errors.As(err, &timeout) && timeout.Timeout(), errors.As(err, &dial),

@@ -28,6 +28,9 @@ const (
 
 // load reads the configuration.
 func (a *app) load() (*mcpjson.Config, error) {
+	if a.flags.replay != "" {
+		return a.replayed()
+	}
 	var cfg *mcpjson.Config
 	var err error
 	if a.flags.config != "" && a.flags.root == "" {
@@ -73,13 +76,13 @@ func (a *app) consents() (*consent.Store, error) {
 }
 
 // open makes a manager of the configuration. The caller closes it.
-func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options)) (*mcpkit.Manager, error) {
+func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options) error) (*mcpkit.Manager, error) {
 	o, err := a.options(cfg)
+	if err == nil && change != nil {
+		err = change(&o)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if change != nil {
-		change(&o)
 	}
 	return mcpkit.New(o), nil
 }
@@ -142,11 +145,18 @@ func (a *app) with(ctx context.Context, server string, change func(*mcpkit.Optio
 }
 
 func (a *app) withConfig(ctx context.Context, cfg *mcpjson.Config, server string, change func(*mcpkit.Options), f func(*mcpkit.Session) error) (err error) {
-	m, err := a.open(cfg, change)
+	end := func() error { return nil }
+	m, err := a.open(cfg, func(o *mcpkit.Options) (err error) {
+		if change != nil {
+			change(o)
+		}
+		end, err = a.taped(o)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+	defer func() { err = errors.Join(err, m.Close(), end()) }()
 	s, err := m.Session(server)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package mcpjson
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -11,13 +12,16 @@ var secretWords = []string{
 	"credential", "cookie", "bearer", "signature", "passphrase",
 }
 
+// saysSecret reports whether a name has one of these words in it.
+func saysSecret(name string) bool {
+	return slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(name, w) })
+}
+
 // isSecretName reports whether a value of that name is to be kept from eyes.
 func isSecretName(name string) bool {
 	p := plain(name)
-	for _, w := range secretWords {
-		if strings.Contains(p, w) {
-			return true
-		}
+	if saysSecret(p) {
+		return true
 	}
 	return strings.HasSuffix(p, "pat") && p != "path" || strings.HasSuffix(p, "key") || p == "auth" || strings.HasSuffix(strings.ToLower(name), "_auth")
 }
@@ -27,6 +31,24 @@ var secretShapes = regexp.MustCompile(`\b(sk|pk|rk|pplx|xox[abprs]|gh[opsur]|git
 
 // looksSecret reports whether a literal is a key, whatever its name is.
 func looksSecret(value string) bool { return secretShapes.MatchString(value) }
+
+// protocolTokens are what the protocol calls a token, and cursors that others do.
+var protocolTokens = []string{"progresstoken", "pagetoken", "synctoken", "continuationtoken", "tokens", "tokentype"}
+
+// Redact returns a string value without secrets: with [Masked] in place of those
+// that are given and of what looks like a key, or Masked alone if the name of the
+// value says that it is a secret. The name may be "".
+func Redact(name, value string, secrets []string) string {
+	if p := plain(name); value != "" && saysSecret(p) && !slices.ContainsFunc(protocolTokens, func(s string) bool { return strings.HasSuffix(p, s) }) {
+		return Masked
+	}
+	for _, s := range secrets {
+		if s != "" {
+			value = strings.ReplaceAll(value, s, Masked)
+		}
+	}
+	return secretShapes.ReplaceAllString(value, Masked)
+}
 
 // isSecret decides whether a named value is marked.
 func isSecret(name string, value Text) bool {

@@ -1,0 +1,202 @@
+package cassette
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/stream"
+)
+
+const (
+	maxHeader = 64 << 10
+	// maxLines bounds what is kept of a file of nothing but short lines.
+	maxLines = 100_000
+)
+
+// A Recording is what was said in a recording.
+type Recording struct {
+	// Server is the name of the server.
+	Server string
+	// Cut says that the last line is not whole: whoever wrote it was interrupted.
+	Cut bool
+
+	exchanges []*exchange
+}
+
+// An exchange is a request of the client, and its answer.
+type exchange struct {
+	method string
+	params any                // without _meta
+	token  any                // of progress, or nil
+	notes  []*jsonrpc.Request // what the server told before it answered
+	answer *jsonrpc.Response  // nil if there was none
+}
+
+// Load reads the recording in a file.
+func Load(path string) (*Recording, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read recording %s: %w", path, cause(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	var r *Recording
+	if err == nil {
+		r, err = Read(f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read recording %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Read reads a recording of at most [MaxFile] bytes. A last line that is not whole
+// is left out.
+func Read(in io.Reader) (*Recording, error) {
+	lines := bufio.NewReader(io.LimitReader(in, MaxFile+1))
+	d := decoder{open: make(map[jsonrpc.ID]*exchange)}
+	size := 0
+	for n := 1; ; n++ {
+		text, err := lines.ReadBytes('\n')
+		size += len(text)
+		switch {
+		case size > MaxFile:
+			return nil, fmt.Errorf("it is larger than %d bytes", MaxFile)
+		case n > maxLines:
+			return nil, fmt.Errorf("it has more than %d lines", maxLines)
+		case errors.Is(err, io.EOF):
+			if n == 1 {
+				return nil, errors.New("it is empty, or no recording")
+			}
+			d.r.Cut = len(text) > 0
+			return &d.r, nil
+		case err != nil:
+			return nil, err
+		}
+		if err := d.line(text, n == 1); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+}
+
+type decoder struct {
+	r     Recording
+	open  map[jsonrpc.ID]*exchange // those without an answer yet, of this connection
+	notes []*jsonrpc.Request       // since the last answer
+}
+
+func parseHeader(text []byte) (h header, err error) {
+	if err := json.Unmarshal(text, &h); err != nil || h.Cassette == 0 {
+		return h, errors.New("it is no recording")
+	}
+	if h.Cassette != version {
+		return h, fmt.Errorf("it is a recording of version %d, this program knows %d", h.Cassette, version)
+	}
+	return h, nil
+}
+
+func (d *decoder) line(text []byte, first bool) error {
+	if first || bytes.HasPrefix(text, []byte(`{"cassette":`)) {
+		h, err := parseHeader(text)
+		if err != nil {
+			return err
+		}
+		if !first && h.Server != d.r.Server {
+			return fmt.Errorf("it is of server %q, the recording of %q", h.Server, d.r.Server)
+		}
+		d.r.Server = h.Server
+		clear(d.open)
+		return nil
+	}
+	var l line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return fmt.Errorf("it is damaged: %w", err)
+	}
+	switch l.Direction {
+	case stream.Sent, stream.Received:
+	case stream.Noise:
+		return nil
+	default:
+		return fmt.Errorf("the direction is %q", l.Direction)
+	}
+	if l.Message == nil {
+		return nil
+	}
+	var batch []json.RawMessage
+	if json.Unmarshal(l.Message, &batch) != nil {
+		batch = []json.RawMessage{l.Message}
+	}
+	for _, one := range batch {
+		m, err := jsonrpc.DecodeMessage(one)
+		if err != nil {
+			return fmt.Errorf("the message is none: %w", err)
+		}
+		if err := d.message(l.Direction, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) message(from stream.Direction, m jsonrpc.Message) error {
+	switch m := m.(type) {
+	case *jsonrpc.Request:
+		switch {
+		case from == stream.Sent && m.IsCall():
+			x, err := newExchange(m)
+			if err != nil {
+				return err
+			}
+			d.open[m.ID] = x
+			d.r.exchanges = append(d.r.exchanges, x)
+		case from == stream.Received && !m.IsCall():
+			d.notes = append(d.notes, m)
+		}
+	case *jsonrpc.Response:
+		// An id that nobody asked with is a mistake of the server, or the id of a
+		// question of its own.
+		if x := d.open[m.ID]; x != nil && from == stream.Received {
+			x.answer, x.notes = m, d.notes
+			d.notes = nil
+			delete(d.open, m.ID)
+		}
+	}
+	return nil
+}
+
+func newExchange(m *jsonrpc.Request) (*exchange, error) {
+	x := &exchange{method: m.Method}
+	if len(m.Params) == 0 {
+		return x, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(m.Params))
+	dec.UseNumber()
+	if err := dec.Decode(&x.params); err != nil {
+		return nil, fmt.Errorf("params of %s: %w", m.Method, err)
+	}
+	object, ok := x.params.(map[string]any)
+	if !ok {
+		return x, nil
+	}
+	if meta, ok := object["_meta"].(map[string]any); ok {
+		x.token = meta["progressToken"]
+	}
+	delete(object, "_meta") // who asks, with which token: not what
+	switch {
+	case len(object) == 0:
+		x.params = nil
+	case m.Method == "initialize":
+		x.params = nil // it says who asks
+	}
+	return x, nil
+}

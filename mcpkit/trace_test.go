@@ -1,0 +1,137 @@
+package mcpkit
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// What was said over any transport can be played again.
+func TestTracesArePlayed(t *testing.T) {
+	for name, def := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			var trace closer
+			m := manager(t, Options{Trace: func(string) io.WriteCloser { return &trace }}, def)
+			s := session(t, m, name)
+			wantCall(t, s, "echo", map[string]any{"text": "hello"}, "hello")
+			tools, err := s.Tools(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.ReadResource(t.Context(), "test://r"); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+			trace.mu.Lock()
+			text := trace.b.String()
+			trace.mu.Unlock()
+			if trace.closed != 1 {
+				t.Errorf("closed %d times", trace.closed)
+			}
+			if overHTTP := def.URL != nil; overHTTP != strings.Contains(text, `"http":{"method":"POST","url":"http://127.0.0.1:`) {
+				t.Errorf("heads of requests:\n%s", text)
+			}
+			r, err := cassette.Read(strings.NewReader(text))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			m = manager(t, Options{
+				Trust: func(context.Context, *mcpjson.Server) (Trust, error) { return Untrusted, nil },
+				Dial:  func(context.Context, *mcpjson.Server) (mcp.Connection, error) { return cassette.NewPlayer(r), nil },
+			}, &mcpjson.Server{Name: name})
+			s = session(t, m, name)
+			wantCall(t, s, "echo", map[string]any{"text": "hello"}, "hello")
+			if again, err := s.Tools(t.Context()); err != nil || len(again) != len(tools) {
+				t.Errorf("%d tools, %v, want %d", len(again), err, len(tools))
+			}
+			if res, err := s.ReadResource(t.Context(), "test://r"); err != nil || res.Contents[0].Text != "resource" {
+				t.Errorf("%v, %v", res, err)
+			}
+			if _, err := call(t, s, "echo", map[string]any{"text": "other"}); !cassette.IsNotRecorded(err) {
+				t.Errorf("what was not recorded: %v", err)
+			}
+		})
+	}
+}
+
+// No secret of a definition, header or body, gets into a trace.
+func TestTracesHaveNoSecrets(t *testing.T) {
+	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return newServer() }, nil)
+	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer s3cret-token" {
+			http.Error(w, "who?", http.StatusUnauthorized)
+			return
+		}
+		http.SetCookie(w, &http.Cookie{Name: "sid", Value: "c00kie"})
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(ts.Close)
+	def := endpoint("srv", ts.URL+"/mcp?key=in-the-query")
+	def.BearerTokenEnv = "TOKEN"
+	def.Headers = []mcpjson.Pair{{Name: "X-Team", Value: mcpjson.Literal("team-of-mine")}}
+	var trace closer
+	m := manager(t, Options{
+		Trace:    func(string) io.WriteCloser { return &trace },
+		Resolver: mcpjson.Resolver{Env: func(string) (string, bool) { return "s3cret-token", true }},
+	}, def)
+	wantCall(t, session(t, m, "srv"), "echo", map[string]any{"text": "it is s3cret-token"}, "it is s3cret-token")
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text := trace.b.String()
+	for _, never := range []string{"s3cret-token", "c00kie", "in-the-query", "team-of-mine"} {
+		if strings.Contains(text, never) {
+			t.Errorf("%s is there", never)
+		}
+	}
+	for _, want := range []string{`"Authorization":["••••"]`, `"Set-Cookie":["••••"]`, `"X-Team":["••••"]`, `"Mcp-Session-Id":["••••"]`, `"Content-Type":["application/json"]`,
+		`"status":200`, `/mcp?••••"`, `it is ••••`, `"method":"DELETE"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+// An event stream is heard as it is read, whatever the pieces, and no event is kept
+// that is larger than a message.
+func TestEventsAreHeard(t *testing.T) {
+	const one, two = `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":2,"result":{}}`
+	text := ": hello\r\nevent: endpoint\ndata: /messages\n\nid: 1\r\ndata: " + one + "\r\n\r\ndata: " + strings.Repeat("x", 5000) + "\ndata: y\n\n" +
+		"data: {\"jsonrpc\":\"2.0\",\ndata:\"id\":2,\"result\":{}}\n\nid: 3\n\ndata: {\"cut"
+	for _, size := range []int{1, 2, 7, 100, len(text)} {
+		var out bytes.Buffer
+		w := &wire{w: cassette.NewWriter(&out, "srv", nil), max: 1000}
+		h := &heard{ReadCloser: io.NopCloser(strings.NewReader(text)), wire: w, events: true}
+		buf, got := make([]byte, size), 0
+		for {
+			n, err := h.Read(buf)
+			got += n
+			if err != nil {
+				break
+			}
+		}
+		if got != len(text) {
+			t.Errorf("in pieces of %d: %d bytes came through, want %d", size, got, len(text))
+		}
+		if lines := strings.Count(out.String(), "\n"); lines != 3 || !strings.Contains(out.String(), one) || !strings.Contains(out.String(), two) {
+			t.Errorf("in pieces of %d:\n%s", size, out.String())
+		}
+		if cap(h.buf)+cap(h.data) > 4*w.max {
+			t.Errorf("in pieces of %d: %d bytes are kept", size, cap(h.buf)+cap(h.data))
+		}
+	}
+}
