@@ -182,6 +182,7 @@ func TestRefusals(t *testing.T) {
 		{"no method", "POST", nil, `{"jsonrpc":"2.0","id":1}`, 400, -32600},
 		{"method is a number", "POST", nil, `{"jsonrpc":"2.0","id":1,"method":2}`, 400, -32600},
 		{"params is a string", "POST", nil, `{"jsonrpc":"2.0","id":1,"method":"ping","params":"x"}`, 400, -32600},
+		{"two methods", "POST", nil, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","Method":"ping"}`, 400, -32600},
 		{"null id", "POST", nil, `{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, -32600},
 		{"fractional id", "POST", nil, `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, 400, -32600},
 		{"huge id", "POST", nil, `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, 400, -32600},

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"unicode/utf8"
@@ -131,6 +132,9 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 	id, exact, ok := usableID(m.ID)
 	if ok {
 		e.ID, e.Inexact = id, !exact
+	}
+	if name, found := ambiguous(data); found {
+		return e, refuse(jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: member %q must be there once, and in lower case", name))
 	}
 	switch {
 	case string(m.Version) != `"2.0"`:
