@@ -22,14 +22,14 @@ func (g *gauge) add(d int) {
 	g.mu.Unlock()
 }
 
-// enter adds one if that is within the limit.
-func (g *gauge) enter(limit int) bool {
+// enter adds n if that is within the limit.
+func (g *gauge) enter(n, limit int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.n >= limit {
+	if g.n+n > limit {
 		return false
 	}
-	g.n++
+	g.n += n
 	return true
 }
 

@@ -53,7 +53,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	if !s.streams.enter(s.opts.Limits.Streams) {
+	if !s.streams.enter(1, s.opts.Limits.Streams) {
 		s.refuseBusy(w, nil, "Too many open streams")
 		return
 	}

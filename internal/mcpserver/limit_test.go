@@ -49,6 +49,49 @@ func TestCallLimit(t *testing.T) {
 	}
 }
 
+// TestCallLimitOfBatches: a batch takes the room of all that is in it.
+func TestCallLimitOfBatches(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 4)
+	s, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 3, slow(release, started) })
+	batch := func(n int) string {
+		var calls []string
+		for id := range n {
+			calls = append(calls, toolCall(id, "slow", "{}"))
+		}
+		return "[" + strings.Join(calls, ",") + "]"
+	}
+	ended := make(chan string, 1)
+	post := func(body string) {
+		_, body = do(t, "POST", url, nil, body)
+		ended <- body
+	}
+	go post(batch(2))
+	<-started
+	<-started
+	res, body := do(t, "POST", url, nil, batch(2))
+	busy(t, "a second batch", res, body)
+	if res, body := do(t, "POST", url, nil, ping); res.StatusCode != 200 {
+		t.Errorf("a ping beside a batch: %s %s", res.Status, body)
+	}
+	for range 2 {
+		release <- struct{}{}
+	}
+	<-ended
+	eventually(t, "there is room", func() bool { return s.posts.value() == 0 })
+	go post(batch(4)) // more than there is room for is served alone
+	for range 4 {
+		<-started
+	}
+	res, body = do(t, "POST", url, nil, ping)
+	busy(t, "a ping beside a large batch", res, body)
+	for range 4 {
+		release <- struct{}{}
+	}
+	if body := <-ended; strings.Count(body, "done") != 4 {
+		t.Errorf("a large batch: %s", body)
+	}
+}
+
 // TestStreamLimit: streams that only listen have a limit of their own, and a
 // session has one of them.
 func TestStreamLimit(t *testing.T) {

@@ -27,6 +27,7 @@ var known = map[string]bool{
 type posted struct {
 	envelope.Envelope
 	batch   bool
+	calls   int         // requests in it
 	session *mcpSession // that the request names, once it is found
 	request *request    // of the session, once it is begun
 }
@@ -36,6 +37,7 @@ type posted struct {
 func peek(body []byte) (m posted, refused *jsonrpc.Error) {
 	if !envelope.IsBatch(body) {
 		m.Envelope, refused = envelope.Parse(body)
+		m.calls = 1
 		return m, refused
 	}
 	m.batch = true
@@ -51,8 +53,8 @@ func peek(body []byte) (m posted, refused *jsonrpc.Error) {
 		case refused != nil:
 		case e.Inexact:
 			refused = envelope.ErrInexact
-		case e.Method == initialize:
-			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: initialize must not be part of a batch"}
+		case e.Method == initialize, e.Method == listen: // each is bounded by a limit of its own
+			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + e.Method + " must not be part of a batch"}
 		case e.Kind == envelope.Request && ids[envelope.Key(e.ID)]:
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: two requests of the batch have one id"}
 		}
@@ -62,6 +64,7 @@ func peek(body []byte) (m posted, refused *jsonrpc.Error) {
 		}
 		if e.Kind == envelope.Request {
 			m.Kind = envelope.Request
+			m.calls++
 			ids[envelope.Key(e.ID)] = true
 		}
 		if e.Method != "" && (m.Method == "" || known[m.Method]) {

@@ -117,7 +117,8 @@ func (s *Server) forward(next http.Handler, res *response, r *http.Request, m *p
 }
 
 // admit takes a request in, if there is room for it, until leave is called.
-// Notifications and responses cost little, and may be what makes room.
+// Notifications and responses cost little, and may be what makes room. A batch
+// takes as much room as what is in it, one that is larger than all room takes all.
 func (s *Server) admit(w http.ResponseWriter, m *posted) (leave func(), ok bool) {
 	l := s.opts.Limits
 	in, limit, text := &s.posts, l.Calls, "Too many calls at once"
@@ -130,14 +131,15 @@ func (s *Server) admit(w http.ResponseWriter, m *posted) (leave func(), ok bool)
 		s.refuseBusy(w, m.ID, text)
 		return nil, false
 	}
-	if !in.enter(limit) { // before the look at draining, so that Shutdown misses none
+	n := min(m.calls, limit)
+	if !in.enter(n, limit) { // before the look at draining, so that Shutdown misses none
 		s.refuseBusy(w, m.ID, text)
 		return nil, false
 	}
 	if s.draining.Load() && !tasks.Follows(m.Method) {
-		in.add(-1)
+		in.add(-n)
 		s.refuseDraining(w, m.ID)
 		return nil, false
 	}
-	return func() { in.add(-1) }, true
+	return func() { in.add(-n) }, true
 }
