@@ -121,7 +121,7 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Options) (mcp.Connection, error) {
 	c := &child.Command{
 		Name: s.def.Name, Argv: r.Argv, Dir: r.Dir, Env: append(s.m.baseEnv(s.def.InheritEnv), r.Env...),
-		Grace: s.m.opts.Limits.Grace, Stream: o,
+		Grace: s.m.opts.Limits.Grace, Idle: s.m.opts.Limits.Idle, Stream: o,
 	}
 	if s.m.opts.Stderr == nil {
 		return c.Connect(ctx)

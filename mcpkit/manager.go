@@ -84,6 +84,7 @@ type Limits struct {
 	Hooks   int           // requests and notifications of one server that wait for hooks; 64
 	List    int           // entries of a list; 10,000
 	Grace   time.Duration // for a program to notice the end of its input, and a tenth of what it has then; 500 ms
+	Idle    time.Duration // of Grace, for a program that does nothing meanwhile, see [child.Command]; all of it
 }
 
 func (l Limits) withDefaults() Limits {

@@ -112,7 +112,7 @@ var table = []row{
 		ours:   []string{"mcpkit/cassette", "mcpkit/child", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile", "mcpkit/stream"},
 		others: []string{sdk, "golang.org/x/sync/"}},
 	{pkg: "mcpkit/cassette", ours: []string{"mcpkit/mcpjson", "mcpkit/stream"}, others: []string{sdk}},
-	{pkg: "mcpkit/child", ours: []string{"mcpkit/stream"}, others: []string{sdk}},
+	{pkg: "mcpkit/child", ours: []string{"mcpkit/stream"}, others: []string{sdk, sys}},
 	{pkg: "mcpkit/consent", ours: []string{"mcpkit/statefile"}},
 	{pkg: "mcpkit/outbound"},
 	{pkg: "mcpkit/stream", others: []string{sdk}},

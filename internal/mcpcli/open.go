@@ -24,6 +24,10 @@ const (
 	connectTimeout = 30 * time.Second
 	requestTimeout = 30 * time.Second
 	callTimeout    = 60 * time.Second
+	// idleAtEnd is what a server's program has to do something about the end of its
+	// input before it is told to terminate: the shell waits, and many programs never
+	// do anything. Those that do are left to it.
+	idleAtEnd = 100 * time.Millisecond
 )
 
 // load reads the configuration.
@@ -75,9 +79,10 @@ func (a *app) consents() (*consent.Store, error) {
 	return consent.Open(path), nil
 }
 
-// open makes a manager of the configuration. The caller closes it.
+// open makes a manager of the configuration for one command. The caller closes it.
 func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options) error) (*mcpkit.Manager, error) {
 	o, err := a.options(cfg)
+	o.Limits.Idle = idleAtEnd
 	if err == nil && change != nil {
 		err = change(&o)
 	}

@@ -54,6 +54,13 @@ type Command struct {
 	// Grace bounds the wait for its end after the end of its input, and ten times of
 	// it that after being told to terminate. 0 means [Grace].
 	Grace time.Duration
+	// Idle, if it is not 0, is how much of Grace a program has that does nothing
+	// about the end of its input: that in so long a time has used less than a tenth
+	// of it as processor time, with all that it has started, and does not wait for
+	// a processor or a disk. Many never end by themselves, because a timer or a
+	// connection keeps them; what works on its end has all of Grace. So has any
+	// program where the system does not tell of others, which only Linux does.
+	Idle time.Duration
 	// Stream says how its output is read.
 	Stream stream.Options
 }
@@ -112,9 +119,12 @@ func (c *Command) start() (*process, error) {
 		inWrite.Close()
 		return nil, err
 	}
-	p := &process{name: c.Name, in: inWrite, out: outRead, grace: c.Grace, ended: make(chan struct{})}
+	p := &process{name: c.Name, in: inWrite, out: outRead, grace: c.Grace, idle: c.Idle, ended: make(chan struct{})}
 	if p.grace <= 0 {
 		p.grace = Grace
+	}
+	if p.idle <= 0 {
+		p.idle = p.grace
 	}
 	stderr := c.Stderr
 	if stderr == nil {
@@ -158,6 +168,7 @@ type process struct {
 	out   *os.File
 	words tail
 	grace time.Duration
+	idle  time.Duration
 
 	ended chan struct{} // closed when it is reaped
 	state string        // valid after ended
@@ -212,7 +223,7 @@ func (p *process) explain(err error) error {
 func (p *process) Close() error {
 	p.closing.Do(func() {
 		p.in.Close()
-		if !p.endsWithin(p.grace) {
+		if !p.endsByItself() {
 			terminate(p.cmd.Process)
 			if !p.endsWithin(terms * p.grace) {
 				killGroup(p.cmd.Process)
@@ -223,6 +234,29 @@ func (p *process) Close() error {
 	})
 	<-p.ended
 	return nil
+}
+
+// look is what a program and its living descendants do.
+type look struct {
+	used   time.Duration // processor time so far
+	active bool          // one of them computes just now, or would if it could
+}
+
+// endsByItself waits for the end, for as long as Grace and Idle say.
+func (p *process) endsByItself() bool {
+	before, known := lookAt(p.cmd.Process.Pid)
+	for left := p.grace; left > 0; left -= p.idle {
+		if p.endsWithin(min(left, p.idle)) {
+			return true
+		}
+		now, still := lookAt(p.cmd.Process.Pid)
+		// Less than before is what one has used that has ended, which is progress.
+		if used := now.used - before.used; known && still && !now.active && used >= 0 && used < p.idle/10 {
+			return false
+		}
+		before, known = now, still
+	}
+	return false
 }
 
 func (p *process) endsWithin(d time.Duration) bool {

@@ -240,6 +240,41 @@ func TestAProgramEndsByItselfIfItDoes(t *testing.T) {
 	}
 }
 
+// Programs that do nothing after the end of their input are told to terminate long
+// before Grace is over; those that work on their end are left to it, whichever
+// process of theirs it is.
+func TestIdle(t *testing.T) {
+	if _, known := lookAt(os.Getpid()); !known {
+		t.Skip("nothing tells what other processes do here")
+	}
+	const work = `i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done`
+	for name, tt := range map[string]struct{ script, want string }{
+		"does nothing, nor its child":  {`sleep 1000 & wait`, "TERM"},
+		"works on its end":             {work + `; echo input >"$0"`, "input"},
+		"has a child work on its end":  {`( ` + work + ` ); echo input >"$0"`, "input"},
+		"waits for one child by other": {`( ( ` + work + ` ) & wait ); echo input >"$0"`, "input"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "end")
+			c := &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", `trap 'echo TERM >"$0"; exit' TERM
+echo '{"jsonrpc":"2.0","method":"up"}'; cat >/dev/null; ` + tt.script, file},
+				Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: time.Minute, Idle: 200 * time.Millisecond}
+			conn := connect(t, c)
+			if _, err := conn.Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			conn.Close()
+			if took := time.Since(begun); took > 40*time.Second {
+				t.Errorf("its end took %v", took)
+			}
+			if b, err := os.ReadFile(file); err != nil || string(b) != tt.want+"\n" {
+				t.Errorf("it noticed %q, %v, want %s", b, err, tt.want)
+			}
+		})
+	}
+}
+
 func TestAProgramThatDoesNotRead(t *testing.T) {
 	c := sh("sleep 1000")
 	c.Stream = stream.Options{MaxMessage: 16 << 20}
