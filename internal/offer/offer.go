@@ -4,6 +4,7 @@
 package offer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,10 @@ const (
 	// maxOffer is the bytes of one that is worth remembering, so that all fit into
 	// a file.
 	maxOffer = 32 << 10
+	// renewal is how old may be what is remembered of a server that still offers
+	// the same. Its time tells which servers are in use, and a write waits for the
+	// disk, while somebody waits for the command.
+	renewal = time.Hour
 )
 
 // An Offer is what a server offers.
@@ -58,18 +63,19 @@ func (s *Store) All() (map[string]Offer, error) {
 
 // Keep remembers an offer in place of an earlier one of the same definition. Tools
 // alone change only the tools. What is too large is not remembered, nor what was.
+// What has been the same for less than an hour is not written again.
 func (s *Store) Keep(ctx context.Context, hash string, o Offer) error {
 	o.At = s.now().UTC().Truncate(time.Second)
+	if all, err := s.file.Read(); err == nil && o.remembered(all, hash) {
+		return nil
+	}
 	err := s.file.Update(ctx, func(all *map[string]Offer) error {
 		if *all == nil {
 			*all = make(map[string]Offer)
 		}
-		if before, ok := (*all)[hash]; ok && !o.Whole {
-			before.Tools, before.At = o.Tools, o.At
-			o = before
-		}
-		(*all)[hash] = o
-		if b, err := json.Marshal(o); err != nil || len(b) > maxOffer {
+		now := o.after((*all)[hash])
+		(*all)[hash] = now
+		if now.encoded() == nil {
 			delete(*all, hash)
 		}
 		for len(*all) > maxServers {
@@ -87,4 +93,34 @@ func (s *Store) Keep(ctx context.Context, hash string, o Offer) error {
 		return fmt.Errorf("remember what a server offers: %w", err)
 	}
 	return nil
+}
+
+// after is the offer of a server that was known to offer something before.
+func (o Offer) after(before Offer) Offer {
+	if o.Whole {
+		return o
+	}
+	before.Tools, before.At = o.Tools, o.At
+	return before
+}
+
+// encoded is what is written, or nil of what is too large to be remembered.
+func (o Offer) encoded() []byte {
+	b, err := json.Marshal(o)
+	if err != nil || len(b) > maxOffer {
+		return nil
+	}
+	return b
+}
+
+// remembered reports whether to remember the offer would change nothing.
+func (o Offer) remembered(all map[string]Offer, hash string) bool {
+	before, there := all[hash]
+	now := o.after(before)
+	if now.encoded() == nil {
+		return !there
+	}
+	recent := o.At.Sub(before.At) < renewal
+	now.At = before.At
+	return there && recent && bytes.Equal(now.encoded(), before.encoded())
 }

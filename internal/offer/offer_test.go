@@ -46,6 +46,16 @@ func TestKeep(t *testing.T) {
 	if diff := cmp.Diff(want, all()["a"]); diff != "" {
 		t.Errorf("tools alone (-want +got)\n%s", diff)
 	}
+	// The same again is not written, until it has been a while.
+	keep("a", Offer{Tools: tools("two")})
+	if diff := cmp.Diff(want, all()["a"]); diff != "" {
+		t.Errorf("the same tools (-want +got)\n%s", diff)
+	}
+	clock = clock.Add(renewal)
+	keep("a", Offer{Tools: tools("two")})
+	if got := all()["a"].At; !got.Equal(clock) {
+		t.Errorf("after a while: it is of %v, want %v", got, clock)
+	}
 	keep("b", Offer{Tools: tools("one")})
 	if all()["b"].Whole {
 		t.Error("tools alone are taken for all")
