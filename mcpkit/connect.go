@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/mcpkit/child"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 	"github.com/glovebox-dev/glovebox/mcpkit/stream"
 )
 
@@ -64,30 +65,14 @@ func isAnswer(err error) bool {
 	return errors.As(err, &e)
 }
 
-// dial asks for trust, expands the definition and connects.
-func (s *Session) dial(ctx context.Context) (*live, error) {
-	if s.m.opts.Dial != nil {
-		return s.dialStream(ctx, nil, func(ctx context.Context, _ stream.Options) (mcp.Connection, error) {
-			return s.m.opts.Dial(ctx, s.def)
-		})
+// resolve asks for trust and expands the definition.
+func (s *Session) resolve(ctx context.Context) (*mcpjson.Resolved, Trust, error) {
+	trust, err := s.trust(ctx)
+	if err == nil {
+		err = trust.check(s.def)
 	}
-	trust := Untrusted
-	if s.m.opts.Trust != nil {
-		var err error
-		if trust, err = s.m.opts.Trust(ctx, s.def); err != nil {
-			return nil, fmt.Errorf("trust mcp server %q: %w", s.def.Name, err)
-		}
-	}
-	if s.stream != nil {
-		if trust != Trusted {
-			return nil, &Refusal{Server: s.def.Name, Reason: Stream}
-		}
-		return s.dialStream(ctx, nil, func(_ context.Context, o stream.Options) (mcp.Connection, error) {
-			return stream.New(s.stream, o), nil
-		})
-	}
-	if err := trust.check(s.def); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, trust, err
 	}
 	var resolver mcpjson.Resolver // gives nothing away
 	if trust == Trusted {
@@ -95,10 +80,55 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 	}
 	r, err := s.def.Resolve(ctx, resolver)
 	if err != nil {
-		return nil, err
+		return nil, trust, err
 	}
 	if r.Socket != "" && trust != Trusted {
-		return nil, &Refusal{Server: s.def.Name, Reason: Socket, What: r.Socket}
+		return nil, trust, &Refusal{Server: s.def.Name, Reason: Socket, What: r.Socket}
+	}
+	return r, trust, nil
+}
+
+func (s *Session) trust(ctx context.Context) (Trust, error) {
+	if s.m.opts.Trust == nil {
+		return Untrusted, nil
+	}
+	trust, err := s.m.opts.Trust(ctx, s.def)
+	if err != nil {
+		return Untrusted, fmt.Errorf("trust mcp server %q: %w", s.def.Name, err)
+	}
+	return trust, nil
+}
+
+// policy is the one to keep to; nil for none.
+func (s *Session) policy(trust Trust) *outbound.Policy {
+	if trust == Trusted {
+		return nil
+	}
+	return &s.m.opts.Outbound
+}
+
+// dial makes a connection.
+func (s *Session) dial(ctx context.Context) (*live, error) {
+	if s.m.opts.Dial != nil {
+		return s.dialStream(ctx, nil, func(ctx context.Context, _ stream.Options) (mcp.Connection, error) {
+			return s.m.opts.Dial(ctx, s.def)
+		})
+	}
+	if s.stream != nil {
+		trust, err := s.trust(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if trust != Trusted {
+			return nil, &Refusal{Server: s.def.Name, Reason: Stream}
+		}
+		return s.dialStream(ctx, nil, func(_ context.Context, o stream.Options) (mcp.Connection, error) {
+			return stream.New(s.stream, o), nil
+		})
+	}
+	r, trust, err := s.resolve(ctx)
+	if err != nil {
+		return nil, err
 	}
 	switch s.def.Transport {
 	case mcpjson.TransportStdio:

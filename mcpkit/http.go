@@ -24,10 +24,7 @@ import (
 
 // dialHTTP connects to an endpoint, in whichever way it speaks.
 func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust) (*live, error) {
-	var policy *outbound.Policy
-	if trust != Trusted {
-		policy = &s.m.opts.Outbound
-	}
+	policy := s.policy(trust)
 	hc := outbound.NewClient(s.def.Name, policy, int64(s.m.opts.Limits.Message))
 	if r.Socket != "" {
 		hc = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -38,6 +35,15 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	if w := s.trace(l, r); w != nil {
 		hc.Transport = &wire{hc.Transport, w, s.m.opts.Limits.Message}
 	}
+	login, err := s.login(r, policy)
+	if err == nil && login != nil {
+		l.after = append(l.after, func() { closeLogin(login) })
+		hc.Transport, err = newAuthorized(hc.Transport, login, r.URL)
+	}
+	if err != nil {
+		l.close()
+		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
+	}
 	h := &headers{next: hc.Transport, set: r.Headers}
 	for _, text := range []string{r.URL, r.SSEURL} {
 		if u, err := url.Parse(text); err == nil && text != "" {
@@ -45,7 +51,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 		}
 	}
 	hc.Transport = h
-	client, cs, err := s.dialEndpoint(ctx, r, trust, hc, h)
+	client, cs, err := s.dialEndpoint(ctx, r, hc, h)
 	if err != nil {
 		l.close()
 		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
@@ -56,7 +62,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	return &live{cs: cs, client: client, link: l, ended: make(chan struct{})}, nil
 }
 
-func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust Trust, hc *http.Client, h *headers) (*mcp.Client, *mcp.ClientSession, error) {
+func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, hc *http.Client, h *headers) (*mcp.Client, *mcp.ClientSession, error) {
 	client := s.client()
 	if s.def.Transport == mcpjson.TransportSSE {
 		cs, err := s.dialSSE(ctx, r, hc, client)
@@ -64,12 +70,6 @@ func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust T
 	}
 	streamable := func(ctx context.Context, version string) (*mcp.ClientSession, error) {
 		t := &mcp.StreamableClientTransport{Endpoint: r.URL, HTTPClient: hc, MaxEventSize: s.m.opts.Limits.Message}
-		if s.m.opts.OAuth != nil && !h.has("Authorization") && (s.def.OAuth == nil || !s.def.OAuth.Disabled) {
-			var err error
-			if t.OAuthHandler, err = s.m.opts.OAuth(r, trust); err != nil {
-				return nil, err
-			}
-		}
 		return client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	}
 	era, told := s.era()
@@ -166,15 +166,6 @@ func (h *headers) where(otherwise string) string {
 		return u
 	}
 	return otherwise
-}
-
-func (h *headers) has(name string) bool {
-	for _, one := range h.set {
-		if strings.EqualFold(one.Name, name) {
-			return true
-		}
-	}
-	return false
 }
 
 // RoundTrip implements [http.RoundTripper].

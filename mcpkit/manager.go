@@ -49,9 +49,11 @@ type Options struct {
 	// Era is what is spoken to all servers; Auto finds out.
 	Era Era
 
-	// OAuth logs in to servers over HTTP; nil for never. It gets the client that
-	// keeps the outbound policy of the server.
-	OAuth func(*mcpjson.Resolved, Trust) (auth.OAuthHandler, error)
+	// OAuth returns what logs in to a server over HTTP; nil is for none, and a nil
+	// func for none at all. It gets the policy to keep to, which is nil for a server
+	// that the user trusts. It is called once for each connection; if what it returns
+	// is an [io.Closer], it is closed with the connection. See package login.
+	OAuth func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error)
 
 	// Stderr is where the error stream of a server's program goes, and Trace where
 	// all that is said does, as package cassette writes it; nil for nowhere. Both are

@@ -105,13 +105,16 @@ var table = []row{
 	{pkg: "internal/gateway", ours: []string{"internal/offer", "mcpkit"}, others: []string{sdk}},
 	{pkg: "internal/offer", ours: []string{"mcpkit/statefile"}, others: []string{sdk}},
 	{pkg: "internal/mcpcli",
-		ours:   []string{"internal/gateway", "internal/offer", "mcpkit", "mcpkit/cassette", "mcpkit/child", "mcpkit/consent", "mcpkit/mcpjson", "mcpkit/outbound"},
+		ours:   []string{"internal/gateway", "internal/offer", "mcpkit", "mcpkit/cassette", "mcpkit/child", "mcpkit/consent", "mcpkit/login", "mcpkit/mcpjson", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{pkg: "mcpkit",
 		ours:   []string{"mcpkit/cassette", "mcpkit/child", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile", "mcpkit/stream"},
 		others: []string{sdk, "golang.org/x/sync/"}},
 	{pkg: "mcpkit/cassette", ours: []string{"mcpkit/mcpjson", "mcpkit/stream"}, others: []string{sdk}},
+	{pkg: "mcpkit/login",
+		ours:   []string{"mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile"},
+		others: []string{sdk, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/"}},
 	{pkg: "mcpkit/child", ours: []string{"mcpkit/stream"}, others: []string{sdk, sys}},
 	{pkg: "mcpkit/consent", ours: []string{"mcpkit/statefile"}},
 	{pkg: "mcpkit/outbound"},
@@ -126,6 +129,7 @@ var table = []row{
 	{pkg: "internal/guestbin/guesttest", ours: []string{"engine", "internal/guestbin"}},
 	{pkg: "internal/tools/toolstest",
 		ours: []string{"engine", "internal/engine/process", "internal/guestbin/guesttest", "internal/image", "internal/machine", "internal/sandbox"}},
+	{pkg: "internal/logintest", others: []string{sdk}},
 	{pkg: "internal/config/docgen", ours: []string{"internal/config"}},
 	{pkg: "bench", ours: []string{"bench/proc", "bench/report"}, others: []string{sdk}},
 	{pkg: "bench/proc", others: []string{sys}},
@@ -161,7 +165,7 @@ var reach = []struct {
 // testOnly is what only tests link.
 var testOnly = []string{
 	"testing", module + "/internal/engine/process", module + "/engine/enginetest",
-	module + "/internal/guestbin/guesttest", module + "/internal/tools/toolstest",
+	module + "/internal/guestbin/guesttest", module + "/internal/logintest", module + "/internal/tools/toolstest",
 }
 
 func TestImports(t *testing.T) {

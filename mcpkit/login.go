@@ -1,0 +1,143 @@
+package mcpkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+// ErrNoLogin says that a server is not one to log in to: it is not reached over
+// HTTP, its definition has an Authorization header or wants no login, or the
+// Manager has no Options.OAuth.
+var ErrNoLogin = errors.New("the server is not one to log in to")
+
+// OAuth calls f with what logs in to the server, which asks for trust and expands
+// the definition as a connection does, but connects to nothing by itself. The
+// handler is not to be used later. The error may be [ErrNoLogin].
+func (s *Session) OAuth(ctx context.Context, f func(auth.OAuthHandler) error) error {
+	r, trust, err := s.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	h, err := s.login(r, s.policy(trust))
+	if err == nil && h == nil {
+		err = ErrNoLogin
+	}
+	if err != nil {
+		return fmt.Errorf("log in to mcp server %q: %w", s.def.Name, err)
+	}
+	defer closeLogin(h)
+	return f(h)
+}
+
+// login is what logs in to the server, or nil.
+func (s *Session) login(r *mcpjson.Resolved, policy *outbound.Policy) (auth.OAuthHandler, error) {
+	// Over a socket the host of the address is nobody to ask.
+	if s.m.opts.OAuth == nil || s.m.opts.Dial != nil || r.URL == "" || r.Socket != "" || s.def.OAuth != nil && s.def.OAuth.Disabled {
+		return nil, nil
+	}
+	for _, h := range r.Headers {
+		if strings.EqualFold(h.Name, "Authorization") {
+			return nil, nil
+		}
+	}
+	return s.m.opts.OAuth(r, policy)
+}
+
+func closeLogin(h auth.OAuthHandler) {
+	if c, ok := h.(io.Closer); ok {
+		_ = c.Close() // what could fail has been told already
+	}
+}
+
+// authorized adds the token of a login to what goes to the server's origin, by
+// whichever transport, and has the login renewed when the server refuses it.
+type authorized struct {
+	next   http.RoundTripper
+	login  auth.OAuthHandler
+	origin string
+}
+
+func newAuthorized(next http.RoundTripper, login auth.OAuthHandler, endpoint string) (*authorized, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, errors.New("its url is none")
+	}
+	return &authorized{next, login, origin(u)}, nil
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
+	if origin(req.URL) != a.origin {
+		return a.next.RoundTrip(req)
+	}
+	body := req.Body
+	// A login may be refused, and the next be for too little; no more than that.
+	for seen := map[int]bool{}; ; {
+		sent, err := a.with(req, body)
+		if err != nil {
+			if body != nil {
+				body.Close()
+			}
+			return nil, err
+		}
+		res, err := a.next.RoundTrip(sent)
+		// A session that cannot be ended is not worth a login.
+		if err != nil || !refused(res) || seen[res.StatusCode] || req.Method == http.MethodDelete || body != nil && req.GetBody == nil {
+			return res, err
+		}
+		seen[res.StatusCode] = true
+		if err := a.login.Authorize(req.Context(), sent, res); err != nil {
+			return nil, err
+		}
+		if body != nil {
+			if body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// refused reports whether another token may help.
+func refused(res *http.Response) bool {
+	switch res.StatusCode {
+	case http.StatusUnauthorized:
+		return true
+	case http.StatusForbidden:
+		return strings.Contains(strings.Join(res.Header.Values("WWW-Authenticate"), ","), "insufficient_scope")
+	}
+	return false
+}
+
+// with is a request with the token, if there is one.
+func (a *authorized) with(req *http.Request, body io.ReadCloser) (*http.Request, error) {
+	ctx := req.Context()
+	req = req.Clone(ctx)
+	req.Body = body
+	source, err := a.login.TokenSource(ctx)
+	if err != nil || source == nil {
+		return req, err
+	}
+	token, err := source.Token()
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token.AccessToken)
+	return req, nil
+}
+
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+func (a *authorized) CloseIdleConnections() {
+	if c, ok := a.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

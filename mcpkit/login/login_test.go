@@ -1,0 +1,626 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/logintest"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+const redirect = "http://127.0.0.1:7/callback"
+
+func start(t *testing.T, change func(*logintest.Server)) *logintest.Server {
+	t.Helper()
+	s := logintest.New()
+	if change != nil {
+		change(s)
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// yes is a person who agrees to everything; asked counts.
+func yes(asked *atomic.Int32) func(context.Context, string, string) (Answer, error) {
+	return func(ctx context.Context, _, page string) (Answer, error) {
+		if asked != nil {
+			asked.Add(1)
+		}
+		back, err := logintest.Follow(ctx, page)
+		if err != nil {
+			return Answer{}, err
+		}
+		return ParseAnswer(back)
+	}
+}
+
+func handler(t *testing.T, s *logintest.Server, o Options, change func(*Server)) *Handler {
+	t.Helper()
+	server := Server{Name: "srv", URL: s.URL}
+	if change != nil {
+		change(&server)
+	}
+	if o.RedirectURL == "" {
+		o.RedirectURL = redirect
+	}
+	h, err := New(o).Handler(server, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
+}
+
+// hello asks the server for what wants a token, as a transport does.
+func hello(ctx context.Context, h *Handler, tool string) error {
+	do := func() (*http.Request, *http.Response, error) {
+		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q}}`, tool)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.server.URL, strings.NewReader(body))
+		if err != nil {
+			return nil, nil, err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		src, err := h.TokenSource(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if src != nil {
+			token, err := src.Token()
+			if err != nil {
+				return nil, nil, err
+			}
+			token.SetAuthHeader(req)
+		}
+		res, err := http.DefaultClient.Do(req)
+		return req, res, err
+	}
+	req, res, err := do()
+	if err != nil {
+		return err
+	}
+	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
+		if err := h.Authorize(ctx, req, res); err != nil {
+			return err
+		}
+		if _, res, err = do(); err != nil {
+			return err
+		}
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
+		return errors.New(res.Status)
+	}
+	return nil // the server behind has its own opinion of a call without a session
+}
+
+// Whoever has logged in once is not asked again, by this program or another.
+func TestStaysLoggedIn(t *testing.T) {
+	s := start(t, nil)
+	dir := filepath.Join(t.TempDir(), "logins")
+	var asked atomic.Int32
+	h := handler(t, s, Options{Store: OpenStore(dir), Authorize: yes(&asked)}, nil)
+	if err := h.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := hello(t.Context(), h, "hello"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Another process has nobody to ask.
+	other := handler(t, s, Options{Store: OpenStore(dir)}, nil)
+	if err := hello(t.Context(), other, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	// What has ended at the server is refreshed when it says so.
+	s.Expire()
+	if err := hello(t.Context(), other, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	// The first has a token that is no more, and finds the other's.
+	before := s.Count("/token")
+	if err := hello(t.Context(), h, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Count("/token"); got != before {
+		t.Errorf("%d requests for tokens where one was there already", got-before)
+	}
+	if asked.Load() != 1 || s.Clients() != 1 || s.Replays() != 0 {
+		t.Errorf("asked %d times, %d clients, %d replays; want 1, 1, 0", asked.Load(), s.Clients(), s.Replays())
+	}
+	state, err := OpenStore(dir).State(h.server)
+	if err != nil || !state.LoggedIn || state.Issuer != s.Issuer || !slices.Contains(state.Scopes, logintest.Read) || state.Redirect != redirect || !state.Expires.IsZero() {
+		t.Errorf("state %+v, %v", state, err)
+	}
+	// All of it is the user's alone.
+	for _, path := range []string{dir, filepath.Join(dir, h.server.key()+".json")} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if perm := info.Mode().Perm(); perm&0o077 != 0 {
+			t.Errorf("%s has the mode %v", path, perm)
+		}
+	}
+}
+
+func TestRefreshedAhead(t *testing.T) {
+	s := start(t, nil)
+	h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+	if err := h.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	token := func() string {
+		t.Helper()
+		src, err := h.TokenSource(t.Context())
+		if err != nil || src == nil {
+			t.Fatalf("token source %v, %v", src, err)
+		}
+		token, _ := src.Token()
+		return token.AccessToken
+	}
+	first := token()
+	h.logins.now = func() time.Time { return time.Now().Add(54 * time.Minute) }
+	if token() != first {
+		t.Error("refreshed too early")
+	}
+	h.logins.now = func() time.Time { return time.Now().Add(56 * time.Minute) }
+	if token() == first {
+		t.Error("not refreshed five minutes ahead")
+	}
+}
+
+// Where the authorization server cannot be reached, a token that is good for a
+// while is used; one that is not is an error, and no reason to log in anew.
+func TestAuthorityAway(t *testing.T) {
+	var away atomic.Bool
+	s := start(t, func(s *logintest.Server) {
+		s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
+			if away.Load() {
+				http.Error(w, "out for lunch", http.StatusServiceUnavailable)
+			}
+			return away.Load()
+		}
+	})
+	h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+	if err := h.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	away.Store(true)
+	h.logins.now = func() time.Time { return time.Now().Add(56 * time.Minute) }
+	if src, err := h.TokenSource(t.Context()); err != nil || src == nil {
+		t.Errorf("with a token for four minutes: %v, %v", src, err)
+	}
+	h.logins.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	_, err := h.TokenSource(t.Context())
+	if err == nil || errors.Is(err, ErrNeeded) || !strings.Contains(err.Error(), "503") {
+		t.Errorf("got %v, want that the authorization server says 503", err)
+	}
+	if err != nil && strings.Contains(err.Error(), "lunch") {
+		t.Errorf("%v has the body of the answer", err)
+	}
+	away.Store(false)
+	if src, err := h.TokenSource(t.Context()); err != nil || src == nil {
+		t.Errorf("when it is back: %v, %v", src, err)
+	}
+}
+
+func TestNeeded(t *testing.T) {
+	s := start(t, nil)
+	store := NewStore()
+	h := handler(t, s, Options{Store: store}, nil)
+	check := func(reason string) {
+		t.Helper()
+		err := hello(t.Context(), h, "hello")
+		var needed *Needed
+		if !errors.As(err, &needed) || !errors.Is(err, ErrNeeded) || needed.Server != "srv" || !strings.Contains(needed.Reason, reason) {
+			t.Errorf("got %v, want %q", err, reason)
+		}
+	}
+	check("nobody has logged in yet")
+	if n := s.Count("/register") + s.Count("/authorize"); n != 0 {
+		t.Errorf("%d requests to log in where there is nobody", n)
+	}
+	if err := handler(t, s, Options{Store: store, Authorize: yes(nil)}, nil).Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := hello(t.Context(), h, "hello"); err != nil {
+		t.Fatal("a login by somebody else is not found:", err)
+	}
+	s.Revoke()
+	check("the login has ended")
+	if state, _ := store.State(h.server); state.LoggedIn {
+		t.Error("still counts as logged in")
+	}
+	check("nobody has logged in")
+}
+
+func TestStepUp(t *testing.T) {
+	s := start(t, nil)
+	store := NewStore()
+	var asked atomic.Int32
+	with := handler(t, s, Options{Store: store, Authorize: yes(&asked)}, nil)
+	if err := with.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Where there is nobody to ask, the next login asks for what was missed.
+	without := handler(t, s, Options{Store: store}, nil)
+	if err := hello(t.Context(), without, "admin"); !errors.Is(err, ErrNeeded) || !strings.Contains(err.Error(), logintest.Admin) {
+		t.Fatalf("got %v, want that it wants %s", err, logintest.Admin)
+	}
+	if err := with.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := hello(t.Context(), without, "admin"); err != nil {
+		t.Fatal(err)
+	}
+	state, _ := store.State(with.server)
+	for _, scope := range []string{logintest.Read, logintest.Admin, "offline_access"} {
+		if !slices.Contains(state.Scopes, scope) {
+			t.Errorf("the login is for %q, not for %s", state.Scopes, scope)
+		}
+	}
+	// Where there is, at once, and it keeps what it had.
+	asked.Store(0)
+	fresh := handler(t, s, Options{Authorize: yes(&asked)}, nil)
+	for range 2 {
+		if err := hello(t.Context(), fresh, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		if err := hello(t.Context(), fresh, "admin"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked.Load() != 2 {
+		t.Errorf("asked %d times, want once for each scope", asked.Load())
+	}
+}
+
+// A server that is never content does not have somebody asked for ever.
+func TestStepUpEnds(t *testing.T) {
+	s := start(t, nil)
+	var n atomic.Int32
+	greedy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			logintest.Answer(w, http.StatusOK, map[string]any{"resource": "http://" + r.Host + "/mcp", "authorization_servers": []string{s.Issuer}})
+			return
+		}
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer error="insufficient_scope", scope="more%d"`, n.Add(1)))
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer greedy.Close()
+	var asked atomic.Int32
+	h := handler(t, s, Options{Authorize: yes(&asked)}, func(s *Server) { s.URL = greedy.URL + "/mcp" })
+	for range 10 {
+		if err := hello(t.Context(), h, "hello"); err == nil {
+			t.Fatal("the server was content")
+		}
+	}
+	if asked.Load() != maxSteps {
+		t.Errorf("asked %d times, want %d", asked.Load(), maxSteps)
+	}
+}
+
+func TestClients(t *testing.T) {
+	for _, method := range []string{"", "client_secret_basic", "client_secret_post"} {
+		t.Run("registered by "+method, func(t *testing.T) {
+			s := start(t, func(s *logintest.Server) { s.Method = method })
+			h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+			if err := hello(t.Context(), h, "hello"); err != nil {
+				t.Fatal(err)
+			}
+			s.Expire()
+			if err := hello(t.Context(), h, "hello"); err != nil {
+				t.Fatal("refresh:", err)
+			}
+		})
+		t.Run("configured by "+method, func(t *testing.T) {
+			s := start(t, func(s *logintest.Server) {
+				s.Method, s.StaticID, s.NoRegister = method, "me&you", true
+				if method != "" {
+					s.StaticKey = "a secret: with/signs"
+				}
+			})
+			dir := t.TempDir()
+			h := handler(t, s, Options{Store: OpenStore(dir), Authorize: yes(nil)}, func(c *Server) { c.ClientID, c.ClientSecret = s.StaticID, s.StaticKey })
+			if err := hello(t.Context(), h, "hello"); err != nil {
+				t.Fatal(err)
+			}
+			s.Expire()
+			if err := hello(t.Context(), h, "hello"); err != nil {
+				t.Fatal("refresh:", err)
+			}
+			// A secret of the configuration is not copied.
+			if b, err := os.ReadFile(filepath.Join(dir, h.server.key()+".json")); err != nil || method != "" && strings.Contains(string(b), s.StaticKey) {
+				t.Errorf("the store has the secret (%v)", err)
+			}
+		})
+	}
+	t.Run("as itself", func(t *testing.T) {
+		s := start(t, func(s *logintest.Server) {
+			s.Method, s.StaticID, s.StaticKey = "client_secret_basic", "robot", "secret"
+		})
+		h := handler(t, s, Options{}, func(c *Server) {
+			c.ClientID, c.ClientSecret, c.ClientCredentials = s.StaticID, s.StaticKey, true
+		})
+		for _, tool := range []string{"hello", "admin", "hello"} {
+			if err := hello(t.Context(), h, tool); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Expire()
+		if err := hello(t.Context(), h, "admin"); err != nil {
+			t.Fatal("after the end of the token:", err)
+		}
+		h.logins.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+		before := s.Count("/token")
+		if src, err := h.TokenSource(t.Context()); err != nil || src == nil || s.Count("/token") != before+1 {
+			t.Errorf("not renewed before its end: %v, %v", src, err)
+		}
+	})
+	t.Run("of another issuer", func(t *testing.T) {
+		s := start(t, func(s *logintest.Server) { s.StaticID = "me" })
+		h := handler(t, s, Options{Authorize: yes(nil)}, func(c *Server) { c.ClientID, c.Issuer = "me", "https://other.example.com" })
+		if err := hello(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), "other.example.com") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("nobody", func(t *testing.T) {
+		s := start(t, func(s *logintest.Server) { s.NoRegister = true })
+		err := hello(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello")
+		if err == nil || !strings.Contains(err.Error(), "oauth.clientId") {
+			t.Errorf("got %v, want what to do", err)
+		}
+	})
+	t.Run("forgotten", func(t *testing.T) {
+		s := start(t, nil)
+		h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+		if err := h.Login(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.Forget()
+		s.Expire()
+		if err := hello(t.Context(), h, "hello"); err != nil {
+			t.Errorf("not registered anew: %v", err)
+		}
+	})
+}
+
+func TestOldRevision(t *testing.T) {
+	s := start(t, func(s *logintest.Server) { s.Unprotected = true })
+	if err := hello(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a person is asked, and what is made of the answer.
+func TestAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		server func(*logintest.Server)
+		answer func(*Answer)
+		want   string
+	}{
+		"another state":  {answer: func(a *Answer) { a.State = "x" }, want: "its state is another"},
+		"no state":       {answer: func(a *Answer) { a.State = "" }, want: "its state is another"},
+		"another issuer": {server: func(s *logintest.Server) { s.Say = "https://evil.example.com" }, want: `is from "https://evil.example.com"`},
+		"no issuer":      {answer: func(a *Answer) { a.Issuer = "" }, want: "does not say that it is from"},
+		"a slash more":   {answer: func(a *Answer) { a.Issuer += "/" }, want: "not from"},
+		"no":             {server: func(s *logintest.Server) { s.Deny = true }, want: "access_denied: she said no"},
+		"another code":   {answer: func(a *Answer) { a.Code = "x" }, want: "invalid_grant: no such code"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, c.server)
+			var asked atomic.Int32
+			h := handler(t, s, Options{Authorize: func(ctx context.Context, server, page string) (Answer, error) {
+				a, err := yes(&asked)(ctx, server, page)
+				if c.answer != nil {
+					c.answer(&a)
+				}
+				return a, err
+			}}, nil)
+			for range 2 {
+				if err := hello(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+			}
+			if src, err := h.TokenSource(t.Context()); src != nil || err != nil {
+				t.Errorf("there is a token: %v, %v", src, err)
+			}
+			if asked.Load() != 1 {
+				t.Errorf("asked %d times, want once: the transport tries twice", asked.Load())
+			}
+			if name != "another code" && s.Count("/token") != 0 {
+				t.Error("the code was given to the token endpoint all the same")
+			}
+		})
+	}
+}
+
+func TestLogout(t *testing.T) {
+	s := start(t, nil)
+	store := OpenStore(t.TempDir())
+	h := handler(t, s, Options{Store: store, Authorize: yes(nil)}, nil)
+	if was, err := h.Logout(t.Context()); was || err != nil {
+		t.Errorf("without a login: %v, %v", was, err)
+	}
+	if err := h.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if was, err := h.Logout(t.Context()); !was || err != nil {
+		t.Errorf("got %v, %v", was, err)
+	}
+	if s.Count("/revoke") != 1 {
+		t.Error("the server was not told")
+	}
+	if src, err := h.TokenSource(t.Context()); src != nil || err != nil {
+		t.Errorf("there is a token: %v, %v", src, err)
+	}
+	if state, err := store.State(h.server); err != nil || state.LoggedIn || state.Redirect != "" {
+		t.Errorf("state %+v, %v", state, err)
+	}
+}
+
+// Requests at once share a refresh, and one that is given up does not lose it.
+func TestRefreshAtOnce(t *testing.T) {
+	hold := make(chan struct{})
+	var holding atomic.Bool
+	s := start(t, func(s *logintest.Server) {
+		s.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/token" && holding.Load() {
+				<-hold
+			}
+			return false
+		}
+	})
+	h := handler(t, s, Options{Store: OpenStore(t.TempDir()), Authorize: yes(nil)}, nil)
+	if err := h.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.logins.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	holding.Store(true)
+	before := s.Count("/token")
+	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := h.TokenSource(impatient); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the end of the wait", err)
+	}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if src, err := h.TokenSource(t.Context()); err != nil || src == nil {
+				t.Errorf("got %v, %v", src, err)
+			}
+		})
+	}
+	holding.Store(false)
+	close(hold)
+	wg.Wait()
+	if n := s.Count("/token") - before; n < 1 || n > 20 || s.Replays() != 0 {
+		t.Errorf("%d refreshes, %d replays", n, s.Replays())
+	}
+}
+
+// What an untrusted server says leads nowhere that it may not go.
+func TestHostileMetadata(t *testing.T) {
+	s := start(t, nil)
+	victim := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s, with %v", r.Method, r.URL, r.Header)
+	}))
+	defer victim.Close()
+	target, _ := url.Parse(victim.URL)
+	byName := "http://localhost:" + target.Port()
+	for name, c := range map[string]struct {
+		answer func(w http.ResponseWriter, r *http.Request, self string) bool
+		want   string
+	}{
+		"resource of another": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			logintest.Answer(w, 200, map[string]any{"resource": "https://evil.example.com/mcp", "authorization_servers": []string{s.Issuer}})
+			return true
+		}, `it is about "https://evil.example.com/mcp"`},
+		"resource below": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp/other", "authorization_servers": []string{s.Issuer}})
+			return true
+		}, "it is about"},
+		"no authorization server": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp"})
+			return true
+		}, "names no authorization server"},
+		"a private one": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{"http://169.254.169.254"}})
+			return true
+		}, "not on the public Internet"},
+		"a redirect elsewhere": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			http.Redirect(w, r, byName+"/x", http.StatusFound)
+			return true
+		}, "a redirect to another origin"},
+		"no JSON": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"resource":`)
+			return true
+		}, "it is no JSON"},
+		"a document without end": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"resource":"`)
+			for range 3 << 10 {
+				fmt.Fprint(w, strings.Repeat("x", 1<<10))
+			}
+			return true
+		}, "it is no JSON of at most 1048576 bytes"},
+		"another issuer's": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			if strings.Contains(r.URL.Path, "protected-resource") {
+				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
+			} else {
+				logintest.Answer(w, 200, map[string]any{"issuer": s.Issuer, "authorization_endpoint": s.Issuer + "/authorize", "token_endpoint": byName})
+			}
+			return true
+		}, "they are of"},
+		"an endpoint of a script": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			if strings.Contains(r.URL.Path, "protected-resource") {
+				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
+			} else {
+				logintest.Answer(w, 200, map[string]any{"issuer": self, "authorization_endpoint": "javascript:alert(1)", "token_endpoint": self + "/token"})
+			}
+			return true
+		}, "not http or https"},
+		"a private endpoint": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			if strings.Contains(r.URL.Path, "protected-resource") {
+				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
+			} else {
+				logintest.Answer(w, 200, map[string]any{"issuer": self, "authorization_endpoint": self + "/a", "token_endpoint": "http://192.168.0.1/token"})
+			}
+			return true
+		}, "not on the public Internet"},
+		"no PKCE": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			if strings.Contains(r.URL.Path, "protected-resource") {
+				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
+			} else {
+				logintest.Answer(w, 200, map[string]any{"issuer": self, "authorization_endpoint": self + "/a", "token_endpoint": self + "/token"})
+			}
+			return true
+		}, "PKCE"},
+		"an error of the server": {func(w http.ResponseWriter, r *http.Request, self string) bool {
+			http.Error(w, "no", http.StatusInternalServerError)
+			return true
+		}, "it answers 500"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var self string
+			hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				c.answer(w, r, self)
+			}))
+			defer hostile.Close()
+			self = hostile.URL
+			l := New(Options{RedirectURL: redirect, Authorize: func(context.Context, string, string) (Answer, error) {
+				t.Error("a person was asked")
+				return Answer{}, errors.New("no")
+			}})
+			policy := &outbound.Policy{AllowHTTP: true, AllowLocalhost: true}
+			h, err := l.Handler(Server{Name: "srv", URL: self + "/mcp"}, policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Close()
+			if err := hello(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}

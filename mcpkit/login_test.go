@@ -1,0 +1,133 @@
+package mcpkit_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/logintest"
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/login"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// guarded is a server that wants a login, and the logins of somebody who says yes.
+func guarded(t *testing.T) (*logintest.Server, *login.Logins) {
+	t.Helper()
+	s := logintest.New()
+	s.Start()
+	t.Cleanup(s.Close)
+	return s, login.New(login.Options{RedirectURL: "http://127.0.0.1:7/callback", Authorize: func(ctx context.Context, _, page string) (login.Answer, error) {
+		back, err := logintest.Follow(ctx, page)
+		if err != nil {
+			return login.Answer{}, err
+		}
+		return login.ParseAnswer(back)
+	}})
+}
+
+func loginSession(t *testing.T, def *mcpjson.Server, change func(*mcpkit.Options)) *mcpkit.Session {
+	t.Helper()
+	def.Name = "srv"
+	o := mcpkit.Options{Config: &mcpjson.Config{Servers: []*mcpjson.Server{def}},
+		Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return mcpkit.Trusted, nil }}
+	if change != nil {
+		change(&o)
+	}
+	m := mcpkit.New(o)
+	t.Cleanup(func() { m.Close() })
+	s, err := m.Session("srv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Every transport over HTTP has the token, and every message.
+func TestLogin(t *testing.T) {
+	for name, c := range map[string]struct {
+		path      string
+		transport mcpjson.Transport
+		fallback  bool
+		era       mcpkit.Era
+	}{
+		"modern":            {"/mcp", mcpjson.TransportHTTP, false, mcpkit.Auto},
+		"legacy":            {"/mcp", mcpjson.TransportHTTP, false, mcpkit.Legacy},
+		"older transport":   {"/sse", mcpjson.TransportSSE, false, mcpkit.Auto},
+		"fallback to older": {"/sse", mcpjson.TransportHTTP, true, mcpkit.Auto},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv, logins := guarded(t)
+			at := strings.TrimSuffix(srv.URL, "/mcp") + c.path
+			s := loginSession(t, &mcpjson.Server{Transport: c.transport, URL: mcpjson.Literal(at), SSEFallback: c.fallback}, func(o *mcpkit.Options) {
+				o.OAuth, o.Era = logins.OAuth, c.era
+			})
+			call := func(tool string) {
+				t.Helper()
+				res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool})
+				if err != nil || len(res.Content) != 1 || res.Content[0].(*mcp.TextContent).Text != "done by "+tool {
+					t.Fatalf("got %+v, %v", res, err)
+				}
+			}
+			call("hello")
+			call("admin")
+			srv.Expire()
+			call("hello")
+			if err := s.Notify(t.Context(), "notifications/roots/list_changed", nil); err != nil {
+				t.Error("a notification:", err)
+			}
+			if n := srv.Count("/authorize"); n != 2 {
+				t.Errorf("asked %d times, want once for each scope", n)
+			}
+		})
+	}
+}
+
+func TestLoginNeeded(t *testing.T) {
+	srv, _ := guarded(t)
+	def := &mcpjson.Server{Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(srv.URL)}
+	s := loginSession(t, def, func(o *mcpkit.Options) { o.OAuth = login.New(login.Options{}).OAuth })
+	_, err := s.Tools(t.Context())
+	var needed *login.Needed
+	if !errors.As(err, &needed) || needed.Server != "srv" {
+		t.Errorf("got %v, want a login.Needed", err)
+	}
+	none := loginSession(t, def, nil)
+	if err := none.OAuth(t.Context(), func(auth.OAuthHandler) error { return nil }); !errors.Is(err, mcpkit.ErrNoLogin) {
+		t.Errorf("without logins: %v, want ErrNoLogin", err)
+	}
+}
+
+// A token goes to the server that it is for, wherever that may send the client.
+func TestTokenStaysHome(t *testing.T) {
+	srv, logins := guarded(t)
+	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s with %q", r.Method, r.URL, r.Header.Get("Authorization"))
+	}))
+	defer thief.Close()
+	elsewhere := strings.Replace(thief.URL, "127.0.0.1", "localhost", 1)
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		redirecting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "" {
+				http.Redirect(w, r, elsewhere+"/mcp", status)
+				return
+			}
+			if r.Method == http.MethodGet {
+				logintest.Answer(w, http.StatusOK, map[string]any{"resource": "http://" + r.Host + "/mcp", "authorization_servers": []string{srv.Issuer}})
+				return
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+		}))
+		s := loginSession(t, &mcpjson.Server{Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(redirecting.URL + "/mcp")}, func(o *mcpkit.Options) { o.OAuth = logins.OAuth })
+		if _, err := s.Tools(t.Context()); err == nil || !strings.Contains(err.Error(), "a redirect to another origin") {
+			t.Errorf("%d: got %v, want a refusal", status, err)
+		}
+		redirecting.Close()
+	}
+}
