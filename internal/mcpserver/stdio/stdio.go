@@ -9,7 +9,6 @@
 package stdio
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -33,8 +32,6 @@ const (
 	defaultGrace = 310 * time.Second
 	// lastWords is how long cancelled calls have to send their answer.
 	lastWords = 2 * time.Second
-	// idPrefix is how much of an oversized line is kept to find its id in.
-	idPrefix = 4 << 10
 )
 
 var bom = []byte("\xef\xbb\xbf")
@@ -92,18 +89,6 @@ func (t *Transport) Connect(context.Context) (mcp.Connection, error) {
 	return c, nil
 }
 
-type line struct {
-	data []byte // without the line's end
-	long bool   // data is only the beginning
-	err  error
-}
-
-// batch collects the answers of one incoming batch.
-type batch struct {
-	open    int
-	answers []json.RawMessage
-}
-
 type conn struct {
 	t       Transport
 	lines   chan line
@@ -132,54 +117,6 @@ func (c *conn) SessionID() string { return "" }
 func (c *conn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return nil
-}
-
-// readLines hands lines to Read. A read of standard input cannot be
-// interrupted, so this goroutine may outlive the session; it then holds
-// nothing but its buffer.
-func (c *conn) readLines() {
-	r := bufio.NewReaderSize(c.t.In, 64<<10)
-	for {
-		l := readLine(r, c.t.MaxLine)
-		select {
-		case c.lines <- l:
-		case <-c.closed:
-			return
-		}
-		if l.err != nil {
-			return
-		}
-	}
-}
-
-// readLine reads up to the next newline or the end of r. A last line without
-// a newline counts.
-func readLine(r *bufio.Reader, limit int) line {
-	var l line
-	for {
-		part, err := r.ReadSlice('\n')
-		switch {
-		case l.long:
-		case len(l.data)+len(part) > limit+2: // the newline, perhaps \r\n, is free
-			l.long = true
-			l.data = append(l.data, part...)
-			l.data = append([]byte(nil), l.data[:min(len(l.data), idPrefix)]...)
-		default:
-			l.data = append(l.data, part...)
-		}
-		if err == nil {
-			break
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if len(l.data) == 0 {
-			l.err = err
-		}
-		break
-	}
-	l.data = bytes.TrimRight(l.data, "\r\n")
-	return l
 }
 
 // Read implements [mcp.Connection].
@@ -293,43 +230,6 @@ func (c *conn) take(l line) {
 		return
 	}
 	c.enqueue(m, nil)
-}
-
-func (c *conn) takeBatch(data []byte) {
-	c.mu.Lock()
-	version := c.version
-	c.mu.Unlock()
-	if version >= envelope.NoBatch {
-		c.refuse(nil, &jsonrpc.Error{
-			Code:    jsonrpc.CodeInvalidRequest,
-			Message: "Invalid request: batches are not part of protocol revision " + version,
-		})
-		return
-	}
-	elements, refused := envelope.Split(data)
-	if refused != nil {
-		c.refuse(nil, refused)
-		return
-	}
-	b := &batch{}
-	var ms []jsonrpc.Message
-	for _, element := range elements {
-		env, m, refused := parse(element)
-		if refused != nil {
-			b.answers = append(b.answers, envelope.ErrorReply(env.ID, refused))
-			continue
-		}
-		if env.Kind == envelope.Request {
-			b.open++
-		}
-		ms = append(ms, m)
-	}
-	for _, m := range ms {
-		c.enqueue(m, b)
-	}
-	if b.open == 0 && len(b.answers) > 0 {
-		c.writeBatch(b)
-	}
 }
 
 func parse(data []byte) (env envelope.Envelope, m jsonrpc.Message, refused *jsonrpc.Error) {
@@ -471,14 +371,6 @@ func (c *conn) answered(id any) {
 	case c.changed <- struct{}{}:
 	default:
 	}
-}
-
-func (c *conn) writeBatch(b *batch) error {
-	data, err := json.Marshal(b.answers)
-	if err != nil {
-		return err
-	}
-	return c.writeLine(data)
 }
 
 // writeLine writes data and a newline in one write. A client that is gone
