@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// bodyLimit ends clients that trickle a request's body.
-	bodyLimit = 2 * time.Minute
 	// firstBody is what is set aside for a body before its bytes are here.
 	firstBody = 64 << 10
 	// refusedBody and refusedLimit bound what is read, and thrown away, of a body
@@ -59,7 +57,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		refuse(func() { s.refuseBusy(w, nil, "Too many large requests at once") })
 		return nil, nil, false
 	}
-	_ = rc.SetReadDeadline(time.Now().Add(bodyLimit)) // not every writer has one
+	_ = rc.SetReadDeadline(time.Now().Add(s.opts.Limits.Upload)) // not every writer has one
 	var buf bytes.Buffer
 	if r.ContentLength > 0 {
 		buf.Grow(int(min(r.ContentLength, firstBody)) + bytes.MinRead)

@@ -220,6 +220,46 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
+// TestTrickle: who sends a request by the byte loses the connection, and holds
+// nothing afterwards.
+func TestTrickle(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Header, o.Limits.Upload = 300*time.Millisecond, 300*time.Millisecond })
+	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n"
+	for name, begin := range map[string]string{"header": head, "body": head + "\r\n{"} {
+		start, w := time.Now(), dialWire(t, url)
+		fmt.Fprint(w, begin)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = io.Copy(io.Discard, w.in)
+		}()
+		tick := time.NewTicker(50 * time.Millisecond)
+		for trickling := true; trickling; {
+			select {
+			case <-ended:
+				trickling = false
+			case <-tick.C:
+				fmt.Fprint(w, "x")
+			}
+		}
+		tick.Stop()
+		if took := time.Since(start); took > time.Minute {
+			t.Errorf("%s: the connection was open for %v", name, took)
+		}
+	}
+	eventually(t, "nothing is held", func() bool { return s.bodies.Load() == 0 && s.connections.count() == 0 })
+}
+
+// TestHeaderLimit: a header is bounded, and one with the longest token fits.
+func TestHeaderLimit(t *testing.T) {
+	_, url := serve(t, nil)
+	for size, want := range map[int]int{16 << 10: 200, maxHeader + 8<<10: 431} {
+		if res, body := do(t, "POST", url, header{"Authorization": "Bearer " + strings.Repeat("x", size)}, ping); res.StatusCode != want {
+			t.Errorf("%d bytes: got %s %s, want %d", size, res.Status, body, want)
+		}
+	}
+}
+
 // TestExpect: a client that asks before it sends is told at once.
 func TestExpect(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Body = 1 << 10 })

@@ -62,19 +62,22 @@ type Options struct {
 	Log *slog.Logger // nil discards
 }
 
-// Limits bounds what clients may use.
+// Limits bounds what clients may use. The defaults are for a few agents of one
+// person and their many windows.
 type Limits struct {
-	Body        int64         // bytes of one HTTP request; 32 MiB
-	Line        int           // bytes of one stdio line; 64 MiB
+	Body        int64         // bytes of one HTTP request; 32 MiB, in which an upload of 23 MiB fits as base64
+	Line        int           // bytes of one stdio line; 64 MiB, in which it fits with every character escaped
 	Connections int           // of HTTP; 100
-	Sessions    int           // open over HTTP; 1000
-	Calls       int           // at once over HTTP; 100
+	Sessions    int           // open over HTTP; 1000: clients begin one for each conversation, and few end them
+	Calls       int           // at once over HTTP, each of a batch counted; 100, one for each connection
 	Streams     int           // that only listen, over HTTP; 80, so that calls get through
-	SessionIdle time.Duration // until an MCP session is forgotten; 1 h
-	Heartbeat   time.Duration // between comments on a silent stream; 15 s
-	Write       time.Duration // for a client to take what is written; 30 s
+	SessionIdle time.Duration // until an MCP session is forgotten; 1 h, longer than a person is away for lunch
+	Header      time.Duration // for a client to send the header of a request; 10 s, it is a packet or two
+	Upload      time.Duration // for it to send the body; 2 min, in which 32 MiB pass a line of 2.5 Mbit/s
+	Heartbeat   time.Duration // between comments on a silent stream; 15 s: proxies cut what is silent for 30 or 60
+	Write       time.Duration // for a client to take what is written, 256 KiB at a time; 30 s
 	Grace       time.Duration // for calls in flight at the end; 30 s
-	Replay      int           // bytes kept per session for resuming; 1 MiB
+	Replay      int           // bytes kept per session for resuming; 1 MiB, more than most answers have
 	Tasks       tasks.Limits
 
 	// Of each owner, or of each address where nobody is asked; 0: none.
@@ -92,6 +95,8 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Calls, 100)
 	def(&l.Streams, 80)
 	def(&l.SessionIdle, time.Hour)
+	def(&l.Header, 10*time.Second)
+	def(&l.Upload, 2*time.Minute)
 	def(&l.Heartbeat, 15*time.Second)
 	def(&l.Write, 30*time.Second)
 	def(&l.Grace, 30*time.Second)

@@ -11,10 +11,14 @@ import (
 )
 
 const (
-	// headerLimit ends clients that trickle a request's header.
-	headerLimit = 10 * time.Second
-	idleLimit   = 2 * time.Minute
-	// afterGrace is what cancelled calls have to send their answer.
+	// idleLimit is longer than most clients keep a connection that they do not use
+	// (Go's 90 seconds), so that none sends into one that we are about to close.
+	idleLimit = 2 * time.Minute
+	// maxHeader bounds the header of a request, in bytes; a token may take 16 KiB
+	// of it.
+	maxHeader = 64 << 10
+	// afterGrace is what cancelled calls have to send their answer, which says no
+	// more than that; a stop should not take much longer than it was told to.
 	afterGrace = 2 * time.Second
 )
 
@@ -23,9 +27,9 @@ const (
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s.Handler(),
-		ReadHeaderTimeout: headerLimit,
+		ReadHeaderTimeout: s.opts.Limits.Header,
 		IdleTimeout:       idleLimit,
-		MaxHeaderBytes:    64 << 10,
+		MaxHeaderBytes:    maxHeader,
 		ConnContext:       s.connections.opened,
 		ConnState:         s.connections.changed,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),

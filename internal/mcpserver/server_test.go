@@ -212,6 +212,8 @@ func TestRefusals(t *testing.T) {
 		{"unknown method in an unknown session", "POST", header{"Accept": mcpAccept, "Mcp-Session-Id": "nope"}, `{"jsonrpc":"2.0","id":1,"method":"no/such"}`, 404, -32000},
 		{"a compressed body", "POST", header{"Accept": mcpAccept, "Content-Encoding": "gzip"}, ping, 415, -32600},
 		{"initialize in a batch", "POST", nil, `[` + initBody + `]`, 400, -32600},
+		{"too many in a batch", "POST", nil, `[` + strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/initialized"},`, 256) + ping + `]`, 400, -32600},
+		{"an endless id", "POST", nil, `{"jsonrpc":"2.0","id":1` + strings.Repeat("0", 64) + `,"method":"ping"}`, 400, -32600},
 		{"a listener in a batch", "POST", nil, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen","params":{"notifications":{}}}]`, 400, -32600},
 		{"unknown method in a batch", "POST", nil, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"no/such"}]`, 400, -32601},
 		{"one id twice in a batch", "POST", nil, `[{"jsonrpc":"2.0","id":7,"method":"ping"},{"jsonrpc":"2.0","id":7.0,"method":"ping"}]`, 400, -32600},

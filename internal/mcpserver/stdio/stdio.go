@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	// defaultMaxLine fits an upload of some 48 MB as base64.
+	// defaultMaxLine fits the largest upload, 31 MiB as base64, and as much code
+	// with every character escaped.
 	defaultMaxLine = 64 << 20
 	// defaultGrace is one call of the longest allowed duration, and a little.
 	defaultGrace = 310 * time.Second
