@@ -31,6 +31,9 @@ const (
 	defaultMaxLine = 64 << 20
 	// defaultGrace is one call of the longest allowed duration, and a little.
 	defaultGrace = 310 * time.Second
+	// maxPending is how many requests may be in flight. Agents make a few at once;
+	// each may hold a line, and a goroutine.
+	maxPending = 1000
 	// lastWords is how long cancelled calls have to send their answer.
 	lastWords = 2 * time.Second
 )
@@ -252,13 +255,20 @@ func (c *conn) enqueue(m jsonrpc.Message, b *batch) {
 	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
 		id := r.ID.Raw()
 		c.mu.Lock()
-		if c.pending[id] > 0 {
+		refused := ""
+		switch {
+		case c.pending[id] > 0:
+			refused = "the id is in use by a request in flight"
+		case len(c.pending) >= maxPending:
+			refused = fmt.Sprintf("%d requests are in flight already", maxPending)
+		}
+		if refused != "" {
 			if b != nil {
 				b.open--
 			}
 			c.mu.Unlock()
 			raw, _ := json.Marshal(id)
-			c.refuse(raw, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: the id is in use by a request in flight"})
+			c.refuse(raw, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + refused})
 			return
 		}
 		c.pending[id]++

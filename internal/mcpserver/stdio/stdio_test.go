@@ -159,6 +159,31 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
+// TestRequestsInFlight: a request too many is refused, and the others are answered.
+func TestRequestsInFlight(t *testing.T) {
+	const most = 1000
+	in := []string{initialize, initialized}
+	for id := range most + 5 {
+		in = append(in, wait(id+1, 4000))
+	}
+	got := run(t, &stdio.Transport{}, lines(in...))
+	answered, refused := 0, 0
+	for id, line := range got {
+		switch {
+		case id == "0":
+		case strings.Contains(line, `"waited"`):
+			answered++
+		case strings.Contains(line, "-32600") && strings.Contains(line, "1000 requests are in flight"):
+			refused++
+		default:
+			t.Errorf("id %s: %s", id, line)
+		}
+	}
+	if answered < most-1 || refused == 0 || answered+refused != most+5 {
+		t.Errorf("%d answered, %d refused", answered, refused)
+	}
+}
+
 func TestBeforeInitialize(t *testing.T) {
 	got := run(t, &stdio.Transport{}, lines(wait(1, 0)))
 	if !strings.Contains(got["1"], "-32600") {
