@@ -121,6 +121,10 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 		}
 		return e, refuse(jsonrpc.CodeParseError, "Parse error: Invalid JSON")
 	}
+	if values(data) > maxValues {
+		e.ID = PrefixID(data[:min(len(data), IDPrefix)])
+		return e, errValues
+	}
 	var m message
 	if err := json.Unmarshal(data, &m); err != nil {
 		var syntax *json.SyntaxError
@@ -168,6 +172,12 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 	e.Params, e.Meta = m.Params.members, m.Params.meta
 	return e, nil
 }
+
+var errValues = refuse(jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d values in a message", maxValues))
+
+// IDPrefix is how much of a message that is not decoded is searched for its id:
+// most clients write it among the first.
+const IDPrefix = 4 << 10
 
 // maxNumber bounds the digits of an id that is a number.
 const maxNumber = 64
@@ -222,6 +232,9 @@ func IsBatch(data []byte) bool {
 
 // Split returns the elements of a batch.
 func Split(data []byte) ([]json.RawMessage, *jsonrpc.Error) {
+	if values(data) > maxValues {
+		return nil, errValues
+	}
 	var elements []json.RawMessage
 	switch err := json.Unmarshal(data, &elements); {
 	case err != nil || !utf8.Valid(data):

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -40,6 +41,32 @@ func TestAmbiguous(t *testing.T) {
 		if (refused == nil) != want || want && e.Method != "a" || !want && refused.Code != jsonrpc.CodeInvalidRequest {
 			t.Errorf("%s: got %+v, %v", in, e, refused)
 		}
+	}
+}
+
+// TestValues: a message that is small and takes much once it is decoded is refused
+// before that.
+func TestValues(t *testing.T) {
+	of := func(values string) string {
+		return `{"jsonrpc":"2.0","id":7,"method":"a","params":{"x":` + values + `}}`
+	}
+	list := func(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
+	if e, refused := Parse([]byte(of(list(maxValues - 20)))); refused != nil || e.Method != "a" {
+		t.Errorf("as many as may be: got %v", refused)
+	}
+	if e, refused := Parse([]byte(of(`"` + strings.Repeat(`,:[{\"`, maxValues) + `"`))); refused != nil || e.Method != "a" {
+		t.Errorf("a text: got %v", refused)
+	}
+	for name, in := range map[string]string{
+		"a list": of(list(maxValues)), "nothing in nothing": of(strings.Repeat("[", maxValues)), "members": of(strings.Repeat(`{"":`, maxValues)),
+	} {
+		allocated := testing.AllocsPerRun(1, func() { _, _ = Parse([]byte(in)) })
+		if e, refused := Parse([]byte(in)); refused != errValues || string(e.ID) != "7" || allocated > 100 {
+			t.Errorf("%s: got id %s, %v, %v allocations", name, e.ID, refused, allocated)
+		}
+	}
+	if _, refused := Split([]byte(list(maxValues + 1))); refused != errValues {
+		t.Errorf("a batch: got %v", refused)
 	}
 }
 

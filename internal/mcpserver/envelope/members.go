@@ -7,6 +7,24 @@ import (
 	"strings"
 )
 
+// maxValues bounds the values of a message. Each takes a hundred bytes and more once
+// it is decoded, and as few as two before: so many take about what the largest
+// message does. Calls have a dozen.
+const maxValues = 1 << 18
+
+// values is how many values are in a message, or a few more. It need not be valid.
+func values(message []byte) (n int) {
+	for i := 0; i < len(message); i++ {
+		switch message[i] {
+		case '{', '[', ',', ':':
+			n++
+		case '"':
+			i += textEnd(message[i+1:])
+		}
+	}
+	return n
+}
+
 // members are what a message is made of.
 var members = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 

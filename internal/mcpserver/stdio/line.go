@@ -4,10 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-)
 
-// idPrefix is how much of an oversized line is kept to find its id in.
-const idPrefix = 4 << 10
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
+)
 
 // A line is one of the input.
 type line struct {
@@ -45,7 +44,7 @@ func readLine(r *bufio.Reader, limit int) line {
 		case len(l.data)+len(part) > limit+2: // the newline, perhaps \r\n, is free
 			l.long = true
 			l.data = append(l.data, part...)
-			l.data = append([]byte(nil), l.data[:min(len(l.data), idPrefix)]...)
+			l.data = append([]byte(nil), l.data[:min(len(l.data), envelope.IDPrefix)]...)
 		default:
 			l.data = append(l.data, part...)
 		}
