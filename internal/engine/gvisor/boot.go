@@ -91,11 +91,6 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 	if err != nil {
 		return nil, err
 	}
-	for _, cmd := range g.processes() {
-		if err := g.group.add(cmd.Process.Pid); err != nil {
-			return nil, err
-		}
-	}
 	// Only the children may hold the far ends, or their end would go unnoticed.
 	trash.closeExcept(s.ready)
 	if err := waitReady(ctx, s.ready); err != nil {

@@ -96,20 +96,45 @@ func (g *cgroup) limit(l engine.Limits) error {
 	return errors.Join(errs...)
 }
 
-// place makes cmd start in the cgroup where the kernel can do that.
-func (g *cgroup) place(cmd *exec.Cmd) {
-	if g != nil && g.dir != nil {
+// start starts cmd, a part of gVisor, in the cgroup. Where the kernel cannot start a
+// process there, the process does nothing until it has been moved: what it starts
+// before, the guest's memory and threads among it, would stay outside for good.
+func (g *cgroup) start(s *spawner, cmd *exec.Cmd) error {
+	if g == nil {
+		return s.start(cmd)
+	}
+	if g.dir != nil {
 		cmd.SysProcAttr.UseCgroupFD = true
 		cmd.SysProcAttr.CgroupFD = int(g.dir.Fd())
+		return s.start(cmd)
 	}
+	gate, open, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make pipe: %w", err)
+	}
+	defer gate.Close()
+	defer open.Close()
+	cmd.Stdin = gate
+	if err := s.start(cmd); err != nil {
+		return err
+	}
+	if err := g.add(cmd.Process.Pid); err != nil {
+		_ = cmd.Process.Kill() // it has not been waited for, so it is there
+		_ = cmd.Wait()         // says that it was killed
+		return err
+	}
+	return nil
 }
 
-// add puts a process, which has just been started, and what it will start into
-// the cgroup.
+// awaitPlace returns when whoever started this process, a part of gVisor, has
+// moved it into its cgroup or has gone.
+func awaitPlace() {
+	// Nothing is ever written: the end of the file is what comes.
+	_, _ = os.Stdin.Read(make([]byte, 1))
+}
+
+// add moves a process into the cgroup.
 func (g *cgroup) add(pid int) error {
-	if g == nil || g.parent.v2 {
-		return nil
-	}
 	for _, dir := range g.parent.distinct() {
 		err := os.WriteFile(filepath.Join(dir, g.id, "cgroup.procs"), strconv.AppendInt(nil, int64(pid), 10), 0)
 		if err != nil {

@@ -74,7 +74,7 @@ func (c *command) pass(flag string, f *os.File) {
 }
 
 func (l *launch) cmd(name string, c *command) *exec.Cmd {
-	cmd := &exec.Cmd{
+	return &exec.Cmd{
 		Path:        selfExe,
 		Args:        append([]string{name}, c.args...),
 		Env:         l.environment(), // nothing of the server's
@@ -82,8 +82,6 @@ func (l *launch) cmd(name string, c *command) *exec.Cmd {
 		ExtraFiles:  c.files,
 		SysProcAttr: &syscall.SysProcAttr{},
 	}
-	l.group.place(cmd)
-	return cmd
 }
 
 // spareProcs is how many threads of a guest may compute, beyond one for each
@@ -180,7 +178,7 @@ func (l *launch) start(e *Engine, trash *files) (s started, err error) {
 	}
 	sentry.args = append(sentry.args, l.id)
 	cmd := l.cmd(sentryName, sentry)
-	if err := e.spawn.start(cmd); err != nil {
+	if err := l.group.start(e.spawn, cmd); err != nil {
 		return s, fmt.Errorf("start sentry: %w", err)
 	}
 	s.sentry, s.ready = cmd, ready
@@ -241,7 +239,7 @@ func (l *launch) startGofer(e *Engine, oci *specs.Spec, sentry *command, trash *
 	if l.volumes.nested() {
 		e.vols.nest(cmd)
 	}
-	if err := e.spawn.start(cmd); err != nil {
+	if err := l.group.start(e.spawn, cmd); err != nil {
 		return nil, fmt.Errorf("start gofer: %w", err)
 	}
 	return cmd, nil

@@ -26,6 +26,9 @@ func Main() {
 	if !isPart(os.Args) {
 		return
 	}
+	if name := filepath.Base(os.Args[0]); name == sentryName || name == goferName {
+		awaitPlace()
+	}
 	closeForeign()
 	if filepath.Base(os.Args[0]) == sentryName {
 		addFilter()

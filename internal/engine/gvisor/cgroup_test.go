@@ -1,0 +1,80 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestCgroupMembers fails when a process of a guest is not in the guest's cgroup,
+// where no limit holds for it.
+func TestCgroupMembers(t *testing.T) {
+	e := open(t)
+	if e.groups == nil {
+		t.Skip("no cgroups can be made here")
+	}
+	b := create(t, e, "guest", newSpec(t))
+	b.ask(t, "sh sleep 1000 > /dev/null 2>&1 &")
+	sentry := b.Guest.(*guest).sentry.Process.Pid
+	pids, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := 0
+	for _, dir := range pids {
+		if !sameNamespace(dir, fmt.Sprintf("/proc/%d", sentry)) {
+			continue
+		}
+		members++
+		got, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if err != nil {
+			continue // it has ended
+		}
+		want := len(e.groups.distinct())
+		if n := bytes.Count(got, []byte("/guest\n")); n < want {
+			t.Errorf("process %s is in %d of the guest's %d cgroups:\n%s", dir, n, want, got)
+		}
+	}
+	if members < 2 {
+		t.Errorf("found %d processes of the guest: the sentry and its stubs are at least two", members)
+	}
+}
+
+func sameNamespace(a, b string) bool {
+	x, errX := os.Readlink(a + "/ns/pid")
+	y, errY := os.Readlink(b + "/ns/pid")
+	return errX == nil && errY == nil && x == y
+}
+
+// TestPartAwaitsPlace starts a part of gVisor, which must not do anything as long
+// as whoever started it has not put it into its cgroup.
+func TestPartAwaitsPlace(t *testing.T) {
+	gate, open, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	defer gate.Close()
+	// A command that gVisor does not have: it says so and ends.
+	cmd := &exec.Cmd{Path: selfExe, Args: []string{goferName, "nothing"}, Stdin: gate}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	open.Close()
+	if err := <-ended; err == nil {
+		t.Error("gVisor has a command of this name")
+	}
+}
