@@ -127,7 +127,7 @@ time; 5 the tool says that it failed.`,
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	}
 	cmd.AddCommand(
-		a.lsCommand(), a.statusCommand(), a.trustCommand(), a.configCommand(), a.serveCommand(),
+		a.lsCommand(), a.statusCommand(), a.trustCommand(), a.loginCommand(), a.logoutCommand(), a.configCommand(), a.serveCommand(),
 	)
 	for _, about := range []*cobra.Command{
 		a.toolsCommand(), a.callCommand(), a.resourcesCommand(), a.readCommand(), a.promptsCommand(), a.promptCommand(),

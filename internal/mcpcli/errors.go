@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 	"github.com/glovebox-dev/glovebox/mcpkit/child"
+	"github.com/glovebox-dev/glovebox/mcpkit/login"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -71,6 +72,8 @@ func classify(err error) *Error {
 		dial     *net.OpError
 		untrust  *mcpkit.Refusal
 		outbound *outbound.Refusal
+		needed   *login.Needed
+		refused  *login.ServerError
 	)
 	switch {
 	case err == nil:
@@ -85,6 +88,12 @@ func classify(err error) *Error {
 		return &Error{Code: ExitRefused, Err: err, HintTo: fmt.Sprintf("glovebox mcp trust %s shows the definition and asks", untrust.Server)}
 	case errors.As(err, &outbound):
 		return &Error{Code: ExitRefused, Err: err, HintTo: fmt.Sprintf("glovebox mcp trust %s, or one of --allow-http, --allow-localhost, --allow-private-ip, --allow-host", outbound.Server)}
+	case errors.As(err, &needed):
+		return &Error{Code: ExitRefused, Err: err, HintTo: "glovebox mcp login " + needed.Server}
+	case errors.As(err, &refused):
+		return &Error{Code: ExitRefused, Err: err}
+	case errors.Is(err, mcpkit.ErrNoLogin):
+		return &Error{Code: ExitUsage, Err: err, HintTo: "a server over HTTP without an Authorization header is one, unless its oauth is switched off"}
 	case errors.As(err, &config), errors.Is(err, mcpjson.ErrNotFound):
 		return &Error{Code: ExitUsage, Err: err}
 	case cassette.IsNotRecorded(err):

@@ -16,6 +16,7 @@ type listed struct {
 	Transport   string   `json:"transport"`
 	Target      string   `json:"target"` // program or address, secrets masked
 	Trust       string   `json:"trust"`
+	Login       string   `json:"login,omitempty"`
 	Disabled    bool     `json:"disabled,omitempty"`
 	Description string   `json:"description,omitempty"`
 	Env         []string `json:"env_keys,omitempty"`
@@ -33,7 +34,7 @@ func (a *app) lsCommand() *cobra.Command {
 	}
 }
 
-func (a *app) ls(context.Context, []string) error {
+func (a *app) ls(ctx context.Context, _ []string) error {
 	cfg, err := a.load()
 	if err != nil {
 		return err
@@ -44,8 +45,12 @@ func (a *app) ls(context.Context, []string) error {
 		if err != nil {
 			return err
 		}
+		login, err := a.loginState(ctx, s, a.flags.trust || state == "trusted")
+		if err != nil {
+			return err
+		}
 		servers[i] = listed{
-			Name: s.Name, Transport: string(s.Transport), Target: targetOf(s), Trust: state,
+			Name: s.Name, Transport: string(s.Transport), Target: targetOf(s), Trust: state, Login: login,
 			Disabled: s.Disabled, Description: s.Description, File: s.File,
 		}
 		for _, p := range s.Env {
@@ -64,7 +69,11 @@ func (a *app) ls(context.Context, []string) error {
 		if s.Disabled {
 			name += " (disabled)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", oneLine(name), s.Transport, s.Trust, oneLine(s.Target))
+		target := oneLine(s.Target)
+		if s.Login != "" {
+			target += "\t" + s.Login
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", oneLine(name), s.Transport, s.Trust, target)
 	}
 	return w.Flush()
 }

@@ -1,12 +1,15 @@
 package mcpcli
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -14,12 +17,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway"
+	"github.com/glovebox-dev/glovebox/internal/logintest"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"mcp":    program,
 		"server": server,
+		// What opens a page finds somebody who says yes at once.
+		"xdg-open": browser,
+		"paste":    paste,
 	})
 }
 
@@ -95,6 +102,63 @@ func server() {
 	}
 }
 
+// browser is one that nobody looks at.
+func browser() {
+	back, err := logintest.Follow(context.Background(), os.Args[1])
+	if err == nil && os.Getenv("STUCK") == "" {
+		var res *http.Response
+		if res, err = http.Get(back); err == nil {
+			res.Body.Close()
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(back)
+}
+
+// paste runs a command and gives it the address that the page which it shows leads
+// to, after one that is none.
+func paste() {
+	cmd := exec.Command(os.Args[1], os.Args[2:]...)
+	cmd.Stdout = os.Stdout
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StderrPipe()
+	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		fmt.Fprintln(os.Stderr, lines.Text())
+		if page := strings.TrimSpace(lines.Text()); strings.HasPrefix(page, "http://") {
+			back, err := logintest.Follow(context.Background(), page)
+			fmt.Fprintf(in, "not this\n%s\n", back)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}
+	}
+	if cmd.Wait() != nil {
+		os.Exit(cmd.ProcessState.ExitCode())
+	}
+}
+
+// guarded has the server that wants a login do something: guarded expire, or revoke.
+func guarded(ts *testscript.TestScript, _ bool, args []string) {
+	s := ts.Value("guarded").(*logintest.Server)
+	switch args[0] {
+	case "expire":
+		s.Expire()
+	case "revoke":
+		s.Revoke()
+	case "deny":
+		s.Deny = true
+	default:
+		ts.Fatalf("guarded %s", args[0])
+	}
+}
+
 // The scripts use real servers as real programs.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -102,9 +166,14 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("STATE", env.WorkDir+"/state")
 			env.Setenv("HOME", env.WorkDir)
+			s := logintest.New()
+			s.Start()
+			env.Defer(s.Close)
+			env.Setenv("GUARDED", s.URL)
+			env.Values["guarded"] = s
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitCode, "mode": fileMode},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitCode, "guarded": guarded, "mode": fileMode},
 	})
 }
 

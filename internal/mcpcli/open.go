@@ -15,6 +15,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/consent"
+	"github.com/glovebox-dev/glovebox/mcpkit/login"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -102,6 +103,10 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 	if err != nil {
 		home = ""
 	}
+	logins, err := a.logins()
+	if err != nil {
+		return mcpkit.Options{}, err
+	}
 	o := mcpkit.Options{
 		Config: cfg,
 		Client: &mcp.Implementation{Name: "glovebox", Title: "Glovebox", Version: a.Version},
@@ -113,6 +118,7 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		Resolver: mcpjson.Resolver{Env: a.Lookup, Inputs: cfg.Inputs, Input: a.ask, Home: home},
 		Eras:     mcpkit.OpenEras(eras),
 		Era:      a.era(),
+		OAuth:    login.New(login.Options{Store: logins, ClientName: clientName}).OAuth, // asks nobody
 		Environ:  a.Environ,
 		Limits:   mcpkit.Limits{Connect: connectTimeout, Request: requestTimeout},
 		Timeouts: mcpjson.Timeouts{Connect: a.flags.connectTimeout, Request: a.flags.timeout},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
 // atOnce bounds the servers that status starts at once.
@@ -24,7 +25,9 @@ type health struct {
 	Server   string `json:"server,omitempty"`
 	Tools    int    `json:"tools"`
 	Millis   int64  `json:"ms"`
+	Login    string `json:"login,omitempty"`
 	Error    string `json:"error,omitempty"`
+	Hint     string `json:"hint,omitempty"`
 	ExitCode int    `json:"code"`
 }
 
@@ -72,8 +75,11 @@ func (a *app) status(ctx context.Context, names []string) error {
 	}
 	wg.Wait()
 	worst := 0
-	for _, h := range found {
-		worst = max(worst, h.ExitCode)
+	for i := range found {
+		worst = max(worst, found[i].ExitCode)
+		if err := a.addLogin(ctx, cfg, &found[i]); err != nil {
+			return err
+		}
 	}
 	if a.flags.output == "json" {
 		err = a.json(map[string]any{"servers": found})
@@ -81,9 +87,17 @@ func (a *app) status(ctx context.Context, names []string) error {
 		w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 		for _, h := range found {
 			if h.OK {
-				fmt.Fprintf(w, "%s\tok\t%s\t%d tools\t%d ms\t%s\n", oneLine(h.Name), h.Version, h.Tools, h.Millis, oneLine(h.Server))
+				server := oneLine(h.Server)
+				if h.Login != "" {
+					server += "\t" + h.Login
+				}
+				fmt.Fprintf(w, "%s\tok\t%s\t%d tools\t%d ms\t%s\n", oneLine(h.Name), h.Version, h.Tools, h.Millis, server)
 			} else {
-				fmt.Fprintf(w, "%s\t%s\t\t\t%d ms\t%s\n", oneLine(h.Name), kinds[h.ExitCode], h.Millis, oneLine(h.Error))
+				why := h.Error
+				if h.Hint != "" {
+					why += " (" + h.Hint + ")"
+				}
+				fmt.Fprintf(w, "%s\t%s\t\t\t%d ms\t%s\n", oneLine(h.Name), kinds[h.ExitCode], h.Millis, oneLine(why))
 			}
 		}
 		err = w.Flush()
@@ -119,8 +133,21 @@ func check(ctx context.Context, m *mcpkit.Manager, name string) health {
 	}()
 	h.Millis = time.Since(begun).Milliseconds()
 	if e := classify(err); e != nil {
-		h.Error, h.ExitCode = e.Error(), e.Code
+		h.Error, h.Hint, h.ExitCode = e.Error(), e.HintTo, e.Code
 	}
 	h.OK = err == nil
 	return h
+}
+
+// addLogin adds what is known of the login, now that it was used.
+func (a *app) addLogin(ctx context.Context, cfg *mcpjson.Config, h *health) error {
+	s := cfg.Server(h.Name)
+	if s == nil {
+		return nil
+	}
+	trust, err := a.trustState(s)
+	if err == nil {
+		h.Login, err = a.loginState(ctx, s, a.flags.trust || trust == "trusted")
+	}
+	return err
 }

@@ -1,0 +1,75 @@
+package mcpcli
+
+import (
+	"context"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/login"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+func (a *app) logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "logout SERVER",
+		Short: "End the login to a server, and forget it",
+		Long: `Logout tells the authorization server that the login is over, if it wants to be
+told, and forgets the tokens and the client that was registered for them.`,
+		Args:              exactly(1),
+		ValidArgsFunction: a.completeServers,
+		RunE:              a.run(func(ctx context.Context, args []string) error { return a.logout(ctx, args[0]) }),
+	}
+}
+
+func (a *app) logout(ctx context.Context, name string) error {
+	store, err := a.logins()
+	if err != nil {
+		return err
+	}
+	return a.withLogin(ctx, name, func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
+		return login.New(login.Options{Store: store}).OAuth(r, p)
+	}, func(h *login.Handler) error {
+		was, err := h.Logout(ctx)
+		switch {
+		case err != nil && !was:
+			return err
+		case err != nil:
+			a.note("glovebox: warning: the login is forgotten here, and may go on there: %v", err)
+		case !was:
+			a.note("glovebox: note: there was no login to %s", name)
+		}
+		return nil
+	})
+}
+
+// loginState is what is known of the login to a server, in a word or two; "" for
+// nothing. Nobody is asked, and nothing is connected to.
+func (a *app) loginState(ctx context.Context, s *mcpjson.Server, trusted bool) (string, error) {
+	if s.Transport != mcpjson.TransportHTTP && s.Transport != mcpjson.TransportSSE || s.OAuth != nil && s.OAuth.Disabled {
+		return "", nil
+	}
+	var resolver mcpjson.Resolver
+	if trusted {
+		resolver.Env = a.Lookup
+	}
+	r, err := s.Resolve(ctx, resolver)
+	if err != nil {
+		return "", nil // there is no way to know
+	}
+	store, err := a.logins()
+	if err != nil {
+		return "", err
+	}
+	state, err := store.State(login.Of(r))
+	switch {
+	case err != nil:
+		return "", err
+	case state.LoggedIn:
+		return "logged in", nil
+	case state.Issuer != "":
+		return "login has ended", nil
+	}
+	return "", nil
+}
