@@ -36,13 +36,17 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 		hc.Transport = &wire{hc.Transport, w, s.m.opts.Limits.Message}
 	}
 	login, err := s.login(r, policy)
+	var with *authorized
 	if err == nil && login != nil {
 		l.after = append(l.after, func() { closeLogin(login) })
-		hc.Transport, err = newAuthorized(hc.Transport, login, r.URL)
+		with, err = newAuthorized(hc.Transport, login, r.URL)
 	}
 	if err != nil {
 		l.close()
 		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
+	}
+	if with != nil {
+		hc.Transport = with
 	}
 	h := &headers{next: hc.Transport, set: r.Headers}
 	for _, text := range []string{r.URL, r.SSEURL} {
@@ -54,7 +58,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	client, cs, err := s.dialEndpoint(ctx, r, hc, h)
 	if err != nil {
 		l.close()
-		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
+		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, with.why(err))
 	}
 	l.post = func(ctx context.Context, method string, message []byte) error {
 		return post(ctx, hc, h.where(r.URL), cs, method, message)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 
@@ -65,6 +66,9 @@ type authorized struct {
 	next   http.RoundTripper
 	login  auth.OAuthHandler
 	origin string
+
+	mu     sync.Mutex
+	failed error // guarded by mu: why the last login came to nothing
 }
 
 func newAuthorized(next http.RoundTripper, login auth.OAuthHandler, endpoint string) (*authorized, error) {
@@ -72,7 +76,30 @@ func newAuthorized(next http.RoundTripper, login auth.OAuthHandler, endpoint str
 	if err != nil {
 		return nil, errors.New("its url is none")
 	}
-	return &authorized{next, login, origin(u)}, nil
+	return &authorized{next: next, login: login, origin: origin(u)}, nil
+}
+
+// authorize gets another token.
+func (a *authorized) authorize(req *http.Request, res *http.Response) error {
+	err := a.login.Authorize(req.Context(), req, res)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = err
+	return err
+}
+
+// why is err, or what it came of: whoever is refused without a login tries other
+// ways to connect, and tells of the last.
+func (a *authorized) why(err error) error {
+	if a == nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failed != nil {
+		return a.failed
+	}
+	return err
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -96,7 +123,7 @@ func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 			return res, err
 		}
 		seen[res.StatusCode] = true
-		if err := a.login.Authorize(req.Context(), sent, res); err != nil {
+		if err := a.authorize(sent, res); err != nil {
 			return nil, err
 		}
 		if body != nil {

@@ -10,11 +10,13 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/oauth2"
 
 	"github.com/glovebox-dev/glovebox/internal/logintest"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/login"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
 // guarded is a server that wants a login, and the logins of somebody who says yes.
@@ -129,5 +131,35 @@ func TestTokenStaysHome(t *testing.T) {
 			t.Errorf("%d: got %v, want a refusal", status, err)
 		}
 		redirecting.Close()
+	}
+}
+
+// unwilling logs in nowhere.
+type unwilling struct{ err error }
+
+func (u unwilling) TokenSource(context.Context) (oauth2.TokenSource, error) { return nil, nil }
+
+func (u unwilling) Authorize(_ context.Context, _ *http.Request, res *http.Response) error {
+	res.Body.Close()
+	return u.err
+}
+
+// A server of the modern era that wants a login is asked for the older handshake
+// too, which it does not know. That is not what went wrong.
+func TestALoginThatFailsIsTheReason(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") == "2026-07-28" {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		http.Error(w, "no such handshake", http.StatusBadRequest)
+	}))
+	t.Cleanup(srv.Close)
+	why := errors.New("nobody said yes")
+	s := loginSession(t, &mcpjson.Server{Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(srv.URL)}, func(o *mcpkit.Options) {
+		o.OAuth = func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) { return unwilling{why}, nil }
+	})
+	if _, err := s.Tools(t.Context()); !errors.Is(err, why) || strings.Contains(err.Error(), "handshake") {
+		t.Errorf("got %v, want %v", err, why)
 	}
 }
