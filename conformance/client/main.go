@@ -20,9 +20,12 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// limit is less than the half minute that the suite waits, so that whoever hangs
-// says where.
-const limit = 25 * time.Second
+const (
+	clientName = "glovebox-conformance"
+	// limit is less than the half minute that the suite waits, so that whoever hangs
+	// says where.
+	limit = 25 * time.Second
+)
 
 func main() {
 	if err := run(os.Args[1:], os.Getenv); err != nil {
@@ -35,6 +38,12 @@ func main() {
 // facts are what the suite tells a client beside the server's URL.
 type facts struct {
 	ToolCalls []*mcp.CallToolParams `json:"toolCalls"`
+
+	// The client, where it is one that is registered already.
+	ClientID     string `json:"client_id"`
+	ClientSecret string `json:"client_secret"`
+	PrivateKey   string `json:"private_key_pem"`
+	Issuer       string `json:"issuer"`
 }
 
 func run(args []string, getenv func(string) string) (err error) {
@@ -58,8 +67,9 @@ func run(args []string, getenv func(string) string) (err error) {
 		Config: &mcpjson.Config{Servers: []*mcpjson.Server{{
 			Name: "suite", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(args[0]),
 		}}},
-		Client: &mcp.Implementation{Name: "glovebox-conformance", Version: "1"},
+		Client: &mcp.Implementation{Name: clientName, Version: "1"},
 		Trust:  func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return mcpkit.Trusted, nil },
+		OAuth:  logins(name, &told),
 		Hooks:  mcpkit.Hooks{Elicit: accept, Sampling: answer},
 		Roots:  []*mcp.Root{{URI: "file:///conformance"}},
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/logintest"
 )
 
 // offering is a server of the SDK with the tools of two scenarios. It keeps what its
@@ -46,8 +48,20 @@ func offering(t *testing.T) (url string, said map[string]any) {
 	return ts.URL, said
 }
 
+// wantsLogin is a server that wants a login, whose answers say that they are from an
+// issuer; "" is the right one.
+func wantsLogin(t *testing.T, issuer string) (url string) {
+	t.Helper()
+	s := logintest.New()
+	s.Say = issuer
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 func TestRun(t *testing.T) {
 	url, said := offering(t)
+	guarded, evil := wantsLogin(t, ""), wantsLogin(t, "https://evil.example")
 	for _, c := range []struct {
 		name, context string
 		args          []string
@@ -60,6 +74,11 @@ func TestRun(t *testing.T) {
 		{"http-custom-headers", `{`, []string{url}, "MCP_CONFORMANCE_CONTEXT"},
 		{"http-standard-headers", "", []string{url}, "want some of each"},
 		{"sse-retry", "", []string{url}, "test_reconnection"},
+		{"initialize", "", []string{guarded}, ""},
+		{"initialize", `{"client_id":"c","private_key_pem":"k"}`, []string{guarded}, "no PEM"},
+		{"initialize", "", []string{evil}, "the answer is from"},
+		{"auth/iss-wrong-issuer", "", []string{evil}, ""},
+		{"auth/iss-wrong-issuer", "", []string{url}, "want a refusal"},
 		{"tools_call", "", []string{"http://127.0.0.1:1/mcp"}, "connect"},
 		{"tools_call", "", nil, "URL"},
 		{"what", "", []string{url}, `"what"`},

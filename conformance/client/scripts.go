@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -25,6 +26,51 @@ var scripts = map[string]script{
 	"http-custom-headers":                 callAsTold,
 	"http-invalid-tool-headers":           callAll,
 	"json-schema-2020-12-preservation":    echoSchema,
+
+	// Servers that want a login.
+	"auth/2025-03-26-oauth-endpoint-fallback":   useTestTool,
+	"auth/2025-03-26-oauth-metadata-backcompat": useTestTool,
+	"auth/authorization-server-migration":       useTestTool,
+	"auth/basic-cimd":                           useTestTool,
+	"auth/client-credentials-basic":             useTestTool,
+	"auth/client-credentials-jwt":               useTestTool,
+	"auth/iss-normalized":                       refuse("the answer is from"),
+	"auth/iss-not-advertised":                   useTestTool,
+	"auth/iss-supported":                        useTestTool,
+	"auth/iss-supported-missing":                refuse("the answer does not say"),
+	"auth/iss-unexpected":                       refuse("the answer is from"),
+	"auth/iss-wrong-issuer":                     refuse("the answer is from"),
+	"auth/metadata-default":                     useTestTool,
+	"auth/metadata-issuer-mismatch":             refuse("they are of"),
+	"auth/metadata-var1":                        useTestTool,
+	"auth/metadata-var2":                        useTestTool,
+	"auth/metadata-var3":                        useTestTool,
+	"auth/offline-access-not-supported":         useTestTool,
+	"auth/offline-access-scope":                 useTestTool,
+	"auth/pre-registration":                     useTestTool,
+	"auth/resource-mismatch":                    refuse("it is about"),
+	"auth/scope-from-scopes-supported":          useTestTool,
+	"auth/scope-from-www-authenticate":          useTestTool,
+	"auth/scope-omitted-when-undefined":         useTestTool,
+	"auth/scope-retry-limit":                    refuse("asked for already"),
+	"auth/scope-step-up":                        useTestTool,
+	"auth/token-endpoint-auth-basic":            useTestTool,
+	"auth/token-endpoint-auth-none":             useTestTool,
+	"auth/token-endpoint-auth-post":             useTestTool,
+}
+
+var useTestTool = call(nil, "test-tool")
+
+// refuse is for servers with which the kit must not go on, for the reason that its
+// error gives.
+func refuse(reason string) script {
+	return func(ctx context.Context, s *mcpkit.Session, told *facts) error {
+		err := useTestTool(ctx, s, told)
+		if err == nil || !strings.Contains(err.Error(), reason) {
+			return fmt.Errorf("want a refusal because %q, got %v", reason, err)
+		}
+		return nil
+	}
 }
 
 func listTools(ctx context.Context, s *mcpkit.Session, _ *facts) error {

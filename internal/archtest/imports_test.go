@@ -136,7 +136,7 @@ var table = []row{
 	{pkg: "bench/report"},
 	{pkg: "bench/peers/echo", others: []string{sdk}},
 	{pkg: "conformance", ours: []string{"conformance/fixtures", "internal/mcpserver", "internal/sandbox", "internal/tools"}},
-	{pkg: "conformance/client", ours: []string{"mcpkit", "mcpkit/mcpjson"}, others: []string{sdk}},
+	{pkg: "conformance/client", ours: []string{"internal/logintest", "mcpkit", "mcpkit/login", "mcpkit/mcpjson", "mcpkit/outbound"}, others: []string{sdk}},
 	{pkg: "conformance/fixtures", ours: []string{"internal/mcpserver", "internal/mcpserver/tasks"}, others: []string{sdk}},
 	{pkg: "e2e"},
 	{pkg: "examples/demo", others: []string{sdk}},

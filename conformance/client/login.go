@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+
+	"github.com/glovebox-dev/glovebox/internal/logintest"
+	"github.com/glovebox-dev/glovebox/mcpkit/login"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+const (
+	// metadataURL is how the suite wants clients to be known that have a document of
+	// metadata. Nobody can read it.
+	metadataURL = "https://conformance-test.local/client-metadata.json"
+	// redirectURL is where nobody listens: visit looks where the browser is sent.
+	redirectURL = "http://localhost:3000/callback"
+)
+
+// logins logs in as the client that the suite tells of, or as one that is found.
+func logins(scenario string, told *facts) func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) {
+	l := login.New(login.Options{Authorize: visit, RedirectURL: redirectURL, ClientName: clientName, ClientMetadataURL: metadataURL})
+	return func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
+		s := login.Of(r)
+		s.ClientID, s.ClientSecret, s.Issuer = told.ClientID, told.ClientSecret, told.Issuer
+		s.ClientCredentials = strings.HasPrefix(scenario, "auth/client-credentials-")
+		if told.PrivateKey != "" {
+			var err error
+			if s.Key, err = parseKey(told.PrivateKey); err != nil {
+				return nil, fmt.Errorf("read private_key_pem: %w", err)
+			}
+		}
+		return l.Handler(s, p)
+	}
+}
+
+func parseKey(text string) (crypto.Signer, error) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return nil, errors.New("it is no PEM")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a %T signs nothing", key)
+	}
+	return signer, nil
+}
+
+// visit is a browser with a person who says yes at once.
+func visit(ctx context.Context, _, page string) (login.Answer, error) {
+	back, err := logintest.Follow(ctx, page)
+	if err != nil {
+		return login.Answer{}, err
+	}
+	return login.ParseAnswer(back)
+}
