@@ -57,7 +57,7 @@ type Conn struct {
 	queue []jsonrpc.Message // of a batch, Read's
 	noise atomic.Int64
 
-	writing sync.Mutex // held while a message is written
+	writing chan struct{} // has a value while a message is written
 	closing sync.Once
 	closed  chan struct{}
 	err     error // of Close; valid after closed
@@ -74,7 +74,7 @@ func New(rwc io.ReadWriteCloser, opts Options) *Conn {
 	if opts.Trace == nil {
 		opts.Trace = func(Direction, []byte) {}
 	}
-	return &Conn{rwc: rwc, in: bufio.NewReaderSize(rwc, 64<<10), max: opts.MaxMessage, trace: opts.Trace, closed: make(chan struct{})}
+	return &Conn{rwc: rwc, in: bufio.NewReaderSize(rwc, 64<<10), max: opts.MaxMessage, trace: opts.Trace, writing: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 // SessionID implements [mcp.Connection]. A stream is a session and has no name.
@@ -139,11 +139,7 @@ func (c *Conn) messages(line []byte) (all []jsonrpc.Message) {
 			}
 			return all
 		}
-		elements := []json.RawMessage{value}
-		if value[0] == '[' && (json.Unmarshal(value, &elements) != nil || len(elements) > maxBatch) {
-			elements = []json.RawMessage{value} // which is no message
-		}
-		for _, element := range elements {
+		for _, element := range split(value) {
 			m, err := jsonrpc.DecodeMessage(element)
 			if err != nil || !meant(m) {
 				c.pass(element)
@@ -153,6 +149,23 @@ func (c *Conn) messages(line []byte) (all []jsonrpc.Message) {
 			all = append(all, m)
 		}
 	}
+}
+
+// split returns the messages of a batch. Another value, and a batch that is too
+// large, is one.
+func split(value json.RawMessage) (elements []json.RawMessage) {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
+		return []json.RawMessage{value}
+	}
+	for dec.More() {
+		var element json.RawMessage
+		if err := dec.Decode(&element); err != nil || len(elements) == maxBatch {
+			return []json.RawMessage{value}
+		}
+		elements = append(elements, element)
+	}
+	return elements
 }
 
 // pass passes over what is no message.
@@ -169,7 +182,8 @@ func meant(m jsonrpc.Message) bool {
 }
 
 // Write writes a message. A context that ends while the stream does not take it
-// closes the connection: half a message is there already.
+// closes the connection: half a message is there already. While it waits for the
+// message of another to be taken it only gives up.
 func (c *Conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	b, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
@@ -181,10 +195,14 @@ func (c *Conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	c.writing.Lock()
-	defer c.writing.Unlock()
 	c.trace(Sent, b)
 	if _, err := c.rwc.Write(append(b, '\n')); err != nil {
 		if ctx.Err() != nil {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -133,6 +134,42 @@ func TestAPeerThatDoesNotRead(t *testing.T) {
 	}
 	if err := c.Write(t.Context(), m); err == nil {
 		t.Error("the connection goes on in the middle of a message")
+	}
+}
+
+// TestGivingUpBeforeItsTurn: whose message is not begun ends nothing of others.
+func TestGivingUpBeforeItsTurn(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	c := New(here, Options{})
+	defer c.Close()
+	first := make(chan error, 1)
+	begun := make([]byte, 1)
+	go func() { first <- c.Write(t.Context(), &jsonrpc.Request{Method: "a"}) }()
+	if _, err := io.ReadFull(there, begun); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, enough)
+	defer cancel()
+	if err := c.Write(ctx, &jsonrpc.Request{Method: "b"}); !errors.Is(err, enough) {
+		t.Errorf("the second: got %v, want %v", err, enough)
+	}
+	rest, err := bufio.NewReader(there).ReadString('\n')
+	if err != nil || string(begun)+rest != `{"jsonrpc":"2.0","method":"a"}`+"\n" {
+		t.Errorf("got %q, %v", string(begun)+rest, err)
+	}
+	if err := <-first; err != nil {
+		t.Errorf("the first: %v", err)
+	}
+}
+
+// TestBatchOfTooMany: the messages of a batch are counted while they are read.
+func TestBatchOfTooMany(t *testing.T) {
+	line := []byte("[" + strings.Repeat("0,", 1<<20) + "0]")
+	c := New(&input{Reader: strings.NewReader("")}, Options{})
+	if n := testing.AllocsPerRun(1, func() { c.messages(line) }); n > 10*maxBatch || c.NoiseLines() != 2 {
+		t.Errorf("%v allocations, %d lines of noise", n, c.NoiseLines())
 	}
 }
 
