@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -27,9 +26,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	policy := s.policy(trust)
 	hc := outbound.NewClient(s.def.Name, policy, int64(s.m.opts.Limits.Message))
 	if r.Socket != "" {
-		hc = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", r.Socket)
-		}}, CheckRedirect: hc.CheckRedirect}
+		hc = outbound.NewSocketClient(s.def.Name, r.Socket, int64(s.m.opts.Limits.Message))
 	}
 	l := &link{after: []func(){hc.CloseIdleConnections}}
 	if w := s.trace(l, r); w != nil {

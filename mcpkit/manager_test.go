@@ -218,6 +218,8 @@ func servers(t *testing.T) map[string]*mcpjson.Server {
 		t.Cleanup(ts.Close)
 		return ts.URL
 	}
+	socket := filepath.Join(t.TempDir(), "http")
+	startOn(t, socket, mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true}))
 	path := filepath.Join(t.TempDir(), "s")
 	ln, err := net.Listen("unix", path)
 	if err != nil {
@@ -244,6 +246,7 @@ func servers(t *testing.T) map[string]*mcpjson.Server {
 	return map[string]*mcpjson.Server{
 		"stdio":     program("stdio", "good"),
 		"unix":      {Name: "unix", Transport: mcpjson.TransportUnix, Socket: mcpjson.Literal(path)},
+		"socket":    endpoint("socket", "unix://"+socket+"#mcp"),
 		"stateful":  endpoint("stateful", start(mcp.NewStreamableHTTPHandler(get, nil))),
 		"stateless": endpoint("stateless", start(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true}))),
 		"json":      endpoint("json", start(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true}))),
@@ -333,6 +336,32 @@ func TestAServerThatNeverAnswersIsGivenUp(t *testing.T) {
 	s := session(t, manager(t, Options{Limits: Limits{Connect: 300 * time.Millisecond}}, program("srv", "never")), "srv")
 	_, err := s.Initialize(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `connect of mcp server "srv": no answer within 300ms`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// startOn serves HTTP on a Unix socket.
+func startOn(t *testing.T, path string, h http.Handler) {
+	t.Helper()
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := httptest.NewUnstartedServer(h)
+	ts.Listener.Close()
+	ts.Listener = ln
+	ts.Start()
+	t.Cleanup(ts.Close)
+}
+
+func TestAnAnswerOfASocketThatIsTooLarge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "http")
+	startOn(t, path, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, strings.Repeat(" ", 2<<20))
+	}))
+	s := session(t, manager(t, Options{Limits: Limits{Message: 1 << 20}}, endpoint("srv", "unix://"+path)), "srv")
+	if _, err := s.Initialize(t.Context()); err == nil || !strings.Contains(err.Error(), "larger than 1048576 bytes") {
 		t.Errorf("got %v", err)
 	}
 }

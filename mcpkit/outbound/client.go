@@ -39,19 +39,31 @@ const (
 // connections when it is done.
 func NewClient(server string, p *Policy, maxBody int64) *http.Client {
 	d := &dialer{server: server, policy: p, resolver: net.DefaultResolver}
-	transport := &http.Transport{
-		DialContext:            d.dial,
-		ForceAttemptHTTP2:      true,
-		TLSHandshakeTimeout:    dialTimeout,
-		IdleConnTimeout:        idleTimeout,
-		MaxIdleConnsPerHost:    4,
-		MaxResponseHeaderBytes: maxHeader,
-	}
+	c := newClient(server, p, maxBody, d.dial)
 	if p == nil {
-		transport.Proxy = http.ProxyFromEnvironment
+		c.Transport.(*guard).next.Proxy = http.ProxyFromEnvironment
 	}
+	return c
+}
+
+// NewSocketClient is [NewClient] for a trusted server on a Unix socket, to which all
+// requests go, whatever host they name.
+func NewSocketClient(server, path string, maxBody int64) *http.Client {
+	return newClient(server, nil, maxBody, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	})
+}
+
+func newClient(server string, p *Policy, maxBody int64, dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Client {
 	return &http.Client{
-		Transport:     &guard{server, p, transport, maxBody},
+		Transport: &guard{server, p, &http.Transport{
+			DialContext:            dial,
+			ForceAttemptHTTP2:      true,
+			TLSHandshakeTimeout:    dialTimeout,
+			IdleConnTimeout:        idleTimeout,
+			MaxIdleConnsPerHost:    4,
+			MaxResponseHeaderBytes: maxHeader,
+		}, maxBody},
 		CheckRedirect: checkRedirect(server, p),
 	}
 }
