@@ -21,6 +21,7 @@ import (
 type link struct {
 	post  func(ctx context.Context, method string, message []byte) error // sends what the SDK cannot; nil where there is conn
 	conn  mcp.Connection                                                 // of a stream; else nil
+	news  news                                                           // of a stream
 	after []func()                                                       // when the connection is gone
 
 	once sync.Once
@@ -55,6 +56,9 @@ func (w *watched) Read(ctx context.Context) (jsonrpc.Message, error) {
 		w.link.mu.Lock()
 		w.link.err = err
 		w.link.mu.Unlock()
+	}
+	if told, ok := m.(*jsonrpc.Request); ok && !told.ID.IsValid() {
+		w.link.news.read(told.Method)
 	}
 	return m, err
 }
@@ -110,7 +114,7 @@ func (s *Session) policy(trust Trust) *outbound.Policy {
 // dial makes a connection.
 func (s *Session) dial(ctx context.Context) (*live, error) {
 	if s.m.opts.Dial != nil {
-		return s.dialStream(ctx, nil, func(ctx context.Context, _ stream.Options) (mcp.Connection, error) {
+		return s.dialStream(ctx, nil, Trusted, func(ctx context.Context, _ stream.Options) (mcp.Connection, error) {
 			return s.m.opts.Dial(ctx, s.def)
 		})
 	}
@@ -122,7 +126,7 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 		if trust != Trusted {
 			return nil, &Refusal{Server: s.def.Name, Reason: Stream}
 		}
-		return s.dialStream(ctx, nil, func(_ context.Context, o stream.Options) (mcp.Connection, error) {
+		return s.dialStream(ctx, nil, trust, func(_ context.Context, o stream.Options) (mcp.Connection, error) {
 			return stream.New(s.stream, o), nil
 		})
 	}
@@ -132,11 +136,11 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 	}
 	switch s.def.Transport {
 	case mcpjson.TransportStdio:
-		return s.dialStream(ctx, r, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
+		return s.dialStream(ctx, r, trust, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
 			return s.spawn(ctx, r, o)
 		})
 	case mcpjson.TransportUnix:
-		return s.dialStream(ctx, r, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
+		return s.dialStream(ctx, r, trust, func(ctx context.Context, o stream.Options) (mcp.Connection, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, "unix", r.Socket)
 			if err != nil {
 				return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
@@ -177,7 +181,7 @@ func (c *closing) Close() error {
 }
 
 // dialStream opens a stream and finds out who is there.
-func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, open func(context.Context, stream.Options) (mcp.Connection, error)) (*live, error) {
+func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Trust, open func(context.Context, stream.Options) (mcp.Connection, error)) (*live, error) {
 	l := &link{}
 	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: lines(s.trace(l, r))}
 	era, told := s.era()
@@ -206,7 +210,7 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, open func
 	if era == Legacy {
 		so.ProtocolVersion = legacyVersion
 	}
-	client := s.client()
+	client := s.client(trust, l)
 	cs, err := client.Connect(ctx, ready{&watched{conn, l}}, &so)
 	if err != nil {
 		conn.Close()

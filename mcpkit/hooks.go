@@ -11,38 +11,69 @@ import (
 )
 
 // Hooks answer what servers ask of their client, and hear what they tell. A hook
-// that is nil is not offered, and what it would answer is refused. They are called
-// for one server one at a time and for several at once; a panic is an error for the
-// server. While one waits for a person, requests of that server wait.
+// that is nil is not offered, and what it would answer is refused. Of one server,
+// questions (Sampling, Elicit, Roots) are put one at a time, and so are
+// notifications, which do not wait for questions; several servers are served at
+// once. What a server on a stream tells before it answers a request is heard before
+// the answer is returned, if the hooks are quick. A panic is an error for the server.
+//
+// A question of an older server may belong to any request that is under way there.
+// One of a modern server belongs to a request: its hook is called under a context
+// that has the values of that request's.
 type Hooks struct {
 	// Sampling answers with a model.
 	Sampling func(ctx context.Context, server string, params *mcp.CreateMessageParams) (*mcp.CreateMessageResult, error)
 	// Elicit asks the user.
 	Elicit func(ctx context.Context, server string, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
+	// ElicitURL says that Elicit also takes pages to open, of mode "url"; without
+	// it there are only forms.
+	ElicitURL bool
+	// Roots says what a server may look at, if neither its definition nor the
+	// Options do.
+	Roots func(ctx context.Context, server string) ([]*mcp.Root, error)
+	// Untrusted lets servers that are not trusted ask for Sampling and roots too.
+	// Without it they may only Elicit: what they get then is what the user typed.
+	Untrusted bool
 
 	// Log hears log messages, Progress that of calls, ListChanged of "tools",
-	// "prompts" and "resources", ResourceUpdated what Subscribe asked for.
+	// "prompts" and "resources", ResourceUpdated what Subscribe asked for, and
+	// Elicited that the page of an elicitation with that id has done its work.
 	Log             func(ctx context.Context, server string, params *mcp.LoggingMessageParams)
 	Progress        func(ctx context.Context, server string, params *mcp.ProgressNotificationParams)
 	ListChanged     func(ctx context.Context, server, list string)
 	ResourceUpdated func(ctx context.Context, server, uri string)
+	Elicited        func(ctx context.Context, server, id string)
 }
 
 // codeOverloaded is the code of what a client cannot take or has failed at.
 const codeOverloaded = -32000
 
+// The questions of servers.
+const (
+	methodSampling = "sampling/createMessage"
+	methodElicit   = "elicitation/create"
+	methodRoots    = "roots/list"
+)
+
 // client is the SDK's client for one connection.
-func (s *Session) client() *mcp.Client {
+func (s *Session) client(trust Trust, l *link) *mcp.Client {
 	h, name := s.m.opts.Hooks, s.def.Name
-	o := &mcp.ClientOptions{Logger: s.m.log, Capabilities: &mcp.ClientCapabilities{}}
-	if h.Sampling != nil {
+	asks := s.asks(trust)
+	o := &mcp.ClientOptions{
+		Logger: s.m.log, Capabilities: &mcp.ClientCapabilities{},
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, // rounds does it
+	}
+	if asks.sampling {
 		o.CreateMessageHandler = func(ctx context.Context, r *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
 			return h.Sampling(ctx, name, r.Params)
 		}
 	}
-	if h.Elicit != nil {
+	if asks.elicit {
 		o.ElicitationHandler = func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return h.Elicit(ctx, name, r.Params)
+		}
+		if asks.pages {
+			o.Capabilities.Elicitation = &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}
 		}
 	}
 	if h.Log != nil {
@@ -58,22 +89,64 @@ func (s *Session) client() *mcp.Client {
 	}
 	if h.ResourceUpdated != nil {
 		o.ResourceUpdatedHandler = func(ctx context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
-			h.ResourceUpdated(ctx, name, r.Params.URI)
+			if r.Params != nil {
+				h.ResourceUpdated(ctx, name, r.Params.URI)
+			}
 		}
 	}
-	roots := s.roots()
-	if roots != nil {
-		o.Capabilities.RootsV2 = &mcp.RootCapabilities{}
+	if h.Elicited != nil {
+		o.ElicitationCompleteHandler = func(ctx context.Context, r *mcp.ElicitationCompleteNotificationRequest) {
+			h.Elicited(ctx, name, r.Params.ElicitationID)
+		}
+	}
+	if asks.roots {
+		o.Capabilities.RootsV2 = &mcp.RootCapabilities{ListChanged: asks.said == nil}
 	}
 	c := mcp.NewClient(s.m.opts.Client, o)
-	c.AddRoots(roots...)
-	c.AddReceivingMiddleware(s.bounded(roots != nil))
+	c.AddRoots(asks.said...)
+	var answer mcp.MethodHandler
+	c.AddReceivingMiddleware(s.bounded(asks, &l.news), func(next mcp.MethodHandler) mcp.MethodHandler { return s.rooted(asks, next) })
+	c.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		answer = next // all that a question of an older server goes through
+		return next
+	})
+	c.AddSendingMiddleware(s.rounds(asks, answer))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for method := range s.methods {
 		_ = addMethod(c, method) // it was added to an earlier client
 	}
 	return c
+}
+
+// asks is what a server may ask for.
+type asks struct {
+	sampling, elicit, pages, roots bool
+	said                           []*mcp.Root // if not nil, they are the roots, and Hooks.Roots is not asked
+}
+
+func (s *Session) asks(trust Trust) asks {
+	h := s.m.opts.Hooks
+	may := trust == Trusted || h.Untrusted
+	a := asks{sampling: h.Sampling != nil && may, elicit: h.Elicit != nil, pages: h.Elicit != nil && h.ElicitURL}
+	if may {
+		a.said = s.roots()
+		a.roots = a.said != nil || h.Roots != nil
+	}
+	return a
+}
+
+// may reports whether a question is offered an answer; other methods are none.
+func (a *asks) may(method string) (offered, question bool) {
+	switch method {
+	case methodSampling:
+		return a.sampling, true
+	case methodElicit:
+		return a.elicit, true
+	case methodRoots:
+		return a.roots, true
+	}
+	return false, false
 }
 
 // roots are what the server may look at; nil if that is not said.
@@ -95,20 +168,37 @@ func (s *Session) roots() []*mcp.Root {
 	return roots
 }
 
-// bounded keeps what a server asks in bounds: so much waits, one at a time is
-// looked at, and what there is no hook for is refused as what it is, a method that
-// is not there.
-func (s *Session) bounded(roots bool) mcp.Middleware {
-	waiting := make(chan struct{}, s.m.opts.Limits.Hooks)
-	turn := make(chan struct{}, 1)
-	offered := map[string]bool{
-		"sampling/createMessage": s.m.opts.Hooks.Sampling != nil,
-		"elicitation/create":     s.m.opts.Hooks.Elicit != nil,
-		"roots/list":             roots,
+// rooted has the hook say the roots, where nothing else does.
+func (s *Session) rooted(a asks, next mcp.MethodHandler) mcp.MethodHandler {
+	if !a.roots || a.said != nil {
+		return next
 	}
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if method != methodRoots {
+			return next(ctx, method, req)
+		}
+		roots, err := s.m.opts.Hooks.Roots(ctx, s.def.Name)
+		if err != nil {
+			return nil, err
+		}
+		if roots == nil {
+			roots = []*mcp.Root{} // not null
+		}
+		return &mcp.ListRootsResult{Roots: roots}, nil
+	}
+}
+
+// bounded keeps what a server asks in bounds: so much waits, one at a time is
+// looked at, for so long, and what there is no hook for is refused as what it is, a
+// method that is not there.
+func (s *Session) bounded(a asks, n *news) mcp.Middleware {
+	waiting := make(chan struct{}, s.m.opts.Limits.Hooks)
+	asking, telling := make(chan struct{}, 1), make(chan struct{}, 1)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
-			if ok, known := offered[method]; known && !ok {
+			defer n.told(method)
+			offered, question := a.may(method)
+			if question && !offered {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no request handler installed"}
 			}
 			if method == "ping" || method == "notifications/cancelled" {
@@ -123,6 +213,15 @@ func (s *Session) bounded(roots bool) mcp.Middleware {
 					return nil, nil
 				}
 				return nil, &jsonrpc.Error{Code: codeOverloaded, Message: "client overloaded"}
+			}
+			turn := telling
+			if question {
+				turn = asking
+				defer s.pause.begin()()
+				limit := s.m.opts.Limits.Ask
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: no answer within %v", method, limit))
+				defer cancel()
 			}
 			select {
 			case turn <- struct{}{}:

@@ -2,6 +2,7 @@ package mcpkit
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
 func serve(t *testing.T, h http.HandlerFunc) string {
@@ -68,6 +70,108 @@ func TestElicitation(t *testing.T) {
 	wg.Wait()
 	if most != 1 {
 		t.Errorf("the user was asked %d questions at once", most)
+	}
+}
+
+// Row D5, D7: what a modern server asks in place of an answer.
+func TestRounds(t *testing.T) {
+	hooks := Hooks{
+		Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		},
+		Roots: func(_ context.Context, server string) ([]*mcp.Root, error) {
+			return []*mcp.Root{{URI: "file:///" + server}}, nil
+		},
+	}
+	s := session(t, manager(t, Options{Era: Modern, Hooks: hooks}, program("srv", "good")), "srv")
+	const twice = "decline file:///srv decline file:///srv "
+	wantCall(t, s, "rounds", map[string]any{"until": twice}, twice)
+	raw, err := s.Request(t.Context(), "tools/call", json.RawMessage(`{"name":"rounds","arguments":{"until":"`+twice+`"}}`))
+	if err != nil || !strings.Contains(string(raw), twice) {
+		t.Errorf("as JSON: got %s, %v", raw, err)
+	}
+	if _, err := call(t, s, "rounds", map[string]any{"until": "never"}); err == nil || !strings.Contains(err.Error(), "asked for more input 10 times") {
+		t.Errorf("a server that asks for ever: got %v", err)
+	}
+	hooks.Elicit = func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) { panic("oh") }
+	s = session(t, manager(t, Options{Era: Modern, Hooks: hooks}, program("srv", "good")), "srv")
+	if _, err := call(t, s, "rounds", map[string]any{"until": twice}); err == nil || !strings.Contains(err.Error(), "the client's handler failed") {
+		t.Errorf("a hook that panics: got %v", err)
+	}
+	s = session(t, manager(t, Options{Era: Modern}, program("srv", "good")), "srv")
+	if _, err := call(t, s, "rounds", map[string]any{"until": twice}); err == nil {
+		t.Error("without hooks: no error")
+	}
+}
+
+// A modern server is told what those can do for whom requests are passed on.
+func TestWithCapabilities(t *testing.T) {
+	hooks := Hooks{
+		Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) { return nil, nil },
+		Roots:  func(context.Context, string) ([]*mcp.Root, error) { return nil, nil },
+	}
+	s := session(t, manager(t, Options{Era: Modern, Hooks: hooks}, program("srv", "good")), "srv")
+	for want, caps := range map[string]*mcp.ClientCapabilities{
+		`{}`:                          {Sampling: &mcp.SamplingCapabilities{}},
+		`{"roots":{}}`:                {RootsV2: &mcp.RootCapabilities{ListChanged: true}},
+		`{"elicitation":{"form":{}}}`: {Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}},
+	} {
+		res, err := s.CallTool(WithCapabilities(t.Context(), caps), &mcp.CallToolParams{Name: "able"})
+		if err != nil || res.Content[0].(*mcp.TextContent).Text != want {
+			t.Errorf("got %+v, %v, want %s", res.Content[0], err, want)
+		}
+	}
+	wantCall(t, s, "able", nil, `{"elicitation":{"form":{}},"roots":{"listChanged":true}}`)
+}
+
+// A person may take longer to answer than a request may take, but not for ever.
+func TestTheTimeThatAPersonTakes(t *testing.T) {
+	for _, c := range []struct {
+		ask  time.Duration
+		want bool
+	}{{time.Minute, true}, {time.Millisecond, false}} {
+		def := program("srv", "good")
+		def.Timeouts.Request = 2 * time.Second
+		m := manager(t, Options{Era: Legacy, Limits: Limits{Ask: c.ask}, Hooks: Hooks{
+			Elicit: func(ctx context.Context, _ string, _ *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+				select {
+				case <-time.After(4 * time.Second):
+					return &mcp.ElicitResult{Action: "decline"}, nil
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+			},
+		}}, def)
+		text, err := call(t, session(t, m, "srv"), "ask", nil)
+		if (err == nil && text == "decline") != c.want {
+			t.Errorf("with %v to answer: got %q, %v", c.ask, text, err)
+		}
+	}
+}
+
+// Who is not trusted may ask the user, and nobody else.
+func TestWhatUntrustedServersMayAsk(t *testing.T) {
+	server := newServer()
+	url := serve(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil).ServeHTTP)
+	hooks := Hooks{
+		Sampling: func(context.Context, string, *mcp.CreateMessageParams) (*mcp.CreateMessageResult, error) {
+			return nil, nil
+		},
+		Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		},
+	}
+	for _, allowed := range []bool{false, true} {
+		hooks.Untrusted = allowed
+		m := manager(t, Options{Era: Legacy, Hooks: hooks, Roots: []*mcp.Root{{URI: "file:///all"}},
+			Trust:    func(context.Context, *mcpjson.Server) (Trust, error) { return Untrusted, nil },
+			Outbound: outbound.Policy{AllowHTTP: true, AllowLocalhost: true},
+		}, &mcpjson.Server{Name: "srv", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(url)})
+		s := session(t, m, "srv")
+		wantCall(t, s, "ask", nil, "decline")
+		if text, err := call(t, s, "roots", nil); (err == nil && text == "[file:///all]") != allowed {
+			t.Errorf("roots, allowed %v: got %q, %v", allowed, text, err)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 		}
 	}
 	hc.Transport = h
-	client, cs, err := s.dialEndpoint(ctx, r, hc, h)
+	client, cs, err := s.dialEndpoint(ctx, r, trust, hc, h, l)
 	if err != nil {
 		l.close()
 		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, with.why(err))
@@ -63,8 +63,8 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	return &live{cs: cs, client: client, link: l, ended: make(chan struct{})}, nil
 }
 
-func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, hc *http.Client, h *headers) (*mcp.Client, *mcp.ClientSession, error) {
-	client := s.client()
+func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust Trust, hc *http.Client, h *headers, l *link) (*mcp.Client, *mcp.ClientSession, error) {
+	client := s.client(trust, l)
 	if s.def.Transport == mcpjson.TransportSSE {
 		cs, err := s.dialSSE(ctx, r, hc, client)
 		return client, cs, err

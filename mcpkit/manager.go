@@ -80,7 +80,8 @@ type Options struct {
 // Limits bounds what servers may use.
 type Limits struct {
 	Connect time.Duration // start, connection and handshake; 10 s
-	Request time.Duration // each request; 30 s
+	Request time.Duration // each request, without the time that the server's questions take; 30 s
+	Ask     time.Duration // a question of a server, until it is answered; 5 min
 	Message int           // bytes of a message; 16 MiB
 	Pending int           // requests under way to one server; 64
 	Hooks   int           // requests and notifications of one server that wait for hooks; 64
@@ -92,6 +93,7 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	def(&l.Connect, 10*time.Second)
 	def(&l.Request, 30*time.Second)
+	def(&l.Ask, 5*time.Minute)
 	def(&l.Message, 16<<20)
 	def(&l.Pending, 64)
 	def(&l.Hooks, 64)

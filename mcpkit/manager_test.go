@@ -95,6 +95,29 @@ func newServer() *mcp.Server {
 		}
 		return say("%s", res.Action), nil, nil
 	})
+	// Modern clients are asked by the answer; the SDK does so for older ones too.
+	mcp.AddTool(s, &mcp.Tool{Name: "rounds", Description: "rounds"}, func(_ context.Context, r *mcp.CallToolRequest, in struct {
+		Until string `json:"until"`
+	}) (*mcp.CallToolResult, any, error) {
+		state := r.Params.RequestState
+		if a, ok := r.Params.InputResponses["person"].(*mcp.ElicitResult); ok {
+			state += a.Action + " "
+		}
+		if a, ok := r.Params.InputResponses["roots"].(*mcp.ListRootsResult); ok {
+			state += a.Roots[0].URI + " "
+		}
+		if state == in.Until {
+			return say("%s", state), nil, nil
+		}
+		return &mcp.CallToolResult{RequestState: state, InputRequests: mcp.InputRequestMap{
+			"person": &mcp.ElicitParams{Message: "really?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}},
+			"roots":  &mcp.ListRootsParams{},
+		}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "able", Description: "able"}, func(_ context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		b, err := json.Marshal(r.Params.Meta[mcp.MetaKeyClientCapabilities])
+		return say("%s", b), nil, err
+	})
 	s.AddResource(&mcp.Resource{Name: "r", URI: "test://r"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "test://r", Text: "resource"}}}, nil
 	})
@@ -271,7 +294,7 @@ func TestEveryTransport(t *testing.T) {
 					t.Errorf("the revision is %s", info.ProtocolVersion)
 				}
 				wantCall(t, s, "echo", map[string]any{"text": "hello"}, "hello")
-				if tools, err := s.Tools(t.Context()); err != nil || len(tools) != 8 {
+				if tools, err := s.Tools(t.Context()); err != nil || len(tools) != 10 {
 					t.Errorf("%d tools, %v", len(tools), err)
 				}
 				if list, err := s.Resources(t.Context()); err != nil || len(list) != 1 {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,11 +39,14 @@ type Session struct {
 	// SDK, which looks methods up without a lock.
 	gate    *semaphore.Weighted
 	dropped atomic.Int64 // notifications for which there was no room
+	pause   pause        // while the server waits for answers
 
 	mu      sync.Mutex
-	closed  bool            // guarded by mu
-	live    *live           // guarded by mu: nil until connected, and after a loss
-	methods map[string]bool // guarded by mu: those that the SDK does not know by itself
+	closed  bool             // guarded by mu
+	live    *live            // guarded by mu: nil until connected, and after a loss
+	methods map[string]bool  // guarded by mu: those that the SDK does not know by itself
+	level   mcp.LoggingLevel // guarded by mu: what was asked for last
+	watched map[string]bool  // guarded by mu: the resources that were subscribed to
 }
 
 // gateSize is more than requests can be under way.
@@ -62,6 +67,7 @@ func newSession(m *Manager, def *mcpjson.Server) *Session {
 		connecting: make(chan struct{}, 1),
 		gate:       semaphore.NewWeighted(gateSize),
 		methods:    make(map[string]bool),
+		watched:    make(map[string]bool),
 	}
 }
 
@@ -121,6 +127,7 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	}
 	s.live = l
 	s.mu.Unlock()
+	s.renew(ctx, l)
 	go func() { // ends with the connection
 		defer close(l.ended)
 		err := l.cs.Wait()
@@ -131,6 +138,24 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 		}
 	}()
 	return l, nil
+}
+
+// renew asks a server over a new connection for what it was asked for over the last
+// one. The request that the connection is for matters more than that it does so.
+func (s *Session) renew(ctx context.Context, l *live) {
+	s.mu.Lock()
+	level, watched := s.level, slices.Collect(maps.Keys(s.watched))
+	s.mu.Unlock()
+	var errs []error
+	if level != "" && eraOf(l.cs) == Legacy {
+		errs = append(errs, l.cs.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: level}))
+	}
+	for _, uri := range watched {
+		errs = append(errs, l.cs.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.m.log.Warn("mcp server does not tell what it told before its connection was lost", "server", s.def.Name, "err", err)
+	}
 }
 
 // close ends a connection that nobody waits for yet.
@@ -203,10 +228,10 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 
 func (s *Session) once(ctx context.Context, what string, l *live, f func(context.Context, *mcp.ClientSession) error) error {
 	limit := cmp.Or(s.m.opts.Timeouts.Request, s.def.Timeouts.Request, s.m.opts.Limits.Request)
-	timeout := &errTimeout{s.def.Name, what, limit}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, timeout)
+	ctx, cancel := s.within(ctx, limit, &errTimeout{s.def.Name, what, limit})
 	defer cancel()
 	err := f(ctx, l.cs)
+	l.link.news.settle()
 	if err == nil {
 		return nil
 	}
@@ -217,6 +242,39 @@ func (s *Session) once(ctx context.Context, what string, l *live, f func(context
 		return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, errors.Join(why, err))
 	}
 	return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, err)
+}
+
+// within bounds ctx by limit, to which the time does not count in which the server
+// waits for an answer of its own. So that no server can have a request wait for
+// ever by asking again and again, as many questions as it may ask in rounds are the
+// most that are waited for.
+func (s *Session) within(ctx context.Context, limit time.Duration, timeout error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	begun, paused := time.Now(), s.pause.length()
+	last := begun.Add(limit + maxRounds*s.m.opts.Limits.Ask)
+	done := make(chan struct{})
+	go func() { // ends with the context, for which cancel waits
+		defer close(done)
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		for {
+			select {
+			case <-timer.C:
+				left := limit - (time.Since(begun) - (s.pause.length() - paused))
+				if left <= 0 || time.Now().After(last) {
+					cancel(timeout)
+					return
+				}
+				timer.Reset(left)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
 }
 
 // enter holds the gate in part, as whoever uses a connection does.
@@ -264,6 +322,9 @@ func all[T any](ctx context.Context, s *Session, what string, items func(context
 			}
 			if len(list) == s.m.opts.Limits.List {
 				return nil, fmt.Errorf("the list has more than %d entries", len(list))
+			}
+			if item == nil {
+				continue // null in a list is nothing
 			}
 			list = append(list, item)
 		}
@@ -320,16 +381,35 @@ func (s *Session) ReadResource(ctx context.Context, uri string) (*mcp.ReadResour
 	})
 }
 
+// maxWatched bounds the resources of a server that are subscribed to.
+const maxWatched = 1000
+
 // Subscribe asks to be told, through the hooks, when a resource changes. It holds
-// as long as the connection.
+// for all connections of the session until Unsubscribe; while there is none, nothing
+// is told.
 func (s *Session) Subscribe(ctx context.Context, uri string) error {
-	return s.do(ctx, "subscribe", func(ctx context.Context, cs *mcp.ClientSession) error {
+	s.mu.Lock()
+	full := !s.watched[uri] && len(s.watched) >= maxWatched
+	s.mu.Unlock()
+	if full {
+		return fmt.Errorf("subscribe of mcp server %q: more than %d resources", s.def.Name, maxWatched)
+	}
+	err := s.do(ctx, "subscribe", func(ctx context.Context, cs *mcp.ClientSession) error {
 		return cs.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
 	})
+	if err == nil {
+		s.mu.Lock()
+		s.watched[uri] = true
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // Unsubscribe ends what Subscribe began.
 func (s *Session) Unsubscribe(ctx context.Context, uri string) error {
+	s.mu.Lock()
+	delete(s.watched, uri)
+	s.mu.Unlock()
 	return s.do(ctx, "unsubscribe", func(ctx context.Context, cs *mcp.ClientSession) error {
 		return cs.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
 	})
@@ -356,8 +436,24 @@ func (s *Session) Complete(ctx context.Context, params *mcp.CompleteParams) (*mc
 	})
 }
 
-// SetLoggingLevel says which of its log messages the server should send.
+// RootsChanged tells a server to ask for the roots again, if it is one of the older
+// era and connected; modern ones ask each time.
+func (s *Session) RootsChanged(ctx context.Context) error {
+	s.mu.Lock()
+	l := s.live
+	s.mu.Unlock()
+	if l == nil || eraOf(l.cs) == Modern {
+		return nil
+	}
+	return s.Notify(ctx, "notifications/roots/list_changed", nil)
+}
+
+// SetLoggingLevel says which of its log messages the server should send, over this
+// connection and those after it.
 func (s *Session) SetLoggingLevel(ctx context.Context, level mcp.LoggingLevel) error {
+	s.mu.Lock()
+	s.level = level
+	s.mu.Unlock()
 	return s.do(ctx, "set logging level", func(ctx context.Context, cs *mcp.ClientSession) error {
 		return cs.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: level})
 	})

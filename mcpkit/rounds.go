@@ -1,0 +1,181 @@
+package mcpkit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	// maxRounds bounds how often a server may ask before it answers.
+	maxRounds = 10
+	// busyWait is the time that a server gets which asks for nothing but to be
+	// called again.
+	busyWait = time.Second
+)
+
+type ableKey struct{}
+
+// WithCapabilities returns a context under which requests declare no more to modern
+// servers than that the client can do caps: for whoever passes requests on for
+// clients of its own. Older servers are told once for a connection what its hooks
+// can do.
+func WithCapabilities(ctx context.Context, caps *mcp.ClientCapabilities) context.Context {
+	return context.WithValue(ctx, ableKey{}, caps)
+}
+
+// rounds answers what a modern server asks in place of a result, through answer,
+// and makes the request again with the answers. The questions of a round are put
+// one after the other.
+func (s *Session) rounds(a asks, answer mcp.MethodHandler) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if caps, _ := ctx.Value(ableKey{}).(*mcp.ClientCapabilities); caps != nil {
+				a.declare(req.GetParams(), caps)
+			}
+			for round := 1; ; round++ {
+				res, err := next(ctx, method, req)
+				if err != nil {
+					return res, err
+				}
+				questions, state := wanted(res)
+				if questions == nil {
+					return res, nil
+				}
+				cs, ok := req.GetSession().(*mcp.ClientSession)
+				if !ok {
+					return res, nil
+				}
+				if round == maxRounds {
+					return nil, fmt.Errorf("the server asked for more input %d times", maxRounds)
+				}
+				if len(questions) == 0 {
+					select {
+					case <-time.After(busyWait):
+					case <-ctx.Done():
+						return nil, context.Cause(ctx)
+					}
+				}
+				answers := make(mcp.InputResponseMap, len(questions))
+				for _, id := range slices.Sorted(maps.Keys(questions)) {
+					if answers[id], err = put(ctx, cs, answer, questions[id]); err != nil {
+						return nil, fmt.Errorf("answer the server's question %q: %w", id, err)
+					}
+				}
+				if req, err = again(cs, req.GetParams(), answers, state); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+}
+
+// declare has a request say what its maker can do, as far as this client can.
+func (a *asks) declare(params mcp.Params, caps *mcp.ClientCapabilities) {
+	if params == nil {
+		return
+	}
+	meta := params.GetMeta()
+	if _, modern := meta[mcp.MetaKeyClientCapabilities]; !modern {
+		return
+	}
+	able := make(map[string]any)
+	if a.sampling && caps.Sampling != nil {
+		able["sampling"] = struct{}{}
+	}
+	if e := caps.Elicitation; a.elicit && e != nil {
+		modes := make(map[string]any)
+		if e.Form != nil || e.URL == nil {
+			modes["form"] = struct{}{}
+		}
+		if a.pages && e.URL != nil {
+			modes["url"] = struct{}{}
+		}
+		able["elicitation"] = modes
+	}
+	if a.roots && (a.said != nil || caps.RootsV2 != nil) {
+		able["roots"] = struct{}{}
+	}
+	meta = maps.Clone(meta)
+	meta[mcp.MetaKeyClientCapabilities] = able
+	params.SetMeta(meta)
+}
+
+// wanted is what a result asks for, nil if it is one.
+func wanted(res mcp.Result) (mcp.InputRequestMap, string) {
+	switch r := res.(type) {
+	case *mcp.CallToolResult:
+		return r.InputRequests, r.RequestState
+	case *mcp.GetPromptResult:
+		return r.InputRequests, r.RequestState
+	case *mcp.ReadResourceResult:
+		return r.InputRequests, r.RequestState
+	}
+	return nil, ""
+}
+
+// put puts a question as if an older server had asked it.
+func put(ctx context.Context, cs *mcp.ClientSession, answer mcp.MethodHandler, question mcp.InputRequest) (mcp.InputResponse, error) {
+	var res mcp.Result
+	var err error
+	switch q := question.(type) {
+	case *mcp.ElicitParams:
+		res, err = answer(ctx, methodElicit, &mcp.ClientRequest[*mcp.ElicitParams]{Session: cs, Params: q})
+	case *mcp.CreateMessageWithToolsParams:
+		res, err = answer(ctx, methodSampling, &mcp.ClientRequest[*mcp.CreateMessageWithToolsParams]{Session: cs, Params: q})
+	case *mcp.ListRootsParams:
+		res, err = answer(ctx, methodRoots, &mcp.ClientRequest[*mcp.ListRootsParams]{Session: cs, Params: q})
+	}
+	if err != nil {
+		return nil, err
+	}
+	response, ok := res.(mcp.InputResponse)
+	if !ok {
+		return nil, fmt.Errorf("%T is no question that this client knows", question)
+	}
+	return response, nil
+}
+
+// again is a request with answers. Its parameters are a copy: the caller may use
+// them for another call, which has been asked nothing yet.
+func again(cs *mcp.ClientSession, params mcp.Params, answers mcp.InputResponseMap, state string) (mcp.Request, error) {
+	switch p := params.(type) {
+	case *mcp.CallToolParams:
+		copied := *p
+		copied.InputResponses, copied.RequestState = answers, state
+		return &mcp.ClientRequest[*mcp.CallToolParams]{Session: cs, Params: &copied}, nil
+	case *mcp.GetPromptParams:
+		copied := *p
+		copied.InputResponses, copied.RequestState = answers, state
+		return &mcp.ClientRequest[*mcp.GetPromptParams]{Session: cs, Params: &copied}, nil
+	case *mcp.ReadResourceParams:
+		copied := *p
+		copied.InputResponses, copied.RequestState = answers, state
+		return &mcp.ClientRequest[*mcp.ReadResourceParams]{Session: cs, Params: &copied}, nil
+	case *rawParams:
+		members := make(map[string]json.RawMessage)
+		if len(p.raw) > 0 {
+			if err := json.Unmarshal(p.raw, &members); err != nil {
+				return nil, err
+			}
+		}
+		var err error
+		if members["inputResponses"], err = json.Marshal(answers); err != nil {
+			return nil, err
+		}
+		if members["requestState"], err = json.Marshal(state); err != nil {
+			return nil, err
+		}
+		raw, err := json.Marshal(members)
+		if err != nil {
+			return nil, err
+		}
+		return &mcp.ClientRequest[*rawParams]{Session: cs, Params: &rawParams{ParamsBase: p.ParamsBase, raw: raw}}, nil
+	}
+	return nil, fmt.Errorf("%T cannot be asked again", params)
+}
