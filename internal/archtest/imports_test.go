@@ -103,6 +103,7 @@ var table = []row{
 
 	// The client kit.
 	{pkg: "internal/gateway", ours: []string{"internal/offer", "mcpkit"}, others: []string{sdk}},
+	{pkg: "internal/gateway/gatewaytest", others: []string{sdk}},
 	{pkg: "internal/offer", ours: []string{"mcpkit/statefile"}, others: []string{sdk}},
 	{pkg: "internal/mcpcli",
 		ours:   []string{"internal/gateway", "internal/offer", "mcpkit", "mcpkit/cassette", "mcpkit/child", "mcpkit/consent", "mcpkit/login", "mcpkit/mcpjson", "mcpkit/outbound"},
@@ -166,6 +167,7 @@ var reach = []struct {
 var testOnly = []string{
 	"testing", module + "/internal/engine/process", module + "/engine/enginetest",
 	module + "/internal/guestbin/guesttest", module + "/internal/logintest", module + "/internal/tools/toolstest",
+	module + "/internal/gateway/gatewaytest",
 }
 
 func TestImports(t *testing.T) {

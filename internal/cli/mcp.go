@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/gateway"
@@ -17,9 +18,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 )
 
+// frontFlags are the settings of the front of HTTP that glovebox mcp serve takes too.
+var frontFlags = []string{
+	"tokens-file", "oidc-issuer", "oidc-audience", "oidc-subject-claim", "oidc-scope-claim", "oidc-require-scopes", "public-url",
+	"tls-cert", "tls-key", "behind-proxy", "insecure-bind", "enable-cors", "allowed-origins", "allowed-hosts",
+	"rate-limit", "rate-burst", "audit-log",
+}
+
 // mcpCommand is all that is done with other servers.
 func (a *app) mcpCommand() *cobra.Command {
 	v, _ := buildVersion()
+	// A set of their own: to the settings --config is another file.
+	all, front := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.Bind(all, "server", "security")
+	for _, name := range frontFlags {
+		front.AddFlag(all.Lookup(name))
+	}
 	return mcpcli.Command(mcpcli.Env{
 		In: a.In, Out: a.Out, Err: a.Err,
 		Lookup:   a.lookup,
@@ -28,38 +42,63 @@ func (a *app) mcpCommand() *cobra.Command {
 		Until: func(ctx context.Context) (context.Context, func()) {
 			return untilSignal(ctx, func() {}, nil)
 		},
-		Version: v,
+		Version:   v,
+		BindServe: func(cmd *cobra.Command) { cmd.Flags().AddFlagSet(front) },
 		Serve: func(ctx context.Context, g *gateway.Gateway, address string, log *slog.Logger) error {
-			return a.serveGateway(ctx, g, address, v, log)
+			options := mcpserver.Options{
+				Version:      v,
+				Instructions: "The tools of several MCP servers; the part of a tool's name before the two underscores is the server's.",
+				Extend: mcpserver.Extension{Alone: true, Server: g.Register, Offers: g.Offers, Capabilities: gateway.Capabilities(),
+					Configure: g.Configure, Middleware: []mcp.Middleware{g.Middleware}},
+				Log: log,
+			}
+			if address == "" {
+				return mcpserver.New(options).ServeStdio(ctx, a.In, a.Out)
+			}
+			return a.serveGateway(ctx, front, address, options)
 		},
 	})
 }
 
-// serveGateway offers a gateway's servers behind the same front as our own.
-func (a *app) serveGateway(ctx context.Context, g *gateway.Gateway, address, version string, log *slog.Logger) error {
-	server := mcpserver.New(mcpserver.Options{
-		Version:      version,
-		Instructions: "The tools of several MCP servers; the part of a tool's name before the two underscores is the server's.",
-		Extend: mcpserver.Extension{Alone: true, Server: g.Register, Offers: g.Offers, Capabilities: gateway.Capabilities(),
-			Middleware: []mcp.Middleware{g.Middleware}},
-		Log: log,
-	})
-	if address == "" {
-		return server.ServeStdio(ctx, a.In, a.Out)
+// serveGateway offers a gateway's servers over HTTP, behind the same front as our own.
+func (a *app) serveGateway(ctx context.Context, flags *pflag.FlagSet, address string, options mcpserver.Options) error {
+	cfg, notes, err := config.Load(flags, a.lookup)
+	if err != nil {
+		return err
+	}
+	for _, note := range notes {
+		options.Log.Info(note)
 	}
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || !isLoopback(host) {
-		return withHint(&config.Error{Text: fmt.Sprintf("refuse to listen on %q: whoever reaches it uses your servers with your secrets", address)},
-			"give an address of this machine, such as 127.0.0.1:8776")
+	if err != nil {
+		return withHint(&config.Error{Text: fmt.Sprintf("listen on %q: %v", address, err)}, "give an address and a port, such as 127.0.0.1:8776")
 	}
 	number, err := strconv.Atoi(port)
 	if err != nil || number < 0 || number > 65535 {
 		return &config.Error{Text: fmt.Sprintf("listen on %q: %q is no port", address, port)}
 	}
-	ln, err := listen(ctx, &config.Config{Host: host, Port: number})
+	cfg.Host, cfg.Port = host, number
+	if err := checkBind(cfg, "use your servers, with your secrets,"); err != nil {
+		return err
+	}
+	if err := checkTokens(cfg); err != nil {
+		return err
+	}
+	sec, err := openSecurity(cfg, options.Log)
 	if err != nil {
 		return err
 	}
-	a.note("glovebox mcp serve is ready: http://%s/mcp", ln.Addr())
-	return server.Serve(ctx, ln)
+	defer sec.close()
+	ln, err := listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	served := frontOptions(cfg, &sec)
+	served.Version, served.Instructions, served.Extend, served.Log = options.Version, options.Instructions, options.Extend, options.Log
+	scheme := "http"
+	if cfg.TLS() {
+		scheme = "https"
+	}
+	a.note("glovebox mcp serve is ready: %s://%s%s", scheme, ln.Addr(), cfg.Endpoint)
+	return mcpserver.New(served).Serve(ctx, sec.listener(ln))
 }

@@ -89,14 +89,14 @@ func (s *security) listener(ln net.Listener) net.Listener {
 }
 
 // checkBind refuses an address that other machines reach if anybody who reaches it
-// could run code, or listen to who may.
-func checkBind(cfg *config.Config) error {
+// could do what is said, or listen to who may.
+func checkBind(cfg *config.Config, could string) error {
 	var why, hint string
 	switch {
 	case cfg.InsecureBind || isLoopback(cfg.Host):
 		return nil
 	case !cfg.Auth():
-		why = "whoever reaches it could run code without being asked who they are"
+		why = fmt.Sprintf("whoever reaches it could %s without being asked who they are", could)
 		hint = "ask for tokens with --tokens-file or --oidc-issuer; or keep it on 127.0.0.1 behind a proxy that authenticates; or say --insecure-bind if the network is trusted"
 	case !cfg.TLS() && !cfg.BehindProxy:
 		why = "tokens would cross the network in clear text, and whoever sees one could use it"

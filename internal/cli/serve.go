@@ -89,7 +89,7 @@ func bind(cmd *cobra.Command, groups ...string) {
 func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, load func() (*config.Config, error)) (err error) {
 	overHTTP, overStdio := cfg.Mode != "stdio", cfg.Mode != "http"
 	if overHTTP {
-		if err := checkBind(cfg); err != nil {
+		if err := checkBind(cfg, "run code"); err != nil {
 			return err
 		}
 		if err := checkTokens(cfg); err != nil {
@@ -171,32 +171,15 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		again.files = append(again.files, reloadFile{"log file", a.reopenLog})
 	}
 	again.now.Store(cfg)
-	server = mcpserver.New(mcpserver.Options{
-		Version:        v,
-		Tools:          h.deps(log),
-		Toolsets:       cfg.Toolsets,
-		Path:           cfg.Endpoint,
-		CORS:           cfg.CORS,
-		AllowedOrigins: cfg.AllowedOrigins,
-		AllowedHosts:   cfg.AllowedHosts,
-		Limits: mcpserver.Limits{
-			Grace: cfg.DrainTimeout, SessionIdle: cfg.MCPSessionTimeout, Body: int64(cfg.MaxBodyMB) << 20,
-			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
-			Rate: sec.rate, Burst: sec.burst, OwnerCalls: cfg.OwnerCalls(), OwnerStreams: cfg.OwnerStreams(),
-		},
-		Auth:        sec.verifier,
-		Audit:       sec.audit,
-		PublicURL:   cfg.PublicURL,
-		BehindProxy: cfg.BehindProxy,
-		Log:         log,
-		Status:      h.status,
-		Page:        func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) },
-		Ready:       h.unready,
-		Metrics:     measured.Handler(),
-		Observe:     measured.Request,
-		Refused:     measured.Refusal,
-		Trace:       traces.Tracer(),
-	})
+	options := frontOptions(cfg, &sec)
+	options.Version, options.Log = v, log
+	options.Tools, options.Toolsets = h.deps(log), cfg.Toolsets
+	options.Status = h.status
+	options.Page = func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) }
+	options.Ready = h.unready
+	options.Metrics, options.Observe, options.Refused = measured.Handler(), measured.Request, measured.Refusal
+	options.Trace = traces.Tracer()
+	server = mcpserver.New(options)
 	where := ""
 	if overHTTP {
 		where = a.announce(cfg, ln.Addr(), v, log)
@@ -245,6 +228,25 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		}
 	}
 	return err
+}
+
+// frontOptions are those of who may use a server over HTTP, and how much of it.
+func frontOptions(cfg *config.Config, sec *security) mcpserver.Options {
+	return mcpserver.Options{
+		Path:           cfg.Endpoint,
+		CORS:           cfg.CORS,
+		AllowedOrigins: cfg.AllowedOrigins,
+		AllowedHosts:   cfg.AllowedHosts,
+		Limits: mcpserver.Limits{
+			Grace: cfg.DrainTimeout, SessionIdle: cfg.MCPSessionTimeout, Body: int64(cfg.MaxBodyMB) << 20,
+			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
+			Rate: sec.rate, Burst: sec.burst, OwnerCalls: cfg.OwnerCalls(), OwnerStreams: cfg.OwnerStreams(),
+		},
+		Auth:        sec.verifier,
+		Audit:       sec.audit,
+		PublicURL:   cfg.PublicURL,
+		BehindProxy: cfg.BehindProxy,
+	}
 }
 
 // listen takes the port.

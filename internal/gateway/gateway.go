@@ -6,6 +6,11 @@
 // What a server offers is remembered by the hash of its definition, so that a list
 // starts nothing; it is asked again when the server is used, and a change is passed
 // on to clients.
+//
+// All clients share one connection to a server. What it asks during a call (for a
+// model's words, for the user's, for roots) is put to the client that made the call,
+// and so are progress and log messages; no other client sees any of it. Older servers
+// do not say which call they ask about: see lines.
 package gateway
 
 import (
@@ -14,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,9 +44,13 @@ const (
 
 // Options configures a [Gateway].
 type Options struct {
-	// Servers is how to reach them. Its hooks for progress and changed lists are
-	// the gateway's.
+	// Servers is how to reach them. Its hooks are the gateway's, but for Untrusted,
+	// and Log, which hears all that servers log.
 	Servers mcpkit.Options
+	// Alone says that the gateway has one client and will have no other, as over
+	// standard input and output: then its roots are those of all servers that the
+	// configuration names none for, and log messages outside of calls are its too.
+	Alone bool
 	// Offers is where what servers offer is remembered; nil remembers nothing.
 	Offers *offer.Store
 	Log    *slog.Logger // nil discards
@@ -56,13 +66,24 @@ type Gateway struct {
 	cancel   context.CancelCauseFunc
 	tasks    sync.WaitGroup
 	slots    chan struct{}
+	alone    bool
+	only     only
+	lines    lines
+	parked   parked
 	progress progress
+	pages    pages
+	watched  watched
+	server   *mcp.Server   // set by Register, before anything is asked
 	first    chan struct{} // closed when each server was asked once that nothing was known of
 
-	mu      sync.Mutex
-	server  *mcp.Server         // guarded by mu: nil before Register
-	offered map[string]*offered // guarded by mu, by server
-	names   names               // guarded by mu
+	mu        sync.Mutex
+	offered   map[string]*offered         // guarded by mu, by server
+	names     names                       // guarded by mu: of tools
+	prompts   names                       // guarded by mu
+	resources map[string]string           // guarded by mu: servers by address
+	templates map[string]string           // guarded by mu: servers by template
+	level     mcp.LoggingLevel            // guarded by mu: the most verbose that a client has asked for
+	told      map[string]mcp.LoggingLevel // guarded by mu: what servers were told, by server
 }
 
 // offered is what clients are shown of a server.
@@ -75,14 +96,26 @@ type offered struct {
 func New(o Options) *Gateway {
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, atOnce), first: make(chan struct{}),
-		offered: make(map[string]*offered), names: newNames(),
+		alone: o.Alone, only: only{met: make(chan struct{})},
+		offered: make(map[string]*offered), names: newNames(), prompts: newNames(),
+		resources: make(map[string]string), templates: make(map[string]string), told: make(map[string]mcp.LoggingLevel),
 	}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
 	g.offers = o.Offers
-	o.Servers.Hooks.Progress = func(ctx context.Context, server string, p *mcp.ProgressNotificationParams) {
-		g.progress.pass(ctx, server, p)
+	hear := o.Servers.Hooks.Log
+	o.Servers.Hooks = mcpkit.Hooks{
+		Sampling: g.sample, Elicit: g.elicit, ElicitURL: true, Roots: g.roots, Untrusted: o.Servers.Hooks.Untrusted,
+		Log: func(ctx context.Context, server string, m *mcp.LoggingMessageParams) {
+			if hear != nil {
+				hear(ctx, server, m)
+			}
+			g.logged(ctx, server, m)
+		},
+		Progress:        func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { g.progress.pass(server, p) },
+		ListChanged:     func(_ context.Context, server, _ string) { g.learn(server) },
+		ResourceUpdated: g.updated,
+		Elicited:        func(_ context.Context, server, id string) { g.pages.done(g.ctx, server, id) },
 	}
-	o.Servers.Hooks.ListChanged = func(_ context.Context, server, _ string) { g.learn(server) }
 	g.manager = mcpkit.New(o.Servers)
 	return g
 }
@@ -92,16 +125,20 @@ func Capabilities() *mcp.ServerCapabilities {
 	return &mcp.ServerCapabilities{
 		Tools:     &mcp.ToolCapabilities{ListChanged: true},
 		Prompts:   &mcp.PromptCapabilities{ListChanged: true},
-		Resources: &mcp.ResourceCapabilities{ListChanged: true},
+		Resources: &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+		Logging:   &mcp.LoggingCapabilities{}, Completions: &mcp.CompletionCapabilities{},
 	}
+}
+
+// Configure sets the handlers of a server that the gateway will be registered with.
+func (g *Gateway) Configure(o *mcp.ServerOptions) {
+	o.SubscribeHandler, o.UnsubscribeHandler, o.CompletionHandler = g.subscribe, g.unsubscribe, g.complete
 }
 
 // Register has a server offer what is known of the servers, and asks those that
 // nothing is known of. It is called once.
 func (g *Gateway) Register(s *mcp.Server) {
-	g.mu.Lock()
 	g.server = s
-	g.mu.Unlock()
 	known := g.remembered()
 	var asked sync.WaitGroup
 	for _, def := range g.manager.Config().Servers {
@@ -121,13 +158,12 @@ func (g *Gateway) Register(s *mcp.Server) {
 	})
 }
 
-// Middleware has lists wait for servers that nothing is known of yet.
+// Middleware has lists wait for servers that nothing is known of yet, and notes what
+// clients say that is for all servers.
 func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		wait := strings.HasSuffix(method, "/list")
-		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil {
-			wait = !g.Offers(call.Params.Name)
-		}
+		g.note(method, req)
+		wait := strings.HasSuffix(method, "/list") || !g.knows(req)
 		if wait {
 			timer := time.NewTimer(listWait)
 			defer timer.Stop()
@@ -139,6 +175,82 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		return next(ctx, method, req)
 	}
+}
+
+// knows reports whether what a request asks for is offered now.
+func (g *Gateway) knows(req mcp.Request) bool {
+	switch r := req.(type) {
+	case *mcp.CallToolRequest:
+		return r.Params == nil || g.Offers(r.Params.Name)
+	case *mcp.GetPromptRequest:
+		return r.Params == nil || g.hasPrompt(r.Params.Name)
+	case *mcp.ReadResourceRequest:
+		return r.Params == nil || g.hasResource(r.Params.URI)
+	case *mcp.SubscribeRequest:
+		return r.Params == nil || g.hasResource(r.Params.URI)
+	case *mcp.SubscriptionsListenRequest:
+		return r.Params == nil || r.Params.Notifications == nil ||
+			!slices.ContainsFunc(r.Params.Notifications.ResourceSubscriptions, func(uri string) bool { return !g.hasResource(uri) })
+	case *mcp.CompleteRequest:
+		if r.Params == nil || r.Params.Ref == nil {
+			return true
+		}
+		_, _, ok := g.referred(r.Params.Ref)
+		return ok
+	}
+	return true
+}
+
+func (g *Gateway) hasResource(uri string) bool {
+	_, ok := g.owner(uri)
+	return ok
+}
+
+func (g *Gateway) hasPrompt(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.prompts.has(name)
+}
+
+// note notes what a client says that is for all servers.
+func (g *Gateway) note(method string, req mcp.Request) {
+	switch r := req.(type) {
+	case *mcp.ServerRequest[*mcp.SetLoggingLevelParams]:
+		if r.Params != nil {
+			g.hear(r.Params.Level)
+		}
+	case *mcp.InitializedRequest:
+		if g.alone {
+			g.only.is(r.Session)
+		}
+	case *mcp.RootsListChangedRequest:
+		if !g.alone {
+			return
+		}
+		for _, def := range g.manager.Config().Servers {
+			if s, err := g.manager.Session(def.Name); err == nil {
+				g.tasks.Go(func() {
+					if err := s.RootsChanged(g.ctx); err != nil {
+						g.log.Debug("tell a server that the roots changed", "server", s.Name(), "err", err)
+					}
+				})
+			}
+		}
+	default:
+		if g.alone && method != "initialize" && modernRequest(req) {
+			g.only.is(nil)
+		}
+	}
+}
+
+// modernRequest reports whether a request claims a revision without sessions.
+func modernRequest(req mcp.Request) bool {
+	p := req.GetParams()
+	if p == nil {
+		return false
+	}
+	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
+	return version >= modern
 }
 
 // Offers reports whether a tool of that name is offered now.
@@ -185,7 +297,7 @@ func (g *Gateway) learnThen(server string, done func()) {
 		}
 		ctx, cancel := context.WithTimeoutCause(g.ctx, learnTimeout, fmt.Errorf("no list within %v", learnTimeout))
 		defer cancel()
-		o, err := g.ask(ctx, server)
+		o, err := g.list(ctx, server)
 		if err != nil {
 			g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
 			return
@@ -195,8 +307,8 @@ func (g *Gateway) learnThen(server string, done func()) {
 	})
 }
 
-// ask lists what a server offers. Of what it does not declare it is not asked.
-func (g *Gateway) ask(ctx context.Context, server string) (o offer.Offer, err error) {
+// list asks a server what it offers. Of what it does not declare it is not asked.
+func (g *Gateway) list(ctx context.Context, server string) (o offer.Offer, err error) {
 	s, err := g.manager.Session(server)
 	if err != nil {
 		return o, err

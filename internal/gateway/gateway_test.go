@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
 	"github.com/glovebox-dev/glovebox/internal/offer"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
@@ -26,40 +27,12 @@ func TestMain(m *testing.M) {
 	if name == "" {
 		os.Exit(m.Run())
 	}
-	note(os.Getenv("GATEWAY_TEST_NOTES"), name)
-	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "say", Description: "say"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
-		Text string `json:"text"`
-	}) (*mcp.CallToolResult, any, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " says " + in.Text}}}, nil, nil
-	})
-	mcp.AddTool(s, &mcp.Tool{Name: "learn", Description: "learn"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
-		mcp.AddTool(s, &mcp.Tool{Name: "new", Description: "new"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "new"}}}, nil, nil
-		})
-		s.RemoveTools("say")
-		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil, nil
-	})
-	mcp.AddTool(s, &mcp.Tool{Name: "wait", Description: "wait"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
-		_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1, Message: "here"})
-		<-ctx.Done()
-		note(os.Getenv("GATEWAY_TEST_NOTES"), "cancelled")
-		return nil, nil, ctx.Err()
-	})
+	gatewaytest.Note(os.Getenv("GATEWAY_TEST_NOTES"), name)
+	s := gatewaytest.New(name, os.Getenv("GATEWAY_TEST_NOTES"))
 	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-}
-
-func note(file, line string) {
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	fmt.Fprintln(f, line)
-	f.Close()
 }
 
 // world is a gateway and a client of it.
@@ -70,10 +43,9 @@ type world struct {
 	progress chan *mcp.ProgressNotificationParams
 }
 
-// open makes a gateway to servers of those names. The notes and what is remembered are
-// in dir.
-func open(t *testing.T, dir string, trust mcpkit.Trust, servers ...string) *world {
-	t.Helper()
+// options are those of a gateway to servers of those names. The notes and what is
+// remembered are in dir.
+func options(dir string, trust mcpkit.Trust, servers ...string) Options {
 	cfg := &mcpjson.Config{}
 	for _, name := range servers {
 		cfg.Servers = append(cfg.Servers, &mcpjson.Server{
@@ -84,13 +56,28 @@ func open(t *testing.T, dir string, trust mcpkit.Trust, servers ...string) *worl
 			},
 		})
 	}
-	g := New(Options{
+	return Options{
 		Servers: mcpkit.Options{Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return trust, nil }},
 		Offers:  offer.Open(filepath.Join(dir, "offers.json")),
-	})
-	s := mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, &mcp.ServerOptions{Capabilities: Capabilities()})
+	}
+}
+
+// register has a server offer what a new gateway offers.
+func register(t *testing.T, o Options) (*Gateway, *mcp.Server) {
+	t.Helper()
+	g := New(o)
+	so := &mcp.ServerOptions{Capabilities: Capabilities()}
+	g.Configure(so)
+	s := mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, so)
 	s.AddReceivingMiddleware(g.Middleware)
 	g.Register(s)
+	return g, s
+}
+
+// open makes a gateway, and a client of it.
+func open(t *testing.T, dir string, trust mcpkit.Trust, servers ...string) *world {
+	t.Helper()
+	g, s := register(t, options(dir, trust, servers...))
 	w := &world{g: g, changed: make(chan struct{}, 100), progress: make(chan *mcp.ProgressNotificationParams, 100)}
 	here, there := mcp.NewInMemoryTransports()
 	if _, err := s.Connect(t.Context(), there, nil); err != nil {
@@ -151,7 +138,7 @@ func notes(t *testing.T, dir string) string {
 
 func TestManyServersAsOne(t *testing.T) {
 	dir := t.TempDir()
-	want := []string{"a__learn", "a__say", "a__wait", "b__learn", "b__say", "b__wait"}
+	want := []string{"a__ask", "a__change", "a__crash", "a__learn", "a__say", "a__shout", "a__wait", "b__ask", "b__change", "b__crash", "b__learn", "b__say", "b__shout", "b__wait"}
 	w := open(t, dir, mcpkit.Trusted, "a", "b")
 	if diff := cmp.Diff(want, w.names(t)); diff != "" {
 		t.Fatalf("tools (-want +got)\n%s", diff)
@@ -193,7 +180,7 @@ func TestChangesArePassedOn(t *testing.T) {
 		<-w.changed
 	}
 	w.say(t, "a__learn")
-	want := []string{"a__learn", "a__new", "a__wait"}
+	want := []string{"a__ask", "a__change", "a__crash", "a__learn", "a__new", "a__shout", "a__wait"}
 	for end := time.After(20 * time.Second); ; {
 		select {
 		case <-w.changed:

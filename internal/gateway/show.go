@@ -1,8 +1,8 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -26,37 +26,58 @@ func (g *Gateway) show(server string, o offer.Offer, asked bool) {
 			if copied.InputSchema == nil {
 				copied.InputSchema = map[string]any{"type": "object"}
 			}
-			g.server.AddTool(&copied, g.caller(server, t.Name))
+			if !g.take(server, "tool", t.Name, func() { g.server.AddTool(&copied, g.tool(server, t.Name)) }) {
+				g.names.take(server, t.Name)
+			}
 		},
 		func(t *mcp.Tool) { g.server.RemoveTools(g.names.take(server, t.Name)) })
 	changed(before.Prompts, o.Prompts, func(p *mcp.Prompt) string { return p.Name },
 		func(p *mcp.Prompt) {
 			copied := *p
-			copied.Name = exposed(server, p.Name)
-			g.server.AddPrompt(&copied, func(ctx context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-				s, err := g.manager.Session(server)
-				if err != nil {
-					return nil, err
-				}
-				return s.GetPrompt(ctx, p.Name, r.Params.Arguments)
-			})
+			copied.Name = g.prompts.give(server, p.Name)
+			g.take(server, "prompt", p.Name, func() { g.server.AddPrompt(&copied, g.prompt(server, p.Name)) })
 		},
-		func(p *mcp.Prompt) { g.server.RemovePrompts(exposed(server, p.Name)) })
-	read := func(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		s, err := g.manager.Session(server)
-		if err != nil {
-			return nil, err
-		}
-		return s.ReadResource(ctx, r.Params.URI)
-	}
+		func(p *mcp.Prompt) { g.server.RemovePrompts(g.prompts.take(server, p.Name)) })
 	// Of two servers with a resource of one address, the last one that was asked
 	// has it: an address is meant to be of one thing.
+	read := g.resource(server)
 	changed(before.Resources, o.Resources, func(r *mcp.Resource) string { return r.URI },
-		func(r *mcp.Resource) { g.server.AddResource(r, read) },
-		func(r *mcp.Resource) { g.server.RemoveResources(r.URI) })
+		func(r *mcp.Resource) {
+			if g.take(server, "resource", r.URI, func() { g.server.AddResource(r, read) }) {
+				g.resources[r.URI] = server
+			}
+		},
+		func(r *mcp.Resource) {
+			if g.resources[r.URI] == server {
+				delete(g.resources, r.URI)
+				g.server.RemoveResources(r.URI)
+			}
+		})
 	changed(before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
-		func(t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, read) },
-		func(t *mcp.ResourceTemplate) { g.server.RemoveResourceTemplates(t.URITemplate) })
+		func(t *mcp.ResourceTemplate) {
+			if g.take(server, "resource template", t.URITemplate, func() { g.server.AddResourceTemplate(t, read) }) {
+				g.templates[t.URITemplate] = server
+			}
+		},
+		func(t *mcp.ResourceTemplate) {
+			if g.templates[t.URITemplate] == server {
+				delete(g.templates, t.URITemplate)
+				g.server.RemoveResourceTemplates(t.URITemplate)
+			}
+		})
+}
+
+// take takes something over from a server. What the SDK calls wrong, which it does by
+// a panic, is left out: it came from a server, and must not end the others.
+func (g *Gateway) take(server, kind, name string, add func()) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.log.Warn("what a server offers is left out", "server", server, "kind", kind, "name", name, "err", fmt.Sprint(p))
+			ok = false
+		}
+	}()
+	add()
+	return true
 }
 
 // changed calls remove for what is no longer there, and add for what is new or other

@@ -36,8 +36,11 @@ type Env struct {
 	// StateDir is where consents and what is known of servers are kept.
 	StateDir func() (string, error)
 	Version  string
+	// BindServe adds the flags that Serve looks at to the command that calls it; may
+	// be nil.
+	BindServe func(*cobra.Command)
 	// Serve offers a gateway's servers: over standard input and output if listen is
-	// "", else over HTTP at that address of this machine.
+	// "", else over HTTP at that address.
 	Serve func(ctx context.Context, g *gateway.Gateway, listen string, log *slog.Logger) error
 }
 

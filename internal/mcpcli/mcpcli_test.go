@@ -38,7 +38,9 @@ func program() {
 		Until:    func(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) },
 		Version:  "test",
 		Serve: func(ctx context.Context, g *gateway.Gateway, _ string, _ *slog.Logger) error {
-			s := mcp.NewServer(&mcp.Implementation{Name: "all", Version: "1"}, &mcp.ServerOptions{Capabilities: gateway.Capabilities()})
+			o := &mcp.ServerOptions{Capabilities: gateway.Capabilities()}
+			g.Configure(o)
+			s := mcp.NewServer(&mcp.Implementation{Name: "all", Version: "1"}, o)
 			s.AddReceivingMiddleware(g.Middleware)
 			g.Register(s)
 			return s.Run(ctx, &mcp.StdioTransport{})

@@ -1,0 +1,426 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// join makes a client of a server.
+func join(t *testing.T, s *mcp.Server, name, version string, mute bool) *gatewaytest.Person {
+	t.Helper()
+	here, there := mcp.NewInMemoryTransports()
+	if _, err := s.Connect(t.Context(), there, nil); err != nil {
+		t.Fatal(err)
+	}
+	return gatewaytest.Join(t, here, name, version, mute)
+}
+
+// eras are all pairs of a server's and a client's.
+func eras(t *testing.T, f func(t *testing.T, server mcpkit.Era, client string)) {
+	for _, server := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
+		for _, client := range []string{"2025-06-18", "2025-11-25", modern} {
+			t.Run(fmt.Sprintf("a %s server and a client of %s", server, client), func(t *testing.T) {
+				t.Parallel()
+				f(t, server, client)
+			})
+		}
+	}
+}
+
+// gatewayOf makes a gateway to a server of an era.
+func gatewayOf(t *testing.T, era mcpkit.Era, alone bool, trust mcpkit.Trust) (*Gateway, *mcp.Server) {
+	t.Helper()
+	o := options(t.TempDir(), trust, "a")
+	o.Servers.Era, o.Alone = era, alone
+	g, s := register(t, o)
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return g, s
+}
+
+func TestD5_QuestionsGoToTheCaller(t *testing.T) {
+	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
+		_, s := gatewayOf(t, era, true, mcpkit.Trusted)
+		p := join(t, s, "ann", version, false)
+		for _, c := range []struct {
+			q     gatewaytest.Question
+			want  string
+			heard []string
+		}{
+			{gatewaytest.Question{What: "form"}, "accept ann", []string{"a: who? "}},
+			{gatewaytest.Question{What: "form", Rounds: 3}, "accept ann accept ann accept ann", []string{"a: who? ", "a: who? ", "a: who? "}},
+			{gatewaytest.Question{What: "page"}, "accept <nil>", []string{"a: log in https://login.example/1"}},
+			{gatewaytest.Question{What: "sample"}, "said by ann", []string{"sample: say it"}},
+			{gatewaytest.Question{What: "roots"}, "file:///home/ann", nil},
+		} {
+			p.Forget()
+			got, err := p.Ask(t.Context(), "a__ask", c.q)
+			if err != nil || got != c.want {
+				t.Errorf("%+v: got %q, %v, want %q", c.q, got, err, c.want)
+			}
+			if c.q.What == "page" && era == mcpkit.Legacy && version < modern {
+				until(t, "the client hears that the page is done", func() bool { return slices.Contains(p.All(), "done: one") })
+			}
+			heard := slices.DeleteFunc(p.All(), func(s string) bool { return strings.HasPrefix(s, "done: ") })
+			if diff := cmp.Diff(c.heard, heard); diff != "" {
+				t.Errorf("%+v: heard (-want +got)\n%s", c.q, diff)
+			}
+		}
+	})
+}
+
+// until waits for something that is bound to come.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+func TestD5_AClientThatCannotAnswerIsNotAsked(t *testing.T) {
+	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
+		_, s := gatewayOf(t, era, true, mcpkit.Trusted)
+		able := join(t, s, "ann", version, false)
+		mute := join(t, s, "bob", version, true)
+		for what, lacks := range map[string]string{"form": "elicitation", "page": "elicitation", "sample": "sampling", "roots": "roots"} {
+			if what == "roots" && era == mcpkit.Legacy {
+				continue // one list for all: that of the first client
+			}
+			_, err := mute.Ask(t.Context(), "a__ask", gatewaytest.Question{What: what})
+			if err == nil || !strings.Contains(err.Error(), lacks) {
+				t.Errorf("%s: got %v, want an error that says it lacks %s", what, err, lacks)
+			}
+		}
+		if heard := able.All(); len(heard) > 0 {
+			t.Errorf("the other client was asked %q", heard)
+		}
+	})
+}
+
+// Over a connection that clients share, an older server does not say whose call it
+// asks about.
+func TestD5_NoOtherClientIsAsked(t *testing.T) {
+	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
+		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
+		people := []*gatewaytest.Person{join(t, s, "ann", version, false), join(t, s, "bob", version, false)}
+		errs, texts := make([]error, 2), make([]string, 2)
+		var wg sync.WaitGroup
+		for i, p := range people {
+			wg.Go(func() { texts[i], errs[i] = p.Ask(t.Context(), "a__ask", gatewaytest.Question{What: "form", Wait: 2}) })
+		}
+		wg.Wait()
+		for i, p := range people {
+			switch {
+			case era == mcpkit.Modern && texts[i] != "accept "+p.Name:
+				t.Errorf("%s: got %q, %v", p.Name, texts[i], errs[i])
+			case era == mcpkit.Legacy && errs[i] == nil && texts[i] != "accept "+p.Name:
+				t.Errorf("%s: got another's answer %q", p.Name, texts[i])
+			}
+		}
+		if era == mcpkit.Legacy && errs[0] == nil && errs[1] == nil {
+			t.Error("a server that asks with calls of two clients under way was answered")
+		}
+		// From now on they take turns.
+		for i, p := range people {
+			for range 4 {
+				wg.Go(func() {
+					if text, err := p.Ask(t.Context(), "a__ask", gatewaytest.Question{What: "form"}); err != nil || text != "accept "+p.Name {
+						errs[i] = err
+						t.Errorf("%s in turn: got %q, %v", p.Name, text, err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+	})
+}
+
+// overHTTP are options of a gateway to a server of an era, over HTTP, that is not
+// trusted.
+func overHTTP(t *testing.T, era mcpkit.Era) Options {
+	t.Helper()
+	o := options(t.TempDir(), mcpkit.Untrusted, "a")
+	upstream := gatewaytest.New("a", filepath.Join(t.TempDir(), "notes"))
+	ts := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return upstream },
+		&mcp.StreamableHTTPOptions{Stateless: era == mcpkit.Modern}))
+	t.Cleanup(ts.Close)
+	o.Servers.Config.Servers[0] = &mcpjson.Server{Name: "a", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(ts.URL)}
+	o.Servers.Era = era
+	o.Servers.Outbound.AllowHTTP, o.Servers.Outbound.AllowLocalhost = true, true
+	return o
+}
+
+func TestD5_AnUntrustedServerMayNotSampleOrSeeRoots(t *testing.T) {
+	// A program is not started untrusted; over HTTP it would be let ask.
+	for _, allowed := range []bool{false, true} {
+		for _, era := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
+			o := overHTTP(t, era)
+			o.Alone, o.Servers.Hooks.Untrusted = true, allowed
+			g, s := register(t, o)
+			p := join(t, s, "ann", "2025-11-25", false)
+			for _, what := range []string{"sample", "roots"} {
+				if _, err := p.Ask(t.Context(), "a__ask", gatewaytest.Question{What: what}); (err == nil) != allowed {
+					t.Errorf("%s of a %s server, allowed %v: %v", what, era, allowed, err)
+				}
+			}
+			if text, err := p.Ask(t.Context(), "a__ask", gatewaytest.Question{What: "form"}); text != "accept ann" {
+				t.Errorf("form of a %s server: got %q, %v", era, text, err)
+			}
+			p.Close()
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestD5_LogsGoToTheCaller(t *testing.T) {
+	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
+		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
+		p, other := join(t, s, "ann", version, false), join(t, s, "bob", version, false)
+		params := &mcp.CallToolParams{Name: "a__shout"}
+		if version < modern {
+			for _, one := range []*gatewaytest.Person{p, other} {
+				if err := one.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		} else {
+			params.Meta = mcp.Meta{mcp.MetaKeyLogLevel: "info"}
+		}
+		if era == mcpkit.Modern && version < modern {
+			t.Skip("an older client's level is not told to a modern server, which sends nothing without one")
+		}
+		if era == mcpkit.Legacy && version >= modern {
+			t.Skip("a modern client's level is for one request, an older server's for the connection")
+		}
+		if _, err := p.CallTool(t.Context(), params); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the caller hears what the server logs", func() bool { return slices.Contains(p.All(), "a/throat: hey") })
+		if heard := other.All(); len(heard) > 0 {
+			t.Errorf("another client hears %q", heard)
+		}
+	})
+}
+
+func TestAQuestionThatNobodyAnswers(t *testing.T) {
+	for _, era := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
+		o := options(t.TempDir(), mcpkit.Trusted, "a")
+		o.Servers.Era, o.Servers.Limits.Ask = era, 300*time.Millisecond
+		g, s := register(t, o)
+		// It asks by hand, and never comes back.
+		c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
+			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, Capabilities: &mcp.ClientCapabilities{},
+			ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				return nil, errors.New("not here")
+			},
+		})
+		here, there := mcp.NewInMemoryTransports()
+		if _, err := s.Connect(t.Context(), there, nil); err != nil {
+			t.Fatal(err)
+		}
+		cs, err := c.Connect(t.Context(), here, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		params := &mcp.CallToolParams{Name: "a__ask", Arguments: gatewaytest.Question{What: "form"}}
+		res, err := cs.CallTool(t.Context(), params)
+		if err != nil || res.InputRequests[answerID] == nil || res.RequestState == "" {
+			t.Fatalf("%s: got %+v, %v, want a question", era, res, err)
+		}
+		until(t, "the call ends", func() bool {
+			g.lines.mu.Lock()
+			defer g.lines.mu.Unlock()
+			return len(g.lines.get("a").calls) == 0
+		})
+		late := *params
+		late.RequestState = res.RequestState
+		late.InputResponses = mcp.InputResponseMap{answerID: &mcp.ElicitResult{Action: "decline"}}
+		if _, err := cs.CallTool(t.Context(), &late); err == nil || !strings.Contains(err.Error(), errGone.Message) {
+			t.Errorf("%s: a late answer: got %v, want %q", era, err, errGone.Message)
+		}
+		cs.Close()
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The state that a client is given is good for the call that it was given for, once.
+func TestAStateOfAnotherCall(t *testing.T) {
+	_, s := gatewayOf(t, mcpkit.Legacy, false, mcpkit.Trusted)
+	c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, Capabilities: &mcp.ClientCapabilities{},
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return nil, errors.New("not here")
+		},
+	})
+	here, there := mcp.NewInMemoryTransports()
+	if _, err := s.Connect(t.Context(), there, nil); err != nil {
+		t.Fatal(err)
+	}
+	cs, err := c.Connect(t.Context(), here, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	params := mcp.CallToolParams{Name: "a__ask", Arguments: gatewaytest.Question{What: "form"}}
+	res, err := cs.CallTool(t.Context(), &params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := params
+	answered.RequestState = res.RequestState
+	answered.InputResponses = mcp.InputResponseMap{answerID: &mcp.ElicitResult{Action: "decline"}}
+	for name, change := range map[string]func(*mcp.CallToolParams){
+		"another tool":    func(p *mcp.CallToolParams) { p.Name, p.Arguments = "a__say", map[string]any{"text": "x"} },
+		"other arguments": func(p *mcp.CallToolParams) { p.Arguments = gatewaytest.Question{What: "roots"} },
+		"another state":   func(p *mcp.CallToolParams) { p.RequestState += "x" },
+		"no answer":       func(p *mcp.CallToolParams) { p.InputResponses = nil },
+		"an answer of a kind": func(p *mcp.CallToolParams) {
+			p.InputResponses = mcp.InputResponseMap{answerID: &mcp.ListRootsResult{Roots: []*mcp.Root{}}}
+		},
+	} {
+		other := answered
+		change(&other)
+		if res, err := cs.CallTool(t.Context(), &other); err == nil {
+			t.Errorf("%s: got %+v, want an error", name, res)
+		}
+	}
+	if res, err := cs.CallTool(t.Context(), &answered); err != nil || res.Content[0].(*mcp.TextContent).Text != "decline <nil>" {
+		t.Errorf("the right answer: got %+v, %v", res, err)
+	}
+	if res, err := cs.CallTool(t.Context(), &answered); err == nil {
+		t.Errorf("the right answer for the second time: got %+v, want an error", res)
+	}
+}
+
+// Cancel reaches the person who is asked.
+func TestCancelOfACallThatAsks(t *testing.T) {
+	_, s := gatewayOf(t, mcpkit.Legacy, true, mcpkit.Trusted)
+	asked, gone := make(chan struct{}), make(chan struct{})
+	c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
+		ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			close(asked)
+			<-ctx.Done()
+			close(gone)
+			return nil, ctx.Err()
+		},
+	})
+	here, there := mcp.NewInMemoryTransports()
+	if _, err := s.Connect(t.Context(), there, nil); err != nil {
+		t.Fatal(err)
+	}
+	cs, err := c.Connect(t.Context(), here, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: "a__ask", Arguments: gatewaytest.Question{What: "form"}})
+		done <- err
+	}()
+	<-asked
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("a cancelled call: no error")
+	}
+	select {
+	case <-gone:
+	case <-time.After(20 * time.Second):
+		t.Error("the question stays when its call is gone")
+	}
+}
+
+// Who has subscribed is told, also after the server was gone, and nobody else.
+func TestSubscriptions(t *testing.T) {
+	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
+		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
+		p, other := join(t, s, "ann", version, false), join(t, s, "bob", version, false)
+		const uri = "note://a/one"
+		subscribe := func() {
+			t.Helper()
+			if err := p.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change := func() {
+			if _, err := other.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__change", Arguments: map[string]any{"text": uri}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		heard := func(who *gatewaytest.Person) (n int) {
+			for _, one := range who.All() {
+				if one == "updated: "+uri {
+					n++
+				}
+			}
+			return n
+		}
+		subscribe()
+		until(t, "the change is told", func() bool { change(); return heard(p) > 0 })
+		if _, err := other.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__crash"}); err == nil {
+			t.Log("the server answered before it crashed")
+		}
+		before := heard(p)
+		until(t, "the change is told by the server that was started anew", func() bool { change(); return heard(p) > before })
+		if err := p.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: uri}); err != nil {
+			t.Fatal(err)
+		}
+		if n := heard(other); n > 0 {
+			t.Errorf("who has not subscribed is told %d times", n)
+		}
+	})
+}
+
+func TestResourcesPromptsAndCompletion(t *testing.T) {
+	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
+		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
+		p := join(t, s, "ann", version, false)
+		res, err := p.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "note://a/one"})
+		if err != nil || res.Contents[0].Text != "a note" {
+			t.Errorf("resource: %+v, %v", res, err)
+		}
+		prompt, err := p.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "a__greet", Arguments: map[string]string{"who": "you"}})
+		if err != nil || prompt.Messages[0].Content.(*mcp.TextContent).Text != "greet you" {
+			t.Errorf("prompt: %+v, %v", prompt, err)
+		}
+		for ref, want := range map[*mcp.CompleteReference]string{
+			{Type: "ref/prompt", Name: "a__greet"}:         "prompt greet who j",
+			{Type: "ref/resource", URI: "note://a/{name}"}: "resource note://a/{name} who j",
+		} {
+			done, err := p.Complete(t.Context(), &mcp.CompleteParams{Ref: ref, Argument: mcp.CompleteParamsArgument{Name: "who", Value: "j"}})
+			if err != nil || len(done.Completion.Values) != 1 || done.Completion.Values[0] != want {
+				t.Errorf("complete %+v: got %+v, %v, want %q", ref, done, err, want)
+			}
+		}
+		if _, err := p.Complete(t.Context(), &mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "greet"},
+			Argument: mcp.CompleteParamsArgument{Name: "who"}}); err == nil {
+			t.Error("complete a prompt that is not there: no error")
+		}
+	})
+}

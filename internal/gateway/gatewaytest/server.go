@@ -1,0 +1,182 @@
+// Package gatewaytest is what gateways are tested with: a server that asks whoever
+// calls it, in the way of either era, and a client that answers.
+package gatewaytest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// modern is the first revision in which a server asks by its answer.
+const modern = "2026-07-28"
+
+// A Question is the argument of the tool ask.
+type Question struct {
+	What string `json:"what"` // form, page, sample or roots
+	// Wait has the server wait before it asks, until so many wait.
+	Wait   int `json:"wait,omitempty"`
+	Rounds int `json:"rounds,omitempty"`
+}
+
+// addQuestions adds tools that ask their caller, in the way of either era, and that
+// log.
+func addQuestions(s *mcp.Server, name string) {
+	say := func(text string) *mcp.CallToolResult {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
+	}
+	var mu sync.Mutex
+	waiting, enough := 0, make(chan struct{})
+	mcp.AddTool(s, &mcp.Tool{Name: "ask", Description: "ask"}, func(ctx context.Context, r *mcp.CallToolRequest, in Question) (*mcp.CallToolResult, any, error) {
+		if in.Wait > 0 {
+			mu.Lock()
+			if waiting++; waiting == in.Wait {
+				close(enough)
+			}
+			mu.Unlock()
+			<-enough
+		}
+		ask := map[string]mcp.InputRequest{
+			"form": &mcp.ElicitParams{Message: "who?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{"name": map[string]any{"type": "string"}}}},
+			"page": &mcp.ElicitParams{Mode: "url", Message: "log in", URL: "https://login.example/1", ElicitationID: "one"},
+			"sample": &mcp.CreateMessageParams{MaxTokens: 10, Messages: []*mcp.SamplingMessage{
+				{Role: "user", Content: &mcp.TextContent{Text: "say it"}}}},
+			"roots": &mcp.ListRootsParams{},
+		}[in.What]
+		version, _ := r.Params.Meta[mcp.MetaKeyProtocolVersion].(string)
+		var answers []string
+		if version >= modern {
+			if r.Params.RequestState != "" {
+				var err error
+				if answers, err = decode(r.Params.RequestState); err != nil {
+					return nil, nil, err
+				}
+				answers = append(answers, told(r.Params.InputResponses["q"]))
+			}
+			if len(answers) < max(in.Rounds, 1) {
+				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"q": ask}, RequestState: encode(answers)}, nil, nil
+			}
+			return say(strings.Join(answers, " ")), nil, nil
+		}
+		for range max(in.Rounds, 1) {
+			var a mcp.InputResponse
+			var err error
+			switch q := ask.(type) {
+			case *mcp.ElicitParams:
+				a, err = r.Session.Elicit(ctx, q)
+				if q.ElicitationID != "" && err == nil {
+					err = r.Session.NotifyElicitationComplete(ctx, &mcp.ElicitationCompleteParams{ElicitationID: q.ElicitationID})
+				}
+			case *mcp.CreateMessageParams:
+				a, err = r.Session.CreateMessage(ctx, q)
+			case *mcp.ListRootsParams:
+				a, err = r.Session.ListRoots(ctx, q)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			answers = append(answers, told(a))
+		}
+		return say(strings.Join(answers, " ")), nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "shout", Description: "log"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		err := r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Logger: "throat", Data: "hey"})
+		return say("shouted"), nil, err
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "change", Description: "change a resource"}, func(ctx context.Context, _ *mcp.CallToolRequest, in struct {
+		Text string `json:"text"`
+	}) (*mcp.CallToolResult, any, error) {
+		return say("changed"), nil, s.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: in.Text})
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "crash", Description: "crash"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		os.Exit(3)
+		return nil, nil, nil
+	})
+	s.AddResourceTemplate(&mcp.ResourceTemplate{Name: "notes", URITemplate: "note://" + name + "/{name}"},
+		func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "a note"}}}, nil
+		})
+	s.AddPrompt(&mcp.Prompt{Name: "greet", Arguments: []*mcp.PromptArgument{{Name: "who"}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "greet " + r.Params.Arguments["who"]}}}}, nil
+	})
+}
+
+func encode(answers []string) string {
+	b, err := json.Marshal(append([]string{}, answers...))
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func decode(state string) (answers []string, err error) {
+	return answers, json.Unmarshal([]byte(state), &answers)
+}
+
+func told(a mcp.InputResponse) string {
+	switch a := a.(type) {
+	case *mcp.ElicitResult:
+		return fmt.Sprint(a.Action, " ", a.Content["name"])
+	case *mcp.CreateMessageResult:
+		return a.Content.(*mcp.TextContent).Text
+	case *mcp.CreateMessageWithToolsResult:
+		return a.Content[0].(*mcp.TextContent).Text
+	case *mcp.ListRootsResult:
+		var uris []string
+		for _, r := range a.Roots {
+			uris = append(uris, r.URI)
+		}
+		return strings.Join(uris, ",")
+	}
+	return fmt.Sprintf("%T", a)
+}
+
+// New returns a server with something of everything. What happens to it goes to the
+// file notes, a line each.
+func New(name, notes string) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, &mcp.ServerOptions{
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
+		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+			ref, arg := r.Params.Ref, r.Params.Argument
+			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{
+				strings.TrimPrefix(ref.Type, "ref/") + " " + ref.Name + ref.URI + " " + arg.Name + " " + arg.Value}}}, nil
+		},
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "say", Description: "say"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
+		Text string `json:"text"`
+	}) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " says " + in.Text}}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "learn", Description: "learn"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		mcp.AddTool(s, &mcp.Tool{Name: "new", Description: "new"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "new"}}}, nil, nil
+		})
+		s.RemoveTools("say")
+		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "wait", Description: "wait"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1, Message: "here"})
+		<-ctx.Done()
+		Note(notes, "cancelled")
+		return nil, nil, ctx.Err()
+	})
+	addQuestions(s, name)
+	return s
+}
+
+// Note adds a line to a file.
+func Note(file, line string) {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Fprintln(f, line)
+	f.Close()
+}

@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// maxWatched bounds the resources that clients together are told the changes of.
+const maxWatched = 1000
+
+// watched are the resources that clients want to be told the changes of, by address.
+// Servers are asked for each once.
+type watched struct {
+	mu sync.Mutex
+	by map[string]*watch // guarded by mu
+}
+
+type watch struct {
+	server  string
+	clients map[*mcp.ServerSession]bool
+}
+
+// subscribe has a client told when a resource changes.
+func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
+	uri := r.Params.URI
+	server, ok := g.owner(uri)
+	if !ok {
+		return mcp.ResourceNotFoundError(uri)
+	}
+	g.watched.mu.Lock()
+	w := g.watched.by[uri]
+	full := w == nil && len(g.watched.by) >= maxWatched
+	g.watched.mu.Unlock()
+	if full {
+		return wrong("%d resources are watched already", maxWatched)
+	}
+	s, err := g.manager.Session(server)
+	if err == nil {
+		err = s.Subscribe(ctx, uri)
+	}
+	if err != nil {
+		return refusal(server, err)
+	}
+	g.watched.mu.Lock()
+	defer g.watched.mu.Unlock()
+	if g.watched.by == nil {
+		g.watched.by = make(map[string]*watch)
+	}
+	if w = g.watched.by[uri]; w == nil {
+		w = &watch{server: server, clients: make(map[*mcp.ServerSession]bool)}
+		g.watched.by[uri] = w
+	}
+	w.clients[r.Session] = true
+	return nil
+}
+
+// unsubscribe ends that. The server is told when nobody is left; it may be for a
+// client that is gone already.
+func (g *Gateway) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
+	g.watched.mu.Lock()
+	w := g.watched.by[r.Params.URI]
+	last := false
+	if w != nil {
+		delete(w.clients, r.Session)
+		last = g.abandonedLocked(r.Params.URI, w)
+	}
+	g.watched.mu.Unlock()
+	if last {
+		g.unwatch(context.WithoutCancel(ctx), w.server, r.Params.URI)
+	}
+	return nil
+}
+
+// updated tells who wants to know.
+func (g *Gateway) updated(_ context.Context, server, uri string) {
+	g.watched.mu.Lock()
+	w := g.watched.by[uri]
+	last := false
+	if w != nil && w.server == server {
+		live := slices.Collect(g.server.Sessions())
+		for session := range w.clients {
+			if !slices.Contains(live, session) {
+				delete(w.clients, session)
+			}
+		}
+		last = g.abandonedLocked(uri, w)
+	}
+	g.watched.mu.Unlock()
+	switch {
+	case w == nil || w.server != server:
+	case last:
+		g.tasks.Go(func() { g.unwatch(g.ctx, server, uri) })
+	default:
+		// Only its own log can fail.
+		_ = g.server.ResourceUpdated(g.ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
+	}
+}
+
+// abandonedLocked forgets a resource that nobody wants to know of.
+func (g *Gateway) abandonedLocked(uri string, w *watch) bool {
+	if len(w.clients) > 0 {
+		return false
+	}
+	delete(g.watched.by, uri)
+	return true
+}
+
+func (g *Gateway) unwatch(ctx context.Context, server, uri string) {
+	ctx, cancel := context.WithTimeoutCause(ctx, tellWait, fmt.Errorf("no answer within %v", tellWait))
+	defer cancel()
+	s, err := g.manager.Session(server)
+	if err == nil {
+		err = s.Unsubscribe(ctx, uri)
+	}
+	if err != nil {
+		g.log.Debug("unsubscribe from a resource", "server", server, "err", err)
+	}
+}
+
+// owner is the server that a resource is of: that which lists it, or else that with
+// the template which begins most alike.
+func (g *Gateway) owner(uri string) (server string, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if server, ok := g.resources[uri]; ok {
+		return server, true
+	}
+	longest := -1
+	for template, of := range g.templates {
+		if start, _, _ := strings.Cut(template, "{"); len(start) > longest && strings.HasPrefix(uri, start) {
+			server, longest = of, len(start)
+		}
+	}
+	return server, longest >= 0
+}
+
+// complete asks the server of a prompt or template for completions.
+func (g *Gateway) complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+	server, ref, ok := g.referred(r.Params.Ref)
+	if !ok {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "there is no prompt or template of that name"}
+	}
+	params := &mcp.CompleteParams{Argument: r.Params.Argument, Context: r.Params.Context, Ref: ref}
+	s, err := g.manager.Session(server)
+	if err != nil {
+		return nil, refusal(server, err)
+	}
+	res, err := s.Complete(ctx, params)
+	if err != nil {
+		return nil, refusal(server, err)
+	}
+	return res, nil
+}
+
+// referred is the server whose prompt or template is meant, and what that calls it.
+func (g *Gateway) referred(ref *mcp.CompleteReference) (server string, own *mcp.CompleteReference, ok bool) {
+	copied := *ref
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch ref.Type {
+	case "ref/prompt":
+		var of [2]string
+		if of, ok = g.prompts.to[ref.Name]; ok {
+			server, copied.Name = of[0], of[1]
+		}
+	case "ref/resource":
+		if server, ok = g.templates[ref.URI]; !ok {
+			server, ok = g.resources[ref.URI]
+		}
+	}
+	return server, &copied, ok
+}
