@@ -10,10 +10,14 @@ import (
 // suite does not score them.
 var notOffered = []string{"auth/dpop", "auth/dpop-nonce", "auth/enterprise-managed-authorization", "auth/wif-jwt-bearer"}
 
+// clientLimit is what the suite gives a client, in ms: its time with that of those
+// whose turn comes before. It is less than suiteLimit, so that the suite can tell.
+const clientLimit = "100000"
+
 // kit is the client that is made of the client kit, a program.
 func kit(program string) *subject {
 	return &subject{
-		target: clientKit, side: clientSide, reach: []string{"--command", program},
+		target: clientKit, side: clientSide, reach: []string{"--command", program, "--timeout", clientLimit},
 		leaves: func(scenario string) bool { return slices.Contains(notOffered, scenario) },
 	}
 }

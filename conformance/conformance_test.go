@@ -138,7 +138,7 @@ func fake(t *testing.T, script string) *suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &suite{node: "/bin/sh", script: write(t, "suite.sh", "out=$5\n"+script), baseline: b, out: t.TempDir()}
+	return &suite{node: "/bin/sh", script: write(t, "suite.sh", "out=$3\n"+script), baseline: b, out: t.TempDir()}
 }
 
 // TestRunStable: a scenario that fails has a second chance where that is asked for,

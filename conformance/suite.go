@@ -131,8 +131,9 @@ func (s *suite) run(ctx context.Context, of *subject, args ...string) (list []sc
 }
 
 func (s *suite) command(ctx context.Context, of *subject, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.node, slices.Concat([]string{s.script, of.side}, of.reach, args)...)
+	cmd := exec.CommandContext(ctx, s.node, slices.Concat([]string{s.script, of.side}, args, of.reach)...)
 	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), "GLOVEBOX_CONFORMANCE_TURNS="+s.out) // for clients
 	return cmd
 }
 

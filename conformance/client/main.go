@@ -22,9 +22,9 @@ import (
 
 const (
 	clientName = "glovebox-conformance"
-	// limit is less than the half minute that the suite waits, so that whoever hangs
-	// says where.
-	limit = 25 * time.Second
+	// limit ends a client that hangs. It is generous, since nobody waits for it but a
+	// run that fails anyhow.
+	limit = 30 * time.Second
 )
 
 func main() {
@@ -46,6 +46,8 @@ type facts struct {
 	Issuer       string `json:"issuer"`
 }
 
+// run plays a scenario. In the directory GLOVEBOX_CONFORMANCE_TURNS clients take
+// turns.
 func run(args []string, getenv func(string) string) (err error) {
 	if len(args) != 1 {
 		return fmt.Errorf("want the URL of a server, got %q", args)
@@ -61,6 +63,11 @@ func run(args []string, getenv func(string) string) (err error) {
 			return fmt.Errorf("read MCP_CONFORMANCE_CONTEXT: %w", err)
 		}
 	}
+	end, err := turn(getenv("GLOVEBOX_CONFORMANCE_TURNS"), name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	m := mcpkit.New(mcpkit.Options{
@@ -72,6 +79,7 @@ func run(args []string, getenv func(string) string) (err error) {
 		OAuth:  logins(name, &told),
 		Hooks:  mcpkit.Hooks{Elicit: accept, Sampling: answer},
 		Roots:  []*mcp.Root{{URI: "file:///conformance"}},
+		Limits: mcpkit.Limits{Connect: limit},
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	defer func() { err = errors.Join(err, m.Close()) }()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/gofrs/flock"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/logintest"
@@ -61,6 +63,7 @@ func wantsLogin(t *testing.T, issuer string) (url string) {
 
 func TestRun(t *testing.T) {
 	url, said := offering(t)
+	turns := t.TempDir()
 	guarded, evil := wantsLogin(t, ""), wantsLogin(t, "https://evil.example")
 	for _, c := range []struct {
 		name, context string
@@ -84,7 +87,7 @@ func TestRun(t *testing.T) {
 		{"what", "", []string{url}, `"what"`},
 	} {
 		clear(said)
-		env := map[string]string{"MCP_CONFORMANCE_SCENARIO": c.name, "MCP_CONFORMANCE_CONTEXT": c.context}
+		env := map[string]string{"GLOVEBOX_CONFORMANCE_TURNS": turns, "MCP_CONFORMANCE_SCENARIO": c.name, "MCP_CONFORMANCE_CONTEXT": c.context}
 		err := run(c.args, func(name string) string { return env[name] })
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s with %q and %q: got %v, want %q", c.name, c.args, c.context, err, c.want)
@@ -95,5 +98,37 @@ func TestRun(t *testing.T) {
 		case strings.HasPrefix(c.name, "elicit") && (said["name"] != "Ann" || said["off"] != false || said["sure"] != true):
 			t.Errorf("the user said %v", said)
 		}
+	}
+}
+
+// TestTurn: whoever has the turn keeps it from others until it ends.
+func TestTurn(t *testing.T) {
+	dir := t.TempDir()
+	held := func() bool {
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("got %q, %v", files, err)
+		}
+		l := flock.New(files[0])
+		defer l.Close()
+		free, err := l.TryLock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !free
+	}
+	end, err := turn(dir, "tools_call")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !held() {
+		t.Error("others have the turn too")
+	}
+	end()
+	if held() {
+		t.Error("the turn has not ended")
+	}
+	if _, err := turn(filepath.Join(dir, "none"), "tools_call"); err == nil {
+		t.Error("a turn in no directory")
 	}
 }
