@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -457,6 +458,41 @@ func TestTimeoutsKeepTheConnection(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	wantCall(t, s, "pid", nil, pid)
+}
+
+// Requests one after another go over one connection of HTTP, although each context
+// ends with its request, before the server has ended the stream of its answer.
+func TestAConnectionIsUsedAgain(t *testing.T) {
+	var made atomic.Int32
+	serve := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return newServer() }, nil)
+	ts := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serve.ServeHTTP(w, r)
+		if r.Method == http.MethodPost {
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(10 * time.Millisecond) // the end comes after the answer
+		}
+	}))
+	ts.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			made.Add(1)
+		}
+	}
+	ts.Start()
+	t.Cleanup(ts.Close)
+	s := session(t, manager(t, Options{}, endpoint("srv", ts.URL)), "srv")
+	const calls = 20
+	for range calls {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "pid"})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond) // who comes before the end needs another connection
+	}
+	if n := made.Load(); n > calls/2 {
+		t.Errorf("%d calls took %d connections", calls, n)
+	}
 }
 
 func TestPendingRequestsAreBounded(t *testing.T) {

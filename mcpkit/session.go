@@ -49,6 +49,10 @@ type Session struct {
 	watched map[string]bool  // guarded by mu: the resources that were subscribed to
 }
 
+// drainTime is what a server has to end a stream after the answer. Most end both at
+// once.
+const drainTime = time.Second
+
 // gateSize is more than requests can be under way.
 const gateSize = 1 << 30
 
@@ -228,15 +232,16 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 
 func (s *Session) once(ctx context.Context, what string, l *live, f func(context.Context, *mcp.ClientSession) error) error {
 	limit := cmp.Or(s.m.opts.Timeouts.Request, s.def.Timeouts.Request, s.m.opts.Limits.Request)
-	ctx, cancel := s.within(ctx, limit, &errTimeout{s.def.Name, what, limit})
-	defer cancel()
-	err := f(ctx, l.cs)
+	call, end := s.within(ctx, limit, &errTimeout{s.def.Name, what, limit})
+	err := f(call, l.cs)
+	gaveUp := context.Cause(call)
 	l.link.news.settle()
+	end(err == nil)
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if gaveUp != nil {
+		return gaveUp
 	}
 	if why := l.link.why(); why != nil && !isAnswer(err) {
 		return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, errors.Join(why, err))
@@ -244,16 +249,21 @@ func (s *Session) once(ctx context.Context, what string, l *live, f func(context
 	return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, err)
 }
 
-// within bounds ctx by limit, to which the time does not count in which the server
-// waits for an answer of its own. So that no server can have a request wait for
-// ever by asking again and again, as many questions as it may ask in rounds are the
-// most that are waited for.
-func (s *Session) within(ctx context.Context, limit time.Duration, timeout error) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
+// within bounds a request by ctx and by limit, to which the time does not count in
+// which the server waits for an answer of its own. So that no server can have a
+// request wait for ever by asking again and again, as many questions as it may ask in
+// rounds are the most that are waited for.
+//
+// The stream of an answer over HTTP is read to its end after the answer has been given.
+// If it were cut off by this context or the caller's, so would be the connection, and
+// the next request would have to make another. So end leaves the stream of an answer
+// a while.
+func (s *Session) within(ctx context.Context, limit time.Duration, timeout error) (call context.Context, end func(answered bool)) {
+	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	begun, paused := time.Now(), s.pause.length()
 	last := begun.Add(limit + maxRounds*s.m.opts.Limits.Ask)
-	done := make(chan struct{})
-	go func() { // ends with the context, for which cancel waits
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() { // ends with the request, for which end waits
 		defer close(done)
 		timer := time.NewTimer(limit)
 		defer timer.Stop()
@@ -267,13 +277,21 @@ func (s *Session) within(ctx context.Context, limit time.Duration, timeout error
 				}
 				timer.Reset(left)
 			case <-ctx.Done():
+				cancel(context.Cause(ctx))
+				return
+			case <-over:
 				return
 			}
 		}
 	}()
-	return ctx, func() {
-		cancel(nil)
+	return call, func(answered bool) {
+		close(over)
 		<-done
+		if answered {
+			time.AfterFunc(drainTime, func() { cancel(nil) })
+		} else {
+			cancel(nil)
+		}
 	}
 }
 
