@@ -147,7 +147,7 @@ func probe(ctx context.Context, conn mcp.Connection, client *mcp.Implementation,
 	}
 }
 
-var errSilent = errors.New("no answer to server/discover")
+var errSilent = errors.New("no answer in time")
 
 // probed is a connection of which something has been read already. A read that was
 // under way when the probe gave up goes on for the next who reads.

@@ -26,8 +26,9 @@ type Options struct {
 
 	// Authorize takes a person to the page at url, and returns what the page's
 	// server sends the browser back with: see [ParseAnswer]. It is called for one
-	// login of a server at a time, and given up when its context ends. Nil where
-	// nobody can be asked.
+	// login of a server at a time, and given up when its context ends: in
+	// [Handler.Login] that of the caller, else that of the request that waits for it,
+	// whose time limits are short for a person. Nil where nobody can be asked.
 	Authorize func(ctx context.Context, server, url string) (Answer, error)
 	// RedirectURL is where Authorize awaits the browser, for servers whose
 	// definition does not say.
