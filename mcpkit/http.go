@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -45,7 +46,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	if with != nil {
 		hc.Transport = with
 	}
-	h := &headers{next: hc.Transport, set: r.Headers}
+	h := &headers{server: s.def.Name, next: hc.Transport, set: r.Headers, streams: s.def.Transport == mcpjson.TransportHTTP}
 	for _, text := range []string{r.URL, r.SSEURL} {
 		if u, err := url.Parse(text); err == nil && text != "" {
 			h.origins = append(h.origins, origin(u))
@@ -154,9 +155,11 @@ func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Hos
 // headers adds a server's headers to what goes to that server, wherever the server
 // itself sends the client.
 type headers struct {
+	server  string
 	next    http.RoundTripper
 	set     []mcpjson.Header
 	origins []string
+	streams bool         // a GET asks for a stream that there need not be
 	status  atomic.Int32 // of the last POST
 	posted  atomic.Value // the last URL of one, a string: the older transport tells where to
 }
@@ -185,6 +188,16 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		break
 	}
+	if req.Method == http.MethodPost && !h.streams && !slices.Contains(h.origins, origin(req.URL)) {
+		// The older transport's server says where to post to.
+		return nil, &outbound.Refusal{Server: h.server, Reason: outbound.Redirected, Target: origin(req.URL)}
+	}
+	switch {
+	case req.Method == http.MethodGet && h.streams:
+		return openStream(h.next, req)
+	case req.Method == http.MethodDelete:
+		return end(h.next, req)
+	}
 	res, err := h.next.RoundTrip(req)
 	if err != nil || req.Method != http.MethodPost {
 		return res, err
@@ -196,13 +209,44 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return answered(req, res), nil
 	}
+	if mediaType(res) == "application/json" {
+		// What goes wrong with one answer, or the end of its request before it is
+		// there, is for the SDK the end of the session unless there is no answer.
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		res.Body = io.NopCloser(bytes.NewReader(b))
+	}
+	return res, nil
+}
+
+func mediaType(res *http.Response) string {
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	return kind
+}
+
+// endWait is what a server has to hear that a session is over. It will notice.
+const endWait = time.Second
+
+// end ends a session.
+func end(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Context(), endWait)
+	defer cancel()
+	res, err := next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	res.Body.Close()
+	res.Body = http.NoBody
 	return res, nil
 }
 
 // answered makes the answer to a request of a refusal in plain text, which the SDK
 // takes for the end of the session: one bad request should not end the others.
 func answered(req *http.Request, res *http.Response) *http.Response {
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	kind := mediaType(res)
 	if kind == "application/json" || req.GetBody == nil {
 		return res
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -69,7 +68,7 @@ func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.w.HTTP(stream.Received, &cassette.HTTP{Status: res.StatusCode, Headers: shownHeaders(res.Header)})
-	switch kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind {
+	switch mediaType(res) {
 	case "application/json":
 		res.Body = &heard{ReadCloser: res.Body, wire: t}
 	case "text/event-stream":

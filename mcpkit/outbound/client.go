@@ -24,8 +24,9 @@ const (
 	maxRedirects = 5
 	// maxAddresses bounds what one name may stand for.
 	maxAddresses = 32
-	// maxHeader bounds the header of an answer.
-	maxHeader = 1 << 20
+	// maxHeader bounds the header of an answer, of which a client sends some, such as
+	// the id of a session, back with each request.
+	maxHeader = 64 << 10
 )
 
 // NewClient returns an HTTP client for one server that connects only where the

@@ -183,7 +183,8 @@ func meant(m jsonrpc.Message) bool {
 
 // Write writes a message. A context that ends while the stream does not take it
 // closes the connection: half a message is there already. While it waits for the
-// message of another to be taken it only gives up.
+// message of another to be taken it only gives up. After Close it returns
+// [mcp.ErrConnectionClosed], and nothing was written.
 func (c *Conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	b, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
@@ -203,6 +204,11 @@ func (c *Conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	}
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
+	select {
+	case <-c.closed:
+		return fmt.Errorf("write message: %w", mcp.ErrConnectionClosed)
+	default:
+	}
 	c.trace(Sent, b)
 	if _, err := c.rwc.Write(append(b, '\n')); err != nil {
 		if ctx.Err() != nil {
