@@ -26,13 +26,7 @@ var bin embed.FS
 // this as its name acts as the agent.
 const Name = "glovebox-guest"
 
-// Embedded reports whether the agent for this architecture is part of the
-// program.
-func Embedded() bool {
-	_, err := fs.Stat(bin, embeddedName())
-	return err == nil
-}
-
+// embeddedName is the agent for this architecture.
 func embeddedName() string { return "bin/guest-linux-" + runtime.GOARCH }
 
 // Lay makes sure that the agent is a file below dir, an absolute directory that

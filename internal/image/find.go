@@ -35,25 +35,6 @@ type FindOptions struct {
 	Progress func(string)
 }
 
-// Find returns the interpreters of the host in the order in which they would be
-// chosen for their language: as on PATH, but those of Python that have both numpy
-// and pandas first. Version managers' shims and links are resolved, so that each
-// interpreter is there once.
-//
-// Interpreters that cannot be run are left out, unless they were asked for by
-// name.
-func Find(ctx context.Context, opts FindOptions) ([]Interpreter, error) {
-	found, err := find(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]Interpreter, len(found))
-	for i, f := range found {
-		list[i] = f.Interpreter
-	}
-	return list, nil
-}
-
 // answer is what an interpreter says of itself.
 type answer struct {
 	Interpreter
@@ -61,6 +42,13 @@ type answer struct {
 	Sites map[string]int64 `json:"sites"` // directories of libraries and when they changed
 }
 
+// find returns the interpreters of the host in the order in which they would be
+// chosen for their language: as on PATH, but those of Python that have both numpy
+// and pandas first. Version managers' shims and links are resolved, so that each
+// interpreter is there once.
+//
+// Interpreters that cannot be run are left out, unless they were asked for by
+// name.
 func find(ctx context.Context, opts FindOptions) ([]answer, error) {
 	dirs := opts.Dirs
 	if dirs == nil {

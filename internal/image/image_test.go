@@ -123,7 +123,7 @@ func TestFindPrefersLibraries(t *testing.T) {
 	}
 	bare := fake("bare", "3.12.0", `[]`)
 	full := fake("full", "3.11.0", `["numpy", "pandas"]`)
-	found, err := Find(t.Context(), FindOptions{Dirs: []string{broken, bare, full, bare}, Node: ""})
+	found, err := find(t.Context(), FindOptions{Dirs: []string{broken, bare, full, bare}, Node: ""})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestFindPrefersLibraries(t *testing.T) {
 	if got, want := strings.Join(versions, " "), "3.11.0 3.12.0"; got != want {
 		t.Errorf("found %q, want %q", got, want)
 	}
-	if _, err := Find(t.Context(), FindOptions{Dirs: []string{bare}, Python: filepath.Join(broken, "python3")}); err == nil || !strings.Contains(err.Error(), "broken") {
+	if _, err := find(t.Context(), FindOptions{Dirs: []string{bare}, Python: filepath.Join(broken, "python3")}); err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("a named interpreter that is broken: %v", err)
 	}
 }
