@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// fetchTimeout bounds one document of an issuer, and so how long a request with
-	// a key that we do not know waits.
+	// fetchTimeout bounds a fetch, of two or three small documents, and so how long a
+	// request with a key that we do not know waits.
 	fetchTimeout = 10 * time.Second
 	// refetchGap is the least time between two fetches that requests cause, so that
 	// a flood of tokens with made-up keys is none for the issuer.
@@ -57,9 +57,10 @@ type IssuerConfig struct {
 
 // issuer keeps the keys of an issuer.
 type issuer struct {
-	cfg    IssuerConfig
-	v      *Verifier
-	client *http.Client
+	cfg     IssuerConfig
+	v       *Verifier
+	client  *http.Client
+	timeout time.Duration // of a fetch
 
 	mu       sync.Mutex
 	keys     []jose.JSONWebKey // guarded by mu
@@ -85,8 +86,8 @@ func newIssuer(c IssuerConfig, v *Verifier) (*issuer, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxResponseHeaderBytes = 64 << 10
 	transport.MaxIdleConns = 2
-	return &issuer{cfg: c, v: v, client: &http.Client{
-		Transport: transport, Timeout: fetchTimeout,
+	return &issuer{cfg: c, v: v, timeout: fetchTimeout, client: &http.Client{
+		Transport: transport,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) > 3 {
 				return errors.New("too many redirects")
@@ -156,7 +157,9 @@ func (i *issuer) refreshLocked() <-chan struct{} {
 	i.fetching, i.tried = done, i.v.now()
 	go func() { // run waits for it
 		defer close(done)
-		keys, err := i.fetch(i.v.base)
+		ctx, cancel := context.WithTimeout(i.v.base, i.timeout)
+		defer cancel()
+		keys, err := i.fetch(ctx)
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		i.fetching, i.fault = nil, err
@@ -211,7 +214,7 @@ func (i *issuer) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	}
 	var err error
 	for _, at := range wellKnown(i.cfg.URL) {
-		if err = i.get(ctx, at, &about); err == nil {
+		if err = i.get(ctx, at, &about); err == nil || ctx.Err() != nil {
 			break
 		}
 	}
@@ -287,7 +290,7 @@ func (i *issuer) get(ctx context.Context, at string, into any) error {
 	res, err := i.client.Do(req)
 	if err != nil {
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-			return fmt.Errorf("get %s: no answer within %v", clip(at), fetchTimeout)
+			return fmt.Errorf("get %s: no answer within %v", clip(at), i.timeout)
 		}
 		return err
 	}

@@ -120,7 +120,7 @@ func (i *issuer) identity(c *claims) (*Identity, error) {
 	}
 	subject, _ := c.all[i.cfg.SubjectClaim].(string)
 	if !plainSubject(subject) {
-		return nil, refuse(NoSubject, "the claim %s of the token is no text of 1 to %d printable characters", i.cfg.SubjectClaim, maxSubject)
+		return nil, refuse(NoSubject, "the claim %s of the token is no text of 1 to %d printable ASCII characters without spaces", i.cfg.SubjectClaim, maxSubject)
 	}
 	return &Identity{
 		Owner: fmt.Sprintf("%s %s", i.cfg.URL, subject), Name: subject,

@@ -523,3 +523,24 @@ func FuzzVerifySigned(f *testing.F) {
 		}
 	})
 }
+
+// TestSilentIssuer: a fetch has its time as a whole, however many documents it is of.
+func TestSilentIssuer(t *testing.T) {
+	var asked atomic.Int32
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		<-r.Context().Done()
+	}))
+	defer silent.Close()
+	i, err := newIssuer(IssuerConfig{URL: silent.URL, Audiences: []string{"x"}}, &Verifier{now: time.Now, base: t.Context()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.timeout = 200 * time.Millisecond
+	<-i.refresh()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.fault == nil || !strings.Contains(i.fault.Error(), "no answer within 200ms") || asked.Load() != 1 {
+		t.Errorf("asked %d times, got %v", asked.Load(), i.fault)
+	}
+}

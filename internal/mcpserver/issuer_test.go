@@ -130,7 +130,7 @@ func TestIssuer(t *testing.T) {
 		t.Errorf("without a scope: %d %s", res.StatusCode, body)
 	}
 	for reason, claims := range map[string]map[string]any{
-		"meant for another service": {"aud": "mail"}, "expired": {"exp": 1}, "printable characters": {"sub": "a\nb"},
+		"meant for another service": {"aud": "mail"}, "expired": {"exp": 1}, "printable ASCII": {"sub": "a\nb"},
 	} {
 		res, body := ask(sign(claims), list)
 		if res.StatusCode != 401 || !strings.Contains(body, reason) || !strings.Contains(res.Header.Get("WWW-Authenticate"), `error="invalid_token"`) {
