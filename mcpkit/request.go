@@ -129,7 +129,7 @@ func (s *Session) permitted(params json.RawMessage) (json.RawMessage, error) {
 // that is made later knows it from the start.
 func (s *Session) learn(ctx context.Context, method string) error {
 	s.mu.Lock()
-	known := standard[method] || s.methods[method]
+	known := standard[method] != nil || s.methods[method]
 	s.mu.Unlock()
 	if known {
 		return nil
@@ -162,12 +162,26 @@ func addMethod(c *mcp.Client, method string) error {
 	return mcp.AddSendingCustomMethod[*rawParams, *rawResult](c, method)
 }
 
-// standard are the methods that the SDK knows and that are requests of a client.
-var standard = map[string]bool{
-	"ping": true, "initialize": true, "server/discover": true, "tools/list": true, "tools/call": true,
-	"resources/list": true, "resources/templates/list": true, "resources/read": true,
-	"resources/subscribe": true, "resources/unsubscribe": true, "prompts/list": true, "prompts/get": true,
-	"completion/complete": true, "logging/setLevel": true,
+// A sender makes a request of a method and returns its result.
+type sender func(ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error)
+
+// standard are the methods that the SDK knows and that are requests of a client. It
+// insists on its own types for their results.
+var standard = map[string]sender{
+	"ping":                     unanswered((*mcp.ClientSession).Ping),
+	"initialize":               handshake,
+	"server/discover":          handshake,
+	"tools/list":               typed[*mcp.ListToolsResult],
+	"tools/call":               typed[*mcp.CallToolResult],
+	"resources/list":           typed[*mcp.ListResourcesResult],
+	"resources/templates/list": typed[*mcp.ListResourceTemplatesResult],
+	"resources/read":           typed[*mcp.ReadResourceResult],
+	"resources/subscribe":      unanswered((*mcp.ClientSession).Subscribe),
+	"resources/unsubscribe":    unanswered((*mcp.ClientSession).Unsubscribe),
+	"prompts/list":             typed[*mcp.ListPromptsResult],
+	"prompts/get":              typed[*mcp.GetPromptResult],
+	"completion/complete":      typed[*mcp.CompleteResult],
+	"logging/setLevel":         unanswered((*mcp.ClientSession).SetLoggingLevel),
 }
 
 func checkParams(params json.RawMessage) error {
@@ -180,36 +194,10 @@ func checkParams(params json.RawMessage) error {
 	return nil
 }
 
-// raw sends a request as it is. The SDK insists on its own types for the results of
-// methods that it knows.
+// raw sends a request as it is.
 func raw(ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
-	switch method {
-	case "ping":
-		return unanswered(ctx, params, cs.Ping)
-	case "initialize", "server/discover":
-		return json.Marshal(cs.InitializeResult()) // both are over when there is a session
-	case "tools/list":
-		return typed[*mcp.ListToolsResult](ctx, cs, method, params)
-	case "tools/call":
-		return typed[*mcp.CallToolResult](ctx, cs, method, params)
-	case "resources/list":
-		return typed[*mcp.ListResourcesResult](ctx, cs, method, params)
-	case "resources/templates/list":
-		return typed[*mcp.ListResourceTemplatesResult](ctx, cs, method, params)
-	case "resources/read":
-		return typed[*mcp.ReadResourceResult](ctx, cs, method, params)
-	case "prompts/list":
-		return typed[*mcp.ListPromptsResult](ctx, cs, method, params)
-	case "prompts/get":
-		return typed[*mcp.GetPromptResult](ctx, cs, method, params)
-	case "completion/complete":
-		return typed[*mcp.CompleteResult](ctx, cs, method, params)
-	case "logging/setLevel":
-		return unanswered(ctx, params, cs.SetLoggingLevel)
-	case "resources/subscribe":
-		return unanswered(ctx, params, cs.Subscribe)
-	case "resources/unsubscribe":
-		return unanswered(ctx, params, cs.Unsubscribe)
+	if send := standard[method]; send != nil {
+		return send(ctx, cs, method, params)
 	}
 	res, err := mcp.CallCustomMethod[*rawParams, *rawResult](ctx, cs, method, &rawParams{raw: params})
 	if err != nil {
@@ -218,27 +206,34 @@ func raw(ctx context.Context, cs *mcp.ClientSession, method string, params json.
 	return res.raw, nil
 }
 
-// unanswered makes a request whose result says nothing.
-func unanswered[P any](ctx context.Context, params json.RawMessage, do func(context.Context, *P) error) (json.RawMessage, error) {
-	p := new(P)
-	if len(params) > 0 {
-		if err := json.Unmarshal(params, p); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrBadParams, err)
-		}
-	}
-	if err := do(ctx, p); err != nil {
-		return nil, err
-	}
-	return json.RawMessage("{}"), nil
+// handshake is over when there is a session.
+func handshake(_ context.Context, cs *mcp.ClientSession, _ string, _ json.RawMessage) (json.RawMessage, error) {
+	return json.Marshal(cs.InitializeResult())
 }
 
-// typed makes a request that the SDK knows, with parameters as they are.
+// typed makes a request with parameters as they are.
 func typed[R mcp.Result](ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
 	res, err := mcp.CallCustomMethod[*rawParams, R](ctx, cs, method, &rawParams{raw: params})
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(res)
+}
+
+// unanswered makes requests whose result says nothing.
+func unanswered[P any](do func(*mcp.ClientSession, context.Context, *P) error) sender {
+	return func(ctx context.Context, cs *mcp.ClientSession, _ string, params json.RawMessage) (json.RawMessage, error) {
+		p := new(P)
+		if len(params) > 0 {
+			if err := json.Unmarshal(params, p); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrBadParams, err)
+			}
+		}
+		if err := do(cs, ctx, p); err != nil {
+			return nil, err
+		}
+		return json.RawMessage("{}"), nil
+	}
 }
 
 // Notify sends a notification of any method. There is no answer, and no way to know
