@@ -227,9 +227,8 @@ func TestDirectLife(t *testing.T) {
 	url := srv.URL + "/mcp"
 
 	h, body := modernCall(1, "slow", "{}")
-	time.AfterFunc(150*time.Millisecond, func() { release <- true })
-	_, out := do(t, "POST", url, h, body)
-	if strings.Count(out, ": hb\n\n") < 2 || !strings.Contains(out, "event: message\ndata: {") || !strings.HasSuffix(out, "\n\n") || !strings.Contains(out, `"text":"done"`) {
+	out := doAfterBeats(t, url, h, body, func() { release <- true })
+	if !strings.Contains(out, "event: message\ndata: {") || !strings.HasSuffix(out, "\n\n") || !strings.Contains(out, `"text":"done"`) {
 		t.Errorf("heartbeat: got %q", out)
 	}
 	<-started

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -81,6 +82,18 @@ func with(h header, changes ...string) header {
 // do sends one request; a nil header means an MCP client's.
 func do(tb testing.TB, method, url string, h header, body string) (*http.Response, string) {
 	tb.Helper()
+	res := send(tb, method, url, h, body)
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		tb.Fatalf("%s %s: read body: %v", method, url, err)
+	}
+	return res, string(data)
+}
+
+// send is do with a body that is still to be read, and closed.
+func send(tb testing.TB, method, url string, h header, body string) *http.Response {
+	tb.Helper()
 	req, err := http.NewRequestWithContext(tb.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		tb.Fatal(err)
@@ -102,12 +115,32 @@ func do(tb testing.TB, method, url string, h header, body string) (*http.Respons
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return res
+}
+
+// doAfterBeats is do of a request that ends by what then does, which is called after
+// two heartbeats.
+func doAfterBeats(tb testing.TB, url string, h header, body string, then func()) string {
+	tb.Helper()
+	res := send(tb, http.MethodPost, url, h, body)
 	defer res.Body.Close()
-	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		tb.Fatalf("%s %s: read body: %v", method, url, err)
+	var out strings.Builder
+	in := bufio.NewReader(res.Body)
+	for beats := 0; ; {
+		line, err := in.ReadString('\n')
+		out.WriteString(line)
+		if line == ": hb\n" {
+			if beats++; beats == 2 {
+				then()
+			}
+		}
+		if err != nil {
+			if beats < 2 || err != io.EOF {
+				tb.Errorf("%d heartbeats, %v", beats, err)
+			}
+			return out.String()
+		}
 	}
-	return res, string(data)
 }
 
 // reply is the last JSON-RPC response in a body, of either form.
@@ -373,9 +406,8 @@ func TestHeartbeat(t *testing.T) {
 	h := session(t, url)
 	h2 := header{"Accept": "application/json, text/event-stream", "Mcp-Session-Id": h["Mcp-Session-Id"], "Mcp-Protocol-Version": "2025-06-18"}
 	for _, h := range []header{h, h2} {
-		time.AfterFunc(150*time.Millisecond, func() { release <- struct{}{} })
-		_, body := do(t, "POST", url, h, toolCall(1, "slow", "{}"))
-		if strings.Count(body, ": hb\n\n") < 2 || !strings.Contains(body, "done") {
+		body := doAfterBeats(t, url, h, toolCall(1, "slow", "{}"), func() { release <- struct{}{} })
+		if !strings.Contains(body, "done") {
 			t.Errorf("got %q", body)
 		}
 		<-started
