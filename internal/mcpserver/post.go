@@ -83,8 +83,8 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	beat := s.opts.Limits.Heartbeat
-	if json {
-		beat = 0 // nothing can come before the one body
+	if json || m.Method == initialize {
+		beat = 0 // nothing can come before the one body, or the header with the id of the session
 	}
 	res := s.respond(w, m.ID, beat)
 	defer res.finish()

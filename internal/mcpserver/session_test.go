@@ -158,3 +158,25 @@ func TestDelete(t *testing.T) {
 	close(release)
 	eventually(t, "the SDK forgets the session", func() bool { return s.closing.value() == 0 })
 }
+
+// TestSlowInitialize: the id of a session is in the header of the answer, before which
+// there can be no heartbeat.
+func TestSlowInitialize(t *testing.T) {
+	_, url := serve(t, func(o *Options) {
+		o.Limits.Heartbeat = 5 * time.Millisecond
+		o.Extend.Middleware = []mcp.Middleware{func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if method == initialize {
+					time.Sleep(100 * time.Millisecond) // a machine with too much to do
+				}
+				return next(ctx, method, req)
+			}
+		}}
+	})
+	for _, version := range []string{"2025-06-18", "2025-11-25"} {
+		body := strings.Replace(initBody, "2025-11-25", version, 1)
+		if res, out := do(t, "POST", url, nil, body); res.Header.Get(headerSession) == "" || !strings.Contains(out, version) {
+			t.Errorf("%s: no session: %s %s", version, res.Status, out)
+		}
+	}
+}
