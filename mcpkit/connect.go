@@ -153,20 +153,31 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 
 // spawn starts the server's program.
 func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Options) (mcp.Connection, error) {
+	var after []func()
+	if log := s.stdoutLog(); log != nil {
+		o.Trace = both(o.Trace, log.message)
+		after = append(after, log.close)
+	}
 	c := &child.Command{
 		Name: s.def.Name, Argv: r.Argv, Dir: r.Dir, Env: append(s.m.baseEnv(s.def.InheritEnv), r.Env...),
 		Grace: s.m.opts.Limits.Grace, Idle: s.m.opts.Limits.Idle, Stream: o,
 	}
-	if s.m.opts.Stderr == nil {
-		return c.Connect(ctx)
+	if s.m.opts.Stderr != nil {
+		out := s.m.opts.Stderr(s.def.Name)
+		c.Stderr = out
+		after = append(after, func() { out.Close() })
 	}
-	out := s.m.opts.Stderr(s.def.Name)
-	c.Stderr = out
+	done := sync.OnceFunc(func() {
+		for _, f := range after {
+			f()
+		}
+	})
 	conn, err := c.Connect(ctx)
 	if err != nil {
-		return nil, errors.Join(err, out.Close())
+		done()
+		return nil, err
 	}
-	return &closing{conn, sync.OnceFunc(func() { out.Close() })}, nil
+	return &closing{conn, done}, nil
 }
 
 // closing closes something after a connection.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/partlog"
 	"github.com/glovebox-dev/glovebox/mcpkit/stream"
 )
 
@@ -42,6 +43,55 @@ func lines(w *cassette.Writer) func(stream.Direction, []byte) {
 	}
 	return w.Message
 }
+
+// both tells two of the messages, of which the first may be nil.
+func both(a, b func(stream.Direction, []byte)) func(stream.Direction, []byte) {
+	if a == nil {
+		return b
+	}
+	return func(d stream.Direction, line []byte) {
+		a(d, line)
+		b(d, line)
+	}
+}
+
+// A stdoutLog keeps what a server's program writes, as it is, for those whose
+// configuration says so. A log that cannot be written is not worth a connection.
+type stdoutLog struct {
+	to     *partlog.Log
+	failed func(error)
+	broken bool
+}
+
+// stdoutLog opens the log of the definition; nil without one.
+func (s *Session) stdoutLog() *stdoutLog {
+	def := s.def.StdoutLog
+	if def == nil {
+		return nil
+	}
+	failed := func(err error) {
+		s.m.log.Warn("what the mcp server writes is not kept", "server", s.def.Name, "err", err)
+	}
+	to, err := partlog.Open(s.def.Dir, def.Path, def.MaxBytesPerPart, def.MaxParts)
+	if err != nil {
+		failed(err)
+		return nil
+	}
+	return &stdoutLog{to: to, failed: failed}
+}
+
+// message is called for one direction at a time; for what was sent it does nothing.
+func (l *stdoutLog) message(d stream.Direction, line []byte) {
+	if d == stream.Sent || l.broken {
+		return
+	}
+	if _, err := l.to.Write(append(bytes.Clone(line), '\n')); err != nil {
+		l.broken = true
+		l.failed(err)
+	}
+}
+
+func (l *stdoutLog) close() { _ = l.to.Close() } // there is nothing to save any more
 
 // wire notes what goes over HTTP: heads, and the messages in bodies. Whatever else
 // is sent there, a login for one, has its head noted and no body.

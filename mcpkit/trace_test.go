@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -133,5 +136,49 @@ func TestEventsAreHeard(t *testing.T) {
 		if cap(h.buf)+cap(h.data) > 4*w.max {
 			t.Errorf("in pieces of %d: %d bytes are kept", size, cap(h.buf)+cap(h.data))
 		}
+	}
+}
+
+// What a program writes is kept where its definition says; a log that cannot be
+// written costs a warning and nothing else.
+func TestStdoutLogs(t *testing.T) {
+	dir := t.TempDir()
+	def := program("srv", "answers-in-batches")
+	def.Dir = dir
+	def.StdoutLog = &mcpjson.StdoutLog{Path: "logs/srv.log", MaxBytesPerPart: 100_000, MaxParts: 2}
+	m := manager(t, Options{}, def)
+	for range 3 {
+		wantCall(t, session(t, m, "srv"), "odd", nil, "good")
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for _, name := range []string{"srv.segment-0001.log", "srv.log"} {
+		b, err := os.ReadFile(filepath.Join(dir, "logs", name))
+		if err != nil && name == "srv.log" {
+			t.Fatal(err)
+		}
+		all = append(all, b...)
+	}
+	if got := bytes.Count(all, []byte(`"text":"good"`)); got < 1 {
+		t.Errorf("%d answers are kept:\n%.2000s", got, all)
+	}
+	if bytes.Contains(all, []byte(`"method":"tools/call"`)) {
+		t.Error("what was sent is there as well")
+	}
+
+	var warned bytes.Buffer
+	def.StdoutLog.Path = "file/srv.log"
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m = manager(t, Options{Log: slog.New(slog.NewTextHandler(&warned, nil))}, def)
+	wantCall(t, session(t, m, "srv"), "good", nil, "good")
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(warned.String(), "what the mcp server writes is not kept") {
+		t.Errorf("warned of %q", warned.String())
 	}
 }

@@ -110,7 +110,7 @@ var table = []row{
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{pkg: "mcpkit",
-		ours:   []string{"mcpkit/cassette", "mcpkit/child", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile", "mcpkit/stream"},
+		ours:   []string{"mcpkit/cassette", "mcpkit/child", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/partlog", "mcpkit/statefile", "mcpkit/stream"},
 		others: []string{sdk, "golang.org/x/sync/"}},
 	{pkg: "mcpkit/cassette", ours: []string{"mcpkit/mcpjson", "mcpkit/stream"}, others: []string{sdk}},
 	{pkg: "mcpkit/login",
@@ -119,6 +119,7 @@ var table = []row{
 	{pkg: "mcpkit/child", ours: []string{"mcpkit/stream"}, others: []string{sdk, sys}},
 	{pkg: "mcpkit/consent", ours: []string{"mcpkit/statefile"}},
 	{pkg: "mcpkit/outbound"},
+	{pkg: "mcpkit/partlog"},
 	{pkg: "mcpkit/stream", others: []string{sdk}},
 	{pkg: "mcpkit/statefile", others: []string{"github.com/gofrs/flock"}},
 

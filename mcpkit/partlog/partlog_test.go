@@ -1,0 +1,142 @@
+package partlog
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// files are the files below a directory with what is in them.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(dir, path)
+		all[filepath.ToSlash(rel)] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func write(t *testing.T, l *Log, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if _, err := l.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestParts(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Open(dir, "logs/x.log", 6, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, l, "one\n", "a\n", "two\n", "larger than a part\n")
+	if diff := cmp.Diff(map[string]string{
+		"logs/x.segment-0001.log": "one\na\n", "logs/x.segment-0002.log": "two\n", "logs/x.log": "larger than a part\n",
+	}, files(t, dir)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Write([]byte("late")); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("after close: %v", err)
+	}
+	for path, want := range map[string]fs.FileMode{"logs": fs.ModeDir | 0o700, "logs/x.log": 0o600, "logs/x.segment-0001.log": 0o600} {
+		if info, err := os.Stat(filepath.Join(dir, path)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
+		}
+	}
+	// It goes on where it was, and leaves alone what is not its own.
+	for _, name := range []string{"x.segment-7.log", "x.segment-0009.txt", "y.segment-0009.log", "x.segment-0x10.log"} {
+		if err := os.WriteFile(filepath.Join(dir, "logs", name), []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l, err = Open(dir, "logs/x.log", 6, 3); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	write(t, l, "three\n", "four\n")
+	if diff := cmp.Diff(map[string]string{
+		"logs/x.segment-0003.log": "larger than a part\n", "logs/x.segment-0004.log": "three\n", "logs/x.log": "four\n",
+		"logs/x.segment-7.log": "mine", "logs/x.segment-0009.txt": "mine", "logs/y.segment-0009.log": "mine", "logs/x.segment-0x10.log": "mine",
+	}, files(t, dir)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestHowManyPartsStay(t *testing.T) {
+	for parts, want := range map[int]int{0: 10, 1: 1, 4: 4} {
+		dir := t.TempDir()
+		l, err := Open(dir, "x", 1, parts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, l, strings.Split("0123456789", "")...)
+		l.Close()
+		got := files(t, dir)
+		if len(got) != want || got["x"] != "9" {
+			t.Errorf("max. %d: %v, want %d", parts, got, want)
+		}
+	}
+}
+
+// What could lead elsewhere is refused, also if it is there only later.
+func TestLinksAreRefused(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	for name, target := range map[string]string{"link": elsewhere, "here": ".", "x.log": filepath.Join(elsewhere, "x.log"), "dead.log": filepath.Join(elsewhere, "dead")} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"link/x.log", "here/y.log", "x.log", "dead.log", "../x.log", "a/../../x.log", "", ".", "link"} {
+		if l, err := Open(dir, name, 1, 1); err == nil {
+			l.Close()
+			t.Errorf("%q: no error", name)
+		}
+	}
+	l, err := Open(dir, "a/b.log", 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	write(t, l, "1")
+	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "a")), os.Symlink(elsewhere, filepath.Join(dir, "a"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Write([]byte("2")); err == nil {
+		t.Error("a directory that became a link: no error")
+	}
+	if got := files(t, elsewhere); len(got) != 0 {
+		t.Errorf("elsewhere there is %v", got)
+	}
+}
+
+func TestAbsolutePaths(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Open("/nowhere", filepath.Join(dir, "x.log"), 10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, l, "x")
+	l.Close()
+	if got := files(t, dir); got["x.log"] != "x" {
+		t.Error(got)
+	}
+}
