@@ -107,8 +107,8 @@ func digest(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Write sends the page with the status of HTTP. The error is the client's end of
-// the connection.
+// Write sends the page with the status of HTTP. An error says that the client is gone
+// or, with nothing sent, that the page cannot be drawn.
 func Write(w http.ResponseWriter, status int, p *Page) error {
 	var b bytes.Buffer
 	if err := page().Execute(&b, struct {
