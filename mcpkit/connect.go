@@ -216,15 +216,18 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 		l.close()
 		return nil, err
 	}
-	l.conn = conn
-	var so mcp.ClientSessionOptions
-	if era == Legacy {
-		so.ProtocolVersion = legacyVersion
-	}
-	client := s.client(trust, l)
-	cs, err := client.Connect(ctx, ready{&watched{conn, l}}, &so)
-	if err != nil {
+	cs, client, err := s.handshake(ctx, l, conn, era, trust)
+	if p, ok := conn.(*probed); ok && err != nil && p.modern.Load() && s.stream == nil && ctx.Err() == nil {
+		// It was only slow, and takes a handshake after its answer for a second one.
 		conn.Close()
+		if conn, err = open(ctx, o); err == nil {
+			cs, client, err = s.handshake(ctx, l, conn, Modern, trust)
+		}
+	}
+	if err != nil {
+		if conn != nil {
+			conn.Close()
+		}
 		l.close()
 		if !told {
 			s.remember(ctx, Auto)
@@ -236,6 +239,18 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 	}
 	s.remember(ctx, eraOf(cs))
 	return &live{cs: cs, client: client, link: l, ended: make(chan struct{})}, nil
+}
+
+// handshake begins a session of an era.
+func (s *Session) handshake(ctx context.Context, l *link, conn mcp.Connection, era Era, trust Trust) (*mcp.ClientSession, *mcp.Client, error) {
+	l.conn = conn
+	var o mcp.ClientSessionOptions
+	if era == Legacy {
+		o.ProtocolVersion = legacyVersion
+	}
+	client := s.client(trust, l)
+	cs, err := client.Connect(ctx, ready{&watched{conn, l}}, &o)
+	return cs, client, err
 }
 
 func eraOf(cs *mcp.ClientSession) Era {

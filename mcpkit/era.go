@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -153,6 +154,7 @@ var errSilent = errors.New("no answer in time")
 // under way when the probe gave up goes on for the next who reads.
 type probed struct {
 	mcp.Connection
+	modern  atomic.Bool // the answer came after the probe gave up, and was no error
 	early   []jsonrpc.Message
 	reading bool
 	reads   chan read
@@ -183,15 +185,24 @@ func (p *probed) Read(ctx context.Context) (jsonrpc.Message, error) {
 		return m, nil
 	}
 	if !p.reading {
-		return p.Connection.Read(ctx)
+		m, err := p.Connection.Read(ctx)
+		return p.look(m), err
 	}
 	select {
 	case r := <-p.reads:
 		p.reading = false
-		return r.m, r.err
+		return p.look(r.m), r.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// look notes the answer that the probe did not wait for.
+func (p *probed) look(m jsonrpc.Message) jsonrpc.Message {
+	if answer, ok := m.(*jsonrpc.Response); ok && answer.ID.Raw() == probeID && answer.Error == nil {
+		p.modern.Store(true)
+	}
+	return m
 }
 
 // ready is a transport of a connection that is there already.

@@ -31,7 +31,10 @@ func TestMain(m *testing.M) {
 	switch kind := os.Getenv("MCPKIT_TEST_SERVER"); kind {
 	case "":
 		os.Exit(m.Run())
-	case "good":
+	case "slow", "good":
+		if kind == "slow" {
+			time.Sleep(probeWait + probeWait/2)
+		}
 		if err := newServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -355,6 +358,22 @@ func TestServersThatDoNotKnowTheModernEra(t *testing.T) {
 			s = session(t, manager(t, Options{Eras: eras}, def), "srv")
 			wantCall(t, s, "any", nil, "odd")
 		})
+	}
+}
+
+// A server of the modern era that takes long to start, as npx does, is not taken for
+// an older one for good.
+func TestASlowModernServer(t *testing.T) {
+	eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
+	def := program("srv", "slow")
+	s := session(t, manager(t, Options{Eras: eras, Limits: Limits{Connect: time.Minute}}, def), "srv")
+	info, err := s.Initialize(t.Context())
+	if err != nil || info.ProtocolVersion != modernVersion {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	wantCall(t, s, "echo", map[string]any{"text": "x"}, "x")
+	if got := eras.of(def.Hash()); got != Modern {
+		t.Errorf("remembered %q, want modern", got)
 	}
 }
 

@@ -98,7 +98,7 @@ func classify(err error) *Error {
 		return &Error{Code: ExitUsage, Err: err}
 	case cassette.IsNotRecorded(err):
 		return &Error{Code: ExitFailure, Err: err, HintTo: "record it with --record FILE in place of --replay"}
-	case errors.As(err, &answer):
+	case errors.As(err, &answer) && answer.Code != codeUnsent:
 		return &Error{Code: ExitFailure, Err: err}
 	case errors.As(err, &ended), errors.As(err, &timeout) && timeout.Timeout(), errors.As(err, &dial),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, errConnect):
@@ -106,6 +106,9 @@ func classify(err error) *Error {
 	}
 	return &Error{Code: ExitFailure, Err: err}
 }
+
+// codeUnsent is what the SDK says in place of a server that a message did not reach.
+const codeUnsent = -32005
 
 // errConnect marks whatever kept a session from beginning.
 var errConnect = errors.New("no connection")
@@ -117,7 +120,7 @@ func envelope(e *Error) string {
 	if e.HintTo != "" {
 		body["hint"] = e.HintTo
 	}
-	if errors.As(e.Err, &answer) {
+	if errors.As(e.Err, &answer) && answer.Code != codeUnsent {
 		rpc := map[string]any{"code": answer.Code, "message": answer.Message}
 		if len(answer.Data) > 0 {
 			rpc["data"] = answer.Data
