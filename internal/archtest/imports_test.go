@@ -58,7 +58,7 @@ var table = []row{
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
 	{pkg: "internal/auth", ours: []string{"internal/filewatch"},
-		others: []string{"github.com/go-jose/go-jose/v4", "github.com/pelletier/go-toml/v2"}},
+		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
 	{pkg: "internal/filewatch"},
 	{pkg: "internal/config", others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 

@@ -2,13 +2,16 @@ package auth
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
@@ -19,9 +22,23 @@ const fileHeader = `# Tokens that clients of Glovebox bear. Only hashes are here
 #   scopes: use (everything that tools do), read (only look), metrics (status page)
 `
 
+const (
+	// editTimeout bounds the wait for another edit, which reads and writes a small
+	// file.
+	editTimeout = 10 * time.Second
+	// editPoll is how often it is looked whether the other is done.
+	editPoll = 20 * time.Millisecond
+)
+
 // AddToken writes a token to the end of a file, which is made if there is none
-// (mode 0600). What was in it stays as it is.
+// (mode 0600). What was in it stays as it is. Edits of one file take turns, also
+// those of other processes.
 func AddToken(path string, t *Token) error {
+	unlock, err := lockFile(path)
+	if err != nil {
+		return fmt.Errorf("add token: %w", err)
+	}
+	defer unlock()
 	data, mode, err := editable(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		data, err = []byte(fileHeader), nil
@@ -43,8 +60,14 @@ func AddToken(path string, t *Token) error {
 }
 
 // RemoveTokens removes the tokens that match from a file and returns how many
-// there were. Everything else in the file stays as it is.
+// there were. Everything else in the file stays as it is. Edits of one file take
+// turns, also those of other processes.
 func RemoveTokens(path string, match func(*Token) bool) (int, error) {
+	unlock, err := lockFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("remove token: %w", err)
+	}
+	defer unlock()
 	data, mode, err := editable(path)
 	if err != nil {
 		return 0, fmt.Errorf("remove token: %w", err)
@@ -123,12 +146,32 @@ func aboveComments(data []byte, start, next int) int {
 	}
 }
 
-// replaceFile puts data in the place of a file at once. A link is followed, so that
-// what it leads to is replaced.
-func replaceFile(path string, data []byte, mode fs.FileMode) error {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+// lockFile waits for its turn to edit a file, by a lock on a file beside it, which
+// stays: who removed it would let two at the file.
+func lockFile(path string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), editTimeout)
+	defer cancel()
+	lock := flock.New(target(path)+".lock", flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, editPoll); err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s is being edited by another process for %v", path, editTimeout)
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
+	return func() { _ = lock.Unlock() }, nil // the end of the process does it, too
+}
+
+// target is the file that a link leads to, so that it is what is replaced.
+func target(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// replaceFile puts data in the place of a file at once.
+func replaceFile(path string, data []byte, mode fs.FileMode) error {
+	path = target(path)
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return fmt.Errorf("write tokens: %w", err)

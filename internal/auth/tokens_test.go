@@ -326,6 +326,25 @@ func TestEdit(t *testing.T) {
 	}
 }
 
+// TestEditsTakeTurns fails when one of two edits at once undoes the other.
+func TestEditsTakeTurns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	const edits = 16
+	done := make(chan error, edits)
+	for i := range edits {
+		_, token := newToken(t, fmt.Sprintf("t%d", i), time.Time{}, Use)
+		go func() { done <- AddToken(path, &token) }()
+	}
+	for range edits {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if tokens, _, err := ReadTokens(path); err != nil || len(tokens) != edits {
+		t.Errorf("%d tokens of %d are there, %v", len(tokens), edits, err)
+	}
+}
+
 // BenchmarkVerifyStatic is with as many tokens as a file may have.
 func BenchmarkVerifyStatic(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "tokens.toml")
