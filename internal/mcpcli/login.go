@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -93,13 +95,13 @@ func (a *app) login(ctx context.Context, name string, noBrowser bool) error {
 	return nil
 }
 
-// withLogin does something with what logs in to a server, made by make.
-func (a *app) withLogin(ctx context.Context, name string, make func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error), f func(*login.Handler) error) (err error) {
+// withLogin does something with what logs in to a server, made by handlers.
+func (a *app) withLogin(ctx context.Context, name string, handlers func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error), f func(*login.Handler) error) (err error) {
 	cfg, err := a.load()
 	if err != nil {
 		return err
 	}
-	m, err := a.open(cfg, func(o *mcpkit.Options) error { o.OAuth = make; return nil })
+	m, err := a.open(cfg, func(o *mcpkit.Options) error { o.OAuth = handlers; return nil })
 	if err != nil {
 		return err
 	}
@@ -196,6 +198,30 @@ func (w *waiting) authorize(ctx context.Context, server, page string) (login.Ans
 		return r.answer, r.err
 	case <-ctx.Done():
 		return login.Answer{}, context.Cause(ctx)
+	}
+}
+
+// advising says what to type where nobody sees the hint of an error: to clients of
+// the gateway, and in its log.
+type advising struct{ *login.Handler }
+
+// Authorize implements [auth.OAuthHandler].
+func (h advising) Authorize(ctx context.Context, req *http.Request, res *http.Response) error {
+	err := h.Handler.Authorize(ctx, req, res)
+	if errors.Is(err, login.ErrNeeded) {
+		return fmt.Errorf("%w; %s", err, classify(err).HintTo)
+	}
+	return err
+}
+
+// advised makes the handlers that give advice.
+func advised(l *login.Logins) func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) {
+	return func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
+		h, err := l.Handler(login.Of(r), p)
+		if err != nil {
+			return nil, err
+		}
+		return advising{h}, nil
 	}
 }
 

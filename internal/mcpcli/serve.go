@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway"
+	"github.com/glovebox-dev/glovebox/mcpkit/login"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -29,7 +30,11 @@ user only.
 
 Nobody is asked for trust here: a server that wants it is offered after
 
-  glovebox mcp trust SERVER`,
+  glovebox mcp trust SERVER
+
+and one that wants you to log in after
+
+  glovebox mcp login SERVER`,
 		Example: `  {"mcpServers": {"all": {"command": "glovebox", "args": ["mcp", "serve", "--config", "/home/me/mcp.json"]}}}`,
 		Args:    exactly(0),
 		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.serve(ctx, listen, untrusted) }),
@@ -66,6 +71,11 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 	if err != nil {
 		return err
 	}
+	logins, err := a.logins()
+	if err != nil {
+		return err
+	}
+	servers.OAuth = advised(login.New(login.Options{Store: logins, ClientName: clientName, Log: log}))
 	servers.Log = log
 	servers.Limits.Request = callTimeout
 	offers, err := a.offers()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,8 +14,8 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// probe is what a server that wants a login refuses.
-const probe = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"login","version":"1"}}}`
+// hello begins a session with a server that wants no login.
+const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"login","version":"1"}}}`
 
 // Login logs in, whether or not there is a login: it asks the server how, and a
 // person. Without Options.Authorize it fails with [ErrNeeded], but for a client
@@ -31,22 +32,40 @@ func (h *Handler) Login(ctx context.Context) error {
 }
 
 func (h *Handler) login(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.server.URL, strings.NewReader(probe))
+	res, err := h.probe(ctx, http.MethodPost)
+	if err == nil && (res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusMethodNotAllowed) {
+		res, err = h.probe(ctx, http.MethodGet) // the older transport
+	}
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	res, err := h.hc.Do(req)
-	if err != nil {
-		return err
-	}
-	res.Body.Close()
 	asked := res.StatusCode == http.StatusUnauthorized
 	if _, err := h.reread(); err != nil {
 		return err
 	}
 	return h.begin(ctx, challengeOf(res.Header), asked, nil)
+}
+
+// probe sends the server what it refuses if it wants a login. The body of the answer
+// is closed.
+func (h *Handler) probe(ctx context.Context, method string) (*http.Response, error) {
+	body, accept := io.Reader(http.NoBody), "text/event-stream"
+	if method == http.MethodPost {
+		body, accept = strings.NewReader(hello), "application/json, text/event-stream"
+	}
+	req, err := http.NewRequestWithContext(ctx, method, h.url.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := h.hc.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	return res, res.Body.Close()
 }
 
 // begin logs in anew, for what was granted before and more.

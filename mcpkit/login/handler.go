@@ -14,7 +14,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"golang.org/x/oauth2"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -41,8 +40,7 @@ type Handler struct {
 	hc     *http.Client
 	kept   document
 
-	flights singleflight.Group
-	work    sync.WaitGroup // refreshes under way, which outlive who waits for them
+	work sync.WaitGroup // refreshes under way, which outlive who waits for them
 
 	// turn holds a value while somebody authorizes. It guards what is below.
 	turn   chan struct{}
@@ -52,8 +50,17 @@ type Handler struct {
 	// not asked again because the transport tries another way.
 	failed error
 
-	mu     sync.Mutex
-	latest *record // guarded by mu: nil until read
+	mu      sync.Mutex
+	closed  bool               // guarded by mu
+	latest  *record            // guarded by mu: nil until read
+	flights map[string]*flight // guarded by mu: refreshes under way, by what was refused
+}
+
+// flight is a refresh that any number of requests wait for.
+type flight struct {
+	done  chan struct{} // closed when the others are set
+	token string
+	err   error
 }
 
 var _ auth.OAuthHandler = (*Handler)(nil)
@@ -63,13 +70,16 @@ func newHandler(l *Logins, s Server, u *url.URL, p *outbound.Policy) *Handler {
 	hc.Timeout = callTimeout
 	return &Handler{
 		logins: l, server: s, url: u, policy: p, hc: hc,
-		kept: l.opts.Store.document(&s), turn: make(chan struct{}, 1),
+		kept: l.opts.Store.document(&s), turn: make(chan struct{}, 1), flights: make(map[string]*flight),
 	}
 }
 
 // Close waits for a refresh that is under way, whose token would be lost, and gives
 // up idle connections. It returns nil.
 func (h *Handler) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
 	h.work.Wait()
 	h.hc.CloseIdleConnections()
 	return nil
@@ -159,30 +169,46 @@ func (h *Handler) token(ctx context.Context) (string, error) {
 	if r.Access == "" && r.Refresh == "" || r.fresh(h.logins.now()) {
 		return r.Access, nil
 	}
-	return h.refresh(ctx, "")
+	token, err := h.refresh(ctx, "")
+	var answer *ServerError
+	if errors.As(err, &answer) && answer.Status/100 == 4 && answer.Status != http.StatusTooManyRequests {
+		return "", nil // once the server has asked for a login, it is looked for elsewhere
+	}
+	return token, err
 }
 
 // refresh gets another token than the one that was refused, or one that is fresh if
 // none was. Whoever asks at the same time shares the answer. It goes on when ctx
 // ends: an authorization server that has answered takes no refresh token twice.
 func (h *Handler) refresh(ctx context.Context, refused string) (string, error) {
-	// Of a handler that is closed meanwhile nobody waits for the refresh.
-	done := h.flights.DoChan(refused, func() (any, error) {
-		h.work.Add(1)
-		defer h.work.Done()
-		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout,
-			fmt.Errorf("refresh the login: no answer within %v", refreshTimeout))
-		defer cancel()
-		return h.refreshNow(ctx, refused)
-	})
+	h.mu.Lock()
+	f := h.flights[refused]
+	if f == nil && !h.closed {
+		f = &flight{done: make(chan struct{})}
+		h.flights[refused] = f
+		h.work.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout, fmt.Errorf("no answer within %v", refreshTimeout))
+			defer cancel()
+			f.token, f.err = h.refreshNow(ctx, refused)
+			h.mu.Lock()
+			delete(h.flights, refused)
+			h.mu.Unlock()
+			close(f.done)
+		})
+	}
+	h.mu.Unlock()
+	if f == nil {
+		return "", errClosed
+	}
 	select {
-	case res := <-done:
-		token, _ := res.Val.(string)
-		return token, res.Err
+	case <-f.done:
+		return f.token, f.err
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
 }
+
+var errClosed = errors.New("closed")
 
 func (h *Handler) refreshNow(ctx context.Context, refused string) (string, error) {
 	token := ""
@@ -305,12 +331,18 @@ const tooSoon = time.Minute
 // again gets another token in place of one that the server does not take.
 func (h *Handler) again(ctx context.Context, c challenge, r *record, used string) error {
 	// One that is refused as soon as it is there would be refreshed for ever.
-	useless := used == h.forced && h.logins.now().Sub(r.Begun) < tooSoon
-	if r.Refresh != "" && used == r.Access && !useless {
+	useless := used != "" && used == h.forced && h.logins.now().Sub(r.Begun) < tooSoon
+	if r.Refresh != "" && !useless {
 		// A server that has moved to another authority wants none of the old one's.
 		a, err := h.discover(ctx, c, true, r.Issuer)
 		if err != nil || sameIssuer(a.meta.Issuer, r.Issuer) {
-			token, err := h.refresh(ctx, used)
+			if err == nil && a.meta.TokenEndpoint != r.Token {
+				err = h.update(ctx, func(r *record) error { r.Token = a.meta.TokenEndpoint; return nil })
+				if err != nil {
+					return err
+				}
+			}
+			token, err := h.refresh(ctx, r.Access)
 			if err == nil {
 				h.forced = token
 				return nil
@@ -327,7 +359,7 @@ func (h *Handler) again(ctx context.Context, c challenge, r *record, used string
 		switch {
 		case r.Access != "":
 			return h.needed("it does not take the token any more"+quoted(c.code), nil)
-		case used != "":
+		case used != "", r.Issuer != "":
 			return h.needed("the login has ended", nil)
 		}
 		return h.needed("nobody has logged in yet", nil)
@@ -361,7 +393,11 @@ func (h *Handler) stepUp(ctx context.Context, c challenge, r *record) error {
 		return fmt.Errorf("the server wants the scopes %q, after others %d times", what, h.steps)
 	case !h.server.ClientCredentials && h.logins.opts.Authorize == nil:
 		err := h.update(ctx, func(r *record) error {
-			r.Wanted = union(r.Wanted, more)
+			wanted := union(r.Wanted, more)
+			if len(wanted) == len(r.Wanted) {
+				return errKeep
+			}
+			r.Wanted = wanted
 			return nil
 		})
 		return h.needed(fmt.Sprintf("it wants the scopes %q for this", what), err)

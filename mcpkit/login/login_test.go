@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -64,8 +65,8 @@ func handler(t *testing.T, s *logintest.Server, o Options, change func(*Server))
 	return h
 }
 
-// hello asks the server for what wants a token, as a transport does.
-func hello(ctx context.Context, h *Handler, tool string) error {
+// greet asks the server for what wants a token, as a transport does.
+func greet(ctx context.Context, h *Handler, tool string) error {
 	do := func() (*http.Request, *http.Response, error) {
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q}}`, tool)
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.server.URL, strings.NewReader(body))
@@ -117,23 +118,23 @@ func TestStaysLoggedIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := hello(t.Context(), h, "hello"); err != nil {
+		if err := greet(t.Context(), h, "hello"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Another process has nobody to ask.
 	other := handler(t, s, Options{Store: OpenStore(dir)}, nil)
-	if err := hello(t.Context(), other, "hello"); err != nil {
+	if err := greet(t.Context(), other, "hello"); err != nil {
 		t.Fatal(err)
 	}
 	// What has ended at the server is refreshed when it says so.
 	s.Expire()
-	if err := hello(t.Context(), other, "hello"); err != nil {
+	if err := greet(t.Context(), other, "hello"); err != nil {
 		t.Fatal(err)
 	}
 	// The first has a token that is no more, and finds the other's.
 	before := s.Count("/token")
-	if err := hello(t.Context(), h, "hello"); err != nil {
+	if err := greet(t.Context(), h, "hello"); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Count("/token"); got != before {
@@ -225,7 +226,7 @@ func TestNeeded(t *testing.T) {
 	h := handler(t, s, Options{Store: store}, nil)
 	check := func(reason string) {
 		t.Helper()
-		err := hello(t.Context(), h, "hello")
+		err := greet(t.Context(), h, "hello")
 		var needed *Needed
 		if !errors.As(err, &needed) || !errors.Is(err, ErrNeeded) || needed.Server != "srv" || !strings.Contains(needed.Reason, reason) {
 			t.Errorf("got %v, want %q", err, reason)
@@ -238,7 +239,7 @@ func TestNeeded(t *testing.T) {
 	if err := handler(t, s, Options{Store: store, Authorize: yes(nil)}, nil).Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := hello(t.Context(), h, "hello"); err != nil {
+	if err := greet(t.Context(), h, "hello"); err != nil {
 		t.Fatal("a login by somebody else is not found:", err)
 	}
 	s.Revoke()
@@ -246,7 +247,7 @@ func TestNeeded(t *testing.T) {
 	if state, _ := store.State(h.server); state.LoggedIn {
 		t.Error("still counts as logged in")
 	}
-	check("nobody has logged in")
+	check("the login has ended")
 }
 
 func TestStepUp(t *testing.T) {
@@ -259,13 +260,13 @@ func TestStepUp(t *testing.T) {
 	}
 	// Where there is nobody to ask, the next login asks for what was missed.
 	without := handler(t, s, Options{Store: store}, nil)
-	if err := hello(t.Context(), without, "admin"); !errors.Is(err, ErrNeeded) || !strings.Contains(err.Error(), logintest.Admin) {
+	if err := greet(t.Context(), without, "admin"); !errors.Is(err, ErrNeeded) || !strings.Contains(err.Error(), logintest.Admin) {
 		t.Fatalf("got %v, want that it wants %s", err, logintest.Admin)
 	}
 	if err := with.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := hello(t.Context(), without, "admin"); err != nil {
+	if err := greet(t.Context(), without, "admin"); err != nil {
 		t.Fatal(err)
 	}
 	state, _ := store.State(with.server)
@@ -278,10 +279,10 @@ func TestStepUp(t *testing.T) {
 	asked.Store(0)
 	fresh := handler(t, s, Options{Authorize: yes(&asked)}, nil)
 	for range 2 {
-		if err := hello(t.Context(), fresh, "hello"); err != nil {
+		if err := greet(t.Context(), fresh, "hello"); err != nil {
 			t.Fatal(err)
 		}
-		if err := hello(t.Context(), fresh, "admin"); err != nil {
+		if err := greet(t.Context(), fresh, "admin"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -306,7 +307,7 @@ func TestStepUpEnds(t *testing.T) {
 	var asked atomic.Int32
 	h := handler(t, s, Options{Authorize: yes(&asked)}, func(s *Server) { s.URL = greedy.URL + "/mcp" })
 	for range 10 {
-		if err := hello(t.Context(), h, "hello"); err == nil {
+		if err := greet(t.Context(), h, "hello"); err == nil {
 			t.Fatal("the server was content")
 		}
 	}
@@ -320,11 +321,11 @@ func TestClients(t *testing.T) {
 		t.Run("registered by "+method, func(t *testing.T) {
 			s := start(t, func(s *logintest.Server) { s.Method = method })
 			h := handler(t, s, Options{Authorize: yes(nil)}, nil)
-			if err := hello(t.Context(), h, "hello"); err != nil {
+			if err := greet(t.Context(), h, "hello"); err != nil {
 				t.Fatal(err)
 			}
 			s.Expire()
-			if err := hello(t.Context(), h, "hello"); err != nil {
+			if err := greet(t.Context(), h, "hello"); err != nil {
 				t.Fatal("refresh:", err)
 			}
 		})
@@ -337,11 +338,11 @@ func TestClients(t *testing.T) {
 			})
 			dir := t.TempDir()
 			h := handler(t, s, Options{Store: OpenStore(dir), Authorize: yes(nil)}, func(c *Server) { c.ClientID, c.ClientSecret = s.StaticID, s.StaticKey })
-			if err := hello(t.Context(), h, "hello"); err != nil {
+			if err := greet(t.Context(), h, "hello"); err != nil {
 				t.Fatal(err)
 			}
 			s.Expire()
-			if err := hello(t.Context(), h, "hello"); err != nil {
+			if err := greet(t.Context(), h, "hello"); err != nil {
 				t.Fatal("refresh:", err)
 			}
 			// A secret of the configuration is not copied.
@@ -358,12 +359,12 @@ func TestClients(t *testing.T) {
 			c.ClientID, c.ClientSecret, c.ClientCredentials = s.StaticID, s.StaticKey, true
 		})
 		for _, tool := range []string{"hello", "admin", "hello"} {
-			if err := hello(t.Context(), h, tool); err != nil {
+			if err := greet(t.Context(), h, tool); err != nil {
 				t.Fatal(err)
 			}
 		}
 		s.Expire()
-		if err := hello(t.Context(), h, "admin"); err != nil {
+		if err := greet(t.Context(), h, "admin"); err != nil {
 			t.Fatal("after the end of the token:", err)
 		}
 		h.logins.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
@@ -375,13 +376,13 @@ func TestClients(t *testing.T) {
 	t.Run("of another issuer", func(t *testing.T) {
 		s := start(t, func(s *logintest.Server) { s.StaticID = "me" })
 		h := handler(t, s, Options{Authorize: yes(nil)}, func(c *Server) { c.ClientID, c.Issuer = "me", "https://other.example.com" })
-		if err := hello(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), "other.example.com") {
+		if err := greet(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), "other.example.com") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("nobody", func(t *testing.T) {
 		s := start(t, func(s *logintest.Server) { s.NoRegister = true })
-		err := hello(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello")
+		err := greet(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello")
 		if err == nil || !strings.Contains(err.Error(), "oauth.clientId") {
 			t.Errorf("got %v, want what to do", err)
 		}
@@ -394,7 +395,7 @@ func TestClients(t *testing.T) {
 		}
 		s.Forget()
 		s.Expire()
-		if err := hello(t.Context(), h, "hello"); err != nil {
+		if err := greet(t.Context(), h, "hello"); err != nil {
 			t.Errorf("not registered anew: %v", err)
 		}
 	})
@@ -402,7 +403,7 @@ func TestClients(t *testing.T) {
 
 func TestOldRevision(t *testing.T) {
 	s := start(t, func(s *logintest.Server) { s.Unprotected = true })
-	if err := hello(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello"); err != nil {
+	if err := greet(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -433,7 +434,7 @@ func TestAnswers(t *testing.T) {
 				return a, err
 			}}, nil)
 			for range 2 {
-				if err := hello(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), c.want) {
+				if err := greet(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
 			}
@@ -618,9 +619,120 @@ func TestHostileMetadata(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer h.Close()
-			if err := hello(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := greet(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// What an authorization server does with a code or a secret is bounded, and they go
+// nowhere else.
+func TestHostileAuthority(t *testing.T) {
+	victim := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s, with %v", r.Method, r.URL, r.Header)
+	}))
+	defer victim.Close()
+	for _, path := range []string{"/register", "/token"} {
+		for name, c := range map[string]struct {
+			answer func(w http.ResponseWriter, r *http.Request)
+			want   string
+		}{
+			"redirect": {func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, strings.Replace(victim.URL, "127.0.0.1", "localhost", 1), http.StatusTemporaryRedirect)
+			}, "a redirect to another origin"},
+			"silence": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, ""},
+			"drops": {func(w http.ResponseWriter, r *http.Request) {
+				for r.Context().Err() == nil {
+					fmt.Fprint(w, " ")
+					_ = http.NewResponseController(w).Flush()
+					time.Sleep(10 * time.Millisecond)
+				}
+			}, ""},
+			"flood": {func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprint(w, `{"access_token":"`)
+				for range 3 << 10 {
+					fmt.Fprint(w, strings.Repeat("x", 1<<10))
+				}
+				fmt.Fprint(w, `"}`)
+			}, ""},
+			"an echo": {func(w http.ResponseWriter, r *http.Request) {
+				http.Error(w, "your secret is hunter2", http.StatusTeapot)
+			}, "418"},
+			"a line break": {func(w http.ResponseWriter, r *http.Request) {
+				logintest.Answer(w, http.StatusOK, map[string]string{"client_id": "", "access_token": "a\r\nX: y", "token_type": "Bearer"})
+			}, ""},
+			"another type": {func(w http.ResponseWriter, r *http.Request) {
+				logintest.Answer(w, http.StatusOK, map[string]any{"client_id": "c", "token_endpoint_auth_method": "tls_client_auth", "access_token": "a", "token_type": "DPoP"})
+			}, "is not known here"},
+			"control characters": {func(w http.ResponseWriter, r *http.Request) {
+				logintest.Answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant", "error_description": "\x1b[2J" + strings.Repeat("y", 10_000)})
+			}, "invalid_grant"},
+		} {
+			t.Run(path[1:]+" "+name, func(t *testing.T) {
+				s := start(t, func(s *logintest.Server) {
+					s.Before = func(w http.ResponseWriter, r *http.Request) bool {
+						if r.URL.Path == path {
+							_, _ = io.Copy(io.Discard, r.Body) // else nothing tells when the client leaves
+							c.answer(w, r)
+						}
+						return r.URL.Path == path
+					}
+				})
+				h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+				h.hc.Timeout = time.Second
+				err := h.Login(t.Context())
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("got %v, want %q", err, c.want)
+				}
+				if text := err.Error(); strings.Contains(text, "hunter2") || strings.ContainsAny(text, "\x1b\r\n") || len(text) > 1000 {
+					t.Errorf("not to be shown: %q", text)
+				}
+				if src, err := h.TokenSource(t.Context()); src != nil || err != nil {
+					t.Errorf("there is a token: %v, %v", src, err)
+				}
+			})
+		}
+	}
+}
+
+// A file that is not of this server, or that is damaged, gives nothing away.
+func TestForeignFiles(t *testing.T) {
+	s := start(t, nil)
+	dir := t.TempDir()
+	h := handler(t, s, Options{Store: OpenStore(dir), Authorize: yes(nil)}, nil)
+	if err := h.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	file := func(s Server) string { return filepath.Join(dir, s.key()+".json") }
+	b, err := os.ReadFile(file(h.server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := Server{Name: "other", URL: "https://other.example.com/mcp"}
+	if err := os.WriteFile(file(other), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	state, err := OpenStore(dir).State(other)
+	if err != nil || state.LoggedIn {
+		t.Errorf("a copy counts: %+v, %v", state, err)
+	}
+	if err := os.WriteFile(file(other), b[:len(b)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenStore(dir).State(other); err == nil || !strings.Contains(err.Error(), "remove it to begin anew") {
+		t.Errorf("damaged: %v, want what to do", err)
+	}
+	for _, server := range []Server{
+		{URL: s.URL + "/"}, {URL: s.URL, ClientID: "x"}, {URL: s.URL, Resource: "x"}, {URL: s.URL, MetadataURL: "x"}, {URL: s.URL, Issuer: "x"},
+		{URL: s.URL, ClientCredentials: true}, {URL: s.URL + "?x"},
+	} {
+		if server.key() == h.server.key() {
+			t.Errorf("%+v shares a login with another", server)
+		}
+	}
+	if (&Server{Name: "renamed", URL: s.URL + "#x", Scopes: []string{"a"}}).key() != h.server.key() {
+		t.Error("a login is lost by renaming a server")
 	}
 }

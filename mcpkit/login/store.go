@@ -33,7 +33,7 @@ func NewStore() *Store { return &Store{memory: make(map[string]*inMemory)} }
 // State is what is known of the login to a server.
 type State struct {
 	LoggedIn bool      // there is a token that has not ended, or can be refreshed
-	Issuer   string    // who gave the token; "" without one
+	Issuer   string    // who gave the last token; "" if there has been none
 	Scopes   []string  // that it is for
 	Expires  time.Time // zero if it can be refreshed, or does not say
 	// Redirect is where the client is registered to be sent back to, if a client
@@ -47,11 +47,7 @@ func (st *Store) State(s Server) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	state := State{Redirect: r.Client.Redirect}
-	if r.Access == "" && r.Refresh == "" {
-		return state, nil
-	}
-	state.Issuer, state.Scopes = r.Issuer, r.scopes()
+	state := State{Issuer: r.Issuer, Scopes: r.scopes(), Redirect: r.Client.Redirect}
 	if state.LoggedIn = r.Refresh != "" || r.alive(time.Now()); r.Refresh == "" {
 		state.Expires = r.Expiry
 	}
@@ -193,12 +189,16 @@ func (r *record) take(t *oauth2.Token, now time.Time) {
 	}
 }
 
-// union is the scopes of both, in order.
+// maxScopes bounds what is asked for, and kept: a server may want any number, and
+// the address of a page has room for fewer.
+const maxScopes = 200
+
+// union is the scopes of all, in order.
 func union(lists ...[]string) []string {
 	var all []string
 	for _, list := range lists {
 		for _, s := range list {
-			if !slices.Contains(all, s) {
+			if len(all) < maxScopes && !slices.Contains(all, s) {
 				all = append(all, s)
 			}
 		}

@@ -1,0 +1,121 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLoopback(t *testing.T) {
+	l, err := Listen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	u, err := url.Parse(l.RedirectURL())
+	if err != nil || u.Hostname() != "127.0.0.1" || u.Path != "/callback" {
+		t.Fatalf("redirect %q, %v", l.RedirectURL(), err)
+	}
+	get := func(method, target, host string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if host != "" {
+			req.Host = host
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b, _ := io.ReadAll(res.Body)
+		return res.StatusCode, string(b)
+	}
+	good := l.RedirectURL() + "?code=c&state=s&iss=i"
+	if status, _ := get("GET", good, ""); status != http.StatusBadRequest {
+		t.Errorf("an answer that nobody waits for: %d", status)
+	}
+	found := make(chan Answer)
+	waited, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		a, err := l.Await(waited, "https://as.example.com/authorize?state=s")
+		if err != nil {
+			t.Error(err)
+		}
+		found <- a
+	}()
+	for { // until it waits
+		l.mu.Lock()
+		waits := l.found != nil
+		l.mu.Unlock()
+		if waits {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for name, c := range map[string]struct {
+		method, target, host string
+		want                 int
+	}{
+		"another state":       {"GET", l.RedirectURL() + "?code=c&state=x", "", 400},
+		"no state":            {"GET", l.RedirectURL() + "?code=c", "", 400},
+		"nothing":             {"GET", l.RedirectURL(), "", 400},
+		"another path":        {"GET", strings.Replace(good, "/callback", "/", 1), "", 404},
+		"another method":      {"POST", good, "", 404},
+		"a name of the world": {"GET", good, "evil.example.com:80", 404},
+	} {
+		if status, body := get(c.method, c.target, c.host); status != c.want || strings.Contains(body, "go back") {
+			t.Errorf("%s: %d %q, want %d", name, status, body, c.want)
+		}
+	}
+	if status, body := get("GET", good, ""); status != http.StatusOK || !strings.Contains(body, "close this page") {
+		t.Errorf("the answer: %d %q", status, body)
+	}
+	if a := <-found; a != (Answer{Code: "c", State: "s", Issuer: "i"}) {
+		t.Errorf("got %+v", a)
+	}
+	if status, _ := get("GET", good, ""); status != http.StatusBadRequest {
+		t.Errorf("the same again: %d", status)
+	}
+	gone, stop := context.WithCancelCause(t.Context())
+	stop(errors.New("she has left"))
+	if _, err := l.Await(gone, "https://as.example.com/?state=s"); err == nil || !strings.Contains(err.Error(), "she has left") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestListenWhere(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := ln.Addr().String()
+	if l, err := Listen("http://" + taken + "/x"); err == nil {
+		l.Close()
+		t.Error("listens where somebody else does")
+	}
+	ln.Close()
+	l, err := Listen("http://" + taken + "/back/here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.RedirectURL(); got != "http://"+taken+"/back/here" {
+		t.Errorf("redirect %q", got)
+	}
+	l.Close()
+	for _, bad := range []string{"https://127.0.0.1/", "http://192.0.2.1/", "http://example.com/", "http://127.0.0.1/?x", "http://0.0.0.0/", ":"} {
+		if l, err := Listen(bad); err == nil {
+			l.Close()
+			t.Errorf("listens at %q", bad)
+		}
+	}
+}
