@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -27,6 +28,9 @@ func offering(t *testing.T) (url string, said map[string]any) {
 	mcp.AddTool(s, &mcp.Tool{Name: "add_numbers", Description: "Adds."}, func(_ context.Context, _ *mcp.CallToolRequest, in numbers) (*mcp.CallToolResult, any, error) {
 		said["sum"] = in.A + in.B
 		return nil, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "test_reconnection", Description: "Fails."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		return nil, nil, errors.New("no")
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "test_client_elicitation_defaults", Description: "Asks."}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
 		res, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "?", RequestedSchema: map[string]any{
@@ -76,7 +80,8 @@ func TestRun(t *testing.T) {
 		{"http-custom-headers", `{}`, []string{url}, "no calls to make"},
 		{"http-custom-headers", `{`, []string{url}, "MCP_CONFORMANCE_CONTEXT"},
 		{"http-standard-headers", "", []string{url}, "want some of each"},
-		{"sse-retry", "", []string{url}, "test_reconnection"},
+		{"sse-retry", "", []string{url}, `"test_reconnection" failed`},
+		{"sep-2322-client-request-state", "", []string{url}, "test_mrtr_echo_state"},
 		{"initialize", "", []string{guarded}, ""},
 		{"initialize", `{"client_id":"c","private_key_pem":"k"}`, []string{guarded}, "no PEM"},
 		{"initialize", "", []string{evil}, "the answer is from"},

@@ -88,8 +88,12 @@ func call(arguments map[string]any, names ...string) script {
 			return err
 		}
 		for _, name := range names {
-			if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: arguments}); err != nil {
+			res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: arguments})
+			if err != nil {
 				return err
+			}
+			if res.IsError {
+				return fmt.Errorf("the tool %q failed", name)
 			}
 		}
 		return nil
