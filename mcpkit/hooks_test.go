@@ -26,8 +26,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	return ts.URL
 }
 
-// Row D5.
-func TestRoots(t *testing.T) {
+func TestD5_Roots(t *testing.T) {
 	own := program("own", "good")
 	own.Roots = []mcpjson.Root{{URI: "file:///own"}}
 	none := program("none", "good")
@@ -43,7 +42,7 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-func TestElicitation(t *testing.T) {
+func TestD5_Elicitation(t *testing.T) {
 	m := manager(t, Options{Era: Legacy}, program("srv", "good"))
 	if _, err := call(t, session(t, m, "srv"), "ask", nil); err == nil {
 		t.Error("without a hook: no error")
@@ -73,8 +72,8 @@ func TestElicitation(t *testing.T) {
 	}
 }
 
-// Row D5, D7: what a modern server asks in place of an answer.
-func TestRounds(t *testing.T) {
+// Row D7 as well: what a modern server asks in place of an answer.
+func TestD5_Rounds(t *testing.T) {
 	hooks := Hooks{
 		Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "decline"}, nil
@@ -279,7 +278,7 @@ func TestLogsAreClosedWithTheConnection(t *testing.T) {
 }
 
 // Neither goroutines nor descriptors are left when all is closed.
-func TestNothingIsLeft(t *testing.T) {
+func TestD6_NothingIsLeft(t *testing.T) {
 	once := func() {
 		for _, kind := range []string{"good", "silent", "dies"} {
 			def := program("srv", kind)

@@ -125,7 +125,7 @@ func hostileProgram(kind string) bool {
 	return true
 }
 
-func TestHostilePrograms(t *testing.T) {
+func TestD6_HostilePrograms(t *testing.T) {
 	nothingLeft(t)
 	for kind, want := range map[string]string{ // what the error of the call says
 		"floods-for-ever":         "no answer within 3s",
@@ -176,7 +176,7 @@ func TestAProgramThatDoesNotRead(t *testing.T) {
 }
 
 // Whatever a server has started is gone with it, also if nobody wants to go.
-func TestStubbornPrograms(t *testing.T) {
+func TestD6_NoOrphans(t *testing.T) {
 	nothingLeft(t)
 	limits := hostile
 	limits.Grace = 50 * time.Millisecond

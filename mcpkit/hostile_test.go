@@ -172,7 +172,7 @@ func says(err error, texts string) bool {
 	return slices.ContainsFunc(strings.Split(texts, "|"), func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-func TestHostileServersOverHTTP(t *testing.T) {
+func TestD6_HostileServersOverHTTP(t *testing.T) {
 	nothingLeft(t)
 	zip := func(w http.ResponseWriter, kind string, b []byte) {
 		w.Header().Set("Content-Type", kind)
@@ -332,7 +332,7 @@ func TestHostileServersOverHTTP(t *testing.T) {
 }
 
 // What a server can do while a session begins.
-func TestHostileBeginnings(t *testing.T) {
+func TestD6_HostileBeginnings(t *testing.T) {
 	nothingLeft(t)
 	for _, tt := range []struct {
 		name string
@@ -430,7 +430,7 @@ func TestALateStream(t *testing.T) {
 }
 
 // The older transport, in which the server says where to post to.
-func TestHostileEventStreams(t *testing.T) {
+func TestD6_HostileEventStreams(t *testing.T) {
 	nothingLeft(t)
 	var reached atomic.Bool
 	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
@@ -490,7 +490,7 @@ func TestHostileEventStreams(t *testing.T) {
 
 // A server that is not trusted is refused where it redirects to, even to itself
 // under another name.
-func TestRedirectsOfTheUntrusted(t *testing.T) {
+func TestD4_RedirectsOfTheUntrusted(t *testing.T) {
 	var reached atomic.Bool
 	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	t.Cleanup(inside.Close)
@@ -572,7 +572,7 @@ func TestToolsThatChange(t *testing.T) {
 }
 
 // What a server asks for without permission it does not get, and is told so.
-func TestAskingWithoutPermission(t *testing.T) {
+func TestD5_AskingWithoutPermission(t *testing.T) {
 	told := make(chan message, 10)
 	url := hostileHTTP(t, func(w http.ResponseWriter, r *http.Request, m message) bool {
 		switch {

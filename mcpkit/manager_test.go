@@ -284,8 +284,8 @@ func servers(t *testing.T) map[string]*mcpjson.Server {
 	}
 }
 
-// Rows D3 and D7.
-func TestEveryTransport(t *testing.T) {
+// Row D7 as well.
+func TestD3_EveryTransport(t *testing.T) {
 	for name, def := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			m := manager(t, Options{Eras: OpenEras(filepath.Join(t.TempDir(), "eras.json"))}, def)
@@ -345,7 +345,7 @@ func TestEveryTransport(t *testing.T) {
 	}
 }
 
-func TestServersThatDoNotKnowTheModernEra(t *testing.T) {
+func TestD7_ServersThatDoNotKnowTheModernEra(t *testing.T) {
 	for _, kind := range []string{"legacy", "silent", "dies", "wrongids", "floods"} {
 		t.Run(kind, func(t *testing.T) {
 			eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
@@ -363,7 +363,7 @@ func TestServersThatDoNotKnowTheModernEra(t *testing.T) {
 
 // A server of the modern era that takes long to start, as npx does, is not taken for
 // an older one for good.
-func TestASlowModernServer(t *testing.T) {
+func TestD7_ASlowModernServer(t *testing.T) {
 	eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
 	def := program("srv", "slow")
 	s := session(t, manager(t, Options{Eras: eras, Limits: Limits{Connect: time.Minute}}, def), "srv")
@@ -418,7 +418,7 @@ func TestAMessageThatIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestRequestsOfAnyMethod(t *testing.T) {
+func TestD3_RequestsOfAnyMethod(t *testing.T) {
 	s := session(t, manager(t, Options{}, program("srv", "legacy")), "srv")
 	got, err := s.Request(t.Context(), "acme/search", json.RawMessage(`{"q":"x"}`))
 	if want := `{"hits":[1,2],"unknown":{"kept":true}}`; err != nil || string(got) != want {
@@ -465,7 +465,7 @@ func TestRequestsOfAnyMethod(t *testing.T) {
 }
 
 // A request that is given up leaves the connection and the server as they are.
-func TestTimeoutsKeepTheConnection(t *testing.T) {
+func TestD6_TimeoutsKeepTheConnection(t *testing.T) {
 	def := program("srv", "good")
 	def.Timeouts.Request = 200 * time.Millisecond
 	s := session(t, manager(t, Options{}, def), "srv")
@@ -516,7 +516,7 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-func TestPendingRequestsAreBounded(t *testing.T) {
+func TestD6_PendingRequestsAreBounded(t *testing.T) {
 	s := session(t, manager(t, Options{Limits: Limits{Pending: 3}}, program("srv", "good")), "srv")
 	wantCall(t, s, "echo", map[string]any{"text": "up"}, "up")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -539,7 +539,7 @@ func TestPendingRequestsAreBounded(t *testing.T) {
 
 // A server that dies in a call explains itself, the call is not repeated, and the
 // next one has a new server.
-func TestACrash(t *testing.T) {
+func TestD6_ACrashIsNotRepeated(t *testing.T) {
 	s := session(t, manager(t, Options{}, program("srv", "good")), "srv")
 	first, err := call(t, s, "pid", nil)
 	if err != nil {
@@ -622,7 +622,7 @@ func TestToolsThatAreNotAllowed(t *testing.T) {
 	}
 }
 
-func TestSessions(t *testing.T) {
+func TestD3_Sessions(t *testing.T) {
 	off := program("off", "good")
 	off.Disabled = true
 	m := manager(t, Options{}, program("a", "good"), off)
@@ -657,7 +657,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-func TestConnectIO(t *testing.T) {
+func TestD3_ConnectIO(t *testing.T) {
 	m := manager(t, Options{})
 	here, there := net.Pipe()
 	ss, err := newServer().Connect(t.Context(), &mcp.IOTransport{Reader: there, Writer: there}, nil)

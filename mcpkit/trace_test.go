@@ -141,7 +141,7 @@ func TestEventsAreHeard(t *testing.T) {
 
 // What a program writes is kept where its definition says; a log that cannot be
 // written costs a warning and nothing else.
-func TestStdoutLogs(t *testing.T) {
+func TestD6_StdoutLogs(t *testing.T) {
 	dir := t.TempDir()
 	def := program("srv", "answers-in-batches")
 	def.Dir = dir

@@ -17,9 +17,9 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// Row D4: what an untrusted definition asks for is refused, each with a text of its
+// What an untrusted definition asks for is refused, each with a text of its
 // own, before anything is started, read or connected to.
-func TestUntrusted(t *testing.T) {
+func TestD4_Untrusted(t *testing.T) {
 	env := mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeEnv, Name: "MY_TOKEN"})
 	const url = "https://mcp.example.com/mcp"
 	with := func(change func(*mcpjson.Server)) *mcpjson.Server {

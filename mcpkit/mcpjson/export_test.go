@@ -269,8 +269,8 @@ var sameMeaning = cmp.Options{
 	}, cmpopts.EquateEmpty()),
 }
 
-// TestD2RoundTrip writes what a dialect can express and reads it back, the same.
-func TestD2RoundTrip(t *testing.T) {
+// TestD2_RoundTrip writes what a dialect can express and reads it back, the same.
+func TestD2_RoundTrip(t *testing.T) {
 	for _, d := range Dialects {
 		t.Run(string(d), func(t *testing.T) {
 			for seed := range uint64(150) {
@@ -313,9 +313,9 @@ func sortPairs(s *Server) {
 	slices.SortFunc(s.Headers, byName)
 }
 
-// TestD2NothingIsLostSilently writes what one dialect can express in all others:
+// TestD2_NothingIsLostSilently writes what one dialect can express in all others:
 // whatever does not come back the same is in the list of losses.
-func TestD2NothingIsLostSilently(t *testing.T) {
+func TestD2_NothingIsLostSilently(t *testing.T) {
 	for _, from := range Dialects {
 		for _, to := range Dialects {
 			for seed := range uint64(8) {
@@ -356,9 +356,9 @@ func TestD2NothingIsLostSilently(t *testing.T) {
 	}
 }
 
-// TestD2Losses holds the lists of losses of one rich configuration to what they
+// TestD2_Losses holds the lists of losses of one rich configuration to what they
 // were, so that a change of them is seen.
-func TestD2Losses(t *testing.T) {
+func TestD2_Losses(t *testing.T) {
 	rich := &Config{
 		Dialect: VSCode, Inputs: []Input{{ID: "key", Password: true}},
 		Client: Client{Roots: []Root{{URI: "file:///x"}}},

@@ -65,8 +65,8 @@ func samples(t testing.TB) []string {
 	return list
 }
 
-// TestD2Samples reads a file of every dialect as its client has it.
-func TestD2Samples(t *testing.T) {
+// TestD2_Samples reads a file of every dialect as its client has it.
+func TestD2_Samples(t *testing.T) {
 	seen := make(map[Dialect]bool)
 	for _, path := range samples(t) {
 		t.Run(strings.TrimPrefix(filepath.ToSlash(path), "testdata/good/"), func(t *testing.T) {

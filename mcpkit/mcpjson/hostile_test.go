@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestD1HostileFilesAreCheap reads files of the largest size that are made to
+// TestD1_HostileFilesAreCheap reads files of the largest size that are made to
 // cost as much as they can. The bound is generous: what is quadratic takes
 // minutes to hours.
-func TestD1HostileFilesAreCheap(t *testing.T) {
+func TestD1_HostileFilesAreCheap(t *testing.T) {
 	size := MaxFile
 	if testing.Short() {
 		size /= 8

@@ -32,9 +32,9 @@ func link(t *testing.T, target, path string) {
 	}
 }
 
-// TestD1Discovery checks which file is found, and that none is no error unless
+// TestD1_Discovery checks which file is found, and that none is no error unless
 // one is required.
-func TestD1Discovery(t *testing.T) {
+func TestD1_Discovery(t *testing.T) {
 	a, b := claude(`{"command": "a"}`), claude(`{"command": "b"}`)
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -69,8 +69,8 @@ func TestD1Discovery(t *testing.T) {
 	}
 }
 
-// TestD1FileSafety checks that only regular files below the root are read.
-func TestD1FileSafety(t *testing.T) {
+// TestD1_FileSafety checks that only regular files below the root are read.
+func TestD1_FileSafety(t *testing.T) {
 	good := claude(`{"command": "x"}`)
 	outside := tree(t, map[string]string{"secret.json": good})
 
@@ -137,8 +137,8 @@ func TestD1FileSafety(t *testing.T) {
 	})
 }
 
-// TestD1References checks files whose servers are in another file.
-func TestD1References(t *testing.T) {
+// TestD1_References checks files whose servers are in another file.
+func TestD1_References(t *testing.T) {
 	refer := func(to string) string { return fmt.Sprintf(`{"mcpServers": %q}`, to) }
 	good := claude(`{"command": "x"}`)
 	outside := tree(t, map[string]string{"secret.json": good})

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestD1NoPipes checks that nothing waits for somebody to write to a pipe.
-func TestD1NoPipes(t *testing.T) {
+// TestD1_NoPipes checks that nothing waits for somebody to write to a pipe.
+func TestD1_NoPipes(t *testing.T) {
 	root := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(root, "mcp.json"), 0o600); err != nil {
 		t.Skipf("no pipes here: %v", err)

@@ -20,9 +20,9 @@ func newServers(d Dialect) *Config {
 	}}
 }
 
-// TestD2MergeKeeps merges into files as people have them, and shows what comes
+// TestD2_MergeKeeps merges into files as people have them, and shows what comes
 // out: comments, order, indentation and everything unknown stay.
-func TestD2MergeKeeps(t *testing.T) {
+func TestD2_MergeKeeps(t *testing.T) {
 	for name, c := range map[string]struct {
 		d        Dialect
 		in, want string
@@ -158,9 +158,9 @@ url = "https://example.com/mcp"
 	}
 }
 
-// TestD2MergeInputs checks that the questions of VS Code are added once, and
+// TestD2_MergeInputs checks that the questions of VS Code are added once, and
 // that comments between them stay.
-func TestD2MergeInputs(t *testing.T) {
+func TestD2_MergeInputs(t *testing.T) {
 	in := `{
 	"inputs": [
 		// the first

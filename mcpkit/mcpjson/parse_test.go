@@ -15,9 +15,9 @@ func v1(server string) string { return `{"version": 1, "servers": {"s": ` + serv
 // claude wraps a server for the generous dialects.
 func claude(server string) string { return `{"mcpServers": {"s": ` + server + `}}` }
 
-// TestD2StrictRefuses checks the strict schema from both sides of each rule:
+// TestD2_StrictRefuses checks the strict schema from both sides of each rule:
 // the complaint says where, what was found and what is allowed.
-func TestD2StrictRefuses(t *testing.T) {
+func TestD2_StrictRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"unknown field of the file":    {`{"version":1,"server":{}, "servers":{}}`, `1:14: field "server": the field is not known; did you mean "servers"?`},
 		"unknown field of the client":  {`{"version":1,"client":{"root":[]},"servers":{}}`, `field "client.root": the field is not known; did you mean "roots"?`},
@@ -92,8 +92,8 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
-// TestD2Refuses checks what no dialect may say.
-func TestD2Refuses(t *testing.T) {
+// TestD2_Refuses checks what no dialect may say.
+func TestD2_Refuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		d    Dialect
 		in   string
@@ -173,9 +173,9 @@ func TestErrorsDoNotLeak(t *testing.T) {
 	}
 }
 
-// TestD2AllMistakesAtOnce checks that one reading tells of all mistakes, up to a
+// TestD2_AllMistakesAtOnce checks that one reading tells of all mistakes, up to a
 // bound.
-func TestD2AllMistakesAtOnce(t *testing.T) {
+func TestD2_AllMistakesAtOnce(t *testing.T) {
 	var b strings.Builder
 	for i := range 30 {
 		fmt.Fprintf(&b, `"s%d": {"args": [1]}, `, i)
@@ -186,9 +186,9 @@ func TestD2AllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// TestD2Import checks that a wrong server is left out of an import, with a
+// TestD2_Import checks that a wrong server is left out of an import, with a
 // warning, and refused otherwise.
-func TestD2Import(t *testing.T) {
+func TestD2_Import(t *testing.T) {
 	in := []byte(`{"mcpServers": {"bad": {"type": "ws", "url": "wss://h/"}, "good": {"command": "x", "heders": {}}}}`)
 	cfg, _, err := parse(Options{Import: true}, "f.json", in)
 	if err != nil {
@@ -205,9 +205,9 @@ func TestD2Import(t *testing.T) {
 	}
 }
 
-// TestD2Bounds checks the limits of what is parsed; without them the parsers
+// TestD2_Bounds checks the limits of what is parsed; without them the parsers
 // would exhaust the stack.
-func TestD2Bounds(t *testing.T) {
+func TestD2_Bounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		d    Dialect
 		in   string
@@ -236,8 +236,8 @@ func TestD2Bounds(t *testing.T) {
 	}
 }
 
-// TestD2Detect checks how a dialect is told.
-func TestD2Detect(t *testing.T) {
+// TestD2_Detect checks how a dialect is told.
+func TestD2_Detect(t *testing.T) {
 	server := `{"command": "x"}`
 	for _, c := range []struct {
 		file, in string
@@ -277,9 +277,9 @@ func TestD2Detect(t *testing.T) {
 	}
 }
 
-// TestD2ProjectServers checks that what Claude Code keeps for one directory goes
+// TestD2_ProjectServers checks that what Claude Code keeps for one directory goes
 // before what it keeps for all.
-func TestD2ProjectServers(t *testing.T) {
+func TestD2_ProjectServers(t *testing.T) {
 	root := t.TempDir()
 	in := fmt.Sprintf(`{"mcpServers": {"a": {"command": "user"}, "b": {"command": "user"}}, "projects": {%q: {"mcpServers": {"b": {"command": "here"}}}, "/else": {"mcpServers": {"c": {"command": "x"}}}}}`, root)
 	file := filepath.Join(t.TempDir(), ".claude.json")
