@@ -210,13 +210,22 @@ type echo struct {
 	url string
 }
 
-// goEcho builds and starts the Go SDK's.
-func (b *bench) goEcho(ctx context.Context) (*echo, error) {
-	program := filepath.Join(b.dir, "echo")
+// buildEcho builds the Go SDK's.
+func (b *bench) buildEcho(ctx context.Context) (program string, err error) {
+	program = filepath.Join(b.dir, "echo")
 	build := prepare(ctx, "go", "build", "-o", program, "./peers/echo")
 	build.Dir = b.here
 	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build peers/echo: %w: %s", err, lastLine(string(text)))
+		return "", fmt.Errorf("build peers/echo: %w: %s", err, lastLine(string(text)))
+	}
+	return program, nil
+}
+
+// goEcho builds and starts it.
+func (b *bench) goEcho(ctx context.Context) (*echo, error) {
+	program, err := b.buildEcho(ctx)
+	if err != nil {
+		return nil, err
 	}
 	return startEcho(ctx, program)
 }

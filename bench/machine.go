@@ -82,6 +82,7 @@ func (b *bench) versions(ctx context.Context) map[string]string {
 	}
 	for name, module := range map[string]string{
 		"sandbox-runtime": "@anthropic-ai/sandbox-runtime", "pyodide": "pyodide", "typescript-sdk": "@modelcontextprotocol/sdk",
+		"mcporter": "mcporter", "server-everything": "@modelcontextprotocol/server-everything",
 	} {
 		var p struct {
 			Version string `json:"version"`

@@ -288,6 +288,14 @@ func (t *tail) add(line string) {
 	}
 }
 
+// Write takes what a program writes at once for whole lines, as it mostly is.
+func (t *tail) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		t.add(strings.TrimSuffix(line, "\n"))
+	}
+	return len(p), nil
+}
+
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

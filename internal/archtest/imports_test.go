@@ -133,7 +133,7 @@ var table = []row{
 		ours: []string{"engine", "internal/engine/process", "internal/guestbin/guesttest", "internal/image", "internal/machine", "internal/sandbox"}},
 	{pkg: "internal/logintest", others: []string{sdk}},
 	{pkg: "internal/config/docgen", ours: []string{"internal/config"}},
-	{pkg: "bench", ours: []string{"bench/proc", "bench/report"}, others: []string{sdk}},
+	{pkg: "bench", ours: []string{"bench/proc", "bench/report", "mcpkit", "mcpkit/mcpjson"}, others: []string{sdk}},
 	{pkg: "bench/proc", others: []string{sys}},
 	{pkg: "bench/report"},
 	{pkg: "bench/peers/echo", others: []string{sdk}},

@@ -1,16 +1,19 @@
 // Command echo is the plain MCP server of the official Go SDK that the benchmark
 // compares Glovebox with: one tool, the SDK and the garbage collector as they come.
 // It serves sessions at /session and requests without one at /bare, tells its
-// address on standard output and ends with its input.
+// address on standard output and ends with its input. As "echo stdio" it serves its
+// standard streams.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -24,6 +27,13 @@ func main() {
 		func(_ context.Context, _ *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
 		})
+	if slices.Equal(os.Args[1:], []string{"stdio"}) {
+		if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+			fmt.Fprintln(os.Stderr, "echo:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	get := func(*http.Request) *mcp.Server { return server }
 	mux := http.NewServeMux()
 	mux.Handle("/session", mcp.NewStreamableHTTPHandler(get, nil))
