@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -103,6 +104,10 @@ type wire struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	// A login's token is of no definition.
+	if _, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok {
+		t.w.Hide(token)
+	}
 	t.w.HTTP(stream.Sent, &cassette.HTTP{Method: req.Method, URL: shownURL(req.URL), Headers: shownHeaders(req.Header)})
 	if req.GetBody != nil {
 		if body, err := req.GetBody(); err == nil {

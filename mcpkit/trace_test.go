@@ -182,3 +182,35 @@ func TestD6_StdoutLogs(t *testing.T) {
 		t.Errorf("warned of %q", warned.String())
 	}
 }
+
+// Whatever the stream and the pieces that it comes in, the same is heard.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("id: 1\r\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"x\"}\r\n\r\n: on\n\n"), uint8(3))
+	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
+		heardIn := func(size int) string {
+			var out bytes.Buffer
+			w := &wire{w: cassette.NewWriter(&out, "srv", nil), max: 100}
+			h := &heard{ReadCloser: io.NopCloser(bytes.NewReader(text)), wire: w, events: true}
+			if b, err := io.ReadAll(pieces{h, size}); err != nil || !bytes.Equal(b, text) {
+				t.Fatalf("%q came through as %q, %v", text, b, err)
+			}
+			var messages []string
+			for l := range strings.Lines(out.String()) {
+				_, message, _ := strings.Cut(l, `"direction"`) // without its time
+				messages = append(messages, message)
+			}
+			return strings.Join(messages[1:], "")
+		}
+		if one, all := heardIn(1+int(size)), heardIn(len(text)+1); one != all {
+			t.Errorf("%q in pieces of %d: heard\n%s, want\n%s", text, 1+int(size), one, all)
+		}
+	})
+}
+
+// pieces reads in pieces of a size.
+type pieces struct {
+	io.Reader
+	size int
+}
+
+func (r pieces) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p), r.size)]) }

@@ -65,17 +65,38 @@ type HTTP struct {
 type Writer struct {
 	mu      sync.Mutex
 	out     io.Writer // guarded by mu
-	secrets []string
+	secrets []string  // guarded by mu: those of the definition
+	hidden  []string  // guarded by mu: those that came later, the newest last
 }
+
+// maxHidden bounds the secrets that come later: tokens, of which each is good for
+// some minutes.
+const maxHidden = 100
 
 // NewWriter writes the header of a connection to a server. The secrets, and what
 // looks like one, never reach out. Every Write of out is a whole line.
 func NewWriter(out io.Writer, server string, secrets []string) *Writer {
 	w := &Writer{out: out, secrets: slices.Clone(secrets)}
-	// The longest first: one may be part of another.
-	slices.SortFunc(w.secrets, func(a, b string) int { return len(b) - len(a) })
 	w.write(header{version, server, time.Now().UTC()})
 	return w
+}
+
+// Hide keeps another secret out of what is written from now on.
+func (w *Writer) Hide(secret string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if secret == "" || slices.Contains(w.hidden, secret) {
+		return
+	}
+	w.hidden = append(w.hidden, secret)
+	w.hidden = w.hidden[max(0, len(w.hidden)-maxHidden):]
+}
+
+// all are the secrets, the longest first: one may be part of another.
+func (w *Writer) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.SortedFunc(slices.Values(slices.Concat(w.secrets, w.hidden)), func(a, b string) int { return len(b) - len(a) })
 }
 
 // Message writes a message, or what is none. It does not keep b.
@@ -102,7 +123,7 @@ func (w *Writer) write(v any) {
 	if enc.Encode(v) != nil {
 		return // nothing that is written here cannot be encoded
 	}
-	text := redact(b.Bytes(), w.secrets)
+	text := redact(b.Bytes(), w.all())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, _ = w.out.Write(text)

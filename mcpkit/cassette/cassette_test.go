@@ -235,6 +235,21 @@ func TestNoSecretIsRecorded(t *testing.T) {
 	}
 }
 
+// A token that a login got is a secret from then on.
+func TestLaterSecrets(t *testing.T) {
+	var b bytes.Buffer
+	w := NewWriter(&b, "srv", nil)
+	for i := range 2 * maxHidden {
+		token := fmt.Sprintf("token-%d-end", i)
+		w.Hide(token)
+		w.Hide("")
+		w.Message(stream.Noise, []byte("it is "+token))
+	}
+	if bytes.Contains(b.Bytes(), []byte("-end")) || bytes.Count(b.Bytes(), []byte("it is ••••")) != 2*maxHidden || len(w.hidden) != maxHidden {
+		t.Errorf("%d are kept\n%.500s", len(w.hidden), b.Bytes())
+	}
+}
+
 func TestWhatIsNoRecording(t *testing.T) {
 	const head = `{"cassette":1,"server":"srv","at":"2026-01-01T00:00:00Z"}` + "\n"
 	for text, want := range map[string]string{
