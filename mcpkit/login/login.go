@@ -93,7 +93,7 @@ func Of(r *mcpjson.Resolved) Server {
 	s := Server{Name: r.Server.Name, URL: r.URL, ClientID: r.OAuthClientID, ClientSecret: r.OAuthClientSecret}
 	if o := r.Server.OAuth; o != nil {
 		s.Scopes, s.RedirectURL, s.MetadataURL = o.Scopes, o.RedirectURL, o.MetadataURL
-		s.ClientMetadataURL, s.Resource = o.ClientMetadataURL, o.Resource
+		s.ClientMetadataURL, s.Resource, s.ClientCredentials = o.ClientMetadataURL, o.Resource, o.ClientCredentials
 	}
 	return s
 }

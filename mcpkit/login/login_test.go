@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/logintest"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
@@ -371,6 +372,25 @@ func TestClients(t *testing.T) {
 		before := s.Count("/token")
 		if src, err := h.TokenSource(t.Context()); err != nil || src == nil || s.Count("/token") != before+1 {
 			t.Errorf("not renewed before its end: %v, %v", src, err)
+		}
+	})
+	t.Run("as itself by its definition", func(t *testing.T) {
+		s := start(t, func(s *logintest.Server) { s.Method, s.StaticID, s.StaticKey = "client_secret_post", "robot", "secret" })
+		file := filepath.Join(t.TempDir(), "mcp.json")
+		def := fmt.Sprintf(`{"mcpServers":{"srv":{"url":%q,"oauth":{"grantType":"client_credentials","clientId":"robot","clientSecret":"secret"}}}}`, s.URL)
+		if err := os.WriteFile(file, []byte(def), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := mcpjson.LoadFile(file, mcpjson.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := cfg.Server("srv").Resolve(t.Context(), mcpjson.Resolver{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := greet(t.Context(), handler(t, s, Options{}, func(c *Server) { *c = Of(r) }), "hello"); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("of another issuer", func(t *testing.T) {

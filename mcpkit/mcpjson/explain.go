@@ -70,6 +70,9 @@ func (s *Server) Explain() []Field {
 		x.add("oauth.metadataUrl", o.MetadataURL)
 		x.add("oauth.clientMetadataUrl", o.ClientMetadataURL)
 		x.add("oauth.resource", o.Resource)
+		if o.ClientCredentials {
+			x.add("oauth.grantType", grantClient)
+		}
 	}
 	x.duration("timeouts.connect", s.Timeouts.Connect)
 	x.duration("timeouts.request", s.Timeouts.Request)

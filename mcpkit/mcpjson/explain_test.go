@@ -73,7 +73,7 @@ func TestEveryFieldIsSeen(t *testing.T) {
 	}
 	for i := range reflect.TypeFor[OAuth]().NumField() {
 		o := &OAuth{Disabled: true, ClientID: Literal("a"), ClientSecret: Literal("b"), Scopes: []string{"c"}, RedirectURL: "d", CallbackPort: 1,
-			MetadataURL: "e", ClientMetadataURL: "f", Resource: "g", Extra: []Extra{{"h", json.RawMessage("1")}}}
+			MetadataURL: "e", ClientMetadataURL: "f", Resource: "g", ClientCredentials: true, Extra: []Extra{{"h", json.RawMessage("1")}}}
 		all := *o
 		reflect.ValueOf(o).Elem().Field(i).SetZero()
 		if len(differentOAuth(o, &all)) != 1 {

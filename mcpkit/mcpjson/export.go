@@ -191,7 +191,8 @@ func differentOAuth(a, b *OAuth) []string {
 		"disabled": a.Disabled == b.Disabled, "clientId": a.ClientID.equal(b.ClientID), "clientSecret": a.ClientSecret.equal(b.ClientSecret),
 		"scopes": slices.Equal(a.Scopes, b.Scopes), "redirectUri": a.RedirectURL == b.RedirectURL, "callbackPort": a.CallbackPort == b.CallbackPort,
 		"metadataUrl": a.MetadataURL == b.MetadataURL, "clientMetadataUrl": a.ClientMetadataURL == b.ClientMetadataURL, "resource": a.Resource == b.Resource,
-		"extra": len(a.Extra) == len(b.Extra),
+		"grantType": a.ClientCredentials == b.ClientCredentials,
+		"extra":     len(a.Extra) == len(b.Extra),
 	} {
 		if !same {
 			fields = append(fields, "oauth."+field)

@@ -40,6 +40,23 @@ var oauthMembers = map[string]oauthMember{
 	"metadataUrl":       oauthPlain(func(o *OAuth) *string { return &o.MetadataURL }),
 	"clientMetadataUrl": oauthPlain(func(o *OAuth) *string { return &o.ClientMetadataURL }),
 	"resource":          oauthPlain(func(o *OAuth) *string { return &o.Resource }),
+	"grantType": {
+		read: func(r *reader, o *OAuth, _, at string, v *node) {
+			switch r.string(v, at) {
+			case grantClient:
+				o.ClientCredentials = true
+			case grantCode:
+			default:
+				r.fail(v, at, "want one of %s, %s", grantCode, grantClient)
+			}
+		},
+		write: func(_ *writer, o *OAuth, _ string) *node {
+			if !o.ClientCredentials {
+				return nil
+			}
+			return newString(grantClient)
+		},
+	},
 	"enabled": {
 		read: func(r *reader, o *OAuth, _, at string, v *node) { o.Disabled = !r.bool(v, at) },
 		write: func(_ *writer, o *OAuth, _ string) *node {
@@ -90,8 +107,15 @@ var oauthWords = map[string]string{
 	"authServerMetadataUrl": "metadataUrl",
 	"clientMetadataUrl":     "clientMetadataUrl",
 	"resource":              "resource", "oauth_resource": "resource",
+	"grantType": "grantType", "grant_type": "grantType",
 	"enabled": "enabled",
 }
+
+// The values of grantType.
+const (
+	grantCode   = "authorization_code"
+	grantClient = "client_credentials"
+)
 
 // login is the OAuth of the server, made when first asked for.
 func (r *reader) login() *OAuth {

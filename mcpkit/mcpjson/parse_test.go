@@ -133,6 +133,7 @@ func TestD2_Refuses(t *testing.T) {
 		"codex twice":             {Codex, "[mcp_servers.s]\ncommand = \"x\"\ncommand = \"y\"", `this is no TOML`},
 		"codex table twice":       {Codex, "[mcp_servers.s]\ncommand = \"x\"\n[mcp_servers.s]\nurl = \"y\"", `this is no TOML`},
 		"codex inline twice":      {Codex, "[mcp_servers.s]\ncommand = \"x\"\nenv = { A = \"1\", A = \"2\" }", `this is no TOML`},
+		"grant":                   {ClaudeCode, claude(`{"url": "https://h/", "oauth": {"grantType": "password"}}`), `field "oauth.grantType": want one of authorization_code, client_credentials`},
 		"oauth and header":        {SEP, claude(`{"type": "sse", "url": "https://h/", "headers": {"Authorization": "Bearer ${env:X}"}, "oauth": {}}`), `there is also an Authorization header`},
 		"portable title":          {SEP, claude(`{"type": "stdio", "command": "x", "title": "` + strings.Repeat("t", 101) + `"}`), `it has more than 100 characters`},
 		"portable comments":       {SEP, "{\"mcpServers\": {} // x\n}", `comments and trailing commas are not allowed`},

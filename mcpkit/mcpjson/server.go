@@ -136,6 +136,7 @@ type OAuth struct {
 	MetadataURL       string // of the authorization server, instead of discovery
 	ClientMetadataURL string // the client id metadata document
 	Resource          string // the resource indicator, instead of the URL
+	ClientCredentials bool   // log in as the client itself, without a person
 	Extra             []Extra
 }
 
