@@ -61,9 +61,9 @@ func (h *Handler) probe(ctx context.Context, method string) (*http.Response, err
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := h.hc.Do(req)
+	res, err := h.do(req)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ask at %s: %w", shown(h.server.URL), err)
 	}
 	return res, res.Body.Close()
 }

@@ -130,7 +130,7 @@ func (h *Handler) register(ctx context.Context, m *oauthex.AuthServerMeta) (c cl
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	res, err := h.hc.Do(req)
+	res, err := h.do(req)
 	if err != nil {
 		return c, err
 	}

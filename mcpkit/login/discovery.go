@@ -208,7 +208,7 @@ func (h *Handler) metadata(ctx context.Context, place string, into any) (bool, e
 		return false, err
 	}
 	req.Header.Set("Accept", "application/json")
-	res, err := h.hc.Do(req)
+	res, err := h.do(req)
 	if err != nil {
 		return false, err
 	}
@@ -226,6 +226,21 @@ func (h *Handler) metadata(ctx context.Context, place string, into any) (bool, e
 		return false, fmt.Errorf("it is no JSON of at most %d bytes: %w", maxMetadata, err)
 	}
 	return true, nil
+}
+
+// do is what all requests go through. Its error does not have the address, which may
+// hold secrets.
+func (h *Handler) do(req *http.Request) (*http.Response, error) {
+	res, err := h.hc.Do(req)
+	return res, bare(err)
+}
+
+func bare(err error) error {
+	var about *url.Error
+	if errors.As(err, &about) {
+		return about.Err
+	}
+	return err
 }
 
 // checkEndpoints holds all that will be called to the rules.

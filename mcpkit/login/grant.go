@@ -43,9 +43,11 @@ func (h *Handler) exchange(ctx context.Context, endpoint, issuer string, c *clie
 			status = refused.Response.StatusCode
 		}
 		err = &ServerError{Status: status, Code: said(refused.ErrorCode), Detail: said(refused.ErrorDescription)}
-	case err == nil && !strings.EqualFold(t.TokenType, "bearer") && t.TokenType != "":
+	case err != nil:
+		err = bare(err)
+	case !strings.EqualFold(t.TokenType, "bearer") && t.TokenType != "":
 		err = fmt.Errorf("the token is of the type %q, which is not known here", said(t.TokenType))
-	case err == nil && strings.ContainsFunc(t.AccessToken, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+	case strings.ContainsFunc(t.AccessToken, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		err = errors.New("the token has characters that a header cannot have")
 	}
 	if err != nil {
@@ -84,7 +86,7 @@ func (h *Handler) revoke(ctx context.Context, r *record) error {
 	if c.Method == methodBasic {
 		req.SetBasicAuth(url.QueryEscape(c.ID), url.QueryEscape(c.Secret))
 	}
-	res, err := h.hc.Do(req)
+	res, err := h.do(req)
 	if err == nil {
 		_, _ = io.CopyN(io.Discard, res.Body, maxMetadata) // lets the connection be used again
 		res.Body.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -468,6 +469,25 @@ func TestAnswers(t *testing.T) {
 				t.Error("the code was given to the token endpoint all the same")
 			}
 		})
+	}
+}
+
+// Addresses may hold secrets, which are not for errors.
+func TestNothingListens(t *testing.T) {
+	s := start(t, nil)
+	s.Close()
+	h := handler(t, s, Options{Authorize: yes(nil)}, func(c *Server) { c.URL += "?api_key=hunter2" })
+	err := h.Login(t.Context())
+	var dial *net.OpError
+	if !errors.As(err, &dial) {
+		t.Errorf("got %v, want a *net.OpError", err)
+	}
+	_, metadata := h.discover(t.Context(), challenge{}, true, "")
+	_, token := h.exchange(t.Context(), s.Issuer+"/token?k=hunter2", s.Issuer, &client{ID: "c"}, "refresh_token", url.Values{})
+	for _, err := range []error{err, metadata, token} {
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "127.0.0.1") {
+			t.Errorf("got %v, want where, and nothing of the query", err)
+		}
 	}
 }
 
