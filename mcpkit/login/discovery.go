@@ -184,7 +184,7 @@ func (h *Handler) issuer(ctx context.Context, issuer string, into *oauthex.AuthS
 		case err != nil:
 			return false, err
 		case found && !sameIssuer(m.Issuer, issuer):
-			return false, fmt.Errorf("they are of %q", said(m.Issuer))
+			return false, fmt.Errorf("they are of %q; if you trust that, give the address of its metadata in oauth.authServerMetadataUrl", said(m.Issuer))
 		case found:
 			*into = m
 			return true, nil

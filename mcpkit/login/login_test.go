@@ -422,6 +422,25 @@ func TestClients(t *testing.T) {
 	})
 }
 
+// The definition may say where the metadata are, for servers that say it wrong.
+func TestMetadataByHand(t *testing.T) {
+	s := start(t, nil)
+	right := s.Issuer
+	s.Issuer += "/wrong"
+	h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+	if err := greet(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), "has no metadata") {
+		t.Errorf("got %v", err)
+	}
+	h = handler(t, s, Options{Authorize: yes(nil)}, func(c *Server) { c.MetadataURL = right + "/.well-known/oauth-authorization-server" })
+	if err := greet(t.Context(), h, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	s.Expire()
+	if err := greet(t.Context(), h, "hello"); err != nil {
+		t.Error("refresh:", err)
+	}
+}
+
 func TestOldRevision(t *testing.T) {
 	s := start(t, func(s *logintest.Server) { s.Unprotected = true })
 	if err := greet(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello"); err != nil {
