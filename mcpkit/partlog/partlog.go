@@ -172,10 +172,7 @@ func (l *Log) parts() (all []int, err error) {
 	ext := path.Ext(l.name)
 	before := strings.TrimSuffix(path.Base(l.name), ext) + ".segment-"
 	for _, name := range names {
-		digits, ok := strings.CutPrefix(name, before)
-		if digits, ok = strings.CutSuffix(digits, ext); !ok || !strings.HasPrefix(name, before) {
-			continue
-		}
+		digits := strings.TrimSuffix(strings.TrimPrefix(name, before), ext)
 		if n, err := strconv.Atoi(digits); err == nil && n > 0 && n < maxPart && path.Base(l.part(n)) == name {
 			all = append(all, n)
 		}
