@@ -5,8 +5,12 @@ package packaging
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -143,7 +147,7 @@ func TestDeployNamesSettings(t *testing.T) {
 		}
 	}
 	for _, flag := range regexp.MustCompile("`(--[a-z-]+)[` ]").FindAllStringSubmatch(doc, -1) {
-		if !flags[flag[1]] && !strings.Contains("--security-opt --cap-drop --memory --cpus --init", flag[1]) {
+		if !flags[flag[1]] && !strings.Contains("--security-opt --cap-drop --memory --cpus --init --format --health-cmd", flag[1]) {
 			t.Errorf("there is no flag %s", flag[1])
 		}
 	}
@@ -163,6 +167,10 @@ func TestDockerfile(t *testing.T) {
 			t.Errorf("the Dockerfile has no %q", want)
 		}
 	}
+	// A build fetches its two base images and nothing else that a registry has.
+	if strings.Contains(text, "# syntax=") {
+		t.Error("the Dockerfile asks for a frontend, where the one that is built in does")
+	}
 	// Nothing that the build needs is left out of its context.
 	ignore := read(t, "../.dockerignore")
 	for line := range strings.Lines(ignore) {
@@ -173,6 +181,46 @@ func TestDockerfile(t *testing.T) {
 		if tracked, err := exec.Command("git", "-C", "..", "ls-files", "--", line+"/*.go").Output(); err == nil && len(tracked) > 0 {
 			t.Errorf(".dockerignore leaves out source: %s", tracked)
 		}
+	}
+}
+
+// The container's health check finds the server where the environment puts it.
+func TestHealthCheck(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal("no python3: scripts/setup test installs it")
+	}
+	var argv []string
+	cmd := regexp.MustCompile(`(?m)^HEALTHCHECK .*\\\n +CMD (\[.*\])$`).FindStringSubmatch(read(t, "Dockerfile"))
+	if cmd == nil || json.Unmarshal([]byte(cmd[1]), &argv) != nil || len(argv) != 3 {
+		t.Fatalf("got the health check %q", cmd)
+	}
+	health := http.NewServeMux()
+	health.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	for _, test := range []struct {
+		name    string
+		start   func(http.Handler) *httptest.Server
+		handler http.Handler
+		env     []string
+		healthy bool
+	}{
+		{"HTTP", httptest.NewServer, health, nil, true},
+		{"TLS", httptest.NewTLSServer, health, []string{"GLOVEBOX_TLS_CERT=/tls/cert.pem"}, true},
+		{"not well", httptest.NewServer, http.NotFoundHandler(), nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := test.start(test.handler)
+			defer server.Close()
+			_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			check := exec.CommandContext(t.Context(), python, argv[1:]...)
+			check.Env = append(test.env, "MCP_SERVER_PORT="+port)
+			if out, err := check.CombinedOutput(); (err == nil) != test.healthy {
+				t.Errorf("got %v: %s", err, out)
+			}
+		})
 	}
 }
 

@@ -167,7 +167,7 @@ func fixFor(err error) string {
 	case errors.Is(err, unix.ENOSPC):
 		return "the limit of namespaces is reached; type: sudo sysctl -w user.max_user_namespaces=15000 user.max_mnt_namespaces=15000"
 	case inContainer():
-		return "the profile of this container forbids it; start the container with: --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined (or --privileged)"
+		return "the profile of this container forbids it; start the container with: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; docs/deploy.md has a profile that forbids more"
 	}
 	return "allow unprivileged user namespaces on this host, or run as root"
 }
