@@ -260,38 +260,37 @@ func (s *Session) once(ctx context.Context, what string, l *live, f func(context
 // a while.
 func (s *Session) within(ctx context.Context, limit time.Duration, timeout error) (call context.Context, end func(answered bool)) {
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	begun, paused := time.Now(), s.pause.length()
 	last := begun.Add(limit + maxRounds*s.m.opts.Limits.Ask)
-	over, done := make(chan struct{}), make(chan struct{})
-	go func() { // ends with the request, for which end waits
-		defer close(done)
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		for {
-			select {
-			case <-timer.C:
-				left := limit - (time.Since(begun) - (s.pause.length() - paused))
-				if left <= 0 || time.Now().After(last) {
-					cancel(timeout)
-					return
-				}
-				timer.Reset(left)
-			case <-ctx.Done():
-				cancel(context.Cause(ctx))
-				return
-			case <-over:
-				return
-			}
+	var (
+		mu    sync.Mutex
+		over  bool        // guarded by mu
+		timer *time.Timer // guarded by mu
+	)
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(limit, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		left := limit - (time.Since(begun) - (s.pause.length() - paused))
+		if over || left <= 0 || time.Now().After(last) {
+			cancel(timeout) // which nobody hears of what is over
+			return
 		}
-	}()
+		timer.Reset(left)
+	})
 	return call, func(answered bool) {
-		close(over)
-		<-done
+		stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
 		if answered {
-			time.AfterFunc(drainTime, func() { cancel(nil) })
-		} else {
-			cancel(nil)
+			timer.Reset(drainTime)
+			return
 		}
+		timer.Stop()
+		cancel(nil)
 	}
 }
 
