@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -277,5 +280,41 @@ func (s *Session) remember(ctx context.Context, era Era) {
 	}
 	if err := s.m.opts.Eras.remember(ctx, s.def.Hash(), era); err != nil {
 		s.m.log.Warn("remember the era of an mcp server", "server", s.def.Name, "err", err)
+	}
+}
+
+// plain returns a context that ends as ctx does and has none of its values: those of
+// the request that happens to make a connection would be in the contexts of all that
+// the server asks over it.
+func plain(ctx context.Context) (context.Context, context.CancelFunc) {
+	base, end := context.WithCancelCause(context.Background())
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	cancel := func() {}
+	if deadline, ok := ctx.Deadline(); ok {
+		// For who plans by it; ctx itself is first, and says why.
+		base, cancel = context.WithDeadline(base, deadline.Add(time.Second))
+	}
+	return base, func() {
+		stop()
+		cancel()
+		end(nil)
+	}
+}
+
+// renew asks a server over a new connection for what it was asked for over the last
+// one. The request that the connection is for matters more than that it does so.
+func (s *Session) renew(ctx context.Context, l *live) {
+	s.mu.Lock()
+	level, watched := s.level, slices.Collect(maps.Keys(s.watched))
+	s.mu.Unlock()
+	var errs []error
+	if level != "" && eraOf(l.cs) == Legacy {
+		errs = append(errs, l.cs.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: level}))
+	}
+	for _, uri := range watched {
+		errs = append(errs, l.cs.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.m.log.Warn("mcp server does not tell what it told before its connection was lost", "server", s.def.Name, "err", err)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,6 +110,8 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 		return l, nil
 	}
 	limit := cmp.Or(s.m.opts.Timeouts.Connect, s.def.Timeouts.Connect, s.m.opts.Limits.Connect)
+	ctx, end := plain(ctx)
+	defer end()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &errTimeout{s.def.Name, "connect", limit})
 	defer cancel()
 	stop := context.AfterFunc(s.m.life, cancel)
@@ -142,24 +142,6 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 		}
 	}()
 	return l, nil
-}
-
-// renew asks a server over a new connection for what it was asked for over the last
-// one. The request that the connection is for matters more than that it does so.
-func (s *Session) renew(ctx context.Context, l *live) {
-	s.mu.Lock()
-	level, watched := s.level, slices.Collect(maps.Keys(s.watched))
-	s.mu.Unlock()
-	var errs []error
-	if level != "" && eraOf(l.cs) == Legacy {
-		errs = append(errs, l.cs.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: level}))
-	}
-	for _, uri := range watched {
-		errs = append(errs, l.cs.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
-	}
-	if err := errors.Join(errs...); err != nil {
-		s.m.log.Warn("mcp server does not tell what it told before its connection was lost", "server", s.def.Name, "err", err)
-	}
 }
 
 // close ends a connection that nobody waits for yet.

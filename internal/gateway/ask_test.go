@@ -171,6 +171,22 @@ func overHTTP(t *testing.T, era mcpkit.Era) Options {
 	return o
 }
 
+// The connection is made for a call of one client, and serves those of the others.
+func TestD5_AConnectionIsNobodys(t *testing.T) {
+	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
+		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
+		ann, bob := join(t, s, "ann", version, false), join(t, s, "bob", version, false)
+		if res, err := ann.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__crash"}); err == nil && !res.IsError {
+			t.Errorf("the server dies: got %+v", res.Content)
+		}
+		for _, p := range []*gatewaytest.Person{ann, bob, ann} {
+			if text, err := p.Ask(t.Context(), "a__ask", gatewaytest.Question{What: "form"}); text != "accept "+p.Name {
+				t.Errorf("%s: got %q, %v", p.Name, text, err)
+			}
+		}
+	})
+}
+
 func TestD5_AnUntrustedServerMayNotSampleOrSeeRoots(t *testing.T) {
 	// A program is not started untrusted; over HTTP it would be let ask.
 	for _, allowed := range []bool{false, true} {

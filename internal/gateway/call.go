@@ -136,7 +136,7 @@ func (g *Gateway) tool(server, tool string) mcp.ToolHandler {
 		res, err := g.relay(ctx, server, clientOf(req.Session, req.Params.Meta, req.Extra), req.Session, "tool "+tool, req.Params.Arguments, in,
 			func(ctx context.Context, s *mcpkit.Session, c *call) (mcp.Result, error) {
 				params := &mcp.CallToolParams{Name: tool}
-				if len(req.Params.Arguments) > 0 {
+				if a := req.Params.Arguments; len(a) > 0 && string(a) != "null" {
 					params.Arguments = json.RawMessage(req.Params.Arguments)
 				}
 				if level, ok := in.meta[mcp.MetaKeyLogLevel]; ok {

@@ -37,6 +37,10 @@ const (
 	atOnce = 4
 	// learnTimeout bounds asking one.
 	learnTimeout = time.Minute
+	// retryAfter is the time after which a server that could not be asked is asked
+	// again when a client asks for a list: its user may have allowed it meanwhile,
+	// or its package be installed.
+	retryAfter = 30 * time.Second
 	// listWait is what a list waits for servers that nothing is known of. Those that
 	// take longer are told of by a change of the list.
 	listWait = 15 * time.Second
@@ -78,6 +82,7 @@ type Gateway struct {
 
 	mu        sync.Mutex
 	offered   map[string]*offered         // guarded by mu, by server
+	failed    map[string]time.Time        // guarded by mu: when servers could not be asked, by server
 	names     names                       // guarded by mu: of tools
 	prompts   names                       // guarded by mu
 	resources map[string]string           // guarded by mu: servers by address
@@ -97,7 +102,7 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, atOnce), first: make(chan struct{}),
 		alone: o.Alone, only: only{met: make(chan struct{})},
-		offered: make(map[string]*offered), names: newNames(), prompts: newNames(),
+		offered: make(map[string]*offered), failed: make(map[string]time.Time), names: newNames(), prompts: newNames(),
 		resources: make(map[string]string), templates: make(map[string]string), told: make(map[string]mcp.LoggingLevel),
 	}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
@@ -145,9 +150,11 @@ func (g *Gateway) Register(s *mcp.Server) {
 		if def.Disabled {
 			continue
 		}
-		if o := known[def.Hash()]; o.Whole {
+		o, seen := known[def.Hash()]
+		if seen {
 			g.show(def.Name, o, false)
-		} else {
+		}
+		if !o.Whole {
 			asked.Add(1)
 			g.learnThen(def.Name, asked.Done)
 		}
@@ -163,7 +170,11 @@ func (g *Gateway) Register(s *mcp.Server) {
 func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		g.note(method, req)
-		wait := strings.HasSuffix(method, "/list") || !g.knows(req)
+		list := strings.HasSuffix(method, "/list")
+		if list {
+			g.retry()
+		}
+		wait := list || !g.knows(req)
 		if wait {
 			timer := time.NewTimer(listWait)
 			defer timer.Stop()
@@ -299,12 +310,29 @@ func (g *Gateway) learnThen(server string, done func()) {
 		defer cancel()
 		o, err := g.list(ctx, server)
 		if err != nil {
-			g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
+			if g.ctx.Err() == nil {
+				g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
+			}
+			g.mu.Lock()
+			g.failed[server] = time.Now()
+			g.mu.Unlock()
 			return
 		}
 		g.show(server, o, true)
 		g.remember(ctx, server, o)
 	})
+}
+
+// retry asks servers again that could not be asked.
+func (g *Gateway) retry() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for server, at := range g.failed {
+		if time.Since(at) >= retryAfter {
+			delete(g.failed, server)
+			g.learn(server)
+		}
+	}
 }
 
 // list asks a server what it offers. Of what it does not declare it is not asked.
