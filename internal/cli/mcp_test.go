@@ -22,15 +22,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
 )
 
-// asker is a server that asks its callers, as a program.
-func asker() {
-	s := gatewaytest.New("a", os.Getenv("ASKER_NOTES"))
-	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
 // A bridge is a configuration with the server a, of an era, which notes what happens
 // to it, and glovebox mcp serve for it.
 type bridge struct {
