@@ -85,7 +85,7 @@ func (g *Gateway) relay(ctx context.Context, server string, from client, session
 		c.attend(ctx, session, in.meta["progressToken"])
 		again.settle()
 	}
-	defer c.attend(nil, nil, nil)
+	defer c.unattend()
 	for {
 		select {
 		case o := <-c.done:
@@ -119,6 +119,13 @@ func (c *call) attend(ctx context.Context, session *mcp.ServerSession, progress 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting, c.session, c.progress = ctx, session, progress
+}
+
+// unattend says that the client waits no longer.
+func (c *call) unattend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting, c.session, c.progress = nil, nil, nil
 }
 
 // attended returns the request that the client waits for; the context is nil if

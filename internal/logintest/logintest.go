@@ -89,13 +89,23 @@ func New() *Server {
 
 // Start starts both. The caller closes them.
 func (s *Server) Start() {
-	s.api = httptest.NewServer(s.resource())
-	s.URL = s.api.URL + "/mcp"
-	s.auth = httptest.NewServer(s.authority())
-	s.Issuer = s.auth.URL
+	s.api = httptest.NewUnstartedServer(s.resource())
+	s.auth = httptest.NewUnstartedServer(s.authority())
+	s.URL = "http://" + s.api.Listener.Addr().String() + "/mcp"
+	s.Issuer = "http://" + s.auth.Listener.Addr().String()
 	if s.StaticID != "" {
 		s.clients[s.StaticID] = &client{s.StaticID, s.StaticKey, s.Method, ""}
 	}
+	// Nothing is written after this but under the lock: requests read.
+	s.api.Start()
+	s.auth.Start()
+}
+
+// SayNo has the person say no from now on.
+func (s *Server) SayNo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Deny = true
 }
 
 // Close stops both.

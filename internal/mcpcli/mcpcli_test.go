@@ -155,7 +155,7 @@ func guarded(ts *testscript.TestScript, _ bool, args []string) {
 	case "revoke":
 		s.Revoke()
 	case "deny":
-		s.Deny = true
+		s.SayNo()
 	default:
 		ts.Fatalf("guarded %s", args[0])
 	}
