@@ -271,9 +271,13 @@ var sameMeaning = cmp.Options{
 
 // TestD2_RoundTrip writes what a dialect can express and reads it back, the same.
 func TestD2_RoundTrip(t *testing.T) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 15
+	}
 	for _, d := range Dialects {
 		t.Run(string(d), func(t *testing.T) {
-			for seed := range uint64(150) {
+			for seed := range seeds {
 				g := generator{rand.New(rand.NewPCG(seed, 1)), d, abilities[d]}
 				want := g.config()
 				data, losses, err := Export(want, d)
