@@ -241,26 +241,32 @@ func TestD5_LogsGoToTheCaller(t *testing.T) {
 	})
 }
 
+// byHand is a client that gets questions as answers, and answers them or not.
+func byHand(t *testing.T, s *mcp.Server) *mcp.ClientSession {
+	t.Helper()
+	here, there := mcp.NewInMemoryTransports()
+	if _, err := s.Connect(t.Context(), there, nil); err != nil {
+		t.Fatal(err)
+	}
+	cs, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, Capabilities: &mcp.ClientCapabilities{},
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return nil, errors.New("not here")
+		},
+	}).Connect(t.Context(), here, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cs.Close() })
+	return cs
+}
+
 func TestAQuestionThatNobodyAnswers(t *testing.T) {
 	for _, era := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
 		o := options(t.TempDir(), mcpkit.Trusted, "a")
 		o.Servers.Era, o.Servers.Limits.Ask = era, 300*time.Millisecond
 		g, s := register(t, o)
-		// It asks by hand, and never comes back.
-		c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
-			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, Capabilities: &mcp.ClientCapabilities{},
-			ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-				return nil, errors.New("not here")
-			},
-		})
-		here, there := mcp.NewInMemoryTransports()
-		if _, err := s.Connect(t.Context(), there, nil); err != nil {
-			t.Fatal(err)
-		}
-		cs, err := c.Connect(t.Context(), here, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cs := byHand(t, s)
 		params := &mcp.CallToolParams{Name: "a__ask", Arguments: gatewaytest.Question{What: "form"}}
 		res, err := cs.CallTool(t.Context(), params)
 		if err != nil || res.InputRequests[answerID] == nil || res.RequestState == "" {
@@ -287,21 +293,7 @@ func TestAQuestionThatNobodyAnswers(t *testing.T) {
 // The state that a client is given is good for the call that it was given for, once.
 func TestAStateOfAnotherCall(t *testing.T) {
 	_, s := gatewayOf(t, mcpkit.Legacy, false, mcpkit.Trusted)
-	c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, Capabilities: &mcp.ClientCapabilities{},
-		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			return nil, errors.New("not here")
-		},
-	})
-	here, there := mcp.NewInMemoryTransports()
-	if _, err := s.Connect(t.Context(), there, nil); err != nil {
-		t.Fatal(err)
-	}
-	cs, err := c.Connect(t.Context(), here, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cs.Close()
+	cs := byHand(t, s)
 	params := mcp.CallToolParams{Name: "a__ask", Arguments: gatewaytest.Question{What: "form"}}
 	res, err := cs.CallTool(t.Context(), &params)
 	if err != nil {
