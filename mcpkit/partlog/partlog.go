@@ -10,6 +10,7 @@ package partlog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -165,21 +166,28 @@ func (l *Log) parts() (all []int, err error) {
 		return nil, err
 	}
 	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
 	ext := path.Ext(l.name)
 	before := strings.TrimSuffix(path.Base(l.name), ext) + ".segment-"
-	for _, name := range names {
-		digits := strings.TrimSuffix(strings.TrimPrefix(name, before), ext)
-		if n, err := strconv.Atoi(digits); err == nil && n > 0 && n < maxPart && path.Base(l.part(n)) == name {
-			all = append(all, n)
+	for {
+		names, err := dir.Readdirnames(namesAtOnce)
+		for _, name := range names {
+			digits := strings.TrimSuffix(strings.TrimPrefix(name, before), ext)
+			if n, err := strconv.Atoi(digits); err == nil && n > 0 && n < maxPart && path.Base(l.part(n)) == name {
+				all = append(all, n)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			slices.Sort(all)
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	slices.Sort(all)
-	return all, nil
 }
+
+// namesAtOnce bounds what is held of a directory, which may have many files of others.
+const namesAtOnce = 256
 
 // maxPart is more parts than a disk takes; names with more are not ours.
 const maxPart = 1 << 30

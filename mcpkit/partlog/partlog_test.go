@@ -2,6 +2,7 @@ package partlog
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -94,6 +95,31 @@ func TestHowManyPartsStay(t *testing.T) {
 		if len(got) != want || got["x"] != "9" {
 			t.Errorf("max. %d: %v, want %d", parts, got, want)
 		}
+	}
+}
+
+// Parts are found among more files than are looked at at once.
+func TestPartsAmongMany(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 3 * namesAtOnce {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("other-", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := Open(dir, "x.log", 1, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	write(t, l, "1", "2", "3", "4", "5")
+	got := make(map[string]string)
+	for name, text := range files(t, dir) {
+		if !strings.HasPrefix(name, "other-") {
+			got[name] = text
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"x.segment-0003.log": "3", "x.segment-0004.log": "4", "x.log": "5"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
