@@ -65,7 +65,7 @@ func (a *app) call(ctx context.Context, args []string, whole, save string) error
 			return err
 		}
 		params := &mcp.CallToolParams{Name: t.Name, Arguments: arguments}
-		if a.flags.verbose {
+		if a.showsProgress() {
 			params.SetProgressToken("call-" + time.Now().UTC().Format("150405.000000"))
 		}
 		res, err := s.CallTool(ctx, params)

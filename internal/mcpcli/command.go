@@ -75,6 +75,8 @@ func isTerminal(stream any) bool {
 // flags are those of all commands.
 type flags struct {
 	config, root   string
+	configOutside  bool
+	logOutside     bool
 	trust          bool
 	allowHTTP      bool
 	allowLocalhost bool
@@ -84,7 +86,7 @@ type flags struct {
 	timeout        time.Duration
 	connectTimeout time.Duration
 	era            string
-	inputs         map[string]string
+	inputs         []string
 	output         string
 	verbose        bool
 	record, replay string // of commands about one server
@@ -114,6 +116,8 @@ time; 5 the tool says that it failed.`,
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.flags.config, "config", "", "the configuration `file`, of any dialect")
 	f.StringVar(&a.flags.root, "root", "", "the `directory` that the configuration is for (default: the current one)")
+	f.BoolVar(&a.flags.configOutside, "allow-config-outside-root", false, "let the file of --config lie outside of the directory of --root")
+	f.BoolVar(&a.flags.logOutside, "allow-stdout-log-outside-root", false, "let the logs of what servers write lie outside of it, too")
 	f.BoolVar(&a.flags.trust, "trust", false, "trust the server for this time, without asking or remembering")
 	f.BoolVar(&a.flags.allowHTTP, "allow-http", false, "let untrusted servers be reached without encryption")
 	f.BoolVar(&a.flags.allowLocalhost, "allow-localhost", false, "let untrusted servers be on this machine")
@@ -123,9 +127,9 @@ time; 5 the tool says that it failed.`,
 	f.DurationVar(&a.flags.timeout, "timeout", 0, "how long a request may take (default: the server's setting, or 30s; 60s for a call)")
 	f.DurationVar(&a.flags.connectTimeout, "connect-timeout", 0, "how long start and handshake may take (default: the server's setting, or 30s)")
 	f.StringVar(&a.flags.era, "era", "auto", "the protocol's generation to speak: auto, legacy or modern")
-	f.StringToStringVar(&a.flags.inputs, "input", nil, "the answer to an input that the configuration asks for, as `id=value`; may be repeated")
+	f.StringArrayVar(&a.flags.inputs, "input", nil, "the answer to an input that the configuration asks for, as `id=value`; may be repeated")
 	f.StringVarP(&a.flags.output, "output", "o", "text", "text, or json: the answer as it is, errors in one line of JSON on standard error")
-	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "show what servers write to their error streams, and progress")
+	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "show what servers log and write to their error streams, and progress, which a terminal shows anyhow")
 	for name, choices := range map[string][]string{"era": {"auto", "legacy", "modern"}, "output": {"text", "json"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	}
@@ -182,6 +186,11 @@ func (a *app) checkFlags() error {
 	}
 	if a.flags.record != "" && a.flags.replay != "" {
 		return usage("", "--record and --replay are not for the same command: a recording has nothing to record")
+	}
+	for _, input := range a.flags.inputs {
+		if !strings.Contains(input, "=") { // whose text may be a secret
+			return usage("write --input id=value", "an --input has no \"=\"")
+		}
 	}
 	if a.flags.timeout < 0 || a.flags.connectTimeout < 0 || a.flags.dnsTimeout <= 0 {
 		return usage("", "time-outs must be positive")

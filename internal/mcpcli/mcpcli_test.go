@@ -87,6 +87,13 @@ func server() {
 		fmt.Fprintln(os.Stderr, "to the error stream")
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "a\x1b[2Jb"}}}, nil, nil
 	})
+	mcp.AddTool(s, &mcp.Tool{Name: "steps", Description: "Tell of progress."}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		var err error
+		if token := r.Params.GetProgressToken(); token != nil {
+			err = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 2, Message: "half\x1b[2J way"})
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil, err
+	})
 	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "A variable."}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
 		Name string `json:"name"`
 	}) (*mcp.CallToolResult, any, error) {
@@ -200,6 +207,21 @@ func fileMode(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	if got := fmt.Sprintf("%o", info.Mode().Perm()); got != args[0] {
 		ts.Fatalf("the mode of %s is %s, want %s", args[1], got, args[0])
+	}
+}
+
+// Progress is for whoever watches.
+func TestWhoSeesProgress(t *testing.T) {
+	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no terminal to play:", err)
+	}
+	defer tty.Close()
+	if a := (&app{Env: Env{Err: tty}}); !a.showsProgress() {
+		t.Error("none at a terminal")
+	}
+	if a := (&app{Env: Env{Err: io.Discard}}); a.showsProgress() {
+		t.Error("some where nobody watches")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,10 +39,14 @@ func (a *app) load() (*mcpjson.Config, error) {
 	}
 	var cfg *mcpjson.Config
 	var err error
-	if a.flags.config != "" && a.flags.root == "" {
-		cfg, err = mcpjson.LoadFile(a.flags.config, mcpjson.Options{Import: true})
+	o := mcpjson.Options{
+		Root: a.flags.root, Path: a.flags.config, Required: a.flags.config != "", Import: true,
+		AllowOutside: a.flags.configOutside, AllowLogOutside: a.flags.logOutside,
+	}
+	if o.Path != "" && o.Root == "" {
+		cfg, err = mcpjson.LoadFile(o.Path, o)
 	} else {
-		cfg, err = mcpjson.Load(mcpjson.Options{Root: a.flags.root, Path: a.flags.config, Required: a.flags.config != "", Import: true})
+		cfg, err = mcpjson.Load(o)
 	}
 	if err != nil {
 		return nil, err
@@ -125,13 +130,18 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 	}
 	if a.flags.verbose {
 		o.Stderr = func(server string) io.WriteCloser { return &prefixed{a: a, prefix: server + ": "} }
-		o.Hooks.Progress = func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { a.progress(server, p) }
 		o.Hooks.Log = func(_ context.Context, server string, p *mcp.LoggingMessageParams) {
 			a.note("%s: %s: %v", server, p.Level, p.Data)
 		}
 	}
+	if a.showsProgress() {
+		o.Hooks.Progress = func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { a.progress(server, p) }
+	}
 	return o, nil
 }
+
+// showsProgress says that somebody watches, or wants it all the same.
+func (a *app) showsProgress() bool { return a.flags.verbose || isTerminal(a.Err) }
 
 // progress shows how far a call is.
 func (a *app) progress(server string, p *mcp.ProgressNotificationParams) {
@@ -192,8 +202,10 @@ func (e *notReached) Unwrap() []error { return []error{e.error, errConnect} }
 
 // ask answers an input of the configuration.
 func (a *app) ask(_ context.Context, in mcpjson.Input) (string, error) {
-	if answer, ok := a.flags.inputs[in.ID]; ok {
-		return answer, nil
+	for _, input := range slices.Backward(a.flags.inputs) { // the last one counts
+		if id, answer, _ := strings.Cut(input, "="); id == in.ID {
+			return answer, nil
+		}
 	}
 	if !a.terminal() {
 		return "", usage("give it with --input "+in.ID+"=…", "the configuration asks for the input %q, and there is no terminal to ask at", in.ID)
@@ -202,7 +214,13 @@ func (a *app) ask(_ context.Context, in mcpjson.Input) (string, error) {
 	if what == "" {
 		what = in.ID
 	}
-	fmt.Fprintf(a.person(), "%s: ", printable(what))
+	if len(in.Options) > 0 {
+		what += " (" + strings.Join(in.Options, ", ") + ")"
+	}
+	if in.Default != "" { // whoever only presses Enter should know for what
+		what += " [" + in.Default + "]"
+	}
+	fmt.Fprintf(a.person(), "%s: ", oneLine(what))
 	line, err := a.line(in.Password)
 	if err != nil {
 		return "", fmt.Errorf("read the input %q: %w", in.ID, err)
