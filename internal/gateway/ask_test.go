@@ -158,10 +158,11 @@ func TestD5_NoOtherClientIsAsked(t *testing.T) {
 
 // overHTTP are options of a gateway to a server of an era, over HTTP, that is not
 // trusted.
-func overHTTP(t *testing.T, era mcpkit.Era) Options {
+func overHTTP(t *testing.T, era mcpkit.Era, also ...mcp.Middleware) Options {
 	t.Helper()
 	o := options(t.TempDir(), mcpkit.Untrusted, "a")
 	upstream := gatewaytest.New("a", filepath.Join(t.TempDir(), "notes"))
+	upstream.AddReceivingMiddleware(also...)
 	ts := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return upstream },
 		&mcp.StreamableHTTPOptions{Stateless: era == mcpkit.Modern}))
 	t.Cleanup(ts.Close)

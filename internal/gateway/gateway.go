@@ -41,6 +41,9 @@ const (
 	// again when a client asks for a list: its user may have allowed it meanwhile,
 	// or its package be installed.
 	retryAfter = 30 * time.Second
+	// againAfter is the time after which a server is asked again that has changed
+	// while it was asked: it may change as often as it likes.
+	againAfter = time.Second
 	// listWait is what a list waits for servers that nothing is known of. Those that
 	// take longer are told of by a change of the list.
 	listWait = 15 * time.Second
@@ -82,6 +85,7 @@ type Gateway struct {
 
 	mu        sync.Mutex
 	offered   map[string]*offered         // guarded by mu, by server
+	asking    map[string]bool             // guarded by mu: the servers that are asked now; true if once more after that
 	failed    map[string]time.Time        // guarded by mu: when servers could not be asked, by server
 	names     names                       // guarded by mu: of tools
 	prompts   names                       // guarded by mu
@@ -102,7 +106,7 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, atOnce), first: make(chan struct{}),
 		alone: o.Alone, only: only{met: make(chan struct{})},
-		offered: make(map[string]*offered), failed: make(map[string]time.Time), names: newNames(), prompts: newNames(),
+		offered: make(map[string]*offered), asking: make(map[string]bool), failed: make(map[string]time.Time), names: newNames(), prompts: newNames(),
 		resources: make(map[string]string), templates: make(map[string]string), told: make(map[string]mcp.LoggingLevel),
 	}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
@@ -290,48 +294,84 @@ func (g *Gateway) remembered() map[string]offer.Offer {
 	return known
 }
 
-// learn asks a server in the background what it offers.
+// learn asks a server in the background what it offers. One that is being asked is
+// asked once more, however often that is wanted meanwhile.
 func (g *Gateway) learn(server string) { g.learnThen(server, func() {}) }
 
 func (g *Gateway) learnThen(server string, done func()) {
-	if g.ctx.Err() != nil {
+	g.mu.Lock()
+	_, busy := g.asking[server]
+	g.asking[server] = busy
+	g.mu.Unlock()
+	if busy || g.ctx.Err() != nil {
 		done()
 		return
 	}
 	g.tasks.Go(func() {
-		defer done()
-		select {
-		case g.slots <- struct{}{}:
-			defer func() { <-g.slots }()
-		case <-g.ctx.Done():
-			return
+		g.learnOnce(server)
+		done()
+		for g.again(server) {
+			g.learnOnce(server)
 		}
-		ctx, cancel := context.WithTimeoutCause(g.ctx, learnTimeout, fmt.Errorf("no list within %v", learnTimeout))
-		defer cancel()
-		o, err := g.list(ctx, server)
-		if err != nil {
-			if g.ctx.Err() == nil {
-				g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
-			}
-			g.mu.Lock()
-			g.failed[server] = time.Now()
-			g.mu.Unlock()
-			return
-		}
-		g.show(server, o, true)
-		g.remember(ctx, server, o)
 	})
+}
+
+// again reports, after a while, whether a server is to be asked once more.
+func (g *Gateway) again(server string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.asking[server] {
+		delete(g.asking, server)
+		return false
+	}
+	g.mu.Unlock()
+	timer := time.NewTimer(againAfter)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-g.ctx.Done():
+	}
+	g.mu.Lock()
+	g.asking[server] = false
+	return g.ctx.Err() == nil
+}
+
+func (g *Gateway) learnOnce(server string) {
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	case <-g.ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(g.ctx, learnTimeout, fmt.Errorf("no list within %v", learnTimeout))
+	defer cancel()
+	o, err := g.list(ctx, server)
+	if err != nil {
+		if g.ctx.Err() == nil {
+			g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
+		}
+		g.mu.Lock()
+		g.failed[server] = time.Now()
+		g.mu.Unlock()
+		return
+	}
+	g.show(server, o, true)
+	g.remember(ctx, server, o)
 }
 
 // retry asks servers again that could not be asked.
 func (g *Gateway) retry() {
+	var again []string
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	for server, at := range g.failed {
 		if time.Since(at) >= retryAfter {
 			delete(g.failed, server)
-			g.learn(server)
+			again = append(again, server)
 		}
+	}
+	g.mu.Unlock()
+	for _, server := range again {
+		g.learn(server)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,6 +194,104 @@ func TestChangesArePassedOn(t *testing.T) {
 	}
 	if got := w.say(t, "a__new"); got != "new" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A server may say that it has changed as often as it likes: it is asked for all of
+// that at once.
+func TestManyChangesAreLearntTogether(t *testing.T) {
+	var lists atomic.Int64
+	o := overHTTP(t, mcpkit.Legacy, func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if method == "tools/list" {
+				lists.Add(1)
+			}
+			return next(ctx, method, req)
+		}
+	})
+	g, _ := register(t, o)
+	<-g.first
+	const changes = 1000
+	for range changes {
+		g.learn("a")
+	}
+	until(t, "the server is asked no more", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.asking) == 0
+	})
+	if n := lists.Load(); n < 2 || n > 4 {
+		t.Errorf("%d changes made %d lists", changes, n)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A tool that a server makes wrong is gone, and is back when it is right again.
+func TestAToolThatBecomesWrong(t *testing.T) {
+	g, s := register(t, options(t.TempDir(), mcpkit.Trusted))
+	tool := func(schema string) offer.Offer {
+		return offer.Offer{Tools: []*mcp.Tool{{Name: "t", InputSchema: map[string]any{"type": schema}}}}
+	}
+	p := join(t, s, "ann", "2025-11-25", false)
+	for _, c := range []struct {
+		schema string
+		tools  int
+	}{{"object", 1}, {"string", 0}, {"object", 1}} {
+		g.show("a", tool(c.schema), true)
+		res, err := p.ListTools(t.Context(), nil)
+		if err != nil || len(res.Tools) != c.tools || g.Offers("a__t") != (c.tools > 0) {
+			t.Errorf("a schema of type %s: %+v, %v, want %d tools", c.schema, res, err, c.tools)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// No server takes an address from another that offers it.
+func TestAnAddressStaysWithItsServer(t *testing.T) {
+	g, s := register(t, options(t.TempDir(), mcpkit.Trusted))
+	p := join(t, s, "ann", "2025-11-25", false)
+	of := func(name string) offer.Offer {
+		return offer.Offer{
+			Resources: []*mcp.Resource{{Name: name, URI: "x://r"}},
+			Templates: []*mcp.ResourceTemplate{{Name: name, URITemplate: "x://t/{id}"}},
+		}
+	}
+	for _, c := range []struct {
+		server string
+		shows  offer.Offer
+		want   string // whose it is then
+	}{{"a", of("a"), "a"}, {"b", of("b"), "a"}, {"a", of("a2"), "a2"}, {"b", of("b"), "a2"}, {"a", offer.Offer{}, ""}, {"b", of("b"), "b"}, {"a", of("a"), "b"}} {
+		g.show(c.server, c.shows, true)
+		got := []string{}
+		resources, err := p.ListResources(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range resources.Resources {
+			got = append(got, r.Name)
+		}
+		templates, err := p.ListResourceTemplates(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range templates.ResourceTemplates {
+			got = append(got, r.Name)
+		}
+		want := []string{c.want, c.want}
+		if c.want == "" {
+			want = []string{}
+		}
+		owner, _ := g.owner("x://r")
+		if !slices.Equal(got, want) || owner != strings.TrimRight(c.want, "2") {
+			t.Errorf("%s shows %d: got %q of %q, want %q", c.server, len(c.shows.Resources), got, owner, want)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

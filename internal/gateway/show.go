@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -27,7 +28,7 @@ func (g *Gateway) show(server string, o offer.Offer, asked bool) {
 				copied.InputSchema = map[string]any{"type": "object"}
 			}
 			if !g.take(server, "tool", t.Name, func() { g.server.AddTool(&copied, g.tool(server, t.Name)) }) {
-				g.names.take(server, t.Name)
+				g.server.RemoveTools(g.names.take(server, t.Name)) // it may have been right before
 			}
 		},
 		func(t *mcp.Tool) { g.server.RemoveTools(g.names.take(server, t.Name)) })
@@ -38,32 +39,30 @@ func (g *Gateway) show(server string, o offer.Offer, asked bool) {
 			g.take(server, "prompt", p.Name, func() { g.server.AddPrompt(&copied, g.prompt(server, p.Name)) })
 		},
 		func(p *mcp.Prompt) { g.server.RemovePrompts(g.prompts.take(server, p.Name)) })
-	// Of two servers with a resource of one address, the last one that was asked
-	// has it: an address is meant to be of one thing.
 	read := g.resource(server)
-	changed(before.Resources, o.Resources, func(r *mcp.Resource) string { return r.URI },
-		func(r *mcp.Resource) {
-			if g.take(server, "resource", r.URI, func() { g.server.AddResource(r, read) }) {
-				g.resources[r.URI] = server
+	addressed(g, server, "resource", g.resources, before.Resources, o.Resources, func(r *mcp.Resource) string { return r.URI },
+		func(r *mcp.Resource) { g.server.AddResource(r, read) }, g.server.RemoveResources)
+	addressed(g, server, "resource template", g.templates, before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
+		func(t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, read) }, g.server.RemoveResourceTemplates)
+}
+
+// addressed is changed for what clients see under its own address, and notes whose it
+// is. Of two servers with one address the one that had it first keeps it, for as long
+// as it offers it: no server is to take what is another's.
+func addressed[T any](g *Gateway, server, kind string, owners map[string]string, before, now []*T, address func(*T) string, add func(*T), remove func(...string)) {
+	own := slices.DeleteFunc(slices.Clone(before), func(one *T) bool { return owners[address(one)] != server })
+	changed(own, now, address,
+		func(one *T) {
+			name := address(one)
+			if owner, taken := owners[name]; taken && owner != server {
+				g.log.Warn("what a server offers is left out", "server", server, "kind", kind, "name", name, "err", fmt.Sprintf("the server %q has it", owner))
+			} else if g.take(server, kind, name, func() { add(one) }) {
+				owners[name] = server
 			}
 		},
-		func(r *mcp.Resource) {
-			if g.resources[r.URI] == server {
-				delete(g.resources, r.URI)
-				g.server.RemoveResources(r.URI)
-			}
-		})
-	changed(before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
-		func(t *mcp.ResourceTemplate) {
-			if g.take(server, "resource template", t.URITemplate, func() { g.server.AddResourceTemplate(t, read) }) {
-				g.templates[t.URITemplate] = server
-			}
-		},
-		func(t *mcp.ResourceTemplate) {
-			if g.templates[t.URITemplate] == server {
-				delete(g.templates, t.URITemplate)
-				g.server.RemoveResourceTemplates(t.URITemplate)
-			}
+		func(one *T) {
+			delete(owners, address(one))
+			remove(address(one))
 		})
 }
 
