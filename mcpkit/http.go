@@ -123,7 +123,7 @@ func (s *Session) dialSSE(ctx context.Context, r *mcpjson.Resolved, hc *http.Cli
 		endpoint = r.SSEURL
 	}
 	// The SDK ties the stream to the context that it is opened with.
-	life, cancel := context.WithCancelCause(s.m.life)
+	life, cancel := context.WithCancelCause(s.life)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	t := &detached{&mcp.SSEClientTransport{Endpoint: endpoint, HTTPClient: hc, MaxEventSize: s.m.opts.Limits.Message}, life, cancel}
 	cs, err := client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: legacyVersion})

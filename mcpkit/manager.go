@@ -24,7 +24,7 @@ type Options struct {
 	Config *mcpjson.Config
 
 	// Trust says how far a definition is trusted; nil means not at all. It is asked
-	// before each connection.
+	// before each connection, and gives up when its context ends.
 	Trust func(context.Context, *mcpjson.Server) (Trust, error)
 
 	// Resolver expands the placeholders of trusted definitions. Those of others
@@ -57,7 +57,8 @@ type Options struct {
 
 	// Stderr is where the error stream of a server's program goes, and Trace where
 	// all that is said does, as package cassette writes it; nil for nowhere. Both are
-	// called once for each connection; what they return is closed with it.
+	// called once for each connection; what they return is closed with it. Package
+	// partlog has logs of bounded size.
 	Stderr func(server string) io.WriteCloser
 	Trace  func(server string) io.WriteCloser
 
@@ -121,9 +122,6 @@ var (
 type Manager struct {
 	opts Options
 	log  *slog.Logger
-	// life ends with Close; sessions' connections are made under it.
-	life context.Context
-	end  context.CancelCauseFunc
 
 	mu       sync.Mutex
 	closed   bool                // guarded by mu
@@ -148,9 +146,7 @@ func New(opts Options) *Manager {
 	if opts.Resolver.Inputs == nil {
 		opts.Resolver.Inputs = opts.Config.Inputs
 	}
-	m := &Manager{opts: opts, log: opts.Log, sessions: make(map[string]*Session)}
-	m.life, m.end = context.WithCancelCause(context.Background())
-	return m
+	return &Manager{opts: opts, log: opts.Log, sessions: make(map[string]*Session)}
 }
 
 // Config returns the configuration, which is not to be changed.
@@ -260,7 +256,6 @@ func (m *Manager) Close() error {
 	}
 	clear(m.sessions)
 	m.mu.Unlock()
-	m.end(ErrClosed)
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, s := range all {

@@ -331,7 +331,8 @@ func TestD3_EveryTransport(t *testing.T) {
 					t.Errorf("notify: %v", err)
 				}
 				_, err = s.Request(t.Context(), "acme/unknown", nil)
-				if e := (*jsonrpc.Error)(nil); !errors.As(err, &e) && err == nil {
+				old := def.Transport == mcpjson.TransportSSE || def.SSEFallback // whose server has refused it in plain text
+				if e := (*jsonrpc.Error)(nil); err == nil || !old && !errors.As(err, &e) {
 					t.Errorf("an unknown method: %v", err)
 				}
 				wantCall(t, s, "echo", map[string]any{"text": "still"}, "still")
@@ -654,6 +655,56 @@ func TestD3_Sessions(t *testing.T) {
 	}
 	if _, err := m.Session("a"); !errors.Is(err, ErrClosed) {
 		t.Errorf("of a closed manager: %v", err)
+	}
+}
+
+// What was released is its owner's, whatever becomes of the manager: also a
+// connection that is tied to a stream, and one that is made anew.
+func TestD3_AReleasedSessionLivesOn(t *testing.T) {
+	for name, def := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			m := manager(t, Options{}, def)
+			s := session(t, m, name)
+			wantCall(t, s, "echo", map[string]any{"text": "before"}, "before")
+			m.Release(name)
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+			wantCall(t, s, "echo", map[string]any{"text": "after"}, "after")
+			if name == "stdio" {
+				if _, err := call(t, s, "crash", nil); err == nil {
+					t.Error("a crash: no error")
+				}
+				wantCall(t, s, "echo", map[string]any{"text": "anew"}, "anew")
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Close returns when a program that is just being started is gone, too.
+func TestCloseWhileItConnects(t *testing.T) {
+	var stderr closer
+	started := make(chan struct{})
+	m := manager(t, Options{Era: Legacy, Limits: Limits{Connect: patience}, Stderr: func(string) io.WriteCloser {
+		close(started)
+		return &stderr
+	}}, program("srv", "never"))
+	s, done := session(t, m, "srv"), make(chan error, 1)
+	go func() { _, err := s.Initialize(t.Context()); done <- err }()
+	<-started
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	stderr.mu.Lock()
+	defer stderr.mu.Unlock()
+	if stderr.closed != 1 {
+		t.Error("the program is still there")
+	}
+	if err := <-done; !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v, want ErrClosed", err)
 	}
 }
 

@@ -31,6 +31,10 @@ type Session struct {
 	def    *mcpjson.Server
 	stream io.ReadWriteCloser // of ConnectIO; else nil
 
+	// life ends with Close; connections are made under it.
+	life context.Context
+	end  context.CancelCauseFunc
+
 	pending    chan struct{} // holds a value for each request under way
 	connecting chan struct{} // holds a value while somebody connects
 	// gate is held in part by each request, and whole to make a method known to the
@@ -40,7 +44,6 @@ type Session struct {
 	pause   pause        // while the server waits for answers
 
 	mu      sync.Mutex
-	closed  bool             // guarded by mu
 	live    *live            // guarded by mu: nil until connected, and after a loss
 	methods map[string]bool  // guarded by mu: those that the SDK does not know by itself
 	level   mcp.LoggingLevel // guarded by mu: what was asked for last
@@ -63,7 +66,7 @@ type live struct {
 }
 
 func newSession(m *Manager, def *mcpjson.Server) *Session {
-	return &Session{
+	s := &Session{
 		m: m, def: def,
 		pending:    make(chan struct{}, m.opts.Limits.Pending),
 		connecting: make(chan struct{}, 1),
@@ -71,6 +74,8 @@ func newSession(m *Manager, def *mcpjson.Server) *Session {
 		methods:    make(map[string]bool),
 		watched:    make(map[string]bool),
 	}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	return s
 }
 
 // Name is the server's.
@@ -101,11 +106,11 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	}
 	defer func() { <-s.connecting }()
 	s.mu.Lock()
-	l, closed := s.live, s.closed
+	l := s.live
 	s.mu.Unlock()
 	switch {
-	case closed:
-		return nil, fmt.Errorf("use mcp server %q: %w", s.def.Name, ErrClosed)
+	case s.life.Err() != nil:
+		return nil, s.over()
 	case l != nil:
 		return l, nil
 	}
@@ -114,20 +119,22 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	defer end()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &errTimeout{s.def.Name, "connect", limit})
 	defer cancel()
-	stop := context.AfterFunc(s.m.life, cancel)
+	stop := context.AfterFunc(s.life, cancel)
 	defer stop()
 	l, err := s.dial(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(context.Cause(ctx), err)
-		}
+	switch {
+	case err != nil && s.life.Err() != nil:
+		return nil, s.over()
+	case err != nil && ctx.Err() != nil:
+		return nil, errors.Join(context.Cause(ctx), err)
+	case err != nil:
 		return nil, err
 	}
 	s.mu.Lock()
-	if s.closed {
+	if s.life.Err() != nil {
 		s.mu.Unlock()
 		l.close()
-		return nil, fmt.Errorf("use mcp server %q: %w", s.def.Name, ErrClosed)
+		return nil, s.over()
 	}
 	s.live = l
 	s.mu.Unlock()
@@ -143,6 +150,9 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	}()
 	return l, nil
 }
+
+// over is the error of who uses a session that is closed.
+func (s *Session) over() error { return fmt.Errorf("use mcp server %q: %w", s.def.Name, ErrClosed) }
 
 // close ends a connection that nobody waits for yet.
 func (l *live) close() {
@@ -160,12 +170,15 @@ func (s *Session) lose(l *live) {
 }
 
 // Close ends the session; requests under way fail. It returns nil, when the server's
-// program, if it is one, is gone.
+// program, if it is one, is gone, also one that was just being started.
 func (s *Session) Close() error {
 	s.mu.Lock()
+	s.end(ErrClosed)
 	l := s.live
-	s.closed, s.live = true, nil
+	s.live = nil
 	s.mu.Unlock()
+	s.connecting <- struct{}{} // whoever connects gives up now
+	<-s.connecting
 	if l == nil {
 		return nil
 	}
