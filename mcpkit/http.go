@@ -198,9 +198,16 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 	case req.Method == http.MethodDelete:
 		return end(h.next, req)
 	}
+	taken, _ := req.Context().Value(takenKey{}).(*atomic.Bool)
+	if taken != nil {
+		taken.Store(true)
+	}
 	res, err := h.next.RoundTrip(req)
 	if err != nil || req.Method != http.MethodPost {
 		return res, err
+	}
+	if taken != nil && res.StatusCode == http.StatusNotFound {
+		taken.Store(false)
 	}
 	h.status.Store(int32(res.StatusCode))
 	h.posted.Store(req.URL.String())

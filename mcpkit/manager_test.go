@@ -593,6 +593,40 @@ func TestALostSessionIsMadeAnew(t *testing.T) {
 	}
 }
 
+// What is under way when the server forgets the session may have been done, and is
+// not repeated because another request is refused.
+func TestD6_WhatRunsInALostSessionIsNotRepeated(t *testing.T) {
+	var sessions, slow atomic.Int32
+	begun := make(chan struct{}, 2)
+	url := hostileHTTP(t, func(w http.ResponseWriter, r *http.Request, m message) bool {
+		switch {
+		case m.Method == "initialize":
+			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
+		case m.Params.Name == "slow":
+			slow.Add(1)
+			events(w) // it has begun to answer
+			begun <- struct{}{}
+			<-r.Context().Done()
+			return true
+		case m.Params.Name == "other" && r.Header.Get("Mcp-Session-Id") == "s1":
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}
+		return false
+	})
+	s := session(t, manager(t, Options{Limits: Limits{Request: patience}}, endpoint("srv", url)), "srv")
+	done := make(chan error, 1)
+	go func() { _, err := call(t, s, "slow", nil); done <- err }()
+	<-begun
+	wantCall(t, s, "other", nil, "good")
+	if err := <-done; err == nil {
+		t.Error("the call that was under way: no error")
+	}
+	if n := slow.Load(); n != 1 {
+		t.Errorf("the call that was under way was made %d times", n)
+	}
+}
+
 func TestToolsThatAreNotAllowed(t *testing.T) {
 	def := program("srv", "good")
 	def.Tools = mcpjson.ToolFilter{Allow: []string{"e*"}, Deny: []string{"env"}}

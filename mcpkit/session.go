@@ -211,19 +211,26 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 		if err != nil {
 			return err
 		}
-		err = s.once(ctx, what, l, f)
-		// Either the server does not know the session, and has not looked at the
-		// request, or the connection was lost before, and it was not sent.
-		if errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, mcp.ErrConnectionClosed) {
+		var taken atomic.Bool
+		err = s.once(context.WithValue(ctx, takenKey{}, &taken), what, l, f)
+		missing := errors.Is(err, mcp.ErrSessionMissing)
+		if missing || errors.Is(err, mcp.ErrConnectionClosed) {
 			s.lose(l)
 			_ = l.cs.Close() // it is gone
-			if !again && s.stream == nil {
+			// Either the server does not know the session, and has not looked at the
+			// request, or the connection was lost before, and it was not sent. A request
+			// that only hears that another has met an unknown session may have been done.
+			if !again && s.stream == nil && (!missing || !taken.Load()) {
 				continue
 			}
 		}
 		return err
 	}
 }
+
+// takenKey is for an *atomic.Bool that is set once a server over HTTP may have looked
+// at the request.
+type takenKey struct{}
 
 func (s *Session) once(ctx context.Context, what string, l *live, f func(context.Context, *mcp.ClientSession) error) error {
 	limit := cmp.Or(s.m.opts.Timeouts.Request, s.def.Timeouts.Request, s.m.opts.Limits.Request)
