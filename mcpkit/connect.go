@@ -41,6 +41,7 @@ func (l *link) why() error {
 
 func (l *link) close() {
 	l.once.Do(func() {
+		l.news.close()
 		for _, f := range l.after {
 			f()
 		}

@@ -13,8 +13,8 @@ import (
 // Hooks answer what servers ask of their client, and hear what they tell. A hook
 // that is nil is not offered, and what it would answer is refused. Of one server,
 // questions (Sampling, Elicit, Roots) are put one at a time, and so are
-// notifications, which do not wait for questions; several servers are served at
-// once. What a server on a stream tells before it answers a request is heard before
+// notifications, which do not wait for questions and whose contexts end with the
+// connection; several servers are served at once. What a server on a stream tells before it answers a request is heard before
 // the answer is returned, if the hooks are quick. A panic is an error for the server.
 //
 // A question of an older server may belong to any request that is under way there.
@@ -37,7 +37,9 @@ type Hooks struct {
 
 	// Log hears log messages, Progress that of calls, ListChanged of "tools",
 	// "prompts" and "resources", ResourceUpdated what Subscribe asked for, and
-	// Elicited that the page of an elicitation with that id has done its work.
+	// Elicited that the page of an elicitation with that id has done its work. Of
+	// notifications that come faster than they are heard, some are dropped: see
+	// Limits.News and [Session.Dropped].
 	Log             func(ctx context.Context, server string, params *mcp.LoggingMessageParams)
 	Progress        func(ctx context.Context, server string, params *mcp.ProgressNotificationParams)
 	ListChanged     func(ctx context.Context, server, list string)
@@ -136,17 +138,17 @@ func (s *Session) asks(trust Trust) asks {
 	return a
 }
 
-// may reports whether a question is offered an answer; other methods are none.
-func (a *asks) may(method string) (offered, question bool) {
+// may reports whether a request is a question that is offered an answer.
+func (a *asks) may(method string) bool {
 	switch method {
 	case methodSampling:
-		return a.sampling, true
+		return a.sampling
 	case methodElicit:
-		return a.elicit, true
+		return a.elicit
 	case methodRoots:
-		return a.roots, true
+		return a.roots
 	}
-	return false, false
+	return false
 }
 
 // roots are what the server may look at; nil if that is not said.
@@ -192,50 +194,57 @@ func (s *Session) rooted(a asks, next mcp.MethodHandler) mcp.MethodHandler {
 // looked at, for so long, and what there is no hook for is refused as what it is, a
 // method that is not there.
 func (s *Session) bounded(a asks, n *news) mcp.Middleware {
-	waiting := make(chan struct{}, s.m.opts.Limits.Hooks)
-	asking, telling := make(chan struct{}, 1), make(chan struct{}, 1)
+	waiting, turn := make(chan struct{}, s.m.opts.Limits.Hooks), make(chan struct{}, 1)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
-			defer n.told(method)
-			offered, question := a.may(method)
-			if question && !offered {
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no request handler installed"}
-			}
-			if method == "ping" || method == "notifications/cancelled" {
+			switch {
+			case method == "ping" || method == "notifications/cancelled":
 				return next(ctx, method, req) // neither waits for a person
+			case strings.HasPrefix(method, "notifications/"):
+				s.tell(n, method, func(ctx context.Context) { _, _ = next(ctx, method, req) }) // there is nobody to have an error
+				return nil, nil
+			case !a.may(method):
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no request handler installed"}
 			}
 			select {
 			case waiting <- struct{}{}:
 				defer func() { <-waiting }()
 			default:
-				if strings.HasPrefix(method, "notifications/") {
-					s.dropped.Add(1)
-					return nil, nil
-				}
 				return nil, &jsonrpc.Error{Code: codeOverloaded, Message: "client overloaded"}
 			}
-			turn := telling
-			if question {
-				turn = asking
-				defer s.pause.begin()()
-				limit := s.m.opts.Limits.Ask
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: no answer within %v", method, limit))
-				defer cancel()
-			}
+			defer s.pause.begin()()
+			limit := s.m.opts.Limits.Ask
+			ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: no answer within %v", method, limit))
+			defer cancel()
 			select {
 			case turn <- struct{}{}:
 				defer func() { <-turn }()
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
-			defer func() {
-				if p := recover(); p != nil {
-					s.m.log.Error("panic in a hook", "server", s.def.Name, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-					res, err = nil, &jsonrpc.Error{Code: codeOverloaded, Message: "the client's handler failed"}
-				}
-			}()
+			defer s.recover(method, func() {
+				res, err = nil, &jsonrpc.Error{Code: codeOverloaded, Message: "the client's handler failed"}
+			})
 			return next(ctx, method, req)
 		}
+	}
+}
+
+// tell has a notification heard, or counts it as dropped.
+func (s *Session) tell(n *news, method string, hear func(context.Context)) {
+	heard := n.put(method, s.m.opts.Limits.News, func(ctx context.Context) {
+		defer s.recover(method, func() {})
+		hear(ctx)
+	})
+	if !heard {
+		s.dropped.Add(1)
+	}
+}
+
+// recover, when it is deferred, ends the panic of a hook.
+func (s *Session) recover(method string, failed func()) {
+	if p := recover(); p != nil {
+		s.m.log.Error("panic in a hook", "server", s.def.Name, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		failed()
 	}
 }

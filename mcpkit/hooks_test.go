@@ -10,9 +10,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
@@ -185,30 +187,107 @@ func TestAHookThatPanics(t *testing.T) {
 	wantCall(t, s, "echo", map[string]any{"text": "on"}, "on")
 }
 
+// until waits for something that is bound to come.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
 // A server that tells more than the client listens to loses what there is no room
 // for, and nothing else.
-func TestAFloodOfNotifications(t *testing.T) {
-	begun, leave := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	m := manager(t, Options{Limits: Limits{Hooks: 4}, Hooks: Hooks{Log: func(context.Context, string, *mcp.LoggingMessageParams) {
-		once.Do(func() { close(begun) })
+func TestD6_AFloodOfNotifications(t *testing.T) {
+	const all, room = 5000, 4
+	var heard atomic.Int64
+	leave := make(chan struct{})
+	m := manager(t, Options{Limits: Limits{News: room}, Hooks: Hooks{Log: func(context.Context, string, *mcp.LoggingMessageParams) {
+		heard.Add(1)
 		<-leave
 	}}}, program("srv", "floods"))
 	s := session(t, m, "srv")
-	done := make(chan error, 1)
-	go func() { _, err := call(t, s, "any", nil); done <- err }()
+	wantCall(t, s, "any", nil, "odd") // although the hook still waits
+	until(t, "what there is no room for is dropped", func() bool { return s.Dropped() >= all-room-1 })
+	close(leave)
+	until(t, "the rest is heard", func() bool { return heard.Load()+s.Dropped() == all })
+	if n := heard.Load(); n < room || n > room+1 {
+		t.Errorf("%d were heard, want %d that had room and one that was heard meanwhile", n, room)
+	}
+}
+
+// The end of a session does not wait for what is not heard yet, and ends the hook.
+func TestTheEndOfNews(t *testing.T) {
+	heard := make(chan struct{}, 10_000)
+	m := manager(t, Options{Hooks: Hooks{Log: func(ctx context.Context, _ string, _ *mcp.LoggingMessageParams) {
+		heard <- struct{}{}
+		<-ctx.Done()
+	}}}, program("srv", "floods"))
+	s := session(t, m, "srv")
+	wantCall(t, s, "any", nil, "odd")
+	<-heard
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := len(heard); n > 0 {
+		t.Errorf("%d more were heard after the end", n)
+	}
+}
+
+// A list that changes again before anybody has looked has changed once, and that is
+// not dropped.
+func TestChangesOfListsAreHeard(t *testing.T) {
+	var n news
+	var got []string
+	begun, leave := make(chan struct{}), make(chan struct{})
+	put := func(method string) bool {
+		return n.put(method, 1, func(context.Context) {
+			if got = append(got, method); len(got) == 1 {
+				close(begun)
+			}
+			<-leave
+		})
+	}
+	const log, tools, prompts = "notifications/message", "notifications/tools/list_changed", "notifications/prompts/list_changed"
+	put(log)
 	<-begun
-	select {
-	case err := <-done: // although the hook still waits, or when it is done: both are good
-		if err != nil {
-			t.Error(err)
+	for _, c := range []struct {
+		method string
+		want   bool
+	}{{log, true}, {log, false}, {tools, true}, {tools, true}, {prompts, true}, {log, false}} {
+		if ok := put(c.method); ok != c.want {
+			t.Errorf("%s: got %v, want %v", c.method, ok, c.want)
 		}
-		close(leave)
-	case <-time.After(2 * time.Second):
-		close(leave)
-		if err := <-done; err != nil {
-			t.Error(err)
+	}
+	close(leave)
+	n.hearing.Wait()
+	if diff := cmp.Diff([]string{log, log, tools, prompts}, got); diff != "" {
+		t.Errorf("heard (-want +got)\n%s", diff)
+	}
+}
+
+// A server that asks more than there is room for is told so.
+func TestD6_AFloodOfQuestions(t *testing.T) {
+	leave := make(chan struct{})
+	m := manager(t, Options{Era: Legacy, Limits: Limits{Hooks: 1}, Hooks: Hooks{Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+		<-leave
+		return &mcp.ElicitResult{Action: "decline"}, nil
+	}}}, program("srv", "good"))
+	s := session(t, m, "srv")
+	const calls = 3
+	errs := make(chan error, calls)
+	for range calls {
+		go func() { _, err := call(t, s, "ask", nil); errs <- err }()
+	}
+	for range calls - 1 {
+		if err := <-errs; err == nil || !strings.Contains(err.Error(), "client overloaded") {
+			t.Errorf("got %v", err)
 		}
+	}
+	close(leave)
+	if err := <-errs; err != nil {
+		t.Errorf("the one that there was room for: %v", err)
 	}
 }
 

@@ -85,7 +85,8 @@ type Limits struct {
 	Ask     time.Duration // a question of a server, until it is answered; 5 min
 	Message int           // bytes of a message; 16 MiB
 	Pending int           // requests under way to one server; 64
-	Hooks   int           // requests and notifications of one server that wait for hooks; 64
+	Hooks   int           // questions of one server that wait for hooks; 64
+	News    int           // notifications of one server that wait for hooks; 256
 	List    int           // entries of a list; 10,000
 	Grace   time.Duration // for a program to notice the end of its input, and a tenth of what it has then; 500 ms
 	Idle    time.Duration // of Grace, for a program that does nothing meanwhile, see [child.Command]; all of it
@@ -98,6 +99,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Message, 16<<20)
 	def(&l.Pending, 64)
 	def(&l.Hooks, 64)
+	def(&l.News, 256)
 	def(&l.List, 10_000)
 	return l
 }

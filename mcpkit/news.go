@@ -1,6 +1,9 @@
 package mcpkit
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -9,14 +12,77 @@ import (
 // before it answered. They are quick, or do not hear all before the answer.
 const settleWait = 250 * time.Millisecond
 
-// news counts the notifications of a connection, so that an answer does not overtake
-// what was told before it: the SDK hands answers out at once, and notifications when
-// it is their turn. The zero value has heard of none.
+// news are the notifications of a connection. The SDK would keep any number for a
+// hook that takes its time, so they wait here. They are counted, so that an answer
+// does not overtake what was told before it: the SDK hands answers out at once, and
+// notifications when it is their turn. The zero value has heard of none.
 type news struct {
-	mu    sync.Mutex
-	came  int           // guarded by mu: have been read
-	heard int           // guarded by mu: of these the hooks have heard
-	moved chan struct{} // guarded by mu: closed at the next that is heard; nil if nobody waits
+	hearing sync.WaitGroup // the goroutine that calls the hooks, while some wait
+
+	mu      sync.Mutex
+	came    int                     // guarded by mu: have been read
+	heard   int                     // guarded by mu: of these the hooks have heard
+	moved   chan struct{}           // guarded by mu: closed at the next that is heard; nil if nobody waits
+	waiting []notice                // guarded by mu: for the hooks
+	busy    bool                    // guarded by mu: the goroutine is there
+	closed  bool                    // guarded by mu
+	life    context.Context         // guarded by mu: of the hooks; nil before the first
+	end     context.CancelCauseFunc // guarded by mu
+}
+
+// A notice is a notification that waits.
+type notice struct {
+	method string
+	hear   func(context.Context)
+}
+
+// put has a notification heard, after those before it. It returns false if it is
+// dropped, because limit wait. That a list has changed is not dropped: it is the same
+// as the one that waits.
+func (n *news) put(method string, limit int, hear func(context.Context)) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := strings.HasSuffix(method, "/list_changed")
+	known := list && slices.ContainsFunc(n.waiting, func(w notice) bool { return w.method == method })
+	if n.closed || known || !list && len(n.waiting) >= limit {
+		n.toldLocked(method)
+		return known || n.closed
+	}
+	if n.life == nil {
+		n.life, n.end = context.WithCancelCause(context.Background())
+	}
+	n.waiting = append(n.waiting, notice{method, hear})
+	if !n.busy {
+		n.busy = true
+		n.hearing.Go(n.hear)
+	}
+	return true
+}
+
+// hear calls the hooks until nothing waits.
+func (n *news) hear() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for len(n.waiting) > 0 {
+		next, life := n.waiting[0], n.life
+		n.waiting = slices.Delete(n.waiting, 0, 1)
+		n.mu.Unlock()
+		next.hear(life)
+		n.mu.Lock()
+		n.toldLocked(next.method)
+	}
+	n.busy = false
+}
+
+// close drops what waits, and returns when no hook is called any more.
+func (n *news) close() {
+	n.mu.Lock()
+	n.closed, n.waiting = true, nil
+	if n.end != nil {
+		n.end(ErrClosed)
+	}
+	n.mu.Unlock()
+	n.hearing.Wait()
 }
 
 // tells are the notifications that hooks hear.
@@ -34,12 +100,10 @@ func (n *news) read(method string) {
 	}
 }
 
-func (n *news) told(method string) {
+func (n *news) toldLocked(method string) {
 	if !tells[method] {
 		return
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.heard++
 	if n.moved != nil {
 		close(n.moved)
