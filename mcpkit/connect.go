@@ -302,6 +302,23 @@ func plain(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
+// catchUp has the hooks hear that the lists have changed: while there was no
+// connection nobody would have been told.
+func (s *Session) catchUp(l *live) {
+	hear, info := s.m.opts.Hooks.ListChanged, l.cs.InitializeResult()
+	if hear == nil || info == nil || info.Capabilities == nil {
+		return
+	}
+	caps := info.Capabilities
+	for list, offered := range map[string]bool{"tools": caps.Tools != nil, "prompts": caps.Prompts != nil, "resources": caps.Resources != nil} {
+		if offered {
+			method := "notifications/" + list + "/list_changed"
+			l.link.news.read(method)
+			s.tell(&l.link.news, method, func(ctx context.Context) { hear(ctx, s.def.Name, list) })
+		}
+	}
+}
+
 // renew asks a server over a new connection for what it was asked for over the last
 // one. The request that the connection is for matters more than that it does so.
 func (s *Session) renew(ctx context.Context, l *live) {

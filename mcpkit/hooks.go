@@ -36,10 +36,10 @@ type Hooks struct {
 	Untrusted bool
 
 	// Log hears log messages, Progress that of calls, ListChanged of "tools",
-	// "prompts" and "resources", ResourceUpdated what Subscribe asked for, and
-	// Elicited that the page of an elicitation with that id has done its work. Of
-	// notifications that come faster than they are heard, some are dropped: see
-	// Limits.News and [Session.Dropped].
+	// "prompts" and "resources", also when a lost connection was made anew,
+	// ResourceUpdated what Subscribe asked for, and Elicited that the page of an
+	// elicitation with that id has done its work. Of notifications that come faster
+	// than they are heard, some are dropped: see Limits.News and [Session.Dropped].
 	Log             func(ctx context.Context, server string, params *mcp.LoggingMessageParams)
 	Progress        func(ctx context.Context, server string, params *mcp.ProgressNotificationParams)
 	ListChanged     func(ctx context.Context, server, list string)

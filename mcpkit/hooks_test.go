@@ -325,6 +325,33 @@ func TestChangedListsAreTold(t *testing.T) {
 	}
 }
 
+// A modern server's subscription that ends is the end of the connection: the next
+// request makes another, and the lists may have changed meanwhile.
+func TestASubscriptionThatEnds(t *testing.T) {
+	server := newServer()
+	ts := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(ts.Close)
+	heard := make(chan string, 10)
+	m := manager(t, Options{Hooks: Hooks{ListChanged: func(_ context.Context, _, list string) { heard <- list }}}, endpoint("srv", ts.URL))
+	s := session(t, m, "srv")
+	wantCall(t, s, "echo", map[string]any{"text": "a"}, "a")
+	ts.CloseClientConnections()
+	until(t, "the end is noticed", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.live == nil
+	})
+	wantCall(t, s, "echo", map[string]any{"text": "b"}, "b")
+	lists := map[string]bool{"tools": true, "prompts": true, "resources": true}
+	for len(lists) > 0 {
+		delete(lists, <-heard)
+	}
+	wantCall(t, s, "grow", nil, "grown")
+	if got := <-heard; got != "tools" {
+		t.Errorf("over the new connection: heard %q", got)
+	}
+}
+
 // closer tells when it is closed.
 type closer struct {
 	mu     sync.Mutex

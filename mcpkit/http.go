@@ -46,7 +46,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	if with != nil {
 		hc.Transport = with
 	}
-	h := &headers{server: s.def.Name, next: hc.Transport, set: r.Headers, streams: s.def.Transport == mcpjson.TransportHTTP}
+	h := &headers{server: s.def.Name, next: hc.Transport, set: r.Headers, streams: s.def.Transport == mcpjson.TransportHTTP, deaf: func() { s.deaf(l) }}
 	for _, text := range []string{r.URL, r.SSEURL} {
 		if u, err := url.Parse(text); err == nil && text != "" {
 			h.origins = append(h.origins, origin(u))
@@ -162,6 +162,7 @@ type headers struct {
 	streams bool         // a GET asks for a stream that there need not be
 	status  atomic.Int32 // of the last POST
 	posted  atomic.Value // the last URL of one, a string: the older transport tells where to
+	deaf    func()       // is called when a subscription has ended by itself
 }
 
 // where is where to post to.
@@ -216,6 +217,9 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return answered(req, res), nil
 	}
+	if req.Header.Get("Mcp-Method") == "subscriptions/listen" && mediaType(res) == "text/event-stream" {
+		res.Body = &subscription{res.Body, req.Context(), h.deaf}
+	}
 	if mediaType(res) == "application/json" {
 		// What goes wrong with one answer, or the end of its request before it is
 		// there, is for the SDK the end of the session unless there is no answer.
@@ -227,6 +231,22 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Body = io.NopCloser(bytes.NewReader(b))
 	}
 	return res, nil
+}
+
+// A subscription is a stream in which a modern server tells what changes. The SDK
+// takes no notice of its end.
+type subscription struct {
+	io.ReadCloser
+	ctx   context.Context // of the request: ends with what is meant to end
+	ended func()
+}
+
+func (s *subscription) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil && s.ctx.Err() == nil {
+		s.ended()
+	}
+	return n, err
 }
 
 func mediaType(res *http.Response) string {

@@ -45,6 +45,8 @@ type Session struct {
 
 	mu      sync.Mutex
 	live    *live            // guarded by mu: nil until connected, and after a loss
+	met     bool             // guarded by mu: there was a connection
+	reheard time.Time        // guarded by mu: when a connection was last given up that was not heard any more
 	methods map[string]bool  // guarded by mu: those that the SDK does not know by itself
 	level   mcp.LoggingLevel // guarded by mu: what was asked for last
 	watched map[string]bool  // guarded by mu: the resources that were subscribed to
@@ -136,9 +138,13 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 		l.close()
 		return nil, s.over()
 	}
-	s.live = l
+	again := s.met
+	s.live, s.met = l, true
 	s.mu.Unlock()
 	s.renew(ctx, l)
+	if again {
+		s.catchUp(l)
+	}
 	go func() { // ends with the connection
 		defer close(l.ended)
 		err := l.cs.Wait()
@@ -167,6 +173,23 @@ func (s *Session) lose(l *live) {
 	if s.live == l {
 		s.live = nil
 	}
+}
+
+// rehearWait is the time between two connections that are given up because nothing
+// is heard over them: some servers end every subscription soon.
+const rehearWait = time.Minute
+
+// deaf has the next request connect anew, because the server's subscription has
+// ended. What is under way is let end.
+func (s *Session) deaf(link *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.live
+	if l == nil || l.link != link || time.Since(s.reheard) < rehearWait {
+		return
+	}
+	s.live, s.reheard = nil, time.Now()
+	go func() { _ = l.cs.Close() }() // ends when what is under way does, which is bounded
 }
 
 // Close ends the session; requests under way fail. It returns nil, when the server's
