@@ -302,6 +302,23 @@ func plain(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
+// rehearWait is the time between two connections that are given up because nothing
+// is heard over them: some servers end every subscription soon.
+const rehearWait = time.Minute
+
+// deaf has the next request connect anew, because the server's subscription has
+// ended. What is under way is let end.
+func (s *Session) deaf(link *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.live
+	if l == nil || l.link != link || time.Since(s.reheard) < rehearWait {
+		return
+	}
+	s.live, s.reheard = nil, time.Now()
+	go func() { _ = l.cs.Close() }() // ends when what is under way does, which is bounded
+}
+
 // catchUp has the hooks hear that the lists have changed: while there was no
 // connection nobody would have been told.
 func (s *Session) catchUp(l *live) {

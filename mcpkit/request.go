@@ -98,6 +98,24 @@ func (s *Session) Request(ctx context.Context, method string, params json.RawMes
 	})
 }
 
+// RequestTyped is [Session.Request] with values in place of JSON.
+func RequestTyped[R any](ctx context.Context, s *Session, method string, params any) (res R, err error) {
+	var raw json.RawMessage
+	if params != nil {
+		if raw, err = json.Marshal(params); err != nil {
+			return res, fmt.Errorf("%s of mcp server %q: %w", method, s.def.Name, err)
+		}
+	}
+	answer, err := s.Request(ctx, method, raw)
+	if err != nil {
+		return res, err
+	}
+	if err := json.Unmarshal(answer, &res); err != nil {
+		return res, fmt.Errorf("%s of mcp server %q: read the answer: %w", method, s.def.Name, err)
+	}
+	return res, nil
+}
+
 // permitted are the parameters of a tools/call of a tool that the definition allows.
 // Where it does not allow all, what is sent is what was judged: a server may take
 // the name from another of two members that have it, or from one in other letters.

@@ -3,7 +3,6 @@ package mcpkit
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -173,23 +172,6 @@ func (s *Session) lose(l *live) {
 	if s.live == l {
 		s.live = nil
 	}
-}
-
-// rehearWait is the time between two connections that are given up because nothing
-// is heard over them: some servers end every subscription soon.
-const rehearWait = time.Minute
-
-// deaf has the next request connect anew, because the server's subscription has
-// ended. What is under way is let end.
-func (s *Session) deaf(link *link) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.live
-	if l == nil || l.link != link || time.Since(s.reheard) < rehearWait {
-		return
-	}
-	s.live, s.reheard = nil, time.Now()
-	go func() { _ = l.cs.Close() }() // ends when what is under way does, which is bounded
 }
 
 // Close ends the session; requests under way fail. It returns nil, when the server's
@@ -499,22 +481,4 @@ func (s *Session) SetLoggingLevel(ctx context.Context, level mcp.LoggingLevel) e
 	return s.do(ctx, "set logging level", func(ctx context.Context, cs *mcp.ClientSession) error {
 		return cs.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: level})
 	})
-}
-
-// RequestTyped is [Session.Request] with values in place of JSON.
-func RequestTyped[R any](ctx context.Context, s *Session, method string, params any) (res R, err error) {
-	var raw json.RawMessage
-	if params != nil {
-		if raw, err = json.Marshal(params); err != nil {
-			return res, fmt.Errorf("%s of mcp server %q: %w", method, s.def.Name, err)
-		}
-	}
-	answer, err := s.Request(ctx, method, raw)
-	if err != nil {
-		return res, err
-	}
-	if err := json.Unmarshal(answer, &res); err != nil {
-		return res, fmt.Errorf("%s of mcp server %q: read the answer: %w", method, s.def.Name, err)
-	}
-	return res, nil
 }
