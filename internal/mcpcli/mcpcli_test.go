@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -170,8 +172,16 @@ func guarded(ts *testscript.TestScript, _ bool, args []string) {
 
 // The scripts use real servers as real programs.
 func TestScripts(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("find scripts: %v, %v", scripts, err)
+	}
+	if testing.Short() {
+		// Each command is a process, which the race detector starts in half a second.
+		scripts = slices.DeleteFunc(scripts, func(s string) bool { return filepath.Base(s) != "serve.txtar" })
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Files: scripts,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("STATE", env.WorkDir+"/state")
 			env.Setenv("HOME", env.WorkDir)
