@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,8 +44,9 @@ func (a *app) runCommand() *cobra.Command {
 
 FILE is a program in Python or JavaScript, told apart by its name or --lang; -
 reads it from standard input. It runs like a cell of a notebook: the value of the
-last expression is printed and figures are saved. After -- comes a command of
-the box; it gets standard input.
+last expression is printed and figures are saved. It has ended when its threads,
+timers and promises have. After -- comes a command of the box; it gets standard
+input.
 
 Output arrives as it is written, and the exit code is the program's: 124 after a
 time-out, 125 if Glovebox itself failed.`,
@@ -293,12 +295,12 @@ func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (s
 		}
 		return stopped(ctx, res.Stopped, j.timeout, res.Code), nil
 	}
-	res, err := l.Run(ctx, wire.Run{Kernel: kernelName, Language: j.language, TimeoutMS: ms}, code, sink)
+	res, err := l.Run(ctx, wire.Run{Kernel: kernelName, Language: j.language, TimeoutMS: ms, Program: true}, code, sink)
 	if err != nil {
 		return nil, err
 	}
-	if res.Error != nil && res.Error.Name != "SystemExit" && res.Stopped == "" {
-		fmt.Fprintln(a.Err, strings.TrimRight(res.Error.Traceback, "\n"))
+	if text := lastWords(res); text != "" {
+		fmt.Fprintln(a.Err, text)
 	}
 	if res.Dropped > 0 {
 		a.note("glovebox: warning: %d figures or tables were too many or too large and are dropped", res.Dropped)
@@ -308,6 +310,21 @@ func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (s
 		status.err = lost(res)
 	}
 	return status, nil
+}
+
+// lastWords is what an interpreter of its own would have written of the end of
+// the program: the traceback of an error or, of sys.exit("words"), the words.
+func lastWords(res wire.RunResult) string {
+	if res.Error == nil || res.Stopped != "" {
+		return ""
+	}
+	if res.Error.Name != "SystemExit" {
+		return strings.TrimRight(res.Error.Traceback, "\n")
+	}
+	if _, err := strconv.Atoi(res.Error.Value); err == nil {
+		return "" // an exit code
+	}
+	return res.Error.Value
 }
 
 // lost says why the program ended without an exit code of its own; nil if it
@@ -358,7 +375,7 @@ func runCode(res wire.RunResult) int {
 	case res.OK:
 		return ExitOK
 	case res.Error != nil && res.Error.Name == "SystemExit":
-		if _, err := fmt.Sscanf(res.Error.Value, "%d", &n); err == nil {
+		if n, err := strconv.Atoi(res.Error.Value); err == nil {
 			return n
 		}
 	}

@@ -225,7 +225,11 @@ func runCode(o *op, x wire.Run) (any, error) {
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
 		Alone: a.input >= 0 && o.s.alone(), Input: a.input,
+		Program: x.Program,
 	}, sink)
+	if x.Program {
+		k.Close()
+	}
 	if err != nil {
 		return nil, failf(wire.CodeInternal, "run code in kernel %q: %v", x.Kernel, err)
 	}

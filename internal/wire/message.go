@@ -119,6 +119,9 @@ type Run struct {
 	TimeoutMS int64   `json:"timeout_ms"` // 0: no time-out of the agent's
 	GraceMS   int64   `json:"grace_ms"`   // between interrupt and kill; 0: 2,000
 	Capture   Capture `json:"capture"`
+	// Program says that the code is a whole program: the run ends when all that it
+	// began has ended, files are closed, and the kernel ends with it.
+	Program bool `json:"program,omitempty"`
 }
 
 // RunResult says how a run ended. A failed run is not an Error.

@@ -38,6 +38,7 @@ let cells = 0;
 let displays = 0, dropped = 0;
 let settle = null;    // ends the run under way
 let broken = false;   // the run was ended by SIGINT
+let program = false;  // the run is of a whole program
 const sources = new Map();
 let sourcesSize = 0;
 
@@ -581,8 +582,27 @@ function evaluate(code, done) {
   }
 }
 
-function run(n, code) {
+// The end of a program: when nothing is left to wait for, as in Node.js itself.
+function windUp() {
+  const over = () => {
+    settle = null;
+    input.ref();
+    if (process.exitCode) process.exit();
+    process.emit('exit', 0);
+    finish(null);
+  };
+  settle = () => {
+    settle = null;
+    process.removeListener('beforeExit', over);
+    finish(interruption());
+  };
+  process.once('beforeExit', over);
+  input.unref();
+}
+
+function run(n, code, whole) {
   number = n;
+  program = whole;
   displays = dropped = 0;
   broken = false;
   // An empty cell proves that the kernel lives and leaves no trace in it.
@@ -599,8 +619,9 @@ function run(n, code) {
     settle = null;
     // What this turn of the loop still has to say belongs to the run.
     later(() => {
-      if (shows.size === 0) finish(error);
-      else Promise.allSettled([...shows]).then(() => finish(error));
+      const last = whole && !error ? windUp : () => finish(error);
+      if (shows.size === 0) last();
+      else Promise.allSettled([...shows]).then(last);
     });
   };
   settle = () => end(interruption());
@@ -627,8 +648,8 @@ function run(n, code) {
         return;
       }
       const value = local(reply.result);
-      if (value === undefined) {
-        end(null);
+      if (value === undefined || whole && util.types.isPromise(value)) {
+        end(null); // a program's promise is waited for, and no news
         return;
       }
       last = value;
@@ -687,8 +708,12 @@ watchChildren();
 process.execArgv = [];
 process.argv.length = 1;
 
-process.on('uncaughtException', (e) => report('Uncaught exception: ', e));
-process.on('unhandledRejection', (e) => report('Unhandled rejection: ', e));
+function uncaught(what, error) {
+  report(what, error);
+  if (program) process.exit(process.exitCode || 1);
+}
+process.on('uncaughtException', (e) => uncaught('Uncaught exception: ', e));
+process.on('unhandledRejection', (e) => uncaught('Unhandled rejection: ', e));
 
 const input = new net.Socket({ fd: 3, readable: true, writable: false });
 let buffered = [], size = 0;
@@ -710,7 +735,7 @@ input.on('end', () => process.reallyExit(0));
 input.on('error', () => process.reallyExit(0));
 
 function command(message) {
-  if (message[0] === 0x52) run(message.readUInt32BE(1), message.subarray(5));
+  if (message[0] === 0x52 || message[0] === 0x50) run(message.readUInt32BE(1), message.subarray(5), message[0] === 0x50);
   else if (message[0] === 0x58) interrupted(message.readUInt32BE(1));
   else if (message[0] === 0x45) reseed(message.subarray(1));
   else if (message[0] === 0x53) ready(message.subarray(1).toString());

@@ -117,6 +117,9 @@ type Request struct {
 	Alone bool
 	Input int
 	Grace time.Duration // between interrupt and kill; 0: 2 s
+	// Program says that the code is a whole program, and the last that is run: see
+	// wire.Run. The caller closes the kernel afterwards.
+	Program bool
 }
 
 // Result says how a cell ended.

@@ -885,7 +885,22 @@ def settle():
         sys.setprofile(None)
 
 
-def run(number, code):
+def wind_up():
+    """What Python does at the end of a program: waits for its threads, calls what
+    is registered for the end, and drops its names, which closes its files."""
+    import atexit, gc
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    atexit._run_exitfuncs()
+    for name in [n for n in ns if not n.startswith("__")]:
+        ns.pop(name, None)
+    for name in ("_", "__", "___"):
+        builtins.__dict__.pop(name, None)
+    S.last = None
+    gc.collect()
+
+
+def run(number, code, program=False):
     S.run, S.displays, S.dropped, S.at = number, 0, 0, 0
     S.cell += 1
     S.flushed = monotonic()
@@ -907,6 +922,14 @@ def run(number, code):
         if not ended_well(error):
             described = format_error(error)
             remember_error(error)
+        if program:
+            if error is not None:  # its frames have names, too
+                error.__traceback__ = error.__context__ = error.__cause__ = None
+                sys.last_traceback = None
+            late = guarded(wind_up)
+            if error is None:
+                error = late
+            flush_streams()
     except BaseException as e:
         if error is None:
             error = e
@@ -1027,12 +1050,13 @@ def serve():
                 if task is None:
                     hard_exit(0)
             now, task = task, None
-            if now[:1] == b"R" and len(now) == 5:
+            kind = now[:1]
+            if (kind == b"R" or kind == b"P") and len(now) == 5:
                 # An empty cell proves that the kernel lives and leaves no trace in it.
                 S.reply = (frame(b"D", encode(to_json({"run": int.from_bytes(now[1:5], "big"), "ok": True, "error": None}))), [])
-            elif now[:1] == b"R":
-                S.reply = (run(int.from_bytes(now[1:5], "big"), now[5:]), [])
-            elif now[:1] == b"E":
+            elif kind == b"R" or kind == b"P":
+                S.reply = (run(int.from_bytes(now[1:5], "big"), now[5:], kind == b"P"), [])
+            elif kind == b"E":
                 reseed(now[1:])
         except BaseException:
             if S.child or getpid() != PID:
@@ -1054,8 +1078,8 @@ def extras():
     """Compiles magics.py at its first use."""
     global magics
     if magics is not None:
-        code, magics = magics, None
-        exec(compile(code, FILE, "exec"), globals())
+        exec(compile(magics, FILE, "exec"), globals())
+        magics = None  # only now: an interrupt may have come in between
     builtins.__glovebox__ = replaced_line
 
 

@@ -100,7 +100,11 @@ type done struct {
 func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err error) {
 	var number [4]byte
 	binary.BigEndian.PutUint32(number[:], k.run)
-	msg := command('R', number[:], req.Code)
+	kind := byte('R')
+	if req.Program {
+		kind = 'P'
+	}
+	msg := command(kind, number[:], req.Code)
 	if len(req.Seed) > 0 {
 		msg = append(command('E', req.Seed), msg...)
 	}

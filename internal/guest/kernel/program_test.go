@@ -1,0 +1,73 @@
+package kernel
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestProgram: a whole program has ended when all that it began has.
+func TestProgram(t *testing.T) {
+	for _, c := range []struct {
+		name, language, code string // FILE is written to
+		out, err, file       string
+		error                string
+		exit                 string // how it ended without a last word
+		stop                 bool
+	}{
+		{name: "threads", language: Python, code: "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()\nprint('early')", out: "early\nlate\n"},
+		{name: "executor", language: Python, code: "from concurrent.futures import ThreadPoolExecutor\nimport time\ne = ThreadPoolExecutor(1)\nf = e.submit(lambda: (time.sleep(0.2), print('late')))", out: "late\n"},
+		{name: "daemon", language: Python, code: "import threading\nt = threading.Thread(target=threading.Event().wait, daemon=True); t.start()"},
+		{name: "endless thread", language: Python, code: "import threading\nthreading.Thread(target=threading.Event().wait).start()", error: "KeyboardInterrupt", stop: true},
+		{name: "atexit", language: Python, code: "import atexit\natexit.register(print, 'bye')\nprint('hi')", out: "hi\nbye\n"},
+		{name: "atexit fails", language: Python, code: "import atexit\natexit.register(lambda: 1/0)", err: "~ZeroDivisionError"},
+		{name: "open file", language: Python, code: "f = open('FILE', 'w'); f.write('x'); None", file: "x"},
+		{name: "last value", language: Python, code: "def f():\n    g = open('FILE', 'w')\n    g.write('x')\n    return g\nf()", file: "x"},
+		{name: "compressed", language: Python, code: "import zipfile\nz = zipfile.ZipFile('FILE', 'w')\nz.writestr('a', 'b')", file: "~PK\x05\x06"},
+		{name: "error", language: Python, code: "def f():\n    g = open('FILE', 'w')\n    g.write('x')\n    1/0\nf()", error: "ZeroDivisionError", file: "x"},
+		{name: "chain", language: Python, code: "def f():\n    g = open('FILE', 'w')\n    g.write('x')\n    1/0\ntry: f()\nexcept ZeroDivisionError: raise KeyError", error: "KeyError", file: "x"},
+		{name: "exit", language: Python, code: "import sys, atexit\natexit.register(print, 'bye')\nsys.exit(4)", error: "SystemExit", out: "bye\n"},
+		{name: "empty", language: Python},
+
+		{name: "timer", language: JavaScript, code: "setTimeout(() => console.log('late'), 200); console.log('early')", out: "early\nlate\n"},
+		{name: "main", language: JavaScript, code: "async function main() { await new Promise((r) => setTimeout(r, 200)); console.log('done') }\nmain()", out: "done\n"},
+		{name: "callback", language: JavaScript, code: "require('fs').writeFile('FILE', 'x', () => console.log('written'))", out: "written\n", file: "x"},
+		{name: "child", language: JavaScript, code: "require('child_process').exec('sleep 0.2; echo child', (e, out) => process.stdout.write(out)); undefined", out: "child\n"},
+		{name: "top-level await", language: JavaScript, code: "await new Promise((r) => setTimeout(r, 50)); setTimeout(() => console.log('late'), 50); await 1; undefined", out: "late\n"},
+		{name: "beforeExit", language: JavaScript, code: "process.on('beforeExit', () => console.log('before')); process.on('exit', (c) => console.log('exit', c)); undefined", out: "before\nexit 0\n"},
+		{name: "exit code", language: JavaScript, code: "setTimeout(() => { process.exitCode = 5 }, 50); process.on('exit', (c) => console.log('exit', c)); undefined", out: "exit 5\n", exit: "exit code 5"},
+		{name: "rejected", language: JavaScript, code: "(async () => { await null; throw new TypeError('t') })()", err: "~TypeError: t", exit: "exit code 1"},
+		{name: "thrown later", language: JavaScript, code: "setTimeout(() => { throw new RangeError('r') }, 50); undefined", err: "~RangeError: r", exit: "exit code 1"},
+		{name: "endless timer", language: JavaScript, code: "setInterval(() => {}, 10); undefined", error: "Interrupted", stop: true},
+		{name: "error", language: JavaScript, code: "setInterval(() => {}, 10); null.x", error: "TypeError"},
+		{name: "empty", language: JavaScript},
+	} {
+		t.Run(c.language+"/"+c.name, func(t *testing.T) {
+			t.Parallel()
+			interpreter := pythons(t)[0]
+			if c.language == JavaScript {
+				interpreter = nodes(t)[0]
+			}
+			k, path := start(t, c.language, interpreter), filepath.Join(t.TempDir(), "file")
+			req := Request{Code: []byte(strings.ReplaceAll(c.code, "FILE", path)), Timeout: 20 * time.Second, Program: true}
+			stopped := ""
+			if c.stop {
+				req.Timeout, stopped = 300*time.Millisecond, "timeout"
+			}
+			res, rec := runWith(t, k, req)
+			name := ""
+			if res.Error != nil {
+				name = res.Error.Name
+			}
+			if res.OK != (c.error == "" && c.exit == "") || name != c.error || res.LostDetail != c.exit || res.Stopped != stopped ||
+				!matches(rec.out.String(), c.out) || !matches(rec.err.String(), c.err) {
+				t.Errorf("got %+v, error %+v, out %q, err %q", res, res.Error, rec.out.String(), rec.err.String())
+			}
+			if got, err := os.ReadFile(path); c.file != "" && (err != nil || !matches(string(got), c.file)) {
+				t.Errorf("the file: got %q, %v, want %q", got, err, c.file)
+			}
+		})
+	}
+}
