@@ -30,6 +30,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv(noMountEnv) != "" {
+		if err := forbidMount(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	if err := Enter(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -33,7 +33,12 @@ func Enter() error {
 		os.Unsetenv(enteredEnv)
 		// Nothing that is mounted here shows outside, and nothing that outside
 		// unmounts is held busy here.
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")
+		if errors.Is(err, os.ErrPermission) {
+			// AppArmor lets namespaces be made, and then forbids what they are for.
+			return &NamespaceError{Cause: fmt.Errorf("mount in them: %w", err), Fix: fixFor(err)}
+		}
+		if err != nil {
 			return fmt.Errorf("detach the mount namespace: %w", err)
 		}
 		return nil
