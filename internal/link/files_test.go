@@ -182,6 +182,16 @@ func TestPathAttacks(t *testing.T) {
 			}
 		}
 	}
+	must(t, os.WriteFile(g.home+"/file", nil, 0o600))
+	for name, err := range map[string]error{
+		"list":  second(l.List(t.Context(), wire.List{Path: "file"})),
+		"read":  second(l.Read(t.Context(), wire.Read{Path: "file/x"}, io.Discard)),
+		"write": second(l.Write(t.Context(), wire.Write{Path: "file/x"}, strings.NewReader("x"))),
+	} {
+		if got := code(t, err); got != wire.CodeInvalid || !strings.Contains(err.Error(), "not a directory") {
+			t.Errorf("%s of a file as a directory: got %q (%v)", name, got, err)
+		}
+	}
 	// Writing to a link replaces the link.
 	if _, err := l.Write(t.Context(), wire.Write{Path: "abs"}, strings.NewReader("mine")); err != nil {
 		t.Error(err)
@@ -200,6 +210,8 @@ func TestPathAttacks(t *testing.T) {
 	}
 	noTemp(t, outside)
 }
+
+func second[T any](_ T, err error) error { return err }
 
 func must(t testing.TB, err error) {
 	t.Helper()

@@ -97,7 +97,7 @@ func everything(t *testing.T, cs *mcp.ClientSession) {
 		t.Errorf("execute_command with args: %q %v", out, m)
 	}
 	res, err = try(t, cs, "execute_command", args{"command": "no-such-program-at-all", "session_id": id})
-	if m, _ := res.StructuredContent.(map[string]any); err != nil || !res.IsError || m["exit_code"] != 127.0 {
+	if m, _ := res.StructuredContent.(map[string]any); err != nil || !res.IsError || m["exit_code"] != 127.0 || fmt.Sprint(m["notes"]) != "[Exit code 127: the command was not found.]" {
 		t.Errorf("execute_command of nothing: %v %+v", err, res)
 	}
 	m, out = must(t, cs, "get_sessions", args{})
@@ -277,8 +277,8 @@ func TestBadInputs(t *testing.T) {
 			{"download_file", args{"path": "a", "session_id": "unknown"}, 0, "SESSION_NOT_FOUND"},
 			{"list_files", args{"path": "nothing", "session_id": "s"}, 0, "FILE_NOT_FOUND"},
 			{"list_files", args{"session_id": "s", "depth": 99}, 0, "must be <= 16"},
-			{"execute_code", args{"code": "print(1)\x00", "session_id": "s"}, 0, ""},
-			{"execute_code", args{"code": big + "print('big')", "session_id": "s"}, 0, ""},
+			{"execute_code", args{"code": "print(1)\x00", "session_id": "s"}, 0, "null bytes"},
+			{"execute_code", args{"code": strings.Repeat("#", 17<<20), "session_id": "s"}, -32602, "Code too long"},
 		} {
 			name := fmt.Sprintf("%q %s %.100v", version, c.tool, c.args)
 			if testing.Short() && len(fmt.Sprint(c.args)) > 1<<20 {
@@ -307,12 +307,12 @@ func TestBadInputs(t *testing.T) {
 				}
 				continue
 			}
-			if err != nil || !strings.Contains(text(t, res), c.want) {
-				t.Errorf("%s: got %v, %+v, want %q", name, err, res, c.want)
+			if err != nil || !res.IsError || !strings.Contains(text(t, res), c.want) {
+				t.Errorf("%s: got %v, %+v, want an error with %q", name, err, res, c.want)
 			}
-			if c.want != "" && !res.IsError {
-				t.Errorf("%s: isError is not set", name)
-			}
+		}
+		if m, _ := must(t, cs, "execute_code", args{"code": big + "print('big')", "session_id": "s"}); m["stdout"] != "big\n" {
+			t.Errorf("%q: ten megabytes of code: %v", version, m)
 		}
 		if m, _ := must(t, cs, "execute_code", args{"code": "print(7)", "session_id": "s"}); m["stdout"] != "7\n" {
 			t.Errorf("%q: after all that: %v", version, m)

@@ -104,7 +104,7 @@ func cancelled(op string, k key, cause error) *Error {
 	return &Error{Code: CodeCancelled, Op: op, Msg: "Cancelled: " + op, Err: cause, Context: k.details()}
 }
 
-// gone says that the box has ended.
+// gone says that the box has ended. The caller holds m.mu.
 func (s *Sandbox) gone(op string, t *Tombstone) *Error {
 	kind := "Session"
 	if s.key.kind == KindContext {
@@ -116,11 +116,15 @@ func (s *Sandbox) gone(op string, t *Tombstone) *Error {
 	if s.key.kind == KindContext {
 		e.Hint = "Its variables and files are gone. Create a new context."
 	}
-	switch t.Reason {
-	case ReasonHibernated:
+	switch {
+	case t.Reason == ReasonHibernated:
 		e.Hint = "Call again: it wakes with its variables and files."
-	case ReasonRolledBack:
+	case t.Reason == ReasonRolledBack:
 		e.Hint = "Call again: it goes on from the snapshot."
+	case s.comesBack:
+		saved := s.claim.Meta().Saved.UTC().Format(time.RFC3339)
+		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
+		e.Context["saved"] = saved
 	}
 	e.Context["reason"] = string(t.Reason)
 	return e

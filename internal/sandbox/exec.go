@@ -44,7 +44,11 @@ func (s *Sandbox) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error
 	release()
 	span.End(err)
 	if err != nil {
-		return nil, s.callError(ctx, op, err)
+		err = s.callError(ctx, op, err)
+		if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeFileTooLarge {
+			e.Code = CodeInvalid // the command is, and no file
+		}
+		return nil, err
 	}
 	if res.Stopped == "cancelled" {
 		return nil, s.cancelled(op, context.Cause(ctx))

@@ -33,6 +33,8 @@ func TestExec(t *testing.T) {
 	if err != nil || res.ExitCode != 127 || len(res.Notes) != 1 {
 		t.Errorf("unknown program: got %+v, %v", res, err)
 	}
+	_, err = s.Exec(t.Context(), ExecRequest{Argv: strings.Fields(strings.Repeat("x ", 5000))})
+	wantCode(t, err, CodeInvalid, "5000 arguments")
 	_, err = s.Exec(t.Context(), ExecRequest{})
 	wantCode(t, err, CodeInvalid, "Missing command")
 	_, err = s.Exec(t.Context(), ExecRequest{Argv: []string{"x"}, Shell: "y"})

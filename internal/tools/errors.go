@@ -116,8 +116,12 @@ func meetingOf(e *sandbox.Error) meeting {
 		m.word, m.prefix, m.text, m.suggest = "SNAPSHOT_NOT_FOUND", "", "SNAPSHOT_NOT_FOUND", nil
 	case e.Code == sandbox.CodeNotFound && e.Context["session_id"] != "":
 		m.text = "SESSION_NOT_FOUND"
+	case e.Code == sandbox.CodeExecFailed && e.Op == "run command":
+		m.word, m.prefix = "COMMAND_EXECUTION_ERROR", "Command execution failed: "
 	case e.Code == sandbox.CodeGone && (reason == sandbox.ReasonHibernated || reason == sandbox.ReasonRolledBack):
 		m.suggest = []string{"Call again: the box is there, only what this call did is lost."}
+	case e.Code == sandbox.CodeGone && e.Context["saved"] != "":
+		m.suggest = nil // the hint says it
 	}
 	return m
 }

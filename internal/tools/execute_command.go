@@ -43,12 +43,6 @@ var executeCommand = define(info{
 	}
 	out.LostReason, out.Notes = lostState(acq, "session")
 	out.StateLost = out.LostReason != ""
-	switch {
-	case out.ExitCode == 127 && out.Stdout == "":
-		out.Notes = append(out.Notes, "Exit code 127: the command was not found.")
-	case out.ExitCode == 126 && out.Stdout == "":
-		out.Notes = append(out.Notes, "Exit code 126: the command is not executable.")
-	}
 	out.Notes = append(out.Notes, res.Notes...)
 	return out, nil
 })

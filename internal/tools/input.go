@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -245,8 +246,8 @@ func (r *rule) readString(s string, v reflect.Value) error {
 	switch {
 	case r.min != nil && *r.min == 1 && strings.TrimSpace(s) == "":
 		return invalid(r.name, "Parameter '%s' must not be empty", r.name)
-	case r.max != nil && len(s) > *r.max:
-		return invalid(r.name, "Parameter '%s' must have at most %d characters, got %d", r.name, *r.max, len(s))
+	case r.max != nil && utf8.RuneCountInString(s) > *r.max:
+		return invalid(r.name, "Parameter '%s' must have at most %d characters, got %d", r.name, *r.max, utf8.RuneCountInString(s))
 	}
 	v.SetString(s)
 	return nil

@@ -13,6 +13,7 @@ func TestInput(t *testing.T) {
 	code := inputOf[executeCodeIn]("execute_code")
 	command := inputOf[executeCommandIn]("execute_command")
 	file := inputOf[uploadFileIn]("upload_file")
+	create := inputOf[createContextIn]("create_context")
 	nothing := inputOf[struct{}]("list_contexts")
 	for _, c := range []struct {
 		in   *input
@@ -48,6 +49,8 @@ func TestInput(t *testing.T) {
 		{&file, &uploadFileIn{}, `{"path":"a","content":"","encoding":"BASE64"}`, ""},
 		{&file, &uploadFileIn{}, `{"path":"a","content":"","encoding":"hex"}`, `Parameter 'encoding' must be one of: [utf-8, base64], got "hex"`},
 		{&file, &uploadFileIn{}, `{"path":"a","content":"","overwrite":"no"}`, "Parameter 'overwrite' must be a boolean, got a string"},
+		{&create, &createContextIn{}, `{"name":"a","description":"` + strings.Repeat("é", 4096) + `"}`, ""},
+		{&create, &createContextIn{}, `{"name":"a","description":"` + strings.Repeat("é", 4097) + `"}`, "Parameter 'description' must have at most 4096 characters, got 4097"},
 		{&nothing, &struct{}{}, `{}`, ""},
 		{&nothing, &struct{}{}, `{"params":{}}`, ""},
 		{&nothing, &struct{}{}, `{"x":1}`, "Unknown parameter: x This tool takes no parameters."},

@@ -125,18 +125,28 @@ func lostState(acq sandbox.Acquired, what string) (reason string, notes []string
 	switch {
 	case acq.Woken != nil && acq.Woken.Behind:
 		at := clock(acq.Woken.Saved)
-		return "the server was killed; what the " + what + " did after " + at + " is lost",
-			[]string{"The server was killed while it had this " + what + ", which was woken as it was at " + at + ": what it did after that is lost."}
+		cause, note := "the server was killed", "The server was killed while it had this "+what
+		if t := acq.Woken.Why; t != nil {
+			cause, note = reasons[t.Reason], "This "+what+ended(t)
+		}
+		return cause + "; what the " + what + " did after " + at + " is lost",
+			[]string{note + ". It was woken as it was at " + at + ": what it did after that is lost."}
 	case acq.Woken != nil:
 		return "", []string{"This " + what + " was hibernated at " + clock(acq.Woken.Saved) + " and woken: its variables and files are kept."}
 	case acq.Lost != nil:
-		note := "The earlier " + what + " " + acq.Lost.ID + " ended at " + clock(acq.Lost.At) + " (" + reasons[acq.Lost.Reason] + ")"
-		if acq.Lost.Detail != "" {
-			note += ": " + acq.Lost.Detail
-		}
+		note := "The earlier " + what + " " + acq.Lost.ID + ended(acq.Lost)
 		return string(acq.Lost.Reason), []string{note + ". Its variables and files are gone; this is a new box under the same id."}
 	}
 	return "", nil
+}
+
+// ended says when a box ended, and why.
+func ended(t *sandbox.Tombstone) string {
+	s := " ended at " + clock(t.At) + " (" + reasons[t.Reason] + ")"
+	if t.Detail != "" {
+		s += ": " + t.Detail
+	}
+	return s
 }
 
 var reasons = map[sandbox.Reason]string{

@@ -66,7 +66,14 @@ func TestLostState(t *testing.T) {
 		{
 			name: "woken as it was before", acq: sandbox.Acquired{Woken: &sandbox.Woken{Saved: at, Behind: true}},
 			reason: "the server was killed; what the context did after 2026-01-02T02:04:05Z is lost",
-			note:   "The server was killed while it had this context, which was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
+			note:   "The server was killed while it had this context. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
+		},
+		{
+			name: "woken after a crash", acq: sandbox.Acquired{Woken: &sandbox.Woken{Saved: at, Behind: true, Why: &sandbox.Tombstone{
+				ID: "x", Reason: sandbox.ReasonCrashed, Detail: "its isolation ended", At: at.Add(time.Minute),
+			}}},
+			reason: "it crashed; what the context did after 2026-01-02T02:04:05Z is lost",
+			note:   "This context ended at 2026-01-02T02:05:05Z (it crashed): its isolation ended. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
 		},
 		{
 			name:   "evicted",
@@ -136,6 +143,52 @@ func TestMeet(t *testing.T) {
 		}
 		if c.err == gone && (len(d.Suggestions) != 1 || !strings.Contains(d.Suggestions[0], "the box is there")) {
 			t.Errorf("%v: got suggestions %q", c.err, d.Suggestions)
+		}
+	}
+}
+
+// TestErrorsOfOthers: codes and texts are those of the servers that clients were
+// written against.
+func TestErrorsOfOthers(t *testing.T) {
+	for _, c := range []struct {
+		code   sandbox.Code
+		op     string
+		family family // of the text
+		text   string
+
+		rpc    int64
+		prefix string
+		word   string
+	}{
+		{sandbox.CodeInvalid, "", runErrors, "INVALID_PARAMS", -32602, "Invalid parameters: ", "INVALID_PARAMETERS"},
+		{sandbox.CodeUnsupportedLanguage, "", createErrors, "INVALID_LANGUAGE", -32602, "Invalid parameters: ", "UNSUPPORTED_LANGUAGE"},
+		{sandbox.CodeNotFound, "", runErrors, "CONTEXT_NOT_FOUND", -32602, "Session not found: ", "SESSION_NOT_FOUND"},
+		{sandbox.CodeLimit, "", createErrors, "CONTEXT_CREATION_FAILED", -32600, "Resource limit exceeded: ", "RESOURCE_LIMIT_ERROR"},
+		{sandbox.CodeNotReady, "", createErrors, "SERVER_NOT_READY", -32603, "Wrapper error: ", "SERVER_NOT_READY"},
+		{sandbox.CodeStartFailed, "", createErrors, "CONTEXT_CREATION_FAILED", -32603, "Sandbox creation failed: ", "SANDBOX_CREATION_ERROR"},
+		{sandbox.CodeExecFailed, "run code", runErrors, "EXECUTION_FAILED", -32603, "Code execution failed: ", "CODE_EXECUTION_ERROR"},
+		{sandbox.CodeExecFailed, "run command", runErrors, "EXECUTION_FAILED", -32603, "Command execution failed: ", "COMMAND_EXECUTION_ERROR"},
+		{sandbox.CodeStopFailed, "", stopErrors, "STOP_FAILED", -32603, "Wrapper error: ", "STOP_FAILED"},
+		{sandbox.CodeUnsupported, "", runErrors, "UNSUPPORTED_OPERATION", -32603, "Configuration error: ", "UNSUPPORTED_OPERATION"},
+		{sandbox.CodeFileNotFound, "", fileErrors, "FILE_NOT_FOUND", -32602, "", "FILE_NOT_FOUND"},
+		{sandbox.CodeFileTooLarge, "", fileErrors, "FILE_TOO_LARGE", -32602, "", "FILE_TOO_LARGE"},
+		{sandbox.CodePathNotAllowed, "", fileErrors, "PATH_NOT_ALLOWED", -32602, "", "PATH_NOT_ALLOWED"},
+		{sandbox.CodeInternal, "", runErrors, "EXECUTION_FAILED", -32603, "Internal error ", "INTERNAL_ERROR"},
+	} {
+		failed := &sandbox.Error{Code: c.code, Op: c.op, Msg: "What failed", Hint: "Do this."}
+		_, err := sessionErrors.meet(slog.New(slog.DiscardHandler), "tool", failed)
+		var e *jsonrpc.Error
+		var d data
+		if !errors.As(err, &e) || e.Code != c.rpc || !strings.HasPrefix(e.Message, c.prefix) || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
+			t.Errorf("%s: got %v, %+v, want %d, %q and %s", c.code, err, d, c.rpc, c.prefix, c.word)
+		}
+		if len(d.Suggestions) == 0 || d.Context["tool"] != "tool" {
+			t.Errorf("%s: got data %+v", c.code, d)
+		}
+		res, err := c.family.meet(slog.New(slog.DiscardHandler), "tool", failed)
+		var said struct{ Error, Code string }
+		if err != nil || !res.IsError || json.Unmarshal([]byte(res.Content[0].(*mcp.TextContent).Text), &said) != nil || said.Error == "" || said.Code != c.text {
+			t.Errorf("%s: got %+v, %+v, %v, want %s", c.code, res, said, err, c.text)
 		}
 	}
 }
