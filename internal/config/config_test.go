@@ -117,6 +117,7 @@ func TestBadValues(t *testing.T) {
 		{"MCP_SERVER_PORT", "http", "Invalid MCP_SERVER_PORT: must be a valid integer, got 'http'"},
 		{"MCP_PORT", "x", "Invalid MCP_PORT: must be a valid integer, got 'x'"},
 		{"MCP_ENDPOINT", "mcp", "MCP_ENDPOINT must be a path that begins with /, got 'mcp'"},
+		{"MCP_ENDPOINT", "/ready", "MCP_ENDPOINT must be another path than /health, /ready and /metrics, got '/ready'"},
 		{"GLOVEBOX_TOOLSETS", "files,magic", "GLOVEBOX_TOOLSETS must be of: sessions, contexts, files, snapshots, got 'magic'"},
 		{"GLOVEBOX_TOOLSETS", ",", "GLOVEBOX_TOOLSETS must not be empty"},
 		{"MSB_SHARED_VOLUME_PATH", `{"/a":"/b"}`, "MSB_SHARED_VOLUME_PATH must not be a JSON object"},
@@ -193,6 +194,15 @@ func TestVolumes(t *testing.T) {
 	}
 	if _, _, err := load(t, nil, "MSB_SHARED_VOLUME_PATH", link+":/a", "GLOVEBOX_VOLUME_ROOTS", "/usr"); err == nil || !strings.Contains(err.Error(), dir+" is in none of the directories") {
 		t.Errorf("outside the roots: got %v", err)
+	}
+	for _, state := range []string{dir, dir + "/state/deep", filepath.Dir(dir), link + "/state"} {
+		_, _, err := load(t, []string{"--volume", dir + ":/a"}, "GLOVEBOX_STATE_DIR", state)
+		if err == nil || !strings.Contains(err.Error(), "neither of "+dir+" and the state directory "+state) {
+			t.Errorf("with the state in %s: got %v", state, err)
+		}
+	}
+	if _, _, err := load(t, []string{"--volume", dir + ":/a"}, "GLOVEBOX_STATE_DIR", dir+"-state"); err != nil {
+		t.Errorf("with the state beside it: got %v", err)
 	}
 	c, _, err := load(t, []string{"--volume", dir + ":/a", "--volume", dir + ":/b"}, "MSB_ENABLE_VOLUME_MAPPING", "off")
 	if err != nil || len(c.Volumes) != 0 {

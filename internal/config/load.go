@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -62,7 +63,20 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, 
 			return nil, nil, err
 		}
 	}
+	for _, v := range c.Volumes {
+		if state := resolve(c.StateDir); within([]string{state}, v.Host) || within([]string{v.Host}, state) {
+			return nil, nil, invalid("MSB_SHARED_VOLUME_PATH: neither of %s and the state directory %s may lie in the other: a box must not reach what boxes are made of", v.Host, c.StateDir)
+		}
+	}
 	return c, notes, nil
+}
+
+// resolve resolves the symbolic links of a path, of which an end may be missing.
+func resolve(path string) string {
+	if resolved, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) {
+		return resolved
+	}
+	return filepath.Join(resolve(filepath.Dir(path)), filepath.Base(path))
 }
 
 // source returns the text that counts for the key and the name under which the

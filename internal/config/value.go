@@ -41,6 +41,9 @@ func (c *Config) set(k Key, name, text string) error {
 		if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "?#{} \t\n") {
 			return invalid("%s must be a path that begins with /, got '%s'", name, text)
 		}
+		if text == "/health" || text == "/ready" || text == "/metrics" {
+			return invalid("%s must be another path than /health, /ready and /metrics, got '%s'", name, text)
+		}
 		v.SetString(text)
 	case "weburl":
 		u, err := url.Parse(text)
