@@ -132,13 +132,21 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 		found = append(found, f)
 	}
 	for _, language := range []string{image.Python, image.JavaScript} {
-		found = append(found, interpreter(h.image, language))
+		f := interpreter(h.image, language)
+		if cfg.Image != "" {
+			f.Fix = "" // it is for this machine's programs
+		}
+		found = append(found, f)
 	}
 	for _, note := range h.image.Notes {
 		found = append(found, finding{Name: "note", Level: levelOK, Detail: note})
 	}
 	if len(h.image.Interpreters) == 0 {
-		found = append(found, finding{Name: "box", Level: levelFail, Detail: "neither Python nor Node was found", Fix: "type: apt-get install python3 nodejs"})
+		f := finding{Name: "box", Level: levelFail, Detail: "neither Python nor Node was found", Fix: "type: apt-get install python3 nodejs"}
+		if cfg.Image != "" {
+			f.Detail, f.Fix = f.Detail+" in "+cfg.Image, "choose another image"
+		}
+		found = append(found, f)
 	}
 	for _, language := range []string{image.Python, image.JavaScript} {
 		if _, ok := h.image.Interpreters[language]; ok {

@@ -87,8 +87,13 @@ type host struct {
 	templates *template.Store // nil unless boxes are restored from templates
 }
 
-// openImage finds this machine's interpreters; progress is told what takes time.
+// openImage finds what boxes show and its interpreters; progress is told what
+// takes time.
 func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (*image.Image, error) {
+	if cfg.Image != "" {
+		img, err := image.Directory(cfg.Image)
+		return img, withHint(err, "--image and GLOVEBOX_IMAGE name a directory with a whole root file system, such as an unpacked container image")
+	}
 	img, err := image.Toolchain(ctx, image.ToolchainConfig{
 		StateDir: cfg.StateDir,
 		Python:   cfg.Python,

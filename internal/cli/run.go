@@ -220,6 +220,9 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	if j.argv == nil && h.image.Interpreters[j.language].Path == "" {
+		if cfg.Image != "" {
+			return fmt.Errorf("no interpreter for %s in %s", j.language, cfg.Image)
+		}
 		return withHint(fmt.Errorf("no interpreter for %s on this machine", j.language), "glovebox doctor says what to type")
 	}
 	guest, l, err := h.boot(ctx, cfg, j.flavor)

@@ -90,6 +90,7 @@ type Config struct {
 
 	// Host.
 	StateDir string `group:"host" key:"state-dir" env:"GLOVEBOX_STATE_DIR" default:"" kind:"path" help:"Where Glovebox keeps its state. Default: /var/lib/glovebox for root, otherwise glovebox in $XDG_STATE_HOME or ~/.local/state."`
+	Image    string `group:"host" key:"image" env:"GLOVEBOX_IMAGE" default:"" kind:"path" help:"Directory that is the root file system of boxes, such as an unpacked container image. Default: this machine's own programs."`
 	Python   string `group:"host" key:"python" env:"GLOVEBOX_PYTHON" default:"" kind:"path" help:"The Python that boxes use. Default: the one found on this machine."`
 	Node     string `group:"host" key:"node" env:"GLOVEBOX_NODE" default:"" kind:"path" help:"The Node that boxes use. Default: the one found on this machine."`
 

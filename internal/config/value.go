@@ -335,6 +335,9 @@ func (c *Config) check() error {
 	if need := flavorMB[c.DefaultFlavor]; c.MaxTotalMemoryMB != 0 && c.MaxTotalMemoryMB < need {
 		errs = append(errs, invalid("MSB_MAX_TOTAL_MEMORY_MB must be at least the %d MB of the flavor %s, got %d", need, c.DefaultFlavor, c.MaxTotalMemoryMB))
 	}
+	if c.Image != "" && (c.Python != "" || c.Node != "") {
+		errs = append(errs, invalid("python and node choose among this machine's programs, and cannot be set with image (%s)", c.Image))
+	}
 	errs = append(errs, c.checkSecurity()...)
 	if !c.VolumesEnabled {
 		c.Volumes = nil

@@ -85,18 +85,30 @@ func Directory(dir string) (*Image, error) {
 // prefixes are where interpreters are installed in images.
 var prefixes = []string{"usr/local", "opt/conda", "opt/venv", "usr"}
 
+// places are where Python has its libraries, below a prefix.
+var places = []string{"lib/python3*/site-packages", "lib/python3*/dist-packages", "local/lib/python3*/dist-packages"}
+
 func pythonIn(root *os.Root) (Interpreter, bool) {
 	for _, prefix := range prefixes {
 		name := path.Join(prefix, "bin/python3")
 		if !isProgram(root, name) {
 			continue
 		}
-		i := Interpreter{Language: Python, Path: "/" + name, Prefix: "/" + prefix}
+		i := Interpreter{Language: Python, Path: "/" + name, Prefix: "/" + prefix, Files: []string{filepath.Join(root.Name(), name)}}
 		if dirs, err := fs.Glob(root.FS(), path.Join(prefix, "lib/python3.*")); err == nil && len(dirs) > 0 {
 			i.Version = strings.TrimPrefix(path.Base(dirs[0]), "python")
 		}
+		for _, place := range places {
+			dirs, err := fs.Glob(root.FS(), path.Join(prefix, place))
+			if err != nil {
+				continue // not possible: the patterns are constant
+			}
+			for _, dir := range dirs {
+				i.Files = append(i.Files, filepath.Join(root.Name(), dir))
+			}
+		}
 		for _, lib := range libraries {
-			for _, place := range []string{"lib/python3*/site-packages", "lib/python3*/dist-packages", "local/lib/python3*/dist-packages"} {
+			for _, place := range places {
 				found, err := fs.Glob(root.FS(), path.Join(prefix, place, lib, "__init__.py"))
 				if err == nil && len(found) > 0 && !slices.Contains(i.Libraries, lib) {
 					i.Libraries = append(i.Libraries, lib)
@@ -112,7 +124,7 @@ func nodeIn(root *os.Root) (Interpreter, bool) {
 	for _, prefix := range prefixes {
 		name := path.Join(prefix, "bin/node")
 		if isProgram(root, name) {
-			return Interpreter{Language: JavaScript, Path: "/" + name, Prefix: "/" + prefix}, true
+			return Interpreter{Language: JavaScript, Path: "/" + name, Prefix: "/" + prefix, Files: []string{filepath.Join(root.Name(), name)}}, true
 		}
 	}
 	return Interpreter{}, false

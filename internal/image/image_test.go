@@ -160,7 +160,10 @@ func TestNeededForRefusesHomes(t *testing.T) {
 }
 
 func TestDirectory(t *testing.T) {
-	dir := t.TempDir()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, d := range []string{"usr/bin", "usr/lib/python3.11", "usr/lib/python3/dist-packages/numpy"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -174,7 +177,8 @@ func TestDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := img.Interpreters[Python]
-	if p.Path != "/usr/bin/python3" || p.Version != "3.11" || !slices.Equal(p.Libraries, []string{"numpy"}) {
+	files := []string{filepath.Join(dir, "usr/bin/python3"), filepath.Join(dir, "usr/lib/python3/dist-packages")}
+	if p.Path != "/usr/bin/python3" || p.Version != "3.11" || !slices.Equal(p.Libraries, []string{"numpy"}) || !slices.Equal(p.Files, files) {
 		t.Errorf("python: %+v", p)
 	}
 	if _, err := Directory(filepath.Join(dir, "missing")); err == nil {
