@@ -15,7 +15,6 @@ CLI     := github.com/glovebox-dev/glovebox/internal/cli
 LDFLAGS := -s -w -X $(CLI).version=$(VERSION) -X $(CLI).commit=$(COMMIT)
 GO      ?= go
 
-# Debian's Python has pandas and matplotlib; a Python of pyenv, say, may not.
 DEMO_OUT ?= demo-out
 FUZZTIME ?= 30s
 BENCHFLAGS ?=
