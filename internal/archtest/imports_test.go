@@ -45,12 +45,13 @@ var table = []row{
 	// The server.
 	{pkg: "internal/mcpserver",
 		ours: []string{
-			"internal/auth", "internal/mcpserver/envelope", "internal/mcpserver/statuspage", "internal/mcpserver/stdio", "internal/mcpserver/tasks",
+			"internal/auth", "internal/mcpserver/envelope", "internal/mcpserver/statuspage", "internal/mcpserver/stdio", "internal/mcpserver/switches", "internal/mcpserver/tasks",
 			"internal/sandbox", "internal/tools", "internal/tracing",
 		},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 	{pkg: "internal/mcpserver/statuspage"},
 	{pkg: "internal/mcpserver/stdio", ours: []string{"internal/mcpserver/envelope"}, others: []string{sdk, sys}},
+	{pkg: "internal/mcpserver/switches"}, // what it imports is initialized before it
 	{pkg: "internal/mcpserver/tasks", others: []string{sdk}},
 	{pkg: "internal/mcpserver/envelope", others: []string{sdk}},
 	{pkg: "internal/tools",

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	_ "github.com/glovebox-dev/glovebox/internal/mcpserver/switches" // off, before the SDK looks
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
@@ -80,10 +80,6 @@ type Server struct {
 
 // New returns a server that does not listen yet.
 func New(opts Options) *Server {
-	// The SDK's compatibility switches would let whoever sets the
-	// environment change what goes over the wire.
-	_ = os.Unsetenv("MCPGODEBUG")
-
 	def(&opts.Name, "glovebox")
 	def(&opts.Version, "dev")
 	def(&opts.Path, "/mcp")
