@@ -15,6 +15,9 @@ const patience = time.Minute
 
 // limitPatience has the kernel give up on a client that is gone.
 func limitPatience(c net.Conn) {
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = secure.NetConn() // below TLS
+	}
 	raw, ok := c.(syscall.Conn)
 	if !ok {
 		return
