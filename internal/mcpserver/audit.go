@@ -34,9 +34,7 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 		call, isCall := req.(*mcp.CallToolRequest)
 		tool := ""
 		if isCall && call.Params != nil {
-			if _, known := slices.BinarySearch(s.names, call.Params.Name); known {
-				tool = call.Params.Name
-			}
+			tool = s.listed(call.Params.Name)
 		}
 		if isCall {
 			record := &tools.Record{}
@@ -62,6 +60,15 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 var errPanicked = errors.New("panic")
+
+// listed returns the name of a tool if there is one of that name, or "": what else
+// clients write is not for logs.
+func (s *Server) listed(tool string) string {
+	if _, known := slices.BinarySearch(s.names, tool); known {
+		return tool
+	}
+	return ""
+}
 
 // audit writes the line of a call: who, what, where, how it ended; never what was
 // in it.

@@ -100,3 +100,43 @@ func TestAudit(t *testing.T) {
 		}
 	}
 }
+
+// TestCallQuota: a call over the owner's quota is refused, counted, and told to the
+// audit log.
+func TestCallQuota(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	refused := make(chan int, 1)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Limits.OwnerCalls, o.Extend.Tools = 1, slow(release, started)
+		o.Refused = func(status int) { refused <- status }
+	}))
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, p.as("alice"), toolCall(1, "slow", "{}"))
+		ended <- body
+	}()
+	<-started
+	res, body := do(t, "POST", url, p.as("alice"), toolCall(2, "list_contexts", "{}"))
+	if r := parse(t, body); res.StatusCode != 429 || r.Error == nil || r.Error.Data.ErrorCode != "RESOURCE_LIMIT_ERROR" || string(r.ID) != "2" {
+		t.Errorf("a call too many: %s %s", res.Status, body)
+	}
+	select {
+	case status := <-refused:
+		if status != 429 {
+			t.Errorf("counted as %d", status)
+		}
+	default:
+		t.Error("not counted")
+	}
+	lines := p.lines(t)
+	if len(lines) == 0 {
+		t.Error("the audit log is empty")
+	} else if last := lines[len(lines)-1]; last["tool"] != "list_contexts" || last["outcome"] != "refused" || last["who"] != "token alice" || last["request"] != res.Header.Get(headerRequest) {
+		t.Errorf("the audit log has %v", lines)
+	}
+	release <- struct{}{}
+	if body := <-ended; !strings.Contains(body, "done") {
+		t.Errorf("the first call: %s", body)
+	}
+}

@@ -29,7 +29,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, basic bool) (*
 	c := s.newCaller(r)
 	w.Header().Set(headerRequest, c.request)
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-	key := "address " + network(c.remote)
+	c.account = "address " + network(c.remote)
 	if s.opts.Auth != nil {
 		token, given := bearer(r, basic)
 		if !given {
@@ -42,9 +42,9 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, basic bool) (*
 			return r, false
 		}
 		c.id = id
-		key = "owner " + id.Owner
+		c.account = "owner " + id.Owner
 	}
-	if wait := s.rate.take(key, time.Now()); wait > 0 {
+	if wait := s.rate.take(c.account, 1, time.Now()); wait > 0 {
 		s.refuseRate(w, nil, wait, "Too many requests")
 		return r, false
 	}
@@ -77,7 +77,7 @@ func bearer(r *http.Request, basic bool) (token string, given bool) {
 func (s *Server) refuseUnknown(w http.ResponseWriter, r *http.Request, basic bool, err error) {
 	c := callerIn(r)
 	// Whoever guesses is slowed down, and cannot fill the log.
-	if wait := s.strangers.take(network(c.remote), time.Now()); wait > 0 {
+	if wait := s.strangers.take(network(c.remote), 1, time.Now()); wait > 0 {
 		s.refuseRate(w, nil, wait, "Too many requests without a token that is known")
 		return
 	}

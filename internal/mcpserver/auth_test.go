@@ -478,6 +478,30 @@ func TestRateOfAddress(t *testing.T) {
 	}
 }
 
+// TestRateOfBatches: what is in a batch counts one by one, and one that is larger
+// than the burst takes all of it.
+func TestRateOfBatches(t *testing.T) {
+	_, url := serve(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst, o.BehindProxy = 0.001, 5, true })
+	for i, c := range []struct {
+		from string
+		n    int // messages
+		want int
+	}{
+		{"192.0.2.1", 3, 200}, {"192.0.2.1", 3, 429}, {"192.0.2.1", 1, 200}, {"192.0.2.1", 1, 429},
+		{"192.0.2.2", 9, 200}, {"192.0.2.2", 1, 429},
+		{"192.0.2.3", 5, 200}, {"192.0.2.3", 1, 429},
+	} {
+		var all []string
+		for id := range c.n {
+			all = append(all, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, id))
+		}
+		res, body := do(t, "POST", url, header{"Accept": mcpAccept, "X-Forwarded-For": c.from}, "["+strings.Join(all, ",")+"]")
+		if res.StatusCode != c.want || c.want == 429 && (res.Header.Get("Retry-After") == "" || parse(t, body).Error == nil) {
+			t.Errorf("%d, %d messages: got %s %v %s, want %d", i, c.n, res.Status, res.Header, body, c.want)
+		}
+	}
+}
+
 func TestCallsOfOwner(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(func(o *Options) {
@@ -587,5 +611,37 @@ func TestShares(t *testing.T) {
 	}
 	if got := listen("bob", bobs); got != 200 {
 		t.Errorf("another's stream: %d", got)
+	}
+}
+
+// TestCallerInSession: a request in a session is made by the bearer of its own
+// token, with the scopes of that, and not by who began the session.
+func TestCallerInSession(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}, 1), make(chan struct{}, 1)
+	_, url := serve(t, p.options(func(o *Options) { o.Extend.Tools = slow(release, started) }))
+	res, _ := do(t, "POST", url, p.as("alice"), strings.Replace(initBody, "2025-11-25", "2025-03-26", 1))
+	id := res.Header.Get(headerSession)
+	batch := "[" + toolCall(1, "slow", "{}") + "]" // is judged message by message
+	for _, c := range []struct{ who, text, outcome string }{
+		{"alice", "done", "ok"}, {"reader", "Forbidden", "refused"}, {"alice", "done", "ok"},
+	} {
+		release <- struct{}{}
+		res, body := do(t, "POST", url, p.as(c.who, headerSession, id), batch)
+		if res.StatusCode != 200 || !strings.Contains(body, c.text) {
+			t.Errorf("%s: %s %s", c.who, res.Status, body)
+		}
+		lines := p.lines(t)
+		if len(lines) == 0 {
+			t.Fatal("the audit log is empty")
+		}
+		if last := lines[len(lines)-1]; last["outcome"] != c.outcome || last["request"] != res.Header.Get(headerRequest) {
+			t.Errorf("%s: the audit log has %v of the request %s", c.who, last, res.Header.Get(headerRequest))
+		}
+		select {
+		case <-started:
+		default:
+			<-release // it has not run
+		}
 	}
 }

@@ -23,6 +23,7 @@ type caller struct {
 	id      *auth.Identity // nil: nobody is asked
 	remote  string         // address, without port; "stdio"
 	request string         // what logs call the request
+	account string         // what its rate is counted under
 }
 
 // owner is who boxes belong to; "" is the local user.

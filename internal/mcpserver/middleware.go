@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,9 +43,7 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 		start := time.Now()
 		o := Observation{Method: method}
 		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil {
-			if _, known := slices.BinarySearch(s.names, call.Params.Name); known {
-				o.Tool = call.Params.Name
-			}
+			o.Tool = s.listed(call.Params.Name)
 		}
 		ctx, request, tool := s.trace(ctx, method, o.Tool, req)
 		res, err := next(ctx, method, req)

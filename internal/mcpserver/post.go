@@ -42,10 +42,18 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	if !m.batch && !s.permit(w, r, m.ID, s.scopeOf(m.Method, m.Tool)) {
 		return
 	}
+	// The others of a batch count too; one that is larger than the burst takes all of it.
+	if more := min(m.calls, s.rate.burst) - 1; more > 0 {
+		if wait := s.rate.take(callerIn(r).account, more, time.Now()); wait > 0 {
+			s.refuseRate(w, nil, wait, "Too many requests")
+			return
+		}
+	}
 	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).owner()) {
 		e := tools.TooManyCalls(s.quota.limit)
+		s.audit(callerIn(r), s.listed(m.Tool), &tools.Record{}, time.Now(), nil, e)
 		w.Header().Set("Retry-After", "1")
-		writeRefusal(w, http.StatusTooManyRequests, m.ID, e)
+		s.refuseWith(w, http.StatusTooManyRequests, m.ID, e)
 		return
 	}
 	if m.Kind == envelope.Request && m.Method == listen {

@@ -36,9 +36,9 @@ func newRates(limit float64, burst int) *rates {
 	return &rates{limit: rate.Limit(limit), burst: burst, buckets: buckets}
 }
 
-// take counts a request of a caller and returns 0, or how long to wait for the
-// next that will do.
-func (r *rates) take(key string, now time.Time) time.Duration {
+// take counts n requests of a caller and returns 0, or how long to wait until they
+// will do; for more than the burst that is forever.
+func (r *rates) take(key string, n int, now time.Time) time.Duration {
 	if r.limit <= 0 {
 		return 0
 	}
@@ -49,7 +49,7 @@ func (r *rates) take(key string, now time.Time) time.Duration {
 		b = rate.NewLimiter(r.limit, r.burst)
 		r.buckets.Add(key, b)
 	}
-	res := b.ReserveN(now, 1)
+	res := b.ReserveN(now, n)
 	if wait := res.DelayFrom(now); wait > 0 {
 		res.CancelAt(now)
 		return wait

@@ -13,11 +13,15 @@ import (
 const codeRefused = -32000
 
 func (s *Server) refuse(w http.ResponseWriter, status int, id json.RawMessage, code int64, text string) {
-	s.log.Debug("refuse request", "status", status, "err", text)
+	s.refuseWith(w, status, id, &jsonrpc.Error{Code: code, Message: text})
+}
+
+func (s *Server) refuseWith(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
+	s.log.Debug("refuse request", "status", status, "err", e.Message)
 	if s.opts.Refused != nil {
 		s.opts.Refused(status)
 	}
-	writeRefusal(w, status, id, &jsonrpc.Error{Code: code, Message: text})
+	writeRefusal(w, status, id, e)
 }
 
 func (s *Server) refuseMethod(w http.ResponseWriter, allow string) {
