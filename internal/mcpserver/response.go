@@ -8,6 +8,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 )
 
 const (
@@ -34,6 +38,7 @@ const (
 	streaming
 	plain
 	refusing // a text/plain error of the SDK, collected to be sent as JSON-RPC
+	tooLate  // the same on a stream that has begun
 	done
 )
 
@@ -105,12 +110,16 @@ func (r *response) WriteHeader(status int) {
 }
 
 func (r *response) openLocked(status int) {
-	if r.phase != unopened {
+	kind := r.header.Get("Content-Type")
+	text := status >= 400 && strings.HasPrefix(kind, "text/plain")
+	switch {
+	case r.phase == streaming && text:
+		r.phase, r.status = tooLate, status
+		return
+	case r.phase != unopened:
 		r.raw = r.phase == streaming && status >= 400
 		return
-	}
-	kind := r.header.Get("Content-Type")
-	if status >= 400 && strings.HasPrefix(kind, "text/plain") {
+	case text:
 		r.phase, r.status = refusing, status
 		return
 	}
@@ -135,7 +144,7 @@ func (r *response) Write(b []byte) (int, error) {
 	switch r.phase {
 	case done:
 		return 0, http.ErrHandlerTimeout
-	case refusing:
+	case refusing, tooLate:
 		r.refusal.Write(b[:min(len(b), maxRefusal-r.refusal.Len())])
 		return len(b), nil
 	}
@@ -298,6 +307,12 @@ func (r *response) finish() {
 			r.w.Header().Set("Allow", allow)
 		}
 		r.server.refuse(r.w, r.status, r.id, refusalCode(r.status), strings.TrimSpace(r.refusal.String()))
+	case tooLate:
+		if r.id != nil { // else nobody waits for more than the end
+			e := &jsonrpc.Error{Code: refusalCode(r.status), Message: strings.TrimSpace(r.refusal.String())}
+			_ = r.writeLocked(frame("message", "", envelope.ErrorReply(r.id, e)))
+		}
+		_ = r.rc.SetWriteDeadline(time.Time{})
 	case streaming, plain:
 		// The deadline is the connection's, and outlives the request.
 		_ = r.rc.SetWriteDeadline(time.Time{})

@@ -3,10 +3,12 @@ package mcpserver
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -312,5 +314,46 @@ func TestStuckReader(t *testing.T) {
 	}
 	if read < 2*len(large) {
 		t.Errorf("the slow reader got %d bytes", read)
+	}
+}
+
+// TestLostAnswer: an answer that could not be kept is not there for who comes back,
+// on whose stream heartbeats have been sent by then: it ends, and holds nothing that
+// is no message.
+func TestLostAnswer(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	_, url := serve(t, func(o *Options) {
+		o.Extend.Tools = slow(release, started)
+		o.Extend.Tools[0].Direct = true
+		o.Limits.Heartbeat = 20 * time.Millisecond
+		o.Limits.Replay = 1
+	})
+	h := session(t, url)
+	w := dialWire(t, url)
+	w.post(t, h, toolCall(5, "slow", "{}"))
+	id := eventID(t, w.body(t))
+	<-started
+	w.cut()
+	res := stream(t, t.Context(), "GET", url, with(h, "Accept", eventStream, headerLastEvent, id), "")
+	in := bufio.NewReader(res.Body)
+	if line, err := in.ReadString('\n'); res.StatusCode != 200 || line != ": hb\n" {
+		t.Fatalf("got %s, %q, %v", res.Status, line, err)
+	}
+	release <- struct{}{}
+	if rest, err := io.ReadAll(in); err != nil || strings.Contains(string(rest), "data: ") {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
+
+// TestRefusedLate: a request that is refused when its stream has begun gets its
+// error as an event.
+func TestRefusedLate(t *testing.T) {
+	w := httptest.NewRecorder()
+	res := New(Options{}).respond(w, json.RawMessage("7"), time.Hour)
+	res.tick()
+	http.Error(res, "too late", http.StatusBadRequest)
+	res.finish()
+	if r := parse(t, w.Body.String()); w.Code != 200 || string(r.ID) != "7" || r.Error == nil || r.Error.Message != "too late" || !strings.HasSuffix(w.Body.String(), "\n\n") {
+		t.Errorf("got %d %q", w.Code, w.Body)
 	}
 }
