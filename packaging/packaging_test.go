@@ -88,8 +88,11 @@ func TestClientSnippets(t *testing.T) {
 			}
 		})
 	}
-	for _, client := range []string{"claude-code", "cursor", "vscode", "codex"} {
-		for _, kind := range []string{"stdio", "http"} {
+	for client, ways := range map[string][]string{
+		"claude-code": {"stdio", "http"}, "claude-desktop": {"stdio", "bridge"}, "cursor": {"stdio", "http"},
+		"vscode": {"stdio", "http"}, "codex": {"stdio", "http"},
+	} {
+		for _, kind := range ways {
 			if !kinds[client+" "+kind] {
 				t.Errorf("no snippet for %s, %s", client, kind)
 			}

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -200,6 +201,26 @@ func TestStaticTokens(t *testing.T) {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log has a token: %s", log.String())
 		}
+	}
+}
+
+// TestShortTokens: what can be guessed is no token, though its hash be in the file.
+func TestShortTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	long := strings.Repeat("x", minToken)
+	short := long[1:]
+	var entries [][]byte
+	for name, secret := range map[string]string{"long": long, "short": short} {
+		token := Token{Name: name, Hash: sha256.Sum256([]byte(secret)), Scopes: Scopes{Use}}
+		entries = append(entries, token.Entry())
+	}
+	write(t, path, entries...)
+	v := open(t, Config{TokensFile: path})
+	if _, err := v.Verify(t.Context(), long); err != nil {
+		t.Errorf("%d bytes: %v", len(long), err)
+	}
+	if _, err := v.Verify(t.Context(), short); refusedFor(t, err) != Unknown {
+		t.Errorf("%d bytes: %v", len(short), err)
 	}
 }
 

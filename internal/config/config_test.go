@@ -75,6 +75,10 @@ func TestOrder(t *testing.T) {
 	if c.Port != 2 || c.MaxSessions != 5 || c.Host != "second" || strings.Join(c.Toolsets, "+") != "files" {
 		t.Errorf("got port %d, max sessions %d, host %q, toolsets %q", c.Port, c.MaxSessions, c.Host, c.Toolsets)
 	}
+	c, _, err = load(t, nil, "MCP_PORT", "4", "MCP_SERVER_PORT", "5", "MCP_HOST", "second", "MCP_SERVER_HOST", "first")
+	if err != nil || c.Port != 5 || c.Host != "first" {
+		t.Errorf("of two variables the first counts: got %+v, %v", c, err)
+	}
 	c, _, err = load(t, nil, FileEnv, file)
 	if err != nil || c.Port != 1 || c.Host != "file" || c.MaxSessions != 3 {
 		t.Errorf("from the file alone: got %+v, %v", c, err)
@@ -86,7 +90,8 @@ func TestBadValues(t *testing.T) {
 	plain := filepath.Join(dir, "plain")
 	bad := filepath.Join(dir, "bad.json")
 	odd := filepath.Join(dir, "odd.json")
-	for path, text := range map[string]string{plain: "x", bad: "{", odd: `{"prot": 1}`} {
+	huge := filepath.Join(dir, "huge.json")
+	for path, text := range map[string]string{plain: "x", bad: "{", odd: `{"prot": 1}`, huge: "{}" + strings.Repeat(" ", maxFile)} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -143,6 +148,7 @@ func TestBadValues(t *testing.T) {
 		{"GLOVEBOX_ALLOWED_ORIGINS", "https://*.example", "got 'https://*.example'"},
 		{"GLOVEBOX_ALLOWED_HOSTS", "http://a.example", "GLOVEBOX_ALLOWED_HOSTS must be host names, with or without a port, got 'http://a.example'"},
 		{"GLOVEBOX_ALLOWED_HOSTS", "a:b", "got 'a:b'"},
+		{"GLOVEBOX_ALLOWED_HOSTS", strings.Repeat("a", maxDNSName+1), "must be host names"},
 		{"GLOVEBOX_ALLOWED_HOSTS", strings.Repeat("a,", 101), "at most 100 host names, with or without a port, got 101"},
 		{"MCP_MAX_CONNECTIONS", "0", "MCP_MAX_CONNECTIONS must be a positive integer, got 0"},
 		{"MCP_MAX_CONNECTIONS", "100001", "MCP_MAX_CONNECTIONS must be at most 100000, got 100001"},
@@ -160,6 +166,7 @@ func TestBadValues(t *testing.T) {
 		{FileEnv, dir + "/none.json", "no such file"},
 		{FileEnv, bad, bad + ": "},
 		{FileEnv, odd, odd + `: unknown setting "prot"`},
+		{FileEnv, huge, huge + ": larger than 1048576 bytes"},
 	} {
 		_, _, err := load(t, nil, test.name, test.value)
 		if err == nil || !strings.Contains(err.Error(), test.want) {

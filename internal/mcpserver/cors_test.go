@@ -98,3 +98,33 @@ func TestHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestCORSWithTokens: a preflight has no token and is answered all the same; and a
+// page can read why it is refused.
+func TestCORSWithTokens(t *testing.T) {
+	const app = "https://app.example"
+	p := newPeople(t)
+	_, url := serve(t, p.options(func(o *Options) { o.AllowedOrigins = []string{app} }))
+	list := toolCall(7, "list_contexts", "{}")
+	preflight := header{"Origin": app, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+	for _, c := range []struct {
+		name, method string
+		h            header
+		body         string
+		status       int
+		share        string
+	}{
+		{"preflight", "OPTIONS", preflight, "", 204, app},
+		{"no token", "POST", header{"Origin": app}, list, 401, app},
+		{"a token", "POST", p.as("alice", "Origin", app), list, 200, app},
+		{"a token that may not", "POST", p.as("monitor", "Origin", app), list, 403, app},
+		{"another page with a token", "POST", p.as("alice", "Origin", "https://other.example"), list, 403, ""},
+		{"no preflight", "OPTIONS", header{}, "", 401, ""},
+	} {
+		res, body := do(t, c.method, url, c.h, c.body)
+		h := res.Header
+		if res.StatusCode != c.status || h.Get("Access-Control-Allow-Origin") != c.share || c.share != "" && !strings.Contains(h.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") {
+			t.Errorf("%s: %s %v %s", c.name, res.Status, h, body)
+		}
+	}
+}

@@ -2,13 +2,18 @@ package mcpserver
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 func busy(t *testing.T, what string, res *http.Response, body string) {
@@ -268,5 +273,93 @@ func TestExpect(t *testing.T) {
 	begin := time.Now()
 	if res := w.head(t); res.StatusCode != 413 || time.Since(begin) >= refusedLimit {
 		t.Errorf("%s after %v", res.Status, time.Since(begin))
+	}
+}
+
+// blanks are a body of so many bytes; read counts them.
+type blanks struct{ left, read int64 }
+
+func (b *blanks) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), b.left)
+	b.left -= n
+	b.read += n
+	return int(n), nil
+}
+
+// TestRefusedBody: of a body that is too large much is read, so that its client
+// hears of it, but not all.
+func TestRefusedBody(t *testing.T) {
+	s := New(Options{Limits: Limits{Body: 1 << 10}})
+	body := &blanks{left: refusedBody + 64<<20}
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", body)
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	if w.Code != 413 || body.read < refusedBody || body.read > refusedBody+1<<20 {
+		t.Errorf("got %d after %d bytes", w.Code, body.read)
+	}
+}
+
+// TestRefusalText: the text of a refusal is bounded, however often it is written to.
+func TestRefusalText(t *testing.T) {
+	w := httptest.NewRecorder()
+	res := New(Options{}).respond(w, json.RawMessage("7"), 0)
+	http.Error(res, strings.Repeat("x", 3*maxRefusal), http.StatusBadRequest)
+	_, _ = io.WriteString(res, "more")
+	res.finish()
+	if r := parse(t, w.Body.String()); w.Code != 400 || string(r.ID) != "7" || r.Error == nil || len(r.Error.Message) != maxRefusal {
+		t.Errorf("got %d with %d bytes", w.Code, w.Body.Len())
+	}
+}
+
+// TestRatesAreBounded: so many callers' rates are remembered, the latest.
+func TestRatesAreBounded(t *testing.T) {
+	r, now := newRates(0.001, 1), time.Now()
+	take := func(key string) bool { return r.take(key, 1, now) == 0 }
+	if !take("first") || take("first") {
+		t.Fatal("the first caller's rate does not hold")
+	}
+	for i := range maxRates {
+		take(fmt.Sprint("caller ", i))
+	}
+	if n := r.buckets.Len(); n != maxRates {
+		t.Errorf("%d callers are remembered, want %d", n, maxRates)
+	}
+	if take(fmt.Sprint("caller ", maxRates-1)) || take("caller 1") {
+		t.Error("somebody who was there lately is forgotten")
+	}
+	if !take("first") {
+		t.Error("who was there first is not forgotten")
+	}
+}
+
+// TestAtOnce: a short answer is JSON; a long one is an event to a client that could
+// take up a stream, and JSON to others.
+func TestAtOnce(t *testing.T) {
+	_, url := serve(t, func(o *Options) {
+		o.Extend.Tools = []Tool{extra("text", func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			var in struct{ Size int }
+			err := json.Unmarshal(req.Params.Arguments, &in)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat("x", in.Size)}}}, err
+		})}
+		o.Extend.Tools[0].Direct = true
+	})
+	h := session(t, url)
+	for _, c := range []struct {
+		size    int
+		version string
+		kind    string
+	}{
+		{maxAtOnce - 1<<10, "2025-11-25", "application/json"},
+		{maxAtOnce, "2025-11-25", eventStream},
+		{maxAtOnce, "2025-06-18", "application/json"},
+	} {
+		res, body := do(t, "POST", url, with(h, headerVersion, c.version), toolCall(1, "text", fmt.Sprintf(`{"size":%d}`, c.size)))
+		if res.Header.Get("Content-Type") != c.kind || strings.Contains(body, "\nid: ") != (c.kind == eventStream) || len(parse(t, body).Result) < c.size {
+			t.Errorf("%d bytes, %s: got %s, %v, %d bytes", c.size, c.version, res.Status, res.Header, len(body))
+		}
 	}
 }

@@ -1,6 +1,9 @@
 package mcpserver
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestOutgoing(t *testing.T) {
 	for _, c := range []struct {
@@ -17,6 +20,9 @@ func TestOutgoing(t *testing.T) {
 		{in: ``}, {in: `{"jsonrpc":"2.0","id":`}, {in: `{"jsonrpc":"2.0","id":1,`},
 		{`data: {"jsonrpc":"2.0","id":1,"error":{"code":0,"message":"x"}}`, true, `data: {"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"x"}}`},
 		{in: `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"x","data":{"error":{"code":0,"a":1}}}}`, answer: true},
+		// Behind an id that long nobody looks.
+		{in: `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxHead) + `","result":{}}`},
+		{in: `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxHead) + `","error":{"code":0,"message":"x"}}`},
 	} {
 		if got := isAnswer([]byte(c.in)); got != c.answer {
 			t.Errorf("%s: an answer: %v", c.in, got)

@@ -300,6 +300,16 @@ func TestUnknownToolModern(t *testing.T) {
 	}
 }
 
+// TestCaches: lists differ from owner to owner, and are for no cache that has
+// several.
+func TestCaches(t *testing.T) {
+	_, url := serve(t, nil)
+	h := header{"Accept": mcpAccept, "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
+	if res, body := do(t, "POST", url, h, modernBody(1, "tools/list", `"cursor":""`)); res.StatusCode != 200 || !strings.Contains(body, `"cacheScope":"private"`) {
+		t.Errorf("got %s %.300s", res.Status, body)
+	}
+}
+
 func TestStatus(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Status = func(context.Context) map[string]any { return map[string]any{"sessions": 3} }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -244,6 +245,27 @@ func TestGraceAborts(t *testing.T) {
 	if !strings.Contains(out.String(), `"id":1,"error"`) {
 		t.Errorf("got %q", out.String())
 	}
+}
+
+// TestLastWords: a call that goes on although it was cancelled holds the end of a
+// session up for a moment only.
+func TestLastWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out output
+		aborted := false
+		ss, err := server().Connect(t.Context(), &stdio.Transport{
+			In: lines(initialize, initialized, wait(1, 600_000)), Out: &out,
+			Grace: 10 * time.Second, Abort: func() { aborted = true },
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		_ = ss.Wait()
+		if took := time.Since(begin); !aborted || took <= 10*time.Second || took > 15*time.Second {
+			t.Errorf("aborted %v, ended after %v", aborted, took)
+		}
+	})
 }
 
 // A client that was killed waits for no answer; one that has only ended its input

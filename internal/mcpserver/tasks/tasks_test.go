@@ -517,6 +517,26 @@ func TestInput(t *testing.T) {
 	})
 }
 
+// TestRounds: a tool that never has enough of asking is stopped.
+func TestRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		h := newHost(t, Limits{}, Policy{}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			asked++
+			ask := &mcp.ElicitParams{Message: "more", RequestedSchema: json.RawMessage(`{"type":"object"}`)}
+			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"k": ask}}, nil
+		})
+		id := h.begin("a")
+		for range maxRounds {
+			h.want("a", id, inputRequired)
+			h.ack("a", update, id, map[string]json.RawMessage{"k": json.RawMessage(`{"action":"accept"}`)})
+		}
+		if d := h.want("a", id, failed); asked != maxRounds || !strings.Contains(d.Error.Message, "more than 16 times") {
+			t.Errorf("asked %d times, got %v", asked, d.Error)
+		}
+	})
+}
+
 func TestAskFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{}, Policy{AskFirst: true}, after(time.Second, says("done"), nil))
