@@ -599,3 +599,43 @@ func TestD5_AskingWithoutPermission(t *testing.T) {
 	})
 	wantCall(t, session(t, manager(t, Options{}, endpoint("srv", url)), "srv"), "any", nil, "done")
 }
+
+// xs are a text of so many; read counts them.
+type xs struct{ left, read int }
+
+func (s *xs) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), s.left)
+	for i := range p[:n] {
+		p[i] = 'x'
+	}
+	s.left -= n
+	s.read += n
+	return n, nil
+}
+
+// TestLongRefusal: of a refusal in plain text the beginning is told, and the rest is
+// not read.
+func TestLongRefusal(t *testing.T) {
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":7,"method":"tools/list"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := &xs{left: 1 << 20}
+	res := answered(req, &http.Response{
+		Status: "400 Bad Request", StatusCode: http.StatusBadRequest,
+		Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(text),
+	})
+	var got struct {
+		ID    int
+		Error struct{ Message string }
+	}
+	if err := json.NewDecoder(res.Body).Decode(&got); err != nil || got.ID != 7 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if want := "400 Bad Request: " + strings.Repeat("x", maxRefusal); got.Error.Message != want || text.read != maxRefusal {
+		t.Errorf("%d bytes were read, and %d told", text.read, len(got.Error.Message))
+	}
+}

@@ -1,6 +1,7 @@
 package login
 
 import (
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -74,4 +75,17 @@ func FuzzChallenge(f *testing.F) {
 			t.Errorf("%d scopes", len(c.scopes))
 		}
 	})
+}
+
+// TestLongRefusal: of the text of a refusal no more is read than is of use.
+func TestLongRefusal(t *testing.T) {
+	h, err := New(Options{Store: OpenStore(t.TempDir())}).Handler(Server{Name: "srv", URL: "https://mcp.example.com/mcp"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReader(strings.Repeat("x", 1<<20))
+	err = h.Authorize(t.Context(), nil, &http.Response{Status: "403 Forbidden", StatusCode: http.StatusForbidden, Body: io.NopCloser(text)})
+	if read := 1<<20 - text.Len(); err == nil || !strings.Contains(err.Error(), "refuses the request") || read != maxRefusal {
+		t.Errorf("%d bytes were read: %v", read, err)
+	}
 }
