@@ -110,14 +110,18 @@ func TestInspector(t *testing.T) {
 	p.stop(t)
 }
 
-// TestInspectorOverStdio has it start a server for each call; the context wakes up
-// in the next one.
+// TestInspectorOverStdio has it start a server for each call, in each of its eras;
+// the context wakes up in the next one.
 func TestInspectorOverStdio(t *testing.T) {
 	t.Parallel()
 	clients(t)
 	dir := state(t)
-	c, _ := inspectorAt(t, environment(t, dir), glovebox(t), "stdio")
-	id := c.begin(t)
-	c.figure(t, id)
-	c.fail(t, id)
+	for _, era := range []string{"legacy", "modern", "auto"} {
+		t.Run(era, func(t *testing.T) {
+			c, _ := inspectorAt(t, environment(t, dir), glovebox(t), "stdio", "--protocol-era", era)
+			id := c.begin(t)
+			c.figure(t, id)
+			c.fail(t, id)
+		})
+	}
 }
