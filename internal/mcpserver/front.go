@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -28,6 +29,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Error("panic while serving HTTP", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		writeRefusal(w, http.StatusInternalServerError, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"})
 	}()
+	rc := http.NewResponseController(w)
+	s.hurry(rc)
+	defer s.hurry(rc) // net/http writes what it still holds
 	if tooMany(r) {
 		w.Header().Set("Connection", "close")
 	}
@@ -66,6 +70,15 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusNotFound, nil, codeRefused, "Not found: the endpoint is "+s.opts.Path)
 	}
 }
+
+// hurry has a client take within the time limit what it is sent from now on. What
+// waits for something first calls relax, since the limit is the connection's with
+// HTTP/1 and ends the request with HTTP/2; a [response] bounds each write by itself.
+func (s *Server) hurry(rc *http.ResponseController) {
+	_ = rc.SetWriteDeadline(time.Now().Add(s.opts.Limits.Write)) // not every writer has one
+}
+
+func relax(rc *http.ResponseController) { _ = rc.SetWriteDeadline(time.Time{}) }
 
 func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	s.log.Debug("request_received", "method", r.Method, "path", s.opts.Path,

@@ -312,10 +312,6 @@ func (r *response) finish() {
 			e := &jsonrpc.Error{Code: refusalCode(r.status), Message: strings.TrimSpace(r.refusal.String())}
 			_ = r.writeLocked(frame("message", "", envelope.ErrorReply(r.id, e)))
 		}
-		_ = r.rc.SetWriteDeadline(time.Time{})
-	case streaming, plain:
-		// The deadline is the connection's, and outlives the request.
-		_ = r.rc.SetWriteDeadline(time.Time{})
 	}
 	r.phase = done
 }

@@ -196,3 +196,38 @@ func TestAfterGrace(t *testing.T) {
 		})
 	})
 }
+
+// TestNobodyReads: a client that does not take its answer, whatever that is, loses
+// its connection.
+func TestNobodyReads(t *testing.T) {
+	now := extra("now", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{}, nil
+	})
+	now.Direct = true
+	for _, c := range []struct{ name, method, path, body string }{
+		{"health", "GET", "/health", ""},
+		{"the status", "GET", "/mcp", ""},
+		{"a refusal", "GET", "/nowhere", ""},
+		{"a body that is no message", "POST", "/mcp", "{"},
+		{"a notification", "POST", "/mcp", `{"jsonrpc":"2.0","method":"notifications/initialized"}`},
+		{"a direct call", "POST", "/mcp", toolCall(1, "now", "{}")},
+		{"a request", "POST", "/mcp", ping},
+		{"a session", "POST", "/mcp", initBody},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dial := serveInMemory(t, Options{Extend: Extension{Tools: []Tool{now}}})
+				say(t, dial(), c.method, c.path, len(c.body), c.body)
+				time.Sleep(s.opts.Limits.Write - time.Second)
+				if s.connections.count() != 1 {
+					t.Error("the connection is gone before its time")
+				}
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if s.connections.count() != 0 {
+					t.Error("the connection is still there")
+				}
+			})
+		})
+	}
+}
