@@ -276,6 +276,33 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestClockJumps has the clock be ahead for a while, and then for good.
+func TestClockJumps(t *testing.T) {
+	now := day(2)
+	s := open(t, Config{MaxAge: 10 * 24 * time.Hour, AgeDoubt: 50 * time.Millisecond, Now: func() time.Time { return now }})
+	id := stored(t, s, usedOn(2), "data")
+	for range 2 {
+		now = day(30)
+		if removed := sweep(t, s); len(removed) > 0 {
+			t.Fatalf("removed at the first look: %+v", removed)
+		}
+		time.Sleep(60 * time.Millisecond) // it is right again, and the doubt of before is over
+		now = day(3)
+		if removed := sweep(t, s); len(removed) > 0 {
+			t.Fatalf("removed by a clock that is right: %+v", removed)
+		}
+	}
+	now = day(30)
+	begun := time.Now()
+	var removed []Removed
+	for len(removed) == 0 && time.Since(begun) < 10*time.Second {
+		removed = sweep(t, s)
+	}
+	if took := time.Since(begun); len(removed) != 1 || removed[0].ID != id || removed[0].Why != Age || took < 50*time.Millisecond {
+		t.Errorf("removed %+v after %v", removed, took)
+	}
+}
+
 func TestSweepQuota(t *testing.T) {
 	s := open(t, Config{})
 	keptID := stored(t, s, kept(), blob(9*kB))

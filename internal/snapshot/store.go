@@ -78,13 +78,17 @@ const defaultRecords = 20_000
 // Config says where a store is and what its limits are. Processes that share a
 // directory should agree on them; where they do not, each enforces its own.
 type Config struct {
-	Dir        string           // made if need be, for this user alone; its path must not change
-	MaxBytes   int64            // of all data; 0: as the disk has
-	MinFree    int64            // bytes that stay free on the disk
-	MaxRecords int              // 0: 20,000
-	MaxAge     time.Duration    // since Used, of Box records that nobody holds; 0: any
-	Log        *slog.Logger     // nil: none
-	Now        func() time.Time // nil: time.Now
+	Dir        string        // made if need be, for this user alone; its path must not change
+	MaxBytes   int64         // of all data; 0: as the disk has
+	MinFree    int64         // bytes that stay free on the disk
+	MaxRecords int           // 0: 20,000
+	MaxAge     time.Duration // since Used, of Box records that nobody holds; 0: any
+	// AgeDoubt is for how long sweeps must find a record too old, as time passes and
+	// not as the clock is set, before it goes: one that is ahead for a while shall
+	// cost nothing. 0: it goes at once.
+	AgeDoubt time.Duration
+	Log      *slog.Logger     // nil: none
+	Now      func() time.Time // nil: time.Now
 
 	// Evicted, if set, is told what Create and Write removed to make room. It is
 	// called by the goroutine that called them, with nothing locked but the claim.
@@ -119,9 +123,10 @@ type Store struct {
 	count    atomic.Int64  // of records, as of the last scan and what we did since
 
 	mu     sync.Mutex
-	closed bool             // guarded by mu
-	holds  map[string]*hold // guarded by mu; of this process, by id
-	seen   map[string]seen  // guarded by mu, never changed once there; what the last scan found
+	closed bool                 // guarded by mu
+	holds  map[string]*hold     // guarded by mu; of this process, by id
+	seen   map[string]seen      // guarded by mu, never changed once there; what the last scan found
+	aged   map[string]time.Time // guarded by mu, only added to; since when sweeps have found records too old
 }
 
 // Open opens the store in cfg.Dir. The caller closes it. Errors also if the

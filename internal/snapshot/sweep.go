@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // Sweep removes what nobody needs: what writes and removals that were cut short
 // have left, and of the records that nobody holds those without data (Lost), those
-// that are damaged, and Box records that have not been used for Config.MaxAge. If
-// the limits of Config are exceeded then, the least recently used Box records go
-// (Quota), as many as it takes, even if that is not enough. What a later version or
-// somebody else has put there is left alone.
+// that are damaged, and Box records that have not been used for Config.MaxAge and
+// have seemed so for Config.AgeDoubt. If the limits of Config are exceeded then, the
+// least recently used Box records go (Quota), as many as it takes, even if that is
+// not enough. What a later version or somebody else has put there is left alone.
 //
 // It returns what it has removed also with an error, and goes on after errors
 // unless ctx ends.
@@ -20,11 +21,15 @@ func (s *Store) Sweep(ctx context.Context) (removed []Removed, err error) {
 	errs := []error{s.sweepTrash(ctx)}
 	items, scanErr := s.scan()
 	errs = append(errs, scanErr)
+	s.mu.Lock()
+	aged := s.aged
+	s.aged = make(map[string]time.Time)
+	s.mu.Unlock()
 	for _, it := range items {
 		if ctx.Err() != nil {
 			break
 		}
-		r, err := s.sweepRecord(it.id)
+		r, err := s.sweepRecord(it.id, aged)
 		if r != nil {
 			removed = append(removed, *r)
 		}
@@ -58,8 +63,8 @@ func (s *Store) sweepTrash(ctx context.Context) error {
 }
 
 // sweepRecord removes a record, or what a write has left in it, and returns it if
-// it is gone.
-func (s *Store) sweepRecord(id string) (*Removed, error) {
+// it is gone. aged is as of the last Sweep.
+func (s *Store) sweepRecord(id string, aged map[string]time.Time) (*Removed, error) {
 	if !validID(id) {
 		return nil, nil
 	}
@@ -73,6 +78,9 @@ func (s *Store) sweepRecord(id string) (*Removed, error) {
 	why, rest, err := s.inspect(&it, dir)
 	if dir != nil {
 		dir.Close()
+	}
+	if err == nil && why == Age && !s.sure(id, aged) {
+		return nil, nil
 	}
 	if err != nil || why == "" && len(rest) == 0 {
 		return nil, err // most records; it has never been held
@@ -100,6 +108,22 @@ func (s *Store) sweepRecord(id string) (*Removed, error) {
 		return nil, err
 	}
 	return &gone, nil
+}
+
+// sure reports whether a record has seemed too old for long enough to go by it;
+// before says since when records have, as of the last Sweep.
+func (s *Store) sure(id string, before map[string]time.Time) bool {
+	since, known := before[id]
+	if !known {
+		since = time.Now()
+	}
+	if time.Since(since) >= s.cfg.AgeDoubt {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.aged[id] = since
+	return false
 }
 
 // inspect returns why a record that nobody holds should go, if it should, else what
