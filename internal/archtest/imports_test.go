@@ -67,7 +67,7 @@ var table = []row{
 	{pkg: "internal/sandbox",
 		ours: []string{
 			"engine", "internal/image", "internal/link", "internal/machine", "internal/pool", "internal/snapshot", "internal/template",
-			"internal/tracing", "internal/wire",
+			"internal/tracing", "internal/wire", "mcpkit/statefile",
 		},
 		others: []string{"github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/", "golang.org/x/time/"}},
 	{pkg: "internal/tracing", others: []string{"go.opentelemetry.io/otel/"}, never: []string{"net/http"}},

@@ -163,11 +163,17 @@ const minFree = 256 << 20
 // takes 10 ms per 1,000.
 const maxRecords = 10_000
 
+// ageDoubt is for how long a hibernated box must seem too old: a clock that jumped
+// ahead, as when a machine starts, is set right within minutes.
+const ageDoubt = 10 * time.Minute
+
 // openSnapshots opens the snapshots of boxes on disk.
 func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	h.snapshots, err = snapshot.Open(snapshot.Config{
 		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: minFree,
-		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, Log: h.log,
+		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, Log: h.log,
+		// Only the manager writes, so that there is one by then.
+		Evicted: func(r snapshot.Removed) { h.manager.Lose(r) },
 	})
 	if err != nil {
 		return fmt.Errorf("open the snapshots of boxes: %w", err)
@@ -190,7 +196,7 @@ func (h *host) openScratch(cfg *config.Config) (string, error) {
 
 // openDisk opens what boxes have on disk: templates, snapshots and scratch.
 func (h *host) openDisk(cfg *config.Config) (parts sandbox.Parts, err error) {
-	parts = sandbox.Parts{Machines: h.maker, Log: h.log}
+	parts = sandbox.Parts{Machines: h.maker, Log: h.log, Tombstones: filepath.Join(cfg.StateDir, "tombstones.json")}
 	if !h.maker.Snapshots() {
 		return parts, nil
 	}

@@ -69,13 +69,17 @@ func DefaultConfig() Config {
 type Parts struct {
 	Machines *machine.Maker
 	// Snapshots is where boxes are written to; nil: nothing is hibernated or kept.
-	// Not closed by the Manager.
+	// Its Config.Evicted is to call Lose. Not closed by the Manager.
 	Snapshots *snapshot.Store
 	// Templates is where new boxes are restored from; nil: they are booted, and
 	// there is no pool. Not closed by the Manager.
 	Templates *template.Store
 	// Scratch is a directory for snapshots that live for a moment, best in memory.
 	Scratch string
+	// Tombstones is a file that servers share, in which they write down what became
+	// of boxes; "": a client learns it from the server that had the box, and only
+	// until that stops.
+	Tombstones string
 	// Observe is told what happens to boxes, at once and from many goroutines; it
 	// must not call the Manager. nil: nobody is.
 	Observe func(Event)

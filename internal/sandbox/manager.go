@@ -51,6 +51,7 @@ type Manager struct {
 	unbuilt map[pool.Class]bool   // guarded by mu; templates that could not be built the last time
 	ended   map[Reason]int64      // guarded by mu
 	evicted int64                 // guarded by mu; boxes that made room, hibernated or ended
+	apart   bool                  // guarded by mu; tombstones could not be shared the last time
 }
 
 type phase uint8
@@ -119,6 +120,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	m.shareGraves(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.phase != phaseNew {
@@ -173,6 +175,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		err = errors.Join(err, m.pool.Close(ending))
 	}
 	m.wg.Wait()
+	m.shareGraves(context.Background())
 	return err
 }
 

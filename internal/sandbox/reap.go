@@ -11,6 +11,7 @@ import (
 // long, and cleans the disk up, until the Manager ends.
 func (m *Manager) reap() {
 	m.sweepDisk()
+	m.shareGraves(m.base)
 	t := time.NewTicker(m.cfg().tickOf())
 	defer t.Stop()
 	for last := time.Now(); ; {
@@ -22,6 +23,7 @@ func (m *Manager) reap() {
 				last = time.Now()
 				m.sweep()
 				m.sweepDisk()
+				m.shareGraves(m.base)
 			}
 		case <-m.base.Done():
 			return
@@ -56,13 +58,14 @@ func (m *Manager) sweepDisk() {
 	}
 	for _, r := range removed {
 		if r.Class == snapshot.Box {
-			m.lose(r)
+			m.Lose(r)
 		}
 	}
 }
 
-// lose remembers a hibernated box that is gone for good.
-func (m *Manager) lose(r snapshot.Removed) {
+// Lose remembers a hibernated box that is gone for good. The store of snapshots
+// tells the Manager of those that it evicts.
+func (m *Manager) Lose(r snapshot.Removed) {
 	s := &Sandbox{key: key{Owner(r.Owner), Kind(r.Kind), r.BoxID}, name: r.Name}
 	reason, detail := ReasonUnreadable, "its record on disk was damaged"
 	switch r.Why {

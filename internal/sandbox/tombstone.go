@@ -28,14 +28,16 @@ const (
 
 // Tombstone remembers a box that ended.
 type Tombstone struct {
-	ID     string
-	Name   string // contexts only
-	Kind   Kind
-	Owner  Owner
-	Reason Reason
-	Detail string // one line for people; may be empty
-	At     time.Time
+	ID     string    `json:"id"`
+	Name   string    `json:"name,omitempty"` // contexts only
+	Kind   Kind      `json:"kind"`
+	Owner  Owner     `json:"owner,omitempty"`
+	Reason Reason    `json:"reason"`
+	Detail string    `json:"detail,omitempty"` // one line for people; may be empty
+	At     time.Time `json:"at"`
 }
+
+func (t *Tombstone) key() key { return key{t.Owner, t.Kind, t.ID} }
 
 // Explain says in one sentence, without a period, what became of the box: "it
 // was evicted 3 minutes ago because …".
@@ -105,8 +107,9 @@ type key struct {
 // cache of the same library is not used: its goroutine cannot be ended and it
 // reads a clock of its own.
 type graves struct {
-	lru *simplelru.LRU[key, *Tombstone]
-	now func() time.Time
+	lru    *simplelru.LRU[key, *Tombstone]
+	now    func() time.Time
+	shared map[key]time.Time // what all servers knew at the last merge, and of when
 }
 
 func newGraves(now func() time.Time) *graves {
@@ -117,7 +120,7 @@ func newGraves(now func() time.Time) *graves {
 	return &graves{lru: lru, now: now}
 }
 
-func (g *graves) add(t *Tombstone) { g.lru.Add(key{t.Owner, t.Kind, t.ID}, t) }
+func (g *graves) add(t *Tombstone) { g.lru.Add(t.key(), t) }
 
 func (g *graves) get(k key) *Tombstone {
 	t, ok := g.lru.Peek(k)
