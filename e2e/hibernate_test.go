@@ -256,6 +256,149 @@ func TestNoRoomOnDisk(t *testing.T) {
 	p.stop(t)
 }
 
+// A hibernated box that makes room on disk for another one is told of.
+func TestDiskOfHibernatedBoxes(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	p := launch(t, dir)
+	first := p.create(t, "first")
+	p.run(t, first, "x = 1")
+	p.stop(t)
+	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "records", "*", "data-*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size int64
+	for _, path := range files {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+
+	p = launch(t, dir, "GLOVEBOX_MAX_CONTEXTS=1", fmt.Sprintf("GLOVEBOX_SNAPSHOT_DISK_MB=%d", size*3/2>>20))
+	second := p.create(t, "second")
+	p.run(t, second, "x = 2")
+	if s := p.status(t, first); s != "hibernated" {
+		t.Errorf("the first one is listed as %q, want hibernated", s)
+	}
+	p.create(t, "third") // takes the place of the second in memory, and that the first one's on disk
+	until(t, "the first one is gone", func() bool { return p.status(t, first) == "" })
+	a, err := p.try("run_code", map[string]any{"context_id": first, "code": "x"})
+	if err != nil || !a.IsError || !strings.Contains(a.text(), "it was evicted") || !strings.Contains(a.text(), "because the disk that hibernated boxes may use was full") {
+		t.Errorf("the first one: got %v, %v", a, err)
+	}
+	if got := p.run(t, second, "print(x)"); got != "2" {
+		t.Errorf("the second one: got %q", got)
+	}
+	p.stop(t)
+}
+
+// A stop that cannot write a box to disk says so to who comes back to the next
+// server, and so does a box that ended before.
+func TestTombstonesOutliveTheServer(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	p := launch(t, dir, "GLOVEBOX_SNAPSHOT_DISK_MB=1")
+	id := p.create(t, "unwritten")
+	p.run(t, id, "x = 1")
+	p.call(t, "execute_code", map[string]any{"code": "x = 1", "session_id": "s"})
+	stopped := p.create(t, "stopped")
+	p.call(t, "stop_context", map[string]any{"context_id": stopped})
+	p.stop(t)
+
+	p = launch(t, dir)
+	for id, words := range map[string][]string{
+		id:      {"it was closed with the server", "because it could not be written to disk: the disk that boxes may use is full"},
+		stopped: {"it was stopped"},
+	} {
+		a, err := p.try("run_code", map[string]any{"context_id": id, "code": "x"})
+		for _, w := range words {
+			if err != nil || !a.IsError || !strings.Contains(a.text(), w) {
+				t.Errorf("context %s: got %v, %v, want it to say %q", id, a, err, w)
+			}
+		}
+	}
+	a := p.call(t, "execute_code", map[string]any{"code": "'x' in globals()", "session_id": "s"})
+	if a.StructuredContent["state_lost"] != true || a.str("lost_reason") != "shutdown" || !strings.Contains(a.text(), "could not be written to disk") {
+		t.Errorf("session: got %s, %v", a.text(), a.StructuredContent)
+	}
+	p.stop(t)
+}
+
+// A box whose kernel or gofer is killed is told of, and goes on from what was last
+// written of it.
+func TestKilledBox(t *testing.T) {
+	t.Parallel()
+	shared := t.TempDir()
+	p := launch(t, state(t), "GLOVEBOX_PAUSE_AFTER=1", "GLOVEBOX_PRELOAD=none", "MSB_SHARED_VOLUME_PATH="+shared+":/shared")
+	for _, part := range []string{"runsc-sandbox", "runsc-gofer"} {
+		kill := func() {
+			t.Helper()
+			var pids []int
+			until(t, "there is one box, and no template is built", func() bool {
+				pids = parts(t, p.cmd.Process.Pid, part)
+				return len(pids) == 1
+			})
+			if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// underACall kills it under a call and returns what the call is told.
+		underACall := func(id string) string {
+			t.Helper()
+			ran := make(chan *answer, 1)
+			go func() {
+				a, err := p.try("run_code", map[string]any{"context_id": id, "code": "import time; x = 2; open('/shared/on', 'w').close(); time.sleep(28)"})
+				if err != nil {
+					t.Error(err)
+					a = &answer{}
+				}
+				ran <- a
+			}()
+			on := filepath.Join(shared, "on")
+			until(t, "the code runs", func() bool { return os.Remove(on) == nil })
+			kill()
+			a := <-ran
+			if !a.IsError || !strings.Contains(a.text(), "it crashed") {
+				t.Errorf("%s killed under a call: got %s", part, a.text())
+			}
+			return a.text()
+		}
+		goesOn := func(id string) {
+			t.Helper()
+			a := p.call(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"})
+			if a.str("stdout") != "1\n" || a.StructuredContent["state_lost"] != true || !strings.HasPrefix(a.str("lost_reason"), "it crashed; what the context did after 20") {
+				t.Errorf("%s killed, the next call: got %s", part, a.text())
+			}
+		}
+
+		// Nothing of it is on disk.
+		id := p.create(t, "unwritten")
+		if text := underACall(id); !strings.Contains(text, "Create a new context") {
+			t.Errorf("%s killed: got %s", part, text)
+		}
+		if a, err := p.try("run_code", map[string]any{"context_id": id, "code": "1"}); err != nil || !a.IsError || !strings.Contains(a.text(), "it crashed") {
+			t.Errorf("%s killed, the next call: got %v, %v", part, a, err)
+		}
+
+		id = p.create(t, "written")
+		p.run(t, id, "x = 1")
+		until(t, "it is paused", func() bool { return p.status(t, id) == "paused" })
+		if text := underACall(id); !strings.Contains(text, "Call again: it wakes as it was written to disk at 20") {
+			t.Errorf("%s killed: got %s", part, text)
+		}
+		goesOn(id)
+		until(t, "it is paused again", func() bool { return p.status(t, id) == "paused" })
+		kill()
+		until(t, "the server has found out", func() bool { return p.status(t, id) != "paused" })
+		goesOn(id)
+		p.call(t, "stop_context", map[string]any{"context_id": id})
+	}
+	p.stop(t)
+}
+
 func TestTwoHundredCreatesAtOnce(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "GLOVEBOX_MAX_CONTEXTS=4", "GLOVEBOX_POOL_SIZE=2", "MCP_MAX_CONNECTIONS=300", "GLOVEBOX_MAX_CALLS=300")
@@ -280,6 +423,9 @@ func TestTwoHundredCreatesAtOnce(t *testing.T) {
 	if made.Load() < 4 {
 		t.Errorf("%d contexts were made, %d refused", made.Load(), refused.Load())
 	}
+	if list, _ := p.call(t, "list_contexts", map[string]any{}).StructuredContent["contexts"].([]any); len(list) != int(made.Load()) {
+		t.Errorf("%d contexts are listed, %d were made", len(list), made.Load())
+	}
 	id := p.create(t, "after")
 	if got := p.run(t, id, "print(1)"); got != "1" {
 		t.Errorf("afterwards: got %q", got)
@@ -288,15 +434,18 @@ func TestTwoHundredCreatesAtOnce(t *testing.T) {
 }
 
 // sentries returns the processes below pid that are kernels of boxes.
-func sentries(t *testing.T, pid int) []int {
+func sentries(t *testing.T, pid int) []int { return parts(t, pid, "runsc-sandbox") }
+
+// parts returns the processes below pid that play one part of boxes.
+func parts(t *testing.T, pid int, part string) []int {
 	t.Helper()
 	var found []int
 	for _, child := range children(pid) {
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
-		if strings.HasPrefix(string(name), "runsc-sandbox") {
+		if strings.HasPrefix(string(name), part) {
 			found = append(found, child)
 		}
-		found = append(found, sentries(t, child)...)
+		found = append(found, parts(t, child, part)...)
 	}
 	return found
 }

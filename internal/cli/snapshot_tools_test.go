@@ -164,6 +164,7 @@ func TestSnapshotTools(t *testing.T) {
 		{"a session is forked", forkSessions},
 		{"a fork draws other random numbers", forkRandomness},
 		{"a fork waits for the call that runs", func(b boxes) { forkWaits(b, shared) }},
+		{"an interpreter is killed", killedInterpreter},
 		{"what is not there", snapshotsRefused},
 	} {
 		t.Run(story.name, func(t *testing.T) { story.tell(boxes{t, c}) })
@@ -406,6 +407,37 @@ func forkWaits(b boxes, shared string) {
 	}
 }
 
+// killInterpreter makes a session and kills its interpreter between two calls.
+func killInterpreter(b boxes, id string) {
+	pid := b.execute(id, "import os; x = 1; open('f', 'w').write('kept'); print(os.getpid())")
+	b.must("execute_command", args{"session_id": id, "command": "kill -9 " + pid + "; while kill -0 " + pid + " 2>/dev/null; do sleep 0.05; done"})
+}
+
+// wantLost calls such a session, or what was made of it: once, it is told of.
+func wantLost(b boxes, id string) {
+	b.t.Helper()
+	for _, lost := range []any{true, nil} {
+		out := b.must("execute_code", args{"session_id": id, "code": "print('x' in globals(), open('f').read())"})
+		notes, _ := json.Marshal(out["notes"])
+		if out["stdout"] != "False kept\n" || out["state_lost"] != lost || strings.Contains(string(notes), "variables and files are kept") {
+			b.t.Errorf("%s: got %v, want state_lost %v", id, out, lost)
+		}
+	}
+}
+
+// What is made of a box whose interpreter was killed says so as the box itself does.
+func killedInterpreter(b boxes) {
+	killInterpreter(b, "killed")
+	b.must("fork_session", args{"session_id": "killed", "new_session_id": "killed-fork"})
+	snap := b.must("snapshot_session", args{"session_id": "killed"})["snapshot_id"]
+	b.must("restore_session", args{"snapshot_id": snap, "session_id": "killed-restored"})
+	for _, id := range []string{"killed", "killed-fork", "killed-restored"} {
+		wantLost(b, id)
+		b.must("stop_session", args{"session_id": id})
+	}
+	b.must("delete_snapshot", args{"snapshot_id": snap})
+}
+
 func snapshotsRefused(b boxes) {
 	id := b.context("there", "python")
 	snap := b.must("snapshot_context", args{"context_id": id})["snapshot_id"]
@@ -438,6 +470,7 @@ func TestSnapshotsOutliveTheServer(t *testing.T) {
 	b.run(id, "x = 1")
 	snap := b.must("snapshot_context", args{"context_id": id})["snapshot_id"]
 	b.run(id, "x = 2")
+	killInterpreter(b, "killed")
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	if code, log := s.wait(time.Minute); code != 0 {
 		t.Fatalf("got exit code %d\n%s", code, log)
@@ -453,6 +486,7 @@ func TestSnapshotsOutliveTheServer(t *testing.T) {
 	if out["stdout"] != "2\n" || out["state_lost"] != nil || !strings.Contains(string(notes), "This context was hibernated at 20") || !strings.Contains(string(notes), "its variables and files are kept") {
 		t.Errorf("run_code after a restart: got %v", out)
 	}
+	wantLost(b, "killed")
 	if out = b.must("run_code", args{"context_id": id, "code": "print(x)"}); out["notes"] != nil {
 		t.Errorf("run_code in a box that was woken before: got %v", out)
 	}

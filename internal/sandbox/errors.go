@@ -121,7 +121,7 @@ func (s *Sandbox) gone(op string, t *Tombstone) *Error {
 		e.Hint = "Call again: it wakes with its variables and files."
 	case t.Reason == ReasonRolledBack:
 		e.Hint = "Call again: it goes on from the snapshot."
-	case s.comesBack:
+	case s.comesBack && s.claim.Dir() != "":
 		saved := s.claim.Meta().Saved.UTC().Format(time.RFC3339)
 		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
 		e.Context["saved"] = saved

@@ -28,10 +28,13 @@ func (m *Manager) hibernates() bool {
 
 // meta is what the record of a box says. Live and Saved are the caller's.
 func (m *Manager) metaLocked(s *Sandbox) snapshot.Meta {
+	now := m.now()
 	return snapshot.Meta{
 		Class: snapshot.Box, Owner: string(s.key.owner), Kind: string(s.key.kind), BoxID: s.key.id,
 		Name: s.name, Description: s.desc, Template: string(s.template), Flavor: string(s.flavor),
-		Created: s.created, Used: s.lastUsed,
+		Created: s.created, Ran: s.ranLocked(),
+		// By the clock as it is now: it may have been set since, and age goes by it.
+		Used: now.Add(-now.Sub(s.lastUsed)),
 	}
 }
 
@@ -103,11 +106,18 @@ func (m *Manager) hibernate(s *Sandbox, reason Reason, detail string) {
 		m.writes.Release(1)
 	}
 	keep := err == nil || s.claim.Dir() != ""
+	if err != nil {
+		detail = strings.TrimPrefix(detail+", and it could not be written to disk: "+reasonOf(err), ", and ")
+	}
 	m.mu.Lock()
-	if keep {
+	switch {
+	case !keep:
+		s.tomb = m.buryLocked(s, reason, detail)
+	case err != nil: // what is on disk is behind, and the next call says why
+		m.graves.add(m.tombLocked(s, reason, detail))
+		fallthrough
+	default:
 		m.ended[ReasonHibernated]++
-	} else {
-		s.tomb = m.buryLocked(s, reason, strings.TrimPrefix(detail+", and it could not be written to disk: "+reasonOf(err), ", and "))
 	}
 	m.mu.Unlock()
 	took := time.Since(begun).Round(time.Millisecond)
@@ -248,14 +258,15 @@ func (m *Manager) wakeLocked(op string, r *snapshot.Record) (*Sandbox, *Woken, e
 	s := &Sandbox{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
 		template: Template(meta.Template), flavor: Flavor(meta.Flavor), created: meta.Created,
-		origin: origin{claim: claim, stale: meta.Live},
+		origin: origin{claim: claim, stale: meta.Live, ran: meta.Ran},
 	}
 	if err := m.admitLocked(op, s); err != nil {
 		return nil, nil, errors.Join(err, claim.Release())
 	}
 	w := &Woken{Saved: meta.Saved, Behind: meta.Live}
-	if w.Behind {
-		w.Why = m.graves.get(s.key)
+	// One from before that time is of an earlier box.
+	if t := m.graves.get(s.key); w.Behind && t != nil && t.At.After(w.Saved) {
+		w.Why = t
 	}
 	return s, w, nil
 }

@@ -68,6 +68,9 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 		return Kept{}, s.cancelled(op, context.Cause(ctx))
 	}
 	err = s.still(ctx, op, func(ctx context.Context, mach *machine.Machine) error {
+		m.mu.Lock()
+		meta.Ran = s.ranLocked()
+		m.mu.Unlock()
 		return claim.Write(ctx, meta, 0, mach.Snapshot)
 	})
 	m.writes.Release(1)
@@ -170,7 +173,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 		}
 	}
 	s := &Sandbox{
-		template: Template(r.Template), flavor: Flavor(r.Flavor), name: want.Name, desc: want.Description, origin: origin{kept: r.ID},
+		template: Template(r.Template), flavor: Flavor(r.Flavor), name: want.Name, desc: want.Description, origin: origin{kept: r.ID, ran: r.Ran},
 	}
 	if want.Into != "" {
 		return m.rollBack(ctx, op, key{owner, kind, want.Into}, s)

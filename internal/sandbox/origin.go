@@ -27,12 +27,13 @@ const (
 )
 
 // origin is what a box is made from; the zero value is the pool, else the
-// template, else a boot. At most one field is set.
+// template, else a boot. At most one of claim, parent and kept is set.
 type origin struct {
 	claim  *snapshot.Claim // its own record: it is woken
 	stale  bool            // the box of that record went on after it was written
 	parent *Sandbox        // it is a copy; held until the start has ended
 	kept   string          // the id of a kept snapshot's record
+	ran    bool            // code had run in the interpreter of what it is made from
 }
 
 // make makes the machine of a box.
@@ -98,6 +99,9 @@ func (m *Manager) copy(ctx context.Context, s *Sandbox) (_ *machine.Machine, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := s.origin.parent.still(ctx, "fork", func(ctx context.Context, parent *machine.Machine) error {
+		m.mu.Lock()
+		s.origin.ran = s.origin.parent.ranLocked()
+		m.mu.Unlock()
 		return parent.Snapshot(ctx, dir)
 	}); err != nil {
 		return nil, err

@@ -87,11 +87,11 @@ func (s *Sandbox) runResult(k *kernel, res *wire.RunResult, out *collector, time
 		r.Stderr = joinLines(r.Stderr, r.Error.Traceback)
 	}
 
-	if res.Fresh && k.ran {
+	if res.Fresh && k.ran.Load() {
 		r.Lost = "the interpreter had ended between the calls"
 		r.Notes = append(r.Notes, "The interpreter had ended since the last call and was started anew: earlier variables were lost, files are kept.")
 	}
-	k.ran = true
+	k.ran.Store(true)
 	if r.TimedOut {
 		note := fmt.Sprintf("Code execution timed out after %s seconds and was interrupted; variables are kept.", secs(timeout))
 		if res.Lost != "" {
@@ -100,7 +100,7 @@ func (s *Sandbox) runResult(k *kernel, res *wire.RunResult, out *collector, time
 		r.Notes = append(r.Notes, note)
 	}
 	if res.Lost != "" {
-		k.ran = false // told now; the next fresh kernel is no news
+		k.ran.Store(false) // told now; the next fresh kernel is no news
 		r.Lost = lostText(res.Lost, s.flavor)
 		if d := clip(res.LostDetail, 200); d != "" {
 			r.Lost += " (" + strings.TrimSpace(d) + ")"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -61,8 +62,8 @@ type Sandbox struct {
 
 // kernel is the host's view of one interpreter in a box.
 type kernel struct {
-	gate *gate // one run at a time
-	ran  bool  // something ran, so that there is state to lose; only touched inside gate
+	gate *gate       // one run at a time
+	ran  atomic.Bool // something ran, so that there is state to lose; set inside gate
 }
 
 var (
@@ -251,7 +252,17 @@ func (s *Sandbox) kernel(language string) *kernel {
 	k := s.kernels[language]
 	if k == nil {
 		k = &kernel{gate: newGate(1, s.m.cfg().QueueLen)}
+		k.ran.Store(s.origin.ran && language == s.template.Language())
 		s.kernels[language] = k
 	}
 	return k
+}
+
+// ranLocked reports whether code has run in the box's own interpreter, here or
+// before it came here, whose loss nobody has been told of.
+func (s *Sandbox) ranLocked() bool {
+	if k := s.kernels[s.template.Language()]; k != nil {
+		return k.ran.Load()
+	}
+	return s.origin.ran
 }

@@ -44,6 +44,9 @@ type Meta struct {
 	Used    time.Time `json:"used,omitzero"`    // the last use
 	// Saved is when the data were written; zero: there are none. The store sets it.
 	Saved time.Time `json:"saved,omitzero"`
+	// Ran says that code had run in the box's interpreter, so that it has variables
+	// unless it has ended since.
+	Ran bool `json:"ran,omitempty"`
 	// Live says that the box went on after Saved: what it did since is not in the
 	// data.
 	Live bool `json:"live,omitempty"`

@@ -12,7 +12,7 @@ import (
 // TestEntryIsWhole fails if a field is not written down.
 func TestEntryIsWhole(t *testing.T) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
-	e.Saved, e.Live, e.Description = day(3), true, "what"
+	e.Saved, e.Live, e.Ran, e.Description = day(3), true, true, "what"
 	for v := range values(reflect.ValueOf(e)) {
 		if v.IsZero() {
 			t.Errorf("%+v does not fill in every field", e)

@@ -31,12 +31,8 @@ var executeCode = define(info{
 		Success:    res.Success, Stdout: res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
 		images: res.Images,
 	}
-	out.LostReason, out.Notes = lostState(acq, "session")
-	if res.Lost != "" {
-		out.LostReason = res.Lost
-	}
+	out.LostReason, out.Notes = lostBy(acq, res, "session")
 	out.StateLost = out.LostReason != ""
-	out.Notes = append(out.Notes, res.Notes...)
 	return out, nil
 })
 

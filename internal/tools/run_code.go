@@ -34,12 +34,8 @@ var runCode = define(info{
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
 	}
-	out.LostReason, out.Notes = lostState(acq, "context")
-	if res.Lost != "" {
-		out.LostReason = res.Lost
-	}
+	out.LostReason, out.Notes = lostBy(acq, res, "context")
 	out.StateLost = out.LostReason != ""
-	out.Notes = append(out.Notes, res.Notes...)
 	return out, nil
 })
 

@@ -140,6 +140,18 @@ func lostState(acq sandbox.Acquired, what string) (reason string, notes []string
 	return "", nil
 }
 
+// lostBy is lostState with what the run has to tell.
+func lostBy(acq sandbox.Acquired, res *sandbox.RunResult, what string) (reason string, notes []string) {
+	reason, notes = lostState(acq, what)
+	if res.Lost != "" {
+		if reason == "" && res.Fresh {
+			notes = nil // it was woken, and yet its variables are not there
+		}
+		reason = res.Lost
+	}
+	return reason, append(notes, res.Notes...)
+}
+
 // ended says when a box ended, and why.
 func ended(t *sandbox.Tombstone) string {
 	s := " ended at " + clock(t.At) + " (" + reasons[t.Reason] + ")"
