@@ -141,13 +141,18 @@ func TestSnapshotDiskFull(t *testing.T) {
 	}
 }
 
-// TestSnapshotKilled kills a guest's processes while it is being written.
+// TestSnapshotKilled ends a guest's processes, on the host and the first inside,
+// while it is being written.
 func TestSnapshotKilled(t *testing.T) {
 	e := open(t)
 	spec := withVolume(t, newSpec(t))
-	for i, kill := range []func(g *guest){
-		func(g *guest) { g.sentry.Process.Kill() },
-		func(g *guest) { g.gofer.Process.Kill() },
+	for who, c := range map[string]struct {
+		end  func(b *box)
+		want engine.ExitReason
+	}{
+		"sentry": {func(b *box) { b.Guest.(*guest).sentry.Process.Kill() }, engine.ExitCrashed},
+		"gofer":  {func(b *box) { b.Guest.(*guest).gofer.Process.Kill() }, engine.ExitCrashed},
+		"agent":  {func(b *box) { b.send(t, "exit 3") }, engine.ExitExited},
 	} {
 		for _, after := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond} {
 			b := create(t, e, "killed", spec)
@@ -155,15 +160,15 @@ func TestSnapshotKilled(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- b.Guest.(engine.Snapshotter).Snapshot(t.Context(), dir) }()
 			time.Sleep(after)
-			kill(b.Guest.(*guest))
+			c.end(b)
 			if err := <-done; err != nil {
 				if !errors.Is(err, engine.ErrGone) {
-					t.Errorf("%d after %v: %v", i, after, err)
+					t.Errorf("%s after %v: %v", who, after, err)
 				}
 				checkEmpty(t, dir)
 			}
-			if exit := wait(t, b); exit.Reason != engine.ExitCrashed {
-				t.Errorf("%d after %v: exit %+v", i, after, exit)
+			if exit := wait(t, b); exit.Reason != c.want {
+				t.Errorf("%s after %v: exit %+v", who, after, exit)
 			}
 		}
 	}
