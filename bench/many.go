@@ -19,7 +19,7 @@ func idleScenario(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer s.stop()
-	ids, _, err := numbered(ctx, s, n)
+	ids, _, err := numbered(ctx, s, 0, n)
 	if err != nil {
 		return err
 	}
@@ -54,10 +54,10 @@ func idleScenario(ctx context.Context, b *bench) error {
 	return s.end(ctx, ids...)
 }
 
-// numbered makes contexts, each with its number as a variable, until there are n
-// or one is refused.
-func numbered(ctx context.Context, s *server, n int) (ids []string, took []float64, err error) {
-	for i := range n {
+// numbered makes contexts, each with its number as a variable, from the first on
+// until there are n or one is refused.
+func numbered(ctx context.Context, s *server, first, n int) (ids []string, took []float64, err error) {
+	for i := first; i < first+n; i++ {
 		create, id, _, err := s.create(ctx, fmt.Sprintf("number-%d", i))
 		if err != nil {
 			return ids, took, err
@@ -93,7 +93,7 @@ func liveScenario(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer s.stop()
-	ids, took, refused := numbered(ctx, s, n)
+	ids, took, refused := numbered(ctx, s, 0, n)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -161,7 +161,7 @@ func asleepScenario(ctx context.Context, b *bench) error {
 	var took []float64
 	why := ""
 	for len(ids) < most+live && why == "" {
-		more, t, err := numbered(ctx, s, 1)
+		more, t, err := numbered(ctx, s, len(ids), 1)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -195,24 +195,23 @@ func asleepScenario(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	number := make(map[string]int, len(ids))
 	var asleep []string
-	for _, id := range ids {
+	for i, id := range ids {
+		number[id] = i
 		if statuses[id] == "hibernated" {
 			asleep = append(asleep, id)
 		}
 	}
 	rand.Shuffle(len(asleep), func(i, j int) { asleep[i], asleep[j] = asleep[j], asleep[i] })
 	var woken []float64
-	lost := 0
 	for _, id := range asleep[:min(len(asleep), b.n(20, 3))] {
-		// Every one was number 0 of its own batch of one.
-		wake, err := s.run(ctx, id, "print(number)", "0")
+		wake, err := s.run(ctx, id, "print(number)", fmt.Sprint(number[id]))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			lost++
-			continue
+			return fmt.Errorf("wake one of %d hibernated contexts: %w", len(asleep), err)
 		}
 		woken = append(woken, wake)
 	}
@@ -222,9 +221,6 @@ func asleepScenario(ctx context.Context, b *bench) error {
 	}
 	if why != "" {
 		row = row.Noting("%s", why)
-	}
-	if lost > 0 {
-		row = row.Noting("%d of %d did not wake", lost, lost+len(woken))
 	}
 	slices.Sort(took)
 	b.add(row,
