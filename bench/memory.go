@@ -25,15 +25,16 @@ func memoryScenario(ctx context.Context, b *bench) error {
 		{"memory.plain", "idle box, Python", "python", "print(1)", nothing, idle, 40},
 		{"memory.pandas", "idle box, after import pandas", "python", "import pandas; print(1)", nothing, loaded, 65},
 		{"memory.template", "idle box, pandas from the template and used", "python", useOfPandas, preloaded, loaded, 65},
+		{"memory.tables", "idle box, numpy and pandas alone from the template and used", "python", useOfPandas, tables, loaded, 65},
 		{"memory.node", "idle box, JavaScript", "javascript", "console.log(1)", nothing, report.Figure{}, 0},
 	} {
-		state := plain
-		if kind.preload == preloaded {
-			if state = shared; !b.offersTemplates(ctx) {
+		state := map[string]string{nothing: plain, tables: lean, preloaded: shared}[kind.preload]
+		if kind.preload != nothing {
+			if !b.offersTemplates(ctx) {
 				b.add(report.Absent(kind.id, kind.name+" (PSS)", notOffered).AtMost(report.Median, kind.limit))
 				continue
 			}
-			if err := b.buildTemplates(ctx, shared, preloaded); err != nil {
+			if err := b.buildTemplates(ctx, state, kind.preload); err != nil {
 				return err
 			}
 		}

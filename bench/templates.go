@@ -14,12 +14,14 @@ import (
 // their contexts.
 const (
 	shared = "shared" // with the modules that templates load ahead
+	lean   = "lean"   // with some of them
 	plain  = "plain"  // without
 )
 
 // Values of GLOVEBOX_PRELOAD.
 const (
 	preloaded = "numpy,pandas,matplotlib" // the default
+	tables    = "numpy,pandas"            // no plots
 	nothing   = "none"
 )
 
