@@ -50,8 +50,9 @@ check: generate-guest ## formatting, static checks, known vulnerabilities, gener
 	scripts/check
 
 .PHONY: bench
-bench: build ## figures beside those of peers, as a table and JSON (BENCHFLAGS='-quick -only warm')
+bench: ## figures beside those of peers, as a table and JSON (BENCHFLAGS='-quick -only warm')
 	scripts/setup bench
+	$(MAKE) build
 	$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: bench-compare
