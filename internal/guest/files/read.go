@@ -30,7 +30,7 @@ func (t *Tree) Stat(x wire.Path) (wire.FileInfo, error) {
 	if err != nil {
 		return wire.FileInfo{}, err
 	}
-	root, err := t.open(p)
+	root, err := t.open(p, filepath.Dir(p.name))
 	if err != nil {
 		return wire.FileInfo{}, err
 	}
@@ -84,7 +84,7 @@ func (t *Tree) Read(x wire.Read, w io.Writer) (wire.FileInfo, error) {
 	if err != nil {
 		return none, err
 	}
-	root, err := t.open(p)
+	root, err := t.open(p, p.name)
 	if err != nil {
 		return none, err
 	}
@@ -136,7 +136,7 @@ func (t *Tree) List(x wire.List) (wire.ListResult, error) {
 	if err != nil {
 		return res, err
 	}
-	root, err := t.open(p)
+	root, err := t.open(p, p.name)
 	if err != nil {
 		return res, err
 	}

@@ -34,7 +34,7 @@ func (t *Tree) Archive(x wire.Path, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	root, err := t.open(p)
+	root, err := t.open(p, p.name)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (t *Tree) Extract(x wire.Path, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	root, err := t.open(p)
+	root, err := t.open(p, p.name)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (t *Tree) Extract(x wire.Path, r io.Reader) error {
 		return t.explain("extract to", x.Path, err)
 	}
 	defer dir.Close()
-	e := extractor{root: dir}
+	e := extractor{root: dir, path: p.abs()}
 	if err := e.all(tar.NewReader(r)); err != nil {
 		return t.explain("extract to", x.Path, err)
 	}
@@ -202,6 +202,7 @@ func (t *Tree) Extract(x wire.Path, r io.Reader) error {
 
 type extractor struct {
 	root    *os.Root
+	path    string // of root
 	entries int
 	bytes   int64
 }
@@ -251,6 +252,9 @@ func (e *extractor) entry(h *tar.Header, r io.Reader) error {
 	name, err := entryName(h)
 	if err != nil {
 		return err
+	}
+	if !within(e.path, path.Dir(name)) { // see Tree.open
+		return failf(wire.CodeNotAllowed, "archive entry %.200q is below a symbolic link that leads outside", h.Name)
 	}
 	mode := fs.FileMode(h.Mode).Perm() // without setuid, setgid and sticky
 	if name == "." {

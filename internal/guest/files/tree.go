@@ -1,6 +1,6 @@
 // Package files does the agent's file operations: beneath a few directories of
 // the guest and nowhere else, whatever paths, symbolic links and races say. It
-// relies on os.Root for that and joins no paths to open them.
+// relies on os.Root for that, and joins no paths to open them.
 package files
 
 import (
@@ -91,10 +91,16 @@ func (t *Tree) locate(path string) (place, error) {
 	return place{}, t.outside(path)
 }
 
-// outside is the error about a path that is not, or does not stay, in the tree.
+// outside is the error about a path that is not in the tree.
 func (t *Tree) outside(path string) error {
 	return failf(wire.CodeNotAllowed, "path %.200q is outside the directories in which files may be handled: %s",
 		path, strings.Join(t.allowed(), ", "))
+}
+
+// escapes is the error about a path that a symbolic link takes out of the tree.
+func (t *Tree) escapes(verb, path string) error {
+	return failf(wire.CodeNotAllowed, "%s %.200q: a symbolic link leads out of the directories in which files may be handled: %s",
+		verb, path, strings.Join(t.allowed(), ", "))
 }
 
 func (t *Tree) allowed() []string {
@@ -103,13 +109,40 @@ func (t *Tree) allowed() []string {
 	return a
 }
 
-// open opens the root of a place.
-func (t *Tree) open(p place) (*os.Root, error) {
+// open opens the root of a place for an operation that follows symbolic links up
+// to and with follow, which is the place's name or the directory that it is in.
+//
+// os.Root follows no link out of the tree as long as O_NOFOLLOW holds for
+// directories. In gVisor it does not together with O_DIRECTORY, so that the links
+// are looked at before. Whoever changes one meanwhile is the guest's user, whose
+// rights the operation has and no more.
+func (t *Tree) open(p place, follow string) (*os.Root, error) {
 	r, err := os.OpenRoot(p.root)
 	if err != nil {
 		return nil, t.explain("open directory", p.root, err)
 	}
+	if !within(p.root, follow) {
+		r.Close()
+		return nil, t.escapes("open", p.abs())
+	}
 	return r, nil
+}
+
+// within reports whether the longest part of name that exists is below root with
+// all symbolic links followed.
+func within(root, name string) bool {
+	base, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return false
+	}
+	for ; name != "."; name = filepath.Dir(name) {
+		target, err := filepath.EvalSymlinks(filepath.Join(base, name))
+		if err != nil {
+			continue // not there, a loop or not to be looked at: the operation will say
+		}
+		return target == base || strings.HasPrefix(target, base+"/")
+	}
+	return true
 }
 
 // explain turns an error of the file system into one for the host. What was
@@ -121,8 +154,7 @@ func (t *Tree) explain(verb, path string, err error) error {
 	}
 	// os.Root has no sentinel for it; a test holds the text.
 	if strings.Contains(err.Error(), "path escapes from parent") {
-		return failf(wire.CodeNotAllowed, "%s %.200q: a symbolic link leads out of the directories in which files may be handled: %s",
-			verb, path, strings.Join(t.allowed(), ", "))
+		return t.escapes(verb, path)
 	}
 	code := wire.CodeInternal
 	switch {

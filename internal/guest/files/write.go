@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,7 @@ func (t *Tree) Write(x wire.Write, r io.Reader) (wire.FileInfo, error) {
 	if p.name == "." || x.Path[len(x.Path)-1] == '/' {
 		return none, failf(wire.CodeInvalid, "write %.200q: it is a directory", x.Path)
 	}
-	root, err := t.open(p)
+	root, err := t.open(p, filepath.Dir(p.name))
 	if err != nil {
 		return none, err
 	}
@@ -152,7 +153,7 @@ func (t *Tree) Mkdir(x wire.Mkdir) (wire.FileInfo, error) {
 	if err != nil {
 		return none, err
 	}
-	root, err := t.open(p)
+	root, err := t.open(p, filepath.Dir(p.name))
 	if err != nil {
 		return none, err
 	}
@@ -183,7 +184,7 @@ func (t *Tree) Remove(x wire.Remove) error {
 	if p.name == "." {
 		return failf(wire.CodeNotAllowed, "remove %.200q: it is one of the box's own directories; remove what is in it", x.Path)
 	}
-	root, err := t.open(p)
+	root, err := t.open(p, filepath.Dir(p.name))
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package isolated
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -191,6 +192,79 @@ func TestFileRights(t *testing.T) {
 	}
 	if _, err := l.Write(t.Context(), wire.Write{Path: "d/new"}, strings.NewReader("y")); code(err) != wire.CodeNotAllowed {
 		t.Errorf("write to a read-only directory: got %v", err)
+	}
+}
+
+// TestLinksOut holds that no operation follows symbolic links out of the home in
+// gVisor, whose open does so with O_NOFOLLOW and O_DIRECTORY.
+func TestLinksOut(t *testing.T) {
+	l := newLink(t)
+	if res, r := sh(t, l, `set -e
+		mkdir -p /dev/shm/out sub && echo secret >/dev/shm/out/f
+		ln -s /dev/shm/out direct
+		ln -s direct chain
+		ln -s sub inside
+		echo kept >sub/f`); res.Code != 0 {
+		t.Fatalf("links: exit code %d, %s", res.Code, r.err)
+	}
+	archive := func(entries ...tar.Header) io.Reader {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, h := range entries {
+			must(t, w.WriteHeader(&h))
+		}
+		must(t, w.Close())
+		return &b
+	}
+	ops := map[string]func(path string) error{
+		"read": func(path string) error {
+			_, err := l.Read(t.Context(), wire.Read{Path: path + "/f"}, io.Discard)
+			return err
+		},
+		"write": func(path string) error {
+			_, err := l.Write(t.Context(), wire.Write{Path: path + "/new", Parents: true}, strings.NewReader("x"))
+			return err
+		},
+		"mkdir": func(path string) error {
+			_, err := l.Mkdir(t.Context(), wire.Mkdir{Path: path + "/a/b", Parents: true})
+			return err
+		},
+		"stat":    func(path string) error { _, err := l.Stat(t.Context(), path+"/f"); return err },
+		"list":    func(path string) error { _, err := l.List(t.Context(), wire.List{Path: path}); return err },
+		"archive": func(path string) error { return l.Archive(t.Context(), path, io.Discard) },
+		"extract": func(path string) error {
+			return l.Extract(t.Context(), path, archive(tar.Header{Name: "unpacked", Mode: 0o644}))
+		},
+		"extract below": func(path string) error {
+			return l.Extract(t.Context(), ".", archive(tar.Header{Name: path + "/unpacked", Mode: 0o644}))
+		},
+		"remove": func(path string) error { return l.Remove(t.Context(), wire.Remove{Path: path + "/f"}) },
+	}
+	for name, op := range ops {
+		for _, path := range []string{"direct", "chain"} {
+			if err := op(path); code(err) != wire.CodeNotAllowed {
+				t.Errorf("%s through %s: got %v, want %q", name, path, err, wire.CodeNotAllowed)
+			}
+		}
+	}
+	// One that an archive brings.
+	if err := l.Extract(t.Context(), "x", archive(
+		tar.Header{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "."},
+		tar.Header{Name: "a/b", Typeflag: tar.TypeSymlink, Linkname: ".."},
+		tar.Header{Name: "b/sub/unpacked", Mode: 0o644},
+	)); code(err) != wire.CodeNotAllowed {
+		t.Errorf("extract through links of the archive: got %v, want %q", err, wire.CodeNotAllowed)
+	}
+	if _, r := sh(t, l, "ls /dev/shm/out sub"); string(r.out) != "/dev/shm/out:\nf\n\nsub:\nf\n" {
+		t.Errorf("after all that there is\n%s", r.out)
+	}
+	for _, name := range []string{"read", "stat", "list", "archive", "write", "extract", "extract below", "mkdir", "remove"} {
+		if err := ops[name]("inside"); err != nil {
+			t.Errorf("%s through a link that stays inside: %v", name, err)
+		}
+	}
+	if err := l.Remove(t.Context(), wire.Remove{Path: "direct"}); err != nil {
+		t.Errorf("remove a link that leads outside: %v", err)
 	}
 }
 
