@@ -215,9 +215,10 @@ func TestBrokenPython(t *testing.T) {
 func TestKilledServerIsCleanedUpAfter(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
+	checked := 0 // the line after which the last one was healthy
 	healthy := func() *process {
-		p := launch(t, dir, "GLOVEBOX_POOL_SIZE=1")
-		p.awaitLine(t, 0, "health check passed")
+		p := launch(t, dir, "GLOVEBOX_POOL_SIZE=1", "GLOVEBOX_LOG_LEVEL=debug")
+		checked = p.awaitLine(t, 0, "health check passed")
 		return p
 	}
 	living := healthy()
@@ -230,6 +231,8 @@ func TestKilledServerIsCleanedUpAfter(t *testing.T) {
 	id := living.create(t, "box")
 	living.run(t, id, "x = 6 * 7")
 	victim.run(t, victim.create(t, "box"), "x = 1")
+	// Else the processes of the next member are there and not among those below.
+	victim.awaitLine(t, checked+1, "pool member is ready", "template=python")
 
 	pids := descendants(victim.cmd.Process.Pid)
 	if len(pids) < 4 {

@@ -21,13 +21,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
-// tokens are those of two people, in a file.
-type tokens struct{ file, alice, bob string }
+// tokens are those of three people, in a file.
+type tokens struct{ file, alice, bob, carol string }
 
 func newTokens(t *testing.T) tokens {
 	t.Helper()
 	k := tokens{file: filepath.Join(t.TempDir(), "tokens.toml")}
-	for name, secret := range map[string]*string{"alice": &k.alice, "bob": &k.bob} {
+	for name, secret := range map[string]*string{"alice": &k.alice, "bob": &k.bob, "carol": &k.carol} {
 		s, token, err := auth.NewToken(name, time.Time{}, auth.Scopes{auth.Use})
 		if err == nil {
 			err = auth.AddToken(k.file, &token)
@@ -197,9 +197,9 @@ func TestEveryToolOfAnother(t *testing.T) {
 		snapshot: flip(hers.snapshot), sessionSnapshot: flip(hers.sessionSnapshot),
 	}
 
-	try := func(s *server) {
+	try := func(s *server, stranger string) {
 		t.Helper()
-		bob := s.as(t, k.bob)
+		bob := s.as(t, stranger)
 		for _, makes := range []bool{false, true} {
 			for name, a := range attempts {
 				if a.makes != makes {
@@ -237,14 +237,14 @@ func TestEveryToolOfAnother(t *testing.T) {
 			t.Errorf("alice has %d contexts, want 2", n)
 		}
 	}
-	try(s)
+	try(s, k.bob)
 	check(s)
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	if code, log := s.wait(time.Minute); code != 0 {
 		t.Fatalf("got exit code %d\n%s", code, log)
 	}
 	s = startServer(t, state, flags...)
-	try(s)
+	try(s, k.carol) // who is told nothing of boxes of her own
 	check(s)
 }
 
