@@ -39,7 +39,7 @@ func cheap(tb testing.TB) (*Server, *atomic.Int64) {
 	direct.Direct = true
 	s := New(Options{
 		Toolsets: []string{"none"}, AllowedOrigins: []string{"https://app.example"}, Log: slog.New(panics),
-		Limits: Limits{Body: 64 << 10, Line: 64 << 10, Streams: 4, Sessions: 1 << 20, SessionIdle: 5 * time.Second, Grace: 2 * time.Second, Write: 5 * time.Second},
+		Limits: Limits{Body: 64 << 10, Line: 64 << 10, Streams: 4, Sessions: 1 << 20, SessionIdle: time.Hour, Grace: 2 * time.Second, Write: 5 * time.Second},
 		Extend: Extension{Tools: []Tool{direct, extra("echo", echo), extra("late", late),
 			extra("plain", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				return nil, errors.New("plain")
