@@ -242,7 +242,7 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
 	}
 	s.remember(ctx, eraOf(cs))
-	return &live{cs: cs, client: client, link: l, ended: make(chan struct{})}, nil
+	return &live{cs: cs, client: client, link: l}, nil
 }
 
 // handshake begins a session of an era.
@@ -311,12 +311,11 @@ const rehearWait = time.Minute
 func (s *Session) deaf(link *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.live
-	if l == nil || l.link != link || time.Since(s.reheard) < rehearWait {
+	if s.live == nil || s.live.link != link || time.Since(s.reheard) < rehearWait {
 		return
 	}
-	s.live, s.reheard = nil, time.Now()
-	go func() { _ = l.cs.Close() }() // ends when what is under way does, which is bounded
+	s.reheard = time.Now()
+	s.leaveLocked(s.live)
 }
 
 // catchUp has the hooks hear that the lists have changed: while there was no

@@ -13,9 +13,10 @@ import (
 // Hooks answer what servers ask of their client, and hear what they tell. A hook
 // that is nil is not offered, and what it would answer is refused. Of one server,
 // questions (Sampling, Elicit, Roots) are put one at a time, and so are
-// notifications, which do not wait for questions and whose contexts end with the
-// connection; several servers are served at once. What a server on a stream tells before it answers a request is heard before
-// the answer is returned, if the hooks are quick. A panic is an error for the server.
+// notifications, which do not wait for questions; several servers are served at once.
+// The contexts of hooks end with the connection. What a server on a stream tells
+// before it answers a request is heard before the answer is returned, if the hooks are
+// quick. A panic is an error for the server.
 //
 // A question of an older server may belong to any request that is under way there.
 // One of a modern server belongs to a request: its hook is called under a context
@@ -214,6 +215,9 @@ func (s *Session) bounded(a asks, n *news) mcp.Middleware {
 			}
 			defer s.pause.begin()()
 			limit := s.m.opts.Limits.Ask
+			ctx, end := context.WithCancelCause(ctx)
+			defer end(nil)
+			defer context.AfterFunc(s.life, func() { end(s.over()) })()
 			ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: no answer within %v", method, limit))
 			defer cancel()
 			select {

@@ -61,7 +61,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	l.post = func(ctx context.Context, method string, message []byte) error {
 		return post(ctx, hc, h.where(r.URL), cs, method, message)
 	}
-	return &live{cs: cs, client: client, link: l, ended: make(chan struct{})}, nil
+	return &live{cs: cs, client: client, link: l}, nil
 }
 
 func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust Trust, hc *http.Client, h *headers, l *link) (*mcp.Client, *mcp.ClientSession, error) {
@@ -123,7 +123,7 @@ func (s *Session) dialSSE(ctx context.Context, r *mcpjson.Resolved, hc *http.Cli
 		endpoint = r.SSEURL
 	}
 	// The SDK ties the stream to the context that it is opened with.
-	life, cancel := context.WithCancelCause(s.life)
+	life, cancel := context.WithCancelCause(context.Background())
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	t := &detached{&mcp.SSEClientTransport{Endpoint: endpoint, HTTPClient: hc, MaxEventSize: s.m.opts.Limits.Message}, life, cancel}
 	cs, err := client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: legacyVersion})

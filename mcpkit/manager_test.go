@@ -784,3 +784,99 @@ func TestEnvironment(t *testing.T) {
 	s = session(t, manager(t, Options{Environ: environ, Resolver: mcpjson.Resolver{Env: lookup}}, def), "srv")
 	wantCall(t, s, "env", map[string]any{"text": "SECRET"}, "hunter2 true")
 }
+
+// Close ends what is under way, also over a connection that has been given up, and
+// what waits for a person.
+func TestCloseWhileItIsUsed(t *testing.T) {
+	over := make(chan struct{}) // not every server ends a call with its connection
+	get := func(*http.Request) *mcp.Server {
+		s := newServer()
+		mcp.AddTool(s, &mcp.Tool{Name: "wait", Description: "wait"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1})
+			<-over
+			return nil, nil, errors.New("too late")
+		})
+		return s
+	}
+	all := []*mcpjson.Server{program("stdio", "good")}
+	for name, stateless := range map[string]bool{"stateful": false, "stateless": true} {
+		ts := httptest.NewServer(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: stateless}))
+		t.Cleanup(ts.Close)
+		all = append(all, endpoint(name, ts.URL))
+	}
+	sse := httptest.NewServer(mcp.NewSSEHandler(get, nil))
+	t.Cleanup(sse.Close)
+	all = append(all, &mcpjson.Server{Name: "sse", Transport: mcpjson.TransportSSE, URL: mcpjson.Literal(sse.URL)})
+	t.Cleanup(func() { close(over) })
+	for _, def := range all {
+		t.Run(def.Name, func(t *testing.T) {
+			asked, heard, done := make(chan struct{}, 1), make(chan struct{}, 1), make(chan error, 3)
+			m := manager(t, Options{Limits: Limits{Request: time.Hour, Ask: time.Hour}, Hooks: Hooks{
+				Progress: func(context.Context, string, *mcp.ProgressNotificationParams) { heard <- struct{}{} },
+				Roots:    func(context.Context, string) ([]*mcp.Root, error) { return []*mcp.Root{{URI: "file:///"}}, nil },
+				Elicit: func(ctx context.Context, _ string, _ *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+					asked <- struct{}{}
+					<-ctx.Done()
+					return nil, context.Cause(ctx)
+				},
+			}}, def)
+			s := session(t, m, def.Name)
+			wait := func() {
+				params := &mcp.CallToolParams{Name: "wait"}
+				params.SetProgressToken("p")
+				_, err := s.CallTool(t.Context(), params)
+				done <- err
+			}
+			go wait()
+			<-heard
+			s.mu.Lock()
+			l := s.live
+			s.mu.Unlock()
+			s.deaf(l.link)
+			go wait()
+			<-heard
+			calls := 2
+			if def.Name != "sse" { // whose server in the SDK would wait for the answer for ever
+				calls++
+				go func() { _, err := call(t, s, "rounds", map[string]any{"until": "never"}); done <- err }()
+				<-asked
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+			for range calls {
+				if err := <-done; !errors.Is(err, ErrClosed) {
+					t.Errorf("got %v, want ErrClosed", err)
+				}
+			}
+		})
+	}
+}
+
+// A hook may use the server whose connection is just being lost.
+func TestAHookThatAsksALostServer(t *testing.T) {
+	for _, notification := range []bool{false, true} {
+		var s *Session
+		again := make(chan error, 1)
+		use := func() {
+			if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "crash"}); err == nil {
+				t.Error("a crash: no error")
+			}
+			_, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
+			again <- err
+		}
+		tool, hooks := "ask", Hooks{Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+			use()
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		}}
+		if notification {
+			once := sync.OnceFunc(use) // the new connection tells of its lists as well
+			tool, hooks = "grow", Hooks{ListChanged: func(context.Context, string, string) { once() }}
+		}
+		s = session(t, manager(t, Options{Era: Legacy, Hooks: hooks}, program("srv", "good")), "srv")
+		_, _ = call(t, s, tool, nil) // may hear of the crash
+		if err := <-again; err != nil {
+			t.Errorf("after the crash: %v", err)
+		}
+	}
+}

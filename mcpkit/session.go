@@ -30,9 +30,11 @@ type Session struct {
 	def    *mcpjson.Server
 	stream io.ReadWriteCloser // of ConnectIO; else nil
 
-	// life ends with Close; connections are made under it.
-	life context.Context
-	end  context.CancelCauseFunc
+	// life ends with Close. Connections are made under it, requests and the server's
+	// questions are.
+	life  context.Context
+	end   context.CancelCauseFunc
+	conns sync.WaitGroup // what waits for the end of connections
 
 	pending    chan struct{} // holds a value for each request under way
 	connecting chan struct{} // holds a value while somebody connects
@@ -63,7 +65,7 @@ type live struct {
 	cs     *mcp.ClientSession
 	client *mcp.Client
 	link   *link
-	ended  chan struct{} // closed when the connection is gone and cleaned up
+	left   bool // guarded by Session.mu: it is closed once what is under way has ended
 }
 
 func newSession(m *Manager, def *mcpjson.Server) *Session {
@@ -144,15 +146,14 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	if again {
 		s.catchUp(l)
 	}
-	go func() { // ends with the connection
-		defer close(l.ended)
+	s.conns.Go(func() {
 		err := l.cs.Wait()
-		s.lose(l)
+		s.leave(l)
 		l.link.close()
 		if err != nil {
 			s.m.log.Debug("connection to mcp server lost", "server", s.def.Name, "err", err)
 		}
-	}()
+	})
 	return l, nil
 }
 
@@ -165,32 +166,42 @@ func (l *live) close() {
 	l.link.close()
 }
 
-// lose has the next request connect anew.
-func (s *Session) lose(l *live) {
+// leave has the next request connect anew. The connection is closed once what is
+// under way over it has ended, which nobody who may be part of it must wait for.
+func (s *Session) leave(l *live) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.leaveLocked(l)
+}
+
+func (s *Session) leaveLocked(l *live) {
 	if s.live == l {
 		s.live = nil
 	}
+	if !l.left {
+		l.left = true
+		s.conns.Go(func() {
+			if err := l.cs.Close(); err != nil { // the server did not hear of it, and will notice
+				s.m.log.Debug("close connection to mcp server", "server", s.def.Name, "err", err)
+			}
+		})
+	}
 }
 
-// Close ends the session; requests under way fail. It returns nil, when the server's
-// program, if it is one, is gone, also one that was just being started.
+// Close ends the session; requests under way fail with [ErrClosed], and the contexts
+// of hooks end. It returns nil, when the server's program, if it is one, is gone, also
+// one that was just being started, and no hook is called any more: a hook that calls
+// it would wait for itself, and has to leave that to a goroutine.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.end(ErrClosed)
-	l := s.live
-	s.live = nil
+	if s.live != nil {
+		s.leaveLocked(s.live)
+	}
 	s.mu.Unlock()
 	s.connecting <- struct{}{} // whoever connects gives up now
 	<-s.connecting
-	if l == nil {
-		return nil
-	}
-	if err := l.cs.Close(); err != nil { // the server did not hear of it, and will notice
-		s.m.log.Debug("close session with mcp server", "server", s.def.Name, "err", err)
-	}
-	<-l.ended
+	s.conns.Wait()
 	return nil
 }
 
@@ -220,8 +231,7 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 		err = s.once(context.WithValue(ctx, takenKey{}, &taken), what, l, f)
 		missing := errors.Is(err, mcp.ErrSessionMissing)
 		if missing || errors.Is(err, mcp.ErrConnectionClosed) {
-			s.lose(l)
-			_ = l.cs.Close() // it is gone
+			s.leave(l)
 			// Either the server does not know the session, and has not looked at the
 			// request, or the connection was lost before, and it was not sent. A request
 			// that only hears that another has met an unknown session may have been done.
@@ -267,7 +277,9 @@ func (s *Session) once(ctx context.Context, what string, l *live, f func(context
 // a while.
 func (s *Session) within(ctx context.Context, limit time.Duration, timeout error) (call context.Context, end func(answered bool)) {
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	stopped := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	closed := context.AfterFunc(s.life, func() { cancel(s.over()) })
+	stop := func() { stopped(); closed() }
 	begun, paused := time.Now(), s.pause.length()
 	last := begun.Add(limit + maxRounds*s.m.opts.Limits.Ask)
 	var (
