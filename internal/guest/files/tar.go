@@ -253,8 +253,8 @@ func (e *extractor) entry(h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if !within(e.path, path.Dir(name)) { // see Tree.open
-		return failf(wire.CodeNotAllowed, "archive entry %.200q is below a symbolic link that leads outside", h.Name)
+	if err := e.beneath(h, name); err != nil {
+		return err
 	}
 	mode := fs.FileMode(h.Mode).Perm() // without setuid, setgid and sticky
 	if name == "." {
@@ -286,6 +286,9 @@ func (e *extractor) entry(h *tar.Header, r io.Reader) error {
 		if err != nil {
 			return err
 		}
+		if err := e.beneath(h, target); err != nil {
+			return err
+		}
 		if fi, err := e.root.Lstat(target); err != nil {
 			return err
 		} else if !fi.Mode().IsRegular() {
@@ -294,6 +297,16 @@ func (e *extractor) entry(h *tar.Header, r io.Reader) error {
 		return e.root.Link(target, name)
 	}
 	return failf(wire.CodeNotAllowed, "archive entry %.200q is a device, pipe or of unknown type %q", h.Name, h.Typeflag)
+}
+
+// beneath returns an error if a name in an entry is below a symbolic link that leads
+// out: see Tree.open.
+func (e *extractor) beneath(h *tar.Header, name string) error {
+	err := within(e.path, path.Dir(name))
+	if errors.Is(err, errOut) {
+		return failf(wire.CodeNotAllowed, "archive entry %.200q is below a symbolic link that leads outside", h.Name)
+	}
+	return err
 }
 
 // clear makes room for an entry that is not a directory.

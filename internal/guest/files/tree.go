@@ -121,28 +121,44 @@ func (t *Tree) open(p place, follow string) (*os.Root, error) {
 	if err != nil {
 		return nil, t.explain("open directory", p.root, err)
 	}
-	if !within(p.root, follow) {
+	if err := within(p.root, follow); err != nil {
 		r.Close()
-		return nil, t.escapes("open", p.abs())
+		if errors.Is(err, errOut) {
+			return nil, t.escapes("open", p.abs())
+		}
+		return nil, t.explain("open", p.abs(), err)
 	}
 	return r, nil
 }
 
-// within reports whether the longest part of name that exists is below root with
-// all symbolic links followed.
-func within(root, name string) bool {
+// errOut says that a symbolic link leads out.
+var errOut = errors.New("a symbolic link leads out")
+
+// within returns nil if the longest part of name that exists is below root with
+// all symbolic links followed, and errOut if it is not. What can be looked at no
+// further, for its length or its many links, is an error, too: the operation, which
+// goes from one directory to the next, may get further.
+func within(root, name string) error {
 	base, err := filepath.EvalSymlinks(root)
 	if err != nil {
-		return false
+		return err
 	}
 	for ; name != "."; name = filepath.Dir(name) {
 		target, err := filepath.EvalSymlinks(filepath.Join(base, name))
-		if err != nil {
-			continue // not there, a loop or not to be looked at: the operation will say
+		switch {
+		case err == nil && (target == base || strings.HasPrefix(target, base+"/")):
+			return nil
+		case err == nil:
+			return errOut
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOTDIR):
+			continue // no operation gets further either: it will say
 		}
-		return target == base || strings.HasPrefix(target, base+"/")
+		if _, ok := errors.AsType[*fs.PathError](err); !ok {
+			err = unix.ELOOP // the one error that has no number: too many links
+		}
+		return err
 	}
-	return true
+	return nil
 }
 
 // explain turns an error of the file system into one for the host. What was

@@ -247,15 +247,36 @@ func TestLinksOut(t *testing.T) {
 			}
 		}
 	}
-	// One that an archive brings.
-	if err := l.Extract(t.Context(), "x", archive(
-		tar.Header{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "."},
-		tar.Header{Name: "a/b", Typeflag: tar.TypeSymlink, Linkname: ".."},
-		tar.Header{Name: "b/sub/unpacked", Mode: 0o644},
-	)); code(err) != wire.CodeNotAllowed {
-		t.Errorf("extract through links of the archive: got %v, want %q", err, wire.CodeNotAllowed)
+	// Those that an archive brings: a is where it is, b leads out, t is a directory
+	// with a path that is longer than one may be, and t/up leads out of it.
+	symlink := func(name, target string) tar.Header {
+		return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}
 	}
-	if _, r := sh(t, l, "ls /dev/shm/out sub"); string(r.out) != "/dev/shm/out:\nf\n\nsub:\nf\n" {
+	element := strings.Repeat("d", 250)
+	deep := strings.Repeat(element+"/", 15) + element
+	for name, c := range map[string]struct {
+		want    wire.Code
+		entries []tar.Header
+	}{
+		"file":       {wire.CodeNotAllowed, []tar.Header{{Name: "b/sub/unpacked", Mode: 0o644}}},
+		"hard link":  {wire.CodeNotAllowed, []tar.Header{{Name: "linked", Typeflag: tar.TypeLink, Linkname: "b/sub/f"}}},
+		"many links": {wire.CodeInvalid, []tar.Header{{Name: strings.Repeat("a/", 300) + "b/sub/unpacked", Mode: 0o644}}},
+		"long path": {wire.CodeInvalid, []tar.Header{
+			{Name: deep, Typeflag: tar.TypeDir},
+			symlink("s", deep),
+			{Name: "s/" + element + "/" + element, Typeflag: tar.TypeDir},
+			symlink("t", "s/"+element+"/"+element),
+			symlink("t/a", "."),
+			symlink("t/"+strings.Repeat("a/", 20)+"up", strings.Repeat("../", 18)+"../sub"),
+			{Name: "t/up/unpacked", Mode: 0o644},
+		}},
+	} {
+		entries := append([]tar.Header{symlink("a", "."), symlink("a/b", "..")}, c.entries...)
+		if err := l.Extract(t.Context(), "x", archive(entries...)); code(err) != c.want {
+			t.Errorf("extract through links of the archive, %s: got %v, want %q", name, err, c.want)
+		}
+	}
+	if _, r := sh(t, l, "ls /dev/shm/out sub; stat -c %h sub/f"); string(r.out) != "/dev/shm/out:\nf\n\nsub:\nf\n1\n" {
 		t.Errorf("after all that there is\n%s", r.out)
 	}
 	for _, name := range []string{"read", "stat", "list", "archive", "write", "extract", "extract below", "mkdir", "remove"} {
