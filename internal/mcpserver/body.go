@@ -14,8 +14,8 @@ const (
 	// firstBody is what is set aside for a body before its bytes are here.
 	firstBody = 64 << 10
 	// refusedBody and refusedLimit bound what is read, and thrown away, of a body
-	// that is too large: most clients do not look for an answer while they send,
-	// and would meet a reset connection in place of the reason.
+	// that is too large or that nobody wants: most clients do not look for an answer
+	// while they send, and would meet a reset connection in place of the reason.
 	refusedBody  = 512 << 20
 	refusedLimit = 10 * time.Second
 	// largeBody is what counts as a large one. Of these, all together may take

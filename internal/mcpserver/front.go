@@ -32,6 +32,10 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	s.hurry(rc)
 	defer s.hurry(rc) // net/http writes what it still holds
+	if r.Body != http.NoBody {
+		// net/http reads a body that nobody has read before it sends an answer.
+		_ = rc.SetReadDeadline(time.Now().Add(refusedLimit))
+	}
 	if tooMany(r) {
 		w.Header().Set("Connection", "close")
 	}

@@ -133,6 +133,39 @@ func TestEndlessUpload(t *testing.T) {
 	})
 }
 
+// TestBodyThatNeverComes: who announces a body that nobody wants, and does not send
+// it, gets an answer and loses the connection.
+func TestBodyThatNeverComes(t *testing.T) {
+	for _, c := range []struct {
+		name, method, path string
+		status             int
+	}{
+		{"health", "GET", "/health", 200},
+		{"the status", "GET", "/mcp", 200},
+		{"no such path", "POST", "/nowhere", 404},
+		{"no such method", "PUT", "/mcp", 405},
+		{"no session", "DELETE", "/mcp", 400},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, dial := serveInMemory(t, Options{})
+				conn := dial()
+				begin := time.Now()
+				say(t, conn, c.method, c.path, 100, "{")
+				_ = conn.SetReadDeadline(begin.Add(time.Hour))
+				in := bufio.NewReader(conn)
+				res, body, err := hear(in)
+				if err != nil || res.StatusCode != c.status || time.Since(begin) != refusedLimit {
+					t.Fatalf("got %v, %s, %v after %v", res, body, err, time.Since(begin))
+				}
+				if _, err := in.ReadByte(); err != io.EOF {
+					t.Errorf("afterwards: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // TestAfterGrace: calls that a stop has cancelled have a little time for their last
 // words, whether they use it or not.
 func TestAfterGrace(t *testing.T) {
