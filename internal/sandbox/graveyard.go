@@ -55,8 +55,7 @@ func (m *Manager) shareGraves(ctx context.Context) {
 }
 
 // merge takes in what others know, the newer of two of one box, and returns all
-// there are then, the oldest first. What was there at the last merge and is here no
-// more was removed here, and stays so.
+// there are then, the oldest first.
 func (g *graves) merge(others []Tombstone) []Tombstone {
 	newest := make(map[key]Tombstone)
 	for _, t := range g.lru.Values() {
@@ -65,10 +64,9 @@ func (g *graves) merge(others []Tombstone) []Tombstone {
 	for _, t := range others {
 		k := t.key()
 		here, ok := newest[k]
-		if ok && !t.At.After(here.At) || !ok && g.shared[k].Equal(t.At) {
-			continue
+		if !ok || t.At.After(here.At) {
+			newest[k] = t
 		}
-		newest[k] = t
 	}
 	all := slices.SortedFunc(maps.Values(newest), func(a, b Tombstone) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
@@ -77,11 +75,9 @@ func (g *graves) merge(others []Tombstone) []Tombstone {
 	all = slices.DeleteFunc(all, func(t Tombstone) bool { return now.Sub(t.At) > graveAge })
 	all = all[max(0, len(all)-maxGraves):]
 	g.lru.Purge()
-	g.shared = make(map[key]time.Time, len(all))
 	for i := range all {
 		t := all[i] // its own: the caller's may change
 		g.add(&t)
-		g.shared[t.key()] = t.At
 	}
 	return all
 }

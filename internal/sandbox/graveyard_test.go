@@ -67,6 +67,13 @@ func TestTombstonesAreShared(t *testing.T) {
 	d.graves.remove(first)
 	want(d, "what was removed, to who removed it", first, "")
 	want(server(), "what was removed, to a later server", first, "")
+	want(a, "what was removed, to one that had it", first, "")
+	want(d, "what was removed, once all have met", first, "")
+	if got := a.graves.named(first.owner, "name of first"); got != nil {
+		t.Errorf("what was removed, by its name: got %+v", got)
+	}
+	bury(a, "first", ReasonIdle)
+	want(d, "what ended again", first, ReasonIdle)
 
 	second := bury(d, "second", ReasonCrashed)
 	c.add(graveAge + time.Second)

@@ -258,7 +258,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	g := newGraves(c.Now)
 	for i := range 3 * maxGraves {
-		g.add(&Tombstone{Kind: KindSession, ID: string(rune(i)), At: c.Now()})
+		g.add(&Tombstone{Kind: KindSession, ID: string(rune(i)), Reason: ReasonIdle, At: c.Now()})
 	}
 	if n := g.lru.Len(); n != maxGraves {
 		t.Errorf("got %d tombstones, want %d", n, maxGraves)

@@ -107,9 +107,8 @@ type key struct {
 // cache of the same library is not used: its goroutine cannot be ended and it
 // reads a clock of its own.
 type graves struct {
-	lru    *simplelru.LRU[key, *Tombstone]
-	now    func() time.Time
-	shared map[key]time.Time // what all servers knew at the last merge, and of when
+	lru *simplelru.LRU[key, *Tombstone] // one without a reason says that the box is there again
+	now func() time.Time
 }
 
 func newGraves(now func() time.Time) *graves {
@@ -131,6 +130,9 @@ func (g *graves) get(k key) *Tombstone {
 		g.lru.Remove(k)
 		return nil
 	}
+	if t.Reason == "" {
+		return nil
+	}
 	return t
 }
 
@@ -138,7 +140,7 @@ func (g *graves) get(k key) *Tombstone {
 func (g *graves) named(owner Owner, name string) *Tombstone {
 	var newest *Tombstone
 	for _, t := range g.lru.Values() {
-		if t.Owner == owner && t.Kind == KindContext && t.Name == name && (newest == nil || t.At.After(newest.At)) {
+		if t.Owner == owner && t.Kind == KindContext && t.Name == name && t.Reason != "" && (newest == nil || t.At.After(newest.At)) {
 			newest = t
 		}
 	}
@@ -148,7 +150,19 @@ func (g *graves) named(owner Owner, name string) *Tombstone {
 	return g.get(key{owner, KindContext, newest.ID})
 }
 
-func (g *graves) remove(k key) { g.lru.Remove(k) }
+// remove forgets a tombstone since the box is there again. That is kept instead: the
+// other servers have the tombstone, and are to forget it as well.
+func (g *graves) remove(k key) {
+	t := g.get(k)
+	if t == nil {
+		return
+	}
+	at := g.now()
+	if !at.After(t.At) {
+		at = t.At.Add(1)
+	}
+	g.add(&Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, At: at})
+}
 
 // sweep drops what is too old.
 func (g *graves) sweep() {
