@@ -160,14 +160,13 @@ func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Optio
 	var after []func()
 	if log := s.stdoutLog(); log != nil {
 		o.Trace = both(o.Trace, log.message)
-		after = append(after, log.close)
+		after = append(after, func() { log.Close() })
 	}
 	c := &child.Command{
 		Name: s.def.Name, Argv: r.Argv, Dir: r.Dir, Env: append(s.m.baseEnv(s.def.InheritEnv), r.Env...),
 		Grace: s.m.opts.Limits.Grace, Idle: s.m.opts.Limits.Idle, Stream: o,
 	}
-	if s.m.opts.Stderr != nil {
-		out := s.m.opts.Stderr(s.def.Name)
+	if out := s.outputs(".stderr.log", s.m.opts.Stderr); out != nil {
 		c.Stderr = out
 		after = append(after, func() { out.Close() })
 	}

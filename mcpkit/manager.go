@@ -57,10 +57,16 @@ type Options struct {
 
 	// Stderr is where the error stream of a server's program goes, and Trace where
 	// all that is said does, as package cassette writes it; nil for nowhere. Both are
-	// called once for each connection; what they return is closed with it. Package
-	// partlog has logs of bounded size.
+	// called once for each connection; what they return is closed with it.
 	Stderr func(server string) io.WriteCloser
 	Trace  func(server string) io.WriteCloser
+
+	// LogDir, if it is not empty, is a directory for the same as files of the user
+	// alone: NAME.stderr.log and NAME.wire.jsonl of each server, with what no file's
+	// name can have escaped as in URLs. They are written in parts: see
+	// Limits.LogPart and package partlog. Any number of processes may use it. What
+	// cannot be written is left out, and Log is told so.
+	LogDir string
 
 	// Dial, if it is not nil, connects in place of what definitions say, which may
 	// be names alone. Nothing is trusted or traced then.
@@ -88,6 +94,8 @@ type Limits struct {
 	Hooks   int           // questions of one server that wait for hooks; 64
 	News    int           // notifications of one server that wait for hooks; 256
 	List    int           // entries of a list; 10,000
+	LogPart int64         // bytes of a part of a log in LogDir; 10 MiB
+	Logs    int           // parts of each log that stay; 5
 	Grace   time.Duration // for a program to notice the end of its input, and a tenth of what it has then; 500 ms
 	Idle    time.Duration // of Grace, for a program that does nothing meanwhile, see [child.Command]; all of it
 }
@@ -101,6 +109,8 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Hooks, 64)
 	def(&l.News, 256)
 	def(&l.List, 10_000)
+	def(&l.LogPart, 10<<20)
+	def(&l.Logs, 5)
 	return l
 }
 

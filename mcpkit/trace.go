@@ -13,17 +13,16 @@ import (
 
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
-	"github.com/glovebox-dev/glovebox/mcpkit/partlog"
 	"github.com/glovebox-dev/glovebox/mcpkit/stream"
 )
 
 // trace is what notes what is said over a connection, or nil. Of r it takes what
 // must not be noted.
 func (s *Session) trace(l *link, r *mcpjson.Resolved) *cassette.Writer {
-	if s.m.opts.Trace == nil {
+	out := s.outputs(".wire.jsonl", s.m.opts.Trace)
+	if out == nil {
 		return nil
 	}
-	out := s.m.opts.Trace(s.def.Name)
 	l.after = append(l.after, func() { out.Close() })
 	var secrets []string
 	if r != nil {
@@ -55,44 +54,6 @@ func both(a, b func(stream.Direction, []byte)) func(stream.Direction, []byte) {
 		b(d, line)
 	}
 }
-
-// A stdoutLog keeps what a server's program writes, as it is, for those whose
-// configuration says so. A log that cannot be written is not worth a connection.
-type stdoutLog struct {
-	to     *partlog.Log
-	failed func(error)
-	broken bool
-}
-
-// stdoutLog opens the log of the definition; nil without one.
-func (s *Session) stdoutLog() *stdoutLog {
-	def := s.def.StdoutLog
-	if def == nil {
-		return nil
-	}
-	failed := func(err error) {
-		s.m.log.Warn("what the mcp server writes is not kept", "server", s.def.Name, "err", err)
-	}
-	to, err := partlog.Open(s.def.Dir, def.Path, def.MaxBytesPerPart, def.MaxParts)
-	if err != nil {
-		failed(err)
-		return nil
-	}
-	return &stdoutLog{to: to, failed: failed}
-}
-
-// message is called for one direction at a time; for what was sent it does nothing.
-func (l *stdoutLog) message(d stream.Direction, line []byte) {
-	if d == stream.Sent || l.broken {
-		return
-	}
-	if _, err := l.to.Write(append(bytes.Clone(line), '\n')); err != nil {
-		l.broken = true
-		l.failed(err)
-	}
-}
-
-func (l *stdoutLog) close() { _ = l.to.Close() } // there is nothing to save any more
 
 // wire notes what goes over HTTP: heads, and the messages in bodies. Whatever else
 // is sent there, a login for one, has its head noted and no body.

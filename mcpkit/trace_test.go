@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -214,3 +215,67 @@ type pieces struct {
 }
 
 func (r pieces) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p), r.size)]) }
+
+// What servers write to their error streams, and what is said, is kept in parts,
+// whatever the servers are called.
+func TestD6_LogsAreRotated(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "logs")
+	m := manager(t, Options{LogDir: dir, Limits: Limits{LogPart: 4 << 10, Logs: 3}}, program("../a b", "good"), program("plain", "good"))
+	said := strings.Repeat("x", 1000)
+	for range 20 {
+		wantCall(t, session(t, m, "../a b"), "echo", map[string]any{"text": said}, said)
+	}
+	for range 2 { // a connection each
+		if _, err := call(t, session(t, m, "plain"), "crash", nil); err == nil {
+			t.Error("a crash: no error")
+		}
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := e.Info(); err != nil || info.Mode() != 0o600 {
+			t.Errorf("%s: %v, %v", e.Name(), info.Mode(), err)
+		}
+		name := regexp.MustCompile(`segment-\d+`).ReplaceAllString(e.Name(), "segment")
+		got[name] += string(b)
+		if name == "..%2Fa%20b.wire.segment.jsonl" && (len(b) > 4<<10 || !strings.HasSuffix(string(b), "}\n")) {
+			t.Errorf("%s has %d bytes and ends with %q", e.Name(), len(b), b[max(0, len(b)-10):])
+		}
+	}
+	if n := strings.Count(got["plain.stderr.log"], "out of luck\n"); n != 2 {
+		t.Errorf("the error stream of two connections: %q", got["plain.stderr.log"])
+	}
+	if n := strings.Count(got["plain.wire.jsonl"]+got["plain.wire.segment.jsonl"], `"cassette":1`); n != 2 {
+		t.Errorf("the wire has %d connections, want 2", n)
+	}
+	parts := 0
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "..%2Fa%20b.wire.") {
+			parts++
+		}
+	}
+	if parts != 3 || !strings.Contains(got["..%2Fa%20b.wire.jsonl"]+got["..%2Fa%20b.wire.segment.jsonl"], said) {
+		t.Errorf("%d parts, want 3", parts)
+	}
+
+	// A directory that cannot be one costs a warning for each log, and nothing else.
+	var warned bytes.Buffer
+	m = manager(t, Options{LogDir: filepath.Join(dir, "plain.stderr.log"), Log: slog.New(slog.NewTextHandler(&warned, nil))}, program("srv", "good"))
+	wantCall(t, session(t, m, "srv"), "echo", map[string]any{"text": "x"}, "x")
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(warned.String(), "is not kept"); n != 2 {
+		t.Errorf("warned of %q", warned.String())
+	}
+}

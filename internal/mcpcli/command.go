@@ -89,6 +89,7 @@ type flags struct {
 	inputs         []string
 	output         string
 	verbose        bool
+	logDir         string
 	record, replay string // of commands about one server
 }
 
@@ -130,6 +131,8 @@ time; 5 the tool says that it failed.`,
 	f.StringArrayVar(&a.flags.inputs, "input", nil, "the answer to an input that the configuration asks for, as `id=value`; may be repeated")
 	f.StringVarP(&a.flags.output, "output", "o", "text", "text, or json: the answer as it is, errors in one line of JSON on standard error")
 	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "show what servers log and write to their error streams, and progress, which a terminal shows anyhow")
+	f.StringVar(&a.flags.logDir, "log-dir", "", "keep what servers write to their error streams, and all that is said without secrets, in files of bounded size in this `directory`")
+	_ = cmd.MarkPersistentFlagDirname("log-dir") // the flag exists
 	for name, choices := range map[string][]string{"era": {"auto", "legacy", "modern"}, "output": {"text", "json"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,6 +126,8 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		Era:      a.era(),
 		OAuth:    login.New(login.Options{Store: logins, ClientName: clientName}).OAuth, // asks nobody
 		Environ:  a.Environ,
+		LogDir:   a.flags.logDir,
+		Log:      slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: untimed})),
 		Limits:   mcpkit.Limits{Connect: connectTimeout, Request: requestTimeout},
 		Timeouts: mcpjson.Timeouts{Connect: a.flags.connectTimeout, Request: a.flags.timeout},
 	}
@@ -138,6 +141,14 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		o.Hooks.Progress = func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { a.progress(server, p) }
 	}
 	return o, nil
+}
+
+// untimed leaves the time out of what is logged while somebody looks.
+func untimed(_ []string, attr slog.Attr) slog.Attr {
+	if attr.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return attr
 }
 
 // showsProgress says that somebody watches, or wants it all the same.

@@ -37,8 +37,10 @@ type Log struct {
 // Open opens the log at name, a path below the directory root or an absolute one;
 // its directories are made if need be, and both for the user alone. A part has at
 // most maxBytes, unless a single Write has more; of the parts, the one that is
-// written to among them, at most maxParts stay, or all if that is 0. The caller
-// closes it.
+// written to among them, at most maxParts stay, or all if that is 0. Several logs of
+// one name may be open, also in several processes: their writes come one after another
+// in the same parts, of which those that are full may be larger by what the others
+// still write to them. The caller closes it.
 func Open(root, name string, maxBytes int64, maxParts int) (*Log, error) {
 	l, err := open(root, name, maxBytes, maxParts)
 	if err != nil {
@@ -129,9 +131,19 @@ func (l *Log) Write(p []byte) (int, error) {
 }
 
 // nextLocked makes an old part of the one that is written to, and begins another.
+// Other logs of the same name may just do so: a part is moved to a name that is this
+// log's own, and what is not there any more has been moved or removed by another.
 func (l *Log) nextLocked() error {
-	if err := l.f.Close(); err != nil {
+	ours, err := l.f.Stat()
+	if err := errors.Join(err, l.f.Close()); err != nil {
 		return err
+	}
+	now, err := l.root.Lstat(l.name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil || !os.SameFile(ours, now) {
+		return l.begin()
 	}
 	old, err := l.parts()
 	if err != nil {
@@ -141,16 +153,40 @@ func (l *Log) nextLocked() error {
 	if len(old) > 0 {
 		next = old[len(old)-1] + 1
 	}
-	if err := l.root.Rename(l.name, l.part(next)); err != nil {
-		return err
-	}
-	old = append(old, next)
-	for ; l.maxParts > 0 && len(old) >= l.maxParts; old = old[1:] {
-		if err := l.root.Remove(l.part(old[0])); err != nil {
+	for ; ; next++ {
+		f, err := l.root.OpenFile(l.part(next), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			err = f.Close()
+		}
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
 			return err
 		}
+		break
+	}
+	err = l.root.Rename(l.name, l.part(next))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = l.remove(next)
+	} else {
+		old = append(old, next)
+	}
+	for ; err == nil && l.maxParts > 0 && len(old) >= l.maxParts; old = old[1:] {
+		err = l.remove(old[0])
+	}
+	if err != nil {
+		return err
 	}
 	return l.begin()
+}
+
+// remove removes an old part, if it is there.
+func (l *Log) remove(n int) error {
+	if err := l.root.Remove(l.part(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // part is the name of an old part.

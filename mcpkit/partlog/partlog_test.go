@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -164,5 +165,40 @@ func TestAbsolutePaths(t *testing.T) {
 	l.Close()
 	if got := files(t, dir); got["x.log"] != "x" {
 		t.Error(got)
+	}
+}
+
+// Two logs of one name lose nothing to each other, in whatever order they go on to
+// the next part.
+func TestTwoOfOneName(t *testing.T) {
+	dir := t.TempDir()
+	var wg sync.WaitGroup
+	for who := range 2 {
+		l, err := Open(dir, "x.log", 100, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			for i := range 200 {
+				if _, err := fmt.Fprintf(l, "%d:%03d\n", who, i); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var all string
+	for _, text := range files(t, dir) {
+		all += text
+	}
+	for who := range 2 {
+		for i := range 200 {
+			if line := fmt.Sprintf("%d:%03d\n", who, i); strings.Count(all, line) != 1 {
+				t.Fatalf("%q is there %d times", line, strings.Count(all, line))
+			}
+		}
 	}
 }
