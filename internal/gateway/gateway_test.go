@@ -250,7 +250,8 @@ func TestAToolThatBecomesWrong(t *testing.T) {
 	}
 }
 
-// No server takes an address from another that offers it.
+// No server takes an address from another that offers it; once it does not, the other
+// has it.
 func TestAnAddressStaysWithItsServer(t *testing.T) {
 	g, s := register(t, options(t.TempDir(), mcpkit.Trusted))
 	p := join(t, s, "ann", "2025-11-25", false)
@@ -264,7 +265,7 @@ func TestAnAddressStaysWithItsServer(t *testing.T) {
 		server string
 		shows  offer.Offer
 		want   string // whose it is then
-	}{{"a", of("a"), "a"}, {"b", of("b"), "a"}, {"a", of("a2"), "a2"}, {"b", of("b"), "a2"}, {"a", offer.Offer{}, ""}, {"b", of("b"), "b"}, {"a", of("a"), "b"}} {
+	}{{"a", of("a"), "a"}, {"b", of("b"), "a"}, {"a", of("a2"), "a2"}, {"b", of("b"), "a2"}, {"a", offer.Offer{}, "b"}, {"a", of("a"), "b"}, {"b", offer.Offer{}, "a"}, {"a", offer.Offer{}, ""}} {
 		g.show(c.server, c.shows, true)
 		got := []string{}
 		resources, err := p.ListResources(t.Context(), nil)

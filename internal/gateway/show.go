@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -39,31 +40,53 @@ func (g *Gateway) show(server string, o offer.Offer, asked bool) {
 			g.take(server, "prompt", p.Name, func() { g.server.AddPrompt(&copied, g.prompt(server, p.Name)) })
 		},
 		func(p *mcp.Prompt) { g.server.RemovePrompts(g.prompts.take(server, p.Name)) })
-	read := g.resource(server)
-	addressed(g, server, "resource", g.resources, before.Resources, o.Resources, func(r *mcp.Resource) string { return r.URI },
-		func(r *mcp.Resource) { g.server.AddResource(r, read) }, g.server.RemoveResources)
-	addressed(g, server, "resource template", g.templates, before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
-		func(t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, read) }, g.server.RemoveResourceTemplates)
+	addressed(g, server, "resource", g.resources, before.Resources, func(o *offered) []*mcp.Resource { return o.Resources },
+		func(r *mcp.Resource) string { return r.URI },
+		func(server string, r *mcp.Resource) { g.server.AddResource(r, g.resource(server)) }, g.server.RemoveResources)
+	addressed(g, server, "resource template", g.templates, before.Templates, func(o *offered) []*mcp.ResourceTemplate { return o.Templates },
+		func(t *mcp.ResourceTemplate) string { return t.URITemplate },
+		func(server string, t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, g.resource(server)) }, g.server.RemoveResourceTemplates)
 }
 
 // addressed is changed for what clients see under its own address, and notes whose it
 // is. Of two servers with one address the one that had it first keeps it, for as long
-// as it offers it: no server is to take what is another's.
-func addressed[T any](g *Gateway, server, kind string, owners map[string]string, before, now []*T, address func(*T) string, add func(*T), remove func(...string)) {
+// as it offers it: no server is to take what is another's. Then the other has it,
+// which need not be asked anew for that.
+func addressed[T any](g *Gateway, server, kind string, owners map[string]string, before []*T, of func(*offered) []*T, address func(*T) string, add func(string, *T), remove func(...string)) {
+	give := func(server string, one *T) bool {
+		ok := g.take(server, kind, address(one), func() { add(server, one) })
+		if ok {
+			owners[address(one)] = server
+		}
+		return ok
+	}
+	free := make(map[string]bool)
 	own := slices.DeleteFunc(slices.Clone(before), func(one *T) bool { return owners[address(one)] != server })
-	changed(own, now, address,
+	changed(own, of(g.offered[server]), address,
 		func(one *T) {
 			name := address(one)
 			if owner, taken := owners[name]; taken && owner != server {
 				g.log.Warn("what a server offers is left out", "server", server, "kind", kind, "name", name, "err", fmt.Sprintf("the server %q has it", owner))
-			} else if g.take(server, kind, name, func() { add(one) }) {
-				owners[name] = server
+				return
 			}
+			give(server, one)
 		},
 		func(one *T) {
-			delete(owners, address(one))
-			remove(address(one))
+			name := address(one)
+			delete(owners, name)
+			remove(name)
+			free[name] = true
 		})
+	if len(free) == 0 {
+		return
+	}
+	for _, other := range slices.Sorted(maps.Keys(g.offered)) {
+		for _, one := range of(g.offered[other]) {
+			if name := address(one); free[name] && give(other, one) {
+				delete(free, name)
+			}
+		}
+	}
 }
 
 // take takes something over from a server. What the SDK calls wrong, which it does by
