@@ -582,21 +582,26 @@ function evaluate(code, done) {
   }
 }
 
-// The end of a program: when nothing is left to wait for, as in Node.js itself.
+// The end of a program is that of Node.js itself, which comes when nothing is left
+// to wait for: listeners to beforeExit may find something to do, and those to exit
+// say how it ends. The last of them has the last word, unless there is an exit code.
 function windUp() {
   const over = () => {
-    settle = null;
-    input.ref();
-    if (process.exitCode) process.exit();
-    process.emit('exit', 0);
-    finish(null);
+    if (!process.exitCode) finish(null);
+  };
+  const last = () => {
+    process.removeListener('exit', over);
+    process.on('exit', over);
   };
   settle = () => {
     settle = null;
-    process.removeListener('beforeExit', over);
+    process.removeListener('beforeExit', last);
+    process.removeListener('exit', over);
+    input.ref();
     finish(interruption());
   };
-  process.once('beforeExit', over);
+  process.on('beforeExit', last);
+  process.on('exit', over);
   input.unref();
 }
 
