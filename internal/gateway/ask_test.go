@@ -406,6 +406,35 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
+// Clients that are gone do not keep others from watching.
+func TestSubscriptionsOfWhoIsGone(t *testing.T) {
+	g, s := gatewayOf(t, mcpkit.Legacy, false, mcpkit.Trusted)
+	p, other := join(t, s, "ann", "2025-11-25", false), join(t, s, "bob", "2025-11-25", false)
+	watch := func(who *gatewaytest.Person, i int) error {
+		return who.Subscribe(t.Context(), &mcp.SubscribeParams{URI: fmt.Sprint("note://a/", i)})
+	}
+	for i := range maxWatched {
+		if err := watch(p, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := watch(other, maxWatched); err == nil {
+		t.Errorf("more than %d resources are watched", maxWatched)
+	}
+	if err := watch(other, 0); err != nil {
+		t.Errorf("what is watched already: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "there is room", func() bool { return watch(other, maxWatched) == nil })
+	g.watched.mu.Lock()
+	defer g.watched.mu.Unlock()
+	if n := len(g.watched.by); n != 2 {
+		t.Errorf("%d resources are watched, want 2", n)
+	}
+}
+
 func TestResourcesPromptsAndCompletion(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, false, mcpkit.Trusted)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error 
 	}
 	g.watched.mu.Lock()
 	w := g.watched.by[uri]
-	full := w == nil && len(g.watched.by) >= maxWatched
+	full := w == nil && len(g.watched.by) >= maxWatched && !g.sweepLocked()
 	g.watched.mu.Unlock()
 	if full {
 		return wrong("%d resources are watched already", maxWatched)
@@ -83,12 +84,7 @@ func (g *Gateway) updated(_ context.Context, server, uri string) {
 	w := g.watched.by[uri]
 	last := false
 	if w != nil && w.server == server {
-		live := slices.Collect(g.server.Sessions())
-		for session := range w.clients {
-			if !slices.Contains(live, session) {
-				delete(w.clients, session)
-			}
-		}
+		w.keep(slices.Collect(g.server.Sessions()))
 		last = g.abandonedLocked(uri, w)
 	}
 	g.watched.mu.Unlock()
@@ -100,6 +96,37 @@ func (g *Gateway) updated(_ context.Context, server, uri string) {
 		// Only its own log can fail.
 		_ = g.server.ResourceUpdated(g.ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
 	}
+}
+
+// sweepLocked forgets clients that are gone, which those of older revisions do not
+// say, and reports whether that made room.
+func (g *Gateway) sweepLocked() bool {
+	live := slices.Collect(g.server.Sessions())
+	left := make(map[string]string) // address to server
+	for uri, w := range g.watched.by {
+		if w.keep(live); g.abandonedLocked(uri, w) {
+			left[uri] = w.server
+		}
+	}
+	if len(left) == 0 {
+		return false
+	}
+	g.tasks.Go(func() {
+		for uri, server := range left {
+			g.watched.mu.Lock()
+			again := g.watched.by[uri] != nil
+			g.watched.mu.Unlock()
+			if !again && g.ctx.Err() == nil {
+				g.unwatch(g.ctx, server, uri)
+			}
+		}
+	})
+	return true
+}
+
+// keep forgets clients that are not among the living.
+func (w *watch) keep(live []*mcp.ServerSession) {
+	maps.DeleteFunc(w.clients, func(session *mcp.ServerSession, _ bool) bool { return !slices.Contains(live, session) })
 }
 
 // abandonedLocked forgets a resource that nobody wants to know of.
