@@ -228,7 +228,11 @@ func (a *app) ask(_ context.Context, in mcpjson.Input) (string, error) {
 	if len(in.Options) > 0 {
 		what += " (" + strings.Join(in.Options, ", ") + ")"
 	}
-	if in.Default != "" { // whoever only presses Enter should know for what
+	switch { // whoever only presses Enter should know for what
+	case in.Default == "":
+	case in.Password:
+		what += " [as configured]"
+	default:
 		what += " [" + in.Default + "]"
 	}
 	fmt.Fprintf(a.person(), "%s: ", oneLine(what))
