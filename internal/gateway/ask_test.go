@@ -435,6 +435,36 @@ func TestSubscriptionsOfWhoIsGone(t *testing.T) {
 	}
 }
 
+// A resource that has become another server's is watched there.
+func TestSubscriptionsMoveOn(t *testing.T) {
+	g, s := register(t, options(t.TempDir(), mcpkit.Trusted, "a", "b"))
+	defer g.Close()
+	<-g.first
+	const uri = "x://r"
+	offers := func(server string, resources ...*mcp.Resource) {
+		g.mu.Lock()
+		o := g.offered[server].Offer
+		g.mu.Unlock()
+		o.Resources = resources
+		g.show(server, o, true)
+	}
+	p, other := join(t, s, "ann", "2025-11-25", false), join(t, s, "bob", "2025-11-25", false)
+	offers("a", &mcp.Resource{Name: "r", URI: uri})
+	offers("b", &mcp.Resource{Name: "r", URI: uri})
+	for _, who := range []*gatewaytest.Person{p, other} {
+		if err := who.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+			t.Fatal(err)
+		}
+		offers("a")
+	}
+	until(t, "the change is told", func() bool {
+		if _, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "b__change", Arguments: map[string]any{"text": uri}}); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Contains(p.All(), "updated: "+uri) && slices.Contains(other.All(), "updated: "+uri)
+	})
+}
+
 func TestResourcesPromptsAndCompletion(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, false, mcpkit.Trusted)

@@ -57,6 +57,10 @@ func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error 
 		w = &watch{server: server, clients: make(map[*mcp.ServerSession]bool)}
 		g.watched.by[uri] = w
 	}
+	if before := w.server; before != server { // it has become this one's meanwhile
+		w.server = server
+		g.tasks.Go(func() { g.unwatch(g.ctx, before, uri) })
+	}
 	w.clients[r.Session] = true
 	return nil
 }
