@@ -618,10 +618,23 @@ function run(n, code, whole) {
   held = [];
   heldSize = 0;
   let over = false;
+  // What a program waits for at its top may never be: there is nothing to wait for.
+  const stuck = () => {
+    err.write('Warning: Detected unsettled top-level await\n');
+    process.exit(13); // as Node.js does
+  };
+  if (whole) {
+    process.once('beforeExit', stuck);
+    input.unref();
+  }
   const end = (error) => {
     if (over) return;
     over = true;
     settle = null;
+    if (whole) {
+      process.removeListener('beforeExit', stuck);
+      input.ref();
+    }
     // What this turn of the loop still has to say belongs to the run.
     later(() => {
       const last = whole && !error ? windUp : () => finish(error);
