@@ -220,7 +220,17 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Header.Get("Mcp-Method") == "subscriptions/listen" && mediaType(res) == "text/event-stream" {
 		res.Body = &subscription{res.Body, req.Context(), h.deaf}
 	}
-	if mediaType(res) == "application/json" {
+	switch kind := mediaType(res); kind {
+	case "text/event-stream":
+	default:
+		// The SDK would take it for the end of the session, of which requests hear
+		// only sometimes why. The older transport answers elsewhere, and says nothing
+		// of what it accepts here.
+		if res.StatusCode/100 == 2 && req.Header.Get("Accept") != "" && askedID(req) != nil {
+			res.Body.Close()
+			return nil, fmt.Errorf("unsupported content type %q", kind)
+		}
+	case "application/json":
 		// What goes wrong with one answer, or the end of its request before it is
 		// there, is for the SDK the end of the session unless there is no answer.
 		b, err := io.ReadAll(res.Body)
@@ -270,22 +280,34 @@ func end(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// answered makes the answer to a request of a refusal in plain text, which the SDK
-// takes for the end of the session: one bad request should not end the others.
-func answered(req *http.Request, res *http.Response) *http.Response {
-	kind := mediaType(res)
-	if kind == "application/json" || req.GetBody == nil {
-		return res
+// askedID is the id of the request in a body; nil if there is none.
+func askedID(req *http.Request) json.RawMessage {
+	if req.GetBody == nil {
+		return nil
 	}
 	body, err := req.GetBody()
 	if err != nil {
-		return res
+		return nil
 	}
 	defer body.Close()
 	var asked struct {
 		ID json.RawMessage `json:"id"`
 	}
 	if json.NewDecoder(body).Decode(&asked) != nil || len(asked.ID) == 0 {
+		return nil
+	}
+	return asked.ID
+}
+
+// answered makes the answer to a request of a refusal in plain text, which the SDK
+// takes for the end of the session: one bad request should not end the others.
+func answered(req *http.Request, res *http.Response) *http.Response {
+	kind := mediaType(res)
+	if kind == "application/json" {
+		return res
+	}
+	id := askedID(req)
+	if id == nil {
 		return res
 	}
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // half of a reason is one
@@ -294,7 +316,7 @@ func answered(req *http.Request, res *http.Response) *http.Response {
 	if reason := strings.TrimSpace(strings.ToValidUTF8(string(text), "")); reason != "" && (kind == "text/plain" || kind == "") {
 		message += ": " + reason
 	}
-	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": asked.ID, "error": &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: message}})
+	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: message}})
 	if err != nil {
 		return res
 	}

@@ -178,7 +178,11 @@ func odd(kind string) {
 func program(name, kind string) *mcpjson.Server {
 	return &mcpjson.Server{
 		Name: name, Transport: mcpjson.TransportStdio, Command: mcpjson.Literal(os.Args[0]),
-		Env: []mcpjson.Pair{{Name: "MCPKIT_TEST_SERVER", Value: mcpjson.Literal(kind)}}, Dir: os.TempDir(),
+		Env: []mcpjson.Pair{
+			{Name: "MCPKIT_TEST_SERVER", Value: mcpjson.Literal(kind)},
+			{Name: "GORACE", Value: mcpjson.Literal("atexit_sleep_ms=0")}, // else each end takes a second
+		},
+		Dir: os.TempDir(),
 	}
 }
 
