@@ -73,6 +73,10 @@ cross: generate-guest ## the other platforms compile
 	GOOS=darwin GOARCH=arm64 $(GO) vet ./internal/cli ./internal/config
 	GOOS=windows GOARCH=amd64 $(GO) vet ./internal/cli ./internal/config
 
+.PHONY: ahead
+ahead: ## compile beside the tests what cross and check need
+	scripts/ahead
+
 .PHONY: fuzz
 fuzz: generate-guest ## every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
