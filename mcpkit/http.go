@@ -222,14 +222,6 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	switch kind := mediaType(res); kind {
 	case "text/event-stream":
-	default:
-		// The SDK would take it for the end of the session, of which requests hear
-		// only sometimes why. The older transport answers elsewhere, and says nothing
-		// of what it accepts here.
-		if res.StatusCode/100 == 2 && req.Header.Get("Accept") != "" && askedID(req) != nil {
-			res.Body.Close()
-			return nil, fmt.Errorf("unsupported content type %q", kind)
-		}
 	case "application/json":
 		// What goes wrong with one answer, or the end of its request before it is
 		// there, is for the SDK the end of the session unless there is no answer.
@@ -239,6 +231,14 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		res.Body = io.NopCloser(bytes.NewReader(b))
+	default:
+		// The SDK would take it for the end of the session, of which requests hear
+		// only sometimes why. The older transport answers elsewhere, and says nothing
+		// of what it accepts here.
+		if res.StatusCode/100 == 2 && req.Header.Get("Accept") != "" && askedID(req) != nil {
+			res.Body.Close()
+			return nil, fmt.Errorf("unsupported content type %q", kind)
+		}
 	}
 	return res, nil
 }

@@ -492,6 +492,9 @@ func TestExtractAttacks(t *testing.T) {
 // TestNoSpace holds that a write that meets the end of the disk says so and
 // leaves nothing.
 func TestNoSpace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it mounts, which tests of engines beside it take for theirs")
+	}
 	l, g := newLink(t)
 	small := g.home + "/small"
 	must(t, os.Mkdir(small, 0o755))
