@@ -70,7 +70,7 @@ func (s *Session) outputs(kind string, wanted func(server string) io.WriteCloser
 		// Several make it at once, and openLog tells why it is not there.
 		_ = os.MkdirAll(dir, 0o700)
 		// A name is the configuration's; escaped it is one element of a path.
-		if log := s.openLog(dir, url.PathEscape(s.def.Name)+kind, s.m.opts.Limits.LogPart, s.m.opts.Limits.Logs); log != nil {
+		if log := s.openLog(dir, url.PathEscape(s.def.Name)+kind, s.m.opts.Limits.LogPart, s.m.opts.Limits.LogParts); log != nil {
 			all = append(all, log)
 		}
 	}

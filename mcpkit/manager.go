@@ -86,18 +86,18 @@ type Options struct {
 
 // Limits bounds what servers may use.
 type Limits struct {
-	Connect time.Duration // start, connection and handshake; 10 s
-	Request time.Duration // each request, without the time that the server's questions take; 30 s
-	Ask     time.Duration // a question of a server, until it is answered; 5 min
-	Message int           // bytes of a message; 16 MiB
-	Pending int           // requests under way to one server; 64
-	Hooks   int           // questions of one server that wait for hooks; 64
-	News    int           // notifications of one server that wait for hooks; 256
-	List    int           // entries of a list; 10,000
-	LogPart int64         // bytes of a part of a log in LogDir; 10 MiB
-	Logs    int           // parts of each log that stay; 5
-	Grace   time.Duration // for a program to notice the end of its input, and a tenth of what it has then; 500 ms
-	Idle    time.Duration // of Grace, for a program that does nothing meanwhile, see [child.Command]; all of it
+	Connect  time.Duration // start, connection and handshake; 10 s
+	Request  time.Duration // each request, without the time that the server's questions take; 30 s
+	Ask      time.Duration // a question of a server, until it is answered; 5 min
+	Message  int           // bytes of a message; 16 MiB
+	Pending  int           // requests under way to one server; 64
+	Hooks    int           // questions of one server that wait for hooks; 64
+	News     int           // notifications of one server that wait for hooks; 256
+	List     int           // entries of a list; 10,000
+	LogPart  int64         // bytes of a part of a log in LogDir; 10 MiB
+	LogParts int           // parts of each log that stay; 5
+	Grace    time.Duration // for a program to notice the end of its input, and a tenth of what it has then; 500 ms
+	Idle     time.Duration // of Grace, for a program that does nothing meanwhile, see [child.Command]; all of it
 }
 
 func (l Limits) withDefaults() Limits {
@@ -110,7 +110,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.News, 256)
 	def(&l.List, 10_000)
 	def(&l.LogPart, 10<<20)
-	def(&l.Logs, 5)
+	def(&l.LogParts, 5)
 	return l
 }
 

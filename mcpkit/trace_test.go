@@ -220,7 +220,7 @@ func (r pieces) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p)
 // whatever the servers are called.
 func TestD6_LogsAreRotated(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
-	m := manager(t, Options{LogDir: dir, Limits: Limits{LogPart: 4 << 10, Logs: 3}}, program("../a b", "good"), program("plain", "good"))
+	m := manager(t, Options{LogDir: dir, Limits: Limits{LogPart: 4 << 10, LogParts: 3}}, program("../a b", "good"), program("plain", "good"))
 	said := strings.Repeat("x", 1000)
 	for range 20 {
 		wantCall(t, session(t, m, "../a b"), "echo", map[string]any{"text": said}, said)

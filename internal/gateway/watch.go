@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -88,7 +87,7 @@ func (g *Gateway) updated(_ context.Context, server, uri string) {
 	w := g.watched.by[uri]
 	last := false
 	if w != nil && w.server == server {
-		w.keep(slices.Collect(g.server.Sessions()))
+		w.keep(g.sessions())
 		last = g.abandonedLocked(uri, w)
 	}
 	g.watched.mu.Unlock()
@@ -105,7 +104,7 @@ func (g *Gateway) updated(_ context.Context, server, uri string) {
 // sweepLocked forgets clients that are gone, which those of older revisions do not
 // say, and reports whether that made room.
 func (g *Gateway) sweepLocked() bool {
-	live := slices.Collect(g.server.Sessions())
+	live := g.sessions()
 	left := make(map[string]string) // address to server
 	for uri, w := range g.watched.by {
 		if w.keep(live); g.abandonedLocked(uri, w) {
@@ -128,9 +127,18 @@ func (g *Gateway) sweepLocked() bool {
 	return true
 }
 
+// sessions are those of the clients that are there.
+func (g *Gateway) sessions() map[*mcp.ServerSession]bool {
+	live := make(map[*mcp.ServerSession]bool)
+	for session := range g.server.Sessions() {
+		live[session] = true
+	}
+	return live
+}
+
 // keep forgets clients that are not among the living.
-func (w *watch) keep(live []*mcp.ServerSession) {
-	maps.DeleteFunc(w.clients, func(session *mcp.ServerSession, _ bool) bool { return !slices.Contains(live, session) })
+func (w *watch) keep(live map[*mcp.ServerSession]bool) {
+	maps.DeleteFunc(w.clients, func(session *mcp.ServerSession, _ bool) bool { return !live[session] })
 }
 
 // abandonedLocked forgets a resource that nobody wants to know of.
