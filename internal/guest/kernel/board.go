@@ -8,12 +8,16 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
 const (
 	// boardSize holds the output of most runs.
 	boardSize = 16 << 10
-	// boardHead comes before the events; its first word says where they end.
+	// boardHead comes before the events. Its words say where they end, how far
+	// the raw pipes of stdout and stderr were read, and how many bytes of events
+	// there is room for.
 	boardHead = 64
 )
 
@@ -22,17 +26,18 @@ const (
 // events goes through the pipe. It is for one goroutine at a time.
 type board struct {
 	mem  []byte // nil: there is none
+	room int    // for events
 	seen int    // bytes of events taken
 	copy []byte // of what was taken last
 }
 
-// newBoard makes a board and the file of it that the kernel gets. Without one
-// everything goes through the pipe.
+// newBoard makes a board and the file of it that the kernel gets.
 func newBoard() (*board, *os.File, error) {
-	if runtime.GOARCH != "amd64" {
+	b := &board{}
+	if runtime.GOARCH == "amd64" {
 		// Only there are stores seen in the order in which they are made, without
 		// a barrier, which Python does not have.
-		return &board{}, nil, nil
+		b.room = boardSize - boardHead
 	}
 	fd, err := unix.MemfdCreate("glovebox-board", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -45,25 +50,42 @@ func newBoard() (*board, *os.File, error) {
 	if err == nil {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
 	}
-	var mem []byte
 	if err == nil {
-		mem, err = unix.Mmap(fd, 0, boardSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		b.mem, err = unix.Mmap(fd, 0, boardSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
 	if err != nil {
 		f.Close()
 		return nil, nil, fmt.Errorf("prepare memory file: %w", err)
 	}
-	return &board{mem: mem}, f, nil
+	b.word(3).Store(uint32(b.room))
+	return b, f, nil
 }
 
-func (b *board) end() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&b.mem[0])) }
+func (b *board) word(i int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&b.mem[4*i])) }
 
 // reset empties the board for a run.
 func (b *board) reset() {
 	if b.mem != nil {
-		b.end().Store(0)
+		b.word(0).Store(0)
 	}
 	b.seen = 0
+}
+
+// position tells the kernel how far a raw pipe was read, and whether it is being
+// read at this moment: then there is nothing to go by.
+func (b *board) position(ch wire.Channel, at uint32, reading bool) {
+	if b.mem == nil {
+		return
+	}
+	w := at << 1
+	if reading {
+		w |= 1
+	}
+	i := 1
+	if ch == wire.Stderr {
+		i = 2
+	}
+	b.word(i).Store(w)
 }
 
 // take returns the events that were not yet taken. They are valid until the next
@@ -72,7 +94,7 @@ func (b *board) take() []byte {
 	if b.mem == nil {
 		return nil
 	}
-	end := min(int(b.end().Load()), boardSize-boardHead)
+	end := min(int(b.word(0).Load()), b.room)
 	if end <= b.seen {
 		return nil
 	}

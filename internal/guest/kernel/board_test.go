@@ -24,11 +24,19 @@ func TestBoardOrder(t *testing.T) {
 		"print('f' * 16300); time.sleep(0.05); print('g' * 100); print('h')":     strings.Repeat("f", 16300) + "\n" + strings.Repeat("g", 100) + "\nh\n",
 		"display(1); print(2); display('x' * 20000); print(3)":                   "<display>2\n<display>3\n",
 	}
+	// Both ways in turns, faster than anybody looks.
+	var want strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&want, "%d\n", i)
+	}
+	cells["for i in range(0, 400, 2): print(i); n = os.write(1, b'%d\\n' % (i + 1))"] = want.String()
+	cells["for i in range(0, 400, 2): n = os.write(2, b'%d\\n' % i); print(i + 1); time.sleep(i % 20 / 1e4)"] = want.String()
+	cells["for i in range(0, 400, 2): print(i, file=sys.stderr); os.system(f'echo {i + 1}') if i % 40 == 0 else os.write(1, b'%d\\n' % (i + 1))\nNone"] = want.String()
 	for _, alone := range []bool{true, false} {
 		for range 2 { // what is left of one run is not the next one's
 			for code, want := range cells {
 				rec := &recorder{}
-				res, err := k.Run(t.Context(), Request{Code: []byte("import os, time\n" + code), Alone: alone, Input: -1}, rec)
+				res, err := k.Run(t.Context(), Request{Code: []byte("import os, sys, time\n" + code), Alone: alone, Input: -1}, rec)
 				if err != nil || !res.OK || rec.all.String() != want {
 					t.Errorf("%.60s: got %+v, %v, %.200q, want %.200q", code, res, err, rec.all.String(), want)
 				}
@@ -90,7 +98,7 @@ func TestAlone(t *testing.T) {
 func TestNoTime(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	for range 5 {
-		res, _ := runWith(t, k, Request{Code: []byte("import time; time.sleep(100)"), Timeout: time.Nanosecond, Grace: 20 * time.Second})
+		res, _ := runWith(t, k, Request{Code: []byte("import time; time.sleep(100)"), Timeout: time.Nanosecond, Grace: 6 * time.Second})
 		if res.Stopped != "timeout" || res.Lost != "" {
 			t.Errorf("got %+v, want it stopped and the kernel kept", res)
 		}

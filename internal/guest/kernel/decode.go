@@ -24,14 +24,17 @@ const (
 
 var errMalformed = errors.New("kernel sent a malformed message")
 
+// markSize is the payload of a mark: two positions in the raw pipes.
+const markSize = 8
+
 // decoder cuts the stream of events into messages. It passes output on in the
-// pieces in which it comes and keeps displays until they are whole; its memory
-// grows with what has come, never with what a length announces.
+// pieces in which it comes and keeps displays and marks until they are whole; its
+// memory grows with what has come, never with what a length announces.
 type decoder struct {
 	head [5]byte
 	n    int    // bytes of head so far
 	rest int    // bytes of the payload still to come
-	body []byte // of a display so far
+	body []byte // of a display or mark so far
 }
 
 // feed takes the next bytes of the stream. emit must not keep its argument. The
@@ -52,6 +55,10 @@ func (d *decoder) feed(p []byte, emit func(typ byte, p []byte) error) error {
 			d.rest = int(size) - 1
 			switch d.head[4] {
 			case 'o', 'e', 'd':
+			case 'm':
+				if d.rest != markSize {
+					return errMalformed
+				}
 			default:
 				return errMalformed
 			}
@@ -60,7 +67,8 @@ func (d *decoder) feed(p []byte, emit func(typ byte, p []byte) error) error {
 		p = p[len(part):]
 		d.rest -= len(part)
 		typ := d.head[4]
-		if typ == 'd' {
+		whole := typ == 'd' || typ == 'm'
+		if whole {
 			if d.rest > 0 || len(d.body) > 0 {
 				d.body = append(d.body, part...)
 				part = d.body
@@ -72,12 +80,12 @@ func (d *decoder) feed(p []byte, emit func(typ byte, p []byte) error) error {
 		if d.rest == 0 {
 			d.n = 0
 		}
-		if len(part) > 0 || typ == 'd' {
+		if len(part) > 0 || whole {
 			if err := emit(typ, part); err != nil {
 				return err
 			}
 		}
-		if typ == 'd' {
+		if whole {
 			d.body = nil
 		}
 	}

@@ -19,7 +19,7 @@ func decode(b []byte, n int) (events string, partial bool, err error) {
 	var out strings.Builder
 	var last byte
 	emit := func(typ byte, p []byte) error {
-		if typ != last || typ == 'd' {
+		if typ != last || typ == 'd' || typ == 'm' {
 			out.WriteString("|" + string(typ) + ":")
 		}
 		last = typ
@@ -35,10 +35,10 @@ func decode(b []byte, n int) (events string, partial bool, err error) {
 }
 
 func TestDecoder(t *testing.T) {
-	all := bytes.Join([][]byte{event('o', "hello"), event('o', ""), event('e', "err"), event('d', "{}"), event('d', ""), event('o', strings.Repeat("x", 100))}, nil)
+	all := bytes.Join([][]byte{event('o', "hello"), event('o', ""), event('e', "err"), event('d', "{}"), event('d', ""), event('m', "12345678"), event('o', strings.Repeat("x", 100))}, nil)
 	for _, n := range []int{1, 2, 3, 5, 7, 1000} {
 		got, partial, err := decode(all, n)
-		if want := "|o:hello|e:err|d:{}|d:|o:" + strings.Repeat("x", 100); got != want || partial || err != nil {
+		if want := "|o:hello|e:err|d:{}|d:|m:12345678|o:" + strings.Repeat("x", 100); got != want || partial || err != nil {
 			t.Errorf("in pieces of %d: got %q, %v, %v; want %q", n, got, partial, err, want)
 		}
 	}
@@ -52,6 +52,8 @@ func TestDecoder(t *testing.T) {
 		{[]byte{0, 0, 0, 0, 'o'}, false, true},
 		{[]byte{0, 0, 0, 2, 'x', 0}, false, true},
 		{[]byte{0, 0, 0, 2, 'D', 0}, false, true},
+		{[]byte{0, 0, 0, 9, 'm', 0, 0}, true, false},
+		{[]byte{0, 0, 0, 8, 'm', 0, 0}, false, true},
 		{[]byte{0, 0x80, 0, 1, 'd'}, true, false},
 		{[]byte{0, 0x80, 0, 2, 'd'}, false, true},
 		{[]byte{255, 255, 255, 255, 'o'}, false, true},
@@ -82,6 +84,7 @@ func TestParseControl(t *testing.T) {
 func FuzzDecoder(f *testing.F) {
 	f.Add(event('o', "hello"), 3)
 	f.Add(append(event('d', "{}"), event('e', "x")...), 1)
+	f.Add(event('m', "12345678"), 3)
 	f.Add([]byte{0, 0x80, 0, 1, 'd', 1, 2}, 2)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
 		n = max(n%64, 1)

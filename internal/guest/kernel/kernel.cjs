@@ -94,6 +94,38 @@ function watchChildren() {
   for (const name of ['spawnSync', 'execSync', 'execFileSync']) watch(cp, name, interruptible);
 }
 
+// What code writes to descriptors 1 and 2 itself, and waits for, is printed like
+// all else: so it keeps its order. They are pipes unless the code closed them.
+function watchWrites() {
+  const { writeSync: original, fstatSync } = fs;
+  const inodes = [0, fstatSync(1).ino, fstatSync(2).ino];
+  const ours = (fd) => {
+    try {
+      return (fd === 1 || fd === 2) && fstatSync(fd).ino === inodes[fd];
+    } catch {
+      return false; // closed
+    }
+  };
+  const part = (n, max) => Number.isInteger(n) && n >= 0 && n <= max;
+  // The bytes that are meant, or null: Node.js knows more ways to say it, and what
+  // is wrong with one.
+  const meant = (data, from, size, position) => {
+    if (typeof data === 'string') return from == null && (size == null || Buffer.isEncoding(size)) ? Buffer.from(data, size ?? 'utf8') : null;
+    if (!(data instanceof Uint8Array) || position != null) return null;
+    from ??= 0;
+    if (!part(from, data.length)) return null;
+    size ??= data.length - from;
+    return part(size, data.length - from) ? Buffer.from(data.subarray(from, from + size)) : null;
+  };
+  fs.writeSync = function (fd, data, from, size, position) {
+    const bytes = ours(fd) ? meant(data, from, size, position) : null;
+    if (!bytes) return Reflect.apply(original, this, arguments);
+    emit(fd === 1 ? 'o' : 'e', bytes);
+    return bytes.length;
+  };
+  Object.defineProperty(fs.writeSync, 'name', { value: 'writeSync' });
+}
+
 // An interrupt goes to the whole process group, and news of the child's death
 // may be here before the thread that ends this cell has run: it gets time to.
 const nothing = new Int32Array(new SharedArrayBuffer(4));
@@ -723,6 +755,7 @@ for (const [name, s] of [['stdout', out], ['stderr', err]]) {
   Object.defineProperty(process, name, { configurable: true, enumerable: true, get() { return s; }, set() {} });
 }
 watchChildren();
+watchWrites();
 process.execArgv = [];
 process.argv.length = 1;
 

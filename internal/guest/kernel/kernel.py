@@ -4,8 +4,9 @@
 # that nothing the user's code does to its namespace or to the builtins reaches
 # it; what it needs at run time it holds in names of its own. Descriptors: 3
 # commands in, 4 control out, 5 events out, 6 and 7 the reading ends of the
-# pipes behind 1 and 2, 9 the board: memory that the agent reads, for the first
-# events of a run.
+# pipes behind 1 and 2 (the agent reads them, we only look how much there is), 9
+# the board: memory that we share with the agent, for the first events of a run
+# and for how much of these pipes was read.
 #
 # Any statement of the user's may install a signal handler that raises, and the
 # interrupt raises too, so every function here may be left at any call. What
@@ -16,7 +17,7 @@ from _json import encode_basestring as quote
 
 monotonic = time.monotonic
 write, read, getpid, hard_exit = posix.write, posix.read, posix.getpid, posix._exit
-dup2, fstat = posix.dup2, posix.fstat
+dup2, fstat, sleep, ioctl = posix.dup2, posix.fstat, time.sleep, fcntl.ioctl
 
 FILE = "<glovebox>"
 MAX_HELD = 64 << 10          # output of threads between two runs
@@ -29,6 +30,9 @@ MAX_DISPLAY = 8 << 20        # its JSON
 MAX_FRAMES = 2000            # of one traceback
 MAX_SOURCES = 32 << 20       # cells kept for tracebacks
 MAX_PIXELS = 4000000
+MAX_TRIES = 1000             # a second, to see a pipe while the agent does not read it
+FIONREAD = 0x541b
+ORDER = sys.byteorder
 
 main = sys.modules["__main__"]
 ns = main.__dict__
@@ -63,6 +67,7 @@ S.flushed = 0.0        # when
 S.tx = None            # frames under way to EVENTS
 S.reply = None         # message under way to CONTROL
 S.at = 0               # end of this run's events on the board
+S.marked = [0, 0]      # positions of the last mark
 S.run = 0
 S.cell = 0
 S.displays = 0
@@ -120,19 +125,33 @@ def frames(chunks):
     return b"".join(out)
 
 
-def raw_output():
-    """What children and C code wrote to descriptors 1 and 2 so far. It is put
-    before what we write now: so both keep their order."""
-    found = []
+def mark():
+    """Says how much was written to descriptors 1 and 2 so far, by children and C
+    code, if it is more than was said last: what we print next comes after that.
+    Only the agent reads these pipes; it says on the board how much it has read,
+    doubled, and one more while it reads."""
+    if positions is None:
+        return b"", S.marked
     try:
-        for fd, what in poller.poll(0):
-            if what & select.POLLIN:
-                data = read(fd, 65536)
-                if data:
-                    found.append((b"o" if fd == RAWOUT else b"e", data))
-    except (OSError, RuntimeError):
-        pass
-    return found
+        # In this order: what is no longer in the pipes is in the positions.
+        if not poller.poll(0) and positions.tolist() == S.marked:
+            return b"", S.marked
+        now = [position(0, RAWOUT), position(1, RAWERR)]
+    except (OSError, RuntimeError):  # closed by user code; in use by a thread of it
+        return b"", S.marked
+    return frame(b"m", b"".join([n.to_bytes(4, "big") for n in now])), now
+
+
+def position(i, fd):
+    """How much was written to a pipe so far, doubled, modulo 2^32."""
+    for tries in range(MAX_TRIES):
+        at = positions[i]
+        waiting = int.from_bytes(ioctl(fd, FIONREAD, bytes(4)), ORDER)
+        if not at & 1 and at == positions[i]:
+            break
+        # Its read is short, but on a busy machine it may have to wait for its turn.
+        sleep(0 if tries < 50 else 0.001)
+    return at + 2 * waiting & 0xfffffffe
 
 
 def flush():
@@ -151,16 +170,17 @@ def flush():
             # may print at every step of this one.
             chunks = S.pending
             if chunks:
-                data = frames(raw_output() + chunks)
+                data, marked = mark()
+                data += frames(chunks)
                 n = len(chunks)
                 end = S.at + len(data)
                 if end <= BOARD:
                     # No call from here on: nothing is raised in between.
                     board[S.at:end] = data
-                    board_end[0] = S.at = end; S.pending = S.pending[n:]; S.size = 0
+                    board_end[0] = S.at = end; S.pending = S.pending[n:]; S.size = 0; S.marked = marked
                 else:
                     S.at = BOARD  # order: from now on everything goes through the pipe
-                    S.tx = (data, []); S.pending = S.pending[n:]; S.size = 0
+                    S.tx = (data, []); S.pending = S.pending[n:]; S.size = 0; S.marked = marked
                     pump(EVENTS, S.tx)
                     S.tx = None
             S.flushed = monotonic()
@@ -1084,24 +1104,26 @@ def extras():
 
 
 def open_board():
-    """(size, memory for events, one number: where they end)."""
+    """(size, memory for events, one number: where they end, positions in the
+    pipes behind 1 and 2)."""
     try:
         import mmap
         copy = posix.dup(9)
         posix.close(copy)
         memory = memoryview(mmap.mmap(9, 0))
     except (OSError, ImportError, ValueError):
-        return 0, None, None
+        return 0, None, None, None
     for fd in (9, copy):  # mmap keeps one that it has no use for
         try:
             posix.close(fd)
         except OSError:
             pass
-    return len(memory) - 64, memory[64:], memory[:4].cast("I")
+    size = memory[12:16].cast("I")[0]
+    return size, memory[64:64 + size], memory[:4].cast("I"), memory[4:12].cast("I")
 
 
 COMMANDS, CONTROL, EVENTS, RAWOUT, RAWERR = map(high, (3, 4, 5, 6, 7))
-BOARD, board, board_end = open_board()
+BOARD, board, board_end, positions = open_board()
 PLAIN = tuple((fd, high(posix.dup(fd)), fstat(fd).st_ino) for fd in (1, 2))
 PID = getpid()
 lock = _thread.RLock()

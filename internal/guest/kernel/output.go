@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"os"
@@ -11,11 +12,18 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
-// rawPipe is the pipe behind descriptor 1 or 2 of the user's code.
+// rawPipe is the pipe behind descriptor 1 or 2 of the user's code. What lies in it
+// has its place among the events: a kernel that can puts marks among them, which
+// say how much had been written to the raw pipes by then. Only we read these, so
+// that a position is the same for both sides. Node.js cannot see how much there is
+// in a pipe; its kernel takes what is there and sends it as an event of its own.
 type rawPipe struct {
 	file *os.File
 	fd   int // of file; -1 once closed
 	ch   wire.Channel
+	at   uint32 // bytes read so far, modulo 2^31: the board has a bit less
+	buf  []byte // made at first use: most kernels print nothing here
+	rest []byte // of buf: read and not delivered; empty while nobody holds outMu
 	held []byte // printed between two runs
 }
 
@@ -33,8 +41,6 @@ func (k *Kernel) watch(r *rawPipe) {
 				k.outMu.Unlock()
 				return true
 			}
-			// What the kernel printed before it started the child comes first.
-			k.drainEventsLocked(drainSize)
 			n, err := k.drainRawLocked(r, readSize)
 			k.outMu.Unlock()
 			switch {
@@ -47,25 +53,89 @@ func (k *Kernel) watch(r *rawPipe) {
 	})
 }
 
-// drainRawLocked takes at most max bytes from a raw pipe in one read.
+// drainRawLocked takes at most max bytes from a raw pipe in one read, and what the
+// kernel printed before them.
 func (k *Kernel) drainRawLocked(r *rawPipe, max int) (int, error) {
 	if r.fd < 0 {
 		return 0, io.EOF
 	}
-	n, err := retry(func() (int, error) { return unix.Read(r.fd, k.buf[:min(max, len(k.buf))]) })
+	if !k.marks() {
+		// The kernel printed it before it started what prints here.
+		k.drainEventsLocked(drainSize)
+	}
+	n, err := k.readRawLocked(r, max)
 	if n <= 0 {
 		return n, err
 	}
-	k.deliverRawLocked(r, k.buf[:n])
+	if k.marks() {
+		// What was printed before these bytes is there by now, and marks say how many
+		// of them come before it.
+		k.drainEventsLocked(drainSize)
+	}
+	k.deliverRawLocked(r, len(r.rest))
 	return n, nil
 }
 
-func (k *Kernel) deliverRawLocked(r *rawPipe, p []byte) {
+// marks says whether the kernel marks how much was written to the raw pipes.
+func (k *Kernel) marks() bool { return k.language == Python }
+
+// readRawLocked reads at most max bytes to r.rest, which is empty.
+func (k *Kernel) readRawLocked(r *rawPipe, max int) (int, error) {
+	if r.buf == nil {
+		r.buf = make([]byte, readSize)
+	}
+	k.board.position(r.ch, r.at, true)
+	n, err := retry(func() (int, error) { return unix.Read(r.fd, r.buf[:min(max, len(r.buf))]) })
+	if n > 0 {
+		r.at += uint32(n)
+		r.rest = r.buf[:n]
+	}
+	k.board.position(r.ch, r.at, false)
+	return n, err
+}
+
+// deliverRawLocked delivers the first n bytes of r.rest.
+func (k *Kernel) deliverRawLocked(r *rawPipe, n int) {
+	p := r.rest[:n]
+	r.rest = r.rest[n:]
 	if k.sink != nil {
 		k.sink.Output(r.ch, p)
 	} else if room := maxHeld - len(r.held); room > 0 {
 		r.held = append(r.held, p[:min(room, len(p))]...)
 	}
+}
+
+// markLocked delivers what was written to the raw pipes before a mark.
+func (k *Kernel) markLocked(p []byte) {
+	for i, r := range k.raw {
+		// The difference is right whenever less than 1 GiB lies between the two.
+		before := func() int { return int(int32(binary.BigEndian.Uint32(p[4*i:])-r.at<<1)) >> 1 }
+		if n := min(len(r.rest)+before(), len(r.rest)); n > 0 {
+			k.deliverRawLocked(r, n)
+		}
+		n := before()
+		if n > 0 {
+			// No more than there is: the mark may be wrong, and others be printing.
+			n = min(n, k.inRawLocked(r))
+		}
+		for n > 0 {
+			m, err := k.readRawLocked(r, n)
+			if err != nil || m <= 0 {
+				break
+			}
+			k.deliverRawLocked(r, m)
+			n -= m
+		}
+	}
+}
+
+// inRawLocked is how much lies in a raw pipe.
+func (k *Kernel) inRawLocked(r *rawPipe) int {
+	if r.fd < 0 {
+		return 0
+	}
+	n, _ := unix.IoctlGetInt(r.fd, unix.TIOCINQ)
+	return n
 }
 
 // drainEventsLocked takes the events that lie on the board and, about max bytes,
@@ -105,6 +175,8 @@ func (k *Kernel) eventLocked(typ byte, p []byte) error {
 		return nil // of a thread that outlived its run
 	}
 	switch typ {
+	case 'm':
+		k.markLocked(p)
 	case 'o':
 		k.sink.Output(wire.Stdout, p)
 	case 'e':
@@ -132,8 +204,8 @@ func (k *Kernel) finish(empty bool) (dropped int, err error) {
 	if empty {
 		k.drainBoardLocked()
 	} else {
-		k.drainEventsLocked(2 * drainSize)
 		k.drainAllRawLocked()
+		k.drainEventsLocked(2 * drainSize)
 	}
 	k.sink = nil
 	if k.bad == nil && k.dec.partial() {
@@ -146,11 +218,7 @@ func (k *Kernel) finish(empty bool) (dropped int, err error) {
 // behind may print for ever.
 func (k *Kernel) drainAllRawLocked() {
 	for _, r := range k.raw {
-		n := 0
-		if r.fd >= 0 {
-			n, _ = unix.IoctlGetInt(r.fd, unix.TIOCINQ)
-		}
-		for n > 0 {
+		for n := k.inRawLocked(r); n > 0; {
 			m, err := k.drainRawLocked(r, n)
 			if err != nil || m <= 0 {
 				break

@@ -99,6 +99,18 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 		return nil, err
 	}
 	defer mem.Close()
+	b, shared := &board{}, (*os.File)(nil)
+	if cfg.Language == Python { // Node.js cannot map memory
+		if b, shared, err = newBoard(); err != nil {
+			return nil, err
+		}
+		defer shared.Close()
+		defer func() {
+			if err != nil {
+				b.close()
+			}
+		}()
+	}
 
 	// Our ends do not block. Descriptions are shared with the child only for the
 	// reading ends of stdout and stderr, where it does not want to block either.
@@ -114,7 +126,7 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 			return nil, fmt.Errorf("prepare pipe: %w", err)
 		}
 	}
-	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize), board: &board{}}
+	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize), board: b}
 	if k.in, err = rawio.NewWriter(ours[0]); err != nil {
 		for _, fd := range ours {
 			unix.Close(fd)
@@ -142,13 +154,8 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 	cmd.SysProcAttr.Setsid = true
 	file := func(fd int) *os.File { return os.NewFile(uintptr(fd), "kernel") }
 	theirs := []*os.File{file(ends[0][0]), file(ends[1][1]), file(ends[2][1]), file(ends[3][0]), file(ends[4][0]), mem}
-	if cfg.Language == Python {
-		b, f, err := newBoard()
-		if err == nil && f != nil { // without one everything goes through the pipe
-			k.board = b
-			theirs = append(theirs, f)
-			defer f.Close()
-		}
+	if shared != nil {
+		theirs = append(theirs, shared)
 	}
 	stdout, stderr := file(ends[3][1]), file(ends[4][1])
 	fds = []int{ends[0][1], ends[1][0], ends[2][0]} // the others are files now
