@@ -316,18 +316,12 @@ func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (s
 }
 
 // lastWords is what an interpreter of its own would have written of the end of
-// the program: the traceback of an error or, of sys.exit("words"), the words.
+// the program: the traceback of an error.
 func lastWords(res wire.RunResult) string {
-	if res.Error == nil || res.Stopped != "" {
+	if res.Error == nil || res.Stopped != "" || res.Error.Name == "SystemExit" {
 		return ""
 	}
-	if res.Error.Name != "SystemExit" {
-		return strings.TrimRight(res.Error.Traceback, "\n")
-	}
-	if _, err := strconv.Atoi(res.Error.Value); err == nil {
-		return "" // an exit code
-	}
-	return res.Error.Value
+	return strings.TrimRight(res.Error.Traceback, "\n")
 }
 
 // lost says why the program ended without an exit code of its own; nil if it

@@ -920,6 +920,14 @@ def wind_up():
     gc.collect()
 
 
+def exit_code(code):
+    """What Python ends with at sys.exit(code); what is no number it prints."""
+    if isinstance(code, int):
+        return str(int(code) & 255 if -2 ** 63 <= code < 2 ** 63 else 255)
+    print(code, file=sys.stderr, flush=True)
+    return "1"
+
+
 def run(number, code, program=False):
     S.run, S.displays, S.dropped, S.at = number, 0, 0, 0
     S.cell += 1
@@ -943,6 +951,8 @@ def run(number, code, program=False):
             described = format_error(error)
             remember_error(error)
         if program:
+            if isinstance(error, SystemExit) and described is not None:
+                described = "SystemExit", exit_code(error.code), described[2]
             if error is not None:  # its frames have names, too
                 error.__traceback__ = error.__context__ = error.__cause__ = None
                 sys.last_traceback = None

@@ -29,6 +29,8 @@ func TestProgram(t *testing.T) {
 		{name: "error", language: Python, code: "def f():\n    g = open('FILE', 'w')\n    g.write('x')\n    1/0\nf()", error: "ZeroDivisionError", file: "x"},
 		{name: "chain", language: Python, code: "def f():\n    g = open('FILE', 'w')\n    g.write('x')\n    1/0\ntry: f()\nexcept ZeroDivisionError: raise KeyError", error: "KeyError", file: "x"},
 		{name: "exit", language: Python, code: "import sys, atexit\natexit.register(print, 'bye')\nsys.exit(4)", error: "SystemExit", out: "bye\n"},
+		{name: "exit with words", language: Python, code: "import sys, atexit\natexit.register(print, 'bye', file=sys.stderr)\nsys.exit('5')", error: "SystemExit", err: "5\nbye\n"},
+		{name: "exit without words", language: Python, code: "class Quit(SystemExit): pass\nraise Quit('')", error: "SystemExit", err: "\n"},
 		{name: "empty", language: Python},
 
 		{name: "timer", language: JavaScript, code: "setTimeout(() => console.log('late'), 200); console.log('early')", out: "early\nlate\n"},
