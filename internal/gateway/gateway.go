@@ -346,13 +346,15 @@ func (g *Gateway) learnOnce(server string) {
 	ctx, cancel := context.WithTimeoutCause(g.ctx, learnTimeout, fmt.Errorf("no list within %v", learnTimeout))
 	defer cancel()
 	o, err := g.list(ctx, server)
+	g.mu.Lock()
+	if delete(g.failed, server); err != nil {
+		g.failed[server] = time.Now()
+	}
+	g.mu.Unlock()
 	if err != nil {
 		if g.ctx.Err() == nil {
 			g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
 		}
-		g.mu.Lock()
-		g.failed[server] = time.Now()
-		g.mu.Unlock()
 		return
 	}
 	g.show(server, o, true)

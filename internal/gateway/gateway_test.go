@@ -296,6 +296,25 @@ func TestAnAddressStaysWithItsServer(t *testing.T) {
 	}
 }
 
+// TestOwner: who is told of a resource's changes is told by the server that it is
+// read from, where several templates begin alike.
+func TestOwner(t *testing.T) {
+	g, _ := register(t, options(t.TempDir(), mcpkit.Trusted))
+	for server, template := range map[string]string{"a": "y://r/{id}", "b": "y://r/{id}/whole", "c": "y://{+path}", "d": "y://r/{?q}"} {
+		g.show(server, offer.Offer{Templates: []*mcp.ResourceTemplate{{Name: server, URITemplate: template}}}, true)
+	}
+	for uri, want := range map[string]string{"y://r/1": "a", "y://r/1/whole": "b", "y://r/1/half": "c", "y://r/?q=1": "d", "z://r": ""} {
+		for range 20 {
+			if server, ok := g.owner(uri); server != want || ok != (want != "") {
+				t.Fatalf("%s: got %q, want %q", uri, server, want)
+			}
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestProgressAndCancel(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, mcpkit.Trusted, "a")

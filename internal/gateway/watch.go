@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
+	"slices"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/yosida95/uritemplate/v3"
 )
 
 // maxWatched bounds the resources that clients together are told the changes of.
@@ -162,21 +163,22 @@ func (g *Gateway) unwatch(ctx context.Context, server, uri string) {
 	}
 }
 
-// owner is the server that a resource is of: that which lists it, or else that with
-// the template which begins most alike.
+// owner is the server that a resource is read from: that which lists it, or else
+// that of the first template which it fits, in the order in which they are tried.
 func (g *Gateway) owner(uri string) (server string, ok bool) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if server, ok := g.resources[uri]; ok {
+	server, ok = g.resources[uri]
+	templates := maps.Clone(g.templates)
+	g.mu.Unlock()
+	if ok {
 		return server, true
 	}
-	longest := -1
-	for template, of := range g.templates {
-		if start, _, _ := strings.Cut(template, "{"); len(start) > longest && strings.HasPrefix(uri, start) {
-			server, longest = of, len(start)
+	for _, template := range slices.Sorted(maps.Keys(templates)) {
+		if t, err := uritemplate.New(template); err == nil && t.Regexp().MatchString(uri) {
+			return templates[template], true
 		}
 	}
-	return server, longest >= 0
+	return "", false
 }
 
 // complete asks the server of a prompt or template for completions.
