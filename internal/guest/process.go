@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/kernel"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -63,6 +64,9 @@ func (p *process) start(stdin bool) (err error) {
 	errR, errW := pipe()
 	theirs, ours = append(theirs, outW, errW), append(ours, outR, errR)
 	if err != nil {
+		return err
+	}
+	if err := kernel.Give(p.cmd, theirs...); err != nil {
 		return err
 	}
 	p.cmd.Stdout, p.cmd.Stderr = outW, errW
