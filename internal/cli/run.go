@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -43,10 +44,10 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run boots a box, runs one thing in it and removes it.
 
 FILE is a program in Python or JavaScript, told apart by its name or --lang; -
-reads it from standard input. It runs like a cell of a notebook: the value of the
-last expression is printed and figures are saved. It has ended when its threads,
-timers and promises have. After -- comes a command of the box; it gets standard
-input.
+reads it from standard input. It is copied into the box and runs like a cell of a
+notebook: the value of the last expression is printed and figures are saved. It
+has ended when its threads, timers and promises have. After -- comes a command of
+the box; it gets standard input.
 
 Output arrives as it is written, and the exit code is the program's: 124 after a
 time-out, 125 if Glovebox itself failed.`,
@@ -109,6 +110,14 @@ type job struct {
 	figures      string
 	timeout      time.Duration
 	flavor       sandbox.Flavor
+}
+
+// name is what the program's file is called in the box; empty if it has none.
+func (j *job) name() string {
+	if j.file == "" || j.file == "-" {
+		return ""
+	}
+	return filepath.Base(j.file)
 }
 
 // newJob reads and checks the command line, before anything is booted.
@@ -230,6 +239,11 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 		return fmt.Errorf("boot a box: %w", err)
 	}
 	defer l.Close()
+	if name := j.name(); name != "" {
+		if _, err := l.Write(ctx, wire.Write{Path: name, Mode: 0o644}, bytes.NewReader(code)); err != nil {
+			return fmt.Errorf("copy %q into the box: %w", j.file, err)
+		}
+	}
 	if err := copyIn(ctx, l, j.copies); err != nil {
 		return err
 	}
@@ -298,7 +312,7 @@ func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (s
 		}
 		return stopped(ctx, res.Stopped, j.timeout, res.Code), nil
 	}
-	res, err := l.Run(ctx, wire.Run{Kernel: kernelName, Language: j.language, TimeoutMS: ms, Program: true}, code, sink)
+	res, err := l.Run(ctx, wire.Run{Kernel: kernelName, Language: j.language, TimeoutMS: ms, Program: true, File: j.name()}, code, sink)
 	if err != nil {
 		return nil, err
 	}
@@ -375,6 +389,8 @@ func runCode(res wire.RunResult) int {
 		if n, err := strconv.Atoi(res.Error.Value); err == nil {
 			return n
 		}
+	case res.Error != nil && res.Error.Name == "KeyboardInterrupt":
+		return 130
 	}
 	return ExitFailure
 }

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/kernel"
-
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -203,6 +203,10 @@ func runCode(o *op, x wire.Run) (any, error) {
 	}
 	a := o.s.a
 	cfg := a.cfg.Load()
+	file := x.File
+	if file != "" {
+		file = filepath.Join(cfg.launch.dir, file)
+	}
 	sl, err := a.kernels.take(x.Kernel, x.Language)
 	if err != nil {
 		return nil, err
@@ -225,7 +229,7 @@ func runCode(o *op, x wire.Run) (any, error) {
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
 		Alone: a.input >= 0 && o.s.alone(), Input: a.input,
-		Program: x.Program,
+		Program: x.Program, File: file,
 	}, sink)
 	if x.Program {
 		k.Close()

@@ -122,6 +122,9 @@ type Run struct {
 	// Program says that the code is a whole program: the run ends when all that it
 	// began has ended, files are closed, and the kernel ends with it.
 	Program bool `json:"program,omitempty"`
+	// File is where the program lies, below the home directory, for tracebacks and
+	// for what the program says of itself. Empty: nowhere.
+	File string `json:"file,omitempty"`
 }
 
 // RunResult says how a run ended. A failed run is not an Error.

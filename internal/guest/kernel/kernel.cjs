@@ -12,6 +12,7 @@ const vm = require('vm');
 const v8 = require('v8');
 const util = require('util');
 const net = require('net');
+const path = require('path');
 const { Writable } = require('stream');
 const { Session } = require('inspector');
 const Module = require('module');
@@ -637,9 +638,16 @@ function windUp() {
   input.unref();
 }
 
-function run(n, code, whole) {
+// Runs a cell or, if a file is named, be it '', a whole program.
+function run(n, code, file) {
+  const whole = file !== undefined;
   number = n;
   program = whole;
+  if (file) {
+    main.filename = file;
+    hide('__filename', file);
+    hide('__dirname', path.dirname(file));
+  }
   displays = dropped = 0;
   broken = false;
   // An empty cell proves that the kernel lives and leaves no trace in it.
@@ -786,7 +794,11 @@ input.on('end', () => process.reallyExit(0));
 input.on('error', () => process.reallyExit(0));
 
 function command(message) {
-  if (message[0] === 0x52 || message[0] === 0x50) run(message.readUInt32BE(1), message.subarray(5), message[0] === 0x50);
+  if (message[0] === 0x52) run(message.readUInt32BE(1), message.subarray(5));
+  else if (message[0] === 0x50) {
+    const end = message.indexOf(0, 5);
+    run(message.readUInt32BE(1), message.subarray(end + 1), message.toString('utf8', 5, end));
+  }
   else if (message[0] === 0x58) interrupted(message.readUInt32BE(1));
   else if (message[0] === 0x45) reseed(message.subarray(1));
   else if (message[0] === 0x53) ready(message.subarray(1).toString());
@@ -906,8 +918,9 @@ function replaceRandom(crypto, fresh) {
   Module.syncBuiltinESMExports();
 }
 
+const main = new Module('<cell>');
+
 function ready(names) {
-  const main = new Module('<cell>');
   main.paths = Module._nodeModulePaths(process.cwd());
   const home = Module.createRequire(process.cwd() + '/');
   home.main = main; // scripts ask whether they are the program

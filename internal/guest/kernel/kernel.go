@@ -118,8 +118,10 @@ type Request struct {
 	Input int
 	Grace time.Duration // between interrupt and kill; 0: 2 s
 	// Program says that the code is a whole program, and the last that is run: see
-	// wire.Run. The caller closes the kernel afterwards.
+	// wire.Run. The caller closes the kernel afterwards. File is its absolute path;
+	// empty: it has none.
 	Program bool
+	File    string
 }
 
 // Result says how a cell ended.

@@ -617,7 +617,8 @@ def strip(tb):
         entries.append(tb)
         tb = tb.tb_next
     for i, entry in enumerate(entries):
-        if entry.tb_frame.f_code.co_filename.startswith("<cell "):
+        name = entry.tb_frame.f_code.co_filename
+        if name.startswith("<cell ") or name in sources:
             entries = entries[i:]
             break
     entries = [e for e in entries if e.tb_frame.f_code.co_filename != FILE]
@@ -928,12 +929,15 @@ def exit_code(code):
     return "1"
 
 
-def run(number, code, program=False):
+def run(number, code, file=None):
+    """Runs a cell or, if a file is named, be it "", a whole program."""
     S.run, S.displays, S.dropped, S.at = number, 0, 0, 0
     S.cell += 1
     S.flushed = monotonic()
     S.active = True
-    name = "<cell %d>" % S.cell
+    name = file or "<cell %d>" % S.cell
+    if file:
+        ns["__file__"], sys.argv[:] = file, [file]
     error = described = None
     try:
         prepare()
@@ -950,7 +954,7 @@ def run(number, code, program=False):
         if not ended_well(error):
             described = format_error(error)
             remember_error(error)
-        if program:
+        if file is not None:
             if isinstance(error, SystemExit) and described is not None:
                 described = "SystemExit", exit_code(error.code), described[2]
             if error is not None:  # its frames have names, too
@@ -1081,11 +1085,14 @@ def serve():
                     hard_exit(0)
             now, task = task, None
             kind = now[:1]
-            if (kind == b"R" or kind == b"P") and len(now) == 5:
+            if kind == b"R" and len(now) == 5:
                 # An empty cell proves that the kernel lives and leaves no trace in it.
                 S.reply = (frame(b"D", encode(to_json({"run": int.from_bytes(now[1:5], "big"), "ok": True, "error": None}))), [])
-            elif kind == b"R" or kind == b"P":
-                S.reply = (run(int.from_bytes(now[1:5], "big"), now[5:], kind == b"P"), [])
+            elif kind == b"R":
+                S.reply = (run(int.from_bytes(now[1:5], "big"), now[5:]), [])
+            elif kind == b"P":
+                file, _, code = now[5:].partition(b"\0")
+                S.reply = (run(int.from_bytes(now[1:5], "big"), code, file.decode("utf-8", "surrogateescape")), [])
             elif kind == b"E":
                 reseed(now[1:])
         except BaseException:

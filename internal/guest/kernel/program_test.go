@@ -31,6 +31,8 @@ func TestProgram(t *testing.T) {
 		{name: "exit", language: Python, code: "import sys, atexit\natexit.register(print, 'bye')\nsys.exit(4)", error: "SystemExit", out: "bye\n"},
 		{name: "exit with words", language: Python, code: "import sys, atexit\natexit.register(print, 'bye', file=sys.stderr)\nsys.exit('5')", error: "SystemExit", err: "5\nbye\n"},
 		{name: "exit without words", language: Python, code: "class Quit(SystemExit): pass\nraise Quit('')", error: "SystemExit", err: "\n"},
+		{name: "of itself", language: Python, code: "import sys, os\nprint(os.path.isfile(__file__), sys.argv == [__file__])\ndef f(): 1/0\ntry: f()\nexcept ZeroDivisionError:\n    import traceback; traceback.print_exc()", out: "True True\n", err: "~PROGRAM\", line 3, in f\n    def f(): 1/0"},
+		{name: "spawn", language: Python, code: "import multiprocessing as mp\ndef square(x): return x * x\nif __name__ == '__main__':\n    with mp.get_context('spawn').Pool(1) as p: print(p.map(square, [3]))", out: "[9]\n"},
 		{name: "empty", language: Python},
 
 		{name: "timer", language: JavaScript, code: "setTimeout(() => console.log('late'), 200); console.log('early')", out: "early\nlate\n"},
@@ -52,6 +54,7 @@ func TestProgram(t *testing.T) {
 		{name: "thrown later", language: JavaScript, code: "setTimeout(() => { throw new RangeError('r') }, 50); undefined", err: "~RangeError: r", exit: "exit code 1"},
 		{name: "endless timer", language: JavaScript, code: "setInterval(() => {}, 10); undefined", error: "Interrupted", stop: true},
 		{name: "error", language: JavaScript, code: "setInterval(() => {}, 10); null.x", error: "TypeError"},
+		{name: "of itself", language: JavaScript, code: "const path = require('path'); console.log(path.join(__dirname, path.basename(__filename)) === __filename, require.main.filename === __filename)", out: "true true\n"},
 		{name: "empty", language: JavaScript},
 	} {
 		t.Run(c.language+"/"+c.name, func(t *testing.T) {
@@ -61,7 +64,11 @@ func TestProgram(t *testing.T) {
 				interpreter = nodes(t)[0]
 			}
 			k, path := start(t, c.language, interpreter), filepath.Join(t.TempDir(), "file")
-			req := Request{Code: []byte(strings.ReplaceAll(c.code, "FILE", path)), Timeout: 20 * time.Second, Program: true}
+			program := filepath.Join(t.TempDir(), "PROGRAM")
+			req := Request{Code: []byte(strings.ReplaceAll(c.code, "FILE", path)), Timeout: 20 * time.Second, Program: true, File: program}
+			if err := os.WriteFile(program, req.Code, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			stopped := ""
 			if c.stop {
 				req.Timeout, stopped = 300*time.Millisecond, "timeout"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,11 +20,14 @@ import (
 // used after Run returned. When ctx is done or the time-out has passed, the
 // kernel's process group is interrupted, and killed if the run does not end
 // within the grace period; the interrupt is repeated once half way through it.
-// The error is ErrBusy, ErrEnded, or says that the code is too long; how the code
+// The error is ErrBusy, ErrEnded, or says what is wrong with the request; how the code
 // fared is in the Result.
 func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error) {
 	if len(req.Code) > wire.MaxCode {
 		return Result{}, fmt.Errorf("run code: %d bytes, more than %d", len(req.Code), wire.MaxCode)
+	}
+	if strings.ContainsRune(req.File, 0) {
+		return Result{}, fmt.Errorf("run code: the path %q contains a null byte", req.File)
 	}
 	if !k.busy.CompareAndSwap(false, true) {
 		return Result{}, ErrBusy
@@ -100,11 +104,10 @@ type done struct {
 func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err error) {
 	var number [4]byte
 	binary.BigEndian.PutUint32(number[:], k.run)
-	kind := byte('R')
+	msg := command('R', number[:], req.Code)
 	if req.Program {
-		kind = 'P'
+		msg = command('P', number[:], []byte(req.File), []byte{0}, req.Code)
 	}
-	msg := command(kind, number[:], req.Code)
 	if len(req.Seed) > 0 {
 		msg = append(command('E', req.Seed), msg...)
 	}
