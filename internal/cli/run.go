@@ -148,7 +148,11 @@ func (a *app) newJob(o *runOptions, args []string, dash int) (*job, error) {
 	case len(args) == 0:
 		return nil, errors.New("nothing to run: name a file, - for standard input, or a command after --")
 	case len(args) > 1:
-		return nil, fmt.Errorf("unexpected argument %q; to give a program arguments, copy it in: glovebox run --copy %s -- python3 %s ...", args[1], args[0], filepath.Base(args[0]))
+		interpreter := "python3"
+		if lang, _ := language(o.lang, args[0]); lang == image.JavaScript {
+			interpreter = "node"
+		}
+		return nil, fmt.Errorf("unexpected argument %q; to give a program arguments, copy it in: glovebox run --copy %s -- %s %s ...", args[1], args[0], interpreter, filepath.Base(args[0]))
 	}
 	if j.language, err = language(o.lang, args[0]); err != nil {
 		return nil, err
