@@ -160,20 +160,22 @@ function emit(type, data) {
 function stream(type, fd) {
   const s = new Writable({
     decodeStrings: false,
+    emitClose: false,
     write(chunk, encoding, done) {
       emit(type, typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk);
       done();
     },
-    // User code that ends its standard output goes on printing later.
-    final(done) { done(); },
   });
   s.fd = fd;
   s._type = 'pipe';
   s._isStdio = true;
+  // User code that ends its standard output goes on printing later. What waits for
+  // the end, as pipelines do, hears of it.
   s.end = function (chunk, encoding, done) {
     if (typeof chunk !== 'function' && chunk != null) s.write(chunk, typeof encoding === 'string' ? encoding : undefined);
     const f = [chunk, encoding, done].find((x) => typeof x === 'function');
-    if (f) process.nextTick(f);
+    if (f) s.once('finish', f);
+    process.nextTick(() => s.emit('finish'));
     return s;
   };
   s.destroy = s.destroySoon = () => s;

@@ -55,6 +55,7 @@ func TestProgram(t *testing.T) {
 		{name: "endless timer", language: JavaScript, code: "setInterval(() => {}, 10); undefined", error: "Interrupted", stop: true},
 		{name: "error", language: JavaScript, code: "setInterval(() => {}, 10); null.x", error: "TypeError"},
 		{name: "of itself", language: JavaScript, code: "const path = require('path'); console.log(path.join(__dirname, path.basename(__filename)) === __filename, require.main.filename === __filename)", out: "true true\n"},
+		{name: "pipeline", language: JavaScript, code: "const { pipeline } = require('stream/promises'); for (const s of ['a', 'b']) await pipeline([s, '\\n'], process.stdout); process.stdout.end('c\\n', () => console.error('end')); undefined", out: "a\nb\nc\n", err: "end\n"},
 		{name: "empty", language: JavaScript},
 	} {
 		t.Run(c.language+"/"+c.name, func(t *testing.T) {
