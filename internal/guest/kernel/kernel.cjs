@@ -704,7 +704,13 @@ function run(n, code, file) {
     try {
       if (reply.exceptionDetails) {
         const details = reply.exceptionDetails;
-        end(describe(details.exception ? local(details.exception) : new Error(details.text), details));
+        const thrown = details.exception ? local(details.exception) : new Error(details.text);
+        if (whole && (others('uncaughtException') || process.listenerCount('exit') > 0)) {
+          process.nextTick(() => { throw thrown; }); // the program's listeners say what comes of it
+          end(null);
+        } else {
+          end(describe(thrown, details));
+        }
         return;
       }
       const value = local(reply.result);
@@ -769,12 +775,21 @@ watchWrites();
 process.execArgv = [];
 process.argv.length = 1;
 
+// Listeners of the user's take the place of ours.
+function others(event) { return process.listenerCount(event) > 1; }
+
 function uncaught(what, error) {
   report(what, error);
   if (program) process.exit(process.exitCode || 1);
 }
-process.on('uncaughtException', (e) => uncaught('Uncaught exception: ', e));
-process.on('unhandledRejection', (e) => uncaught('Unhandled rejection: ', e));
+process.on('uncaughtException', (e) => {
+  if (!others('uncaughtException')) uncaught('Uncaught exception: ', e);
+});
+process.on('unhandledRejection', (e) => {
+  if (others('unhandledRejection')) return;
+  if (others('uncaughtException')) throw e; // as Node.js does
+  uncaught('Unhandled rejection: ', e);
+});
 
 const input = new net.Socket({ fd: 3, readable: true, writable: false });
 let buffered = [], size = 0;

@@ -55,6 +55,11 @@ func TestProgram(t *testing.T) {
 		{name: "endless timer", language: JavaScript, code: "setInterval(() => {}, 10); undefined", error: "Interrupted", stop: true},
 		{name: "error", language: JavaScript, code: "setInterval(() => {}, 10); null.x", error: "TypeError"},
 		{name: "of itself", language: JavaScript, code: "const path = require('path'); console.log(path.join(__dirname, path.basename(__filename)) === __filename, require.main.filename === __filename)", out: "true true\n"},
+		{name: "caught", language: JavaScript, code: "process.on('uncaughtException', (e, o) => console.log(e.message, o)); setTimeout(() => { throw new Error('late') }, 10); setTimeout(() => console.log('done'), 50); throw new Error('now')", out: "now uncaughtException\nlate uncaughtException\ndone\n"},
+		{name: "caught rejection", language: JavaScript, code: "process.on('unhandledRejection', (e, p) => console.log(e.message, p instanceof Promise)); Promise.reject(new Error('r')); setTimeout(() => console.log('done'), 50); undefined", out: "r true\ndone\n"},
+		{name: "caught like an exception", language: JavaScript, code: "process.on('uncaughtException', (e) => { console.log(e.message); process.exit(9) }); Promise.reject(new Error('r')); undefined", out: "r\n", exit: "exit code 9"},
+		{name: "catcher fails", language: JavaScript, code: "process.on('uncaughtException', () => { throw new TypeError('t') }); null.x", err: "~TypeError: t", exit: "exit code 7"},
+		{name: "error, then exit", language: JavaScript, code: "process.on('exit', (c) => console.log('exit', c)); null.x", out: "exit 1\n", err: "~TypeError: ", exit: "exit code 1"},
 		{name: "pipeline", language: JavaScript, code: "const { pipeline } = require('stream/promises'); for (const s of ['a', 'b']) await pipeline([s, '\\n'], process.stdout); process.stdout.end('c\\n', () => console.error('end')); undefined", out: "a\nb\nc\n", err: "end\n"},
 		{name: "empty", language: JavaScript},
 	} {
