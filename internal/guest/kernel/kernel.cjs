@@ -16,6 +16,7 @@ const path = require('path');
 const { Writable } = require('stream');
 const { Session } = require('inspector');
 const Module = require('module');
+const { pathToFileURL } = require('url');
 
 const { writeSync, readSync } = fs;
 const { inspect } = util;
@@ -394,7 +395,8 @@ const BEFORE_REGEX = new Set(['return', 'typeof', 'case', 'in', 'of', 'delete', 
 const STATIC = /import\s*(?:([\p{ID_Start}$_][\p{ID_Continue}$]*)\s*,?\s*)?(?:\*\s*as\s+([\p{ID_Start}$_][\p{ID_Continue}$]*)|\{([^}]*)\})?\s*(?:from\s*)?(?:'([^'\n]*)'|"([^"\n]*)")(?:\s*(?:with|assert)\s*(\{[^}]*\}))?[ \t]*;?/uy;
 
 // Evaluated code has no module loader of its own, so import() becomes a call of
-// ours, and import declarations, which scripts may not have, become such calls.
+// ours, and import declarations, which scripts may not have, become such calls;
+// import.meta, which they may not have either, is a property of it.
 function rewriteImports(code) {
   const edits = [];
   const braces = []; // of templates: depth at ${
@@ -443,7 +445,7 @@ function rewriteImports(code) {
       if (word[0] === 'import' && prev !== '.') {
         let j = i + 6;
         while (j < n && /\s/.test(code[j])) j++;
-        if (code[j] === '(') {
+        if (code[j] === '(' || code.startsWith('.meta', j)) {
           edits.push([i, i + 6, HIDDEN]);
         } else if (code[j] !== '.' && depth === 0) {
           STATIC.lastIndex = i;
@@ -645,11 +647,7 @@ function run(n, code, file) {
   const whole = file !== undefined;
   number = n;
   program = whole;
-  if (file) {
-    main.filename = file;
-    hide('__filename', file);
-    hide('__dirname', path.dirname(file));
-  }
+  if (file) place(file);
   displays = dropped = 0;
   broken = false;
   // An empty cell proves that the kernel lives and leaves no trace in it.
@@ -666,6 +664,7 @@ function run(n, code, file) {
     process.exit(13); // as Node.js does
   };
   if (whole) {
+    process.argv[1] = main.filename;
     process.once('beforeExit', stuck);
     input.unref();
   }
@@ -937,9 +936,20 @@ function replaceRandom(crypto, fresh) {
 
 const main = new Module('<cell>');
 
+// Says where the code lies, or would if it were a file.
+function place(filename) {
+  const dirname = path.dirname(filename);
+  main.filename = filename;
+  main.path = dirname;
+  hidden.meta = { __proto__: null, dirname, filename, url: pathToFileURL(filename).href };
+  hide('__filename', filename);
+  hide('__dirname', dirname);
+}
+
 function ready(names) {
-  main.paths = Module._nodeModulePaths(process.cwd());
-  const home = Module.createRequire(process.cwd() + '/');
+  place(process.cwd() + '/(cell)');
+  main.paths = Module._nodeModulePaths(main.path);
+  const home = Module.createRequire(main.filename);
   home.main = main; // scripts ask whether they are the program
   hide('module', main);
   hide('exports', main.exports);

@@ -154,8 +154,9 @@ func nodeStories() []story {
 			{code: "import two, { a } from './mod.mjs'; [two, a, require('./mod.cjs').c]", value: "[ 2, 1, 3 ]"},
 			{code: "const s = 'import x from \"y\"'; const re = /import(/.source.length; s", error: "SyntaxError"},
 			{code: "const s = 'import x from \"y\"', re = /import\\('/, q = `${'import(' + 1} import('z')`; s + q", value: "`import x from \"y\"import(1 import('z')`"},
+			{code: "require('fs').writeFileSync('mod.json', '[4]'); [JSON.parse(fs.readFileSync(new URL('./mod.json', import.meta.url))), (await import('module')).createRequire(import.meta.url)('./mod.json'), 'import.meta.url', { import: { meta: 5 } }.import.meta]", value: "[ [ 4 ], [ 4 ], 'import.meta.url', 5 ]"},
 			{code: "// import('x')\n/* import a from 'b' */ ({import: 1}).import", value: "1"},
-			{code: "import {\n  join,\n  resolve,\n} from 'path'\nthrow new Error(typeof join)", error: "Error", value2: "function", trace: "~<cell 8>:5"},
+			{code: "import {\n  join,\n  resolve,\n} from 'path'\nthrow new Error(typeof join)", error: "Error", value2: "function", trace: "~<cell 9>:5"},
 		}},
 		{"interrupt", []cell{
 			{code: "let kept = 1"},

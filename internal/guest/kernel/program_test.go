@@ -61,6 +61,7 @@ func TestProgram(t *testing.T) {
 		{name: "catcher fails", language: JavaScript, code: "process.on('uncaughtException', () => { throw new TypeError('t') }); null.x", err: "~TypeError: t", exit: "exit code 7"},
 		{name: "error, then exit", language: JavaScript, code: "process.on('exit', (c) => console.log('exit', c)); null.x", out: "exit 1\n", err: "~TypeError: ", exit: "exit code 1"},
 		{name: "pipeline", language: JavaScript, code: "const { pipeline } = require('stream/promises'); for (const s of ['a', 'b']) await pipeline([s, '\\n'], process.stdout); process.stdout.end('c\\n', () => console.error('end')); undefined", out: "a\nb\nc\n", err: "end\n"},
+		{name: "is main", language: JavaScript, code: "console.log([new URL(import.meta.url).pathname, import.meta.filename, __filename, require.main.filename].every((f) => f === process.argv[1]), import.meta.dirname === __dirname, process.argv.length)", out: "true true 2\n"},
 		{name: "empty", language: JavaScript},
 	} {
 		t.Run(c.language+"/"+c.name, func(t *testing.T) {
