@@ -184,9 +184,11 @@ func TestPathAttacks(t *testing.T) {
 	}
 	must(t, os.WriteFile(g.home+"/file", nil, 0o600))
 	for name, err := range map[string]error{
-		"list":  second(l.List(t.Context(), wire.List{Path: "file"})),
-		"read":  second(l.Read(t.Context(), wire.Read{Path: "file/x"}, io.Discard)),
-		"write": second(l.Write(t.Context(), wire.Write{Path: "file/x"}, strings.NewReader("x"))),
+		"list":                        second(l.List(t.Context(), wire.List{Path: "file"})),
+		"read":                        second(l.Read(t.Context(), wire.Read{Path: "file/x"}, io.Discard)),
+		"write":                       second(l.Write(t.Context(), wire.Write{Path: "file/x"}, strings.NewReader("x"))),
+		"write with its directories":  second(l.Write(t.Context(), wire.Write{Path: "file/x", Parents: true}, strings.NewReader("x"))),
+		"write with more directories": second(l.Write(t.Context(), wire.Write{Path: "file/d/x", Parents: true}, strings.NewReader("x"))),
 	} {
 		if got := code(t, err); got != wire.CodeInvalid || !strings.Contains(err.Error(), "not a directory") {
 			t.Errorf("%s of a file as a directory: got %q (%v)", name, got, err)

@@ -45,7 +45,8 @@ func (t *Tree) Write(x wire.Write, r io.Reader) (wire.FileInfo, error) {
 func write(root *os.Root, p place, x wire.Write, r io.Reader) (fs.FileInfo, []byte, error) {
 	parent, base := p.parent()
 	if x.Parents {
-		if err := root.MkdirAll(parent, 0o755); err != nil {
+		// What stands in the place of a directory, OpenRoot tells better.
+		if err := root.MkdirAll(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, nil, err
 		}
 	}
