@@ -33,3 +33,11 @@ func TestExitCode(t *testing.T) {
 		}
 	}
 }
+
+// A command of run that ended for want of memory says so, beside its code.
+func TestCommandOutOfMemory(t *testing.T) {
+	status := stopped(t.Context(), "oom", 0, 137)
+	if status == nil || status.code != 137 || !errors.Is(status.err, errMemory) {
+		t.Errorf("got %+v, want 137 and %v", status, errMemory)
+	}
+}

@@ -342,6 +342,8 @@ func lastWords(res wire.RunResult) string {
 	return strings.TrimRight(res.Error.Traceback, "\n")
 }
 
+var errMemory = withHint(errors.New("the program went over the memory of its box and was killed"), "take a larger box with --flavor medium or --flavor large")
+
 // lost says why the program ended without an exit code of its own; nil if it
 // had one.
 func lost(res wire.RunResult) error {
@@ -349,7 +351,7 @@ func lost(res wire.RunResult) error {
 	case "", "exited":
 		return nil
 	case "oom":
-		return withHint(errors.New("the program went over the memory of its box and was killed"), "take a larger box with --flavor medium or --flavor large")
+		return errMemory
 	}
 	if res.LostDetail == "" {
 		return fmt.Errorf("the program was ended: %s", res.Lost)
@@ -365,6 +367,8 @@ func stopped(ctx context.Context, how string, timeout time.Duration, code int) *
 		return &exitStatus{ExitTimeout, withHint(fmt.Errorf("ended after the time-out of %v", timeout), "give it more time with --timeout")}
 	case errors.As(context.Cause(ctx), &sig):
 		return &exitStatus{sig.code(), sig}
+	case how == "oom":
+		return &exitStatus{code & 0xff, errMemory}
 	case code == 0:
 		return nil
 	}

@@ -53,10 +53,11 @@ func (s *Sandbox) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error
 	if res.Stopped == "cancelled" {
 		return nil, s.cancelled(op, context.Cause(ctx))
 	}
-	return execResult(&res, out, timeout), nil
+	return s.execResult(&res, out, timeout), nil
 }
 
-func execResult(res *wire.ExecResult, out *collector, timeout time.Duration) *ExecResult {
+// execResult shapes what the agent said for the caller.
+func (s *Sandbox) execResult(res *wire.ExecResult, out *collector, timeout time.Duration) *ExecResult {
 	r := &ExecResult{
 		ID: clip(res.ID, 64), PID: res.PID, Running: res.Running, ExitCode: res.Code, Signal: clip(res.Signal, 64),
 		Duration: seconds(res.Seconds), TimedOut: res.Stopped == "timeout",
@@ -67,6 +68,8 @@ func execResult(res *wire.ExecResult, out *collector, timeout time.Duration) *Ex
 	switch {
 	case r.TimedOut:
 		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s seconds and was ended.", secs(timeout)))
+	case res.Stopped == "oom":
+		r.Notes = append(r.Notes, fmt.Sprintf("The command was killed: it used more memory than the %d MB of flavor '%s'.", s.flavor.Limits().MemoryMB, s.flavor))
 	case r.Running:
 	case r.ExitCode == 127:
 		r.Notes = append(r.Notes, "Exit code 127: the command was not found.")
@@ -117,7 +120,7 @@ func (s *Sandbox) Attach(ctx context.Context, req AttachRequest) (*ExecResult, e
 	if ctx.Err() != nil {
 		return nil, s.cancelled(op, context.Cause(ctx))
 	}
-	return execResult(&res, out, timeout), nil
+	return s.execResult(&res, out, timeout), nil
 }
 
 // Signal sends a signal ("INT", "TERM", "KILL", …) to a background process and

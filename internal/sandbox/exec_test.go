@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
 func TestExec(t *testing.T) {
@@ -32,6 +34,10 @@ func TestExec(t *testing.T) {
 	res, err := s.Exec(t.Context(), ExecRequest{Argv: []string{"no-such-program"}})
 	if err != nil || res.ExitCode != 127 || len(res.Notes) != 1 {
 		t.Errorf("unknown program: got %+v, %v", res, err)
+	}
+	res = s.execResult(&wire.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.m.cfg(), nil), 0)
+	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "more memory than the 1024 MB of flavor 'small'") {
+		t.Errorf("out of memory: got %+v", res)
 	}
 	_, err = s.Exec(t.Context(), ExecRequest{Argv: strings.Fields(strings.Repeat("x ", 5000))})
 	wantCode(t, err, CodeInvalid, "5000 arguments")
