@@ -35,6 +35,10 @@ func TestExec(t *testing.T) {
 	if err != nil || res.ExitCode != 127 || len(res.Notes) != 1 {
 		t.Errorf("unknown program: got %+v, %v", res, err)
 	}
+	res, err = s.Exec(t.Context(), ExecRequest{Shell: "exit 3"})
+	if err != nil || len(res.Notes) != 1 || res.Notes[0] != "The command ended with exit code 3 and wrote nothing." {
+		t.Errorf("failure without words: got %+v, %v", res, err)
+	}
 	res = s.execResult(&wire.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.m.cfg(), nil), 0)
 	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "more memory than the 1024 MB of flavor 'small'") {
 		t.Errorf("out of memory: got %+v", res)
