@@ -394,9 +394,14 @@ const WORD = /[\p{ID_Start}$_][\p{ID_Continue}$\u200c\u200d]*|\d[\w.]*/uy;
 const BEFORE_REGEX = new Set(['return', 'typeof', 'case', 'in', 'of', 'delete', 'void', 'throw', 'new', 'instanceof', 'await', 'yield', 'else', 'do', '']);
 const STATIC = /import\s*(?:([\p{ID_Start}$_][\p{ID_Continue}$]*)\s*,?\s*)?(?:\*\s*as\s+([\p{ID_Start}$_][\p{ID_Continue}$]*)|\{([^}]*)\})?\s*(?:from\s*)?(?:'([^'\n]*)'|"([^"\n]*)")(?:\s*(?:with|assert)\s*(\{[^}]*\}))?[ \t]*;?/uy;
 
+// What of an export declaration is no declaration by itself. A default that has no
+// name is an expression.
+const EXPORT = /export\s*(?:\{[^}]*\}(?!\s*from\b)|default\s+(?=(?:async\s+)?function\b\s*\*?\s*[\p{ID_Start}$_]|class\s+(?!extends\b)[\p{ID_Start}$_])|(?=\s(?:async\s+function|function|class|const|let|var)\b)|default\b)/uy;
+
 // Evaluated code has no module loader of its own, so import() becomes a call of
 // ours, and import declarations, which scripts may not have, become such calls;
-// import.meta, which they may not have either, is a property of it.
+// import.meta, which they may not have either, is a property of it. Nobody sees what
+// is exported.
 function rewriteImports(code) {
   const edits = [];
   const braces = []; // of templates: depth at ${
@@ -457,6 +462,15 @@ function rewriteImports(code) {
           }
         }
       }
+      if (word[0] === 'export' && prev !== '.' && depth === 0) {
+        EXPORT.lastIndex = i;
+        const m = EXPORT.exec(code);
+        if (m) {
+          edits.push([i, i + m[0].length, m[0].replace(/[^\n]/g, ' ').replace('  ', m[0].endsWith('default') ? '0,' : '  ')]);
+          i += m[0].length; prev = ';'; prevWord = false;
+          continue;
+        }
+      }
       i += word[0].length; prev = word[0]; prevWord = true;
       continue;
     }
@@ -503,7 +517,7 @@ function compiles(code) {
 
 function prepare(source) {
   let code = source;
-  if (/\bimport\b/.test(code)) code = rewriteImports(code);
+  if (/\b(?:im|ex)port\b/.test(code)) code = rewriteImports(code);
   // As in Node's REPL, {a: 1} is an object, not a block.
   if (/^\s*\{/.test(code) && !/;\s*$/.test(code) && compiles('return (' + code.trim() + '\n)')) {
     const lead = /^\s*/.exec(code)[0];

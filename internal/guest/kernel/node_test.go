@@ -157,6 +157,9 @@ func nodeStories() []story {
 			{code: "require('fs').writeFileSync('mod.json', '[4]'); [JSON.parse(fs.readFileSync(new URL('./mod.json', import.meta.url))), (await import('module')).createRequire(import.meta.url)('./mod.json'), 'import.meta.url', { import: { meta: 5 } }.import.meta]", value: "[ [ 4 ], [ 4 ], 'import.meta.url', 5 ]"},
 			{code: "// import('x')\n/* import a from 'b' */ ({import: 1}).import", value: "1"},
 			{code: "import {\n  join,\n  resolve,\n} from 'path'\nthrow new Error(typeof join)", error: "Error", value2: "function", trace: "~<cell 9>:5"},
+			{code: "export const one = 1\nexport default async function second() { return 2 }\nexport class Three {}\nexport { one as uno }; export default (x) => x;\nexport default class {};[one, await second(), new Three()]", value: "[ 1, 2, Three {} ]"},
+			{code: "const exported = { export: 1 }.export; `export {} ${exported}`", value: "'export {} 1'"},
+			{code: "export { one } from './mod.mjs'", error: "SyntaxError"},
 		}},
 		{"interrupt", []cell{
 			{code: "let kept = 1"},
