@@ -143,6 +143,25 @@ func TestBusyBoxIsNotPaused(t *testing.T) {
 	p.stop(t)
 }
 
+// A box that computes is on disk soon after its last call, as an idle one is.
+func TestBusyBoxOutlivesAKill(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	p := launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
+	busy := p.create(t, "busy")
+	p.run(t, busy, "import threading\ndef work():\n    while True: sum(range(10000))\nthreading.Thread(target=work, daemon=True).start(); x = 7")
+	until(t, "the box is on disk", func() bool {
+		written, err := filepath.Glob(filepath.Join(dir, "snapshots", "records", "*", "saved.json"))
+		return err == nil && len(written) > 0
+	})
+	p.kill(t)
+	p = launch(t, dir)
+	if a := p.call(t, "run_code", map[string]any{"context_id": busy, "code": "print(x)"}); a.str("stdout") != "7\n" {
+		t.Errorf("after the kill: got %s", a.text())
+	}
+	p.stop(t)
+}
+
 func TestServersShareAStateDirectory(t *testing.T) {
 	t.Parallel()
 	dir := state(t)

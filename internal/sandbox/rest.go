@@ -95,11 +95,19 @@ func (m *Manager) saveNow(s *Sandbox) bool {
 func (m *Manager) rest(s *Sandbox) {
 	defer m.rested(s)
 	m.mu.Lock()
-	use := s.use
+	use, unsaved, looked := s.use, s.savedUse != s.use, !s.load.at.IsZero()
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
 	defer cancel()
-	if !m.looksIdle(ctx, s) || !m.saveNow(s) {
+	if !m.looksIdle(ctx, s) {
+		// What goes on computing is not paused, but without calls it would never
+		// have been written either.
+		if looked && unsaved {
+			m.saveNow(s)
+		}
+		return
+	}
+	if !m.saveNow(s) {
 		return
 	}
 	if m.parts.Machines.Pauses() {
