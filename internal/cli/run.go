@@ -43,16 +43,16 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a program or a command in a box of its own, gone afterwards",
 		Long: `Run boots a box, runs one thing in it and removes it.
 
-FILE is a program in Python or JavaScript, told apart by its name or --lang; -
-reads it from standard input. It is copied into the box and runs like a cell of a
-notebook: the value of the last expression is printed and figures are saved. It
-has ended when its threads, timers and promises have. After -- comes a command of
-the box; it gets standard input.
+FILE is a program in Python or JavaScript, told apart by its name or --lang. It is
+copied into the box, and has ended when its threads, timers and promises have;
+figures that it shows are saved. With - it is read from standard input, like a
+cell of a notebook: the value of the last expression is printed. After -- comes a
+command of the box; it gets standard input.
 
 Output arrives as it is written, and the exit code is the program's: 124 after a
 time-out, 125 if Glovebox itself failed.`,
 		Example: `  glovebox run analysis.py --copy data.csv --out result.csv
-  echo 'print(6 * 7)' | glovebox run --lang python -
+  echo '6 * 7' | glovebox run --lang python -
   glovebox run --copy src -- sh -c 'wc -l src/*'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
@@ -304,7 +304,7 @@ func ended(ctx context.Context, guest engine.Guest, err error) error {
 
 // execute runs the job. status is how the program ended, nil for exit code 0.
 func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (status *exitStatus, err error) {
-	sink := &terminal{app: a, figures: j.figures}
+	sink := &terminal{app: a, figures: j.figures, values: j.file == "-"}
 	ms := j.timeout.Milliseconds()
 	if j.timeout > 0 && ms == 0 {
 		ms = 1

@@ -20,6 +20,7 @@ const maxFigures = 100
 type terminal struct {
 	app     *app
 	figures string // directory, "" drops them
+	values  bool   // the value of the last expression is printed
 	saved   int
 	last    int // the number in the last figure's name
 }
@@ -53,7 +54,7 @@ func (t *terminal) Display(d wire.Display) {
 		}
 		return
 	}
-	if text := d.Data["text/plain"]; text != "" {
+	if text := d.Data["text/plain"]; text != "" && (t.values || !d.Result) {
 		fmt.Fprintln(t.app.Out, strings.TrimRight(text, "\n"))
 	}
 }
