@@ -241,6 +241,14 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
 	}
 	s.remember(ctx, eraOf(cs))
+	if p, ok := conn.(*probed); ok && eraOf(cs) == Legacy {
+		// It may be slow and take both: its answer to the probe then comes at any time.
+		l.after = append(l.after, func() {
+			if p.modern.Load() {
+				s.remember(context.WithoutCancel(ctx), Modern)
+			}
+		})
+	}
 	return &live{cs: cs, client: client, link: l}, nil
 }
 

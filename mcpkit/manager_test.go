@@ -137,6 +137,7 @@ func newServer() *mcp.Server {
 func odd(kind string) {
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
+	var late json.RawMessage // of a question that is answered after the next
 	for in.Scan() {
 		var m struct {
 			ID     json.RawMessage
@@ -149,11 +150,15 @@ func odd(kind string) {
 		switch {
 		case m.Method == "server/discover" && kind == "dies":
 			os.Exit(4)
-		case m.Method == "server/discover" && kind != "silent":
+		case m.Method == "server/discover" && kind != "silent" && kind != "late":
 			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"method not found"}}`+"\n", m.ID)
 		case m.Method == "server/discover":
+			late = m.ID
 		case m.Method == "initialize" && kind != "never":
 			result(`{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"odd","version":"1"}}`)
+			if kind == "late" {
+				fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{}}`+"\n", late)
+			}
 		case m.Method == "tools/call" && kind == "huge":
 			fmt.Println(strings.Repeat("x", 3<<20))
 		case m.Method == "tools/call" && kind == "wrongids":
@@ -367,18 +372,37 @@ func TestD7_ServersThatDoNotKnowTheModernEra(t *testing.T) {
 }
 
 // A server of the modern era that takes long to start, as npx does, is not taken for
-// an older one for good.
+// an older one for good. Which of the two questions that wait for it by then it
+// answers first is its own affair.
 func TestD7_ASlowModernServer(t *testing.T) {
-	eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
-	def := program("srv", "slow")
-	s := session(t, manager(t, Options{Eras: eras, Limits: Limits{Connect: time.Minute}}, def), "srv")
-	info, err := s.Initialize(t.Context())
-	if err != nil || info.ProtocolVersion != modernVersion {
-		t.Fatalf("%+v, %v", info, err)
-	}
-	wantCall(t, s, "echo", map[string]any{"text": "x"}, "x")
-	if got := eras.of(def.Hash()); got != Modern {
-		t.Errorf("remembered %q, want modern", got)
+	for _, kind := range []string{"slow", "late"} {
+		t.Run(kind, func(t *testing.T) {
+			eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
+			def := program("srv", kind)
+			m := manager(t, Options{Eras: eras, Limits: Limits{Connect: time.Minute}}, def)
+			s := session(t, m, "srv")
+			info, err := s.Initialize(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			legacy := info.ProtocolVersion != modernVersion
+			if kind == "late" && !legacy {
+				t.Errorf("got %+v", info)
+			}
+			if _, err := call(t, s, "echo", map[string]any{"text": "x"}); err != nil {
+				t.Error(err)
+			}
+			m.Release("srv")
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if got := eras.of(def.Hash()); got != Modern {
+				t.Errorf("remembered %q, want modern", got)
+			}
+			if kind == "slow" {
+				wantCall(t, session(t, m, "srv"), "echo", map[string]any{"text": "x"}, "x")
+			}
+		})
 	}
 }
 
