@@ -355,57 +355,6 @@ func TestD3_EveryTransport(t *testing.T) {
 	}
 }
 
-func TestD7_ServersThatDoNotKnowTheModernEra(t *testing.T) {
-	for _, kind := range []string{"legacy", "silent", "dies", "wrongids", "floods"} {
-		t.Run(kind, func(t *testing.T) {
-			eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
-			def := program("srv", kind)
-			s := session(t, manager(t, Options{Eras: eras}, def), "srv")
-			wantCall(t, s, "any", nil, "odd")
-			if got := eras.of(def.Hash()); got != Legacy {
-				t.Errorf("remembered %q, want legacy", got)
-			}
-			s = session(t, manager(t, Options{Eras: eras}, def), "srv")
-			wantCall(t, s, "any", nil, "odd")
-		})
-	}
-}
-
-// A server of the modern era that takes long to start, as npx does, is not taken for
-// an older one for good. Which of the two questions that wait for it by then it
-// answers first is its own affair.
-func TestD7_ASlowModernServer(t *testing.T) {
-	for _, kind := range []string{"slow", "late"} {
-		t.Run(kind, func(t *testing.T) {
-			eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
-			def := program("srv", kind)
-			m := manager(t, Options{Eras: eras, Limits: Limits{Connect: time.Minute}}, def)
-			s := session(t, m, "srv")
-			info, err := s.Initialize(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			legacy := info.ProtocolVersion != modernVersion
-			if kind == "late" && !legacy {
-				t.Errorf("got %+v", info)
-			}
-			if _, err := call(t, s, "echo", map[string]any{"text": "x"}); err != nil {
-				t.Error(err)
-			}
-			m.Release("srv")
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			if got := eras.of(def.Hash()); got != Modern {
-				t.Errorf("remembered %q, want modern", got)
-			}
-			if kind == "slow" {
-				wantCall(t, session(t, m, "srv"), "echo", map[string]any{"text": "x"}, "x")
-			}
-		})
-	}
-}
-
 func TestAServerThatNeverAnswersIsGivenUp(t *testing.T) {
 	s := session(t, manager(t, Options{Limits: Limits{Connect: 300 * time.Millisecond}}, program("srv", "never")), "srv")
 	_, err := s.Initialize(t.Context())
