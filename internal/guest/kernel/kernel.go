@@ -5,9 +5,9 @@
 //
 // The child runs a script of ours. Descriptors 0, 1 and 2 belong to the user's
 // code; the script has pipes of its own for commands (3), control messages (4)
-// and events (5), and the reading ends of the pipes behind 1 and 2 (6 and 7), so
-// that it can put what children printed before what it prints itself. The
-// child is hostile all the same: everything that comes from it is bounded and
+// and events (5), and the reading ends of the pipes behind 1 and 2 (6 and 7): what
+// children printed comes before what it prints itself, see rawPipe. The child is
+// hostile all the same: everything that comes from it is bounded and
 // checked.
 //
 // Control and events are apart so that a short run wakes the agent once. While a
