@@ -242,7 +242,7 @@ print("REACHED" if reached else "refused:", reached or why)
 // escapeForkBomb sets off a fork bomb in a box of its own.
 func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
 	a, err := d.call(ctx, "execute_command", map[string]any{
-		"session_id": "bomb", "timeout": 5,
+		"session_id": "bomb", "timeout": 3,
 		"command": "bomb() { bomb | bomb & }; (bomb) >/dev/null 2>&1; sleep 1; echo lit",
 	})
 	what := "the shell was refused more processes"

@@ -92,8 +92,15 @@ func (l *launch) cmd(name string, c *command) *exec.Cmd {
 const spareProcs = 30
 
 // environment has what the Go runtime of the processes is to know from its start.
+// It is not to send signals to threads that the collection of garbage waits for:
+// in a sentry these wait for the guest, in system calls that a signal interrupts
+// and that begin anew. A guest that forks without end kept the sentry at that for
+// seconds, and without control groups all else on the machine with it.
 func (l *launch) environment() []string {
-	return []string{"GOMAXPROCS=" + strconv.Itoa(visibleCPUs(l.spec.Limits)+spareProcs)}
+	return []string{
+		"GOMAXPROCS=" + strconv.Itoa(visibleCPUs(l.spec.Limits)+spareProcs),
+		"GODEBUG=asyncpreemptoff=1",
+	}
 }
 
 // pair is a connection between the sentry and its gofer.
