@@ -28,7 +28,7 @@ var table = []row{
 	{pkg: "cmd/glovebox-guest", ours: []string{"internal/guest"}},
 	{pkg: "internal/cli",
 		ours: []string{
-			"engine", "internal/auth", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/guest", "internal/guestbin",
+			"engine", "internal/auth", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/gcpace", "internal/guest", "internal/guestbin",
 			"internal/image", "internal/gateway", "internal/link", "internal/machine", "internal/mcpcli", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
 			"internal/pool", "internal/sandbox", "internal/snapshot",
 			"internal/template", "internal/tools", "internal/tracing/otlp", "internal/wire", "mcpkit",
@@ -61,6 +61,7 @@ var table = []row{
 	{pkg: "internal/auth", ours: []string{"internal/filewatch"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
 	{pkg: "internal/filewatch"},
+	{pkg: "internal/gcpace"},
 	{pkg: "internal/config", others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// Boxes.
@@ -76,7 +77,7 @@ var table = []row{
 	{pkg: "internal/snapshot", others: []string{sys, "github.com/google/uuid"}},
 	{pkg: "internal/machine", ours: []string{"engine", "internal/link", "internal/wire"}},
 	{pkg: "internal/engine/gvisor",
-		ours:   []string{"engine", "internal/engine/stdiolink", "internal/image"},
+		ours:   []string{"engine", "internal/engine/stdiolink", "internal/gcpace", "internal/image"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
 	{pkg: "internal/engine/process",

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/gcpace"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
@@ -104,7 +105,9 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	if err := enter(cfg); err != nil { // does not return where the program runs again inside
 		return err
 	}
-	tuneCollector()
+	if os.Getenv("GOGC") == "" { // else the person has said it
+		gcpace.Follow()
+	}
 	var hangups chan struct{}
 	if overHTTP {
 		hangups = make(chan struct{}, 1)

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/gcpace"
 )
 
 const (
@@ -41,7 +43,7 @@ func tidy() {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	last := uint64(0)
 	time.Sleep(firstTidy)
-	debug.SetGCPercent(100) // the default
+	gcpace.Follow()
 	debug.SetMemoryLimit(math.MaxInt64)
 	for {
 		metrics.Read(sample)
