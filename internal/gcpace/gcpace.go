@@ -11,7 +11,7 @@ import (
 const (
 	// room is what may be allocated between two collections. What is alive in a
 	// server or a sentry is a few MB while a request through the SDK leaves 200 KB
-	// of garbage, and a snapshot tens of megabytes, so that Go's default, as much
+	// of garbage, and a snapshot of a guest 15 MB, so that Go's default, as much
 	// again as is alive, has it collect all the time. More room than this makes no
 	// call faster, since memory that has left the processor's cache is slow too.
 	room = 16 << 20
