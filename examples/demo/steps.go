@@ -246,7 +246,10 @@ func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
 		"command": "bomb() { bomb | bomb & }; (bomb) >/dev/null 2>&1; sleep 1; echo lit",
 	})
 	what := "the shell was refused more processes"
-	if err == nil && strings.Contains(a.text, "lit") {
+	switch {
+	case err != nil:
+		what = "its box ended: " + err.Error()
+	case strings.Contains(a.text, "lit"):
 		what = "contained"
 	}
 	// Whatever became of it, the server and the other boxes are well.
