@@ -21,11 +21,18 @@ const (
 	// leaves, so that neither is held up by a collection, and less than the room
 	// that there is for a sentry beside its guest's memory.
 	startMemory = 40 << 20
-	// tidyEvery is the time between two looks at what has become garbage. A look
-	// takes microseconds, to tidy up some milliseconds.
-	tidyEvery = 30 * time.Second
+	// lookEvery is the time between two looks at what has become garbage. A look
+	// takes microseconds, to tidy up some milliseconds. A box is tidied at the
+	// second one, at the latest, after it was written to disk and paused.
+	lookEvery = 10 * time.Second
+	// busyLooks is at how many looks a sentry is left alone that still makes
+	// garbage: soon there is more, and its pace of collection bounds that.
+	busyLooks = 2
 	// tidyAbove is how much has to be allocated for it to be worth while.
 	tidyAbove = 1 << 20
+	// quietBelow is how much a sentry allocates at most between two looks if its
+	// guest does nothing.
+	quietBelow = 64 << 10
 )
 
 // keepTidy gives the host the memory back that this process, a sentry, does not
@@ -41,17 +48,40 @@ func keepTidy() {
 
 func tidy() {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	last := uint64(0)
+	allocated := func() uint64 {
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
 	time.Sleep(firstTidy)
 	gcpace.Follow()
 	debug.SetMemoryLimit(math.MaxInt64)
+	debug.FreeOSMemory()
+	l := looks{tidied: allocated()}
 	for {
-		metrics.Read(sample)
-		if now := sample[0].Value.Uint64(); now-last > tidyAbove {
+		time.Sleep(lookEvery)
+		if l.due(allocated()) {
 			debug.FreeOSMemory()
-			metrics.Read(sample)
-			last = sample[0].Value.Uint64()
+			l = looks{tidied: allocated()}
 		}
-		time.Sleep(tidyEvery)
 	}
+}
+
+// looks is what is remembered of earlier looks: bytes that had been allocated
+// when all was tidied and at the last look, and how many looks have found garbage
+// since.
+type looks struct {
+	tidied, seen uint64
+	found        int
+}
+
+// due reports whether it is time to tidy, at a look when so much has been
+// allocated.
+func (l *looks) due(allocated uint64) bool {
+	quiet := allocated-l.seen < quietBelow
+	l.seen = allocated
+	if allocated-l.tidied <= tidyAbove {
+		return false
+	}
+	l.found++
+	return quiet || l.found > busyLooks
 }
