@@ -22,12 +22,14 @@ const (
 	// that there is for a sentry beside its guest's memory.
 	startMemory = 40 << 20
 	// lookEvery is the time between two looks at what has become garbage. A look
-	// takes microseconds, to tidy up some milliseconds. A box is tidied at the
-	// second one, at the latest, after it was written to disk and paused.
+	// takes microseconds, to tidy up some milliseconds.
 	lookEvery = 10 * time.Second
-	// busyLooks is at how many looks a sentry is left alone that still makes
-	// garbage: soon there is more, and its pace of collection bounds that.
-	busyLooks = 2
+	// lookAgain is the time between two looks while there is garbage and more is
+	// made: what is tidied too early has to be tidied again.
+	lookAgain = time.Second
+	// busyLooks is at how many looks a sentry is left alone for that. A busy one is
+	// tidied every 40 s, and its pace of collection bounds what it has meanwhile.
+	busyLooks = 30
 	// tidyAbove is how much has to be allocated for it to be worth while.
 	tidyAbove = 1 << 20
 	// quietBelow is how much a sentry allocates at most between two looks if its
@@ -57,31 +59,49 @@ func tidy() {
 	debug.SetMemoryLimit(math.MaxInt64)
 	debug.FreeOSMemory()
 	l := looks{tidied: allocated()}
+	wait := lookEvery
 	for {
-		time.Sleep(lookEvery)
-		if l.due(allocated()) {
+		time.Sleep(wait)
+		switch l.look(allocated()) {
+		case foundLittle:
+			wait = lookEvery
+		case foundBusy:
+			wait = lookAgain
+		case foundGarbage:
 			debug.FreeOSMemory()
 			l = looks{tidied: allocated()}
+			wait = lookEvery
 		}
 	}
 }
 
 // looks is what is remembered of earlier looks: bytes that had been allocated
-// when all was tidied and at the last look, and how many looks have found garbage
-// since.
+// when all was tidied and at the last look, and how many looks have found it
+// busy since.
 type looks struct {
 	tidied, seen uint64
-	found        int
+	busy         int
 }
 
-// due reports whether it is time to tidy, at a look when so much has been
-// allocated.
-func (l *looks) due(allocated uint64) bool {
+// found is what a look has found.
+type found int
+
+const (
+	foundLittle  found = iota // nothing that is worth while
+	foundBusy                 // garbage, and more is being made
+	foundGarbage              // garbage, to be tidied up now
+)
+
+// look says what is to be done when so much has been allocated.
+func (l *looks) look(allocated uint64) found {
 	quiet := allocated-l.seen < quietBelow
 	l.seen = allocated
-	if allocated-l.tidied <= tidyAbove {
-		return false
+	switch {
+	case allocated-l.tidied <= tidyAbove:
+		return foundLittle
+	case quiet || l.busy >= busyLooks:
+		return foundGarbage
 	}
-	l.found++
-	return quiet || l.found > busyLooks
+	l.busy++
+	return foundBusy
 }
