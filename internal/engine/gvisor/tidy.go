@@ -27,13 +27,13 @@ const (
 	// lookAgain is the time between two looks while there is garbage and more is
 	// made: what is tidied too early has to be tidied again.
 	lookAgain = time.Second
-	// busyLooks is at how many looks a sentry is left alone for that. A busy one is
+	// busyLooks is for how many of those a sentry is left alone. A busy one is
 	// tidied every 40 s, and its pace of collection bounds what it has meanwhile.
 	busyLooks = 30
 	// tidyAbove is how much has to be allocated for it to be worth while.
 	tidyAbove = 1 << 20
-	// quietBelow is how much a sentry allocates at most between two looks if its
-	// guest does nothing.
+	// quietBelow is how much a sentry allocates at most in lookAgain if its guest
+	// does nothing.
 	quietBelow = 64 << 10
 )
 
@@ -57,51 +57,23 @@ func tidy() {
 	time.Sleep(firstTidy)
 	gcpace.Follow()
 	debug.SetMemoryLimit(math.MaxInt64)
-	debug.FreeOSMemory()
-	l := looks{tidied: allocated()}
-	wait := lookEvery
 	for {
-		time.Sleep(wait)
-		switch l.look(allocated()) {
-		case foundLittle:
-			wait = lookEvery
-		case foundBusy:
-			wait = lookAgain
-		case foundGarbage:
-			debug.FreeOSMemory()
-			l = looks{tidied: allocated()}
-			wait = lookEvery
+		debug.FreeOSMemory()
+		awaitGarbage(allocated)
+	}
+}
+
+// awaitGarbage returns when tidying up has become worth while and no more garbage
+// is made, or has been made for long. allocated is how much has been so far.
+func awaitGarbage(allocated func() uint64) {
+	for tidied := allocated(); allocated()-tidied <= tidyAbove; {
+		time.Sleep(lookEvery)
+	}
+	for range busyLooks {
+		seen := allocated()
+		time.Sleep(lookAgain)
+		if allocated()-seen < quietBelow {
+			return
 		}
 	}
-}
-
-// looks is what is remembered of earlier looks: bytes that had been allocated
-// when all was tidied and at the last look, and how many looks have found it
-// busy since.
-type looks struct {
-	tidied, seen uint64
-	busy         int
-}
-
-// found is what a look has found.
-type found int
-
-const (
-	foundLittle  found = iota // nothing that is worth while
-	foundBusy                 // garbage, and more is being made
-	foundGarbage              // garbage, to be tidied up now
-)
-
-// look says what is to be done when so much has been allocated.
-func (l *looks) look(allocated uint64) found {
-	quiet := allocated-l.seen < quietBelow
-	l.seen = allocated
-	switch {
-	case allocated-l.tidied <= tidyAbove:
-		return foundLittle
-	case quiet || l.busy >= busyLooks:
-		return foundGarbage
-	}
-	l.busy++
-	return foundBusy
 }
