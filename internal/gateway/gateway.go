@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -258,10 +259,11 @@ func (g *Gateway) note(method string, req mcp.Request) {
 	}
 }
 
-// modernRequest reports whether a request claims a revision without sessions.
+// modernRequest reports whether a request claims a revision without sessions. The params
+// of a request that came without any are a nil pointer in a non-nil interface.
 func modernRequest(req mcp.Request) bool {
 	p := req.GetParams()
-	if p == nil {
+	if p == nil || reflect.ValueOf(p).IsNil() {
 		return false
 	}
 	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)

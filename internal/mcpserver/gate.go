@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -51,10 +52,11 @@ func (s *Server) offers(tool string) bool {
 	return s.opts.Extend.Offers != nil && s.opts.Extend.Offers(tool)
 }
 
-// modern reports whether a request claims a revision without sessions.
+// modern reports whether a request claims a revision without sessions. The params
+// of a request that came without any are a nil pointer in a non-nil interface.
 func modern(req mcp.Request) bool {
 	p := req.GetParams()
-	if p == nil {
+	if p == nil || reflect.ValueOf(p).IsNil() {
 		return false
 	}
 	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)

@@ -38,8 +38,8 @@ func (s *Server) trace(ctx context.Context, method, tool string, req mcp.Request
 // says nothing, its header. Never the context, which is that of the request which
 // opened the session.
 func traceOf(req mcp.Request) (c tracing.Caller) {
-	if p := req.GetParams(); p != nil && modern(req) {
-		meta := p.GetMeta()
+	if modern(req) {
+		meta := req.GetParams().GetMeta()
 		c.Parent, _ = meta[traceParent].(string)
 		c.State, _ = meta[traceState].(string)
 	}
