@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -14,9 +15,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
 )
 
-// ServeStdio serves one session over in and out and returns when the input
-// ends and every answer is written, or when ctx ends. Only messages of the
-// protocol are written to out.
+// ServeStdio serves one client over in and out, in both eras of the protocol, and
+// returns when the input ends and every answer is written, or when ctx ends. Only
+// messages of the protocol are written to out.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	// A write to a closed standard output would otherwise kill the process.
 	// Being told, unlike ignoring, is not inherited by children.
@@ -37,23 +38,25 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		}
 		close(stop)
 	}()
-	var session *mcp.ServerSession
-	abort := func() {
-		s.calls.cancel(func(of mcp.Session) bool { return of == session }, errShutdown)
-	}
-	connected := make(chan struct{})
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	session, err := s.mcp.Connect(piped(tasks.Within(context.WithoutCancel(ctx), life)), &stdio.Transport{
+	sessionContext := piped(tasks.Within(context.WithoutCancel(ctx), life))
+	var sessions []mcp.Session
+	transport := &stdio.Transport{
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log, Reveal: s.alias.reveal,
 		Stop: stop, StopGrace: s.opts.Limits.Grace,
-		Abort: func() { <-connected; abort() },
-	}, nil)
-	close(connected)
-	if err != nil {
-		return err
+		Abort: func() {
+			s.calls.cancel(func(of mcp.Session) bool { return slices.Contains(sessions, of) }, errShutdown)
+		},
 	}
-	err = session.Wait()
+	// Serve does not run connect and Abort at the same time.
+	err := transport.Serve(ctx, func(t mcp.Transport) (*mcp.ServerSession, error) {
+		session, err := s.mcp.Connect(sessionContext, t, nil)
+		if err == nil {
+			sessions = append(sessions, session)
+		}
+		return session, err
+	})
 	for _, gone := range []error{io.EOF, io.ErrClosedPipe, os.ErrClosed, syscall.EPIPE} {
 		if errors.Is(err, gone) {
 			return nil // a client that is gone is the end of a session, not a fault

@@ -31,7 +31,7 @@ func (c *conn) takeBatch(data []byte) {
 		return
 	}
 	b := &batch{}
-	var ms []jsonrpc.Message
+	var ms []incoming
 	for _, element := range elements {
 		env, m, refused := parse(element)
 		if refused != nil {
@@ -41,14 +41,30 @@ func (c *conn) takeBatch(data []byte) {
 		if env.Kind == envelope.Request {
 			b.open++
 		}
-		ms = append(ms, m)
+		ms = append(ms, incoming{m, modernMessage(&env)})
 	}
 	for _, m := range ms {
-		c.enqueue(m, b)
+		c.enqueue(m.m, m.modern, b)
 	}
 	if b.open == 0 && len(b.answers) > 0 {
 		c.writeBatch(b)
 	}
+}
+
+// answerBatch adds an answer to a batch, none if data is nil, and sends the batch
+// when it is complete. The client does not get an empty one.
+func (c *conn) answerBatch(b *batch, data []byte) error {
+	c.mu.Lock()
+	if data != nil {
+		b.answers = append(b.answers, data)
+	}
+	b.open--
+	complete := b.open == 0 && len(b.answers) > 0
+	c.mu.Unlock()
+	if !complete {
+		return nil
+	}
+	return c.writeBatch(b)
 }
 
 func (c *conn) writeBatch(b *batch) error {

@@ -1,6 +1,7 @@
-// Package stdio carries one MCP session over a pair of byte streams, one JSON
-// message a line. Nothing that a client writes ends the session: a line that
-// is not a message is answered with an error and the next line is read.
+// Package stdio carries the messages of one MCP client over a pair of byte streams,
+// one JSON message a line. Nothing that a client writes ends the connection: a line
+// that is not a message is answered with an error and the next line is read. A
+// request that the client cancels is not answered.
 //
 // The end of the input is the end of the client's questions, not of our
 // answers: it is held back from the session until every request in flight is
@@ -20,7 +21,6 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 )
@@ -38,9 +38,14 @@ const (
 	lastWords = 2 * time.Second
 )
 
+const (
+	initialize = "initialize"
+	listen     = "subscriptions/listen"
+)
+
 var bom = []byte("\xef\xbb\xbf")
 
-// A Transport is an [mcp.Transport] for exactly one session.
+// A Transport connects exactly one client.
 type Transport struct {
 	In  io.Reader
 	Out io.Writer
@@ -64,18 +69,14 @@ type Transport struct {
 	Log *slog.Logger
 }
 
-var _ mcp.Transport = (*Transport)(nil)
-
-// Connect implements [mcp.Transport].
-func (t *Transport) Connect(context.Context) (mcp.Connection, error) {
+// newConn begins to read lines.
+func newConn(t *Transport) *conn {
 	c := &conn{
 		t: *t, w: t.Out,
 		lines:   make(chan line),
 		closed:  make(chan struct{}),
 		changed: make(chan struct{}, 1),
-		pending: make(map[any]int),
-		parked:  make(map[any]bool),
-		batches: make(map[any]*batch),
+		pending: make(map[any]*call),
 	}
 	if c.t.MaxLine <= 0 {
 		c.t.MaxLine = defaultMaxLine
@@ -90,13 +91,25 @@ func (t *Transport) Connect(context.Context) (mcp.Connection, error) {
 		c.t.Log = slog.New(slog.DiscardHandler)
 	}
 	go c.readLines()
-	return c, nil
+	return c
 }
 
+// A call is a request without an answer.
+type call struct {
+	method    string
+	modern    bool
+	batch     *batch // nil: none
+	cancelled bool   // the client wants no answer
+}
+
+// parked reports whether only the end of the session answers the request.
+func (q *call) parked() bool { return q.method == listen }
+
+// A conn is the connection to the client, which the sessions of both eras share.
 type conn struct {
 	t       Transport
 	lines   chan line
-	queue   []jsonrpc.Message // used by Read only
+	queue   []incoming // used by next only
 	closed  chan struct{}
 	once    sync.Once
 	changed chan struct{} // a token whenever pending may have become empty
@@ -104,36 +117,34 @@ type conn struct {
 	wmu sync.Mutex
 	w   io.Writer // written to under wmu
 
-	mu       sync.Mutex
-	pending  map[any]int    // guarded by mu: ids of requests without an answer
-	parked   map[any]bool   // guarded by mu: those of them that only the end will answer
-	batches  map[any]*batch // guarded by mu
-	version  string         // guarded by mu: the revision that was negotiated, or at first asked for
-	started  bool           // guarded by mu: a revision was negotiated
-	starting map[any]bool   // guarded by mu: ids of initialize requests
+	mu      sync.Mutex
+	pending map[any]*call // guarded by mu: requests without an answer, by id
+	version string        // guarded by mu: the revision that was negotiated, or at first asked for
+	started bool          // guarded by mu: a revision was negotiated
 }
 
-var _ mcp.Connection = (*conn)(nil)
-
-func (c *conn) SessionID() string { return "" }
-
-// Close implements [mcp.Connection]. It does not close the streams.
-func (c *conn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return nil
+// An incoming message, and whether it belongs to the modern era.
+type incoming struct {
+	m      jsonrpc.Message
+	modern bool
 }
 
-// Read implements [mcp.Connection].
-func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
+// close ends the connection. It does not close the streams.
+func (c *conn) close() { c.once.Do(func() { close(c.closed) }) }
+
+// next returns the next message and whether it belongs to the modern era. The
+// error is [io.EOF] when the input or the connection has ended and nothing is in
+// flight any more, or that of ctx.
+func (c *conn) next(ctx context.Context) (m jsonrpc.Message, modern bool, err error) {
 	for {
 		if len(c.queue) > 0 {
-			m := c.queue[0]
+			first := c.queue[0]
 			c.queue = c.queue[1:]
-			return m, nil
+			return first.m, first.modern, nil
 		}
 		select {
 		case <-c.closed:
-			return nil, io.EOF
+			return nil, false, io.EOF
 		default:
 		}
 		select {
@@ -143,16 +154,16 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 					c.t.Log.Warn("read input", "err", l.err)
 				}
 				c.holdBack(ctx, c.t.Grace)
-				return nil, io.EOF
+				return nil, false, io.EOF
 			}
 			c.take(l)
 		case <-c.t.Stop:
 			c.holdBack(ctx, c.t.StopGrace)
-			return nil, io.EOF
+			return nil, false, io.EOF
 		case <-c.closed:
-			return nil, io.EOF
+			return nil, false, io.EOF
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, false, ctx.Err()
 		}
 	}
 }
@@ -187,7 +198,12 @@ func (c *conn) await(ctx context.Context, limit time.Duration, stop, gone <-chan
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		n := len(c.pending) - len(c.parked)
+		n := 0
+		for _, q := range c.pending {
+			if !q.parked() {
+				n++
+			}
+		}
 		c.mu.Unlock()
 		if n == 0 {
 			return true
@@ -233,7 +249,7 @@ func (c *conn) take(l line) {
 		c.refuse(env.ID, refused)
 		return
 	}
-	c.enqueue(m, nil)
+	c.enqueue(m, modernMessage(&env), nil)
 }
 
 func parse(data []byte) (env envelope.Envelope, m jsonrpc.Message, refused *jsonrpc.Error) {
@@ -251,46 +267,49 @@ func parse(data []byte) (env envelope.Envelope, m jsonrpc.Message, refused *json
 	return env, m, nil
 }
 
-func (c *conn) enqueue(m jsonrpc.Message, b *batch) {
-	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
-		id := r.ID.Raw()
-		c.mu.Lock()
-		refused := ""
-		switch {
-		case c.pending[id] > 0:
-			refused = "the id is in use by a request in flight"
-		case len(c.pending) >= maxPending:
-			refused = fmt.Sprintf("%d requests are in flight already", maxPending)
-		}
-		if refused != "" {
-			if b != nil {
-				b.open--
-			}
-			c.mu.Unlock()
-			raw, _ := json.Marshal(id)
+// enqueue queues a message for its session, unless there is no room for a request.
+func (c *conn) enqueue(m jsonrpc.Message, modern bool, b *batch) {
+	r, _ := m.(*jsonrpc.Request)
+	switch {
+	case r == nil: // only older servers ask, and are answered
+	case r.IsCall():
+		if refused := c.register(r, modern, b); refused != "" {
+			raw, _ := json.Marshal(r.ID.Raw())
 			c.refuse(raw, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + refused})
 			return
 		}
-		c.pending[id]++
-		if r.Method == "subscriptions/listen" {
-			c.parked[id] = true
+	case r.Method == cancelled:
+		var ok bool
+		if modern, ok = c.cancel(r.Params); !ok {
+			return // the answer is on its way, or there never was such a request
 		}
-		if b != nil {
-			c.batches[id] = b
-		}
-		if r.Method == "initialize" {
-			if c.starting == nil {
-				c.starting = make(map[any]bool)
-			}
-			c.starting[id] = true
-			// What follows in the same breath is judged by what is asked for.
-			if v := versionIn(r.Params); !c.started {
-				c.version = v
-			}
-		}
-		c.mu.Unlock()
 	}
-	c.queue = append(c.queue, m)
+	c.queue = append(c.queue, incoming{m, modern})
+}
+
+// register notes a request in flight, or says why it is refused.
+func (c *conn) register(r *jsonrpc.Request, modern bool, b *batch) (refused string) {
+	id := r.ID.Raw()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.pending[id] != nil:
+		refused = "the id is in use by a request in flight"
+	case len(c.pending) >= maxPending:
+		refused = fmt.Sprintf("%d requests are in flight already", maxPending)
+	}
+	if refused != "" {
+		if b != nil {
+			b.open--
+		}
+		return refused
+	}
+	c.pending[id] = &call{method: r.Method, modern: modern, batch: b}
+	if r.Method == initialize && !c.started {
+		// What follows in the same breath is judged by what is asked for.
+		c.version = versionIn(r.Params)
+	}
+	return ""
 }
 
 // versionIn returns the revision in the params or the result of initialize.
@@ -307,8 +326,9 @@ func (c *conn) refuse(id json.RawMessage, e *jsonrpc.Error) {
 	_ = c.writeLine(envelope.ErrorReply(id, e)) // a broken pipe shows at the next read
 }
 
-// Write implements [mcp.Connection].
-func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
+// write sends a message of a session, unless it answers a request that the client
+// has cancelled.
+func (c *conn) write(m jsonrpc.Message) error {
 	r, ok := m.(*jsonrpc.Response)
 	if !ok {
 		data, err := jsonrpc.EncodeMessage(m)
@@ -318,41 +338,35 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 		return c.writeLine(data)
 	}
 	id := r.ID.Raw()
+	defer c.answered(id)
 	c.mu.Lock()
-	starting := c.starting[id]
-	delete(c.starting, id)
-	started := c.started
-	c.mu.Unlock()
-	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: r.ID, Result: r.Result, Error: wireError(r.Error, started)})
-	if err != nil {
-		return err
+	q := c.pending[id]
+	if q == nil {
+		q = &call{} // not reached: the SDK answers each request once
 	}
-	if c.t.Reveal != nil {
-		data = c.t.Reveal(data)
-	}
-	if starting && r.Error == nil {
-		c.mu.Lock()
+	started, unwanted := c.started, q.cancelled
+	if q.method == initialize && r.Error == nil {
 		c.version, c.started = versionIn(r.Result), true
-		c.mu.Unlock()
-	}
-	c.mu.Lock()
-	b := c.batches[id]
-	var full bool
-	if b != nil {
-		delete(c.batches, id)
-		b.answers = append(b.answers, data)
-		b.open--
-		full = b.open == 0
 	}
 	c.mu.Unlock()
-	switch {
-	case b == nil:
-		err = c.writeLine(data)
-	case full:
-		err = c.writeBatch(b)
+	var data []byte
+	if !unwanted {
+		var err error
+		data, err = jsonrpc.EncodeMessage(&jsonrpc.Response{ID: r.ID, Result: r.Result, Error: wireError(r.Error, started)})
+		if err != nil {
+			return err
+		}
+		if c.t.Reveal != nil {
+			data = c.t.Reveal(data)
+		}
 	}
-	c.answered(id)
-	return err
+	switch {
+	case q.batch != nil:
+		return c.answerBatch(q.batch, data)
+	case unwanted:
+		return nil
+	}
+	return c.writeLine(data)
 }
 
 // wireError gives an error its code: the SDK's own refusals have none.
@@ -371,12 +385,10 @@ func wireError(err error, started bool) error {
 	return &jsonrpc.Error{Code: code, Message: err.Error()}
 }
 
+// answered forgets a request and wakes up who waits for the last one.
 func (c *conn) answered(id any) {
 	c.mu.Lock()
-	if c.pending[id]--; c.pending[id] <= 0 {
-		delete(c.pending, id)
-		delete(c.parked, id)
-	}
+	delete(c.pending, id)
 	c.mu.Unlock()
 	select {
 	case c.changed <- struct{}{}:
@@ -396,7 +408,7 @@ func (c *conn) writeLine(data []byte) error {
 	}
 	if _, err := c.w.Write(append(data, '\n')); err != nil {
 		c.t.Log.Info("end session: the client is gone", "err", err)
-		c.Close()
+		c.close()
 		return fmt.Errorf("write message: %w", err)
 	}
 	return nil

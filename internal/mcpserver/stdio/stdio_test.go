@@ -62,18 +62,24 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.Buffer.Write(p)
 }
 
+// start serves a client over the transport and returns a channel that is closed
+// when the connection has ended.
+func start(t testing.TB, s *mcp.Server, tr *stdio.Transport) (ended chan struct{}) {
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = tr.Serve(t.Context(), func(of mcp.Transport) (*mcp.ServerSession, error) { return s.Connect(t.Context(), of, nil) })
+	}()
+	return ended
+}
+
 // run feeds input to a session and returns what it wrote, by id; errors
 // without an id are numbered.
 func run(t *testing.T, tr *stdio.Transport, input io.Reader) map[string]string {
 	t.Helper()
 	var out output
 	tr.In, tr.Out = input, &out
-	ss, err := server().Connect(t.Context(), tr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- ss.Wait() }()
+	ended := start(t, server(), tr)
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
@@ -230,15 +236,12 @@ func abortable(t *testing.T) (s *mcp.Server, abort func()) {
 func TestGraceAborts(t *testing.T) {
 	s, abort := abortable(t)
 	var out output
-	ss, err := s.Connect(t.Context(), &stdio.Transport{
+	ended := start(t, s, &stdio.Transport{
 		In: lines(initialize, initialized, wait(1, 60_000)), Out: &out,
 		Grace: 100 * time.Millisecond, Abort: abort,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	begin := time.Now()
-	_ = ss.Wait()
+	<-ended
 	if time.Since(begin) > 5*time.Second {
 		t.Errorf("ended after %v", time.Since(begin))
 	}
@@ -253,15 +256,12 @@ func TestLastWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
 		aborted := false
-		ss, err := server().Connect(t.Context(), &stdio.Transport{
+		begin := time.Now()
+		ended := start(t, server(), &stdio.Transport{
 			In: lines(initialize, initialized, wait(1, 600_000)), Out: &out,
 			Grace: 10 * time.Second, Abort: func() { aborted = true },
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		_ = ss.Wait()
+		})
+		<-ended
 		if took := time.Since(begin); !aborted || took <= 10*time.Second || took > 15*time.Second {
 			t.Errorf("aborted %v, ended after %v", aborted, took)
 		}
@@ -283,12 +283,9 @@ func TestKilledClientAborts(t *testing.T) {
 	}
 	defer outw.Close()
 	aborted := make(chan struct{})
-	ss, err := s.Connect(t.Context(), &stdio.Transport{
+	ended := start(t, s, &stdio.Transport{
 		In: inr, Out: outw, Abort: func() { abort(); close(aborted) },
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	fmt.Fprintf(inw, "%s\n%s\n%s\n%s\n", initialize, initialized, wait(1, 60_000), wait(2, 1000))
 	answers := bufio.NewScanner(outr)
 	answers.Scan() // to initialize
@@ -303,7 +300,105 @@ func TestKilledClientAborts(t *testing.T) {
 		t.Error("the call of a client that is gone has not been cancelled after 30 s")
 		abort()
 	}
-	_ = ss.Wait()
+	<-ended
+}
+
+const (
+	modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}`
+	discover   = `{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{` + modernMeta + `}}`
+)
+
+func modernWait(id any, ms int) string {
+	raw, _ := json.Marshal(id)
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{%s,"name":"wait","arguments":{"ms":%d}}}`, raw, modernMeta, ms)
+}
+
+// TestInitializeAfterDiscover: a client that probes for the newer revision and then
+// falls back is served in both, in whatever order.
+func TestInitializeAfterDiscover(t *testing.T) {
+	for name, in := range map[string][]string{
+		"probe only":  {discover, initialize, initialized, wait(1, 1)},
+		"probe later": {initialize, initialized, discover, wait(1, 1)},
+		"both in use": {discover, modernWait("m", 1), initialize, initialized, wait(1, 1), modernWait("n", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := run(t, &stdio.Transport{}, lines(in...))
+			for _, want := range []struct{ id, text string }{
+				{`"d"`, `"supportedVersions"`}, {"0", `"protocolVersion":"2025-11-25"`}, {"1", "waited"},
+			} {
+				if !strings.Contains(got[want.id], want.text) {
+					t.Errorf("id %s: got %q, want %s", want.id, got[want.id], want.text)
+				}
+			}
+			if name == "both in use" && (!strings.Contains(got[`"m"`], "complete") || !strings.Contains(got[`"n"`], "complete")) {
+				t.Errorf("the modern calls: got %q and %q", got[`"m"`], got[`"n"`])
+			}
+		})
+	}
+}
+
+// TestCancelled: a request that the client has cancelled is not answered, and its id
+// may be used again.
+func TestCancelled(t *testing.T) {
+	cancel := func(id, meta string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s%s}}`, id, meta)
+	}
+	for name, in := range map[string][]string{
+		"older":       {initialize, initialized, wait(1, 60_000), wait("two", 60_000), cancel("1", ""), cancel(`"two"`, ""), cancel("99", ""), cancel("{}", ""), wait(3, 300)},
+		"modern":      {modernWait(1, 60_000), modernWait("two", 60_000), cancel("1", ","+modernMeta), cancel(`"two"`, ""), modernWait(3, 300)},
+		"a batch":     {oldInit, initialized, "[" + wait(1, 60_000) + "," + wait(2, 300) + "]", cancel("1", ""), wait(3, 300)},
+		"a handshake": {initialize, cancel("0", ""), initialized, wait(3, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, &stdio.Transport{}, lines(in...))
+			for _, id := range []string{"1", `"two"`} {
+				if got[id] != "" {
+					t.Errorf("the cancelled request %s is answered: %s", id, got[id])
+				}
+			}
+			if !strings.Contains(got["3"], "waited") {
+				t.Errorf("another request: got %q", got["3"])
+			}
+			switch name {
+			case "a batch":
+				if !strings.Contains(got["batch"], `"id":2`) || strings.Contains(got["batch"], `"id":1`) {
+					t.Errorf("the batch: got %q, want the answer to request 2 alone", got["batch"])
+				}
+			case "a handshake":
+				if !strings.Contains(got["0"], "protocolVersion") {
+					t.Errorf("initialize, which cannot be cancelled: got %q", got["0"])
+				}
+			}
+		})
+	}
+}
+
+// TestCancelledIDIsFree: the id of a cancelled request can be used again once its
+// handler has returned.
+func TestCancelledIDIsFree(t *testing.T) {
+	inr, inw := io.Pipe()
+	outr, outw := io.Pipe()
+	ended := start(t, server(), &stdio.Transport{In: inr, Out: outw})
+	answers := bufio.NewScanner(outr)
+	fmt.Fprintf(inw, "%s\n%s\n%s\n", initialize, initialized, wait(1, 60_000))
+	answers.Scan() // to initialize
+	fmt.Fprintln(inw, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	for tries := 0; ; tries++ {
+		fmt.Fprintln(inw, wait(1, 1))
+		if !answers.Scan() {
+			t.Fatal("the session has ended")
+		}
+		if strings.Contains(answers.Text(), "waited") {
+			break
+		}
+		if !strings.Contains(answers.Text(), "is in use") || tries > 1000 {
+			t.Fatalf("got %s", answers.Text())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	inw.Close()
+	<-ended
 }
 
 type broken struct{}
@@ -313,13 +408,8 @@ func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestBrokenPipe(t *testing.T) {
 	pr, pw := io.Pipe()
 	defer pw.Close()
-	ss, err := server().Connect(t.Context(), &stdio.Transport{In: pr, Out: broken{}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ended := start(t, server(), &stdio.Transport{In: pr, Out: broken{}})
 	go fmt.Fprintln(pw, initialize)
-	ended := make(chan error, 1)
-	go func() { ended <- ss.Wait() }()
 	select {
 	case <-ended:
 	case <-time.After(5 * time.Second):
@@ -340,11 +430,8 @@ func FuzzReader(f *testing.F) {
 		}
 		in := initialize + "\n" + initialized + "\n" + string(data) + "\n" + `{"jsonrpc":"2.0","id":"the-end","method":"ping"}` + "\n"
 		var out output
-		ss, err := server().Connect(t.Context(), &stdio.Transport{In: strings.NewReader(in), Out: &out, MaxLine: 4096, Grace: 5 * time.Second}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = ss.Wait()
+		ended := start(t, server(), &stdio.Transport{In: strings.NewReader(in), Out: &out, MaxLine: 4096, Grace: 5 * time.Second})
+		<-ended
 		if !strings.Contains(out.String(), `"id":"the-end","result"`) {
 			t.Errorf("%q: the session ended early: %q", data, out.String())
 		}
