@@ -52,7 +52,7 @@ func (b *bench) environment(state string, settings ...string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "GLOVEBOX_") || strings.HasPrefix(s, "MSB_") || strings.HasPrefix(s, "MCP_")
 	})
-	env = append(env, "GLOVEBOX_STATE_DIR="+filepath.Join(b.dir, state), "GLOVEBOX_PYTHON="+b.python, "MSB_MAX_SESSIONS=100")
+	env = append(env, "GLOVEBOX_STATE_DIR="+filepath.Join(b.dir, state), "GLOVEBOX_PYTHON="+b.python, "MSB_MAX_SESSIONS=100", "GLOVEBOX_TOOLSETS=all")
 	return append(env, settings...)
 }
 

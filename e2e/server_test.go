@@ -38,6 +38,7 @@ var shared = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	os.Setenv("GLOVEBOX_TOOLSETS", "all") // for the servers; it cannot fail for such a name
 	code := m.Run()
 	if dir, _ := shared(); dir != "" {
 		os.RemoveAll(dir)

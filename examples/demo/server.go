@@ -57,7 +57,7 @@ func (d *run) start(ctx context.Context, binary string) (string, error) {
 
 // launch starts the server on a free port and waits for its endpoint.
 func (d *run) launch(ctx context.Context) (string, error) {
-	d.server = exec.Command(d.binary, "serve", "--port", "0", "--state-dir", filepath.Join(d.dir, "state"))
+	d.server = exec.Command(d.binary, "serve", "--port", "0", "--state-dir", filepath.Join(d.dir, "state"), "--toolset", "all")
 	d.server.Env = append(os.Environ(), "DEMO_SECRET="+d.secret)
 	// Its own process group: an interrupt of the terminal is for the demo, which
 	// then stops the server.

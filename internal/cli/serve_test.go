@@ -32,7 +32,7 @@ var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
 
 func startServer(t *testing.T, state string, args ...string) *server {
 	t.Helper()
-	return startProgram(t, append([]string{"glovebox", "serve", "--port", "0", "--state-dir", state}, args...)...)
+	return startProgram(t, append([]string{"glovebox", "serve", "--port", "0", "--toolset", "all", "--state-dir", state}, args...)...)
 }
 
 // startProgram starts one of the programs of TestMain that is a server.

@@ -41,7 +41,7 @@ type Config struct {
 	MCPSessionTimeout time.Duration `group:"server" key:"mcp-session-timeout" env:"MCP_SESSION_TIMEOUT" default:"3600000" kind:"milliseconds" help:"Time, in milliseconds or as 30m, without calls or listeners after which an MCP session is forgotten. Boxes have their own, session-timeout."`
 	InsecureBind      bool          `group:"server" key:"insecure-bind" env:"GLOVEBOX_INSECURE_BIND" default:"false" kind:"bool" help:"Listen on an address that other machines reach although anybody who reaches it can run code."`
 	DrainTimeout      time.Duration `group:"server" key:"drain-timeout" env:"GLOVEBOX_DRAIN_TIMEOUT" default:"30" kind:"seconds" help:"How long a stop waits for running calls."`
-	Toolsets          []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions,contexts,files,snapshots" kind:"choices" choices:"sessions contexts files snapshots" help:"Groups of tools to offer; those that snapshot sessions or contexts also need that group."`
+	Toolsets          []string      `group:"tools" key:"toolset" env:"GLOVEBOX_TOOLSETS" default:"sessions" kind:"choices" choices:"sessions contexts files snapshots all" help:"Groups of tools to offer, comma-separated. sessions and contexts include files; snapshots adds fork, snapshot and restore for the groups chosen, or sessions if none is; all is the whole catalogue."`
 
 	// Security.
 	TokensFile        string   `group:"security" key:"tokens-file" env:"GLOVEBOX_TOKENS_FILE" default:"" kind:"path" help:"Ask clients over HTTP for a token, and believe those of this file; see glovebox token and docs/security.md. It is read again when it changes."`

@@ -23,7 +23,7 @@ a file, key=@- that of standard input, key:=JSON is JSON whatever the schema say
 A key that comes again makes a list. --json gives all at once, as JSON or as @file.`,
 		Example: `  glovebox mcp call github.search_issues query="is:open label:bug" perPage=5
   glovebox mcp call files.write_file path=copy.txt content=@notes.txt
-  glovebox mcp call box.run_code --json '{"code": "1 + 1"}'`,
+  glovebox mcp call box.execute_code --json '{"code": "1 + 1"}'`,
 		Args: atLeast(1),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			return a.completeCall(args, word)

@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Name         string // how the server calls itself; "glovebox"
 	Version      string // "dev"
-	Instructions string // what a client tells its model about the server
+	Instructions string // what a client tells its model about the server; [tools.Instructions]
 
 	Tools    tools.Deps
 	Toolsets []string // the sets to offer; none means all

@@ -27,13 +27,6 @@ import (
 
 const title = "Glovebox"
 
-const instructions = `Glovebox gives you isolated computers to run code in; nothing you do there can harm the user's machine.
-execute_code / execute_command: pass the session_id of an answer to continue in the same box, with its variables and files; leave it out for a new box.
-create_context / run_code: the same for named interpreters; call create_context once, then run_code with its context_id.
-snapshot_context and snapshot_session before something risky, then restore_context and restore_session to roll back instead of rebuilding; fork_context and fork_session to try two ways at once.
-upload_file, download_file and list_files move files in and out; paths are below the home directory of the box.
-A failing program is an ordinary answer: read stderr, correct the code and run it again.`
-
 // A Server serves one catalogue over any number of transports at once.
 type Server struct {
 	opts      Options
@@ -41,6 +34,7 @@ type Server struct {
 	mcp       *mcp.Server
 	caps      mcp.ServerCapabilities // that the server declares
 	calls     calls
+	offer     tools.Offer     // of the catalogue
 	names     []string        // of the tools, sorted
 	readOnly  map[string]bool // tools that only look
 	rate      *rates          // of all requests, by owner or address
@@ -83,12 +77,16 @@ func New(opts Options) *Server {
 	def(&opts.Name, "glovebox")
 	def(&opts.Version, "dev")
 	def(&opts.Path, "/mcp")
-	def(&opts.Instructions, instructions)
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	offer := tools.Offer{Sets: opts.Toolsets}
+	if m := opts.Tools.Sandboxes; m != nil {
+		offer.Volumes = len(m.Volumes()) > 0
+	}
+	def(&opts.Instructions, tools.Instructions(offer))
 	opts.Limits = opts.Limits.withDefaults()
-	s := &Server{opts: opts, log: opts.Log, alias: newAlias(), stopping: make(chan struct{}), readOnly: make(map[string]bool)}
+	s := &Server{opts: opts, offer: offer, log: opts.Log, alias: newAlias(), stopping: make(chan struct{}), readOnly: make(map[string]bool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.strangers = newRates(strangersRate, strangersBurst)
 	s.quota.limit, s.listening.limit = opts.Limits.OwnerCalls, opts.Limits.OwnerStreams
@@ -186,7 +184,7 @@ func (s *Server) addName(def *mcp.Tool) {
 }
 
 func (s *Server) keep(t *tools.Tool) bool {
-	return !s.opts.Extend.Alone && t.Offered(s.opts.Toolsets)
+	return !s.opts.Extend.Alone && t.In(s.offer)
 }
 
 // Sessions returns how many MCP sessions are open.

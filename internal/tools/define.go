@@ -17,9 +17,11 @@ import (
 type info struct {
 	name, title, description string
 
-	set    Set
-	needs  Set    // see Tool
-	family family // how errors look
+	set     Set
+	needs   Set  // see Tool
+	alias   bool // see Tool, as volumes
+	volumes bool
+	family  family // how errors look
 
 	readOnly    bool
 	destructive bool
@@ -93,7 +95,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			return present(out)
 		}
 	}
-	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, bind: bind}
+	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, bind: bind}
 }
 
 // present makes the message of a result.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -209,13 +210,34 @@ func TooManyCalls(limit int) *jsonrpc.Error {
 		[]string{"Wait for a running call to end."}, map[string]string{"limit": "calls_per_owner"})
 }
 
-// UnknownTool is the error for a name that is not in the catalogue.
-func UnknownTool(name string, names []string) *jsonrpc.Error {
+// UnknownTool is the error for a name that is not among the names of the tools
+// that a server offers. ours says that the server offers a part of the catalogue,
+// so that the error can say which setting adds the tool.
+func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
 	m := meeting{jsonrpc.CodeMethodNotFound, "TOOL_NOT_FOUND", "", "execution", "low", "", nil}
 	text := "Method not found: tool:" + clip(name)
-	suggest := "The tools are: " + strings.Join(names, ", ") + "."
-	if near := nearest(name, names); near != "" {
+	var suggest string
+	i := slices.IndexFunc(catalogue(), func(t Tool) bool { return t.Def.Name == name })
+	switch near := nearest(name, names); {
+	case ours && i >= 0:
+		set := catalogue()[i].toolset()
+		text = "Tool not offered: " + name
+		suggest = "It is in the toolset " + set + ": the operator adds it with --toolset " + set + " or all."
+		if set == EverySet {
+			suggest = "The operator adds it with --toolset all."
+		}
+		suggest += " " + theTools(names)
+	case near != "":
 		suggest = "Did you mean '" + near + "'?"
+	default:
+		suggest = theTools(names)
 	}
 	return rpcError(m, text+". "+suggest, []string{suggest}, map[string]string{"tool": clip(name)})
+}
+
+func theTools(names []string) string {
+	if len(names) == 0 {
+		return "This server has no tools at the moment."
+	}
+	return "The tools are: " + strings.Join(names, ", ") + "."
 }

@@ -12,7 +12,7 @@ func volumes(name, title string) info {
 	if name != "get_volume_path" {
 		d = "The same as get_volume_path: list the directories of the host that every sandbox shares."
 	}
-	return info{name: name, title: title, description: d, set: Sessions, family: sessionErrors, readOnly: true, idempotent: true}
+	return info{name: name, title: title, description: d, set: Sessions, volumes: true, alias: name != "get_volume_path", family: sessionErrors, readOnly: true, idempotent: true}
 }
 
 func volumePaths(_ context.Context, c *Call, _ struct{}) (volumesOut, error) {

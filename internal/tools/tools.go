@@ -29,13 +29,23 @@ type Set string
 const (
 	Sessions Set = "sessions"
 	Contexts Set = "contexts"
-	Files    Set = "files"
+	// Files comes with sessions and with contexts, whose files it moves.
+	Files Set = "files"
 	// Snapshots has what copies, keeps and brings back both sessions and contexts.
 	Snapshots Set = "snapshots"
 )
 
+// EverySet, among the sets of an [Offer], stands for the whole catalogue.
+const EverySet = "all"
+
 // Sets returns all sets, in the order of the documentation.
-func Sets() []Set { return []Set{Sessions, Contexts, Files, Snapshots} }
+func Sets() []Set { return []Set{Sessions, Files, Contexts, Snapshots} }
+
+// An Offer says which part of the catalogue a server offers.
+type Offer struct {
+	Sets    []string // as --toolset names them; empty is [EverySet]
+	Volumes bool     // whether boxes have volumes
+}
 
 // Deps is what handlers work with.
 type Deps struct {
@@ -47,8 +57,11 @@ type Deps struct {
 type Tool struct {
 	Def   *mcp.Tool // not to be changed
 	Set   Set
-	Needs Set  // a set without which the tool is of no use; "" none
+	Needs Set  // of Snapshots: the set whose boxes the tool works on; "" both
 	Long  bool // a call may take minutes, and is worth a task where a client knows them
+
+	alias   bool // another name of a tool
+	volumes bool // of use only where there are volumes
 
 	bind func(Deps) mcp.ToolHandler
 }
@@ -66,19 +79,41 @@ var catalogue = sync.OnceValue(func() []Tool {
 
 var definitions = []func() Tool{
 	executeCode, executeCommand, getSessions, stopSession, getVolumePath, getVolumeMappings,
-	runCode, createContext, stopContext, listContexts,
 	uploadFile, downloadFile, listFiles,
+	runCode, createContext, stopContext, listContexts,
 	forkContext, snapshotContext, restoreContext, forkSession, snapshotSession, restoreSession, listSnapshots, deleteSnapshot,
 }
 
 // All returns the catalogue, in the order of the documentation.
 func All() []Tool { return slices.Clone(catalogue()) }
 
-// Offered reports whether a server offers the tool that has these sets switched
-// on; none means all.
-func (t *Tool) Offered(sets []string) bool {
-	on := func(s Set) bool { return slices.Contains(sets, string(s)) }
-	return len(sets) == 0 || on(t.Set) && (t.Needs == "" || on(t.Needs))
+// In reports whether an offer has the tool. Sessions and Contexts bring Files;
+// Snapshots without either of them brings Sessions. Tools for volumes are offered
+// where there are volumes, and other names of a tool, only as part of everything.
+func (t *Tool) In(o Offer) bool {
+	if len(o.Sets) == 0 || slices.Contains(o.Sets, EverySet) {
+		return true
+	}
+	on := func(s Set) bool { return slices.Contains(o.Sets, string(s)) }
+	contexts := on(Contexts)
+	sessions := on(Sessions) || on(Snapshots) && !contexts
+	offered := map[Set]bool{Sessions: sessions, Contexts: contexts, Files: on(Files) || sessions || contexts, Snapshots: on(Snapshots)}
+	switch {
+	case t.alias, t.volumes && !o.Volumes:
+		return false
+	}
+	return offered[t.Set] && (t.Needs == "" || offered[t.Needs])
+}
+
+// toolset is what --toolset has to name for the tool to be offered.
+func (t *Tool) toolset() string {
+	switch {
+	case t.alias, t.volumes:
+		return EverySet
+	case t.Needs != "" && t.Needs != Sessions:
+		return string(t.Set) + "," + string(t.Needs)
+	}
+	return string(t.Set)
 }
 
 // Handlers returns what does the tools that keep accepts, by name; nil keeps

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,32 +20,72 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-func TestOffered(t *testing.T) {
-	for _, c := range []struct{ sets, have, lack string }{
-		{"", "execute_code run_code list_files fork_session fork_context list_snapshots", ""},
-		{"sessions,contexts,files,snapshots", "execute_code run_code list_files fork_session fork_context list_snapshots", ""},
-		{"sessions,contexts,files", "execute_code run_code list_files", "fork_session snapshot_context list_snapshots delete_snapshot"},
-		{"contexts,snapshots", "run_code fork_context snapshot_context restore_context list_snapshots delete_snapshot", "execute_code fork_session snapshot_session restore_session"},
-		{"snapshots,sessions", "execute_code fork_session snapshot_session restore_session list_snapshots delete_snapshot", "run_code fork_context snapshot_context restore_context"},
-		{"snapshots", "list_snapshots delete_snapshot", "fork_context fork_session"},
+// TestOffers: what each value of --toolset offers, by name.
+func TestOffers(t *testing.T) {
+	const (
+		sessions  = "execute_code execute_command get_sessions stop_session"
+		files     = "upload_file download_file list_files"
+		contexts  = "run_code create_context stop_context list_contexts"
+		ofSession = "fork_session snapshot_session restore_session"
+		ofContext = "fork_context snapshot_context restore_context"
+		snapshots = "list_snapshots delete_snapshot"
+	)
+	everything := strings.Join([]string{sessions, "get_volume_path get_volume_mappings", files, contexts, ofSession, ofContext, snapshots}, " ")
+	for _, c := range []struct {
+		sets    string
+		volumes bool
+		want    string
+	}{
+		{"", false, everything},
+		{"all", false, everything},
+		{"sessions", false, sessions + " " + files},
+		{"sessions", true, sessions + " get_volume_path " + files},
+		{"contexts", true, files + " " + contexts},
+		{"files", true, files},
+		{"snapshots", false, sessions + " " + files + " " + ofSession + " " + snapshots},
+		{"contexts,snapshots", false, files + " " + contexts + " " + ofContext + " " + snapshots},
+		{"sessions,contexts", false, sessions + " " + files + " " + contexts},
+		{"sessions,contexts,snapshots", false, strings.Join([]string{sessions, files, contexts, ofSession, ofContext, snapshots}, " ")},
 	} {
-		var sets []string
+		o := Offer{Volumes: c.volumes}
 		if c.sets != "" {
-			sets = strings.Split(c.sets, ",")
+			o.Sets = strings.Split(c.sets, ",")
 		}
-		offered := make(map[string]bool)
+		var got []string
 		for _, tool := range All() {
-			offered[tool.Def.Name] = tool.Offered(sets)
-		}
-		for _, name := range strings.Fields(c.have) {
-			if !offered[name] {
-				t.Errorf("sets %q: %s is not offered", c.sets, name)
+			if tool.In(o) {
+				got = append(got, tool.Def.Name)
 			}
 		}
-		for _, name := range strings.Fields(c.lack) {
-			if offered[name] {
-				t.Errorf("sets %q: %s is offered", c.sets, name)
-			}
+		want := strings.Fields(c.want)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("--toolset %q, volumes %v: got %q, want %q", c.sets, c.volumes, got, want)
+		}
+	}
+}
+
+// TestUnknownTool: the error for a tool that a server does not offer says what to
+// do about it.
+func TestUnknownTool(t *testing.T) {
+	offered := []string{"execute_code", "list_files"}
+	for _, c := range []struct {
+		name  string
+		names []string
+		ours  bool
+		want  string
+	}{
+		{"create_context", offered, true, "Tool not offered: create_context. It is in the toolset contexts: the operator adds it with --toolset contexts or all. The tools are: execute_code, list_files."},
+		{"fork_session", offered, true, "Tool not offered: fork_session. It is in the toolset snapshots: the operator adds it with --toolset snapshots or all."},
+		{"fork_context", offered, true, "the operator adds it with --toolset snapshots,contexts or all."},
+		{"get_volume_path", offered, true, "The operator adds it with --toolset all."},
+		{"create_context", offered, false, "Method not found: tool:create_context. The tools are: execute_code, list_files."},
+		{"executecode", offered, true, "Method not found: tool:executecode. Did you mean 'execute_code'?"},
+		{"nope", nil, false, "Method not found: tool:nope. This server has no tools at the moment."},
+	} {
+		if e := UnknownTool(c.name, c.names, c.ours); !strings.Contains(e.Message, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, e.Message, c.want)
 		}
 	}
 }

@@ -1,0 +1,25 @@
+package tools
+
+import "strings"
+
+// Instructions is what a server with this offer tells its client's model about
+// the tools as a whole. Many hosts drop it, so that the descriptions have to do
+// without.
+func Instructions(o Offer) string {
+	offered := make(map[string]bool)
+	for _, t := range catalogue() {
+		offered[t.Def.Name] = t.In(o)
+	}
+	lines := []string{"Glovebox gives you isolated computers to run code in. What you do there cannot harm the user's machine; there is no network."}
+	for _, l := range []struct{ tool, text string }{
+		{"execute_code", "execute_code and execute_command: pass the session_id of an answer to continue in the same session, with its variables and files; leave it out for a new one."},
+		{"run_code", "create_context and run_code: the same under a name. Call create_context once, then run_code with its context_id."},
+		{"list_snapshots", "Take a snapshot before something risky and restore it instead of rebuilding; fork to try two ways from the same data."},
+		{"upload_file", "upload_file, download_file and list_files move files in and out; relative paths are below the home directory."},
+	} {
+		if offered[l.tool] {
+			lines = append(lines, l.text)
+		}
+	}
+	return strings.Join(append(lines, "A program that fails is an ordinary answer: read the error, correct the code and run it again."), "\n")
+}
