@@ -40,7 +40,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine offers to boxes, what is missing and what to type",
+		Short: "Check whether boxes work on this machine",
 		Long: `Doctor examines this machine and, as the final proof, boots a box and runs code
 in every language that was found. Exit code 0: boxes work; 1: they do not.`,
 		Args: noArgs,
@@ -53,7 +53,7 @@ in every language that was found. Exit code 0: boxes work; 1: they do not.`,
 		},
 	}
 	bind(cmd, "host")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "Print JSON.")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 

@@ -31,6 +31,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	// A set of their own: to the settings --config is another file.
 	all, front := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.Bind(all, "server", "security")
+	groupSettings(all)
 	for _, name := range frontFlags {
 		front.AddFlag(all.Lookup(name))
 	}

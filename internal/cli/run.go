@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/clihelp"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/link"
@@ -39,17 +40,22 @@ type runOptions struct {
 func (a *app) runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [flags] FILE|- | run [flags] -- COMMAND [ARG]...",
-		Short: "Run a program or a command in a box of its own, gone afterwards",
-		Long: `Run boots a box, runs one thing in it and removes it.
+		Use:   "run [flags] FILE|-|-- COMMAND [ARG]...",
+		Short: "Run a program or a command in a new box and remove the box",
+		Long: `Run starts a box, runs one program or command in it and removes the box.
 
-FILE is a program in Python or JavaScript, told apart by its name or --lang. It is
-copied into the box, and has ended when its threads, timers and promises have;
-figures that it shows are saved. With - it is read from standard input, like a
-cell of a notebook: the value of the last expression is printed. After -- comes a
-command of the box; it gets standard input.
+FILE is a Python or JavaScript program. Run copies it into the box and waits for its
+threads, timers and promises. Figures that the program shows are saved as
+figure-1.png and so on; no file is replaced. With -, run reads the program from
+standard input and prints the value of its last expression, as a notebook does. A
+COMMAND after -- gets standard input.
 
-Output arrives as it is written, and the exit code is the program's: 124 after a
+--copy puts a file or directory below /home/user, or at an absolute path below
+/home/user or /tmp; a DEST that ends with / is a directory. --out copies results to
+this machine when the program has ended; a DEST that ends with .tar becomes an
+archive.
+
+Output arrives as it is written. The exit code is the program's, 124 after a
 time-out, 125 if Glovebox itself failed.`,
 		Example: `  glovebox run analysis.py --copy data.csv --out result.csv
   echo '6 * 7' | glovebox run --lang python -
@@ -71,12 +77,13 @@ time-out, 125 if Glovebox itself failed.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.lang, "lang", "", "Language of the program: python or javascript. Default: by the file's name.")
-	f.StringArrayVar(&o.copies, "copy", nil, "Copy the file or directory PATH into the box, as PATH[:DEST]; DEST is below the home directory there. May be repeated.")
-	f.StringArrayVar(&o.outs, "out", nil, "Copy PATH out of the box at the end, as PATH[:DEST]; a DEST that ends with .tar becomes an archive. May be repeated.")
-	f.StringVar(&o.figures, "figures", ".", "Directory for the figures that a program shows, as figure-1.png and so on; files are never replaced. Empty: drop them.")
-	f.StringVar(&o.timeout, "timeout", "", "End it after this time, in seconds or with a unit. Default: never.")
-	f.StringVar(&o.flavor, "flavor", "", "Size of the box: small, medium or large.")
+	f.StringVar(&o.lang, "lang", "", "`python|javascript` language of FILE [by its name]")
+	f.StringArrayVar(&o.copies, "copy", nil, "`PATH[:DEST]` copy a file or directory in; repeatable")
+	f.StringArrayVar(&o.outs, "out", nil, "`PATH[:DEST]` copy a result out; repeatable")
+	f.StringVar(&o.figures, "figures", ".", "`directory` where to save figures; \"\" drops them")
+	f.StringVar(&o.timeout, "timeout", "", "`time` stop the program after 90 or 5m [never]")
+	f.StringVar(&o.flavor, "flavor", "", "`small|medium|large` size of the box [small]")
+	clihelp.Group(f, "Program", "lang", "copy", "out", "figures", "timeout", "flavor")
 	cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions([]string{image.Python, image.JavaScript}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions([]string{"small", "medium", "large"}, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "volumes", "host", "log")

@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/glovebox-dev/glovebox/internal/clihelp"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/gcpace"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
@@ -34,10 +36,9 @@ func (a *app) serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve the tools over HTTP",
 		Long: `Serve offers the tools at http://127.0.0.1:8775/mcp until SIGINT or SIGTERM. It
-then refuses new calls, lets running ones finish and hibernates the boxes; a second
-signal ends it at once. On SIGHUP it reads its settings and files again and takes
-over what it can. Nothing is written to standard output but with --mode stdio or
-dual.`,
+then refuses new calls, waits for running ones and hibernates the boxes. A second
+signal stops it at once. SIGHUP reloads settings and files. Standard output is used
+only with --mode stdio or dual.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, notes, err := config.Load(cmd.Flags(), a.lookup)
@@ -57,9 +58,9 @@ dual.`,
 func (a *app) stdioCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stdio",
-		Short: "Serve the tools over standard input and output, for a client that starts it",
-		Long: `Stdio serves one MCP client over standard input and output and ends with its
-input, when everything that was asked is answered. The log goes to standard error.`,
+		Short: "Serve the tools over standard input and output",
+		Long: `Stdio serves the MCP client that starts it, over standard input and output. It
+stops at the end of its input, after the last answer. The log goes to standard error.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, notes, err := config.Load(cmd.Flags(), a.lookup)
@@ -74,13 +75,24 @@ input, when everything that was asked is answered. The log goes to standard erro
 	return cmd
 }
 
-// bind adds the flags of settings and their completion.
+// bind adds the flags of groups of settings, their headings in the help and their
+// completion.
 func bind(cmd *cobra.Command, groups ...string) {
 	config.Bind(cmd.Flags(), groups...)
+	groupSettings(cmd.Flags())
 	for _, k := range config.Keys() {
 		if len(k.Choices) > 0 && cmd.Flags().Lookup(k.Name) != nil {
 			cmd.RegisterFlagCompletionFunc(k.Name, cobra.FixedCompletions(k.Choices, cobra.ShellCompDirectiveNoFileComp))
 		}
+	}
+	clihelp.Footer(cmd, `"glovebox settings" explains these in full, with their environment variables and file keys.`)
+}
+
+// groupSettings puts the flags of settings under the headings of the documentation.
+func groupSettings(flags *pflag.FlagSet) {
+	titles, names := config.GroupTitles()
+	for _, title := range titles {
+		clihelp.Group(flags, title, names[title]...)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/clihelp"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -126,8 +127,9 @@ of the server that is to use them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&sizes, "flavor", nil, "Sizes of boxes to build for: small, medium, large. Default: the default flavor.")
-	f.BoolVar(&force, "force", false, "Build anew what is there already.")
+	f.StringSliceVar(&sizes, "flavor", nil, "`list` sizes of boxes: small, medium, large")
+	f.BoolVar(&force, "force", false, "build again what exists")
+	clihelp.Group(f, "Build", "flavor", "force")
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions(flavors, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "volumes", "host", "log")
 	boxes := pflag.NewFlagSet("boxes", pflag.ContinueOnError)
@@ -248,7 +250,8 @@ than this machine has now, is used no more and can be removed.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "Form of the list: text or json.")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "`text|json` form of the list")
+	clihelp.Group(cmd.Flags(), "List", "output")
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "host", "log")
 	return cmd
@@ -309,8 +312,9 @@ enough; or all that are stale; or all. Servers build anew what they need.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&stale, "stale", false, "Remove those that nothing uses any more.")
-	cmd.Flags().BoolVar(&all, "all", false, "Remove all.")
+	cmd.Flags().BoolVar(&stale, "stale", false, "remove the templates that nothing can use any more")
+	cmd.Flags().BoolVar(&all, "all", false, "remove all templates")
+	clihelp.Group(cmd.Flags(), "Remove", "stale", "all")
 	bind(cmd, "host", "log")
 	return cmd
 }

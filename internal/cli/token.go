@@ -26,8 +26,8 @@ change over within two seconds.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().String("tokens-file", "", "The file of tokens. [GLOVEBOX_TOKENS_FILE]")
-	cmd.PersistentFlags().String("config", "", "Read settings from this JSON file; comments are allowed. ["+config.FileEnv+"]")
+	cmd.PersistentFlags().String("tokens-file", "", "`file` file of tokens ($GLOVEBOX_TOKENS_FILE)")
+	cmd.PersistentFlags().String("config", "", "`file` read settings from this JSON file ($"+config.FileEnv+")")
 	cmd.AddCommand(a.tokenNewCommand(), a.tokenListCommand(), a.tokenRemoveCommand())
 	return cmd
 }
@@ -58,7 +58,7 @@ func (a *app) tokenNewCommand() *cobra.Command {
 		Long: `New makes a token of 256 random bits and writes it to standard output. Its hash
 is added to the file, which is made if there is none (mode 0600). Without a file the
 entry to add is written after the token.`,
-		Example: "  glovebox token new --name alice --expires 90d --tokens-file /etc/glovebox/tokens.toml",
+		Example: "  glovebox token new --name alice --expires 90d --tokens-file tokens.toml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := a.tokensFile(cmd)
@@ -89,9 +89,9 @@ entry to add is written after the token.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "Who bears it: the owner of their boxes. Several tokens may have one name.")
-	cmd.Flags().StringVar(&expires, "expires", "", "When it ends: 90d, 12h, or a date (2027-01-31), whose day still counts. Default: never.")
-	cmd.Flags().StringSliceVar(&scopes, "scope", []string{string(auth.Use)}, "What it may: use (everything that tools do), read (only look), metrics (status page and metrics).")
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` owner of the boxes made with it; need not be unique")
+	cmd.Flags().StringVar(&expires, "expires", "", "`when` 90d, 12h, or the last day, as 2027-01-31 [never]")
+	cmd.Flags().StringSliceVar(&scopes, "scope", []string{string(auth.Use)}, "`list` of use (all tools), read (only look), metrics")
 	_ = cmd.MarkFlagRequired("name") // it is there
 	cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"use", "read", "metrics"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -80,7 +80,7 @@ func (a *app) versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of Glovebox, Go, gVisor and the agent's protocol",
+		Short: "Print the versions of Glovebox and its parts",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			info := newVersionInfo(time.Now())
@@ -103,6 +103,6 @@ func (a *app) versionCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "Print JSON.")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -9,8 +9,10 @@ import (
 
 //go:generate go run ./docgen ../../docs/configuration.md
 
+type groupTitle struct{ group, title string }
+
 // groupTitles are the headings of the documentation, in order.
-var groupTitles = []struct{ group, title string }{
+var groupTitles = []groupTitle{
 	{"server", "Server"},
 	{"security", "Security"},
 	{"tools", "Tools"},
@@ -60,6 +62,19 @@ func (k Key) sentence() string {
 		return k.Help
 	}
 	return k.Help + " (" + strings.Join(k.Choices, ", ") + ")"
+}
+
+// Describe returns all that the documentation says of the setting, in one
+// paragraph.
+func (k Key) Describe() string {
+	text := k.Help
+	if len(k.Choices) > 0 {
+		text += " Choices: " + strings.Join(k.Choices, ", ") + "."
+	}
+	if def := k.shownDefault(); def != "" {
+		text += " Default: " + def + "."
+	}
+	return text
 }
 
 // mark tells settings that need no restart.

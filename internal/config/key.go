@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -18,8 +19,9 @@ type Key struct {
 	Kind    string
 	Max     int // 0: the kind's
 	Choices []string
-	Live    bool // it can change while the server runs
-	Help    string
+	Live    bool   // it can change while the server runs
+	Short   string // one line, for --help
+	Help    string // everything, for the documentation
 
 	field int
 }
@@ -40,6 +42,7 @@ func Keys() []Key {
 			Max:     limit,
 			Choices: strings.Fields(tag.Get("choices")),
 			Live:    tag.Get("live") == "true",
+			Short:   tag.Get("short"),
 			Help:    tag.Get("help"),
 			field:   i,
 		})
@@ -49,33 +52,59 @@ func Keys() []Key {
 
 // Bind adds the flags of the groups to fs, and --config. Load reads them.
 func Bind(fs *pflag.FlagSet, groups ...string) {
-	want := map[string]bool{}
-	for _, g := range groups {
-		want[g] = true
+	keys := Keys()
+	order := func(k Key) int {
+		return slices.IndexFunc(groupTitles, func(g groupTitle) bool { return g.group == k.Group })
 	}
-	for _, k := range Keys() {
-		if !want[k.Group] {
+	slices.SortStableFunc(keys, func(a, b Key) int { return order(a) - order(b) })
+	for _, k := range keys {
+		if !slices.Contains(groups, k.Group) {
 			continue
 		}
-		fs.Var(&flagText{kind: k.Kind, text: k.Default}, k.Name, k.usage())
+		f := fs.VarPF(&flagText{kind: k.Kind, choices: k.Choices, text: k.Default}, k.Name, "", k.Short)
+		f.DefValue = k.shownDefault()
 		if k.Kind == "bool" {
-			fs.Lookup(k.Name).NoOptDefVal = "true"
+			f.NoOptDefVal = "true"
 		}
 	}
-	fs.String("config", "", "Read settings from this JSON file; comments are allowed. ["+FileEnv+"]")
+	fs.String("config", "", "read settings from this JSON `file`")
 }
 
-// usage is the flag's help.
-func (k Key) usage() string {
-	text := k.Help
-	if len(k.Choices) > 0 {
-		text += " One of: " + strings.Join(k.Choices, ", ") + "."
-		if k.Kind == "choices" {
-			text = strings.Replace(text, "One of", "Of", 1)
+// GroupTitles returns the headings of the groups of settings in the order of the
+// documentation, and the names of each one's settings.
+func GroupTitles() (titles []string, names map[string][]string) {
+	names = map[string][]string{}
+	for _, g := range groupTitles {
+		titles = append(titles, g.title)
+		for _, k := range Keys() {
+			if k.Group == g.group {
+				names[g.title] = append(names[g.title], k.Name)
+			}
 		}
 	}
-	if len(k.Env) > 0 {
-		text += " [" + strings.Join(k.Env, ", ") + "]"
+	return titles, names
+}
+
+// shownDefault is the default as help shows it: times have a unit.
+func (k Key) shownDefault() string {
+	unit := time.Second
+	switch k.Kind {
+	case "milliseconds":
+		unit = time.Millisecond
+	case "seconds", "seconds-or-never":
+	default:
+		return k.Default
+	}
+	n, err := strconv.Atoi(k.Default)
+	if err != nil {
+		return k.Default
+	}
+	text := (time.Duration(n) * unit).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
 }
@@ -83,8 +112,10 @@ func (k Key) usage() string {
 // flagText keeps what was typed; Load reads it like a value from elsewhere, so
 // that messages and rules are the same. A list flag may be repeated.
 type flagText struct {
-	kind, text string
-	set        bool
+	kind    string
+	choices []string
+	text    string
+	set     bool
 }
 
 func (f *flagText) String() string { return f.text }
@@ -102,17 +133,21 @@ func (f *flagText) Set(text string) error {
 func (f *flagText) Type() string {
 	switch f.kind {
 	case "choice", "level":
-		return "word"
+		return strings.Join(f.choices, "|")
 	case "choices", "list", "modules":
-		return "words"
+		return "list"
 	case "positive", "port", "count":
-		return "number"
-	case "seconds-or-never":
-		return "seconds"
+		return "n"
+	case "seconds", "seconds-or-never", "milliseconds":
+		return "time"
 	case "urlpath":
 		return "path"
+	case "weburl":
+		return "url"
+	case "string":
+		return "text"
 	case "volumes":
-		return "host:container[:ro]"
+		return "host:box[:ro]"
 	}
 	return f.kind
 }

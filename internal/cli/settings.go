@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+// settingsTopic is the help topic that explains every setting.
+func settingsTopic() *cobra.Command {
+	cmd := &cobra.Command{Use: "settings", Short: "Every setting: flag, environment variable, default"}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprint(cmd.OutOrStdout(), settingsText(clihelp.Width(cmd.OutOrStdout())))
+	})
+	return cmd
+}
+
+// settingsText describes all settings in lines of at most width columns.
+func settingsText(width int) string {
+	var b strings.Builder
+	b.WriteString(clihelp.Reflow(`The first place that has a setting wins: flag, environment variable, file, default. --config FILE or `+config.FileEnv+` names the file, which is JSON with comments; its keys are the names of the flags without the dashes. Durations are seconds (90) or have a unit (90s, 5m, 1h30m).`, width))
+	b.WriteByte('\n')
+	keys := map[string]config.Key{}
+	for _, k := range config.Keys() {
+		keys[k.Name] = k
+	}
+	titles, names := config.GroupTitles()
+	for _, title := range titles {
+		fmt.Fprintf(&b, "\n%s:\n", title)
+		for _, name := range names[title] {
+			k := keys[name]
+			head := "--" + name
+			if len(k.Env) > 0 {
+				head += ", " + strings.Join(k.Env, ", ")
+			}
+			fmt.Fprintf(&b, "\n%s\n%s\n", clihelp.Indent("  ", head, width), clihelp.Indent("      ", k.Describe(), width))
+		}
+	}
+	return b.String()
+}
