@@ -93,6 +93,10 @@ func (s *Server) serveDirect(ctx context.Context, res *response, r *http.Request
 		res.leave()
 		return false
 	}
+	if m.session != nil && m.session.requests.isUnwanted(envelope.Key(m.ID)) {
+		res.drop()
+		return true
+	}
 	answer := directAnswer{Version: "2.0", ID: m.ID}
 	status := http.StatusOK
 	if err == nil {

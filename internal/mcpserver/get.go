@@ -67,6 +67,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	res := s.respond(w, nil, s.opts.Limits.Heartbeat)
 	defer res.finish()
 	res.shallow = true
+	res.skip = of.requests.answersUnwanted
 	awaitDirect(ctx, r, of)
 	stream, _, resumed := strings.Cut(r.Header.Get(headerLastEvent), "_")
 	if resumed {
@@ -74,4 +75,9 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer of.claims.hold(stream, cancel)()
 	s.stateful.ServeHTTP(res, r.WithContext(ctx))
+	if !res.begun() {
+		// The stream is over and has nothing that the client does not know. Clients take
+		// this status as the end, and another one as a reason to come back.
+		s.refuseMethod(w, "POST, DELETE, OPTIONS")
+	}
 }

@@ -18,6 +18,9 @@ var (
 	isError   = []byte(`"error":`)
 	isRequest = []byte(`"method":`)
 	uncoded   = []byte(`"error":{"code":0,`)
+
+	// messageBegin is how a message with an id begins; the id follows.
+	messageBegin = []byte(`{"jsonrpc":"2.0","id":`)
 )
 
 // kindOf finds, in bytes that the SDK writes, the member that says what kind of
@@ -25,12 +28,11 @@ var (
 // returns -1 for anything else.
 func kindOf(b []byte) (at int) {
 	head := b[:min(len(b), maxHead)]
-	begin := []byte(`{"jsonrpc":"2.0","id":`)
-	at = bytes.Index(head, begin)
+	at = bytes.Index(head, messageBegin)
 	if at < 0 {
 		return -1
 	}
-	for at += len(begin); ; {
+	for at += len(messageBegin); ; {
 		comma := bytes.IndexByte(head[at:], ',')
 		if comma < 0 {
 			return -1

@@ -27,9 +27,10 @@ var known = map[string]bool{
 type posted struct {
 	envelope.Envelope
 	batch   bool
-	calls   int         // requests in it
-	session *mcpSession // that the request names, once it is found
-	request *request    // of the session, once it is begun
+	calls   int             // requests in it
+	ids     map[string]bool // of the requests of a batch, as [envelope.Key] has them
+	session *mcpSession     // that the request names, once it is found
+	request *request        // of the session, once it is begun
 }
 
 // peek reads what decides where a body goes. With an error the envelope still
@@ -46,7 +47,7 @@ func peek(body []byte) (m posted, refused *jsonrpc.Error) {
 		return m, refused
 	}
 	m.Kind = envelope.Notification
-	ids := make(map[string]bool, len(elements))
+	m.ids = make(map[string]bool, len(elements))
 	for _, element := range elements {
 		e, refused := envelope.Parse(element)
 		switch {
@@ -55,7 +56,7 @@ func peek(body []byte) (m posted, refused *jsonrpc.Error) {
 			refused = envelope.ErrInexact
 		case e.Method == initialize, e.Method == listen: // each is bounded by a limit of its own
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + e.Method + " must not be part of a batch"}
-		case e.Kind == envelope.Request && ids[envelope.Key(e.ID)]:
+		case e.Kind == envelope.Request && m.ids[envelope.Key(e.ID)]:
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: two requests of the batch have one id"}
 		}
 		if refused != nil {
@@ -65,7 +66,7 @@ func peek(body []byte) (m posted, refused *jsonrpc.Error) {
 		if e.Kind == envelope.Request {
 			m.Kind = envelope.Request
 			m.calls++
-			ids[envelope.Key(e.ID)] = true
+			m.ids[envelope.Key(e.ID)] = true
 		}
 		if e.Method != "" && (m.Method == "" || known[m.Method]) {
 			m.Method = e.Method

@@ -96,7 +96,12 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	}
 	res := s.respond(w, m.ID, beat)
 	defer res.finish()
-	res.before = end // the client may use its id again as soon as it has the answer
+	if !m.batch {
+		res.before = end // the client may use its id again as soon as it has the answer
+	}
+	if m.session != nil {
+		res.skip = m.session.requests.answersUnwanted
+	}
 	if direct && s.serveDirect(ctx, res, r, &m, call) {
 		return
 	}

@@ -23,6 +23,8 @@ const replayTotal = 64
 type replay struct {
 	limit int // bytes per session
 	total int // bytes of all sessions
+	// skip reports whether an event is not to be kept; nil keeps all.
+	skip func(session string, data []byte) bool
 
 	mu       sync.Mutex
 	bytes    int                 // guarded by mu
@@ -61,6 +63,9 @@ func (p *replay) Open(_ context.Context, session, stream string) error {
 // Append implements [mcp.EventStore]. What comes after the end of a session is
 // not kept.
 func (p *replay) Append(_ context.Context, session, stream string, data []byte) error {
+	if p.skip != nil && p.skip(session, data) {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.sessions[session]

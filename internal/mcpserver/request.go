@@ -37,8 +37,9 @@ type request struct {
 
 // requests are those of one session.
 type requests struct {
-	mu      sync.Mutex
-	running map[string]*request // guarded by mu: by id; nil if there are none
+	mu       sync.Mutex
+	running  map[string]*request // guarded by mu: by id; nil if there are none
+	unwanted map[string]bool     // guarded by mu: ids of requests that the client has cancelled; nil if there are none
 }
 
 // begin notes a request until end is called, once or more, and makes the context of a direct
@@ -53,6 +54,7 @@ func (p *requests) begin(ctx context.Context, id string) (_ context.Context, q *
 	if p.running == nil {
 		p.running = make(map[string]*request)
 	}
+	delete(p.unwanted, id)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	q = &request{stream: rand.Text(), cancel: cancel, answered: make(chan struct{})}
 	p.running[id] = q
@@ -68,13 +70,11 @@ func (p *requests) begin(ctx context.Context, id string) (_ context.Context, q *
 	})
 }
 
-// cancel cancels a direct call, if it is there.
-func (p *requests) cancel(id string) {
+// reuse forgets that the client has cancelled an earlier request with the id.
+func (p *requests) reuse(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if q := p.running[id]; q != nil {
-		q.cancel(errCancelled)
-	}
+	delete(p.unwanted, id)
 }
 
 // take keeps the answer of a direct call from the connection that asked, and
@@ -98,7 +98,11 @@ func (p *requests) take(stream string) (answered <-chan struct{}) {
 func (s *Server) begin(w http.ResponseWriter, r *http.Request, m *posted) (ctx context.Context, end func(), ok bool) {
 	ctx, end = r.Context(), func() {}
 	switch {
-	case m.session == nil || m.batch:
+	case m.session == nil:
+	case m.batch:
+		for id := range m.ids {
+			m.session.requests.reuse(id)
+		}
 	case m.Kind == envelope.Request:
 		if ctx, m.request, end = m.session.requests.begin(ctx, envelope.Key(m.ID)); m.request == nil {
 			s.refuse(w, http.StatusBadRequest, m.ID, jsonrpc.CodeInvalidRequest, "Invalid request: another request with this id is under way")

@@ -79,24 +79,23 @@ func TestDirectStream(t *testing.T) {
 func TestDirectCancel(t *testing.T) {
 	s, url, _, started, _ := directSlow(t)
 	h := session(t, url)
-	call := func(id string) chan reply {
-		answer := make(chan reply, 1)
+	call := func(id string) chan string {
+		answer := make(chan string, 1)
 		go func() {
 			_, body := do(t, "POST", url, h, strings.Replace(toolCall(1, "slow", "{}"), `"id":1`, `"id":`+id, 1))
-			answer <- parse(t, body)
+			answer <- body
 		}()
 		<-started
 		return answer
 	}
-	failed := func(what string, answer chan reply) {
+	ended := func(what string, answer chan string) string {
 		t.Helper()
 		select {
-		case r := <-answer:
-			if r.Error == nil || r.Error.Code != -32603 {
-				t.Errorf("%s: got %+v", what, r)
-			}
+		case body := <-answer:
+			return body
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s: the call goes on", what)
+			return ""
 		}
 	}
 	answer := call("7")
@@ -109,19 +108,23 @@ func TestDirectCancel(t *testing.T) {
 	do(t, "POST", url, session(t, url), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
 	select {
 	case r := <-answer:
-		t.Fatalf("somebody else's message ended the call: %+v", r)
+		t.Fatalf("somebody else's message ended the call: %s", r)
 	case <-time.After(100 * time.Millisecond):
 	}
 	if res, body := do(t, "POST", url, h, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7.0}}`); res.StatusCode != 202 {
 		t.Errorf("cancel: got %s %s", res.Status, body)
 	}
-	failed("cancelled", answer)
+	if body := ended("cancelled", answer); strings.Contains(body, "jsonrpc") {
+		t.Errorf("the cancelled call is answered: %s", body)
+	}
 
 	answer = call(`"a"`)
 	if res, _ := do(t, "DELETE", url, h, ""); res.StatusCode != 204 {
 		t.Errorf("DELETE: got %s", res.Status)
 	}
-	failed("the session ended", answer)
+	if r := parse(t, ended("the session ended", answer)); r.Error == nil || r.Error.Code != -32603 {
+		t.Errorf("the session ended: got %+v", r)
+	}
 	eventually(t, "nothing is kept of the session", func() bool {
 		s.replay.mu.Lock()
 		defer s.replay.mu.Unlock()

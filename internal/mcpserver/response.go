@@ -51,12 +51,13 @@ const (
 // looking at a map that the SDK may be writing to.
 type response struct {
 	server *Server
-	id     json.RawMessage // of the request, for refusals
-	header http.Header     // the SDK's
-	beat   time.Duration   // 0: no heartbeats
-	before func()          // called before the answer is written; may be nil
-	primed func(string)    // is told the name of the SDK's stream; may be nil
-	limit  time.Duration   // of a write: the SDK holds a lock of its session meanwhile
+	id     json.RawMessage   // of the request, for refusals
+	header http.Header       // the SDK's
+	beat   time.Duration     // 0: no heartbeats
+	before func()            // called before the answer is written; may be nil
+	skip   func([]byte) bool // reports whether what the SDK writes is not to be sent; may be nil
+	primed func(string)      // is told the name of the SDK's stream; may be nil
+	limit  time.Duration     // of a write: the SDK holds a lock of its session meanwhile
 
 	// shallow leaves it to the timer to flush, so that the goroutine of a request
 	// that lasts for hours does not keep the stack that writing takes, twice what
@@ -146,6 +147,12 @@ func (r *response) Write(b []byte) (int, error) {
 		return 0, http.ErrHandlerTimeout
 	case refusing, tooLate:
 		r.refusal.Write(b[:min(len(b), maxRefusal-r.refusal.Len())])
+		return len(b), nil
+	}
+	if r.skip != nil && r.skip(b) {
+		if r.before != nil {
+			r.before()
+		}
 		return len(b), nil
 	}
 	revealed := withCode(r.server.alias.reveal(b))

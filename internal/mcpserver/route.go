@@ -23,6 +23,7 @@ const (
 func (s *Server) openHTTP() {
 	get := func(*http.Request) *mcp.Server { return s.mcp }
 	s.replay = newReplay(s.opts.Limits.Replay)
+	s.replay.skip = s.storesUnwanted
 	log := slog.New(quiet{s.log.Handler()})
 	s.stateful = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
 		EventStore: s.replay, Logger: log,

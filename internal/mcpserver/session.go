@@ -130,6 +130,13 @@ func (p *sessions) hold(id string) (s *mcpSession, release func()) {
 	}
 }
 
+// find returns a session that is open; nil if there is none of that id.
+func (p *sessions) find(id string) *mcpSession {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live[id]
+}
+
 // remove ends a session, if it is still there.
 func (p *sessions) remove(id string, cause error) {
 	p.mu.Lock()
