@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if os.Getenv(noMountEnv) != "" {
-		if err := forbidMount(); err != nil {
+	if what := os.Getenv(denyEnv); what != "" {
+		if err := deny(what); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

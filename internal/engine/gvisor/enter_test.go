@@ -13,16 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noMountEnv has this program enter namespaces in which nothing may be mounted.
-const noMountEnv = "GLOVEBOX_TEST_NO_MOUNT"
+// denyEnv has this program deny a system call to itself before it enters
+// namespaces: number and errno, as "165=13".
+const denyEnv = "GLOVEBOX_TEST_DENY"
 
-// forbidMount denies mounts to this process and its children, as AppArmor does in
-// the namespaces of ordinary users.
-func forbidMount() error {
+// deny denies a system call to this process and its children, as security modules
+// and the filters of service managers do.
+func deny(what string) error {
+	var call, answer uint32
+	if _, err := fmt.Sscanf(what, "%d=%d", &call, &answer); err != nil {
+		return fmt.Errorf("read %s=%q: %w", denyEnv, what, err)
+	}
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_MOUNT, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | answer},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
@@ -36,15 +41,24 @@ func forbidMount() error {
 	return nil
 }
 
-// Namespaces that can be made and give no power are told with what to do.
-func TestEnterWithoutPower(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+// denied returns a command that runs this program again, with a system call
+// denied and not yet in namespaces.
+func denied(t *testing.T, call int, answer unix.Errno, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, enteredEnv+"=") {
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}
-	cmd.Env = append(cmd.Env, noMountEnv+"=1")
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d=%d", denyEnv, call, answer))
+	return cmd
+}
+
+// Namespaces that can be made and give no power are told with what to do.
+func TestEnterWithoutPower(t *testing.T) {
+	// As AppArmor does in the namespaces of ordinary users.
+	cmd := denied(t, unix.SYS_MOUNT, unix.EACCES)
 	out, err := cmd.CombinedOutput()
 	text := strings.TrimSpace(string(out))
 	_, fix, ok := strings.Cut(text, "create user and mount namespaces: mount in them: permission denied; ")

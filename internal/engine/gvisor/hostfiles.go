@@ -85,10 +85,7 @@ func (g *guest) inRoot(name string) (path string, ours bool) {
 	if dir, gone := strings.CutSuffix(at, replaced); gone {
 		at = filepath.Dir(dir)
 	}
-	fd, err := unix.Openat2(int(g.tree.root.Fd()), at, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
+	fd, err := openBeneath(int(g.tree.root.Fd()), at)
 	if err != nil {
 		return "", false
 	}

@@ -330,18 +330,15 @@ func touch(file string) error {
 	return f.Close()
 }
 
-// bind shows the host path at guest inside dir. The target is resolved inside
-// dir, so that a link in the tree cannot lead a mount elsewhere.
+// bind shows the host path at guest inside dir. The target is reached without
+// following links, so that one in the tree cannot lead a mount elsewhere.
 func bind(host, dir, guest string) error {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open tree: %w", err)
 	}
 	defer unix.Close(root)
-	target, err := unix.Openat2(root, strings.TrimPrefix(path.Clean(guest), "/"), &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	target, err := openBeneath(root, strings.TrimPrefix(path.Clean(guest), "/"))
 	if err != nil {
 		return fmt.Errorf("find mount point %q of %q: %w: %w", guest, host, err, engine.ErrInvalid)
 	}
