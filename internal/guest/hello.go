@@ -101,14 +101,22 @@ func (a *agent) configure(h wire.Hello) (*settings, error) {
 			return nil, failf(wire.CodeInternal, "make scratch directory %q: %v", d, err)
 		}
 	}
+	launchers := ""
+	if a.init && root { // elsewhere the directory would be the host's
+		launchers = launcherDir
+	}
+	path, err := searchPath(h.Interpreters, launchers)
+	if err != nil {
+		a.log.Warn("interpreters are not on PATH under all their names", "err", err)
+	}
 	cfg := &settings{
 		home: h.Home, interpreters: h.Interpreters,
-		env:    baseEnv(h),
+		env:    baseEnv(h, path),
 		limits: make(map[string]string),
 		user:   asuser.New(h.UID, h.GID),
 	}
 	cfg.files = files.New(h.Home, append([]string{h.Home}, h.Scratch...))
-	cfg.launch = a.newLauncher(h, cfg.limits)
+	cfg.launch = a.newLauncher(h, cfg.env, cfg.limits)
 	cfg.memory = a.watchMemory(h, cfg.launch.group, cfg.limits)
 	return cfg, nil
 }
@@ -141,10 +149,10 @@ func makeScratch(dir string) error {
 }
 
 // baseEnv is the environment of user code: the agent's own takes no part in it.
-func baseEnv(h wire.Hello) []string {
+func baseEnv(h wire.Hello, path string) []string {
 	name := userName(h.UID)
 	env := []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH=" + path,
 		"HOME=" + h.Home, "USER=" + name, "LOGNAME=" + name, "SHELL=" + shellPath(),
 		"LANG=C.UTF-8", "TERM=dumb",
 	}

@@ -39,8 +39,8 @@ type launcher struct {
 	hunt     sync.Mutex // held by endLeftovers
 }
 
-func (a *agent) newLauncher(h wire.Hello, limits map[string]string) *launcher {
-	l := &launcher{a: a, env: baseEnv(h), dir: h.Home}
+func (a *agent) newLauncher(h wire.Hello, env []string, limits map[string]string) *launcher {
+	l := &launcher{a: a, env: env, dir: h.Home}
 	root := unix.Geteuid() == 0
 	if root && h.UID >= 0 {
 		l.cred = &syscall.Credential{Uid: uint32(h.UID), Gid: uint32(h.GID)}

@@ -38,8 +38,14 @@ const (
 	memoryMB = 256
 )
 
-// newLink boots a guest and links to its agent.
+// newLink boots a guest with the host's programs and links to its agent.
 func newLink(t testing.TB) *link.Link {
+	t.Helper()
+	return linkTo(t, hostRoot(t), map[string]string{"python": "/usr/bin/python3"})
+}
+
+// linkTo boots a guest of the given root and links to its agent.
+func linkTo(t testing.TB, root engine.Root, interpreters map[string]string) *link.Link {
 	t.Helper()
 	if missing != nil {
 		t.Skip("guests cannot be isolated here:", missing)
@@ -50,7 +56,7 @@ func newLink(t testing.TB) *link.Link {
 	}
 	t.Cleanup(func() { e.Close() })
 	spec := &engine.Spec{
-		Root: hostRoot(t), Agent: guesttest.Program(t),
+		Root: root, Agent: guesttest.Program(t),
 		Limits: engine.Limits{CPUs: 2, MemoryMB: memoryMB + 256, DiskMB: 64, PIDs: pids + 64},
 	}
 	g, err := e.Create(t.Context(), "agent", spec)
@@ -59,7 +65,7 @@ func newLink(t testing.TB) *link.Link {
 	}
 	l, err := link.Open(t.Context(), g, link.Options{Hello: wire.Hello{
 		Home: "/home/user", Scratch: []string{"/tmp"}, UID: 1000, GID: 1000, PIDs: pids, MemoryMB: memoryMB,
-		Interpreters: map[string]string{"python": "/usr/bin/python3"}, Entropy: bytes.Repeat([]byte{7}, 32),
+		Interpreters: interpreters, Entropy: bytes.Repeat([]byte{7}, 32),
 	}})
 	if err != nil {
 		t.Fatal(err)
