@@ -2,7 +2,7 @@
 // mode, which knows top-level await and lets later cells declare let, const and
 // class anew, and says what came of them. Descriptors: 3 commands in, 4 control
 // out, 5 events out, 6 and 7 the reading ends of the pipes behind 1 and 2.
-(function (require, dynamicImport) {
+(function (require, dynamicImport, source) {
 'use strict';
 
 // Names that user code may take away.
@@ -17,6 +17,7 @@ const { Writable } = require('stream');
 const { Session } = require('inspector');
 const Module = require('module');
 const { pathToFileURL } = require('url');
+const { HIDDEN, prepare } = source;
 
 const { writeSync, readSync } = fs;
 const { inspect } = util;
@@ -324,7 +325,7 @@ function prepareStackTrace(error, frames) {
   let last = 0;
   for (let i = 0; i < frames.length; i++) {
     const line = String(frames[i]);
-    if (line.includes('glovebox:kernel')) continue;
+    if (line.includes('glovebox:')) continue;
     lines.push(readable(line));
     if (line.includes('<cell-')) last = lines.length;
   }
@@ -385,145 +386,6 @@ function report(what, error) {
     text = String(error) + '\n';
   }
   process.stderr.write(what + text);
-}
-
-// --- source -------------------------------------------------------------------
-
-const HIDDEN = 'imp0rt'; // as long as "import": columns stay true
-const WORD = /[\p{ID_Start}$_][\p{ID_Continue}$\u200c\u200d]*|\d[\w.]*/uy;
-const BEFORE_REGEX = new Set(['return', 'typeof', 'case', 'in', 'of', 'delete', 'void', 'throw', 'new', 'instanceof', 'await', 'yield', 'else', 'do', '']);
-const STATIC = /import\s*(?:([\p{ID_Start}$_][\p{ID_Continue}$]*)\s*,?\s*)?(?:\*\s*as\s+([\p{ID_Start}$_][\p{ID_Continue}$]*)|\{([^}]*)\})?\s*(?:from\s*)?(?:'([^'\n]*)'|"([^"\n]*)")(?:\s*(?:with|assert)\s*(\{[^}]*\}))?[ \t]*;?/uy;
-
-// What of an export declaration is no declaration by itself. A default that has no
-// name is an expression.
-const EXPORT = /export\s*(?:\{[^}]*\}(?!\s*from\b)|default\s+(?=(?:async\s+)?function\b\s*\*?\s*[\p{ID_Start}$_]|class\s+(?!extends\b)[\p{ID_Start}$_])|(?=\s(?:async\s+function|function|class|const|let|var)\b)|default\b)/uy;
-
-// Evaluated code has no module loader of its own, so import() becomes a call of
-// ours, and import declarations, which scripts may not have, become such calls;
-// import.meta, which they may not have either, is a property of it. Nobody sees what
-// is exported.
-function rewriteImports(code) {
-  const edits = [];
-  const braces = []; // of templates: depth at ${
-  let i = 0, depth = 0, prev = '', prevWord = false;
-  const n = code.length;
-  const template = () => { // from i behind ` or }
-    for (; i < n; i++) {
-      const c = code[i];
-      if (c === '\\') i++;
-      else if (c === '`') { i++; return; }
-      else if (c === '$' && code[i + 1] === '{') { i += 2; braces.push(depth); depth++; return; }
-    }
-  };
-  while (i < n) {
-    const c = code[i];
-    if (c === '/' && code[i + 1] === '/') {
-      while (i < n && code[i] !== '\n') i++;
-      continue;
-    }
-    if (c === '/' && code[i + 1] === '*') {
-      const end = code.indexOf('*/', i + 2);
-      i = end < 0 ? n : end + 2;
-      continue;
-    }
-    if (c === ' ' || c === '\t' || c === '\r' || c === '\n') { i++; continue; }
-    if (c === '"' || c === "'") {
-      for (i++; i < n && code[i] !== c && code[i] !== '\n'; i++) if (code[i] === '\\') i++;
-      i++; prev = '"'; prevWord = false;
-      continue;
-    }
-    if (c === '`') { i++; prev = '"'; prevWord = false; template(); continue; }
-    if (c === '/' && (prevWord ? BEFORE_REGEX.has(prev) : !')]}"'.includes(prev || '('))) {
-      let set = false;
-      for (i++; i < n && code[i] !== '\n'; i++) {
-        if (code[i] === '\\') i++;
-        else if (code[i] === '[') set = true;
-        else if (code[i] === ']') set = false;
-        else if (code[i] === '/' && !set) break;
-      }
-      i++; prev = '"'; prevWord = false;
-      continue;
-    }
-    WORD.lastIndex = i;
-    const word = WORD.exec(code);
-    if (word) {
-      if (word[0] === 'import' && prev !== '.') {
-        let j = i + 6;
-        while (j < n && /\s/.test(code[j])) j++;
-        if (code[j] === '(' || code.startsWith('.meta', j)) {
-          edits.push([i, i + 6, HIDDEN]);
-        } else if (code[j] !== '.' && depth === 0) {
-          STATIC.lastIndex = i;
-          const m = STATIC.exec(code);
-          if (m) {
-            edits.push([i, i + m[0].length, staticImport(m)]);
-            i += m[0].length; prev = ';'; prevWord = false;
-            continue;
-          }
-        }
-      }
-      if (word[0] === 'export' && prev !== '.' && depth === 0) {
-        EXPORT.lastIndex = i;
-        const m = EXPORT.exec(code);
-        if (m) {
-          edits.push([i, i + m[0].length, m[0].replace(/[^\n]/g, ' ').replace('  ', m[0].endsWith('default') ? '0,' : '  ')]);
-          i += m[0].length; prev = ';'; prevWord = false;
-          continue;
-        }
-      }
-      i += word[0].length; prev = word[0]; prevWord = true;
-      continue;
-    }
-    if (c === '(' || c === '[' || c === '{') depth++;
-    if (c === ')' || c === ']' || c === '}') {
-      depth--;
-      if (c === '}' && braces.length && braces[braces.length - 1] === depth) {
-        braces.pop(); i++; prev = '"'; prevWord = false; template();
-        continue;
-      }
-    }
-    prev = c; prevWord = false; i++;
-  }
-  let out = '', at = 0;
-  for (const [from, to, text] of edits) {
-    out += code.slice(at, from) + text;
-    at = to;
-  }
-  return out + code.slice(at);
-}
-
-function staticImport(m) {
-  const [all, byDefault, star, names] = m;
-  const from = stringify(m[4] === undefined ? m[5] : m[4]);
-  const call = `await ${HIDDEN}(${from}${m[6] ? `, {with: ${m[6]}}` : ''})`;
-  const lines = '\n'.repeat(all.split('\n').length - 1);
-  if (star) return `const ${star} = ${call}${byDefault ? `, ${byDefault} = ${star}.default` : ''};${lines}`;
-  const parts = byDefault ? [`default: ${byDefault}`] : [];
-  for (const part of (names || '').split(',')) {
-    const t = part.replace(/\/\/.*|\/\*[^]*?\*\//g, '').trim();
-    if (t) parts.push(t.replace(/^(\S+|"[^"]*"|'[^']*')\s+as\s+/, '$1: '));
-  }
-  return (parts.length ? `const {${parts.join(', ')}} = ${call};` : `${call};`) + lines;
-}
-
-function compiles(code) {
-  try {
-    new vm.Script('(async () => {' + code + '\n})');
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-function prepare(source) {
-  let code = source;
-  if (/\b(?:im|ex)port\b/.test(code)) code = rewriteImports(code);
-  // As in Node's REPL, {a: 1} is an object, not a block.
-  if (/^\s*\{/.test(code) && !/;\s*$/.test(code) && compiles('return (' + code.trim() + '\n)')) {
-    const lead = /^\s*/.exec(code)[0];
-    code = lead + '(' + code.trim() + '\n)';
-  }
-  return code;
 }
 
 // --- running --------------------------------------------------------------------

@@ -1112,7 +1112,7 @@ no_input.__name__ = no_input.__qualname__ = "input"
 
 
 def extras():
-    """Compiles magics.py at its first use."""
+    """Compiles transform.py and magics.py at their first use."""
     global magics
     if magics is not None:
         exec(compile(magics, FILE, "exec"), globals())

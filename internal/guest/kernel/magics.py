@@ -1,88 +1,7 @@
 # Lines for the shell and magics, as in IPython. It is executed in the globals of
-# kernel.py when a cell is not Python, and takes from there what it needs.
+# kernel.py when a cell is not Python, after transform.py, and takes from there what
+# it needs.
 import re, os
-
-ASSIGN = re.compile(r"^(\s*)((?:[A-Za-z_][\w.]*(?:\[[^\]=]*\])?\s*,?\s*)+)=\s*([!%])(?!=)\s*(\S.*)$", re.S)
-LINE = re.compile(r"^(\s*)(!!|!|%)(?![=%])\s*(\S.*)$", re.S)
-AUTO = re.compile(r"^(\s*)((?:pip3?|conda|mamba|uv) +(?:pip +)?(?:install|uninstall|list|show|freeze)\b.*)$", re.S)
-HELP = re.compile(r"^(\s*)(?:\?{1,2}\s*([\w.]+)|([A-Za-z_][\w.]*)\?{1,2})\s*;?\s*$")
-NAME = "__glovebox__"  # in the builtins: what a replaced line calls
-
-
-def transform(source):
-    """The source with its shell lines and magics replaced by calls, on the same
-    lines; None if it has none."""
-    start = source.lstrip()
-    if start.startswith("%%") and len(start) > 2 and (start[2].isalpha() or start[2] == "!"):
-        before = source[:len(source) - len(start)].count("\n")
-        head, _, body = start.partition("\n")
-        name, _, rest = head[2:].partition(" ")
-        return "\n" * before + "%s('%%%%', %r, %r, %d)" % (NAME, name.strip() + " " + rest.strip(), body, before + 1)
-    out, changed = [], False
-    lines = source.split("\n")
-    depth, quote, more = 0, "", False
-    i = 0
-    while i < len(lines):
-        line = lines[i]
-        if depth == 0 and not quote and not more:
-            text, j = line, i
-            new = replace(text)
-            if new is not None:
-                while text.endswith("\\") and j + 1 < len(lines):
-                    j += 1
-                    text += "\n" + lines[j]
-                out.append(replace(text) or new)
-                out.extend([""] * (j - i))
-                changed = True
-                i = j + 1
-                continue
-        out.append(line)
-        i += 1
-        # What is open at the end of the line?
-        more = False
-        k, n = 0, len(line)
-        while k < n:
-            c = line[k]
-            if quote:
-                if c == "\\":
-                    k += 2
-                    continue
-                if line.startswith(quote, k):
-                    k += len(quote)
-                    quote = ""
-                    continue
-            elif c == "#":
-                break
-            elif c in "'\"":
-                quote = c * 3 if line.startswith(c * 3, k) else c
-                k += len(quote)
-                continue
-            elif c in "([{":
-                depth += 1
-            elif c in ")]}":
-                depth = max(depth - 1, 0)
-            elif c == "\\" and k == n - 1:
-                more = True
-            k += 1
-        if len(quote) == 1 and not line.endswith("\\"):
-            quote = ""
-    return "\n".join(out) if changed else None
-
-
-def replace(text):
-    m = ASSIGN.match(text)
-    if m:
-        return "%s%s= %s(%r, %r)" % (m.group(1), m.group(2), NAME, "=" + m.group(3), m.group(4))
-    m = LINE.match(text)
-    if m and (m.group(2) != "%" or m.group(3)[0].isalpha() or m.group(3)[0] == "_"):
-        return "%s%s(%r, %r)" % (m.group(1), NAME, m.group(2), m.group(3))
-    m = HELP.match(text)
-    if m:
-        return "%s%s('?', %r)" % (m.group(1), NAME, m.group(2) or m.group(3))
-    m = AUTO.match(text)
-    if m:
-        return "%s%s('%%', %r)" % (m.group(1), NAME, m.group(2)) if m.group(2).startswith("pip") else "%s%s('!', %r)" % (m.group(1), NAME, m.group(2))
-    return None
 
 
 def replaced_line(kind, text, *more):
@@ -97,6 +16,8 @@ def replaced_line(kind, text, *more):
         return explain(text, frame)
     if kind == "%%":
         return cell_magic(text, more[0], more[1])
+    if text.startswith("%"):
+        raise SyntaxError("%%%s must be the first line of its cell" % text.split(None, 1)[0])
     name, _, rest = text.partition(" ")
     rest = rest.strip().replace("\\\n", " ")
     magic = LINE_MAGICS.get(name)
@@ -117,7 +38,8 @@ def unknown(name, known):
     return SyntaxError("%s is not a magic of this kernel; it has %s" % (name, ", ".join(mark + n for n in sorted(known))))
 
 
-EXPANSION = re.compile(r"\$\{[^}]*\}|\{\{|\}\}|\{([^{}\n]+)\}|\$\$|\$([A-Za-z_]\w*)")
+EXPANDED = re.compile(r"[${}]")
+WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def expand(text, frame):
@@ -125,24 +47,46 @@ def expand(text, frame):
     expression, or no name there, is left for the shell."""
     scope = dict(frame.f_globals)
     scope.update(frame.f_locals)
+    out, done, k = [], 0, 0
+    last = text.rfind("}")
 
-    def value(m):
-        whole = m.group(0)
-        if whole == "{{":
-            return "{"
-        if whole == "}}":
-            return "}"
-        if whole == "$$":
-            return "$"
-        if m.group(2) is not None:
-            return str(scope[m.group(2)]) if m.group(2) in scope else whole
-        if m.group(1) is None:
-            return whole
-        try:
-            return str(eval(m.group(1), scope))
-        except Exception:
-            return whole
-    return EXPANSION.sub(value, text)
+    def put(start, end, value):
+        nonlocal done
+        out.append(text[done:start])
+        out.append(value)
+        done = end
+
+    while True:
+        found = EXPANDED.search(text, k)
+        if found is None:
+            break
+        start = found.start()
+        c, pair = text[start], text[start:start + 2]
+        k = start + 1
+        if pair in ("{{", "}}", "$$"):
+            k = start + 2
+            put(start, k, c)
+        elif pair == "${":
+            k = text.index("}", start) + 1 if start < last else start + 2  # the shell's
+        elif c == "$":
+            word = WORD.match(text, start + 1)
+            if word is not None:
+                k = word.end()
+                if word.group() in scope:
+                    put(start, k, str(scope[word.group()]))
+        elif c == "{":
+            end = EXPANDED.search(text, start + 1)
+            while end is not None and end.group() == "$":
+                end = EXPANDED.search(text, end.end())
+            expression = text[start + 1:end.start()] if end is not None and end.group() == "}" else ""
+            if expression and "\n" not in expression:
+                k = end.end()
+                try:
+                    put(start, k, str(eval(expression, scope)))
+                except Exception:
+                    pass
+    out.append(text[done:])
+    return "".join(out)
 
 
 def shell_program():
@@ -220,6 +164,12 @@ def shell_output(command):
 
 
 def explain(name, frame):
+    if name.startswith("%"):
+        known = CELL_MAGICS if name.startswith("%%") else LINE_MAGICS
+        if name.lstrip("%") not in known:
+            raise unknown(name, known)
+        print("%s is a magic of this kernel." % name)
+        return
     import inspect
     scope = dict(builtins.__dict__)
     scope.update(frame.f_globals)
@@ -289,19 +239,29 @@ def magic_time(rest):
     return timed(lambda: evaluate(code))
 
 
-def magic_timeit(rest, setup="pass"):
-    import timeit
-    number, repeat = 0, 7
+TIMEIT_OPTION = re.compile(r"[ \t]*-([nrp])[ \t]*(\d+)(?!\S)|[ \t]*-[oqtcgv](?!\S)")
+
+
+def timeit_options(text):
+    """(loops, repeats, where the statement begins)."""
+    given, at = {}, 0
     while True:
-        m = re.match(r"-([nr])\s*(\d+)\s+|-[oqpctg]\s+", rest)
-        if not m:
-            break
-        if m.group(1) == "n":
-            number = int(m.group(2))
-        elif m.group(1) == "r":
-            repeat = max(int(m.group(2)), 1)
-        rest = rest[m.end():]
-    timer = timeit.Timer(rest, setup, globals=ns)
+        m = TIMEIT_OPTION.match(text, at)
+        if m is None:
+            return given.get("n", 0), max(given.get("r", 7), 1), at
+        if m.group(1):
+            given[m.group(1)] = int(m.group(2)[:9])
+        at = m.end()
+
+
+def magic_timeit(rest):
+    number, repeat, at = timeit_options(rest)
+    measure(rest[at:].strip(), "pass", number, repeat)
+
+
+def measure(statement, setup, number, repeat):
+    import timeit
+    timer = timeit.Timer(statement, setup, globals=ns)
     if not number:
         number = 1
         while timer.timeit(number) < 0.2 and number < 10 ** 9:
@@ -402,8 +362,8 @@ def cell_time(rest, body, line):
 
 
 def cell_timeit(rest, body, line):
-    m = re.match(r"((?:-\w+(?:\s+\d+)?\s*)*)(.*)$", rest, re.S)
-    magic_timeit(m.group(1) + " " + body if m.group(1) else body, m.group(2) or "pass")
+    number, repeat, at = timeit_options(rest)
+    measure(body, rest[at:].strip() or "pass", number, repeat)
 
 
 def cell_writefile(rest, body, line):

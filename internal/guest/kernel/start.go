@@ -24,11 +24,17 @@ import (
 //go:embed kernel.py
 var pythonScript []byte
 
+//go:embed transform.py
+var pythonTransform []byte
+
 //go:embed magics.py
 var pythonMagics []byte
 
 //go:embed kernel.cjs
 var nodeScript []byte
+
+//go:embed source.cjs
+var nodeSource []byte
 
 // Start starts an interpreter and returns when it is ready for code, or when
 // ctx is done or 30 seconds have passed. The caller must Close the kernel.
@@ -39,7 +45,7 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	case Python:
 		script, argv = pythonScript, []string{cfg.Interpreter, "-X", "utf8", "-c", pythonBoot}
 	case JavaScript:
-		script, argv = nodeScript, []string{cfg.Interpreter, "-e", nodeBoot}
+		script, argv = slices.Concat(nodeScript, []byte{0}, nodeSource), []string{cfg.Interpreter, "-e", nodeBoot}
 	default:
 		return nil, fmt.Errorf("start kernel: language %q is not known", cfg.Language)
 	}
@@ -68,9 +74,11 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 // code, with builtins that the user's code cannot take away.
 const pythonBoot = `exec(compile(open(8,'rb').read(),'<glovebox>','exec'),{'__name__':'glovebox','__builtins__':dict(__builtins__.__dict__)})`
 
-// nodeBoot runs the script of descriptor 8 with the loaders of modules, which
+// nodeBoot runs the two scripts of descriptor 8 with the loaders of modules, which
 // only the program given on the command line has.
-const nodeBoot = `require('vm').runInThisContext(require('fs').readFileSync(8,'utf8'),{filename:'glovebox:kernel'})(require,(s,o)=>import(s,o))`
+const nodeBoot = `{const [k,s]=require('fs').readFileSync(8,'utf8').split('\0'),` +
+	`r=(t,n)=>require('vm').runInThisContext(t,{filename:'glovebox:'+n});` +
+	`r(k,'kernel')(require,(s,o)=>import(s,o),r(s,'source')(require))}`
 
 // spawn starts the process and the goroutines that watch it.
 func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
@@ -225,7 +233,7 @@ func (k *Kernel) ready(ctx context.Context, preload []string) error {
 	defer context.AfterFunc(ctx, func() { k.ctl.SetReadDeadline(time.Unix(1, 0)) })()
 	setup := []byte(strings.Join(preload, "\n"))
 	if k.language == Python {
-		setup = append(append(setup, 0), pythonMagics...)
+		setup = slices.Concat(setup, []byte{0}, pythonTransform, pythonMagics)
 	}
 	if _, err := k.in.WriteUntil(command('S', setup), time.Now().Add(readyTimeout)); err != nil {
 		<-waitFor(k.done, time.Second)
