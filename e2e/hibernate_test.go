@@ -179,14 +179,7 @@ func TestServersShareAStateDirectory(t *testing.T) {
 	if got := b.run(t, id, "print(x)"); got != "3" {
 		t.Errorf("after the first server stopped: got %q", got)
 	}
-	// The default context of each is its own while both live.
-	c := launch(t, dir)
-	b.call(t, "run_code", map[string]any{"code": "who = 'b'"})
-	if got := c.call(t, "run_code", map[string]any{"code": "'who' in globals()"}); !strings.Contains(got.str("stdout"), "False") {
-		t.Errorf("default context of another living server: got %s", got.text())
-	}
 	b.stop(t)
-	c.stop(t)
 }
 
 func TestDamagedSnapshotIsRefused(t *testing.T) {

@@ -188,7 +188,7 @@ func TestEveryToolOfAnother(t *testing.T) {
 	alice.execute(hers.session, "secret = '"+secret+"'\nopen('secret.txt', 'w').write(secret)")
 	hers.context = alice.context(hers.name, "python")
 	alice.run(hers.context, "secret = '"+secret+"'\nopen('secret.txt', 'w').write(secret)")
-	alice.must("run_code", args{"code": "secret = '" + secret + "'"}) // in the default context
+	own := alice.must("run_code", args{"code": "secret = '" + secret + "'"})["context_id"].(string) // a default context
 	hers.snapshot = alice.must("snapshot_context", args{"context_id": hers.context, "name": hers.snapshotName})["snapshot_id"].(string)
 	hers.sessionSnapshot = alice.must("snapshot_session", args{"session_id": hers.session})["snapshot_id"].(string)
 	never := things{
@@ -229,7 +229,7 @@ func TestEveryToolOfAnother(t *testing.T) {
 		alice := s.as(t, k.alice)
 		alice.want(alice.execute, hers.session, "print(secret, open('secret.txt').read())", secret+" "+secret)
 		alice.want(alice.run, hers.context, "print(secret, open('secret.txt').read())", secret+" "+secret)
-		alice.want(alice.run, "default", "print(secret)", secret)
+		alice.want(alice.run, own, "print(secret)", secret)
 		if n := len(alice.items("list_snapshots", "snapshots")); n != 2 {
 			t.Errorf("alice has %d snapshots, want 2", n)
 		}

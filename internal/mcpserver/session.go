@@ -10,6 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
 // restBeforeEviction is how long a session must have been idle before it makes
@@ -33,6 +35,7 @@ type mcpSession struct {
 	end      context.CancelCauseFunc
 	requests requests
 	claims   claims
+	client   tools.Client
 
 	busy  int         // guarded by sessions.mu: requests and calls under way
 	since time.Time   // guarded by sessions.mu: when busy fell to zero
@@ -213,8 +216,9 @@ func (s *Server) open(next mcp.MethodHandler) mcp.MethodHandler {
 		if !ok || of == nil || of.ID() == "" {
 			return next(ctx, method, req)
 		}
-		if _, release := s.sessions.hold(of.ID()); release != nil {
+		if held, release := s.sessions.hold(of.ID()); release != nil {
 			defer release()
+			ctx = tools.WithClient(ctx, &held.client)
 		}
 		res, err := next(ctx, method, req)
 		if begun, ok := res.(*mcp.InitializeResult); ok && err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/stdio"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/tasks"
+	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
 // ServeStdio serves one client over in and out, in both eras of the protocol, and
@@ -40,7 +41,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	sessionContext := piped(tasks.Within(context.WithoutCancel(ctx), life))
+	sessionContext := tools.WithClient(piped(tasks.Within(context.WithoutCancel(ctx), life)), &tools.Client{})
 	var sessions []mcp.Session
 	transport := &stdio.Transport{
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log, Reveal: s.alias.reveal,

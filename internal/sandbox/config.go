@@ -40,7 +40,7 @@ type Config struct {
 	MaxSnapshots int           // kept snapshots of one owner
 
 	DefaultFlavor  Flavor
-	DefaultContext bool // Context with an empty id makes and uses one context per owner
+	DefaultContext bool // whether Manager.DefaultContext makes contexts
 
 	OutputHead   int   // bytes of the beginning of each stream that a result keeps
 	OutputTail   int   // bytes of the end

@@ -3,13 +3,11 @@ package sandbox
 import (
 	"context"
 	"fmt"
-
-	"github.com/google/uuid"
 )
 
 const (
-	// DefaultContextID is the id and name of the context that Context makes for
-	// callers that name none.
+	// DefaultContextID is what callers may pass in place of the id of their default
+	// context; see Manager.DefaultContext.
 	DefaultContextID = "default"
 
 	maxName        = 64
@@ -48,38 +46,14 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWa
 	return s, err
 }
 
-// Context returns the owner's context of that id or unique name. An empty id
-// means the owner's default context, made if missing, if the configuration
-// allows it (else CodeInvalid).
+// Context returns the owner's context of that id or unique name.
 //
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
 func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Sandbox, Acquired, error) {
-	const op = "find context"
-	if idOrName == "" && !m.cfg().DefaultContext {
-		return nil, Acquired{}, &Error{
-			Code: CodeInvalid, Op: op, Msg: "Missing context_id: this server has no default context",
-			Hint: "Create a context first and pass its id.", Context: map[string]string{"field": "context_id"},
-		}
-	}
-	k := key{owner, KindContext, idOrName}
-	var make func() *Sandbox
-	if m.cfg().DefaultContext && (idOrName == "" || idOrName == DefaultContextID) {
-		k.id = DefaultContextID
-		make = func() *Sandbox {
-			return &Sandbox{name: DefaultContextID, desc: "Made for code without a context_id", template: TemplatePython, flavor: m.cfg().DefaultFlavor}
-		}
-	}
-	s, acq, err := m.acquire(ctx, search{op: op, key: k, make: make})
-	if err != nil {
-		return nil, Acquired{}, err
-	}
-	if s == nil {
-		return nil, Acquired{}, m.contextNotFound(op, owner, idOrName)
-	}
-	return m.await(ctx, op, s, acq)
+	return m.existing(ctx, "find context", key{owner, KindContext, idOrName})
 }
 
-func newContextKey(owner Owner) key { return key{owner, KindContext, "ctx-" + uuid.NewString()} }
+func newContextKey(owner Owner) key { return key{owner, KindContext, newContextID()} }
 
 // admit begins the start of a new box and holds it for the caller.
 func (m *Manager) admit(ctx context.Context, op string, s *Sandbox) (*Sandbox, Acquired, error) {
@@ -100,10 +74,6 @@ func (m *Manager) admit(ctx context.Context, op string, s *Sandbox) (*Sandbox, A
 // findLocked returns the living box of a key or, for a context, of a unique
 // name; nil if there is none.
 func (m *Manager) findLocked(op string, k key) (*Sandbox, error) {
-	if k.kind == KindContext && k.id == "" {
-		k.id = DefaultContextID
-		return m.boxes[k], nil
-	}
 	if s := m.boxes[k]; s != nil || k.kind != KindContext {
 		return s, nil
 	}

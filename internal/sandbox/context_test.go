@@ -5,6 +5,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -79,35 +80,74 @@ func TestContextWants(t *testing.T) {
 	wantCode(t, err, CodeNotFound, "Context not found: ctx-nope")
 }
 
+// Each client has a default context of its own, for as long as it is there, and
+// finds it by its id as anybody of the owner does.
 func TestDefaultContext(t *testing.T) {
 	f := newFixture(t, nil)
-	d, acq, err := f.Context(t.Context(), "", "")
-	if err != nil || !acq.Created || d.ID() != DefaultContextID {
-		t.Fatalf("default context: got %v, %+v, %v", d, acq, err)
+	var one, other Client
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	made := map[*Sandbox]int{}
+	for range 5 {
+		wg.Go(func() {
+			s, acq, err := f.DefaultContext(t.Context(), "", &one)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			acq.Release()
+			mu.Lock()
+			defer mu.Unlock()
+			made[s]++
+		})
+	}
+	wg.Wait()
+	d, acq, err := f.DefaultContext(t.Context(), "", &one)
+	if err != nil || acq.Created || made[d] != 5 || d.ID() != one.ContextID() {
+		t.Fatalf("default context: got %v, %+v, %v; calls at once got %v", d, acq, err, made)
 	}
 	run(t, d, "x = 1")
-	for _, id := range []string{"", DefaultContextID} {
-		again, acq, err := f.Context(t.Context(), "", id)
-		if err != nil || again != d || acq.Created {
-			t.Errorf("again as %q: got %v, %+v, %v", id, again, acq, err)
-		}
-		acq.Release()
+	e, acq, err := f.DefaultContext(t.Context(), "", &other)
+	if err != nil || !acq.Created || e == d || e.Info().Name == d.Info().Name {
+		t.Fatalf("another client: got %v, %+v, %v; want a context of its own", e, acq, err)
 	}
-	if found, _ := f.Stop(t.Context(), "", KindContext, DefaultContextID); !found {
+	acq.Release()
+	if again, acq, err := f.Context(t.Context(), "", one.ContextID()); err != nil || again != d || acq.Created {
+		t.Errorf("by its id: got %v, %+v, %v", again, acq, err)
+	}
+	if found, _ := f.Stop(t.Context(), "", KindContext, one.ContextID()); !found {
 		t.Error("stop the default context: not found")
 	}
-	d, acq, err = f.Context(t.Context(), "", "")
-	if err != nil || !acq.Created || acq.Lost == nil {
-		t.Errorf("made anew: got %v, %+v, %v; want what was lost", d, acq, err)
+	d, acq, err = f.DefaultContext(t.Context(), "", &one)
+	if err != nil || !acq.Created || acq.Lost == nil || d.ID() != one.ContextID() {
+		t.Errorf("made anew: got %v, %+v, %v; want the same id and what was lost", d, acq, err)
+	}
+	acq.Release()
+}
+
+// Who cannot be told from others gets a new context for each call.
+func TestDefaultContextOfNobody(t *testing.T) {
+	f := newFixture(t, nil)
+	ids := map[string]bool{}
+	for range 2 {
+		s, acq, err := f.DefaultContext(t.Context(), "", nil)
+		if err != nil || !acq.Created {
+			t.Fatalf("got %+v, %v; want a new context", acq, err)
+		}
+		acq.Release()
+		ids[s.ID()] = true
+	}
+	if len(ids) != 2 {
+		t.Errorf("two calls got the contexts %v", ids)
 	}
 }
 
 func TestNoDefaultContext(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.DefaultContext = false })
-	_, _, err := f.Context(t.Context(), "", "")
-	wantCode(t, err, CodeInvalid, "Missing context_id")
-	_, _, err = f.Context(t.Context(), "", DefaultContextID)
-	wantCode(t, err, CodeNotFound)
+	for _, client := range []*Client{nil, {}} {
+		_, _, err := f.DefaultContext(t.Context(), "", client)
+		wantCode(t, err, CodeInvalid, "Missing context_id")
+	}
 }
 
 func TestStopContextWaits(t *testing.T) {

@@ -68,9 +68,6 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, w
 
 // existing acquires a box that there is, living or hibernated.
 func (m *Manager) existing(ctx context.Context, op string, k key) (*Sandbox, Acquired, error) {
-	if k.kind == KindContext && k.id == "" {
-		k.id = DefaultContextID
-	}
 	s, acq, err := m.acquire(ctx, search{op: op, key: k})
 	if err != nil {
 		return nil, Acquired{}, err

@@ -171,7 +171,7 @@ func TestCloseDrains(t *testing.T) {
 	wantCode(t, err, CodeNotReady, "shutting down")
 	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "x"})
 	wantCode(t, err, CodeNotReady)
-	_, _, err = f.Context(t.Context(), "", "")
+	_, _, err = f.DefaultContext(t.Context(), "", nil)
 	wantCode(t, err, CodeNotReady)
 	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeNotReady)

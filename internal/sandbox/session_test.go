@@ -130,8 +130,9 @@ func TestOwners(t *testing.T) {
 	if got := f.Sandboxes("", ""); len(got) != 0 {
 		t.Errorf("the local user's boxes: got %+v", got)
 	}
-	d1, _, err1 := f.Context(t.Context(), "alice", "")
-	d2, _, err2 := f.Context(t.Context(), "bob", "")
+	var client Client // one that changes its owner
+	d1, _, err1 := f.DefaultContext(t.Context(), "alice", &client)
+	d2, _, err2 := f.DefaultContext(t.Context(), "bob", &client)
 	if err1 != nil || err2 != nil || d1 == d2 {
 		t.Errorf("default contexts of two owners: got %v, %v, %v, %v", d1, err1, d2, err2)
 	}

@@ -46,9 +46,6 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 
 // stopAsleep removes a hibernated box.
 func (m *Manager) stopAsleep(ctx context.Context, op string, k key) (bool, error) {
-	if k.kind == KindContext && k.id == "" {
-		k.id = DefaultContextID
-	}
 	m.mu.Lock()
 	wait := m.retiringLocked(k)
 	m.mu.Unlock()

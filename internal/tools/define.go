@@ -76,6 +76,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			}
 			note(ctx, args)
 			c := &Call{Sandboxes: deps.Sandboxes}
+			c.Client, _ = ctx.Value(clientKey{}).(*Client)
 			if req.Extra != nil && req.Extra.TokenInfo != nil {
 				c.Owner = sandbox.Owner(req.Extra.TokenInfo.UserID)
 			}

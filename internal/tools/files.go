@@ -24,8 +24,7 @@ func (c *Call) box(ctx context.Context, contextID, sessionID string, create bool
 	case contextID == "" && sessionID == "":
 		return nil, sandbox.Acquired{}, invalid("context_id", "Missing required parameter: context_id (or session_id)")
 	case contextID != "":
-		s, acq, err := c.Sandboxes.Context(ctx, c.Owner, contextID)
-		touched(ctx, s)
+		s, acq, _, err := c.context(ctx, contextID)
 		return s, acq, err
 	}
 	if !create && !slices.ContainsFunc(c.Sandboxes.Sandboxes(c.Owner, sandbox.KindSession), func(b sandbox.Info) bool { return b.ID == sessionID }) {

@@ -14,7 +14,7 @@ var forkContext = define(info{
 		"Takes about 0.2 seconds and the memory of another context.",
 	set: Snapshots, needs: Contexts, family: createErrors,
 }, func(ctx context.Context, c *Call, in forkContextIn) (copiedContextOut, error) {
-	s, err := c.Sandboxes.Fork(ctx, c.Owner, sandbox.KindContext, in.ContextID, sandbox.ForkWant{Name: in.Name, Description: in.Description})
+	s, err := c.Sandboxes.Fork(ctx, c.Owner, sandbox.KindContext, c.contextID(in.ContextID), sandbox.ForkWant{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return copiedContextOut{}, err
 	}

@@ -19,7 +19,7 @@ var restoreContext = define(info{
 		return restoreContextOut{}, invalid("context_id", "Pass either context_id or name and description: a context that is rolled back keeps its own")
 	}
 	s, err := c.Sandboxes.Restore(ctx, c.Owner, sandbox.KindContext, in.SnapshotID, sandbox.RestoreWant{
-		Into: in.ContextID, Name: in.Name, Description: in.Description,
+		Into: c.contextID(in.ContextID), Name: in.Name, Description: in.Description,
 	})
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Code == sandbox.CodeNotFound && e.Context["context_id"] != "" {
 		e.Hint = "Leave out context_id to make a new context of the snapshot."

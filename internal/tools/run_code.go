@@ -16,12 +16,11 @@ var runCode = define(info{
 		"Figures come as images. Code is interrupted after 30 seconds unless timeout says otherwise.",
 	set: Contexts, family: runErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
-	s, acq, err := c.Sandboxes.Context(ctx, c.Owner, in.ContextID)
+	s, acq, own, err := c.context(ctx, in.ContextID)
 	if err != nil {
 		return runCodeOut{}, err
 	}
 	defer acq.Release()
-	touched(ctx, s)
 	res, err := s.Run(ctx, sandbox.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress})
 	if err != nil {
 		return runCodeOut{}, err
@@ -36,25 +35,33 @@ var runCode = define(info{
 	}
 	out.LostReason, out.Notes = lostBy(acq, res, "context")
 	out.StateLost = out.LostReason != ""
+	if own {
+		out.ContextID, out.ContextCreated = s.ID(), acq.Created
+		if c.Client == nil {
+			out.Notes = append(out.Notes, "This call made a new context, since it named none: pass context_id "+s.ID()+" to continue in it.")
+		}
+	}
 	return out, nil
 })
 
 type runCodeIn struct {
 	Code      string `json:"code" jsonschema:"the source code to run" min:"1"`
-	ContextID string `json:"context_id,omitempty" jsonschema:"id or unique name of the context; none means the default Python context, where the operator allows it"`
+	ContextID string `json:"context_id,omitempty" jsonschema:"id or unique name of the context; without it, the default Python context of this connection"`
 	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds after which the code is interrupted; 30 if left out" min:"1" max:"300"`
 }
 
 type runCodeOut struct {
-	Stdout        string   `json:"stdout" jsonschema:"standard output, with the values of last expressions"`
-	Stderr        string   `json:"stderr" jsonschema:"standard error, with the traceback of an uncaught error"`
-	Success       bool     `json:"success" jsonschema:"whether no error was left uncaught"`
-	ExecutionTime float64  `json:"execution_time" jsonschema:"how long it ran, in seconds"`
-	Error         string   `json:"error,omitempty" jsonschema:"the uncaught error in one line"`
-	TimedOut      bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
-	StateLost     bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
-	LostReason    string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
-	Notes         []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
+	Stdout         string   `json:"stdout" jsonschema:"standard output, with the values of last expressions"`
+	Stderr         string   `json:"stderr" jsonschema:"standard error, with the traceback of an uncaught error"`
+	Success        bool     `json:"success" jsonschema:"whether no error was left uncaught"`
+	ExecutionTime  float64  `json:"execution_time" jsonschema:"how long it ran, in seconds"`
+	Error          string   `json:"error,omitempty" jsonschema:"the uncaught error in one line"`
+	TimedOut       bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
+	StateLost      bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
+	LostReason     string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
+	ContextID      string   `json:"context_id,omitempty" jsonschema:"the default context that it ran in, if the call named none"`
+	ContextCreated bool     `json:"context_created,omitempty" jsonschema:"whether this call made that context"`
+	Notes          []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
 
 	images []sandbox.Image
 }

@@ -12,7 +12,7 @@ var stopContext = define(info{
 	description: "End a context and free what it uses; its variables and files are gone. Waits up to 30 seconds for code that runs in it and never interrupts it.",
 	set:         Contexts, family: stopErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in stopContextIn) (stopContextOut, error) {
-	there, err := c.Sandboxes.Stop(ctx, c.Owner, sandbox.KindContext, in.ContextID)
+	there, err := c.Sandboxes.Stop(ctx, c.Owner, sandbox.KindContext, c.contextID(in.ContextID))
 	if err != nil {
 		return stopContextOut{}, err
 	}

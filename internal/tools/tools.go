@@ -135,7 +135,19 @@ func Handlers(d Deps, keep func(*Tool) bool) map[string]mcp.ToolHandler {
 type Call struct {
 	Sandboxes *sandbox.Manager
 	Owner     sandbox.Owner
+	Client    *Client             // nil: the caller has no identity between calls
 	Progress  func(sandbox.Chunk) // nil unless the client asked for it
+}
+
+// A Client is one caller over time; see [sandbox.Client].
+type Client = sandbox.Client
+
+type clientKey struct{}
+
+// WithClient returns a context for the calls of one client. Without one, each call
+// is a client of its own.
+func WithClient(ctx context.Context, c *Client) context.Context {
+	return context.WithValue(ctx, clientKey{}, c)
 }
 
 // seconds is how long a call may take; 0 leaves it to the box.
@@ -208,6 +220,34 @@ var reasons = map[sandbox.Reason]string{
 	sandbox.ReasonRolledBack:  "it was rolled back to a snapshot",
 	sandbox.ReasonHostRestart: "it was lost with its server",
 	sandbox.ReasonUnreadable:  "it could not be woken",
+}
+
+// context acquires the context of that id or unique name or, for "" and "default",
+// the client's default context, which own reports.
+func (c *Call) context(ctx context.Context, id string) (s *sandbox.Sandbox, acq sandbox.Acquired, own bool, err error) {
+	if own = id == "" || id == sandbox.DefaultContextID && !c.hasContext(id); own {
+		s, acq, err = c.Sandboxes.DefaultContext(ctx, c.Owner, c.Client)
+	} else {
+		s, acq, err = c.Sandboxes.Context(ctx, c.Owner, id)
+	}
+	touched(ctx, s)
+	return s, acq, own, err
+}
+
+// contextID returns the id of the client's default context for "default", and any
+// other id as it is.
+func (c *Call) contextID(id string) string {
+	if id == sandbox.DefaultContextID && c.Client != nil && !c.hasContext(id) {
+		return c.Client.ContextID()
+	}
+	return id
+}
+
+// hasContext reports whether the owner has a context of that id or name.
+func (c *Call) hasContext(id string) bool {
+	return slices.ContainsFunc(c.Sandboxes.Sandboxes(c.Owner, sandbox.KindContext), func(b sandbox.Info) bool {
+		return b.ID == id || b.Name == id
+	})
 }
 
 // session acquires the box of a session tool.
