@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,18 +97,19 @@ func TestResults(t *testing.T) {
 		{"one", []check{{Status: success}, {Status: "INFO"}, {ID: "w", Status: "WARNING", Error: "should\n be"}}},
 		{"two", []check{{Status: success}, {ID: "y", Status: failure}}},
 		{"three", []check{{ID: "z", Status: failure, Error: "bad"}}},
+		{"five", []check{{ID: "v", Status: success, Details: json.RawMessage(`{"error":{"code":-32602,"message":"not found: tool:test_x"}}`)}}},
 		{"four", []check{{Status: "SKIPPED"}}},
 	}, map[string]bool{"one": true})
-	if passed, failed := all.count(); passed != 2 || failed != 1 {
+	if passed, failed := all.count(); passed != 2 || failed != 2 {
 		t.Errorf("%d passed, %d failed", passed, failed)
 	}
 	s.agree(all, shipped, "r", false) // explained by what failed
 	s.agree(all, testBuild, "r", false)
-	if passed, failed := all.count(); passed != 2 || failed != 2 {
+	if passed, failed := all.count(); passed != 2 || failed != 3 {
 		t.Errorf("%d passed, %d failed", passed, failed)
 	}
-	for _, want := range []string{"1 of 2 checks\n", "warning: w: should be", "1 in the baseline, not scored", "FAILED", "z: bad", "skipped",
-		"shipped, r: 1 of 1 required scenarios passed, 1 of 2 others, 2 checks\n"} {
+	for _, want := range []string{"1 of 2 checks\n", "warning: w: should be", "1 in the baseline, not scored", "FAILED", "z: bad", "skipped", "v: passed only because",
+		"shipped, r: 1 of 1 required scenarios passed, 1 of 3 others, 2 checks\n"} {
 		if got := all.table(); !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
@@ -122,7 +126,7 @@ func TestResults(t *testing.T) {
 	}
 	text := string(got)
 	if !strings.Contains(text, "* shipped, r: 1 of 1 required") || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, "after\n") || strings.Contains(text, "old") ||
-		strings.Count(text, "| `two` | passed |") != 1 || !strings.Contains(text, "2 passed, 2 failed.") {
+		strings.Count(text, "| `two` | passed |") != 1 || !strings.Contains(text, "2 passed, 3 failed.") {
 		t.Errorf("got %s", text)
 	}
 	if err := all.writeDoc(write(t, "doc.md", "no marks")); err == nil {
@@ -138,7 +142,8 @@ func fake(t *testing.T, script string) *suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &suite{node: "/bin/sh", script: write(t, "suite.sh", "out=$3\n"+script), baseline: b, out: t.TempDir()}
+	find := "while [ \"$1\" != -o ]; do shift || exit 9; done\nout=$2\n"
+	return &suite{node: "/bin/sh", script: write(t, "suite.sh", find+script), baseline: b, out: t.TempDir()}
 }
 
 // TestRunStable: a scenario that fails has a second chance where that is asked for,
@@ -207,5 +212,27 @@ echo "level=WARN" "client: error: no such tool" > "$out/initialize-2026-01-01/st
 	}
 	if c := list[1].checks; len(c) != 2 || c[1].Status != failure || !strings.HasPrefix(c[1].Error, "client: error: no such tool") {
 		t.Errorf("got %v of a client that failed", list[1])
+	}
+}
+
+// TestHost: the row of our own tells a server that checks the Host header from one
+// that does not.
+func TestHost(t *testing.T) {
+	b, err := startBuild(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.stop()
+	all := &results{}
+	if err := judgeHost(t.Context(), all, testBuild, b.url); err != nil {
+		t.Fatal(err)
+	}
+	careless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	defer careless.Close()
+	if err := judgeHost(t.Context(), all, shipped, careless.URL); err != nil {
+		t.Fatal(err)
+	}
+	if first, second := all.rows[0], all.rows[1]; first.verdict() != "passed" || second.verdict() != "FAILED" {
+		t.Errorf("got %+v of a server that checks, %+v of one that does not", first, second)
 	}
 }

@@ -30,13 +30,14 @@ func (s *suite) judgeShipped(ctx context.Context, all *results, binary string) e
 	}
 	defer stop()
 	of := server(shipped, url)
+	all.notes = append(all.notes, "The shipped program is not judged by scenarios that cannot fail without the fixtures: "+strings.Join(needFixtures, ", ")+".")
 	of.leaves = func(scenario string) bool { return !slices.Contains(fixtureFree, scenario) }
 	for _, revision := range revisions {
 		if err := s.judgeRequirements(ctx, all, of, revision); err != nil {
 			return err
 		}
 	}
-	return nil
+	return judgeHost(ctx, all, shipped, url)
 }
 
 // serve starts the program on a free port of loopback, with a state of its own,
