@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -73,27 +74,72 @@ func isAnswer(err error) bool {
 	return errors.As(err, &e)
 }
 
+// Allowed reports, without connecting, whether a connection to the server would be
+// refused. It asks Options.Trust, as a connection does, and of a server that is not
+// trusted judges what the definition wants and where its URL leads. nil says that a
+// connection would be tried; it may still be refused, since only then names are
+// looked up. The error is a [*Refusal], an [*outbound.Refusal], or one of
+// Options.Trust or of the definition.
+func (s *Session) Allowed(ctx context.Context) error {
+	if s.m.opts.Dial != nil {
+		return nil
+	}
+	trust, err := s.judge(ctx)
+	if err != nil || trust == Trusted || s.stream != nil {
+		return err
+	}
+	r, err := s.expand(ctx, trust)
+	if err != nil {
+		return err
+	}
+	for _, text := range []string{r.URL, r.SSEURL} {
+		u, err := url.Parse(text)
+		if err == nil && text != "" {
+			err = s.policy(trust).Check(s.def.Name, u)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge asks for trust, and holds what the definition wants against it.
+func (s *Session) judge(ctx context.Context) (Trust, error) {
+	trust, err := s.trust(ctx)
+	switch {
+	case err != nil:
+		return Untrusted, err
+	case s.stream != nil && trust != Trusted:
+		return trust, &Refusal{Server: s.def.Name, Reason: Stream}
+	}
+	return trust, trust.check(s.def)
+}
+
 // resolve asks for trust and expands the definition.
 func (s *Session) resolve(ctx context.Context) (*mcpjson.Resolved, Trust, error) {
-	trust, err := s.trust(ctx)
-	if err == nil {
-		err = trust.check(s.def)
-	}
+	trust, err := s.judge(ctx)
 	if err != nil {
 		return nil, trust, err
 	}
+	r, err := s.expand(ctx, trust)
+	return r, trust, err
+}
+
+// expand expands the definition, of a server that is not trusted from nothing.
+func (s *Session) expand(ctx context.Context, trust Trust) (*mcpjson.Resolved, error) {
 	var resolver mcpjson.Resolver // gives nothing away
 	if trust == Trusted {
 		resolver = s.m.opts.Resolver
 	}
 	r, err := s.def.Resolve(ctx, resolver)
 	if err != nil {
-		return nil, trust, err
+		return nil, err
 	}
 	if r.Socket != "" && trust != Trusted {
-		return nil, trust, &Refusal{Server: s.def.Name, Reason: Socket, What: r.Socket}
+		return nil, &Refusal{Server: s.def.Name, Reason: Socket, What: r.Socket}
 	}
-	return r, trust, nil
+	return r, nil
 }
 
 func (s *Session) trust(ctx context.Context) (Trust, error) {
@@ -123,12 +169,9 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 		})
 	}
 	if s.stream != nil {
-		trust, err := s.trust(ctx)
+		trust, err := s.judge(ctx)
 		if err != nil {
 			return nil, err
-		}
-		if trust != Trusted {
-			return nil, &Refusal{Server: s.def.Name, Reason: Stream}
 		}
 		return s.dialStream(ctx, nil, trust, func(_ context.Context, o stream.Options) (mcp.Connection, error) {
 			return stream.New(s.stream, o), nil

@@ -104,7 +104,7 @@ var table = []row{
 	{pkg: "engine/enginetest/probe"},
 
 	// The client kit.
-	{pkg: "internal/gateway", ours: []string{"internal/offer", "mcpkit"}, others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
+	{pkg: "internal/gateway", ours: []string{"internal/offer", "mcpkit", "mcpkit/outbound"}, others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
 	{pkg: "internal/gateway/gatewaytest", others: []string{sdk}},
 	{pkg: "internal/offer", ours: []string{"mcpkit/statefile"}, others: []string{sdk}},
 	{pkg: "internal/mcpcli",

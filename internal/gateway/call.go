@@ -176,7 +176,7 @@ func (g *Gateway) tool(server, tool string) mcp.ToolHandler {
 			return nil, err
 		}
 		// That a server cannot be had is something that a model should read.
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: trouble(server, err)}}}, nil
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: g.trouble(server, err)}}}, nil
 	}
 }
 
@@ -198,7 +198,7 @@ func (g *Gateway) prompt(server, prompt string) mcp.PromptHandler {
 		case *ask:
 			return &mcp.GetPromptResult{InputRequests: r.requests, RequestState: r.state}, nil
 		}
-		return nil, refusal(server, err)
+		return nil, g.refusal(server, err)
 	}
 }
 
@@ -220,23 +220,25 @@ func (g *Gateway) resource(server string) mcp.ResourceHandler {
 		case *ask:
 			return &mcp.ReadResourceResult{InputRequests: r.requests, RequestState: r.state}, nil
 		}
-		return nil, refusal(server, err)
+		return nil, g.refusal(server, err)
 	}
 }
 
 // refusal is an error as a client gets it.
-func refusal(server string, err error) error {
+func (g *Gateway) refusal(server string, err error) error {
 	var answer *jsonrpc.Error
 	if errors.As(err, &answer) {
 		return answer
 	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: trouble(server, err)}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: g.trouble(server, err)}
 }
 
-// trouble says what a model can make of it.
-func trouble(server string, err error) string {
-	if errors.Is(err, mcpkit.ErrUntrusted) {
-		return fmt.Sprintf("The server %q is not used before its user has allowed it: glovebox mcp trust %s", server, server)
+// trouble says what a model can make of it. A server that is refused is not offered
+// any longer.
+func (g *Gateway) trouble(server string, err error) string {
+	if refused(err) {
+		g.fail(server, err)
+		return fmt.Sprintf("The server %q is not used before its user has allowed it: %s", server, g.allow(server))
 	}
 	return err.Error()
 }

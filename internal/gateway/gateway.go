@@ -30,6 +30,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/offer"
 	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
 const (
@@ -61,7 +62,10 @@ type Options struct {
 	Alone bool
 	// Offers is where what servers offer is remembered; nil remembers nothing.
 	Offers *offer.Store
-	Log    *slog.Logger // nil discards
+	// TrustLine is the command with which the user allows a server; nil means
+	// "glovebox mcp trust SERVER".
+	TrustLine func(server string) string
+	Log       *slog.Logger // nil discards
 }
 
 // A Gateway stands between clients of one server and many servers. Its methods may
@@ -75,6 +79,7 @@ type Gateway struct {
 	tasks    sync.WaitGroup
 	slots    chan struct{}
 	alone    bool
+	allow    func(server string) string
 	only     only
 	lines    lines
 	parked   parked
@@ -87,7 +92,7 @@ type Gateway struct {
 	mu        sync.Mutex
 	offered   map[string]*offered         // guarded by mu, by server
 	asking    map[string]bool             // guarded by mu: the servers that are asked now; true if once more after that
-	failed    map[string]time.Time        // guarded by mu: when servers could not be asked, by server
+	failed    map[string]failure          // guarded by mu: servers that could not be asked
 	names     names                       // guarded by mu: of tools
 	prompts   names                       // guarded by mu
 	resources map[string]string           // guarded by mu: servers by address
@@ -102,13 +107,23 @@ type offered struct {
 	asked bool // since this gateway began
 }
 
+// A failure says why and when a server could not be asked what it offers.
+type failure struct {
+	at      time.Time
+	text    string
+	refused bool
+}
+
 // New returns a gateway that has not started anything.
 func New(o Options) *Gateway {
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, atOnce), first: make(chan struct{}),
 		alone: o.Alone, only: only{met: make(chan struct{})},
-		offered: make(map[string]*offered), asking: make(map[string]bool), failed: make(map[string]time.Time), names: newNames(), prompts: newNames(),
+		offered: make(map[string]*offered), asking: make(map[string]bool), failed: make(map[string]failure), names: newNames(), prompts: newNames(),
 		resources: make(map[string]string), templates: make(map[string]string), told: make(map[string]mcp.LoggingLevel),
+	}
+	if g.allow = o.TrustLine; g.allow == nil {
+		g.allow = func(server string) string { return "glovebox mcp trust " + server }
 	}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
 	g.offers = o.Offers
@@ -146,7 +161,8 @@ func (g *Gateway) Configure(o *mcp.ServerOptions) {
 }
 
 // Register has a server offer what is known of the servers, and asks those that
-// nothing is known of. It is called once.
+// nothing is known of. A server that would be refused is not offered, also if what it
+// offers is remembered. It is called once.
 func (g *Gateway) Register(s *mcp.Server) {
 	g.server = s
 	known := g.remembered()
@@ -156,10 +172,11 @@ func (g *Gateway) Register(s *mcp.Server) {
 			continue
 		}
 		o, seen := known[def.Hash()]
-		if seen {
+		allowed := g.allowed(def.Name)
+		if seen && allowed {
 			g.show(def.Name, o, false)
 		}
-		if !o.Whole {
+		if !o.Whole || !allowed {
 			asked.Add(1)
 			g.learnThen(def.Name, asked.Done)
 		}
@@ -348,34 +365,70 @@ func (g *Gateway) learnOnce(server string) {
 	ctx, cancel := context.WithTimeoutCause(g.ctx, learnTimeout, fmt.Errorf("no list within %v", learnTimeout))
 	defer cancel()
 	o, err := g.list(ctx, server)
-	g.mu.Lock()
-	if delete(g.failed, server); err != nil {
-		g.failed[server] = time.Now()
-	}
-	g.mu.Unlock()
 	if err != nil {
-		if g.ctx.Err() == nil {
-			g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
-		}
+		g.fail(server, err)
 		return
 	}
+	g.mu.Lock()
+	delete(g.failed, server)
+	g.mu.Unlock()
 	g.show(server, o, true)
 	g.remember(ctx, server, o)
 }
 
-// retry asks servers again that could not be asked.
+// retry asks servers again that could not be asked, and those that were refused as
+// soon as they are allowed.
 func (g *Gateway) retry() {
 	var again []string
 	g.mu.Lock()
-	for server, at := range g.failed {
-		if time.Since(at) >= retryAfter {
-			delete(g.failed, server)
+	for server, f := range g.failed {
+		if f.refused || time.Since(f.at) >= retryAfter {
 			again = append(again, server)
 		}
 	}
 	g.mu.Unlock()
 	for _, server := range again {
-		g.learn(server)
+		if g.allowed(server) {
+			g.learn(server)
+		}
+	}
+}
+
+// allowed reports whether a connection to a server would be tried.
+func (g *Gateway) allowed(server string) bool {
+	s, err := g.manager.Session(server)
+	return err == nil && s.Allowed(g.ctx) == nil
+}
+
+// refused reports whether an error says that a server may not be used before the user
+// allows it. A name that cannot be looked up, or a redirect, is no such thing.
+func refused(err error) bool {
+	if r, ok := errors.AsType[*outbound.Refusal](err); ok {
+		return r.Reason != outbound.Unresolved && r.Reason != outbound.Redirected
+	}
+	return errors.Is(err, mcpkit.ErrUntrusted)
+}
+
+// fail notes that a server could not be asked or used. One that was refused is offered
+// no longer: its tools could be listed and never called.
+func (g *Gateway) fail(server string, err error) {
+	if g.ctx.Err() != nil {
+		return
+	}
+	now := failure{time.Now(), err.Error(), refused(err)}
+	g.mu.Lock()
+	before := g.failed[server]
+	g.failed[server] = now
+	g.mu.Unlock()
+	if now.refused {
+		g.show(server, offer.Offer{}, false)
+	}
+	switch {
+	case now.text == before.text:
+	case now.refused:
+		g.log.Warn("server is not offered before you allow it", "server", server, "err", err, "type", g.allow(server))
+	default:
+		g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
 	}
 }
 

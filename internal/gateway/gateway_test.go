@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -338,16 +340,87 @@ func TestProgressAndCancel(t *testing.T) {
 	}
 }
 
+// A server that would be refused is not listed, although what it offers is
+// remembered, until the user allows it; the log says what to type. One that is no
+// longer allowed says so at its next call, and is listed no more.
 func TestAServerThatIsNotTrusted(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, mcpkit.Trusted, "a")
 	w.names(t)
 	w.ClientSession.Close()
 	w.g.Close()
-	w = open(t, dir, mcpkit.Untrusted, "a")
-	if got := w.say(t, "a__say"); got != `The server "a" is not used before its user has allowed it: glovebox mcp trust a` {
-		t.Errorf("got %q", got)
+
+	var trusted atomic.Bool
+	var log lockedBuffer
+	o := options(dir, mcpkit.Untrusted, "a")
+	o.Servers.Trust = func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) {
+		if trusted.Load() {
+			return mcpkit.Trusted, nil
+		}
+		return mcpkit.Untrusted, nil
 	}
+	o.TrustLine = func(server string) string { return "allow " + server }
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	g, s := register(t, o)
+	p := join(t, s, "ann", "2025-11-25", false)
+	tools := func() int {
+		res, err := p.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(res.Tools)
+	}
+	for range 3 {
+		if n := tools(); n != 0 {
+			t.Fatalf("%d tools of a server that is not trusted are listed", n)
+		}
+	}
+	if _, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__say", Arguments: map[string]any{"text": "x"}}); err == nil {
+		t.Error("a tool that is not listed was called")
+	}
+	if text := log.String(); strings.Count(text, "server is not offered before you allow it") != 1 || !strings.Contains(text, `type="allow a"`) {
+		t.Errorf("the log is\n%s", text)
+	}
+	trusted.Store(true)
+	until(t, "the server is listed", func() bool { return tools() > 0 })
+
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	g, s = register(t, o)
+	p = join(t, s, "ann", "2025-11-25", false)
+	if tools() == 0 {
+		t.Fatal("a trusted server is not listed")
+	}
+	trusted.Store(false)
+	res, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__say", Arguments: map[string]any{"text": "x"}})
+	if err != nil || !res.IsError || res.Content[0].(*mcp.TextContent).Text != `The server "a" is not used before its user has allowed it: allow a` {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	if n := tools(); n != 0 {
+		t.Errorf("%d tools are listed that were refused", n)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// lockedBuffer is a buffer that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 func TestNames(t *testing.T) {

@@ -46,7 +46,7 @@ func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error 
 		err = s.Subscribe(ctx, uri)
 	}
 	if err != nil {
-		return refusal(server, err)
+		return g.refusal(server, err)
 	}
 	g.watched.mu.Lock()
 	defer g.watched.mu.Unlock()
@@ -190,11 +190,11 @@ func (g *Gateway) complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.Co
 	params := &mcp.CompleteParams{Argument: r.Params.Argument, Context: r.Params.Context, Ref: ref}
 	s, err := g.manager.Session(server)
 	if err != nil {
-		return nil, refusal(server, err)
+		return nil, g.refusal(server, err)
 	}
 	res, err := s.Complete(ctx, params)
 	if err != nil {
-		return nil, refusal(server, err)
+		return nil, g.refusal(server, err)
 	}
 	return res, nil
 }

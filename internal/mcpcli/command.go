@@ -166,7 +166,7 @@ func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.
 		if ctx.Err() != nil {
 			return err
 		}
-		e := classify(err)
+		e := a.classify(err)
 		if a.flags.output == "json" && !e.Silent {
 			fmt.Fprintln(a.Err, envelope(e))
 			e.Silent = true

@@ -2,14 +2,17 @@ package mcpcli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/consent"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
 // trustOf decides about a server: by flag, by what was consented to, or by asking.
@@ -29,8 +32,9 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 	if state == consent.Granted {
 		return mcpkit.Trusted, nil
 	}
-	if !wants(s) {
-		return mcpkit.Untrusted, nil
+	barred := a.barred(ctx, s) != nil
+	if !wants(s) && (!barred || !a.terminal()) {
+		return mcpkit.Untrusted, nil // a connection says why it is refused
 	}
 	if !a.terminal() {
 		why := "you have not been asked about it"
@@ -38,10 +42,10 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 			why = "its definition has changed since you allowed it"
 		}
 		return mcpkit.Untrusted, &Error{Code: ExitRefused,
-			Err:    fmt.Errorf("refusing to use mcp server %q: %s, and there is no terminal to ask at", s.Name, why),
-			HintTo: fmt.Sprintf("glovebox mcp trust %s, or --trust for this time", s.Name)}
+			Err:    &notAsked{s.Name, why},
+			HintTo: a.lineFor("trust", s.Name) + ", or --trust for this time"}
 	}
-	yes, err := a.consent(s, state)
+	yes, err := a.consent(ctx, s, state)
 	if err != nil || !yes {
 		if err == nil {
 			err = &Error{Code: ExitRefused, Err: fmt.Errorf("mcp server %q is not used: you said no", s.Name)}
@@ -51,12 +55,63 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 	return mcpkit.Trusted, store.Grant(ctx, s.Name, source(s), s.Hash())
 }
 
-// source is where a definition stands, for this program wherever it is started.
+// source is the absolute path of the file that a definition is in, whatever the
+// working directory is; "-" for a definition that is in no file.
 func source(s *mcpjson.Server) string {
-	if path, err := filepath.Abs(s.File); err == nil && s.File != "" {
-		return path
+	switch {
+	case s.File == "":
+		return "-"
+	case filepath.IsAbs(s.File):
+		return s.File
 	}
-	return "-"
+	return filepath.Join(s.Dir, s.File) // shown relative to the root, which is Dir
+}
+
+// notAsked is a server that the user would have to be asked about.
+type notAsked struct{ server, why string }
+
+func (e *notAsked) Error() string {
+	return fmt.Sprintf("refusing to use mcp server %q: %s, and there is no terminal to ask at", e.server, e.why)
+}
+
+// Is reports whether target is [mcpkit.ErrUntrusted].
+func (e *notAsked) Is(target error) bool { return target == mcpkit.ErrUntrusted }
+
+// lineFor is the command "glovebox mcp VERB SERVER" for this configuration, to be
+// typed in any working directory.
+func (a *app) lineFor(verb, server string) string {
+	line := "glovebox mcp " + verb + " "
+	for _, f := range []struct{ flag, path string }{{"--config", a.flags.config}, {"--root", a.flags.root}} {
+		if path, err := filepath.Abs(f.path); err == nil && f.path != "" {
+			line += f.flag + " " + shellWord(path) + " "
+		}
+	}
+	return line + shellWord(server)
+}
+
+// shellWord is a word as a shell takes it.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-./:@%+,=", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// barred is why a server may not be connected to without consent because of where its
+// URL leads; nil if it may, as far as that can be told without looking up names.
+func (a *app) barred(ctx context.Context, s *mcpjson.Server) *outbound.Refusal {
+	if s.Transport != mcpjson.TransportHTTP && s.Transport != mcpjson.TransportSSE {
+		return nil
+	}
+	m := mcpkit.New(mcpkit.Options{Config: &mcpjson.Config{Servers: []*mcpjson.Server{s}}, Outbound: a.outbound()})
+	session, err := m.Session(s.Name)
+	if err != nil {
+		return nil
+	}
+	refusal, _ := errors.AsType[*outbound.Refusal](session.Allowed(ctx))
+	return refusal
 }
 
 // wants reports whether a definition asks for more than to be connected to over https.
@@ -67,12 +122,12 @@ func wants(s *mcpjson.Server) bool {
 }
 
 // consent shows a definition and asks. Whatever is not a yes is a no.
-func (a *app) consent(s *mcpjson.Server, state consent.State) (bool, error) {
+func (a *app) consent(ctx context.Context, s *mcpjson.Server, state consent.State) (bool, error) {
 	w := a.person()
 	if state == consent.Changed {
 		fmt.Fprintf(w, "The definition of the MCP server %q has changed since you allowed it.\n", s.Name)
 	}
-	a.describe(w, s)
+	a.describe(ctx, w, s)
 	fmt.Fprintf(w, "Use it? [y/N] ")
 	line, err := a.line(false)
 	if err != nil {
@@ -86,7 +141,7 @@ func (a *app) consent(s *mcpjson.Server, state consent.State) (bool, error) {
 }
 
 // describe shows all that a definition does.
-func (a *app) describe(w io.Writer, s *mcpjson.Server) {
+func (a *app) describe(ctx context.Context, w io.Writer, s *mcpjson.Server) {
 	n := s.Needs()
 	fmt.Fprintf(w, "MCP server %s of %s\n", printable(s.Name), printable(source(s)))
 	for _, f := range s.Explain() {
@@ -106,6 +161,9 @@ func (a *app) describe(w io.Writer, s *mcpjson.Server) {
 		if fact.is {
 			fmt.Fprintln(w, printable(fact.text))
 		}
+	}
+	if refusal := a.barred(ctx, s); refusal != nil {
+		fmt.Fprintf(w, "It leads to %s, %s.\n", oneLine(refusal.Target), refusal.Why())
 	}
 }
 

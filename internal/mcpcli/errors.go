@@ -61,7 +61,7 @@ func usage(hint, format string, args ...any) *Error {
 }
 
 // classify gives an error its exit code and hint. It is the one table of them.
-func classify(err error) *Error {
+func (a *app) classify(err error) *Error {
 	var (
 		own      *Error
 		config   *mcpjson.Error
@@ -85,11 +85,11 @@ func classify(err error) *Error {
 	case errors.Is(err, mcpkit.ErrDisabled), errors.Is(err, mcpkit.ErrToolDenied), errors.Is(err, mcpkit.ErrBadParams):
 		return &Error{Code: ExitUsage, Err: err}
 	case errors.As(err, &untrust):
-		return &Error{Code: ExitRefused, Err: err, HintTo: fmt.Sprintf("glovebox mcp trust %s shows the definition and asks", untrust.Server)}
+		return &Error{Code: ExitRefused, Err: err, HintTo: a.lineFor("trust", untrust.Server) + " shows the definition and asks"}
 	case errors.As(err, &outbound):
-		return &Error{Code: ExitRefused, Err: err, HintTo: fmt.Sprintf("glovebox mcp trust %s, or one of --allow-http, --allow-localhost, --allow-private-ip, --allow-host", outbound.Server)}
+		return &Error{Code: ExitRefused, Err: err, HintTo: a.lineFor("trust", outbound.Server) + ", or one of --allow-http, --allow-localhost, --allow-private-ip, --allow-host"}
 	case errors.As(err, &needed):
-		return &Error{Code: ExitRefused, Err: err, HintTo: "glovebox mcp login " + needed.Server}
+		return &Error{Code: ExitRefused, Err: err, HintTo: a.lineFor("login", needed.Server)}
 	case errors.As(err, &refused):
 		return &Error{Code: ExitRefused, Err: err}
 	case errors.Is(err, mcpkit.ErrNoLogin):

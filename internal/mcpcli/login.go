@@ -75,7 +75,7 @@ func (a *app) login(ctx context.Context, name string, noBrowser bool) error {
 		return login.New(login.Options{Store: store, Authorize: w.authorize, RedirectURL: w.redirect, ClientName: clientName}).Handler(s, p)
 	}, func(h *login.Handler) error { return h.Login(ctx) })
 	if err != nil {
-		if e := classify(err); e.Code == ExitFailure {
+		if e := a.classify(err); e.Code == ExitFailure {
 			return &Error{Code: ExitRefused, Err: err, HintTo: e.HintTo}
 		}
 		return err
@@ -203,25 +203,28 @@ func (w *waiting) authorize(ctx context.Context, server, page string) (login.Ans
 
 // advising says what to type where nobody sees the hint of an error: to clients of
 // the gateway, and in its log.
-type advising struct{ *login.Handler }
+type advising struct {
+	*login.Handler
+	classify func(error) *Error
+}
 
 // Authorize implements [auth.OAuthHandler].
 func (h advising) Authorize(ctx context.Context, req *http.Request, res *http.Response) error {
 	err := h.Handler.Authorize(ctx, req, res)
 	if errors.Is(err, login.ErrNeeded) {
-		return fmt.Errorf("%w; %s", err, classify(err).HintTo)
+		return fmt.Errorf("%w; %s", err, h.classify(err).HintTo)
 	}
 	return err
 }
 
 // advised makes the handlers that give advice.
-func advised(l *login.Logins) func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) {
+func (a *app) advised(l *login.Logins) func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) {
 	return func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
 		h, err := l.Handler(login.Of(r), p)
 		if err != nil {
 			return nil, err
 		}
-		return advising{h}, nil
+		return advising{h, a.classify}, nil
 	}
 }
 

@@ -41,7 +41,7 @@ func (a *app) ls(ctx context.Context, _ []string) error {
 	}
 	servers := make([]listed, len(cfg.Servers))
 	for i, s := range cfg.Servers {
-		state, err := a.trustState(s)
+		state, err := a.trustState(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (a *app) ls(ctx context.Context, _ []string) error {
 		}
 		servers[i] = listed{
 			Name: s.Name, Transport: string(s.Transport), Target: targetOf(s), Trust: state, Login: login,
-			Disabled: s.Disabled, Description: s.Description, File: s.File,
+			Disabled: s.Disabled, Description: s.Description, File: source(s),
 		}
 		for _, p := range s.Env {
 			servers[i].Env = append(servers[i].Env, p.Name)
@@ -79,8 +79,8 @@ func (a *app) ls(ctx context.Context, _ []string) error {
 }
 
 // trustState is what would happen to a server now: "trusted", "ask", "changed", or
-// "open" for one that needs no trust.
-func (a *app) trustState(s *mcpjson.Server) (string, error) {
+// "open" for one that is used without a question.
+func (a *app) trustState(ctx context.Context, s *mcpjson.Server) (string, error) {
 	store, err := a.consents()
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func (a *app) trustState(s *mcpjson.Server) (string, error) {
 	switch {
 	case state == "granted":
 		return "trusted", nil
-	case !wants(s):
+	case !wants(s) && a.barred(ctx, s) == nil:
 		return "open", nil
 	case state == "changed":
 		return "changed", nil

@@ -114,13 +114,10 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		return mcpkit.Options{}, err
 	}
 	o := mcpkit.Options{
-		Config: cfg,
-		Client: &mcp.Implementation{Name: "glovebox", Title: "Glovebox", Version: a.Version},
-		Trust:  a.trustOf,
-		Outbound: outbound.Policy{
-			AllowHTTP: a.flags.allowHTTP, AllowLocalhost: a.flags.allowLocalhost, AllowPrivate: a.flags.allowPrivate,
-			AllowedHosts: a.flags.allowHosts, LookupTimeout: a.flags.dnsTimeout,
-		},
+		Config:   cfg,
+		Client:   &mcp.Implementation{Name: "glovebox", Title: "Glovebox", Version: a.Version},
+		Trust:    a.trustOf,
+		Outbound: a.outbound(),
 		Resolver: mcpjson.Resolver{Env: a.Lookup, Inputs: cfg.Inputs, Input: a.ask, Home: home},
 		Eras:     mcpkit.OpenEras(eras),
 		Era:      a.era(),
@@ -141,6 +138,14 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		o.Hooks.Progress = func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { a.progress(server, p) }
 	}
 	return o, nil
+}
+
+// outbound is where servers that are not trusted may be.
+func (a *app) outbound() outbound.Policy {
+	return outbound.Policy{
+		AllowHTTP: a.flags.allowHTTP, AllowLocalhost: a.flags.allowLocalhost, AllowPrivate: a.flags.allowPrivate,
+		AllowedHosts: a.flags.allowHosts, LookupTimeout: a.flags.dnsTimeout,
+	}
 }
 
 // untimed leaves the time out of what is logged while somebody looks.
@@ -194,14 +199,14 @@ func (a *app) withConfig(ctx context.Context, cfg *mcpjson.Config, server string
 		return err
 	}
 	if _, err := s.Initialize(ctx); err != nil {
-		return unreached(err)
+		return a.unreached(err)
 	}
 	return f(s)
 }
 
 // unreached marks an error as one of reaching a server, unless it says otherwise.
-func unreached(err error) error {
-	if classify(err).Code != ExitFailure {
+func (a *app) unreached(err error) error {
+	if a.classify(err).Code != ExitFailure {
 		return err
 	}
 	return &notReached{err}

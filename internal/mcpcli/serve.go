@@ -58,15 +58,6 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
-	for _, s := range cfg.Servers {
-		state, err := a.trustState(s)
-		if err != nil {
-			return err
-		}
-		if !s.Disabled && !a.flags.trust && (state == "ask" || state == "changed") {
-			log.Warn("server is not offered before you allow it", "server", s.Name, "type", "glovebox mcp trust "+s.Name)
-		}
-	}
 	servers, err := a.options(cfg)
 	if err != nil {
 		return err
@@ -75,7 +66,7 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 	if err != nil {
 		return err
 	}
-	servers.OAuth = advised(login.New(login.Options{Store: logins, ClientName: clientName, Log: log}))
+	servers.OAuth = a.advised(login.New(login.Options{Store: logins, ClientName: clientName, Log: log}))
 	servers.Log = log
 	servers.Limits.Request = callTimeout
 	offers, err := a.offers()
@@ -83,7 +74,7 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 		return err
 	}
 	servers.Hooks.Untrusted = untrusted
-	g := gateway.New(gateway.Options{Servers: servers, Offers: offers, Alone: listen == "", Log: log})
+	g := gateway.New(gateway.Options{Servers: servers, Offers: offers, Alone: listen == "", TrustLine: func(server string) string { return a.lineFor("trust", server) }, Log: log})
 	defer func() { err = errors.Join(err, g.Close()) }()
 	return a.Serve(ctx, g, listen, log)
 }

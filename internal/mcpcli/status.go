@@ -70,7 +70,7 @@ func (a *app) status(ctx context.Context, names []string) error {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			found[i] = check(ctx, m, name)
+			found[i] = a.check(ctx, m, name)
 		})
 	}
 	wg.Wait()
@@ -111,7 +111,7 @@ func (a *app) status(ctx context.Context, names []string) error {
 	return nil
 }
 
-func check(ctx context.Context, m *mcpkit.Manager, name string) health {
+func (a *app) check(ctx context.Context, m *mcpkit.Manager, name string) health {
 	begun := time.Now()
 	h := health{Name: name}
 	err := func() error {
@@ -121,7 +121,7 @@ func check(ctx context.Context, m *mcpkit.Manager, name string) health {
 		}
 		info, err := s.Initialize(ctx)
 		if err != nil {
-			return unreached(err)
+			return a.unreached(err)
 		}
 		h.Version = info.ProtocolVersion
 		if info.ServerInfo != nil {
@@ -132,7 +132,7 @@ func check(ctx context.Context, m *mcpkit.Manager, name string) health {
 		return err
 	}()
 	h.Millis = time.Since(begun).Milliseconds()
-	if e := classify(err); e != nil {
+	if e := a.classify(err); e != nil {
 		h.Error, h.Hint, h.ExitCode = e.Error(), e.HintTo, e.Code
 	}
 	h.OK = err == nil
@@ -145,7 +145,7 @@ func (a *app) addLogin(ctx context.Context, cfg *mcpjson.Config, h *health) erro
 	if s == nil {
 		return nil
 	}
-	trust, err := a.trustState(s)
+	trust, err := a.trustState(ctx, s)
 	if err == nil {
 		h.Login, err = a.loginState(ctx, s, a.flags.trust || trust == "trusted")
 	}

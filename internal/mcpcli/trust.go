@@ -61,11 +61,11 @@ func (a *app) trustServers(ctx context.Context, names []string, yes bool) error 
 			a.note("glovebox: %s is allowed already", name)
 			continue
 		case yes:
-			a.describe(a.Err, s)
+			a.describe(ctx, a.Err, s)
 		case !a.terminal():
 			return usage("say --yes", "there is no terminal to ask at about mcp server %q", name)
 		default:
-			ok, err := a.consent(s, state)
+			ok, err := a.consent(ctx, s, state)
 			if err != nil {
 				return err
 			}

@@ -54,6 +54,9 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("refusing to connect mcp server %q to %s, %s%s (%s)", r.Server, r.Target, text[0], cause, text[1])
 }
 
+// Why says what the target is that made it a refusal, as in "this machine".
+func (r *Refusal) Why() string { return said[r.Reason][0] }
+
 // Unwrap lets [errors.Is] find ErrRefused and the cause.
 func (r *Refusal) Unwrap() []error {
 	if r.Cause != nil {
