@@ -123,6 +123,9 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 	if h.image, err = openImage(ctx, cfg, progress); err != nil {
 		return nil, err
 	}
+	if err := h.image.Remember(cfg.StateDir); err != nil {
+		log.Warn("boxes will not wake with this toolchain once another is chosen", "err", err)
+	}
 	for _, note := range h.image.Notes {
 		log.Info("note on the toolchain", "note", note)
 	}
@@ -130,15 +133,20 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 	if err != nil {
 		return nil, fmt.Errorf("lay out the agent: %w", err)
 	}
-	interpreters := make(map[string]string, len(h.image.Interpreters))
-	for language, i := range h.image.Interpreters {
-		interpreters[language] = i.Path
-	}
 	h.maker = &machine.Maker{
-		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: interpreters,
+		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: programs(h.image),
 		Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: log,
 	}
 	return h, nil
+}
+
+// programs returns the path of each language's interpreter.
+func programs(img *image.Image) map[string]string {
+	paths := make(map[string]string, len(img.Interpreters))
+	for language, i := range img.Interpreters {
+		paths[language] = i.Path
+	}
+	return paths
 }
 
 // keepTemplates is for how long a template that no box is made from stays on disk.
@@ -197,6 +205,13 @@ func (h *host) openScratch(cfg *config.Config) (string, error) {
 // openDisk opens what boxes have on disk: templates, snapshots and scratch.
 func (h *host) openDisk(cfg *config.Config) (parts sandbox.Parts, err error) {
 	parts = sandbox.Parts{Machines: h.maker, Log: h.log, Tombstones: filepath.Join(cfg.StateDir, "tombstones.json")}
+	parts.Images = func(key, language string) (engine.Root, map[string]string, error) {
+		img, err := image.Recall(cfg.StateDir, key, language)
+		if err != nil {
+			return engine.Root{}, nil, err
+		}
+		return img.Root, programs(img), nil
+	}
 	if !h.maker.Snapshots() {
 		return parts, nil
 	}

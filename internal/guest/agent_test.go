@@ -91,7 +91,8 @@ func FuzzAgentInput(f *testing.F) {
 	f.Add(request(1, wire.OpList, wire.List{Path: "."}))
 	f.Add(append(request(1, wire.OpWrite, wire.Write{Path: "f"}), append(
 		wire.Header{Type: wire.Data, Channel: wire.Body, Op: 1, Length: 1}.Append(nil), 'x')...))
-	f.Add(append(request(1, wire.OpExtract, wire.Path{Path: "."}), wire.Header{Type: wire.EOF, Channel: wire.Body, Op: 1}.Append(nil)...))
+	f.Add(request(1, wire.OpBackup, wire.Backup{MaxBytes: 1 << 20}))
+	f.Add(append(request(1, wire.OpExtract, wire.Extract{Path: "."}), wire.Header{Type: wire.EOF, Channel: wire.Body, Op: 1}.Append(nil)...))
 	f.Add(append(request(1, wire.OpPing, nil), wire.AppendMark(make([]byte, 20), "0123456789abcdef")...))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		a := newTestAgent(t, io.Discard)

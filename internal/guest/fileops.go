@@ -61,6 +61,10 @@ func archive(o *op, x wire.Path) (any, error) {
 	return asUser(o, func(cfg *settings) (any, error) { return nil, cfg.files.Archive(x, bodyWriter{o}) })
 }
 
-func extract(o *op, x wire.Path) (any, error) {
+func extract(o *op, x wire.Extract) (any, error) {
 	return asUser(o, func(cfg *settings) (any, error) { return nil, cfg.files.Extract(x, o) })
+}
+
+func backup(o *op, x wire.Backup) (any, error) {
+	return asUser(o, func(cfg *settings) (wire.BackupResult, error) { return cfg.files.Backup(x, bodyWriter{o}) })
 }

@@ -289,6 +289,8 @@ func handlerOf(name wire.Op) handler {
 		return handle(archive)
 	case wire.OpExtract:
 		return handle(extract)
+	case wire.OpBackup:
+		return handle(backup)
 	}
 	return nil
 }

@@ -147,7 +147,19 @@ func (l *Link) Archive(ctx context.Context, path string, w io.Writer) error {
 
 // Extract unpacks a tar archive into a directory.
 func (l *Link) Extract(ctx context.Context, path string, r io.Reader) error {
-	return l.do(ctx, wire.OpExtract, wire.Path{Path: path}, r, nil, 0, nil)
+	return l.do(ctx, wire.OpExtract, wire.Extract{Path: path}, r, nil, 0, nil)
+}
+
+// Backup writes a tar archive of the home directory to w.
+func (l *Link) Backup(ctx context.Context, x wire.Backup, w io.Writer) (wire.BackupResult, error) {
+	var res wire.BackupResult
+	err := l.do(ctx, wire.OpBackup, x, nil, bodyTo(w), 0, &res)
+	return res, err
+}
+
+// Unpack unpacks an archive that Backup wrote into the home directory.
+func (l *Link) Unpack(ctx context.Context, r io.Reader) error {
+	return l.do(ctx, wire.OpExtract, wire.Extract{Path: ".", Backup: true}, r, nil, 0, nil)
 }
 
 func grace(ms int64) time.Duration {

@@ -50,6 +50,13 @@ type Maker struct {
 	Log          *slog.Logger
 }
 
+// With returns a Maker of the same kind of machines with another file system.
+func (k *Maker) With(root engine.Root, interpreters map[string]string) *Maker {
+	other := *k
+	other.Root, other.Interpreters = root, interpreters
+	return &other
+}
+
 // Machine is a running guest and its link. All methods may be called
 // concurrently; whoever made it closes it.
 type Machine struct {

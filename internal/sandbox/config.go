@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/machine"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/template"
@@ -74,6 +75,11 @@ type Parts struct {
 	// Templates is where new boxes are restored from; nil: they are booted, and
 	// there is no pool. Not closed by the Manager.
 	Templates *template.Store
+	// Images finds the root file system and the interpreters of another image than
+	// that of Machines, by its key, for boxes of a language that were made with it.
+	// The error is a clause that says what the image consists of and what is missing.
+	// nil: there are no others.
+	Images func(key, language string) (engine.Root, map[string]string, error)
 	// Scratch is a directory for snapshots that live for a moment, best in memory.
 	Scratch string
 	// Tombstones is a file that servers share, in which they write down what became

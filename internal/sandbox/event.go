@@ -59,7 +59,7 @@ func (m *Manager) diskUse() diskUse {
 	for _, r := range records {
 		u.bytes += r.Bytes
 		switch {
-		case r.Class != snapshot.Box:
+		case r.Class != snapshot.Box, r.Aside != "":
 			u.kept++
 		case !r.Held && !r.Saved.IsZero():
 			u.asleep[BoxClass{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++

@@ -16,7 +16,8 @@ import (
 // owner's own only. If that is not enough, or eviction is off, nothing is ended
 // and the error is CodeLimit.
 func (m *Manager) admitLocked(op string, s *Sandbox) error {
-	if m.parts.Machines.Interpreters[s.template.Language()] == "" {
+	// A box that comes from somewhere may have another image than new ones.
+	if s.origin == (origin{}) && m.parts.Machines.Interpreters[s.template.Language()] == "" {
 		return m.noInterpreter(op, s.template.Language())
 	}
 	victims, err := m.planLocked(op, s)
@@ -43,6 +44,7 @@ func (m *Manager) admitLocked(op string, s *Sandbox) error {
 func (m *Manager) prepare(s *Sandbox) {
 	s.m = m
 	s.guestID = "box-" + uuid.NewString()
+	s.maker = m.parts.Machines
 	if s.created.IsZero() {
 		s.created = m.now()
 	}

@@ -31,7 +31,7 @@ func (m *Manager) metaLocked(s *Sandbox) snapshot.Meta {
 	now := m.now()
 	return snapshot.Meta{
 		Class: snapshot.Box, Owner: string(s.key.owner), Kind: string(s.key.kind), BoxID: s.key.id,
-		Name: s.name, Description: s.desc, Template: string(s.template), Flavor: string(s.flavor),
+		Name: s.name, Description: s.desc, Template: string(s.template), Flavor: string(s.flavor), Image: s.maker.Root.Key,
 		Created: s.created, Ran: s.ranLocked(),
 		// By the clock as it is now: it may have been set since, and age goes by it.
 		Used: now.Add(-now.Sub(s.lastUsed)),
@@ -154,14 +154,31 @@ func (m *Manager) write(ctx context.Context, s *Sandbox, live bool) error {
 		return s.claim.Update(meta)
 	}
 	// What a call that is under way does may be in the snapshot or not.
-	err := s.claim.Write(ctx, meta, 0, s.machine.Snapshot)
-	if err != nil {
+	if err := m.writeTo(ctx, s.claim, meta, s); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	s.savedUse, s.savedAt = use, m.now()
 	m.mu.Unlock()
 	return nil
+}
+
+// writeTo writes the memory and the files of a box to a record. Where both do not
+// fit, the memory alone is written.
+func (m *Manager) writeTo(ctx context.Context, claim *snapshot.Claim, meta snapshot.Meta, s *Sandbox) error {
+	prev := claim.Dir()
+	err := claim.Write(ctx, meta, 0, func(ctx context.Context, dir string) error {
+		if err := s.machine.Snapshot(ctx, dir); err != nil {
+			return err
+		}
+		m.saveHome(ctx, s, prev, dir)
+		return nil
+	})
+	if _, full := errors.AsType[*snapshot.FullError](err); full {
+		m.log.Warn("no room for the files of a box beside its memory", "sandbox", s.guestID, "err", err)
+		err = claim.Write(ctx, meta, 0, s.machine.Snapshot)
+	}
+	return err
 }
 
 // tombLocked is the tombstone of a box that ends now.
@@ -187,7 +204,7 @@ func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
 		return nil
 	}
 	records, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
-		return meta.Class == snapshot.Box && meta.Owner == string(owner) && (kind == "" || meta.Kind == string(kind)) && !meta.Saved.IsZero()
+		return meta.Class == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind)) && !meta.Saved.IsZero()
 	})
 	if err != nil {
 		m.log.Warn("hibernated boxes not listed", "err", err)
@@ -278,6 +295,8 @@ type Woken struct {
 	Behind bool
 	// Why says how the box that was behind ended; nil: its server was killed.
 	Why *Tombstone
+	// Rescued says what the box could not bring along; nil: nothing is missing.
+	Rescued *Rescue
 }
 
 // reasonOf is the cause of an error in one line for people.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +26,10 @@ type Kept struct {
 	Flavor      Flavor
 	Created     time.Time
 	Bytes       int64 // on disk
+	// Aside says why it was kept though nobody asked for it: it is the earlier state
+	// of a box whose memory could not be restored. It goes when it is too old or
+	// room is needed. "": it was asked for.
+	Aside string
 }
 
 // KeepWant describes a snapshot; all fields may be empty.
@@ -44,7 +49,8 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 	if err := checkTexts(op, "snapshot", want.Name, want.Description); err != nil {
 		return Kept{}, err
 	}
-	if n := len(m.keptRecords(owner)); n >= m.cfg().MaxSnapshots {
+	own := slices.DeleteFunc(m.keptRecords(owner), func(r snapshot.Record) bool { return r.Aside != "" })
+	if n := len(own); n >= m.cfg().MaxSnapshots {
 		return Kept{}, &Error{
 			Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, m.cfg().MaxSnapshots),
 			Hint: "Delete snapshots that are no longer needed with delete_snapshot.", Context: map[string]string{"limit": "snapshots"},
@@ -57,7 +63,7 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 	defer acq.Release()
 	meta := snapshot.Meta{
 		Class: snapshot.Kept, Owner: string(owner), Kind: string(kind), BoxID: s.key.id, Name: want.Name, Description: want.Description,
-		Template: string(s.template), Flavor: string(s.flavor), Created: m.now(), Used: m.now(),
+		Template: string(s.template), Flavor: string(s.flavor), Image: s.image(), Created: m.now(), Used: m.now(),
 	}
 	claim, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
@@ -67,11 +73,11 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 		m.letGo(claim, false)
 		return Kept{}, s.cancelled(op, context.Cause(ctx))
 	}
-	err = s.still(ctx, op, func(ctx context.Context, mach *machine.Machine) error {
+	err = s.still(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
 		m.mu.Lock()
 		meta.Ran = s.ranLocked()
 		m.mu.Unlock()
-		return claim.Write(ctx, meta, 0, mach.Snapshot)
+		return m.writeTo(ctx, claim, meta, s)
 	})
 	m.writes.Release(1)
 	if err != nil {
@@ -213,6 +219,7 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Sandbox) (*
 	}
 	defer acq.Release()
 	s.key, s.name, s.desc, s.created = old.key, old.name, old.desc, old.created
+	s.origin.rollBack = true
 	m.prepare(s)
 	mach, source, err := m.bringUp(ctx, s, nil)
 	if err != nil {
@@ -253,22 +260,38 @@ func (m *Manager) swap(ctx context.Context, op string, acq Acquired, old, s *San
 	return nil
 }
 
-// restoreKept makes a machine of a kept snapshot.
-func (m *Manager) restoreKept(ctx context.Context, guestID, id string, limits engine.Limits) (*machine.Machine, error) {
-	dir, _, release, err := m.parts.Snapshots.Read(id)
+// restoreKept makes a machine of a kept snapshot. If its memory cannot be
+// restored, a new box gets its files; a box that is rolled back stays as it is.
+func (m *Manager) restoreKept(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
+	dir, meta, release, err := m.parts.Snapshots.Read(s.origin.kept)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound):
-		return nil, keptNotFound("restore", id)
+		return nil, SourceSnapshot, keptNotFound("restore", s.origin.kept)
 	case err != nil:
-		return nil, fmt.Errorf("read snapshot: %w", err)
+		return nil, SourceSnapshot, fmt.Errorf("read snapshot: %w", err)
 	}
 	defer release()
-	return m.parts.Machines.Restore(ctx, guestID, limits, dir, true)
+	mach, err := m.restore(ctx, s, dir, meta.Image, true)
+	if !unusable(err) {
+		return mach, SourceSnapshot, err
+	}
+	_, noFiles := readHomeInfo(dir)
+	switch {
+	case noFiles != nil:
+		return nil, SourceSnapshot, fmt.Errorf("the memory cannot be restored, and %w: %w", noFiles, err)
+	case s.origin.rollBack:
+		return nil, SourceSnapshot, fmt.Errorf("the memory cannot be restored; restore it as a new %s to get its files: %w", s.key.kind, err)
+	}
+	mach, source, r, err := m.freshWithFiles(ctx, s, dir, err)
+	if err == nil {
+		m.setRescue(s, r, nil)
+	}
+	return mach, source, err
 }
 
 func (m *Manager) keptRecords(owner Owner) []snapshot.Record {
 	records, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
-		return meta.Class == snapshot.Kept && meta.Owner == string(owner) && !meta.Saved.IsZero()
+		return (meta.Class == snapshot.Kept || meta.Aside != "") && meta.Owner == string(owner) && !meta.Saved.IsZero()
 	})
 	if err != nil {
 		m.log.Warn("kept snapshots not listed", "err", err)
@@ -298,9 +321,12 @@ func (m *Manager) keptRecord(owner Owner, id string) *snapshot.Record {
 
 func kept(r *snapshot.Record) Kept {
 	t := Template(r.Template)
+	if r.Aside != "" { // a record of a box
+		r.Created, r.Description = r.Saved, "Set aside: "+r.Aside
+	}
 	return Kept{
 		ID: r.ID, Name: r.Name, Description: r.Description, Kind: Kind(r.Kind), BoxID: r.BoxID,
-		Template: t, Language: t.Language(), Flavor: Flavor(r.Flavor), Created: r.Created, Bytes: r.Bytes,
+		Template: t, Language: t.Language(), Flavor: Flavor(r.Flavor), Created: r.Created, Bytes: r.Bytes, Aside: r.Aside,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/machine"
@@ -33,29 +34,27 @@ type origin struct {
 	stale  bool            // the box of that record went on after it was written
 	parent *Sandbox        // it is a copy; held until the start has ended
 	kept   string          // the id of a kept snapshot's record
-	ran    bool            // code had run in the interpreter of what it is made from
+	// rollBack says that the machine of the kept snapshot takes the place of
+	// another, so that only its whole state will do.
+	rollBack bool
+	ran      bool // code had run in the interpreter of what it is made from
 }
 
 // make makes the machine of a box.
 func (m *Manager) make(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
-	limits := s.flavor.Limits()
 	switch o := &s.origin; {
 	case o.claim != nil:
-		// Of a box that went on after it was written, another copy has lived.
-		mach, err := m.parts.Machines.Restore(ctx, s.guestID, limits, o.claim.Dir(), o.stale)
-		if err == nil {
-			meta := o.claim.Meta()
-			meta.Live = true
-			err = o.claim.Update(meta)
-		}
-		return mach, SourceWoken, err
+		return m.wake(ctx, s)
 	case o.parent != nil:
-		mach, err := m.copy(ctx, s)
-		return mach, SourceFork, err
+		return m.copy(ctx, s)
 	case o.kept != "":
-		mach, err := m.restoreKept(ctx, s.guestID, o.kept, limits)
-		return mach, SourceSnapshot, err
+		return m.restoreKept(ctx, s)
 	}
+	return m.makeNew(ctx, s)
+}
+
+// makeNew makes the machine of a box that comes from nowhere.
+func (m *Manager) makeNew(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
 	if m.pool != nil {
 		if mach := m.pool.Take(ctx, s.class()); mach != nil {
 			return mach, SourceWarm, nil
@@ -92,21 +91,36 @@ func (m *Manager) fresh(ctx context.Context, c pool.Class, id string) (*machine.
 }
 
 // copy makes a machine that goes on where the parent of s is now.
-func (m *Manager) copy(ctx context.Context, s *Sandbox) (_ *machine.Machine, err error) {
+// One whose memory cannot be restored, because files that the parent has mapped
+// have changed on the host, begins with the parent's files.
+func (m *Manager) copy(ctx context.Context, s *Sandbox) (mach *machine.Machine, source Source, err error) {
 	dir, err := os.MkdirTemp(m.parts.Scratch, "fork-")
 	if err != nil {
-		return nil, fmt.Errorf("make room for a copy: %w", err)
+		return nil, SourceFork, fmt.Errorf("make room for a copy: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	memory := filepath.Join(dir, "memory")
+	if err := os.Mkdir(memory, 0o700); err != nil {
+		return nil, SourceFork, fmt.Errorf("make room for a copy: %w", err)
+	}
+	var maker *machine.Maker
 	if err := s.origin.parent.still(ctx, "fork", func(ctx context.Context, parent *machine.Machine) error {
 		m.mu.Lock()
 		s.origin.ran = s.origin.parent.ranLocked()
+		maker = s.origin.parent.maker
 		m.mu.Unlock()
-		return parent.Snapshot(ctx, dir)
+		return parent.Snapshot(ctx, memory)
 	}); err != nil {
-		return nil, err
+		return nil, SourceFork, err
 	}
-	return m.parts.Machines.Restore(ctx, s.guestID, s.flavor.Limits(), dir, true)
+	mach, err = maker.Restore(ctx, s.guestID, s.flavor.Limits(), memory, true)
+	if unusable(err) {
+		return m.copyFiles(ctx, s, dir, err)
+	}
+	if err == nil {
+		m.setMaker(s, maker)
+	}
+	return mach, SourceFork, err
 }
 
 // discard ends a machine that nobody wants.

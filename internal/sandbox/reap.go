@@ -66,6 +66,10 @@ func (m *Manager) sweepDisk() {
 // Lose remembers a hibernated box that is gone for good. The store of snapshots
 // tells the Manager of those that it evicts.
 func (m *Manager) Lose(r snapshot.Removed) {
+	if r.Aside != "" { // the box goes on elsewhere
+		m.log.Info("earlier state of a box removed", "kind", r.Kind, "id", r.BoxID, "why", r.Why)
+		return
+	}
 	s := &Sandbox{key: key{Owner(r.Owner), Kind(r.Kind), r.BoxID}, name: r.Name}
 	reason, detail := ReasonUnreadable, "its record on disk was damaged"
 	switch r.Why {

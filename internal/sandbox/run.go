@@ -26,7 +26,7 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		}
 		lang = t.Language()
 	}
-	if s.m.parts.Machines.Interpreters[lang] == "" {
+	if !s.speaks(lang) {
 		return nil, s.m.noInterpreter(op, lang)
 	}
 	timeout, err := s.timeout(op, req.Timeout)

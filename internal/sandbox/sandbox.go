@@ -41,6 +41,8 @@ type Sandbox struct {
 
 	// guarded by m.mu
 	machine  *machine.Machine // nil until started
+	maker    *machine.Maker   // what made the machine: the box's image
+	rescued  *Rescue          // what it could not bring along; nil: nothing is missing
 	source   Source           // how the machine came to be
 	claim    *snapshot.Claim  // its record on disk; nil if there is none
 	paused   bool             // also guarded by power

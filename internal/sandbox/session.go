@@ -218,6 +218,9 @@ func (m *Manager) await(ctx context.Context, op string, s *Sandbox, acq Acquired
 		acq.Release()
 		return nil, Acquired{}, s.startErr
 	}
+	if acq.Woken != nil {
+		acq.Woken.Rescued = s.Rescued()
+	}
 	return s, acq, nil
 }
 

@@ -52,15 +52,11 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 		return
 	}
 	tomb := s.tomb // before the error of the start is one
-	if tomb == nil && s.origin.claim != nil && errors.Is(err, engine.ErrInvalid) {
-		s.tomb = m.buryLocked(s, ReasonUnreadable, "its snapshot is damaged, or of another version of Glovebox, of the interpreter or of its libraries: "+reasonOf(err))
-	}
 	s.startErr = m.startErrorLocked(op, s, err)
 	if m.boxes[s.key] == s {
 		delete(m.boxes, s.key)
 	}
 	m.dying[s] = struct{}{}
-	unreadable := tomb == nil && s.tomb != nil
 	m.mu.Unlock()
 
 	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) {
@@ -71,9 +67,8 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 		m.discard(mach)
 	}
 	if claim != nil {
-		// A box that was to be woken is still there for the next call, unless it
-		// cannot be read at all.
-		m.letGo(claim, s.origin.claim != nil && !unreadable)
+		// A box that was to be woken is still there for the next call.
+		m.letGo(claim, s.origin.claim != nil)
 	}
 	m.mu.Lock()
 	delete(m.dying, s)

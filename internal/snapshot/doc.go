@@ -15,6 +15,10 @@
 // A snapshot that a user keeps is a record of another class, made by Create, Write
 // and Release; any number of processes may Read it at once.
 //
+// A Box record whose data cannot be restored is set aside (Meta.Aside): the box
+// goes on in a record of its own, and the old one stays until it is too old or room
+// is needed.
+//
 // A process that is killed holds nothing any more, because the kernel drops its
 // locks. Its boxes with data are then there to be claimed, at the state of their
 // last Write; Sweep removes the others, and what is too old or too much.

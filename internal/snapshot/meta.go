@@ -26,7 +26,8 @@ const (
 	maxID          = 128
 	maxName        = 64
 	maxDescription = 4096
-	maxWord        = 64 // Kind, Template, Flavor
+	maxWord        = 64 // Kind, Template, Flavor, Image
+	maxAside       = 1024
 )
 
 // Meta says what a record is.
@@ -39,6 +40,10 @@ type Meta struct {
 	Description string `json:"description,omitempty"` // at most 4096 bytes
 	Template    string `json:"template,omitempty"`    // at most 64 bytes
 	Flavor      string `json:"flavor,omitempty"`      // at most 64 bytes
+	Image       string `json:"image,omitempty"`       // the key of the box's root file system; at most 64 bytes
+	// Aside says why a Box record is no longer the box's state: it could not be
+	// restored, and the box went on in another record. At most 1024 bytes.
+	Aside string `json:"aside,omitempty"`
 
 	Created time.Time `json:"created,omitzero"` // the box, or the kept snapshot
 	Used    time.Time `json:"used,omitzero"`    // the last use
@@ -68,6 +73,8 @@ func (m *Meta) check() error {
 		{"description", m.Description, maxDescription},
 		{"template", m.Template, maxWord},
 		{"flavor", m.Flavor, maxWord},
+		{"image", m.Image, maxWord},
+		{"reason to be set aside", m.Aside, maxAside},
 	} {
 		if len(f.value) > f.limit {
 			return fmt.Errorf("the %s has %d bytes, more than %d", f.name, len(f.value), f.limit)
@@ -90,7 +97,7 @@ const (
 	// maxBytes is more than any snapshot has, and small enough to be added up.
 	maxBytes = 1 << 46
 	// maxEntry bounds a file with an entry: JSON makes at most six bytes of one,
-	// of some 5 KB.
+	// of some 6 KB.
 	maxEntry = 64 << 10
 )
 

@@ -18,7 +18,7 @@ var forkContext = define(info{
 	if err != nil {
 		return copiedContextOut{}, err
 	}
-	return newCopiedContextOut(s.Info(), "Context forked successfully; both go on apart"), nil
+	return newCopiedContextOut(s, "Context forked successfully; both go on apart"), nil
 })
 
 type forkContextIn struct {

@@ -18,7 +18,7 @@ var forkSession = define(info{
 	if err != nil {
 		return copiedSessionOut{}, err
 	}
-	return newCopiedSessionOut(s.Info(), "Session "+s.ID()+" is a copy of session "+in.SessionID+"; both go on apart"), nil
+	return newCopiedSessionOut(s, "Session "+s.ID()+" is a copy of session "+in.SessionID+"; both go on apart"), nil
 })
 
 type forkSessionIn struct {

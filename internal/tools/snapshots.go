@@ -11,8 +11,18 @@ type copiedContextOut struct {
 	Message   string `json:"message" jsonschema:"what happened, for people"`
 }
 
-func newCopiedContextOut(b sandbox.Info, message string) copiedContextOut {
+func newCopiedContextOut(s *sandbox.Sandbox, message string) copiedContextOut {
+	b := s.Info()
+	message += notCopied(s)
 	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Source: string(b.Source), Message: message}
+}
+
+// notCopied says what a copy lacks; "" if nothing.
+func notCopied(s *sandbox.Sandbox) string {
+	if r := s.Rescued(); r != nil {
+		return ". " + r.Explain()
+	}
+	return ""
 }
 
 // copiedSessionOut is what is said of a session that was not made empty.
@@ -25,7 +35,9 @@ type copiedSessionOut struct {
 	text string
 }
 
-func newCopiedSessionOut(b sandbox.Info, text string) copiedSessionOut {
+func newCopiedSessionOut(s *sandbox.Sandbox, text string) copiedSessionOut {
+	b := s.Info()
+	text += notCopied(s)
 	return copiedSessionOut{SessionID: b.ID, Template: string(b.Template), Flavor: string(b.Flavor), Source: string(b.Source), text: text}
 }
 

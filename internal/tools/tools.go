@@ -170,6 +170,8 @@ func joined(stdout, stderr string) string {
 // its processes have stood still.
 func lostState(acq sandbox.Acquired, what string) (reason string, notes []string) {
 	switch {
+	case acq.Woken != nil && acq.Woken.Rescued != nil:
+		return "memory_not_restored: " + acq.Woken.Rescued.Why, []string{acq.Woken.Rescued.Explain()}
 	case acq.Woken != nil && acq.Woken.Behind:
 		at := clock(acq.Woken.Saved)
 		cause, note := "the server was killed", "The server was killed while it had this "+what

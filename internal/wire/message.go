@@ -23,7 +23,8 @@ const (
 	OpMkdir   Op = "mkdir"   // Mkdir → FileInfo
 	OpRemove  Op = "remove"  // Remove → nothing
 	OpArchive Op = "archive" // Path; out: Body (tar) → nothing
-	OpExtract Op = "extract" // Path; in: Body (tar) → nothing
+	OpExtract Op = "extract" // Extract; in: Body (tar) → nothing
+	OpBackup  Op = "backup"  // Backup; out: Body (tar) → BackupResult
 )
 
 // Request is the payload of Open.
@@ -243,6 +244,34 @@ type Process struct {
 // Path names a file. Relative paths are below home.
 type Path struct {
 	Path string `json:"path"`
+}
+
+// Extract unpacks a tar archive into a directory.
+type Extract struct {
+	Path string `json:"path"`
+	// Backup says that the archive was made by a Backup: its symbolic links are
+	// restored as they were, wherever they lead.
+	Backup bool `json:"backup,omitempty"`
+}
+
+// Backup asks for a tar archive of the home directory that can be unpacked in
+// another box. What cannot be read or does not fit is left out and reported.
+type Backup struct {
+	MaxBytes int64    `json:"max_bytes"`         // of file content
+	Exclude  []string `json:"exclude,omitempty"` // absolute paths that are left out, with all below them
+	Unless   string   `json:"unless,omitempty"`  // the Mark of an earlier backup: no archive is sent if it would be the same
+}
+
+// BackupResult describes what a Backup sent.
+type BackupResult struct {
+	// Mark changes with the files: their names, sizes, modes and times of change.
+	Mark      string `json:"mark"`
+	Unchanged bool   `json:"unchanged,omitempty"` // Mark is Backup.Unless, and nothing was sent
+	Files     int    `json:"files"`               // in the archive, without directories and links
+	Bytes     int64  `json:"bytes"`               // of their content
+	Omitted   int    `json:"omitted,omitempty"`   // that could not be read or did not fit
+	// Examples names the first few that were omitted.
+	Examples []string `json:"examples,omitempty"`
 }
 
 // Read reads a regular file.

@@ -113,11 +113,7 @@ func changed(files []hostFile, root *engine.Root) string {
 		if !fs.ValidPath(strings.TrimPrefix(f.Path, "/")) {
 			return f.Path
 		}
-		host, bound := hostPath(root, f.Path)
-		if !bound {
-			continue
-		}
-		info, err := os.Stat(host)
+		info, err := os.Stat(hostPath(root, f.Path))
 		if err != nil || info.Size() != f.Size || info.ModTime().UnixNano() != f.MTime {
 			return f.Path
 		}
@@ -125,14 +121,14 @@ func changed(files []hostFile, root *engine.Root) string {
 	return ""
 }
 
-// hostPath returns where on the host a path of the guest's root is, if it is of a
-// bind. What is in the root's directory itself is what its key says.
-func hostPath(root *engine.Root, path string) (host string, bound bool) {
-	guest := ""
+// hostPath returns where on the host a path of the guest's root is. It has no
+// symbolic links.
+func hostPath(root *engine.Root, path string) string {
+	guest, host := "", root.Dir
 	for _, b := range root.Binds {
 		if (path == b.Guest || strings.HasPrefix(path, b.Guest+"/")) && len(b.Guest) > len(guest) {
 			host, guest = b.Host, b.Guest
 		}
 	}
-	return filepath.Join(host, strings.TrimPrefix(path, guest)), guest != ""
+	return filepath.Join(host, strings.TrimPrefix(path, guest))
 }

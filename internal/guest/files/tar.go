@@ -172,8 +172,10 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // Extract unpacks a tar archive into a directory, which is made if missing.
 // What is there already is replaced, but a directory only by a directory. An
 // archive that is not harmless is refused at its first entry that is not; what
-// was unpacked before stays.
-func (t *Tree) Extract(x wire.Path, r io.Reader) error {
+// was unpacked before stays. Symbolic links of a backup may lead anywhere: the
+// user made them in a box with the same image, and nothing is written through
+// them.
+func (t *Tree) Extract(x wire.Extract, r io.Reader) error {
 	p, err := t.locate(x.Path)
 	if err != nil {
 		return err
@@ -191,7 +193,7 @@ func (t *Tree) Extract(x wire.Path, r io.Reader) error {
 		return t.explain("extract to", x.Path, err)
 	}
 	defer dir.Close()
-	e := extractor{root: dir, path: p.abs()}
+	e := extractor{root: dir, path: p.abs(), backup: x.Backup}
 	if err := e.all(tar.NewReader(r)); err != nil {
 		return t.explain("extract to", x.Path, err)
 	}
@@ -203,6 +205,7 @@ func (t *Tree) Extract(x wire.Path, r io.Reader) error {
 type extractor struct {
 	root    *os.Root
 	path    string // of root
+	backup  bool   // symbolic links may lead anywhere
 	entries int
 	bytes   int64
 }
@@ -277,6 +280,9 @@ func (e *extractor) entry(h *tar.Header, r io.Reader) error {
 		return e.file(name, mode, h, r)
 	case tar.TypeSymlink:
 		target := path.Join(path.Dir(name), h.Linkname)
+		if e.backup && strings.IndexByte(h.Linkname, 0) < 0 {
+			return e.root.Symlink(h.Linkname, name)
+		}
 		if path.IsAbs(h.Linkname) || target == ".." || strings.HasPrefix(target, "../") || strings.IndexByte(h.Linkname, 0) >= 0 {
 			return failf(wire.CodeNotAllowed, "archive entry %.200q is a symbolic link that leads outside: %.200q", h.Name, h.Linkname)
 		}

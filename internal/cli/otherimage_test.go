@@ -1,0 +1,215 @@
+//go:build linux
+
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// venv makes a virtual environment, and returns its interpreter and a file in its
+// site-packages that boxes can map.
+func venv(t *testing.T) (python, library string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "venv")
+	// Not of a version manager, whose directory is in a home directory.
+	if out, err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", dir).CombinedOutput(); err != nil {
+		t.Skipf("no virtual environments with /usr/bin/python3: %v: %s", err, out)
+	}
+	for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
+		if err := os.Chmod(up, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sites, err := filepath.Glob(filepath.Join(dir, "lib", "python3*", "site-packages"))
+	if err != nil || len(sites) != 1 {
+		t.Fatalf("site-packages: %q, %v", sites, err)
+	}
+	library = filepath.Join(sites[0], "library.bin")
+	if err := os.WriteFile(library, []byte(strings.Repeat("version 1 ", 1000)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "bin", "python"), library
+}
+
+// replace gives a file another content as package managers do.
+func replaceFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stop ends a server so that its boxes go to disk.
+func (s *server) stop() {
+	s.t.Helper()
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	if code, log := s.wait(time.Minute); code != 0 {
+		s.t.Fatalf("the server ended with %d:\n%s", code, log)
+	}
+}
+
+// TestToolchainsSideBySide starts a server with another interpreter than the one
+// before: each box wakes with its own.
+func TestToolchainsSideBySide(t *testing.T) {
+	state := t.TempDir()
+	one, _ := venv(t)
+	two, _ := venv(t)
+	s := startServer(t, state, append([]string{"--python", one}, plain...)...)
+	b := boxes{t, s.connect()}
+	b.execute("first", "import sys; x = 41; open('kept.txt', 'w').write('file')")
+	b.want(b.execute, "first", "print(sys.prefix)", filepath.Dir(filepath.Dir(one)))
+	s.stop()
+
+	s = startServer(t, state, append([]string{"--python", two}, plain...)...)
+	b = boxes{t, s.connect()}
+	b.want(b.execute, "second", "import sys; print(sys.prefix)", filepath.Dir(filepath.Dir(two)))
+	out := b.must("execute_code", args{"session_id": "first", "code": "print(x + 1, sys.prefix, open('kept.txt').read())"})
+	if want := "42 " + filepath.Dir(filepath.Dir(one)) + " file\n"; out["stdout"] != want || out["state_lost"] != nil {
+		t.Errorf("the box of the first toolchain: got %v, want %q", out, want)
+	}
+	// A copy has the image of its original.
+	fork := b.must("fork_session", args{"session_id": "first", "new_session_id": "copy"})
+	if fork["session_id"] != "copy" {
+		t.Errorf("fork_session: got %v", fork)
+	}
+	b.want(b.execute, "copy", "print(x, sys.prefix)", "41 "+filepath.Dir(filepath.Dir(one)))
+	s.stop()
+
+	// Both sleep and wake again under a third setting.
+	s = startServer(t, state, plain...)
+	b = boxes{t, s.connect()}
+	b.want(b.execute, "first", "print(x, sys.prefix)", "41 "+filepath.Dir(filepath.Dir(one)))
+	b.want(b.execute, "second", "print(sys.prefix)", filepath.Dir(filepath.Dir(two)))
+	s.stop()
+}
+
+const mapLibrary = "import mmap, glob, sys; x = 41; f = open(glob.glob(sys.prefix + '/lib/python3*/site-packages/library.bin')[0], 'rb'); " +
+	"m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); m[:]; open('kept.txt', 'w').write('file')"
+
+// TestLibraryChangesUnderABox changes a file that a hibernated box has mapped: its
+// memory must not be restored, its files must be, and nothing may be deleted.
+func TestLibraryChangesUnderABox(t *testing.T) {
+	state := t.TempDir()
+	python, library := venv(t)
+	settings := append([]string{"--python", python}, plain...)
+	before, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startServer(t, state, settings...)
+	b := boxes{t, s.connect()}
+	b.execute("box", mapLibrary)
+	id := b.context("named", "python")
+	b.run(id, mapLibrary)
+	kept := b.must("snapshot_context", args{"context_id": id})["snapshot_id"].(string)
+	s.stop()
+	replaceFile(t, library, "version 2")
+
+	s = startServer(t, state, settings...)
+	b = boxes{t, s.connect()}
+	out := b.must("execute_code", args{"session_id": "box", "code": "print('x' in globals(), open('kept.txt').read())"})
+	if out["stdout"] != "False file\n" || out["state_lost"] != true || out["session_created"] == true {
+		t.Errorf("execute_code: got %v, want the files and no variables", out)
+	}
+	if why, _ := out["lost_reason"].(string); !strings.Contains(why, library) {
+		t.Errorf("lost_reason is %q, want it to name %s", why, library)
+	}
+	if out := b.must("execute_code", args{"session_id": "box", "code": "1"}); out["state_lost"] != nil {
+		t.Errorf("the second call: got %v, want the loss told once", out)
+	}
+	ctx := b.must("run_code", args{"context_id": id, "code": "print('x' in globals(), open('kept.txt').read())"})
+	if ctx["stdout"] != "False file\n" || ctx["state_lost"] != true {
+		t.Errorf("run_code: got %v, want the files and no variables", ctx)
+	}
+	b.execute("box", "open('later.txt', 'w').write('later')")
+
+	// The old state is there still, and so is the snapshot that was asked for.
+	aside := ""
+	list := b.items("list_snapshots", "snapshots")
+	for _, item := range list {
+		if item["session_id"] == "box" {
+			aside = item["snapshot_id"].(string)
+		}
+	}
+	if len(list) != 3 || aside == "" {
+		t.Fatalf("list_snapshots: got %v, want the state of both boxes and the snapshot", list)
+	}
+	// A kept snapshot gives its files, too.
+	copied := b.must("restore_context", args{"snapshot_id": kept})
+	b.want(b.run, copied["context_id"].(string), "print('x' in globals(), open('kept.txt').read())", "False file")
+	if message, _ := copied["message"].(string); !strings.Contains(message, "Variables") {
+		t.Errorf("restore_context says %q", message)
+	}
+	s.stop()
+
+	// With the file as it was, the old memory is restored.
+	replaceFile(t, library, string(before))
+	if err := os.Chtimes(library, info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	s = startServer(t, state, settings...)
+	b = boxes{t, s.connect()}
+	b.must("restore_session", args{"snapshot_id": aside, "session_id": "old"})
+	b.want(b.execute, "old", "print(x + 1, m[:9])", "42 b'version 1'")
+	b.want(b.execute, "box", "print('x' in globals(), open('later.txt').read())", "False later")
+	s.stop()
+}
+
+// TestKilledAfterARescue kills the server right after a box went on with its files:
+// they are there for the next one.
+func TestKilledAfterARescue(t *testing.T) {
+	state := t.TempDir()
+	python, library := venv(t)
+	settings := append([]string{"--python", python}, plain...)
+	s := startServer(t, state, settings...)
+	b := boxes{t, s.connect()}
+	b.execute("box", mapLibrary)
+	s.stop()
+	replaceFile(t, library, "version 2")
+	for range 3 {
+		s = startServer(t, state, settings...)
+		b = boxes{t, s.connect()}
+		out := b.must("execute_code", args{"session_id": "box", "code": "print(open('kept.txt').read())"})
+		if out["stdout"] != "file\n" || out["state_lost"] != true {
+			t.Errorf("execute_code: got %v, want the files", out)
+		}
+		s.cmd.Process.Kill()
+		s.wait(time.Minute)
+	}
+}
+
+// TestLibraryChangesUnderAFork changes a file that a living box has mapped: a fork
+// begins with its files, and the original goes on.
+func TestLibraryChangesUnderAFork(t *testing.T) {
+	python, library := venv(t)
+	state := t.TempDir()
+	s := startServer(t, state, append([]string{"--python", python}, plain...)...)
+	b := boxes{t, s.connect()}
+	b.execute("box", mapLibrary)
+	replaceFile(t, library, "version 2")
+	_, _, text, err := b.call(t.Context(), "fork_session", args{"session_id": "box", "new_session_id": "copy"})
+	if err != nil || !strings.Contains(text, "Variables") {
+		t.Errorf("fork_session: %v, %q; want it to say that variables are gone", err, text)
+	}
+	b.want(b.execute, "copy", "print('x' in globals(), open('kept.txt').read())", "False file")
+	b.want(b.execute, "box", "print(x, m[:9])", "41 b'version 1'")
+	// It goes to disk, too, and loses no file.
+	s.stop()
+	s = startServer(t, state, append([]string{"--python", python}, plain...)...)
+	b = boxes{t, s.connect()}
+	b.want(b.execute, "box", "print(open('kept.txt').read())", "file")
+	s.stop()
+}

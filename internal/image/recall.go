@@ -1,0 +1,131 @@
+package image
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// recordFormat is the version of record.
+const recordFormat = 1
+
+// maxRecord bounds what is read of a record: some dozens of paths.
+const maxRecord = 1 << 20
+
+// record is what Remember writes of an image.
+type record struct {
+	Format       int                    `json:"format"`
+	Root         engine.Root            `json:"root"`
+	Interpreters map[string]Interpreter `json:"interpreters"`
+}
+
+func recordPath(stateDir, key string) string {
+	return filepath.Join(stateDir, "images", key+".json")
+}
+
+// Remember notes below stateDir what the image consists of, for Recall.
+func (img *Image) Remember(stateDir string) error {
+	path := recordPath(stateDir, img.Root.Key)
+	b, err := json.MarshalIndent(record{recordFormat, img.Root, img.Interpreters}, "", "\t")
+	if err != nil {
+		return fmt.Errorf("remember image: %w", err)
+	}
+	if have, err := os.ReadFile(path); err == nil && string(have) == string(b) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("remember image: %w", err)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".image-")
+	if err != nil {
+		return fmt.Errorf("remember image: %w", err)
+	}
+	defer os.Remove(temp.Name()) // gone already if it was renamed
+	_, err = temp.Write(b)
+	if errClose := temp.Close(); err == nil {
+		err = errClose
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("remember image: %w", err)
+	}
+	return nil
+}
+
+// Recall finds an image that was remembered below stateDir by its key, whatever
+// the settings and PATH are now. Its interpreter for language has to be there still;
+// others that are gone are left out. Recall does not look whether files are still
+// the same: an engine compares those that a snapshot has open.
+//
+// The error is a clause about the image, for people: "it was made with node
+// 20.20.2 at /opt/node/bin/node, which is not there any more".
+func Recall(stateDir, key, language string) (*Image, error) {
+	if err := engine.CheckID(key); err != nil {
+		return nil, fmt.Errorf("its image has no valid key: %w", err)
+	}
+	b, err := readBounded(recordPath(stateDir, key))
+	if err != nil {
+		return nil, errors.New("it was made with another toolchain, of which this server knows nothing; if --python or --node (GLOVEBOX_PYTHON, GLOVEBOX_NODE) were set then, start the server with them again")
+	}
+	var r record
+	if err := json.Unmarshal(b, &r); err != nil || r.Format != recordFormat || r.Root.Key != key {
+		return nil, fmt.Errorf("it was made with another toolchain, whose description %q cannot be read", recordPath(stateDir, key))
+	}
+	img := &Image{Root: r.Root, Interpreters: maps.Clone(r.Interpreters)}
+	for _, i := range r.Interpreters {
+		// A link may lead to where only a guest can follow.
+		if _, err := os.Lstat(img.onHost(i.Path)); err == nil {
+			continue
+		}
+		if i.Language == language {
+			return nil, fmt.Errorf("it was made with %s, which is not there any more", i)
+		}
+		delete(img.Interpreters, i.Language)
+	}
+	if !exists(img.Root.Dir) {
+		return nil, fmt.Errorf("it was made with the image %s, which is not there any more", img.Root.Dir)
+	}
+	img.Root.Binds = slices.DeleteFunc(img.Root.Binds, func(m engine.Mount) bool { return !exists(m.Host) })
+	return img, nil
+}
+
+// onHost returns where on the host a path of the image is.
+func (img *Image) onHost(p string) string {
+	guest, host := "", img.Root.Dir
+	for _, m := range img.Root.Binds {
+		if isWithin(p, m.Guest) && len(m.Guest) > len(guest) {
+			guest, host = m.Guest, m.Host
+		}
+	}
+	return filepath.Join(host, strings.TrimPrefix(p, guest))
+}
+
+// String describes an interpreter for people.
+func (i Interpreter) String() string {
+	name := "Python"
+	if i.Language == JavaScript {
+		name = "node"
+	}
+	return strings.TrimSpace(name+" "+i.Version) + " at " + i.Path
+}
+
+func readBounded(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxRecord {
+		return nil, fs.ErrInvalid
+	}
+	return os.ReadFile(path)
+}
