@@ -55,14 +55,14 @@ var table = []row{
 	{pkg: "internal/mcpserver/tasks", others: []string{sdk}},
 	{pkg: "internal/mcpserver/envelope", others: []string{sdk}},
 	{pkg: "internal/tools",
-		ours:   []string{"internal/sandbox"},
+		ours:   []string{"internal/sandbox", "mcpkit/nearest"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
 	{pkg: "internal/auth", ours: []string{"internal/filewatch"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
 	{pkg: "internal/filewatch"},
 	{pkg: "internal/gcpace"},
-	{pkg: "internal/config", others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
+	{pkg: "internal/config", ours: []string{"mcpkit/nearest"}, others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// Boxes.
 	{pkg: "internal/sandbox",
@@ -108,10 +108,10 @@ var table = []row{
 	{pkg: "internal/gateway/gatewaytest", others: []string{sdk}},
 	{pkg: "internal/offer", ours: []string{"mcpkit/statefile"}, others: []string{sdk}},
 	{pkg: "internal/mcpcli",
-		ours:   []string{"internal/clihelp", "internal/gateway", "internal/offer", "mcpkit", "mcpkit/cassette", "mcpkit/child", "mcpkit/consent", "mcpkit/login", "mcpkit/mcpjson", "mcpkit/outbound"},
+		ours:   []string{"internal/clihelp", "internal/gateway", "internal/offer", "mcpkit", "mcpkit/cassette", "mcpkit/child", "mcpkit/consent", "mcpkit/login", "mcpkit/mcpjson", "mcpkit/nearest", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{pkg: "internal/clihelp", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
-	{pkg: "mcpkit/mcpjson", others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
+	{pkg: "mcpkit/mcpjson", ours: []string{"mcpkit/nearest"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{pkg: "mcpkit",
 		ours:   []string{"mcpkit/cassette", "mcpkit/child", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/partlog", "mcpkit/statefile", "mcpkit/stream"},
 		others: []string{sdk, "golang.org/x/sync/"}},
@@ -121,6 +121,7 @@ var table = []row{
 		others: []string{sdk, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/"}},
 	{pkg: "mcpkit/child", ours: []string{"mcpkit/stream"}, others: []string{sdk, sys}},
 	{pkg: "mcpkit/consent", ours: []string{"mcpkit/statefile"}},
+	{pkg: "mcpkit/nearest"},
 	{pkg: "mcpkit/outbound"},
 	{pkg: "mcpkit/partlog"},
 	{pkg: "mcpkit/stream", others: []string{sdk}},
@@ -128,7 +129,9 @@ var table = []row{
 
 	// Tests and what is run by hand.
 	{pkg: "internal/archtest"},
+	{pkg: "internal/proctest", others: []string{sys}},
 	{pkg: "packaging"},
+	{pkg: "scripts"},
 	{pkg: "internal/guest/isolated"},
 	{pkg: "internal/pool/isolated"},
 	{pkg: "internal/guestbin/guesttest", ours: []string{"engine", "internal/guestbin"}},

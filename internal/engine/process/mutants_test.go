@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/enginetest"
 	"github.com/glovebox-dev/glovebox/internal/guestbin/guesttest"
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
 // mutant is an engine that is wrong in one way, and the tests of the suite that
@@ -25,8 +27,22 @@ type mutant struct {
 	known  map[string]string // as in enginetest.Harness
 }
 
-// mutantEnv names the mutant that TestMutant is to run.
-const mutantEnv = "GLOVEBOX_TEST_MUTANT"
+const (
+	// mutantEnv names the mutant that TestMutant is to run.
+	mutantEnv = "GLOVEBOX_TEST_MUTANT"
+	// containedEnv is set when something kills what the mutant leaves.
+	containedEnv = "GLOVEBOX_TEST_CONTAINED"
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(mutantEnv) == "":
+		os.Exit(proctest.Main(m))
+	case os.Getenv(containedEnv) == "":
+		os.Exit(proctest.Contain(containedEnv + "=1"))
+	}
+	os.Exit(m.Run())
+}
 
 // TestMutant is the suite on a mutant. It is run by TestTeeth.
 func TestMutant(t *testing.T) {
@@ -97,7 +113,8 @@ func survives(t *testing.T, self string, m mutant, groups, names []string, env .
 	cmd := exec.CommandContext(ctx, self, "-test.v", "-test.run",
 		fmt.Sprintf("^TestMutant$/^(%s)$/^(%s)$", strings.Join(groups, "|"), strings.Join(names, "|")))
 	cmd.Env = append(append(os.Environ(), mutantEnv+"="+m.name), env...)
-	cmd.WaitDelay = time.Second // what mutants leave may hold the output
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it can kill what the mutant leaves
+	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	for _, test := range m.caught {
 		if !strings.Contains(string(out), "--- FAIL: TestMutant/"+test+" ") {

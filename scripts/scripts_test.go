@@ -1,0 +1,56 @@
+// Package scripts tests the scripts of this directory.
+package scripts
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// npm reads the machine's own npmrc, which may name a registry or a proxy, also
+// when a script installs the packages of a directory.
+func TestNpmReadsTheMachinesSettings(t *testing.T) {
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("npm is not installed")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		// npm tells scripts of the package its settings.
+		"package.json":      `{"name": "x", "version": "1.0.0", "scripts": {"preinstall": "printenv npm_config_globalconfig >globalconfig"}}`,
+		"package-lock.json": `{"name": "x", "version": "1.0.0", "lockfileVersion": 3, "requires": true, "packages": {"": {"name": "x", "version": "1.0.0"}}}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := exec.Command("npm", "config", "get", "globalconfig").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("./npm-ci", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "globalconfig"))
+	if err != nil || strings.TrimSpace(string(got)) != strings.TrimSpace(string(want)) {
+		t.Errorf("npm reads %q, %v, want %q", got, err, want)
+	}
+}
+
+// No script calls npm ci but through npm-ci.
+func TestOneScriptInstallsPackages(t *testing.T) {
+	files, err := filepath.Glob("*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, "../Makefile", "../.ci/run") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file != "npm-ci" && !strings.HasSuffix(file, ".go") && strings.Contains(string(text), "npm ci") {
+			t.Errorf("%s calls npm ci by itself", file)
+		}
+	}
+}
