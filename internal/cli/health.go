@@ -139,10 +139,7 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 		statuspage.Tile{Label: "paused", Value: s.States[sandbox.StatePaused]},
 		statuspage.Tile{Label: "hibernated", Value: s.Hibernated, Note: "on disk"},
 	)
-	p.Limits = append(p.Limits, countLimit("sessions", s.Sessions, s.MaxSessions), countLimit("contexts", s.Contexts, s.MaxContexts))
-	if s.MaxMemoryMB > 0 {
-		p.Limits = append(p.Limits, byteLimit("memory of boxes", int64(s.MemoryMB)<<20, int64(s.MaxMemoryMB)<<20))
-	}
+	p.Limits = append(p.Limits, boxLimits(&s, cfg.LRUEviction)...)
 	if cfg.Hibernate && h.maker.Snapshots() {
 		p.Limits = append(p.Limits, byteLimit("boxes on disk", s.DiskBytes, int64(cfg.SnapshotDiskMB)<<20))
 	}
@@ -188,8 +185,34 @@ func (h *host) versions(now time.Time) []statuspage.Fact {
 		statuspage.Fact{Name: "agent protocol", Value: fmt.Sprint(v.AgentProtocol)})
 }
 
-func countLimit(label string, used, max int) statuspage.Limit {
-	return statuspage.Limit{Label: label, Used: float64(used), Max: float64(max), Text: fmt.Sprintf("%d of %d", used, max)}
+// boxLimits are the limits on boxes in memory. With eviction, idle boxes give way to
+// new ones.
+func boxLimits(s *sandbox.Stats, eviction bool) []statuspage.Limit {
+	idle, idleMB := map[sandbox.Kind]int{}, 0
+	for class, n := range s.Boxes {
+		if eviction && (class.State == sandbox.StateReady || class.State == sandbox.StatePaused) {
+			idle[class.Kind] += n
+			idleMB += n * class.Flavor.Limits().MemoryMB
+		}
+	}
+	limits := []statuspage.Limit{
+		countLimit("sessions", s.Sessions, idle[sandbox.KindSession], s.MaxSessions),
+		countLimit("contexts", s.Contexts, idle[sandbox.KindContext], s.MaxContexts),
+	}
+	if s.MaxMemoryMB > 0 {
+		l := byteLimit("memory of boxes", int64(s.MemoryMB)<<20, int64(s.MaxMemoryMB)<<20)
+		l.Idle = float64(idleMB << 20)
+		limits = append(limits, l)
+	}
+	return limits
+}
+
+func countLimit(label string, used, idle, max int) statuspage.Limit {
+	text := fmt.Sprintf("%d of %d", used, max)
+	if idle > 0 {
+		text += fmt.Sprintf(", %d idle", idle)
+	}
+	return statuspage.Limit{Label: label, Used: float64(used), Idle: float64(idle), Max: float64(max), Text: text}
 }
 
 func byteLimit(label string, used, max int64) statuspage.Limit {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
 // maxArgument bounds a file whose text is an argument, as a message is bounded.
@@ -255,7 +255,7 @@ func (s *schema) value(arg argument) (any, error) {
 			}
 		}
 		choices := strings.Split(s.kind(), "|")
-		if near := mcpjson.Nearest(text, choices); near != "" {
+		if near := nearest.Of(text, choices); near != "" {
 			return nil, fmt.Errorf("it is one of %s; did you mean %s?", strings.Join(choices, ", "), near)
 		}
 		return nil, fmt.Errorf("it is one of %s, not %q", strings.Join(choices, ", "), text)

@@ -14,6 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/child"
 	"github.com/glovebox-dev/glovebox/mcpkit/login"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
@@ -136,7 +137,7 @@ func envelope(e *Error) string {
 
 // suggestion is a hint that names what may have been meant.
 func suggestion(name string, known []string, otherwise string) string {
-	if near := mcpjson.Nearest(name, known); near != "" {
+	if near := nearest.Of(name, known); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	return otherwise

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
 // A family is how the errors of a tool reach the client. The two come from
@@ -218,7 +219,7 @@ func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
 	text := "Method not found: tool:" + clip(name)
 	var suggest string
 	i := slices.IndexFunc(catalogue(), func(t Tool) bool { return t.Def.Name == name })
-	switch near := nearest(name, names); {
+	switch near := nearest.Of(name, names); {
 	case ours && i >= 0:
 		set := catalogue()[i].toolset()
 		text = "Tool not offered: " + name

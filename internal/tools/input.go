@@ -14,6 +14,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
 // An input reads the arguments of one tool. It knows the fields of a struct
@@ -172,7 +173,7 @@ func (in *input) unknown(name string, args map[string]json.RawMessage) error {
 		}
 	}
 	e := invalid(clip(name), "Unknown parameter: %s", clip(name))
-	if near := nearest(name, in.names); near != "" {
+	if near := nearest.Of(name, in.names); near != "" {
 		e.Hint = "Did you mean '" + near + "'?"
 	} else if len(in.names) == 0 {
 		e.Hint = "This tool takes no parameters."
@@ -287,47 +288,4 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
-}
-
-// nearest returns the name that was probably meant; "" if none is close.
-func nearest(name string, names []string) string {
-	plain := func(s string) string {
-		return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(s))
-	}
-	if len(name) > 128 {
-		return ""
-	}
-	p := plain(name)
-	best, score := "", 3
-	for _, n := range names {
-		q := plain(n)
-		d := distance(p, q)
-		if strings.Contains(q, p) && len(p) >= 3 || strings.Contains(p, q) && len(q) >= 3 {
-			d = min(d, 1)
-		}
-		if d < score && d < max(len(q), 2) {
-			best, score = n, d
-		}
-	}
-	return best
-}
-
-// distance is how many letters differ between a and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
 // maxName bounds the names of servers: they become parts of the names of tools.
@@ -128,7 +130,7 @@ func (r *reader) transport(n *node) {
 		if !ok {
 			words := r.words()
 			e := r.fail(r.word, r.set["transport"], "found %q, want one of %s", clip(r.word.text), strings.Join(words, ", "))
-			if near := nearest(r.word.text, words); near != "" {
+			if near := nearest.Of(r.word.text, words); near != "" {
 				e.Hint = fmt.Sprintf("did you mean %q?", near)
 			}
 			return

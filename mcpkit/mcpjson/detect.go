@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
 // byName tells a dialect from where a file is; Auto if that says nothing.
@@ -88,7 +90,7 @@ func detect(file string, toml bool, top *node) (d Dialect, bare bool, err error)
 // noServers says what a file has instead of servers.
 func noServers(top *node, odd string) error {
 	for _, name := range top.names()[:min(len(top.members), maxWarnings)] {
-		if near := nearest(name, rootKeys); near != "" {
+		if near := nearest.Of(name, rootKeys); near != "" {
 			return fmt.Errorf("there are no servers, but there is %q; did you mean %q?", clip(name), near)
 		}
 	}

@@ -1,6 +1,10 @@
 package mcpjson
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
+)
 
 // Dialect is a way to write servers down. The set is closed.
 type Dialect string
@@ -35,7 +39,7 @@ func ParseDialect(name string) (Dialect, error) {
 		}
 		names[i] = string(d)
 	}
-	if near := nearest(name, names); near != "" {
+	if near := nearest.Of(name, names); near != "" {
 		return "", fmt.Errorf("find dialect %q: there is none of that name; did you mean %q?", clip(name), near)
 	}
 	return "", fmt.Errorf("find dialect %q: there is none of that name; there are %v", clip(name), names)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
 // reader makes a Config of a file's tree.
@@ -278,7 +280,7 @@ func (r *reader) unknown(m member, key string, known []string) {
 	n := &node{offset: m.offset}
 	near, hint := "", ""
 	if r.guesses++; r.guesses <= maxWarnings {
-		near = nearest(m.name, known)
+		near = nearest.Of(m.name, known)
 	}
 	if near != "" {
 		hint = fmt.Sprintf("did you mean %q?", near)

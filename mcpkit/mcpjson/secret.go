@@ -62,3 +62,8 @@ func isSecret(name string, value Text) bool {
 	}
 	return false
 }
+
+// plain leaves only what the spellings api_key, apiKey and api-key share.
+func plain(s string) string { return separators.Replace(strings.ToLower(s)) }
+
+var separators = strings.NewReplacer("_", "", "-", "")

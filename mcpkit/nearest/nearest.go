@@ -1,32 +1,71 @@
-package mcpjson
+// Package nearest finds the name that somebody has probably meant.
+package nearest
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
-// nearest returns the candidate that was probably meant, or "".
-func nearest(word string, candidates []string) string {
-	if len(word) > maxClip {
+// maxWord bounds the words that are compared, in bytes: comparing takes the product of
+// their lengths.
+const maxWord = 100
+
+// Of returns the one of names that word is probably a misspelling of, or "" if there
+// is none, or several that are as likely. Case, hyphens, underscores and spaces count
+// only between names that are otherwise as near. In words of one or two letters nothing
+// else may differ.
+func Of(word string, names []string) string {
+	w := plain(word)
+	if w == "" || len(word) > maxWord {
 		return ""
 	}
-	best, bestDistance := "", max(1, len(word)*3/10)+1
-	for _, c := range candidates {
-		if plain(word) == plain(c) {
-			return c
+	best, tie := candidate{letters: maxWord}, false
+	for _, name := range names {
+		c := candidate{name: name, plain: plain(name)}
+		short, long := min(len(w), len(c.plain)), max(len(w), len(c.plain))
+		if short == 0 || len(name) > maxWord {
+			continue
 		}
-		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < bestDistance {
-			best, bestDistance = c, d
+		c.letters, c.bytes = distance(w, c.plain), distance(word, name)
+		part := short >= 3 && (2*short >= long && strings.Contains(w, c.plain) || 3*short >= 2*long && strings.Contains(c.plain, w))
+		if c.letters > allowed(short) && !part {
+			continue
+		}
+		switch order := cmp.Or(cmp.Compare(c.letters, best.letters), cmp.Compare(c.bytes, best.bytes)); {
+		case order < 0:
+			best, tie = c, false
+		case order == 0 && c.plain != best.plain:
+			tie = true
 		}
 	}
-	return best
+	if tie {
+		return ""
+	}
+	return best.name
 }
 
-// plain leaves only what the spellings http_headers, httpHeaders and
-// http-headers share.
+// candidate is a name and how far it is from the word.
+type candidate struct {
+	name, plain    string
+	letters, bytes int // without and with case and separators
+}
+
+// allowed is how many letters may differ where the shorter word has n of them.
+func allowed(n int) int {
+	if n < 3 {
+		return 0
+	}
+	return max(1, n*3/10)
+}
+
+// plain leaves only what the spellings http_headers, httpHeaders and http-headers
+// share.
 func plain(s string) string { return separators.Replace(strings.ToLower(s)) }
 
-var separators = strings.NewReplacer("_", "", "-", "")
+var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
-// distance counts the letters to insert, delete or change to make b of a, and
-// swapped neighbours as one.
+// distance counts the bytes to insert, delete or change to make b of a, and swapped
+// neighbours as one.
 func distance(a, b string) int {
 	var before []int
 	previous := make([]int, len(b)+1)
@@ -50,7 +89,3 @@ func distance(a, b string) int {
 	}
 	return previous[len(b)]
 }
-
-// Nearest returns the one of the names that a person who wrote word has probably
-// meant, or "".
-func Nearest(word string, names []string) string { return nearest(word, names) }

@@ -58,7 +58,8 @@ type Tile struct {
 type Limit struct {
 	Label     string
 	Used, Max float64
-	Text      string // "3 of 10"
+	Idle      float64 // of Used: what is freed when something else needs it
+	Text      string  // "3 of 10"
 }
 
 // Pool is how one kind of box stands ready.
@@ -167,10 +168,10 @@ type meter struct {
 	Warn    bool
 }
 
-// Bar is the part that is used; nearly all of it is worth a warning.
+// Bar is the part that is used. It warns if nearly all of it is in use by something
+// that does not make room.
 func (l Limit) Bar() meter {
-	p := percent(l.Used, l.Max)
-	return meter{p, p >= 90}
+	return meter{percent(l.Used, l.Max), percent(l.Used-l.Idle, l.Max) >= 90}
 }
 
 // Bar is the part that is ready.

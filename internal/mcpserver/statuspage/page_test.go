@@ -32,7 +32,7 @@ func example() *Page {
 	p := &Page{
 		Name: "Glovebox", Version: "1.2.3", Endpoint: "/mcp", State: Ready, Uptime: 76*time.Hour + 5*time.Minute, Subject: hostile[0],
 		Tiles:  []Tile{{"running", 2, ""}, {"ready", 3, ""}, {"paused", 1, ""}, {"hibernated", 14, "on disk"}, {"MCP sessions", 5, ""}, {"calls under way", 2, ""}},
-		Limits: []Limit{{"sessions", 3, 10, "3 of 10"}, {"contexts", 48, 50, "48 of 50"}, {"snapshots on disk", 3, 20, "3.1 of 20 GiB"}},
+		Limits: []Limit{{"sessions", 3, 10, 3, "3 of 10, 3 idle"}, {"contexts", 48, 50, 1, "48 of 50, 1 idle"}, {"snapshots on disk", 3, 20, 0, "3.1 of 20 GiB"}},
 		Pool:   []Pool{{"python, small", 3, 3, false}, {"node, small", 1, 3, true}},
 		Boxes:  []Box{{"ctx-6f1c", "analysis", "context", "python", "small", "ready", now, now}},
 		More:   7,
@@ -104,6 +104,8 @@ func TestBars(t *testing.T) {
 		{Limit{Used: -1, Max: 10}, meter{0, false}},
 		{Limit{Used: 9, Max: 10}, meter{90, true}},
 		{Limit{Used: 1e300, Max: 1}, meter{100, true}},
+		{Limit{Used: 10, Max: 10, Idle: 10}, meter{100, false}},
+		{Limit{Used: 10, Max: 10, Idle: 1}, meter{100, true}},
 	} {
 		if got := test.l.Bar(); got != test.want {
 			t.Errorf("%+v: got %+v, want %+v", test.l, got, test.want)
