@@ -70,7 +70,7 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 		}
 	}()
 
-	l := &launch{id: id, spec: spec, tree: tree, bundle: e.dir.root, socket: g.socket, debug: e.cfg.DebugDir}
+	l := &launch{id: id, spec: spec, tree: tree, bundle: e.dir.root, socket: g.socket, debug: e.cfg.DebugDir, cpus: e.cpus.visible(spec.Limits)}
 	if err := g.openStreams(l, &trash); err != nil {
 		return nil, err
 	}
@@ -95,6 +95,9 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 	trash.closeExcept(s.ready)
 	if err := waitReady(ctx, s.ready); err != nil {
 		return nil, fmt.Errorf("wait for the sentry: %w", err)
+	}
+	if err := g.bind(); err != nil {
+		return nil, err
 	}
 	if err := begin(g, ctx); err != nil {
 		return nil, err

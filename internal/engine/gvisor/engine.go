@@ -42,6 +42,7 @@ type Engine struct {
 	roots  *roots
 	spawn  *spawner
 	vols   *volumes
+	cpus   *processors
 	groups *cgroups // nil without cgroups
 	watch  *watcher
 	agents *digests      // of agents' executables
@@ -92,6 +93,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		roots:  newRoots(dir.path("roots")),
 		spawn:  newSpawner(),
 		vols:   newVolumes(cfg.Log),
+		cpus:   newProcessors(),
 		agents: newDigests(),
 		checks: newChecks(time.Now),
 		boots:  make(chan struct{}, cfg.Boots),

@@ -61,6 +61,8 @@ type guest struct {
 
 	pause  chan struct{} // a token: one Pause, Resume or Snapshot at a time
 	paused bool          // guarded by the token
+	cpus   []int         // guarded by the token; the processors that its programs are bound to, if any
+	bound  bool          // guarded by the token; they count as taken
 }
 
 var (
@@ -267,6 +269,7 @@ func (g *guest) servedWell() bool {
 
 // free frees everything but the processes, which have ended.
 func (g *guest) free() {
+	g.unbind()
 	if g.link != nil {
 		g.link.Close()
 	}
@@ -305,9 +308,17 @@ func (g *guest) setPaused(ctx context.Context, paused bool) error {
 			if g.paused == paused {
 				return nil
 			}
+			if !paused {
+				if err := g.bind(); err != nil {
+					return err
+				}
+			}
 			err := g.callPause(paused)
 			if err == nil {
 				g.paused = paused
+			}
+			if g.paused {
+				g.unbind()
 			}
 			return err
 		})

@@ -37,6 +37,7 @@ type launch struct {
 	debug   string   // directory of debug logs, or empty
 	group   *cgroup  // nil without cgroups
 	volumes *shown
+	cpus    int // processors that the guest sees
 }
 
 // flags are the settings of gVisor that both processes are given.
@@ -98,7 +99,7 @@ const spareProcs = 30
 // seconds, and without control groups all else on the machine with it.
 func (l *launch) environment() []string {
 	return []string{
-		"GOMAXPROCS=" + strconv.Itoa(visibleCPUs(l.spec.Limits)+spareProcs),
+		"GOMAXPROCS=" + strconv.Itoa(l.cpus+spareProcs),
 		"GODEBUG=asyncpreemptoff=1",
 	}
 }
@@ -144,7 +145,7 @@ func (l *launch) start(e *Engine, trash *files) (s started, err error) {
 	sentry := &command{args: l.flags()}
 	sentry.args = append(sentry.args, "boot", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec),
 		"--apply-caps=true", "--setup-root", "--attached",
-		"--cpu-num="+strconv.Itoa(visibleCPUs(l.spec.Limits)),
+		"--cpu-num="+strconv.Itoa(l.cpus),
 		"--total-memory="+strconv.FormatUint(visibleMemory(l.spec.Limits), 10),
 		"--total-host-memory="+strconv.FormatUint(visibleMemory(l.spec.Limits), 10),
 		"--product-name=glovebox",

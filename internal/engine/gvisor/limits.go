@@ -45,7 +45,7 @@ func limits(groups *cgroups, noGroups error) []engine.Limit {
 	if groups == nil {
 		why := noGroups.Error()
 		return []engine.Limit{
-			{Resource: "cpu", By: "number of processors that the guest sees", Why: why},
+			{Resource: "cpu", By: "processors that programs are bound to; what gVisor does for them comes on top", Why: why},
 			{Resource: "memory", By: "watcher", Why: why},
 			disk, pids,
 		}

@@ -5,9 +5,7 @@ package gvisor
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
-	"runtime"
 	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -137,17 +135,6 @@ func mountConfs(s *engine.Spec) string {
 		root += ",lisafs:none"
 	}
 	return root
-}
-
-// visibleCPUs is how many processors a guest sees. Programs that see one may
-// leave out what keeps threads in order, but the guest's threads do run at the
-// same time, so that it is never less than two where the host has two.
-func visibleCPUs(l engine.Limits) int {
-	host := runtime.NumCPU()
-	if l.CPUs <= 0 {
-		return host
-	}
-	return min(host, max(2, int(math.Ceil(l.CPUs))))
 }
 
 // visibleMemory is how many bytes of memory a guest sees.
