@@ -13,37 +13,8 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// maxCopy bounds a file of /etc that is copied.
-const maxCopy = 4 << 20
-
 // userID is the account inside guests that code runs as.
 const userID = 1000
-
-// made are the files of /etc that are made up: a guest knows its own accounts and
-// nothing of the host's.
-var made = map[string]string{
-	"passwd":        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n",
-	"group":         "root:x:0:\ntty:x:5:\nusers:x:100:\nnogroup:x:65534:\nuser:x:1000:\n",
-	"hosts":         "127.0.0.1 localhost\n::1 localhost\n",
-	"hostname":      "glovebox\n",
-	"resolv.conf":   "",
-	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-	"shells":        "/bin/sh\n/bin/bash\n",
-}
-
-// copied are files of the host's /etc that programs need and that say nothing
-// about the host. Globs are allowed.
-var copied = []string{
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d/*.conf", "mime.types", "magic", "protocols", "services",
-	"matplotlibrc", "os-release", "debian_version", "localtime", "timezone",
-	"python3/*", "python3.*/*", "ssl/openssl.cnf", "crypto-policies/back-ends/*",
-}
-
-// shown are directories outside /usr that programs need.
-var shown = []string{
-	"/etc/alternatives", "/etc/fonts", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
-	"/etc/ca-certificates/extracted", "/etc/terminfo", "/var/cache/fontconfig",
-}
 
 // skeleton is a directory tree of mount points, links and small files, and what
 // is bound over it.
@@ -67,7 +38,8 @@ func newSkeleton() *skeleton {
 	}
 }
 
-// addSystem adds the host's system directories and the made-up /etc.
+// addSystem adds the host's system directories, and an /etc made of what is made up
+// and of what programs need.
 func (s *skeleton) addSystem() {
 	s.addBind("/usr")
 	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
@@ -84,35 +56,12 @@ func (s *skeleton) addSystem() {
 	for name, content := range made {
 		s.files["/etc/"+name] = content
 	}
-	for _, pattern := range copied {
-		matches, err := filepath.Glob("/etc/" + pattern)
-		if err != nil {
-			continue // not possible: the patterns are constant
-		}
-		for _, file := range matches {
-			s.addCopy(file)
-		}
-	}
+	s.addEtc("/etc")
 	for _, dir := range shown {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			s.addBind(dir)
 		}
 	}
-}
-
-// addCopy adds a small file of the host that everybody may read. Others, and what
-// cannot be read, are left out: programs do without.
-func (s *skeleton) addCopy(file string) {
-	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxCopy || info.Mode().Perm()&0o004 == 0 {
-		return
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return
-	}
-	s.addParents(file)
-	s.files[file] = string(b)
 }
 
 // addBind shows a directory or file of the host at the same path, unless it is
