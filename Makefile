@@ -19,6 +19,7 @@ DEMO_OUT ?= demo-out
 FUZZTIME ?= 30s
 BENCHFLAGS ?=
 CONFORMANCEFLAGS ?=
+SUITE ?= bookworm
 
 .PHONY: build
 build: generate-guest ## bin/glovebox
@@ -40,6 +41,11 @@ demo: setup build ## a real analysis in a real box through a real MCP client
 test: ## all tests, as root and as an ordinary user
 	scripts/setup test
 	scripts/test
+
+.PHONY: test-vm
+test-vm: build ## the systemd unit in a virtual machine of Debian; as root, needs no KVM (SUITE=trixie)
+	scripts/setup vm
+	scripts/test-vm $(SUITE)
 
 .PHONY: conformance
 conformance: build ## the official conformance suite of MCP (CONFORMANCEFLAGS='-scenario tasks-lifecycle')
