@@ -85,6 +85,24 @@ type Restorer interface {
 	Restore(ctx context.Context, id string, spec *Spec, dir string) (Guest, error)
 }
 
+// Inspector is a Restorer that can look at a snapshot without restoring it.
+type Inspector interface {
+	// InspectSnapshot says what the snapshot in dir is of. Errors: ErrInvalid for what
+	// is no whole snapshot or was made by another engine, version or kind of machine.
+	InspectSnapshot(dir string) (SnapshotInfo, error)
+
+	// CheckSnapshot returns the error with which Restore would refuse the snapshot in
+	// dir, without reading its large files: damage in those goes unnoticed.
+	CheckSnapshot(spec *Spec, dir string) error
+}
+
+// SnapshotInfo says what a snapshot is of, as far as the same has to be given to
+// Restore.
+type SnapshotInfo struct {
+	RootKey string // Spec.Root.Key
+	Agent   string // SHA-256 of the agent's executable, in hex
+}
+
 // Unwrapper is a Guest that decorates another one.
 type Unwrapper interface{ Unwrap() Guest }
 

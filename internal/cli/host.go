@@ -212,6 +212,9 @@ func (h *host) openDisk(cfg *config.Config) (parts sandbox.Parts, err error) {
 		}
 		return img.Root, programs(img), nil
 	}
+	parts.Agents = func(sum string) (engine.Program, bool) {
+		return guestbin.Find(filepath.Join(cfg.StateDir, "agent"), sum)
+	}
 	if !h.maker.Snapshots() {
 		return parts, nil
 	}

@@ -3,9 +3,11 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -211,5 +213,64 @@ func TestLibraryChangesUnderAFork(t *testing.T) {
 	s = startServer(t, state, append([]string{"--python", python}, plain...)...)
 	b = boxes{t, s.connect()}
 	b.want(b.execute, "box", "print(open('kept.txt').read())", "file")
+	s.stop()
+}
+
+// TestOtherVersionOfTheAgent upgrades the program under a hibernated box: it wakes
+// with the agent that it runs and, once that is gone, with its files.
+func TestOtherVersionOfTheAgent(t *testing.T) {
+	agent, err := filepath.Abs("../guestbin/bin/guest-linux-" + runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(agent)
+	if err != nil {
+		t.Skipf("no embedded agent: %v", err)
+	}
+	dir := t.TempDir()
+	other := filepath.Join(dir, "agent")
+	if err := os.WriteFile(other, append(b, "\nanother version"...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, agent, other), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// Both are built: a test's executable does not know its version of gVisor.
+	earlier, now := filepath.Join(dir, "earlier"), filepath.Join(dir, "now")
+	for exe, options := range map[string][]string{earlier: {"-overlay", overlay}, now: nil} {
+		build := append([]string{"build"}, append(options, "-o", exe, "../../cmd/glovebox")...)
+		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
+			t.Fatalf("go %q: %v\n%s", build, err, out)
+		}
+	}
+	state := t.TempDir()
+	settings := append([]string{"glovebox", "serve", "--port", "0", "--state-dir", state, "--toolset", "all"}, plain...)
+	start := func(exe string) *server {
+		return launch(t, endpoint, func(cmd *exec.Cmd) { cmd.Path = exe }, settings...)
+	}
+	s := start(earlier)
+	c := boxes{t, s.connect()}
+	c.execute("box", "x = 41; open('kept.txt', 'w').write('file')")
+	s.stop()
+	agents, err := filepath.Glob(filepath.Join(state, "agent", "guest-*"))
+	if err != nil || len(agents) != 1 {
+		t.Fatalf("agents of the earlier version: %q, %v", agents, err)
+	}
+
+	s = start(now)
+	c = boxes{t, s.connect()}
+	c.want(c.execute, "box", "print(x + 1, open('kept.txt').read())", "42 file")
+	s.stop()
+
+	if err := os.Remove(agents[0]); err != nil {
+		t.Fatal(err)
+	}
+	s = start(now)
+	c = boxes{t, s.connect()}
+	out := c.must("execute_code", args{"session_id": "box", "code": "print('x' in globals(), open('kept.txt').read())"})
+	if why, _ := out["lost_reason"].(string); out["stdout"] != "False file\n" || !strings.Contains(why, "another version") {
+		t.Errorf("without the earlier agent: got %v, want the files", out)
+	}
 	s.stop()
 }

@@ -53,6 +53,19 @@ func Lay(dir string) (engine.Program, error) {
 	return engine.Program{Path: path, Args: []string{Name}}, nil
 }
 
+// Find returns an agent that Lay has laid out below dir, also one of another
+// version of this program, by the SHA-256 of its executable in hex.
+func Find(dir, sum string) (engine.Program, bool) {
+	if b, err := hex.DecodeString(sum); err != nil || len(b) != sha256.Size {
+		return engine.Program{}, false
+	}
+	path := filepath.Join(dir, "guest-"+sum[:16])
+	if fi, err := os.Lstat(path); err != nil || !fi.Mode().IsRegular() || fi.Mode().Perm() != 0o755 {
+		return engine.Program{}, false
+	}
+	return engine.Program{Path: path, Args: []string{Name}}, true
+}
+
 func lay(dir string, b []byte) (string, error) {
 	sum := sha256.Sum256(b)
 	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))

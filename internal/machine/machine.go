@@ -50,10 +50,18 @@ type Maker struct {
 	Log          *slog.Logger
 }
 
-// With returns a Maker of the same kind of machines with another file system.
-func (k *Maker) With(root engine.Root, interpreters map[string]string) *Maker {
+// WithImage returns a Maker of the same kind of machines with another file system.
+func (k *Maker) WithImage(root engine.Root, interpreters map[string]string) *Maker {
 	other := *k
 	other.Root, other.Interpreters = root, interpreters
+	return &other
+}
+
+// WithAgent returns a Maker of the same kind of machines with another agent of the
+// same version of the protocol.
+func (k *Maker) WithAgent(agent engine.Program) *Maker {
+	other := *k
+	other.Agent = agent
 	return &other
 }
 

@@ -80,6 +80,9 @@ type Parts struct {
 	// The error is a clause that says what the image consists of and what is missing.
 	// nil: there are no others.
 	Images func(key, language string) (engine.Root, map[string]string, error)
+	// Agents finds the agent of another version of Glovebox by the SHA-256 of its
+	// executable, in hex, for boxes that run it. nil: there are no others.
+	Agents func(sum string) (engine.Program, bool)
 	// Scratch is a directory for snapshots that live for a moment, best in memory.
 	Scratch string
 	// Tombstones is a file that servers share, in which they write down what became

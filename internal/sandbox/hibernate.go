@@ -31,7 +31,7 @@ func (m *Manager) metaLocked(s *Sandbox) snapshot.Meta {
 	now := m.now()
 	return snapshot.Meta{
 		Class: snapshot.Box, Owner: string(s.key.owner), Kind: string(s.key.kind), BoxID: s.key.id,
-		Name: s.name, Description: s.desc, Template: string(s.template), Flavor: string(s.flavor), Image: s.maker.Root.Key,
+		Name: s.name, Description: s.desc, Template: string(s.template), Flavor: string(s.flavor),
 		Created: s.created, Ran: s.ranLocked(),
 		// By the clock as it is now: it may have been set since, and age goes by it.
 		Used: now.Add(-now.Sub(s.lastUsed)),

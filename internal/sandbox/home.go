@@ -93,6 +93,10 @@ func (m *Manager) archiveHome(ctx context.Context, s *Sandbox, prev, dir string)
 	defer f.Close()
 	w := &summed{w: f, sum: crc32.New(castagnoli), left: ask.MaxBytes + homeSlack}
 	res, err := s.machine.Link.Backup(ctx, ask, w)
+	if we, ok := errors.AsType[*wire.Error](err); ok && we.Code == wire.CodeInvalid && w.n == 0 && len(ask.Exclude) == 0 {
+		// The agent is of an earlier version, which knows archives only.
+		err = s.machine.Link.Archive(ctx, ".", w)
+	}
 	if err == nil && res.Unchanged {
 		if err := os.Remove(file); err != nil {
 			return err

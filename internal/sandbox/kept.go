@@ -63,7 +63,7 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 	defer acq.Release()
 	meta := snapshot.Meta{
 		Class: snapshot.Kept, Owner: string(owner), Kind: string(kind), BoxID: s.key.id, Name: want.Name, Description: want.Description,
-		Template: string(s.template), Flavor: string(s.flavor), Image: s.image(), Created: m.now(), Used: m.now(),
+		Template: string(s.template), Flavor: string(s.flavor), Created: m.now(), Used: m.now(),
 	}
 	claim, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
@@ -263,7 +263,7 @@ func (m *Manager) swap(ctx context.Context, op string, acq Acquired, old, s *San
 // restoreKept makes a machine of a kept snapshot. If its memory cannot be
 // restored, a new box gets its files; a box that is rolled back stays as it is.
 func (m *Manager) restoreKept(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
-	dir, meta, release, err := m.parts.Snapshots.Read(s.origin.kept)
+	dir, _, release, err := m.parts.Snapshots.Read(s.origin.kept)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound):
 		return nil, SourceSnapshot, keptNotFound("restore", s.origin.kept)
@@ -271,7 +271,7 @@ func (m *Manager) restoreKept(ctx context.Context, s *Sandbox) (*machine.Machine
 		return nil, SourceSnapshot, fmt.Errorf("read snapshot: %w", err)
 	}
 	defer release()
-	mach, err := m.restore(ctx, s, dir, meta.Image, true)
+	mach, err := m.restore(ctx, s, dir, true)
 	if !unusable(err) {
 		return mach, SourceSnapshot, err
 	}

@@ -48,11 +48,11 @@ func mismatch(err error) string {
 // on with its files.
 func (m *Manager) wake(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
 	claim := s.origin.claim
-	meta := claim.Meta()
 	// Of a box that went on after it was written, another copy has lived.
-	mach, err := m.restore(ctx, s, claim.Dir(), meta.Image, s.origin.stale)
+	mach, err := m.restore(ctx, s, claim.Dir(), s.origin.stale)
 	switch {
 	case err == nil:
+		meta := claim.Meta()
 		meta.Live = true
 		return mach, SourceWoken, claim.Update(meta)
 	case !unusable(err):
@@ -61,14 +61,12 @@ func (m *Manager) wake(ctx context.Context, s *Sandbox) (*machine.Machine, Sourc
 	return m.rescue(ctx, s, claim, err)
 }
 
-// restore restores a snapshot of a box with the image that the box had.
-func (m *Manager) restore(ctx context.Context, s *Sandbox, dir, image string, copied bool) (*machine.Machine, error) {
-	if info, err := readHomeInfo(dir); err == nil && info.Only != "" {
-		return nil, fmt.Errorf("%s: %w", info.Only, engine.ErrInvalid)
-	}
-	maker, err := m.makerOf(image, s.template.Language())
+// restore restores a snapshot of a box with the image and the agent that the box
+// had.
+func (m *Manager) restore(ctx context.Context, s *Sandbox, dir string, copied bool) (*machine.Machine, error) {
+	maker, err := m.makerOf(dir, s.template)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
+		return nil, err
 	}
 	mach, err := maker.Restore(ctx, s.guestID, s.flavor.Limits(), dir, copied)
 	if err == nil {
@@ -182,20 +180,49 @@ func (m *Manager) copyFiles(ctx context.Context, s *Sandbox, dir string, cause e
 	return mach, source, err
 }
 
-// makerOf returns what makes machines with an image; "" is the server's own.
-func (m *Manager) makerOf(image, language string) (*machine.Maker, error) {
-	own := m.parts.Machines
-	if image == "" || image == own.Root.Key {
-		return own, nil
+// makerOf returns what makes machines like that of a snapshot: with its image and
+// its agent, if this host has them.
+func (m *Manager) makerOf(dir string, t Template) (*machine.Maker, error) {
+	if info, err := readHomeInfo(dir); err == nil && info.Only != "" {
+		return nil, fmt.Errorf("%s: %w", info.Only, engine.ErrInvalid)
 	}
-	if m.parts.Images == nil {
-		return nil, errors.New("it was made with another image, and this server has only one")
+	maker := m.parts.Machines
+	in, ok := maker.Engine.(engine.Inspector)
+	if !ok {
+		return maker, nil
 	}
-	root, interpreters, err := m.parts.Images(image, language)
+	of, err := in.InspectSnapshot(dir)
 	if err != nil {
 		return nil, err
 	}
-	return own.With(root, interpreters), nil
+	if m.parts.Agents != nil {
+		if agent, ok := m.parts.Agents(of.Agent); ok && agent.Path != maker.Agent.Path {
+			maker = maker.WithAgent(agent)
+		}
+	}
+	if of.RootKey == maker.Root.Key || m.parts.Images == nil {
+		return maker, nil // which says what is different
+	}
+	root, interpreters, err := m.parts.Images(of.RootKey, t.Language())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
+	}
+	return maker.WithImage(root, interpreters), nil
+}
+
+// restorable returns why the memory in a snapshot cannot be restored, as far as can
+// be seen without reading all of it.
+func (m *Manager) restorable(dir string, t Template, f Flavor) error {
+	maker, err := m.makerOf(dir, t)
+	if err != nil {
+		return err
+	}
+	in, ok := maker.Engine.(engine.Inspector)
+	if !ok {
+		return nil
+	}
+	spec := maker.Spec(f.Limits())
+	return in.CheckSnapshot(&spec, dir)
 }
 
 func (m *Manager) setMaker(s *Sandbox, maker *machine.Maker) {
@@ -223,19 +250,12 @@ func (r *Rescue) Explain() string {
 			fmt.Fprintf(&b, " %d files were too large or unreadable and are missing (%s).", r.Omitted, strings.Join(r.Examples, ", "))
 		}
 	default:
-		fmt.Fprintf(&b, " The files are gone as well: %s.", r.NoFiles)
+		fmt.Fprintf(&b, " Files could not be brought along: %s.", r.NoFiles)
 	}
 	if r.Aside != "" {
 		fmt.Fprintf(&b, " The old state is kept as snapshot %s; it can be restored with what it was made with, and deleted with delete_snapshot.", r.Aside)
 	}
 	return b.String()
-}
-
-// image is the key of the box's root file system.
-func (s *Sandbox) image() string {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	return s.maker.Root.Key
 }
 
 // speaks reports whether the box's image has an interpreter for a language.

@@ -26,7 +26,7 @@ const (
 	maxID          = 128
 	maxName        = 64
 	maxDescription = 4096
-	maxWord        = 64 // Kind, Template, Flavor, Image
+	maxWord        = 64 // Kind, Template, Flavor
 	maxAside       = 1024
 )
 
@@ -40,7 +40,6 @@ type Meta struct {
 	Description string `json:"description,omitempty"` // at most 4096 bytes
 	Template    string `json:"template,omitempty"`    // at most 64 bytes
 	Flavor      string `json:"flavor,omitempty"`      // at most 64 bytes
-	Image       string `json:"image,omitempty"`       // the key of the box's root file system; at most 64 bytes
 	// Aside says why a Box record is no longer the box's state: it could not be
 	// restored, and the box went on in another record. At most 1024 bytes.
 	Aside string `json:"aside,omitempty"`
@@ -73,7 +72,6 @@ func (m *Meta) check() error {
 		{"description", m.Description, maxDescription},
 		{"template", m.Template, maxWord},
 		{"flavor", m.Flavor, maxWord},
-		{"image", m.Image, maxWord},
 		{"reason to be set aside", m.Aside, maxAside},
 	} {
 		if len(f.value) > f.limit {

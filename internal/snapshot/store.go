@@ -337,6 +337,22 @@ func (s *Store) Read(id string) (dir string, m Meta, release func(), err error) 
 	return s.dataPath(id, e.Gen), e.Meta, drop, nil
 }
 
+// Peek returns the directory of the data of a record without holding it: they may
+// be replaced or removed at any time. It is for looking at them while another may
+// claim the record.
+//
+// Errors: ErrNotFound, also if there are no data; ErrDamaged.
+func (s *Store) Peek(id string) (dir string, m Meta, err error) {
+	it := s.look(id)
+	if it.err == nil && it.Gen == 0 {
+		it.err = ErrNotFound
+	}
+	if it.err != nil {
+		return "", Meta{}, fmt.Errorf("look at record %.40q: %w", id, it.err)
+	}
+	return s.dataPath(id, it.Gen), it.Meta, nil
+}
+
 // take holds a record and reads what it is.
 func (s *Store) take(id string, shared bool) (_ *os.Root, _ entry, err error) {
 	if !validID(id) {

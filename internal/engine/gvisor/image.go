@@ -99,7 +99,7 @@ func (m making) differs(o making) string {
 	case m.RootKey != o.RootKey:
 		return fmt.Sprintf("of root %q, not %q", m.RootKey, o.RootKey)
 	case m.Agent != o.Agent:
-		return "of another agent"
+		return "of another version of Glovebox, whose agent is not there any more"
 	case !slices.Equal(m.AgentArgs, o.AgentArgs):
 		return fmt.Sprintf("of an agent with arguments %q, not %q", m.AgentArgs, o.AgentArgs)
 	case m.Limits != o.Limits:

@@ -168,15 +168,15 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, dir 
 		return nil, err
 	}
 	defer closeAll(files)
-	if what := m.Making.differs(made); what != "" {
-		return nil, fmt.Errorf("the snapshot is %s: %w", what, engine.ErrInvalid)
+	if err := m.fits(made); err != nil {
+		return nil, err
 	}
 	// Reading all of it takes as long as the kernel's boot, and goes on meanwhile.
 	checking, stop := context.WithCancelCause(ctx)
 	checked := make(chan error, 1)
 	go func() {
-		if path := changed(m.HostFiles, &spec.Root); path != "" {
-			checked <- fmt.Errorf("%s is not the file any more that the snapshot's guest has open: %w", path, engine.ErrInvalid)
+		if err := m.mapped(&spec.Root); err != nil {
+			checked <- err
 			return
 		}
 		checked <- m.check(checking, files, e.checks)
@@ -196,6 +196,50 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, dir 
 		}
 		return g.load(ctx, m, files)
 	})
+}
+
+// fits returns why a guest of another making cannot be restored.
+func (m *manifest) fits(made making) error {
+	if what := m.Making.differs(made); what != "" {
+		return fmt.Errorf("the snapshot is %s: %w", what, engine.ErrInvalid)
+	}
+	return nil
+}
+
+// mapped returns an error that names a file of the root which has changed since
+// the guest opened it.
+func (m *manifest) mapped(root *engine.Root) error {
+	if path := changed(m.HostFiles, root); path != "" {
+		return fmt.Errorf("%s, which it had open, has changed or is gone: %w", path, engine.ErrInvalid)
+	}
+	return nil
+}
+
+// InspectSnapshot says what a snapshot is of. See engine.Inspector.
+func (e *Engine) InspectSnapshot(dir string) (engine.SnapshotInfo, error) {
+	m, files, err := openImage(dir)
+	if err != nil {
+		return engine.SnapshotInfo{}, err
+	}
+	closeAll(files)
+	return engine.SnapshotInfo{RootKey: m.Making.RootKey, Agent: m.Making.Agent}, nil
+}
+
+// CheckSnapshot returns why a snapshot cannot be restored. See engine.Inspector.
+func (e *Engine) CheckSnapshot(spec *engine.Spec, dir string) error {
+	made, err := e.check("check", spec)
+	if err != nil {
+		return err
+	}
+	m, files, err := openImage(dir)
+	if err != nil {
+		return err
+	}
+	closeAll(files)
+	if err := m.fits(made); err != nil {
+		return err
+	}
+	return m.mapped(&spec.Root)
 }
 
 // load has the sentry take a snapshot for its kernel and run it, even if its
