@@ -193,6 +193,56 @@ func TestKilledAfterARescue(t *testing.T) {
 	}
 }
 
+// TestFilesAreReadWithoutWaking reads the files of a box whose toolchain is gone:
+// nothing is made of the box, and with the toolchain back it wakes as it was.
+func TestFilesAreReadWithoutWaking(t *testing.T) {
+	state := t.TempDir()
+	python, _ := venv(t)
+	dir := filepath.Dir(filepath.Dir(python))
+	s := startServer(t, state, append([]string{"--python", python}, plain...)...)
+	b := boxes{t, s.connect()}
+	b.execute("box", "import os; x = 41; os.makedirs('d/e'); open('d/kept.txt', 'w').write('0123456789')")
+	s.stop()
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+
+	s = startServer(t, state, plain...)
+	b = boxes{t, s.connect()}
+	list := b.must("list_files", args{"session_id": "box", "depth": 3})
+	var paths []string
+	for _, e := range list["entries"].([]any) {
+		paths = append(paths, e.(args)["path"].(string)+" "+e.(args)["type"].(string))
+	}
+	if got, want := strings.Join(paths, ", "), "/home/user/d directory, /home/user/d/e directory, /home/user/d/kept.txt file"; got != want {
+		t.Errorf("list_files: got %q, want %q", got, want)
+	}
+	note := fmt.Sprint(list["notes"])
+	if !strings.Contains(note, "made with Python 3") || !strings.Contains(note, python) || !strings.Contains(note, "not there any more") {
+		t.Errorf("list_files: the note is %q, want it to name the toolchain", note)
+	}
+	got := b.must("download_file", args{"session_id": "box", "path": "d/kept.txt", "offset": 2, "max_bytes": 3})
+	if got["content"] != "234" || got["size"] != 10.0 || got["truncated"] != true {
+		t.Errorf("download_file: got %v", got)
+	}
+	b.refused("download_file", args{"session_id": "box", "path": "/etc/passwd"}, "PATH_NOT_ALLOWED", "/home/user")
+	b.refused("download_file", args{"session_id": "box", "path": "d/none"}, "FILE_NOT_FOUND", "d/none")
+	for _, i := range b.must("get_sessions", nil)["sessions"].([]any) {
+		if i.(args)["status"] != "hibernated" {
+			t.Errorf("get_sessions: got %v, want the box to sleep on", i)
+		}
+	}
+	s.stop()
+
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	s = startServer(t, state, plain...)
+	b = boxes{t, s.connect()}
+	b.want(b.execute, "box", "print(x + 1)", "42")
+	s.stop()
+}
+
 // TestLibraryChangesUnderAFork changes a file that a living box has mapped: a fork
 // begins with its files, and the original goes on.
 func TestLibraryChangesUnderAFork(t *testing.T) {

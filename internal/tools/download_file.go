@@ -19,11 +19,11 @@ var downloadFile = define(info{
 		"Longer files are cut after max_bytes with truncated true; read on with offset. Relative paths are below the home directory.",
 	set: Files, family: fileErrors, readOnly: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in downloadFileIn) (downloadFileOut, error) {
-	s, acq, err := c.box(ctx, in.ContextID, in.SessionID, false)
+	s, notes, done, err := c.reader(ctx, in.ContextID, in.SessionID)
 	if err != nil {
 		return downloadFileOut{}, err
 	}
-	defer acq.Release()
+	defer done()
 	var buf bytes.Buffer
 	f, err := s.ReadFile(ctx, sandbox.ReadRequest{Path: in.Path, Offset: int64(in.Offset), Limit: int64(in.MaxBytes)}, &buf)
 	if err != nil {
@@ -31,7 +31,7 @@ var downloadFile = define(info{
 	}
 	data := buf.Bytes()
 	out := downloadFileOut{Path: f.Path, Size: f.Size, Encoding: in.Encoding}
-	_, out.Notes = lostState(acq, "box")
+	out.Notes = notes
 	whole := in.Offset == 0 && int64(len(data)) >= f.Size
 	if !whole && in.Encoding != "base64" {
 		data = wholeRunes(data)

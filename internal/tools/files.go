@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"io"
 	"slices"
 	"strconv"
 
@@ -34,6 +35,37 @@ func (c *Call) box(ctx context.Context, contextID, sessionID string, create bool
 		}
 	}
 	return c.Sandboxes.Session(ctx, c.Owner, sandbox.SessionWant{ID: sessionID})
+}
+
+// reader is where list_files and download_file read: a living box, or what is on
+// disk of a hibernated one whose memory cannot be restored.
+type reader interface {
+	List(context.Context, sandbox.ListRequest) (sandbox.ListResult, error)
+	ReadFile(context.Context, sandbox.ReadRequest, io.Writer) (sandbox.FileInfo, error)
+}
+
+// reader finds what a file tool reads, and says what there is to know about it. The
+// caller calls done.
+func (c *Call) reader(ctx context.Context, contextID, sessionID string) (r reader, notes []string, done func(), err error) {
+	if (contextID == "") != (sessionID == "") { // box refuses all else
+		kind, id := sandbox.KindSession, sessionID
+		if contextID != "" {
+			kind, id = sandbox.KindContext, contextID
+		}
+		st, err := c.Sandboxes.Stored(c.Owner, kind, id)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if st != nil {
+			return st, []string{st.Explain()}, st.Close, nil
+		}
+	}
+	s, acq, err := c.box(ctx, contextID, sessionID, false)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	_, notes = lostState(acq, "box")
+	return s, notes, acq.Release, nil
 }
 
 func octal(mode uint32) string {

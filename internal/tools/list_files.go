@@ -13,11 +13,11 @@ var listFiles = define(info{
 	description: "List a directory in the sandbox of a context or session, the home directory if no path is given; depth lists below it too. At most 1000 entries.",
 	set:         Files, family: fileErrors, readOnly: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in listFilesIn) (listFilesOut, error) {
-	s, acq, err := c.box(ctx, in.ContextID, in.SessionID, false)
+	s, notes, done, err := c.reader(ctx, in.ContextID, in.SessionID)
 	if err != nil {
 		return listFilesOut{}, err
 	}
-	defer acq.Release()
+	defer done()
 	if in.Path == "" {
 		in.Path = "."
 	}
@@ -26,7 +26,7 @@ var listFiles = define(info{
 		return listFilesOut{}, err
 	}
 	out := listFilesOut{Entries: []fileItem{}, Truncated: res.Truncated}
-	_, out.Notes = lostState(acq, "box")
+	out.Notes = notes
 	for _, f := range res.Entries {
 		out.Entries = append(out.Entries, fileItem{
 			Name: f.Name, Path: f.Path, Type: f.Type, Size: f.Size, Mode: octal(f.Mode),
