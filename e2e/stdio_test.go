@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -221,4 +223,262 @@ func TestEachStdioClientHasADefaultContext(t *testing.T) {
 		}
 	}
 	c.end(t)
+}
+
+// An id that a client chose names one box among all servers of a state directory. A
+// server that does not have it says so instead of making an empty second one, and
+// goes on with it when the other server has ended.
+func TestIDOfAnotherServersBox(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	a, b := spawn(t, dir), spawn(t, dir)
+	a.call(t, "execute_code", map[string]any{"session_id": "shared", "code": "x = 1"})
+	id := a.call(t, "create_context", map[string]any{"name": "of a"}).str("context_id")
+	a.call(t, "run_code", map[string]any{"context_id": id, "code": "x = 2"})
+	for tool, args := range map[string]map[string]any{
+		"execute_code": {"session_id": "shared", "code": "'x' in globals()"},
+		"stop_session": {"session_id": "shared"},
+		"run_code":     {"context_id": id, "code": "x"},
+		"stop_context": {"context_id": "of a"},
+	} {
+		if got := b.try(t, tool, args); !got.IsError || !strings.Contains(got.text(), "another Glovebox server process") || !strings.Contains(got.text(), "end the other client") {
+			t.Errorf("%s of another server's box: got %s", tool, got.text())
+		}
+	}
+	if got := a.call(t, "execute_code", map[string]any{"session_id": "shared", "code": "print(x)"}); got.str("stdout") != "1\n" {
+		t.Errorf("the server that has it: got %s", got.text())
+	}
+	a.in.Close() // and does not wait: the next server waits for it to let go
+	if got := b.call(t, "execute_code", map[string]any{"session_id": "shared", "code": "print(x)"}); got.str("stdout") != "1\n" {
+		t.Errorf("the session, when the other server ends: got %s", got.text())
+	}
+	if got := b.call(t, "run_code", map[string]any{"context_id": "of a", "code": "print(x)"}); got.str("stdout") != "2\n" {
+		t.Errorf("the context, when the other server ends: got %s", got.text())
+	}
+	a.end(t)
+	b.end(t)
+}
+
+// Of two servers that are asked for one new id at the same time, one makes the box
+// and the other says so.
+func TestOneIDInTwoServersAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	a, b := spawn(t, dir), spawn(t, dir)
+	for i := range 10 {
+		args := map[string]any{"session_id": fmt.Sprint("s", i), "code": "n = globals().get('n', 0) + 1; print(n)"}
+		one := a.begin(t, "tools/call", map[string]any{"name": "execute_code", "arguments": args})
+		other := b.begin(t, "tools/call", map[string]any{"name": "execute_code", "arguments": args})
+		made := 0
+		for _, m := range []*message{<-one, <-other} {
+			switch {
+			case m.Error == nil && !m.Result.IsError:
+				made++
+			case m.Error != nil && strings.Contains(m.Error.Message, "another Glovebox server"),
+				m.Result != nil && strings.Contains(m.Result.text(), "another Glovebox server"):
+			default:
+				t.Errorf("id %d: got %+v", i, m)
+			}
+		}
+		if made > 1 {
+			t.Errorf("id %d: both servers made a box", i)
+		}
+	}
+	a.end(t)
+	b.end(t)
+}
+
+// A box that its server never wrote is told of by the first call on its id, however
+// soon that comes after the start of the next server.
+func TestLostBoxIsToldOfAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	for range 3 {
+		a := spawn(t, dir)
+		id := a.call(t, "create_context", map[string]any{"name": "lost"}).str("context_id")
+		a.call(t, "execute_code", map[string]any{"session_id": "lost", "code": "x = 1"})
+		a.cmd.Process.Kill()
+		_ = a.wait() // the signal
+
+		b := spawn(t, dir)
+		for _, name := range []string{id, "lost"} {
+			if got := b.try(t, "run_code", map[string]any{"context_id": name, "code": "1"}); !got.IsError || !strings.Contains(got.text(), "killed before the box had been written") {
+				t.Errorf("context %s: got %s", name, got.text())
+			}
+		}
+		got := b.call(t, "execute_code", map[string]any{"session_id": "lost", "code": "print('x' in globals())"})
+		if got.StructuredContent["state_lost"] != true || !strings.Contains(got.text(), "killed before the box had been written") {
+			t.Errorf("session: got %s", got.text())
+		}
+		b.call(t, "stop_session", map[string]any{"session_id": "lost"})
+		b.end(t)
+	}
+}
+
+// written returns how many boxes have data on disk.
+func written(t *testing.T, dir string) int {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "snapshots", "records", "*", "saved.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+// A client that ends its server as mcporter does, by the end of the input, SIGTERM
+// and SIGKILL within a second and a half, loses of each box no more than the last
+// call, however busy the machine is, and is told of that.
+func TestClientThatKillsSoon(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		boxes   int
+		running bool
+	}{{"one box", 1, false}, {"three boxes", 3, false}, {"under a call", 2, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := state(t)
+			a := spawn(t, dir)
+			ids := make([]string, c.boxes)
+			for i := range ids {
+				ids[i] = a.call(t, "create_context", map[string]any{"name": fmt.Sprint("c", i)}).str("context_id")
+				a.call(t, "run_code", map[string]any{"context_id": ids[i], "code": fmt.Sprintf("x, last = %d, False", i)})
+			}
+			until(t, "all are on disk", func() bool { return written(t, dir) == c.boxes })
+			for _, id := range ids {
+				a.call(t, "run_code", map[string]any{"context_id": id, "code": "last = True"})
+			}
+			if c.running {
+				a.begin(t, "tools/call", map[string]any{"name": "run_code", "arguments": map[string]any{
+					"context_id": ids[0], "timeout": 60, "code": "import time; open('on', 'w').close(); time.sleep(50); x = 'over'",
+				}})
+				until(t, "the code runs", func() bool {
+					return !a.try(t, "download_file", map[string]any{"context_id": ids[0], "path": "on"}).IsError
+				})
+			}
+			a.endWithin(700*time.Millisecond, 700*time.Millisecond)
+
+			b := spawn(t, dir)
+			for i, id := range ids {
+				got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x, last)"})
+				whole, behind := fmt.Sprintf("%d True\n", i), fmt.Sprintf("%d False\n", i)
+				if said := got.str("stdout"); said != whole && (said != behind || got.StructuredContent["state_lost"] != true) {
+					t.Errorf("context %d after the end: got %s", i, got.text())
+				}
+			}
+			b.end(t)
+		})
+	}
+}
+
+// A server that is told to end while a call runs writes what the other calls have
+// done at once, and does not wait for that call first.
+func TestEndUnderACallIsWrittenFirst(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	a := spawn(t, dir)
+	id := a.call(t, "create_context", map[string]any{"name": "c"}).str("context_id")
+	a.begin(t, "tools/call", map[string]any{"name": "run_code", "arguments": map[string]any{
+		"context_id": id, "timeout": 120, "code": "import time; x = 1; open('on', 'w').close(); time.sleep(100)",
+	}})
+	until(t, "the code runs", func() bool {
+		return !a.try(t, "download_file", map[string]any{"context_id": id, "path": "on"}).IsError
+	})
+	if n := written(t, dir); n != 0 {
+		t.Fatalf("%d boxes are on disk during the first call", n)
+	}
+	a.in.Close() // the answer is still read
+	until(t, "the box is on disk", func() bool { return written(t, dir) == 1 })
+	a.cmd.Process.Kill()
+	_ = a.wait() // the signal
+	b := spawn(t, dir)
+	if got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"}); got.str("stdout") != "1\n" {
+		t.Errorf("after the kill: got %s", got.text())
+	}
+	b.end(t)
+}
+
+// At the end the boxes used last are written first.
+func TestLastUsedIsWrittenFirst(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	a := spawn(t, dir, "GLOVEBOX_PAUSE_AFTER=never") // which writes none before
+	const n, group = 8, 3
+	rank := map[string]int{} // 0 is the one used last
+	for i := range n {
+		id := a.call(t, "create_context", map[string]any{"name": fmt.Sprint("c", i)}).str("context_id")
+		rank[id] = n - 1 - i
+		a.call(t, "run_code", map[string]any{"context_id": id, "code": "x = 1"})
+	}
+	a.end(t)
+	records, err := filepath.Glob(filepath.Join(dir, "snapshots", "records", "*", "saved.json"))
+	if err != nil || len(records) != n {
+		t.Fatalf("on disk: %v, %v", records, err)
+	}
+	var first, last time.Time // when the last of the first group and the first of the last were written
+	for _, path := range records {
+		var saved struct {
+			Record struct {
+				BoxID string `json:"box_id"`
+			} `json:"record"`
+		}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(data, &saved)
+		}
+		info, statErr := os.Stat(path)
+		if err != nil || statErr != nil {
+			t.Fatal(err, statErr)
+		}
+		at := info.ModTime()
+		switch r := rank[saved.Record.BoxID]; {
+		case r < group && at.After(first):
+			first = at
+		case r >= n-group && (last.IsZero() || at.Before(last)):
+			last = at
+		}
+	}
+	if !first.Before(last) {
+		t.Errorf("the %d boxes used last were all on disk %v after the first of the others", group, first.Sub(last))
+	}
+}
+
+// A new box is on disk within seconds of its first call, and not only when it is
+// paused, so that a kill later loses what was done since and not the box.
+func TestNewBoxIsWrittenSoon(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	a := spawn(t, dir)
+	id := a.call(t, "create_context", map[string]any{"name": "new"}).str("context_id")
+	a.call(t, "run_code", map[string]any{"context_id": id, "code": "x = 1"})
+	begun := time.Now()
+	until(t, "the box is on disk", func() bool { return written(t, dir) == 1 })
+	if took := time.Since(begun); took > 15*time.Second { // it is paused after 30
+		t.Errorf("the new box was written after %v", took)
+	}
+	a.cmd.Process.Kill()
+	_ = a.wait() // the signal
+	b := spawn(t, dir)
+	if got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"}); got.str("stdout") != "1\n" {
+		t.Errorf("after the kill: got %s", got.text())
+	}
+	b.end(t)
+}
+
+// An idle box is written and paused when it has been idle for as long as the
+// setting says, not at some later look.
+func TestIdleBoxIsPausedOnTime(t *testing.T) {
+	t.Parallel()
+	const after = 12 * time.Second
+	a := spawn(t, state(t), fmt.Sprintf("GLOVEBOX_PAUSE_AFTER=%d", after/time.Second))
+	a.call(t, "run_code", map[string]any{"code": "x = 1"})
+	begun := time.Now()
+	until(t, "the box is paused", func() bool {
+		list, err := json.Marshal(a.call(t, "list_contexts", map[string]any{}).StructuredContent)
+		return err == nil && strings.Contains(string(list), `"paused"`)
+	})
+	if took := time.Since(begun); took < after-time.Second || took > after+after/5 {
+		t.Errorf("paused after %v, want %v", took, after)
+	}
+	a.end(t)
 }

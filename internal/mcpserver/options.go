@@ -48,6 +48,10 @@ type Options struct {
 	// Ready says, in sentences for anybody, why new clients should not come yet;
 	// none if they may. May be nil: they may.
 	Ready func() []string
+	// Ending is called when the server begins to stop, or its client over standard
+	// input has ended the input, before running calls are waited for. It may be
+	// called again and must return at once. May be nil.
+	Ending func()
 	// Metrics answers /metrics; nil: there is none.
 	Metrics http.Handler
 	// Observe is told of every request that reached a handler, Refused of the

@@ -58,7 +58,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 // the rest and closes sessions and connections. It may be called again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
-	s.stop.Do(func() { close(s.stopping) })
+	s.stop.Do(func() {
+		close(s.stopping)
+		if s.opts.Ending != nil {
+			s.opts.Ending()
+		}
+	})
 	idle := s.calls.counted.wait(ctx) && s.posts.wait(ctx)
 	if idle {
 		s.tasks.Linger(ctx)

@@ -22,6 +22,7 @@ const (
 	CodeGone                Code = "gone"                 // the box ended before or during the call; Context["reason"] says why
 	CodeLimit               Code = "limit"                // a limit of number or memory, and nothing may be evicted
 	CodeBusy                Code = "busy"                 // too many calls wait for this box, or it is being stopped
+	CodeHeld                Code = "held"                 // another server process on the same state directory has the box in memory
 	CodeNotReady            Code = "not_ready"            // the manager has not started or is closing
 	CodeStartFailed         Code = "start_failed"         // the box did not boot
 	CodeExecFailed          Code = "exec_failed"          // the code or command could not be run at all
@@ -86,6 +87,19 @@ const maxErrorText = 1024
 // details returns the Context of an error about a box.
 func (k key) details() map[string]string {
 	return map[string]string{string(k.kind) + "_id": k.id}
+}
+
+func (k key) error(code Code, op, why, hint string) *Error {
+	return &Error{
+		Code: code, Op: op, Msg: fmt.Sprintf("The %s %s is not available: %s", k.kind, clip(k.id, maxID), why),
+		Hint: hint, Context: k.details(),
+	}
+}
+
+// held says that another server process has the box.
+func (k key) held(op string) *Error {
+	return k.error(CodeHeld, op, "another Glovebox server process on the same state directory has it in memory, for another client",
+		fmt.Sprintf("Use another %s id, or leave it out for a new %s; or end the other client, and call again: then it goes on here with its variables and files.", k.kind, k.kind))
 }
 
 func (s *Sandbox) error(code Code, op, msg, hint string, err error) *Error {

@@ -29,7 +29,7 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, w
 	}
 	child := &Sandbox{key: newContextKey(owner)}
 	if kind == KindSession {
-		child.key = key{owner, KindSession, want.ID}
+		child.key, child.chosen = key{owner, KindSession, want.ID}, want.ID != ""
 		if want.ID == "" {
 			child.key.id = uuid.NewString()
 		} else if err := checkID(op, want.ID); err != nil {
@@ -97,10 +97,11 @@ func (m *Manager) sessionNotFound(op string, k key) error {
 
 // unused returns an error if a session of that id is there.
 func (m *Manager) unused(op string, k key) error {
-	r, err := find(m.sleepers(k.owner, k.kind), k)
+	r, err := find(m.onDisk(k.owner, k.kind), k)
+	there := r != nil && !(r.Held && r.Own) && (r.Held || !r.Saved.IsZero())
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err == nil && r == nil && m.boxes[k] == nil && m.retiringLocked(k) == nil {
+	if err == nil && !there && m.boxes[k] == nil && m.retiringLocked(k) == nil {
 		return nil
 	}
 	return &Error{

@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -16,10 +18,11 @@ const (
 	// writeTimeout bounds the writing of one box to disk: its memory is at most
 	// 4 GiB, and a disk that takes longer is in trouble.
 	writeTimeout = 2 * time.Minute
-	// writers is how many boxes are written to disk at once: two keep a disk busy,
-	// and each holds a copy of its pages in memory meanwhile.
-	writers = 2
 )
+
+// writers is how many boxes are written to disk at once: two keep a disk busy, more
+// have a processor each, and each holds a copy of its pages in memory meanwhile.
+func writers() int64 { return int64(min(max(2, runtime.GOMAXPROCS(0)), 8)) }
 
 // hibernates reports whether boxes go to disk instead of ending.
 func (m *Manager) hibernates() bool {
@@ -72,12 +75,22 @@ func (m *Manager) letGo(claim *snapshot.Claim, keep bool) {
 // retireLocked takes a box that nobody uses out of memory: it is hibernated, or
 // ended for that reason where it cannot be.
 func (m *Manager) retireLocked(s *Sandbox, reason Reason, detail string) {
+	if m.leaveLocked(s, reason, detail) {
+		m.wg.Go(func() {
+			m.inOrder(context.Background(), []*Sandbox{s}, func(s *Sandbox) { m.hibernate(s, reason, detail) })
+		})
+	}
+}
+
+// leaveLocked is the part of retireLocked that is done at once. It reports whether
+// hibernate is to follow.
+func (m *Manager) leaveLocked(s *Sandbox, reason Reason, detail string) bool {
 	if s.machine == nil || s.claim == nil || !m.hibernates() {
 		m.condemnLocked(s, reason, detail)
-		return
+		return false
 	}
 	if s.tomb != nil || m.boxes[s.key] != s {
-		return
+		return false
 	}
 	s.tomb = m.tombLocked(s, ReasonHibernated, detail)
 	s.comesBack = true
@@ -91,20 +104,17 @@ func (m *Manager) retireLocked(s *Sandbox, reason Reason, detail string) {
 		s.holds[0].releaseLocked()
 	}
 	m.settleLocked()
-	m.wg.Go(func() { m.hibernate(s, reason, detail) })
+	return true
 }
 
-// hibernate writes a retired box to disk and frees it.
+// hibernate writes a retired box to disk and frees it. The caller has a turn of
+// m.writes.
 func (m *Manager) hibernate(s *Sandbox, reason Reason, detail string) {
 	begun := time.Now()
 	// Not of the Manager's context: a server that closes hibernates.
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
-	err := m.writes.Acquire(ctx, 1)
-	if err == nil {
-		err = m.write(ctx, s, false)
-		m.writes.Release(1)
-	}
+	err := m.write(ctx, s, false)
 	keep := err == nil || s.claim.Dir() != ""
 	if err != nil {
 		detail = strings.TrimPrefix(detail+", and it could not be written to disk: "+reasonOf(err), ", and ")
@@ -131,7 +141,7 @@ func (m *Manager) hibernate(s *Sandbox, reason Reason, detail string) {
 	default:
 		m.log.Warn("box ended: it could not be hibernated", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "err", err)
 	}
-	m.free(s, keep)
+	m.wg.Go(func() { m.free(s, keep) }) // the next one need not wait for that
 }
 
 // write brings what the disk has of a box up to date. live says that the box
@@ -153,12 +163,13 @@ func (m *Manager) write(ctx context.Context, s *Sandbox, live bool) error {
 	if clean {
 		return s.claim.Update(meta)
 	}
+	begun := time.Now()
 	// What a call that is under way does may be in the snapshot or not.
 	if err := m.writeTo(ctx, s.claim, meta, s); err != nil {
 		return err
 	}
 	m.mu.Lock()
-	s.savedUse, s.savedAt = use, m.now()
+	s.savedUse, s.savedAt, s.saveTook = use, m.now(), time.Since(begun)
 	m.mu.Unlock()
 	return nil
 }
@@ -197,14 +208,14 @@ func (m *Manager) buryLocked(s *Sandbox, reason Reason, detail string) *Tombston
 	return t
 }
 
-// onDisk lists the boxes of an owner that can be woken, those included that
-// another process or this one has in memory.
+// onDisk lists the records of an owner's boxes: hibernated ones, those that this
+// process or another has in memory, and those that were lost with their server.
 func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
 	if !m.hibernates() {
 		return nil
 	}
 	records, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
-		return meta.Class == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind)) && !meta.Saved.IsZero()
+		return meta.Class == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind))
 	})
 	if err != nil {
 		m.log.Warn("hibernated boxes not listed", "err", err)
@@ -215,7 +226,7 @@ func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
 
 // sleepers lists the hibernated boxes of an owner.
 func (m *Manager) sleepers(owner Owner, kind Kind) []snapshot.Record {
-	return slices.DeleteFunc(m.onDisk(owner, kind), func(r snapshot.Record) bool { return r.Held })
+	return slices.DeleteFunc(m.onDisk(owner, kind), func(r snapshot.Record) bool { return r.Held || r.Saved.IsZero() })
 }
 
 // asleep describes a hibernated box.
@@ -228,9 +239,8 @@ func asleep(r *snapshot.Record) Info {
 	}
 }
 
-// find looks for a box on disk by its id or, for a context, its name. Two servers
-// may each have had one of that id: one that nobody holds goes before others,
-// then the one used last.
+// find looks for the record of a box by the box's id or, for a context, its name;
+// nil if there is none.
 func find(records []snapshot.Record, k key) (*snapshot.Record, error) {
 	var byID, byName *snapshot.Record
 	names := 0
@@ -238,10 +248,10 @@ func find(records []snapshot.Record, k key) (*snapshot.Record, error) {
 		r := &records[i]
 		switch {
 		case r.BoxID == k.id:
-			if byID == nil || byID.Held && !r.Held || byID.Held == r.Held && r.Used.After(byID.Used) {
+			if byID == nil || rank(r, byID) > 0 {
 				byID = r
 			}
-		case k.kind == KindContext && r.Name == k.id:
+		case k.kind == KindContext && r.Name == k.id && (r.Held || !r.Saved.IsZero()):
 			byName = r
 			names++
 		}
@@ -255,37 +265,53 @@ func find(records []snapshot.Record, k key) (*snapshot.Record, error) {
 	return byID, nil
 }
 
-// wakeLocked makes a hibernated box one of ours and begins to bring it up; nil if
-// another process was faster.
-func (m *Manager) wakeLocked(op string, r *snapshot.Record) (*Sandbox, *Woken, error) {
+// rank compares two records of one box: that of another server's living box goes
+// before one with data, and that before one that was lost, or is about to be
+// removed; then the one used last. There are two while a box is rolled back, and
+// where an earlier version let two servers choose one id; see separate.
+func rank(a, b *snapshot.Record) int {
+	return cmp.Or(
+		compareBool(a.Held && !a.Own, b.Held && !b.Own),
+		compareBool(!a.Saved.IsZero(), !b.Saved.IsZero()),
+		compareBool(a.Own, b.Own),
+		a.Used.Compare(b.Used),
+	)
+}
+
+// claim takes the record of a hibernated box; nil without an error if somebody else
+// was faster.
+func (m *Manager) claim(op string, r *snapshot.Record) (*snapshot.Claim, error) {
 	claim, err := m.parts.Snapshots.Claim(r.ID)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound), errors.Is(err, snapshot.ErrHeld):
-		return nil, nil, nil
+		return nil, nil
 	case err != nil:
-		return nil, nil, &Error{
+		return nil, &Error{
 			Code: CodeStartFailed, Op: op, Msg: fmt.Sprintf("Failed to wake the %s %s", r.Kind, r.BoxID), Err: err,
 			Hint: "Try again; if it happens again, the operator finds the reason in the server's log.",
 		}
 	}
-	meta := claim.Meta()
-	if claim.Dir() == "" || meta.BoxID != r.BoxID || meta.Owner != r.Owner { // it changed since it was listed
-		return nil, nil, claim.Release()
+	if meta := claim.Meta(); claim.Dir() == "" || meta.BoxID != r.BoxID || meta.Owner != r.Owner { // it changed since it was listed
+		m.letGo(claim, true)
+		return nil, nil
 	}
+	return claim, nil
+}
+
+// asWokenLocked is the box of a claim, before it is admitted.
+func (m *Manager) asWokenLocked(claim *snapshot.Claim) (*Sandbox, *Woken) {
+	meta := claim.Meta()
 	s := &Sandbox{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
 		template: Template(meta.Template), flavor: Flavor(meta.Flavor), created: meta.Created,
 		origin: origin{claim: claim, stale: meta.Live, ran: meta.Ran},
-	}
-	if err := m.admitLocked(op, s); err != nil {
-		return nil, nil, errors.Join(err, claim.Release())
 	}
 	w := &Woken{Saved: meta.Saved, Behind: meta.Live}
 	// One from before that time is of an earlier box.
 	if t := m.graves.get(s.key); w.Behind && t != nil && t.At.After(w.Saved) {
 		w.Why = t
 	}
-	return s, w, nil
+	return s, w
 }
 
 // Woken says that a call woke a hibernated box.

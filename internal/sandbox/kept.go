@@ -186,7 +186,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 	}
 	s.key = newContextKey(owner)
 	if kind == KindSession {
-		s.key = key{owner, kind, want.ID}
+		s.key, s.chosen = key{owner, kind, want.ID}, want.ID != ""
 		if want.ID == "" {
 			s.key.id = uuid.NewString()
 		} else if err := checkID(op, want.ID); err != nil {

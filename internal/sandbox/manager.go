@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -36,22 +37,26 @@ type Manager struct {
 	filling  chan struct{}       // closed when the pool has begun to fill
 	starts   *semaphore.Weighted // boxes that are made at once
 	writes   *semaphore.Weighted // boxes that are written to disk at once
+	looks    chan struct{}       // has a token when nextLook is earlier than reap knows
 	starting atomic.Int32        // boxes that are being made, those that wait included
 
-	mu      sync.Mutex
-	phase   phase                 // guarded by mu
-	boxes   map[key]*Sandbox      // guarded by mu; creating or ready
-	dying   map[*Sandbox]struct{} // guarded by mu; ended, but still holding resources
-	graves  *graves               // guarded by mu
-	uses    uint64                // guarded by mu; orders boxes by use, whatever the clock does
-	quiet   chan struct{}         // guarded by mu; not nil while draining; closed when no call is left
-	since   time.Time             // guarded by mu; when Start was called
-	started int64                 // guarded by mu; boxes made
-	builds  map[pool.Class]bool   // guarded by mu; templates that are being built
-	unbuilt map[pool.Class]bool   // guarded by mu; templates that could not be built the last time
-	ended   map[Reason]int64      // guarded by mu
-	evicted int64                 // guarded by mu; boxes that made room, hibernated or ended
-	apart   bool                  // guarded by mu; tombstones could not be shared the last time
+	mu        sync.Mutex
+	phase     phase                 // guarded by mu
+	boxes     map[key]*Sandbox      // guarded by mu; creating or ready
+	dying     map[*Sandbox]struct{} // guarded by mu; ended, but still holding resources
+	graves    *graves               // guarded by mu
+	uses      uint64                // guarded by mu; orders boxes by use, whatever the clock does
+	quiet     chan struct{}         // guarded by mu; not nil while draining; closed when no call is left
+	since     time.Time             // guarded by mu; when Start was called
+	started   int64                 // guarded by mu; boxes made
+	builds    map[pool.Class]bool   // guarded by mu; templates that are being built
+	unbuilt   map[pool.Class]bool   // guarded by mu; templates that could not be built the last time
+	ended     map[Reason]int64      // guarded by mu
+	evicted   int64                 // guarded by mu; boxes that made room, hibernated or ended
+	nextLook  time.Time             // guarded by mu; when reap calls restIdle again
+	earlyBusy bool                  // guarded by mu; a new box is being written for the first time
+	earlyNext time.Time             // guarded by mu; when the next new box may be
+	apart     bool                  // guarded by mu; tombstones could not be shared the last time
 }
 
 type phase uint8
@@ -84,7 +89,8 @@ func New(cfg Config, parts Parts) *Manager {
 	}
 	m.graves = newGraves(m.now)
 	m.starts = semaphore.NewWeighted(int64(2 * runtime.GOMAXPROCS(0)))
-	m.writes = semaphore.NewWeighted(writers)
+	m.writes = semaphore.NewWeighted(writers())
+	m.looks = make(chan struct{}, 1)
 	m.builds, m.unbuilt = map[pool.Class]bool{}, map[pool.Class]bool{}
 	m.filling = make(chan struct{})
 	m.base, m.end = context.WithCancelCause(context.Background())
@@ -162,9 +168,7 @@ func (m *Manager) Close(ctx context.Context) error {
 
 	m.mu.Lock()
 	if m.phase < phaseClosed {
-		for _, s := range m.boxes {
-			m.retireLocked(s, ReasonShutdown, "")
-		}
+		m.retireAllLocked()
 		m.phase = phaseClosed
 	}
 	m.mu.Unlock()
@@ -177,6 +181,50 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.wg.Wait()
 	m.shareGraves(context.Background())
 	return err
+}
+
+// Flush begins to write the boxes to disk if calls are under way, for which a Close
+// would have to wait: whoever is about to end the server may kill it meanwhile. It
+// returns at once, and does nothing without calls or after Close.
+func (m *Manager) Flush() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.hibernates() || m.phase == phaseClosed || m.callsLocked() == 0 {
+		return
+	}
+	boxes := m.lastUsedLocked()
+	m.wg.Go(func() {
+		m.inOrder(m.base, boxes, func(s *Sandbox) { m.writeLive(s) })
+	})
+}
+
+// retireAllLocked takes all boxes out of memory. The one used last goes first: a
+// client that ends its server may kill it a second later.
+func (m *Manager) retireAllLocked() {
+	boxes := m.lastUsedLocked()
+	boxes = slices.DeleteFunc(boxes, func(s *Sandbox) bool { return !m.leaveLocked(s, ReasonShutdown, "") })
+	m.wg.Go(func() {
+		m.inOrder(context.Background(), boxes, func(s *Sandbox) { m.hibernate(s, ReasonShutdown, "") })
+	})
+}
+
+// lastUsedLocked returns the boxes, the last used first.
+func (m *Manager) lastUsedLocked() []*Sandbox {
+	return slices.SortedFunc(maps.Values(m.boxes), func(a, b *Sandbox) int { return cmp.Compare(b.use, a.use) })
+}
+
+// inOrder calls do for each box, in this order and as many at once as may be written
+// to disk. It returns when all have begun, or ctx ends.
+func (m *Manager) inOrder(ctx context.Context, boxes []*Sandbox, do func(*Sandbox)) {
+	for _, s := range boxes {
+		if m.writes.Acquire(ctx, 1) != nil {
+			return
+		}
+		m.wg.Go(func() {
+			defer m.writes.Release(1)
+			do(s)
+		})
+	}
 }
 
 // callsLocked counts the calls that are under way or about to be.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,23 +13,40 @@ import (
 func (m *Manager) reap() {
 	m.sweepDisk()
 	m.shareGraves(m.base)
-	t := time.NewTicker(m.cfg().tickOf())
-	defer t.Stop()
-	for last := time.Now(); ; {
+	tick := m.cfg().tickOf()
+	m.mu.Lock()
+	m.nextLook = time.Now().Add(tick)
+	m.mu.Unlock()
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	for swept, ticked := time.Now(), time.Now(); ; {
 		select {
-		case <-t.C:
-			m.restIdle()
-			m.relieve()
-			if time.Since(last) >= m.cfg().CleanupInterval {
-				last = time.Now()
-				m.sweep()
-				m.sweepDisk()
-				m.shareGraves(m.base)
-			}
+		case <-timer.C:
+		case <-m.looks:
+			timer.Reset(m.untilLook())
+			continue
 		case <-m.base.Done():
 			return
 		}
+		if time.Since(ticked) >= tick {
+			ticked = time.Now()
+			m.relieve()
+		}
+		if time.Since(swept) >= m.cfg().CleanupInterval {
+			swept = time.Now()
+			m.sweep()
+			m.sweepDisk()
+			m.shareGraves(m.base)
+		}
+		timer.Reset(m.restIdle())
 	}
+}
+
+// untilLook returns how long it is until restIdle is to be called.
+func (m *Manager) untilLook() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(0, time.Until(m.nextLook))
 }
 
 // sweep takes out of memory what is idle now and forgets old tombstones.
@@ -52,6 +70,15 @@ func (m *Manager) sweepDisk() {
 	if !m.hibernates() {
 		return
 	}
+	lost, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool { return meta.Class == snapshot.Box && meta.Saved.IsZero() })
+	if err != nil {
+		m.log.Warn("lost boxes not listed", "err", err)
+	}
+	for i := range lost {
+		if !lost[i].Held {
+			m.bury(&lost[i])
+		}
+	}
 	removed, err := m.parts.Snapshots.Sweep(m.base)
 	if err != nil && m.base.Err() == nil {
 		m.log.Warn("snapshots not cleaned up", "err", err)
@@ -61,6 +88,22 @@ func (m *Manager) sweepDisk() {
 			m.Lose(r)
 		}
 	}
+}
+
+// bury removes the record of a box that was lost with its server before anything
+// had been written, and remembers the box; false if somebody else has it.
+func (m *Manager) bury(r *snapshot.Record) bool {
+	claim, err := m.parts.Snapshots.Claim(r.ID)
+	if err != nil {
+		return errors.Is(err, snapshot.ErrNotFound)
+	}
+	if claim.Dir() != "" {
+		m.letGo(claim, true)
+		return false
+	}
+	m.Lose(snapshot.Removed{Record: *r, Why: snapshot.Lost}) // first: nobody is to find neither
+	m.letGo(claim, false)
+	return true
 }
 
 // Lose remembers a hibernated box that is gone for good. The store of snapshots

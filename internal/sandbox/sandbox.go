@@ -27,6 +27,7 @@ type Sandbox struct {
 	flavor   Flavor
 	created  time.Time
 	origin   origin
+	chosen   bool                // a client chose the id, so that another server may have a box of that id
 	slots    *gate               // commands and file calls
 	turn     *semaphore.Weighted // 1 per call, turns for who wants the box to stand still
 	writing  sync.Mutex          // held while the box is written to disk; before m.mu
@@ -48,8 +49,11 @@ type Sandbox struct {
 	paused   bool             // also guarded by power
 	resting  bool             // rest is at work
 	savedUse uint64           // the use after which the box was written to disk; 0: never
+	saveTook time.Duration    // how long the last write took
 	savedAt  time.Time        // when that was, or when the box was made
-	load     load             // what it computed at the last look
+	called   bool             // it has been called, here
+	early    bool             // it was written soon after its first call, or tried to be
+	load     load             // what it computed at a look since the last call
 	tomb     *Tombstone       // nil while it lives
 
 	comesBack bool // it has ended, and its record stays for the next call
@@ -193,6 +197,7 @@ func (s *Sandbox) count(ctx context.Context, op string) (end func(), paused bool
 		}
 	}
 	s.calls++
+	s.called, s.load = true, load{}
 	s.touchLocked()
 	if len(s.holds) > 0 {
 		s.holds[0].releaseLocked()
@@ -202,6 +207,9 @@ func (s *Sandbox) count(ctx context.Context, op string) (end func(), paused bool
 		defer m.mu.Unlock()
 		s.calls--
 		s.touchLocked()
+		if !s.early {
+			m.lookInLocked(saveGap)
+		}
 		if s.calls == 0 && s.stopped != nil {
 			close(s.stopped)
 			s.stopped = nil

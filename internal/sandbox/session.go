@@ -82,73 +82,143 @@ type search struct {
 	key   key
 	check func(*Sandbox) error // whether it is what the caller wants; nil: it is
 	make  func() *Sandbox      // a new one, if there is none; nil: none is made
-
-	looked  bool              // for records
-	records []snapshot.Record // of the owner's boxes on disk
-
-	// What has to happen before the next round, at most one:
-	retiring *Sandbox // it goes to disk
-	crowded  error    // it can be woken when there is room for it
 }
 
 const (
 	// wakeWait is how long a call on a hibernated box waits for room when all
 	// boxes in memory are in use.
 	wakeWait = 30 * time.Second
-	// wakePause is between two looks for room; waking takes 100 ms and more.
-	wakePause = 20 * time.Millisecond
+	// handoverWait is how long a call waits for another server to let go of a box.
+	// Clients start a new server while the one before is still ending, and kill
+	// that after 4 s at most (see docs/clients.md).
+	handoverWait = 5 * time.Second
+	// lookAgain is the time between two attempts; waking takes 100 ms and more.
+	lookAgain = 20 * time.Millisecond
 )
 
 // acquire finds a box, living or hibernated, and holds it for the caller, or
 // makes it. The box is nil if there is none and none is made.
+//
+// Errors: CodeHeld if another server process has the box in memory.
 func (m *Manager) acquire(ctx context.Context, f search) (*Sandbox, Acquired, error) {
-	deadline := time.NewTimer(wakeWait)
-	defer deadline.Stop()
+	begun := time.Now()
 	for {
-		f.retiring, f.crowded = nil, nil
-		m.mu.Lock()
-		s, acq, err := m.acquireLocked(ctx, &f)
-		m.mu.Unlock()
-		var next <-chan struct{}
-		var pause <-chan time.Time
-		switch {
-		case s != nil || err != nil:
-			return s, acq, err
-		case f.retiring != nil:
-			next = f.retiring.freed
-		case f.crowded != nil:
-			pause = time.After(wakePause)
-		case f.looked:
-			return nil, Acquired{}, nil
-		default:
-			f.records, f.looked = m.onDisk(f.key.owner, f.key.kind), true
-			continue
+		try := m.attempt(ctx, &f)
+		if try.done {
+			return try.box, try.acq, try.err
 		}
-		f.looked = false
-		select {
-		case <-next:
-		case <-pause:
-		case <-deadline.C:
-			if f.crowded != nil {
-				return nil, Acquired{}, f.crowded
+		limit := wakeWait
+		if CodeOf(try.err) == CodeHeld {
+			limit = handoverWait
+		}
+		switch wait := limit - time.Since(begun); {
+		case try.next != nil: // it has a bound of its own
+			select {
+			case <-try.next:
+			case <-ctx.Done():
+				return nil, Acquired{}, cancelled(f.op, f.key, context.Cause(ctx))
 			}
-			deadline.Reset(wakeWait)
-		case <-ctx.Done():
-			return nil, Acquired{}, cancelled(f.op, f.key, context.Cause(ctx))
+		case wait <= 0:
+			if try.err == nil {
+				try.err = f.key.error(CodeBusy, f.op, "it is being taken up or given up by another call", "Try again in a moment.")
+			}
+			return nil, Acquired{}, try.err
+		default:
+			select {
+			case <-time.After(min(wait, lookAgain)):
+			case <-ctx.Done():
+				return nil, Acquired{}, cancelled(f.op, f.key, context.Cause(ctx))
+			}
 		}
 	}
 }
 
-// acquireLocked is one round of acquire.
-func (m *Manager) acquireLocked(ctx context.Context, f *search) (s *Sandbox, acq Acquired, err error) {
+// attempt is one attempt to acquire a box.
+type attempt struct {
+	done bool // with box, acq and err as acquire returns them
+	box  *Sandbox
+	acq  Acquired
+	err  error // without done: why acquire fails if it does not get better
+
+	next <-chan struct{} // not nil: closed when the next attempt is worth it
+}
+
+func failed(err error) attempt { return attempt{done: true, err: err} }
+
+// attempt looks in memory, on disk, and in memory again: nothing is locked while
+// the disk is read.
+func (m *Manager) attempt(ctx context.Context, f *search) attempt {
+	if try, ok := m.attemptLiving(ctx, f); ok {
+		return try
+	}
+	r, err := find(m.onDisk(f.key.owner, f.key.kind), f.key)
+	switch {
+	case err != nil:
+		return failed(err)
+	case r == nil:
+	case r.Held && !r.Own:
+		return attempt{err: f.key.held(f.op)}
+	case r.Held:
+		// By a call that is about to wake the box, or by a box of that id that ends
+		// for good.
+		if !m.endingForGood(r) {
+			return attempt{}
+		}
+		r = nil
+	case r.Saved.IsZero():
+		if !m.bury(r) {
+			return attempt{}
+		}
+		r = nil
+	}
+	if r == nil && f.make == nil {
+		// It may have come up between the two looks.
+		try, ok := m.attemptLiving(ctx, f)
+		if !ok {
+			try = attempt{done: true}
+		}
+		return try
+	}
+	var claim *snapshot.Claim
+	if r != nil {
+		if f.check != nil {
+			if err := f.check(&Sandbox{m: m, key: f.key, template: Template(r.Template), flavor: Flavor(r.Flavor)}); err != nil {
+				return failed(err)
+			}
+		}
+		if claim, err = m.claim(f.op, r); claim == nil {
+			return attempt{done: err != nil, err: err}
+		}
+	}
+	m.mu.Lock()
+	try, ok := m.attemptLivingLocked(ctx, f)
+	if !ok {
+		try = m.comeLocked(ctx, f, claim)
+	}
+	m.mu.Unlock()
+	if claim != nil && try.acq.Woken == nil {
+		m.letGo(claim, true)
+	}
+	return try
+}
+
+func (m *Manager) attemptLiving(ctx context.Context, f *search) (try attempt, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.attemptLivingLocked(ctx, f)
+}
+
+// attemptLivingLocked looks for the box in memory; ok is false if it is not there.
+func (m *Manager) attemptLivingLocked(ctx context.Context, f *search) (try attempt, ok bool) {
 	if ctx.Err() != nil {
-		return nil, acq, cancelled(f.op, f.key, context.Cause(ctx))
+		return failed(cancelled(f.op, f.key, context.Cause(ctx))), true
 	}
 	if err := m.openLocked(f.op); err != nil {
-		return nil, acq, err
+		return failed(err), true
 	}
-	if s, err = m.findLocked(f.op, f.key); err != nil {
-		return nil, acq, err
+	s, err := m.findLocked(f.op, f.key)
+	if err != nil {
+		return failed(err), true
 	}
 	if s != nil && m.expiredLocked(s) {
 		m.expireLocked(s)
@@ -156,56 +226,43 @@ func (m *Manager) acquireLocked(ctx context.Context, f *search) (s *Sandbox, acq
 	}
 	switch {
 	case s == nil:
-		if s, err = m.comeLocked(f, &acq); s == nil || err != nil {
-			return nil, acq, err
+		if retiring := m.retiringLocked(f.key); retiring != nil {
+			return attempt{next: retiring.freed}, true
 		}
+		return attempt{}, false
 	case s.stopping > 0 && f.key.kind == KindContext:
-		return nil, acq, s.error(CodeBusy, f.op, fmt.Sprintf("Context %s is being stopped", s.key.id), "Create a new one.", nil)
+		return failed(s.error(CodeBusy, f.op, fmt.Sprintf("Context %s is being stopped", s.key.id), "Create a new one.", nil)), true
 	case f.check != nil:
 		if err := f.check(s); err != nil {
-			return nil, acq, err
+			return failed(err), true
 		}
 	}
-	acq.hold = m.holdLocked(ctx, s)
-	return s, acq, nil
+	return attempt{done: true, box: s, acq: Acquired{hold: m.holdLocked(ctx, s)}}, true
 }
 
-// comeLocked begins to wake or to make a box that is not in memory; nil without
-// an error if something has to happen first.
-func (m *Manager) comeLocked(f *search, acq *Acquired) (s *Sandbox, err error) {
-	if f.retiring = m.retiringLocked(f.key); f.retiring != nil || !f.looked && m.hibernates() {
-		return nil, nil
+// comeLocked begins to wake the box of a claim, which it takes over if Acquired.Woken
+// says so, or without one to make a new box.
+func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Claim) attempt {
+	var s *Sandbox
+	var acq Acquired
+	if claim != nil {
+		s, acq.Woken = m.asWokenLocked(claim)
+	} else {
+		s = f.make()
+		s.key = f.key
+		s.chosen = f.key.kind == KindSession
+		acq.Created = true
+		acq.Lost = m.graves.get(f.key)
 	}
-	r, err := find(f.records, f.key)
-	if err != nil {
-		return nil, err
+	switch err := m.admitLocked(f.op, s); {
+	case err == nil:
+	case CodeOf(err) == CodeLimit && m.cfg().Evict && claim != nil:
+		return attempt{err: err} // there may be room in a moment
+	default:
+		return failed(err)
 	}
-	if r != nil {
-		if f.check != nil {
-			if err := f.check(&Sandbox{m: m, key: f.key, template: Template(r.Template), flavor: Flavor(r.Flavor)}); err != nil {
-				return nil, err
-			}
-		}
-		s, acq.Woken, err = m.wakeLocked(f.op, r)
-		if CodeOf(err) == CodeLimit && m.cfg().Evict {
-			f.crowded = err
-			return nil, nil
-		}
-		if s != nil || err != nil {
-			return s, err
-		}
-	}
-	if f.make == nil {
-		return nil, nil
-	}
-	s = f.make()
-	s.key = f.key
-	acq.Created = true
-	acq.Lost = m.graves.get(f.key)
-	if err := m.admitLocked(f.op, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	acq.hold = m.holdLocked(ctx, s)
+	return attempt{done: true, box: s, acq: acq}
 }
 
 // await waits for the start of a held box.

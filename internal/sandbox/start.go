@@ -35,6 +35,9 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	claim := s.origin.claim
 	if err == nil && claim == nil {
 		claim = m.record(s)
+		if s.chosen && m.elsewhere(s.key) {
+			err = errElsewhere
+		}
 	}
 	m.mu.Lock()
 	if err == nil && m.boxes[s.key] != s {
@@ -59,7 +62,7 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	m.dying[s] = struct{}{}
 	m.mu.Unlock()
 
-	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) {
+	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errElsewhere) {
 		m.observe(s, EventStart, source, time.Since(begun), true)
 		m.log.Error("box did not start", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "source", source, "err", err)
 	}
@@ -75,6 +78,17 @@ func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
 	m.mu.Unlock()
 	close(s.freed)
 	close(s.ready)
+}
+
+// errElsewhere is the end of the start of a box whose id another server has given to
+// a box at the same time. Each of the two records its box first and looks for the
+// other's then, so that at most one of them goes on.
+var errElsewhere = errors.New("another server has a box of that id")
+
+// elsewhere reports whether another process has a box of that key in memory.
+func (m *Manager) elsewhere(k key) bool {
+	r, err := find(m.onDisk(k.owner, k.kind), k)
+	return err == nil && r != nil && r.Held && !r.Own
 }
 
 // bringUp makes the machine of a box when those in wait have gone. Few are made
@@ -118,6 +132,8 @@ func (m *Manager) startErrorLocked(op string, s *Sandbox, err error) error {
 		return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
 	case errors.Is(err, errAbandoned):
 		return s.cancelled(op, err)
+	case errors.Is(err, errElsewhere):
+		return s.key.held(op)
 	}
 	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
 	switch {

@@ -56,9 +56,14 @@ func (m *Manager) stopAsleep(ctx context.Context, op string, k key) (bool, error
 			return true, cancelled(op, k, context.Cause(ctx))
 		}
 	}
-	r, err := find(m.sleepers(k.owner, k.kind), k)
-	if r == nil || err != nil {
+	r, err := find(m.onDisk(k.owner, k.kind), k)
+	switch {
+	case r == nil || err != nil:
 		return false, err
+	case r.Held && !r.Own:
+		return true, k.held(op)
+	case r.Saved.IsZero(): // there is nothing left of it
+		return false, nil
 	}
 	switch err := m.parts.Snapshots.Delete(r.ID); {
 	case err == nil:
@@ -86,6 +91,19 @@ func (m *Manager) retiringLocked(k key) *Sandbox {
 		}
 	}
 	return nil
+}
+
+// endingForGood reports whether the box of a record that this process holds has
+// ended and does not come back.
+func (m *Manager) endingForGood(r *snapshot.Record) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s := range m.dying {
+		if s.claim != nil && s.claim.ID() == r.ID {
+			return !s.comesBack
+		}
+	}
+	return false
 }
 
 // waitCallsLocked waits until no call is under way in s, without holding mu

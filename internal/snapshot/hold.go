@@ -108,6 +108,13 @@ func (s *Store) held(id string) (bool, error) {
 	return locked(s.lock, lockOf(id))
 }
 
+// owns reports whether this process holds the record.
+func (s *Store) owns(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holds[id] != nil
+}
+
 // lockRoom makes the caller the only one, of all processes, who makes room.
 func (s *Store) lockRoom(ctx context.Context) (unlockRoom func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errors.New("another process has been making room for too long"))

@@ -145,11 +145,14 @@ func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 		if it.err != nil || match != nil && !match(&m) {
 			continue
 		}
+		own := s.owns(it.id) // first: what is given up meanwhile is free, and not another's
 		held, err := s.held(it.id)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, it.record(held))
+		r := it.record(held)
+		r.Own = own && held
+		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b Record) int {
 		return cmp.Or(b.Used.Compare(a.Used), cmp.Compare(a.ID, b.ID))

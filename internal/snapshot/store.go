@@ -69,6 +69,7 @@ type Record struct {
 	Meta
 	Bytes int64 // of the data
 	Held  bool  // by some process, this one included
+	Own   bool  // held by this process
 }
 
 // defaultRecords is how many records there are at most if Config does not say:

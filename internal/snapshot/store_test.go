@@ -143,9 +143,12 @@ func TestLife(t *testing.T) {
 	if c.Dir() != "" || c.Meta() != m {
 		t.Errorf("made: data %q, %+v", c.Dir(), c.Meta())
 	}
-	want := []Record{{ID: c.ID(), Meta: m, Held: true}}
+	want := []Record{{ID: c.ID(), Meta: m, Held: true, Own: true}}
 	if got := list(t, s); !slices.Equal(got, want) {
 		t.Errorf("made: got  %+v\nwant %+v", got, want)
+	}
+	if got, want := list(t, open(t, Config{Dir: s.cfg.Dir})), []Record{{ID: c.ID(), Meta: m, Held: true}}; !slices.Equal(got, want) {
+		t.Errorf("made by another: got  %+v\nwant %+v", got, want)
 	}
 
 	m.Used, m.Description = day(3), "line one\nline two\x00\u2028"

@@ -62,6 +62,7 @@ var meetings = map[sandbox.Code]meeting{
 		[]string{"Stop a session or context that is no longer needed.", "Use a smaller flavor.", "Try again later."}},
 	sandbox.CodeBusy: {jsonrpc.CodeInvalidRequest, "SESSION_BUSY", "Resource limit exceeded: ", "resource", "medium", "",
 		[]string{"Wait for the calls under way in this box, or use another one."}},
+	sandbox.CodeHeld: {jsonrpc.CodeInvalidRequest, "SESSION_IN_USE", "", "session", "medium", "CONTEXT_IN_USE", nil},
 	sandbox.CodeNotReady: {jsonrpc.CodeInternalError, "SERVER_NOT_READY", "Wrapper error: ", "system", "high", "SERVER_NOT_READY",
 		[]string{"Try again in a few seconds."}},
 	sandbox.CodeStartFailed: {jsonrpc.CodeInternalError, "SANDBOX_CREATION_ERROR", "Sandbox creation failed: ", "resource", "high", "",
@@ -118,6 +119,8 @@ func meetingOf(e *sandbox.Error) meeting {
 		m.word, m.prefix, m.text, m.suggest = "SNAPSHOT_NOT_FOUND", "", "SNAPSHOT_NOT_FOUND", nil
 	case e.Code == sandbox.CodeNotFound && e.Context["session_id"] != "":
 		m.text = "SESSION_NOT_FOUND"
+	case e.Code == sandbox.CodeHeld && e.Context["session_id"] != "":
+		m.text = "SESSION_IN_USE"
 	case e.Code == sandbox.CodeExecFailed && e.Op == "run command":
 		m.word, m.prefix = "COMMAND_EXECUTION_ERROR", "Command execution failed: "
 	case e.Code == sandbox.CodeGone && (reason == sandbox.ReasonHibernated || reason == sandbox.ReasonRolledBack):

@@ -60,6 +60,9 @@ type Transport struct {
 	// StopGrace in place of Grace; 0 means the same.
 	Stop      <-chan struct{}
 	StopGrace time.Duration
+	// Ending is called when In has ended or Stop is closed, before calls in flight
+	// are waited for; may be nil. It must return at once.
+	Ending func()
 	// Abort cancels the calls in flight when Grace is over, or Out is a pipe or
 	// socket that has lost its reader after In has ended; may be nil.
 	Abort func()
@@ -171,6 +174,9 @@ func (c *conn) next(ctx context.Context) (m jsonrpc.Message, modern bool, err er
 // holdBack returns when nothing is in flight any more, the grace is over or the
 // client is gone.
 func (c *conn) holdBack(ctx context.Context, grace time.Duration) {
+	if c.t.Ending != nil {
+		c.t.Ending()
+	}
 	watching, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	var watch sync.WaitGroup
