@@ -72,15 +72,18 @@ func broken(c pool.ClassStats) bool { return c.Ready == 0 && c.LastError != nil 
 
 // metrics returns the metrics of a server on h, of which server tells what it has.
 func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metrics {
-	info := h.engine.Info()
-	opts.Engine, opts.Kernel, opts.Isolation = info.Name, info.Version, string(info.Isolation)
 	opts.Version, opts.Commit = buildVersion()
 	opts.GVisor, _, _ = gvisorVersion()
 	for _, t := range tools.All() {
 		opts.Tools = append(opts.Tools, t.Def.Name)
 	}
-	if cfg.Hibernate && h.maker.Snapshots() {
-		opts.DiskLimit = int64(cfg.SnapshotDiskMB) << 20
+	opts.Host = func() metrics.Host {
+		info := h.engine.Info()
+		host := metrics.Host{Engine: info.Name, Kernel: info.Version, Isolation: string(info.Isolation)}
+		if cfg.Hibernate && h.maker.Snapshots() {
+			host.DiskLimit = int64(cfg.SnapshotDiskMB) << 20
+		}
+		return host
 	}
 	opts.Boxes = func() sandbox.Stats { return h.manager.Stats() }
 	opts.Pool = func() pool.Stats { return h.manager.Pool() }

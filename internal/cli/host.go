@@ -21,7 +21,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/template"
-	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
 // gvisorVersion is the version that is linked in; ok is false where none is.
@@ -106,38 +105,42 @@ func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (
 	return img, nil
 }
 
-// openHost starts the engine and finds what boxes show. The program must be
-// inside enter. The caller closes the host.
-func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progress func(string)) (_ *host, err error) {
+// openHost returns a host that is open. The program must be inside enter. The
+// caller closes the host.
+func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progress func(string)) (*host, error) {
 	h := &host{log: log}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, h.close())
-		}
-	}()
-	if h.engine, err = gvisor.Open(ctx, gvisor.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: log}); err != nil {
-		return nil, explain(err)
+	if err := h.open(ctx, cfg, progress); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+// open starts the engine and finds what boxes show. The caller closes the host,
+// also after an error.
+func (h *host) open(ctx context.Context, cfg *config.Config, progress func(string)) (err error) {
+	if h.engine, err = gvisor.Open(ctx, gvisor.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: h.log}); err != nil {
+		return explain(err)
 	}
 	info := h.engine.Info()
-	log.Info("engine ready", "engine", info.Name, "version", info.Version, "isolation", info.Isolation)
+	h.log.Info("engine ready", "engine", info.Name, "version", info.Version, "isolation", info.Isolation)
 	if h.image, err = openImage(ctx, cfg, progress); err != nil {
-		return nil, err
+		return err
 	}
 	if err := h.image.Remember(cfg.StateDir); err != nil {
-		log.Warn("boxes will not wake with this toolchain once another is chosen", "err", err)
+		h.log.Warn("boxes will not wake with this toolchain once another is chosen", "err", err)
 	}
 	for _, note := range h.image.Notes {
-		log.Info("note on the toolchain", "note", note)
+		h.log.Info("note on the toolchain", "note", note)
 	}
 	agent, err := guestbin.Lay(filepath.Join(cfg.StateDir, "agent"))
 	if err != nil {
-		return nil, fmt.Errorf("lay out the agent: %w", err)
+		return fmt.Errorf("lay out the agent: %w", err)
 	}
 	h.maker = &machine.Maker{
 		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: programs(h.image),
-		Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: log,
+		Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: h.log,
 	}
-	return h, nil
+	return nil
 }
 
 // programs returns the path of each language's interpreter.
@@ -243,6 +246,21 @@ func (h *host) manage(ctx context.Context, sc sandbox.Config, parts sandbox.Part
 	return nil
 }
 
+// prepare opens the host with all that boxes need and starts their manager, which
+// tells observe of what happens to boxes. The caller closes the host, also after an
+// error.
+func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(string), observe func(sandbox.Event)) error {
+	if err := h.open(ctx, cfg, progress); err != nil {
+		return err
+	}
+	parts, err := h.openDisk(cfg)
+	if err != nil {
+		return err
+	}
+	parts.Observe = observe
+	return h.manage(ctx, sandboxConfig(cfg), parts)
+}
+
 // close hibernates or ends every box and ends the engine. Calls have ended before.
 func (h *host) close() error {
 	var errs []error
@@ -265,11 +283,6 @@ func (h *host) close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// deps is what tools work on.
-func (h *host) deps(log *slog.Logger) tools.Deps {
-	return tools.Deps{Sandboxes: h.manager, Log: log}
 }
 
 // mounts are volumes as the engine wants them.

@@ -25,6 +25,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/tools"
 )
 
 // closeTimeout bounds how long boxes may take to go to disk after the last call:
@@ -149,15 +150,8 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		defer ln.Close()
 		ln = sec.listener(ln)
 	}
-	h, err := openHost(ctx, cfg, log, a.progress(cfg))
-	if err != nil {
-		return err
-	}
+	h := &host{log: log}
 	defer func() { err = errors.Join(err, h.close()) }()
-	parts, err := h.openDisk(cfg)
-	if err != nil {
-		return err
-	}
 	traces, err := h.openTraces(ctx, cfg, v)
 	if err != nil {
 		return err
@@ -172,10 +166,6 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		Server: func() mcpserver.Stats { return server.Stats() },
 		Ready:  func() bool { return server.Ready() },
 	})
-	parts.Observe = measured.Box
-	if err := h.manage(ctx, sandboxConfig(cfg), parts); err != nil {
-		return err
-	}
 
 	again := &reloader{
 		log: log, level: a.level, load: load,
@@ -188,7 +178,9 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	again.now.Store(cfg)
 	options := frontOptions(cfg, &sec)
 	options.Version, options.Log = v, log
-	options.Tools, options.Toolsets = h.deps(log), cfg.Toolsets
+	opened := newOpening()
+	options.Tools, options.Toolsets = tools.Deps{Await: opened.await, Log: log}, cfg.Toolsets
+	options.Volumes = len(cfg.Volumes) > 0
 	options.Status = h.status
 	options.Page = func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) }
 	options.Ready = h.unready
@@ -196,13 +188,29 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Metrics, options.Observe, options.Refused = measured.Handler(), measured.Request, measured.Refusal
 	options.Trace = traces.Tracer()
 	server = mcpserver.New(options)
+	ended := make(chan error, 2)
+	running := 0
+	serving, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A client that starts its server waits a second for it, some of them; what the
+	// server has to find out on a new machine takes longer.
+	if overStdio {
+		running++
+		go func() { ended <- server.ServeStdio(serving, a.In, a.Out) }()
+	}
+	if err := h.prepare(ctx, cfg, a.progress(cfg), measured.Box); err != nil {
+		opened.finish(nil, err)
+		cancel(err)
+		if overStdio {
+			err = errors.Join(err, <-ended)
+		}
+		return err
+	}
+	opened.finish(h.manager, nil)
 	where := ""
 	if overHTTP {
 		where = a.announce(cfg, ln.Addr(), v, log)
 	}
-	ended := make(chan error, 2)
-	running := 0
-	serving, cancel := context.WithCancelCause(ctx)
 	health := make(chan error, 1)
 	go func() {
 		err := h.ready(serving)
@@ -227,10 +235,6 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	if overHTTP {
 		running++
 		go func() { ended <- server.Serve(serving, ln) }()
-	}
-	if overStdio {
-		running++
-		go func() { ended <- server.ServeStdio(serving, a.In, a.Out) }()
 	}
 	context.AfterFunc(ctx, func() {
 		log.Info("stopping: no new calls, running ones may finish", "cause", context.Cause(ctx), "timeout", cfg.DrainTimeout)

@@ -80,7 +80,7 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	offer := tools.Offer{Sets: opts.Toolsets}
+	offer := tools.Offer{Sets: opts.Toolsets, Volumes: opts.Volumes}
 	if m := opts.Tools.Sandboxes; m != nil {
 		offer.Volumes = len(m.Volumes()) > 0
 	}

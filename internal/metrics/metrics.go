@@ -32,15 +32,20 @@ const (
 // Options says what is measured. All functions are called at each look, from any
 // goroutine; nil: there is none of it.
 type Options struct {
-	Version, Commit, GVisor   string // of the build
-	Engine, Kernel, Isolation string // name, version and kind of the engine
-	Tools                     []string
-	DiskLimit                 int64 // bytes that snapshots may take; 0: there are none
+	Version, Commit, GVisor string // of the build
+	Tools                   []string
 
+	Host   func() Host
 	Server func() mcpserver.Stats
 	Boxes  func() sandbox.Stats
 	Pool   func() pool.Stats
 	Ready  func() bool
+}
+
+// A Host is what boxes run on.
+type Host struct {
+	Engine, Kernel, Isolation string // name, version and kind of the engine
+	DiskLimit                 int64  // bytes that snapshots may take; 0: there are none
 }
 
 // Metrics are the metrics of one server. All methods may be called concurrently.
@@ -132,7 +137,10 @@ func (g gauges) Describe(chan<- *prometheus.Desc) {}
 func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	o := &g.m.opts
 	ch <- buildInfo.of(1, o.Version, o.Commit, o.GVisor)
-	ch <- engineInfo.of(1, o.Engine, o.Kernel, o.Isolation)
+	if o.Host != nil {
+		h := o.Host()
+		ch <- engineInfo.of(1, h.Engine, h.Kernel, h.Isolation)
+	}
 	if o.Ready != nil {
 		ch <- ready.of(boolean(o.Ready()))
 	}
@@ -196,9 +204,9 @@ func (g gauges) boxes(ch chan<- prometheus.Metric, st sandbox.Stats) {
 	ch <- boxCalls.of(float64(st.Queued), "queued")
 	ch <- evictions.of(float64(st.Evicted))
 	ch <- oomKills.of(float64(st.Ended[sandbox.ReasonOOM]))
-	if g.m.opts.DiskLimit > 0 {
+	if host := g.m.opts.Host; host != nil && host().DiskLimit > 0 {
 		ch <- disk.of(float64(st.DiskBytes))
-		ch <- diskLimit.of(float64(g.m.opts.DiskLimit))
+		ch <- diskLimit.of(float64(host().DiskLimit))
 		ch <- snapshots.of(float64(st.Snapshots))
 	}
 }

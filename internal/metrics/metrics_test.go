@@ -26,8 +26,9 @@ import (
 // full returns metrics of a server that has everything, with one of each counted.
 func full() *Metrics {
 	m := New(Options{
-		Version: "1", Commit: "c", GVisor: "g", Engine: "gvisor", Kernel: "1", Isolation: "sentry",
-		Tools: []string{"run_code", "list_contexts"}, DiskLimit: 1 << 30,
+		Version: "1", Commit: "c", GVisor: "g",
+		Tools:  []string{"run_code", "list_contexts"},
+		Host:   func() Host { return Host{Engine: "gvisor", Kernel: "1", Isolation: "sentry", DiskLimit: 1 << 30} },
 		Server: func() mcpserver.Stats { return mcpserver.Stats{Sessions: 1, Streams: 2, Calls: 3} },
 		Boxes: func() sandbox.Stats {
 			return sandbox.Stats{

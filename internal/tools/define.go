@@ -75,7 +75,11 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 				return d.family.meet(deps.Log, d.name, err)
 			}
 			note(ctx, args)
-			c := &Call{Sandboxes: deps.Sandboxes}
+			boxes, err := deps.manager(ctx)
+			if err != nil {
+				return d.family.meet(deps.Log, d.name, err)
+			}
+			c := &Call{Sandboxes: boxes}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
 			if req.Extra != nil && req.Extra.TokenInfo != nil {
 				c.Owner = sandbox.Owner(req.Extra.TokenInfo.UserID)

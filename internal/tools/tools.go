@@ -50,7 +50,18 @@ type Offer struct {
 // Deps is what handlers work with.
 type Deps struct {
 	Sandboxes *sandbox.Manager
-	Log       *slog.Logger // nil discards
+	// Await returns the manager in place of Sandboxes once calls may use it; nil: they
+	// may at once. The error is that of the call.
+	Await func(context.Context) (*sandbox.Manager, error)
+	Log   *slog.Logger // nil discards
+}
+
+// manager returns the manager of boxes for a call.
+func (d *Deps) manager(ctx context.Context) (*sandbox.Manager, error) {
+	if d.Await == nil {
+		return d.Sandboxes, nil
+	}
+	return d.Await(ctx)
 }
 
 // A Tool is one entry of the catalogue.
