@@ -50,8 +50,9 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 			s.calls.cancel(func(of mcp.Session) bool { return slices.Contains(sessions, of) }, errShutdown)
 		},
 	}
-	// Serve does not run connect and Abort at the same time.
-	err := transport.Serve(ctx, func(t mcp.Transport) (*mcp.ServerSession, error) {
+	// The end of ctx is a stop, which calls in flight outlast. Serve does not run
+	// connect and Abort at the same time.
+	err := transport.Serve(context.WithoutCancel(ctx), func(t mcp.Transport) (*mcp.ServerSession, error) {
 		session, err := s.mcp.Connect(sessionContext, t, nil)
 		if err == nil {
 			sessions = append(sessions, session)
