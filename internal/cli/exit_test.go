@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/mcpcli"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // Exit codes are ours, whatever the code of a program that we ran.
@@ -36,8 +38,14 @@ func TestExitCode(t *testing.T) {
 
 // A command of run that ended for want of memory says so, beside its code.
 func TestCommandOutOfMemory(t *testing.T) {
-	status := stopped(t.Context(), "oom", 0, 137)
-	if status == nil || status.code != 137 || !errors.Is(status.err, errMemory) {
-		t.Errorf("got %+v, want 137 and %v", status, errMemory)
+	for flavor, hint := range map[sandbox.Flavor]string{"": "--flavor medium", "small": "--flavor medium", "medium": "--flavor large", "large": "the largest box (4096 MB)"} {
+		status := stopped(t.Context(), "oom", &job{flavor: flavor}, 137)
+		if status == nil || status.code != 137 || !errors.Is(status.err, errMemory) {
+			t.Fatalf("flavor %q: got %+v, want 137 and %v", flavor, status, errMemory)
+		}
+		h, ok := errors.AsType[*hinted](status.err)
+		if !ok || !strings.Contains(h.hint, hint) {
+			t.Errorf("flavor %q: got %+v, want %q in the hint", flavor, status.err, hint)
+		}
 	}
 }

@@ -260,7 +260,7 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 	}
 	status, err := a.execute(ctx, l, j, code)
 	if err != nil {
-		return ended(ctx, guest, err)
+		return ended(ctx, guest, j.flavor, err)
 	}
 	if err := a.copyOut(ctx, l, j.outs); err != nil {
 		if status != nil {
@@ -287,7 +287,7 @@ func (h *host) boot(ctx context.Context, cfg *config.Config, flavor sandbox.Flav
 }
 
 // ended explains a lost link by the end of the guest, if that was it.
-func ended(ctx context.Context, guest engine.Guest, err error) error {
+func ended(ctx context.Context, guest engine.Guest, flavor sandbox.Flavor, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -302,7 +302,7 @@ func ended(ctx context.Context, guest engine.Guest, err error) error {
 	}
 	switch exit.Reason {
 	case engine.ExitOOM:
-		return &exitStatus{137, withHint(errors.New("the box went over its memory limit and was ended"), "take a larger box with --flavor medium or --flavor large")}
+		return &exitStatus{137, outOfMemory(errors.New("the box went over its memory limit and was ended"), flavor)}
 	case engine.ExitExited:
 		return fmt.Errorf("the agent of the box ended with code %d: %w", exit.Code, err)
 	}
@@ -321,7 +321,7 @@ func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (s
 		if err != nil {
 			return nil, err
 		}
-		return stopped(ctx, res.Stopped, j.timeout, res.Code), nil
+		return stopped(ctx, res.Stopped, j, res.Code), nil
 	}
 	res, err := l.Run(ctx, wire.Run{Kernel: kernelName, Language: j.language, TimeoutMS: ms, Program: true, File: j.name()}, code, sink)
 	if err != nil {
@@ -333,9 +333,9 @@ func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (s
 	if res.Dropped > 0 {
 		a.note("glovebox: warning: %d figures or tables were too many or too large and are dropped", res.Dropped)
 	}
-	status = stopped(ctx, res.Stopped, j.timeout, runCode(res))
+	status = stopped(ctx, res.Stopped, j, runCode(res))
 	if status != nil && status.err == nil {
-		status.err = lost(res)
+		status.err = lost(res, j.flavor)
 	}
 	return status, nil
 }
@@ -349,16 +349,25 @@ func lastWords(res wire.RunResult) string {
 	return strings.TrimRight(res.Error.Traceback, "\n")
 }
 
-var errMemory = withHint(errors.New("the program went over the memory of its box and was killed"), "take a larger box with --flavor medium or --flavor large")
+var errMemory = errors.New("the program went over the memory of its box and was killed")
+
+// outOfMemory adds to err how to get a box with more memory than one of the flavor.
+func outOfMemory(err error, flavor sandbox.Flavor) error {
+	larger, ok := flavor.Larger()
+	if !ok {
+		return withHint(err, "this is the largest box (%d MB): let the program work on less data at a time", flavor.Limits().MemoryMB)
+	}
+	return withHint(err, "take a larger box with --flavor %s", larger)
+}
 
 // lost says why the program ended without an exit code of its own; nil if it
 // had one.
-func lost(res wire.RunResult) error {
+func lost(res wire.RunResult, flavor sandbox.Flavor) error {
 	switch res.Lost {
 	case "", "exited":
 		return nil
 	case "oom":
-		return errMemory
+		return outOfMemory(errMemory, flavor)
 	}
 	if res.LostDetail == "" {
 		return fmt.Errorf("the program was ended: %s", res.Lost)
@@ -367,15 +376,15 @@ func lost(res wire.RunResult) error {
 }
 
 // stopped is the status of something that ended with code or was stopped.
-func stopped(ctx context.Context, how string, timeout time.Duration, code int) *exitStatus {
+func stopped(ctx context.Context, how string, j *job, code int) *exitStatus {
 	var sig *signalled
 	switch {
 	case how == "timeout":
-		return &exitStatus{ExitTimeout, withHint(fmt.Errorf("ended after the time-out of %v", timeout), "give it more time with --timeout")}
+		return &exitStatus{ExitTimeout, withHint(fmt.Errorf("ended after the time-out of %v", j.timeout), "give it more time with --timeout")}
 	case errors.As(context.Cause(ctx), &sig):
 		return &exitStatus{sig.code(), sig}
 	case how == "oom":
-		return &exitStatus{code & 0xff, errMemory}
+		return &exitStatus{code & 0xff, outOfMemory(errMemory, j.flavor)}
 	case code == 0:
 		return nil
 	}

@@ -21,7 +21,7 @@ import (
 func newTestAgent(t testing.TB, out io.Writer) *agent {
 	a := newAgent(slog.New(slog.DiscardHandler), out, false)
 	home := t.TempDir()
-	a.cfg.Store(&settings{home: home, user: asuser.New(-1, -1), files: files.New(home, []string{home})})
+	a.cfg.Store(&settings{home: home, user: asuser.New(-1, -1), files: files.New(home, []string{home}, nil)})
 	return a
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,9 +81,9 @@ func (a *agent) configure(h wire.Hello) (*settings, error) {
 	if !filepath.IsAbs(h.Home) || filepath.Clean(h.Home) != h.Home || h.Home == "/" {
 		return nil, failf(wire.CodeInvalid, "home %.200q is not a clean absolute path", h.Home)
 	}
-	for _, d := range h.Scratch {
+	for _, d := range slices.Concat(h.Scratch, h.ReadOnly) {
 		if !filepath.IsAbs(d) || filepath.Clean(d) != d || d == "/" {
-			return nil, failf(wire.CodeInvalid, "scratch directory %.200q is not a clean absolute path", d)
+			return nil, failf(wire.CodeInvalid, "directory %.200q is not a clean absolute path", d)
 		}
 	}
 	root := os.Geteuid() == 0
@@ -115,7 +116,7 @@ func (a *agent) configure(h wire.Hello) (*settings, error) {
 		limits: make(map[string]string),
 		user:   asuser.New(h.UID, h.GID),
 	}
-	cfg.files = files.New(h.Home, append([]string{h.Home}, h.Scratch...))
+	cfg.files = files.New(h.Home, append([]string{h.Home}, h.Scratch...), h.ReadOnly)
 	cfg.launch = a.newLauncher(h, cfg.env, cfg.limits)
 	cfg.memory = a.watchMemory(h, cfg.launch.group, cfg.limits)
 	return cfg, nil
@@ -156,7 +157,23 @@ func baseEnv(h wire.Hello, path string) []string {
 		"HOME=" + h.Home, "USER=" + name, "LOGNAME=" + name, "SHELL=" + shellPath(),
 		"LANG=C.UTF-8", "TERM=dumb",
 	}
+	env = append(env, offline...)
+	if h.MemoryMB > 0 {
+		env = append(env, fmt.Sprintf("NODE_OPTIONS=--max-old-space-size=%d", h.MemoryMB*nodeHeap/100))
+	}
 	return mergeEnv(env, h.Env)
+}
+
+// nodeHeap is the part of the guest's memory, in percent, that the heap of Node.js
+// may take. The default of Node.js is half, and two gigabytes at most. The rest is for
+// its code, for buffers and for other processes.
+const nodeHeap = 75
+
+// offline has installers fail at once where there is no network, and install what
+// is there: pip otherwise leaves Debian's Python alone.
+var offline = []string{
+	"PIP_RETRIES=0", "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1",
+	"npm_config_fetch_retries=0", "npm_config_update_notifier=false", "npm_config_audit=false", "npm_config_fund=false",
 }
 
 // mergeEnv returns base with the variables of over added or replaced.

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -240,8 +241,12 @@ func runCode(o *op, x wire.Run) (any, error) {
 	res.OK, res.Error, res.Seconds = r.OK, fit(r.Error), r.Seconds
 	res.Stopped, res.Lost, res.LostDetail = r.Stopped, r.Lost, r.LostDetail
 	res.Dropped = r.Dropped + sink.dropped
-	if res.Lost != "" && cfg.memory.killed(k.PID()) {
+	switch {
+	case res.Lost == "":
+	case cfg.memory.killed(k.PID()):
 		res.Lost, res.LostDetail = "oom", "the memory limit of the box was reached"
+	case res.Lost == "crashed" && sink.heap.seen:
+		res.Lost, res.LostDetail = "oom", "the heap of Node.js was full"
 	}
 	if res.Lost == "" && r.Seconds > crowding.Seconds() {
 		res.Ended = cfg.launch.endCrowd(k.PID())
@@ -278,12 +283,34 @@ func fit(e *wire.RunError) *wire.RunError {
 type runSink struct {
 	o       *op
 	streams [2]*capture // stdout, stderr
+	heap    phrase      // in stderr: Node.js ends for want of memory
 	dropped int
+}
+
+// phrase looks for a text in a stream.
+type phrase struct {
+	text string
+	tail []byte // of the stream, shorter than text
+	seen bool
+}
+
+func (f *phrase) write(p []byte) {
+	if f.seen {
+		return
+	}
+	// What crosses the border is in the tail and as much of p.
+	f.tail = append(f.tail, p[:min(len(p), len(f.text)-1)]...)
+	f.seen = bytes.Contains(f.tail, []byte(f.text)) || bytes.Contains(p, []byte(f.text))
+	if len(p) >= len(f.text)-1 {
+		f.tail = append(f.tail[:0], p[len(p)-len(f.text)+1:]...)
+	} else if n := len(f.tail) - len(f.text) + 1; n > 0 {
+		f.tail = append(f.tail[:0], f.tail[n:]...)
+	}
 }
 
 func newRunSink(o *op, cfg *settings, c wire.Capture) *runSink {
 	stop := o.s.ctx.Done()
-	return &runSink{o: o, streams: [2]*capture{
+	return &runSink{o: o, heap: phrase{text: "JavaScript heap out of memory"}, streams: [2]*capture{
 		newCapture(c, func() *spoolFile { return cfg.openSpool("stdout") },
 			func(b []byte) error { return o.send(wire.Stdout, b, stop) }),
 		newCapture(c, func() *spoolFile { return cfg.openSpool("stderr") },
@@ -293,6 +320,7 @@ func newRunSink(o *op, cfg *settings, c wire.Capture) *runSink {
 
 func (s *runSink) Output(ch wire.Channel, p []byte) {
 	if ch == wire.Stderr {
+		s.heap.write(p)
 		s.streams[1].write(p)
 		return
 	}

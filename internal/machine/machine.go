@@ -130,7 +130,9 @@ func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits
 	}
 	rand.Read(hello.Entropy) // never fails
 	for _, v := range k.Volumes {
-		if !v.ReadOnly {
+		if v.ReadOnly {
+			hello.ReadOnly = append(hello.ReadOnly, v.Guest)
+		} else {
 			hello.Scratch = append(hello.Scratch, v.Guest)
 		}
 	}

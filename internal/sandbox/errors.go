@@ -199,7 +199,7 @@ func (s *Sandbox) callError(ctx context.Context, op string, err error) error {
 		e.Code = CodeFileExists
 	case wire.CodeNotAllowed:
 		e.Code = CodePathNotAllowed
-		e.Hint = "Files may live below the home directory, /tmp and the shared volumes."
+		e.Hint = "Files may be written below the home directory, in /tmp and in writable volumes."
 	case wire.CodeTooLarge:
 		e.Code = CodeFileTooLarge
 	case wire.CodeNoSpace:

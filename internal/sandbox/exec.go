@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/tracing"
@@ -69,7 +70,9 @@ func (s *Sandbox) execResult(res *wire.ExecResult, out *collector, timeout time.
 	case r.TimedOut:
 		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s seconds and was ended.", secs(timeout)))
 	case res.Stopped == "oom":
-		r.Notes = append(r.Notes, fmt.Sprintf("The command was killed: it used more memory than the %d MB of flavor '%s'.", s.flavor.Limits().MemoryMB, s.flavor))
+		r.Notes = append(r.Notes, fmt.Sprintf("The command was killed: it used more memory than the %d MB of flavor '%s'. %s", s.flavor.Limits().MemoryMB, s.flavor, s.flavor.more()))
+	case r.ExitCode == 134 && strings.Contains(r.Stderr, heapExhausted):
+		r.Notes = append(r.Notes, fmt.Sprintf("Node.js ended because its heap, which takes most of the memory of the box (%d MB, flavor '%s'), was full. %s", s.flavor.Limits().MemoryMB, s.flavor, s.flavor.more()))
 	case r.Running:
 	case r.ExitCode == 127:
 		r.Notes = append(r.Notes, "Exit code 127: the command was not found.")
@@ -78,6 +81,7 @@ func (s *Sandbox) execResult(res *wire.ExecResult, out *collector, timeout time.
 	case r.ExitCode != 0 && r.StdoutBytes+r.StderrBytes == 0: // whoever reads only text would read nothing
 		r.Notes = append(r.Notes, fmt.Sprintf("The command ended with exit code %d and wrote nothing.", r.ExitCode))
 	}
+	r.Notes = s.hints(r.Notes, r.ExitCode != 0, r.Stdout, r.Stderr)
 	return r
 }
 

@@ -103,6 +103,18 @@ func (f Flavor) Limits() engine.Limits {
 	return engine.Limits{CPUs: float64(n), MemoryMB: 1024 * n, DiskMB: 2048 * n, PIDs: 128 * n}
 }
 
+// Larger returns the next larger flavor; ok is false for the largest. The empty
+// flavor counts as small.
+func (f Flavor) Larger() (larger Flavor, ok bool) {
+	switch f {
+	case FlavorLarge:
+		return "", false
+	case FlavorMedium:
+		return FlavorLarge, true
+	}
+	return FlavorMedium, true
+}
+
 // clip shortens a caller's value for a message.
 func clip(s string, max int) string {
 	s = clean(s)

@@ -107,6 +107,12 @@ func (s *Sandbox) runResult(k *kernel, res *wire.RunResult, out *collector, time
 		}
 		r.Notes = append(r.Notes, fmt.Sprintf("All variables were lost: %s. The next call starts a new interpreter; files are kept.", r.Lost))
 	}
+	if res.Lost == "oom" {
+		r.Notes = append(r.Notes, s.flavor.more())
+	} else if r.Error != nil && strings.HasSuffix(r.Error.Name, "MemoryError") {
+		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", s.flavor.Limits().MemoryMB, s.flavor, s.flavor.more()))
+	}
+	r.Notes = s.hints(r.Notes, !r.Success, r.Stdout, r.Stderr)
 	if res.Ended > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("The code had filled the box with processes; the %d that it left running were ended.", res.Ended))
 	}

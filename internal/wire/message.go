@@ -75,8 +75,10 @@ type Hello struct {
 	// randomness, made with Entropy, before their next run.
 	Restored bool `json:"restored,omitempty"`
 	// What follows is applied on the first link only, but for Entropy.
-	Home         string            `json:"home"`          // of the user, made if missing; the default directory
-	Scratch      []string          `json:"scratch"`       // further directories that files may live in, such as /tmp
+	Home    string   `json:"home"`    // of the user, made if missing; the default directory
+	Scratch []string `json:"scratch"` // further directories that files may live in, such as /tmp
+	// ReadOnly are directories whose files may be read and not changed: read-only volumes.
+	ReadOnly     []string          `json:"read_only,omitempty"`
 	UID          int               `json:"uid"`           // of user code; -1: the agent's own
 	GID          int               `json:"gid"`           //
 	Env          []string          `json:"env"`           // of user code, KEY=value

@@ -176,7 +176,7 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // user made them in a box with the same image, and nothing is written through
 // them.
 func (t *Tree) Extract(x wire.Extract, r io.Reader) error {
-	p, err := t.locate(x.Path)
+	p, err := t.locateWritable("unpack into", x.Path)
 	if err != nil {
 		return err
 	}

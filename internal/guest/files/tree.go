@@ -30,14 +30,15 @@ const (
 // the rights of the calling thread, may be called concurrently, and return
 // errors for the host: *wire.Error.
 type Tree struct {
-	home  string
-	roots []string // the longest first
+	home     string
+	roots    []string // the longest first
+	readOnly []string // of them
 }
 
-// New returns a Tree of the directories, which are absolute and clean. Relative
-// paths are below home.
-func New(home string, roots []string) *Tree {
-	t := &Tree{home: home, roots: slices.Clone(roots)}
+// New returns a Tree of the directories in roots and of those in readOnly, in which
+// nothing may be changed. All are absolute and clean. Relative paths are below home.
+func New(home string, roots, readOnly []string) *Tree {
+	t := &Tree{home: home, roots: slices.Concat(roots, readOnly), readOnly: slices.Clone(readOnly)}
 	slices.SortFunc(t.roots, func(a, b string) int { return len(b) - len(a) })
 	t.roots = slices.Compact(t.roots)
 	return t
@@ -89,6 +90,16 @@ func (t *Tree) locate(path string) (place, error) {
 		}
 	}
 	return place{}, t.outside(path)
+}
+
+// locateWritable is locate for an operation that changes files. verb is for the
+// error.
+func (t *Tree) locateWritable(verb, path string) (place, error) {
+	p, err := t.locate(path)
+	if err == nil && slices.Contains(t.readOnly, p.root) {
+		return place{}, failf(wire.CodeNotAllowed, "%s %.200q: the volume %s is read-only", verb, path, p.root)
+	}
+	return p, err
 }
 
 // outside is the error about a path that is not in the tree.

@@ -21,7 +21,7 @@ import (
 // it is.
 func (t *Tree) Write(x wire.Write, r io.Reader) (wire.FileInfo, error) {
 	var none wire.FileInfo
-	p, err := t.locate(x.Path)
+	p, err := t.locateWritable("write", x.Path)
 	if err != nil {
 		return none, err
 	}
@@ -150,7 +150,7 @@ func createTemp(dir *os.Root) (string, *os.File, error) {
 // Mkdir makes a directory. With Parents one that exists is fine.
 func (t *Tree) Mkdir(x wire.Mkdir) (wire.FileInfo, error) {
 	var none wire.FileInfo
-	p, err := t.locate(x.Path)
+	p, err := t.locateWritable("make directory", x.Path)
 	if err != nil {
 		return none, err
 	}
@@ -178,7 +178,7 @@ func (t *Tree) Mkdir(x wire.Mkdir) (wire.FileInfo, error) {
 // Remove removes a file, symbolic link or directory, never one of the tree's
 // own directories.
 func (t *Tree) Remove(x wire.Remove) error {
-	p, err := t.locate(x.Path)
+	p, err := t.locateWritable("remove", x.Path)
 	if err != nil {
 		return err
 	}

@@ -578,6 +578,24 @@ class Finder:
         return spec
 
 
+class LateSite:
+    """The last to be asked for a module: adds the user's own directory of packages,
+    which Python passes over if it is made after the start, as pip does."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        site = sys.modules.get("site")
+        if path is not None or site is None or not site.ENABLE_USER_SITE:
+            return None
+        where = site.getusersitepackages()
+        if where in sys.path or not os.path.isdir(where):
+            return None
+        site.addsitedir(where)
+        from importlib.machinery import PathFinder
+        PathFinder.invalidate_caches()
+        return PathFinder.find_spec(name, None, target)
+
+
 def remember(name, linecache=None):
     """Lets tracebacks, warnings and inspect find the cell's source."""
     linecache = linecache or sys.modules.get("linecache")
@@ -1157,6 +1175,7 @@ sys.stdout = sys.__stdout__ = text_stream(b"o", 1, "<stdout>")
 sys.stderr = sys.__stderr__ = text_stream(b"e", 2, "<stderr>")
 sys.argv = [""]
 sys.meta_path.insert(0, Finder)
+sys.meta_path.append(LateSite)
 import os
 os.environ.setdefault("MPLBACKEND", "agg")
 builtins.display = display
