@@ -31,7 +31,7 @@ var table = []row{
 			"engine", "internal/auth", "internal/clihelp", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/gcpace", "internal/guest", "internal/guestbin",
 			"internal/image", "internal/gateway", "internal/link", "internal/machine", "internal/mcpcli", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
 			"internal/pool", "internal/sandbox", "internal/snapshot",
-			"internal/template", "internal/tools", "internal/tracing/otlp", "internal/wire", "mcpkit",
+			"internal/template", "internal/tools", "internal/tracing/otlp", "internal/wire", "mcpkit", "mcpkit/nearest",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 

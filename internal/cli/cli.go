@@ -19,6 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/clihelp"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/mcpcli"
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
 // Exit codes. Run passes on the code of what ran in the box besides.
@@ -42,6 +43,8 @@ type app struct {
 	Streams
 	lookup func(string) (string, bool) // the environment
 
+	began bool // a command has begun: what goes wrong now is no wrong command line
+
 	level     *slog.LevelVar // of the log; set by openLog
 	reopenLog func() error   // opens the log file anew; set by openLog
 }
@@ -52,7 +55,10 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	a := &app{Streams: s, lookup: os.LookupEnv}
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !a.began {
+		err = a.wrongUsage(cmd, err)
+	}
 	if err != nil {
 		a.report(err)
 	}
@@ -82,17 +88,96 @@ mcp has codes of its own, see its help; 130 and 143 after an interrupt.`,
 		return &usageError{err: err, cmd: cmd.CommandPath()}
 	})
 	clihelp.Install(root)
+	root.SetHelpCommand(helpCommand())
 	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.tokenCommand(), a.doctorCommand(), a.versionCommand(), a.mcpCommand(), settingsTopic())
+	root.InitDefaultCompletionCmd() // cobra would add it later, without what follows
+	a.watch(root)
 	return root
+}
+
+// watch makes every command note that it has begun, and one that only has commands
+// below it refuse other words.
+func (a *app) watch(cmd *cobra.Command) {
+	if cmd.HasSubCommands() && cmd.Name() == "completion" {
+		cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if f := cmd.RunE; f != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.began = true
+			a.warnOfVariables(cmd)
+			return f(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		a.watch(sub)
+	}
+}
+
+// warnOfVariables says which environment variables look like settings and are none,
+// before commands that have settings.
+func (a *app) warnOfVariables(cmd *cobra.Command) {
+	if cmd.Flags().Lookup("config") == nil {
+		return
+	}
+	warnings := config.UnknownVariables(os.Environ())
+	for _, w := range warnings {
+		a.note("glovebox: warning: %s", printable(w))
+	}
+	if len(warnings) > 0 {
+		_ = os.Setenv(config.CheckedEnv, "1") // the program may start itself again; the name is valid
+	}
+}
+
+// wrongUsage makes a usage error of what cobra says of a command line, and leaves
+// errors that know their exit code.
+func (a *app) wrongUsage(cmd *cobra.Command, err error) error {
+	var (
+		usage *usageError
+		own   *mcpcli.Error
+	)
+	if errors.As(err, &usage) || errors.As(err, &own) {
+		return err
+	}
+	return &usageError{err: err, cmd: cmd.CommandPath()}
+}
+
+// helpCommand explains other commands.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]...",
+		Short: "Explain a command",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if about, _, err := cmd.Root().Find(args); err == nil {
+				for _, sub := range about.Commands() {
+					names = append(names, sub.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if about == nil {
+				about = cmd.Root()
+			}
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(about, args[len(args)-max(1, len(rest))])
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
 }
 
 // usageError is a wrong flag or argument.
 type usageError struct {
-	err error
-	cmd string // whose help helps
+	err  error
+	cmd  string // whose help helps
+	hint string // in place of a pointer to the help
 }
 
 func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
 
 // noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
@@ -100,13 +185,26 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() {
-		hint := ""
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = fmt.Sprintf("; did you mean %s?", near[0])
-		}
-		return &usageError{fmt.Errorf("unknown command %q%s", args[0], hint), cmd.CommandPath()}
+		return unknownCommand(cmd, args[0])
 	}
-	return &usageError{fmt.Errorf("unexpected argument %q", args[0]), cmd.CommandPath()}
+	return &usageError{err: fmt.Errorf("unexpected argument %q", args[0]), cmd: cmd.CommandPath()}
+}
+
+// unknownCommand is the error for a word that is no command below cmd.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
+	}
+	e := &usageError{err: fmt.Errorf("unknown command %q for %s", word, cmd.CommandPath()), cmd: cmd.CommandPath()}
+	if near := nearest.Of(word, names); near != "" {
+		e.err = fmt.Errorf("%w; did you mean %s?", e.err, near)
+	} else if len(names) > 0 {
+		e.hint = fmt.Sprintf("the commands are: %s", strings.Join(names, ", "))
+	}
+	return e
 }
 
 // hinted is an error with what to do about it.
@@ -171,11 +269,14 @@ func hints(err error) []string {
 	}
 	var usage *usageError
 	if errors.As(err, &usage) {
-		return []string{usage.cmd + " --help tells what there is"}
+		if usage.hint != "" {
+			return []string{usage.hint}
+		}
+		return []string{fmt.Sprintf("%q explains its flags and arguments", usage.cmd+" --help")}
 	}
 	var bad *config.Error
 	if errors.As(err, &bad) {
-		return []string{"docs/configuration.md and glovebox serve --help list the settings"}
+		return []string{`"glovebox settings" explains the settings`}
 	}
 	return nil
 }

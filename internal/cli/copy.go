@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/link"
+	"github.com/glovebox-dev/glovebox/internal/machine"
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
@@ -27,8 +29,8 @@ const (
 type transfer struct{ from, to string }
 
 // parseCopies reads --copy PATH[:DEST]. A colon that is part of an existing
-// file's name stays one.
-func parseCopies(args []string) ([]transfer, error) {
+// file's name stays one. volumes are where a box has more than its own directories.
+func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 	var list []transfer
 	for _, arg := range args {
 		t := transfer{from: arg}
@@ -50,11 +52,40 @@ func parseCopies(args []string) ([]transfer, error) {
 		} else if strings.HasSuffix(t.to, "/") {
 			t.to = path.Join(t.to, base)
 		}
+		if err := checkCopyTo(t.to, volumes); err != nil {
+			return nil, fmt.Errorf("--copy %q: %w", arg, err)
+		}
 		t.from = abs
 		list = append(list, t)
 	}
 	return list, nil
 }
+
+// checkCopyTo refuses a destination that a box cannot write.
+func checkCopyTo(to string, volumes []config.Volume) error {
+	full := to
+	if !path.IsAbs(to) {
+		full = path.Join(machine.Home, to)
+	}
+	full = path.Clean(full)
+	where := []string{machine.Home, "/tmp"}
+	for _, v := range volumes {
+		if v.ReadOnly && below(v.Guest, full) {
+			return fmt.Errorf("the destination %q is in the volume %s, which is read-only", to, v.Guest)
+		}
+		where = append(where, v.Guest)
+	}
+	for _, dir := range where {
+		if below(dir, full) {
+			return nil
+		}
+	}
+	return withHint(fmt.Errorf("a box cannot write the destination %q", to),
+		"the destination is relative to %s, or absolute and below one of: %s", machine.Home, strings.Join(where, ", "))
+}
+
+// below reports whether name is below dir, both clean and absolute.
+func below(dir, name string) bool { return strings.HasPrefix(name, dir+"/") }
 
 // parseOuts reads --out PATH[:DEST].
 func parseOuts(args []string) ([]transfer, error) {

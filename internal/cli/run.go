@@ -65,13 +65,13 @@ time-out, 125 if Glovebox itself failed.`,
 			if err != nil {
 				return err
 			}
-			job, err := a.newJob(&o, args, cmd.ArgsLenAtDash())
+			job, err := a.newJob(&o, cfg.Volumes, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				var bad *config.Error
 				if errors.As(err, &bad) {
 					return err
 				}
-				return &usageError{err, cmd.CommandPath()}
+				return &usageError{err: err, cmd: cmd.CommandPath()}
 			}
 			return ownFault(a.run(cmd.Context(), cfg, job))
 		},
@@ -128,7 +128,7 @@ func (j *job) name() string {
 }
 
 // newJob reads and checks the command line, before anything is booted.
-func (a *app) newJob(o *runOptions, args []string, dash int) (*job, error) {
+func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash int) (*job, error) {
 	j := &job{figures: o.figures}
 	var err error
 	if o.timeout != "" {
@@ -142,7 +142,7 @@ func (a *app) newJob(o *runOptions, args []string, dash int) (*job, error) {
 	default:
 		return nil, fmt.Errorf("--flavor must be one of: small, medium, large, got %q", o.flavor)
 	}
-	if j.copies, err = parseCopies(o.copies); err != nil {
+	if j.copies, err = parseCopies(o.copies, volumes); err != nil {
 		return nil, err
 	}
 	if j.outs, err = parseOuts(o.outs); err != nil {
@@ -228,7 +228,7 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 	var code []byte
 	if j.argv == nil {
 		if code, err = a.readProgram(j.file); err != nil {
-			return &usageError{err, "glovebox run"}
+			return &usageError{err: err, cmd: "glovebox run"}
 		}
 	}
 	ctx, stop := untilSignal(ctx, func() {}, nil)

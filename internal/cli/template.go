@@ -119,7 +119,7 @@ of the server that is to use them.`,
 				}
 			}
 			if err != nil {
-				return &usageError{err, cmd.CommandPath()}
+				return &usageError{err: err, cmd: cmd.CommandPath()}
 			}
 			return a.withTemplates(cmd.Context(), cfg, func(ctx context.Context, h *host, s *template.Store) error {
 				return a.buildTemplates(ctx, cfg, h, s, names, sizes, force)
@@ -239,7 +239,7 @@ than this machine has now, is used no more and can be removed.`,
 				return err
 			}
 			if output != "text" && output != "json" {
-				return &usageError{fmt.Errorf("--output must be one of: text, json, got %q", output), cmd.CommandPath()}
+				return &usageError{err: fmt.Errorf("--output must be one of: text, json, got %q", output), cmd: cmd.CommandPath()}
 			}
 			return a.withTemplates(cmd.Context(), cfg, func(_ context.Context, _ *host, s *template.Store) error {
 				list, err := s.List()
@@ -305,7 +305,7 @@ enough; or all that are stale; or all. Servers build anew what they need.`,
 				return err
 			}
 			if n := min(len(args), 1) + count(stale) + count(all); n != 1 {
-				return &usageError{errors.New("say what to remove: keys of templates, --stale or --all"), cmd.CommandPath()}
+				return &usageError{err: errors.New("say what to remove: keys of templates, --stale or --all"), cmd: cmd.CommandPath()}
 			}
 			return a.withTemplates(cmd.Context(), cfg, func(ctx context.Context, _ *host, s *template.Store) error {
 				return a.removeTemplates(ctx, s, args, stale)

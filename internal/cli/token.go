@@ -59,23 +59,33 @@ func (a *app) tokenNewCommand() *cobra.Command {
 is added to the file, which is made if there is none (mode 0600). Without a file the
 entry to add is written after the token.`,
 		Example: "  glovebox token new --name alice --expires 90d --tokens-file tokens.toml",
-		Args:    noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && name == "" {
+				return &usageError{err: fmt.Errorf("unexpected argument %q", args[0]), cmd: cmd.CommandPath(),
+					hint: fmt.Sprintf("name the owner with a flag: glovebox token new --name %s", printable(args[0]))}
+			}
+			return noArgs(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if name == "" {
+				return &usageError{err: errors.New("a token needs the name of its owner"), cmd: cmd.CommandPath(),
+					hint: "name the owner, as in: glovebox token new --name alice"}
+			}
 			path, err := a.tokensFile(cmd)
 			if err != nil {
 				return err
 			}
 			end, err := expiryTime(expires, time.Now())
 			if err != nil {
-				return &usageError{err, cmd.CommandPath()}
+				return &usageError{err: err, cmd: cmd.CommandPath()}
 			}
 			may, err := parseScopes(scopes)
 			if err != nil {
-				return &usageError{err, cmd.CommandPath()}
+				return &usageError{err: err, cmd: cmd.CommandPath()}
 			}
 			secret, token, err := auth.NewToken(name, end, may)
 			if err != nil {
-				return &usageError{err, cmd.CommandPath()}
+				return &usageError{err: err, cmd: cmd.CommandPath()}
 			}
 			if path != "" {
 				if err := auth.AddToken(path, &token); err != nil {
@@ -92,7 +102,6 @@ entry to add is written after the token.`,
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` owner of the boxes made with it; need not be unique")
 	cmd.Flags().StringVar(&expires, "expires", "", "`when` 90d, 12h, or the last day, as 2027-01-31 [never]")
 	cmd.Flags().StringSliceVar(&scopes, "scope", []string{string(auth.Use)}, "`list` of use (all tools), read (only look), metrics")
-	_ = cmd.MarkFlagRequired("name") // it is there
 	cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"use", "read", "metrics"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -188,7 +197,7 @@ name. A server that runs ends within two seconds what they began: streams, runni
 calls, everything. Boxes stay, for other tokens of the name.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &usageError{fmt.Errorf("one id or name is needed, got %d arguments", len(args)), cmd.CommandPath()}
+				return &usageError{err: fmt.Errorf("one id or name is needed, got %d arguments", len(args)), cmd: cmd.CommandPath()}
 			}
 			return nil
 		},

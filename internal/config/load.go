@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/tailscale/hujson"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
 // Error is a setting that cannot be used. Its text names the setting as it was
@@ -45,7 +47,7 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, 
 		delete(file, k.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(file)) {
-		errs = append(errs, invalid("%s: unknown setting %q", path, name))
+		errs = append(errs, unknownSetting(path, name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(ignored)) {
 		if _, ok := lookup(name); ok {
@@ -69,6 +71,18 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, 
 		}
 	}
 	return c, notes, nil
+}
+
+// unknownSetting is the error for a key of the file that is no setting.
+func unknownSetting(path, name string) error {
+	var names []string
+	for _, k := range Keys() {
+		names = append(names, k.Name)
+	}
+	if near := nearest.Of(name, names); near != "" {
+		return invalid("%s: unknown setting %q; did you mean %q?", path, name, near)
+	}
+	return invalid("%s: unknown setting %q", path, name)
 }
 
 // resolve resolves the symbolic links of a path, of which an end may be missing.

@@ -134,7 +134,7 @@ func (c *Config) set(k Key, name, text string) error {
 		}
 		v.SetInt(int64(n))
 	case "milliseconds":
-		d, err := milliseconds(name, text)
+		d, err := duration(name, text, time.Millisecond)
 		if err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (c *Config) set(k Key, name, text string) error {
 		}
 		d, err := Seconds(name, text)
 		if err != nil {
-			return err
+			return invalid("%v, or never", err)
 		}
 		v.SetInt(int64(d))
 	case "volumes":
@@ -225,35 +225,43 @@ func port(name, text string) (int, error) {
 // Seconds reads a number of seconds, whole or not, or a duration such as 30m.
 // name is what the message calls it.
 func Seconds(name, text string) (time.Duration, error) {
-	if d, err := time.ParseDuration(text); err == nil && !isNumber(text) {
-		if d <= 0 {
-			return 0, invalid("%s must be a positive duration, got %s", name, text)
+	return duration(name, text, time.Second)
+}
+
+// timeForms explains what a time may look like, by the unit of a bare number.
+var timeForms = map[time.Duration]string{
+	time.Second:      "write seconds, such as 90, or a unit, such as 90s, 5m or 1h30m",
+	time.Millisecond: "write milliseconds, such as 90000, or a unit, such as 90s, 5m or 1h30m",
+}
+
+// duration reads a number of units or a duration with its own. Only seconds may have
+// a fraction.
+func duration(name, text string, unit time.Duration) (time.Duration, error) {
+	if !isNumber(text) {
+		d, err := time.ParseDuration(text)
+		switch {
+		case err != nil:
+			return 0, invalid("%s must be a valid integer, got '%s': %s", name, text, timeForms[unit])
+		case d <= 0:
+			return 0, invalid("%s must be a positive duration, got %s: %s", name, text, timeForms[unit])
 		}
 		return min(d, maxSeconds*time.Second), nil
 	}
-	if f, err := strconv.ParseFloat(text, 64); err == nil && strings.ContainsAny(text, ".eE") {
+	if f, err := strconv.ParseFloat(text, 64); unit == time.Second && err == nil && strings.ContainsAny(text, ".eE") {
 		if !(f > 0 && f <= maxSeconds) { // also refuses NaN
-			return 0, invalid("%s must be a positive number of at most %d, got %s", name, maxSeconds, text)
+			return 0, invalid("%s must be a positive number of at most %d, got %s: %s", name, maxSeconds, text, timeForms[unit])
 		}
 		return time.Duration(f * float64(time.Second)), nil
 	}
 	n, err := positive(name, text)
-	if err != nil {
-		return 0, err
+	var bad *Error
+	if errors.As(err, &bad) {
+		return 0, invalid("%s: %s", bad.Text, timeForms[unit])
 	}
-	if n > maxSeconds {
-		return 0, invalid("%s must be at most %d, got %d", name, maxSeconds, n)
+	if unit == time.Second && n > maxSeconds {
+		return 0, invalid("%s must be at most %d, got %d: %s", name, maxSeconds, n, timeForms[unit])
 	}
-	return time.Duration(n) * time.Second, nil
-}
-
-// milliseconds reads a whole number of them, or a duration such as 30m.
-func milliseconds(name, text string) (time.Duration, error) {
-	if !isNumber(text) {
-		return Seconds(name, text)
-	}
-	n, err := positive(name, text)
-	return time.Duration(n) * time.Millisecond, err
+	return time.Duration(n) * unit, nil
 }
 
 func isNumber(text string) bool {

@@ -12,7 +12,7 @@ const maxWord = 100
 
 // Of returns the one of names that word is probably a misspelling of, or "" if there
 // is none, or several that are as likely. Case, hyphens, underscores and spaces count
-// only between names that are otherwise as near. In words of one or two letters nothing
+// only between names that are otherwise as near. In words of up to three letters nothing
 // else may differ.
 func Of(word string, names []string) string {
 	w := plain(word)
@@ -52,10 +52,10 @@ type candidate struct {
 
 // allowed is how many letters may differ where the shorter word has n of them.
 func allowed(n int) int {
-	if n < 3 {
+	if n < 4 {
 		return 0
 	}
-	return max(1, n*3/10)
+	return n * 3 / 10
 }
 
 // plain leaves only what the spellings http_headers, httpHeaders and http-headers

@@ -21,6 +21,7 @@ func TestOf(t *testing.T) {
 		{"ab", "ac", ""},
 		{"A", "a", "a"},
 		{"run", "ls", ""},
+		{"ksh", "bash zsh", ""},
 		{"box3", "box1 box2", ""},
 		{"", "a", ""},
 		{"---", "a", ""},

@@ -167,7 +167,7 @@ func hold(args []string) error {
 func hog(args []string) error {
 	all := take(number(args, 0), func(mib int) {
 		fmt.Println(mib)
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // the rate is ours, not the machine's
 	})
 	fmt.Println("all", len(all))
 	return nil
