@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -164,8 +165,8 @@ func interpreter(img *image.Image, language string) finding {
 	i, ok := img.Interpreters[language]
 	if !ok {
 		fix := map[string]string{
-			image.Python:     "type: apt-get install python3 python3-pandas python3-matplotlib (or name one with GLOVEBOX_PYTHON)",
-			image.JavaScript: "type: apt-get install nodejs (or name one with GLOVEBOX_NODE)",
+			image.Python:     "type: apt-get install python3 python3-pandas python3-matplotlib (or name one: --python ~/venv/bin/python)",
+			image.JavaScript: "type: apt-get install nodejs (or name one: --node ~/node/bin/node)",
 		}
 		return finding{language, levelWarn, "none found", fix[language]}
 	}
@@ -173,18 +174,23 @@ func interpreter(img *image.Image, language string) finding {
 	if language != image.Python {
 		return f
 	}
+	if i.Prefix != "/usr" {
+		f.Detail += " in " + i.Prefix
+	}
+	if len(i.Libraries) > 0 {
+		f.Detail += ", has " + strings.Join(i.Libraries, " ")
+	} else {
+		f.Detail += ", no libraries for data"
+	}
 	var missing []string
 	for _, lib := range []string{"numpy", "pandas", "matplotlib"} {
-		if !strings.Contains(strings.Join(i.Libraries, " "), lib) {
-			missing = append(missing, "python3-"+lib)
+		if !slices.Contains(i.Libraries, lib) {
+			missing = append(missing, lib)
 		}
 	}
-	f.Detail += ", has " + strings.Join(append([]string{}, i.Libraries...), " ")
-	if len(i.Libraries) == 0 {
-		f.Detail = strings.TrimSuffix(f.Detail, ", has ") + ", no libraries for data"
-	}
 	if len(missing) > 0 {
-		f.Level, f.Fix = levelWarn, "for data analysis, type: apt-get install "+strings.Join(missing, " ")+" (or name another Python with GLOVEBOX_PYTHON)"
+		f.Level = levelWarn
+		f.Fix = "for data analysis, type: " + i.HowToInstall(missing...) + " (or name another Python: --python ~/venv/bin/python)"
 	}
 	return f
 }

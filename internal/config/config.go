@@ -92,7 +92,7 @@ type Config struct {
 	// Host.
 	StateDir string `group:"host" key:"state-dir" env:"GLOVEBOX_STATE_DIR" default:"" kind:"path" short:"where Glovebox keeps its state" help:"Where Glovebox keeps its state. Default: /var/lib/glovebox for root, otherwise glovebox in $XDG_STATE_HOME or ~/.local/state."`
 	Image    string `group:"host" key:"image" env:"GLOVEBOX_IMAGE" default:"" kind:"path" short:"root file system of boxes" help:"Directory that is the root file system of boxes, such as an unpacked container image. Default: this machine's own programs."`
-	Python   string `group:"host" key:"python" env:"GLOVEBOX_PYTHON" default:"" kind:"path" short:"Python that boxes use" help:"The Python that boxes use. Default: the one found on this machine."`
+	Python   string `group:"host" key:"python" env:"GLOVEBOX_PYTHON" default:"" kind:"path" short:"Python of boxes, as ~/venv/bin/python" help:"The Python that boxes use, such as ~/venv/bin/python of a virtual environment. Default: the first on PATH that has numpy and pandas, else the first."`
 	Node     string `group:"host" key:"node" env:"GLOVEBOX_NODE" default:"" kind:"path" short:"Node that boxes use" help:"The Node that boxes use. Default: the one found on this machine."`
 
 	// Log.

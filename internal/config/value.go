@@ -52,6 +52,14 @@ func (c *Config) set(k Key, name, text string) error {
 		}
 		v.SetString(strings.TrimSuffix(text, "/"))
 	case "path":
+		// No shell has replaced this in an environment file or a client's settings.
+		if rest, ok := strings.CutPrefix(text, "~/"); ok {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return invalid("%s: %v", name, err)
+			}
+			text = filepath.Join(home, rest)
+		}
 		abs, err := filepath.Abs(text)
 		if err != nil {
 			return invalid("%s: %v", name, err)

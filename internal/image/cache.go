@@ -9,7 +9,7 @@ import (
 )
 
 // cacheVersion changes when answers mean something else.
-const cacheVersion = 2
+const cacheVersion = 3
 
 // maxEntries bounds the cache: more interpreters than this are not on a PATH.
 const maxEntries = 64

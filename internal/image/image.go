@@ -35,15 +35,28 @@ type Interpreter struct {
 	Files []string `json:"files,omitempty"`
 }
 
+// HowToInstall returns what to type on the host for Python to have more modules: apt
+// for the system's own, in which pip refuses to install, pip for others.
+func (i Interpreter) HowToInstall(modules ...string) string {
+	if i.Prefix != "/usr" {
+		return i.Path + " -m pip install " + strings.Join(modules, " ")
+	}
+	return "sudo apt-get install python3-" + strings.Join(modules, " python3-")
+}
+
 // The languages.
 const (
 	Python     = "python"
 	JavaScript = "javascript"
 )
 
-// libraries are looked for in Python: they make data analysis possible, and
-// templates load them ahead.
-var libraries = []string{"numpy", "pandas", "matplotlib", "IPython"}
+// libraries are the modules that are looked for in Python: what people who analyse
+// data expect, the most important first. Clients and the doctor are told which of
+// them there are.
+var libraries = []string{
+	"numpy", "pandas", "matplotlib", "scipy", "sklearn", "statsmodels", "seaborn", "plotly", "polars", "pyarrow",
+	"openpyxl", "xlrd", "lxml", "bs4", "PIL", "requests", "sqlalchemy", "sympy", "networkx", "tabulate", "jinja2", "torch", "IPython",
+}
 
 // Directory describes a directory that holds a root file system, such as an
 // unpacked container image. Its interpreters are found, not run.

@@ -85,9 +85,13 @@ func (s *skeleton) addBind(p string) {
 	}
 }
 
+// addParents makes the directories above p, and lets user code pass through those
+// that it may not list: root's home is one, and interpreters are installed there.
 func (s *skeleton) addParents(p string) {
 	for _, dir := range parents(p) {
-		if _, have := s.dirs[dir]; !have {
+		if mode, have := s.dirs[dir]; have {
+			s.dirs[dir] = mode | 0o111
+		} else {
 			s.dirs[dir] = 0o755
 		}
 	}

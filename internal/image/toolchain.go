@@ -103,7 +103,7 @@ func notes(chosen map[string]Interpreter, found []answer) []string {
 	case !ok:
 		list = append(list, "No Python was found on PATH: install python3, or name one with --python.")
 	case !slices.Contains(python.Libraries, "pandas"):
-		list = append(list, fmt.Sprintf("%s has no pandas: for data analysis, type: %s -m pip install numpy pandas matplotlib", python.Path, python.Path))
+		list = append(list, fmt.Sprintf("%s has no pandas: for data analysis, type: %s", python.Path, python.HowToInstall("numpy", "pandas", "matplotlib")))
 	}
 	others := 0
 	for _, a := range found {
@@ -112,7 +112,7 @@ func notes(chosen map[string]Interpreter, found []answer) []string {
 		}
 	}
 	if ok && others > 0 {
-		list = append(list, fmt.Sprintf("%s was chosen among %d Pythons on PATH.", python.Path, others+1))
+		list = append(list, fmt.Sprintf("%s was chosen among %d Pythons on PATH; --python takes another, also of a virtual environment.", python.Path, others+1))
 	}
 	if _, ok := chosen[JavaScript]; !ok {
 		list = append(list, "No node was found on PATH: JavaScript is not available.")
