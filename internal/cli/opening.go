@@ -54,3 +54,14 @@ func (o *opening) await(ctx context.Context) (*sandbox.Manager, error) {
 	}
 	return o.manager, nil
 }
+
+// flush has the manager write its boxes to disk; without one there are none.
+func (o *opening) flush() {
+	select {
+	case <-o.done:
+		if o.manager != nil {
+			o.manager.Flush()
+		}
+	default:
+	}
+}

@@ -184,7 +184,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Status = h.status
 	options.Page = func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) }
 	options.Ready = h.unready
-	options.Ending = h.manager.Flush
+	options.Ending = opened.flush
 	options.Metrics, options.Observe, options.Refused = measured.Handler(), measured.Request, measured.Refusal
 	options.Trace = traces.Tracer()
 	server = mcpserver.New(options)

@@ -158,3 +158,19 @@ func TestStdioTellsWhyItCannotStart(t *testing.T) {
 		t.Errorf("got exit code %d, want %d; log\n%s", code, ExitFailure, s.log.String())
 	}
 }
+
+// TestStdioEndsBeforeItHasStarted: a client may be gone before there are boxes.
+func TestStdioEndsBeforeItHasStarted(t *testing.T) {
+	const real = "/usr/bin/python3"
+	if _, err := os.Stat(real); err != nil {
+		t.Skip(err)
+	}
+	s := startSlowly(t, "exec "+real+` "$@"`)
+	s.ask("initialize", "initialize", initializeParams)
+	s.answer("initialize")
+	s.in.Close()
+	s.openGate()
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the end: %v\n%s", err, s.log.String())
+	}
+}
