@@ -24,6 +24,10 @@ func TestIPython(t *testing.T) {
 				{code: "%twice 21", value: "42"},
 				{code: "n = %twice 4\nn + 1", value: "9"},
 				{code: "from IPython import get_ipython\nget_ipython().user_ns['kept']", value: "2"},
+				{code: "6 * 7", value: "42"},
+				{code: "_ + 1", value: "43"},
+				{code: "_, __", value: "(43, 42)"},
+				{code: "get_ipython().ast_node_interactivity", value: "'last_expr'"},
 				{code: "1/0", error: "ZeroDivisionError", trace: "~line 1"},
 				{code: "print(kept); kept", out: "2\n", value: "2"},
 			})

@@ -129,6 +129,28 @@ function watchWrites() {
   Object.defineProperty(fs.writeSync, 'name', { value: 'writeSync' });
 }
 
+// Whoever asks with readline would wait for ever: standard input is empty. As with
+// Python's input, the question is shown, and asking fails.
+function refuseQuestions() {
+  const readline = require('readline');
+  const custom = util.promisify.custom;
+  const refuse = (original, fail) => function question(query, ...rest) {
+    if (this.input !== process.stdin) return Reflect.apply(original, this, [query, ...rest]);
+    process.stdout.write(String(query));
+    const error = new Error('end of input: nobody can answer here, write the value into the code instead of asking for it');
+    error.code = 'EOF';
+    return fail(error);
+  };
+  const raise = (error) => { throw error; };
+  const reject = (error) => Promise.reject(error);
+  const { prototype } = readline.Interface;
+  const { question } = prototype;
+  prototype.question = refuse(question, raise);
+  if (typeof question[custom] === 'function') prototype.question[custom] = refuse(question[custom], reject);
+  const promises = readline.promises && readline.promises.Interface.prototype;
+  if (promises) promises.question = refuse(promises.question, reject);
+}
+
 // An interrupt goes to the whole process group, and news of the child's death
 // may be here before the thread that ends this cell has run: it gets time to.
 const nothing = new Int32Array(new SharedArrayBuffer(4));
@@ -647,6 +669,7 @@ for (const [name, s] of [['stdout', out], ['stderr', err]]) {
 }
 watchChildren();
 watchWrites();
+refuseQuestions();
 process.execArgv = [];
 process.argv.length = 1;
 

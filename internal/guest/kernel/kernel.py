@@ -1129,6 +1129,12 @@ def no_input(prompt="", /):
 no_input.__name__ = no_input.__qualname__ = "input"
 
 
+def get_ipython():
+    """IPython's shell, as far as this kernel has one."""
+    extras()
+    return Shell()
+
+
 def extras():
     """Compiles transform.py and magics.py at their first use."""
     global magics
@@ -1180,6 +1186,7 @@ import os
 os.environ.setdefault("MPLBACKEND", "agg")
 builtins.display = display
 builtins.input = no_input
+builtins.get_ipython = get_ipython
 
 
 def preload(names):

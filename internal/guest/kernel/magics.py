@@ -19,7 +19,10 @@ def replaced_line(kind, text, *more):
     if text.startswith("%"):
         raise SyntaxError("%%%s must be the first line of its cell" % text.split(None, 1)[0])
     name, _, rest = text.partition(" ")
-    rest = rest.strip().replace("\\\n", " ")
+    return line_magic(name, rest.strip().replace("\\\n", " "), frame)
+
+
+def line_magic(name, rest, frame):
     magic = LINE_MAGICS.get(name)
     if magic is not None:
         if name not in ("time", "timeit", "prun"):
@@ -31,6 +34,35 @@ def replaced_line(kind, text, *more):
     if ipython is not None and name in ipython.magics_manager.magics["line"]:
         return ipython.run_line_magic(name, rest)
     raise unknown("%" + name, LINE_MAGICS)
+
+
+class Shell:
+    """What get_ipython() returns: enough for notebooks that were exported as programs.
+    The rest is IPython's, where it is installed."""
+
+    user_ns = property(lambda self: ns)
+
+    def run_line_magic(self, name, line="", _stack_depth=1):
+        return line_magic(name, line.strip(), sys._getframe(1))
+
+    def run_cell_magic(self, name, line, cell):
+        return cell_magic(name + " " + line, cell, 1)
+
+    def magic(self, text):
+        name, _, rest = text.lstrip("%").partition(" ")
+        return line_magic(name, rest.strip(), sys._getframe(1))
+
+    def system(self, command):
+        shell(expand(command, sys._getframe(1)))
+
+    def getoutput(self, command):
+        return shell_output(expand(command, sys._getframe(1)))
+
+    def __getattr__(self, name):
+        ipython = interactive_shell()
+        if ipython is None:
+            raise AttributeError("%s: IPython is not installed here" % name)
+        return getattr(ipython, name)
 
 
 def unknown(name, known):
@@ -373,7 +405,7 @@ def cell_writefile(rest, body, line):
     path = os.path.expanduser(rest.strip().strip("'\""))
     print(("Appending to " if mode == "a" else "Overwriting " if os.path.exists(path) else "Writing ") + path)
     with open(path, mode, encoding="utf-8") as f:
-        f.write(body)
+        f.write(body if body.endswith("\n") or not body else body + "\n")
 
 
 class Captured:
@@ -442,6 +474,9 @@ def interactive_shell():
         hook = sys.excepthook
         S.ipython = InteractiveShell.instance(config=config, user_module=main, user_ns=ns)
         sys.excepthook = hook
+        for name in ("_", "__", "___"):  # empty; they would hide the last values
+            if ns.get(name) == "":
+                del ns[name]
         S.ipython.display_pub.publish = lambda data, *args, **more: publish({m: as_text(m, v) for m, v in data.items()})
     return S.ipython or None
 

@@ -66,8 +66,16 @@ func nodeStories() []story {
 			{code: "a = 2;", value: "2"},
 			{code: "for (let i = 0; i < 3; i++) i", value: "2"},
 			{code: "display(1, {b: 2})", shows: 2},
+			{code: "let kept = 5; _", value: "~"},
 			{code: "var _ = 7; _", value: "7"},
 			{code: "1; _", value: "7"},
+		}},
+		{"questions", []cell{
+			{code: "for await (const line of require('readline').createInterface({input: process.stdin})) console.log(line); 'ended'", value: "'ended'"},
+			{code: "const rl = require('readline').createInterface({input: process.stdin, output: process.stdout}); await new Promise((answer) => rl.question('name? ', answer))", error: "Error", value2: "~end of input", out: "name? "},
+			{code: "await require('util').promisify(rl.question).call(rl, 'again? ')", error: "Error", value2: "~end of input", out: "again? "},
+			{code: "import * as promises from 'node:readline/promises'; const rl2 = promises.createInterface({input: process.stdin}); await rl2.question('promised? ')", error: "Error", value2: "~end of input", out: "promised? "},
+			{code: "const { PassThrough } = require('stream'); const input = new PassThrough(); const rl3 = require('readline').createInterface({input}); setTimeout(() => input.write('me\\n'), 20); await new Promise((answer) => rl3.question('', answer))", value: "'me'"},
 		}},
 		{"errors", []cell{
 			{code: "function f() {\n  throw new TypeError('é')\n}\n"},

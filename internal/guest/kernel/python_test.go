@@ -266,7 +266,7 @@ func pythonStories(version string) []story {
 			{code: "%%sh\nexit 2", error: "CalledProcessError"},
 			{code: "%%writefile a/../file.txt\nx\ny", error: "FileNotFoundError", out: "~a/../file.txt"},
 			{code: "%%writefile file.txt\nx\ny", out: "Writing file.txt\n"},
-			{code: "%cat file.txt", out: "x\ny"},
+			{code: "%cat file.txt", out: "x\ny\n"},
 			// Not every machine has pip; what is in the directory goes first.
 			{code: "%%writefile pip.py\nimport sys; print('pip', *sys.argv[1:])", out: "Writing pip.py\n"},
 			{code: "%pip --version", out: "~pip --version\n"},
@@ -304,6 +304,8 @@ func pythonStories(version string) []story {
 			{code: "In [1]: x = 5\n   ...: x + 1", value: "6"},
 			{code: "print(1)\n%%time\nx", out: "1\n", error: "SyntaxError", value2: "%%time must be the first line of its cell"},
 			{code: "%time?", out: "~%time"},
+			{code: "get_ipython().run_line_magic('matplotlib', 'inline')\nget_ipython().system('echo {1 + 1}')\nget_ipython().run_cell_magic('bash', '', 'echo b')\nget_ipython().getoutput('echo c'), get_ipython().user_ns is globals()", out: "2\nb\n", value: "(['c'], True)"},
+			{code: "get_ipython().magic('%env GB_Y=1')\nget_ipython().run_line_magic('nosuch', '')", out: "env: GB_Y=1\n", error: "SyntaxError"},
 			{code: "len?\n?len\nlen??;", out: "~Signature: len(obj, /)\nDocstring:\nReturn the number of items"},
 			{code: "what is this?", error: "SyntaxError"},
 			{code: "!echo ${HOME:+${HOME:+home}} {len([1, 2])} {{x}} $$x ${", out: "", err: "~"},
