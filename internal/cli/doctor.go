@@ -67,7 +67,7 @@ func (a *app) doctor(ctx context.Context, cfg *config.Config, asJSON bool) error
 	// Where the program runs again inside new namespaces, all that follows is
 	// found out and printed there.
 	entered := enter(cfg)
-	found := probe(ctx)
+	found := append(probe(ctx), examineUnit(ctx)...)
 	if entered != nil {
 		found = append(found, failed("start", entered))
 	} else {

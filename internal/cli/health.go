@@ -32,7 +32,7 @@ func (h *host) ready(ctx context.Context) error {
 	case err != nil && some:
 		h.log.Warn("health check passed in part: not every kind of box can be made", "engine", h.engine.Info().Name, "err", err)
 	case err != nil:
-		return withHint(fmt.Errorf("health check failed: %w", err), "glovebox doctor tells what this machine lacks; --pool-size 0 starts without the check")
+		return withHint(fmt.Errorf("health check failed: %w", err), "%s", unitHint()+"glovebox doctor tells what this machine lacks; --pool-size 0 starts without the check")
 	case wanted > 0:
 		h.log.Info("health check passed: the pool is full and every box in it has run code", "engine", h.engine.Info().Name,
 			"pool", fmt.Sprintf("%d/%d", members, wanted), "took", time.Since(begun).Round(time.Millisecond))

@@ -63,7 +63,7 @@ func builtWithCgo() bool {
 // explain adds what to do about what the engine says.
 func explain(err error) error {
 	if _, _, ok := noNamespaces(err); ok {
-		return withHint(err, "glovebox doctor tells more about what this machine offers")
+		return withHint(err, "%s", unitHint()+"glovebox doctor tells more about what this machine offers")
 	}
 	if errors.Is(err, engine.ErrUnsupported) {
 		return withHint(fmt.Errorf("boxes need Linux: %w", err),

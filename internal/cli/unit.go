@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// unitName is the systemd unit that docs/deploy.md installs.
+const unitName = "glovebox.service"
+
+// unitTimeout bounds a question to systemd, which answers within milliseconds.
+const unitTimeout = 5 * time.Second
+
+// namespaces are those that boxes are made of, as RestrictNamespaces= names them.
+var namespaces = []string{"user", "mnt", "pid", "net", "ipc", "uts"}
+
+// neededCalls are the groups of system calls that boxes cannot do without:
+// SystemCallFilter= must not take them away.
+var neededCalls = []string{"@mount", "@privileged", "@debug", "@setuid", "@process", "@system-service", "@basic-io", "@file-system"}
+
+// unitProblems returns the settings of a systemd unit, drop-ins included, with which
+// no box can be made, as they are written. Each was seen to keep boxes from working
+// on Debian 12.
+func unitProblems(unit string) []string {
+	var problems []string
+	last := map[string]string{} // of settings of which the last counts
+	var calls []string
+	for line := range strings.Lines(unit) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if !ok || strings.HasPrefix(name, "#") || strings.HasPrefix(name, ";") {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		switch {
+		case name != "SystemCallFilter":
+			last[name] = value
+		case value == "": // begins anew
+			calls = nil
+		default:
+			calls = append(calls, value)
+		}
+	}
+	problem := func(name, value string) { problems = append(problems, name+"="+value) }
+	if v := last["RestrictNamespaces"]; !allowsNamespaces(v) {
+		problem("RestrictNamespaces", v)
+	}
+	if v := last["MemoryDenyWriteExecute"]; isTrue(v) {
+		problem("MemoryDenyWriteExecute", v)
+	}
+	if v := last["ProcSubset"]; v == "pid" {
+		problem("ProcSubset", v)
+	}
+	if v := last["RestrictAddressFamilies"]; v != "" && !strings.HasPrefix(v, "~") && !slices.Contains(strings.Fields(v), "AF_UNIX") {
+		problem("RestrictAddressFamilies", v)
+	}
+	allowed := false // a list of what is allowed has begun
+	for _, v := range calls {
+		names, denies := strings.CutPrefix(v, "~")
+		switch {
+		case denies && slices.ContainsFunc(strings.Fields(names), func(name string) bool { return slices.Contains(neededCalls, name) }):
+			problem("SystemCallFilter", v)
+		case !denies && !allowed && !strings.Contains(strings.Join(calls, " "), "@mount"):
+			problem("SystemCallFilter", v)
+		}
+		allowed = allowed || !denies
+	}
+	return problems
+}
+
+// allowsNamespaces reports whether a value of RestrictNamespaces= lets all
+// namespaces be made that boxes need.
+func allowsNamespaces(value string) bool {
+	if list, denies := strings.CutPrefix(value, "~"); denies {
+		return !slices.ContainsFunc(namespaces, func(name string) bool { return slices.Contains(strings.Fields(list), name) })
+	}
+	if value == "" || slices.Contains([]string{"no", "false", "off", "0"}, strings.ToLower(value)) {
+		return true
+	}
+	return !slices.ContainsFunc(namespaces, func(name string) bool { return !slices.Contains(strings.Fields(value), name) })
+}
+
+func isTrue(value string) bool {
+	return slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(value))
+}
+
+// inUnit reports whether systemd has started this process as a service.
+func inUnit() bool { return os.Getenv("INVOCATION_ID") != "" && os.Getenv("SYSTEMD_EXEC_PID") != "" }
+
+// unitHint says why the doctor may find nothing wrong where a service fails; it is
+// empty outside of one.
+func unitHint() string {
+	if !inUnit() {
+		return ""
+	}
+	return "this is a systemd service, whose settings (RestrictNamespaces=, SystemCallFilter=, MemoryDenyWriteExecute= …) may forbid " +
+		"what boxes need and a shell may do: compare systemctl cat " + unitName + " with packaging/glovebox.service; as root, " +
+		"glovebox doctor examines the unit as well; "
+}
+
+// examineUnit looks at the unit of this machine, if it is installed: what the doctor
+// finds out by itself holds outside of it.
+func examineUnit(ctx context.Context) []finding {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return nil // systemd does not run here
+	}
+	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, "systemctl", "cat", unitName).Output()
+	if err != nil {
+		return nil // not installed
+	}
+	f := finding{Name: "unit", Level: levelOK, Detail: unitName + " is installed and lets boxes be made"}
+	if problems := unitProblems(string(text)); len(problems) > 0 {
+		f.Level = levelFail
+		f.Detail = fmt.Sprintf("%s lets no box be made: %s", unitName, strings.Join(problems, ", "))
+		f.Fix = "type: systemctl edit " + unitName + " and set these anew, as in packaging/glovebox.service"
+		return []finding{f}
+	}
+	// A service that fails and is started again is not failed to systemd.
+	state, err := exec.CommandContext(ctx, "systemctl", "show", unitName, "--property=SubState", "--value").Output()
+	if err == nil && slices.Contains([]string{"auto-restart", "failed"}, strings.TrimSpace(string(state))) {
+		f.Level, f.Detail, f.Fix = levelWarn, unitName+" is installed, ends with an error and is started again", "type: journalctl -u "+unitName
+	}
+	return []finding{f}
+}
