@@ -17,6 +17,12 @@ import (
 
 func TestMain(m *testing.M) {
 	Parts() // this executable plays the isolation's parts, as the program does
+	// No process is to outlive a test, which removes its state; TestQuickClients is
+	// about those that do.
+	// This runs in the servers of tests, too.
+	if _, set := os.LookupEnv("GLOVEBOX_FINISH_TEMPLATES"); !set {
+		os.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false")
+	}
 	testscript.Main(m, map[string]func(){
 		"glovebox": func() {
 			os.Exit(Main(context.Background(), os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
@@ -33,6 +39,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GLOVEBOX_STATE_DIR", state)
+			env.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false")
 			env.Setenv("HOME", env.WorkDir)
 			return nil
 		},

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +36,22 @@ func mountScratch(dir string) error {
 		return fmt.Errorf("mount memory at %q: %w", dir, err)
 	}
 	return nil
+}
+
+// leaveTemplates starts a process with the same settings that builds the templates
+// which this server leaves unfinished. A client that stays for a second would else
+// begin with them each time and never have any. The process has a session of its
+// own and holds nothing of the client's.
+func leaveTemplates() error {
+	cmd := &exec.Cmd{
+		Path:        "/proc/self/exe",
+		Args:        append(append([]string{}, os.Args...), "--"+onlyTemplates),
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start a process for them: %w", err)
+	}
+	return cmd.Process.Release()
 }
 
 // noNamespaces says why the namespaces that gVisor needs cannot be had and what

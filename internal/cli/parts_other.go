@@ -7,6 +7,9 @@ import "errors"
 // Parts does nothing here: the isolation is not linked in.
 func Parts() {}
 
+// leaveTemplates is never needed here: there are no templates.
+func leaveTemplates() error { return errors.ErrUnsupported }
+
 // mountScratch mounts nothing here.
 func mountScratch(string) error { return errors.ErrUnsupported }
 

@@ -57,6 +57,7 @@ only with --mode stdio or dual.`,
 }
 
 func (a *app) stdioCommand() *cobra.Command {
+	only := false
 	cmd := &cobra.Command{
 		Use:   "stdio",
 		Short: "Serve the tools over standard input and output",
@@ -69,9 +70,14 @@ stops at the end of its input, after the last answer. The log goes to standard e
 				return err
 			}
 			cfg.Mode = "stdio"
+			if only {
+				return a.finishTemplates(cmd.Context(), cfg)
+			}
 			return a.serve(cmd.Context(), cfg, notes, nil)
 		},
 	}
+	cmd.Flags().BoolVar(&only, onlyTemplates, false, "build the templates and end")
+	cmd.Flags().MarkHidden(onlyTemplates)
 	bind(cmd, "tools", "boxes", "volumes", "host", "log")
 	return cmd
 }
@@ -245,6 +251,11 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		// In dual mode the end of the input leaves HTTP running; a failure does not.
 		if end != nil || cfg.Mode != "dual" {
 			cancel(end)
+		}
+	}
+	if cfg.Mode == "stdio" && cfg.FinishTemplates && h.manager.Building() {
+		if err := leaveTemplates(); err != nil {
+			log.Warn("templates are not finished", "err", err)
 		}
 	}
 	return err

@@ -83,6 +83,7 @@ type Config struct {
 	MaxTotalMemoryMB int           `group:"boxes" key:"max-total-memory-mb" env:"MSB_MAX_TOTAL_MEMORY_MB" default:"" kind:"positive" live:"true" short:"MB of memory promised to all boxes" help:"Memory that all boxes together may be promised; no limit if unset."`
 	LRUEviction      bool          `group:"boxes" key:"lru-eviction" env:"MSB_ENABLE_LRU_EVICTION" default:"true" kind:"bool" live:"true" short:"make room by hibernating the idlest box" help:"Hibernate (or end) the least recently used idle box when a new one needs its place; otherwise refuse the new one."`
 	Preload          []string      `group:"boxes" key:"preload" env:"GLOVEBOX_PRELOAD" default:"numpy,pandas,matplotlib" kind:"modules" short:"modules that Python boxes import ahead" help:"Modules that templates of Python import ahead, where there are; \"none\" for nothing."`
+	FinishTemplates  bool          `group:"boxes" key:"finish-templates" env:"GLOVEBOX_FINISH_TEMPLATES" default:"true" kind:"bool" short:"finish templates after a quick client" help:"If the client of a server over standard input and output leaves before templates are built, finish them in a process that outlives the server by a few seconds, 5 minutes at most."`
 
 	// Volumes.
 	Volumes        []Volume `group:"volumes" key:"volume" env:"MSB_SHARED_VOLUME_PATH" default:"" kind:"volumes" short:"share a host directory with every box" help:"Directories of the host that every box sees, as host:container[:ro]; a JSON array or a comma-separated list."`

@@ -55,6 +55,13 @@ func (m *Manager) startPool() {
 	})
 }
 
+// Building reports whether templates are being built.
+func (m *Manager) Building() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.builds) > 0
+}
+
 // Ready waits until the pool is full, every machine in it proved by a run. The
 // error says what cannot be made. Without a pool it returns at once.
 func (m *Manager) Ready(ctx context.Context) error {

@@ -270,6 +270,19 @@ func free(ctx context.Context, end func(context.Context) error) error {
 	return end(ctx)
 }
 
+// Alone takes the right to build templates in a process that does nothing else; ok
+// is false if another process has it. It ends with release, or with the process.
+func (s *Store) Alone(ctx context.Context) (release func() error, ok bool, err error) {
+	l, err := s.lockBuild(ctx, "alone", 0)
+	if errors.Is(err, errLocked) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return l.release, true, nil
+}
+
 // machineID is a name for a machine that nobody else has.
 func machineID(in *inputs, what string) string {
 	return "template-" + what + "-" + in.key()[:8] + "-" + strings.ToLower(rand.Text()[:12])
