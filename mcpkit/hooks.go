@@ -92,9 +92,7 @@ func (s *Session) client(trust Trust, l *link) *mcp.Client {
 	}
 	if h.ResourceUpdated != nil {
 		o.ResourceUpdatedHandler = func(ctx context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
-			if r.Params != nil {
-				h.ResourceUpdated(ctx, name, r.Params.URI)
-			}
+			h.ResourceUpdated(ctx, name, r.Params.URI)
 		}
 	}
 	if h.Elicited != nil {
@@ -201,6 +199,8 @@ func (s *Session) bounded(a asks, n *news) mcp.Middleware {
 			switch {
 			case method == "ping" || method == "notifications/cancelled":
 				return next(ctx, method, req) // neither waits for a person
+			case empty(req):
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "missing required params"}
 			case strings.HasPrefix(method, "notifications/"):
 				s.tell(n, method, func(ctx context.Context) { _, _ = next(ctx, method, req) }) // there is nobody to have an error
 				return nil, nil
@@ -232,6 +232,21 @@ func (s *Session) bounded(a asks, n *news) mcp.Middleware {
 			return next(ctx, method, req)
 		}
 	}
+}
+
+// empty reports whether a message came without the params that it needs: the SDK takes
+// it all the same, and then reads them, in one case with a lock held that it never
+// gives back.
+func empty(req mcp.Request) bool {
+	switch r := req.(type) {
+	case *mcp.ElicitRequest:
+		return r.Params == nil
+	case *mcp.ElicitationCompleteNotificationRequest:
+		return r.Params == nil
+	case *mcp.ResourceUpdatedNotificationRequest:
+		return r.Params == nil
+	}
+	return false
 }
 
 // tell has a notification heard, or counts it as dropped.

@@ -2,9 +2,11 @@ package mcpkit
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -12,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // hostilePrograms are what servers over standard streams do with a call of "odd".
@@ -70,6 +74,28 @@ var hostilePrograms = map[string]func(in *bufio.Scanner, out *bufio.Writer, m me
 		}
 		answer(out, m, "good")
 	},
+	"says-nothing": func(in *bufio.Scanner, out *bufio.Writer, m message) {
+		for _, params := range []string{``, `,"params":null`, `,"params":{}`} {
+			for i, method := range []string{
+				"ping", "roots/list", "sampling/createMessage", "elicitation/create", "acme/secrets",
+				"notifications/cancelled", "notifications/message", "notifications/progress", "notifications/elicitation/complete",
+				"notifications/resources/updated", "notifications/tools/list_changed", "notifications/prompts/list_changed",
+				"notifications/resources/list_changed", "notifications/elicitation/complete", "notifications/acme",
+			} {
+				if strings.HasPrefix(method, "notifications/") {
+					fmt.Fprintf(out, `{"jsonrpc":"2.0","method":%q%s}`+"\n", method, params)
+					continue
+				}
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":"q%d","method":%q%s}`+"\n", i, method, params)
+				out.Flush()
+				if !in.Scan() || strings.Contains(in.Text(), "handler failed") {
+					answer(out, m, method+params+": "+in.Text())
+					return
+				}
+			}
+		}
+		answer(out, m, "good")
+	},
 	"is-stubborn": func(_ *bufio.Scanner, out *bufio.Writer, m message) {
 		signal.Ignore(syscall.SIGTERM)
 		cmd := exec.Command("sleep", "600")
@@ -82,6 +108,43 @@ var hostilePrograms = map[string]func(in *bufio.Scanner, out *bufio.Writer, m me
 		out.Flush()
 		rest()
 	},
+}
+
+// A server's requests and notifications may come without params: no hook fails, and
+// what comes after them is heard.
+func TestHooksWithoutParams(t *testing.T) {
+	var log strings.Builder
+	done := make(chan string, 10)
+	hooks := Hooks{
+		Sampling: func(context.Context, string, *mcp.CreateMessageParams) (*mcp.CreateMessageResult, error) {
+			return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{}}, nil
+		},
+		Elicit: func(_ context.Context, _ string, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "decline" + p.Message[:0]}, nil
+		},
+		ElicitURL:       true,
+		Roots:           func(context.Context, string) ([]*mcp.Root, error) { return nil, nil },
+		Log:             func(_ context.Context, _ string, p *mcp.LoggingMessageParams) { _ = p.Level },
+		Progress:        func(_ context.Context, _ string, p *mcp.ProgressNotificationParams) { _ = p.Message },
+		ListChanged:     func(context.Context, string, string) {},
+		ResourceUpdated: func(context.Context, string, string) {},
+		Elicited:        func(_ context.Context, _ string, id string) { done <- id },
+	}
+	o := Options{Hooks: hooks, Era: Legacy, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	m := manager(t, o, program("srv", "says-nothing"))
+	s := session(t, m, "srv")
+	wantCall(t, s, "odd", nil, "good")
+	select { // that of {}, which is the last
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("what comes after a notification without params is not heard")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), "panic") {
+		t.Errorf("the log:\n%.3000s", log.String())
+	}
 }
 
 // rest is for ever.
@@ -138,6 +201,7 @@ func TestD6_HostilePrograms(t *testing.T) {
 		"nests-deeply":            "no answer within 3s", // it is no message
 		"never-ends-a-line":       "larger than 1048576 bytes",
 		"asks-for-more":           "",
+		"says-nothing":            "",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

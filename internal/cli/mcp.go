@@ -2,16 +2,19 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/glovebox-dev/glovebox/internal/clihelp"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/gateway"
 	"github.com/glovebox-dev/glovebox/internal/mcpcli"
@@ -35,7 +38,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	for _, name := range frontFlags {
 		front.AddFlag(all.Lookup(name))
 	}
-	return mcpcli.Command(mcpcli.Env{
+	cmd := mcpcli.Command(mcpcli.Env{
 		In: a.In, Out: a.Out, Err: a.Err,
 		Lookup:   a.lookup,
 		Environ:  os.Environ,
@@ -49,16 +52,34 @@ func (a *app) mcpCommand() *cobra.Command {
 			options := mcpserver.Options{
 				Version:      v,
 				Instructions: "The tools of several MCP servers; the part of a tool's name before the two underscores is the server's.",
-				Extend: mcpserver.Extension{Alone: true, Server: g.Register, Offers: g.Offers, Capabilities: gateway.Capabilities(),
+				Extend: mcpserver.Extension{Alone: true, Server: g.Register, Offers: g.Offers, Names: g.Names, Capabilities: gateway.Capabilities(),
 					Configure: g.Configure, Middleware: []mcp.Middleware{g.Middleware}},
 				Log: log,
 			}
 			if address == "" {
 				return mcpserver.New(options).ServeStdio(ctx, a.In, a.Out)
 			}
-			return a.serveGateway(ctx, front, address, options)
+			return asUsage(a.serveGateway(ctx, front, address, options))
 		},
 	})
+	f := cmd.PersistentFlags()
+	clihelp.Group(f, "Configuration", "config", "root", "allow-config-outside-root", "allow-stdout-log-outside-root", "input")
+	clihelp.Group(f, "Trust", "trust", "allow-http", "allow-localhost", "allow-private-ip", "allow-host", "dns-timeout")
+	clihelp.Group(f, "Connection", "timeout", "connect-timeout", "era")
+	clihelp.Group(f, "Output", "output", "verbose", "log-dir")
+	if serve, _, err := cmd.Find([]string{"serve"}); err == nil {
+		clihelp.Group(serve.Flags(), "Gateway", "listen", "untrusted-may-ask")
+	}
+	return cmd
+}
+
+// asUsage gives the error about a setting the exit code and the hint that it has in
+// other commands.
+func asUsage(err error) error {
+	if bad := (*config.Error)(nil); errors.As(err, &bad) {
+		return &mcpcli.Error{Code: mcpcli.ExitUsage, Err: err, HintTo: strings.Join(hints(err), "; ")}
+	}
+	return err
 }
 
 // serveGateway offers a gateway's servers over HTTP, behind the same front as our own.

@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
 )
 
 // A bareMessage is a message that has no more than it must.
@@ -62,6 +65,17 @@ func (m bareMessage) check(t *testing.T, version, params string, answer []byte) 
 		t.Errorf("%s%s: %v", m.method, params, got.Error)
 	case got.Error != nil && m.optional && legacy && !strings.Contains(params, "null"):
 		t.Errorf("%s%s: %v, want a result", m.method, params, got.Error)
+	}
+}
+
+// A name that is no tool is answered with those that there are.
+func TestTheBridgeNamesItsTools(t *testing.T) {
+	b := newBridge(t, "auto")
+	p := gatewaytest.Join(t, b.stdio(t), "ann", "2025-11-25", false)
+	for name, want := range map[string]string{"a__sayy": "Did you mean 'a__say'?", "x": "The tools are: a__ask, a__change"} {
+		if _, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: name}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", name, err, want)
+		}
 	}
 }
 

@@ -180,8 +180,8 @@ func TestD5_TheBridgeIsGuarded(t *testing.T) {
 	b := newBridge(t, "auto")
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		code, _, stderr := run(slices.Concat(b.args[1:], []string{"--listen", address})...)
-		if code == 0 || !strings.Contains(stderr, "use your servers, with your secrets, without being asked who they are") {
-			t.Errorf("listen on %s: exit code %d, %s", address, code, stderr)
+		if code != 2 || !strings.Contains(stderr, "use your servers, with your secrets, without being asked who they are") || !strings.Contains(stderr, "hint: ask for tokens with --tokens-file") {
+			t.Errorf("listen on %s: exit code %d, want 2 and a hint; %s", address, code, stderr)
 		}
 	}
 	tokens := filepath.Join(t.TempDir(), "tokens.toml")

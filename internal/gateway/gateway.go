@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -292,6 +293,13 @@ func (g *Gateway) Offers(tool string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.names.has(tool)
+}
+
+// Names are the tools that are offered now, sorted.
+func (g *Gateway) Names() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Sorted(maps.Keys(g.names.to))
 }
 
 // Close ends all servers and returns when they are gone.

@@ -115,6 +115,7 @@ time; 5 the tool says that it failed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := cmd.PersistentFlags()
+	f.SortFlags = false // help has them in groups, in this order
 	f.StringVar(&a.flags.config, "config", "", "the configuration `file`, of any dialect")
 	f.StringVar(&a.flags.root, "root", "", "the `directory` that the configuration is for (default: the current one)")
 	f.BoolVar(&a.flags.configOutside, "allow-config-outside-root", false, "let the file of --config lie outside of the directory of --root")

@@ -60,7 +60,10 @@ func (a *app) explain(_ context.Context, names []string) error {
 		for _, f := range all[s.Name] {
 			where := f.Note
 			if f.File != "" {
-				where = fmt.Sprintf("%s:%d", f.File, f.Line)
+				where = f.File
+				if f.Line > 0 {
+					where += fmt.Sprintf(":%d", f.Line)
+				}
 				if f.Note != "" {
 					where += ", " + f.Note
 				}

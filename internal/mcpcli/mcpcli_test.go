@@ -96,7 +96,7 @@ func server() {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil, err
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "A variable."}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
+	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "A variable " + strings.Repeat("x", 200) + "\nto the end."}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
 		Name string `json:"name"`
 	}) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: os.Getenv(in.Name)}}}, nil, nil
@@ -217,6 +217,24 @@ func fileMode(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	if got := fmt.Sprintf("%o", info.Mode().Perm()); got != args[0] {
 		ts.Fatalf("the mode of %s is %s, want %s", args[1], got, args[0])
+	}
+}
+
+// At a terminal a line ends with the window; elsewhere nothing is cut.
+func TestListing(t *testing.T) {
+	var l listing
+	l.add("a", "short")
+	l.add("name", "what\nit is\tfor, and é more")
+	l.add(strings.Repeat("long", 20), "text of a name wider than the column")
+	l.add("bare", "")
+	for window, want := range map[int]string{
+		0:  "a     short\nname  what it is for, and é more\n" + strings.Repeat("long", 20) + "  text of a name wider than the column\nbare\n",
+		28: "a     short\nname  what it is for, and é…\n" + strings.Repeat("long", 20) + "  text of a name wide…\nbare\n",
+	} {
+		var b strings.Builder
+		if err := l.write(&b, window); err != nil || b.String() != want {
+			t.Errorf("window %d: got\n%s, %v, want\n%s", window, &b, err, want)
+		}
 	}
 }
 

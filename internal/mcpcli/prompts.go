@@ -30,13 +30,13 @@ func (a *app) prompts(ctx context.Context, args []string) error {
 			return a.json(map[string]any{"prompts": prompts})
 		}
 		for _, p := range prompts {
-			fmt.Fprintf(a.Out, "%s%s\n", oneLine(p.Name), summary(p.Description))
+			fmt.Fprintf(a.Out, "%s%s\n", oneLine(p.Name), after(p.Description))
 			for _, arg := range p.Arguments {
 				need := ""
 				if arg.Required {
 					need = " (required)"
 				}
-				fmt.Fprintf(a.Out, "  %s=string%s%s\n", oneLine(arg.Name), need, summary(arg.Description))
+				fmt.Fprintf(a.Out, "  %s=string%s%s\n", oneLine(arg.Name), need, after(arg.Description))
 			}
 		}
 		return nil

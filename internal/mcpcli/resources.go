@@ -2,7 +2,6 @@ package mcpcli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
@@ -33,13 +32,14 @@ func (a *app) resources(ctx context.Context, args []string) error {
 		if a.flags.output == "json" {
 			return a.json(map[string]any{"resources": resources, "resourceTemplates": templates})
 		}
+		var list listing
 		for _, r := range resources {
-			fmt.Fprintf(a.Out, "%s%s\n", oneLine(r.URI), summary(title(r.Title, r.Name, r.Description)))
+			list.add(r.URI, title(r.Title, r.Name, r.Description))
 		}
 		for _, t := range templates {
-			fmt.Fprintf(a.Out, "%s%s\n", oneLine(t.URITemplate), summary(title(t.Title, t.Name, t.Description)))
+			list.add(t.URITemplate, title(t.Title, t.Name, t.Description))
 		}
-		return nil
+		return list.show(a)
 	})
 }
 

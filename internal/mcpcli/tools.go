@@ -49,18 +49,19 @@ func (a *app) tools(ctx context.Context, args []string) error {
 		if a.flags.output == "json" {
 			return a.json(map[string]any{"tools": tools})
 		}
+		var list listing
 		for _, t := range tools {
 			if len(args) > 1 {
 				a.showTool(t)
 			} else {
-				fmt.Fprintf(a.Out, "%s%s\n", oneLine(t.Name), summary(t.Description))
+				list.add(t.Name, t.Description)
 			}
 		}
-		return nil
+		return list.show(a)
 	})
 }
 
-// summary is the first sentence of a description, if it has one.
+// summary is the first line of a description, clipped, for completions.
 func summary(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	const most = 100
@@ -111,7 +112,7 @@ func (a *app) showTool(t *mcp.Tool) {
 		if slices.Contains(s.Required, name) {
 			need = " (required)"
 		}
-		fmt.Fprintf(a.Out, "  %s=%s%s%s\n", oneLine(name), p.kind(), need, summary(p.Description))
+		fmt.Fprintf(a.Out, "  %s=%s%s%s\n", oneLine(name), p.kind(), need, after(p.Description))
 	}
 	fmt.Fprintln(a.Out)
 }

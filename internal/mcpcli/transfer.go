@@ -2,7 +2,9 @@ package mcpcli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"text/tabwriter"
@@ -67,26 +69,30 @@ func (a *app) export(names []string, to, out string) error {
 
 func (a *app) importCommand() *cobra.Command {
 	var from, into string
-	var force bool
+	var force, drop bool
 	cmd := &cobra.Command{
 		Use:   "import FILE [SERVER…]",
 		Short: "Take servers over from another client's file",
 		Long: `Import adds servers of another client's file, all if none is named, to the
-configuration. A server that is there under the same name and is another one is left
-alone, unless --force says so. The file as it was is kept beside it.`,
+configuration. A server that is there already stays as it is; a different one of the
+same name as well, unless --force replaces it. Lists of allowed and denied tools are
+kept, and Glovebox enforces them; where the configuration cannot hold them, a server
+that has some is not imported, unless --drop-tool-lists says so. The file as it was is
+kept beside it.`,
 		Args: atLeast(1),
 		RunE: a.run(func(_ context.Context, args []string) error {
-			return a.importFrom(args[0], args[1:], from, into, force)
+			return a.importFrom(args[0], args[1:], from, into, force, drop)
 		}),
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `dialect` of the file (default: told from its name and content)")
 	cmd.Flags().StringVar(&into, "into", "", "the `file` to add to (default: the configuration, or .mcp.json)")
-	cmd.Flags().BoolVar(&force, "force", false, "replace servers of the same name")
+	cmd.Flags().BoolVar(&force, "force", false, "replace different servers of the same name")
+	cmd.Flags().BoolVar(&drop, "drop-tool-lists", false, "import servers without the lists of tools that the configuration cannot hold: all their tools may be used then")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(dialects(), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
 
-func (a *app) importFrom(file string, names []string, from, into string, force bool) error {
+func (a *app) importFrom(file string, names []string, from, into string, force, drop bool) error {
 	dialect := mcpjson.Auto
 	if from != "" {
 		var err error
@@ -95,7 +101,10 @@ func (a *app) importFrom(file string, names []string, from, into string, force b
 		}
 	}
 	cfg, err := mcpjson.LoadFile(file, mcpjson.Options{Dialect: dialect, Import: true})
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &Error{Code: ExitUsage, Err: err, HintTo: "glovebox mcp config find lists the files of clients on this machine"}
+	case err != nil:
 		return err
 	}
 	for _, w := range cfg.Warnings {
@@ -108,18 +117,76 @@ func (a *app) importFrom(file string, names []string, from, into string, force b
 	if err != nil {
 		return err
 	}
-	if !force {
-		for _, s := range cfg.Servers {
-			if old := there.Server(s.Name); old != nil && old.Hash() != s.Hash() {
-				return usage("name the servers to import, or say --force", "%s has another server of the name %q", into, s.Name)
-			}
-		}
-	}
 	target := there.Dialect
 	if target == mcpjson.Auto {
 		target = mcpjson.ClaudeCode
 	}
-	return a.update(into, cfg, target)
+	add := *cfg
+	add.Servers, add.KeepTools = nil, true
+	for _, s := range cfg.Servers {
+		old := there.Server(s.Name)
+		same, err := isThere(cfg, s, old, target)
+		switch {
+		case err != nil:
+			return err
+		case same:
+			a.note("glovebox: %s has the server %q already", into, s.Name)
+		case old == nil || force:
+			add.Servers = append(add.Servers, s)
+		case len(names) > 0:
+			return usage("--force replaces it", "%s has a different server of the name %q", into, s.Name)
+		default:
+			a.note("glovebox: warning: %s has a different server of the name %q, which is left alone; --force replaces it", into, s.Name)
+		}
+	}
+	if len(add.Servers) == 0 {
+		return nil
+	}
+	if !drop {
+		if err := keepsTools(&add, target); err != nil {
+			return err
+		}
+	}
+	return a.update(into, &add, target)
+}
+
+// isThere reports whether a file has a server as it would be written into it. Where the
+// files are makes no difference.
+func isThere(cfg *mcpjson.Config, s, old *mcpjson.Server, d mcpjson.Dialect) (bool, error) {
+	if old == nil {
+		return false, nil
+	}
+	one := *cfg
+	one.Servers, one.KeepTools = []*mcpjson.Server{s}, true
+	data, _, err := mcpjson.Export(&one, d)
+	if err != nil {
+		return false, err
+	}
+	back, err := mcpjson.Parse(d, data)
+	if err != nil {
+		return false, err
+	}
+	written := back.Server(s.Name)
+	if written == nil { // the dialect cannot have it
+		return false, nil
+	}
+	written.Dir = old.Dir
+	return written.Hash() == old.Hash() && written.Disabled == old.Disabled, nil
+}
+
+// keepsTools refuses to write servers without the lists of tools that restrict them.
+func keepsTools(cfg *mcpjson.Config, d mcpjson.Dialect) error {
+	_, losses, err := mcpjson.Export(cfg, d)
+	if err != nil {
+		return err
+	}
+	for _, l := range losses {
+		if l.Field == "tools.allow" || l.Field == "tools.deny" {
+			return usage("import into a file of another dialect with --into, or say --drop-tool-lists to allow all tools",
+				"import server %q: the configuration cannot hold its list of tools (%s), so that more of them could be used than before", l.Server, l.Field)
+		}
+	}
+	return nil
 }
 
 // target is the file that an import goes to, and what is in it.

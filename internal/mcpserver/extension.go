@@ -26,6 +26,9 @@ type Extension struct {
 	Alone bool
 	// Offers reports whether Server offers a tool of a name now; nil: it adds none.
 	Offers func(tool string) bool
+	// Names are the tools that Server offers now, for the answer to a name that is
+	// none of them; may be nil.
+	Names func() []string
 }
 
 // A Tool is a tool of an [Extension].

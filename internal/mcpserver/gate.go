@@ -66,7 +66,11 @@ func modern(req mcp.Request) bool {
 // unknownTool is MethodNotFound to older clients. A modern one would read
 // that, which HTTP turns into 404, as a server without tools.
 func (s *Server) unknownTool(name string, modern bool) error {
-	e := tools.UnknownTool(name, s.names, !s.opts.Extend.Alone)
+	names := s.names
+	if s.opts.Extend.Names != nil {
+		names = slices.Concat(names, s.opts.Extend.Names())
+	}
+	e := tools.UnknownTool(name, names, !s.opts.Extend.Alone)
 	if modern {
 		e.Code = jsonrpc.CodeInvalidParams
 	}

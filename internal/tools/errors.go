@@ -239,9 +239,15 @@ func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
 	return rpcError(m, text+". "+suggest, []string{suggest}, map[string]string{"tool": clip(name)})
 }
 
+// maxListed bounds the names in an answer: a gateway may offer hundreds of tools.
+const maxListed = 40
+
 func theTools(names []string) string {
 	if len(names) == 0 {
 		return "This server has no tools at the moment."
+	}
+	if more := len(names) - maxListed; more > 0 {
+		return fmt.Sprintf("The tools are: %s and %d more.", strings.Join(names[:maxListed], ", "), more)
 	}
 	return "The tools are: " + strings.Join(names, ", ") + "."
 }

@@ -28,6 +28,12 @@ type Config struct {
 	// file holds much more, which is neither kept nor looked at.
 	Extra []Extra
 
+	// KeepTools has Export, Merge and Update write lists of allowed and denied tools
+	// also where the dialect's client has no word for them, as includeTools and
+	// excludeTools: this package reads them there and whoever uses it keeps to them,
+	// the client does not. No file sets it.
+	KeepTools bool
+
 	// Warnings are complaints that did not stop the file from being read, and
 	// the servers that were left out because of what is wrong with them.
 	Warnings []*Error

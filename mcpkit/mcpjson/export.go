@@ -45,6 +45,9 @@ func write(cfg *Config, s *Server, spec *spec) (*node, []Loss) {
 	if spec.write(w); w.left {
 		return nil, w.losses
 	}
+	if cfg.KeepTools {
+		w.keepTools()
+	}
 	if s.Dialect == spec.dialect {
 		addExtra(w.out, s.Extra)
 	}

@@ -16,6 +16,15 @@ const MaxFile = 4 << 20
 
 var errLink = errors.New("it is a symbolic link, which is not followed; name the file itself")
 
+// cause is what the system says of a file, without the name of its call, which people
+// need not know: os.Root has "statat" and "openat" there.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
 // readRegular reads a file that the user named or that a trusted definition
 // names. It refuses what is no regular file, so that nothing waits for a pipe
 // or reads a device.

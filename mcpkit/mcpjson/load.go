@@ -152,7 +152,10 @@ func (o Options) show(path string) string {
 // read reads one file within the bounds of o.
 func (o Options) read(path string) (data []byte, info os.FileInfo, err error) {
 	fail := func(msg string, err error) ([]byte, os.FileInfo, error) {
-		return nil, nil, &Error{File: o.show(path), Msg: msg, Err: err}
+		if errors.Is(err, fs.ErrNotExist) {
+			msg = "" // the file is named already
+		}
+		return nil, nil, &Error{File: o.show(path), Msg: msg, Err: cause(err)}
 	}
 	dir, name := o.Root, ""
 	rel, ok := below(o.Root, path)

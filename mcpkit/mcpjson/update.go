@@ -30,12 +30,12 @@ func Update(path string, cfg *Config, d Dialect) (Updated, error) {
 	}
 	root, err := os.OpenRoot(filepath.Dir(abs))
 	if err != nil {
-		return Updated{}, fmt.Errorf("change %s: %w", path, err)
+		return Updated{}, fmt.Errorf("change %s: %w", path, cause(err))
 	}
 	defer root.Close()
 	u, err := updateBelow(root, filepath.Base(abs), cfg, d, time.Now())
 	if err != nil {
-		return Updated{}, fmt.Errorf("change %s: %w", path, err)
+		return Updated{}, fmt.Errorf("change %s: %w", path, cause(err))
 	}
 	if u.Backup != "" {
 		u.Backup = filepath.Join(filepath.Dir(path), u.Backup)

@@ -2,6 +2,7 @@ package mcpjson
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -149,6 +150,16 @@ func (w *writer) headers(key string) {
 		pairs = append([]Pair{bearer}, pairs...)
 	}
 	w.pairs(key, "headers", pairs)
+}
+
+// keepTools writes the lists of tools that the dialect's client has no word for.
+func (w *writer) keepTools() {
+	for key, f := range map[string]*fieldSpec{"includeTools": allowField, "excludeTools": denyField} {
+		written := slices.ContainsFunc(w.out.members, func(m member) bool { return w.spec.fields[m.name] == f })
+		if w.spec.fields[key] == f && !written {
+			w.put(key)
+		}
+	}
 }
 
 func (w *writer) duration(key string, d, unit time.Duration) {
