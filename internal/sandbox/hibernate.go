@@ -267,8 +267,7 @@ func find(records []snapshot.Record, k key) (*snapshot.Record, error) {
 
 // rank compares two records of one box: that of another server's living box goes
 // before one with data, and that before one that was lost, or is about to be
-// removed; then the one used last. There are two while a box is rolled back, and
-// where an earlier version let two servers choose one id; see separate.
+// removed; then the one used last. There are two while a box is rolled back.
 func rank(a, b *snapshot.Record) int {
 	return cmp.Or(
 		compareBool(a.Held && !a.Own, b.Held && !b.Own),

@@ -89,8 +89,8 @@ const (
 	// boxes in memory are in use.
 	wakeWait = 30 * time.Second
 	// handoverWait is how long a call waits for another server to let go of a box.
-	// Clients start a new server while the one before is still ending, and kill
-	// that after 4 s at most (see docs/clients.md).
+	// Clients start a new server while the one before is still ending, which the
+	// SDKs of MCP kill after 4 s (see docs/clients.md).
 	handoverWait = 5 * time.Second
 	// lookAgain is the time between two attempts; waking takes 100 ms and more.
 	lookAgain = 20 * time.Millisecond
