@@ -5,10 +5,12 @@ import assert from 'node:assert/strict';
 const identity = { name: 'glovebox-e2e', version: '1.0.0' };
 
 // connect starts a client: sdk v1 or v2, era legacy or modern, over http with the
-// endpoint's URL or over stdio with the program and its arguments. The result has
-// the client, the protocol version, and call for a tool's name and arguments.
+// endpoint's URL or over stdio with the program and its arguments; era auto probes
+// for modern. A last argument may be an object with env for the program. The result
+// has the client, the protocol version, and call for a tool's name and arguments.
 export async function connect(sdk, era, transportName, target, ...args) {
-  const stdio = { command: target, args, stderr: 'inherit', env: process.env };
+  const { env = process.env } = typeof args.at(-1) === 'object' ? args.pop() : {};
+  const stdio = { command: target, args, stderr: 'inherit', env };
   if (sdk === 'v1') {
     const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');
     const { StdioClientTransport } = await import('@modelcontextprotocol/sdk/client/stdio.js');
@@ -28,7 +30,7 @@ export async function connect(sdk, era, transportName, target, ...args) {
   }
   const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
   const { StdioClientTransport } = await import('@modelcontextprotocol/client/stdio');
-  const mode = era === 'modern' ? { pin: '2026-07-28' } : 'legacy';
+  const mode = era === 'modern' ? { pin: '2026-07-28' } : era;
   const client = new Client(identity, { versionNegotiation: { mode } });
   const transport = transportName === 'stdio'
     ? new StdioClientTransport(stdio)

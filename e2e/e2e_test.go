@@ -1,7 +1,8 @@
 // Package e2e drives the shipped binary with stock clients over stdio and over
 // HTTP, in both eras of the protocol: the official TypeScript SDK in both its
 // generations, the MCP Inspector's and mcporter's command lines, pages in a
-// browser, and Python's standard library. The client kit in the binary drives the
+// browser, and Python's standard library; the MCP clients of agent frameworks in a
+// matrix of clients and servers. The client kit in the binary drives the
 // official reference servers. Where many calls are made at once and
 // servers are killed, bare POSTs do. It holds tests only.
 package e2e

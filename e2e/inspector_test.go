@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
@@ -48,9 +49,10 @@ func inspectorAt(t *testing.T, env []string, target ...string) (c commandLine, c
 	c.call = func(t *testing.T, tool string, args map[string]any) *answer {
 		t.Helper()
 		var got struct{ Result *answer }
-		out := node(t, env, callArgs(tool, args)...)
-		if err := json.Unmarshal(out, &got); err != nil || got.Result == nil {
-			t.Fatalf("%s: %v: %s", tool, err, out)
+		// It fails if the tool does, after it has printed the result.
+		out, failed := tryNode(t, env, callArgs(tool, args)...)
+		if err := json.NewDecoder(bytes.NewReader(out)).Decode(&got); err != nil || got.Result == nil || failed != nil && !got.Result.IsError {
+			t.Fatalf("%s: %v: %v: %s", tool, err, failed, out)
 		}
 		return got.Result
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -34,10 +35,12 @@ func mcporter(env []string, config, server string) commandLine {
 				t.Fatal(err)
 			}
 			images := t.TempDir()
-			out := node(t, env, with("call", server+"."+tool, "--args", string(text), "--output", "json", "--save-images", images)...)
+			// It fails if the tool does, after it has printed the result.
+			out, failed := tryNode(t, env, with("call", server+"."+tool, "--args", string(text), "--output", "json", "--save-images", images)...)
 			a := &answer{Content: []content{{Type: "text", Text: string(out)}}}
-			if err := json.Unmarshal(out, &a.StructuredContent); err != nil {
-				t.Fatalf("%s: %v: %s", tool, err, out)
+			// What a server that it has ended wrote to standard error follows.
+			if err := json.NewDecoder(bytes.NewReader(out)).Decode(&a.StructuredContent); err != nil {
+				t.Fatalf("%s: %v: %v: %s", tool, err, failed, out)
 			}
 			saved, err := filepath.Glob(filepath.Join(images, "*.png"))
 			if err != nil {
