@@ -136,6 +136,8 @@ def check(text):
         return "more lines: %r" % found
     if text.lstrip("\n")[:1] in (" ", "\t"):
         return ""  # it loses its indentation
+    if text.lstrip().startswith("In ["):
+        return ""  # a prompt, or an annotation, which is run as it is and does not get here
     try:
         compile(text, "text", "exec", 0x400 | TOP_LEVEL_AWAIT, True)
     except Exception:
