@@ -119,13 +119,11 @@ func (a *app) warnOfVariables(cmd *cobra.Command) {
 	if cmd.Flags().Lookup("config") == nil {
 		return
 	}
-	warnings := config.UnknownVariables(os.Environ())
-	for _, w := range warnings {
+	for _, w := range config.UnknownVariables(os.Environ()) {
 		a.note("glovebox: warning: %s", printable(w))
 	}
-	if len(warnings) > 0 {
-		_ = os.Setenv(config.CheckedEnv, "1") // the program may start itself again; the name is valid
-	}
+	// The program may start itself again, with variables of its own.
+	_ = os.Setenv(config.CheckedEnv, "1") // the name is valid
 }
 
 // wrongUsage makes a usage error of what cobra says of a command line, and leaves
