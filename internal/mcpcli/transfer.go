@@ -27,7 +27,7 @@ told. References to secrets are written as references.`,
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(func(_ context.Context, args []string) error { return a.export(args, to, out) }),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "the `dialect`: v1, claude-code, claude-desktop, cursor, vscode, codex, gemini, opencode, opencode2, windsurf, cline or mcp")
+	cmd.Flags().StringVar(&to, "to", "", "the `dialect`: v1, claude-code, claude-desktop, cursor, vscode, codex, gemini, opencode, opencode2, windsurf, cline, zed, amp or mcp")
 	cmd.Flags().StringVar(&out, "out", "", "the `file` to write into, in place of standard output")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(dialects(), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd

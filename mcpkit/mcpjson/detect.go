@@ -35,6 +35,10 @@ func byName(file string) Dialect {
 		return Codex
 	case ".roo":
 		return Cline
+	case ".zed", "zed":
+		return Zed
+	case ".amp", "amp":
+		return Amp
 	}
 	return Auto
 }
@@ -45,7 +49,7 @@ func isTOML(o Options, file string) bool {
 }
 
 // rootKeys are the names below which some dialect has its servers.
-var rootKeys = []string{"mcpServers", "servers", "mcp", "mcp_servers"}
+var rootKeys = []string{"mcpServers", "servers", "mcp", "mcp_servers", "context_servers", "amp.mcpServers"}
 
 // detect tells the dialect from the keys and, where several have the same, from
 // the name of the file. bare says that the file is nothing but servers.
@@ -58,6 +62,10 @@ func detect(file string, toml bool, top *node) (d Dialect, bare bool, err error)
 	switch {
 	case toml:
 		return Codex, false, nil
+	case top.get("context_servers") != nil:
+		return Zed, false, nil
+	case top.get("amp.mcpServers") != nil:
+		return Amp, false, nil
 	case top.get("mcpServers") != nil:
 		if named != Auto && slices.Equal(specs[named].root, []string{"mcpServers"}) {
 			return named, false, nil
@@ -157,7 +165,7 @@ func byServers(file string, servers *node) Dialect {
 func RootOf(file string) string {
 	dir := filepath.Dir(file)
 	switch filepath.Base(dir) {
-	case ".cursor", ".vscode", ".gemini", ".codex", ".roo", ".github":
+	case ".cursor", ".vscode", ".gemini", ".codex", ".roo", ".github", ".zed", ".amp":
 		return filepath.Dir(dir)
 	}
 	return dir
@@ -193,6 +201,8 @@ func Places(root, home, configDir string) []Place {
 	add(true, root, Auto, "opencode.json")
 	add(true, root, Auto, "opencode.jsonc")
 	add(true, root, ClaudeCode, ".github", "mcp.json")
+	add(true, root, Zed, ".zed", "settings.json")
+	add(true, root, Amp, ".amp", "settings.json")
 	add(false, home, ClaudeCode, ".claude.json")
 	add(false, home, Cursor, ".cursor", "mcp.json")
 	add(false, home, Codex, ".codex", "config.toml")
@@ -200,6 +210,8 @@ func Places(root, home, configDir string) []Place {
 	add(false, home, Windsurf, ".codeium", "windsurf", "mcp_config.json")
 	add(false, home, ClaudeCode, ".copilot", "mcp-config.json")
 	add(false, home, Auto, ".config", "opencode", "opencode.json")
+	add(false, home, Zed, ".config", "zed", "settings.json")
+	add(false, home, Amp, ".config", "amp", "settings.json")
 	add(false, configDir, ClaudeDesktop, "Claude", "claude_desktop_config.json")
 	add(false, configDir, VSCode, "Code", "User", "mcp.json")
 	return list

@@ -24,11 +24,13 @@ const (
 	OpenCode2     Dialect = "opencode2"      // opencode.json with servers below mcp.servers
 	Windsurf      Dialect = "windsurf"       // mcp_config.json
 	Cline         Dialect = "cline"          // cline_mcp_settings.json, .roo/mcp.json
+	Zed           Dialect = "zed"            // settings.json of Zed, servers below context_servers
+	Amp           Dialect = "amp"            // settings.json of Amp, servers below amp.mcpServers
 	SEP           Dialect = "mcp"            // the portable mcp.json of SEP-2633
 )
 
 // Dialects are all that can be read and written, in the order of the list above.
-var Dialects = []Dialect{V1, ClaudeCode, ClaudeDesktop, Cursor, VSCode, Codex, Gemini, OpenCode, OpenCode2, Windsurf, Cline, SEP}
+var Dialects = []Dialect{V1, ClaudeCode, ClaudeDesktop, Cursor, VSCode, Codex, Gemini, OpenCode, OpenCode2, Windsurf, Cline, Zed, Amp, SEP}
 
 // ParseDialect finds a dialect by its name, and suggests one if there is none.
 func ParseDialect(name string) (Dialect, error) {

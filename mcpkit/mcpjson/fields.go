@@ -102,6 +102,7 @@ var (
 	descriptionField = plainField("description", func(s *Server) *string { return &s.Description })
 	typeField        = &fieldSpec{read: readType}
 	commandField     = &fieldSpec{readCommand, func(w *writer, key string) { w.text(key, "command", w.s.Command) }}
+	zedCommandField  = &fieldSpec{readZedCommand, commandField.write}
 	argsField        = &fieldSpec{readArgs, func(w *writer, key string) { w.strings(key, w.arguments()) }}
 	envField         = pairsField("env", func(s *Server) *[]Pair { return &s.Env }, (*writer).env)
 	envFileField     = textField("envFile", func(s *Server) *Text { return &s.EnvFile })
@@ -166,6 +167,29 @@ func readCommand(r *reader, key string, n *node) {
 		return
 	}
 	r.s.Command = r.text(n, "command", key)
+}
+
+// readZedCommand takes the program as Zed has it: a string or, in older files, an object
+// with its path, arguments and variables.
+func readZedCommand(r *reader, key string, n *node) {
+	if n.kind != object {
+		readCommand(r, key, n)
+		return
+	}
+	r.members(n, key, []string{"path", "args", "env"}, func(name string, v *node) bool {
+		at := key + "." + name
+		switch name {
+		case "path":
+			readCommand(r, at, v)
+		case "args":
+			readArgs(r, at, v)
+		case "env":
+			envField.read(r, at, v)
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 func readArgs(r *reader, key string, n *node) {

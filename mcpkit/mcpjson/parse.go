@@ -131,6 +131,7 @@ func (r *reader) file(top *node, bare bool) (*Config, string, error) {
 		}
 	}
 	r.switches(top)
+	r.ampRules(top)
 	if len(failed) > 0 {
 		slices.SortStableFunc(failed, func(a, b *Error) int {
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -153,8 +154,11 @@ func (r *reader) ofProject(top *node) []*node {
 }
 
 // isSwitch recognises what OpenCode has to turn on a server that is defined
-// elsewhere.
+// elsewhere, and what Zed has for one that an extension brings.
 func (r *reader) isSwitch(n *node) bool {
+	if r.spec.dialect == Zed { // the program of an extension is the extension's
+		return n.kind == object && n.get("command") == nil && n.get("url") == nil
+	}
 	return (r.spec.dialect == OpenCode || r.spec.dialect == OpenCode2) && len(n.members) == 1 && n.get("enabled") != nil
 }
 
@@ -275,6 +279,34 @@ func (r *reader) options(in *Input, n *node, at string) {
 			e = v
 		}
 		in.Options = append(in.Options, r.string(e, indexed(at, i)))
+	}
+}
+
+// ampRules denies the tools that Amp has disabled, which it names mcp__SERVER__TOOL, and
+// says that its rules about servers are not applied.
+func (r *reader) ampRules(top *node) {
+	if r.spec.dialect != Amp {
+		return
+	}
+	if n := top.get("amp.mcpPermissions"); n != nil && len(n.elems) > 0 {
+		r.warn(n, "amp.mcpPermissions", "its rules about which servers may be used are not applied").Hint = "leave out the servers that it rejects"
+	}
+	disabled := top.get("amp.tools.disable")
+	if disabled == nil {
+		return
+	}
+	for _, s := range r.cfg.Servers {
+		for _, e := range disabled.elems {
+			if tool, ok := strings.CutPrefix(e.text, "mcp__"+s.Name+"__"); ok && e.kind == text {
+				s.Tools.Deny = append(s.Tools.Deny, tool)
+			} else if e.kind == text && (e.text == "*" || e.text == "mcp__*") {
+				s.Tools.Deny = append(s.Tools.Deny, "*")
+			}
+		}
+		if len(s.Tools.Deny) > 0 && s.Origins["tools.deny"].Line == 0 {
+			line, column := r.doc.place(disabled.offset)
+			s.Origins["tools.deny"] = Origin{File: s.File, Line: line, Column: column, Key: "amp.tools.disable"}
+		}
 	}
 }
 

@@ -96,6 +96,11 @@ var openCodeFields = fields{
 	"oauth": oauthField, "timeout": connectMillis, "enabled": enabledField, "disabled": disabledField,
 }
 
+var zedFields = fields{
+	"command": zedCommandField, "args": argsField, "env": envField, "url": urlField, "headers": headersField, "oauth": oauthField,
+	"timeout": requestSeconds, "enabled": enabledField, "source": nil, "settings": nil, "remote": nil,
+}
+
 var (
 	plainNames = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 	sepNames   = regexp.MustCompile(`^[A-Za-z0-9_\[\]-]+$`)
@@ -176,6 +181,17 @@ var specs = titled(map[Dialect]*spec{
 		bareURL: TransportSSE,
 		syntax:  syntax{braces: true, writes: forms{env: "${env:%s}"}},
 		write:   writeCline,
+	},
+	Zed: {
+		title: "Zed", file: "settings.json", root: []string{"context_servers"}, settings: true, comments: true, fields: zedFields,
+		bareURL: TransportHTTP,
+		write:   writeZed,
+	},
+	Amp: {
+		title: "Amp", file: "settings.json", root: []string{"amp.mcpServers"}, settings: true, comments: true, fields: generous,
+		bareURL: TransportHTTP, fallback: true,
+		syntax: syntax{braces: true, writes: forms{env: "${%s}"}},
+		write:  writeAmp,
 	},
 	SEP: {
 		title: "the portable mcp.json", file: "mcp.json", root: []string{"mcpServers"}, names: sepNames, fields: generous,

@@ -3,6 +3,7 @@ package mcpjson
 import (
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -222,6 +223,38 @@ func writeCline(w *writer) {
 		w.put("command", "args", "env", "cwd")
 	}
 	w.put("disabled", "disabledTools", "timeout")
+}
+
+func writeZed(w *writer) {
+	switch w.s.Transport {
+	case TransportStdio:
+		w.text("command", "command", w.s.Command)
+		w.out.put("args", newStrings(append([]string{}, w.arguments()...))) // Zed wants it, also empty
+		w.put("env")
+	case TransportHTTP:
+		w.put("url", "headers")
+	default:
+		w.leave("transport", "%s has no transport %s", w.spec.title, w.s.Transport)
+		return
+	}
+	w.put("enabled")
+	if d := w.s.Timeouts.Request; d%time.Second != 0 {
+		w.lose("timeouts.request", "%s counts whole seconds; it is rounded up", w.spec.title)
+		w.s.Timeouts.Request = d.Truncate(time.Second) + time.Second
+	}
+	w.put("timeout")
+}
+
+func writeAmp(w *writer) {
+	if w.unixOut() {
+		return
+	}
+	if w.http() {
+		w.put("url", "headers")
+	} else {
+		w.put("command", "args", "env")
+	}
+	w.put("disabled", "includeTools")
 }
 
 func writeSEP(w *writer) {
