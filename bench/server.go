@@ -204,6 +204,9 @@ func (s *server) call(ctx context.Context, tool string, args map[string]any) (fl
 		return took, nil, fmt.Errorf("call %s: %s", tool, text)
 	}
 	content, _ := r.StructuredContent.(map[string]any)
+	if source, ok := r.Meta["glovebox/source"]; ok {
+		content["source"] = source // where older binaries have it
+	}
 	return took, content, nil
 }
 

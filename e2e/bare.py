@@ -47,13 +47,15 @@ figure = call(
     code="import matplotlib.pyplot as plt; plt.plot([1, 4, 2]); plt.show()",
     session_id=session,
 )
+assert figure["structuredContent"]["figures"][0]["path"].startswith("/home/user/"), figure
 images = [part for part in figure["content"] if part["type"] == "image"]
 assert base64.b64decode(images[0]["data"]).startswith(b"\x89PNG\r\n\x1a\n"), figure
 
 unknown = post("tools/call", {"name": "no_such_tool", "arguments": {}})
 assert unknown["error"]["code"] == -32601, unknown
 wrong = post("tools/call", {"name": "execute_code", "arguments": {"code": 7}})
-assert wrong["error"]["code"] == -32602, wrong
+assert wrong["result"]["isError"], wrong
+assert wrong["result"]["_meta"]["glovebox/error"]["code"] == -32602, wrong
 
 # A body that is no message is refused in JSON as well.
 try:

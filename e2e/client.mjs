@@ -92,7 +92,7 @@ const { snapshot_id } = r.structuredContent;
 await ok('run_code', { context_id, code: 'total = 1' });
 r = await ok('fork_context', { context_id, name: `e2e-fork-${process.pid}` });
 const fork = r.structuredContent.context_id;
-assert.equal(r.structuredContent.source, 'fork');
+assert.equal(r._meta['glovebox/source'], 'fork');
 await ok('run_code', { context_id: fork, code: 'total = 2' });
 r = await ok('restore_context', { snapshot_id, context_id });
 assert.equal(r.structuredContent.rolled_back, true);

@@ -72,7 +72,7 @@ func TestPool(t *testing.T) {
 	}
 
 	first := p.call(t, "create_context", map[string]any{"name": "first"})
-	if got := first.str("source"); got != "warm" {
+	if got := first.Meta["glovebox/source"]; got != "warm" {
 		t.Fatalf("create_context: got source %q, want warm", got)
 	}
 	id := first.str("context_id")
@@ -106,7 +106,7 @@ func TestPool(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			ids = append(ids, made.str("context_id"))
-			sources[made.str("source")]++
+			sources[fmt.Sprint(made.Meta["glovebox/source"])]++
 			outputs[ran.str("stdout")]++
 		})
 	}

@@ -162,6 +162,7 @@ type answer struct {
 	IsError           bool
 	StructuredContent map[string]any
 	Content           []content
+	Meta              map[string]any `json:"_meta"`
 }
 
 // content is a part of such a result.

@@ -55,7 +55,7 @@ func (s *server) awaitReady() {
 // A server says that it is ready when it is, and tells what it does: for load
 // balancers, for Prometheus, for people.
 func TestServeTellsWhatItDoes(t *testing.T) {
-	s := startServer(t, t.TempDir(), "--pool-size", "1")
+	s := startServer(t, t.TempDir(), "--pool-size", "1", "--tool-errors", "protocol")
 	if status, header, body := s.get("/ready", "*/*"); status != http.StatusOK {
 		if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(body, "health check") {
 			t.Errorf("before: got %d %s", status, body)

@@ -145,7 +145,7 @@ var attempts = map[string]attempt{
 }
 
 // varying is what differs from call to call, whoever makes it.
-var varying = regexp.MustCompile(`ctx-[0-9a-f-]{36}|\d{4}-\d\d-\d\dT[0-9:.]+Z|"(execution_time|execution_time_ms|total|size_bytes)": ?[0-9.e-]+|"source": ?"[a-z]+"|\d+ (second|minute)s? ago|just now`)
+var varying = regexp.MustCompile(`ctx-[0-9a-f-]{36}|\d{4}-\d\d-\d\dT[0-9:.]+Z|"(execution_time|execution_time_ms|total|size_bytes)": ?[0-9.e-]+|source": ?"[a-z]+"|\d+ ms|\d+ (second|minute)s? ago|just now`)
 
 // answer is all that somebody is told, with the ids that they asked with, and what
 // varies, taken out.

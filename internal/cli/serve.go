@@ -187,6 +187,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	opened := newOpening()
 	options.Tools, options.Toolsets = tools.Deps{Await: opened.await, Log: log}, cfg.Toolsets
 	options.Volumes = len(cfg.Volumes) > 0
+	options.Tools.ProtocolErrors = cfg.ToolErrors == "protocol"
 	options.Status = h.status
 	options.Page = func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) }
 	options.Ready = h.unready

@@ -35,6 +35,9 @@ func (b boxes) call(ctx context.Context, tool string, a args) (*mcp.CallToolResu
 		return nil, nil, "", err
 	}
 	out, _ := res.StructuredContent.(args)
+	if source, ok := res.Meta["glovebox/source"]; ok {
+		out["source"] = source
+	}
 	text := ""
 	if len(res.Content) > 0 {
 		if part, ok := res.Content[0].(*mcp.TextContent); ok {
@@ -70,7 +73,11 @@ func (b boxes) refused(tool string, a args, code string, words ...string) {
 		got, text = data.Code, e.Message
 	} else if err == nil && res.IsError {
 		var body struct{ Error, Code string }
-		if err := json.Unmarshal([]byte(text), &body); err != nil {
+		if e, ok := res.Meta["glovebox/error"].(args); ok {
+			data, _ := e["data"].(args)
+			body.Code, _ = data["error_code"].(string)
+			body.Error = text
+		} else if err := json.Unmarshal([]byte(text), &body); err != nil {
 			b.t.Fatalf("%s %v: text %s: %v", tool, a, text, err)
 		}
 		got, text = body.Code, body.Error
@@ -548,8 +555,8 @@ func TestSnapshotsOfAnotherOwner(t *testing.T) {
 	id := alice.context("mine", "python")
 	alice.run(id, "secret = 'of alice'")
 	snap := alice.must("snapshot_context", args{"context_id": id, "name": "named"})["snapshot_id"].(string)
-	alice.execute("mine", "secret = 'of alice'")
-	sessionSnap := alice.must("snapshot_session", args{"session_id": "mine"})["snapshot_id"].(string)
+	alice.execute("hers", "secret = 'of alice'")
+	sessionSnap := alice.must("snapshot_session", args{"session_id": "hers"})["snapshot_id"].(string)
 	bobs := bob.context("mine", "python")
 
 	if list := bob.items("list_snapshots", "snapshots"); len(list) != 0 {
@@ -557,14 +564,14 @@ func TestSnapshotsOfAnotherOwner(t *testing.T) {
 	}
 	bob.refused("fork_context", args{"context_id": id}, "CONTEXT_NOT_FOUND", "Context not found: "+id)
 	bob.refused("snapshot_context", args{"context_id": id}, "CONTEXT_NOT_FOUND", "Context not found: "+id)
-	bob.refused("fork_session", args{"session_id": "mine"}, "SESSION_NOT_FOUND", "Session not found: mine")
-	bob.refused("snapshot_session", args{"session_id": "mine"}, "SESSION_NOT_FOUND", "Session not found: mine")
+	bob.refused("fork_session", args{"session_id": "hers"}, "SESSION_NOT_FOUND", "Session not found: hers")
+	bob.refused("snapshot_session", args{"session_id": "hers"}, "SESSION_NOT_FOUND", "Session not found: hers")
 	for _, name := range []string{snap, "named"} {
 		bob.refused("restore_context", args{"snapshot_id": name}, "SNAPSHOT_NOT_FOUND", "Snapshot not found: "+name)
 		bob.refused("restore_context", args{"snapshot_id": name, "context_id": bobs}, "SNAPSHOT_NOT_FOUND", "Snapshot not found: "+name)
 		bob.refused("delete_snapshot", args{"snapshot_id": name}, "SNAPSHOT_NOT_FOUND", "Snapshot not found: "+name)
 	}
-	bob.refused("restore_session", args{"snapshot_id": sessionSnap, "session_id": "mine"}, "SNAPSHOT_NOT_FOUND", "Snapshot not found: "+sessionSnap)
+	bob.refused("restore_session", args{"snapshot_id": sessionSnap, "session_id": "hers"}, "SNAPSHOT_NOT_FOUND", "Snapshot not found: "+sessionSnap)
 	// An own snapshot does not go into a box of the other either.
 	own := bob.must("snapshot_context", args{"context_id": bobs})["snapshot_id"]
 	bob.refused("restore_context", args{"snapshot_id": own, "context_id": id}, "CONTEXT_NOT_FOUND", "Context not found: "+id)

@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 		Mode: "http", Host: "127.0.0.1", Port: 8775, Endpoint: "/mcp", DrainTimeout: 30 * time.Second,
 		MaxConnections: 100, MaxStreams: 80, MaxCalls: 100, MaxBodyMB: 32, MaxMCPSessions: 1000, MCPSessionTimeout: time.Hour,
 		OIDCSubjectClaim: "sub", OIDCScopeClaim: "scope", RateLimit: -1,
-		Toolsets:    []string{"sessions"},
+		Toolsets: []string{"sessions"}, ToolErrors: "result",
 		MaxSessions: 10, MaxContexts: 50, SessionTimeout: 30 * time.Minute, CleanupInterval: time.Minute, OrphanInterval: 10 * time.Minute,
 		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
 		PauseAfter: 30 * time.Second, FinishTemplates: true, Hibernate: true, HibernateMaxAge: 7 * 24 * time.Hour, SnapshotDiskMB: 20480, MaxSnapshots: 100,

@@ -77,11 +77,11 @@ func everything(t *testing.T, cs *mcp.ClientSession) {
 	// Sessions.
 	m, out := must(t, cs, "execute_code", args{"code": "x = 45\nprint(x)"})
 	id, _ := m["session_id"].(string)
-	if out != "45\n" || id == "" || m["session_created"] != true || m["success"] != true || m["template"] != "python" || m["flavor"] != "small" {
+	if !strings.HasPrefix(out, "45\n[session "+id+" new · ") || id == "" || m["language"] != "python" || m["session_created"] != true || m["success"] != true || m["template"] != "python" || m["flavor"] != "small" {
 		t.Errorf("execute_code: %q %v", out, m)
 	}
 	m, out = must(t, cs, "execute_code", args{"params": args{"code": "import sys\nprint(x, file=sys.stderr)\nx + 1", "session_id": id}})
-	if !strings.Contains(out, "46") || !strings.HasSuffix(out, "45\n") || m["session_created"] != false || m["success"] != true || m["stderr"] != "45\n" {
+	if !strings.Contains(out, "46") || !strings.Contains(out, "\n45\n[session "+id[:12]+"… · ") || m["session_created"] != false || m["success"] != true || m["stderr"] != "45\n" {
 		t.Errorf("execute_code in a session: %q %v", out, m)
 	}
 	res, err := try(t, cs, "execute_code", args{"code": "1/0", "session_id": id})
@@ -89,11 +89,11 @@ func everything(t *testing.T, cs *mcp.ClientSession) {
 		t.Errorf("execute_code 1/0: %v %+v", err, res)
 	}
 	m, out = must(t, cs, "execute_command", args{"command": "echo hi | tr a-z A-Z", "session_id": id})
-	if out != "HI\n" || m["exit_code"] != 0.0 || m["success"] != true {
+	if !strings.HasPrefix(out, "HI\n[session "+id[:12]+"… · exit 0 · ") || m["exit_code"] != 0.0 || m["success"] != true {
 		t.Errorf("execute_command: %q %v", out, m)
 	}
 	m, out = must(t, cs, "execute_command", args{"command": "echo", "args": []string{"a | b", "$HOME"}, "session_id": id})
-	if out != "a | b $HOME\n" {
+	if !strings.HasPrefix(out, "a | b $HOME\n[") {
 		t.Errorf("execute_command with args: %q %v", out, m)
 	}
 	res, err = try(t, cs, "execute_command", args{"command": "no-such-program-at-all", "session_id": id})
@@ -114,9 +114,12 @@ func everything(t *testing.T, cs *mcp.ClientSession) {
 	}
 
 	// Files of the session.
-	m, _ = must(t, cs, "upload_file", args{"session_id": id, "path": "dir/a.txt", "content": "héllo", "mode": "0600"})
-	if m["size"] != 6.0 || len(m["sha256"].(string)) != 64 {
-		t.Errorf("upload_file: %v", m)
+	res, err = try(t, cs, "upload_file", args{"session_id": id, "path": "~/dir/a.txt", "content": "héllo", "mode": "0600"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, _ = res.StructuredContent.(map[string]any); m["size"] != 6.0 || m["session_id"] != id || len(res.Meta["glovebox/sha256"].(string)) != 64 {
+		t.Errorf("upload_file: %+v", res)
 	}
 	m, _ = must(t, cs, "download_file", args{"session_id": id, "path": "dir/a.txt"})
 	if m["content"] != "héllo" || m["encoding"] != "utf-8" || m["truncated"] != false {
@@ -234,21 +237,30 @@ func TestEverythingStdio(t *testing.T) {
 }
 
 func TestBadInputs(t *testing.T) {
-	_, url := serve(t, withBoxes(t, func(c *sandbox.Config) { c.MaxSessions = 3; c.Evict = false }))
+	for _, protocol := range []bool{false, true} {
+		t.Run(fmt.Sprintf("protocol=%v", protocol), func(t *testing.T) { badInputs(t, protocol) })
+	}
+}
+
+// badInputs: every mistake in arguments is told, by results that the model reads or
+// by errors of the protocol.
+func badInputs(t *testing.T, protocol bool) {
+	boxes := withBoxes(t, func(c *sandbox.Config) { c.MaxSessions = 3; c.Evict = false })
+	_, url := serve(t, func(o *Options) { boxes(o); o.Tools.ProtocolErrors = protocol })
 	for _, version := range []string{"", "2025-11-25"} {
 		cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, version, nil)
 		big := strings.Repeat("# 0123456789\n", 10<<20/13)
 		for _, c := range []struct {
 			tool string
 			args any
-			code int64  // of the protocol error; 0: a result
+			code int64  // of the protocol error, where there are any; 0: a result
 			want string // in the error or the text of the result
 		}{
 			{"execute_code", args{}, -32602, "Missing required parameter: code"},
 			{"execute_code", args{"code": ""}, -32602, "must not be empty"},
 			{"execute_code", args{"code": 1}, -32602, "must be a string"},
 			{"execute_code", args{"code": "1", "x": 1}, -32602, "Unknown parameter: x"},
-			{"execute_code", args{"code": "1", "template": "ruby"}, -32602, "Unsupported template: ruby"},
+			{"execute_code", args{"code": "1", "template": "ruby"}, -32602, "Unsupported language: ruby. Must be 'python' or 'javascript'"},
 			{"execute_code", args{"code": "1", "flavor": "huge"}, -32602, "Unsupported flavor: huge"},
 			{"execute_code", args{"code": "1", "timeout": 0}, -32602, "must be >= 1"},
 			{"execute_code", args{"code": "1", "timeout": -1}, -32602, "must be >= 1"},
@@ -265,7 +277,7 @@ func TestBadInputs(t *testing.T) {
 			{"create_context", args{"name": "  "}, 0, "INVALID_CONTEXT_NAME"},
 			{"create_context", args{"name": "x", "language": "ruby"}, 0, "Unsupported language: ruby. Must be 'python' or 'javascript'"},
 			{"stop_context", args{"context_id": "ctx-none"}, 0, "CONTEXT_NOT_FOUND"},
-			{"upload_file", args{"path": "a", "content": "b"}, 0, "INVALID_PARAMS"},
+			{"list_files", args{"path": "a"}, 0, "INVALID_PARAMS"},
 			{"upload_file", args{"path": "a", "content": "b", "session_id": "s", "context_id": "c"}, 0, "not both"},
 			{"upload_file", args{"path": "/etc/glovebox-test", "content": "b", "session_id": "s"}, 0, "PATH_NOT_ALLOWED"},
 			{"upload_file", args{"path": "../../../../../../etc/x", "content": "b", "session_id": "s"}, 0, "PATH_NOT_ALLOWED"},
@@ -289,7 +301,7 @@ func TestBadInputs(t *testing.T) {
 			if d := time.Since(begin); d > time.Second {
 				t.Logf("%s %.60v took %v", c.tool, c.args, d)
 			}
-			if c.code != 0 {
+			if c.code != 0 && protocol {
 				var e *jsonrpc.Error
 				if !errors.As(err, &e) || e.Code != c.code || !strings.Contains(e.Message, c.want) {
 					t.Errorf("%s: got %v, %+v, want code %d and %q", name, err, res, c.code, c.want)
@@ -309,6 +321,8 @@ func TestBadInputs(t *testing.T) {
 			}
 			if err != nil || !res.IsError || !strings.Contains(text(t, res), c.want) {
 				t.Errorf("%s: got %v, %+v, want an error with %q", name, err, res, c.want)
+			} else if e, _ := res.Meta["glovebox/error"].(map[string]any); c.code != 0 && e["code"] != float64(c.code) {
+				t.Errorf("%s: got metadata %v, want the code %d for programs", name, res.Meta, c.code)
 			}
 		}
 		if m, _ := must(t, cs, "execute_code", args{"code": big + "print('big')", "session_id": "s"}); m["stdout"] != "big\n" {
@@ -321,7 +335,8 @@ func TestBadInputs(t *testing.T) {
 }
 
 func TestLimitError(t *testing.T) {
-	_, url := serve(t, withBoxes(t, func(c *sandbox.Config) { c.MaxSessions = 1; c.Evict = false }))
+	boxes := withBoxes(t, func(c *sandbox.Config) { c.MaxSessions = 1; c.Evict = false })
+	_, url := serve(t, func(o *Options) { boxes(o); o.Tools.ProtocolErrors = true })
 	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, "2025-11-25", nil)
 	must(t, cs, "execute_code", args{"code": "1", "session_id": "one"})
 	_, err := try(t, cs, "execute_code", args{"code": "1", "session_id": "two"})

@@ -43,6 +43,8 @@ type Config struct {
 	DefaultFlavor  Flavor
 	DefaultContext bool // whether Manager.DefaultContext makes contexts
 
+	// A result goes to a model, to which 24 KiB are some 7,000 tokens. The whole
+	// output is kept in the box.
 	OutputHead   int   // bytes of the beginning of each stream that a result keeps
 	OutputTail   int   // bytes of the end
 	MaxImages    int   // in one result
@@ -61,7 +63,7 @@ func DefaultConfig() Config {
 		Evict:    true, QueueLen: 16, ParallelCalls: 16,
 		PoolSize: 3, PoolMaxAge: 60 * time.Minute, PauseAfter: 30 * time.Second, MaxSnapshots: 100,
 		DefaultFlavor: FlavorSmall, DefaultContext: true,
-		OutputHead: 48 << 10, OutputTail: 16 << 10,
+		OutputHead: 16 << 10, OutputTail: 8 << 10,
 		MaxImages: 20, MaxImageSize: 4 << 20, MaxFileSize: 512 << 20,
 	}
 }

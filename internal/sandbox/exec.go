@@ -78,8 +78,6 @@ func (s *Sandbox) execResult(res *wire.ExecResult, out *collector, timeout time.
 		r.Notes = append(r.Notes, "Exit code 127: the command was not found.")
 	case r.ExitCode == 126:
 		r.Notes = append(r.Notes, "Exit code 126: the command is not executable.")
-	case r.ExitCode != 0 && r.StdoutBytes+r.StderrBytes == 0: // whoever reads only text would read nothing
-		r.Notes = append(r.Notes, fmt.Sprintf("The command ended with exit code %d and wrote nothing.", r.ExitCode))
 	}
 	r.Notes = s.hints(r.Notes, r.ExitCode != 0, r.Stdout, r.Stderr)
 	return r

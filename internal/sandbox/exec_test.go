@@ -36,7 +36,7 @@ func TestExec(t *testing.T) {
 		t.Errorf("unknown program: got %+v, %v", res, err)
 	}
 	res, err = s.Exec(t.Context(), ExecRequest{Shell: "exit 3"})
-	if err != nil || len(res.Notes) != 1 || res.Notes[0] != "The command ended with exit code 3 and wrote nothing." {
+	if err != nil || len(res.Notes) != 0 || res.ExitCode != 3 {
 		t.Errorf("failure without words: got %+v, %v", res, err)
 	}
 	res = s.execResult(&wire.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.m.cfg(), nil), 0)

@@ -22,32 +22,22 @@ const (
 	TemplateNode   Template = "node"
 )
 
-// ParseTemplate reads a template's name in any case; "nodejs" and "javascript"
-// mean "node". The empty string stays empty: what the session has, or python.
+// ParseTemplate reads a template's name as ParseLanguage reads a language. The
+// empty string stays empty: what the session has, or python.
 func ParseTemplate(s string) (Template, error) {
-	switch strings.ToLower(strings.TrimSpace(s)) {
-	case "":
+	if strings.TrimSpace(s) == "" {
 		return "", nil
-	case "python":
-		return TemplatePython, nil
-	case "node", "nodejs", "javascript":
-		return TemplateNode, nil
 	}
-	return "", &Error{
-		Code: CodeInvalid, Op: "parse template",
-		Msg:     fmt.Sprintf("Unsupported template: %s", clip(s, 64)),
-		Hint:    "Use 'python' or 'node'.",
-		Context: map[string]string{"template": clip(s, 64)},
-	}
+	return ParseLanguage(s)
 }
 
-// ParseLanguage reads the language of a context, "python" or "javascript", in
-// any case. The empty string means python.
+// ParseLanguage reads a language in any case: "python", and "javascript" or the
+// name of its template, "node". The empty string means python.
 func ParseLanguage(s string) (Template, error) {
 	switch strings.ToLower(strings.TrimSpace(s)) {
-	case "", Python:
+	case "", Python, "python3", "py":
 		return TemplatePython, nil
-	case JavaScript:
+	case JavaScript, "js", "node", "nodejs":
 		return TemplateNode, nil
 	}
 	return "", &Error{

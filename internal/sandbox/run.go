@@ -10,6 +10,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/wire"
 )
 
+// maxTraceback bounds the traceback in a result, in bytes. A deep recursion has
+// thousands of frames, of which the first and the last say what happened.
+const maxTraceback = 8 << 10
+
 // Run runs code in the box's kernel of a language and returns when it has ended.
 // One run at a time has the kernel; others wait in the order of their calls. If
 // ctx ends, the code is interrupted and the error is CodeCancelled.
@@ -68,6 +72,7 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	if res.Stopped == "cancelled" {
 		return nil, s.cancelled(op, context.Cause(ctx))
 	}
+	s.saveImages(ctx, out.images)
 	return s.runResult(k, &res, out, timeout), nil
 }
 
@@ -83,7 +88,7 @@ func (s *Sandbox) runResult(k *kernel, res *wire.RunResult, out *collector, time
 	r.Stderr, r.Notes = out.stderr.text(res.Stderr, r.Notes)
 	r.Images = out.images
 	if e := res.Error; e != nil {
-		r.Error = &wire.RunError{Name: clip(e.Name, 256), Value: headTail(clean(e.Value), 4<<10), Traceback: headTail(clean(e.Traceback), 32<<10)}
+		r.Error = &wire.RunError{Name: clip(e.Name, 256), Value: headTail(clean(e.Value), 4<<10), Traceback: headTail(clean(e.Traceback), maxTraceback)}
 		r.Stderr = joinLines(r.Stderr, r.Error.Traceback)
 	}
 

@@ -307,7 +307,7 @@ func (s *Sandbox) awaitReady(ctx context.Context, woken bool) (err error) {
 
 // matches returns an error if the box is not what a caller wants of it.
 func (s *Sandbox) matches(op string, template Template, flavor Flavor) error {
-	what, has, want := "template", string(s.template), string(template)
+	what, has, want := "language", s.template.Language(), template.Language()
 	if template == "" || template == s.template {
 		if flavor == "" || flavor == s.flavor {
 			return nil

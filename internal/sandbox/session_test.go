@@ -80,7 +80,7 @@ func TestSessionWants(t *testing.T) {
 		wantCode(t, err, CodeInvalid, "Invalid session id")
 	}
 	_, _, err := f.Session(t.Context(), "", SessionWant{Template: "ruby"})
-	wantCode(t, err, CodeInvalid, "Unsupported template: ruby")
+	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: ruby")
 	_, _, err = f.Session(t.Context(), "", SessionWant{Flavor: "huge"})
 	wantCode(t, err, CodeInvalid, "huge")
 
@@ -89,7 +89,7 @@ func TestSessionWants(t *testing.T) {
 		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", s, acq, err)
 	}
 	_, _, err = f.Session(t.Context(), "", SessionWant{ID: s.ID(), Template: TemplateNode})
-	wantCode(t, err, CodeInvalid, "template 'python', not 'node'")
+	wantCode(t, err, CodeInvalid, "language 'python', not 'javascript'")
 	_, _, err = f.Session(t.Context(), "", SessionWant{ID: s.ID(), Flavor: FlavorSmall})
 	wantCode(t, err, CodeInvalid, "flavor 'medium', not 'small'")
 	f.sessionOf(t, "", SessionWant{ID: s.ID(), Template: TemplatePython, Flavor: FlavorMedium})

@@ -119,6 +119,7 @@ type RunRequest struct {
 type Image struct {
 	MIME string // "image/png", "image/jpeg", "image/gif" or "image/webp", checked against Data
 	Data []byte
+	Path string // of a copy in the box, absolute; "" if there is none
 }
 
 // RunResult says what code did. Failing code is a result, not an Error.

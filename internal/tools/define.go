@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -37,11 +38,21 @@ type presenter interface {
 
 type presentation struct {
 	text   string
-	asJSON bool   // the text is the JSON of the result, whatever text says
-	notes  string // a second text, if not empty
+	asJSON bool     // the text is the JSON of the result, and nothing else
+	status status   // a line after the text
+	notes  []string // lines after that, each a sentence or more
 	failed bool
 	images []sandbox.Image
+	meta   mcp.Meta // what programs may want to know and models need not
+	more   []mcp.Content
 }
+
+// Keys of the metadata of results. It is not shown to models.
+const (
+	metaSource = "glovebox/source" // how a box came to be
+	metaSHA256 = "glovebox/sha256" // of the content that was written, hexadecimal
+	metaError  = "glovebox/error"  // why a call failed, as error.data
+)
 
 // define returns what makes an entry of the catalogue. Schemas, defaults and
 // checks come from the types and their tags:
@@ -50,6 +61,7 @@ type presentation struct {
 //	default     what an absent argument means
 //	min, max    of an integer; of a string's length
 //	enum        the allowed values; a handler that is more lenient says oneof
+//	alias       other names of the argument, accepted and not published
 //
 // The making panics on a definition that makes no sense.
 func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)) func() Tool {
@@ -72,7 +84,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 		return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			var args In
 			if err := in.decode(req.Params.Arguments, &args); err != nil {
-				return d.family.meet(deps.Log, d.name, err)
+				return d.family.meet(deps, d.name, err)
 			}
 			note(ctx, args)
 			boxes, err := deps.manager(ctx)
@@ -94,7 +106,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 				if sandbox.CodeOf(err) == sandbox.CodeCancelled && ctx.Err() != nil {
 					return nil, ctx.Err()
 				}
-				return d.family.meet(deps.Log, d.name, err)
+				return d.family.meet(deps, d.name, err)
 			}
 			note(ctx, out)
 			return present(out)
@@ -115,18 +127,19 @@ func present(out any) (*mcp.CallToolResult, error) {
 	}
 	if p.asJSON {
 		p.text = indent(data)
+	} else {
+		p.text = lines(p.text, p.status.line(), strings.Join(p.notes, "\n"))
 	}
 	res := &mcp.CallToolResult{
+		Meta:              p.meta,
 		Content:           []mcp.Content{&mcp.TextContent{Text: p.text}},
 		StructuredContent: json.RawMessage(data),
 		IsError:           p.failed,
 	}
-	if p.notes != "" {
-		res.Content = append(res.Content, &mcp.TextContent{Text: p.notes})
-	}
 	for _, img := range p.images {
 		res.Content = append(res.Content, &mcp.ImageContent{Data: img.Data, MIMEType: img.MIME})
 	}
+	res.Content = append(res.Content, p.more...)
 	return res, nil
 }
 
@@ -161,6 +174,11 @@ func schemaOf[T any](tool string) json.RawMessage {
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(fmt.Errorf("define %s: %w", tool, err))
+	}
+	if len(s.Properties) == 0 {
+		// The package leaves out what is empty. OpenAI refuses a function whose
+		// parameters have no properties.
+		data = bytes.Replace(data, []byte("{"), []byte(`{"properties":{},`), 1)
 	}
 	return data
 }

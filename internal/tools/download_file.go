@@ -4,57 +4,101 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
+	"net/http"
 	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxShown is the largest picture that is shown besides being returned.
-const maxShown = 4 << 20
+const (
+	// maxShown is the largest picture that is shown. Claude takes 5 MB of base64.
+	maxShown = 3 << 20
+	// maxPart is what a call returns unless it asks for more: some 7,000 tokens.
+	maxPart = 24 << 10
+	// maxBinary is the largest file that is neither text nor a picture whose bytes
+	// are returned without being asked for. A model can do nothing with more.
+	maxBinary = 2 << 10
+)
 
 var downloadFile = define(info{
 	name:  "download_file",
 	title: "Download a file",
-	description: "Read a file from the sandbox of a context or session. Text comes as text, anything else as base64, pictures also as images. " +
-		"Longer files are cut after max_bytes with truncated true; read on with offset. Relative paths are below the home directory.",
+	description: "Read a file from the sandbox of a session: text as text, a picture as an image. " +
+		"Long text comes in parts of 24 KB: read on with offset, or work on the file with execute_code instead of reading it. " +
+		"Other files come as base64, if they are small or you ask for it.",
 	set: Files, family: fileErrors, readOnly: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in downloadFileIn) (downloadFileOut, error) {
-	s, notes, done, err := c.reader(ctx, in.ContextID, in.SessionID)
+	r, err := c.readable(ctx, in.SessionID)
 	if err != nil {
 		return downloadFileOut{}, err
 	}
-	defer done()
-	var buf bytes.Buffer
-	f, err := s.ReadFile(ctx, sandbox.ReadRequest{Path: in.Path, Offset: int64(in.Offset), Limit: int64(in.MaxBytes)}, &buf)
+	defer r.close()
+	out := downloadFileOut{of: r.of, offset: int64(in.Offset), Notes: r.notes}
+	read := func(limit int) ([]byte, error) {
+		var buf bytes.Buffer
+		f, err := r.ReadFile(ctx, sandbox.ReadRequest{Path: inHome(in.Path), Offset: out.offset, Limit: int64(limit)}, &buf)
+		out.Path, out.Size = f.Path, f.Size
+		return buf.Bytes(), err
+	}
+	data, err := read(in.MaxBytes)
 	if err != nil {
 		return downloadFileOut{}, err
 	}
-	data := buf.Bytes()
-	out := downloadFileOut{Path: f.Path, Size: f.Size, Encoding: in.Encoding}
-	out.Notes = notes
-	whole := in.Offset == 0 && int64(len(data)) >= f.Size
-	if !whole && in.Encoding != "base64" {
+	if in.Offset == 0 {
+		out.Type = http.DetectContentType(data)
+		if kind := imageType(data); kind != "" && in.Encoding == "auto" {
+			return out.picture(kind, data, read)
+		}
+	}
+	if in.Encoding == "base64" {
+		out.take(data, "base64", base64.StdEncoding.EncodeToString(data))
+		return out, nil
+	}
+	if out.offset+int64(len(data)) < out.Size {
 		data = wholeRunes(data)
 	}
-	out.Truncated = int64(in.Offset)+int64(len(data)) < f.Size
-	text := utf8.Valid(data) && !bytes.ContainsRune(data, 0)
-	switch {
-	case in.Encoding == "auto" && text, in.Encoding == "utf-8" && utf8.Valid(data):
-		out.Encoding, out.Content = "utf-8", string(data)
+	switch text := utf8.Valid(data); {
+	case text && (in.Encoding == "utf-8" || !bytes.ContainsRune(data, 0)):
+		out.take(data, "utf-8", string(data))
 	case in.Encoding == "utf-8":
-		e := invalid("encoding", "The file is not UTF-8 text: %s", clip(f.Path))
+		e := invalid("encoding", "The file is not UTF-8 text: %s", clip(out.Path))
 		e.Hint = "Use encoding base64 or auto."
 		return downloadFileOut{}, e
+	case in.Offset == 0 && out.Size <= maxBinary && int64(len(data)) == out.Size:
+		out.take(data, "base64", base64.StdEncoding.EncodeToString(data))
 	default:
-		data = buf.Bytes()
-		out.Truncated = int64(in.Offset)+int64(len(data)) < f.Size
-		out.Encoding, out.Content = "base64", base64.StdEncoding.EncodeToString(data)
-	}
-	if kind := imageType(data); whole && kind != "" && len(data) <= maxShown {
-		out.images = []sandbox.Image{{MIME: kind, Data: data}}
+		out.Truncated = true
+		out.Notes = append(out.Notes, "The content is not text and is left out: work on the file with execute_code, or pass encoding base64 for its bytes.")
 	}
 	return out, nil
 })
+
+// picture makes the answer of a picture that begins with data.
+func (o downloadFileOut) picture(kind string, data []byte, read func(limit int) ([]byte, error)) (downloadFileOut, error) {
+	o.Type = kind
+	if o.Size > maxShown {
+		o.Truncated = true
+		o.Notes = append(o.Notes, fmt.Sprintf("The picture is too large to be shown, which %d bytes would not be: make a smaller copy with execute_code.", maxShown))
+		return o, nil
+	}
+	if int64(len(data)) < o.Size {
+		var err error
+		if data, err = read(maxShown); err != nil {
+			return downloadFileOut{}, err
+		}
+	}
+	o.images = []sandbox.Image{{MIME: kind, Data: data}}
+	return o, nil
+}
+
+// take puts a part of the file into the answer.
+func (o *downloadFileOut) take(data []byte, encoding, content string) {
+	o.Encoding, o.Content, o.part = encoding, content, int64(len(data))
+	if end := o.offset + o.part; end < o.Size {
+		o.Truncated, o.NextOffset = true, end
+	}
+}
 
 // wholeRunes cuts a character that the end of data splits.
 func wholeRunes(data []byte) []byte {
@@ -70,23 +114,43 @@ func wholeRunes(data []byte) []byte {
 }
 
 type downloadFileIn struct {
-	ContextID string `json:"context_id,omitempty" jsonschema:"context to read from, by id or unique name; or pass session_id"`
-	SessionID string `json:"session_id,omitempty" jsonschema:"session to read from"`
-	Path      string `json:"path" jsonschema:"file to read, absolute or below the home directory" min:"1" max:"4096"`
-	Encoding  string `json:"encoding,omitempty" jsonschema:"utf-8 or base64; auto is utf-8 for text and base64 for anything else" enum:"auto,utf-8,base64" default:"auto"`
-	MaxBytes  int    `json:"max_bytes,omitempty" jsonschema:"the most bytes to read" min:"1" max:"16777216" default:"1048576"`
+	SessionID string `json:"session_id" jsonschema:"session to read from" min:"1" alias:"context_id"`
+	Path      string `json:"path" jsonschema:"file to read" min:"1" max:"4096"`
 	Offset    int    `json:"offset,omitempty" jsonschema:"byte to begin at" min:"0" default:"0"`
+	MaxBytes  int    `json:"max_bytes,omitempty" jsonschema:"the most bytes to return" min:"1" max:"16777216" default:"24576"`
+	Encoding  string `json:"encoding,omitempty" jsonschema:"base64 for the bytes of any file" enum:"auto,utf-8,base64" default:"auto"`
 }
 
 type downloadFileOut struct {
-	Path      string   `json:"path" jsonschema:"absolute path in the sandbox"`
-	Size      int64    `json:"size" jsonschema:"bytes of the whole file"`
-	Encoding  string   `json:"encoding" jsonschema:"how content is encoded: utf-8 or base64"`
-	Content   string   `json:"content" jsonschema:"the content, or its beginning"`
-	Truncated bool     `json:"truncated" jsonschema:"whether the file goes on after the content"`
-	Notes     []string `json:"notes,omitempty" jsonschema:"what else there is to know"`
+	Path       string   `json:"path" jsonschema:"absolute path in the sandbox"`
+	Size       int64    `json:"size" jsonschema:"bytes of the whole file"`
+	Type       string   `json:"type,omitempty" jsonschema:"MIME type, by the first bytes"`
+	Encoding   string   `json:"encoding,omitempty" jsonschema:"how content is encoded: utf-8 or base64; none if there is no content"`
+	Content    string   `json:"content,omitempty" jsonschema:"the content from offset on; none of a picture, which is an image of the answer"`
+	Truncated  bool     `json:"truncated" jsonschema:"whether the answer has not all of the file"`
+	NextOffset int64    `json:"next_offset,omitempty" jsonschema:"offset to read on with"`
+	Notes      []string `json:"notes,omitempty" jsonschema:"what else there is to know"`
 
-	images []sandbox.Image
+	of           boxRef
+	offset, part int64
+	images       []sandbox.Image
 }
 
-func (o downloadFileOut) present() presentation { return presentation{asJSON: true, images: o.images} }
+func (o downloadFileOut) present() presentation {
+	p := presentation{text: o.Content, notes: o.Notes, images: o.images}
+	p.status.add("%s", o.Path)
+	switch {
+	case o.NextOffset > 0:
+		p.status.add("bytes %d to %d of %d", o.offset, o.NextOffset, o.Size)
+		p.status.add("read on with offset %d", o.NextOffset)
+	case o.offset > 0:
+		p.status.add("bytes %d to %d, the end", o.offset, o.Size)
+	default:
+		p.status.add("%d bytes", o.Size)
+	}
+	if o.Encoding != "utf-8" && o.Type != "" {
+		p.status.add("%s", o.Type)
+	}
+	p.status.addBox(o.of, false)
+	return p
+}

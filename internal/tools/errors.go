@@ -17,9 +17,10 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
 )
 
-// A family is how the errors of a tool reach the client. The two come from
-// two servers whose clients we keep: the sessions tools answer with errors of
-// the protocol, the others with a result that says {"error", "code"}.
+// A family is how the errors of a tool reach the client. There are two, as clients
+// of two earlier servers expect them: the tools of sessions say what is wrong in
+// plain text or, where the operator asks for it, with an error of the protocol; the
+// others with JSON, {"error", "code"}.
 type family struct {
 	text  bool
 	other string // the word for what the table has no word for, if text
@@ -95,9 +96,11 @@ type data struct {
 	Context     map[string]string `json:"context"`
 }
 
-// meet makes the answer to a call that failed.
-func (f family) meet(log *slog.Logger, tool string, err error) (*mcp.CallToolResult, error) {
-	e := describe(log, tool, err)
+// meet makes the answer to a call that failed. A model reads what is wrong if it is
+// the result of the tool (SEP-1303): many clients keep errors of the protocol from
+// it.
+func (f family) meet(deps Deps, tool string, err error) (*mcp.CallToolResult, error) {
+	e := describe(deps.Log, tool, err)
 	m := meetingOf(e)
 	if f.text {
 		return f.result(e, m)
@@ -108,7 +111,19 @@ func (f family) meet(log *slog.Logger, tool string, err error) (*mcp.CallToolRes
 	}
 	context := map[string]string{"tool": tool}
 	maps.Copy(context, e.Context)
-	return nil, rpcError(m, text(e, m.prefix), suggestions, context)
+	coded := rpcError(m, text(e, m.prefix), suggestions, context)
+	if deps.ProtocolErrors {
+		return nil, coded
+	}
+	words := coded.Message
+	if e.Hint == "" && len(m.suggest) > 0 && e.Code != sandbox.CodeInvalid { // whose message says it
+		words = sentence(words) + " " + m.suggest[0]
+	}
+	return &mcp.CallToolResult{
+		Meta:    mcp.Meta{metaError: coded},
+		Content: []mcp.Content{&mcp.TextContent{Text: words}},
+		IsError: true,
+	}, nil
 }
 
 // meetingOf is the row of the table, but for what depends on more than the code.
@@ -179,10 +194,15 @@ func text(e *sandbox.Error, prefix string) string {
 	if e.Hint == "" {
 		return s
 	}
-	if !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {
-		s += "."
+	return sentence(s) + " " + e.Hint
+}
+
+// sentence ends a text with a stop, if it does not end as a sentence does.
+func sentence(s string) string {
+	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") {
+		return s
 	}
-	return s + " " + e.Hint
+	return s + "."
 }
 
 // describe makes err one of ours. What is our own fault is logged with an id

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -10,27 +11,26 @@ import (
 var executeCommand = define(info{
 	name:  "execute_command",
 	title: "Execute a command",
-	description: "Run a command in the sandbox of a session, in the home directory. Without args, command is a shell line with pipes and redirections; " +
-		"with args, command is a program and args are passed to it as they are. " +
-		"A session_id continues in that session's files; without one a new session is made. " +
-		"A non-zero exit code is an answer: read it and stderr.",
+	description: "Run a shell command in the sandbox of a session, in its home directory /home/user, beside the variables and files of execute_code. " +
+		"command is a line for sh, with pipes and redirections; with args it is a program and args are passed to it as they are. " +
+		"Pass the session_id of an earlier answer, or leave it out for a new session. Background processes live on in the session. There is no network.",
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCommandIn) (executeCommandOut, error) {
-	s, acq, err := c.session(ctx, in.SessionID, in.Template, in.Flavor)
+	b, err := c.open(ctx, want{id: in.SessionID, language: in.Language, flavor: in.Flavor})
 	if err != nil {
 		return executeCommandOut{}, err
 	}
-	defer acq.Release()
+	defer b.Release()
 	req := sandbox.ExecRequest{Shell: in.Command, Timeout: seconds(in.Timeout), Progress: c.Progress}
 	if in.Args != nil {
 		req.Shell, req.Argv = "", append([]string{in.Command}, in.Args...)
 	}
-	res, err := s.Exec(ctx, req)
+	res, err := b.Exec(ctx, req)
 	if err != nil {
 		return executeCommandOut{}, err
 	}
 	out := executeCommandOut{
-		sessionOut: newSessionOut(s.Info(), acq, res.Duration.Milliseconds()),
+		sessionOut: newSessionOut(b, res.Duration),
 		Command:    echo(in.Command), ExitCode: res.ExitCode, Signal: res.Signal,
 		Success: res.ExitCode == 0 && !res.TimedOut,
 		Stdout:  res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
@@ -41,9 +41,9 @@ var executeCommand = define(info{
 		}
 		out.Args = append(out.Args, echo(a))
 	}
-	out.LostReason, out.Notes = lostState(acq, "session")
+	out.LostReason, out.Notes = lostState(b.Acquired, "session")
 	out.StateLost = out.LostReason != ""
-	out.Notes = append(out.Notes, res.Notes...)
+	out.Notes = slices.Concat(b.notes, out.Notes, res.Notes)
 	return out, nil
 })
 
@@ -62,11 +62,11 @@ func echo(s string) string {
 
 type executeCommandIn struct {
 	Command   string   `json:"command" jsonschema:"a shell line or, with args, a program" min:"1"`
-	Args      []string `json:"args,omitempty" jsonschema:"arguments of the program, each passed as it is; leave out for a shell line"`
-	Template  string   `json:"template,omitempty" jsonschema:"language of a new session: python or node" oneof:"python,node" default:"python"`
-	SessionID string   `json:"session_id,omitempty" jsonschema:"session to run in; an unknown id makes a new session of that id; none makes a new session"`
-	Flavor    string   `json:"flavor,omitempty" jsonschema:"size of a new session: small 1 CPU and 1024 MB, medium 2 and 2048, large 4 and 4096" oneof:"small,medium,large" default:"small"`
-	Timeout   int      `json:"timeout,omitempty" jsonschema:"seconds after which the command is killed" min:"1" max:"300"`
+	Args      []string `json:"args,omitempty" jsonschema:"arguments of the program; leave out for a shell line"`
+	SessionID string   `json:"session_id,omitempty" jsonschema:"session to run in; leave out for a new one" alias:"context_id"`
+	Language  string   `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python" alias:"template"`
+	Flavor    string   `json:"flavor,omitempty" jsonschema:"size of a new session, as in execute_code" oneof:"small,medium,large" default:"small"`
+	Timeout   int      `json:"timeout,omitempty" jsonschema:"seconds until the command is killed, if not 300" min:"1" max:"300"`
 }
 
 type executeCommandOut struct {
@@ -85,5 +85,16 @@ type executeCommandOut struct {
 }
 
 func (o executeCommandOut) present() presentation {
-	return presentation{text: joined(o.Stdout, o.Stderr), notes: strings.Join(o.Notes, "\n"), failed: !o.Success}
+	p := presentation{text: joined(o.Stdout, o.Stderr), notes: o.Notes, failed: !o.Success, meta: o.meta()}
+	p.status.addBox(o.box.ref(), o.SessionCreated)
+	switch {
+	case o.TimedOut:
+		p.status.add("timed out")
+	case o.Signal != "":
+		p.status.add("exit %d, signal %s", o.ExitCode, o.Signal)
+	default:
+		p.status.add("exit %d", o.ExitCode)
+	}
+	p.status.addDuration(o.took)
+	return p
 }

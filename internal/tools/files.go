@@ -3,8 +3,8 @@ package tools
 import (
 	"context"
 	"io"
-	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -16,25 +16,24 @@ const maxUpload = 23 << 20
 // fileErrors are those of the contexts tools.
 var fileErrors = runErrors
 
-// box finds the box that a file tool works in: a context or a session, one of
-// the two. Only a tool that writes may make a session.
-func (c *Call) box(ctx context.Context, contextID, sessionID string, create bool) (*sandbox.Sandbox, sandbox.Acquired, error) {
-	switch {
-	case contextID != "" && sessionID != "":
-		return nil, sandbox.Acquired{}, invalid("session_id", "Pass either context_id or session_id, not both")
-	case contextID == "" && sessionID == "":
-		return nil, sandbox.Acquired{}, invalid("context_id", "Missing required parameter: context_id (or session_id)")
-	case contextID != "":
-		s, acq, _, err := c.context(ctx, contextID)
-		return s, acq, err
-	}
-	if !create && !slices.ContainsFunc(c.Sandboxes.Sandboxes(c.Owner, sandbox.KindSession), func(b sandbox.Info) bool { return b.ID == sessionID }) {
-		return nil, sandbox.Acquired{}, &sandbox.Error{
-			Code: sandbox.CodeNotFound, Op: "find session", Msg: "Session not found: " + clip(sessionID),
-			Context: map[string]string{"session_id": clip(sessionID)},
+// inHome returns a path as the box takes it: absolute or below the home directory.
+// Models write ~ for the home directory as they do in a shell.
+func inHome(path string) string {
+	for _, home := range []string{"~", "~user"} {
+		if path == home {
+			return "."
+		}
+		if rest, ok := strings.CutPrefix(path, home+"/"); ok {
+			return "./" + strings.TrimLeft(rest, "/")
 		}
 	}
-	return c.Sandboxes.Session(ctx, c.Owner, sandbox.SessionWant{ID: sessionID})
+	return path
+}
+
+// boxStatus is the line of a result that has only the box to name.
+func boxStatus(b box, created bool) (s status) {
+	s.addBox(b.ref(), created)
+	return s
 }
 
 // reader is where list_files and download_file read: a living box, or what is on
@@ -44,28 +43,32 @@ type reader interface {
 	ReadFile(context.Context, sandbox.ReadRequest, io.Writer) (sandbox.FileInfo, error)
 }
 
-// reader finds what a file tool reads, and says what there is to know about it. The
-// caller calls done.
-func (c *Call) reader(ctx context.Context, contextID, sessionID string) (r reader, notes []string, done func(), err error) {
-	if (contextID == "") != (sessionID == "") { // box refuses all else
-		kind, id := sandbox.KindSession, sessionID
-		if contextID != "" {
-			kind, id = sandbox.KindContext, contextID
-		}
+// readable is an open reader. The caller closes it.
+type readable struct {
+	reader
+	of    boxRef
+	notes []string // on how the call came by it, for the model
+	close func()
+}
+
+// readable opens what a file tool reads.
+func (c *Call) readable(ctx context.Context, id string) (readable, error) {
+	id = c.contextID(id)
+	if kind, ok := c.Sandboxes.Find(c.Owner, id); ok {
 		st, err := c.Sandboxes.Stored(c.Owner, kind, id)
 		if err != nil {
-			return nil, nil, nil, err
+			return readable{}, err
 		}
 		if st != nil {
-			return st, []string{st.Explain()}, st.Close, nil
+			return readable{st, boxRef{kind, id}, []string{st.Explain()}, st.Close}, nil
 		}
 	}
-	s, acq, err := c.box(ctx, contextID, sessionID, false)
+	b, err := c.open(ctx, want{id: id, existing: true})
 	if err != nil {
-		return nil, nil, nil, err
+		return readable{}, err
 	}
-	_, notes = lostState(acq, "box")
-	return s, notes, acq.Release, nil
+	_, notes := lostState(b.Acquired, "session")
+	return readable{b, b.ref(), notes, b.Release}, nil
 }
 
 func octal(mode uint32) string {

@@ -8,7 +8,7 @@ var (
 )
 
 func volumes(name, title string) info {
-	d := "List the directories of the host that every sandbox shares: a file that code writes to container_path is in host_path."
+	d := "List the directories of the host that every sandbox shares: what code writes below container_path is on the host below host_path."
 	if name != "get_volume_path" {
 		d = "The same as get_volume_path: list the directories of the host that every sandbox shares."
 	}

@@ -2,8 +2,10 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -28,6 +30,7 @@ type input struct {
 // A rule is what is demanded of one argument.
 type rule struct {
 	name     string
+	aliases  []string // other names that are accepted and not published
 	index    int
 	kind     reflect.Kind // of the field: string, int, bool or slice of strings
 	required bool
@@ -63,7 +66,7 @@ func newRule(f reflect.StructField) rule {
 		}
 		return &n
 	}
-	r.enum, r.oneof = list("enum"), list("oneof")
+	r.enum, r.oneof, r.aliases = list("enum"), list("oneof"), list("alias")
 	r.min, r.max = number("min"), number("max")
 	return r
 }
@@ -125,6 +128,9 @@ func (in *input) decode(raw json.RawMessage, into any) error {
 			return err
 		}
 	}
+	if args, err = in.canonical(args); err != nil {
+		return err
+	}
 	for name := range args {
 		if !slices.Contains(in.names, name) {
 			return in.unknown(name, args)
@@ -152,6 +158,30 @@ func (in *input) decode(raw json.RawMessage, into any) error {
 	return nil
 }
 
+// canonical returns args with the published name in place of each alias. An
+// argument may come under several of its names with one value.
+func (in *input) canonical(args map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	for i := range in.rules {
+		r := &in.rules[i]
+		for _, alias := range r.aliases {
+			value, ok := args[alias]
+			if !ok {
+				continue
+			}
+			args = maps.Clone(args)
+			delete(args, alias)
+			if string(value) == "null" {
+				continue
+			}
+			if other := args[r.name]; len(other) > 0 && string(other) != "null" && !bytes.Equal(other, value) {
+				return nil, invalid(alias, "Pass either %s or %s, not both", r.name, alias)
+			}
+			args[r.name] = value
+		}
+	}
+	return args, nil
+}
+
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -173,7 +203,7 @@ func (in *input) unknown(name string, args map[string]json.RawMessage) error {
 		}
 	}
 	e := invalid(clip(name), "Unknown parameter: %s", clip(name))
-	if near := nearest.Of(name, in.names); near != "" {
+	if near := in.nearest(name); near != "" {
 		e.Hint = "Did you mean '" + near + "'?"
 	} else if len(in.names) == 0 {
 		e.Hint = "This tool takes no parameters."
@@ -181,6 +211,21 @@ func (in *input) unknown(name string, args map[string]json.RawMessage) error {
 		e.Hint = "The parameters are: " + strings.Join(in.names, ", ") + "."
 	}
 	return e
+}
+
+// nearest returns the published name of the argument that was probably meant; "" if
+// none is close.
+func (in *input) nearest(name string) string {
+	names := slices.Clone(in.names)
+	published := make(map[string]string)
+	for _, r := range in.rules {
+		for _, alias := range r.aliases {
+			names = append(names, alias)
+			published[alias] = r.name
+		}
+	}
+	near := nearest.Of(name, names)
+	return cmp.Or(published[near], near)
 }
 
 func (r *rule) set(v reflect.Value, text string) {

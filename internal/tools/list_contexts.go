@@ -18,14 +18,20 @@ var listContexts = define(info{
 		if status == "" {
 			continue
 		}
+		out.Total++
+		if len(out.Contexts) == maxListed {
+			continue
+		}
 		out.Contexts = append(out.Contexts, contextItem{
-			ContextID: b.ID, Name: b.Name, Description: b.Description, Language: b.Language,
+			ContextID: b.ID, Name: b.Name, Description: brief(b.Description, maxNote), Language: b.Language,
 			Status: status, CreatedAt: clock(b.Created), LastUsed: clock(b.LastUsed),
 		})
 	}
-	out.Total = len(out.Contexts)
 	return out, nil
 })
+
+// maxNote bounds the note on a context or snapshot in a list, in characters.
+const maxNote = 200
 
 // contextStatus is the word for a state; "" for what cannot be used.
 func contextStatus(s sandbox.State) string {
@@ -39,7 +45,7 @@ func contextStatus(s sandbox.State) string {
 }
 
 type listContextsOut struct {
-	Contexts []contextItem `json:"contexts" jsonschema:"the contexts, the newest first"`
+	Contexts []contextItem `json:"contexts" jsonschema:"the newest contexts, at most 50"`
 	Total    int           `json:"total" jsonschema:"how many there are"`
 }
 

@@ -18,14 +18,14 @@ var listSnapshots = define(info{
 		return listSnapshotsOut{}, err
 	}
 	out := listSnapshotsOut{Snapshots: []snapshotItem{}, Total: len(kept)}
-	for _, k := range kept {
+	for _, k := range kept[:min(len(kept), maxListed)] {
 		out.Snapshots = append(out.Snapshots, newSnapshotItem(k))
 	}
 	return out, nil
 })
 
 type listSnapshotsOut struct {
-	Snapshots []snapshotItem `json:"snapshots" jsonschema:"the snapshots, the newest first"`
+	Snapshots []snapshotItem `json:"snapshots" jsonschema:"the newest snapshots, at most 50"`
 	Total     int            `json:"total" jsonschema:"how many there are"`
 }
 
@@ -45,7 +45,7 @@ type snapshotItem struct {
 
 func newSnapshotItem(k sandbox.Kept) snapshotItem {
 	item := snapshotItem{
-		SnapshotID: k.ID, Name: k.Name, Description: k.Description,
+		SnapshotID: k.ID, Name: k.Name, Description: brief(k.Description, maxNote),
 		Language: k.Language, Flavor: string(k.Flavor), CreatedAt: clock(k.Created), SizeBytes: k.Bytes,
 	}
 	if k.Kind == sandbox.KindContext {

@@ -11,9 +11,9 @@ import (
 var runCode = define(info{
 	name:  "run_code",
 	title: "Run code in a context",
-	description: "Run code, in the style of a notebook, in a context made by create_context; variables, imports and files live on from call to call. " +
-		"The answer is JSON with stdout, stderr, success and execution_time (seconds); a failing program has success false and its traceback in stderr. " +
-		"Figures come as images. Code is interrupted after 30 seconds unless timeout says otherwise.",
+	description: "Run Python or JavaScript in a context of create_context, as in a notebook; variables, imports and files stay in the context. " +
+		"The answer is JSON with stdout, stderr, success and execution_time in seconds; a program that fails has success false and its traceback in stderr. " +
+		"Figures come as images. Python has the libraries of this machine, usually numpy, pandas and matplotlib. There is no network: pip install fails.",
 	set: Contexts, family: runErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
 	s, acq, own, err := c.context(ctx, in.ContextID)
@@ -28,7 +28,7 @@ var runCode = define(info{
 	out := runCodeOut{
 		Stdout: res.Stdout, Stderr: res.Stderr, Success: res.Success,
 		ExecutionTime: math.Round(res.Duration.Seconds()*1e6) / 1e6,
-		TimedOut:      res.TimedOut, images: res.Images,
+		ContextID:     s.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images), images: res.Images,
 	}
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
@@ -36,7 +36,7 @@ var runCode = define(info{
 	out.LostReason, out.Notes = lostBy(acq, res, "context")
 	out.StateLost = out.LostReason != ""
 	if own {
-		out.ContextID, out.ContextCreated = s.ID(), acq.Created
+		out.ContextCreated = acq.Created
 		if c.Client == nil {
 			out.Notes = append(out.Notes, "This call made a new context, since it named none: pass context_id "+s.ID()+" to continue in it.")
 		}
@@ -46,8 +46,8 @@ var runCode = define(info{
 
 type runCodeIn struct {
 	Code      string `json:"code" jsonschema:"the source code to run" min:"1"`
-	ContextID string `json:"context_id,omitempty" jsonschema:"id or unique name of the context; without it, the default Python context of this connection"`
-	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds after which the code is interrupted; 30 if left out" min:"1" max:"300"`
+	ContextID string `json:"context_id,omitempty" jsonschema:"id or unique name of the context; without it, the default Python context of this connection" alias:"session_id"`
+	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted, if not 30" min:"1" max:"300"`
 }
 
 type runCodeOut struct {
@@ -55,12 +55,13 @@ type runCodeOut struct {
 	Stderr         string   `json:"stderr" jsonschema:"standard error, with the traceback of an uncaught error"`
 	Success        bool     `json:"success" jsonschema:"whether no error was left uncaught"`
 	ExecutionTime  float64  `json:"execution_time" jsonschema:"how long it ran, in seconds"`
+	ContextID      string   `json:"context_id" jsonschema:"context that the code ran in"`
+	ContextCreated bool     `json:"context_created,omitempty" jsonschema:"whether this call made the default context"`
+	Figures        []figure `json:"figures,omitempty" jsonschema:"the images, whose data is in the content"`
 	Error          string   `json:"error,omitempty" jsonschema:"the uncaught error in one line"`
 	TimedOut       bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
 	StateLost      bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
 	LostReason     string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
-	ContextID      string   `json:"context_id,omitempty" jsonschema:"the default context that it ran in, if the call named none"`
-	ContextCreated bool     `json:"context_created,omitempty" jsonschema:"whether this call made that context"`
 	Notes          []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
 
 	images []sandbox.Image

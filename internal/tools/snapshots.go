@@ -1,20 +1,29 @@
 package tools
 
-import "github.com/glovebox-dev/glovebox/internal/sandbox"
+import (
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
 
 // copiedContextOut is what is said of a context that was not made empty.
 type copiedContextOut struct {
 	ContextID string `json:"context_id" jsonschema:"id of the context, for run_code"`
 	Name      string `json:"name" jsonschema:"its name"`
 	Language  string `json:"language" jsonschema:"python or javascript"`
-	Source    string `json:"source" jsonschema:"how it came to be: fork or snapshot"`
 	Message   string `json:"message" jsonschema:"what happened, for people"`
+
+	source sandbox.Source
+}
+
+func (o copiedContextOut) present() presentation {
+	return presentation{asJSON: true, meta: mcp.Meta{metaSource: string(o.source)}}
 }
 
 func newCopiedContextOut(s *sandbox.Sandbox, message string) copiedContextOut {
 	b := s.Info()
 	message += notCopied(s)
-	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Source: string(b.Source), Message: message}
+	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Message: message, source: b.Source}
 }
 
 // notCopied says what a copy lacks; "" if nothing.
@@ -28,20 +37,25 @@ func notCopied(s *sandbox.Sandbox) string {
 // copiedSessionOut is what is said of a session that was not made empty.
 type copiedSessionOut struct {
 	SessionID string `json:"session_id" jsonschema:"session to continue in"`
-	Template  string `json:"template" jsonschema:"python or node"`
+	Language  string `json:"language" jsonschema:"python or javascript"`
+	Template  string `json:"template" jsonschema:"the same as language: python or node"`
 	Flavor    string `json:"flavor" jsonschema:"small, medium or large"`
-	Source    string `json:"source" jsonschema:"how it came to be: fork or snapshot"`
 
-	text string
+	text   string
+	source sandbox.Source
 }
 
 func newCopiedSessionOut(s *sandbox.Sandbox, text string) copiedSessionOut {
 	b := s.Info()
-	text += notCopied(s)
-	return copiedSessionOut{SessionID: b.ID, Template: string(b.Template), Flavor: string(b.Flavor), Source: string(b.Source), text: text}
+	return copiedSessionOut{
+		SessionID: b.ID, Language: b.Language, Template: string(b.Template), Flavor: string(b.Flavor),
+		text: text + notCopied(s), source: b.Source,
+	}
 }
 
-func (o copiedSessionOut) present() presentation { return presentation{text: o.text} }
+func (o copiedSessionOut) present() presentation {
+	return presentation{text: o.text, meta: mcp.Meta{metaSource: string(o.source)}}
+}
 
 // snapshotOut is what is said of a snapshot to whoever has just taken it.
 type snapshotOut struct {

@@ -17,14 +17,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/tools/toolstest"
 )
 
-// call calls a tool of the catalogue as a server does.
+// call calls a tool of the catalogue as a server does that answers with errors of
+// the protocol.
 func call(t *testing.T, m *sandbox.Manager, name, args string) (*mcp.CallToolResult, error) {
 	t.Helper()
+	return callAs(t, Deps{Sandboxes: m, ProtocolErrors: true}, name, args)
+}
+
+func callAs(t *testing.T, deps Deps, name, args string) (*mcp.CallToolResult, error) {
+	t.Helper()
+	deps.Log = slog.New(slog.DiscardHandler)
 	i := slices.IndexFunc(All(), func(tool Tool) bool { return tool.Def.Name == name })
 	if i < 0 {
 		t.Fatalf("no tool %s", name)
 	}
-	handle := All()[i].bind(Deps{Sandboxes: m, Log: slog.New(slog.DiscardHandler)})
+	handle := All()[i].bind(deps)
 	return handle(t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: name, Arguments: json.RawMessage(args)}})
 }
 
@@ -38,6 +45,9 @@ func structured(t *testing.T, m *sandbox.Manager, name, args string) map[string]
 	var out map[string]any
 	if err := json.Unmarshal(res.StructuredContent.(json.RawMessage), &out); err != nil {
 		t.Fatal(err)
+	}
+	if source, ok := res.Meta[metaSource]; ok {
+		out["source"] = source
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -12,13 +13,17 @@ var stopContext = define(info{
 	description: "End a context and free what it uses; its variables and files are gone. Waits up to 30 seconds for code that runs in it and never interrupts it.",
 	set:         Contexts, family: stopErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in stopContextIn) (stopContextOut, error) {
-	there, err := c.Sandboxes.Stop(ctx, c.Owner, sandbox.KindContext, c.contextID(in.ContextID))
+	id, kind := c.contextID(in.ContextID), sandbox.KindContext
+	if k, ok := c.Sandboxes.Find(c.Owner, id); ok {
+		kind = k
+	}
+	there, err := c.Sandboxes.Stop(ctx, c.Owner, kind, id)
 	if err != nil {
 		return stopContextOut{}, err
 	}
 	if !there {
 		return stopContextOut{}, &sandbox.Error{
-			Code: sandbox.CodeNotFound, Op: "stop context", Msg: "Context not found: " + clip(in.ContextID),
+			Code: sandbox.CodeNotFound, Op: "stop context", Msg: "Context not found: " + clip(in.ContextID), Hint: strings.TrimSpace(c.didYouMean(in.ContextID)),
 			Context: map[string]string{"context_id": clip(in.ContextID)},
 		}
 	}
@@ -26,7 +31,7 @@ var stopContext = define(info{
 })
 
 type stopContextIn struct {
-	ContextID string `json:"context_id" jsonschema:"id or unique name of the context to end" min:"1"`
+	ContextID string `json:"context_id" jsonschema:"id or unique name of the context to end" min:"1" alias:"session_id"`
 }
 
 type stopContextOut struct {

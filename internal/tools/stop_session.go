@@ -9,28 +9,40 @@ import (
 var stopSession = define(info{
 	name:        "stop_session",
 	title:       "Stop a session",
-	description: "End a session and free what it uses. Its variables and files are gone; code that runs in it is ended. Stopping a session that is not there does no harm.",
+	description: "End a session and free what it uses. Its variables and files are gone; code that runs in it is ended. Idle sessions are kept on disk by themselves and need not be stopped.",
 	set:         Sessions, family: sessionErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in stopSessionIn) (stopSessionOut, error) {
-	there, err := c.Sandboxes.Stop(ctx, c.Owner, sandbox.KindSession, in.SessionID)
+	kind, ok := c.Sandboxes.Find(c.Owner, in.SessionID)
+	if !ok {
+		kind = sandbox.KindSession
+	}
+	there, err := c.Sandboxes.Stop(ctx, c.Owner, kind, in.SessionID)
 	if err != nil && sandbox.CodeOf(err) != sandbox.CodeNotFound {
 		return stopSessionOut{}, err
 	}
-	return stopSessionOut{SessionID: in.SessionID, Success: there && err == nil}, nil
+	out := stopSessionOut{SessionID: in.SessionID, Success: there && err == nil}
+	if !out.Success {
+		if out.near = c.didYouMean(in.SessionID); out.near != "" {
+			out.near = "." + out.near
+		}
+	}
+	return out, nil
 })
 
 type stopSessionIn struct {
-	SessionID string `json:"session_id" jsonschema:"session to end" min:"1"`
+	SessionID string `json:"session_id" jsonschema:"session to end" min:"1" alias:"context_id"`
 }
 
 type stopSessionOut struct {
 	SessionID string `json:"session_id" jsonschema:"the session that was asked for"`
 	Success   bool   `json:"success" jsonschema:"whether there was such a session"`
+
+	near string
 }
 
 func (o stopSessionOut) present() presentation {
 	if !o.Success {
-		return presentation{text: "Session " + clip(o.SessionID) + " not found"}
+		return presentation{text: "Session " + clip(o.SessionID) + " not found" + o.near}
 	}
 	return presentation{text: "Session " + o.SessionID + " stopped successfully"}
 }

@@ -13,7 +13,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -54,6 +53,9 @@ type Deps struct {
 	// may at once. The error is that of the call.
 	Await func(context.Context) (*sandbox.Manager, error)
 	Log   *slog.Logger // nil discards
+	// ProtocolErrors has the tools of sessions answer what they cannot do with an
+	// error of JSON-RPC in place of a result that is an error.
+	ProtocolErrors bool
 }
 
 // manager returns the manager of boxes for a call.
@@ -167,14 +169,6 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 // clock is how the catalogue writes times.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// joined is the text of a result: standard output, then standard error.
-func joined(stdout, stderr string) string {
-	if stdout != "" && stderr != "" && !strings.HasSuffix(stdout, "\n") {
-		stdout += "\n"
-	}
-	return stdout + stderr
-}
-
 // lostState tells what became of a box before this call: why its earlier state,
 // or some of it, is gone ("" if it is not), and sentences for the model. A box
 // that was hibernated and is woken has lost nothing and is told of all the same:
@@ -233,45 +227,4 @@ var reasons = map[sandbox.Reason]string{
 	sandbox.ReasonRolledBack:  "it was rolled back to a snapshot",
 	sandbox.ReasonHostRestart: "it was lost with its server",
 	sandbox.ReasonUnreadable:  "it could not be woken",
-}
-
-// context acquires the context of that id or unique name or, for "" and "default",
-// the client's default context, which own reports.
-func (c *Call) context(ctx context.Context, id string) (s *sandbox.Sandbox, acq sandbox.Acquired, own bool, err error) {
-	if own = id == "" || id == sandbox.DefaultContextID && !c.hasContext(id); own {
-		s, acq, err = c.Sandboxes.DefaultContext(ctx, c.Owner, c.Client)
-	} else {
-		s, acq, err = c.Sandboxes.Context(ctx, c.Owner, id)
-	}
-	touched(ctx, s)
-	return s, acq, own, err
-}
-
-// contextID returns the id of the client's default context for "default", and any
-// other id as it is.
-func (c *Call) contextID(id string) string {
-	if id == sandbox.DefaultContextID && c.Client != nil && !c.hasContext(id) {
-		return c.Client.ContextID()
-	}
-	return id
-}
-
-// hasContext reports whether the owner has a context of that id or name.
-func (c *Call) hasContext(id string) bool {
-	return slices.ContainsFunc(c.Sandboxes.Sandboxes(c.Owner, sandbox.KindContext), func(b sandbox.Info) bool {
-		return b.ID == id || b.Name == id
-	})
-}
-
-// session acquires the box of a session tool.
-func (c *Call) session(ctx context.Context, id, template, flavor string) (*sandbox.Sandbox, sandbox.Acquired, error) {
-	want := sandbox.SessionWant{ID: id}
-	var err error
-	if want.Template, err = sandbox.ParseTemplate(template); err != nil {
-		return nil, sandbox.Acquired{}, err
-	}
-	if want.Flavor, err = sandbox.ParseFlavor(flavor); err != nil {
-		return nil, sandbox.Acquired{}, err
-	}
-	return c.Sandboxes.Session(ctx, c.Owner, want)
 }

@@ -141,6 +141,9 @@ func TestLostState(t *testing.T) {
 	}
 }
 
+// protocol has the tools of sessions answer as the server did that they come from.
+var protocol = Deps{Log: slog.New(slog.DiscardHandler), ProtocolErrors: true}
+
 // TestMeet: how errors that depend on more than their code reach both families.
 func TestMeet(t *testing.T) {
 	notFound := func(what, key, value string) *sandbox.Error {
@@ -166,7 +169,7 @@ func TestMeet(t *testing.T) {
 		{&sandbox.Error{Code: sandbox.CodeLimit, Msg: "Full"}, snapshotErrors, "SNAPSHOT_FAILED", "Resource limit exceeded: Full", "RESOURCE_LIMIT_ERROR"},
 		{gone, runErrors, "EXECUTION_FAILED", "Session ended: Session s has ended", "SESSION_ENDED"},
 	} {
-		res, err := c.family.meet(slog.New(slog.DiscardHandler), "tool", c.err)
+		res, err := c.family.meet(protocol, "tool", c.err)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +179,7 @@ func TestMeet(t *testing.T) {
 		if c.message == "" {
 			continue
 		}
-		_, err = sessionErrors.meet(slog.New(slog.DiscardHandler), "tool", c.err)
+		_, err = sessionErrors.meet(protocol, "tool", c.err)
 		var e *jsonrpc.Error
 		var d data
 		if !errors.As(err, &e) || e.Message != c.message || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
@@ -217,7 +220,7 @@ func TestErrorsOfOthers(t *testing.T) {
 		{sandbox.CodeInternal, "", runErrors, "EXECUTION_FAILED", -32603, "Internal error ", "INTERNAL_ERROR"},
 	} {
 		failed := &sandbox.Error{Code: c.code, Op: c.op, Msg: "What failed", Hint: "Do this."}
-		_, err := sessionErrors.meet(slog.New(slog.DiscardHandler), "tool", failed)
+		_, err := sessionErrors.meet(protocol, "tool", failed)
 		var e *jsonrpc.Error
 		var d data
 		if !errors.As(err, &e) || e.Code != c.rpc || !strings.HasPrefix(e.Message, c.prefix) || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
@@ -226,7 +229,7 @@ func TestErrorsOfOthers(t *testing.T) {
 		if len(d.Suggestions) == 0 || d.Context["tool"] != "tool" {
 			t.Errorf("%s: got data %+v", c.code, d)
 		}
-		res, err := c.family.meet(slog.New(slog.DiscardHandler), "tool", failed)
+		res, err := c.family.meet(protocol, "tool", failed)
 		var said struct{ Error, Code string }
 		if err != nil || !res.IsError || json.Unmarshal([]byte(res.Content[0].(*mcp.TextContent).Text), &said) != nil || said.Error == "" || said.Code != c.text {
 			t.Errorf("%s: got %+v, %+v, %v, want %s", c.code, res, said, err, c.text)

@@ -8,14 +8,16 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 var uploadFile = define(info{
 	name:  "upload_file",
 	title: "Upload a file",
-	description: "Write a file into the sandbox of a context or session, making missing directories. Content is text, or base64 for anything else; " +
-		"at most 23 MB in one call: move more in parts and join them with execute_command. Relative paths are below the home directory.",
+	description: "Write a file into the sandbox of a session, making missing directories: text as it is, anything else as base64, at most 23 MB in a call. " +
+		"Relative paths are below the home directory, /home/user. Without session_id a new session is made.",
 	set: Files, family: fileErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in uploadFileIn) (uploadFileOut, error) {
 	data := []byte(in.Content)
@@ -36,19 +38,20 @@ var uploadFile = define(info{
 	if err != nil || mode == 0 || mode > 0o777 {
 		return uploadFileOut{}, invalid("mode", "Parameter 'mode' must be permission bits in octal such as 0644, got %q", clip(in.Mode))
 	}
-	s, acq, err := c.box(ctx, in.ContextID, in.SessionID, true)
+	b, err := c.open(ctx, want{id: in.SessionID})
 	if err != nil {
 		return uploadFileOut{}, err
 	}
-	defer acq.Release()
-	f, err := s.WriteFile(ctx, sandbox.WriteRequest{
-		Path: in.Path, Mode: uint32(mode), Exclusive: !in.Overwrite, Parents: true,
+	defer b.Release()
+	f, err := b.WriteFile(ctx, sandbox.WriteRequest{
+		Path: inHome(in.Path), Mode: uint32(mode), Exclusive: !in.Overwrite, Parents: true,
 	}, bytes.NewReader(data))
 	if err != nil {
 		return uploadFileOut{}, err
 	}
-	out := uploadFileOut{Path: f.Path, Size: f.Size, SHA256: f.SHA256, SessionCreated: in.SessionID != "" && acq.Created}
-	_, out.Notes = lostState(acq, "box")
+	out := uploadFileOut{Path: f.Path, Size: f.Size, SessionID: b.ID(), SessionCreated: b.Created, box: b, sha256: f.SHA256}
+	_, out.Notes = lostState(b.Acquired, "session")
+	out.Notes = append(b.notes, out.Notes...)
 	return out, nil
 })
 
@@ -70,11 +73,10 @@ func decodeBase64(s string) ([]byte, error) {
 }
 
 type uploadFileIn struct {
-	ContextID string `json:"context_id,omitempty" jsonschema:"context to write into, by id or unique name; or pass session_id"`
-	SessionID string `json:"session_id,omitempty" jsonschema:"session to write into; an unknown id makes a new session of that id"`
-	Path      string `json:"path" jsonschema:"where to write, absolute or below the home directory" min:"1" max:"4096"`
+	Path      string `json:"path" jsonschema:"where to write" min:"1" max:"4096"`
 	Content   string `json:"content" jsonschema:"the content, encoded as encoding says"`
-	Encoding  string `json:"encoding,omitempty" jsonschema:"how content is encoded" enum:"utf-8,base64" default:"utf-8"`
+	Encoding  string `json:"encoding,omitempty" enum:"utf-8,base64" default:"utf-8" jsonschema:"of content"`
+	SessionID string `json:"session_id,omitempty" jsonschema:"session to write into" alias:"context_id"`
 	Mode      string `json:"mode,omitempty" jsonschema:"permission bits in octal" default:"0644"`
 	Overwrite bool   `json:"overwrite,omitempty" jsonschema:"whether to replace a file that is there" default:"true"`
 }
@@ -82,7 +84,18 @@ type uploadFileIn struct {
 type uploadFileOut struct {
 	Path           string   `json:"path" jsonschema:"absolute path in the sandbox"`
 	Size           int64    `json:"size" jsonschema:"bytes written"`
-	SHA256         string   `json:"sha256" jsonschema:"hash of the content, hexadecimal"`
+	SessionID      string   `json:"session_id" jsonschema:"session or context that the file is in"`
 	SessionCreated bool     `json:"session_created,omitempty" jsonschema:"whether this call made the session"`
 	Notes          []string `json:"notes,omitempty" jsonschema:"what else there is to know"`
+
+	box    box
+	sha256 string
+}
+
+func (o uploadFileOut) present() presentation {
+	return presentation{
+		text:   fmt.Sprintf("Wrote %d bytes to %s", o.Size, o.Path),
+		status: boxStatus(o.box, o.SessionCreated), notes: o.Notes,
+		meta: mcp.Meta{metaSHA256: o.sha256},
+	}
 }
