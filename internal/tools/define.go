@@ -89,7 +89,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			note(ctx, args)
 			boxes, err := deps.manager(ctx)
 			if err != nil {
-				return d.family.meet(deps.Log, d.name, err)
+				return d.family.meet(deps, d.name, err)
 			}
 			c := &Call{Sandboxes: boxes}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
