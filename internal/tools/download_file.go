@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"net/http"
 	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -34,7 +33,7 @@ var downloadFile = define(info{
 		return downloadFileOut{}, err
 	}
 	defer r.close()
-	out := downloadFileOut{of: r.of, offset: int64(in.Offset), Notes: r.notes}
+	out := downloadFileOut{Type: "application/octet-stream", of: r.of, offset: int64(in.Offset), Notes: r.notes}
 	read := func(limit int) ([]byte, error) {
 		var buf bytes.Buffer
 		f, err := r.ReadFile(ctx, sandbox.ReadRequest{Path: inHome(in.Path), Offset: out.offset, Limit: int64(limit)}, &buf)
@@ -46,7 +45,6 @@ var downloadFile = define(info{
 		return downloadFileOut{}, err
 	}
 	if in.Offset == 0 {
-		out.Type = http.DetectContentType(data)
 		if kind := imageType(data); kind != "" && in.Encoding == "auto" {
 			return out.picture(kind, data, read)
 		}
@@ -60,6 +58,7 @@ var downloadFile = define(info{
 	}
 	switch text := utf8.Valid(data); {
 	case text && (in.Encoding == "utf-8" || !bytes.ContainsRune(data, 0)):
+		out.Type = "text/plain"
 		out.take(data, "utf-8", string(data))
 	case in.Encoding == "utf-8":
 		e := invalid("encoding", "The file is not UTF-8 text: %s", clip(out.Path))
@@ -124,7 +123,7 @@ type downloadFileIn struct {
 type downloadFileOut struct {
 	Path       string   `json:"path" jsonschema:"absolute path in the sandbox"`
 	Size       int64    `json:"size" jsonschema:"bytes of the whole file"`
-	Type       string   `json:"type,omitempty" jsonschema:"MIME type, by the first bytes"`
+	Type       string   `json:"type" jsonschema:"text/plain, the type of a picture, or application/octet-stream"`
 	Encoding   string   `json:"encoding,omitempty" jsonschema:"how content is encoded: utf-8 or base64; none if there is no content"`
 	Content    string   `json:"content,omitempty" jsonschema:"the content from offset on; none of a picture, which is an image of the answer"`
 	Truncated  bool     `json:"truncated" jsonschema:"whether the answer has not all of the file"`
@@ -148,7 +147,7 @@ func (o downloadFileOut) present() presentation {
 	default:
 		p.status.add("%d bytes", o.Size)
 	}
-	if o.Encoding != "utf-8" && o.Type != "" {
+	if o.Encoding != "utf-8" {
 		p.status.add("%s", o.Type)
 	}
 	p.status.addBox(o.of, false)
