@@ -21,7 +21,7 @@ var getSessions = define(info{
 			continue
 		}
 		out.Total++
-		if len(out.Sessions) == maxListed {
+		if len(out.Sessions) == maxItems {
 			continue
 		}
 		out.Sessions = append(out.Sessions, sessionItem{
@@ -35,9 +35,9 @@ var getSessions = define(info{
 	return out, nil
 })
 
-// maxListed bounds the sessions and contexts of a list, of which a week may leave
+// maxItems bounds the sessions and contexts of a list, of which a week may leave
 // any number on disk.
-const maxListed = 50
+const maxItems = 50
 
 type getSessionsIn struct {
 	SessionID string `json:"session_id,omitempty" jsonschema:"only this session"`

@@ -19,7 +19,7 @@ var listContexts = define(info{
 			continue
 		}
 		out.Total++
-		if len(out.Contexts) == maxListed {
+		if len(out.Contexts) == maxItems {
 			continue
 		}
 		out.Contexts = append(out.Contexts, contextItem{

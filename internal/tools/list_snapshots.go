@@ -18,7 +18,7 @@ var listSnapshots = define(info{
 		return listSnapshotsOut{}, err
 	}
 	out := listSnapshotsOut{Snapshots: []snapshotItem{}, Total: len(kept)}
-	for _, k := range kept[:min(len(kept), maxListed)] {
+	for _, k := range kept[:min(len(kept), maxItems)] {
 		out.Snapshots = append(out.Snapshots, newSnapshotItem(k))
 	}
 	return out, nil

@@ -124,7 +124,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s %.100s: got %d bytes ending in %q, want %s", c.tool, c.args, len(text), text[max(0, len(text)-600):], c.want)
 		}
 	}
-	out := getSessionsOut{Sessions: make([]sessionItem, maxListed), Total: maxListed + 6}
+	out := getSessionsOut{Sessions: make([]sessionItem, maxItems), Total: maxItems + 6}
 	if more := out.present().more; len(more) != 1 || more[0].(*mcp.TextContent).Text != "These are the newest 50 of 56 sessions." {
 		t.Errorf("get_sessions: got %+v", more)
 	}
