@@ -210,6 +210,9 @@ func (h *host) openDisk(cfg *config.Config) (parts sandbox.Parts, err error) {
 	parts = sandbox.Parts{Machines: h.maker, Log: h.log, Tombstones: filepath.Join(cfg.StateDir, "tombstones.json")}
 	parts.Images = func(key, language string) (engine.Root, map[string]string, error) {
 		img, err := image.Recall(cfg.StateDir, key, language)
+		if old, ok := h.image.Unrecorded(cfg.StateDir, key); err != nil && ok {
+			img, err = old, nil
+		}
 		if err != nil {
 			return engine.Root{}, nil, err
 		}

@@ -119,6 +119,27 @@ func (i Interpreter) String() string {
 	return strings.TrimSpace(name+" "+i.Version) + " at " + i.Path
 }
 
+// Unrecorded returns an image that a version of this program made which kept no
+// records: its own skeleton below stateDir, with what img shows of the host. That
+// may be other than it was; an engine refuses snapshots that have open what differs.
+func (img *Image) Unrecorded(stateDir, key string) (*Image, bool) {
+	if engine.CheckID(key) != nil {
+		return nil, false
+	}
+	dir := filepath.Join(stateDir, "images", key)
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || exists(recordPath(stateDir, key)) {
+		return nil, false
+	}
+	old := &Image{Root: engine.Root{Key: key, Dir: dir}, Interpreters: img.Interpreters}
+	for _, m := range img.Root.Binds {
+		within := slices.ContainsFunc(old.Root.Binds, func(o engine.Mount) bool { return isWithin(m.Guest, o.Guest) })
+		if within || exists(filepath.Join(dir, m.Guest)) {
+			old.Root.Binds = append(old.Root.Binds, m)
+		}
+	}
+	return old, true
+}
+
 func readBounded(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
