@@ -89,7 +89,7 @@ type rider struct {
 // fails and one that prints nothing, and read what the model would see.
 //
 // Not among the clients: Mastra's (it wants Node 22 and 155 MB), Cloudflare's agents
-// (they run in its workers only) and pages in Chromium, which TestBrowser has.
+// (they run in its workers only) and pages in Chromium, which TestPageInBrowser has.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	clients(t)

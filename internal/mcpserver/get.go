@@ -33,7 +33,11 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		s.refuseMethod(w, "POST, OPTIONS")
 		return
 	case r.Header.Get(headerSession) == "":
-		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: a stream needs the header Mcp-Session-Id")
+		// So begins a client of the transport before Streamable HTTP, and one of
+		// Streamable HTTP that looks for a stream before it has a session.
+		w.Header().Set("Allow", "POST, OPTIONS")
+		s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed: a stream needs the header Mcp-Session-Id of a session. "+
+			"The older HTTP+SSE transport of revision 2024-11-05 is not served: use Streamable HTTP (\"type\": \"http\") at this URL")
 		return
 	case s.draining.Load():
 		s.refuseDraining(w, nil)

@@ -235,7 +235,7 @@ func TestRefusals(t *testing.T) {
 		{"protocol version", "POST", header{"Accept": mcpAccept, "Mcp-Protocol-Version": "1999-01-01"}, toolCall(1, "get_sessions", "{}"), 400, -32600},
 		{"too large", "POST", nil, toolCall(1, "execute_code", `{"code":"`+strings.Repeat("x", 70<<10)+`"}`), 413, -32600},
 		{"GET of a page", "GET", header{"Accept": "image/png"}, ``, 406, -32600},
-		{"GET without a session", "GET", header{"Accept": "text/event-stream"}, ``, 400, -32600},
+		{"GET without a session", "GET", header{"Accept": "text/event-stream"}, ``, 405, -32000},
 		{"DELETE without a session", "DELETE", nil, ``, 400, -32600},
 		{"DELETE of an unknown session", "DELETE", header{"Mcp-Session-Id": "nope"}, ``, 404, -32000},
 		{"GET on a new revision", "GET", header{"Accept": "text/event-stream", "Mcp-Protocol-Version": "2026-07-28"}, ``, 405, -32000},
