@@ -17,7 +17,10 @@ func TestIPython(t *testing.T) {
 		tried++
 		t.Run(py, func(t *testing.T) {
 			runCells(t, start(t, Python, py), []cell{
+				{code: "[n for n in dir() if n[0] != '_']", value: "[]"},
+				{code: "In = 'mine'; hasattr(get_ipython(), 'kernel'), hasattr(get_ipython(), '_repr_html_'), 'IPython' in __import__('sys').modules", value: "(False, False, False)"},
 				{code: "%nonesuch", error: "SyntaxError", value2: "~%nonesuch is not a magic of this kernel"},
+				{code: "[n for n in dir() if n[0] != '_'], In", value: "(['In'], 'mine')"},
 				{code: "kept = 2\n%psearch kep*", out: "~kept"},
 				{code: "def f():\n    'what it does'\n%pdoc f", out: "~what it does"},
 				{code: "from IPython.core.magic import register_line_magic\n@register_line_magic\ndef twice(line): return int(line) * 2"},

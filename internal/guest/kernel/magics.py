@@ -59,6 +59,10 @@ class Shell:
         return shell_output(expand(command, sys._getframe(1)))
 
     def __getattr__(self, name):
+        # Libraries look for Jupyter's kernel, and for representations, without
+        # having a use for IPython, which takes long to start.
+        if name == "kernel" or name.startswith("_"):
+            raise AttributeError(name)
         ipython = interactive_shell()
         if ipython is None:
             raise AttributeError("%s: IPython is not installed here" % name)
@@ -471,12 +475,16 @@ def interactive_shell():
         config = Config()
         config.HistoryManager.enabled = False
         config.InteractiveShell.colors = "NoColor"
-        hook = sys.excepthook
+        hook, users = sys.excepthook, dict(ns)
         S.ipython = InteractiveShell.instance(config=config, user_module=main, user_ns=ns)
         sys.excepthook = hook
-        for name in ("_", "__", "___"):  # empty; they would hide the last values
-            if ns.get(name) == "":
-                del ns[name]
+        # IPython puts names of its own among the user's. Its empty _ would hide the
+        # last value, and its exit() ends nothing here; its magics need only _dh and
+        # the like.
+        for name in ("_", "__", "___", "In", "Out", "exit", "quit", "open", "get_ipython"):
+            ns.pop(name, None)
+            if name in users:
+                ns[name] = users[name]
         S.ipython.display_pub.publish = lambda data, *args, **more: publish({m: as_text(m, v) for m, v in data.items()})
     return S.ipython or None
 
