@@ -120,7 +120,7 @@ func TestInspectorOverStdio(t *testing.T) {
 	dir := state(t)
 	for _, era := range []string{"legacy", "modern", "auto"} {
 		t.Run(era, func(t *testing.T) {
-			c, _ := inspectorAt(t, environment(t, dir), glovebox(t), "stdio", "--protocol-era", era)
+			c, _ := inspectorAt(t, environment(t, dir), glovebox(t), "stdio", "--toolset", "all", "--protocol-era", era)
 			id := c.begin(t)
 			c.figure(t, id)
 			c.fail(t, id)

@@ -13,7 +13,7 @@ var executeCode = define(info{
 	name:  "execute_code",
 	title: "Execute code",
 	description: "Run Python or JavaScript in an isolated Linux sandbox, as in a notebook: the value of a last expression is shown, figures come back as images. " +
-		"Variables, imports and files stay in the session. Without session_id a new session is made; pass the session_id of the answer to go on in it. " +
+		"Variables, imports and files stay in the session: pass the session_id of the answer to continue in it, leave it out for a new session. " +
 		"Python has the libraries of this machine, usually numpy, pandas and matplotlib. There is no network: pip install, npm install and downloads fail. " +
 		"Output over 24 KB is cut in the middle and kept whole in a file.",
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
