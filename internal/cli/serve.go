@@ -353,7 +353,7 @@ func (a *app) progress(cfg *config.Config) func(string) {
 	var once sync.Once
 	return func(string) {
 		once.Do(func() {
-			a.note("glovebox: asking this machine's interpreters what they have; the answers are kept for the next start")
+			a.note("glovebox: inspecting this machine's interpreters; later starts reuse the result")
 		})
 	}
 }
