@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func TestAudit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 	_, _ = cs.CallTool(ctx, &mcp.CallToolParams{Name: "execute_code", Arguments: args{"session_id": "s1", "code": "import time; time.sleep(60) # " + canary}})
 	cancel()
-	do(t, "POST", url, p.as("bob", "X-Request-Id", canary), toolCall(7, "run_code", `{"code":"`+canary+`"}`)) // direct
+	_, bobs := do(t, "POST", url, p.as("bob", "X-Request-Id", canary), toolCall(7, "run_code", `{"code":"`+canary+`"}`)) // direct
 	do(t, "POST", url, header{"Authorization": "Bearer " + canary + canary + canary}, toolCall(7, "run_code", `{"code":"`+canary+`"}`))
 	do(t, "POST", url+"?token="+canary, header{"Accept": "*/*"}, toolCall(7, "run_code", `{"code":"1"}`))
 
@@ -59,7 +60,7 @@ func TestAudit(t *testing.T) {
 		"token alice run_code  failed 0", // the arguments were not read
 		"token alice   refused -32601",   // there is no such tool
 		"token alice execute_code s1 cancelled -32603",
-		"token bob run_code default ok 0",
+		"token bob run_code " + regexp.MustCompile(`ctx-[0-9a-f-]{36}`).FindString(bobs) + " ok 0",
 	}
 	var calls, refusals []string
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
