@@ -26,6 +26,7 @@ type link struct {
 	post  func(ctx context.Context, method string, message []byte) error // sends what the SDK cannot; nil where there is conn
 	conn  mcp.Connection                                                 // of a stream; else nil
 	news  news                                                           // of a stream
+	hear  func(result []byte)                                            // is called with each result that came over a stream
 	after []func()                                                       // when the connection is gone
 
 	once sync.Once
@@ -62,8 +63,13 @@ func (w *watched) Read(ctx context.Context) (jsonrpc.Message, error) {
 		w.link.err = err
 		w.link.mu.Unlock()
 	}
-	if told, ok := m.(*jsonrpc.Request); ok && !told.ID.IsValid() {
-		w.link.news.read(told.Method)
+	switch m := m.(type) {
+	case *jsonrpc.Request:
+		if !m.ID.IsValid() {
+			w.link.news.read(m.Method)
+		}
+	case *jsonrpc.Response:
+		w.link.hear(m.Result)
 	}
 	return m, err
 }
@@ -239,7 +245,7 @@ func (c *closing) Close() error {
 
 // dialStream opens a stream and finds out who is there.
 func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Trust, open func(context.Context, stream.Options) (mcp.Connection, error)) (*live, error) {
-	l := &link{}
+	l := &link{hear: s.readTasks}
 	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: lines(s.trace(l, r))}
 	era, told := s.era()
 	conn, err := open(ctx, o)

@@ -33,6 +33,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	if w := s.trace(l, r); w != nil {
 		hc.Transport = &wire{hc.Transport, w, s.m.opts.Limits.Message}
 	}
+	hc.Transport = &listTap{hc.Transport, s.m.opts.Limits.Message, s.readTasks}
 	login, err := s.login(r, policy)
 	var with *authorized
 	if err == nil && login != nil {

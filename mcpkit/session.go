@@ -42,7 +42,8 @@ type Session struct {
 	// SDK, which looks methods up without a lock.
 	gate    *semaphore.Weighted
 	dropped atomic.Int64 // notifications for which there was no room
-	pause   pause        // while the server waits for answers
+	tasks   taskTools
+	pause   pause // while the server waits for answers
 
 	mu      sync.Mutex
 	live    *live            // guarded by mu: nil until connected, and after a loss
@@ -365,34 +366,6 @@ func all[T any](ctx context.Context, s *Session, what string, items func(context
 			list = append(list, item)
 		}
 		return list, nil
-	})
-}
-
-// Tools returns the server's tools that the definition allows, all pages.
-func (s *Session) Tools(ctx context.Context) ([]*mcp.Tool, error) {
-	tools, err := all(ctx, s, "list tools", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
-		return cs.Tools(ctx, nil)
-	})
-	allowed := tools[:0]
-	for _, t := range tools {
-		if s.def.Tools.Allows(t.Name) {
-			allowed = append(allowed, t)
-		}
-	}
-	return allowed, err
-}
-
-// ErrToolDenied says that the definition does not allow a tool.
-var ErrToolDenied = errors.New("the configuration does not allow the tool")
-
-// CallTool calls a tool that the definition allows. A tool that failed is a result
-// with IsError.
-func (s *Session) CallTool(ctx context.Context, params *mcp.CallToolParams) (*mcp.CallToolResult, error) {
-	if !s.def.Tools.Allows(params.Name) {
-		return nil, fmt.Errorf("call tool %q of mcp server %q: %w", params.Name, s.def.Name, ErrToolDenied)
-	}
-	return request(ctx, s, fmt.Sprintf("call tool %q", params.Name), func(ctx context.Context, cs *mcp.ClientSession) (*mcp.CallToolResult, error) {
-		return cs.CallTool(ctx, params)
 	})
 }
 

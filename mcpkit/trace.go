@@ -84,13 +84,20 @@ func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.w.HTTP(stream.Received, &cassette.HTTP{Status: res.StatusCode, Headers: shownHeaders(res.Header)})
+	res.Body = tap(res, t.max, t.received)
+	return res, nil
+}
+
+// tap returns the body of an answer, of which hear gets each message before it is read.
+// max bounds the bytes of a message; hear gets no larger one.
+func tap(res *http.Response, max int, hear func([]byte)) io.ReadCloser {
 	switch mediaType(res) {
 	case "application/json":
-		res.Body = &heard{ReadCloser: res.Body, wire: t}
+		return &heard{ReadCloser: res.Body, hear: hear, max: max}
 	case "text/event-stream":
-		res.Body = &heard{ReadCloser: res.Body, wire: t, events: true}
+		return &heard{ReadCloser: res.Body, hear: hear, max: max, events: true}
 	}
-	return res, nil
+	return res.Body
 }
 
 // CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
@@ -99,6 +106,9 @@ func (t *wire) CloseIdleConnections() {
 		c.CloseIdleConnections()
 	}
 }
+
+// received notes a message that the server sent, or a batch of them.
+func (t *wire) received(b []byte) { t.message(stream.Received, b) }
 
 // message notes a message, or a batch of them.
 func (t *wire) message(d stream.Direction, b []byte) {
@@ -117,7 +127,8 @@ func (t *wire) message(d stream.Direction, b []byte) {
 // read. What is larger than a message may be is not kept.
 type heard struct {
 	io.ReadCloser
-	wire   *wire
+	hear   func([]byte)
+	max    int  // bytes of a message
 	events bool // of an event stream; else it is one message
 	done   bool
 	buf    []byte // of the message, or of the line
@@ -137,7 +148,7 @@ func (h *heard) Read(p []byte) (int, error) {
 			rest = nil
 		}
 		h.size += len(part)
-		if h.over = h.over || len(h.buf)+len(h.data)+len(part) > h.wire.max; !h.over {
+		if h.over = h.over || len(h.buf)+len(h.data)+len(part) > h.max; !h.over {
 			h.buf = append(h.buf, part...)
 		}
 		if line {
@@ -146,7 +157,7 @@ func (h *heard) Read(p []byte) (int, error) {
 	}
 	if err != nil && !h.done && !h.events && !h.over {
 		h.done = true
-		h.wire.message(stream.Received, h.buf)
+		h.hear(h.buf)
 	}
 	return n, err
 }
@@ -157,7 +168,7 @@ func (h *heard) line() {
 	h.buf, h.size = h.buf[:0], 0
 	if empty {
 		if len(h.data) > 0 && !h.over {
-			h.wire.message(stream.Received, h.data)
+			h.hear(h.data)
 		}
 		h.data, h.over = h.data[:0], false
 		return

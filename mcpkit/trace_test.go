@@ -119,7 +119,7 @@ func TestEventsAreHeard(t *testing.T) {
 	for _, size := range []int{1, 2, 7, 100, len(text)} {
 		var out bytes.Buffer
 		w := &wire{w: cassette.NewWriter(&out, "srv", nil), max: 1000}
-		h := &heard{ReadCloser: io.NopCloser(strings.NewReader(text)), wire: w, events: true}
+		h := &heard{ReadCloser: io.NopCloser(strings.NewReader(text)), hear: w.received, max: w.max, events: true}
 		buf, got := make([]byte, size), 0
 		for {
 			n, err := h.Read(buf)
@@ -191,7 +191,7 @@ func FuzzEvents(f *testing.F) {
 		heardIn := func(size int) string {
 			var out bytes.Buffer
 			w := &wire{w: cassette.NewWriter(&out, "srv", nil), max: 100}
-			h := &heard{ReadCloser: io.NopCloser(bytes.NewReader(text)), wire: w, events: true}
+			h := &heard{ReadCloser: io.NopCloser(bytes.NewReader(text)), hear: w.received, max: w.max, events: true}
 			if b, err := io.ReadAll(pieces{h, size}); err != nil || !bytes.Equal(b, text) {
 				t.Fatalf("%q came through as %q, %v", text, b, err)
 			}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 
@@ -238,7 +237,7 @@ func (g *Gateway) refusal(server string, err error) error {
 func (g *Gateway) trouble(server string, err error) string {
 	if refused(err) {
 		g.fail(server, err)
-		return fmt.Sprintf("The server %q is not used before its user has allowed it: %s", server, g.allow(server))
+		return g.untrusted(server)
 	}
 	return err.Error()
 }

@@ -94,6 +94,7 @@ type Gateway struct {
 	offered   map[string]*offered         // guarded by mu, by server
 	asking    map[string]bool             // guarded by mu: the servers that are asked now; true if once more after that
 	failed    map[string]failure          // guarded by mu: servers that could not be asked
+	tasksOnly map[string][]string         // guarded by mu: tools that run as tasks only, by server
 	names     names                       // guarded by mu: of tools
 	prompts   names                       // guarded by mu
 	resources map[string]string           // guarded by mu: servers by address
@@ -115,12 +116,15 @@ type failure struct {
 	refused bool
 }
 
+// due reports whether to ask the server again.
+func (f failure) due() bool { return f.refused || time.Since(f.at) >= retryAfter }
+
 // New returns a gateway that has not started anything.
 func New(o Options) *Gateway {
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, atOnce), first: make(chan struct{}),
 		alone: o.Alone, only: only{met: make(chan struct{})},
-		offered: make(map[string]*offered), asking: make(map[string]bool), failed: make(map[string]failure), names: newNames(), prompts: newNames(),
+		offered: make(map[string]*offered), asking: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(), prompts: newNames(),
 		resources: make(map[string]string), templates: make(map[string]string), told: make(map[string]mcp.LoggingLevel),
 	}
 	if g.allow = o.TrustLine; g.allow == nil {
@@ -205,6 +209,12 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			case <-g.first:
 			case <-timer.C:
 			case <-ctx.Done():
+			}
+		}
+		if r, ok := req.(*mcp.CallToolRequest); ok && !g.knows(req) {
+			// What the model should read is a result.
+			if why := g.absent(ctx, r.Params.Name); why != "" {
+				return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: why}}}, nil
 			}
 		}
 		return next(ctx, method, req)
@@ -390,7 +400,7 @@ func (g *Gateway) retry() {
 	var again []string
 	g.mu.Lock()
 	for server, f := range g.failed {
-		if f.refused || time.Since(f.at) >= retryAfter {
+		if f.due() {
 			again = append(again, server)
 		}
 	}

@@ -32,10 +32,25 @@ func TestMain(m *testing.M) {
 	}
 	gatewaytest.Note(os.Getenv("GATEWAY_TEST_NOTES"), name)
 	s := gatewaytest.New(name, os.Getenv("GATEWAY_TEST_NOTES"))
-	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+	if err := s.Run(context.Background(), &mcp.IOTransport{Reader: os.Stdin, Writer: tasksOnly{os.Stdout}}); err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// tasksOnly makes the tool shout in messages one that runs as a task only, which the
+// SDK's servers cannot say, if the server is the one named tasks.
+type tasksOnly struct{ io.WriteCloser }
+
+func (w tasksOnly) Write(p []byte) (int, error) {
+	text := string(p)
+	if os.Getenv("GATEWAY_TEST_SERVER") == "tasks" {
+		text = strings.ReplaceAll(text, `"name":"shout"`, `"name":"shout","execution":{"taskSupport":"required"}`)
+	}
+	if _, err := io.WriteString(w.WriteCloser, text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // world is a gateway and a client of it.
@@ -375,13 +390,21 @@ func TestAServerThatIsNotTrusted(t *testing.T) {
 			t.Fatalf("%d tools of a server that is not trusted are listed", n)
 		}
 	}
-	if _, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__say", Arguments: map[string]any{"text": "x"}}); err == nil {
-		t.Error("a tool that is not listed was called")
+	// A client whose list is out of date reads why, whatever tool of the server it calls.
+	for _, name := range []string{"a__say", "a__gone"} {
+		wantTrouble(t, p, name, `The server "a" is not trusted. Its user can allow it with: allow a`)
+	}
+	if _, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "b__say"}); err == nil {
+		t.Error("a tool of no server was called")
 	}
 	if text := log.String(); strings.Count(text, "server is not offered before you allow it") != 1 || !strings.Contains(text, `type="allow a"`) {
 		t.Errorf("the log is\n%s", text)
 	}
 	trusted.Store(true)
+	// That it is trusted now needs no new list.
+	if res, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__say", Arguments: map[string]any{"text": "x"}}); err != nil || res.IsError {
+		t.Errorf("call once the server is trusted: %+v, %v", res, err)
+	}
 	until(t, "the server is listed", func() bool { return tools() > 0 })
 
 	if err := g.Close(); err != nil {
@@ -393,13 +416,65 @@ func TestAServerThatIsNotTrusted(t *testing.T) {
 		t.Fatal("a trusted server is not listed")
 	}
 	trusted.Store(false)
-	res, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__say", Arguments: map[string]any{"text": "x"}})
-	if err != nil || !res.IsError || res.Content[0].(*mcp.TextContent).Text != `The server "a" is not used before its user has allowed it: allow a` {
-		t.Errorf("got %+v, %v", res, err)
-	}
+	wantTrouble(t, p, "a__say", `The server "a" is not trusted. Its user can allow it with: allow a`)
 	if n := tools(); n != 0 {
 		t.Errorf("%d tools are listed that were refused", n)
 	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// wantTrouble calls a tool and checks that the model reads why that fails.
+func wantTrouble(t *testing.T, p *gatewaytest.Person, tool, want string) {
+	t.Helper()
+	res, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"text": "x"}})
+	if err != nil || !res.IsError || !strings.Contains(res.Content[0].(*mcp.TextContent).Text, want) {
+		t.Errorf("call %s: got %+v, %v, want %s", tool, res, err, want)
+	}
+}
+
+// A tool that runs as a task only is not listed, also from what is remembered, which the
+// log says once; a client that calls it all the same reads why.
+func TestToolsThatRequireTasksAreNotOffered(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		var log lockedBuffer
+		o := options(dir, mcpkit.Trusted, "tasks")
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		g, s := register(t, o)
+		for _, version := range []string{"2025-11-25", "2026-07-28"} {
+			p := join(t, s, "ann", version, false)
+			var names []string
+			for tool, err := range p.Tools(t.Context(), nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, tool.Name)
+			}
+			if !slices.Contains(names, "tasks__say") || slices.Contains(names, "tasks__shout") {
+				t.Errorf("%s: the tools are %v", version, names)
+			}
+			wantTrouble(t, p, "tasks__shout", `runs as a task only, which glovebox mcp does not support yet`)
+			if text, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "tasks__say", Arguments: map[string]any{"text": "x"}}); err != nil || text.IsError {
+				t.Errorf("%s: %+v, %v", version, text, err)
+			}
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+		if text := log.String(); strings.Count(text, "run as tasks only") != 1 || !strings.Contains(text, "tools=[shout]") {
+			t.Errorf("the log is\n%s", text)
+		}
+	}
+}
+
+// A client that calls a tool of a server that cannot be started reads why.
+func TestAServerThatIsNotAvailable(t *testing.T) {
+	o := options(t.TempDir(), mcpkit.Trusted, "a")
+	o.Servers.Config.Servers[0].Command = mcpjson.Literal("/no/such/program")
+	g, s := register(t, o)
+	wantTrouble(t, join(t, s, "ann", "2025-11-25", false), "a__say", `The server "a" is not available: `)
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}

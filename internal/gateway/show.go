@@ -14,6 +14,7 @@ import (
 // show has the server offer what another offers, in place of what it did before.
 // What has not changed is not touched: clients are told of each change.
 func (g *Gateway) show(server string, o offer.Offer, asked bool) {
+	o.Tools = g.callable(server, o.Tools)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.offered[server]

@@ -3,6 +3,7 @@ package mcpcli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -59,6 +60,9 @@ func (a *app) call(ctx context.Context, args []string, whole, save string) error
 		t, err := a.pick(server, tools, tool)
 		if err != nil {
 			return err
+		}
+		if mcpkit.RequiresTask(t) {
+			return fmt.Errorf("call tool %q of mcp server %q: %w", t.Name, server, mcpkit.ErrTaskRequired)
 		}
 		arguments, err := schemaOf(t).read(server, t.Name, given)
 		if err != nil {

@@ -85,6 +85,8 @@ func (a *app) classify(err error) *Error {
 		return &Error{Code: ExitUsage, Err: err, HintTo: suggestion(unknown.Name, unknown.Known, "glovebox mcp ls lists the servers")}
 	case errors.Is(err, mcpkit.ErrDisabled), errors.Is(err, mcpkit.ErrToolDenied), errors.Is(err, mcpkit.ErrBadParams):
 		return &Error{Code: ExitUsage, Err: err}
+	case errors.Is(err, mcpkit.ErrTaskRequired):
+		return &Error{Code: ExitUsage, Err: err, HintTo: "glovebox mcp tools SERVER marks the tools that need tasks; call one of the others"}
 	case errors.As(err, &untrust):
 		return &Error{Code: ExitRefused, Err: err, HintTo: a.lineFor("trust", untrust.Server) + " shows the definition and asks"}
 	case errors.As(err, &outbound):

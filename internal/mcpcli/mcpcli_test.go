@@ -101,16 +101,31 @@ func server() {
 	}) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: os.Getenv(in.Name)}}}, nil, nil
 	})
+	mcp.AddTool(s, &mcp.Tool{Name: "study", Description: "Study."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		return nil, nil, errors.New("called without a task")
+	})
 	s.AddResource(&mcp.Resource{Name: "notes", URI: "test://notes", Description: "Some notes."}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "test://notes", Text: "the notes"}}}, nil
 	})
 	s.AddPrompt(&mcp.Prompt{Name: "greet", Arguments: []*mcp.PromptArgument{{Name: "who", Required: true}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "Greet " + r.Params.Arguments["who"]}}}}, nil
 	})
-	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+	if err := s.Run(context.Background(), &mcp.IOTransport{Reader: os.Stdin, Writer: tasksOnly{os.Stdout}}); err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// tasksOnly makes the tool study in messages one that runs as a task only, which the
+// SDK's servers cannot say.
+type tasksOnly struct{ io.WriteCloser }
+
+func (w tasksOnly) Write(p []byte) (int, error) {
+	text := strings.ReplaceAll(string(p), `"name":"study"`, `"name":"study","execution":{"taskSupport":"required"}`)
+	if _, err := io.WriteString(w.WriteCloser, text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // browser is one that nobody looks at.

@@ -54,7 +54,7 @@ func (a *app) tools(ctx context.Context, args []string) error {
 			if len(args) > 1 {
 				a.showTool(t)
 			} else {
-				list.add(t.Name, t.Description)
+				list.add(t.Name, described(t))
 			}
 		}
 		return list.show(a)
@@ -72,6 +72,17 @@ func summary(text string) string {
 		text = string(runes[:most]) + "…"
 	}
 	return "  " + oneLine(text)
+}
+
+// needsTasks marks a tool that cannot be called.
+const needsTasks = "(needs tasks, which glovebox mcp does not support yet)"
+
+// described is the description of a tool, with a mark first if it cannot be called.
+func described(t *mcp.Tool) string {
+	if mcpkit.RequiresTask(t) {
+		return needsTasks + " " + t.Description
+	}
+	return t.Description
 }
 
 // pick finds a tool. A name that differs only in case and dashes is the tool's; for
@@ -102,6 +113,9 @@ func fold(name string) string {
 // showTool shows a tool as one would call it.
 func (a *app) showTool(t *mcp.Tool) {
 	fmt.Fprintf(a.Out, "%s\n", oneLine(t.Name))
+	if mcpkit.RequiresTask(t) {
+		fmt.Fprintf(a.Out, "    %s\n", needsTasks)
+	}
 	for line := range strings.Lines(strings.TrimSpace(t.Description)) {
 		fmt.Fprintf(a.Out, "    %s\n", oneLine(strings.TrimRight(line, "\n")))
 	}

@@ -1,0 +1,146 @@
+package mcpkit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// metaTaskSupport is the key in the metadata of a tool under which [Session.Tools]
+// keeps the tool's execution.taskSupport, which the SDK's type has no field for.
+const metaTaskSupport = "glovebox/taskSupport"
+
+// taskRequired is the taskSupport of a tool that runs as a task only.
+const taskRequired = "required"
+
+// ErrTaskRequired reports a call of a tool that runs as a task only. This package
+// does not create tasks.
+var ErrTaskRequired = errors.New("the tool runs as a task only, and tasks are not supported yet")
+
+// RequiresTask reports whether a tool that [Session.Tools] returned runs as a task
+// only, so that a call of it fails with [ErrTaskRequired]. It still does once the tool
+// was encoded as JSON and decoded again.
+func RequiresTask(t *mcp.Tool) bool { return t.Meta[metaTaskSupport] == taskRequired }
+
+// taskTools are the tools of a server that run as tasks only, as the last list of
+// tools that names them says. The zero value knows of none.
+type taskTools struct {
+	mu       sync.Mutex
+	required map[string]bool // guarded by mu, by name; Limits.List entries at most
+}
+
+func (t *taskTools) has(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.required[name]
+}
+
+// read takes note of the tools in a result. limit bounds the names that are kept.
+func (t *taskTools) read(result []byte, limit int) {
+	if !bytes.Contains(result, []byte(`"inputSchema"`)) { // every tool of a list has one
+		return
+	}
+	var list struct {
+		Tools []struct {
+			Name      string
+			Execution struct{ TaskSupport string }
+		}
+	}
+	if json.Unmarshal(result, &list) != nil {
+		return // the SDK reports what is wrong with it
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, tool := range list.Tools {
+		switch {
+		case tool.Execution.TaskSupport != taskRequired:
+			delete(t.required, tool.Name)
+		case len(t.required) < limit:
+			if t.required == nil {
+				t.required = make(map[string]bool)
+			}
+			t.required[tool.Name] = true
+		}
+	}
+}
+
+// mark sets the metadata of the tools that run as tasks only.
+func (t *taskTools) mark(tools []*mcp.Tool) {
+	for _, tool := range tools {
+		if !t.has(tool.Name) {
+			continue
+		}
+		if tool.Meta == nil {
+			tool.Meta = make(mcp.Meta)
+		}
+		tool.Meta[metaTaskSupport] = taskRequired
+	}
+}
+
+// readTasks takes note of the tools in a result of the server.
+func (s *Session) readTasks(result []byte) { s.tasks.read(result, s.m.opts.Limits.List) }
+
+// refuseTask returns the error of a call of a tool that runs as a task only.
+func (s *Session) refuseTask(tool string) error {
+	if s.tasks.has(tool) {
+		return fmt.Errorf("call tool %q of mcp server %q: %w", tool, s.def.Name, ErrTaskRequired)
+	}
+	return nil
+}
+
+// listTap has the answers to tools/list that come over HTTP read for what the SDK does
+// not decode. Answers come as the body of a POST, or over a stream that a GET opened.
+type listTap struct {
+	next http.RoundTripper
+	max  int // bytes of a message
+	hear func(result []byte)
+}
+
+// maxListRequest bounds a request that is searched for its method. A tools/list has a
+// cursor and metadata at most.
+const maxListRequest = 64 << 10
+
+// RoundTrip implements [http.RoundTripper].
+func (t *listTap) RoundTrip(req *http.Request) (*http.Response, error) {
+	listens := req.Method == http.MethodGet || asksForTools(req)
+	res, err := t.next.RoundTrip(req)
+	if err != nil || !listens {
+		return res, err
+	}
+	res.Body = tap(res, t.max, t.message)
+	return res, nil
+}
+
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+func (t *listTap) CloseIdleConnections() {
+	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func asksForTools(req *http.Request) bool {
+	if req.GetBody == nil || req.ContentLength > maxListRequest {
+		return false
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return false
+	}
+	defer body.Close()
+	b, err := io.ReadAll(io.LimitReader(body, maxListRequest))
+	return err == nil && bytes.Contains(b, []byte(`"tools/list"`))
+}
+
+// message passes on the result in a message.
+func (t *listTap) message(b []byte) {
+	var answer struct{ Result json.RawMessage }
+	if json.Unmarshal(b, &answer) == nil {
+		t.hear(answer.Result)
+	}
+}
