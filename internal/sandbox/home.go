@@ -97,6 +97,9 @@ func (m *Manager) archiveHome(ctx context.Context, s *Sandbox, prev, dir string)
 		// The agent is of an earlier version, which knows archives only.
 		err = s.machine.Link.Archive(ctx, ".", w)
 	}
+	if err == nil && res.Unchanged && before == nil { // user code may have taken over the agent
+		err = errors.New("the agent reports no change since an archive that does not exist")
+	}
 	if err == nil && res.Unchanged {
 		if err := os.Remove(file); err != nil {
 			return err
