@@ -17,6 +17,12 @@ import (
 const (
 	// maxStored bounds the entries that are read of an archive; a backup has fewer.
 	maxStored = 200_000
+	// maxStoredPath bounds the names and link targets that are shown, in bytes: a guest
+	// can nest files deeper than any call could name them.
+	maxStoredPath = 4096
+	// maxStoredNames bounds the bytes of all names and link targets that are held of
+	// an archive while a call reads it.
+	maxStoredNames = 16 << 20
 	// maxListed is how many entries List returns at most, as in a living box.
 	maxListed = 1000
 )
@@ -94,6 +100,7 @@ func (st *Stored) Explain() string {
 func readStored(r io.ReadSeeker, home string) (map[string]storedFile, error) {
 	files := map[string]storedFile{"": {FileInfo: wire.FileInfo{Path: home, Name: path.Base(home), Type: "directory", Mode: 0o755}}}
 	t := tar.NewReader(r)
+	held := 0
 	for range maxStored {
 		h, err := t.Next()
 		if err == io.EOF {
@@ -106,9 +113,16 @@ func readStored(r io.ReadSeeker, home string) (map[string]storedFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read archive: %w", err)
 		}
-		name := path.Clean("/" + h.Name)[1:] // nothing leads out of home
+		if len(h.Name) > maxStoredPath || len(h.Linkname) > maxStoredPath {
+			continue
+		}
+		if held += len(h.Name) + len(h.Linkname); held > maxStoredNames {
+			return nil, fmt.Errorf("read archive: the names of its files take more than %d bytes", maxStoredNames)
+		}
+		abs := path.Join(home, path.Clean("/"+h.Name)) // nothing leads out of home
+		name := strings.TrimPrefix(abs[len(home):], "/")
 		info := wire.FileInfo{
-			Path: path.Join(home, name), Name: path.Base(name), Size: h.Size, Mode: uint32(h.FileInfo().Mode().Perm()), Modified: h.ModTime.UnixNano(),
+			Path: abs, Name: path.Base(name), Size: h.Size, Mode: uint32(h.FileInfo().Mode().Perm()), Modified: h.ModTime.UnixNano(),
 		}
 		switch h.Typeflag {
 		case tar.TypeReg:
@@ -169,8 +183,12 @@ func (st *Stored) List(_ context.Context, req ListRequest) (ListResult, error) {
 		}
 	}
 	slices.SortFunc(res.Entries, func(a, b FileInfo) int { return strings.Compare(a.Path, b.Path) })
-	if len(res.Entries) > maxListed {
-		res.Entries, res.Truncated = res.Entries[:maxListed], true
+	most := maxListed
+	if req.Max > 0 {
+		most = min(req.Max, maxListed)
+	}
+	if len(res.Entries) > most {
+		res.Entries, res.Truncated = res.Entries[:most], true
 	}
 	return res, nil
 }

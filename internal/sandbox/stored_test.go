@@ -3,10 +3,53 @@ package sandbox
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 )
+
+// TestStoredNames: however long the names are that a guest gives its files, reading
+// the archive of a home directory takes a bounded amount of memory.
+func TestStoredNames(t *testing.T) {
+	archive := func(n, length int) *bytes.Reader {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for i := range n {
+			h := &tar.Header{Name: fmt.Sprintf("%s%06d", strings.Repeat("d/", (length-6)/2), i), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+			if err := w.WriteHeader(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return bytes.NewReader(b.Bytes())
+	}
+	files, err := readStored(archive(3, 60_000), "/home/user")
+	if err != nil || len(files) != 1 {
+		t.Errorf("names that no call can pass: %d files, %v; want the home alone", len(files), err)
+	}
+	if files, err := readStored(archive(maxStoredNames/4000+10, 4000), "/home/user"); err == nil {
+		t.Errorf("many long names: %d files are held, want an error", len(files))
+	}
+	if files, err := readStored(archive(1000, 100), "/home/user"); err != nil || len(files) != 1001 {
+		t.Errorf("a thousand files: got %d, %v", len(files), err)
+	}
+}
+
+// TestStoredListMax: a listing has no more entries than were asked for.
+func TestStoredListMax(t *testing.T) {
+	st := &Stored{home: "/home/user", files: map[string]storedFile{"": {FileInfo: FileInfo{Path: "/home/user", Type: "directory"}}}}
+	for i := range 20 {
+		name := fmt.Sprintf("f%02d", i)
+		st.files[name] = storedFile{FileInfo: FileInfo{Path: "/home/user/" + name, Name: name, Type: "file"}}
+	}
+	res, err := st.List(t.Context(), ListRequest{Path: ".", Max: 5})
+	if err != nil || len(res.Entries) != 5 || !res.Truncated || res.Entries[4].Name != "f04" {
+		t.Errorf("got %d entries, truncated %v, %v; want the first 5", len(res.Entries), res.Truncated, err)
+	}
+}
 
 // FuzzStored reads archives that a guest might have made.
 func FuzzStored(f *testing.F) {
