@@ -8,10 +8,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/envelope"
 )
 
-// maxUnwanted bounds the cancelled requests that a session remembers. A client may
-// cancel what was answered long ago, and nothing tells when such an entry is of no
-// more use.
-const maxUnwanted = 256
+const (
+	// maxUnwanted bounds the cancelled requests that a session remembers. A client may
+	// cancel what was answered long ago, and nothing tells when such an entry is of no
+	// more use.
+	maxUnwanted = 256
+	// maxUnwantedID bounds the ids that are remembered, in bytes. A cancelled request
+	// with a longer id may be answered all the same.
+	maxUnwantedID = 256
+)
 
 // cancel cancels a direct call, if it is there, and remembers that the client wants
 // no answer to the request, whoever serves it.
@@ -21,7 +26,9 @@ func (p *requests) cancel(id string) {
 	if len(p.unwanted) >= maxUnwanted || p.unwanted == nil {
 		p.unwanted = make(map[string]bool)
 	}
-	p.unwanted[id] = true
+	if len(id) <= maxUnwantedID {
+		p.unwanted[id] = true
+	}
 	if q := p.running[id]; q != nil {
 		q.cancel(errCancelled)
 	}

@@ -125,6 +125,17 @@ func TestUnwantedIsBounded(t *testing.T) {
 	if len(p.unwanted) > maxUnwanted {
 		t.Errorf("%d ids are remembered, want at most %d", len(p.unwanted), maxUnwanted)
 	}
+	for i := range maxUnwanted { // bodies have up to 32 MiB
+		p.cancel(fmt.Sprint(i) + strings.Repeat("x", 1<<20))
+	}
+	held := 0
+	for id := range p.unwanted {
+		held += len(id)
+	}
+	if held > maxUnwanted*maxUnwantedID {
+		t.Errorf("%d bytes of ids are remembered, want at most %d", held, maxUnwanted*maxUnwantedID)
+	}
+	p.cancel(fmt.Sprint(10*maxUnwanted - 1))
 	ctx, q, end := p.begin(t.Context(), fmt.Sprint(10*maxUnwanted-1))
 	defer end()
 	if q == nil || ctx.Err() != nil || p.isUnwanted(fmt.Sprint(10*maxUnwanted-1)) {
