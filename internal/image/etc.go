@@ -20,9 +20,11 @@ const (
 // made are the files of /etc that are made up: a guest knows its own accounts and
 // nothing of the host's.
 var made = map[string]string{
-	"passwd":      "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n",
-	"group":       "root:x:0:\ntty:x:5:\nusers:x:100:\nnogroup:x:65534:\nuser:x:1000:\n",
-	"hosts":       "127.0.0.1 localhost\n::1 localhost\n",
+	"passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n",
+	"group":  "root:x:0:\ntty:x:5:\nusers:x:100:\nnogroup:x:65534:\nuser:x:1000:\n",
+	// The host name is machine.Hostname. An address of its own, as on Debian, keeps
+	// the name of 127.0.0.1 localhost.
+	"hosts":       "127.0.0.1 localhost\n127.0.1.1 glovebox\n::1 localhost\n",
 	"hostname":    "glovebox\n",
 	"resolv.conf": "",
 	// Without a network there is no name server. A resolver that asked one would call

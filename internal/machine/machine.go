@@ -23,6 +23,10 @@ import (
 // Home is the home directory of user code inside, unless a Maker says otherwise.
 const Home = "/home/user"
 
+// Hostname is the host name of every machine. It is not the id, which is another one
+// after a restore. The /etc/hosts of image.Toolchain resolves it.
+const Hostname = "glovebox"
+
 const (
 	// overheadMB and overheadPIDs are what the agent and the isolation need
 	// inside a guest, beyond what is promised to the user's code: measured about
@@ -77,7 +81,7 @@ type Machine struct {
 func (k *Maker) Spec(limits engine.Limits) engine.Spec {
 	limits.MemoryMB += overheadMB
 	limits.PIDs += overheadPIDs
-	return engine.Spec{Root: k.Root, Agent: k.Agent, Limits: limits, Mounts: k.Volumes}
+	return engine.Spec{Root: k.Root, Agent: k.Agent, Hostname: Hostname, Limits: limits, Mounts: k.Volumes}
 }
 
 // Snapshots reports whether machines can be written to disk and restored.

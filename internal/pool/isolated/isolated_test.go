@@ -192,7 +192,7 @@ func run(t testing.TB, m *machine.Machine, code string) string {
 // look tells what a box shows of itself, without leaving a trace in it.
 const look = `
 def _look():
-    import json, os, random, secrets, socket, sys, uuid, builtins
+    import json, os, random, secrets, sys, uuid, builtins
     files = {}
     for top in ("/tmp", "/var/tmp", "/dev/shm", os.path.expanduser("~"), "/etc", "/run"):
         for folder, _, names in os.walk(top):
@@ -210,7 +210,7 @@ def _look():
             "environment": dict(os.environ), "directory": os.getcwd(), "path": sys.path, "umask": os.umask(0o22),
         },
         "own": {
-            "random": random.random(), "uuid": str(uuid.uuid4()), "secret": secrets.token_hex(8), "name": socket.gethostname(),
+            "random": random.random(), "uuid": str(uuid.uuid4()), "secret": secrets.token_hex(8),
         },
     }))
 _look()
