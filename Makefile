@@ -20,6 +20,7 @@ FUZZTIME ?= 30s
 BENCHFLAGS ?=
 CONFORMANCEFLAGS ?=
 SUITE ?= bookworm
+FOREIGNFLAGS ?=
 
 .PHONY: build
 build: generate-guest ## bin/glovebox
@@ -46,6 +47,12 @@ test: ## all tests, as root and as an ordinary user
 test-vm: build ## the systemd unit in a virtual machine of Debian; as root, needs no KVM (SUITE=trixie)
 	scripts/setup vm
 	scripts/test-vm $(SUITE)
+
+.PHONY: test-foreign
+test-foreign: ## other projects' test suites in a box and on this machine, compared (FOREIGNFLAGS='-only numpy')
+	scripts/setup foreign
+	$(MAKE) build
+	$(GO) run ./e2e/foreign $(FOREIGNFLAGS)
 
 .PHONY: conformance
 conformance: build ## the official conformance suite of MCP (CONFORMANCEFLAGS='-scenario tasks-lifecycle')

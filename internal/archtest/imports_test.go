@@ -148,6 +148,7 @@ var table = []row{
 		others: []string{sdk, "github.com/gofrs/flock"}},
 	{pkg: "conformance/fixtures", ours: []string{"internal/mcpserver", "internal/mcpserver/tasks"}, others: []string{sdk}},
 	{pkg: "e2e"},
+	{pkg: "e2e/foreign"},
 	{pkg: "examples/demo", others: []string{sdk}},
 }
 
