@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/wire"
@@ -126,7 +127,7 @@ func (m *Manager) archiveHome(ctx context.Context, s *Sandbox, prev, dir string)
 func examples(names []string) []string {
 	var list []string
 	for _, n := range names[:min(len(names), 5)] {
-		list = append(list, clip(clean(n), 100))
+		list = append(list, strings.ReplaceAll(clip(n, 100), "\n", "?")) // for one line of text
 	}
 	return list
 }

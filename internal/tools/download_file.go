@@ -137,7 +137,7 @@ type downloadFileOut struct {
 
 func (o downloadFileOut) present() presentation {
 	p := presentation{text: o.Content, notes: o.Notes, images: o.images}
-	p.status.add("%s", o.Path)
+	p.status.add("%s", shown(o.Path))
 	switch {
 	case o.NextOffset > 0:
 		p.status.add("bytes %d to %d of %d", o.offset, o.NextOffset, o.Size)

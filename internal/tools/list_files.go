@@ -70,16 +70,16 @@ type fileItem struct {
 func (o listFilesOut) present() presentation {
 	var text strings.Builder
 	for _, f := range o.Entries {
-		text.WriteString(f.Path)
+		text.WriteString(shown(f.Path))
 		switch f.Type {
 		case "directory":
 			text.WriteString("/")
 		case "symlink":
-			text.WriteString(" -> " + f.Target)
+			text.WriteString(" -> " + shown(f.Target))
 		case "file":
 			fmt.Fprintf(&text, "  %d bytes", f.Size)
 		default:
-			text.WriteString("  " + f.Type)
+			text.WriteString("  " + shown(f.Type))
 		}
 		fmt.Fprintf(&text, "  %s\n", f.Modified)
 	}

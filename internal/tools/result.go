@@ -3,8 +3,10 @@ package tools
 import (
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -70,7 +72,7 @@ func (s *status) addFigures(list []figure) {
 	var paths []string
 	for _, f := range list {
 		if f.Path != "" {
-			paths = append(paths, f.Path)
+			paths = append(paths, shown(f.Path))
 		}
 	}
 	if len(paths) > most {
@@ -99,6 +101,18 @@ func (s *status) addDuration(d time.Duration) {
 	default:
 		s.add("%d s", int(d.Seconds()))
 	}
+}
+
+// shown returns the name of a file as it stands in a line of text. Names are the
+// guest's: one with a line break, an escape sequence or a character that turns the
+// direction of writing is quoted, so that it cannot pass for a line of ours.
+func shown(name string) string {
+	for _, r := range name {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return strconv.Quote(name)
+		}
+	}
+	return name
 }
 
 // shortID is an id as a reminder to who knows it.

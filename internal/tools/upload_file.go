@@ -94,7 +94,7 @@ type uploadFileOut struct {
 
 func (o uploadFileOut) present() presentation {
 	return presentation{
-		text:   fmt.Sprintf("Wrote %d bytes to %s", o.Size, o.Path),
+		text:   fmt.Sprintf("Wrote %d bytes to %s", o.Size, shown(o.Path)),
 		status: boxStatus(o.box, o.SessionCreated), notes: o.Notes,
 		meta: mcp.Meta{metaSHA256: o.sha256},
 	}
