@@ -156,10 +156,26 @@ func lockFile(path string) (unlock func(), err error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s is being edited by another process for %v", path, editTimeout)
 		}
+		if dir := filepath.Dir(target(path)); errors.Is(err, fs.ErrNotExist) {
+			return nil, &MissingDir{Dir: dir, File: path, Err: err}
+		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return func() { _ = lock.Unlock() }, nil // the end of the process does it, too
 }
+
+// MissingDir reports that the directory of a file of tokens does not exist.
+type MissingDir struct {
+	Dir, File string
+	Err       error
+}
+
+func (e *MissingDir) Error() string {
+	return fmt.Sprintf("lock %s: the directory %s does not exist", e.File, e.Dir)
+}
+
+// Unwrap returns the cause.
+func (e *MissingDir) Unwrap() error { return e.Err }
 
 // target is the file that a link leads to, so that it is what is replaced.
 func target(path string) string {

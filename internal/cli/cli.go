@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,8 @@ type app struct {
 // Main runs the command line args, without the program's name, and returns the
 // exit code. It returns when everything it started has ended.
 func Main(ctx context.Context, args []string, s Streams) int {
+	out := &output{Writer: s.Out}
+	s.Out = out
 	a := &app{Streams: s, lookup: os.LookupEnv}
 	root := a.root()
 	root.SetArgs(args)
@@ -61,6 +64,13 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	}
 	if err != nil {
 		a.report(err)
+	}
+	if lost := out.lost(err); lost != nil {
+		a.report(lost)
+		if err == nil && cmd.Name() == "run" {
+			return ExitOwnFault
+		}
+		err = cmp.Or(err, lost)
 	}
 	return exitCode(err)
 }
@@ -275,6 +285,13 @@ func hints(err error) []string {
 	var bad *config.Error
 	if errors.As(err, &bad) {
 		return []string{`"glovebox settings" explains the settings`}
+	}
+	var output *outputError
+	if errors.As(err, &output) {
+		return nil
+	}
+	if isFull(err) {
+		return []string{fullDisk(err)}
 	}
 	return nil
 }

@@ -100,7 +100,11 @@ func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (
 		Progress: progress,
 	})
 	if err != nil {
-		return nil, withHint(fmt.Errorf("prepare the file system of boxes: %w", err), "glovebox doctor tells which interpreters there are; GLOVEBOX_PYTHON and GLOVEBOX_NODE choose others")
+		err = fmt.Errorf("prepare the file system of boxes: %w", err)
+		if isFull(err) {
+			return nil, withHint(err, "%s", fullDisk(err))
+		}
+		return nil, withHint(err, "glovebox doctor tells which interpreters there are; GLOVEBOX_PYTHON and GLOVEBOX_NODE choose others")
 	}
 	return img, nil
 }

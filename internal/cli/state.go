@@ -5,8 +5,28 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
+
+// isFull reports whether an error is about a disk or a quota that is full.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// fullDisk is the hint of an error about a disk or a quota that is full.
+func fullDisk(err error) string {
+	on := "the disk"
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		on = "the disk of " + printable(filepath.Dir(path.Path))
+	case errors.As(err, &link):
+		on = "the disk of " + printable(filepath.Dir(link.New))
+	}
+	return "make room on " + on + "; if it is the state directory's, choose another one with --state-dir or GLOVEBOX_STATE_DIR, or let boxes and snapshots take less with --snapshot-disk-mb"
+}
 
 // prepareState makes the state directory and proves that it can be written, so
 // that what is wrong with it is said at the start and plainly.
@@ -29,8 +49,8 @@ func prepareState(dir string) error {
 	}
 	err = fmt.Errorf("use the state directory %s: %w", dir, err)
 	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return withHint(err, "make room on that disk, or choose another directory with --state-dir or GLOVEBOX_STATE_DIR")
+	case isFull(err):
+		return withHint(err, "%s", fullDisk(err))
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return withHint(err, "choose a directory that you may write to with --state-dir or GLOVEBOX_STATE_DIR")
 	}

@@ -89,7 +89,7 @@ entry to add is written after the token.`,
 			}
 			if path != "" {
 				if err := auth.AddToken(path, &token); err != nil {
-					return err
+					return explainTokens(err)
 				}
 				a.note("glovebox: token %s of %s was added to %s; it is shown only now", token.ID(), name, path)
 				_, err = fmt.Fprintln(a.Out, secret)
@@ -104,6 +104,14 @@ entry to add is written after the token.`,
 	cmd.Flags().StringSliceVar(&scopes, "scope", []string{string(auth.Use)}, "`list` of use (all tools), read (only look), metrics")
 	cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"use", "read", "metrics"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// explainTokens adds what to do about a file of tokens that cannot be edited.
+func explainTokens(err error) error {
+	if missing, ok := errors.AsType[*auth.MissingDir](err); ok {
+		return withHint(err, "make the directory first, with mkdir -p %s, or name another file with --tokens-file", printable(missing.Dir))
+	}
+	return err
 }
 
 // expiryTime reads a time from now in days, hours and so on, or a date.
@@ -208,7 +216,7 @@ calls, everything. Boxes stay, for other tokens of the name.`,
 			}
 			n, err := auth.RemoveTokens(path, func(t *auth.Token) bool { return t.ID() == args[0] || t.Name == args[0] })
 			if err != nil {
-				return err
+				return explainTokens(err)
 			}
 			if n == 0 {
 				return withHint(fmt.Errorf("remove token %q: %s has no token of that id or name", args[0], path), "glovebox token ls lists them")

@@ -5,7 +5,6 @@ package clihelp
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -64,7 +63,7 @@ func Footer(cmd *cobra.Command, text string) {
 
 // Width returns how many columns a line written to w may have.
 func Width(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
 			return max(columns, minWidth)
 		}

@@ -68,7 +68,7 @@ func (a *app) person() io.Writer {
 
 // isTerminal reports whether a stream is one.
 func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
+	f, ok := stream.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 

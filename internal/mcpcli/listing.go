@@ -3,7 +3,6 @@ package mcpcli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -47,7 +46,7 @@ func after(text string) string {
 // window; elsewhere, where programs read, nothing is cut.
 func (l *listing) show(a *app) error {
 	window := 0
-	if f, ok := a.Out.(*os.File); ok {
+	if f, ok := a.Out.(interface{ Fd() uintptr }); ok {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
 			window = columns
 		}

@@ -168,6 +168,9 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 	if m.Params.array {
 		return e, refuse(jsonrpc.CodeInvalidParams, "Invalid parameters: Params must be an object")
 	}
+	if e.Kind == Request && e.Method == "initialize" && !m.Params.object {
+		return e, refuse(jsonrpc.CodeInvalidParams, "Invalid parameters: initialize needs params, an object with protocolVersion, capabilities and clientInfo")
+	}
 	e.Tool, e.Version = m.Params.name, m.Params.version
 	e.Params, e.Meta = m.Params.members, m.Params.meta
 	return e, nil

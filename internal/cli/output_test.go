@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/clihelp"
+)
+
+// A reader that has gone wants no more; that is no failure and not worth a word.
+func TestOutputWithoutReader(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	r.Close()
+	var log bytes.Buffer
+	if code := Main(t.Context(), []string{"version"}, Streams{In: strings.NewReader(""), Out: w, Err: &log}); code != ExitOK || log.Len() > 0 {
+		t.Errorf("exit code %d, %q, want 0 and silence", code, &log)
+	}
+}
+
+// The first error counts, and is not reported beside itself.
+func TestLostOutput(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	o := &output{Writer: full}
+	if err := o.lost(nil); err != nil {
+		t.Errorf("nothing was written, and is lost: %v", err)
+	}
+	_, first := o.Write([]byte("x"))
+	o.Writer = os.Stdin // another error
+	_, _ = o.Write([]byte("x"))
+	if got := o.lost(nil); got == nil || got != first {
+		t.Errorf("got %v, want %v", got, first)
+	}
+	if got := o.lost(errors.Join(errors.New("x"), first)); got != nil {
+		t.Errorf("%v is reported twice", got)
+	}
+	if code := exitCode(first); code != ExitFailure {
+		t.Errorf("exit code %d, want %d", code, ExitFailure)
+	}
+}
+
+// What is no file has no width, as before.
+func TestOutputIsATerminalIfTheStreamIs(t *testing.T) {
+	if got, want := clihelp.Width(&output{Writer: &bytes.Buffer{}}), clihelp.Width(&bytes.Buffer{}); got != want {
+		t.Errorf("the width of a buffer is %d, want %d", got, want)
+	}
+	if got := (&output{Writer: os.Stderr}).Fd(); got != os.Stderr.Fd() {
+		t.Errorf("descriptor %d, want %d", got, os.Stderr.Fd())
+	}
+}
