@@ -17,14 +17,19 @@ var networkFailure = regexp.MustCompile(`Name or service not known|Temporary fai
 	`|\bENOTFOUND\b|\bEAI_AGAIN\b|\bENETUNREACH\b|[Nn]etwork is unreachable|: no such host\b|failed to lookup address information` +
 	`|No matching distribution found for|Could not find a version that satisfies the requirement`)
 
+// installFailure matches lines that only a failed download prints, which are
+// believed in the output of a command that succeeded: in pip install x | tail the
+// exit code is that of tail.
+var installFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distribution found for |npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN)|curl: \(6\) Could not resolve host|fatal: unable to access '[^']*': Could not resolve host)`)
+
 const noNetwork = "Boxes have no network: downloads and installs from a package index fail, and so does every retry. " +
 	"Use what is installed (python -m pip list), upload the files, or ask the operator of this server to install a library."
 
 // networkNote returns the note about the missing network if a failure for want of
-// it is in stderr or, if the code or command failed, in stdout; else "". Both are
-// bounded already.
+// it is in stderr or stdout, else "". Of a success, stdout counts only where it
+// cannot be a text that was read. Both are bounded already.
 func networkNote(failed bool, stdout, stderr string) string {
-	if networkFailure.MatchString(stderr) || failed && networkFailure.MatchString(stdout) {
+	if networkFailure.MatchString(stderr) || failed && networkFailure.MatchString(stdout) || installFailure.MatchString(stdout) {
 		return noNetwork
 	}
 	return ""
