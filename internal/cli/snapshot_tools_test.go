@@ -244,7 +244,7 @@ func rollBackSession(b boxes) {
 		b.t.Fatal(err)
 	}
 	snapID := snap["snapshot_id"].(string)
-	if text != "Snapshot "+snapID+" of session rolled is kept" {
+	if text != "Took snapshot "+snapID+" of session rolled" {
 		b.t.Errorf("snapshot_session: got text %q", text)
 	}
 	b.execute("rolled", "x = 2")
@@ -321,7 +321,7 @@ func forkSessions(b boxes) {
 	b.must("execute_code", args{"session_id": "origin", "code": "let x = [1, 2]", "template": "node"})
 	_, fork, text, err := b.call(b.t.Context(), "fork_session", args{"session_id": "origin", "new_session_id": "twin"})
 	if err != nil || fork["session_id"] != "twin" || fork["source"] != "fork" || fork["template"] != "node" || fork["flavor"] != "small" ||
-		text != "Session twin is a copy of session origin; both go on apart" {
+		text != "Session twin is a copy of session origin; the two are independent" {
 		b.t.Fatalf("fork_session: got %v, %q, %v", fork, text, err)
 	}
 	id := b.must("fork_session", args{"session_id": "origin"})["session_id"].(string)

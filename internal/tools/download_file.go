@@ -142,6 +142,8 @@ func (o downloadFileOut) present() presentation {
 	case o.NextOffset > 0:
 		p.status.add("bytes %d to %d of %d", o.offset, o.NextOffset, o.Size)
 		p.status.add("read on with offset %d", o.NextOffset)
+	case o.offset > o.Size:
+		p.status.add("offset %d is beyond the end, at byte %d", o.offset, o.Size)
 	case o.offset > 0:
 		p.status.add("bytes %d to %d, the end", o.offset, o.Size)
 	default:

@@ -73,9 +73,9 @@ var meetings = map[sandbox.Code]meeting{
 	sandbox.CodeStopFailed: {jsonrpc.CodeInternalError, "STOP_FAILED", "Wrapper error: ", "session", "medium", "STOP_FAILED",
 		[]string{"Wait for the running code to end and stop it again."}},
 	sandbox.CodeFileNotFound: {jsonrpc.CodeInvalidParams, "FILE_NOT_FOUND", "", "execution", "low", "FILE_NOT_FOUND",
-		[]string{"Look with list_files."}},
+		[]string{"List the directory with list_files."}},
 	sandbox.CodeFileExists: {jsonrpc.CodeInvalidParams, "FILE_EXISTS", "", "execution", "low", "FILE_EXISTS",
-		[]string{"Choose another path, or set overwrite."}},
+		[]string{"Choose another path, or pass overwrite true."}},
 	sandbox.CodeFileTooLarge: {jsonrpc.CodeInvalidParams, "FILE_TOO_LARGE", "", "resource", "low", "FILE_TOO_LARGE",
 		[]string{"Move the file in parts."}},
 	sandbox.CodePathNotAllowed: {jsonrpc.CodeInvalidParams, "PATH_NOT_ALLOWED", "", "execution", "low", "PATH_NOT_ALLOWED",
@@ -116,14 +116,24 @@ func (f family) meet(deps Deps, tool string, err error) (*mcp.CallToolResult, er
 		return nil, coded
 	}
 	words := coded.Message
-	if e.Hint == "" && len(m.suggest) > 0 && e.Code != sandbox.CodeInvalid { // whose message says it
-		words = sentence(words) + " " + m.suggest[0]
+	switch e.Code {
+	case sandbox.CodeInvalid, sandbox.CodeUnsupportedLanguage: // the message says it
+	default:
+		words = m.advise(words, e)
 	}
 	return &mcp.CallToolResult{
 		Meta:    mcp.Meta{metaError: coded},
 		Content: []mcp.Content{&mcp.TextContent{Text: words}},
 		IsError: true,
 	}, nil
+}
+
+// advise appends what to do next to the words for e, unless a hint of e says it.
+func (m meeting) advise(words string, e *sandbox.Error) string {
+	if e.Hint != "" || len(m.suggest) == 0 {
+		return words
+	}
+	return sentence(words) + " " + m.suggest[0]
 }
 
 // meetingOf is the row of the table, but for what depends on more than the code.
@@ -172,10 +182,15 @@ func (f family) result(e *sandbox.Error, m meeting) (*mcp.CallToolResult, error)
 	case word == "":
 		word = f.other
 	}
+	words := text(e, "")
+	switch e.Code {
+	case sandbox.CodeFileNotFound, sandbox.CodeFileExists:
+		words = m.advise(words, e)
+	}
 	body, err := encode(struct {
 		Error string `json:"error"`
 		Code  string `json:"code"`
-	}{text(e, ""), word})
+	}{words, word})
 	if err != nil {
 		return nil, err
 	}

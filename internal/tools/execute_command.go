@@ -12,7 +12,8 @@ var executeCommand = define(info{
 	name:  "execute_command",
 	title: "Execute a command",
 	description: "Run a shell command in the sandbox of a session, in its home directory /home/user, beside the variables and files of execute_code. " +
-		"command is a line for sh, with pipes and redirections; with args it is a program and args are passed to it as they are. " +
+		"command is a line for bash, with pipes and redirections; with args it is a program and args are passed to it as they are. " +
+		"Each call starts a new shell: cd and export do not last. " +
 		"Pass the session_id of an earlier answer, or leave it out for a new session. Background processes live on in the session. There is no network.",
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCommandIn) (executeCommandOut, error) {
@@ -22,7 +23,7 @@ var executeCommand = define(info{
 	}
 	defer b.Release()
 	req := sandbox.ExecRequest{Shell: in.Command, Timeout: seconds(in.Timeout), Progress: c.Progress}
-	if in.Args != nil {
+	if len(in.Args) > 0 { // models that fill in every argument send an empty list
 		req.Shell, req.Argv = "", append([]string{in.Command}, in.Args...)
 	}
 	res, err := b.Exec(ctx, req)

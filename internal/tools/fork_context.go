@@ -9,7 +9,7 @@ import (
 var forkContext = define(info{
 	name:  "fork_context",
 	title: "Fork a context",
-	description: "Copy a living context: variables, imports, files and background processes. Both go on apart from here; " +
+	description: "Copy a living context: variables, imports, files and background processes. From then on the two are independent; " +
 		"use it to try two ways at once from the same loaded data. It waits for code that runs in the context and does not disturb it. " +
 		"Takes about 0.2 seconds and the memory of another context.",
 	set: Snapshots, needs: Contexts, family: createErrors,
@@ -18,7 +18,7 @@ var forkContext = define(info{
 	if err != nil {
 		return copiedContextOut{}, err
 	}
-	return newCopiedContextOut(s, "Context forked successfully; both go on apart"), nil
+	return newCopiedContextOut(s, "Context forked successfully; the two are independent"), nil
 })
 
 type forkContextIn struct {

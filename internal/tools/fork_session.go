@@ -9,7 +9,7 @@ import (
 var forkSession = define(info{
 	name:  "fork_session",
 	title: "Fork a session",
-	description: "Copy a living session: variables, imports, files and background processes. Both go on apart from here; " +
+	description: "Copy a living session: variables, imports, files and background processes. From then on the two are independent; " +
 		"use it to try two ways at once from the same loaded data. It waits for code that runs in the session and does not disturb it. " +
 		"Takes about 0.2 seconds and the memory of another session.",
 	set: Snapshots, needs: Sessions, family: sessionErrors,
@@ -18,7 +18,7 @@ var forkSession = define(info{
 	if err != nil {
 		return copiedSessionOut{}, err
 	}
-	return newCopiedSessionOut(s, "Session "+s.ID()+" is a copy of session "+in.SessionID+"; both go on apart"), nil
+	return newCopiedSessionOut(s, "Session "+s.ID()+" is a copy of session "+in.SessionID+"; the two are independent"), nil
 })
 
 type forkSessionIn struct {

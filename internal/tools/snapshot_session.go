@@ -33,5 +33,5 @@ type snapshotSessionOut struct {
 }
 
 func (o snapshotSessionOut) present() presentation {
-	return presentation{text: "Snapshot " + o.SnapshotID + " of session " + o.of + " is kept"}
+	return presentation{text: "Took snapshot " + o.SnapshotID + " of session " + o.of}
 }
