@@ -158,6 +158,10 @@ func (c *Call) didYouMean(id string) string {
 	return ""
 }
 
+// maxCompared bounds the ids, the newest, that an unknown one is compared with letter
+// by letter: there may be 10,000 boxes on disk, which would take seconds.
+const maxCompared = 200
+
 // nearestID returns the one id that id is the beginning of, as the status line
 // shortens them, or a misspelling; "" if there is none or more.
 func nearestID(id string, ids []string) string {
@@ -170,5 +174,5 @@ func nearestID(id string, ids []string) string {
 	if len(found) == 1 {
 		return found[0]
 	}
-	return nearest.Of(id, others)
+	return nearest.Of(id, others[:min(len(others), maxCompared)])
 }
