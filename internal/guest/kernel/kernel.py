@@ -71,6 +71,7 @@ S.marked = [0, 0]      # positions of the last mark
 S.run = 0
 S.cell = 0
 S.displays = 0
+S.captured = None      # a list takes what is displayed
 S.dropped = 0
 S.loop = None
 S.task = None
@@ -404,6 +405,10 @@ def publish(data, result=False):
         S.dropped += 1
         return
     data["text/plain"] = clip(data.get("text/plain", ""), MAX_TEXT)
+    if S.captured is not None:
+        if len(S.captured) < MAX_DISPLAYS:
+            S.captured.append(data)
+        return
     while True:
         fields = {"result": True, "data": data} if result else {"data": data}
         message = encode(to_json(fields))
@@ -415,6 +420,22 @@ def publish(data, result=False):
     S.displays += 1
     emit(b"d", message)
     flush()
+
+
+class Handle:
+    """What display(…, display_id=…) returns. Nothing that was shown can be replaced:
+    an update is shown as well."""
+
+    def __init__(self, display_id):
+        self.display_id = display_id
+
+    def __repr__(self):
+        return "<DisplayHandle display_id=%s>" % self.display_id
+
+    def display(self, obj, **more):
+        display(obj, **more)
+
+    update = display
 
 
 def display(*objects, include=None, exclude=None, metadata=None, display_id=None, raw=False, clear=False, **more):
@@ -429,6 +450,8 @@ def display(*objects, include=None, exclude=None, metadata=None, display_id=None
             publish(data)
         else:
             show(obj)
+    if display_id is not None:
+        return Handle(display_id)
 
 
 # --- figures ------------------------------------------------------------------
@@ -949,7 +972,7 @@ def exit_code(code):
 
 def run(number, code, file=None):
     """Runs a cell or, if a file is named, be it "", a whole program."""
-    S.run, S.displays, S.dropped, S.at = number, 0, 0, 0
+    S.run, S.displays, S.dropped, S.at, S.captured = number, 0, 0, 0, None
     S.cell += 1
     S.flushed = monotonic()
     S.active = True

@@ -233,8 +233,13 @@ def magic_pip(rest):
 
 
 def magic_cd(rest):
-    os.chdir(os.path.expanduser(rest.strip("'\" ") or "~"))
-    print(os.getcwd())
+    quiet = rest == "-q" or rest.startswith("-q ")
+    where = (rest[2:] if quiet else rest).strip("'\" ") or "~"
+    before = os.getcwd()
+    os.chdir(getattr(S, "previous", before) if where == "-" else os.path.expanduser(where))
+    S.previous = before
+    if not quiet:
+        print(os.getcwd())
 
 
 def magic_env(rest):
@@ -275,27 +280,40 @@ def magic_time(rest):
     return timed(lambda: evaluate(code))
 
 
-TIMEIT_OPTION = re.compile(r"[ \t]*-([nrp])[ \t]*(\d+)(?!\S)|[ \t]*-[oqtcgv](?!\S)")
+TIMEIT_OPTION = re.compile(r"[ \t]*-([nrp])[ \t]*(\d+)(?!\S)|[ \t]*-([oqtcgv])(?!\S)")
 
 
 def timeit_options(text):
-    """(loops, repeats, where the statement begins)."""
+    """(what measure takes, where the statement begins)."""
     given, at = {}, 0
     while True:
         m = TIMEIT_OPTION.match(text, at)
         if m is None:
-            return given.get("n", 0), max(given.get("r", 7), 1), at
+            return (given.get("n", 0), max(given.get("r", 7), 1), "o" in given, "q" in given), at
         if m.group(1):
             given[m.group(1)] = int(m.group(2)[:9])
+        else:
+            given[m.group(3)] = True
         at = m.end()
 
 
 def magic_timeit(rest):
-    number, repeat, at = timeit_options(rest)
-    measure(rest[at:].strip(), "pass", number, repeat)
+    options, at = timeit_options(rest)
+    return measure(rest[at:].strip(), "pass", *options)
 
 
-def measure(statement, setup, number, repeat):
+class TimeitResult:
+    """What %timeit -o returns."""
+
+    def __init__(self, text, **figures):
+        self.text = text
+        self.__dict__.update(figures)
+
+    def __repr__(self):
+        return "<TimeitResult : %s>" % self.text
+
+
+def measure(statement, setup, number, repeat, returned, quiet):
     import timeit
     timer = timeit.Timer(statement, setup, globals=ns)
     if not number:
@@ -305,18 +323,31 @@ def measure(statement, setup, number, repeat):
     times = [t / number for t in timer.repeat(repeat, number)]
     mean = sum(times) / len(times)
     deviation = (sum((t - mean) ** 2 for t in times) / len(times)) ** 0.5
-    print("%s +- %s per loop (mean +- std. dev. of %d run%s, %s loop%s each)" % (
-        duration(mean), duration(deviation), repeat, "s"[:repeat != 1], format(number, ","), "s"[:number != 1]))
+    text = "%s +- %s per loop (mean +- std. dev. of %d run%s, %s loop%s each)" % (
+        duration(mean), duration(deviation), repeat, "s"[:repeat != 1], format(number, ","), "s"[:number != 1])
+    if not quiet:
+        print(text)
+    if returned:
+        return TimeitResult(text, average=mean, stdev=deviation, best=min(times), worst=max(times), timings=times,
+                            all_runs=[t * number for t in times], loops=number, repeat=repeat)
 
 
 def magic_run(rest):
     import shlex, runpy
     parts = shlex.split(rest)
+    options = set()
+    while parts and len(parts[0]) == 2 and parts[0][0] == "-":
+        options.add(parts.pop(0))
     if not parts:
         raise SyntaxError("%run wants the name of a file")
+    if "-m" not in options:
+        parts[0] = os.path.expanduser(parts[0])
+        if not os.path.exists(parts[0]) and os.path.exists(parts[0] + ".py"):
+            parts[0] += ".py"
     argv, sys.argv = sys.argv, parts
+    run, given = runpy.run_module if "-m" in options else runpy.run_path, dict(ns) if "-i" in options else None
     try:
-        found = runpy.run_path(parts[0], dict(ns) if "-i" in parts else None, "__main__")
+        found = run(parts[0], given, "__main__")
     finally:
         sys.argv = argv
         sys.modules["__main__"] = main
@@ -345,13 +376,13 @@ def magic_lsmagic(rest):
 LINE_MAGICS = {
     "pip": magic_pip, "pip3": magic_pip, "cd": magic_cd, "env": magic_env, "set_env": magic_env,
     "pwd": lambda rest: os.getcwd(), "time": magic_time, "timeit": magic_timeit, "run": magic_run,
-    "who": lambda rest: print(" ".join(user_names()) or "Interactive namespace is empty."),
+    "who": lambda rest: print(" ".join(n for n in user_names() if not rest or type(ns[n]).__name__ in rest.split()) or "Interactive namespace is empty."),
     "whos": magic_whos, "reset": magic_reset, "lsmagic": magic_lsmagic,
     "sx": shell_output, "system": shell_output,
     "conda": lambda rest: shell("conda " + rest), "mamba": lambda rest: shell("mamba " + rest), "uv": lambda rest: shell("uv " + rest),
 }
-for command in ("ls", "ll", "cat", "mkdir", "rmdir", "rm", "cp", "mv", "head", "tail", "man"):
-    LINE_MAGICS[command] = lambda rest, command=command: shell(({"ll": "ls -l"}.get(command, command)) + " " + rest)
+for command in ("ls", "ll", "cat", "mkdir", "rmdir", "rm", "cp", "mv", "head", "tail", "less", "more", "man"):
+    LINE_MAGICS[command] = lambda rest, command=command: shell(({"ll": "ls -l", "less": "cat", "more": "cat"}.get(command, command)) + " " + rest)
 
 # They set up what is not there, and do no harm when passed over.
 IGNORED = frozenset(("matplotlib", "pylab", "config", "load_ext", "reload_ext", "autoreload", "automagic", "colors", "precision", "xmode", "autosave", "logstop", "pdb"))
@@ -365,18 +396,31 @@ def cell_script(program):
         flush_streams()
         flush()
         argv = [program] if isinstance(program, str) else program()
+        words, kept, failing = shlex.split(rest), {}, True
+        while words and words[0].startswith("--"):
+            option, equals, name = words.pop(0).partition("=")
+            if option in ("--out", "--err"):
+                kept[option] = name if equals else words.pop(0) if words else ""
+            elif option == "--no-raise-error":
+                failing = False
+            elif option != "--raise-error":
+                raise SyntaxError("%s is not an option of this magic; it has --out, --err, --no-raise-error" % option)
         if program is SCRIPT:
-            argv = shlex.split(rest)
+            argv = words
         elif argv[0].endswith("sh"):
-            argv = argv + ["-s", "--"] + shlex.split(rest.replace("--no-raise-error", ""))
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE)
+            argv = argv + ["-s", "--"] + words
+        pipes = {option: subprocess.PIPE for option in kept}
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=pipes.get("--out"), stderr=pipes.get("--err"))
         try:
-            process.communicate(body.encode("utf-8", "surrogateescape"))
+            texts = process.communicate(body.encode("utf-8", "surrogateescape"))
         except BaseException:
             wait_or_kill(process)
             raise
         exit_code(process.returncode)
-        if process.returncode and "--no-raise-error" not in rest:
+        for option, text in zip(("--out", "--err"), texts):
+            if option in kept:
+                ns[kept[option]] = text.decode("utf-8", "replace")
+        if process.returncode and failing:
             raise subprocess.CalledProcessError(process.returncode, argv[0])
     return magic
 
@@ -398,8 +442,8 @@ def cell_time(rest, body, line):
 
 
 def cell_timeit(rest, body, line):
-    number, repeat, at = timeit_options(rest)
-    measure(body, rest[at:].strip() or "pass", number, repeat)
+    options, at = timeit_options(rest)
+    return measure(body, rest[at:].strip() or "pass", *options)
 
 
 def cell_writefile(rest, body, line):
@@ -419,6 +463,8 @@ class Captured:
     def show(self):
         sys.stdout.write(self.stdout)
         sys.stderr.write(self.stderr)
+        for output in self.outputs:
+            display(output)
 
     __call__ = show
 
@@ -426,15 +472,37 @@ class Captured:
         return self.stdout
 
 
+class CapturedOutput:
+    def __init__(self, data):
+        self.data, self.metadata = data, {}
+
+    def __repr__(self):
+        return self.data.get("text/plain", "")
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return self.data
+
+
 def cell_capture(rest, body, line):
     import contextlib
-    out, err, captured = io.StringIO(), io.StringIO(), Captured()
+    out, err, captured, shows = io.StringIO(), io.StringIO(), Captured(), []
+    options = rest.split()
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            execute("\n" * line + body, "<cell %d>" % S.cell, False)
+        with contextlib.ExitStack() as stack:
+            if "--no-stdout" not in options:
+                stack.enter_context(contextlib.redirect_stdout(out))
+            if "--no-stderr" not in options:
+                stack.enter_context(contextlib.redirect_stderr(err))
+            if "--no-display" not in options:
+                S.captured = shows
+            execute("\n" * line + body, "<cell %d>" % S.cell)
+            if "matplotlib.pyplot" in sys.modules:
+                show_figures()
     finally:
+        S.captured = None
+        captured.outputs = [CapturedOutput(data) for data in shows]
         captured.stdout, captured.stderr = out.getvalue(), err.getvalue()
-        names = [p for p in rest.split() if not p.startswith("-")]
+        names = [p for p in options if not p.startswith("-")]
         if names:
             ns[names[0]] = captured
 
