@@ -296,7 +296,7 @@ func TestLostBoxIsToldOfAtOnce(t *testing.T) {
 	for range 3 {
 		a := spawn(t, dir)
 		id := a.call(t, "create_context", map[string]any{"name": "lost"}).str("context_id")
-		a.call(t, "execute_code", map[string]any{"session_id": "lost", "code": "x = 1"})
+		a.call(t, "execute_code", map[string]any{"session_id": "gone", "code": "x = 1"})
 		a.cmd.Process.Kill()
 		_ = a.wait() // the signal
 
@@ -306,11 +306,11 @@ func TestLostBoxIsToldOfAtOnce(t *testing.T) {
 				t.Errorf("context %s: got %s", name, got.text())
 			}
 		}
-		got := b.call(t, "execute_code", map[string]any{"session_id": "lost", "code": "print('x' in globals())"})
+		got := b.call(t, "execute_code", map[string]any{"session_id": "gone", "code": "print('x' in globals())"})
 		if got.StructuredContent["state_lost"] != true || !strings.Contains(got.text(), "killed before the box had been written") {
 			t.Errorf("session: got %s", got.text())
 		}
-		b.call(t, "stop_session", map[string]any{"session_id": "lost"})
+		b.call(t, "stop_session", map[string]any{"session_id": "gone"})
 		b.end(t)
 	}
 }

@@ -211,10 +211,16 @@ func TestServersShareState(t *testing.T) {
 	state := t.TempDir()
 	first, second := startServer(t, state), startServer(t, state)
 	a, b := first.connect(), second.connect()
-	for _, c := range []*mcp.ClientSession{a, b} {
-		if out, err := python(t.Context(), c, "same-id", "x = 6 * 7; print(x)"); err != nil || !strings.Contains(out, "42") {
+	for _, c := range []struct {
+		session *mcp.ClientSession
+		id      string
+	}{{a, "of-first"}, {b, "same-id"}} {
+		if out, err := python(t.Context(), c.session, c.id, "x = 6 * 7; print(x)"); err != nil || !strings.Contains(out, "42") {
 			t.Fatalf("got %q, %v", out, err)
 		}
+	}
+	if out, _ := python(t.Context(), a, "same-id", "print(x)"); !strings.Contains(out, "another Glovebox server") {
+		t.Errorf("the id of the other server's box: got %q", out)
 	}
 	first.cmd.Process.Kill()
 	first.cmd.Wait()
