@@ -93,6 +93,15 @@ func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (
 		img, err := image.Directory(cfg.Image)
 		return img, withHint(err, "--image and GLOVEBOX_IMAGE name a directory with a whole root file system, such as an unpacked container image")
 	}
+	for _, named := range []struct{ setting, path string }{{"python", cfg.Python}, {"node", cfg.Node}} {
+		if named.path == "" {
+			continue
+		}
+		if _, err := os.Stat(named.path); err != nil {
+			err = &config.Error{Text: fmt.Sprintf("--%s: %v", named.setting, err)}
+			return nil, withHint(err, "glovebox doctor lists the interpreters of this machine")
+		}
+	}
 	img, err := image.Toolchain(ctx, image.ToolchainConfig{
 		StateDir: cfg.StateDir,
 		Python:   cfg.Python,

@@ -180,7 +180,7 @@ func TestD5_TheBridgeIsGuarded(t *testing.T) {
 	b := newBridge(t, "auto")
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		code, _, stderr := run(slices.Concat(b.args[1:], []string{"--listen", address})...)
-		if code != 2 || !strings.Contains(stderr, "use your servers, with your secrets, without being asked who they are") || !strings.Contains(stderr, "hint: ask for tokens with --tokens-file") {
+		if code != 2 || !strings.Contains(stderr, "anyone who can reach it could use your servers, with your secrets") || !strings.Contains(stderr, "hint: require tokens (--tokens-file") {
 			t.Errorf("listen on %s: exit code %d, want 2 and a hint; %s", address, code, stderr)
 		}
 	}

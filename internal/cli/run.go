@@ -96,9 +96,10 @@ func ownFault(err error) error {
 	var (
 		status *exitStatus
 		usage  *usageError
+		bad    *config.Error
 		sig    *signalled
 	)
-	if err == nil || errors.As(err, &status) || errors.As(err, &usage) {
+	if err == nil || errors.As(err, &status) || errors.As(err, &usage) || errors.As(err, &bad) {
 		return err
 	}
 	if errors.As(err, &sig) {
@@ -266,6 +267,10 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 		if status != nil {
 			a.note("glovebox: warning: %s", printable(err.Error()))
 			return status
+		}
+		var missing *wire.Error
+		if errors.As(err, &missing) && missing.Code == wire.CodeNotFound {
+			return withHint(&exitStatus{code: ExitFailure, err: err}, "the program ended without writing that file; --out names a path below its home directory")
 		}
 		return err
 	}

@@ -96,11 +96,11 @@ func checkBind(cfg *config.Config, could string) error {
 	case cfg.InsecureBind || isLoopback(cfg.Host):
 		return nil
 	case !cfg.Auth():
-		why = fmt.Sprintf("whoever reaches it could %s without being asked who they are", could)
-		hint = "ask for tokens with --tokens-file or --oidc-issuer; or keep it on 127.0.0.1 behind a proxy that authenticates; or say --insecure-bind if the network is trusted"
+		why = fmt.Sprintf("without authentication, anyone who can reach it could %s", could)
+		hint = "require tokens (--tokens-file or --oidc-issuer) and protect them with TLS (--tls-cert, --tls-key) or --behind-proxy; or keep it on 127.0.0.1 behind a proxy that authenticates; or pass --insecure-bind if you trust the network"
 	case !cfg.TLS() && !cfg.BehindProxy:
-		why = "tokens would cross the network in clear text, and whoever sees one could use it"
-		hint = "give it a certificate with --tls-cert and --tls-key; or say --behind-proxy if a proxy before it speaks TLS; or --insecure-bind if the network is trusted"
+		why = "tokens would cross the network in clear text, where others could read and use them"
+		hint = "set a certificate with --tls-cert and --tls-key; or pass --behind-proxy if a proxy in front terminates TLS; or --insecure-bind if you trust the network"
 	default:
 		return nil
 	}

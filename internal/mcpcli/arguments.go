@@ -294,7 +294,14 @@ func (s *schema) value(arg argument) (any, error) {
 	case len(types) == 0, may("string"):
 		return text, nil
 	}
-	return nil, fmt.Errorf("%q is no %s", text, strings.Join(types, " and no "))
+	for i, t := range types {
+		article := "a "
+		if t != "" && strings.Contains("aeiou", t[:1]) { // the server may say anything
+			article = "an "
+		}
+		types[i] = article + t
+	}
+	return nil, fmt.Errorf("%q is not %s", text, strings.Join(types, " or "))
 }
 
 func whole(n json.Number) bool {

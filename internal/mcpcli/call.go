@@ -21,7 +21,7 @@ func (a *app) callCommand() *cobra.Command {
 
 Arguments are key=value, read as the tool's schema says; key=@file takes the text of
 a file, key=@- that of standard input, key:=JSON is JSON whatever the schema says.
-A key that comes again makes a list. --json gives all at once, as JSON or as @file.`,
+Repeat a key to pass a list. --json passes all arguments at once, as JSON or @file.`,
 		Example: `  glovebox mcp call github.search_issues query="is:open label:bug" perPage=5
   glovebox mcp call files.write_file path=copy.txt content=@notes.txt
   glovebox mcp call box.execute_code --json '{"code": "1 + 1"}'`,

@@ -104,9 +104,9 @@ func Command(env Env) *cobra.Command {
 of the current directory, or the file of --config, in the dialect of any of the
 usual clients.
 
-A server's definition is somebody's wish to run a program or to be given secrets:
-you are asked once for each, and again when anything of it changes. Servers over
-https that want nothing else are used without a question.
+A server's definition can run a program or receive secrets, so you approve each
+definition once, and again when it changes. Servers over https that need neither are
+used without approval.
 
 Exit codes: 0 done; 1 the server answered with an error; 2 a wrong argument or
 configuration; 3 not trusted or not logged in; 4 not reached, or no answer in

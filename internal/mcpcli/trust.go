@@ -16,9 +16,9 @@ func (a *app) trustCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trust SERVER…",
 		Short: "Show what servers would do, and allow them",
-		Long: `Trust shows the definitions of servers and asks whether to use them. A yes is
-remembered, with the hash of the definition: when anything of it changes you are
-asked again.`,
+		Long: `Trust shows the definitions of servers and asks whether to use them. It remembers
+your approval together with a hash of the definition, and asks again when anything
+in the definition changes.`,
 		Args:              atLeast(1),
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(func(ctx context.Context, args []string) error { return a.trustServers(ctx, args, yes) }),
@@ -27,7 +27,7 @@ asked again.`,
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List what you have allowed", Args: exactly(0), RunE: a.run(a.listTrust),
 	}, &cobra.Command{
-		Use: "revoke SERVER…", Short: "Take a yes back, for servers of that name of all configurations", Args: atLeast(1), RunE: a.run(a.revoke),
+		Use: "revoke SERVER…", Short: "Revoke approval of servers with that name, in all configurations", Args: atLeast(1), RunE: a.run(a.revoke),
 	})
 	return cmd
 }

@@ -45,7 +45,7 @@ func limits(groups *cgroups, noGroups error) []engine.Limit {
 	if groups == nil {
 		why := noGroups.Error()
 		return []engine.Limit{
-			{Resource: "cpu", By: "processors that programs are bound to; what gVisor does for them comes on top", Why: why},
+			{Resource: "cpu", By: "CPU affinity of its programs; gVisor's own work is not limited", Why: why},
 			{Resource: "memory", By: "watcher", Why: why},
 			disk, pids,
 		}
