@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -30,11 +31,13 @@ var executeCode = define(info{
 	out := executeCodeOut{
 		sessionOut: newSessionOut(b, res.Duration),
 		Success:    res.Success, Stdout: res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
-		Figures: figures(res.Images), images: res.Images,
+		Figures: figures(res.Images),
 	}
 	out.LostReason, out.Notes = lostBy(b.Acquired, res, "session")
 	out.StateLost = out.LostReason != ""
-	out.Notes = append(b.notes, out.Notes...)
+	var more []string
+	out.images, more = attach(res.Images)
+	out.Notes = slices.Concat(b.notes, out.Notes, more)
 	return out, nil
 })
 

@@ -28,6 +28,22 @@ func figures(images []sandbox.Image) []figure {
 	return list
 }
 
+// maxAttached bounds the bytes of all images in one result; hosts refuse results
+// that are much larger. It is what download_file gives of one image.
+const maxAttached = maxShown
+
+// attach returns the images that go into a result, which are the first up to
+// maxAttached and at least one, and a note on the others, if any.
+func attach(images []sandbox.Image) (attached []sandbox.Image, notes []string) {
+	size := 0
+	for i, img := range images {
+		if size += len(img.Data); i > 0 && size > maxAttached {
+			return images[:i], []string{fmt.Sprintf("%d of %d figures are not attached, because the answer would be too large. Read them with download_file.", len(images)-i, len(images))}
+		}
+	}
+	return images, nil
+}
+
 // status is the line that ends the text of a result: what a model has to know that
 // sees nothing but the text.
 type status []string

@@ -28,13 +28,16 @@ var runCode = define(info{
 	out := runCodeOut{
 		Stdout: res.Stdout, Stderr: res.Stderr, Success: res.Success,
 		ExecutionTime: math.Round(res.Duration.Seconds()*1e6) / 1e6,
-		ContextID:     s.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images), images: res.Images,
+		ContextID:     s.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images),
 	}
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
 	}
 	out.LostReason, out.Notes = lostBy(acq, res, "context")
 	out.StateLost = out.LostReason != ""
+	var more []string
+	out.images, more = attach(res.Images)
+	out.Notes = append(out.Notes, more...)
 	if own {
 		out.ContextCreated = acq.Created
 		if c.Client == nil {
