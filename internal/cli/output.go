@@ -46,6 +46,15 @@ func (o *output) Fd() uintptr {
 	return ^uintptr(0)
 }
 
+// SyscallConn returns the descriptor, by which a server over standard input and
+// output notices that its reader has gone.
+func (o *output) SyscallConn() (syscall.RawConn, error) {
+	if f, ok := o.Writer.(syscall.Conn); ok {
+		return f.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
 // lost returns the error of output that was not written and that err, the command's
 // error, does not report yet. A reader that has gone, as head does, loses nothing that
 // it wants.

@@ -58,3 +58,25 @@ func TestOutputIsATerminalIfTheStreamIs(t *testing.T) {
 		t.Errorf("descriptor %d, want %d", got, os.Stderr.Fd())
 	}
 }
+
+// A server over standard input and output notices through the descriptor that its
+// client has gone, and cancels what it does for it.
+func TestOutputHasTheDescriptorOfItsStream(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	raw, err := (&output{Writer: w}).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got uintptr
+	if err := raw.Control(func(fd uintptr) { got = fd }); err != nil || got != w.Fd() {
+		t.Errorf("the descriptor is %d, %v, want %d", got, err, w.Fd())
+	}
+	if _, err := (&output{Writer: new(bytes.Buffer)}).SyscallConn(); err == nil {
+		t.Error("a buffer has a descriptor")
+	}
+}

@@ -5,7 +5,7 @@ package stdio
 import (
 	"context"
 	"io"
-	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +14,10 @@ import (
 // unreadEvery is how often the output is looked at once the input has ended.
 const unreadEvery = 200 * time.Millisecond
 
-// unread reports, when it is so, that nobody reads what is written to w any more,
-// and otherwise false when ctx ends. Only of a pipe or a socket can it be known.
+// unread returns true when the pipe or socket behind w has lost its reader, and false
+// when ctx ends or w has no descriptor to tell.
 func unread(ctx context.Context, w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(syscall.Conn)
 	if !ok {
 		return false
 	}
