@@ -2,6 +2,7 @@ package mcpjson
 
 import (
 	"cmp"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -297,10 +298,8 @@ func (r *reader) ampRules(top *node) {
 	}
 	for _, s := range r.cfg.Servers {
 		for _, e := range disabled.elems {
-			if tool, ok := strings.CutPrefix(e.text, "mcp__"+s.Name+"__"); ok && e.kind == text {
+			if tool := ampTool(e.text, s.Name); e.kind == text && tool != "" {
 				s.Tools.Deny = append(s.Tools.Deny, tool)
-			} else if e.kind == text && (e.text == "*" || e.text == "mcp__*") {
-				s.Tools.Deny = append(s.Tools.Deny, "*")
 			}
 		}
 		if len(s.Tools.Deny) > 0 && s.Origins["tools.deny"].Line == 0 {
@@ -308,6 +307,29 @@ func (r *reader) ampRules(top *node) {
 			s.Origins["tools.deny"] = Origin{File: s.File, Line: line, Column: column, Key: "amp.tools.disable"}
 		}
 	}
+}
+
+// ampTool returns the tools of a server, as a pattern, that an entry of
+// amp.tools.disable names; "" if it names none. Its patterns may span servers.
+func ampTool(entry, server string) string {
+	if entry == "*" {
+		return "*"
+	}
+	entry, ok := strings.CutPrefix(entry, "mcp__")
+	if !ok {
+		return ""
+	}
+	if tool, ok := strings.CutPrefix(entry, server+"__"); ok {
+		return tool
+	}
+	of, tool, ok := strings.Cut(entry, "__")
+	if !ok {
+		tool = "*"
+	}
+	if match, _ := path.Match(of, server); match && strings.Contains(of, "*") {
+		return tool
+	}
+	return ""
 }
 
 // switches applies the lists by which Gemini turns servers off.
