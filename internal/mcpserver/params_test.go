@@ -40,7 +40,7 @@ func TestRequestsWithoutParams(t *testing.T) {
 					fmt.Fprintf(in, `{"jsonrpc":"2.0","method":%q%s}`+"\n", method, params)
 					continue
 				}
-				id := fmt.Sprintf(`"%s%s"`, method, strings.Trim(params, `,"params":`))
+				id := fmt.Sprintf(`"%s%s"`, method, strings.TrimPrefix(params, `,"params":`))
 				asked[id] = method
 				fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%s,"method":%q%s}`+"\n", id, method, params)
 			}

@@ -13,8 +13,6 @@ import (
 const (
 	// maxShown is the largest picture that is shown. Claude takes 5 MB of base64.
 	maxShown = 3 << 20
-	// maxPart is what a call returns unless it asks for more: some 7,000 tokens.
-	maxPart = 24 << 10
 	// maxBinary is the largest file that is neither text nor a picture whose bytes
 	// are returned without being asked for. A model can do nothing with more.
 	maxBinary = 2 << 10

@@ -5,6 +5,7 @@ package tools
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -22,7 +23,7 @@ func TestNamesOfFiles(t *testing.T) {
 		} {
 			p := out.present()
 			text := lines(p.text, p.status.line())
-			if strings.ContainsAny(text, "\x1b\r\u202e\xff") {
+			if strings.ContainsAny(text, "\x1b\r\u202e") || !utf8.ValidString(text) {
 				t.Errorf("%s: %q of %q has characters that nobody sees", tool, text, name)
 			}
 			for line := range strings.Lines(text) {
