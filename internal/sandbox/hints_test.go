@@ -70,9 +70,8 @@ func TestReadOnlyNote(t *testing.T) {
 // the next larger flavor is.
 func TestMemoryNotes(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
 	for flavor, want := range map[Flavor]string{FlavorSmall: "'medium' (2048 MB)", FlavorMedium: "'large' (4096 MB)", FlavorLarge: "the largest flavor"} {
-		s.flavor = flavor
+		s := f.sessionOf(t, "", SessionWant{ID: string(flavor), Flavor: flavor})
 		heap := newCollector(s.m.cfg(), nil)
 		heap.Output(wire.Stderr, []byte("FATAL ERROR: Reached heap limit Allocation failed - "+heapExhausted+"\n"))
 		for name, notes := range map[string][]string{
@@ -87,5 +86,4 @@ func TestMemoryNotes(t *testing.T) {
 			}
 		}
 	}
-	s.flavor = FlavorSmall
 }
