@@ -288,7 +288,7 @@ func TestOneIDInTwoServersAtOnce(t *testing.T) {
 	b.end(t)
 }
 
-// A box that its server never wrote is told of by the first call on its id, however
+// The first call on the id of a box that its server never wrote reports the loss, however
 // soon that comes after the start of the next server.
 func TestLostBoxIsToldOfAtOnce(t *testing.T) {
 	t.Parallel()
