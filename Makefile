@@ -28,7 +28,7 @@ build: generate-guest ## bin/glovebox
 
 .PHONY: generate-guest
 generate-guest: ## the agent that runs in boxes; embedded into the binary
-	$(GO) generate ./internal/guestbin
+	$(GO) generate ./internal/guest/embed
 
 .PHONY: setup
 setup: ## install what is missing, or say what to type
@@ -78,9 +78,9 @@ bench-store: ## store the last figures as what to compare with
 
 .PHONY: cross
 cross: generate-guest ## the other platforms compile
-	GLOVEBOX_GUEST_ARCH=arm64 $(GO) generate ./internal/guestbin
+	GLOVEBOX_GUEST_ARCH=arm64 $(GO) generate ./internal/guest/embed
 	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/glovebox
-	rm -f internal/guestbin/bin/guest-linux-arm64
+	rm -f internal/guest/embed/bin/guest-linux-arm64
 	GOOS=darwin GOARCH=arm64 $(GO) build -o /dev/null ./cmd/glovebox
 	GOOS=windows GOARCH=amd64 $(GO) build -o /dev/null ./cmd/glovebox
 	GOOS=darwin GOARCH=arm64 $(GO) vet ./internal/cli ./internal/config

@@ -161,7 +161,7 @@ echo '[{"id":"c","status":"'$status'"}]' > "$out/server-one-2026-01-01/checks.js
 [ $status = SUCCESS ]
 `)
 	t.Setenv("GLOVEBOX_TEST_RETRY", "")
-	of := server(testBuild, "http://127.0.0.1:1/mcp")
+	of := serverSubject(testBuild, "http://127.0.0.1:1/mcp")
 	run := func(leaves func(string) bool) (list []scenario, clean bool, notes []string) {
 		t.Helper()
 		of.leaves = leaves

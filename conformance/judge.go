@@ -39,7 +39,7 @@ var needFixtures = []string{
 // judge runs everything.
 func (s *suite) judge(ctx context.Context, b *build, binary, client string) (*results, error) {
 	all := &results{}
-	if err := s.judgeRevisions(ctx, all, server(testBuild, b.url)); err != nil {
+	if err := s.judgeRevisions(ctx, all, serverSubject(testBuild, b.url)); err != nil {
 		return nil, err
 	}
 	// The shipped server does plain calls past the SDK.

@@ -23,9 +23,9 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/conformance/fixtures"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/tools"
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/server"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 func main() {
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer s.close()
 	if *one != "" {
-		of := server(testBuild, build.url)
+		of := serverSubject(testBuild, build.url)
 		if client, err := s.isForClients(ctx, *one); err != nil {
 			return err
 		} else if client {
@@ -111,12 +111,12 @@ func startBuild(verbose bool) (*build, error) {
 	}
 	b := &build{direct: make(map[string]int)}
 	f := fixtures.New()
-	server := mcpserver.New(mcpserver.Options{
+	srv := server.New(server.Options{
 		Version: "conformance", Log: log,
-		Tools:  tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{}), Log: log},
+		Tools:  tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{}), Log: log},
 		Extend: f.Extension(),
-		Limits: mcpserver.Limits{Grace: time.Second},
-		Observe: func(o mcpserver.Observation) {
+		Limits: server.Limits{Grace: time.Second},
+		Observe: func(o server.Observation) {
 			if o.Direct {
 				b.mu.Lock()
 				b.direct[o.Tool]++
@@ -131,7 +131,7 @@ func startBuild(verbose bool) (*build, error) {
 	b.url = "http://" + ln.Addr().String() + "/mcp"
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
-	go func() { ended <- server.Serve(ctx, ln) }()
+	go func() { ended <- srv.Serve(ctx, ln) }()
 	go func() {
 		f.Watch(ctx)
 		ended <- nil

@@ -29,7 +29,7 @@ func (s *suite) judgeShipped(ctx context.Context, all *results, binary string) e
 		return err
 	}
 	defer stop()
-	of := server(shipped, url)
+	of := serverSubject(shipped, url)
 	all.notes = append(all.notes, "The shipped program is not judged by scenarios that cannot fail without the fixtures: "+strings.Join(needFixtures, ", ")+".")
 	of.leaves = func(scenario string) bool { return !slices.Contains(fixtureFree, scenario) }
 	for _, revision := range revisions {

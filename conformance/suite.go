@@ -92,7 +92,7 @@ const (
 	clientSide = "client"
 )
 
-func server(target, url string) *subject {
+func serverSubject(target, url string) *subject {
 	return &subject{target: target, side: serverSide, reach: []string{"--url", url}}
 }
 

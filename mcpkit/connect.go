@@ -15,10 +15,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/child"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/child"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
-	"github.com/glovebox-dev/glovebox/mcpkit/stream"
 )
 
 // A link is what one connection holds besides the SDK's session.
@@ -33,6 +33,11 @@ type link struct {
 	mu   sync.Mutex
 	err  error // guarded by mu: why a read failed
 }
+
+// ServerExited reports that the program of a stdio server ended before its
+// connection was closed. Sessions return it, wrapped, from every call that the
+// program left unanswered.
+type ServerExited = child.Ended
 
 // why is what ended the connection, if that is known.
 func (l *link) why() error {

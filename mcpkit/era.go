@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/statefile"
+	"github.com/glovebox-dev/glovebox/internal/statefile"
 )
 
 // Era is a generation of the protocol. The set is closed.

@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"os"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/partlog"
-	"github.com/glovebox-dev/glovebox/mcpkit/stream"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/partlog"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 )
 
 // A serverLog is a log of what a server says, for one connection. One that cannot be

@@ -12,8 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
-	"github.com/glovebox-dev/glovebox/mcpkit/stream"
 )
 
 // trace is what notes what is said over a connection, or nil. Of r it takes what

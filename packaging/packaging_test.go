@@ -164,7 +164,7 @@ func TestDockerfile(t *testing.T) {
 	}
 	for _, want := range []string{
 		"\nUSER 1000:1000\n", "\nENTRYPOINT [\"glovebox\"]\n", "\nEXPOSE 8775\n", "\nVOLUME /var/lib/glovebox\n", "CGO_ENABLED=0",
-		"github.com/glovebox-dev/glovebox/internal/cli.version=", "go generate ./internal/guestbin",
+		"github.com/glovebox-dev/glovebox/internal/cli.version=", "go generate ./internal/guest/embed",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the Dockerfile has no %q", want)

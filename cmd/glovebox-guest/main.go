@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/glovebox-dev/glovebox/internal/guest"
+	"github.com/glovebox-dev/glovebox/internal/guest/agent"
 )
 
-func main() { os.Exit(guest.Main()) }
+func main() { os.Exit(agent.Main()) }

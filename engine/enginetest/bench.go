@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // Bench measures what every engine can do. Its times are comparable between
@@ -38,7 +38,7 @@ func Bench(b *testing.B, h Harness) {
 	run("exec-true", func(b *testing.B, t *tester) {
 		guest := t.create(t.spec()).talk()
 		for b.Loop() {
-			guest.output(wire.Exec{Argv: []string{"true"}})
+			guest.output(protocol.Exec{Argv: []string{"true"}})
 		}
 	})
 	run("output-64MiB", benchOutput)
@@ -69,7 +69,7 @@ func benchOutput(b *testing.B, t *tester) {
 	b.SetBytes(mib << 20)
 	for b.Loop() {
 		var got atomic.Int64
-		_, err := guest.l.Exec(context.Background(), wire.Exec{Argv: []string{guest.probe, "pour", fmt.Sprint(mib)}}, nil, counter{n: &got})
+		_, err := guest.l.Exec(context.Background(), protocol.Exec{Argv: []string{guest.probe, "pour", fmt.Sprint(mib)}}, nil, counter{n: &got})
 		if err != nil || got.Load() != mib<<20 {
 			b.Fatalf("%d bytes of output, %v", got.Load(), err)
 		}

@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/link"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // box is a guest of a test and what the test needs of the link to its agent.
@@ -21,8 +21,8 @@ type box struct {
 	t *tester
 
 	user  User
-	l     *link.Link // nil until talk
-	probe string     // path of the probe program inside; empty until install
+	l     *client.Link // nil until talk
+	probe string       // path of the probe program inside; empty until install
 }
 
 // dial opens the stream to the agent.
@@ -43,11 +43,11 @@ func (b *box) tryDial() (io.ReadWriteCloser, error) {
 }
 
 // hello configures the agent of a guest.
-func (b *box) hello() wire.Hello {
+func (b *box) hello() protocol.Hello {
 	b.user = b.t.h.User(b.t.e, b.ID())
 	limits := b.t.spec().Limits
-	return wire.Hello{
-		Version: wire.Version,
+	return protocol.Hello{
+		Version: protocol.Version,
 		Home:    b.user.Home, Scratch: b.user.Scratch,
 		UID: b.user.UID, GID: b.user.GID, Env: b.user.Env,
 		PIDs: limits.PIDs,
@@ -61,14 +61,14 @@ func (b *box) talk() *box {
 	return b
 }
 
-func (b *box) tryTalk(hello wire.Hello) error {
-	open := link.Open
+func (b *box) tryTalk(hello protocol.Hello) error {
+	open := client.Open
 	if b.l != nil {
-		open = link.Resume
+		open = client.Resume
 	}
 	b.unlink()
 	return b.t.call("open link", func(ctx context.Context) error {
-		l, err := open(ctx, b.Guest, link.Options{Hello: hello})
+		l, err := open(ctx, b.Guest, client.Options{Hello: hello})
 		if err == nil {
 			b.l = l
 		}
@@ -95,7 +95,7 @@ func (b *box) ping() {
 
 // result is what became of a command.
 type result struct {
-	wire.ExecResult
+	protocol.ExecResult
 	stdout, stderr string
 	err            error
 }
@@ -108,10 +108,10 @@ type sink struct {
 }
 
 // Output keeps a piece of output.
-func (s *sink) Output(ch wire.Channel, p []byte) {
+func (s *sink) Output(ch protocol.Channel, p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ch == wire.Stderr {
+	if ch == protocol.Stderr {
 		s.err.Write(p)
 		return
 	}
@@ -122,7 +122,7 @@ func (s *sink) Output(ch wire.Channel, p []byte) {
 }
 
 // Display is not called for commands.
-func (s *sink) Display(wire.Display) {}
+func (s *sink) Display(protocol.Display) {}
 
 // size returns how much of stdout has come so far.
 func (s *sink) size() int {
@@ -138,7 +138,7 @@ func (s *sink) stdout() string {
 }
 
 // exec runs a command to its end.
-func (b *box) exec(cmd wire.Exec, stdin io.Reader) result {
+func (b *box) exec(cmd protocol.Exec, stdin io.Reader) result {
 	b.t.Helper()
 	var r result
 	b.t.call("exec", func(ctx context.Context) error { // the error is in r
@@ -148,7 +148,7 @@ func (b *box) exec(cmd wire.Exec, stdin io.Reader) result {
 	return r
 }
 
-func (b *box) execContext(ctx context.Context, cmd wire.Exec, stdin io.Reader) result {
+func (b *box) execContext(ctx context.Context, cmd protocol.Exec, stdin io.Reader) result {
 	var s sink
 	res, err := b.l.Exec(ctx, cmd, stdin, &s)
 	return result{ExecResult: res, stdout: s.stdout(), stderr: s.err.String(), err: err}
@@ -157,11 +157,11 @@ func (b *box) execContext(ctx context.Context, cmd wire.Exec, stdin io.Reader) r
 // sh runs a line of shell that must succeed and returns its output.
 func (b *box) sh(line string) string {
 	b.t.Helper()
-	return b.output(wire.Exec{Shell: line})
+	return b.output(protocol.Exec{Shell: line})
 }
 
 // output runs a command that must succeed and returns its output.
-func (b *box) output(cmd wire.Exec) string {
+func (b *box) output(cmd protocol.Exec) string {
 	b.t.Helper()
 	r := b.exec(cmd, nil)
 	if r.err != nil || r.Code != 0 {
@@ -184,7 +184,7 @@ func (b *box) install() *box {
 func (b *box) write(name string, mode uint32, content io.Reader) error {
 	b.t.Helper()
 	return b.t.call("write", func(ctx context.Context) error {
-		_, err := b.l.Write(ctx, wire.Write{Path: name, Mode: mode}, content)
+		_, err := b.l.Write(ctx, protocol.Write{Path: name, Mode: mode}, content)
 		return err
 	})
 }
@@ -192,7 +192,7 @@ func (b *box) write(name string, mode uint32, content io.Reader) error {
 // look runs the probe program inside and returns the lines it says.
 func (b *box) look(args ...string) []string {
 	b.t.Helper()
-	out := strings.TrimSpace(b.output(wire.Exec{Argv: append([]string{b.probe}, args...)}))
+	out := strings.TrimSpace(b.output(protocol.Exec{Argv: append([]string{b.probe}, args...)}))
 	if out == "" {
 		return nil
 	}
@@ -210,7 +210,7 @@ type running struct {
 
 // start runs a command without waiting. It is cancelled at the end of the test.
 // Its standard input stays open until then.
-func (b *box) start(cmd wire.Exec) *running {
+func (b *box) start(cmd protocol.Exec) *running {
 	ctx, cancel := context.WithCancelCause(b.t.Context())
 	r := &running{b: b, sink: new(sink), done: make(chan struct{}), stop: cancel}
 	stdin, hold := io.Pipe()
@@ -230,7 +230,7 @@ func (b *box) start(cmd wire.Exec) *running {
 
 // startProbe runs the probe program inside without waiting.
 func (b *box) startProbe(args ...string) *running {
-	return b.start(wire.Exec{Argv: append([]string{b.probe}, args...)})
+	return b.start(protocol.Exec{Argv: append([]string{b.probe}, args...)})
 }
 
 // says waits until the command has written want.
@@ -257,8 +257,8 @@ func (r *running) wait() result {
 }
 
 // codeOf returns the word by which the agent has refused an operation.
-func codeOf(err error) wire.Code {
-	var e *wire.Error
+func codeOf(err error) protocol.Code {
+	var e *protocol.Error
 	if errors.As(err, &e) {
 		return e.Code
 	}

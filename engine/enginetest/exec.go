@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 func execTests() []test {
@@ -42,7 +42,7 @@ func execTests() []test {
 // execCase is a command and all that can be seen of it.
 type execCase struct {
 	name           string
-	cmd            wire.Exec
+	cmd            protocol.Exec
 	in             string
 	hasIn          bool
 	stdout, stderr string
@@ -57,19 +57,19 @@ func (c execCase) stdin() io.Reader {
 }
 
 var execTable = []execCase{
-	{name: "no-output", cmd: wire.Exec{Argv: []string{"true"}}},
-	{name: "stdout", cmd: wire.Exec{Argv: []string{"echo", "a  b", "$HOME"}}, stdout: "a  b $HOME\n"},
-	{name: "stderr", cmd: wire.Exec{Shell: "echo oops >&2"}, stderr: "oops\n"},
-	{name: "both-and-code", cmd: wire.Exec{Shell: "echo out; echo err >&2; exit 3"}, stdout: "out\n", stderr: "err\n", code: 3},
-	{name: "code-255", cmd: wire.Exec{Shell: "exit 255"}, code: 255},
-	{name: "no-newline", cmd: wire.Exec{Shell: "printf x"}, stdout: "x"},
-	{name: "stdin", cmd: wire.Exec{Argv: []string{"cat"}}, in: "a\nb", hasIn: true, stdout: "a\nb"},
-	{name: "stdin-empty", cmd: wire.Exec{Argv: []string{"cat"}}, hasIn: true},
-	{name: "stdin-none", cmd: wire.Exec{Argv: []string{"cat"}}},
-	{name: "stdin-not-read", cmd: wire.Exec{Argv: []string{"true"}}, in: strings.Repeat("x", 1<<20), hasIn: true},
-	{name: "stdin-of-every-line-kind", cmd: wire.Exec{Argv: []string{"cat"}}, in: "\x00\r\n\xff", hasIn: true, stdout: "\x00\r\n\xff"},
-	{name: "environment", cmd: wire.Exec{Shell: `echo "$GREETING"`, Env: []string{"GREETING=a=b c"}}, stdout: "a=b c\n"},
-	{name: "directory", cmd: wire.Exec{Argv: []string{"pwd"}, Dir: "/"}, stdout: "/\n"},
+	{name: "no-output", cmd: protocol.Exec{Argv: []string{"true"}}},
+	{name: "stdout", cmd: protocol.Exec{Argv: []string{"echo", "a  b", "$HOME"}}, stdout: "a  b $HOME\n"},
+	{name: "stderr", cmd: protocol.Exec{Shell: "echo oops >&2"}, stderr: "oops\n"},
+	{name: "both-and-code", cmd: protocol.Exec{Shell: "echo out; echo err >&2; exit 3"}, stdout: "out\n", stderr: "err\n", code: 3},
+	{name: "code-255", cmd: protocol.Exec{Shell: "exit 255"}, code: 255},
+	{name: "no-newline", cmd: protocol.Exec{Shell: "printf x"}, stdout: "x"},
+	{name: "stdin", cmd: protocol.Exec{Argv: []string{"cat"}}, in: "a\nb", hasIn: true, stdout: "a\nb"},
+	{name: "stdin-empty", cmd: protocol.Exec{Argv: []string{"cat"}}, hasIn: true},
+	{name: "stdin-none", cmd: protocol.Exec{Argv: []string{"cat"}}},
+	{name: "stdin-not-read", cmd: protocol.Exec{Argv: []string{"true"}}, in: strings.Repeat("x", 1<<20), hasIn: true},
+	{name: "stdin-of-every-line-kind", cmd: protocol.Exec{Argv: []string{"cat"}}, in: "\x00\r\n\xff", hasIn: true, stdout: "\x00\r\n\xff"},
+	{name: "environment", cmd: protocol.Exec{Shell: `echo "$GREETING"`, Env: []string{"GREETING=a=b c"}}, stdout: "a=b c\n"},
+	{name: "directory", cmd: protocol.Exec{Argv: []string{"pwd"}, Dir: "/"}, stdout: "/\n"},
 }
 
 func testExecHome(t *tester) {
@@ -90,7 +90,7 @@ func testExecEnvironment(t *tester) {
 
 func testExecMissing(t *tester) {
 	b := t.create(t.spec()).talk()
-	for _, cmd := range []wire.Exec{{Argv: []string{"no-such-program"}}, {Argv: []string{"/no/such/program"}}, {Shell: "no-such-program"}} {
+	for _, cmd := range []protocol.Exec{{Argv: []string{"no-such-program"}}, {Argv: []string{"/no/such/program"}}, {Shell: "no-such-program"}} {
 		if r := b.exec(cmd, nil); r.err != nil || r.Code != 127 {
 			t.Errorf("%q %s: exit code %d, %v; want 127", cmd.Argv, cmd.Shell, r.Code, r.err)
 		}
@@ -99,7 +99,7 @@ func testExecMissing(t *tester) {
 
 func testExecSignal(t *tester) {
 	b := t.create(t.spec()).talk()
-	if r := b.exec(wire.Exec{Shell: "kill -TERM $$"}, nil); r.err != nil || r.Code != 128+15 || r.Signal == "" {
+	if r := b.exec(protocol.Exec{Shell: "kill -TERM $$"}, nil); r.err != nil || r.Code != 128+15 || r.Signal == "" {
 		t.Errorf("command that killed itself: exit code %d, signal %q, %v; want 143 and a signal", r.Code, r.Signal, r.err)
 	}
 }
@@ -107,7 +107,7 @@ func testExecSignal(t *tester) {
 func testExecBackgroundChild(t *tester) {
 	b := t.create(t.spec()).talk()
 	start := time.Now()
-	if r := b.exec(wire.Exec{Shell: "sleep 1000 & echo started"}, nil); r.err != nil || r.stdout != "started\n" {
+	if r := b.exec(protocol.Exec{Shell: "sleep 1000 & echo started"}, nil); r.err != nil || r.stdout != "started\n" {
 		t.Errorf("stdout %q, %v", r.stdout, r.err)
 	}
 	if took := time.Since(start); took > t.h.Timeout/2 {
@@ -117,7 +117,7 @@ func testExecBackgroundChild(t *tester) {
 
 func testExecCancel(t *tester) {
 	b := t.create(t.spec()).talk()
-	r := b.start(wire.Exec{Shell: "echo begun; exec sleep 1000"})
+	r := b.start(protocol.Exec{Shell: "echo begun; exec sleep 1000"})
 	r.says("begun")
 	r.stop(errStop)
 	if res := r.wait(); res.err == nil && res.Stopped != "cancelled" {
@@ -133,9 +133,9 @@ func testExecCancel(t *tester) {
 
 func testExecCancelChildren(t *tester) {
 	b := t.create(t.spec()).talk()
-	r := b.start(wire.Exec{Shell: "(trap '' TERM; while :; do date +%s%N > tick; sleep 0.02; done) & echo begun; wait", GraceMS: 200})
+	r := b.start(protocol.Exec{Shell: "(trap '' TERM; while :; do date +%s%N > tick; sleep 0.02; done) & echo begun; wait", GraceMS: 200})
 	r.says("begun")
-	t.eventually("child at work", func() bool { return b.exec(wire.Exec{Argv: []string{"cat", "tick"}}, nil).Code == 0 })
+	t.eventually("child at work", func() bool { return b.exec(protocol.Exec{Argv: []string{"cat", "tick"}}, nil).Code == 0 })
 	r.stop(errStop)
 	r.wait()
 	last := b.sh("cat tick")
@@ -155,7 +155,7 @@ func testExecAtOnce(t *tester) {
 		var wait sync.WaitGroup
 		for i := range n {
 			wait.Go(func() {
-				results[i] = b.execContext(ctx, wire.Exec{Argv: []string{"cat"}}, strings.NewReader(fmt.Sprintln("command", i)))
+				results[i] = b.execContext(ctx, protocol.Exec{Argv: []string{"cat"}}, strings.NewReader(fmt.Sprintln("command", i)))
 			})
 		}
 		wait.Wait()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/link"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
 )
 
 // patience is how long the suite waits for an agent that does not answer.
@@ -44,11 +44,11 @@ func (t *tester) hostile(spec *engine.Spec) {
 			return
 		}
 		b := t.own(g)
-		for _, open := range []func(context.Context, link.Dialer, link.Options) (*link.Link, error){link.Open, link.Resume} {
+		for _, open := range []func(context.Context, client.Dialer, client.Options) (*client.Link, error){client.Open, client.Resume} {
 			t.inTime("open link", patience+grace, func() {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				l, err := open(ctx, g, link.Options{Hello: b.hello()})
+				l, err := open(ctx, g, client.Options{Hello: b.hello()})
 				if err == nil {
 					t.Error("a link to a hostile agent was opened")
 					l.Close()

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // isolationTests look out of a guest twice: as its user and, worse, as the agent
@@ -105,7 +105,7 @@ func testReadsNoSecrets(t *tester, b *box) {
 		if host == "" {
 			continue
 		}
-		r := b.exec(wire.Exec{Argv: []string{"sh", "-c", `if [ -d "$1" ]; then ls -A "$1"; else cat "$1"; fi`, "sh", name}}, nil)
+		r := b.exec(protocol.Exec{Argv: []string{"sh", "-c", `if [ -d "$1" ]; then ls -A "$1"; else cat "$1"; fi`, "sh", name}}, nil)
 		if r.Code == 0 && strings.TrimSpace(r.stdout) == strings.TrimSpace(host) {
 			t.Errorf("%s is that of the host", name)
 		}
@@ -182,7 +182,7 @@ func testWritesNothing(t *tester, b *box) {
 	}
 	name := "enginetest-" + newID()
 	for _, d := range dirs {
-		b.exec(wire.Exec{Argv: []string{"sh", "-c", `echo x > "$1"`, "sh", filepath.Join(d, name)}}, nil)
+		b.exec(protocol.Exec{Argv: []string{"sh", "-c", `echo x > "$1"`, "sh", filepath.Join(d, name)}}, nil)
 		for _, host := range []string{filepath.Join(d, name), filepath.Join(spec.Root.Dir, d, name)} {
 			if os.Remove(host) == nil {
 				t.Errorf("%s was written in the guest and was on the host", host)
@@ -194,7 +194,7 @@ func testWritesNothing(t *tester, b *box) {
 		if err != nil {
 			continue
 		}
-		b.exec(wire.Exec{Argv: []string{"sh", "-c", `touch "$1"`, "sh", f}}, nil)
+		b.exec(protocol.Exec{Argv: []string{"sh", "-c", `touch "$1"`, "sh", f}}, nil)
 		if after, err := os.Stat(f); err != nil || !after.ModTime().Equal(before.ModTime()) {
 			t.Errorf("%s of the host was touched by the guest", f)
 		}
@@ -263,7 +263,7 @@ func testUserEscape(t *tester) {
 func testGuestsApart(t *tester) {
 	a, b := t.create(t.spec()).talk(), t.create(t.spec()).talk().install()
 	a.sh("echo " + token + " > secret; echo " + token + " > /tmp/secret")
-	a.start(wire.Exec{Shell: "exec sleep 1000 # " + token, Env: []string{"X=" + token}})
+	a.start(protocol.Exec{Shell: "exec sleep 1000 # " + token, Env: []string{"X=" + token}})
 	if seen := b.look("find", token, b.user.Home, "/tmp", "/home", "/dev/shm"); len(seen) > 0 {
 		t.Errorf("another guest's secret is seen in %q", seen)
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 func lifecycleTests() []test {
@@ -327,10 +327,10 @@ func testDestroyAtOnce(t *tester) {
 func testDestroyBusy(t *tester) {
 	b := t.create(t.spec()).talk()
 	for range 3 {
-		b.start(wire.Exec{Shell: "while :; do echo busy; done"})
+		b.start(protocol.Exec{Shell: "while :; do echo busy; done"})
 	}
-	b.start(wire.Exec{Shell: "sleep 1000 & sleep 1000 & wait"})
-	b.start(wire.Exec{Shell: "exec 3>&-; trap '' TERM INT HUP; echo deaf; while :; do sleep 1; done"}).says("deaf")
+	b.start(protocol.Exec{Shell: "sleep 1000 & sleep 1000 & wait"})
+	b.start(protocol.Exec{Shell: "exec 3>&-; trap '' TERM INT HUP; echo deaf; while :; do sleep 1; done"}).says("deaf")
 	t.destroy(b)
 	if exit := t.exit(b); exit.Reason != engine.ExitDestroyed {
 		t.Errorf("exit of a guest destroyed while busy is %+v", exit)

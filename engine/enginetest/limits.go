@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 func limitsTests() []test {
@@ -219,13 +219,13 @@ func (t *tester) fillDisk(asAgent bool) {
 	t.must("open link", b.tryTalk(hello))
 	b.install()
 	files := b.user.Home
-	r := b.exec(wire.Exec{Argv: []string{b.probe, "fill", path.Join(files, "big"), fmt.Sprint(4 * diskMB)}}, nil)
+	r := b.exec(protocol.Exec{Argv: []string{b.probe, "fill", path.Join(files, "big"), fmt.Sprint(4 * diskMB)}}, nil)
 	if r.err != nil || r.Code == 0 || !strings.Contains(r.stdout, "no space left") {
 		t.Errorf("writing %d MiB to a disk of %d: exit code %d, %q, %v; want no space left", 4*diskMB, diskMB, r.Code, r.stdout+r.stderr, r.err)
 	}
 	err := b.write(path.Join(files, "more"), 0, strings.NewReader(strings.Repeat("x", 4<<20)))
-	if codeOf(err) != wire.CodeNoSpace {
-		t.Errorf("write to a full disk: got error %v, want code %s", err, wire.CodeNoSpace)
+	if codeOf(err) != protocol.CodeNoSpace {
+		t.Errorf("write to a full disk: got error %v, want code %s", err, protocol.CodeNoSpace)
 	}
 	b.ping()
 	b.sh("rm " + path.Join(files, "big"))

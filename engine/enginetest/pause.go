@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 func pauseTests() []test {
@@ -73,7 +73,7 @@ func (r *running) last() int {
 // how far they have come during a pause.
 func testPauseStops(t *tester) {
 	b := t.create(t.spec()).talk().install()
-	b.exec(wire.Exec{Shell: b.probe + " count > numbers &"}, nil)
+	b.exec(protocol.Exec{Shell: b.probe + " count > numbers &"}, nil)
 	r := b.startProbe("count")
 	t.eventually("command counts", func() bool { return r.last() > 20 })
 	count := "tail -n 2 numbers | head -n 1"

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/link"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 func snapshotTests() []test {
@@ -104,7 +104,7 @@ func (b *box) wake() *box {
 	hello.Restored, hello.Entropy = true, make([]byte, 32)
 	rand.Read(hello.Entropy)
 	err := b.t.call("resume link", func(ctx context.Context) error {
-		l, err := link.Resume(ctx, b.Guest, link.Options{Hello: hello})
+		l, err := client.Resume(ctx, b.Guest, client.Options{Hello: hello})
 		if err == nil {
 			b.l = l
 		}
@@ -127,12 +127,12 @@ func (b *box) talkWithKernels() *box {
 }
 
 // tryRun runs code in the language's kernel.
-func (b *box) tryRun(language, code string) (wire.RunResult, string, error) {
+func (b *box) tryRun(language, code string) (protocol.RunResult, string, error) {
 	b.t.Helper()
 	var s sink
-	var res wire.RunResult
+	var res protocol.RunResult
 	err := b.t.call("run", func(ctx context.Context) (err error) {
-		res, err = b.l.Run(ctx, wire.Run{Kernel: language, Language: language}, []byte(code), &s)
+		res, err = b.l.Run(ctx, protocol.Run{Kernel: language, Language: language}, []byte(code), &s)
 		return err
 	})
 	return res, strings.TrimSpace(s.stdout()), err
@@ -155,7 +155,7 @@ func (b *box) languages() []string {
 	for _, language := range []string{"python", "javascript"} {
 		_, _, err := b.tryRun(language, "1")
 		switch codeOf(err) {
-		case wire.CodeStart, wire.CodeNoLanguage:
+		case protocol.CodeStart, protocol.CodeNoLanguage:
 			b.t.Logf("no %s kernel: %v", language, err)
 		default:
 			b.t.must("run "+language, err)
@@ -180,9 +180,9 @@ func number(t *tester, s string) int {
 func testSnapshotProcesses(t *tester) {
 	b := t.create(t.spec()).talk().install()
 	b.sh("mkdir -p a/b && echo written > a/b/file && chmod 640 a/b/file && ln -s file a/b/link")
-	b.exec(wire.Exec{Shell: b.probe + " count > numbers &"}, nil)
+	b.exec(protocol.Exec{Shell: b.probe + " count > numbers &"}, nil)
 	// A process with a file open that has no name any more.
-	b.exec(wire.Exec{Shell: "echo kept > secret; (exec 3<secret; rm secret; touch ready; while [ ! -e go ]; do sleep 0.02; done; cat <&3 > found) > /dev/null 2>&1 &"}, nil)
+	b.exec(protocol.Exec{Shell: "echo kept > secret; (exec 3<secret; rm secret; touch ready; while [ ! -e go ]; do sleep 0.02; done; cat <&3 > found) > /dev/null 2>&1 &"}, nil)
 	b.sh("while [ ! -e ready ]; do sleep 0.02; done")
 	count := "tail -n 2 numbers | head -n 1"
 	t.eventually("count in the background", func() bool { return b.sh(count) != "" })
@@ -353,7 +353,7 @@ func testSnapshotLimits(t *tester) {
 	dir := b.snapshot()
 	r := t.restore(spec, dir).wake()
 	r.probe = b.probe
-	if res := r.exec(wire.Exec{Argv: []string{r.probe, "fill", "second", "40"}}, nil); res.err == nil && res.Code == 0 {
+	if res := r.exec(protocol.Exec{Argv: []string{r.probe, "fill", "second", "40"}}, nil); res.err == nil && res.Code == 0 {
 		t.Errorf("a restored guest with a limit of 32 MiB has written 48 MiB")
 	}
 	r.ping()

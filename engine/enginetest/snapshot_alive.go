@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // The tests of this file are about what is not the same in a restored guest, and
@@ -82,7 +82,7 @@ func testSnapshotClocks(t *tester) {
 		t.must("read uptime", err)
 		return up
 	}
-	b.exec(wire.Exec{Shell: "(sleep 2; date +%s.%N > woken) > /dev/null 2>&1 &"}, nil)
+	b.exec(protocol.Exec{Shell: "(sleep 2; date +%s.%N > woken) > /dev/null 2>&1 &"}, nil)
 	start := time.Now()
 	least := uptime(b)
 	dir := b.snapshot()
@@ -170,14 +170,14 @@ func testSnapshotBusy(t *tester) {
 	languages := b.languages()
 	b.startProbe("spin", "2")
 	b.startProbe("pour", "65536")
-	b.exec(wire.Exec{Shell: "while :; do echo x > churn; rm churn; (true); done > /dev/null 2>&1 &"}, nil)
+	b.exec(protocol.Exec{Shell: "while :; do echo x > churn; rm churn; (true); done > /dev/null 2>&1 &"}, nil)
 	b.run(languages[0], map[string]string{"python": "x = 1", "javascript": "globalThis.x = 1"}[languages[0]])
 	ctx, cancel := context.WithCancelCause(t.Context())
 	running := make(chan error, 1)
 	var out sink
 	go func() {
 		endless := map[string]string{"python": "print('on')\nwhile True: x += 1", "javascript": "console.log('on'); for (;;) x++"}[languages[0]]
-		_, err := b.l.Run(ctx, wire.Run{Kernel: languages[0], Language: languages[0], GraceMS: t.h.Timeout.Milliseconds() / 2}, []byte(endless), &out)
+		_, err := b.l.Run(ctx, protocol.Run{Kernel: languages[0], Language: languages[0], GraceMS: t.h.Timeout.Milliseconds() / 2}, []byte(endless), &out)
 		running <- err
 	}()
 	defer func() {

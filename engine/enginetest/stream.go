@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/link"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // bulk is how much the tests send at once: more than all buffers on the way.
@@ -92,13 +92,13 @@ func testDialSupersedes(t *tester) {
 
 func testDialSupersedesLink(t *tester) {
 	b := t.create(t.spec()).talk()
-	busy := b.start(wire.Exec{Shell: "while :; do echo busy; done"})
+	busy := b.start(protocol.Exec{Shell: "while :; do echo busy; done"})
 	busy.says("busy")
 	old := b.l
 	t.Cleanup(func() { t.inTime("close of a superseded link", t.h.Timeout, func() { old.Close() }) })
 	b.l = nil
 	t.must("resume link", t.call("resume link", func(ctx context.Context) (err error) {
-		b.l, err = link.Resume(ctx, b.Guest, link.Options{Hello: b.hello()})
+		b.l, err = client.Resume(ctx, b.Guest, client.Options{Hello: b.hello()})
 		return err
 	}))
 	if res := busy.wait(); res.err == nil {
@@ -205,7 +205,7 @@ func testResume(t *tester) {
 		l := b.l
 		go func() {
 			defer close(done)
-			l.Exec(ctx, wire.Exec{Argv: []string{"cat"}}, endless{}, counter{n: &got})
+			l.Exec(ctx, protocol.Exec{Argv: []string{"cat"}}, endless{}, counter{n: &got})
 		}()
 		t.eventually("transfer under way", func() bool { return got.Load() > int64(i)<<19 })
 		b.talk() // closes the first link in the middle of what it does
@@ -231,7 +231,7 @@ type counter struct {
 }
 
 // Output counts.
-func (c counter) Output(ch wire.Channel, p []byte) {
+func (c counter) Output(ch protocol.Channel, p []byte) {
 	if c.step != nil {
 		<-c.step
 	}
@@ -239,7 +239,7 @@ func (c counter) Output(ch wire.Channel, p []byte) {
 }
 
 // Display is not called for commands.
-func (counter) Display(wire.Display) {}
+func (counter) Display(protocol.Display) {}
 
 // heap returns how much memory this process has in use.
 func heap() int64 {
@@ -276,7 +276,7 @@ func testBytesThroughCommand(t *tester) {
 	in := everyByte(bulk)
 	hashes := &hashing{h: sha256.New()}
 	err := t.call("cat", func(ctx context.Context) error {
-		res, err := b.l.Exec(ctx, wire.Exec{Argv: []string{"cat"}}, bytes.NewReader(in), hashes)
+		res, err := b.l.Exec(ctx, protocol.Exec{Argv: []string{"cat"}}, bytes.NewReader(in), hashes)
 		if err == nil && res.Code != 0 {
 			err = fmt.Errorf("exit code %d", res.Code)
 		}
@@ -296,13 +296,13 @@ type hashing struct {
 }
 
 // Output adds a piece of output.
-func (s *hashing) Output(_ wire.Channel, p []byte) {
+func (s *hashing) Output(_ protocol.Channel, p []byte) {
 	s.n += len(p)
 	s.h.Write(p)
 }
 
 // Display is not called for commands.
-func (*hashing) Display(wire.Display) {}
+func (*hashing) Display(protocol.Display) {}
 
 func testSlowReader(t *tester) {
 	b := t.create(t.spec()).talk().install()
@@ -312,7 +312,7 @@ func testSlowReader(t *tester) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		_, err := b.l.Exec(ctx, wire.Exec{Argv: []string{b.probe, "pour", "64"}}, nil, counter{n: &got, step: step})
+		_, err := b.l.Exec(ctx, protocol.Exec{Argv: []string{b.probe, "pour", "64"}}, nil, counter{n: &got, step: step})
 		done <- err
 	}()
 	step <- struct{}{} // output has begun

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 func volumesTests() []test {
@@ -81,7 +81,7 @@ func testVolumeReadOnly(t *tester) {
 	dir := t.volume()
 	b := t.withVolume(dir, true)
 	for _, line := range []string{"echo x > /mnt/volume/new", "echo x >> /mnt/volume/file", "rm /mnt/volume/file", "chmod 777 /mnt/volume/file", "mount -o remount,rw /mnt/volume && echo x > /mnt/volume/new"} {
-		if r := b.exec(wire.Exec{Shell: line}, nil); r.err != nil || r.Code == 0 {
+		if r := b.exec(protocol.Exec{Shell: line}, nil); r.err != nil || r.Code == 0 {
 			t.Errorf("%s: exit code %d, %v; want a failure", line, r.Code, r.err)
 		}
 	}
@@ -117,7 +117,7 @@ func testVolumeUser(t *tester) {
 	spec.Mounts = []engine.Mount{{Host: dir, Guest: "/mnt/volume"}}
 	t.withVolume(dir, false) // skips without volumes
 	b := t.create(spec).talk()
-	r := b.exec(wire.Exec{Shell: "cd /mnt/volume && echo mine > new && rm file && mkdir d && echo mine > d/new && cat new"}, nil)
+	r := b.exec(protocol.Exec{Shell: "cd /mnt/volume && echo mine > new && rm file && mkdir d && echo mine > d/new && cat new"}, nil)
 	if r.err != nil || r.Code != 0 {
 		t.Skipf("the engine does not give volumes to the user: %s%v", r.stderr, r.err)
 	}
@@ -152,7 +152,7 @@ func testVolumeLinks(t *tester) {
 	b := t.withVolume(dir, false)
 	b.sh("ln -s " + secret + " /mnt/volume/own")
 	for _, path := range []string{"link", "directory/file", "own", "../" + filepath.Base(outside) + "/file"} {
-		if r := b.exec(wire.Exec{Argv: []string{"cat", "/mnt/volume/" + path}}, nil); r.Code == 0 {
+		if r := b.exec(protocol.Exec{Argv: []string{"cat", "/mnt/volume/" + path}}, nil); r.Code == 0 {
 			t.Errorf("by way of %s the guest reads %q from outside the volume", path, r.stdout)
 		}
 	}

@@ -6,12 +6,13 @@ import (
 	"testing"
 )
 
-// row says what a package may import directly, not counting its tests.
-type row struct {
-	pkg    string   // below the module
-	ours   []string // of our packages
-	others []string // prefixes of what is neither ours nor in the standard library
-	never  []string // prefixes in the standard library
+// A rule says which packages the packages of a subtree may import directly, apart
+// from the subtree itself and not counting tests. The longest matching tree applies.
+type rule struct {
+	tree   string   // a package below the module, and all packages below it
+	ours   []string // our packages; with a trailing slash, also those below
+	others []string // prefixes of packages that are neither ours nor in the standard library
+	never  []string // prefixes of packages in the standard library
 }
 
 const (
@@ -20,199 +21,186 @@ const (
 	sdk    = "github.com/modelcontextprotocol/go-sdk/"
 )
 
-// table has a row for every package. Imports point down: a package may import
-// what stands further down and nothing that stands beside it.
-var table = []row{
+// rules has a rule for every package. A permission that no package of the tree uses
+// fails the test.
+var rules = []rule{
 	// Programs.
-	{pkg: "cmd/glovebox", ours: []string{"internal/cli"}},
-	{pkg: "cmd/glovebox-guest", ours: []string{"internal/guest"}},
-	{pkg: "internal/cli",
+	{tree: "cmd/glovebox", ours: []string{"internal/cli"}},
+	{tree: "cmd/glovebox-guest", ours: []string{"internal/guest/agent"}},
+	{tree: "internal/cli",
 		ours: []string{
-			"engine", "internal/auth", "internal/clihelp", "internal/codemode", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/gcpace", "internal/guest", "internal/guestbin",
-			"internal/image", "internal/gateway", "internal/link", "internal/machine", "internal/mcpcli", "internal/mcpserver", "internal/mcpserver/statuspage", "internal/metrics",
-			"internal/pool", "internal/sandbox", "internal/snapshot",
-			"internal/template", "internal/tools", "internal/tracing/otlp", "internal/wire", "mcpkit", "mcpkit/nearest",
+			"engine", "internal/box/", "internal/config", "internal/engine/gvisor", "internal/filewatch", "internal/gctune", "internal/guest/",
+			"internal/gateway", "internal/nearest", "internal/server/", "internal/tracing/otlp",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
-
-	{pkg: "internal/metrics",
-		ours:   []string{"internal/mcpserver", "internal/pool", "internal/sandbox"},
-		others: []string{"github.com/prometheus/client_golang/"}},
-	{pkg: "internal/metrics/docgen", ours: []string{"internal/metrics"}},
-
-	{pkg: "internal/tracing/otlp", ours: []string{"internal/tracing"}, others: []string{"go.opentelemetry.io/otel/"}},
+	{tree: "internal/cli/mcpcli",
+		ours:   []string{"internal/gateway/", "internal/nearest", "mcpkit/"},
+		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
+	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
+	{tree: "internal/config", ours: []string{"internal/nearest"}, others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// The server.
-	{pkg: "internal/mcpserver",
-		ours: []string{
-			"internal/auth", "internal/mcpserver/envelope", "internal/mcpserver/statuspage", "internal/mcpserver/stdio", "internal/mcpserver/switches", "internal/mcpserver/tasks",
-			"internal/sandbox", "internal/tools", "internal/tracing",
-		},
+	{tree: "internal/server",
+		ours:   []string{"internal/box", "internal/tracing"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
-	{pkg: "internal/mcpserver/statuspage"},
-	{pkg: "internal/mcpserver/stdio", ours: []string{"internal/mcpserver/envelope"}, others: []string{sdk, sys}},
-	{pkg: "internal/mcpserver/switches"}, // what it imports is initialized before it
-	{pkg: "internal/mcpserver/tasks", others: []string{sdk}},
-	{pkg: "internal/mcpserver/envelope", others: []string{sdk}},
-	{pkg: "internal/tools",
-		ours:   []string{"internal/sandbox", "mcpkit/nearest"},
+	{tree: "internal/server/auth", ours: []string{"internal/filewatch"},
+		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
+	{tree: "internal/server/metrics",
+		ours:   []string{"internal/box/", "internal/server"},
+		others: []string{"github.com/prometheus/client_golang/"}},
+	{tree: "internal/server/tools",
+		ours:   []string{"internal/box", "internal/nearest"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
-	{pkg: "internal/auth", ours: []string{"internal/filewatch"},
-		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
-	{pkg: "internal/filewatch"},
-	{pkg: "internal/gcpace"},
-	{pkg: "internal/config", ours: []string{"mcpkit/nearest"}, others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
+	{tree: "internal/server/tools/toolstest",
+		ours: []string{"engine", "internal/box/", "internal/engine/process", "internal/guest/embed/embedtest"}},
+	{tree: "internal/tracing", others: []string{"go.opentelemetry.io/otel/"}},
 
 	// Boxes.
-	{pkg: "internal/sandbox",
-		ours: []string{
-			"engine", "internal/image", "internal/link", "internal/machine", "internal/pool", "internal/snapshot", "internal/template",
-			"internal/tracing", "internal/wire", "mcpkit/statefile",
-		},
-		others: []string{"github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/", "golang.org/x/time/"}},
-	{pkg: "internal/tracing", others: []string{"go.opentelemetry.io/otel/"}, never: []string{"net/http"}},
-	{pkg: "internal/pool", ours: []string{"engine", "internal/machine"}},
-	{pkg: "internal/template", ours: []string{"engine", "internal/machine"}, others: []string{sys}},
-	{pkg: "internal/snapshot", others: []string{sys, "github.com/google/uuid"}},
-	{pkg: "internal/machine", ours: []string{"engine", "internal/link", "internal/wire"}},
-	{pkg: "internal/engine/gvisor",
-		ours:   []string{"engine", "internal/engine/stdiolink", "internal/gcpace", "internal/image"},
+	{tree: "internal/box",
+		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/statefile", "internal/tracing"},
+		others: []string{
+			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
+		}},
+	{tree: "internal/engine/gvisor",
+		ours:   []string{"engine", "internal/engine/stdiolink", "internal/gctune"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
-	{pkg: "internal/engine/process",
-		ours:   []string{"engine", "internal/engine/stdiolink"},
-		others: []string{sys}},
-	{pkg: "internal/engine/stdiolink", others: []string{sys}},
-	{pkg: "internal/image", ours: []string{"engine"}},
-	{pkg: "internal/guestbin", ours: []string{"engine"}},
-	{pkg: "internal/link", ours: []string{"internal/wire"}}, // of an engine it wants only a Dial
+	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/stdiolink"}, others: []string{sys}},
+	{tree: "internal/engine/stdiolink", others: []string{sys}},
 
-	// What runs inside guests, beside hostile code.
-	{pkg: "internal/guest",
-		ours:   []string{"internal/guest/asuser", "internal/guest/files", "internal/guest/kernel", "internal/guest/rawio", "internal/wire"},
-		others: []string{sys}},
-	{pkg: "internal/guest/asuser", others: []string{sys}},
-	{pkg: "internal/guest/files", ours: []string{"internal/wire"}, others: []string{sys}},
-	{pkg: "internal/guest/kernel", ours: []string{"internal/guest/rawio", "internal/wire"}, others: []string{sys}},
-	{pkg: "internal/guest/rawio", others: []string{sys}},
-	{pkg: "internal/wire"},
+	// Guests: the agent inside, the protocol, and the host's side of it.
+	{tree: "internal/guest/agent", ours: []string{"internal/guest/protocol"}, others: []string{sys}},
+	{tree: "internal/guest/protocol"},
+	{tree: "internal/guest/client", ours: []string{"internal/guest/protocol"}}, // any stream will do; it needs no engine
+	{tree: "internal/guest/embed", ours: []string{"engine"}},
 
-	// What other programs import.
-	{pkg: "engine"},
-	{pkg: "engine/enginetest", ours: []string{"engine", "internal/link", "internal/wire"}},
-	{pkg: "engine/enginetest/probe"},
+	// Public packages.
+	{tree: "engine"},
+	{tree: "engine/enginetest", ours: []string{"engine", "internal/guest/client", "internal/guest/protocol"}},
+	{tree: "mcpkit",
+		ours: []string{"internal/statefile"},
+		others: []string{
+			sdk, sys, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/",
+		}},
+	{tree: "mcpkit/mcpjson", ours: []string{"internal/nearest"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
+	{tree: "mcpkit/outbound"},
 
-	// The client kit.
-	{pkg: "internal/gateway", ours: []string{"internal/offer", "mcpkit", "mcpkit/outbound"}, others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
-	{pkg: "internal/gateway/gatewaytest", others: []string{sdk}},
-	{pkg: "internal/offer", ours: []string{"mcpkit/statefile"}, others: []string{sdk}},
-	{pkg: "internal/mcpcli",
-		ours:   []string{"internal/clihelp", "internal/gateway", "internal/offer", "mcpkit", "mcpkit/cassette", "mcpkit/child", "mcpkit/consent", "mcpkit/login", "mcpkit/mcpjson", "mcpkit/nearest", "mcpkit/outbound"},
-		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
-	{pkg: "internal/clihelp", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
-	{pkg: "mcpkit/mcpjson", ours: []string{"mcpkit/nearest"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
-	{pkg: "mcpkit",
-		ours:   []string{"mcpkit/cassette", "mcpkit/child", "mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/partlog", "mcpkit/statefile", "mcpkit/stream"},
-		others: []string{sdk, "golang.org/x/sync/"}},
-	{pkg: "mcpkit/cassette", ours: []string{"mcpkit/mcpjson", "mcpkit/stream"}, others: []string{sdk}},
-	{pkg: "mcpkit/login",
-		ours:   []string{"mcpkit/mcpjson", "mcpkit/outbound", "mcpkit/statefile"},
-		others: []string{sdk, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/"}},
-	{pkg: "mcpkit/child", ours: []string{"mcpkit/stream"}, others: []string{sdk, sys}},
-	{pkg: "mcpkit/consent", ours: []string{"mcpkit/statefile"}},
-	{pkg: "mcpkit/nearest"},
-	{pkg: "mcpkit/outbound"},
-	{pkg: "mcpkit/partlog"},
-	{pkg: "mcpkit/stream", others: []string{sdk}},
-	{pkg: "mcpkit/statefile", others: []string{"github.com/gofrs/flock"}},
+	// The gateway.
+	{tree: "internal/gateway",
+		ours:   []string{"internal/statefile", "mcpkit", "mcpkit/outbound"},
+		others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
 
-	// Tests and what is run by hand.
-	{pkg: "internal/archtest"},
-	{pkg: "internal/proctest", others: []string{sys}},
-	{pkg: "packaging"},
-	{pkg: "scripts"},
-	{pkg: "internal/guest/isolated"},
-	{pkg: "internal/pool/isolated"},
-	{pkg: "internal/guestbin/guesttest", ours: []string{"engine", "internal/guestbin"}},
-	{pkg: "internal/tools/toolstest",
-		ours: []string{"engine", "internal/engine/process", "internal/guestbin/guesttest", "internal/image", "internal/machine", "internal/sandbox"}},
-	{pkg: "internal/logintest", others: []string{sdk}},
-	{pkg: "internal/config/docgen", ours: []string{"internal/config"}},
-	{pkg: "bench", ours: []string{"bench/proc", "bench/report", "mcpkit", "mcpkit/mcpjson"}, others: []string{sdk}},
-	{pkg: "bench/proc", others: []string{sys}},
-	{pkg: "bench/report"},
-	{pkg: "bench/peers/echo", others: []string{sdk}},
-	{pkg: "conformance", ours: []string{"conformance/fixtures", "internal/mcpserver", "internal/sandbox", "internal/tools"}},
-	{pkg: "conformance/client", ours: []string{"internal/logintest", "mcpkit", "mcpkit/login", "mcpkit/mcpjson", "mcpkit/outbound"},
+	// Small packages for all of the above.
+	{tree: "internal/filewatch"},
+	{tree: "internal/gctune"},
+	{tree: "internal/nearest"},
+	{tree: "internal/statefile", others: []string{"github.com/gofrs/flock"}},
+
+	// Tests, and programs run by hand.
+	{tree: "internal/archtest"},
+	{tree: "internal/proctest", others: []string{sys}},
+	{tree: "internal/logintest", others: []string{sdk}},
+	{tree: "packaging"},
+	{tree: "scripts"},
+	{tree: "bench", ours: []string{"mcpkit", "mcpkit/mcpjson"}, others: []string{sdk, sys}},
+	{tree: "conformance",
+		ours:   []string{"internal/box", "internal/logintest", "internal/server", "internal/server/tasks", "internal/server/tools", "mcpkit/"},
 		others: []string{sdk, "github.com/gofrs/flock"}},
-	{pkg: "conformance/fixtures", ours: []string{"internal/mcpserver", "internal/mcpserver/tasks"}, others: []string{sdk}},
-	{pkg: "e2e"},
-	{pkg: "e2e/foreign"},
-	{pkg: "examples/demo", others: []string{sdk}},
+	{tree: "e2e"},
+	{tree: "examples/demo", others: []string{sdk}},
 }
 
-// reach says what a package must not import, not even through others.
+// reach lists packages that a package must not import, not even through others.
 var reach = []struct {
 	pkg   string
 	never []string
 	why   string
 }{
-	{"cmd/glovebox", testOnly, "it must not be in what we ship"},
+	{"cmd/glovebox", testOnly, "the shipped program contains no test code"},
 	{"cmd/glovebox-guest", append([]string{"net/http", "crypto/tls", sdk, gvisor, module + "/engine"}, testOnly...), "the agent is small and runs beside hostile code"},
-	{"engine", []string{"net", "golang.org/", "github.com/"}, "it is imported by other programs"},
-	{"internal/wire", []string{"net", "golang.org/", "github.com/"}, "both ends link it"},
-	{"internal/link", []string{module + "/engine", "net/http"}, "it works over any stream"},
-	{"internal/sandbox", []string{module + "/internal/engine", gvisor, sdk}, "which engine it has is for others to choose"},
-	{"internal/tools", []string{module + "/internal/engine", gvisor}, "tools know boxes, not engines"},
-	{"internal/engine/gvisor", []string{module + "/internal/sandbox", module + "/internal/link", sdk}, "engines know nothing of what is above"},
+	{"engine", []string{"net", "golang.org/", "github.com/"}, "other programs import it"},
+	{"internal/guest/protocol", []string{"net", "golang.org/", "github.com/"}, "both ends link it"},
+	{"internal/guest/client", []string{module + "/engine", "net/http"}, "it works over any stream"},
+	{"internal/box", []string{module + "/internal/engine", gvisor, sdk}, "the caller chooses the engine"},
+	{"internal/server/tools", []string{module + "/internal/engine", gvisor}, "tools know boxes, not engines"},
+	{"internal/engine/gvisor", []string{module + "/internal/box/machine", module + "/internal/guest", sdk}, "engines know nothing of the layers above"},
 	{"engine/enginetest", []string{module + "/internal/engine", gvisor}, "the suite knows no engine"},
-	{"mcpkit/outbound", []string{module + "/", "golang.org/", "github.com/"}, "anybody may use it by itself"},
-	{"mcpkit/mcpjson", []string{module + "/internal", module + "/engine", "net/http", "os/exec"}, "it reads definitions and acts on none"},
-	{"mcpkit", []string{module + "/internal", module + "/engine", gvisor}, "it is a library of its own"},
+	{"mcpkit/outbound", []string{module + "/internal", "golang.org/", "github.com/"}, "it stands alone"},
+	{"mcpkit/mcpjson", []string{module + "/internal/statefile", module + "/engine", "net/http", "os/exec"}, "it reads definitions and acts on none"},
+	{"mcpkit", []string{module + "/internal/box", module + "/internal/server", module + "/engine", gvisor}, "it is a library of its own"},
 }
 
-// testOnly is what only tests link.
+// testOnly lists packages that only tests link.
 var testOnly = []string{
 	"testing", module + "/internal/engine/process", module + "/engine/enginetest",
-	module + "/internal/guestbin/guesttest", module + "/internal/logintest", module + "/internal/tools/toolstest",
+	module + "/internal/guest/embed/embedtest", module + "/internal/logintest", module + "/internal/server/tools/toolstest",
 	module + "/internal/gateway/gatewaytest",
 }
 
 func TestImports(t *testing.T) {
-	rows := make(map[string]row)
-	for _, r := range table {
-		if _, twice := rows[r.pkg]; twice {
-			t.Errorf("%s has two rows", r.pkg)
-		}
-		rows[r.pkg] = r
-	}
+	used := make(map[string]bool) // permissions, as tree + " " + permission
+	seen := make(map[string]bool) // trees with a package
 	for _, p := range ourPackages(t) {
-		r, ok := rows[p.rel()]
+		r, ok := ruleOf(p.rel())
 		if !ok {
-			t.Errorf("%s has no row in the table of imports_test.go: say there what it may import", p.rel())
+			t.Errorf("%s has no rule in imports_test.go: add one", p.rel())
 			continue
 		}
-		delete(rows, p.rel())
+		seen[r.tree] = true
 		for _, imp := range p.Imports {
-			if !r.allows(imp) {
-				t.Errorf("%s imports %s, which its row does not allow", p.rel(), strings.TrimPrefix(imp, module+"/"))
+			permission, ok := r.allows(imp)
+			if !ok {
+				t.Errorf("%s imports %s, which the rule of %s does not allow", p.rel(), strings.TrimPrefix(imp, module+"/"), r.tree)
+			}
+			used[r.tree+" "+permission] = true
+		}
+	}
+	for i, r := range rules {
+		if slices.ContainsFunc(rules[:i], func(o rule) bool { return o.tree == r.tree }) {
+			t.Errorf("%s has two rules", r.tree)
+		}
+		if !seen[r.tree] {
+			t.Errorf("the rule of %s applies to no package: delete it", r.tree)
+		}
+		for _, permission := range slices.Concat(r.ours, r.others) {
+			if !used[r.tree+" "+permission] {
+				t.Errorf("the rule of %s allows %s, which no package of the tree imports: delete it", r.tree, permission)
 			}
 		}
 	}
-	for pkg := range rows {
-		t.Errorf("%s has a row in the table and does not exist", pkg)
-	}
 }
 
-func (r row) allows(imp string) bool {
-	switch {
-	case strings.HasPrefix(imp, module+"/"):
-		return slices.Contains(r.ours, strings.TrimPrefix(imp, module+"/"))
-	case standard(imp):
-		return !slices.ContainsFunc(r.never, func(p string) bool { return below(imp, p) })
+// ruleOf returns the rule with the longest tree that has the package.
+func ruleOf(pkg string) (best rule, ok bool) {
+	for _, r := range rules {
+		if below(pkg, r.tree) && (!ok || len(r.tree) > len(best.tree)) {
+			best, ok = r, true
+		}
 	}
-	return slices.ContainsFunc(r.others, func(p string) bool { return below(imp, p) })
+	return best, ok
+}
+
+// allows returns the permission that lets packages of the tree import imp; it is
+// empty for the standard library and the tree itself.
+func (r rule) allows(imp string) (permission string, ok bool) {
+	list, match := r.others, below
+	if ours, ok := strings.CutPrefix(imp, module+"/"); ok {
+		if below(ours, r.tree) {
+			return "", true
+		}
+		imp, list = ours, r.ours
+		match = func(imp, permission string) bool {
+			return imp == permission || strings.HasSuffix(permission, "/") && below(imp, permission)
+		}
+	} else if standard(imp) {
+		return "", !slices.ContainsFunc(r.never, func(p string) bool { return below(imp, p) })
+	}
+	i := slices.IndexFunc(list, func(p string) bool { return match(imp, p) })
+	if i < 0 {
+		return "", false
+	}
+	return list[i], true
 }
 
 // below reports whether imp is the package prefix or one below it.
@@ -234,8 +222,13 @@ func TestReach(t *testing.T) {
 	}
 	for _, r := range reach {
 		start := module + "/" + r.pkg
-		if graph[start] == nil {
-			continue // not there yet
+		if _, ok := graph[start]; !ok {
+			t.Errorf("%s is not a package: delete its line", r.pkg)
+		}
+		for _, never := range r.never {
+			if ours, ok := strings.CutPrefix(never, module+"/"); ok && !slices.ContainsFunc(ourPackages(t), func(p *pkg) bool { return below(p.rel(), ours) }) {
+				t.Errorf("%s must not import %s, which does not exist: delete it", r.pkg, ours)
+			}
 		}
 		from := map[string]string{start: ""}
 		for todo := []string{start}; len(todo) > 0; todo = todo[1:] {

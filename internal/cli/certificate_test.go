@@ -23,9 +23,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/mcpserver"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/tools"
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/server"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // writeCertificate makes a certificate for 127.0.0.1 that is its own root.
@@ -77,13 +77,13 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	sec := security{cert: cert}
-	server := mcpserver.New(mcpserver.Options{
-		Tools:  tools.Deps{Sandboxes: sandbox.New(sandbox.DefaultConfig(), sandbox.Parts{})},
-		Limits: mcpserver.Limits{Heartbeat: 50 * time.Millisecond, Grace: time.Second},
+	srv := server.New(server.Options{
+		Tools:  tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{})},
+		Limits: server.Limits{Heartbeat: 50 * time.Millisecond, Grace: time.Second},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, sec.listener(ln)) }()
+	go func() { ended <- srv.Serve(ctx, sec.listener(ln)) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

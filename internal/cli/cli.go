@@ -17,10 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
+	"github.com/glovebox-dev/glovebox/internal/cli/mcpcli"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/mcpcli"
-	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
 // Exit codes. Run passes on the code of what ran in the box besides.
@@ -97,7 +97,7 @@ mcp has codes of its own, see its help; 130 and 143 after an interrupt.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{err: err, cmd: cmd.CommandPath()}
 	})
-	clihelp.Install(root)
+	help.Install(root)
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.tokenCommand(), a.doctorCommand(), a.versionCommand(), a.mcpCommand(), settingsTopic())
 	root.InitDefaultCompletionCmd() // cobra would add it later, without what follows

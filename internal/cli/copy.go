@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/link"
-	"github.com/glovebox-dev/glovebox/internal/machine"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 const (
@@ -107,7 +107,7 @@ func parseOuts(args []string) ([]transfer, error) {
 }
 
 // copyIn copies files and directories into the box.
-func copyIn(ctx context.Context, l *link.Link, list []transfer) error {
+func copyIn(ctx context.Context, l *client.Link, list []transfer) error {
 	for _, t := range list {
 		if err := copyInOne(ctx, l, t); err != nil {
 			return fmt.Errorf("copy %q into the box: %w", t.from, err)
@@ -116,7 +116,7 @@ func copyIn(ctx context.Context, l *link.Link, list []transfer) error {
 	return nil
 }
 
-func copyInOne(ctx context.Context, l *link.Link, t transfer) error {
+func copyInOne(ctx context.Context, l *client.Link, t transfer) error {
 	info, err := os.Stat(t.from)
 	if err != nil {
 		return err
@@ -127,13 +127,13 @@ func copyInOne(ctx context.Context, l *link.Link, t transfer) error {
 			return err
 		}
 		defer f.Close()
-		_, err = l.Write(ctx, wire.Write{Path: t.to, Mode: uint32(info.Mode().Perm()), Parents: true}, f)
+		_, err = l.Write(ctx, protocol.Write{Path: t.to, Mode: uint32(info.Mode().Perm()), Parents: true}, f)
 		return err
 	}
 	if !info.IsDir() {
 		return errors.New("it is neither a file nor a directory")
 	}
-	if _, err := l.Mkdir(ctx, wire.Mkdir{Path: t.to, Parents: true}); err != nil {
+	if _, err := l.Mkdir(ctx, protocol.Mkdir{Path: t.to, Parents: true}); err != nil {
 		return err
 	}
 	r, w := io.Pipe()
@@ -205,7 +205,7 @@ func pack(w io.Writer, dir string) error {
 }
 
 // copyOut copies files and directories out of the box.
-func (a *app) copyOut(ctx context.Context, l *link.Link, list []transfer) error {
+func (a *app) copyOut(ctx context.Context, l *client.Link, list []transfer) error {
 	for _, t := range list {
 		if err := a.copyOutOne(ctx, l, t); err != nil {
 			return fmt.Errorf("copy %q out of the box: %w", t.from, err)
@@ -214,7 +214,7 @@ func (a *app) copyOut(ctx context.Context, l *link.Link, list []transfer) error 
 	return nil
 }
 
-func (a *app) copyOutOne(ctx context.Context, l *link.Link, t transfer) error {
+func (a *app) copyOutOne(ctx context.Context, l *client.Link, t transfer) error {
 	info, err := l.Stat(ctx, t.from)
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (a *app) copyOutOne(ctx context.Context, l *link.Link, t transfer) error {
 		return replace(t.to, func(w io.Writer) error { return l.Archive(ctx, t.from, &limited{w: w, left: maxOutBytes}) })
 	case info.Type == "file":
 		return replace(t.to, func(w io.Writer) error {
-			_, err := l.Read(ctx, wire.Read{Path: t.from}, &limited{w: w, left: maxOutBytes})
+			_, err := l.Read(ctx, protocol.Read{Path: t.from}, &limited{w: w, left: maxOutBytes})
 			return err
 		})
 	case info.Type == "directory":
@@ -275,7 +275,7 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // unpack copies a directory out. The archive comes from the box: names are used
 // below the destination only, and links and devices are not made at all.
-func (a *app) unpack(ctx context.Context, l *link.Link, t transfer) error {
+func (a *app) unpack(ctx context.Context, l *client.Link, t transfer) error {
 	if err := os.MkdirAll(t.to, 0o755); err != nil {
 		return err
 	}

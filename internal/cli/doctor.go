@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
-	"github.com/glovebox-dev/glovebox/internal/image"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // doctorTimeout bounds the whole examination: a hundred times what it takes.
@@ -104,7 +104,7 @@ func failed(name string, err error) finding {
 	} else if errors.As(err, &h) {
 		f.Fix = h.hint
 	}
-	var e *sandbox.Error
+	var e *box.Error
 	if f.Fix == "" && errors.As(err, &e) {
 		f.Fix = e.Hint
 	}
@@ -119,7 +119,7 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 		return append(found, failed("start", err))
 	}
 	// Nothing of it goes to disk.
-	if err := h.manage(ctx, sandboxConfig(cfg), sandbox.Parts{Machines: h.maker, Log: h.log}); err != nil {
+	if err := h.manage(ctx, sandboxConfig(cfg), box.Parts{Machines: h.maker, Log: h.log}); err != nil {
 		return append(found, failed("start", errors.Join(err, h.close())))
 	}
 	for _, l := range h.engine.Info().Limits {
@@ -202,15 +202,15 @@ var proofs = map[string][2]string{
 }
 
 // prove boots a box and runs a line of code.
-func prove(ctx context.Context, m *sandbox.Manager, language string) finding {
+func prove(ctx context.Context, m *box.Manager, language string) finding {
 	name := "box " + language
 	begin := time.Now()
-	s, err := m.CreateContext(ctx, "", sandbox.ContextWant{Name: "doctor", Language: language})
+	s, err := m.CreateContext(ctx, "", box.ContextWant{Name: "doctor", Language: language})
 	if err != nil {
 		return failed(name, err)
 	}
 	booted := time.Now()
-	res, err := s.Run(ctx, sandbox.RunRequest{Code: proofs[language][0], Language: language})
+	res, err := s.Run(ctx, box.RunRequest{Code: proofs[language][0], Language: language})
 	if err != nil {
 		return failed(name, err)
 	}
@@ -218,7 +218,7 @@ func prove(ctx context.Context, m *sandbox.Manager, language string) finding {
 	if strings.TrimSpace(res.Stdout) != proofs[language][1] {
 		return finding{name, levelFail, fmt.Sprintf("%s printed %q: %s", proofs[language][0], res.Stdout, res.Stderr), "report this with the output of glovebox doctor --json"}
 	}
-	if _, err := m.Stop(ctx, "", sandbox.KindContext, s.ID()); err != nil {
+	if _, err := m.Stop(ctx, "", box.KindContext, s.ID()); err != nil {
 		return failed(name, err)
 	}
 	return finding{Name: name, Level: levelOK, Detail: fmt.Sprintf("booted in %d ms, ran code in %.1f ms",

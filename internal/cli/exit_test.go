@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/cli/mcpcli"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/mcpcli"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // Exit codes are ours, whatever the code of a program that we ran.
@@ -38,7 +38,7 @@ func TestExitCode(t *testing.T) {
 
 // A command of run that ended for want of memory says so, beside its code.
 func TestCommandOutOfMemory(t *testing.T) {
-	for flavor, hint := range map[sandbox.Flavor]string{"": "--flavor medium", "small": "--flavor medium", "medium": "--flavor large", "large": "the largest box (4096 MB)"} {
+	for flavor, hint := range map[box.Flavor]string{"": "--flavor medium", "small": "--flavor medium", "medium": "--flavor large", "large": "the largest box (4096 MB)"} {
 		status := stopped(t.Context(), "oom", &job{flavor: flavor}, 137)
 		if status == nil || status.code != 137 || !errors.Is(status.err, errMemory) {
 			t.Fatalf("flavor %q: got %+v, want 137 and %v", flavor, status, errMemory)

@@ -6,8 +6,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/template"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/template"
 )
 
 const (

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
-	"github.com/glovebox-dev/glovebox/internal/metrics"
-	"github.com/glovebox-dev/glovebox/internal/pool"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/tools"
+	"github.com/glovebox-dev/glovebox/internal/server/metrics"
+	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 	"github.com/glovebox-dev/glovebox/internal/tracing/otlp"
 )
 
@@ -85,7 +85,7 @@ func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metric
 		}
 		return host
 	}
-	opts.Boxes = func() sandbox.Stats { return h.manager.Stats() }
+	opts.Boxes = func() box.Stats { return h.manager.Stats() }
 	opts.Pool = func() pool.Stats { return h.manager.Pool() }
 	return metrics.New(opts)
 }
@@ -137,9 +137,9 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 		p.State = statuspage.Starting
 	}
 	p.Tiles = append(p.Tiles,
-		statuspage.Tile{Label: "running", Value: s.States[sandbox.StateRunning]},
-		statuspage.Tile{Label: "ready", Value: s.States[sandbox.StateReady] + s.States[sandbox.StateCreating]},
-		statuspage.Tile{Label: "paused", Value: s.States[sandbox.StatePaused]},
+		statuspage.Tile{Label: "running", Value: s.States[box.StateRunning]},
+		statuspage.Tile{Label: "ready", Value: s.States[box.StateReady] + s.States[box.StateCreating]},
+		statuspage.Tile{Label: "paused", Value: s.States[box.StatePaused]},
 		statuspage.Tile{Label: "hibernated", Value: s.Hibernated, Note: "on disk"},
 	)
 	p.Limits = append(p.Limits, boxLimits(&s, cfg.LRUEviction)...)
@@ -164,7 +164,7 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 
 // ownBoxes lists the boxes of who is asking, the newest first.
 func (h *host) ownBoxes(p *statuspage.Page) {
-	boxes := h.manager.Sandboxes(sandbox.Owner(p.Subject), "")
+	boxes := h.manager.Sandboxes(box.Owner(p.Subject), "")
 	p.More = max(0, len(boxes)-shownBoxes)
 	for _, b := range boxes[:len(boxes)-p.More] {
 		p.Boxes = append(p.Boxes, statuspage.Box{
@@ -190,17 +190,17 @@ func (h *host) versions(now time.Time) []statuspage.Fact {
 
 // boxLimits are the limits on boxes in memory. With eviction, idle boxes give way to
 // new ones.
-func boxLimits(s *sandbox.Stats, eviction bool) []statuspage.Limit {
-	idle, idleMB := map[sandbox.Kind]int{}, 0
+func boxLimits(s *box.Stats, eviction bool) []statuspage.Limit {
+	idle, idleMB := map[box.Kind]int{}, 0
 	for class, n := range s.Boxes {
-		if eviction && (class.State == sandbox.StateReady || class.State == sandbox.StatePaused) {
+		if eviction && (class.State == box.StateReady || class.State == box.StatePaused) {
 			idle[class.Kind] += n
 			idleMB += n * class.Flavor.Limits().MemoryMB
 		}
 	}
 	limits := []statuspage.Limit{
-		countLimit("sessions", s.Sessions, idle[sandbox.KindSession], s.MaxSessions),
-		countLimit("contexts", s.Contexts, idle[sandbox.KindContext], s.MaxContexts),
+		countLimit("sessions", s.Sessions, idle[box.KindSession], s.MaxSessions),
+		countLimit("contexts", s.Contexts, idle[box.KindContext], s.MaxContexts),
 	}
 	if s.MaxMemoryMB > 0 {
 		l := byteLimit("memory of boxes", int64(s.MemoryMB)<<20, int64(s.MaxMemoryMB)<<20)

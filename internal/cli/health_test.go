@@ -3,27 +3,27 @@ package cli
 import (
 	"testing"
 
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
 // A limit that idle boxes have reached is no reason to worry: they give way.
 func TestBoxLimits(t *testing.T) {
-	full := func(state sandbox.State) *sandbox.Stats {
-		return &sandbox.Stats{
+	full := func(state box.State) *box.Stats {
+		return &box.Stats{
 			Sessions: 10, MaxSessions: 10, Contexts: 0, MaxContexts: 50, MemoryMB: 10 << 10, MaxMemoryMB: 10 << 10,
-			Boxes: map[sandbox.BoxClass]int{{State: state, Kind: sandbox.KindSession, Flavor: sandbox.FlavorSmall}: 10},
+			Boxes: map[box.BoxClass]int{{State: state, Kind: box.KindSession, Flavor: box.FlavorSmall}: 10},
 		}
 	}
 	for _, test := range []struct {
-		state    sandbox.State
+		state    box.State
 		eviction bool
 		warn     bool
 		text     string
 	}{
-		{sandbox.StatePaused, true, false, "10 of 10, 10 idle"},
-		{sandbox.StateReady, true, false, "10 of 10, 10 idle"},
-		{sandbox.StateRunning, true, true, "10 of 10"},
-		{sandbox.StatePaused, false, true, "10 of 10"},
+		{box.StatePaused, true, false, "10 of 10, 10 idle"},
+		{box.StateReady, true, false, "10 of 10, 10 idle"},
+		{box.StateRunning, true, true, "10 of 10"},
+		{box.StatePaused, false, true, "10 of 10"},
 	} {
 		limits := boxLimits(full(test.state), test.eviction)
 		sessions, contexts, memory := limits[0], limits[1], limits[2]

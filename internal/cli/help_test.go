@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
@@ -30,7 +30,7 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range allCommands(root) {
 		for _, width := range []int{80, 100} {
-			for line := range strings.Lines(clihelp.Text(cmd, width)) {
+			for line := range strings.Lines(help.Text(cmd, width)) {
 				if strings.HasPrefix(line, `  {"`) {
 					continue // to copy
 				}

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/image"
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/box/template"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
-	"github.com/glovebox-dev/glovebox/internal/guestbin"
-	"github.com/glovebox-dev/glovebox/internal/image"
-	"github.com/glovebox-dev/glovebox/internal/machine"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/snapshot"
-	"github.com/glovebox-dev/glovebox/internal/template"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed"
 )
 
 // gvisorVersion is the version that is linked in; ok is false where none is.
@@ -78,7 +78,7 @@ type host struct {
 	image   *image.Image
 	maker   *machine.Maker
 	log     *slog.Logger
-	manager *sandbox.Manager // nil before manage
+	manager *box.Manager // nil before manage
 
 	checked atomic.Bool // the health check after the start has passed
 
@@ -145,7 +145,7 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 	for _, note := range h.image.Notes {
 		h.log.Info("note on the toolchain", "note", note)
 	}
-	agent, err := guestbin.Lay(filepath.Join(cfg.StateDir, "agent"))
+	agent, err := embed.Lay(filepath.Join(cfg.StateDir, "agent"))
 	if err != nil {
 		return fmt.Errorf("lay out the agent: %w", err)
 	}
@@ -219,8 +219,8 @@ func (h *host) openScratch(cfg *config.Config) (string, error) {
 }
 
 // openDisk opens what boxes have on disk: templates, snapshots and scratch.
-func (h *host) openDisk(cfg *config.Config) (parts sandbox.Parts, err error) {
-	parts = sandbox.Parts{Machines: h.maker, Log: h.log, Tombstones: filepath.Join(cfg.StateDir, "tombstones.json")}
+func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
+	parts = box.Parts{Machines: h.maker, Log: h.log, Tombstones: filepath.Join(cfg.StateDir, "tombstones.json")}
 	parts.Images = func(key, language string) (engine.Root, map[string]string, error) {
 		img, err := image.Recall(cfg.StateDir, key, language)
 		if old, ok := h.image.Unrecorded(cfg.StateDir, key); err != nil && ok {
@@ -232,7 +232,7 @@ func (h *host) openDisk(cfg *config.Config) (parts sandbox.Parts, err error) {
 		return img.Root, programs(img), nil
 	}
 	parts.Agents = func(sum string) (engine.Program, bool) {
-		return guestbin.Find(filepath.Join(cfg.StateDir, "agent"), sum)
+		return embed.Find(filepath.Join(cfg.StateDir, "agent"), sum)
 	}
 	if !h.maker.Snapshots() {
 		return parts, nil
@@ -253,8 +253,8 @@ func (h *host) openDisk(cfg *config.Config) (parts sandbox.Parts, err error) {
 }
 
 // manage starts the manager of boxes.
-func (h *host) manage(ctx context.Context, sc sandbox.Config, parts sandbox.Parts) error {
-	m := sandbox.New(sc, parts)
+func (h *host) manage(ctx context.Context, sc box.Config, parts box.Parts) error {
+	m := box.New(sc, parts)
 	if err := m.Start(ctx); err != nil {
 		return fmt.Errorf("start the manager of boxes: %w", err)
 	}
@@ -265,7 +265,7 @@ func (h *host) manage(ctx context.Context, sc sandbox.Config, parts sandbox.Part
 // prepare opens the host with all that boxes need and starts their manager, which
 // tells observe of what happens to boxes. The caller closes the host, also after an
 // error.
-func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(string), observe func(sandbox.Event)) error {
+func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(string), observe func(box.Event)) error {
 	if err := h.open(ctx, cfg, progress); err != nil {
 		return err
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
+	"github.com/glovebox-dev/glovebox/internal/cli/mcpcli"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/gateway"
-	"github.com/glovebox-dev/glovebox/internal/mcpcli"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/server"
 )
 
 // frontFlags are the settings of the front of HTTP that glovebox mcp serve takes too.
@@ -49,26 +49,26 @@ func (a *app) mcpCommand() *cobra.Command {
 		Version:   v,
 		BindServe: func(cmd *cobra.Command) { cmd.Flags().AddFlagSet(front) },
 		Serve: func(ctx context.Context, g *gateway.Gateway, address string, log *slog.Logger) error {
-			options := mcpserver.Options{
+			options := server.Options{
 				Version:      v,
 				Instructions: "The tools of several MCP servers; the part of a tool's name before the two underscores is the server's.",
-				Extend: mcpserver.Extension{Alone: true, Server: g.Register, Offers: g.Offers, Names: g.Names, Capabilities: gateway.Capabilities(),
+				Extend: server.Extension{Alone: true, Server: g.Register, Offers: g.Offers, Names: g.Names, Capabilities: gateway.Capabilities(),
 					Configure: g.Configure, Middleware: []mcp.Middleware{g.Middleware}},
 				Log: log,
 			}
 			if address == "" {
-				return mcpserver.New(options).ServeStdio(ctx, a.In, a.Out)
+				return server.New(options).ServeStdio(ctx, a.In, a.Out)
 			}
 			return asUsage(a.serveGateway(ctx, front, address, options))
 		},
 	})
 	f := cmd.PersistentFlags()
-	clihelp.Group(f, "Configuration", "config", "root", "allow-config-outside-root", "allow-stdout-log-outside-root", "input")
-	clihelp.Group(f, "Trust", "trust", "allow-http", "allow-localhost", "allow-private-ip", "allow-host", "dns-timeout")
-	clihelp.Group(f, "Connection", "timeout", "connect-timeout", "era")
-	clihelp.Group(f, "Output", "output", "verbose", "log-dir")
+	help.Group(f, "Configuration", "config", "root", "allow-config-outside-root", "allow-stdout-log-outside-root", "input")
+	help.Group(f, "Trust", "trust", "allow-http", "allow-localhost", "allow-private-ip", "allow-host", "dns-timeout")
+	help.Group(f, "Connection", "timeout", "connect-timeout", "era")
+	help.Group(f, "Output", "output", "verbose", "log-dir")
 	if serve, _, err := cmd.Find([]string{"serve"}); err == nil {
-		clihelp.Group(serve.Flags(), "Gateway", "listen", "untrusted-may-ask")
+		help.Group(serve.Flags(), "Gateway", "listen", "untrusted-may-ask")
 	}
 	return cmd
 }
@@ -83,7 +83,7 @@ func asUsage(err error) error {
 }
 
 // serveGateway offers a gateway's servers over HTTP, behind the same front as our own.
-func (a *app) serveGateway(ctx context.Context, flags *pflag.FlagSet, address string, options mcpserver.Options) error {
+func (a *app) serveGateway(ctx context.Context, flags *pflag.FlagSet, address string, options server.Options) error {
 	cfg, notes, err := config.Load(flags, a.lookup)
 	if err != nil {
 		return err
@@ -122,5 +122,5 @@ func (a *app) serveGateway(ctx context.Context, flags *pflag.FlagSet, address st
 		scheme = "https"
 	}
 	a.note("glovebox mcp serve is ready: %s://%s%s", scheme, ln.Addr(), cfg.Endpoint)
-	return mcpserver.New(served).Serve(ctx, sec.listener(ln))
+	return server.New(served).Serve(ctx, sec.listener(ln))
 }

@@ -18,8 +18,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
 // A bridge is a configuration with the server a, of an era, which notes what happens
@@ -44,7 +44,7 @@ func newBridge(t *testing.T, era string) *bridge {
 }
 
 // listen serves over HTTP, and returns where.
-func (b *bridge) listen(t *testing.T, args ...string) *server {
+func (b *bridge) listen(t *testing.T, args ...string) *serverProcess {
 	t.Helper()
 	return launch(t, endpoint, func(cmd *exec.Cmd) { cmd.Env = b.env }, slices.Concat(b.args, []string{"--listen", "127.0.0.1:0"}, args)...)
 }
@@ -200,7 +200,7 @@ func TestD5_TheBridgeIsGuarded(t *testing.T) {
 	const list = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	for _, c := range []struct {
 		name   string
-		at     *server
+		at     *serverProcess
 		change func(*http.Request)
 		want   int
 	}{

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
 // openLimit is how long a call waits for a server that is still starting. A first
@@ -16,23 +16,23 @@ const openLimit = 50 * time.Second
 // the protocol and the catalogue at once, and their calls wait.
 type opening struct {
 	limit   time.Duration
-	done    chan struct{}    // closed by finish
-	manager *sandbox.Manager // set before done is closed; nil with err
-	err     error            // set before done is closed
+	done    chan struct{} // closed by finish
+	manager *box.Manager  // set before done is closed; nil with err
+	err     error         // set before done is closed
 }
 
 func newOpening() *opening { return &opening{limit: openLimit, done: make(chan struct{})} }
 
 // finish lets calls go on with the manager, or fail with the reason why there is
 // none. It is called once.
-func (o *opening) finish(m *sandbox.Manager, err error) {
+func (o *opening) finish(m *box.Manager, err error) {
 	o.manager, o.err = m, err
 	close(o.done)
 }
 
 // await returns the manager of boxes once there is one. It waits until ctx ends,
 // and for no longer than the limit.
-func (o *opening) await(ctx context.Context) (*sandbox.Manager, error) {
+func (o *opening) await(ctx context.Context) (*box.Manager, error) {
 	timer := time.NewTimer(o.limit)
 	defer timer.Stop()
 	select {
@@ -40,15 +40,15 @@ func (o *opening) await(ctx context.Context) (*sandbox.Manager, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-timer.C:
-		return nil, &sandbox.Error{
-			Code: sandbox.CodeNotReady, Op: "wait for the server",
+		return nil, &box.Error{
+			Code: box.CodeNotReady, Op: "wait for the server",
 			Msg:  fmt.Sprintf("The server is still starting after %v: it looks for this machine's interpreters", o.limit),
 			Hint: "Call again in a moment.",
 		}
 	}
 	if o.err != nil {
-		return nil, &sandbox.Error{
-			Code: sandbox.CodeNotReady, Op: "wait for the server", Msg: "The server could not start: " + o.err.Error(),
+		return nil, &box.Error{
+			Code: box.CodeNotReady, Op: "wait for the server", Msg: "The server could not start: " + o.err.Error(),
 			Hint: "It ends now; glovebox doctor tells what this machine lacks.",
 		}
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // get asks the server for one of its pages.
-func (s *server) get(path, accept string) (status int, header http.Header, body string) {
+func (s *serverProcess) get(path, accept string) (status int, header http.Header, body string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, strings.TrimSuffix(s.endpoint, "/mcp")+path, nil)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *server) get(path, accept string) (status int, header http.Header, body 
 }
 
 // awaitReady waits until /ready says yes.
-func (s *server) awaitReady() {
+func (s *serverProcess) awaitReady() {
 	s.t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Second) {
 		status, _, body := s.get("/ready", "*/*")
@@ -233,7 +233,7 @@ func TestServeDrainsNoLongerThanAsked(t *testing.T) {
 }
 
 // awaitCalls waits until so many calls run in boxes.
-func (s *server) awaitCalls(n int) {
+func (s *serverProcess) awaitCalls(n int) {
 	s.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		_, _, body := s.get("/mcp", "application/json")
@@ -254,7 +254,7 @@ func (s *server) awaitCalls(n int) {
 }
 
 // listen opens a session of its own and its stream; the channel gets how it ended.
-func (s *server) listen() <-chan error {
+func (s *serverProcess) listen() <-chan error {
 	s.t.Helper()
 	do := func(method, body string, header ...string) *http.Response {
 		r, err := http.NewRequest(method, s.endpoint, strings.NewReader(body))
@@ -337,7 +337,7 @@ func TestServeModes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &server{t: t, cmd: cmd}
+		s := &serverProcess{t: t, cmd: cmd}
 		read := s.follow(stderr, endpoint)
 		// The pipes are ours, so that the end of the input is not the client's kill.
 		in, err := cmd.StdinPipe()

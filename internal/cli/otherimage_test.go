@@ -51,7 +51,7 @@ func replaceFile(t *testing.T, path, content string) {
 }
 
 // stop ends a server so that its boxes go to disk.
-func (s *server) stop() {
+func (s *serverProcess) stop() {
 	s.t.Helper()
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	if code, log := s.wait(time.Minute); code != 0 {
@@ -269,7 +269,7 @@ func TestLibraryChangesUnderAFork(t *testing.T) {
 // TestOtherVersionOfTheAgent upgrades the program under a hibernated box: it wakes
 // with the agent that it runs and, once that is gone, with its files.
 func TestOtherVersionOfTheAgent(t *testing.T) {
-	agent, err := filepath.Abs("../guestbin/bin/guest-linux-" + runtime.GOARCH)
+	agent, err := filepath.Abs("../guest/embed/bin/guest-linux-" + runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestOtherVersionOfTheAgent(t *testing.T) {
 	}
 	state := t.TempDir()
 	settings := append([]string{"glovebox", "serve", "--port", "0", "--state-dir", state, "--toolset", "all"}, plain...)
-	start := func(exe string) *server {
+	start := func(exe string) *serverProcess {
 		return launch(t, endpoint, func(cmd *exec.Cmd) { cmd.Path = exe }, settings...)
 	}
 	s := start(earlier)

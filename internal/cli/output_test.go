@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
 )
 
 // A reader that has gone wants no more; that is no failure and not worth a word.
@@ -51,7 +51,7 @@ func TestLostOutput(t *testing.T) {
 
 // What is no file has no width, as before.
 func TestOutputIsATerminalIfTheStreamIs(t *testing.T) {
-	if got, want := clihelp.Width(&output{Writer: &bytes.Buffer{}}), clihelp.Width(&bytes.Buffer{}); got != want {
+	if got, want := help.Width(&output{Writer: &bytes.Buffer{}}), help.Width(&bytes.Buffer{}); got != want {
 		t.Errorf("the width of a buffer is %d, want %d", got, want)
 	}
 	if got := (&output{Writer: os.Stderr}).Fd(); got != os.Stderr.Fd() {

@@ -17,8 +17,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/internal/auth"
-	"github.com/glovebox-dev/glovebox/internal/tools"
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // tokens are those of three people, in a file.
@@ -50,7 +50,7 @@ func (b bearing) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // as returns a client that bears a token.
-func (s *server) as(t *testing.T, token string) boxes {
+func (s *serverProcess) as(t *testing.T, token string) boxes {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{
@@ -197,7 +197,7 @@ func TestEveryToolOfAnother(t *testing.T) {
 		snapshot: flip(hers.snapshot), sessionSnapshot: flip(hers.sessionSnapshot),
 	}
 
-	try := func(s *server, stranger string) {
+	try := func(s *serverProcess, stranger string) {
 		t.Helper()
 		bob := s.as(t, stranger)
 		for _, makes := range []bool{false, true} {
@@ -224,7 +224,7 @@ func TestEveryToolOfAnother(t *testing.T) {
 			bob.must("stop_context", args{"context_id": c["context_id"]})
 		}
 	}
-	check := func(s *server) {
+	check := func(s *serverProcess) {
 		t.Helper()
 		alice := s.as(t, k.alice)
 		alice.want(alice.execute, hers.session, "print(secret, open('secret.txt').read())", secret+" "+secret)

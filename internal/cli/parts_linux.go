@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
-	"github.com/glovebox-dev/glovebox/internal/guest"
-	"github.com/glovebox-dev/glovebox/internal/guestbin"
+	"github.com/glovebox-dev/glovebox/internal/guest/agent"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed"
 )
 
 // Parts runs the part of the program that argv[0] names and does not return
@@ -23,8 +23,8 @@ import (
 // TestMain.
 func Parts() {
 	gvisor.Main()
-	if len(os.Args) > 0 && filepath.Base(os.Args[0]) == guestbin.Name {
-		os.Exit(guest.Main())
+	if len(os.Args) > 0 && filepath.Base(os.Args[0]) == embed.Name {
+		os.Exit(agent.Main())
 	}
 }
 

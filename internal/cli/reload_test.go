@@ -18,7 +18,7 @@ import (
 )
 
 // hup sends a SIGHUP and waits until the log file has another line with each text.
-func (s *server) hup(file string, texts ...string) {
+func (s *serverProcess) hup(file string, texts ...string) {
 	s.t.Helper()
 	before, _ := os.ReadFile(file)
 	s.cmd.Process.Signal(syscall.SIGHUP)
@@ -43,7 +43,7 @@ func (s *server) hup(file string, texts ...string) {
 	}
 }
 
-func (s *server) limit(name string) float64 {
+func (s *serverProcess) limit(name string) float64 {
 	s.t.Helper()
 	_, _, body := s.get("/mcp", "application/json")
 	var status map[string]any

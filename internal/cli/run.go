@@ -16,12 +16,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/image"
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/image"
-	"github.com/glovebox-dev/glovebox/internal/link"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // kernelName is the one kernel of a box that run boots.
@@ -83,7 +83,7 @@ time-out, 125 if Glovebox itself failed.`,
 	f.StringVar(&o.figures, "figures", ".", "`directory` where to save figures; \"\" drops them")
 	f.StringVar(&o.timeout, "timeout", "", "`time` stop the program after 90 or 5m [never]")
 	f.StringVar(&o.flavor, "flavor", "", "`small|medium|large` size of the box [small]")
-	clihelp.Group(f, "Program", "lang", "copy", "out", "figures", "timeout", "flavor")
+	help.Group(f, "Program", "lang", "copy", "out", "figures", "timeout", "flavor")
 	cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions([]string{image.Python, image.JavaScript}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions([]string{"small", "medium", "large"}, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "volumes", "host", "log")
@@ -117,7 +117,7 @@ type job struct {
 	copies, outs []transfer
 	figures      string
 	timeout      time.Duration
-	flavor       sandbox.Flavor
+	flavor       box.Flavor
 }
 
 // name is what the program's file is called in the box; empty if it has none.
@@ -139,7 +139,7 @@ func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash
 	}
 	switch o.flavor {
 	case "", "small", "medium", "large":
-		j.flavor = sandbox.Flavor(o.flavor)
+		j.flavor = box.Flavor(o.flavor)
 	default:
 		return nil, fmt.Errorf("--flavor must be one of: small, medium, large, got %q", o.flavor)
 	}
@@ -174,7 +174,7 @@ func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash
 // language tells the language of a program.
 func language(flag, file string) (string, error) {
 	if flag != "" {
-		t, err := sandbox.ParseTemplate(flag)
+		t, err := box.ParseTemplate(flag)
 		if err != nil {
 			return "", fmt.Errorf("--lang must be python or javascript, got %q", flag)
 		}
@@ -202,12 +202,12 @@ func (a *app) readProgram(file string) ([]byte, error) {
 		defer f.Close()
 		in = f
 	}
-	code, err := io.ReadAll(io.LimitReader(in, wire.MaxCode+1))
+	code, err := io.ReadAll(io.LimitReader(in, protocol.MaxCode+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the program: %w", err)
 	}
-	if len(code) > wire.MaxCode {
-		return nil, fmt.Errorf("the program %q is longer than %d bytes", file, wire.MaxCode)
+	if len(code) > protocol.MaxCode {
+		return nil, fmt.Errorf("the program %q is longer than %d bytes", file, protocol.MaxCode)
 	}
 	return code, nil
 }
@@ -252,7 +252,7 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 	}
 	defer l.Close()
 	if name := j.name(); name != "" {
-		if _, err := l.Write(ctx, wire.Write{Path: name, Mode: 0o644}, bytes.NewReader(code)); err != nil {
+		if _, err := l.Write(ctx, protocol.Write{Path: name, Mode: 0o644}, bytes.NewReader(code)); err != nil {
 			return fmt.Errorf("copy %q into the box: %w", j.file, err)
 		}
 	}
@@ -268,8 +268,8 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 			a.note("glovebox: warning: %s", printable(err.Error()))
 			return status
 		}
-		var missing *wire.Error
-		if errors.As(err, &missing) && missing.Code == wire.CodeNotFound {
+		var missing *protocol.Error
+		if errors.As(err, &missing) && missing.Code == protocol.CodeNotFound {
 			return withHint(&exitStatus{code: ExitFailure, err: err}, "the program ended without writing that file; --out names a path below its home directory")
 		}
 		return err
@@ -281,7 +281,7 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 }
 
 // boot boots a machine of the flavor. The engine's Close ends its guest.
-func (h *host) boot(ctx context.Context, cfg *config.Config, flavor sandbox.Flavor) (engine.Guest, *link.Link, error) {
+func (h *host) boot(ctx context.Context, cfg *config.Config, flavor box.Flavor) (engine.Guest, *client.Link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("it took longer than %v", cfg.StartTimeout))
 	defer cancel()
 	m, err := h.maker.Boot(ctx, "run-"+strings.ToLower(rand.Text()), flavor.Limits())
@@ -292,11 +292,11 @@ func (h *host) boot(ctx context.Context, cfg *config.Config, flavor sandbox.Flav
 }
 
 // ended explains a lost link by the end of the guest, if that was it.
-func ended(ctx context.Context, guest engine.Guest, flavor sandbox.Flavor, err error) error {
+func ended(ctx context.Context, guest engine.Guest, flavor box.Flavor, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	if !errors.Is(err, link.ErrLost) {
+	if !errors.Is(err, client.ErrLost) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // the two are told within milliseconds of each other
@@ -315,20 +315,20 @@ func ended(ctx context.Context, guest engine.Guest, flavor sandbox.Flavor, err e
 }
 
 // execute runs the job. status is how the program ended, nil for exit code 0.
-func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (status *exitStatus, err error) {
+func (a *app) execute(ctx context.Context, l *client.Link, j *job, code []byte) (status *exitStatus, err error) {
 	sink := &terminal{app: a, figures: j.figures, values: j.file == "-"}
 	ms := j.timeout.Milliseconds()
 	if j.timeout > 0 && ms == 0 {
 		ms = 1
 	}
 	if j.argv != nil {
-		res, err := l.Exec(ctx, wire.Exec{Argv: j.argv, TimeoutMS: ms}, a.In, sink)
+		res, err := l.Exec(ctx, protocol.Exec{Argv: j.argv, TimeoutMS: ms}, a.In, sink)
 		if err != nil {
 			return nil, err
 		}
 		return stopped(ctx, res.Stopped, j, res.Code), nil
 	}
-	res, err := l.Run(ctx, wire.Run{Kernel: kernelName, Language: j.language, TimeoutMS: ms, Program: true, File: j.name()}, code, sink)
+	res, err := l.Run(ctx, protocol.Run{Kernel: kernelName, Language: j.language, TimeoutMS: ms, Program: true, File: j.name()}, code, sink)
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +347,7 @@ func (a *app) execute(ctx context.Context, l *link.Link, j *job, code []byte) (s
 
 // lastWords is what an interpreter of its own would have written of the end of
 // the program: the traceback of an error.
-func lastWords(res wire.RunResult) string {
+func lastWords(res protocol.RunResult) string {
 	if res.Error == nil || res.Stopped != "" || res.Error.Name == "SystemExit" {
 		return ""
 	}
@@ -357,7 +357,7 @@ func lastWords(res wire.RunResult) string {
 var errMemory = errors.New("the program went over the memory of its box and was killed")
 
 // outOfMemory adds to err how to get a box with more memory than one of the flavor.
-func outOfMemory(err error, flavor sandbox.Flavor) error {
+func outOfMemory(err error, flavor box.Flavor) error {
 	larger, ok := flavor.Larger()
 	if !ok {
 		return withHint(err, "this is the largest box (%d MB): let the program work on less data at a time", flavor.Limits().MemoryMB)
@@ -367,7 +367,7 @@ func outOfMemory(err error, flavor sandbox.Flavor) error {
 
 // lost says why the program ended without an exit code of its own; nil if it
 // had one.
-func lost(res wire.RunResult, flavor sandbox.Flavor) error {
+func lost(res protocol.RunResult, flavor box.Flavor) error {
 	switch res.Lost {
 	case "", "exited":
 		return nil
@@ -397,7 +397,7 @@ func stopped(ctx context.Context, how string, j *job, code int) *exitStatus {
 }
 
 // runCode is the exit code that a program of its own would have ended with.
-func runCode(res wire.RunResult) int {
+func runCode(res protocol.RunResult) int {
 	var n int
 	switch {
 	case res.Lost == "exited":

@@ -18,14 +18,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/gcpace"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver/statuspage"
-	"github.com/glovebox-dev/glovebox/internal/metrics"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/tools"
+	"github.com/glovebox-dev/glovebox/internal/gctune"
+	"github.com/glovebox-dev/glovebox/internal/server"
+	"github.com/glovebox-dev/glovebox/internal/server/metrics"
+	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // closeTimeout bounds how long boxes may take to go to disk after the last call:
@@ -92,14 +92,14 @@ func bind(cmd *cobra.Command, groups ...string) {
 			cmd.RegisterFlagCompletionFunc(k.Name, cobra.FixedCompletions(k.Choices, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
-	clihelp.Footer(cmd, `"glovebox settings" explains these in full, with their environment variables and file keys.`)
+	help.Footer(cmd, `"glovebox settings" explains these in full, with their environment variables and file keys.`)
 }
 
 // groupSettings puts the flags of settings under the headings of the documentation.
 func groupSettings(flags *pflag.FlagSet) {
 	titles, names := config.GroupTitles()
 	for _, title := range titles {
-		clihelp.Group(flags, title, names[title]...)
+		help.Group(flags, title, names[title]...)
 	}
 }
 
@@ -125,7 +125,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		return err
 	}
 	if os.Getenv("GOGC") == "" { // else the person has said it
-		gcpace.Follow()
+		gctune.Follow()
 	}
 	var hangups chan struct{}
 	if overHTTP {
@@ -167,10 +167,10 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 			log.Warn("traces not sent", "err", err) // whoever stops the server cannot help it
 		}
 	}()
-	var server *mcpserver.Server // made before anybody looks at what is measured
+	var srv *server.Server // made before anybody looks at what is measured
 	measured := h.metrics(cfg, metrics.Options{
-		Server: func() mcpserver.Stats { return server.Stats() },
-		Ready:  func() bool { return server.Ready() },
+		Server: func() server.Stats { return srv.Stats() },
+		Ready:  func() bool { return srv.Ready() },
 	})
 
 	again := &reloader{
@@ -194,7 +194,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Ending = opened.flush
 	options.Metrics, options.Observe, options.Refused = measured.Handler(), measured.Request, measured.Refusal
 	options.Trace = traces.Tracer()
-	server = mcpserver.New(options)
+	srv = server.New(options)
 	ended := make(chan error, 2)
 	running := 0
 	serving, cancel := context.WithCancelCause(ctx)
@@ -203,7 +203,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	// server has to find out on a new machine takes longer.
 	if overStdio {
 		running++
-		go func() { ended <- server.ServeStdio(serving, a.In, a.Out) }()
+		go func() { ended <- srv.ServeStdio(serving, a.In, a.Out) }()
 	}
 	if err := h.prepare(ctx, cfg, a.progress(cfg), measured.Box); err != nil {
 		opened.finish(nil, err)
@@ -224,7 +224,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		switch {
 		case err != nil:
 			cancel(err)
-		case server.Ready():
+		case srv.Ready():
 			a.tellReady(cfg, where, v, log, time.Since(begun))
 		}
 		health <- err
@@ -241,7 +241,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	}()
 	if overHTTP {
 		running++
-		go func() { ended <- server.Serve(serving, ln) }()
+		go func() { ended <- srv.Serve(serving, ln) }()
 	}
 	context.AfterFunc(ctx, func() {
 		log.Info("stopping: no new calls, running ones may finish", "cause", context.Cause(ctx), "timeout", cfg.DrainTimeout)
@@ -263,13 +263,13 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 }
 
 // frontOptions are those of who may use a server over HTTP, and how much of it.
-func frontOptions(cfg *config.Config, sec *security) mcpserver.Options {
-	return mcpserver.Options{
+func frontOptions(cfg *config.Config, sec *security) server.Options {
+	return server.Options{
 		Path:           cfg.Endpoint,
 		CORS:           cfg.CORS,
 		AllowedOrigins: cfg.AllowedOrigins,
 		AllowedHosts:   cfg.AllowedHosts,
-		Limits: mcpserver.Limits{
+		Limits: server.Limits{
 			Grace: cfg.DrainTimeout, SessionIdle: cfg.MCPSessionTimeout, Body: int64(cfg.MaxBodyMB) << 20,
 			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
 			Rate: sec.rate, Burst: sec.burst, OwnerCalls: cfg.OwnerCalls(), OwnerStreams: cfg.OwnerStreams(),
@@ -377,8 +377,8 @@ func clientConfig(e clientEntry) string {
 }
 
 // sandboxConfig is what the settings mean to the manager of boxes.
-func sandboxConfig(cfg *config.Config) sandbox.Config {
-	sc := sandbox.DefaultConfig()
+func sandboxConfig(cfg *config.Config) box.Config {
+	sc := box.DefaultConfig()
 	sc.MaxSessions = cfg.MaxSessions
 	sc.MaxContexts = cfg.MaxContexts
 	sc.MaxTotalMemoryMB = cfg.MaxTotalMemoryMB
@@ -391,7 +391,7 @@ func sandboxConfig(cfg *config.Config) sandbox.Config {
 	sc.ContextTimeout = cfg.ContextTimeout
 	sc.MaxTimeout = max(sc.MaxTimeout, cfg.ExecutionTimeout, cfg.ContextTimeout)
 	sc.Evict = cfg.LRUEviction
-	sc.DefaultFlavor = sandbox.Flavor(cfg.DefaultFlavor)
+	sc.DefaultFlavor = box.Flavor(cfg.DefaultFlavor)
 	sc.DefaultContext = cfg.DefaultContext
 	sc.PauseAfter = cfg.PauseAfter
 	sc.MaxSnapshots = cfg.MaxSnapshots

@@ -19,8 +19,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// server is a running glovebox serve, a process of its own.
-type server struct {
+// serverProcess is a running glovebox serve, a process of its own.
+type serverProcess struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	stdout   bytes.Buffer
@@ -30,26 +30,26 @@ type server struct {
 
 var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
 
-func startServer(t *testing.T, state string, args ...string) *server {
+func startServer(t *testing.T, state string, args ...string) *serverProcess {
 	t.Helper()
 	return startProgram(t, append([]string{"glovebox", "serve", "--port", "0", "--toolset", "all", "--state-dir", state}, args...)...)
 }
 
 // startProgram starts one of the programs of TestMain that is a server.
-func startProgram(t *testing.T, args ...string) *server {
+func startProgram(t *testing.T, args ...string) *serverProcess {
 	t.Helper()
 	return launch(t, endpoint, func(*exec.Cmd) {}, args...)
 }
 
 // launch is startProgram with a command that is changed before; it returns when
 // the log has what is awaited.
-func launch(t *testing.T, awaited *regexp.Regexp, change func(*exec.Cmd), args ...string) *server {
+func launch(t *testing.T, awaited *regexp.Regexp, change func(*exec.Cmd), args ...string) *serverProcess {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t}
+	s := &serverProcess{t: t}
 	s.cmd = &exec.Cmd{
 		Path: exe, Args: args,
 		Stdout:      &s.stdout,
@@ -79,7 +79,7 @@ func launch(t *testing.T, awaited *regexp.Regexp, change func(*exec.Cmd), args .
 }
 
 // follow reads the log to its end; the channel gets what is awaited.
-func (s *server) follow(stderr io.Reader, awaited *regexp.Regexp) <-chan string {
+func (s *serverProcess) follow(stderr io.Reader, awaited *regexp.Regexp) <-chan string {
 	s.log = make(chan string, 1)
 	found := make(chan string, 1)
 	go func() {
@@ -100,7 +100,7 @@ func (s *server) follow(stderr io.Reader, awaited *regexp.Regexp) <-chan string 
 }
 
 // connect returns a session of an ordinary client.
-func (s *server) connect() *mcp.ClientSession {
+func (s *serverProcess) connect() *mcp.ClientSession {
 	s.t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := c.Connect(s.t.Context(), &mcp.StreamableClientTransport{Endpoint: s.endpoint}, nil)
@@ -127,7 +127,7 @@ func python(ctx context.Context, c *mcp.ClientSession, id, code string) (string,
 }
 
 // wait returns the exit code and the log.
-func (s *server) wait(limit time.Duration) (code int, log string) {
+func (s *serverProcess) wait(limit time.Duration) (code int, log string) {
 	s.t.Helper()
 	select {
 	case log = <-s.log:
@@ -231,7 +231,7 @@ func TestServersShareState(t *testing.T) {
 	if _, err := python(t.Context(), third.connect(), "same-id", "print(x)"); err != nil {
 		t.Error(err)
 	}
-	for _, s := range []*server{second, third} {
+	for _, s := range []*serverProcess{second, third} {
 		s.cmd.Process.Signal(syscall.SIGTERM)
 		if code, log := s.wait(20 * time.Second); code != 0 {
 			t.Errorf("got exit code %d\n%s", code, log)

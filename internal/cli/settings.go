@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
@@ -14,7 +14,7 @@ import (
 func settingsTopic() *cobra.Command {
 	cmd := &cobra.Command{Use: "settings", Short: "Every setting: flag, environment variable, default"}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprint(cmd.OutOrStdout(), settingsText(clihelp.Width(cmd.OutOrStdout())))
+		fmt.Fprint(cmd.OutOrStdout(), settingsText(help.Width(cmd.OutOrStdout())))
 	})
 	return cmd
 }
@@ -22,7 +22,7 @@ func settingsTopic() *cobra.Command {
 // settingsText describes all settings in lines of at most width columns.
 func settingsText(width int) string {
 	var b strings.Builder
-	b.WriteString(clihelp.Reflow(`The first place that has a setting wins: flag, environment variable, file, default. --config FILE or `+config.FileEnv+` names the file, which is JSON with comments; its keys are the names of the flags without the dashes. Durations are seconds (90) or have a unit (90s, 5m, 1h30m).`, width))
+	b.WriteString(help.Reflow(`The first place that has a setting wins: flag, environment variable, file, default. --config FILE or `+config.FileEnv+` names the file, which is JSON with comments; its keys are the names of the flags without the dashes. Durations are seconds (90) or have a unit (90s, 5m, 1h30m).`, width))
 	b.WriteByte('\n')
 	keys := map[string]config.Key{}
 	for _, k := range config.Keys() {
@@ -37,7 +37,7 @@ func settingsText(width int) string {
 			if len(k.Env) > 0 {
 				head += ", " + strings.Join(k.Env, ", ")
 			}
-			fmt.Fprintf(&b, "\n%s\n%s\n", clihelp.Indent("  ", head, width), clihelp.Indent("      ", k.Describe(), width))
+			fmt.Fprintf(&b, "\n%s\n%s\n", help.Indent("  ", head, width), help.Indent("      ", k.Describe(), width))
 		}
 	}
 	return b.String()

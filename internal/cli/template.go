@@ -16,17 +16,17 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/clihelp"
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/image"
+	"github.com/glovebox-dev/glovebox/internal/box/template"
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/image"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/template"
 )
 
 // minPrefix is how much of a key is needed to name a template.
 const minPrefix = 4
 
-var flavors = []string{string(sandbox.FlavorSmall), string(sandbox.FlavorMedium), string(sandbox.FlavorLarge)}
+var flavors = []string{string(box.FlavorSmall), string(box.FlavorMedium), string(box.FlavorLarge)}
 
 func (a *app) templateCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -81,7 +81,7 @@ func templateConfig(cfg *config.Config, h *host, log *slog.Logger) template.Conf
 }
 
 // templateWant is the template of a name and a flavor, as boxes want it.
-func templateWant(cfg *config.Config, t sandbox.Template, flavor sandbox.Flavor) template.Want {
+func templateWant(cfg *config.Config, t box.Template, flavor box.Flavor) template.Want {
 	w := template.Want{Name: string(t), Language: t.Language(), Flavor: string(flavor), Limits: flavor.Limits()}
 	if w.Language == image.Python {
 		w.Preload = cfg.Preload
@@ -103,7 +103,7 @@ is. Settings that boxes depend on (volumes, preload, interpreters) must be those
 of the server that is to use them.`,
 		Example: `  glovebox template build
   glovebox template build python --flavor small,large`,
-		ValidArgs: []string{string(sandbox.TemplatePython), string(sandbox.TemplateNode)},
+		ValidArgs: []string{string(box.TemplatePython), string(box.TemplateNode)},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
@@ -129,7 +129,7 @@ of the server that is to use them.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&sizes, "flavor", nil, "`list` sizes of boxes: small, medium, large")
 	f.BoolVar(&force, "force", false, "build again what exists")
-	clihelp.Group(f, "Build", "flavor", "force")
+	help.Group(f, "Build", "flavor", "force")
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions(flavors, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "volumes", "host", "log")
 	boxes := pflag.NewFlagSet("boxes", pflag.ContinueOnError)
@@ -139,12 +139,12 @@ of the server that is to use them.`,
 }
 
 // templateNames reads the names of templates.
-func templateNames(args []string) ([]sandbox.Template, error) {
-	var names []sandbox.Template
+func templateNames(args []string) ([]box.Template, error) {
+	var names []box.Template
 	for _, arg := range args {
-		t, err := sandbox.ParseTemplate(arg)
+		t, err := box.ParseTemplate(arg)
 		if err != nil || t == "" {
-			return nil, fmt.Errorf("unknown template %q: there are %s and %s", arg, sandbox.TemplatePython, sandbox.TemplateNode)
+			return nil, fmt.Errorf("unknown template %q: there are %s and %s", arg, box.TemplatePython, box.TemplateNode)
 		}
 		if !slices.Contains(names, t) {
 			names = append(names, t)
@@ -153,9 +153,9 @@ func templateNames(args []string) ([]sandbox.Template, error) {
 	return names, nil
 }
 
-func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s *template.Store, names []sandbox.Template, sizes []string, force bool) error {
+func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s *template.Store, names []box.Template, sizes []string, force bool) error {
 	if len(names) == 0 {
-		for _, t := range []sandbox.Template{sandbox.TemplatePython, sandbox.TemplateNode} {
+		for _, t := range []box.Template{box.TemplatePython, box.TemplateNode} {
 			if h.maker.Interpreters[t.Language()] != "" {
 				names = append(names, t)
 			}
@@ -169,7 +169,7 @@ func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s
 			return withHint(fmt.Errorf("no interpreter for %s on this machine", name.Language()), "glovebox doctor says what to type")
 		}
 		for _, size := range sizes {
-			if err := a.buildTemplate(ctx, s, templateWant(cfg, name, sandbox.Flavor(size)), force); err != nil {
+			if err := a.buildTemplate(ctx, s, templateWant(cfg, name, box.Flavor(size)), force); err != nil {
 				return explainTemplate(err)
 			}
 		}
@@ -251,7 +251,7 @@ than this machine has now, is used no more and can be removed.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "`text|json` form of the list")
-	clihelp.Group(cmd.Flags(), "List", "output")
+	help.Group(cmd.Flags(), "List", "output")
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "host", "log")
 	return cmd
@@ -314,7 +314,7 @@ enough; or all that are stale; or all. Servers build anew what they need.`,
 	}
 	cmd.Flags().BoolVar(&stale, "stale", false, "remove the templates that nothing can use any more")
 	cmd.Flags().BoolVar(&all, "all", false, "remove all templates")
-	clihelp.Group(cmd.Flags(), "Remove", "stale", "all")
+	help.Group(cmd.Flags(), "Remove", "stale", "all")
 	bind(cmd, "host", "log")
 	return cmd
 }

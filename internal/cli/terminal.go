@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // maxFigures bounds the files that one run leaves.
@@ -25,10 +25,10 @@ type terminal struct {
 	last    int // the number in the last figure's name
 }
 
-func (t *terminal) Output(ch wire.Channel, p []byte) {
+func (t *terminal) Output(ch protocol.Channel, p []byte) {
 	// A closed pipe at the other end is for the program to notice by itself;
 	// there is nobody left to tell.
-	if ch == wire.Stderr {
+	if ch == protocol.Stderr {
 		t.app.Err.Write(p)
 	} else {
 		t.app.Out.Write(p)
@@ -40,7 +40,7 @@ var images = []struct{ mime, ext string }{
 	{"image/png", "png"}, {"image/jpeg", "jpg"}, {"image/gif", "gif"}, {"image/webp", "webp"}, {"image/svg+xml", "svg"},
 }
 
-func (t *terminal) Display(d wire.Display) {
+func (t *terminal) Display(d protocol.Display) {
 	for _, i := range images {
 		text, ok := d.Data[i.mime]
 		if !ok {

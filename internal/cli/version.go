@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // Set by the linker, see the Makefile.
@@ -64,7 +64,7 @@ func newVersionInfo(now time.Time) versionInfo {
 		Commit:        rev,
 		Go:            runtime.Version(),
 		Platform:      runtime.GOOS + "/" + runtime.GOARCH,
-		AgentProtocol: wire.Version,
+		AgentProtocol: protocol.Version,
 	}
 	if pin, date, ok := gvisorVersion(); ok {
 		info.GVisor = &gvisorStatus{Version: pin}

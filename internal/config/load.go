@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/tailscale/hujson"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
 // Error is a setting that cannot be used. Its text names the setting as it was

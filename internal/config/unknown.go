@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
 // otherVariables are ours and no settings.

@@ -29,7 +29,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/internal/offer"
+	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -62,7 +62,7 @@ type Options struct {
 	// configuration names none for, and log messages outside of calls are its too.
 	Alone bool
 	// Offers is where what servers offer is remembered; nil remembers nothing.
-	Offers *offer.Store
+	Offers *listing.Store
 	// TrustLine is the command with which the user allows a server; nil means
 	// "glovebox mcp trust SERVER".
 	TrustLine func(server string) string
@@ -74,7 +74,7 @@ type Options struct {
 type Gateway struct {
 	manager  *mcpkit.Manager
 	log      *slog.Logger
-	offers   *offer.Store
+	offers   *listing.Store
 	ctx      context.Context // ends with Close
 	cancel   context.CancelCauseFunc
 	tasks    sync.WaitGroup
@@ -105,7 +105,7 @@ type Gateway struct {
 
 // offered is what clients are shown of a server.
 type offered struct {
-	offer.Offer
+	listing.Offer
 	asked bool // since this gateway began
 }
 
@@ -320,7 +320,7 @@ func (g *Gateway) Close() error {
 	return err
 }
 
-func (g *Gateway) remembered() map[string]offer.Offer {
+func (g *Gateway) remembered() map[string]listing.Offer {
 	if g.offers == nil {
 		return nil
 	}
@@ -439,7 +439,7 @@ func (g *Gateway) fail(server string, err error) {
 	g.failed[server] = now
 	g.mu.Unlock()
 	if now.refused {
-		g.show(server, offer.Offer{}, false)
+		g.show(server, listing.Offer{}, false)
 	}
 	switch {
 	case now.text == before.text:
@@ -451,7 +451,7 @@ func (g *Gateway) fail(server string, err error) {
 }
 
 // list asks a server what it offers. Of what it does not declare it is not asked.
-func (g *Gateway) list(ctx context.Context, server string) (o offer.Offer, err error) {
+func (g *Gateway) list(ctx context.Context, server string) (o listing.Offer, err error) {
 	s, err := g.manager.Session(server)
 	if err != nil {
 		return o, err
@@ -489,7 +489,7 @@ func missing(err error) bool {
 }
 
 // remember keeps what a server offers for the next gateway.
-func (g *Gateway) remember(ctx context.Context, server string, o offer.Offer) {
+func (g *Gateway) remember(ctx context.Context, server string, o listing.Offer) {
 	def := g.manager.Config().Server(server)
 	if g.offers == nil || def == nil {
 		return

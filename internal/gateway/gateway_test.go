@@ -19,7 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
-	"github.com/glovebox-dev/glovebox/internal/offer"
+	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -76,7 +76,7 @@ func options(dir string, trust mcpkit.Trust, servers ...string) Options {
 	}
 	return Options{
 		Servers: mcpkit.Options{Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return trust, nil }},
-		Offers:  offer.Open(filepath.Join(dir, "offers.json")),
+		Offers:  listing.Open(filepath.Join(dir, "offers.json")),
 	}
 }
 
@@ -248,8 +248,8 @@ func TestManyChangesAreLearntTogether(t *testing.T) {
 // A tool that a server makes wrong is gone, and is back when it is right again.
 func TestAToolThatBecomesWrong(t *testing.T) {
 	g, s := register(t, options(t.TempDir(), mcpkit.Trusted))
-	tool := func(schema string) offer.Offer {
-		return offer.Offer{Tools: []*mcp.Tool{{Name: "t", InputSchema: map[string]any{"type": schema}}}}
+	tool := func(schema string) listing.Offer {
+		return listing.Offer{Tools: []*mcp.Tool{{Name: "t", InputSchema: map[string]any{"type": schema}}}}
 	}
 	p := join(t, s, "ann", "2025-11-25", false)
 	for _, c := range []struct {
@@ -272,17 +272,17 @@ func TestAToolThatBecomesWrong(t *testing.T) {
 func TestAnAddressStaysWithItsServer(t *testing.T) {
 	g, s := register(t, options(t.TempDir(), mcpkit.Trusted))
 	p := join(t, s, "ann", "2025-11-25", false)
-	of := func(name string) offer.Offer {
-		return offer.Offer{
+	of := func(name string) listing.Offer {
+		return listing.Offer{
 			Resources: []*mcp.Resource{{Name: name, URI: "x://r"}},
 			Templates: []*mcp.ResourceTemplate{{Name: name, URITemplate: "x://t/{id}"}},
 		}
 	}
 	for _, c := range []struct {
 		server string
-		shows  offer.Offer
+		shows  listing.Offer
 		want   string // whose it is then
-	}{{"a", of("a"), "a"}, {"b", of("b"), "a"}, {"a", of("a2"), "a2"}, {"b", of("b"), "a2"}, {"a", offer.Offer{}, "b"}, {"a", of("a"), "b"}, {"b", offer.Offer{}, "a"}, {"a", offer.Offer{}, ""}} {
+	}{{"a", of("a"), "a"}, {"b", of("b"), "a"}, {"a", of("a2"), "a2"}, {"b", of("b"), "a2"}, {"a", listing.Offer{}, "b"}, {"a", of("a"), "b"}, {"b", listing.Offer{}, "a"}, {"a", listing.Offer{}, ""}} {
 		g.show(c.server, c.shows, true)
 		got := []string{}
 		resources, err := p.ListResources(t.Context(), nil)
@@ -318,7 +318,7 @@ func TestAnAddressStaysWithItsServer(t *testing.T) {
 func TestOwner(t *testing.T) {
 	g, _ := register(t, options(t.TempDir(), mcpkit.Trusted))
 	for server, template := range map[string]string{"a": "y://r/{id}", "b": "y://r/{id}/whole", "c": "y://{+path}", "d": "y://r/{?q}"} {
-		g.show(server, offer.Offer{Templates: []*mcp.ResourceTemplate{{Name: server, URITemplate: template}}}, true)
+		g.show(server, listing.Offer{Templates: []*mcp.ResourceTemplate{{Name: server, URITemplate: template}}}, true)
 	}
 	for uri, want := range map[string]string{"y://r/1": "a", "y://r/1/whole": "b", "y://r/1/half": "c", "y://r/?q=1": "d", "z://r": ""} {
 		for range 20 {

@@ -8,12 +8,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/internal/offer"
+	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
 )
 
 // show has the server offer what another offers, in place of what it did before.
 // What has not changed is not touched: clients are told of each change.
-func (g *Gateway) show(server string, o offer.Offer, asked bool) {
+func (g *Gateway) show(server string, o listing.Offer, asked bool) {
 	o.Tools = g.callable(server, o.Tools)
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -28,8 +28,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
-	"github.com/glovebox-dev/glovebox/mcpkit/stream"
 )
 
 // version is that of the format.

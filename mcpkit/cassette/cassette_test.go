@@ -16,7 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/stream"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 )
 
 // tape writes a recording of these messages; a '>' was sent, a '<' received.

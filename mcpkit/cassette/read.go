@@ -11,7 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/stream"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/statefile"
+	"github.com/glovebox-dev/glovebox/internal/statefile"
 )
 
 // maxGrants bounds what is remembered. The oldest goes first: it is asked about

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/statefile"
+	"github.com/glovebox-dev/glovebox/internal/statefile"
 )
 
 const version = 1

@@ -11,7 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
 // maxName bounds the names of servers: they become parts of the names of tools.

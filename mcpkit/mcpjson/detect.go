@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
 // byName tells a dialect from where a file is; Auto if that says nothing.

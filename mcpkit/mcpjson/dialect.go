@@ -3,7 +3,7 @@ package mcpjson
 import (
 	"fmt"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
 // Dialect is a way to write servers down. The set is closed.

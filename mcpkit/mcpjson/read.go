@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/nearest"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
 // reader makes a Config of a file's tree.

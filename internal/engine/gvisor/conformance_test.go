@@ -15,9 +15,9 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/enginetest"
+	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
-	"github.com/glovebox-dev/glovebox/internal/guestbin/guesttest"
-	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 )
 
 func harness(t testing.TB) enginetest.Harness {
@@ -27,7 +27,7 @@ func harness(t testing.TB) enginetest.Harness {
 		t.Fatal(err)
 	}
 	// A copy, because another test process may replace the file meanwhile.
-	agent := guesttest.Program(t)
+	agent := embedtest.Program(t)
 	program, err := os.ReadFile(agent.Path)
 	if err != nil {
 		t.Fatal(err)

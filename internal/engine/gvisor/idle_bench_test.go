@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/link"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // setting returns a number from the environment.
@@ -60,26 +60,26 @@ func benchIdle(b *testing.B, preload string, paused bool) {
 			b.Fatal(err)
 		}
 	}
-	hello := wire.Hello{
+	hello := protocol.Hello{
 		Home: "/home/user", UID: 1000, GID: 1000, PIDs: 256, MemoryMB: 512,
 		Interpreters: map[string]string{"python": "/usr/bin/python3"},
 	}
-	run := func(l *link.Link) {
+	run := func(l *client.Link) {
 		b.Helper()
-		res, err := l.Run(b.Context(), wire.Run{Kernel: "k", Language: "python"}, []byte("print(1)"), noSink{})
+		res, err := l.Run(b.Context(), protocol.Run{Kernel: "k", Language: "python"}, []byte("print(1)"), noSink{})
 		if err != nil || !res.OK {
 			b.Fatalf("%+v, %v", res, err)
 		}
 	}
 	g, err := e.Create(b.Context(), "template", spec)
 	must(err)
-	l, err := link.Open(b.Context(), g, link.Options{Hello: hello})
+	l, err := client.Open(b.Context(), g, client.Options{Hello: hello})
 	must(err)
 	var modules []string
 	if preload != "plain" {
 		modules = []string{preload}
 	}
-	_, err = l.Kernel(b.Context(), wire.Kernel{Kernel: "k", Language: "python", Action: "start", Preload: modules})
+	_, err = l.Kernel(b.Context(), protocol.Kernel{Kernel: "k", Language: "python", Action: "start", Preload: modules})
 	must(err)
 	run(l)
 	dir := b.TempDir()
@@ -93,7 +93,7 @@ func benchIdle(b *testing.B, preload string, paused bool) {
 		g, err := e.(engine.Restorer).Restore(b.Context(), fmt.Sprintf("idle-%d", i), spec, dir)
 		must(err)
 		guests = append(guests, g)
-		l, err := link.Resume(b.Context(), g, link.Options{Hello: hello})
+		l, err := client.Resume(b.Context(), g, client.Options{Hello: hello})
 		must(err)
 		defer l.Close()
 		run(l)

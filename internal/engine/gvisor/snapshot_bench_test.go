@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/link"
-	"github.com/glovebox-dev/glovebox/internal/wire"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // medians collects durations under names and reports their medians.
@@ -32,8 +32,8 @@ func (m medians) report(b *testing.B) {
 
 type noSink struct{}
 
-func (noSink) Output(wire.Channel, []byte) {}
-func (noSink) Display(wire.Display)        {}
+func (noSink) Output(protocol.Channel, []byte) {}
+func (noSink) Display(protocol.Display)        {}
 
 // BenchmarkSnapshot measures the life of a snapshot of a Python kernel, beside
 // what there is without: python3 on the host, and a cold boot.
@@ -67,13 +67,13 @@ func benchSnapshot(b *testing.B, preload []string) {
 			b.Fatal(err)
 		}
 	}
-	hello := wire.Hello{
+	hello := protocol.Hello{
 		Home: "/home/user", UID: 1000, GID: 1000, PIDs: 256, MemoryMB: 512,
 		Interpreters: map[string]string{"python": python},
 	}
-	run := func(l *link.Link) {
+	run := func(l *client.Link) {
 		b.Helper()
-		res, err := l.Run(b.Context(), wire.Run{Kernel: "k", Language: "python"}, []byte("print(1)"), noSink{})
+		res, err := l.Run(b.Context(), protocol.Run{Kernel: "k", Language: "python"}, []byte("print(1)"), noSink{})
 		if err != nil || !res.OK || res.Fresh && len(preload) > 0 {
 			b.Fatalf("%+v, %v", res, err)
 		}
@@ -95,9 +95,9 @@ func benchSnapshot(b *testing.B, preload []string) {
 		start = time.Now()
 		g, err := e.Create(b.Context(), fmt.Sprintf("cold-%d", i), spec)
 		must(err)
-		l, err := link.Open(b.Context(), g, link.Options{Hello: hello})
+		l, err := client.Open(b.Context(), g, client.Options{Hello: hello})
 		must(err)
-		_, err = l.Kernel(b.Context(), wire.Kernel{Kernel: "k", Language: "python", Action: "start", Preload: preload})
+		_, err = l.Kernel(b.Context(), protocol.Kernel{Kernel: "k", Language: "python", Action: "start", Preload: preload})
 		must(err)
 		run(l)
 		m.add("cold-to-first-result", start)
@@ -144,7 +144,7 @@ func benchSnapshot(b *testing.B, preload []string) {
 			m.add("restore", start)
 			again := hello
 			again.Restored = true
-			l, err = link.Resume(b.Context(), g, link.Options{Hello: again})
+			l, err = client.Resume(b.Context(), g, client.Options{Hello: again})
 			must(err)
 			m.add("restore-to-link", start)
 			run(l)

@@ -9,7 +9,7 @@ import (
 	"runtime/metrics"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/gcpace"
+	"github.com/glovebox-dev/glovebox/internal/gctune"
 )
 
 const (
@@ -55,7 +55,7 @@ func tidy() {
 		return sample[0].Value.Uint64()
 	}
 	time.Sleep(firstTidy)
-	gcpace.Follow()
+	gctune.Follow()
 	debug.SetMemoryLimit(math.MaxInt64)
 	for {
 		debug.FreeOSMemory()

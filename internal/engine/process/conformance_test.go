@@ -8,7 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/enginetest"
 	"github.com/glovebox-dev/glovebox/internal/engine/process"
-	"github.com/glovebox-dev/glovebox/internal/guestbin/guesttest"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 )
 
 // harness returns a harness in which every engine goes through wrap.
@@ -18,7 +18,7 @@ func harness(t testing.TB, wrap func(engine.Engine) engine.Engine) enginetest.Ha
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	agent := guesttest.Program(t)
+	agent := embedtest.Program(t)
 	return enginetest.Harness{
 		Open: func(t testing.TB) engine.Engine {
 			e, err := process.Open(process.Config{Dir: dir})

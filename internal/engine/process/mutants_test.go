@@ -14,7 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/enginetest"
-	"github.com/glovebox-dev/glovebox/internal/guestbin/guesttest"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
@@ -73,7 +73,7 @@ func TestTeeth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	probe, agent := enginetest.Probe(t), guesttest.Program(t).Path
+	probe, agent := enginetest.Probe(t), embedtest.Program(t).Path
 	// Those that run as another user must reach it.
 	for dir := filepath.Dir(probe); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)

@@ -1,0 +1,70 @@
+package box
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestClean(t *testing.T) {
+	for _, tt := range []struct{ name, in, want string }{
+		{"plain", "a\tb\nc", "a\tb\nc"},
+		{"unicode", "Grüße 世界 👩‍🔬", "Grüße 世界 👩‍🔬"},
+		{"colour", "\x1b[1;31mred\x1b[0m", "red"},
+		{"cursor", "a\x1b[2K\x1b[?25lb", "ab"},
+		{"title by BEL", "a\x1b]0;title\x07b", "ab"},
+		{"link by ST", "\x1b]8;;http://x\x1b\\text\x1b]8;;\x1b\\", "text"},
+		{"sixel", "a\x1bPq#0;2;0;0;0#0~~\n-\x1b\\b", "ab"},
+		{"kitty", "a\x1b_Gf=100;AAAA\x1b\\b", "ab"},
+		{"charset", "\x1b(Bx\x1b=y", "xy"},
+		{"C1 CSI", "\u009b31mx", "x"},
+		{"C1 OSC", "\u009d0;t\u009cx", "x"},
+		{"raw C1 byte", "\x9b31m", "\ufffd31m"},
+		{"unfinished OSC ends with the line", "\x1b]0;never\nx", "\nx"},
+		{"unfinished CSI at a newline", "\x1b[31\nx", "\nx"},
+		{"cancelled", "\x1b]0;a\x18b", "b"},
+		{"escape inside a string", "\x1bPabc\x1b[31mx", "x"},
+		{"NUL and friends", "a\x00b\x07c\x08d\x7fe", "abcde"},
+		{"CR LF", "a\r\nb", "a\nb"},
+		{"progress bar", "10%\r20%\r\n", "10%\n20%\n"},
+		{"bidi", "a\u202eb\u2066c\u200fd", "abcd"},
+		{"tags", "a\U000e0041b", "ab"},
+		{"bad UTF-8", "a\xff\xc3b\xe4\xb8", "a\ufffd\ufffdb\ufffd\ufffd"},
+		{"endless DCS", "\x1bP" + strings.Repeat("x", maxSequence-1) + "tail", "tail"},
+	} {
+		if got := clean(tt.in); got != tt.want {
+			t.Errorf("%s: got %.200q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func FuzzClean(f *testing.F) {
+	for _, s := range []string{"a\x1b[31mb", "\x1b]0;t\x1b\\x", "\u009bm\r\n\r", "\xe4\xb8\x96\xff\xc3", "\x1bP\x1b\x1b[\x18", "\u202e\x00"} {
+		f.Add([]byte(s), 3)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, cut int) {
+		whole := clean(string(in))
+		if !utf8.ValidString(whole) {
+			t.Fatalf("clean(%q) is not UTF-8: %q", in, whole)
+		}
+		for _, r := range whole {
+			if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || invisible(r) {
+				t.Fatalf("clean(%q): %U is left in %q", in, r, whole)
+			}
+		}
+		if again := clean(whole); again != whole {
+			t.Fatalf("clean twice: got %q, want %q", again, whole)
+		}
+		if len(in) > 0 {
+			cut = int(uint(cut) % uint(len(in)+1))
+		} else {
+			cut = 0
+		}
+		var c cleaner
+		got := c.write(nil, in[:cut])
+		got = c.write(got, in[cut:])
+		if got = c.flush(got); string(got) != whole {
+			t.Fatalf("cut at %d of %q: got %q, want %q", cut, in, got, whole)
+		}
+	})
+}

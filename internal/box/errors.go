@@ -1,0 +1,218 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// Code says what kind of failure an Error is. It is a closed set: a metric
+// label, and what callers switch on.
+type Code string
+
+// The closed set of codes.
+const (
+	CodeInvalid             Code = "invalid"              // the arguments make no sense; the same call never works
+	CodeNotFound            Code = "not_found"            // no such context or process, or not the caller's
+	CodeGone                Code = "gone"                 // the box ended before or during the call; Context["reason"] says why
+	CodeLimit               Code = "limit"                // a limit of number or memory, and nothing may be evicted
+	CodeBusy                Code = "busy"                 // too many calls wait for this box, or it is being stopped
+	CodeHeld                Code = "held"                 // another server process on the same state directory has the box in memory
+	CodeNotReady            Code = "not_ready"            // the manager has not started or is closing
+	CodeStartFailed         Code = "start_failed"         // the box did not boot
+	CodeExecFailed          Code = "exec_failed"          // the code or command could not be run at all
+	CodeStopFailed          Code = "stop_failed"          // code still runs after the wait
+	CodeUnsupportedLanguage Code = "unsupported_language" // unknown, or the image has no interpreter for it
+	CodeUnsupported         Code = "unsupported"          // this server's engine or configuration cannot do it
+	CodeFileNotFound        Code = "file_not_found"
+	CodeFileExists          Code = "file_exists"
+	CodeFileTooLarge        Code = "file_too_large"
+	CodePathNotAllowed      Code = "path_not_allowed" // outside the writable directories, or permissions forbid it
+	CodeNoSpace             Code = "no_space"         // the box's disk is full
+	CodeCancelled           Code = "cancelled"        // the caller's context ended
+	CodeInternal            Code = "internal"         // our own fault
+)
+
+// Error is every failure of this package. A failing program or command in a box
+// is not an Error but a result.
+type Error struct {
+	Code Code
+	// Op is what was tried: "create session", "run code", "read file".
+	Op string
+	// Msg is for people and models: what was tried, with which value, why not.
+	Msg string
+	// Hint is one sentence on what to do next; may be empty.
+	Hint string
+	// Context has details for programs: "session_id", "context_id", "reason",
+	// "path", "limit"; may be nil.
+	Context map[string]string
+	// Err is the cause; may be nil.
+	Err error
+}
+
+// Error returns Msg and the cause.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Msg
+	}
+	return e.Msg + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// CodeOf returns the code of err: "" for nil, that of the *Error in it,
+// CodeCancelled for a context's error, else CodeInternal.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return CodeCancelled
+	}
+	return CodeInternal
+}
+
+// maxErrorText bounds what a guest can put into an error, in bytes.
+const maxErrorText = 1024
+
+// details returns the Context of an error about a box.
+func (k key) details() map[string]string {
+	return map[string]string{string(k.kind) + "_id": k.id}
+}
+
+func (k key) error(code Code, op, why, hint string) *Error {
+	return &Error{
+		Code: code, Op: op, Msg: fmt.Sprintf("The %s %s is not available: %s", k.kind, clip(k.id, maxID), why),
+		Hint: hint, Context: k.details(),
+	}
+}
+
+// held says that another server process has the box.
+func (k key) held(op string) *Error {
+	return k.error(CodeHeld, op, "another Glovebox server process on the same state directory has it in memory, for another client",
+		fmt.Sprintf("Use another %s id, or leave it out for a new %s; or end the other client, and call again: then it goes on here with its variables and files.", k.kind, k.kind))
+}
+
+func (s *Sandbox) error(code Code, op, msg, hint string, err error) *Error {
+	return &Error{Code: code, Op: op, Msg: msg, Hint: hint, Err: err, Context: s.key.details()}
+}
+
+func (s *Sandbox) invalid(op, field, format string, args ...any) *Error {
+	e := s.error(CodeInvalid, op, fmt.Sprintf(format, args...), "", nil)
+	e.Context["field"] = field
+	return e
+}
+
+func (s *Sandbox) cancelled(op string, cause error) *Error { return cancelled(op, s.key, cause) }
+
+func cancelled(op string, k key, cause error) *Error {
+	return &Error{Code: CodeCancelled, Op: op, Msg: "Cancelled: " + op, Err: cause, Context: k.details()}
+}
+
+// gone says that the box has ended. The caller holds m.mu.
+func (s *Sandbox) gone(op string, t *Tombstone) *Error {
+	kind := "Session"
+	if s.key.kind == KindContext {
+		kind = "Context"
+	}
+	e := s.error(CodeGone, op,
+		fmt.Sprintf("%s %s has ended: %s", kind, s.key.id, t.Explain(s.m.now())),
+		"Its variables and files are gone. Create a new one, or call again with the same session_id.", nil)
+	if s.key.kind == KindContext {
+		e.Hint = "Its variables and files are gone. Create a new context."
+	}
+	switch {
+	case t.Reason == ReasonHibernated:
+		e.Hint = "Call again: it wakes with its variables and files."
+	case t.Reason == ReasonRolledBack:
+		e.Hint = "Call again: it goes on from the snapshot."
+	case s.comesBack && s.claim.Dir() != "":
+		saved := s.claim.Meta().Saved.UTC().Format(time.RFC3339)
+		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
+		e.Context["saved"] = saved
+	}
+	e.Context["reason"] = string(t.Reason)
+	return e
+}
+
+// queueError shapes what gate.enter returned.
+func (s *Sandbox) queueError(op string, err error) error {
+	switch {
+	case errors.Is(err, errQueueFull):
+		return s.error(CodeBusy, op,
+			fmt.Sprintf("The %s %s is busy: %d calls wait already", s.key.kind, s.key.id, s.m.cfg().QueueLen),
+			"Try again when running calls have ended, or use another one.", nil)
+	case errors.Is(err, errDead):
+		return s.goneNow(op, err)
+	}
+	return s.cancelled(op, err)
+}
+
+// goneNow is gone for a box whose end may only be about to be known.
+func (s *Sandbox) goneNow(op string, err error) error {
+	t := time.NewTimer(verdictWait + time.Second)
+	defer t.Stop()
+	select {
+	case <-s.condemned:
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		return s.gone(op, s.tomb)
+	case <-t.C:
+		return s.error(CodeInternal, op, "The link to the box broke", "Try again.", err)
+	}
+}
+
+// callError shapes the error of a call through the link.
+func (s *Sandbox) callError(ctx context.Context, op string, err error) error {
+	we, isWire := errors.AsType[*protocol.Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, client.ErrLost):
+		return s.goneNow(op, err)
+	case ctx.Err() != nil:
+		return s.cancelled(op, context.Cause(ctx))
+	case !isWire:
+		select {
+		case <-s.condemned:
+			return s.goneNow(op, err)
+		default:
+			return s.error(CodeInternal, op, "Failed: "+op, "", err)
+		}
+	}
+	e := s.error(CodeInternal, op, strings.TrimSpace(clip(we.Message, maxErrorText)), "", nil)
+	switch we.Code {
+	case protocol.CodeInvalid:
+		e.Code = CodeInvalid
+	case protocol.CodeNotFound:
+		e.Code = CodeNotFound
+	case protocol.CodeExists:
+		e.Code = CodeFileExists
+	case protocol.CodeNotAllowed:
+		e.Code = CodePathNotAllowed
+		e.Hint = "Files may be written below the home directory, in /tmp and in writable volumes."
+	case protocol.CodeTooLarge:
+		e.Code = CodeFileTooLarge
+	case protocol.CodeNoSpace:
+		e.Code = CodeNoSpace
+		e.Hint = fmt.Sprintf("The disk of flavor '%s' has %d MB; remove files or use a larger flavor.", s.flavor, s.flavor.Limits().DiskMB)
+	case protocol.CodeBusy:
+		e.Code = CodeBusy
+	case protocol.CodeNoLanguage:
+		e.Code = CodeUnsupportedLanguage
+	case protocol.CodeStart:
+		e.Code = CodeExecFailed
+	case protocol.CodeCancelled:
+		e.Code = CodeCancelled
+	}
+	return e
+}

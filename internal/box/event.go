@@ -1,0 +1,69 @@
+package box
+
+import (
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+)
+
+// Event is one thing that happened to a box, for those who measure. It holds
+// nothing that an owner chose.
+type Event struct {
+	What   EventKind
+	Kind   Kind
+	Flavor Flavor
+	Source Source        // of a start
+	Took   time.Duration // waiting for room and for turns included
+	Failed bool
+}
+
+// EventKind says what happened. It is a closed set.
+type EventKind string
+
+// The closed set of events.
+const (
+	EventStart     EventKind = "start"     // a box was made or woken, see Source
+	EventHibernate EventKind = "hibernate" // a box went to disk and out of memory
+)
+
+// observe tells Parts.Observe. It is called without locks.
+func (m *Manager) observe(s *Sandbox, what EventKind, source Source, took time.Duration, failed bool) {
+	if m.parts.Observe != nil {
+		m.parts.Observe(Event{What: what, Kind: s.key.kind, Flavor: s.flavor, Source: source, Took: took, Failed: failed})
+	}
+}
+
+// BoxClass is what boxes are counted by.
+type BoxClass struct {
+	State  State
+	Kind   Kind
+	Flavor Flavor
+}
+
+// diskUse is what the records of all owners come to.
+type diskUse struct {
+	asleep map[BoxClass]int // hibernated boxes that nobody holds
+	kept   int              // snapshots that were asked for
+	bytes  int64
+}
+
+func (m *Manager) diskUse() diskUse {
+	u := diskUse{asleep: map[BoxClass]int{}}
+	if !m.hibernates() {
+		return u
+	}
+	records, err := m.parts.Snapshots.List(nil)
+	if err != nil {
+		m.log.Warn("snapshots not counted", "err", err)
+	}
+	for _, r := range records {
+		u.bytes += r.Bytes
+		switch {
+		case r.Class != snapshot.Box, r.Aside != "":
+			u.kept++
+		case !r.Held && !r.Saved.IsZero():
+			u.asleep[BoxClass{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++
+		}
+	}
+	return u
+}

@@ -1,0 +1,259 @@
+package box
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// wantIDs checks which boxes of an owner live.
+func (f *fixture) wantIDs(t *testing.T, owner Owner, want ...string) {
+	t.Helper()
+	if got := slices.Sorted(maps.Keys(f.ids(owner))); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Fatalf("boxes of %q: got %v, want %v", owner, got, want)
+	}
+}
+
+func (f *fixture) wantLimit(t *testing.T, owner Owner, want SessionWant, text string) {
+	t.Helper()
+	_, _, err := f.Session(t.Context(), owner, want)
+	wantCode(t, err, CodeLimit)
+	if err.Error() != text {
+		t.Errorf("got %q, want %q", err, text)
+	}
+}
+
+func TestEvictOldest(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
+	for _, id := range []string{"a", "b", "c"} {
+		f.session(t, "", id)
+	}
+	f.session(t, "", "a") // reuse evicts nothing, but counts as use
+	f.wantIDs(t, "", "a", "b", "c")
+	f.session(t, "", "d")
+	f.wantIDs(t, "", "a", "c", "d")
+	run(t, f.session(t, "", "c"), "1")
+	f.session(t, "", "e")
+	f.wantIDs(t, "", "c", "d", "e")
+	if _, _, peak := f.engine.counts(); peak != 3 {
+		t.Errorf("guests at once: got %d, want 3", peak)
+	}
+	_, acq, err := f.Session(t.Context(), "", SessionWant{ID: "b"})
+	if err != nil || acq.Lost == nil || acq.Lost.Reason != ReasonEvicted {
+		t.Errorf("evicted session: got %+v, %v; want what was lost", acq, err)
+	}
+	if st := f.Stats(); st.Ended[ReasonEvicted] != 3 || st.Sessions != 3 || st.Started != 6 || st.Flavors[FlavorSmall] != 3 {
+		t.Errorf("stats: got %+v", st)
+	}
+	if st := f.Stats(); st.Evicted != 3 || st.Boxes[BoxClass{StateReady, KindSession, FlavorSmall}] != 3 || st.Starting != 0 {
+		t.Errorf("stats: got %+v", st)
+	}
+}
+
+func TestEvictContext(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxContexts = 1; c.MaxSessions = 1 })
+	f.session(t, "", "s")
+	c := f.context(t, "", "first")
+	f.clock.add(3 * time.Minute)
+	f.context(t, "", "second")
+	_, _, err := f.Context(t.Context(), "", c.ID())
+	wantCode(t, err, CodeNotFound, "it was evicted just now because", "create a new one")
+	if !f.ids("")["s"] {
+		t.Error("a context made a session go")
+	}
+	f.cfg().Evict = false
+	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "third"})
+	wantCode(t, err, CodeLimit, "Contexts limit exceeded: 1 >= 1")
+}
+
+func TestEvictNeverBusy(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
+	running := f.session(t, "", "running")
+	result := background(t, running, "import time; time.sleep(0.5); 'done'")
+	queued := background(t, running, "'queued'")
+	held, acq, err := f.Session(t.Context(), "", SessionWant{ID: "held"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := make(chan struct{})
+	f.engine.set(nil, gate)
+	started := make(chan error, 1)
+	go func() {
+		_, _, err := f.Session(t.Context(), "", SessionWant{ID: "starting"})
+		started <- err
+	}()
+	eventually(t, "it starts", func() bool { return len(f.ids("")) == 3 })
+	f.wantLimit(t, "", SessionWant{ID: "x"}, "Sessions limit exceeded: 3 >= 3")
+	f.wantIDs(t, "", "running", "held", "starting")
+	acq.Release()
+	close(gate)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	f.session(t, "", "x") // the one that nobody holds any more went
+	f.wantIDs(t, "", "running", "starting", "x")
+	_, err = held.Run(t.Context(), RunRequest{Code: "1"})
+	wantCode(t, err, CodeGone, "was evicted")
+	for _, r := range []func() (*RunResult, error){result, queued} {
+		if res, err := r(); err != nil || !res.Success {
+			t.Errorf("protected run: got %+v, %v", res, err)
+		}
+	}
+}
+
+func TestEvictByMemory(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxTotalMemoryMB = 4096 })
+	medium := func(id string) { f.sessionOf(t, "", SessionWant{ID: id, Flavor: FlavorMedium}) }
+	medium("1")
+	medium("2")
+	medium("1")
+	medium("3")
+	f.wantIDs(t, "", "1", "3")
+	f.sessionOf(t, "", SessionWant{ID: "l", Flavor: FlavorLarge})
+	f.wantIDs(t, "", "l")
+	if st := f.Stats(); st.MemoryMB != 4096 || st.MaxMemoryMB != 4096 || st.CPUs != 4 {
+		t.Errorf("stats: got %+v", st)
+	}
+
+	// Not enough even with all that may go: nothing goes.
+	f.sessionOf(t, "", SessionWant{ID: "m", Flavor: FlavorMedium})
+	s := f.session(t, "", "s")
+	done := background(t, s, "import time; time.sleep(0.3)")
+	f.wantLimit(t, "", SessionWant{Flavor: FlavorLarge}, "Memory limit exceeded: 5120MB >= 4096MB")
+	f.wantIDs(t, "", "m", "s")
+	done()
+
+	f.cfg().Evict = false
+	f.session(t, "", "s2")
+	f.wantLimit(t, "", SessionWant{}, "Memory limit exceeded: 5120MB >= 4096MB")
+	f.wantIDs(t, "", "m", "s", "s2")
+}
+
+func TestEvictOff(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 2; c.Evict = false })
+	f.session(t, "", "a")
+	f.session(t, "", "b")
+	f.wantLimit(t, "", SessionWant{ID: "c"}, "Sessions limit exceeded: 2 >= 2")
+	f.session(t, "", "a")
+	f.wantIDs(t, "", "a", "b")
+}
+
+func TestQuotaOfOwner(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxPerOwner = 2; c.MaxSessions = 4 })
+	f.session(t, "alice", "a1")
+	f.session(t, "bob", "b1")
+	f.session(t, "bob", "b2")
+	f.session(t, "bob", "b3")
+	f.wantIDs(t, "bob", "b2", "b3")
+	f.wantIDs(t, "alice", "a1")
+	f.context(t, "bob", "c")
+	if got := f.Sandboxes("bob", ""); len(got) != 2 {
+		t.Errorf("bob's boxes: got %+v, want 2 of both kinds", got)
+	}
+	// At the global limit the own ones go first, though others are older.
+	f.session(t, "bob", "b4")
+	f.session(t, "alice", "a2")
+	f.session(t, "bob", "b5")
+	f.wantIDs(t, "alice", "a1", "a2")
+	f.wantIDs(t, "bob", "b4", "b5")
+	f.cfg().MaxPerOwner = 0
+	f.session(t, "alice", "a3")
+	f.wantIDs(t, "alice", "a2", "a3")
+	f.wantIDs(t, "bob", "b4", "b5")
+	// Where nothing can be hibernated, nobody's box ends for another's.
+	f.wantLimit(t, "carol", SessionWant{}, "Sessions limit exceeded: 4 >= 4")
+	f.wantIDs(t, "bob", "b4", "b5")
+	f.wantIDs(t, "alice", "a2", "a3")
+
+	f.cfg().MaxPerOwner = 1
+	f.cfg().Evict = false
+	f.wantLimit(t, "bob", SessionWant{}, "Limit per user exceeded: 2 >= 1")
+}
+
+func TestMemoryOfOwner(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxMemoryPerOwnerMB = 2048 })
+	f.session(t, "alice", "a")
+	f.session(t, "bob", "b1")
+	f.session(t, "bob", "b2")
+	f.sessionOf(t, "bob", SessionWant{ID: "b3", Flavor: FlavorMedium})
+	f.wantIDs(t, "bob", "b3")
+	f.wantIDs(t, "alice", "a")
+	f.wantLimit(t, "bob", SessionWant{Flavor: FlavorLarge}, "Memory limit per user exceeded: 4096MB >= 2048MB")
+}
+
+// TestVictim: whose box makes room, where all can be hibernated.
+func TestVictim(t *testing.T) {
+	box := func(owner Owner, use uint64, flavor Flavor) *Sandbox {
+		return &Sandbox{key: key{owner: owner, kind: KindSession, id: fmt.Sprint(owner, use)}, use: use, flavor: flavor}
+	}
+	small := func(owner Owner, uses ...uint64) (boxes []*Sandbox) {
+		for _, use := range uses {
+			boxes = append(boxes, box(owner, use, FlavorSmall))
+		}
+		return boxes
+	}
+	for _, c := range []struct {
+		name       string
+		idle, busy []*Sandbox
+		owner      Owner
+		want       string
+	}{
+		{"one's own, the oldest", slices.Concat(small("a", 5, 3), small("b", 1, 2)), nil, "a", "a3"},
+		{"of who has most", slices.Concat(small("a", 5, 6), small("b", 1)), nil, "c", "a5"},
+		{"the oldest of two who have as much", slices.Concat(small("a", 5), small("b", 1)), nil, "c", "b1"},
+		{"the busy count as well", slices.Concat(small("a", 5), small("b", 1)), small("a", 7), "c", "a5"},
+		{"of nobody who has less", small("b", 1, 2), small("a", 5, 6), "a", ""},
+		{"of nobody who has less, but of others", slices.Concat(small("b", 1), small("c", 7, 8, 9)), small("a", 5, 6), "a", "c7"},
+		{"memory counts, not boxes", slices.Concat(small("b", 1, 2, 3), []*Sandbox{box("c", 9, FlavorLarge)}), nil, "a", "c9"},
+		{"nobody", nil, small("b", 1), "a", ""},
+	} {
+		u := newUsage()
+		for _, s := range slices.Concat(c.idle, c.busy) {
+			u.add(s, 1)
+		}
+		u.add(box(c.owner, 100, FlavorSmall), 1)
+		got := ""
+		if v := victim(c.idle, c.owner, u, func(*Sandbox) bool { return true }); v != nil {
+			got = v.key.id
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestManyCreates(t *testing.T) {
+	for _, evict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("evict=%t", evict), func(t *testing.T) {
+			f := newFixture(t, func(c *Config) { c.MaxSessions = 10; c.Evict = evict })
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			made, refused := 0, 0
+			for range 50 {
+				wg.Go(func() {
+					_, acq, err := f.Session(t.Context(), "", SessionWant{})
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil:
+						made++
+						acq.Release()
+					case CodeOf(err) == CodeLimit && strings.HasPrefix(err.Error(), "Sessions limit exceeded: 10 >= 10"):
+						refused++
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			_, live, peak := f.engine.counts()
+			if made+refused != 50 || made < 10 || peak > 10 || live > 10 || !evict && made != 10 {
+				t.Errorf("got %d made, %d refused, %d live, %d at once; want at most 10 at once", made, refused, live, peak)
+			}
+		})
+	}
+}

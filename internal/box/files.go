@@ -1,0 +1,108 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+var errCallTimeout = errors.New("it took too long")
+
+// call runs one short operation of the link beside the kernels, within
+// Config.MaxTimeout.
+func (s *Sandbox) call(ctx context.Context, op string, do func(context.Context) error) error {
+	end, err := s.slot(ctx, op)
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.m.cfg().MaxTimeout, errCallTimeout)
+	defer cancel()
+	return s.callError(ctx, op, do(ctx))
+}
+
+// file is call for an operation on a path.
+func (s *Sandbox) file(ctx context.Context, op, path string, do func(context.Context) error) error {
+	err := s.call(ctx, op, do)
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Context["path"] = clip(path, 256)
+		if e.Code == CodeNotFound {
+			e.Code = CodeFileNotFound
+		}
+	}
+	return err
+}
+
+// ReadFile copies a regular file to w. Relative paths are below home.
+//
+// Errors of all file calls: CodeFileNotFound, CodeFileExists, CodeFileTooLarge,
+// CodePathNotAllowed, CodeNoSpace, CodeInvalid, CodeBusy, CodeGone,
+// CodeNotReady, CodeCancelled, CodeInternal.
+func (s *Sandbox) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (info FileInfo, err error) {
+	err = s.file(ctx, "read file", req.Path, func(ctx context.Context) (err error) {
+		info, err = s.machine.Link.Read(ctx, req, w)
+		return err
+	})
+	return info, err
+}
+
+// WriteFile writes a regular file from r, whole or not at all. MaxBytes 0 means
+// Config.MaxFileSize, which is also the most.
+func (s *Sandbox) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) (info FileInfo, err error) {
+	if req.MaxBytes <= 0 || req.MaxBytes > s.m.cfg().MaxFileSize {
+		req.MaxBytes = s.m.cfg().MaxFileSize
+	}
+	err = s.file(ctx, "write file", req.Path, func(ctx context.Context) (err error) {
+		info, err = s.machine.Link.Write(ctx, req, r)
+		return err
+	})
+	return info, err
+}
+
+// Stat describes a file.
+func (s *Sandbox) Stat(ctx context.Context, path string) (info FileInfo, err error) {
+	err = s.file(ctx, "stat file", path, func(ctx context.Context) (err error) {
+		info, err = s.machine.Link.Stat(ctx, path)
+		return err
+	})
+	return info, err
+}
+
+// List lists a directory.
+func (s *Sandbox) List(ctx context.Context, req ListRequest) (res ListResult, err error) {
+	err = s.file(ctx, "list files", req.Path, func(ctx context.Context) (err error) {
+		res, err = s.machine.Link.List(ctx, req)
+		return err
+	})
+	return res, err
+}
+
+// Mkdir makes a directory.
+func (s *Sandbox) Mkdir(ctx context.Context, req MkdirRequest) (info FileInfo, err error) {
+	err = s.file(ctx, "make directory", req.Path, func(ctx context.Context) (err error) {
+		info, err = s.machine.Link.Mkdir(ctx, req)
+		return err
+	})
+	return info, err
+}
+
+// Remove removes a file or directory.
+func (s *Sandbox) Remove(ctx context.Context, req RemoveRequest) error {
+	return s.file(ctx, "remove file", req.Path, func(ctx context.Context) error {
+		return s.machine.Link.Remove(ctx, req)
+	})
+}
+
+// Archive writes a file or directory to w as a tar stream.
+func (s *Sandbox) Archive(ctx context.Context, path string, w io.Writer) error {
+	return s.file(ctx, "archive files", path, func(ctx context.Context) error {
+		return s.machine.Link.Archive(ctx, path, w)
+	})
+}
+
+// Extract unpacks a tar stream below a directory.
+func (s *Sandbox) Extract(ctx context.Context, path string, r io.Reader) error {
+	return s.file(ctx, "extract files", path, func(ctx context.Context) error {
+		return s.machine.Link.Extract(ctx, path, r)
+	})
+}

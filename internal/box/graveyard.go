@@ -1,0 +1,83 @@
+package box
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/statefile"
+)
+
+const (
+	// gravesVersion is that of the file of tombstones.
+	gravesVersion = 1
+	// gravesTimeout bounds the wait for another server that has the file, which
+	// merges a thousand tombstones in milliseconds.
+	gravesTimeout = 5 * time.Second
+)
+
+// errUnchanged says that there is nothing to write.
+var errUnchanged = errors.New("nothing has changed")
+
+// shareGraves takes in the tombstones that earlier servers and others on the same
+// state directory have written down, and writes down its own for them: who comes
+// back to another server learns as well what became of a box.
+func (m *Manager) shareGraves(ctx context.Context) {
+	if m.parts.Tombstones == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, gravesTimeout)
+	defer cancel()
+	file := statefile.File[[]Tombstone]{Path: m.parts.Tombstones, Version: gravesVersion}
+	err := file.Update(ctx, func(list *[]Tombstone) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		all := m.graves.merge(*list)
+		if slices.EqualFunc(all, *list, func(a, b Tombstone) bool { return a.key() == b.key() && a.At.Equal(b.At) }) {
+			return errUnchanged
+		}
+		*list = all
+		return nil
+	})
+	if errors.Is(err, errUnchanged) {
+		err = nil
+	}
+	m.mu.Lock()
+	again := m.apart
+	m.apart = err != nil
+	m.mu.Unlock()
+	if err != nil && !again { // once is enough
+		m.log.Warn("tombstones not shared with other servers", "err", err)
+	}
+}
+
+// merge takes in what others know, the newer of two of one box, and returns all
+// there are then, the oldest first.
+func (g *graves) merge(others []Tombstone) []Tombstone {
+	newest := make(map[key]Tombstone)
+	for _, t := range g.lru.Values() {
+		newest[t.key()] = *t
+	}
+	for _, t := range others {
+		k := t.key()
+		here, ok := newest[k]
+		if !ok || t.At.After(here.At) {
+			newest[k] = t
+		}
+	}
+	all := slices.SortedFunc(maps.Values(newest), func(a, b Tombstone) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	now := g.now()
+	all = slices.DeleteFunc(all, func(t Tombstone) bool { return now.Sub(t.At) > graveAge })
+	all = all[max(0, len(all)-maxGraves):]
+	g.lru.Purge()
+	for i := range all {
+		t := all[i] // its own: the caller's may change
+		g.add(&t)
+	}
+	return all
+}

@@ -1,0 +1,121 @@
+package box
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// TestTombstonesAreShared has servers that live at once, and one after them, know
+// what became of each other's boxes.
+func TestTombstonesAreShared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tombstones.json")
+	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
+	server := func() *Manager {
+		m := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
+		m.shareGraves(t.Context())
+		return m
+	}
+	bury := func(m *Manager, id string, reason Reason) key {
+		c.add(time.Second)
+		k := key{"owner", KindContext, id}
+		m.graves.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now()})
+		m.shareGraves(t.Context())
+		return k
+	}
+	want := func(m *Manager, what string, k key, reason Reason) {
+		t.Helper()
+		m.shareGraves(t.Context())
+		got := m.graves.get(k)
+		if reason == "" {
+			if got != nil {
+				t.Errorf("%s: got %+v, want nothing", what, got)
+			}
+			return
+		}
+		if got == nil || got.Reason != reason {
+			t.Errorf("%s: got %+v, want %q", what, got, reason)
+		}
+	}
+
+	a, b := server(), server()
+	first := bury(a, "first", ReasonOOM)
+	want(b, "the other server", first, ReasonOOM)
+	want(server(), "a later server", first, ReasonOOM)
+	whole := *a.graves.get(first)
+	if got := *b.graves.get(first); got != whole {
+		t.Errorf("got %+v, want %+v", got, whole)
+	}
+	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Errorf("the field %s is not looked at", v.Type().Field(i).Name)
+		}
+	}
+	if b.graves.get(key{"another", KindContext, "first"}) != nil {
+		t.Error("another owner has the tombstone")
+	}
+
+	bury(b, "first", ReasonIdle)
+	want(a, "the newer of two, to who has the older", first, ReasonIdle)
+	want(b, "the newer of two, to who has it", first, ReasonIdle)
+
+	// The box is there again.
+	d := server()
+	d.graves.remove(first)
+	want(d, "what was removed, to who removed it", first, "")
+	want(server(), "what was removed, to a later server", first, "")
+	want(a, "what was removed, to one that had it", first, "")
+	want(d, "what was removed, once all have met", first, "")
+	if got := a.graves.named(first.owner, "name of first"); got != nil {
+		t.Errorf("what was removed, by its name: got %+v", got)
+	}
+	bury(a, "first", ReasonIdle)
+	want(d, "what ended again", first, ReasonIdle)
+
+	second := bury(d, "second", ReasonCrashed)
+	c.add(graveAge + time.Second)
+	want(server(), "what is too old", second, "")
+}
+
+// TestTombstonesThatCannotBeShared leaves a server with those of its own.
+func TestTombstonesThatCannotBeShared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tombstones.json")
+	const damaged = `{"version": 1, "data": [{"id`
+	if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := New(DefaultConfig(), Parts{Tombstones: path})
+	tomb := &Tombstone{ID: "x", Kind: KindSession, Reason: ReasonOOM, At: m.now()}
+	m.graves.add(tomb)
+	m.shareGraves(t.Context())
+	if m.graves.get(tomb.key()) != tomb {
+		t.Error("the server's own tombstone is gone")
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != damaged {
+		t.Errorf("the damaged file is now %q, %v", now, err)
+	}
+}
+
+func TestSharedTombstonesAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tombstones.json")
+	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	var last *Manager
+	for i := range 2 {
+		last = New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
+		for n := range maxGraves {
+			c.add(time.Millisecond)
+			last.graves.add(&Tombstone{ID: fmt.Sprint(i, "-", n), Kind: KindSession, Reason: ReasonIdle, At: c.Now()})
+		}
+		last.shareGraves(t.Context())
+	}
+	next := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
+	next.shareGraves(t.Context())
+	for _, m := range []*Manager{last, next} {
+		if n := m.graves.lru.Len(); n != maxGraves || m.graves.get(key{"", KindSession, "1-0"}) == nil {
+			t.Errorf("got %d tombstones, want the %d newest", n, maxGraves)
+		}
+	}
+}

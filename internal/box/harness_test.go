@@ -1,0 +1,344 @@
+package box
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/engine/process"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
+)
+
+// interpreters finds the real ones: what PATH says first may be a wrapper.
+var interpreters = sync.OnceValue(func() map[string]string {
+	found := map[string]string{}
+	if out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output(); err == nil {
+		found[Python] = strings.TrimSpace(string(out))
+	}
+	if out, err := exec.Command("node", "-p", "process.execPath").Output(); err == nil {
+		found[JavaScript] = strings.TrimSpace(string(out))
+	}
+	return found
+})
+
+// meter is an engine that counts what another one does and fails on demand.
+type meter struct {
+	engine.Engine
+
+	mu      sync.Mutex
+	created int           // guarded by mu
+	live    int           // guarded by mu
+	peak    int           // guarded by mu
+	err     error         // guarded by mu; what Create returns
+	hold    chan struct{} // guarded by mu; Create waits for it
+	guests  []*meterGuest // guarded by mu
+}
+
+type meterGuest struct {
+	engine.Guest
+	m    *meter
+	once sync.Once
+	exit chan engine.Exit // ends Wait
+}
+
+func (m *meter) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+	m.mu.Lock()
+	err, hold := m.err, m.hold
+	m.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.created++
+	m.live++
+	m.peak = max(m.peak, m.live)
+	m.mu.Unlock()
+	g, err := m.Engine.Create(ctx, id, spec)
+	if err != nil {
+		m.mu.Lock()
+		m.live--
+		m.mu.Unlock()
+		return nil, err
+	}
+	mg := &meterGuest{Guest: g, m: m, exit: make(chan engine.Exit, 1)}
+	m.mu.Lock()
+	m.guests = append(m.guests, mg)
+	m.mu.Unlock()
+	return mg, nil
+}
+
+func (m *meter) counts() (created, live, peak int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.created, m.live, m.peak
+}
+
+func (m *meter) set(err error, hold chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err, m.hold = err, hold
+}
+
+func (m *meter) last() *meterGuest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.guests[len(m.guests)-1]
+}
+
+func (g *meterGuest) Unwrap() engine.Guest { return g.Guest }
+
+func (g *meterGuest) Destroy(ctx context.Context) error {
+	err := g.Guest.Destroy(ctx)
+	g.once.Do(func() {
+		g.m.mu.Lock()
+		g.m.live--
+		g.m.mu.Unlock()
+	})
+	return err
+}
+
+func (g *meterGuest) Wait(ctx context.Context) (engine.Exit, error) {
+	wctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		exit engine.Exit
+		err  error
+	}
+	real := make(chan answer, 1)
+	go func() {
+		exit, err := g.Guest.Wait(wctx)
+		real <- answer{exit, err}
+	}()
+	select {
+	case a := <-real:
+		return a.exit, a.err
+	case exit := <-g.exit:
+		cancel()
+		<-real
+		return exit, nil
+	}
+}
+
+// clock is a time that passes only when told.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// fixture is a Manager over the engine of plain processes and the real agent.
+type fixture struct {
+	*Manager
+	engine *meter
+	clock  *clock
+}
+
+// newFixture starts a Manager and checks at the end of the test that it leaves
+// nothing behind.
+func newFixture(t *testing.T, change func(*Config)) *fixture {
+	t.Helper()
+	agent := embedtest.Program(t)
+	interps := interpreters()
+	if interps[Python] == "" {
+		t.Skip("no python3 on this machine")
+	}
+	before := runtime.NumGoroutine()
+	dir := t.TempDir()
+	eng, err := process.Open(process.Config{Dir: filepath.Join(dir, "guests")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	f := &fixture{
+		engine: &meter{Engine: eng},
+		clock:  &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+	}
+	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	f.Manager = New(cfg, Parts{
+		Machines: &machine.Maker{
+			Engine: f.engine, Agent: agent, Root: engine.Root{Key: "host", Dir: "/"},
+			Interpreters: interps, Home: filepath.Join(dir, "home"), UID: -1, GID: -1, Log: log,
+		},
+		Log: log, Now: f.clock.Now,
+	})
+	if err := f.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := f.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if _, live, _ := f.engine.counts(); live != 0 {
+			t.Errorf("after Close: %d guests are left", live)
+		}
+		if st := f.Stats(); len(st.States) != 0 || st.Running != 0 {
+			t.Errorf("after Close: got %+v, want nothing left", st)
+		}
+		if err := eng.Close(); err != nil {
+			t.Errorf("close engine: %v", err)
+		}
+		noLeak(t, before)
+	})
+	return f
+}
+
+// noLeak waits until no more goroutines run than before.
+func noLeak(t *testing.T, before int) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; {
+		if time.Now().After(end) {
+			buf := make([]byte, 64<<10)
+			t.Errorf("%d goroutines are left, %d were before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	if os.Getenv("SANDBOX_TEST_LOG") != "" {
+		w.t.Log(strings.TrimSpace(string(p)))
+	}
+	return len(p), nil
+}
+
+// session returns a session that nobody holds.
+func (f *fixture) session(t *testing.T, owner Owner, id string) *Sandbox {
+	t.Helper()
+	return f.sessionOf(t, owner, SessionWant{ID: id})
+}
+
+func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionWant) *Sandbox {
+	t.Helper()
+	s, acq, err := f.Session(t.Context(), owner, want)
+	if err != nil {
+		t.Fatalf("session %+v: %v", want, err)
+	}
+	acq.Release()
+	return s
+}
+
+func (f *fixture) context(t *testing.T, owner Owner, name string) *Sandbox {
+	t.Helper()
+	s, err := f.CreateContext(t.Context(), owner, ContextWant{Name: name})
+	if err != nil {
+		t.Fatalf("context %q: %v", name, err)
+	}
+	return s
+}
+
+// ids lists the living boxes of an owner.
+func (f *fixture) ids(owner Owner) map[string]bool {
+	ids := map[string]bool{}
+	for _, i := range f.Sandboxes(owner, "") {
+		ids[i.ID] = true
+	}
+	return ids
+}
+
+func run(t *testing.T, s *Sandbox, code string) *RunResult {
+	t.Helper()
+	return runReq(t, s, RunRequest{Code: code})
+}
+
+func runReq(t *testing.T, s *Sandbox, req RunRequest) *RunResult {
+	t.Helper()
+	res, err := s.Run(t.Context(), req)
+	if err != nil {
+		t.Fatalf("run %q: %v", req.Code, err)
+	}
+	return res
+}
+
+// wantOut runs code and compares its stdout.
+func wantOut(t *testing.T, s *Sandbox, code, want string) {
+	t.Helper()
+	if res := run(t, s, code); res.Stdout != want || !res.Success {
+		t.Fatalf("run %q: got %q, success %t, stderr %q, notes %q; want %q", code, res.Stdout, res.Success, res.Stderr, res.Notes, want)
+	}
+}
+
+// wantCode checks an error's code and that its text has all of words.
+func wantCode(t *testing.T, err error, want Code, words ...string) {
+	t.Helper()
+	if got := CodeOf(err); got != want {
+		t.Fatalf("got error code %q (%v), want %q", got, err, want)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+// eventually waits for what another goroutine or process brings about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// background runs code until the returned function is called and has the
+// result.
+func background(t *testing.T, s *Sandbox, code string) func() (*RunResult, error) {
+	t.Helper()
+	s.m.mu.Lock()
+	calls := s.calls
+	s.m.mu.Unlock()
+	type answer struct {
+		res *RunResult
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		res, err := s.Run(context.Background(), RunRequest{Code: code})
+		done <- answer{res, err}
+	}()
+	eventually(t, "the run has begun", func() bool {
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		return s.calls > calls || s.tomb != nil || len(done) > 0
+	})
+	return sync.OnceValues(func() (*RunResult, error) {
+		a := <-done
+		return a.res, a.err
+	})
+}

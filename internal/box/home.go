@@ -1,0 +1,242 @@
+package box
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// Beside a snapshot of a box's memory, its files are stored once more in a form
+// that every version of Glovebox can read and that depends on no image: a tar
+// archive of the home directory.
+const (
+	homeFormat = 1
+	homeTar    = "home.tar"
+	homeIndex  = "home.json" // homeInfo; written last
+	// homeTimeout bounds the archiving of one home directory: some 10,000 files a
+	// second, and a box that is too busy to answer.
+	homeTimeout = 20 * time.Second
+	// homeSlack is what the headers of an archive with the most entries take.
+	homeSlack = 256 << 20
+	// maxHomeInfo bounds what is read of homeIndex.
+	maxHomeInfo = 64 << 10
+)
+
+// homeInfo describes an archive of a home directory.
+type homeInfo struct {
+	Format   int       `json:"format"`
+	At       time.Time `json:"at"`    // when it was made
+	Bytes    int64     `json:"bytes"` // of the archive
+	Sum      string    `json:"sum"`   // of the archive
+	Mark     string    `json:"mark"`  // wire.BackupResult.Mark
+	Files    int       `json:"files"`
+	Omitted  int       `json:"omitted,omitempty"`
+	Examples []string  `json:"examples,omitempty"`
+	// Only says that there is no memory beside the archive, and why.
+	Only string `json:"only,omitempty"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func homeSum(h hash.Hash32) string { return fmt.Sprintf("crc32c:%08x", h.Sum32()) }
+
+// errNoHome says that no files are stored beside a snapshot.
+var errNoHome = errors.New("its files were not stored apart from its memory")
+
+// saveHome stores the files of a box in dir, beside the snapshot of its memory
+// that is there. prev is the directory of the box's earlier snapshot, or "": what
+// has not changed since is linked from there, and what cannot be had now is taken
+// from there as it was. A box whose files cannot be stored is written all the same.
+func (m *Manager) saveHome(ctx context.Context, s *Sandbox, prev, dir string) {
+	ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
+	defer cancel()
+	err := m.archiveHome(ctx, s, prev, dir)
+	if err == nil || s.ended() && context.Cause(ctx) != nil {
+		return
+	}
+	m.log.Warn("files of the box not stored apart from its memory", "sandbox", s.guestID, "err", err)
+	if prev == "" {
+		return
+	}
+	if info, err := readHomeInfo(prev); err == nil {
+		if err := linkHome(prev, dir, info); err != nil {
+			m.log.Warn("earlier files of the box not kept", "sandbox", s.guestID, "err", err)
+		}
+	}
+}
+
+func (m *Manager) archiveHome(ctx context.Context, s *Sandbox, prev, dir string) error {
+	ask := protocol.Backup{MaxBytes: int64(s.flavor.Limits().DiskMB) << 20}
+	for _, v := range m.parts.Machines.Volumes {
+		ask.Exclude = append(ask.Exclude, v.Guest)
+	}
+	before, err := readHomeInfo(prev)
+	if err == nil {
+		ask.Unless = before.Mark
+	}
+	at := time.Now().UTC().Truncate(time.Second)
+	file := filepath.Join(dir, homeTar)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := &summed{w: f, sum: crc32.New(castagnoli), left: ask.MaxBytes + homeSlack}
+	res, err := s.machine.Link.Backup(ctx, ask, w)
+	if we, ok := errors.AsType[*protocol.Error](err); ok && we.Code == protocol.CodeInvalid && w.n == 0 && len(ask.Exclude) == 0 {
+		// The agent is of an earlier version, which knows archives only.
+		err = s.machine.Link.Archive(ctx, ".", w)
+	}
+	if err == nil && res.Unchanged && before == nil { // user code may have taken over the agent
+		err = errors.New("the agent reports no change since an archive that does not exist")
+	}
+	if err == nil && res.Unchanged {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+		before.At = at
+		return linkHome(prev, dir, before)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = writeHomeInfo(dir, &homeInfo{
+			Format: homeFormat, At: at, Bytes: w.n, Sum: homeSum(w.sum), Mark: clip(res.Mark, 64),
+			Files: res.Files, Omitted: res.Omitted, Examples: examples(res.Examples),
+		})
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	return nil
+}
+
+// examples bounds what a guest says of the files that it left out.
+func examples(names []string) []string {
+	var list []string
+	for _, n := range names[:min(len(names), 5)] {
+		list = append(list, strings.ReplaceAll(clip(n, 100), "\n", "?")) // for one line of text
+	}
+	return list
+}
+
+// summed writes and sums at most left bytes.
+type summed struct {
+	w    io.Writer
+	sum  hash.Hash32
+	n    int64
+	left int64
+}
+
+func (s *summed) Write(p []byte) (int, error) {
+	if int64(len(p)) > s.left {
+		return 0, errors.New("the archive of the files is larger than the box's disk")
+	}
+	n, err := s.w.Write(p)
+	s.sum.Write(p[:n])
+	s.n += int64(n)
+	s.left -= int64(n)
+	return n, err
+}
+
+// linkHome gives dir the archive that prev has.
+func linkHome(prev, dir string, info *homeInfo) error {
+	to := filepath.Join(dir, homeTar)
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(filepath.Join(prev, homeTar), to); err != nil {
+		return err
+	}
+	return writeHomeInfo(dir, info)
+}
+
+// writeHomeInfo makes the archive in dir valid, and gives all to the disk.
+func writeHomeInfo(dir string, info *homeInfo) error {
+	b, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, homeIndex), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// readHomeInfo describes the archive in dir, without checking its content. The
+// error is errNoHome if there is none.
+func readHomeInfo(dir string) (*homeInfo, error) {
+	if dir == "" {
+		return nil, errNoHome
+	}
+	f, err := os.Open(filepath.Join(dir, homeIndex))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoHome
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxHomeInfo))
+	if err != nil {
+		return nil, err
+	}
+	info := new(homeInfo)
+	if err := json.Unmarshal(b, info); err != nil {
+		return nil, fmt.Errorf("read %s: %w", homeIndex, err)
+	}
+	if info.Format != homeFormat {
+		return nil, fmt.Errorf("its files have the format %d, this program reads %d", info.Format, homeFormat)
+	}
+	return info, nil
+}
+
+// openHome opens the archive in dir once its checksum is right. The caller closes
+// the file.
+func openHome(dir string) (*homeInfo, *os.File, error) {
+	info, err := readHomeInfo(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := os.Open(filepath.Join(dir, homeTar))
+	if err != nil {
+		return nil, nil, err
+	}
+	sum := crc32.New(castagnoli)
+	n, err := io.Copy(sum, f)
+	if err == nil && (n != info.Bytes || homeSum(sum) != info.Sum) {
+		err = errors.New("the archive of its files is damaged")
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return info, f, nil
+}

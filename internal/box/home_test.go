@@ -1,0 +1,73 @@
+package box
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+type dialer struct{ net.Conn }
+
+func (d dialer) Dial(context.Context) (io.ReadWriteCloser, error) { return d.Conn, nil }
+
+// lyingAgent answers hello as it should, and everything else with result.
+func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Link {
+	t.Helper()
+	here, there := net.Pipe()
+	t.Cleanup(func() { there.Close() })
+	send := func(kind protocol.Type, op uint32, p []byte) {
+		h := protocol.Header{Type: kind, Op: op, Length: uint32(len(p))}
+		there.Write(append(h.Append(nil), p...))
+	}
+	go func() {
+		r := protocol.NewReader(there)
+		for {
+			h, p, err := r.Next()
+			if err != nil {
+				return
+			}
+			var req protocol.Request
+			if h.Type != protocol.Open || json.Unmarshal(p, &req) != nil {
+				continue
+			}
+			var answer any = result
+			if req.Op == protocol.OpHello {
+				var hello protocol.Hello
+				json.Unmarshal(req.Args, &hello)
+				answer = protocol.HelloResult{Version: protocol.Version, Nonce: hello.Nonce}
+			}
+			raw, _ := json.Marshal(answer)
+			end, _ := json.Marshal(protocol.Response{Result: raw})
+			send(protocol.End, h.Op, end)
+		}
+	}()
+	l, err := client.Open(t.Context(), dialer{here}, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// TestLyingAgent: an agent that claims that an archive is still right which it was
+// never asked about harms nobody but its own box.
+func TestLyingAgent(t *testing.T) {
+	m := &Manager{log: slog.New(slog.DiscardHandler), parts: Parts{Machines: &machine.Maker{}}}
+	box := &Sandbox{
+		m: m, flavor: FlavorSmall, condemned: make(chan struct{}),
+		machine: &machine.Machine{Link: lyingAgent(t, protocol.BackupResult{Unchanged: true, Mark: "m"})},
+	}
+	dir := t.TempDir()
+	m.saveHome(t.Context(), box, "", dir)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v; want nothing stored", left, err)
+	}
+}

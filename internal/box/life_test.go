@@ -1,0 +1,273 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
+)
+
+func TestIdle(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.CleanupInterval = time.Millisecond }) // the reaper itself
+	f.session(t, "", "idle")
+	used := f.session(t, "", "used")
+	busy := f.session(t, "", "busy")
+	result := background(t, busy, "import time; time.sleep(0.5)")
+	f.clock.add(29 * time.Minute)
+	run(t, used, "x = 1")
+	time.Sleep(20 * time.Millisecond)
+	f.wantIDs(t, "", "idle", "used", "busy")
+	f.clock.add(time.Minute)
+	eventually(t, "the idle one is reaped", func() bool { return len(f.ids("")) == 2 })
+	if _, err := result(); err != nil {
+		t.Errorf("busy box: %v", err)
+	}
+	_, acq, err := f.Session(t.Context(), "", SessionWant{ID: "idle"})
+	if err != nil || !acq.Created || acq.Lost == nil || acq.Lost.Reason != ReasonIdle {
+		t.Fatalf("expired session: got %+v, %v", acq, err)
+	}
+	if got := acq.Lost.Explain(f.clock.Now()); got != "it expired just now because nobody used it for 30 min" {
+		t.Errorf("explain: got %q", got)
+	}
+	f.clock.add(time.Hour)
+	time.Sleep(20 * time.Millisecond)
+	if f.Sandboxes("", ""); !f.ids("")["idle"] {
+		t.Error("a held session expired")
+	}
+	acq.Release()
+	eventually(t, "all are reaped", func() bool { _, live, _ := f.engine.counts(); return live == 0 })
+}
+
+func TestExpiredBeforeReaped(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.session(t, "", "x")
+	run(t, s, "y = 1")
+	c := f.context(t, "", "ctx")
+	f.clock.add(31 * time.Minute)
+	if got := f.Sandboxes("", ""); len(got) != 0 {
+		t.Errorf("expired boxes are listed: %+v", got)
+	}
+	s2, acq, err := f.Session(t.Context(), "", SessionWant{ID: "x"})
+	if err != nil || s2 == s || acq.Lost == nil || acq.Lost.Reason != ReasonIdle {
+		t.Fatalf("got %+v, %v; want it made anew", acq, err)
+	}
+	wantOut(t, s2, "'y' in dir()", "False\n")
+	_, _, err = f.Context(t.Context(), "", c.ID())
+	wantCode(t, err, CodeNotFound, "it expired")
+	f.clock.add(31 * time.Minute)
+	if found, err := f.Stop(t.Context(), "", KindSession, "x"); found || err != nil {
+		t.Errorf("stop an expired one: got %t, %v; want false", found, err)
+	}
+}
+
+func TestStopWhileRunning(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.session(t, "", "x")
+	result := background(t, s, "import time; time.sleep(60)")
+	queued := background(t, s, "1")
+	start := time.Now()
+	if found, err := f.Stop(t.Context(), "", KindSession, "x"); !found || err != nil {
+		t.Errorf("stop: got %t, %v", found, err)
+	}
+	for _, r := range []func() (*RunResult, error){result, queued} {
+		_, err := r()
+		wantCode(t, err, CodeGone, "was stopped")
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestAgentKilled(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.session(t, "", "x")
+	result := background(t, s, "import os, signal, time\ntime.sleep(0.2)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)")
+	_, err := result()
+	wantCode(t, err, CodeGone)
+	e, _ := errors.AsType[*Error](err)
+	if r := Reason(e.Context["reason"]); r != ReasonExited && r != ReasonCrashed {
+		t.Errorf("reason: got %q of %v", r, err)
+	}
+	if s.Info().State != StateError {
+		t.Errorf("state: got %q, want error", s.Info().State)
+	}
+	if len(f.ids("")) != 0 {
+		t.Errorf("it is still listed: %v", f.ids(""))
+	}
+	s2, acq, err := f.Session(t.Context(), "", SessionWant{ID: "x"})
+	if err != nil || acq.Lost == nil {
+		t.Fatalf("again: got %+v, %v", acq, err)
+	}
+	wantOut(t, s2, "1+1", "2\n")
+}
+
+func TestGuestEnds(t *testing.T) {
+	f := newFixture(t, nil)
+	for _, tt := range []struct {
+		exit   engine.Exit
+		reason Reason
+		text   string
+	}{
+		{engine.Exit{Reason: engine.ExitOOM, Detail: "cgroup\x1b[31m"}, ReasonOOM, "ran out of memory just now because it used more than the 1024 MB of its flavor 'small' (cgroup)"},
+		{engine.Exit{Reason: engine.ExitCrashed, Detail: "sentry panic"}, ReasonCrashed, "crashed just now because its isolation ended (sentry panic)"},
+		{engine.Exit{Reason: engine.ExitExited, Code: 3}, ReasonExited, "ended just now because its agent ended with code 3"},
+		{engine.Exit{Reason: engine.ExitDestroyed}, ReasonCrashed, "destroyed from outside"},
+	} {
+		s := f.session(t, "", "x")
+		result := background(t, s, "import time; time.sleep(60)")
+		f.engine.last().exit <- tt.exit
+		_, err := result()
+		wantCode(t, err, CodeGone, tt.text)
+		if e, _ := errors.AsType[*Error](err); e.Context["reason"] != string(tt.reason) || e.Context["session_id"] != "x" {
+			t.Errorf("%s: got %v", tt.exit.Reason, e.Context)
+		}
+	}
+	eventually(t, "all is freed", func() bool { _, live, _ := f.engine.counts(); return live == 0 })
+}
+
+// An agent that hangs is found out by the backstop.
+func TestAgentHangs(t *testing.T) {
+	f := newFixture(t, nil)
+	f.patience, f.kernelStart = 300*time.Millisecond, 0
+	s := f.session(t, "", "x")
+	run(t, s, "1")
+	result := make(chan error, 1)
+	start := time.Now()
+	go func() {
+		_, err := s.Run(context.Background(), RunRequest{
+			Code:    "import os, signal, time\nos.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(60)",
+			Timeout: 500 * time.Millisecond,
+		})
+		result <- err
+	}()
+	wantCode(t, <-result, CodeGone, "crashed", "did not answer in time")
+	if took := time.Since(start); took > 8*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestCloseDrains(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.session(t, "", "x")
+	held, acq, err := f.Session(t.Context(), "", SessionWant{ID: "held"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := background(t, s, "import time; time.sleep(0.4); 'whole'")
+	closed := make(chan error, 2)
+	for range 2 {
+		go func() { closed <- f.Close(context.Background()) }()
+	}
+	eventually(t, "it drains", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.phase == phaseDraining
+	})
+	_, _, err = f.Session(t.Context(), "", SessionWant{ID: "x"})
+	wantCode(t, err, CodeNotReady, "shutting down")
+	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "x"})
+	wantCode(t, err, CodeNotReady)
+	_, _, err = f.DefaultContext(t.Context(), "", nil)
+	wantCode(t, err, CodeNotReady)
+	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
+	wantCode(t, err, CodeNotReady)
+	wantOut(t, held, "'admitted before'", "'admitted before'\n")
+	acq.Release()
+	if res, err := result(); err != nil || res.Stdout != "'whole'\n" {
+		t.Errorf("running call: got %+v, %v", res, err)
+	}
+	for range 2 {
+		if err := <-closed; err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
+	wantCode(t, err, CodeGone, "closed with the server")
+	if found, err := f.Stop(t.Context(), "", KindSession, "x"); found || err != nil {
+		t.Errorf("stop after close: got %t, %v", found, err)
+	}
+}
+
+func TestCloseCutsOff(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.session(t, "", "x")
+	result := background(t, s, "import time; time.sleep(60)")
+	f.engine.set(nil, make(chan struct{}))
+	starting := make(chan error, 1)
+	go func() {
+		_, _, err := f.Session(context.Background(), "", SessionWant{ID: "y"})
+		starting <- err
+	}()
+	eventually(t, "it starts", func() bool { return len(f.ids("")) == 2 })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := f.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 calls were cut off") {
+		t.Errorf("close: got %v", err)
+	}
+	_, err := result()
+	wantCode(t, err, CodeGone, "closed with the server")
+	wantCode(t, <-starting, CodeNotReady)
+}
+
+func TestNotStarted(t *testing.T) {
+	m := New(DefaultConfig(), Parts{Machines: &machine.Maker{Interpreters: interpreters()}})
+	_, _, err := m.Session(t.Context(), "", SessionWant{})
+	wantCode(t, err, CodeNotReady, "not started")
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := m.Start(t.Context()); err == nil {
+		t.Error("start after close: got no error")
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tt := range []struct {
+		change func(*Config)
+		want   string
+	}{
+		{func(c *Config) {}, ""},
+		{func(c *Config) { c.MaxSessions = -3 }, "max sessions must be a positive integer, got -3"},
+		{func(c *Config) { c.MaxContexts = 0 }, "max contexts must be a positive integer, got 0"},
+		{func(c *Config) { c.IdleTimeout = 0 }, "session timeout must be positive, got 0s"},
+		{func(c *Config) { c.CleanupInterval = time.Hour }, "cleanup interval (1h0m0s) must be less than session timeout (30m0s)"},
+		{func(c *Config) { c.ExecTimeout = time.Hour }, "execution timeout (1h0m0s) must not exceed max timeout (5m0s)"},
+		{func(c *Config) { c.ContextTimeout = time.Hour }, "context timeout (1h0m0s) must not exceed max timeout (5m0s)"},
+		{func(c *Config) { c.DefaultFlavor = "xl" }, `default flavor must be 'small', 'medium' or 'large', got "xl"`},
+		{func(c *Config) { c.MaxTotalMemoryMB = 512 }, "max total memory (512MB) must be at least the memory of the default flavor small (1024MB)"},
+		{func(c *Config) { c.MaxPerOwner = -1 }, "max per owner must not be negative, got -1"},
+		{func(c *Config) { c.MaxMemoryPerOwnerMB = 1000 }, "max memory per owner (1000MB) must be at least the memory of the default flavor small (1024MB)"},
+	} {
+		c := DefaultConfig()
+		tt.change(&c)
+		got := ""
+		if err := New(c, Parts{}).cfg().Validate(); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestTombstonesAreBounded(t *testing.T) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	g := newGraves(c.Now)
+	for i := range 3 * maxGraves {
+		g.add(&Tombstone{Kind: KindSession, ID: string(rune(i)), Reason: ReasonIdle, At: c.Now()})
+	}
+	if n := g.lru.Len(); n != maxGraves {
+		t.Errorf("got %d tombstones, want %d", n, maxGraves)
+	}
+	if g.get(key{"", KindSession, string(rune(3*maxGraves - 1))}) == nil {
+		t.Error("the newest tombstone is gone")
+	}
+	c.add(graveAge + time.Second)
+	if g.sweep(); g.lru.Len() != 0 {
+		t.Errorf("got %d tombstones after their time", g.lru.Len())
+	}
+}

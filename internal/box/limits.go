@@ -1,0 +1,73 @@
+package box
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// killGrace is between the interrupt and the kill of code that has run too
+	// long: enough for a handler to clean up, short enough to wait for.
+	killGrace = 2 * time.Second
+	// patience is how much later than the time-out the agent has to have answered:
+	// the grace, and generously more, since the price of a false alarm is the
+	// whole box.
+	patience = killGrace + 5*time.Second
+	// cancelBackstop is how long the agent has to answer a cancelled call, the
+	// grace included. The link would leave the call alone a second later, and the
+	// kernel with it.
+	cancelBackstop = 6 * time.Second
+	// kernelStart bounds the start of an interpreter on a busy host.
+	kernelStart = 30 * time.Second
+)
+
+// timeout resolves the time-out of a call.
+func (s *Sandbox) timeout(op string, d time.Duration) (time.Duration, error) {
+	c := s.m.cfg()
+	switch {
+	case d == 0 && s.key.kind == KindContext:
+		return c.ContextTimeout, nil
+	case d == 0:
+		return c.ExecTimeout, nil
+	case d < 0 || d > c.MaxTimeout:
+		return 0, s.invalid(op, "timeout", "Invalid timeout: %s seconds; it must be between 1 and %s, or 0 for the default", secs(d), secs(c.MaxTimeout))
+	}
+	return d, nil
+}
+
+// millis is a time-out for the agent, to which zero means none.
+func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
+
+// secs writes a duration as a number of seconds.
+func secs(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
+
+// guard ends the box as broken if the call does not end within d, or soon after
+// ctx has ended: an agent that does not even report a time-out does not work.
+// The caller must call release when the call has ended.
+func (s *Sandbox) guard(ctx context.Context, d time.Duration) (release func()) {
+	var mu sync.Mutex
+	over := false // guarded by mu
+	t := time.AfterFunc(d+s.m.patience, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			s.m.condemn(s, ReasonCrashed, "its agent did not answer in time")
+		}
+	})
+	stop := context.AfterFunc(ctx, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			t.Reset(cancelBackstop)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		stop()
+		t.Stop()
+	}
+}

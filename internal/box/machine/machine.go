@@ -1,0 +1,230 @@
+// Package machine is a guest with a link to its agent: what the boxes, the
+// templates and the pool are made of. It knows neither owners nor time.
+//
+//	m, err := maker.Boot(ctx, id, limits)      // or Restore, from a snapshot
+//	res, err := m.Link.Run(ctx, …)
+//	err = m.Snapshot(ctx, dir)                 // it goes on
+//	err = m.Close(ctx)                         // nothing is left
+package machine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// Home is the home directory of user code inside, unless a Maker says otherwise.
+const Home = "/home/user"
+
+// Hostname is the host name of every machine. It is not the id, which is another one
+// after a restore. The /etc/hosts of image.Toolchain resolves it.
+const Hostname = "glovebox"
+
+const (
+	// overheadMB and overheadPIDs are what the agent and the isolation need
+	// inside a guest, beyond what is promised to the user's code: measured about
+	// 20 MB and 15 threads, with room for growth.
+	overheadMB   = 64
+	overheadPIDs = 64
+	// closeTimeout is how long an engine has to free a guest that came to nothing;
+	// it takes well under a second unless the host is in trouble.
+	closeTimeout = 30 * time.Second
+)
+
+// Maker makes machines of one kind. Its fields are constant; its methods may be
+// called concurrently.
+type Maker struct {
+	Engine  engine.Engine  // not closed by the Maker
+	Agent   engine.Program // the agent's executable and arguments
+	Root    engine.Root    // the file system
+	Volumes []engine.Mount // host directories in every machine
+	// Interpreters has the absolute path inside for each language that the root
+	// file system offers.
+	Interpreters map[string]string
+	Home         string   // of the user inside
+	UID, GID     int      // of user code; -1: the agent's own
+	Env          []string // of user code, KEY=value
+	Log          *slog.Logger
+}
+
+// WithImage returns a Maker of the same kind of machines with another file system.
+func (k *Maker) WithImage(root engine.Root, interpreters map[string]string) *Maker {
+	other := *k
+	other.Root, other.Interpreters = root, interpreters
+	return &other
+}
+
+// WithAgent returns a Maker of the same kind of machines with another agent of the
+// same version of the protocol.
+func (k *Maker) WithAgent(agent engine.Program) *Maker {
+	other := *k
+	other.Agent = agent
+	return &other
+}
+
+// Machine is a running guest and its link. All methods may be called
+// concurrently; whoever made it closes it.
+type Machine struct {
+	ID    string // of the guest
+	Guest engine.Guest
+	Link  *client.Link
+}
+
+// Spec is what the engine is asked for. limits are what user code may take.
+func (k *Maker) Spec(limits engine.Limits) engine.Spec {
+	limits.MemoryMB += overheadMB
+	limits.PIDs += overheadPIDs
+	return engine.Spec{Root: k.Root, Agent: k.Agent, Hostname: Hostname, Limits: limits, Mounts: k.Volumes}
+}
+
+// Snapshots reports whether machines can be written to disk and restored.
+func (k *Maker) Snapshots() bool {
+	return k.Engine != nil && k.Engine.Info().Caps.Has(engine.CapSnapshotter|engine.CapRestorer)
+}
+
+// Pauses reports whether machines can be paused.
+func (k *Maker) Pauses() bool {
+	return k.Engine != nil && k.Engine.Info().Caps.Has(engine.CapPauser)
+}
+
+// Boot makes a new machine. id is as engine.Create wants it; ctx bounds the call.
+// No interpreter has been started. After an error nothing is left. Errors: those
+// of engine.Create; others are of the link.
+func (k *Maker) Boot(ctx context.Context, id string, limits engine.Limits) (*Machine, error) {
+	spec := k.Spec(limits)
+	guest, err := k.Engine.Create(ctx, id, &spec)
+	if err != nil {
+		return nil, err
+	}
+	return k.greet(ctx, id, guest, limits, false, client.Open)
+}
+
+// Restore makes a machine that goes on where the snapshot in dir found another
+// one of the same limits, kernels and files included. With copied, which is for a
+// snapshot that another machine goes on from as well, the kernels draw new
+// randomness before they run anything. Errors: those of engine.Restore and Boot.
+func (k *Maker) Restore(ctx context.Context, id string, limits engine.Limits, dir string, copied bool) (*Machine, error) {
+	r, ok := k.Engine.(engine.Restorer)
+	if !ok {
+		return nil, fmt.Errorf("restore %q: the engine %s restores nothing: %w", id, k.Engine.Info().Name, engine.ErrUnsupported)
+	}
+	spec := k.Spec(limits)
+	guest, err := r.Restore(ctx, id, &spec, dir)
+	if err != nil {
+		return nil, err
+	}
+	return k.greet(ctx, id, guest, limits, copied, client.Resume)
+}
+
+// opener is link.Open or link.Resume.
+type opener func(context.Context, client.Dialer, client.Options) (*client.Link, error)
+
+func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits engine.Limits, copied bool, open opener) (*Machine, error) {
+	hello := protocol.Hello{
+		Restored: copied, Home: k.Home, Scratch: []string{"/tmp"}, UID: k.UID, GID: k.GID, Env: k.Env,
+		Interpreters: k.Interpreters, PIDs: limits.PIDs, MemoryMB: limits.MemoryMB,
+		Entropy: make([]byte, 32), Now: time.Now().UnixNano(),
+	}
+	rand.Read(hello.Entropy) // never fails
+	for _, v := range k.Volumes {
+		if v.ReadOnly {
+			hello.ReadOnly = append(hello.ReadOnly, v.Guest)
+		} else {
+			hello.Scratch = append(hello.Scratch, v.Guest)
+		}
+	}
+	log := k.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	lnk, err := open(ctx, guest, client.Options{Hello: hello, Log: log.With("sandbox", id)})
+	if err != nil {
+		freeing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		m := &Machine{ID: id, Guest: guest}
+		return nil, errors.Join(fmt.Errorf("link to the agent: %w", err), m.Close(freeing))
+	}
+	return &Machine{ID: id, Guest: guest, Link: lnk}, nil
+}
+
+// Start starts the interpreter of a language, if it does not run, and has a new
+// one import the modules of preload that there are.
+func (m *Machine) Start(ctx context.Context, language string, preload []string) error {
+	_, err := m.Warm(ctx, language, preload)
+	return err
+}
+
+// Warm is Start, and says which modules of preload could not be imported.
+func (m *Machine) Warm(ctx context.Context, language string, preload []string) (missing []string, err error) {
+	res, err := m.Link.Kernel(ctx, protocol.Kernel{Kernel: language, Language: language, Action: "start", Preload: preload})
+	if err != nil {
+		return nil, fmt.Errorf("start the %s interpreter: %w", language, err)
+	}
+	return res.Missing, nil
+}
+
+// Prove has the interpreter of a language run an empty cell, which leaves no
+// trace in it.
+func (m *Machine) Prove(ctx context.Context, language string, timeout time.Duration) error {
+	res, err := m.Link.Run(ctx, protocol.Run{Kernel: language, Language: language, TimeoutMS: timeout.Milliseconds(), Capture: protocol.Capture{Head: 4096}}, nil, discard{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("prove the %s interpreter: %w", language, err)
+	case !res.OK || res.Lost != "" || res.Stopped != "":
+		return fmt.Errorf("prove the %s interpreter: an empty cell failed (stopped %q, lost %q)", language, res.Stopped, res.Lost)
+	}
+	return nil
+}
+
+type discard struct{}
+
+func (discard) Output(protocol.Channel, []byte) {}
+func (discard) Display(protocol.Display)        {}
+
+// Snapshot writes the machine into dir, an existing, empty directory; see
+// engine.Snapshotter. What runs on the link meanwhile goes on here, and is ended
+// in machines restored from it.
+func (m *Machine) Snapshot(ctx context.Context, dir string) error {
+	s, ok := engine.As[engine.Snapshotter](m.Guest)
+	if !ok {
+		return fmt.Errorf("snapshot %q: the engine cannot: %w", m.ID, engine.ErrUnsupported)
+	}
+	return s.Snapshot(ctx, dir)
+}
+
+// Pause stops the machine in its tracks; see engine.Pauser.
+func (m *Machine) Pause(ctx context.Context) error {
+	p, ok := engine.As[engine.Pauser](m.Guest)
+	if !ok {
+		return fmt.Errorf("pause %q: the engine cannot: %w", m.ID, engine.ErrUnsupported)
+	}
+	return p.Pause(ctx)
+}
+
+// Resume lets a paused machine go on.
+func (m *Machine) Resume(ctx context.Context) error {
+	p, ok := engine.As[engine.Pauser](m.Guest)
+	if !ok {
+		return fmt.Errorf("resume %q: the engine cannot: %w", m.ID, engine.ErrUnsupported)
+	}
+	return p.Resume(ctx)
+}
+
+// Close ends the machine and frees what it holds on the host. ctx bounds the
+// waiting. It may be called again.
+func (m *Machine) Close(ctx context.Context) error {
+	if m.Link != nil {
+		m.Link.Close() // its error says that the guest is gone already
+	}
+	if err := m.Guest.Destroy(ctx); err != nil {
+		return fmt.Errorf("close machine %q: %w", m.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package box
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+func smallConfig() *Config {
+	c := DefaultConfig()
+	c.OutputHead, c.OutputTail, c.MaxImages, c.MaxImageSize = 1000, 100, 2, 1000
+	return &c
+}
+
+// What an agent says of its own bounds is not believed.
+func TestCollectorBounds(t *testing.T) {
+	c := newCollector(smallConfig(), nil)
+	for range 10_000 {
+		c.Output(protocol.Stdout, []byte(strings.Repeat("x", 997)+"\n"))
+	}
+	for range 1000 {
+		c.Display(protocol.Display{Result: true, Data: map[string]string{"text/plain": strings.Repeat("v", 500)}})
+		c.Display(protocol.Display{Data: map[string]string{"image/png": tinyPNG, "text/plain": "<P>"}})
+	}
+	out, notes := c.stdout.text(protocol.Output{Bytes: -5, Omitted: -7, Path: "/x\n\x1b[31m" + strings.Repeat("p", 10_000)}, nil)
+	if len(out) > 4000 || !strings.Contains(out, "9978900 of 9980000 bytes left out here; whole output in /xp") {
+		t.Errorf("got %d bytes: %.3000q", len(out), out)
+	}
+	if len(notes) != 1 || len(notes[0]) > 500 {
+		t.Errorf("notes: got %q", notes)
+	}
+	if len(c.images) != 2 || c.skipped[skipNumber] != 998 || c.skipped[skipText] == 0 {
+		t.Errorf("got %d images, %v left out", len(c.images), c.skipped)
+	}
+	got := c.notes(0)
+	if len(got) != 2 || got[0] != "998 images were left out: a result has at most 2." {
+		t.Errorf("notes: got %q", got)
+	}
+}
+
+func TestCollectorOrder(t *testing.T) {
+	c := newCollector(smallConfig(), nil)
+	c.Output(protocol.Stdout, []byte("a\xe2\x82"))
+	c.Output(protocol.Stdout, []byte("\xac\n"))
+	c.Display(protocol.Display{Result: true, Data: map[string]string{"text/plain": "1"}})
+	c.Output(protocol.Stderr, []byte("e"))
+	c.Output(protocol.Stdout, []byte("b"))
+	c.Display(protocol.Display{Data: map[string]string{"text/plain": "\x1b[1m2"}})
+	c.Display(protocol.Display{Data: map[string]string{"text/plain": ""}})
+	out, notes := c.stdout.text(protocol.Output{}, nil)
+	if out != "a€\n1\nb\n2\n" || notes != nil || len(c.notes(0)) != 0 {
+		t.Errorf("got %q, %q, %q", out, notes, c.notes(0))
+	}
+	if got, _ := c.stderr.text(protocol.Output{}, nil); got != "e" {
+		t.Errorf("stderr: got %q", got)
+	}
+}
+
+func TestDecodeImage(t *testing.T) {
+	lines := tinyPNG[:40] + "\n" + tinyPNG[40:] + "\n"
+	if img, err := decodeImage("image/png", lines, 1000); err != nil || img == nil {
+		t.Errorf("base64 in lines: got %v, %v", img, err)
+	}
+	for _, tt := range []struct{ mime, data string }{
+		{"image/jpeg", tinyPNG},
+		{"image/png", "not base64!"},
+		{"image/png", ""},
+		{"image/gif", base64.StdEncoding.EncodeToString([]byte("<script>"))},
+	} {
+		if img, err := decodeImage(tt.mime, tt.data, 1000); err == nil {
+			t.Errorf("%s %.20q: got %d bytes, want an error", tt.mime, tt.data, len(img))
+		}
+	}
+	if img, err := decodeImage("image/png", strings.Repeat("A", 1<<20), 1000); img != nil || err != nil {
+		t.Errorf("large: got %d bytes, %v; want nothing", len(img), err)
+	}
+}
+
+func TestHeadTail(t *testing.T) {
+	for _, n := range []int{0, 100, 300, 301, 5000} {
+		s := strings.Repeat("€", n)
+		for _, max := range []int{0, 10, 256, 300, 301, 302, 4000} {
+			got := headTail(s, max)
+			if len(got) > len(s) || len(s) > max && len(got) > max || strings.ToValidUTF8(got, "?") != got {
+				t.Errorf("headTail of %d bytes to %d: got %d bytes", len(s), max, len(got))
+			}
+		}
+	}
+}
+
+func BenchmarkClean(b *testing.B) {
+	plain := strings.Repeat("a line of plain text\n", 1000)
+	mixed := strings.Repeat("\x1b[32mgrün\x1b[0m und 世界\r\n", 1000)
+	for name, s := range map[string]string{"plain": plain, "mixed": mixed} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(s)))
+			for b.Loop() {
+				clean(s)
+			}
+		})
+	}
+}

@@ -1,0 +1,633 @@
+package pool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/engine/process"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
+)
+
+var (
+	small = Class{Template: "python", Flavor: "small"}
+	large = Class{Template: "node", Flavor: "large"}
+)
+
+// factory makes real machines of plain processes, and keeps book.
+type factory struct {
+	maker machine.Maker
+	dir   string // has an entry for each guest that lives
+	log   lines
+
+	mu    sync.Mutex
+	made  []Class                     // guarded by mu; every attempt
+	hook  func(Class) error           // guarded by mu; called before a machine is made
+	alive map[string]*machine.Machine // guarded by mu; by id, all that were ever made
+}
+
+func newFactory(t testing.TB) *factory {
+	t.Helper()
+	agent := embedtest.Program(t)
+	before := runtime.NumGoroutine()
+	f := &factory{dir: filepath.Join(t.TempDir(), "guests"), alive: make(map[string]*machine.Machine)}
+	e, err := process.Open(process.Config{Dir: f.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.maker = machine.Maker{
+		Engine: e, Agent: agent, Root: engine.Root{Key: "host", Dir: "/"},
+		Home: filepath.Join(filepath.Dir(f.dir), "home"), UID: -1, GID: -1,
+	}
+	t.Cleanup(func() {
+		if left := f.guests(); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		if err := e.Close(); err != nil {
+			t.Errorf("close engine: %v", err)
+		}
+		wait(t, fmt.Sprintf("no more goroutines than the %d before", before), func() bool { return runtime.NumGoroutine() <= before })
+		if t.Failed() {
+			t.Logf("the log:\n%s", strings.Join(f.log.all(), "\n"))
+		}
+	})
+	return f
+}
+
+// pool returns a pool that is closed at the end of the test.
+func (f *factory) pool(t testing.TB, cfg Config) *Pool {
+	t.Helper()
+	cfg.Make = f.make
+	cfg.Log = slog.New(slog.NewTextHandler(&f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	p := New(cfg)
+	t.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return p
+}
+
+func (f *factory) make(ctx context.Context, c Class) (*machine.Machine, error) {
+	f.mu.Lock()
+	f.made = append(f.made, c)
+	id, hook := fmt.Sprintf("member-%d", len(f.made)), f.hook
+	f.mu.Unlock()
+	if hook != nil {
+		if err := hook(c); err != nil {
+			return nil, err
+		}
+	}
+	m, err := f.maker.Boot(ctx, id, engine.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.alive[id] = m
+	f.mu.Unlock()
+	return m, nil
+}
+
+func (f *factory) setHook(hook func(Class) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hook = hook
+}
+
+func (f *factory) attempts() []Class {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.made)
+}
+
+// machine returns what was made at the i-th attempt, from 1.
+func (f *factory) machine(i int) *machine.Machine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.alive[fmt.Sprintf("member-%d", i)]
+}
+
+// guests lists those that live.
+func (f *factory) guests() []string {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		panic(err)
+	}
+	var ids []string
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	return ids
+}
+
+// lines is a log that is kept.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(strings.TrimSpace(l.b.String()), "\n")
+}
+
+// with returns the lines that have all of words.
+func (l *lines) with(words ...string) []string {
+	var found []string
+	for _, line := range l.all() {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// wait waits for what others bring about.
+func wait(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func ready(t testing.TB, p *Pool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := p.Ready(ctx); err != nil {
+		t.Fatalf("Ready: %v", err)
+	}
+}
+
+// take takes a member, which ends with the test, and checks that it lives.
+func take(t testing.TB, p *Pool, c Class) *machine.Machine {
+	t.Helper()
+	m := p.Take(t.Context(), c)
+	if m == nil {
+		t.Fatalf("Take %s: got none; %+v", c, p.Stats())
+	}
+	t.Cleanup(func() { m.Close(context.Background()) })
+	if _, err := m.Link.Ping(t.Context()); err != nil {
+		t.Fatalf("Take %s: got one that does not answer: %v", c, err)
+	}
+	return m
+}
+
+func TestFillsInTurnAndHandsOut(t *testing.T) {
+	for _, pause := range []bool{false, true} {
+		t.Run(fmt.Sprintf("pause=%t", pause), func(t *testing.T) {
+			f := newFactory(t)
+			p := f.pool(t, Config{Size: 2, Pause: pause})
+			if m := p.Take(t.Context(), small); m != nil {
+				t.Error("Take before Start: got a machine")
+			}
+			p.Start([]Class{small, large, small})
+			ready(t, p)
+			if got, want := f.attempts(), []Class{small, large, small, large}; !slices.Equal(got, want) {
+				t.Errorf("made in another order: got %v, want %v", got, want)
+			}
+			for _, c := range []Class{small, large} {
+				s := p.Stats().Of(c)
+				if s.Wanted != 2 || s.Ready != 2 || s.Made != 2 || s.HandedOut != 0 || s.LastError != nil || s.Oldest < 0 {
+					t.Errorf("stats of %s: got %+v", c, s)
+				}
+			}
+			if m := p.Take(t.Context(), Class{Template: "python", Flavor: "large"}); m != nil {
+				t.Error("Take of another class: got a machine")
+			}
+
+			// The oldest goes first; another one takes its place.
+			if m := take(t, p, small); m.ID != "member-1" {
+				t.Errorf("Take: got %s, want member-1", m.ID)
+			}
+			wait(t, "the place to be filled", func() bool { s := p.Stats().Of(small); return s.Ready == 2 && s.HandedOut == 1 && s.Made == 3 })
+			if m := take(t, p, small); m.ID != "member-3" {
+				t.Errorf("Take: got %s, want member-3", m.ID)
+			}
+
+			for _, words := range [][]string{
+				{"INFO", "pool begins to fill", "template=python", "flavor=small", "size=2"},
+				{"INFO", "pool member is ready", "sandbox=member-4", "template=node", "ready=2"},
+				{"INFO", "pool is full", "template=python"},
+			} {
+				if got := f.log.with(words...); len(got) != 1 {
+					t.Errorf("log lines with %q: got %q, want one", words, got)
+				}
+			}
+			if got := f.log.with("INFO", "member-5"); len(got) != 0 {
+				t.Errorf("the log is noisy after the first fill: %q", got)
+			}
+		})
+	}
+}
+
+func TestMembersStandStill(t *testing.T) {
+	f := newFactory(t)
+	p := f.pool(t, Config{Size: 1, Pause: true})
+	p.Start([]Class{small})
+	ready(t, p)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := f.machine(1).Link.Ping(t.Context())
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		t.Errorf("a member that waits answers (%v), though it should be paused", err)
+	case <-time.After(100 * time.Millisecond):
+		take(t, p, small)
+		if err := <-answer; err != nil {
+			t.Errorf("a member that was taken does not answer what it was asked before: %v", err)
+		}
+	}
+}
+
+// TestTheMuteAreReplaced holds that a member that lives and says nothing is not
+// handed out, nor waited for for long, and that takers come before the filling.
+func TestTheMuteAreReplaced(t *testing.T) {
+	f := newFactory(t)
+	p := f.pool(t, Config{Size: 2})
+	p.Start([]Class{small})
+	ready(t, p)
+	pauser, ok := engine.As[engine.Pauser](f.machine(1).Guest)
+	if !ok {
+		t.Fatal("the engine cannot pause")
+	}
+	if err := pauser.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.setHook(func(Class) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.taking > 0 {
+			t.Error("a member is made while another one is being handed out")
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if m := p.Take(ctx, small); m != nil {
+		t.Errorf("Take: got %s, which says nothing", m.ID)
+	}
+	ready(t, p)
+	f.setHook(nil)
+	wait(t, "the mute one to be freed", func() bool { return !slices.Contains(f.guests(), "member-1") })
+	if m := take(t, p, small); m.ID != "member-2" {
+		t.Errorf("Take: got %s, want member-2", m.ID)
+	}
+}
+
+func TestNoPool(t *testing.T) {
+	f := newFactory(t)
+	p := f.pool(t, Config{})
+	p.Start([]Class{small})
+	ready(t, p)
+	if m := p.Take(t.Context(), small); m != nil || len(f.attempts()) != 0 || p.Trim(t.Context(), 3) != 0 {
+		t.Errorf("a pool of size 0 made machines: %v", f.attempts())
+	}
+}
+
+func TestTakeDoesNotWait(t *testing.T) {
+	f := newFactory(t)
+	hold := make(chan struct{})
+	f.setHook(func(Class) error { <-hold; return nil })
+	p := f.pool(t, Config{Size: 1})
+	p.Start([]Class{small})
+	wait(t, "a member to be in the making", func() bool { return len(f.attempts()) == 1 })
+	if m := p.Take(t.Context(), small); m != nil {
+		t.Errorf("Take: got %s, which is not made yet", m.ID)
+	}
+	if s := p.Stats().Of(small); s.Making != 1 || s.Ready != 0 {
+		t.Errorf("stats: got %+v, want one in the making", s)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := p.Ready(ctx)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "python/small has 0 of 1 members") {
+		t.Errorf("Ready: got %v", err)
+	}
+	close(hold)
+	ready(t, p)
+	if m := p.Take(ctx, small); m != nil {
+		t.Error("Take with a context that has ended: got a machine")
+	}
+	take(t, p, small)
+}
+
+// TestTheDeadAreReplaced ends members behind the pool's back.
+func TestTheDeadAreReplaced(t *testing.T) {
+	destroy := func(m *machine.Machine) { m.Guest.Destroy(context.Background()) }
+	for _, c := range []struct {
+		name  string
+		pause bool
+		kill  func(*machine.Machine)
+		want  string
+	}{
+		{"guest", false, destroy, "destroyed"},
+		{"paused guest", true, destroy, "destroyed"},
+		{"link", false, func(m *machine.Machine) { m.Link.Close() }, "link to the guest lost"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFactory(t)
+			p := f.pool(t, Config{Size: 2, Pause: c.pause})
+			p.Start([]Class{small})
+			ready(t, p)
+			c.kill(f.machine(1))
+			if m := take(t, p, small); m.ID != "member-2" {
+				t.Errorf("Take: got %s, want member-2", m.ID)
+			}
+			wait(t, "the dead one to be replaced", func() bool { s := p.Stats().Of(small); return s.Ready == 2 && s.Lost == 1 })
+			died := func() []string {
+				return f.log.with("WARN", "pool member ended while it waited", "sandbox=member-1")
+			}
+			wait(t, "the death to be logged", func() bool { return len(died()) > 0 })
+			if got := died(); len(got) != 1 || !strings.Contains(got[0], c.want) {
+				t.Errorf("log lines on the death: got %q, want one that says %q", got, c.want)
+			}
+			if got := f.log.with("INFO", "pool is full again"); len(got) != 1 {
+				t.Errorf("log lines on the recovery: got %q, want one", got)
+			}
+			if s := p.Stats().Of(small); s.LastError != nil || s.Failed != 0 {
+				t.Errorf("stats: got %+v, want no error once the pool is full", s)
+			}
+			wait(t, "the dead one to be freed", func() bool { return !slices.Contains(f.guests(), "member-1") })
+		})
+	}
+}
+
+// TestAFailingClassBlocksNoOther also holds that the pool recovers.
+func TestAFailingClassBlocksNoOther(t *testing.T) {
+	f := newFactory(t)
+	broken := errors.New("no such interpreter")
+	f.setHook(func(c Class) error {
+		if c == large {
+			return broken
+		}
+		return nil
+	})
+	p := f.pool(t, Config{Size: 2})
+	p.Start([]Class{large, small})
+	wait(t, "the class that works to be full", func() bool { return p.Stats().Of(small).Ready == 2 })
+	wait(t, "the other one to fail twice", func() bool { return p.Stats().Of(large).Failed >= 2 })
+	if s := p.Stats().Of(large); !errors.Is(s.LastError, broken) || s.Ready != 0 {
+		t.Errorf("stats: got %+v", s)
+	}
+	f.setHook(nil)
+	ready(t, p)
+	if got := f.log.with("WARN"); len(got) != 1 || !strings.Contains(got[0], "no such interpreter") || !strings.Contains(got[0], "template=node") {
+		t.Errorf("warnings: got %q, want one with the cause", got)
+	}
+	if got := f.log.with("INFO", "pool is full", "template=node", "failures="); len(got) != 1 {
+		t.Errorf("log lines on the recovery: got %q, want one", got)
+	}
+}
+
+// clock is a time that passes only when told.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time // guarded by mu
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// pass lets time pass and the pool know.
+func (c *clock) pass(p *Pool, d time.Duration) {
+	c.mu.Lock()
+	c.now = c.now.Add(d)
+	c.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changeLocked()
+}
+
+func TestTheOldAreReplaced(t *testing.T) {
+	for _, room := range []bool{true, false} {
+		t.Run(fmt.Sprintf("room=%t", room), func(t *testing.T) {
+			f := newFactory(t)
+			c := &clock{now: time.Now()}
+			p := f.pool(t, Config{Size: 2, Now: c.Now})
+			p.Start([]Class{small})
+			ready(t, p)
+			c.pass(p, DefaultMaxAge-time.Minute)
+			if s := p.Stats().Of(small); s.Oldest != DefaultMaxAge-time.Minute || s.Made != 2 {
+				t.Errorf("stats: got %+v", s)
+			}
+			var beside []int // how many members there were when another one was made
+			f.setHook(func(Class) error {
+				beside = append(beside, p.Stats().Of(small).Ready)
+				if !room && len(f.guests()) == 2 {
+					return fmt.Errorf("no memory: %w", engine.ErrExhausted)
+				}
+				return nil
+			})
+			c.pass(p, 2*time.Minute)
+			wait(t, "both to be replaced", func() bool {
+				s := p.Stats().Of(small)
+				return s.Made == 4 && s.Ready == 2 && s.Oldest == 0 && len(f.guests()) == 2
+			})
+			want := []int{2, 2}
+			if !room {
+				want = []int{2, 1, 2, 1}
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if !slices.Equal(beside, want) {
+				t.Errorf("members beside each new one: got %v, want %v", beside, want)
+			}
+			if got := f.log.with("WARN"); got != nil {
+				t.Errorf("got warnings: %q", got)
+			}
+		})
+	}
+}
+
+// TestOldIsBetterThanNone holds who is handed out while the old cannot be
+// replaced.
+func TestOldIsBetterThanNone(t *testing.T) {
+	f := newFactory(t)
+	c := &clock{now: time.Now()}
+	p := f.pool(t, Config{Size: 2, Now: c.Now})
+	p.Start([]Class{small})
+	ready(t, p)
+	made := 0
+	f.setHook(func(Class) error {
+		if made++; made > 1 {
+			return errors.New("broken")
+		}
+		return nil
+	})
+	c.pass(p, DefaultMaxAge)
+	wait(t, "one to be replaced and the other not", func() bool { s := p.Stats().Of(small); return s.Made == 3 && s.Failed == 1 })
+	if m := take(t, p, small); m.ID != "member-3" {
+		t.Errorf("Take: got %s, want member-3, which is not too old", m.ID)
+	}
+	if m := take(t, p, small); m.ID != "member-2" {
+		t.Errorf("Take: got %s, want member-2, which is all there is", m.ID)
+	}
+}
+
+func TestTrim(t *testing.T) {
+	f := newFactory(t)
+	gate := make(chan struct{}, 10)
+	for range 6 {
+		gate <- struct{}{}
+	}
+	p := f.pool(t, Config{Size: 3, Yield: func(ctx context.Context) error {
+		select {
+		case <-gate:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}})
+	p.Start([]Class{small, large})
+	ready(t, p)
+	take(t, p, small) // leaves small with members 3 and 5, large with 2, 4 and 6
+	if n := p.Trim(t.Context(), 2); n != 2 {
+		t.Errorf("Trim: got %d, want 2", n)
+	}
+	if got, want := f.guests(), []string{"member-1", "member-4", "member-5", "member-6"}; !slices.Equal(got, want) {
+		t.Errorf("guests after Trim: got %v, want %v", got, want)
+	}
+	if n := p.Trim(t.Context(), 9); n != 3 {
+		t.Errorf("Trim of more than there are: got %d, want 3", n)
+	}
+	if m := p.Take(t.Context(), small); m != nil {
+		t.Error("Take: got a machine that Trim has ended")
+	}
+	for range 6 {
+		gate <- struct{}{}
+	}
+	wait(t, "the pool to be full again", func() bool { s := p.Stats(); return s.Of(small).Ready == 3 && s.Of(large).Ready == 3 })
+	if got := f.log.with("WARN"); got != nil {
+		t.Errorf("got warnings: %q", got)
+	}
+}
+
+func TestClose(t *testing.T) {
+	f := newFactory(t)
+	p := f.pool(t, Config{Size: 2, Pause: true})
+	p.Start([]Class{small})
+	ready(t, p)
+	mine := take(t, p, small)
+
+	// One is in the making.
+	entered, hold := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	f.setHook(func(Class) error {
+		once.Do(func() { close(entered) })
+		<-hold
+		return nil
+	})
+	take(t, p, small)
+	<-entered
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Close while a member is made, with a context that has ended: got %v", err)
+	}
+	close(hold)
+	for range 2 {
+		if err := p.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if m := p.Take(t.Context(), small); m != nil {
+		t.Error("Take after Close: got a machine")
+	}
+	if err := p.Ready(t.Context()); !errors.Is(err, errClosed) {
+		t.Errorf("Ready after Close: got %v", err)
+	}
+	if n := p.Trim(t.Context(), 1); n != 0 {
+		t.Errorf("Trim after Close: got %d", n)
+	}
+	if got := f.guests(); len(got) != 2 {
+		t.Errorf("after Close: got guests %q, want those that were taken", got)
+	}
+	if _, err := mine.Link.Ping(t.Context()); err != nil {
+		t.Errorf("a machine that was taken before does not answer: %v", err)
+	}
+	if got := f.log.with("WARN"); got != nil {
+		t.Errorf("got warnings: %q", got)
+	}
+}
+
+// TestAllAtOnce lets takers, deaths and trimming meet: no machine is handed out
+// twice, each one lives, and nothing is left.
+func TestAllAtOnce(t *testing.T) {
+	f := newFactory(t)
+	p := f.pool(t, Config{Size: 3, Pause: true})
+	p.Start([]Class{small, large})
+	ready(t, p)
+
+	var mu sync.Mutex
+	got := make(map[string]int) // guarded by mu
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			c := []Class{small, large}[i%2]
+			for n := 0; n < 5; {
+				m := p.Take(t.Context(), c)
+				if m == nil {
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				n++
+				if _, err := m.Link.Ping(t.Context()); err != nil {
+					t.Errorf("got a machine that does not answer: %v", err)
+				}
+				mu.Lock()
+				got[m.ID]++
+				mu.Unlock()
+				if err := m.Close(context.Background()); err != nil {
+					t.Errorf("close what was taken: %v", err)
+				}
+			}
+		})
+	}
+	trimmed := p.Trim(t.Context(), 2)
+	wg.Wait()
+	for id, n := range got {
+		if n != 1 {
+			t.Errorf("%s was handed out %d times", id, n)
+		}
+	}
+	if len(got) != 30 {
+		t.Errorf("%d machines were handed out, want 30", len(got))
+	}
+	ready(t, p)
+	made, handed := 0, 0
+	for _, s := range p.Stats() {
+		made += s.Made
+		handed += s.HandedOut
+	}
+	if handed != 30 || made < 30+trimmed {
+		t.Errorf("stats: %d handed out and %d made, %d trimmed", handed, made, trimmed)
+	}
+}

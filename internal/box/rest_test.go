@@ -1,0 +1,31 @@
+package box
+
+import "testing"
+
+// A call that has come and gone since a box was written to disk keeps it from
+// being paused: it would rest with what is not on disk.
+func TestPauseComesNotAfterAUse(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.context(t, "", "c")
+	state := func() (use uint64, paused bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return s.use, s.paused
+	}
+	written, _ := state()
+	wantOut(t, s, "x = 1; print(x)", "1\n")
+	if err := s.pause(t.Context(), written); err != nil {
+		t.Fatal(err)
+	}
+	now, paused := state()
+	if paused {
+		t.Error("the box was paused after a call that is not on disk")
+	}
+	if err := s.pause(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if _, paused := state(); !paused {
+		t.Error("the box was not paused although no call has come")
+	}
+	wantOut(t, s, "print(x)", "1\n")
+}

@@ -1,0 +1,147 @@
+package box
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/tracing"
+)
+
+// maxTraceback bounds the traceback in a result, in bytes. A deep recursion has
+// thousands of frames, of which the first and the last say what happened.
+const maxTraceback = 8 << 10
+
+// Run runs code in the box's kernel of a language and returns when it has ended.
+// One run at a time has the kernel; others wait in the order of their calls. If
+// ctx ends, the code is interrupted and the error is CodeCancelled.
+//
+// Errors: CodeInvalid, CodeUnsupportedLanguage, CodeBusy, CodeExecFailed,
+// CodeGone, CodeNotReady, CodeCancelled, CodeInternal.
+func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
+	const op = "run code"
+	lang := s.template.Language()
+	if req.Language != "" {
+		t, err := ParseLanguage(req.Language)
+		if err != nil {
+			return nil, err
+		}
+		lang = t.Language()
+	}
+	if !s.speaks(lang) {
+		return nil, s.m.noInterpreter(op, lang)
+	}
+	timeout, err := s.timeout(op, req.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	if len(req.Code) > protocol.MaxCode {
+		return nil, s.invalid(op, "code", "Code too long: %d bytes, at most %d", len(req.Code), protocol.MaxCode)
+	}
+	end, err := s.begin(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	k := s.kernel(lang)
+	if err := k.gate.enter(ctx, s.condemned); err != nil {
+		return nil, s.queueError(op, err)
+	}
+	defer k.gate.leave()
+	if err := s.turn.Acquire(ctx, 1); err != nil {
+		return nil, s.cancelled(op, context.Cause(ctx))
+	}
+	defer s.turn.Release(1)
+
+	ctx, span := tracing.Start(ctx, "box run")
+	span.Set("glovebox.language", lang)
+	out := newCollector(s.m.cfg(), req.Progress)
+	release := s.guard(ctx, timeout+s.m.kernelStart)
+	res, err := s.machine.Link.Run(ctx, protocol.Run{
+		Kernel: lang, Language: lang,
+		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
+		Capture: protocol.Capture{Head: s.m.cfg().OutputHead, Tail: s.m.cfg().OutputTail},
+	}, []byte(req.Code), out)
+	release()
+	span.End(err)
+	if err != nil {
+		return nil, s.callError(ctx, op, err)
+	}
+	if res.Stopped == "cancelled" {
+		return nil, s.cancelled(op, context.Cause(ctx))
+	}
+	s.saveImages(ctx, out.images)
+	return s.runResult(k, &res, out, timeout), nil
+}
+
+// runResult shapes what the agent said for the caller.
+func (s *Sandbox) runResult(k *kernel, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
+	r := &RunResult{
+		Success:  res.OK && res.Error == nil && res.Stopped == "" && res.Lost == "",
+		TimedOut: res.Stopped == "timeout",
+		Fresh:    res.Fresh,
+		Duration: seconds(res.Seconds),
+	}
+	r.Stdout, r.Notes = out.stdout.text(res.Stdout, r.Notes)
+	r.Stderr, r.Notes = out.stderr.text(res.Stderr, r.Notes)
+	r.Images = out.images
+	if e := res.Error; e != nil {
+		r.Error = &protocol.RunError{Name: clip(e.Name, 256), Value: headTail(clean(e.Value), 4<<10), Traceback: headTail(clean(e.Traceback), maxTraceback)}
+		r.Stderr = joinLines(r.Stderr, r.Error.Traceback)
+	}
+
+	if res.Fresh && k.ran.Load() {
+		r.Lost = "the interpreter had ended between the calls"
+		r.Notes = append(r.Notes, "The interpreter had ended since the last call and was started anew: earlier variables were lost, files are kept.")
+	}
+	k.ran.Store(true)
+	if r.TimedOut {
+		note := fmt.Sprintf("Code execution timed out after %s seconds and was interrupted; variables are kept.", secs(timeout))
+		if res.Lost != "" {
+			note = fmt.Sprintf("Code execution timed out after %s seconds.", secs(timeout))
+		}
+		r.Notes = append(r.Notes, note)
+	}
+	if res.Lost != "" {
+		k.ran.Store(false) // told now; the next fresh kernel is no news
+		r.Lost = lostText(res.Lost, s.flavor)
+		if d := clip(res.LostDetail, 200); d != "" {
+			r.Lost += " (" + strings.TrimSpace(d) + ")"
+		}
+		r.Notes = append(r.Notes, fmt.Sprintf("All variables were lost: %s. The next call starts a new interpreter; files are kept.", r.Lost))
+	}
+	if res.Lost == "oom" {
+		r.Notes = append(r.Notes, s.flavor.more())
+	} else if r.Error != nil && strings.HasSuffix(r.Error.Name, "MemoryError") {
+		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", s.flavor.Limits().MemoryMB, s.flavor, s.flavor.more()))
+	}
+	r.Notes = s.hints(r.Notes, !r.Success, r.Stdout, r.Stderr)
+	if res.Ended > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("The code had filled the box with processes; the %d that it left running were ended.", res.Ended))
+	}
+	r.Notes = append(r.Notes, out.notes(res.Dropped)...)
+	return r
+}
+
+// lostText explains the agent's word for the end of a kernel.
+func lostText(lost string, f Flavor) string {
+	switch lost {
+	case "killed":
+		return "the interpreter did not yield to the interrupt and was killed"
+	case "oom":
+		return fmt.Sprintf("the interpreter used more memory than the %d MB of flavor '%s'", f.Limits().MemoryMB, f)
+	case "exited":
+		return "the code ended the interpreter"
+	}
+	return "the interpreter crashed"
+}
+
+// seconds converts what a guest says, which may be any number.
+func seconds(f float64) time.Duration {
+	if !(f > 0) {
+		return 0
+	}
+	return time.Duration(min(f, 1e6) * float64(time.Second))
+}

@@ -1,0 +1,285 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+func TestSessionLife(t *testing.T) {
+	f := newFixture(t, nil)
+	s, acq, err := f.Session(t.Context(), "", SessionWant{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !acq.Created || acq.Lost != nil || len(s.ID()) != 36 {
+		t.Errorf("new session: got %+v, id %q; want created, a uuid", acq, s.ID())
+	}
+	wantOut(t, s, "print(sum(range(10)))", "45\n")
+	run(t, s, "x = 7")
+	again, acq, err := f.Session(t.Context(), "", SessionWant{ID: s.ID()})
+	if err != nil || again != s || acq.Created {
+		t.Fatalf("known session: got %v, %+v, %v; want the same box", again, acq, err)
+	}
+	wantOut(t, again, "x * 6", "42\n")
+	other := f.session(t, "", "other")
+	if res := run(t, other, "x"); res.Success || res.Error == nil || res.Error.Name != "NameError" {
+		t.Errorf("another session: got %+v, want a NameError", res)
+	}
+
+	info := s.Info()
+	if info.ID != s.ID() || info.Kind != KindSession || info.Template != TemplatePython || info.Language != Python ||
+		info.Flavor != FlavorSmall || info.State != StateReady || info.Created != f.clock.Now() {
+		t.Errorf("info: got %+v", info)
+	}
+
+	found, err := f.Stop(t.Context(), "", KindSession, s.ID())
+	if !found || err != nil {
+		t.Fatalf("stop: got %t, %v; want true", found, err)
+	}
+	if found, err = f.Stop(t.Context(), "", KindSession, s.ID()); found || err != nil {
+		t.Errorf("stop again: got %t, %v; want false", found, err)
+	}
+	if found, err = f.Stop(t.Context(), "", KindSession, "never"); found || err != nil {
+		t.Errorf("stop what never was: got %t, %v; want false", found, err)
+	}
+	if ids := f.ids(""); ids[s.ID()] || !ids["other"] {
+		t.Errorf("sessions after stop: got %v", ids)
+	}
+	if s.Info().State != StateStopped {
+		t.Errorf("state after stop: got %q", s.Info().State)
+	}
+	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
+	wantCode(t, err, CodeGone, "was stopped")
+
+	f.clock.add(3 * time.Minute)
+	s2, acq, err := f.Session(t.Context(), "", SessionWant{ID: s.ID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !acq.Created || acq.Lost == nil || acq.Lost.Reason != ReasonStopped {
+		t.Errorf("stopped session: got %+v, want created with what was lost", acq)
+	} else if got := acq.Lost.Explain(f.clock.Now()); got != "it was stopped 3 minutes ago" {
+		t.Errorf("explain: got %q", got)
+	}
+	wantOut(t, s2, "'x' in dir()", "False\n")
+	if _, acq, _ = f.Session(t.Context(), "", SessionWant{ID: s.ID()}); acq.Lost != nil {
+		t.Errorf("reused: got %+v, want nothing lost", acq)
+	}
+}
+
+func TestSessionWants(t *testing.T) {
+	f := newFixture(t, nil)
+	for _, id := range []string{"a b", "ü", "a/b", "..\n", strings.Repeat("x", 129), "\x00"} {
+		_, _, err := f.Session(t.Context(), "", SessionWant{ID: id})
+		wantCode(t, err, CodeInvalid, "Invalid session id")
+	}
+	_, _, err := f.Session(t.Context(), "", SessionWant{Template: "ruby"})
+	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: ruby")
+	_, _, err = f.Session(t.Context(), "", SessionWant{Flavor: "huge"})
+	wantCode(t, err, CodeInvalid, "huge")
+
+	s, acq, err := f.Session(t.Context(), "", SessionWant{ID: "Mine_1.x-y", Flavor: FlavorMedium})
+	if err != nil || s.ID() != "Mine_1.x-y" || !acq.Created {
+		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", s, acq, err)
+	}
+	_, _, err = f.Session(t.Context(), "", SessionWant{ID: s.ID(), Template: TemplateNode})
+	wantCode(t, err, CodeInvalid, "language 'python', not 'javascript'")
+	_, _, err = f.Session(t.Context(), "", SessionWant{ID: s.ID(), Flavor: FlavorSmall})
+	wantCode(t, err, CodeInvalid, "flavor 'medium', not 'small'")
+	f.sessionOf(t, "", SessionWant{ID: s.ID(), Template: TemplatePython, Flavor: FlavorMedium})
+	if created, _, _ := f.engine.counts(); created != 1 {
+		t.Errorf("boxes created: got %d, want 1", created)
+	}
+}
+
+func TestOwners(t *testing.T) {
+	f := newFixture(t, nil)
+	a := f.session(t, "alice", "shared-id")
+	run(t, a, "secret = 1")
+	b := f.session(t, "bob", "shared-id")
+	if a == b {
+		t.Fatal("two owners share a box")
+	}
+	wantOut(t, b, "'secret' in dir()", "False\n")
+	only := f.session(t, "alice", "only-alice")
+	if found, err := f.Stop(t.Context(), "bob", KindSession, only.ID()); found || err != nil {
+		t.Errorf("stop another's session: got %t, %v; want false", found, err)
+	}
+	c := f.context(t, "alice", "work")
+	for _, id := range []string{c.ID(), "work"} {
+		_, _, err := f.Context(t.Context(), "bob", id)
+		wantCode(t, err, CodeNotFound, "Context not found: "+id)
+		if found, _ := f.Stop(t.Context(), "bob", KindContext, id); found {
+			t.Errorf("stop another's context %q: found", id)
+		}
+	}
+	f.Stop(t.Context(), "alice", KindContext, "work")
+	_, _, err := f.Context(t.Context(), "bob", c.ID())
+	if strings.Contains(err.Error(), "stopped") {
+		t.Errorf("another's tombstone is told: %v", err)
+	}
+	if got := f.Sandboxes("bob", ""); len(got) != 1 || got[0].Owner != "bob" {
+		t.Errorf("bob's boxes: got %+v", got)
+	}
+	if got := f.Sandboxes("", ""); len(got) != 0 {
+		t.Errorf("the local user's boxes: got %+v", got)
+	}
+	var client Client // one that changes its owner
+	d1, _, err1 := f.DefaultContext(t.Context(), "alice", &client)
+	d2, _, err2 := f.DefaultContext(t.Context(), "bob", &client)
+	if err1 != nil || err2 != nil || d1 == d2 {
+		t.Errorf("default contexts of two owners: got %v, %v, %v, %v", d1, err1, d2, err2)
+	}
+}
+
+func TestOneStartForAll(t *testing.T) {
+	f := newFixture(t, nil)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	boxes, created := map[*Sandbox]int{}, 0
+	for range 20 {
+		wg.Go(func() {
+			s, acq, err := f.Session(t.Context(), "", SessionWant{ID: "one"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer acq.Release()
+			mu.Lock()
+			defer mu.Unlock()
+			boxes[s]++
+			if acq.Created {
+				created++
+			}
+		})
+	}
+	wg.Wait()
+	if n, _, _ := f.engine.counts(); len(boxes) != 1 || created != 1 || n != 1 {
+		t.Errorf("20 callers of one id: got %d boxes, %d created, %d guests; want 1 each", len(boxes), created, n)
+	}
+}
+
+func TestCallersThatLeave(t *testing.T) {
+	f := newFixture(t, nil)
+	gate := make(chan struct{})
+	f.engine.set(nil, gate)
+	type answer struct {
+		s   *Sandbox
+		acq Acquired
+		err error
+	}
+	ask := func(ctx context.Context) chan answer {
+		c := make(chan answer, 1)
+		before := f.holds("x")
+		go func() {
+			s, acq, err := f.Session(ctx, "", SessionWant{ID: "x"})
+			c <- answer{s, acq, err}
+		}()
+		eventually(t, "the caller waits", func() bool { return f.holds("x") > before })
+		return c
+	}
+
+	ctx1, leave1 := context.WithCancelCause(t.Context())
+	first, second := ask(ctx1), ask(t.Context())
+	if got := f.Sandboxes("", "")[0].State; got != StateCreating {
+		t.Errorf("state: got %q, want creating", got)
+	}
+	leave1(errors.New("bored"))
+	wantCode(t, (<-first).err, CodeCancelled, "bored")
+	close(gate)
+	if a := <-second; a.err != nil {
+		t.Fatalf("who stayed: %v", a.err)
+	}
+	f.Stop(t.Context(), "", KindSession, "x")
+
+	// Nobody stays: nothing is left, and nothing is remembered.
+	f.engine.set(nil, make(chan struct{}))
+	ctx1, leave1 = context.WithCancelCause(t.Context())
+	ctx2, leave2 := context.WithCancel(t.Context())
+	first, second = ask(ctx1), ask(ctx2)
+	leave1(errors.New("bored"))
+	leave2()
+	wantCode(t, (<-first).err, CodeCancelled)
+	wantCode(t, (<-second).err, CodeCancelled)
+	eventually(t, "the start is abandoned", func() bool { return len(f.ids("")) == 0 })
+
+	// Who comes when the start is being given up gets a new one.
+	hold := make(chan struct{})
+	f.engine.set(nil, hold)
+	ctx1, leave1 = context.WithCancelCause(t.Context())
+	first = ask(ctx1)
+	leave1(errors.New("bored"))
+	f.engine.set(nil, nil)
+	wantCode(t, (<-first).err, CodeCancelled)
+	if _, acq, err := f.Session(t.Context(), "", SessionWant{ID: "x"}); err != nil || !acq.Created {
+		t.Errorf("after who left: got %+v, %v", acq, err)
+	}
+	f.Stop(t.Context(), "", KindSession, "x")
+	f.engine.set(nil, make(chan struct{}))
+
+	// Stopped while starting.
+	third := ask(t.Context())
+	if found, err := f.Stop(t.Context(), "", KindSession, "x"); !found || err != nil {
+		t.Errorf("stop while starting: got %t, %v", found, err)
+	}
+	wantCode(t, (<-third).err, CodeGone, "was stopped")
+	f.engine.set(nil, nil)
+	if created, live, _ := f.engine.counts(); created != 2 || live != 0 {
+		t.Errorf("got %d guests created, %d live; want 2, 0", created, live)
+	}
+}
+
+func (f *fixture) holds(id string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.boxes[key{"", KindSession, id}]; s != nil {
+		return len(s.holds)
+	}
+	return 0
+}
+
+func TestFailedStart(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 1; c.StartTimeout = 300 * time.Millisecond })
+	f.engine.set(engine.ErrExhausted, nil)
+	_, _, err := f.Session(t.Context(), "", SessionWant{ID: "x"})
+	wantCode(t, err, CodeStartFailed, "Failed to create python sandbox (small)")
+	if e, _ := errors.AsType[*Error](err); !strings.Contains(e.Hint, "Insufficient resources") || !errors.Is(err, engine.ErrExhausted) {
+		t.Errorf("got hint %q of %v", e.Hint, err)
+	}
+	f.engine.set(nil, make(chan struct{}))
+	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "slow"})
+	wantCode(t, err, CodeStartFailed, "timeout during creation")
+
+	f.engine.set(nil, nil)
+	f.parts.Machines.Agent.Path = "/bin/cat" // answers, but not in the protocol
+	_, _, err = f.Session(t.Context(), "", SessionWant{ID: "x"})
+	wantCode(t, err, CodeStartFailed)
+	f.parts.Machines.Agent.Path = "/bin/false"
+	_, _, err = f.Session(t.Context(), "", SessionWant{ID: "x"})
+	wantCode(t, err, CodeStartFailed)
+	if _, live, _ := f.engine.counts(); live != 0 || len(f.ids("")) != 0 {
+		t.Errorf("a failed start left %d guests and %v", live, f.ids(""))
+	}
+}
+
+func TestMissingInterpreter(t *testing.T) {
+	f := newFixture(t, nil)
+	f.parts.Machines.Interpreters = map[string]string{Python: "/nonexistent/python"}
+	_, err := f.CreateContext(t.Context(), "", ContextWant{Name: "js", Language: "javascript"})
+	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: javascript", "no interpreter")
+	_, _, err = f.Session(t.Context(), "", SessionWant{Template: TemplateNode})
+	wantCode(t, err, CodeUnsupportedLanguage)
+	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "py"})
+	wantCode(t, err, CodeStartFailed, "start python kernel")
+	s := f.session(t, "", "lazy") // its kernel starts with the first run
+	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
+	wantCode(t, err, CodeExecFailed)
+	_, err = s.Run(t.Context(), RunRequest{Code: "1", Language: "ruby"})
+	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: ruby. Must be 'python' or 'javascript'")
+}

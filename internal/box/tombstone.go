@@ -1,0 +1,176 @@
+package box
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// Reason says why a box ended. It is a closed set: a metric label.
+type Reason string
+
+// The closed set of reasons.
+const (
+	ReasonStopped  Reason = "stopped"  // its owner asked for it
+	ReasonIdle     Reason = "idle"     // nobody used it for the idle time-out
+	ReasonEvicted  Reason = "evicted"  // it made room for another one
+	ReasonOOM      Reason = "oom"      // it went over its memory limit
+	ReasonCrashed  Reason = "crashed"  // the isolation or the agent failed
+	ReasonExited   Reason = "exited"   // the agent returned
+	ReasonShutdown Reason = "shutdown" // the server closed
+
+	ReasonHibernated  Reason = "hibernated"   // it went to disk; not a tombstone but for calls that were under way
+	ReasonRolledBack  Reason = "rolled_back"  // an earlier state took its place
+	ReasonHostRestart Reason = "host_restart" // the server was killed before the box was on disk
+	ReasonUnreadable  Reason = "unreadable"   // it was hibernated, and its snapshot cannot be used
+)
+
+// Tombstone remembers a box that ended.
+type Tombstone struct {
+	ID     string    `json:"id"`
+	Name   string    `json:"name,omitempty"` // contexts only
+	Kind   Kind      `json:"kind"`
+	Owner  Owner     `json:"owner,omitempty"`
+	Reason Reason    `json:"reason"`
+	Detail string    `json:"detail,omitempty"` // one line for people; may be empty
+	At     time.Time `json:"at"`
+}
+
+func (t *Tombstone) key() key { return key{t.Owner, t.Kind, t.ID} }
+
+// Explain says in one sentence, without a period, what became of the box: "it
+// was evicted 3 minutes ago because …".
+func (t *Tombstone) Explain(now time.Time) string {
+	what := "ended"
+	switch t.Reason {
+	case ReasonStopped:
+		what = "was stopped"
+	case ReasonIdle:
+		what = "expired"
+	case ReasonEvicted:
+		what = "was evicted"
+	case ReasonOOM:
+		what = "ran out of memory"
+	case ReasonCrashed:
+		what = "crashed"
+	case ReasonShutdown:
+		what = "was closed with the server"
+	case ReasonHibernated:
+		what = "was hibernated"
+	case ReasonRolledBack:
+		what = "was rolled back to a snapshot"
+	case ReasonHostRestart:
+		what = "was lost with its server"
+	case ReasonUnreadable:
+		what = "could not be woken"
+	}
+	s := "it " + what + " " + ago(now.Sub(t.At))
+	if t.Detail != "" {
+		s += " because " + t.Detail
+	}
+	return s
+}
+
+// ago says how long ago, in the largest unit that fits.
+func ago(d time.Duration) string {
+	n, unit := int(d/time.Second), "second"
+	switch {
+	case d < time.Second:
+		return "just now"
+	case d >= time.Hour:
+		n, unit = int(d/time.Hour), "hour"
+	case d >= time.Minute:
+		n, unit = int(d/time.Minute), "minute"
+	}
+	if n != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%d %s ago", n, unit)
+}
+
+const (
+	// maxGraves bounds the memory for tombstones, of all owners together.
+	maxGraves = 1000
+	// graveAge is how long a client may come back and still learn what happened.
+	graveAge = 24 * time.Hour
+)
+
+// key names a box among all.
+type key struct {
+	owner Owner
+	kind  Kind
+	id    string
+}
+
+// graves keeps tombstones, the most recent ones, for a time. The expirable
+// cache of the same library is not used: its goroutine cannot be ended and it
+// reads a clock of its own.
+type graves struct {
+	lru *simplelru.LRU[key, *Tombstone] // one without a reason says that the box is there again
+	now func() time.Time
+}
+
+func newGraves(now func() time.Time) *graves {
+	lru, err := simplelru.NewLRU[key, *Tombstone](maxGraves, nil)
+	if err != nil { // only for a size that is not positive
+		panic(err)
+	}
+	return &graves{lru: lru, now: now}
+}
+
+func (g *graves) add(t *Tombstone) { g.lru.Add(t.key(), t) }
+
+func (g *graves) get(k key) *Tombstone {
+	t, ok := g.lru.Peek(k)
+	if !ok {
+		return nil
+	}
+	if g.now().Sub(t.At) > graveAge {
+		g.lru.Remove(k)
+		return nil
+	}
+	if t.Reason == "" {
+		return nil
+	}
+	return t
+}
+
+// named returns the newest tombstone of a context of that name.
+func (g *graves) named(owner Owner, name string) *Tombstone {
+	var newest *Tombstone
+	for _, t := range g.lru.Values() {
+		if t.Owner == owner && t.Kind == KindContext && t.Name == name && t.Reason != "" && (newest == nil || t.At.After(newest.At)) {
+			newest = t
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	return g.get(key{owner, KindContext, newest.ID})
+}
+
+// remove forgets a tombstone since the box is there again. That is kept instead: the
+// other servers have the tombstone, and are to forget it as well.
+func (g *graves) remove(k key) {
+	t := g.get(k)
+	if t == nil {
+		return
+	}
+	at := g.now()
+	if !at.After(t.At) {
+		at = t.At.Add(1)
+	}
+	g.add(&Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, At: at})
+}
+
+// sweep drops what is too old.
+func (g *graves) sweep() {
+	for {
+		k, t, ok := g.lru.GetOldest()
+		if !ok || g.now().Sub(t.At) <= graveAge {
+			return
+		}
+		g.lru.Remove(k)
+	}
+}

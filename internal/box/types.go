@@ -1,0 +1,195 @@
+package box
+
+import (
+	"io"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// Owner is who a box belongs to, from authentication; "" is the local user. The
+// ids of one owner do not exist for another.
+type Owner string
+
+// Kind says through which view a box was made.
+type Kind string
+
+// The closed set of kinds.
+const (
+	KindSession Kind = "session"
+	KindContext Kind = "context"
+)
+
+// State is where a box is in its life.
+type State string
+
+// The closed set of states: creating → ready ⇄ running → stopped or error.
+// Paused and hibernated are part of the vocabulary of clients.
+const (
+	StateCreating   State = "creating"
+	StateReady      State = "ready"
+	StateRunning    State = "running"
+	StatePaused     State = "paused"
+	StateHibernated State = "hibernated"
+	StateError      State = "error"
+	StateStopped    State = "stopped"
+)
+
+// SessionWant describes the session a caller wants. Empty fields mean: what the
+// session has, or the default for a new one.
+type SessionWant struct {
+	ID       string // empty: a new one with an id of ours
+	Template Template
+	Flavor   Flavor
+}
+
+// ContextWant describes a new context.
+type ContextWant struct {
+	Name        string // 1 to 64 characters of letters, digits, space, ".", "_", "-"
+	Language    string // "python" (default) or "javascript"
+	Description string
+	Flavor      Flavor
+}
+
+// Info describes a box at one moment.
+type Info struct {
+	ID          string
+	Kind        Kind
+	Name        string // contexts only
+	Description string // contexts only
+	Template    Template
+	Language    string
+	Flavor      Flavor
+	State       State
+	Created     time.Time
+	LastUsed    time.Time
+	Owner       Owner
+	Source      Source // empty while it is hibernated
+}
+
+// Stats counts what a Manager keeps.
+type Stats struct {
+	States      map[State]int
+	Flavors     map[Flavor]int
+	Ended       map[Reason]int64 // since the start
+	Sessions    int
+	MaxSessions int
+	Contexts    int
+	MaxContexts int
+	MemoryMB    int // of the flavors of all boxes
+	MaxMemoryMB int // 0: no limit
+	CPUs        float64
+	Boxes       map[BoxClass]int // hibernated ones included
+	Hibernated  int              // boxes that are on disk only
+	Snapshots   int              // kept ones
+	DiskBytes   int64            // of hibernated boxes and kept snapshots
+	Started     int64            // boxes made since the start
+	Starting    int              // boxes that are being made or wait for it
+	Evicted     int64            // boxes that made room since the start, also those that went to disk
+	Running     int              // calls under way
+	Queued      int              // calls that wait for a kernel or a slot
+	Uptime      time.Duration
+}
+
+// Stream names one of the two outputs.
+type Stream string
+
+// The closed set of streams.
+const (
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
+)
+
+// Chunk is a piece of output while a call runs, cleaned like the result.
+type Chunk struct {
+	Stream Stream
+	Text   string
+}
+
+// RunRequest asks for code to be run in the kernel of a language, whose
+// variables live on from call to call.
+type RunRequest struct {
+	Code     string
+	Language string        // "": the template's
+	Timeout  time.Duration // 0: the default of the kind
+	Progress func(Chunk)   // may be nil; called in the caller's goroutine, and holds up the code until it returns
+}
+
+// Image is a picture that code displayed.
+type Image struct {
+	MIME string // "image/png", "image/jpeg", "image/gif" or "image/webp", checked against Data
+	Data []byte
+	Path string // of a copy in the box, absolute; "" if there is none
+}
+
+// RunResult says what code did. Failing code is a result, not an Error.
+type RunResult struct {
+	Stdout   string // with the values of last expressions, in order
+	Stderr   string // with the traceback of Error at the end
+	Success  bool   // no uncaught error, no time-out, kernel alive
+	Error    *protocol.RunError
+	Images   []Image
+	Duration time.Duration // of the code
+	TimedOut bool
+	Lost     string   // why the kernel's variables are gone; "": they are kept
+	Fresh    bool     // the kernel was started for this run
+	Notes    []string // sentences for the model: time-outs, losses, omissions
+}
+
+// ExecRequest asks for a command: Argv, or Shell as a line for the shell.
+type ExecRequest struct {
+	Argv       []string
+	Shell      string
+	Stdin      io.Reader     // nil: empty
+	Env        []string      // KEY=value, added to the user's
+	Dir        string        // "": home
+	Timeout    time.Duration // 0: the default; not for Background
+	Background bool          // return as soon as it runs
+	Progress   func(Chunk)   // may be nil; called in the caller's goroutine, and holds up the code until it returns
+}
+
+// ExecResult says how a command ended or, with Running, that it has not.
+type ExecResult struct {
+	ID       string // of the process, for Attach and Signal
+	PID      int
+	Running  bool
+	ExitCode int // 128 + n after signal n; 127 and 126 as in a shell
+	Signal   string
+	Stdout   string
+	Stderr   string
+	Duration time.Duration
+	TimedOut bool
+	Notes    []string
+	// Of the whole output, for Attach to go on from.
+	StdoutBytes, StderrBytes int64
+}
+
+// AttachRequest asks for the kept output of a background process from an offset
+// and, with Follow, for what comes until it ends or Timeout is over.
+type AttachRequest struct {
+	ID             string
+	Stdout, Stderr int64 // offsets in bytes
+	Follow         bool
+	Timeout        time.Duration // 0: the default
+	Progress       func(Chunk)
+}
+
+// The types of files and processes are those of the agent protocol.
+type (
+	// Process is one background process.
+	Process = protocol.Process
+	// FileInfo describes a file.
+	FileInfo = protocol.FileInfo
+	// ReadRequest reads a regular file.
+	ReadRequest = protocol.Read
+	// WriteRequest writes a regular file, whole or not at all.
+	WriteRequest = protocol.Write
+	// ListRequest lists a directory.
+	ListRequest = protocol.List
+	// ListResult is what List found.
+	ListResult = protocol.ListResult
+	// MkdirRequest makes a directory.
+	MkdirRequest = protocol.Mkdir
+	// RemoveRequest removes a file or directory.
+	RemoveRequest = protocol.Remove
+)

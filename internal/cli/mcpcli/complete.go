@@ -1,0 +1,122 @@
+package mcpcli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// offers is what is remembered of what servers offer. Completion starts nothing.
+func (a *app) offers() (*listing.Store, error) {
+	path, err := a.state("offers.json")
+	if err != nil {
+		return nil, err
+	}
+	return listing.Open(path), nil
+}
+
+// keepTools remembers the tools of a server. Nothing depends on it but completion,
+// so what goes wrong is told and no more.
+func (a *app) keepTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Tool) {
+	if a.recording != nil {
+		return // they are those of long ago
+	}
+	store, err := a.offers()
+	if err == nil {
+		err = store.Keep(ctx, s.Hash(), listing.Offer{Tools: tools})
+	}
+	if err != nil && a.flags.verbose {
+		a.note("glovebox: note: %v", err)
+	}
+}
+
+// toolsOf are the tools of a server as far as they are known.
+func (a *app) toolsOf(server string) []*mcp.Tool {
+	cfg, err := a.quietly()
+	if err != nil {
+		return nil
+	}
+	s := cfg.Server(server)
+	store, err := a.offers()
+	if s == nil || err != nil {
+		return nil
+	}
+	all, err := store.All()
+	if err != nil {
+		return nil
+	}
+	return all[s.Hash()].Tools
+}
+
+// quietly loads the configuration without a word: a shell waits for completions.
+func (a *app) quietly() (*mcpjson.Config, error) {
+	b := *a
+	b.Err = discard{}
+	return b.load()
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func (a *app) completeServers(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	cfg, err := a.quietly()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return serverNames(cfg), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeTools(server string) (names []string) {
+	for _, t := range a.toolsOf(server) {
+		names = append(names, cobra.CompletionWithDesc(t.Name, strings.TrimSpace(summary(t.Description))))
+	}
+	return names
+}
+
+// completeCall completes SERVER.TOOL and then the tool's arguments.
+func (a *app) completeCall(args []string, word string) ([]string, cobra.ShellCompDirective) {
+	const none = cobra.ShellCompDirectiveNoFileComp
+	cfg, err := a.quietly()
+	if err != nil {
+		return nil, none
+	}
+	if len(args) == 0 {
+		var names []string
+		for _, s := range cfg.Servers {
+			if rest, ok := strings.CutPrefix(word, s.Name+"."); ok || strings.HasPrefix(s.Name, word) && rest != "" {
+				for _, t := range a.toolsOf(s.Name) {
+					names = append(names, cobra.CompletionWithDesc(s.Name+"."+t.Name, strings.TrimSpace(summary(t.Description))))
+				}
+				continue
+			}
+			names = append(names, s.Name+".")
+		}
+		return names, none | cobra.ShellCompDirectiveNoSpace
+	}
+	if strings.Contains(word, "=@") {
+		return nil, cobra.ShellCompDirectiveDefault // a file
+	}
+	server, tool, _, err := a.split(cfg, append(args, ""))
+	if err != nil {
+		return nil, none
+	}
+	if tool == "" {
+		return a.completeTools(server), none
+	}
+	var names []string
+	for _, t := range a.toolsOf(server) {
+		if t.Name != tool {
+			continue
+		}
+		for _, name := range schemaOf(t).names() {
+			names = append(names, name+"=")
+		}
+	}
+	return names, none | cobra.ShellCompDirectiveNoSpace
+}

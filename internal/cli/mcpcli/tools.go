@@ -1,0 +1,149 @@
+package mcpcli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+func (a *app) toolsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "tools SERVER [TOOL…]",
+		Short: "List the tools of a server, or show some with their arguments",
+		Args:  atLeast(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return a.completeServers(cmd, args, word)
+			}
+			return a.completeTools(args[0]), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: a.run(a.tools),
+	}
+}
+
+func (a *app) tools(ctx context.Context, args []string) error {
+	return a.with(ctx, args[0], nil, func(s *mcpkit.Session) error {
+		tools, err := s.Tools(ctx)
+		if err != nil {
+			return err
+		}
+		a.keepTools(ctx, s.Definition(), tools)
+		if len(args) > 1 {
+			picked := make([]*mcp.Tool, 0, len(args)-1)
+			for _, name := range args[1:] {
+				t, err := a.pick(s.Name(), tools, name)
+				if err != nil {
+					return err
+				}
+				picked = append(picked, t)
+			}
+			tools = picked
+		}
+		if a.flags.output == "json" {
+			return a.json(map[string]any{"tools": tools})
+		}
+		var list table
+		for _, t := range tools {
+			if len(args) > 1 {
+				a.showTool(t)
+			} else {
+				list.add(t.Name, described(t))
+			}
+		}
+		return list.show(a)
+	})
+}
+
+// summary is the first line of a description, clipped, for completions.
+func summary(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	const most = 100
+	if text == "" {
+		return ""
+	}
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "…"
+	}
+	return "  " + oneLine(text)
+}
+
+// needsTasks marks a tool that cannot be called.
+const needsTasks = "(needs tasks, which glovebox mcp does not support yet)"
+
+// described is the description of a tool, with a mark first if it cannot be called.
+func described(t *mcp.Tool) string {
+	if mcpkit.RequiresTask(t) {
+		return needsTasks + " " + t.Description
+	}
+	return t.Description
+}
+
+// pick finds a tool. A name that differs only in case and dashes is the tool's; for
+// others there is a suggestion.
+func (a *app) pick(server string, tools []*mcp.Tool, name string) (*mcp.Tool, error) {
+	names := make([]string, len(tools))
+	var same []*mcp.Tool
+	for i, t := range tools {
+		if t.Name == name {
+			return t, nil
+		}
+		if fold(t.Name) == fold(name) {
+			same = append(same, t)
+		}
+		names[i] = t.Name
+	}
+	if len(same) == 1 {
+		a.note("glovebox: note: %s has no tool %q; %q is meant", server, name, same[0].Name)
+		return same[0], nil
+	}
+	return nil, usage(suggestion(name, names, fmt.Sprintf("glovebox mcp tools %s lists them", server)), "mcp server %q has no tool %q", server, name)
+}
+
+func fold(name string) string {
+	return strings.NewReplacer("_", "", "-", "", ".", "").Replace(strings.ToLower(name))
+}
+
+// showTool shows a tool as one would call it.
+func (a *app) showTool(t *mcp.Tool) {
+	fmt.Fprintf(a.Out, "%s\n", oneLine(t.Name))
+	if mcpkit.RequiresTask(t) {
+		fmt.Fprintf(a.Out, "    %s\n", needsTasks)
+	}
+	for line := range strings.Lines(strings.TrimSpace(t.Description)) {
+		fmt.Fprintf(a.Out, "    %s\n", oneLine(strings.TrimRight(line, "\n")))
+	}
+	s := schemaOf(t)
+	for _, name := range s.names() {
+		p := s.property(name)
+		need := ""
+		if slices.Contains(s.Required, name) {
+			need = " (required)"
+		}
+		fmt.Fprintf(a.Out, "  %s=%s%s%s\n", oneLine(name), p.kind(), need, after(p.Description))
+	}
+	fmt.Fprintln(a.Out)
+}
+
+// split takes SERVER.TOOL or SERVER TOOL apart. Both may have dots.
+func (a *app) split(cfg *mcpjson.Config, args []string) (server, tool string, rest []string, err error) {
+	if cfg.Server(args[0]) != nil {
+		if len(args) < 2 {
+			return "", "", nil, usage(fmt.Sprintf("glovebox mcp tools %s lists them", args[0]), "say which tool of %q to call", args[0])
+		}
+		return args[0], args[1], args[2:], nil
+	}
+	for i := len(args[0]) - 1; i > 0; i-- {
+		if args[0][i] == '.' && cfg.Server(args[0][:i]) != nil {
+			return args[0][:i], args[0][i+1:], args[1:], nil
+		}
+	}
+	server, _, _ = strings.Cut(args[0], ".")
+	return "", "", nil, &mcpkit.UnknownServer{Name: server, Known: serverNames(cfg)}
+}

@@ -1,0 +1,47 @@
+package gctune
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+func TestPercent(t *testing.T) {
+	for live, want := range map[uint64]uint64{
+		0: 400, 1 << 20: 400, 4 << 20: 400, 8 << 20: 200, 16 << 20: 100, 1 << 30: 100,
+	} {
+		if got := percent(live); got != want {
+			t.Errorf("with %d bytes alive: %d, want %d", live, got, want)
+		}
+	}
+}
+
+// TestFollow: the percentage falls when more is alive and rises again.
+func TestFollow(t *testing.T) {
+	old := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(old) })
+	now := func() uint64 {
+		s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	settles := func(want func(uint64) bool, text string) {
+		t.Helper()
+		for range 500 { // 5 s: cleanups run soon after a collection
+			runtime.GC()
+			if want(now()) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Errorf("%s: GOGC is %d", text, now())
+	}
+	Follow()
+	ballast := make([]byte, 2*room)
+	settles(func(p uint64) bool { return p == leastPercent }, "with much alive")
+	runtime.KeepAlive(ballast)
+	ballast = nil
+	settles(func(p uint64) bool { return p > leastPercent }, "with little alive")
+}

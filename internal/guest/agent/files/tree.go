@@ -1,0 +1,256 @@
+// Package files does the agent's file operations: beneath a few directories of
+// the guest and nowhere else, whatever paths, symbolic links and races say. It
+// relies on os.Root for that, and joins no paths to open them.
+package files
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+const (
+	// maxPath bounds a path in bytes, as the kernel does.
+	maxPath = 4096
+	// maxName bounds one element of it.
+	maxName = 255
+)
+
+// Tree is the directories in which files may be handled. Its methods act with
+// the rights of the calling thread, may be called concurrently, and return
+// errors for the host: *wire.Error.
+type Tree struct {
+	home     string
+	roots    []string // the longest first
+	readOnly []string // of them
+}
+
+// New returns a Tree of the directories in roots and of those in readOnly, in which
+// nothing may be changed. All are absolute and clean. Relative paths are below home.
+func New(home string, roots, readOnly []string) *Tree {
+	t := &Tree{home: home, roots: slices.Concat(roots, readOnly), readOnly: slices.Clone(readOnly)}
+	slices.SortFunc(t.roots, func(a, b string) int { return len(b) - len(a) })
+	t.roots = slices.Compact(t.roots)
+	return t
+}
+
+// place is a path resolved as far as text goes: a root and a name below it.
+type place struct {
+	root string // of the tree
+	name string // relative to root; "." is the root itself
+}
+
+// abs is the path as people see it.
+func (p place) abs() string { return filepath.Join(p.root, p.name) }
+
+// parent splits off the last element.
+func (p place) parent() (dir, base string) {
+	return filepath.Dir(p.name), filepath.Base(p.name)
+}
+
+// locate finds the root that a path is in. Elements of ".." are taken as text
+// before symbolic links, as people and shells do.
+func (t *Tree) locate(path string) (place, error) {
+	switch {
+	case path == "":
+		return place{}, failf(protocol.CodeInvalid, "the path is empty")
+	case len(path) > maxPath:
+		return place{}, failf(protocol.CodeInvalid, "path of %d bytes is longer than %d", len(path), maxPath)
+	case strings.IndexByte(path, 0) >= 0:
+		return place{}, failf(protocol.CodeInvalid, "path %.200q contains a zero byte", path)
+	case !utf8.ValidString(path):
+		return place{}, failf(protocol.CodeInvalid, "path %.200q is not UTF-8", path)
+	}
+	abs := path
+	if !filepath.IsAbs(abs) {
+		abs = filepath.Join(t.home, abs)
+	}
+	abs = filepath.Clean(abs)
+	for _, e := range strings.Split(abs, "/") {
+		if len(e) > maxName {
+			return place{}, failf(protocol.CodeInvalid, "path element %.40q… is longer than %d bytes", e, maxName)
+		}
+	}
+	for _, r := range t.roots {
+		if abs == r {
+			return place{root: r, name: "."}, nil
+		}
+		if rest, ok := strings.CutPrefix(abs, r+"/"); ok {
+			return place{root: r, name: rest}, nil
+		}
+	}
+	return place{}, t.outside(path)
+}
+
+// locateWritable is locate for an operation that changes files. verb is for the
+// error.
+func (t *Tree) locateWritable(verb, path string) (place, error) {
+	p, err := t.locate(path)
+	if err == nil && slices.Contains(t.readOnly, p.root) {
+		return place{}, failf(protocol.CodeNotAllowed, "%s %.200q: the volume %s is read-only", verb, path, p.root)
+	}
+	return p, err
+}
+
+// outside is the error about a path that is not in the tree.
+func (t *Tree) outside(path string) error {
+	return failf(protocol.CodeNotAllowed, "path %.200q is outside the directories in which files may be handled: %s",
+		path, strings.Join(t.allowed(), ", "))
+}
+
+// escapes is the error about a path that a symbolic link takes out of the tree.
+func (t *Tree) escapes(verb, path string) error {
+	return failf(protocol.CodeNotAllowed, "%s %.200q: a symbolic link leads out of the directories in which files may be handled: %s",
+		verb, path, strings.Join(t.allowed(), ", "))
+}
+
+func (t *Tree) allowed() []string {
+	a := slices.Clone(t.roots)
+	slices.Sort(a)
+	return a
+}
+
+// open opens the root of a place for an operation that follows symbolic links up
+// to and with follow, which is the place's name or the directory that it is in.
+//
+// os.Root follows no link out of the tree as long as O_NOFOLLOW holds for
+// directories. In gVisor it does not together with O_DIRECTORY, so that the links
+// are looked at before. Whoever changes one meanwhile is the guest's user, whose
+// rights the operation has and no more.
+func (t *Tree) open(p place, follow string) (*os.Root, error) {
+	r, err := os.OpenRoot(p.root)
+	if err != nil {
+		return nil, t.explain("open directory", p.root, err)
+	}
+	if err := within(p.root, follow); err != nil {
+		r.Close()
+		if errors.Is(err, errOut) {
+			return nil, t.escapes("open", p.abs())
+		}
+		return nil, t.explain("open", p.abs(), err)
+	}
+	return r, nil
+}
+
+// errOut says that a symbolic link leads out.
+var errOut = errors.New("a symbolic link leads out")
+
+// within returns nil if the longest part of name that exists is below root with
+// all symbolic links followed, and errOut if it is not. What can be looked at no
+// further, for its length or its many links, is an error, too: the operation, which
+// goes from one directory to the next, may get further.
+func within(root, name string) error {
+	base, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return err
+	}
+	for ; name != "."; name = filepath.Dir(name) {
+		target, err := filepath.EvalSymlinks(filepath.Join(base, name))
+		switch {
+		case err == nil && (target == base || strings.HasPrefix(target, base+"/")):
+			return nil
+		case err == nil:
+			return errOut
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOTDIR):
+			continue // no operation gets further either: it will say
+		}
+		if _, ok := errors.AsType[*fs.PathError](err); !ok {
+			err = unix.ELOOP // the one error that has no number: too many links
+		}
+		return err
+	}
+	return nil
+}
+
+// explain turns an error of the file system into one for the host. What was
+// tried comes first.
+func (t *Tree) explain(verb, path string, err error) error {
+	var we *protocol.Error
+	if err == nil || errors.As(err, &we) {
+		return err
+	}
+	// os.Root has no sentinel for it; a test holds the text.
+	if strings.Contains(err.Error(), "path escapes from parent") {
+		return t.escapes(verb, path)
+	}
+	code := protocol.CodeInternal
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		code = protocol.CodeNotFound
+	case errors.Is(err, unix.ENOTEMPTY):
+		code = protocol.CodeInvalid
+	case errors.Is(err, fs.ErrExist):
+		code = protocol.CodeExists
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), errors.Is(err, unix.ETXTBSY):
+		code = protocol.CodeNotAllowed
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		code = protocol.CodeNoSpace
+	case errors.Is(err, unix.EFBIG):
+		code = protocol.CodeTooLarge
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ELOOP),
+		errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOTSUP),
+		strings.HasSuffix(err.Error(), "not a directory"): // os.Root has no number for it; a test holds the text
+		code = protocol.CodeInvalid
+	}
+	return failf(code, "%s %.200q: %v", verb, path, cause(err))
+}
+
+// cause strips the paths that os puts around an error number: they are of our
+// making and would confuse.
+func cause(err error) error {
+	var pe *fs.PathError
+	var le *os.LinkError
+	switch {
+	case errors.As(err, &pe):
+		return pe.Err
+	case errors.As(err, &le):
+		return le.Err
+	}
+	return err
+}
+
+func failf(code protocol.Code, format string, args ...any) *protocol.Error {
+	return &protocol.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// info describes a file.
+func info(path string, fi fs.FileInfo, target string) protocol.FileInfo {
+	w := protocol.FileInfo{
+		Path: path, Name: filepath.Base(path), Size: fi.Size(),
+		Mode: uint32(fi.Mode().Perm()), Modified: fi.ModTime().UnixNano(), Target: target,
+	}
+	switch {
+	case fi.Mode().IsRegular():
+		w.Type = "file"
+	case fi.IsDir():
+		w.Type, w.Size = "directory", 0
+	case fi.Mode()&fs.ModeSymlink != 0:
+		w.Type = "symlink"
+	default:
+		w.Type, w.Size = "other", 0
+	}
+	return w
+}
+
+// stat describes what a name below root is, without following a link at its end.
+func stat(root *os.Root, name, path string) (protocol.FileInfo, error) {
+	fi, err := root.Lstat(name)
+	if err != nil {
+		return protocol.FileInfo{}, err
+	}
+	target := ""
+	if fi.Mode()&fs.ModeSymlink != 0 {
+		target, _ = root.Readlink(name) // gone meanwhile: described without
+	}
+	return info(path, fi, target), nil
+}

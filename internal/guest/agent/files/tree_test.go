@@ -1,0 +1,43 @@
+package files
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// TestReadOnly: what is in a read-only directory can be read, and whoever wants to
+// change it learns why that is not possible.
+func TestReadOnly(t *testing.T) {
+	home, volume := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(volume, "f"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tree := New(home, []string{home}, []string{volume})
+	var b strings.Builder
+	if _, err := tree.Read(protocol.Read{Path: volume + "/f"}, &b); err != nil || b.String() != "x" {
+		t.Errorf("read: got %q, %v", b.String(), err)
+	}
+	if res, err := tree.List(protocol.List{Path: volume}); err != nil || len(res.Entries) != 1 {
+		t.Errorf("list: got %+v, %v", res, err)
+	}
+	_, write := tree.Write(protocol.Write{Path: volume + "/f"}, strings.NewReader("y"))
+	_, mkdir := tree.Mkdir(protocol.Mkdir{Path: volume + "/d"})
+	for name, err := range map[string]error{
+		"write": write, "mkdir": mkdir, "remove": tree.Remove(protocol.Remove{Path: volume + "/f"}),
+		"extract": tree.Extract(protocol.Extract{Path: volume}, io.LimitReader(nil, 0)),
+	} {
+		we, ok := errors.AsType[*protocol.Error](err)
+		if !ok || we.Code != protocol.CodeNotAllowed || !strings.Contains(we.Message, "the volume "+volume+" is read-only") {
+			t.Errorf("%s: got %v, want that the volume is read-only", name, err)
+		}
+	}
+	if _, err := tree.Write(protocol.Write{Path: "f"}, strings.NewReader("y")); err != nil {
+		t.Errorf("write into the home: %v", err)
+	}
+}

@@ -1,0 +1,291 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the scripts
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/agent/rawio"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+//go:embed kernel.py
+var pythonScript []byte
+
+//go:embed transform.py
+var pythonTransform []byte
+
+//go:embed magics.py
+var pythonMagics []byte
+
+//go:embed kernel.cjs
+var nodeScript []byte
+
+//go:embed source.cjs
+var nodeSource []byte
+
+// Start starts an interpreter and returns when it is ready for code, or when
+// ctx is done or 30 seconds have passed. The caller must Close the kernel.
+func Start(ctx context.Context, cfg Config) (*Kernel, error) {
+	var script []byte
+	var argv []string
+	switch cfg.Language {
+	case Python:
+		script, argv = pythonScript, []string{cfg.Interpreter, "-X", "utf8", "-c", pythonBoot}
+	case JavaScript:
+		script, argv = slices.Concat(nodeScript, []byte{0}, nodeSource), []string{cfg.Interpreter, "-e", nodeBoot}
+	default:
+		return nil, fmt.Errorf("start kernel: language %q is not known", cfg.Language)
+	}
+	k, err := spawn(cfg, argv, script)
+	if err != nil {
+		return nil, fmt.Errorf("start %s kernel %s: %w", cfg.Language, cfg.Interpreter, err)
+	}
+	if err := k.ready(ctx, cfg.Preload); err != nil {
+		k.outMu.Lock()
+		k.drainRawLocked(k.raw[1], readSize)
+		tail := bytes.TrimSpace(k.raw[1].held)
+		k.outMu.Unlock()
+		k.Close()
+		if len(tail) > stderrTail {
+			tail = tail[len(tail)-stderrTail:]
+		}
+		if len(tail) > 0 {
+			err = fmt.Errorf("%w; its stderr: %q", err, tail)
+		}
+		return nil, fmt.Errorf("start %s kernel %s: %w", cfg.Language, cfg.Interpreter, err)
+	}
+	return k, nil
+}
+
+// pythonBoot runs the script of descriptor 8 outside the namespace of the user's
+// code, with builtins that the user's code cannot take away.
+const pythonBoot = `exec(compile(open(8,'rb').read(),'<glovebox>','exec'),{'__name__':'glovebox','__builtins__':dict(__builtins__.__dict__)})`
+
+// nodeBoot runs the two scripts of descriptor 8 with the loaders of modules, which
+// only the program given on the command line has.
+const nodeBoot = `{const [k,s]=require('fs').readFileSync(8,'utf8').split('\0'),` +
+	`r=(t,n)=>require('vm').runInThisContext(t,{filename:'glovebox:'+n});` +
+	`r(k,'kernel')(require,(s,o)=>import(s,o),r(s,'source')(require))}`
+
+// spawn starts the process and the goroutines that watch it.
+func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
+	var fds []int // to be closed here, whatever happens
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	pipe := func() (r, w int, err error) {
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return 0, 0, fmt.Errorf("make pipe: %w", err)
+		}
+		fds = append(fds, p[0], p[1])
+		return p[0], p[1], nil
+	}
+	var ends [5][2]int // commands, control, events, stdout, stderr
+	for i := range ends {
+		if ends[i][0], ends[i][1], err = pipe(); err != nil {
+			return nil, err
+		}
+	}
+	mem, err := scriptFile(script)
+	if err != nil {
+		return nil, err
+	}
+	defer mem.Close()
+	b, shared := &board{}, (*os.File)(nil)
+	if cfg.Language == Python { // Node.js cannot map memory
+		if b, shared, err = newBoard(); err != nil {
+			return nil, err
+		}
+		defer shared.Close()
+		defer func() {
+			if err != nil {
+				b.close()
+			}
+		}()
+	}
+
+	// Our ends do not block. Descriptions are shared with the child only for the
+	// reading ends of stdout and stderr, where it does not want to block either.
+	ours := []int{ends[0][1], ends[1][0], ends[2][0], ends[3][0], ends[4][0]}
+	for i, fd := range ours {
+		if ours[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			err = unix.SetNonblock(ours[i], true)
+		}
+		if err != nil {
+			for _, fd := range ours[:i] {
+				unix.Close(fd)
+			}
+			return nil, fmt.Errorf("prepare pipe: %w", err)
+		}
+	}
+	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize), board: b}
+	if k.in, err = rawio.NewWriter(ours[0]); err != nil {
+		for _, fd := range ours {
+			unix.Close(fd)
+		}
+		return nil, err
+	}
+	k.ctl = os.NewFile(uintptr(ours[1]), "kernel control")
+	k.events = ours[2]
+	k.raw[0] = &rawPipe{file: os.NewFile(uintptr(ours[3]), "kernel stdout"), fd: ours[3], ch: protocol.Stdout}
+	k.raw[1] = &rawPipe{file: os.NewFile(uintptr(ours[4]), "kernel stderr"), fd: ours[4], ch: protocol.Stderr}
+	unix.FcntlInt(uintptr(k.events), unix.F_SETPIPE_SZ, eventPipe) // a smaller pipe serves too
+
+	command := cfg.Command
+	if command == nil {
+		command = func(argv []string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }
+	}
+	cmd := command(argv)
+	cmd.Env, cmd.Dir = cfg.Env, cfg.Home
+	if cmd.Env == nil {
+		cmd.Env = []string{}
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
+	file := func(fd int) *os.File { return os.NewFile(uintptr(fd), "kernel") }
+	theirs := []*os.File{file(ends[0][0]), file(ends[1][1]), file(ends[2][1]), file(ends[3][0]), file(ends[4][0]), mem}
+	if shared != nil {
+		theirs = append(theirs, shared)
+	}
+	stdout, stderr := file(ends[3][1]), file(ends[4][1])
+	fds = []int{ends[0][1], ends[1][0], ends[2][0]} // the others are files now
+	cmd.ExtraFiles, cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, nil, stdout, stderr
+	if err = Give(cmd, stdout, stderr); err == nil {
+		err = cmd.Start()
+	}
+	for _, f := range append(theirs[:5], stdout, stderr) {
+		f.Close()
+	}
+	if err != nil {
+		k.closePipes()
+		return nil, err
+	}
+	k.pid = cmd.Process.Pid
+	for _, r := range k.raw {
+		unix.SetNonblock(r.fd, true) // shared, and passing a file may have changed it
+	}
+	if k.rc, err = k.ctl.SyscallConn(); err != nil {
+		panic(err) // of an open file: it cannot fail
+	}
+	k.wg.Add(1)
+	go k.wait(cmd)
+	for _, r := range k.raw {
+		k.wg.Add(1)
+		go k.watch(r)
+	}
+	return k, nil
+}
+
+// Give makes the user of cmd the owner of pipes that it gets, so that its programs
+// can open them by name: /dev/stdin, /dev/stdout, /dev/stderr. It is called before
+// cmd starts.
+func Give(cmd *exec.Cmd, pipes ...*os.File) error {
+	if cmd.SysProcAttr == nil || cmd.SysProcAttr.Credential == nil {
+		return nil // they are the user's
+	}
+	for _, f := range pipes {
+		if err := f.Chown(int(cmd.SysProcAttr.Credential.Uid), int(cmd.SysProcAttr.Credential.Gid)); err != nil {
+			return fmt.Errorf("give a pipe to the user: %w", err)
+		}
+	}
+	return nil
+}
+
+// scriptFile returns a file that holds the script and has no name.
+func scriptFile(script []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("glovebox-kernel", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make memory file: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "kernel script")
+	if _, err = f.Write(script); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write memory file: %w", err)
+	}
+	return f, nil
+}
+
+// ready sets the kernel up and waits for its first message.
+func (k *Kernel) ready(ctx context.Context, preload []string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { k.ctl.SetReadDeadline(time.Unix(1, 0)) })()
+	setup := []byte(strings.Join(preload, "\n"))
+	if k.language == Python {
+		setup = slices.Concat(setup, []byte{0}, pythonTransform, pythonMagics)
+	}
+	if _, err := k.in.WriteUntil(command('S', setup), time.Now().Add(readyTimeout)); err != nil {
+		<-waitFor(k.done, time.Second)
+		return fmt.Errorf("send set-up: %w", k.why(err))
+	}
+	typ, payload, err := k.control(nil)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return context.Cause(ctx)
+	case err != nil:
+		<-waitFor(k.done, time.Second)
+		return k.why(err)
+	case typ != 'I':
+		return fmt.Errorf("its first message is %q", typ)
+	}
+	var hello struct {
+		Version string
+		Missing []string
+	}
+	if err := json.Unmarshal(payload, &hello); err != nil || hello.Version == "" || len(hello.Version) > 64 {
+		return fmt.Errorf("its first message is no version")
+	}
+	k.version = hello.Version
+	if len(preload) > 0 {
+		k.drop() // what modules print when they are imported is nobody's
+	}
+	k.missing = slices.DeleteFunc(slices.Clone(preload), func(name string) bool { return !slices.Contains(hello.Missing, name) })
+	return nil
+}
+
+// waitFor returns a channel that is closed with c or after d.
+func waitFor(c <-chan struct{}, d time.Duration) <-chan struct{} {
+	out := make(chan struct{})
+	t := time.NewTimer(d)
+	go func() {
+		defer close(out)
+		defer t.Stop()
+		select {
+		case <-c:
+		case <-t.C:
+		}
+	}()
+	return out
+}
+
+// why prefers the end of the process to the error that it caused.
+func (k *Kernel) why(err error) error {
+	select {
+	case <-k.done:
+		_, detail := k.ending()
+		return errors.New("it ended: " + detail)
+	default:
+		return err
+	}
+}

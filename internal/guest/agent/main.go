@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/agent/rawio"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// Name is the base name of argv[0] under which a program that links this
+// package is the agent.
+const Name = "glovebox-guest"
+
+// Main is the agent's main function: it serves over standard input and output
+// until the input ends and returns the exit code.
+func Main() int {
+	if err := run(slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+		fmt.Fprintln(os.Stderr, "glovebox-guest: error:", err)
+		return 1
+	}
+	return 0
+}
+
+func run(log *slog.Logger) error {
+	// Nearly all that the agent does is to wait. With one processor nobody is
+	// woken up to share the work, which would cost more than the work.
+	runtime.GOMAXPROCS(1)
+	in, err := rawio.NewReader(0)
+	if err != nil {
+		return err
+	}
+	out, err := rawio.NewWriter(1)
+	if err != nil {
+		return err
+	}
+	a := newAgent(log, out, os.Getpid() == 1)
+	a.input = 0
+	if err := a.takeOver(); err != nil {
+		return err
+	}
+	return a.serve(in)
+}
+
+func newAgent(log *slog.Logger, out io.Writer, init bool) *agent {
+	return &agent{log: log, out: protocol.NewOutbox(out), build: buildID(), init: init, input: -1}
+}
+
+// takeOver makes the process what the agent has to be: the parent of all that
+// it starts, deaf to what ends ordinary programs.
+func (a *agent) takeOver() error {
+	// Taken and forgotten, not ignored: what is ignored stays so in children.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP, unix.SIGINT)
+	// Children get what they are given, nothing that the agent was started with.
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list descriptors: %w", err)
+	}
+	for _, e := range fds {
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			unix.CloseOnExec(fd)
+		}
+	}
+	// The orphans of what it starts are its own, so that none is left as a
+	// zombie.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err == nil || a.init {
+		a.reaper = startReaper()
+	}
+	return nil
+}
+
+// buildID names the build of the agent for logs.
+func buildID() string {
+	bi, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	rev := ""
+	for _, s := range bi.Settings {
+		if s.Key == "vcs.revision" {
+			rev = s.Value
+		}
+	}
+	return bi.GoVersion + " " + bi.Main.Version + " " + rev
+}

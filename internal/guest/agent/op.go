@@ -1,0 +1,296 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+var (
+	errEnd = fmt.Errorf("%w: the host ended an operation of its own", protocol.ErrFrame)
+	// errCancelled is the cause of an operation's context after Cancel.
+	errCancelled = errors.New("cancelled by the host")
+)
+
+// op is one operation under way.
+type op struct {
+	s      *session
+	id     uint32
+	ctx    context.Context // ends with Cancel and with the link
+	cancel context.CancelCauseFunc
+	in     *protocol.Queue // what the host sends
+	gate   *protocol.Gate  // what the host takes
+	req    protocol.Request
+
+	begun    time.Time
+	lateOnce sync.Once
+	late     *time.Timer // sends young output, unless End comes first
+
+	// For Read, which one goroutine calls.
+	data  []byte
+	at    int // data[at:] is not yet read
+	items []protocol.Item
+	eof   bool
+}
+
+// open begins an operation. One that is returned is to be done.
+func (s *session) open(h protocol.Header, p []byte, dup *op) (*op, error) {
+	if h.Op%2 == 0 || dup != nil {
+		return nil, fmt.Errorf("%w: operation %d cannot be begun", protocol.ErrFrame, h.Op)
+	}
+	o := &op{s: s, id: h.Op, in: protocol.NewQueue(), gate: protocol.NewGate(), begun: time.Now()}
+	err := json.Unmarshal(p, &o.req)
+	o.ctx, o.cancel = context.WithCancelCause(s.ctx)
+	s.mu.Lock()
+	full := len(s.ops) >= protocol.MaxOps
+	s.ops[h.Op] = o
+	s.mu.Unlock()
+	if full {
+		o.finish(nil, failf(protocol.CodeBusy, "%d operations are under way already", protocol.MaxOps))
+		return nil, nil
+	}
+	if err != nil {
+		o.finish(nil, failf(protocol.CodeInvalid, "parse request: %v", err))
+		return nil, nil
+	}
+	s.wg.Add(1)
+	return o, nil
+}
+
+// do does the operation and ends it.
+func (o *op) do() {
+	defer o.s.wg.Done()
+	o.finish(o.run(o.req))
+}
+
+// run does what is asked; a panic ends this operation only.
+func (o *op) run(req protocol.Request) (result any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			o.s.a.log.Error("operation panicked", "op", string(req.Op), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = failf(protocol.CodeInternal, "the agent failed in %s: %v", req.Op, r)
+		}
+	}()
+	h := handlerOf(req.Op)
+	if h == nil {
+		return nil, failf(protocol.CodeInvalid, "unknown operation %.40q", string(req.Op))
+	}
+	if o.s.a.cfg.Load() == nil && req.Op != protocol.OpHello && req.Op != protocol.OpPing {
+		return nil, failf(protocol.CodeInvalid, "%s before hello", req.Op)
+	}
+	return h(o, req.Args)
+}
+
+// finish sends End and forgets the operation: its number is free when the host
+// reads End.
+func (o *op) finish(result any, err error) {
+	o.cancel(nil)
+	if o.lateOnce.Do(func() {}); o.late != nil {
+		o.late.Stop()
+	}
+	payload := encodeResponse(result, err)
+	o.s.mu.Lock()
+	delete(o.s.ops, o.id)
+	o.s.mu.Unlock()
+	out := o.s.a.out
+	if out.Put(o.s.epoch, protocol.Header{Type: protocol.End, Op: o.id}, payload) == nil {
+		out.Flush() // a failed write ends the stream; its reader sees that
+	}
+}
+
+func encodeResponse(result any, err error) []byte {
+	var resp protocol.Response
+	if err != nil {
+		resp.Error = asWire(err)
+	} else if result != nil {
+		raw, err := json.Marshal(result)
+		if err != nil || len(raw) > protocol.MaxPayload-256 {
+			resp.Error = failf(protocol.CodeInternal, "result of %d bytes does not fit: %v", len(raw), err)
+		} else {
+			resp.Result = raw
+		}
+	}
+	p, err := json.Marshal(resp)
+	if err != nil {
+		p = []byte(`{"error":{"code":"internal","message":"encode response"}}`)
+	}
+	return p
+}
+
+// maxMessage bounds the text of an error, which may quote what the host sent.
+const maxMessage = 8 << 10
+
+// failf returns an error for the host.
+func failf(code protocol.Code, format string, args ...any) *protocol.Error {
+	msg := fmt.Sprintf(format, args...)
+	if len(msg) > maxMessage {
+		msg = msg[:maxMessage] + "…"
+	}
+	return &protocol.Error{Code: code, Message: msg}
+}
+
+// asWire turns any error into one for the host.
+func asWire(err error) *protocol.Error {
+	var we *protocol.Error
+	switch {
+	case errors.As(err, &we):
+		return failf(we.Code, "%s", err.Error())
+	case errors.Is(err, errCancelled), errors.Is(err, protocol.ErrStopped), errors.Is(err, context.Canceled):
+		return failf(protocol.CodeCancelled, "cancelled")
+	default:
+		return failf(protocol.CodeInternal, "%v", err)
+	}
+}
+
+// send sends p on a channel and returns when it is in the outbox. It waits as
+// long as the host does not take more, until stop.
+func (o *op) send(ch protocol.Channel, p []byte, stop <-chan struct{}) error {
+	return o.sendMessage(ch, p, false, stop)
+}
+
+// display sends one message, which may take several frames.
+func (o *op) display(p []byte) error {
+	return o.sendMessage(protocol.Displays, p, true, o.s.ctx.Done())
+}
+
+func (o *op) sendMessage(ch protocol.Channel, p []byte, message bool, stop <-chan struct{}) error {
+	for len(p) > 0 {
+		n, err := o.gate.Take(len(p), stop)
+		if err != nil {
+			return err
+		}
+		h := protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id, More: message && n < len(p)}
+		if err := o.s.a.out.Add(o.s.epoch, stop, h, p[:n]); err != nil {
+			return err
+		}
+		o.hurry(n)
+		p = p[n:]
+	}
+	return nil
+}
+
+const (
+	// young is the age up to which the output of an operation waits for its End,
+	// which is then in the same write, and so costs no wake-up of its own. Nobody
+	// sees the delay, and on a loaded machine a short run takes that long.
+	young = 50 * time.Millisecond
+	// youngSize is how much waits at most.
+	youngSize = 32 << 10
+)
+
+// hurry makes output of n bytes leave soon.
+func (o *op) hurry(n int) {
+	if n > youngSize || time.Since(o.begun) > young {
+		o.s.a.out.Kick()
+		return
+	}
+	o.lateOnce.Do(func() { o.late = time.AfterFunc(young, o.s.a.out.Kick) })
+}
+
+// Read reads what the host sends on the operation's only channel towards the
+// agent. It waits until the operation ends at the latest.
+func (o *op) Read(p []byte) (int, error) {
+	for o.at == len(o.data) {
+		if o.eof {
+			return 0, io.EOF
+		}
+		o.data, o.items = o.in.Take(o.data, o.items)
+		o.at = 0
+		var credit uint32
+		for _, it := range o.items {
+			o.eof = o.eof || it.EOF
+			credit += o.in.Used(it)
+		}
+		if credit > 0 {
+			if err := o.credit(credit); err != nil {
+				return 0, err
+			}
+		}
+		if len(o.data) > 0 || o.eof {
+			continue
+		}
+		select {
+		case <-o.in.Wake:
+		case <-o.ctx.Done():
+			return 0, context.Cause(o.ctx)
+		}
+	}
+	n := copy(p, o.data[o.at:])
+	o.at += n
+	return n, nil
+}
+
+// credit lets the host send more. The batch that is being read counts as used
+// up already: the two batches there can be are what the window bounds.
+func (o *op) credit(n uint32) error {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], n)
+	err := o.s.a.out.Put(o.s.epoch, protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
+	o.s.a.out.Kick()
+	return err
+}
+
+// handler does one operation.
+type handler func(o *op, args json.RawMessage) (any, error)
+
+// handle makes a handler of a function of typed arguments.
+func handle[A any](fn func(*op, A) (any, error)) handler {
+	return func(o *op, args json.RawMessage) (any, error) {
+		var a A
+		if len(args) > 0 {
+			if err := json.Unmarshal(args, &a); err != nil {
+				return nil, failf(protocol.CodeInvalid, "parse arguments: %v", err)
+			}
+		}
+		return fn(o, a)
+	}
+}
+
+// handlerOf returns the handler of an operation, nil if there is none.
+func handlerOf(name protocol.Op) handler {
+	switch name {
+	case protocol.OpHello:
+		return handle(hello)
+	case protocol.OpPing:
+		return handle(ping)
+	case protocol.OpRun:
+		return handle(runCode)
+	case protocol.OpKernel:
+		return handle(controlKernel)
+	case protocol.OpExec:
+		return handle(execCommand)
+	case protocol.OpAttach:
+		return handle(attach)
+	case protocol.OpSignal:
+		return handle(signalProcess)
+	case protocol.OpPS:
+		return handle(listProcesses)
+	case protocol.OpRead:
+		return handle(readFile)
+	case protocol.OpWrite:
+		return handle(writeFile)
+	case protocol.OpStat:
+		return handle(statFile)
+	case protocol.OpList:
+		return handle(listFiles)
+	case protocol.OpMkdir:
+		return handle(makeDir)
+	case protocol.OpRemove:
+		return handle(removeFile)
+	case protocol.OpArchive:
+		return handle(archive)
+	case protocol.OpExtract:
+		return handle(extract)
+	case protocol.OpBackup:
+		return handle(backup)
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// op is one operation under way.
+type op struct {
+	l    *Link
+	name protocol.Op
+	id   uint32
+	in   *protocol.Queue
+	gate *protocol.Gate
+	end  chan struct{}     // closed when End has been read
+	resp protocol.Response // set before end is closed
+	quit chan struct{}     // closed when the caller no longer waits
+
+	abandoned atomic.Bool // the caller no longer takes what arrives
+}
+
+// output takes what an operation puts out, in order, in the caller's goroutine.
+// More says that the message goes on.
+type output func(ch protocol.Channel, more bool, p []byte) error
+
+// do begins an operation, sends body, hands out what arrives and decodes the
+// result into res, all in the caller's goroutine. When ctx ends it sends Cancel
+// and waits for End for the grace and a little more.
+func (l *Link) do(ctx context.Context, name protocol.Op, args any, body io.Reader, out output, grace time.Duration, res any) error {
+	return l.doBytes(ctx, name, args, nil, body, out, grace, res)
+}
+
+// doBytes is do with a body that is, or begins with, what is in memory already
+// and goes out with the request in one write.
+func (l *Link) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, out output, grace time.Duration, res any) error {
+	o, err := l.start(ctx, name, args)
+	if err != nil {
+		return err
+	}
+	defer close(o.quit)
+	stop := context.AfterFunc(ctx, o.sendCancel)
+	defer stop()
+	if first != nil || body != nil {
+		if err := o.sendBody(ctx, protocol.Body, first, body); err != nil {
+			o.sendCancel()
+			o.finish(canceledNow, nil, 0, nil)
+			return err
+		}
+	} else {
+		l.out.Kick()
+	}
+	return o.finish(ctx, out, grace, res)
+}
+
+// canceledNow is a context that has ended.
+var canceledNow = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// start begins an operation and puts its Open in the outbox, without a Kick.
+func (l *Link) start(ctx context.Context, name protocol.Op, args any) (*op, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	req := protocol.Request{Op: name}
+	var err error
+	if args != nil {
+		if req.Args, err = json.Marshal(args); err != nil {
+			return nil, fmt.Errorf("encode arguments of %s: %w", name, err)
+		}
+	}
+	p, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	if len(p) > protocol.MaxPayload {
+		return nil, &protocol.Error{Code: protocol.CodeTooLarge, Message: fmt.Sprintf("the arguments of %s take %d bytes, more than %d; write a long command to a file and run that", name, len(p), protocol.MaxPayload)}
+	}
+	o, err := l.begin(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.out.Add(0, ctx.Done(), protocol.Header{Type: protocol.Open, Op: o.id}, p); err != nil {
+		l.mu.Lock()
+		delete(l.ops, o.id)
+		l.mu.Unlock()
+		if errors.Is(err, protocol.ErrStopped) {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *op) sendCancel() {
+	o.put(protocol.Header{Type: protocol.Cancel, Op: o.id}, nil)
+	o.l.out.Kick()
+}
+
+// put sends a frame that does not wait. A guest that does not read what it has
+// to loses the link.
+func (o *op) put(h protocol.Header, p []byte) {
+	if err := o.l.out.Put(0, h, p); errors.Is(err, protocol.ErrStuck) {
+		o.l.end(fmt.Errorf("write to guest: %w", err))
+	}
+}
+
+// sendBody sends first, then what r has, then EOF. It stops without an error
+// when the operation has ended or ctx has: what the agent says tells why. An
+// error is r's.
+func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r io.Reader) error {
+	stop := make(chan struct{})
+	defer close(stop)
+	over := o.over(ctx, stop, len(first) > protocol.Window-protocol.HeaderSize || r != nil)
+	if !o.sendData(over, ch, first) {
+		return nil
+	}
+	if r != nil {
+		o.l.out.Kick()
+		buf := make([]byte, 128<<10)
+		for {
+			n, err := r.Read(buf)
+			if !o.sendData(over, ch, buf[:n]) {
+				return nil
+			}
+			o.l.out.Kick()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	o.put(protocol.Header{Type: protocol.EOF, Channel: ch, Op: o.id}, nil)
+	o.l.out.Kick()
+	return nil
+}
+
+// over returns a channel that is closed when nothing more needs to be sent. It
+// costs a goroutine until stop, which a body that fits the window does without.
+func (o *op) over(ctx context.Context, stop <-chan struct{}, needed bool) <-chan struct{} {
+	if !needed {
+		return ctx.Done()
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-ctx.Done():
+		case <-o.end:
+		case <-o.quit:
+		case <-o.l.done:
+		case <-stop:
+		}
+	}()
+	return over
+}
+
+func (o *op) sendData(over <-chan struct{}, ch protocol.Channel, p []byte) bool {
+	for len(p) > 0 {
+		n, err := o.gate.Take(len(p), over)
+		if err != nil {
+			return false
+		}
+		if o.l.out.Add(0, over, protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id}, p[:n]) != nil {
+			return false
+		}
+		if p = p[n:]; len(p) > 0 {
+			o.l.out.Kick()
+		}
+	}
+	return true
+}
+
+// finish hands out what arrives until End and decodes the result. An error of
+// out ends the operation.
+func (o *op) finish(ctx context.Context, out output, grace time.Duration, res any) error {
+	var data []byte
+	var items []protocol.Item
+	var failed error // of out
+	var patience <-chan time.Time
+	cancelled := ctx.Done()
+	// take hands out all there is.
+	take := func() {
+		for data, items = o.in.Take(data, items); len(items) > 0; data, items = o.in.Take(data, items) {
+			err := o.deliver(data, items, out)
+			if err == nil {
+				continue
+			}
+			failed, out = err, nil
+			if errors.Is(err, protocol.ErrFrame) {
+				o.l.end(err)
+				failed = fmt.Errorf("%s: %w", o.name, o.l.Err())
+			}
+			o.sendCancel()
+			patience = time.After(grace + cancelTime)
+		}
+	}
+	for {
+		select {
+		case <-o.in.Wake:
+			take()
+			continue
+		case <-cancelled:
+			cancelled = nil
+			patience = time.After(grace + cancelTime)
+			continue
+		case <-o.end:
+			take() // what came before End
+			if failed == nil {
+				return o.result(ctx, res)
+			}
+		case <-patience:
+			o.abandon()
+			if failed == nil {
+				failed = fmt.Errorf("%s: the guest does not answer: %w", o.name, context.Cause(ctx))
+			}
+		case <-o.l.done:
+			if failed == nil {
+				failed = fmt.Errorf("%s: %w", o.name, o.l.Err())
+			}
+		}
+		return failed
+	}
+}
+
+// deliver hands one batch to out and gives its credit back. After an error of
+// out, which it returns, the rest is dropped.
+func (o *op) deliver(data []byte, items []protocol.Item, out output) error {
+	var failed error
+	for _, it := range items {
+		p := data[:it.Len]
+		data = data[it.Len:]
+		if out != nil && failed == nil && !it.EOF {
+			failed = out(it.Channel, it.More, p)
+		}
+		if n := o.in.Used(it); n > 0 {
+			var b [4]byte
+			binary.BigEndian.PutUint32(b[:], n)
+			o.put(protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
+			o.l.out.Kick()
+		}
+	}
+	return failed
+}
+
+// abandon leaves an operation to end when the agent gets to it. Its number
+// stays taken until then; what it still puts out is dropped by the reader.
+func (o *op) abandon() {
+	o.abandoned.Store(true)
+	o.drop()
+}
+
+// drop takes what has arrived and gives its credit back, so that the agent's
+// end is not held up.
+func (o *op) drop() {
+	data, items := o.in.Take(nil, nil)
+	o.deliver(data, items, nil)
+}
+
+// result decodes the response.
+func (o *op) result(ctx context.Context, res any) error {
+	if e := o.resp.Error; e != nil {
+		if e.Code == protocol.CodeCancelled && ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", o.name, context.Cause(ctx))
+		}
+		return e
+	}
+	if res == nil {
+		return nil
+	}
+	if len(o.resp.Result) == 0 {
+		o.resp.Result = []byte("{}")
+	}
+	if err := json.Unmarshal(o.resp.Result, res); err != nil {
+		err = fmt.Errorf("%w: result of %s: %w", protocol.ErrFrame, o.name, err)
+		o.l.end(err)
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package embed
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+func TestLay(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "agents")
+	b := []byte("#!/bin/sh\nexit 7\n")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			path, err := lay(dir, b)
+			if err != nil || filepath.Dir(path) != dir {
+				t.Errorf("got %q, %v", path, err)
+			}
+		})
+	}
+	wg.Wait()
+	path, err := lay(dir, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.Stat(path)
+	if _, err := lay(dir, b); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := os.Stat(path); !os.SameFile(before, after) || after.Mode().Perm() != 0o755 {
+		t.Errorf("the file was written again or has mode %v", after.Mode())
+	}
+	// One that was cut off is replaced.
+	if err := os.Truncate(path, 3); err != nil {
+		t.Fatal(err)
+	}
+	if path, err = lay(dir, b); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != string(b) {
+		t.Errorf("got %q", got)
+	}
+	names, _ := os.ReadDir(dir)
+	if len(names) != 1 {
+		t.Errorf("left: %v", names)
+	}
+	p, err := Lay(dir)
+	if err != nil || len(p.Args) != 1 || p.Args[0] != Name {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	if fi, err := os.Stat(p.Path); err != nil || fi.Mode()&0o111 == 0 {
+		t.Errorf("got %v, %v", fi, err)
+	}
+}

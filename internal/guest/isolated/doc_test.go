@@ -1,5 +1,0 @@
-// Package isolated tests the agent where it lives: as the first process of a
-// real guest, with a user of its own to switch to and a kernel of its own to
-// hold limits. What needs no guest is tested in internal/link. The sentry is not
-// made for cgo, so neither are these tests.
-package isolated

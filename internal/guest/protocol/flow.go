@@ -1,0 +1,169 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrFlow is wrapped by every error about a side that ignores the windows.
+var ErrFlow = errors.New("flow control broken")
+
+// Cost is what a Data frame with n bytes of payload takes of the window. The
+// header counts, so that many tiny frames cannot cost much memory.
+func Cost(n int) int { return HeaderSize + n }
+
+// minGrant keeps a sender from cutting data into tiny frames when the window
+// is nearly used up.
+const minGrant = 4 << 10
+
+// Gate is the sender's end of a window. All methods may be called concurrently.
+type Gate struct {
+	mu   sync.Mutex
+	left int           // guarded by mu
+	wake chan struct{} // guarded by mu; closed when left grows; nil if nobody waits
+}
+
+// NewGate returns a Gate with a full window.
+func NewGate() *Gate { return &Gate{left: Window} }
+
+// Take reserves the window for a frame of at most want bytes, want > 0, and
+// returns how many it may carry. It waits for Give and returns ErrStopped if
+// stop is closed first.
+func (g *Gate) Take(want int, stop <-chan struct{}) (int, error) {
+	want = min(want, MaxPayload)
+	need := Cost(min(want, minGrant))
+	g.mu.Lock()
+	for g.left < need {
+		if g.wake == nil {
+			g.wake = make(chan struct{})
+		}
+		wake := g.wake
+		g.mu.Unlock()
+		select {
+		case <-wake:
+		case <-stop:
+			return 0, ErrStopped
+		}
+		g.mu.Lock()
+	}
+	defer g.mu.Unlock()
+	n := min(want, g.left-HeaderSize)
+	g.left -= Cost(n)
+	return n, nil
+}
+
+// Give handles the payload of a Credit frame.
+func (g *Gate) Give(p []byte) error {
+	if len(p) != 4 {
+		return fmt.Errorf("%w: credit of %d bytes", ErrFlow, len(p))
+	}
+	n := binary.BigEndian.Uint32(p)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if int64(g.left)+int64(n) > Window {
+		return fmt.Errorf("%w: %d bytes of credit for %d sent", ErrFlow, n, Window-g.left)
+	}
+	g.left += int(n)
+	if g.wake != nil {
+		close(g.wake)
+		g.wake = nil
+	}
+	return nil
+}
+
+// Item is one or several frames of the same channel in a Queue's batch.
+type Item struct {
+	Channel Channel
+	More    bool // the message goes on
+	EOF     bool // no more of this channel; no bytes
+	Len     int  // of the batch's bytes that are this item's
+	cost    int
+}
+
+// Queue is the receiver's end of a window: the frames of one operation between
+// the goroutine that reads the stream and the one that uses them up. Push and
+// Take may be called concurrently with each other.
+type Queue struct {
+	// Wake has an element when something was pushed since the last Take.
+	Wake chan struct{}
+
+	mu    sync.Mutex
+	data  []byte // guarded by mu
+	items []Item // guarded by mu
+	eof   uint8  // guarded by mu; bit set of channels that had EOF
+	left  int    // guarded by mu; of the window
+	owed  int    // guarded by mu; used up, not yet given back
+}
+
+// NewQueue returns an empty Queue with a full window.
+func NewQueue() *Queue {
+	return &Queue{Wake: make(chan struct{}, 1), left: Window}
+}
+
+// Push adds a Data or EOF frame. It never waits; an error wraps ErrFlow.
+func (q *Queue) Push(h Header, p []byte) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	bit := uint8(1) << h.Channel
+	if q.eof&bit != 0 {
+		return fmt.Errorf("%w: frame after the end of channel %d", ErrFlow, h.Channel)
+	}
+	it := Item{Channel: h.Channel, More: h.More, Len: len(p)}
+	if h.Type == EOF {
+		q.eof |= bit
+		it.EOF, it.More = true, false
+		if len(p) > 0 {
+			return fmt.Errorf("%w: EOF with %d bytes", ErrFlow, len(p))
+		}
+	} else {
+		it.cost = Cost(len(p))
+		if it.cost > q.left {
+			return fmt.Errorf("%w: %d bytes more than the window", ErrFlow, it.cost-q.left)
+		}
+		q.left -= it.cost
+		q.data = append(q.data, p...)
+	}
+	if last := len(q.items) - 1; last >= 0 && it.Channel != Displays && !it.EOF &&
+		q.items[last].Channel == it.Channel && !q.items[last].EOF {
+		q.items[last].Len += it.Len
+		q.items[last].cost += it.cost
+	} else {
+		q.items = append(q.items, it)
+	}
+	q.signal()
+	return nil
+}
+
+func (q *Queue) signal() {
+	select {
+	case q.Wake <- struct{}{}:
+	default:
+	}
+}
+
+// Take returns all that was pushed and leaves the queue with the buffers of an
+// earlier batch, which the caller no longer uses.
+func (q *Queue) Take(data []byte, items []Item) ([]byte, []Item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d, i := q.data, q.items
+	q.data, q.items = data[:0], items[:0]
+	return d, i
+}
+
+// Used notes that the item has been used up and returns the credit to send now,
+// 0 if it is not yet worth a frame.
+func (q *Queue) Used(it Item) uint32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.owed += it.cost
+	if q.owed < Window/4 {
+		return 0
+	}
+	n := q.owed
+	q.owed = 0
+	q.left += n
+	return uint32(n)
+}

@@ -1,0 +1,331 @@
+package protocol
+
+import "encoding/json"
+
+// Op names an operation. All are begun by the host.
+type Op string
+
+// The closed set of operations. Behind each: the arguments, what flows, the
+// result.
+const (
+	OpHello   Op = "hello"   // Hello → HelloResult; the first operation of a link
+	OpPing    Op = "ping"    // nothing → nothing
+	OpRun     Op = "run"     // Run; in: Body (code); out: Stdout, Stderr, Displays → RunResult
+	OpKernel  Op = "kernel"  // Kernel: start, stop or restart one → KernelResult
+	OpExec    Op = "exec"    // Exec; in: Stdin; out: Stdout, Stderr → ExecResult
+	OpAttach  Op = "attach"  // Attach; out: Stdout, Stderr → ExecResult
+	OpSignal  Op = "signal"  // Signal → nothing
+	OpPS      Op = "ps"      // nothing → PSResult
+	OpRead    Op = "read"    // Read; out: Body → FileInfo
+	OpWrite   Op = "write"   // Write; in: Body → FileInfo
+	OpStat    Op = "stat"    // Path → FileInfo
+	OpList    Op = "list"    // List → ListResult
+	OpMkdir   Op = "mkdir"   // Mkdir → FileInfo
+	OpRemove  Op = "remove"  // Remove → nothing
+	OpArchive Op = "archive" // Path; out: Body (tar) → nothing
+	OpExtract Op = "extract" // Extract; in: Body (tar) → nothing
+	OpBackup  Op = "backup"  // Backup; out: Body (tar) → BackupResult
+)
+
+// Request is the payload of Open.
+type Request struct {
+	Op   Op              `json:"op"`
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+// Response is the payload of End. Error is nil on success.
+type Response struct {
+	Error  *Error          `json:"error,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+// Error is a failed operation. Code is for programs, Message for people.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Code is a closed set.
+type Code string
+
+// The closed set of error codes.
+const (
+	CodeVersion    Code = "version"     // the two ends speak different versions
+	CodeInvalid    Code = "invalid"     // the arguments make no sense
+	CodeNotFound   Code = "not_found"   // no such file, process or kernel
+	CodeExists     Code = "exists"      // it is there already
+	CodeNotAllowed Code = "not_allowed" // the path leaves the writable directories, or permissions forbid it
+	CodeTooLarge   Code = "too_large"   // over a limit
+	CodeNoSpace    Code = "no_space"    // the disk quota is used up
+	CodeBusy       Code = "busy"        // too many operations, or the kernel is running
+	CodeNoLanguage Code = "no_language" // the image has no interpreter for it
+	CodeStart      Code = "start"       // a program or kernel did not start
+	CodeCancelled  Code = "cancelled"   // ended by Cancel
+	CodeInternal   Code = "internal"    // the agent's own fault
+)
+
+// Hello configures the agent; it comes once at the start of each link.
+type Hello struct {
+	Version int    `json:"version"`
+	Nonce   string `json:"nonce"` // echoed; what comes before it is of an earlier link and dropped
+	// Restored says that the guest has come out of a snapshot since its last link,
+	// and that others may have come out of the same one: kernels draw new
+	// randomness, made with Entropy, before their next run.
+	Restored bool `json:"restored,omitempty"`
+	// What follows is applied on the first link only, but for Entropy.
+	Home    string   `json:"home"`    // of the user, made if missing; the default directory
+	Scratch []string `json:"scratch"` // further directories that files may live in, such as /tmp
+	// ReadOnly are directories whose files may be read and not changed: read-only volumes.
+	ReadOnly     []string          `json:"read_only,omitempty"`
+	UID          int               `json:"uid"`           // of user code; -1: the agent's own
+	GID          int               `json:"gid"`           //
+	Env          []string          `json:"env"`           // of user code, KEY=value
+	Interpreters map[string]string `json:"interpreters"`  // language → absolute path inside
+	PIDs         int               `json:"pids"`          // processes and threads of user code; 0: no limit
+	MemoryMB     int               `json:"memory_mb"`     // of user code; 0: no limit
+	Entropy      []byte            `json:"entropy"`       // mixed into random generators
+	Now          int64             `json:"now,omitempty"` // host's clock, Unix nanoseconds
+}
+
+// HelloResult answers Hello.
+type HelloResult struct {
+	Version int    `json:"version"`
+	Nonce   string `json:"nonce"`
+	Build   string `json:"build"`
+	// Limits says how each limit ("pids", "memory", "open_files", "address_space",
+	// "core") is held inside: "cgroup", "rlimit", "watcher", "none".
+	Limits map[string]string `json:"limits"`
+}
+
+// Capture bounds the output of a run or command that crosses the link: of each
+// of stdout and stderr the first Head and the last Tail bytes. The whole output
+// is kept in a file of the guest (up to its own limit) once it is longer. With
+// both zero everything crosses, under back-pressure, and nothing is kept.
+type Capture struct {
+	Head int `json:"head"`
+	Tail int `json:"tail"`
+}
+
+// Output says what became of one stream of output.
+type Output struct {
+	Bytes   int64  `json:"bytes"`             // in all
+	Omitted int64  `json:"omitted,omitempty"` // that did not cross, between head and tail
+	Path    string `json:"path,omitempty"`    // file in the guest with the whole, if anything was omitted
+}
+
+// Run asks a kernel to run code. The kernel is started if it does not live.
+type Run struct {
+	Kernel    string  `json:"kernel"`     // its name; 1 to 64 characters of [a-z0-9-]
+	Language  string  `json:"language"`   // "python" or "javascript"
+	TimeoutMS int64   `json:"timeout_ms"` // 0: no time-out of the agent's
+	GraceMS   int64   `json:"grace_ms"`   // between interrupt and kill; 0: 2,000
+	Capture   Capture `json:"capture"`
+	// Program says that the code is a whole program: the run ends when all that it
+	// began has ended, files are closed, and the kernel ends with it.
+	Program bool `json:"program,omitempty"`
+	// File is where the program lies, below the home directory, for tracebacks and
+	// for what the program says of itself. Empty: nowhere.
+	File string `json:"file,omitempty"`
+}
+
+// RunResult says how a run ended. A failed run is not an Error.
+type RunResult struct {
+	OK    bool      `json:"ok"`
+	Error *RunError `json:"error,omitempty"` // uncaught in the user's code
+	// Stopped says why the agent ended the run early: "", "timeout" or "cancelled".
+	Stopped string `json:"stopped,omitempty"`
+	// Lost is set when the kernel ended during the run, so that its state is
+	// gone: "killed" (it did not yield to the interrupt), "oom", "exited" or
+	// "crashed". The next run has a new kernel.
+	Lost       string  `json:"lost,omitempty"`
+	LostDetail string  `json:"lost_detail,omitempty"` // "exit code 3", "signal 11 (segmentation fault)"
+	Fresh      bool    `json:"fresh,omitempty"`       // the kernel was started for this run
+	Seconds    float64 `json:"seconds"`               // of the code, without start and transport
+	Stdout     Output  `json:"stdout"`
+	Stderr     Output  `json:"stderr"`
+	// Ended counts the processes that the code left running and that were ended
+	// because no further one could start in the box.
+	Ended int `json:"ended,omitempty"`
+	// Dropped counts displays beyond the limits of number and size.
+	Dropped int `json:"dropped,omitempty"`
+}
+
+// RunError is an uncaught error of the user's code.
+type RunError struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"` // as the language shows it, with the user's lines, without colour; it is not in stderr
+}
+
+// Display is something shown: the value of the last expression, or a figure.
+type Display struct {
+	// Result marks the value of the last expression.
+	Result bool `json:"result,omitempty"`
+	// Data holds the representations by MIME type: text as it is, binary types
+	// in base64. "text/plain" is always there.
+	Data map[string]string `json:"data"`
+}
+
+// Kernel starts, stops or restarts a kernel without running anything.
+type Kernel struct {
+	Kernel   string   `json:"kernel"`
+	Language string   `json:"language"`
+	Action   string   `json:"action"`            // "start", "stop", "restart"
+	Preload  []string `json:"preload,omitempty"` // modules to import at start, where present
+}
+
+// KernelResult answers Kernel.
+type KernelResult struct {
+	PID     int    `json:"pid"`
+	Version string `json:"version"` // of the interpreter
+	// Missing are the modules of the Preload that the kernel was started with that
+	// could not be imported.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Exec runs a command as the guest's user.
+type Exec struct {
+	Argv       []string `json:"argv,omitempty"`  // program and arguments; or
+	Shell      string   `json:"shell,omitempty"` // a line for the shell
+	Env        []string `json:"env,omitempty"`   // added to the user's
+	Dir        string   `json:"dir,omitempty"`   // empty: home
+	TimeoutMS  int64    `json:"timeout_ms"`
+	GraceMS    int64    `json:"grace_ms"` // between TERM and KILL; 0: 2,000
+	Stdin      bool     `json:"stdin"`    // Stdin frames follow until EOF; otherwise it is empty
+	Background bool     `json:"background"`
+	Capture    Capture  `json:"capture"`
+}
+
+// ExecResult says how a command ended; for Background, that it was started.
+type ExecResult struct {
+	ID      string `json:"id"` // of the process, for Attach and Signal
+	PID     int    `json:"pid"`
+	Running bool   `json:"running,omitempty"` // it still runs
+	Code    int    `json:"code"`              // exit code; 128 + n after signal n; 127 and 126 as in a shell
+	Signal  string `json:"signal,omitempty"`
+	// Stopped says why the agent ended it: "", "timeout", "cancelled" or "oom", the
+	// memory limit was reached and it was the largest.
+	Stopped string  `json:"stopped,omitempty"`
+	Seconds float64 `json:"seconds"`
+	Stdout  Output  `json:"stdout"`
+	Stderr  Output  `json:"stderr"`
+}
+
+// Attach replays the kept output of a background process from an offset and,
+// with Follow, goes on until it ends. In its result Bytes is the offset after
+// what was sent, Omitted what was asked for and is no longer kept.
+type Attach struct {
+	ID     string `json:"id"`
+	Stdout int64  `json:"stdout"` // offsets in bytes; what is no longer kept is skipped
+	Stderr int64  `json:"stderr"`
+	Follow bool   `json:"follow"`
+}
+
+// Signal sends a signal to a process and its group.
+type Signal struct {
+	ID     string `json:"id"`
+	Signal string `json:"signal"` // "INT", "TERM", "KILL", "HUP", "QUIT", "USR1", "USR2", "STOP", "CONT"
+}
+
+// PSResult lists background processes, the newest first.
+type PSResult struct {
+	Processes []Process `json:"processes"`
+}
+
+// Process is one background process.
+type Process struct {
+	ID      string `json:"id"`
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+	Started int64  `json:"started"` // Unix nanoseconds
+	ExecResult
+}
+
+// Path names a file. Relative paths are below home.
+type Path struct {
+	Path string `json:"path"`
+}
+
+// Extract unpacks a tar archive into a directory.
+type Extract struct {
+	Path string `json:"path"`
+	// Backup says that the archive was made by a Backup: its symbolic links are
+	// restored as they were, wherever they lead.
+	Backup bool `json:"backup,omitempty"`
+}
+
+// Backup asks for a tar archive of the home directory that can be unpacked in
+// another box. What cannot be read or does not fit is left out and reported.
+type Backup struct {
+	MaxBytes int64    `json:"max_bytes"`         // of file content
+	Exclude  []string `json:"exclude,omitempty"` // absolute paths that are left out, with all below them
+	Unless   string   `json:"unless,omitempty"`  // the Mark of an earlier backup: no archive is sent if it would be the same
+}
+
+// BackupResult describes what a Backup sent.
+type BackupResult struct {
+	// Mark changes with the files: their names, sizes, modes and times of change.
+	Mark      string `json:"mark"`
+	Unchanged bool   `json:"unchanged,omitempty"` // Mark is Backup.Unless, and nothing was sent
+	Files     int    `json:"files"`               // in the archive, without directories and links
+	Bytes     int64  `json:"bytes"`               // of their content
+	Omitted   int    `json:"omitted,omitempty"`   // that could not be read or did not fit
+	// Examples names the first few that were omitted.
+	Examples []string `json:"examples,omitempty"`
+}
+
+// Read reads a regular file.
+type Read struct {
+	Path   string `json:"path"`
+	Offset int64  `json:"offset"`
+	Limit  int64  `json:"limit"` // bytes; 0: to the end
+}
+
+// Write writes a regular file, whole or not at all.
+type Write struct {
+	Path      string `json:"path"`
+	Mode      uint32 `json:"mode"`      // permission bits; 0: those of the file it replaces, or 0644
+	Exclusive bool   `json:"exclusive"` // CodeExists if it is there
+	Parents   bool   `json:"parents"`   // make missing directories
+	MaxBytes  int64  `json:"max_bytes"` // CodeTooLarge beyond; 0: no limit but the disk's
+}
+
+// List lists a directory.
+type List struct {
+	Path  string `json:"path"`
+	Depth int    `json:"depth"` // 1: its entries; at most 16
+	Max   int    `json:"max"`   // entries; 0: 1,000; at most 1,000
+}
+
+// ListResult is what List found, in the order of paths.
+type ListResult struct {
+	Entries   []FileInfo `json:"entries"`
+	Truncated bool       `json:"truncated,omitempty"`
+}
+
+// Mkdir makes a directory.
+type Mkdir struct {
+	Path    string `json:"path"`
+	Parents bool   `json:"parents"`
+	Mode    uint32 `json:"mode"` // 0: 0755
+}
+
+// Remove removes a file or directory.
+type Remove struct {
+	Path      string `json:"path"`
+	Recursive bool   `json:"recursive"`
+}
+
+// FileInfo describes a file.
+type FileInfo struct {
+	Path     string `json:"path"` // absolute inside the guest
+	Name     string `json:"name"`
+	Type     string `json:"type"` // "file", "directory", "symlink", "other"
+	Size     int64  `json:"size"`
+	Mode     uint32 `json:"mode"`             // permission bits
+	Modified int64  `json:"modified"`         // Unix nanoseconds
+	Target   string `json:"target,omitempty"` // of a symlink, as written
+	SHA256   string `json:"sha256,omitempty"` // hex; after Write only
+}

@@ -1,0 +1,169 @@
+package protocol
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+const (
+	// outboxData is how much may be pending before Data has to wait.
+	outboxData = 1 << 20
+	// outboxMax is how much may be pending at all: frames that never wait are
+	// small, so many of them mean that the other side has stopped reading.
+	outboxMax = 4*outboxData + 2*(HeaderSize+MaxPayload)
+)
+
+var (
+	// ErrSuperseded: the frame belongs to a link that a newer one has replaced.
+	ErrSuperseded = errors.New("superseded by a new link")
+	// ErrStuck: too much is pending because the other side does not read.
+	ErrStuck = errors.New("the other side does not read")
+	// ErrStopped: waiting was given up.
+	ErrStopped = errors.New("stopped")
+)
+
+// Outbox gathers frames of all operations and writes them in as few writes as
+// possible: whatever has gathered while a write was under way goes out in the
+// next one. All methods may be called concurrently.
+type Outbox struct {
+	w    io.Writer
+	kick chan struct{}
+	done chan struct{} // closed by Close
+
+	mu      sync.Mutex
+	buf     []byte        // guarded by mu; pending
+	spare   []byte        // guarded by mu; the buffer of the last write
+	writing bool          // guarded by mu; a Flush is at it
+	epoch   uint64        // guarded by mu; frames of another one are refused
+	err     error         // guarded by mu; of the first failed write
+	room    chan struct{} // guarded by mu; closed when pending data shrinks; nil if nobody waits
+}
+
+// NewOutbox returns an Outbox that writes to w. Run must be running for Kick to
+// have an effect.
+func NewOutbox(w io.Writer) *Outbox {
+	return &Outbox{w: w, kick: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// Run writes what is pending after each Kick, until Close or until a write
+// fails, whose error it returns.
+func (o *Outbox) Run() error {
+	for {
+		select {
+		case <-o.kick:
+			if err := o.Flush(); err != nil {
+				return err
+			}
+		case <-o.done:
+			return nil
+		}
+	}
+}
+
+// Close ends Run and refuses later frames with err. It is to be called once.
+func (o *Outbox) Close(err error) {
+	o.mu.Lock()
+	if o.err == nil {
+		o.err = err
+	}
+	o.wakeLocked()
+	o.mu.Unlock()
+	close(o.done)
+}
+
+// Put adds a frame without waiting for room. It is for frames that do not count
+// against a window.
+func (o *Outbox) Put(epoch uint64, h Header, p []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.buf) > outboxMax {
+		return ErrStuck
+	}
+	return o.addLocked(epoch, h, p)
+}
+
+// Add adds a frame, after waiting for room. It returns ErrStopped if stop is
+// closed first.
+func (o *Outbox) Add(epoch uint64, stop <-chan struct{}, h Header, p []byte) error {
+	o.mu.Lock()
+	for len(o.buf) >= outboxData && o.err == nil && o.epoch == epoch {
+		if o.room == nil {
+			o.room = make(chan struct{})
+		}
+		room := o.room
+		o.mu.Unlock()
+		select {
+		case <-room:
+		case <-stop:
+			return ErrStopped
+		}
+		o.mu.Lock()
+	}
+	defer o.mu.Unlock()
+	return o.addLocked(epoch, h, p)
+}
+
+func (o *Outbox) addLocked(epoch uint64, h Header, p []byte) error {
+	if o.err != nil {
+		return o.err
+	}
+	if o.epoch != epoch {
+		return ErrSuperseded
+	}
+	h.Length = uint32(len(p))
+	o.buf = append(h.Append(o.buf), p...)
+	return nil
+}
+
+// Restart drops what is pending, puts raw first in line and makes epoch the one
+// whose frames are taken. A write under way ends with whole frames.
+func (o *Outbox) Restart(epoch uint64, raw []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.epoch = epoch
+	o.buf = append(o.buf[:0], raw...)
+	o.wakeLocked()
+}
+
+// Kick makes Run write soon.
+func (o *Outbox) Kick() {
+	select {
+	case o.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Flush writes what is pending. If another Flush is writing it returns at once:
+// that one goes on until nothing is left.
+func (o *Outbox) Flush() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.writing {
+		return nil
+	}
+	o.writing = true
+	defer func() { o.writing = false }()
+	for len(o.buf) > 0 && o.err == nil {
+		b := o.buf
+		o.buf, o.spare = o.spare[:0], nil
+		o.mu.Unlock()
+		_, err := o.w.Write(b)
+		o.mu.Lock()
+		if cap(b) <= 2*outboxData {
+			o.spare = b
+		}
+		if err != nil && o.err == nil {
+			o.err = err
+		}
+		o.wakeLocked()
+	}
+	return o.err
+}
+
+func (o *Outbox) wakeLocked() {
+	if o.room != nil {
+		close(o.room)
+		o.room = nil
+	}
+}

@@ -1,6 +1,0 @@
-//go:build race
-
-package guesttest
-
-// buildFlags make the agent look for races where the test does.
-var buildFlags, cgo = []string{"-race"}, "CGO_ENABLED=1"

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package mcpserver
-
-import "net"
-
-// limitPatience leaves the kernel its own.
-func limitPatience(net.Conn) {}

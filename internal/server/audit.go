@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+// outcome is how a call ended. It is a closed set.
+type outcome string
+
+const (
+	outcomeOK        outcome = "ok"
+	outcomeFailed    outcome = "failed"  // the code or command, or what the tool was asked to do
+	outcomeRefused   outcome = "refused" // wrong arguments, a limit, a scope
+	outcomeCancelled outcome = "cancelled"
+	outcomeError     outcome = "error" // ours
+)
+
+// access is what every request goes through: the caller must have the scope and
+// may not have too many calls under way; what a revoked token began ends; and calls
+// of tools leave a line in the audit log.
+func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		c := callerOf(ctx, req)
+		call, isCall := req.(*mcp.CallToolRequest)
+		tool := ""
+		if isCall && call.Params != nil {
+			tool = s.listed(call.Params.Name)
+		}
+		if isCall {
+			record := &tools.Record{}
+			ctx = tools.WithRecord(ctx, record)
+			start := time.Now()
+			res, err = nil, errPanicked // until next returns
+			defer func() { s.audit(c, tool, record, start, res, err) }()
+		}
+		if want := s.scopeOf(method, tool); !c.has(want) {
+			return nil, scopeError(want)
+		}
+		if isCall {
+			leave, ok := s.quota.enter(c.owner())
+			if !ok {
+				return nil, tools.TooManyCalls(s.quota.limit)
+			}
+			defer leave()
+		}
+		ctx, release := c.bound(ctx, method == listen)
+		defer release()
+		return next(ctx, method, req)
+	}
+}
+
+var errPanicked = errors.New("panic")
+
+// listed returns the name of a tool if there is one of that name, or "": what else
+// clients write is not for logs.
+func (s *Server) listed(tool string) string {
+	if _, known := slices.BinarySearch(s.names, tool); known {
+		return tool
+	}
+	return ""
+}
+
+// audit writes the line of a call: who, what, where, how it ended; never what was
+// in it.
+func (s *Server) audit(c *caller, tool string, record *tools.Record, start time.Time, res mcp.Result, err error) {
+	if s.opts.Audit == nil {
+		return
+	}
+	how, code := outcomeOK, int64(0)
+	result, _ := res.(*mcp.CallToolResult)
+	switch {
+	case err == nil && result != nil && result.IsError:
+		how = outcomeFailed
+	case err == nil:
+	default:
+		how, code = outcomeError, jsonrpc.CodeInternalError
+		if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
+			code = e.Code
+			if strings.HasPrefix(e.Message, cancelledPrefix) {
+				how = outcomeCancelled
+			}
+		}
+		if code != jsonrpc.CodeInternalError {
+			how = outcomeRefused
+		}
+	}
+	s.opts.Audit.Info("call", "who", c.who(s.opts.Auth != nil), "tool", tool, "box", record.Box(), "outcome", string(how), "code", code,
+		"duration_ms", time.Since(start).Milliseconds(), "remote", c.remote, "request", c.request)
+}
+
+// auditRefusal writes the line of a request that was not let in.
+func (s *Server) auditRefusal(c *caller, r *http.Request, reason string) {
+	if s.opts.Audit == nil {
+		return
+	}
+	s.opts.Audit.Warn("refused", "who", c.who(s.opts.Auth != nil), "reason", reason, "method", plainWord(r.Method), "remote", c.remote, "request", c.request)
+}

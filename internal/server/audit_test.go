@@ -1,0 +1,143 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+// TestAudit: every call and every refusal leaves a line; nothing that a client
+// sends or gets but ids does, in any log and at any level.
+func TestAudit(t *testing.T) {
+	const canary = "canary7cafe"
+	p := newPeople(t)
+	_, url := serve(t, p.options(func(o *Options) {
+		withBoxes(t, func(c *box.Config) { c.MaxSessions = 3 })(o)
+		o.Log = slog.New(slog.NewJSONHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		o.Tools.Log = o.Log
+		o.Limits.OwnerCalls = 100
+	}))
+	cs := connect(t, p.transport("alice", url), "2025-11-25", nil)
+	code := fmt.Sprintf("x = %q\nprint(x)", canary)
+	must(t, cs, "execute_code", args{"code": code, "session_id": "s1"})
+	_, _ = try(t, cs, "execute_code", args{"code": "raise Exception('" + canary + "')", "session_id": "s1"})
+	_, _ = try(t, cs, "execute_command", args{"command": "echo " + canary + "; exit 3", "session_id": "s1"})
+	must(t, cs, "upload_file", args{"session_id": "s1", "path": canary + ".txt", "content": canary})
+	must(t, cs, "download_file", args{"session_id": "s1", "path": canary + ".txt"})
+	m, _ := must(t, cs, "create_context", args{"name": "mine", "description": canary})
+	made, _ := m["context_id"].(string)
+	must(t, cs, "run_code", args{"context_id": "mine", "code": code})
+	_, _ = try(t, cs, "run_code", args{"context_id": "../" + canary + "\nwho=root", "code": code})
+	_, _ = try(t, cs, "run_code", args{"context_id": "mine", "code": code, canary: 1})
+	_, _ = try(t, cs, canary, args{"code": code})
+	_, _ = try(t, connect(t, p.transport("reader", url), "2025-11-25", nil), "execute_code", args{"code": code})
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	_, _ = cs.CallTool(ctx, &mcp.CallToolParams{Name: "execute_code", Arguments: args{"session_id": "s1", "code": "import time; time.sleep(60) # " + canary}})
+	cancel()
+	_, bobs := do(t, "POST", url, p.as("bob", "X-Request-Id", canary), toolCall(7, "run_code", `{"code":"`+canary+`"}`)) // direct
+	do(t, "POST", url, header{"Authorization": "Bearer " + canary + canary + canary}, toolCall(7, "run_code", `{"code":"`+canary+`"}`))
+	do(t, "POST", url+"?token="+canary, header{"Accept": "*/*"}, toolCall(7, "run_code", `{"code":"1"}`))
+
+	want := []string{
+		"token alice execute_code s1 ok 0",
+		"token alice execute_code s1 failed 0",
+		"token alice execute_command s1 failed 0",
+		"token alice upload_file s1 ok 0",
+		"token alice download_file s1 ok 0",
+		"token alice create_context " + made + " ok 0",
+		"token alice run_code " + made + " ok 0",
+		"token alice run_code  failed 0", // the id is no plain text
+		"token alice run_code  failed 0", // the arguments were not read
+		"token alice   refused -32601",   // there is no such tool
+		"token alice execute_code s1 cancelled -32603",
+		"token bob run_code " + regexp.MustCompile(`ctx-[0-9a-f-]{36}`).FindString(bobs) + " ok 0",
+	}
+	var calls, refusals []string
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		calls, refusals = nil, nil
+		for _, line := range p.lines(t) {
+			switch line["msg"] {
+			case "call":
+				calls = append(calls, fmt.Sprintf("%v %v %v %v %v", line["who"], line["tool"], line["box"], line["outcome"], line["code"]))
+			case "refused":
+				refusals = append(refusals, fmt.Sprintf("%v %v", line["who"], line["reason"]))
+			default:
+				continue
+			}
+			if line["remote"] != "127.0.0.1" || len(fmt.Sprint(line["request"])) < 10 {
+				t.Fatalf("line %v", line)
+			}
+		}
+		// The cancelled call ends when its code has been interrupted.
+		if len(calls) >= len(want) || time.Now().After(deadline) {
+			break
+		}
+	}
+	slices.Sort(calls)
+	slices.Sort(want)
+	if !slices.Equal(calls, want) {
+		t.Errorf("calls:\n%s\nwant:\n%s", strings.Join(calls, "\n"), strings.Join(want, "\n"))
+	}
+	slices.Sort(refusals)
+	if got := strings.Join(refusals, ", "); got != "token alice insufficient_scope, unknown no_token, unknown unknown" {
+		t.Errorf("refusals: %s", got)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	log := p.audit.String()
+	for _, secret := range append(slices.Collect(maps.Values(p.tokens)), canary) {
+		if i := strings.Index(log, secret); i >= 0 {
+			t.Errorf("the log has %q: %s", secret, log[max(0, i-200):min(len(log), i+100)])
+		}
+	}
+}
+
+// TestCallQuota: a call over the owner's quota is refused, counted, and told to the
+// audit log.
+func TestCallQuota(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	refused := make(chan int, 1)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Limits.OwnerCalls, o.Extend.Tools = 1, slow(release, started)
+		o.Refused = func(status int) { refused <- status }
+	}))
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, p.as("alice"), toolCall(1, "slow", "{}"))
+		ended <- body
+	}()
+	<-started
+	res, body := do(t, "POST", url, p.as("alice"), toolCall(2, "list_contexts", "{}"))
+	if r := parse(t, body); res.StatusCode != 429 || r.Error == nil || r.Error.Data.ErrorCode != "RESOURCE_LIMIT_ERROR" || string(r.ID) != "2" {
+		t.Errorf("a call too many: %s %s", res.Status, body)
+	}
+	select {
+	case status := <-refused:
+		if status != 429 {
+			t.Errorf("counted as %d", status)
+		}
+	default:
+		t.Error("not counted")
+	}
+	lines := p.lines(t)
+	if len(lines) == 0 {
+		t.Error("the audit log is empty")
+	} else if last := lines[len(lines)-1]; last["tool"] != "list_contexts" || last["outcome"] != "refused" || last["who"] != "token alice" || last["request"] != res.Header.Get(headerRequest) {
+		t.Errorf("the audit log has %v", lines)
+	}
+	release <- struct{}{}
+	if body := <-ended; !strings.Contains(body, "done") {
+		t.Errorf("the first call: %s", body)
+	}
+}

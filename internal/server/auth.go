@@ -1,0 +1,213 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
+)
+
+var errExpired = errors.New("the token expired")
+
+// metadataPath is where clients learn who gives out tokens (RFC 9728).
+const metadataPath = "/.well-known/oauth-protected-resource"
+
+// identify says who makes a request and names it in the answer. Whom it does not
+// know it refuses, if anybody has to be known. basic allows what browsers can do:
+// to send the token as a password.
+func (s *Server) identify(w http.ResponseWriter, r *http.Request, basic bool) (*http.Request, bool) {
+	c := s.newCaller(r)
+	w.Header().Set(headerRequest, c.request)
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+	c.account = "address " + network(c.remote)
+	if s.opts.Auth != nil {
+		token, given := bearer(r, basic)
+		if !given {
+			s.refuseUnknown(w, r, basic, &auth.Refusal{Text: "no token: send one as Authorization: Bearer"})
+			return r, false
+		}
+		id, err := s.opts.Auth.Verify(r.Context(), token)
+		if err != nil {
+			s.refuseUnknown(w, r, basic, err)
+			return r, false
+		}
+		c.id = id
+		c.account = "owner " + id.Owner
+	}
+	if wait := s.rate.take(c.account, 1, time.Now()); wait > 0 {
+		s.refuseRate(w, nil, wait, "Too many requests")
+		return r, false
+	}
+	return r, true
+}
+
+// bearer returns the token of a request. It is in the header Authorization, once,
+// and nowhere else: what is in a URL is in logs.
+func bearer(r *http.Request, basic bool) (token string, given bool) {
+	values := r.Header.Values("Authorization")
+	if len(values) == 0 {
+		return "", false
+	}
+	if len(values) > 1 {
+		return "", true // refused as malformed
+	}
+	if basic {
+		if _, password, ok := r.BasicAuth(); ok {
+			return password, true
+		}
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return "", true
+	}
+	return strings.Trim(token, " "), true
+}
+
+// refuseUnknown refuses a request whose token is not believed.
+func (s *Server) refuseUnknown(w http.ResponseWriter, r *http.Request, basic bool, err error) {
+	c := callerIn(r)
+	// Whoever guesses is slowed down, and cannot fill the log.
+	if wait := s.strangers.take(network(c.remote), 1, time.Now()); wait > 0 {
+		s.refuseRate(w, nil, wait, "Too many requests without a token that is known")
+		return
+	}
+	refusal, known := errors.AsType[*auth.Refusal](err)
+	if !known {
+		s.auditRefusal(c, r, "unavailable")
+		s.log.Warn("token not verified", "request", c.request, "err", err)
+		w.Header().Set("Retry-After", "5")
+		s.refuse(w, http.StatusServiceUnavailable, nil, codeRefused, "Tokens cannot be verified at the moment")
+		return
+	}
+	reason := string(refusal.Reason)
+	params := []string{`realm="glovebox"`}
+	if reason == "" {
+		reason = "no_token"
+	} else {
+		params = append(params, `error="invalid_token"`, "error_description="+quoted(refusal.Text))
+	}
+	if s.opts.Auth.ScopesNeeded() {
+		params = append(params, "scope="+quoted(auth.Use.Public()))
+	}
+	s.auditRefusal(c, r, reason)
+	s.challenge(w, r, params)
+	if basic {
+		w.Header().Add("WWW-Authenticate", `Basic realm="glovebox", charset="UTF-8"`)
+	}
+	s.refuse(w, http.StatusUnauthorized, nil, codeRefused, "Unauthorized: "+refusal.Text)
+}
+
+// permit reports whether the caller may do what the scope is about, and refuses if
+// not.
+func (s *Server) permit(w http.ResponseWriter, r *http.Request, id json.RawMessage, want auth.Scope) bool {
+	c := callerIn(r)
+	if c.has(want) {
+		return true
+	}
+	text := insufficient(want)
+	s.auditRefusal(c, r, "insufficient_scope")
+	s.challenge(w, r, []string{`realm="glovebox"`, `error="insufficient_scope"`, "error_description=" + quoted(text), "scope=" + quoted(want.Public())})
+	s.refuse(w, http.StatusForbidden, id, codeRefused, "Forbidden: "+text)
+	return false
+}
+
+func insufficient(want auth.Scope) string {
+	return fmt.Sprintf("the token does not have the scope %q", string(want))
+}
+
+// challenge says how to come by a token that will do.
+func (s *Server) challenge(w http.ResponseWriter, r *http.Request, params []string) {
+	if s.opts.Auth != nil && len(s.opts.Auth.Issuers()) > 0 {
+		base, path := s.resource(r)
+		params = append(params, "resource_metadata="+quoted(base+metadataPath+path))
+	}
+	w.Header().Add("WWW-Authenticate", "Bearer "+strings.Join(params, ", "))
+}
+
+// quoted is a quoted string of HTTP. What could not stand in one is replaced.
+func quoted(s string) string {
+	return `"` + strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+			return '\''
+		}
+		return r
+	}, s) + `"`
+}
+
+// resource is the endpoint as clients know it: scheme and host, and path.
+func (s *Server) resource(r *http.Request) (base, path string) {
+	if u, err := url.Parse(s.opts.PublicURL); err == nil && u.Host != "" {
+		return u.Scheme + "://" + u.Host, strings.TrimSuffix(u.EscapedPath(), "/")
+	}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host, strings.TrimSuffix(s.opts.Path, "/")
+}
+
+// serveMetadata tells clients who gives out tokens, at the place for the endpoint
+// and at the one for the whole host; it reports whether it was asked for.
+func (s *Server) serveMetadata(w http.ResponseWriter, r *http.Request) bool {
+	at, asked := strings.CutPrefix(r.URL.Path, metadataPath)
+	if !asked || s.opts.Auth == nil || len(s.opts.Auth.Issuers()) == 0 {
+		return false
+	}
+	base, path := s.resource(r)
+	switch strings.TrimSuffix(at, "/") {
+	case path, strings.TrimSuffix(s.opts.Path, "/"):
+	case "":
+		path = ""
+	default:
+		return false
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		s.refuseMethod(w, "GET")
+		return true
+	}
+	about := &oauthex.ProtectedResourceMetadata{
+		Resource: base + path, ResourceName: title,
+		AuthorizationServers:   s.opts.Auth.Issuers(),
+		BearerMethodsSupported: []string{"header"},
+	}
+	if s.opts.Auth.ScopesNeeded() {
+		for _, scope := range auth.AllScopes() {
+			about.ScopesSupported = append(about.ScopesSupported, scope.Public())
+		}
+	}
+	w.Header().Set("Access-Control-Allow-Origin", "*") // it is public
+	writeJSON(w, http.StatusOK, about)
+	return true
+}
+
+// refuseRate says that a limit of the caller is reached.
+func (s *Server) refuseRate(w http.ResponseWriter, id json.RawMessage, wait time.Duration, text string) {
+	seconds := int64((wait + time.Second - 1) / time.Second)
+	w.Header().Set("Retry-After", strconv.FormatInt(max(seconds, 1), 10))
+	s.refuse(w, http.StatusTooManyRequests, id, codeRefused, text+": try again in a moment")
+}
+
+// scopeOf is what a caller needs for a message: most that is no call of a tool
+// needs what a look needs.
+func (s *Server) scopeOf(method, tool string) auth.Scope {
+	switch {
+	case method == callTool && !s.readOnly[tool], strings.HasPrefix(method, "tasks/") && method != "tasks/get":
+		return auth.Use
+	}
+	return auth.Read
+}
+
+// scopeError is the refusal of one message among others.
+func scopeError(want auth.Scope) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: codeRefused, Message: "Forbidden: " + insufficient(want)}
+}

@@ -1,0 +1,647 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
+)
+
+// people are bearers of tokens of a file.
+type people struct {
+	path   string
+	v      *auth.Verifier
+	tokens map[string]string // by name and scopes
+
+	mu    sync.Mutex
+	audit bytes.Buffer // guarded by mu
+}
+
+func (p *people) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.audit.Write(b)
+}
+
+// lines returns the audit log.
+func (p *people) lines(tb testing.TB) (lines []map[string]any) {
+	tb.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for line := range bytes.Lines(p.audit.Bytes()) {
+		var m map[string]any
+		if err := json.Unmarshal(line, &m); err != nil {
+			tb.Fatalf("audit line %q: %v", line, err)
+		}
+		lines = append(lines, m)
+	}
+	return lines
+}
+
+// newPeople makes a token for each of alice, bob (use), a reader and a monitor.
+func newPeople(tb testing.TB) *people {
+	tb.Helper()
+	p := &people{path: filepath.Join(tb.TempDir(), "tokens.toml"), tokens: map[string]string{}}
+	p.add(tb, "alice", "alice", auth.Use)
+	p.add(tb, "bob", "bob", auth.Use)
+	p.add(tb, "reader", "alice", auth.Read)
+	p.add(tb, "monitor", "monitor", auth.Metrics)
+	p.add(tb, "nothing", "nothing")
+	v, err := auth.Open(auth.Config{TokensFile: p.path})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(v.Close)
+	p.v = v
+	return p
+}
+
+func (p *people) add(tb testing.TB, key, name string, scopes ...auth.Scope) {
+	tb.Helper()
+	secret, token, err := auth.NewToken(name, time.Time{}, scopes)
+	if err == nil {
+		err = auth.AddToken(p.path, &token)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.tokens[key] = secret
+}
+
+// remove revokes all tokens of a name, now.
+func (p *people) remove(tb testing.TB, name string) {
+	tb.Helper()
+	if n, err := auth.RemoveTokens(p.path, func(t *auth.Token) bool { return t.Name == name }); n == 0 || err != nil {
+		tb.Fatalf("remove %s: %d, %v", name, n, err)
+	}
+	if err := p.v.Reload(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (p *people) options(then func(*Options)) func(*Options) {
+	return func(o *Options) {
+		o.Auth = p.v
+		o.Audit = slog.New(slog.NewJSONHandler(p, nil))
+		if then != nil {
+			then(o)
+		}
+	}
+}
+
+// as returns an MCP client's headers with a token.
+func (p *people) as(key string, more ...string) header {
+	h := header{"Accept": "application/json, text/event-stream", "Authorization": "Bearer " + p.tokens[key]}
+	for i := 0; i < len(more); i += 2 {
+		h[more[i]] = more[i+1]
+	}
+	return h
+}
+
+// bearing is a client's transport that sends a token.
+type bearing string
+
+func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func (p *people) transport(key, url string) mcp.Transport {
+	return &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearing(p.tokens[key])}}
+}
+
+func rpc(method, params string) string {
+	return `{"jsonrpc":"2.0","id":7,"method":"` + method + `","params":` + params + `}`
+}
+
+func TestWhoMayKnock(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(nil))
+	base := strings.TrimSuffix(url, "/mcp")
+	list := toolCall(7, "list_contexts", "{}")
+	run := toolCall(7, "run_code", `{"code":"1"}`)
+	both := "application/json, text/event-stream"
+	for _, c := range []struct {
+		name, method, url string
+		h                 header
+		body              string
+		status            int
+		challenge         string // in WWW-Authenticate; "" none
+		text              string // in the body
+	}{
+		{"no token", "POST", url, nil, list, 401, `Bearer realm="glovebox"`, "no token"},
+		{"no token, for a stream", "GET", url, header{"Accept": "text/event-stream"}, "", 401, `Bearer`, "no token"},
+		{"no token, for the status", "GET", url, header{"Accept": "application/json"}, "", 401, `Bearer`, "no token"},
+		{"no token, DELETE", "DELETE", url, header{"Mcp-Session-Id": "x"}, "", 401, `Bearer`, "no token"},
+		{"no token, at /", "POST", base + "/", nil, list, 401, `Bearer`, "no token"},
+		{"no token, no method", "PUT", url, header{}, "", 401, `Bearer`, "no token"},
+		{"unknown token", "POST", url, header{"Accept": both, "Authorization": "Bearer gbx_wrong_wrong_wrong_wrong"}, list, 401, `error="invalid_token"`, "not known"},
+		{"token in the URL", "POST", url + "?access_token=" + p.tokens["alice"] + "&token=" + p.tokens["alice"], nil, list, 401, `Bearer`, "no token"},
+		{"another scheme", "POST", url, header{"Accept": both, "Authorization": "Token " + p.tokens["alice"]}, list, 401, `error="invalid_token"`, ""},
+		{"a password", "POST", url, header{"Accept": both, "Authorization": basic(p.tokens["alice"])}, list, 401, `error="invalid_token"`, ""},
+		{"empty", "POST", url, header{"Accept": both, "Authorization": "Bearer "}, list, 401, `error="invalid_token"`, ""},
+		{"no scheme", "POST", url, header{"Accept": both, "Authorization": p.tokens["alice"]}, list, 401, `error="invalid_token"`, ""},
+		{"a good one", "POST", url, p.as("alice"), list, 200, "", `"total`},
+		{"scheme in capitals", "POST", url, header{"Accept": both, "Authorization": "BEARER " + p.tokens["alice"]}, list, 200, "", `"total`},
+
+		{"read may look", "POST", url, p.as("reader"), list, 200, "", `"total`},
+		{"read may list tools", "POST", url, p.as("reader"), rpc("tools/list", "{}"), 200, "", `run_code`},
+		{"read may not run", "POST", url, p.as("reader"), run, 403, `error="insufficient_scope", error_description="the token does not have the scope 'use'", scope="glovebox:use"`, `scope \"use\"`},
+		{"read may not see the status", "GET", url, p.as("reader", "Accept", "application/json"), "", 403, `scope="glovebox:metrics"`, ""},
+		{"use may not see the status", "GET", url, p.as("alice", "Accept", "application/json"), "", 403, `scope="glovebox:metrics"`, ""},
+		{"monitor may see the status", "GET", url, p.as("monitor", "Accept", "application/json"), "", 200, "", `"mcp_sessions"`},
+		{"monitor in a browser", "GET", base + "/", header{"Accept": "text/html", "Authorization": basic(p.tokens["monitor"])}, "", 200, "", "MCP sessions"},
+		{"a browser is asked", "GET", base + "/", header{"Accept": "text/html"}, "", 401, `Basic realm="glovebox"`, ""},
+		{"monitor may not look", "POST", url, p.as("monitor"), list, 403, `insufficient_scope`, ""},
+		{"monitor may not begin", "POST", url, p.as("monitor"), initBody, 403, `insufficient_scope`, ""},
+		{"monitor may not listen", "GET", url, p.as("monitor", "Accept", "text/event-stream", "Mcp-Session-Id", "x"), "", 403, `insufficient_scope`, ""},
+		{"monitor may not end", "DELETE", url, p.as("monitor", "Mcp-Session-Id", "x"), "", 403, `insufficient_scope`, ""},
+		{"without scopes", "POST", url, p.as("nothing"), list, 403, `insufficient_scope`, ""},
+
+		{"health is open", "GET", base + "/health", header{}, "", 200, "", "healthy"},
+		{"no issuer, no metadata", "GET", base + metadataPath, header{}, "", 404, "", ""},
+	} {
+		res, body := do(t, c.method, c.url, c.h, c.body)
+		got := strings.Join(res.Header.Values("WWW-Authenticate"), "; ")
+		if res.StatusCode != c.status || !strings.Contains(got, c.challenge) || (c.challenge == "") != (got == "") || !strings.Contains(body, c.text) {
+			t.Errorf("%s: %d %q %s", c.name, res.StatusCode, got, body)
+			continue
+		}
+		if c.status >= 400 {
+			if r := parse(t, body); r.Error == nil || r.Error.Code != codeRefused {
+				t.Errorf("%s: body %s", c.name, body)
+			}
+		}
+		for _, token := range p.tokens {
+			if strings.Contains(body+got, token) {
+				t.Errorf("%s: the answer has the token", c.name)
+			}
+		}
+	}
+	// Twice the header is nobody: which of the two would count?
+	req, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header["Authorization"] = []string{"Bearer " + p.tokens["alice"], "Bearer " + p.tokens["bob"]}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil || res.StatusCode != 401 {
+		t.Errorf("two headers: %v %v", res, err)
+	}
+	_ = res.Body.Close()
+	// In a batch each message is judged.
+	_, body := do(t, "POST", url, p.as("reader"), "["+list+","+strings.Replace(run, `"id":7`, `"id":8`, 1)+"]")
+	if !strings.Contains(body, `"total`) || !strings.Contains(body, "Forbidden: the token does not have the scope") {
+		t.Errorf("a batch: %s", body)
+	}
+}
+
+func basic(password string) string {
+	r := &http.Request{Header: http.Header{}}
+	r.SetBasicAuth("anybody", password)
+	return r.Header.Get("Authorization")
+}
+
+// TestOwnersOnEveryPath: who makes a request is looked at for every one, whichever
+// way it goes, and not who began the session.
+func TestOwnersOnEveryPath(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(withBoxes(t, nil)))
+	names := func(text string) string {
+		var found []string
+		for _, name := range []string{"of-alice", "of-bob"} {
+			if strings.Contains(text, name) {
+				found = append(found, name)
+			}
+		}
+		return strings.Join(found, " ")
+	}
+	for _, version := range []string{"", "2025-11-25", "2024-11-05"} {
+		for _, who := range []string{"alice", "bob"} {
+			cs := connect(t, p.transport(who, url), version, nil)
+			must(t, cs, "create_context", args{"name": "of-" + who})
+			if _, out := must(t, cs, "list_contexts", nil); names(out) != "of-"+who {
+				t.Errorf("%s %q sees %s", who, version, out)
+			}
+			m, _ := must(t, cs, "list_contexts", nil)
+			for _, c := range m["contexts"].([]any) {
+				must(t, cs, "stop_context", args{"context_id": c.(map[string]any)["context_id"]})
+			}
+		}
+	}
+	list := toolCall(7, "list_contexts", "{}")
+	for _, who := range []string{"alice", "bob"} {
+		_, body := do(t, "POST", url, p.as(who), toolCall(7, "create_context", `{"name":"of-`+who+`"}`)) // direct
+		if !strings.Contains(body, "active") {
+			t.Fatal(body)
+		}
+	}
+	for name, h := range map[string]header{
+		"direct": {}, "JSON only": {"Accept": "application/json"}, "anything": {"Accept": "*/*"},
+	} {
+		for _, who := range []string{"alice", "bob"} {
+			all := p.as(who)
+			for k, v := range h {
+				all[k] = v
+			}
+			if _, body := do(t, "POST", url, all, list); names(body) != "of-"+who {
+				t.Errorf("%s, %s: sees %s", name, who, body)
+			}
+			if _, body := do(t, "POST", url, all, "["+list+"]"); names(body) != "of-"+who {
+				t.Errorf("%s, %s, batch: sees %s", name, who, body)
+			}
+		}
+	}
+
+	// A session is of who began it. To others it is not there, as if it never was.
+	res, _ := do(t, "POST", url, p.as("alice"), initBody)
+	id := res.Header.Get("Mcp-Session-Id")
+	if id == "" {
+		t.Fatal("no session")
+	}
+	unknown := strings.Repeat("A", len(id))
+	for _, c := range []struct{ method, accept, body string }{
+		{"POST", "application/json, text/event-stream", list},
+		{"GET", "text/event-stream", ""},
+		{"DELETE", "", ""},
+	} {
+		ask := func(id string) (int, string, string) {
+			res, body := do(t, c.method, url, p.as("bob", "Accept", c.accept, "Mcp-Session-Id", id), c.body)
+			res.Header.Del("Date")
+			res.Header.Del("X-Request-Id")
+			return res.StatusCode, fmt.Sprint(res.Header), body
+		}
+		status, headers, body := ask(id)
+		wantStatus, wantHeaders, wantBody := ask(unknown)
+		if status != 404 || status != wantStatus || headers != wantHeaders || body != wantBody {
+			t.Errorf("%s of another's session: %d %s %s; of one that never was: %d %s %s", c.method, status, headers, body, wantStatus, wantHeaders, wantBody)
+		}
+	}
+	if _, body := do(t, "POST", url, p.as("alice", "Mcp-Session-Id", id), list); names(body) != "of-alice" {
+		t.Errorf("after others tried: %s", body)
+	}
+	// Another token of the same subject is the same owner, with its own scopes.
+	if _, body := do(t, "POST", url, p.as("reader", "Mcp-Session-Id", id), list); names(body) != "of-alice" {
+		t.Errorf("with another token: %s", body)
+	}
+	if res, body := do(t, "POST", url, p.as("reader", "Mcp-Session-Id", id), toolCall(7, "run_code", `{"code":"1"}`)); res.StatusCode != 403 {
+		t.Errorf("with a token that may not: %d %s", res.StatusCode, body)
+	}
+}
+
+// TestRevoked: what a token began ends with it.
+func TestRevoked(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(withBoxes(t, nil)))
+	res, _ := do(t, "POST", url, p.as("alice"), initBody)
+	id := res.Header.Get("Mcp-Session-Id")
+	stream := make(chan error, 1)
+	opened := make(chan struct{})
+	go func() {
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+		for k, v := range p.as("alice", "Accept", "text/event-stream", "Mcp-Session-Id", id) {
+			req.Header.Set(k, v)
+		}
+		res, err := http.DefaultClient.Do(req)
+		close(opened)
+		if err == nil {
+			if res.StatusCode != 200 {
+				err = errors.New(res.Status)
+			} else {
+				_, err = io.Copy(io.Discard, res.Body)
+			}
+			_ = res.Body.Close()
+		}
+		stream <- err
+	}()
+	type ended struct {
+		how string
+		res *mcp.CallToolResult
+		err error
+	}
+	calls := make(chan ended, 2)
+	mark := filepath.Join(t.TempDir(), "mark")
+	for _, version := range []string{"", "2025-11-25"} {
+		cs := connect(t, p.transport("alice", url), version, nil)
+		go func() {
+			res, err := try(t, cs, "execute_code", args{"session_id": "s" + version, "code": fmt.Sprintf("open(%q, 'w').close()\nimport time\ntime.sleep(120)", mark+version)})
+			calls <- ended{version, res, err}
+		}()
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			if _, err := os.Stat(mark + version); err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the code does not run")
+			}
+		}
+	}
+	bob := connect(t, p.transport("bob", url), "", nil)
+	<-opened
+	p.remove(t, "alice")
+	for range 2 {
+		select {
+		case c := <-calls:
+			if c.err == nil {
+				t.Errorf("call %q went on: %+v", c.how, c.res)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("a call goes on")
+		}
+	}
+	select {
+	case err := <-stream:
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("the stream: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the stream goes on")
+	}
+	if res, body := do(t, "POST", url, p.as("alice", "Mcp-Session-Id", id), toolCall(7, "list_contexts", "{}")); res.StatusCode != 401 {
+		t.Errorf("in the open session: %d %s", res.StatusCode, body)
+	}
+	must(t, bob, "list_contexts", nil)
+}
+
+func TestExpiredStream(t *testing.T) {
+	p := newPeople(t)
+	secret, token, err := auth.NewToken("brief", time.Now().Add(3*time.Second), auth.Scopes{auth.Use})
+	if err == nil {
+		err = auth.AddToken(p.path, &token)
+	}
+	if err == nil {
+		err = p.v.Reload()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.tokens["brief"] = secret
+	_, url := serve(t, p.options(nil))
+	res, _ := do(t, "POST", url, p.as("brief"), initBody)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range p.as("brief", "Accept", "text/event-stream", "Mcp-Session-Id", res.Header.Get("Mcp-Session-Id")) {
+		req.Header.Set(k, v)
+	}
+	got, err := http.DefaultClient.Do(req)
+	if err != nil || got.StatusCode != 200 {
+		t.Fatalf("%v %v", got, err)
+	}
+	defer got.Body.Close()
+	if _, err := io.Copy(io.Discard, got.Body); err != nil {
+		t.Errorf("the stream of a token that expired: %v", err)
+	}
+}
+
+func TestRates(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 3 }))
+	list := toolCall(7, "list_contexts", "{}")
+	statuses := func(h header, n int) (all []int) {
+		for range n {
+			res, body := do(t, "POST", url, h, list)
+			all = append(all, res.StatusCode)
+			if res.StatusCode == 429 && (res.Header.Get("Retry-After") == "" || parse(t, body).Error.Code != codeRefused) {
+				t.Errorf("429: %v %s", res.Header, body)
+			}
+		}
+		return all
+	}
+	if got := fmt.Sprint(statuses(p.as("alice"), 5)); got != "[200 200 200 429 429]" {
+		t.Errorf("alice: %s", got)
+	}
+	if got := fmt.Sprint(statuses(p.as("bob"), 2)); got != "[200 200]" {
+		t.Errorf("bob, beside alice: %s", got)
+	}
+	if got := fmt.Sprint(statuses(p.as("reader"), 1)); got != "[429]" {
+		t.Errorf("alice, with another token: %s", got)
+	}
+	// Guessing is slowed down, without harm to who shares the address.
+	all := fmt.Sprint(statuses(nil, strangersBurst+5))
+	if !strings.HasPrefix(all, "[401 401") || !strings.Contains(all, "429") {
+		t.Errorf("strangers: %s", all)
+	}
+	if got := fmt.Sprint(statuses(p.as("bob"), 1)); got != "[200]" {
+		t.Errorf("bob, beside strangers: %s", got)
+	}
+	refused := 0
+	for _, line := range p.lines(t) {
+		if line["msg"] == "refused" {
+			refused++
+		}
+	}
+	if refused < strangersBurst || refused >= strangersBurst+5 {
+		t.Errorf("%d lines of strangers", refused)
+	}
+}
+
+// TestRateOfAddress: where nobody is asked, addresses count.
+func TestRateOfAddress(t *testing.T) {
+	_, url := serve(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst, o.BehindProxy = 0.001, 2, true })
+	ask := func(from string) int {
+		res, _ := do(t, "POST", url, header{"Accept": "application/json", "X-Forwarded-For": from}, toolCall(7, "list_contexts", "{}"))
+		return res.StatusCode
+	}
+	for i, c := range []struct {
+		from string
+		want int
+	}{
+		{"192.0.2.1", 200}, {"192.0.2.1", 200}, {"192.0.2.1", 429}, {"192.0.2.2", 200},
+		{"192.0.2.9, 192.0.2.1", 429}, {"192.0.2.1, 192.0.2.3", 200},
+		{"2001:db8::1", 200}, {"2001:db8::2", 200}, {"2001:db8::3", 429}, {"2001:db8:0:1::3", 200},
+		{"nonsense", 200}, {"'; drop table", 200}, {"", 429},
+	} {
+		if got := ask(c.from); got != c.want {
+			t.Errorf("%d, %q: %d, want %d", i, c.from, got, c.want)
+		}
+	}
+}
+
+// TestRateOfBatches: what is in a batch counts one by one, and one that is larger
+// than the burst takes all of it.
+func TestRateOfBatches(t *testing.T) {
+	_, url := serve(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst, o.BehindProxy = 0.001, 5, true })
+	for i, c := range []struct {
+		from string
+		n    int // messages
+		want int
+	}{
+		{"192.0.2.1", 3, 200}, {"192.0.2.1", 3, 429}, {"192.0.2.1", 1, 200}, {"192.0.2.1", 1, 429},
+		{"192.0.2.2", 9, 200}, {"192.0.2.2", 1, 429},
+		{"192.0.2.3", 5, 200}, {"192.0.2.3", 1, 429},
+	} {
+		var all []string
+		for id := range c.n {
+			all = append(all, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, id))
+		}
+		res, body := do(t, "POST", url, header{"Accept": mcpAccept, "X-Forwarded-For": c.from}, "["+strings.Join(all, ",")+"]")
+		if res.StatusCode != c.want || c.want == 429 && (res.Header.Get("Retry-After") == "" || parse(t, body).Error == nil) {
+			t.Errorf("%d, %d messages: got %s %v %s, want %d", i, c.n, res.Status, res.Header, body, c.want)
+		}
+	}
+}
+
+func TestCallsOfOwner(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(func(o *Options) {
+		withBoxes(t, nil)(o)
+		o.Limits.OwnerCalls = 1
+	}))
+	mark := filepath.Join(t.TempDir(), "mark")
+	done := make(chan string, 1)
+	alice := connect(t, p.transport("alice", url), "2025-11-25", nil)
+	go func() {
+		_, out := must(t, alice, "execute_code", args{"session_id": "s", "code": fmt.Sprintf(
+			"import os, time\nopen(%q, 'w').close()\nwhile os.path.exists(%q): time.sleep(0.05)\nprint('went on')", mark, mark)})
+		done <- out
+	}()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := os.Stat(mark); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the code does not run")
+		}
+	}
+	list := toolCall(7, "list_contexts", "{}")
+	res, body := do(t, "POST", url, p.as("alice"), list)
+	if r := parse(t, body); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || r.Error.Code != jsonrpc.CodeInvalidRequest ||
+		r.Error.Data.ErrorCode != "RESOURCE_LIMIT_ERROR" || string(r.ID) != "7" {
+		t.Errorf("a call too many: %d %v %s", res.StatusCode, res.Header, body)
+	}
+	if res, body := do(t, "POST", url, p.as("alice"), "["+list+"]"); !strings.Contains(body, "RESOURCE_LIMIT_ERROR") {
+		t.Errorf("a call too many, in a batch: %d %s", res.StatusCode, body)
+	}
+	if res, body := do(t, "POST", url, p.as("alice"), rpc("tools/list", "{}")); res.StatusCode != 200 {
+		t.Errorf("no call: %d %s", res.StatusCode, body)
+	}
+	if res, body := do(t, "POST", url, p.as("bob"), list); res.StatusCode != 200 {
+		t.Errorf("bob: %d %s", res.StatusCode, body)
+	}
+	if err := os.Remove(mark); err != nil {
+		t.Fatal(err)
+	}
+	if out := <-done; !strings.HasPrefix(out, "went on\n[") {
+		t.Errorf("the call: %q", out)
+	}
+	if res, body := do(t, "POST", url, p.as("alice"), list); res.StatusCode != 200 {
+		t.Errorf("afterwards: %d %s", res.StatusCode, body)
+	}
+}
+
+// TestShares: streams and sessions of one owner leave room for others'.
+func TestShares(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.OwnerStreams, o.Limits.Sessions = 1, 4 }))
+	begin := func(who string) (int, string) {
+		t.Helper()
+		res, _ := do(t, "POST", url, p.as(who), initBody)
+		return res.StatusCode, res.Header.Get("Mcp-Session-Id")
+	}
+	rest := func(id string) {
+		s.sessions.mu.Lock()
+		defer s.sessions.mu.Unlock()
+		s.sessions.live[id].since = time.Now().Add(-2 * restBeforeEviction)
+	}
+	there := func(who, id string) bool {
+		res, _ := do(t, "POST", url, p.as(who, "Mcp-Session-Id", id), ping)
+		return res.StatusCode == 200
+	}
+	_, bobs := begin("bob")
+	rest(bobs)
+	_, first := begin("alice")
+	_, second := begin("alice")
+	_, third := begin("alice")
+	if status, _ := begin("alice"); status != 503 {
+		t.Errorf("a session too many: %d, want 503: bob's are fewer", status)
+	}
+	rest(second)
+	if status, _ := begin("alice"); status != 200 || there("alice", second) || !there("bob", bobs) {
+		t.Errorf("one's own session makes room: %d", status)
+	}
+	rest(first)
+	if status, _ := begin("bob"); status != 200 || there("alice", first) {
+		t.Errorf("a session of who has more makes room: %d", status)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listen := func(who, id string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range p.as(who, "Accept", "text/event-stream", "Mcp-Session-Id", id) {
+			req.Header.Set(k, v)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res.StatusCode
+	}
+	if got := listen("alice", third); got != 200 {
+		t.Errorf("a stream: %d", got)
+	}
+	if got := listen("alice", third); got != 429 {
+		t.Errorf("a stream too many: %d, want 429", got)
+	}
+	if got := listen("bob", bobs); got != 200 {
+		t.Errorf("another's stream: %d", got)
+	}
+}
+
+// TestCallerInSession: a request in a session is made by the bearer of its own
+// token, with the scopes of that, and not by who began the session.
+func TestCallerInSession(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}, 1), make(chan struct{}, 1)
+	_, url := serve(t, p.options(func(o *Options) { o.Extend.Tools = slow(release, started) }))
+	res, _ := do(t, "POST", url, p.as("alice"), strings.Replace(initBody, "2025-11-25", "2025-03-26", 1))
+	id := res.Header.Get(headerSession)
+	batch := "[" + toolCall(1, "slow", "{}") + "]" // is judged message by message
+	for _, c := range []struct{ who, text, outcome string }{
+		{"alice", "done", "ok"}, {"reader", "Forbidden", "refused"}, {"alice", "done", "ok"},
+	} {
+		release <- struct{}{}
+		res, body := do(t, "POST", url, p.as(c.who, headerSession, id), batch)
+		if res.StatusCode != 200 || !strings.Contains(body, c.text) {
+			t.Errorf("%s: %s %s", c.who, res.Status, body)
+		}
+		lines := p.lines(t)
+		if len(lines) == 0 {
+			t.Fatal("the audit log is empty")
+		}
+		if last := lines[len(lines)-1]; last["outcome"] != c.outcome || last["request"] != res.Header.Get(headerRequest) {
+			t.Errorf("%s: the audit log has %v of the request %s", c.who, last, res.Header.Get(headerRequest))
+		}
+		select {
+		case <-started:
+		default:
+			<-release // it has not run
+		}
+	}
+}

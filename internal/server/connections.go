@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// spareConnections are taken beyond the limit, to tell those who knock that
+	// it is reached. The next are closed without a word.
+	spareConnections = 32
+	// restBeforeReclaim is how long a connection must have been idle before a
+	// new one may take its place: its client may be about to use it.
+	restBeforeReclaim = time.Second
+)
+
+// connections counts those of HTTP. A connection that is kept open between two
+// requests makes room for one that has a request.
+type connections struct {
+	limit int
+
+	mu   sync.Mutex
+	open int                    // guarded by mu
+	idle map[net.Conn]time.Time // guarded by mu: since when
+}
+
+type beyondLimit struct{}
+
+// opened is for [http.Server.ConnContext].
+func (p *connections) opened(ctx context.Context, _ net.Conn) context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open++
+	if p.open > p.limit && !p.reclaimLocked() {
+		return context.WithValue(ctx, beyondLimit{}, true)
+	}
+	return ctx
+}
+
+func (p *connections) reclaimLocked() bool {
+	var oldest net.Conn
+	var since time.Time
+	for c, t := range p.idle {
+		if oldest == nil || t.Before(since) {
+			oldest, since = c, t
+		}
+	}
+	if oldest == nil || time.Since(since) < restBeforeReclaim {
+		return false
+	}
+	delete(p.idle, oldest) // one is reclaimed once; its end is counted when it is there
+	_ = oldest.Close()
+	return true
+}
+
+// changed is for [http.Server.ConnState].
+func (p *connections) changed(c net.Conn, state http.ConnState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch state {
+	case http.StateIdle:
+		p.idle[c] = time.Now()
+	case http.StateActive:
+		delete(p.idle, c)
+	case http.StateClosed, http.StateHijacked:
+		delete(p.idle, c)
+		p.open--
+	}
+}
+
+func (p *connections) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}
+
+func (p *connections) full() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open >= p.limit+spareConnections
+}
+
+// A door closes connections that are too many even to be told so.
+type door struct {
+	net.Listener
+	connections *connections
+}
+
+func (d door) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if !d.connections.full() {
+			limitPatience(c)
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// tooMany reports whether a request came over a connection beyond the limit.
+func tooMany(r *http.Request) bool {
+	return r.Context().Value(beyondLimit{}) != nil
+}

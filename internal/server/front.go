@@ -1,0 +1,107 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
+)
+
+// Handler returns the whole HTTP surface: the endpoint, which also answers on
+// "/", /health, /ready and /metrics.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
+
+// serveHTTP is the chain that every request goes through: Host, Origin, CORS, who
+// it is where that matters, then its path.
+func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if p == http.ErrAbortHandler {
+			panic(p)
+		}
+		s.log.Error("panic while serving HTTP", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		writeRefusal(w, http.StatusInternalServerError, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"})
+	}()
+	rc := http.NewResponseController(w)
+	s.hurry(rc)
+	defer s.hurry(rc) // net/http writes what it still holds
+	if r.Body != http.NoBody {
+		// net/http reads a body that nobody has read before it sends an answer.
+		_ = rc.SetReadDeadline(time.Now().Add(refusedLimit))
+	}
+	if tooMany(r) {
+		w.Header().Set("Connection", "close")
+	}
+	if !s.hostAllowed(r) {
+		s.refuse(w, http.StatusForbidden, nil, codeRefused, fmt.Sprintf("Forbidden: invalid Host header %q", r.Host))
+		return
+	}
+	origin := r.Header.Get("Origin")
+	if origin != "" && !s.originAllowed(origin) {
+		s.refuse(w, http.StatusForbidden, nil, codeRefused, fmt.Sprintf("Forbidden: origin %q is not allowed", origin))
+		return
+	}
+	if s.cors(w, r, origin) {
+		return
+	}
+	if s.serveMetadata(w, r) {
+		return
+	}
+	switch path := r.URL.Path; {
+	case path == s.opts.Path || path == "/":
+		looks := r.Method == http.MethodGet || r.Method == http.MethodHead
+		r, ok := s.identify(w, r, looks && !parseAccept(r.Header.Values("Accept")).stream)
+		if ok {
+			s.endpoint.ServeHTTP(w, r)
+		}
+	case path == "/health":
+		s.serveHealth(w, r)
+	case path == "/ready":
+		s.serveReady(w, r)
+	case path == "/metrics" && s.opts.Metrics != nil:
+		r, ok := s.identify(w, r, true)
+		if ok && s.permit(w, r, nil, auth.Metrics) {
+			s.serveMetrics(w, r)
+		}
+	default:
+		s.refuse(w, http.StatusNotFound, nil, codeRefused, "Not found: the endpoint is "+s.opts.Path)
+	}
+}
+
+// hurry has a client take within the time limit what it is sent from now on. What
+// waits for something first calls relax, since the limit is the connection's with
+// HTTP/1 and ends the request with HTTP/2; a [response] bounds each write by itself.
+func (s *Server) hurry(rc *http.ResponseController) {
+	_ = rc.SetWriteDeadline(time.Now().Add(s.opts.Limits.Write)) // not every writer has one
+}
+
+func relax(rc *http.ResponseController) { _ = rc.SetWriteDeadline(time.Time{}) }
+
+func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
+	s.log.Debug("request_received", "method", r.Method, "path", s.opts.Path,
+		"session", r.Header.Get(headerSession), "protocol", r.Header.Get(headerVersion))
+	if tooMany(r) {
+		s.refuseBusy(w, nil, "Too many connections")
+		return
+	}
+	switch r.Method {
+	case http.MethodOptions:
+		w.Header().Set("Allow", methods)
+		w.WriteHeader(http.StatusNoContent)
+	case http.MethodGet, http.MethodHead:
+		s.serveGET(w, r)
+	case http.MethodDelete:
+		s.serveDELETE(w, r)
+	case http.MethodPost:
+		s.servePOST(w, r)
+	default:
+		s.refuseMethod(w, methods)
+	}
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+// gate refuses what is not there: tools that nobody offers, and to
+// modern clients the families that the server does not declare, which the SDK
+// would answer with empty lists.
+func (s *Server) gate(next mcp.MethodHandler) mcp.MethodHandler {
+	caps := &s.caps
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		family, _, _ := strings.Cut(method, "/")
+		declared := true
+		switch family {
+		case "prompts":
+			declared = caps.Prompts != nil
+		case "resources":
+			declared = caps.Resources != nil
+		case "completion":
+			declared = caps.Completions != nil
+		}
+		if !declared && modern(req) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found: " + method}
+		}
+		call, ok := req.(*mcp.CallToolRequest)
+		if !ok {
+			return next(ctx, method, req)
+		}
+		if call.Params == nil || call.Params.Name == "" {
+			return nil, tools.Problem(box.CodeInvalid, "Missing required parameter: name", map[string]string{"field": "name"})
+		}
+		if _, known := slices.BinarySearch(s.names, call.Params.Name); !known && !s.offers(call.Params.Name) {
+			return nil, s.unknownTool(call.Params.Name, modern(req))
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// offers reports whether an extension has a tool that comes and goes.
+func (s *Server) offers(tool string) bool {
+	return s.opts.Extend.Offers != nil && s.opts.Extend.Offers(tool)
+}
+
+// modern reports whether a request claims a revision without sessions. The params
+// of a request that came without any are a nil pointer in a non-nil interface.
+func modern(req mcp.Request) bool {
+	p := req.GetParams()
+	if p == nil || reflect.ValueOf(p).IsNil() {
+		return false
+	}
+	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
+	return version >= envelope.Modern
+}
+
+// unknownTool is MethodNotFound to older clients. A modern one would read
+// that, which HTTP turns into 404, as a server without tools.
+func (s *Server) unknownTool(name string, modern bool) error {
+	names := s.names
+	if s.opts.Extend.Names != nil {
+		names = slices.Concat(names, s.opts.Extend.Names())
+	}
+	e := tools.UnknownTool(name, names, !s.opts.Extend.Alone)
+	if modern {
+		e.Code = jsonrpc.CodeInvalidParams
+	}
+	return e
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"sync"
+)
+
+// A gauge counts, and can be waited for to be zero.
+type gauge struct {
+	mu   sync.Mutex
+	n    int           // guarded by mu
+	zero chan struct{} // guarded by mu: closed when n falls to zero; nil if nobody waits
+}
+
+func (g *gauge) add(d int) {
+	g.mu.Lock()
+	g.n += d
+	if g.n == 0 && g.zero != nil {
+		close(g.zero)
+		g.zero = nil
+	}
+	g.mu.Unlock()
+}
+
+// enter adds n if that is within the limit.
+func (g *gauge) enter(n, limit int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n+n > limit {
+		return false
+	}
+	g.n += n
+	return true
+}
+
+func (g *gauge) value() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.n
+}
+
+// wait reports whether the gauge was zero before ctx ended.
+func (g *gauge) wait(ctx context.Context) bool {
+	g.mu.Lock()
+	if g.n == 0 {
+		g.mu.Unlock()
+		return true
+	}
+	if g.zero == nil {
+		g.zero = make(chan struct{})
+	}
+	zero := g.zero
+	g.mu.Unlock()
+	select {
+	case <-zero:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

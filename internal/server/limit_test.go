@@ -1,0 +1,365 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func busy(t *testing.T, what string, res *http.Response, body string) {
+	t.Helper()
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || res.Header.Get("Content-Type") != "application/json" || parse(t, body).Error == nil {
+		t.Errorf("%s: %s %v %s", what, res.Status, res.Header, body)
+	}
+}
+
+// TestCallLimit: a call too many is refused, what may make room is not.
+func TestCallLimit(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 2)
+	_, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 1, slow(release, started) })
+	h := session(t, url)
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, h, toolCall(1, "slow", "{}"))
+		ended <- body
+	}()
+	<-started
+	res, body := do(t, "POST", url, h, toolCall(2, "slow", "{}"))
+	busy(t, "a second call", res, body)
+	if string(parse(t, body).ID) != "2" {
+		t.Errorf("a second call: id of %s", body)
+	}
+	res, body = do(t, "POST", url, nil, initBody)
+	busy(t, "initialize", res, body)
+	res, body = do(t, "POST", url, h, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	if res.StatusCode != 202 {
+		t.Errorf("cancel: %s %s", res.Status, body)
+	}
+	if body := <-ended; strings.Contains(body, "jsonrpc") {
+		t.Errorf("the cancelled call is answered: %s", body)
+	}
+	go func() { release <- struct{}{} }()
+	if res, body := do(t, "POST", url, h, toolCall(3, "slow", "{}")); res.StatusCode != 200 || !strings.Contains(body, "done") {
+		t.Errorf("when there is room again: %s %s", res.Status, body)
+	}
+}
+
+// TestCallLimitOfBatches: a batch takes the room of all that is in it.
+func TestCallLimitOfBatches(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 4)
+	s, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 3, slow(release, started) })
+	batch := func(n int) string {
+		var calls []string
+		for id := range n {
+			calls = append(calls, toolCall(id, "slow", "{}"))
+		}
+		return "[" + strings.Join(calls, ",") + "]"
+	}
+	ended := make(chan string, 1)
+	post := func(body string) {
+		_, body = do(t, "POST", url, nil, body)
+		ended <- body
+	}
+	go post(batch(2))
+	<-started
+	<-started
+	res, body := do(t, "POST", url, nil, batch(2))
+	busy(t, "a second batch", res, body)
+	if res, body := do(t, "POST", url, nil, ping); res.StatusCode != 200 {
+		t.Errorf("a ping beside a batch: %s %s", res.Status, body)
+	}
+	for range 2 {
+		release <- struct{}{}
+	}
+	<-ended
+	eventually(t, "there is room", func() bool { return s.posts.value() == 0 })
+	go post(batch(4)) // more than there is room for is served alone
+	for range 4 {
+		<-started
+	}
+	res, body = do(t, "POST", url, nil, ping)
+	busy(t, "a ping beside a large batch", res, body)
+	for range 4 {
+		release <- struct{}{}
+	}
+	if body := <-ended; strings.Count(body, "done") != 4 {
+		t.Errorf("a large batch: %s", body)
+	}
+}
+
+// TestStreamLimit: streams that only listen have a limit of their own, and a
+// session has one of them.
+func TestStreamLimit(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Streams = 2 })
+	a, b := session(t, url), session(t, url)
+	first := listenTo(t, t.Context(), url, a)
+	res, body := do(t, "GET", url, with(a, "Accept", eventStream), "")
+	if res.StatusCode != 409 || parse(t, body).Error == nil {
+		t.Errorf("a second stream of a session: %s %s", res.Status, body)
+	}
+	listenTo(t, t.Context(), url, b)
+	res, body = do(t, "GET", url, with(session(t, url), "Accept", eventStream), "")
+	busy(t, "a third stream", res, body)
+	h, listenBody := modernCall(1, "x", "{}")
+	delete(h, "Mcp-Name")
+	h["Mcp-Method"] = listen
+	listenBody = strings.Replace(listenBody, callTool, listen, 1)
+	res, body = do(t, "POST", url, h, listenBody)
+	busy(t, "a third listener", res, body)
+	if res, body := do(t, "POST", url, a, toolCall(1, "get_sessions", "{}")); res.StatusCode != 200 {
+		t.Errorf("a call: %s %s", res.Status, body)
+	}
+	first.Body.Close()
+	eventually(t, "the stream ends", func() bool { return s.streams.value() == 1 })
+	listenTo(t, t.Context(), url, a)
+}
+
+// TestConnectionLimit: who comes too late is told so; an idle connection makes
+// room; and health is told in any case.
+func TestConnectionLimit(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Connections = 2 })
+	address, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+		return c
+	}
+	ask := func(c net.Conn, path string) (*http.Response, string) {
+		t.Helper()
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("GET %s: %v", path, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatalf("GET %s: %v", path, err)
+		}
+		return res, string(body)
+	}
+	opened := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " connections"), func() bool {
+			s.connections.mu.Lock()
+			defer s.connections.mu.Unlock()
+			return s.connections.open == n
+		})
+	}
+	used, silent := dial(), dial()
+	if res, body := ask(used, "/mcp"); res.StatusCode != 200 {
+		t.Errorf("the first: %s %s", res.Status, body)
+	}
+	opened(2)
+	third := dial()
+	res, body := ask(third, "/mcp")
+	busy(t, "the third", res, body)
+	if !res.Close {
+		t.Error("the third: the connection stays open")
+	}
+	if res, body := ask(dial(), "/health"); res.StatusCode != 200 {
+		t.Errorf("health: %s %s", res.Status, body)
+	}
+	if res, body := ask(used, "/mcp"); res.StatusCode != 200 {
+		t.Errorf("the first again: %s %s", res.Status, body)
+	}
+	third.Close()
+	time.Sleep(restBeforeReclaim + 100*time.Millisecond) // it has been idle for that long
+	if res, body := ask(dial(), "/mcp"); res.StatusCode != 200 {
+		t.Errorf("in place of an idle one: %s %s", res.Status, body)
+	}
+	if _, err := used.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the idle one: %v", err)
+	}
+	// The listener does not even keep those that are many too many.
+	eventually(t, "some are closed without a word", func() bool {
+		c := dial()
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		timeout, ok := err.(net.Error)
+		return !ok || !timeout.Timeout()
+	})
+	silent.Close()
+}
+
+// TestLargeBodies: large requests at once are bounded in all, and leave the small
+// ones alone.
+func TestLargeBodies(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Body = 2 << 20 })
+	var all []wire
+	for range largeBodies {
+		w := dialWire(t, url)
+		fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", 2<<20)
+		all = append(all, w)
+	}
+	eventually(t, "all are being read", func() bool { return s.bodies.Load() == largeBodies<<21 })
+	large := strings.Replace(ping, "{", "{"+strings.Repeat(" ", 1<<20), 1)
+	res, body := do(t, "POST", url, header{}, large)
+	busy(t, "one more", res, body)
+	if res, body := do(t, "POST", url, header{}, ping); res.StatusCode != 200 {
+		t.Errorf("a small one: %s %s", res.Status, body)
+	}
+	for _, w := range all {
+		w.cut()
+	}
+	eventually(t, "none is being read", func() bool { return s.bodies.Load() == 0 })
+	if res, body := do(t, "POST", url, header{}, large); res.StatusCode != 200 {
+		t.Errorf("a large one: %s %s", res.Status, body)
+	}
+	if n := s.bodies.Load(); n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+}
+
+// TestTrickle: who sends a request by the byte loses the connection, and holds
+// nothing afterwards.
+func TestTrickle(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Header, o.Limits.Upload = 300*time.Millisecond, 300*time.Millisecond })
+	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n"
+	for name, begin := range map[string]string{"header": head, "body": head + "\r\n{"} {
+		start, w := time.Now(), dialWire(t, url)
+		fmt.Fprint(w, begin)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = io.Copy(io.Discard, w.in)
+		}()
+		tick := time.NewTicker(50 * time.Millisecond)
+		for trickling := true; trickling; {
+			select {
+			case <-ended:
+				trickling = false
+			case <-tick.C:
+				fmt.Fprint(w, "x")
+			}
+		}
+		tick.Stop()
+		if took := time.Since(start); took > time.Minute {
+			t.Errorf("%s: the connection was open for %v", name, took)
+		}
+	}
+	eventually(t, "nothing is held", func() bool { return s.bodies.Load() == 0 && s.connections.count() == 0 })
+}
+
+// TestHeaderLimit: a header is bounded, and one with the longest token fits.
+func TestHeaderLimit(t *testing.T) {
+	_, url := serve(t, nil)
+	for size, want := range map[int]int{16 << 10: 200, maxHeader + 8<<10: 431} {
+		if res, body := do(t, "POST", url, header{"Authorization": "Bearer " + strings.Repeat("x", size)}, ping); res.StatusCode != want {
+			t.Errorf("%d bytes: got %s %s, want %d", size, res.Status, body, want)
+		}
+	}
+}
+
+// TestExpect: a client that asks before it sends is told at once.
+func TestExpect(t *testing.T) {
+	_, url := serve(t, func(o *Options) { o.Limits.Body = 1 << 10 })
+	w := dialWire(t, url)
+	fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", 1<<20)
+	begin := time.Now()
+	if res := w.head(t); res.StatusCode != 413 || time.Since(begin) >= refusedLimit {
+		t.Errorf("%s after %v", res.Status, time.Since(begin))
+	}
+}
+
+// blanks are a body of so many bytes; read counts them.
+type blanks struct{ left, read int64 }
+
+func (b *blanks) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), b.left)
+	b.left -= n
+	b.read += n
+	return int(n), nil
+}
+
+// TestRefusedBody: of a body that is too large much is read, so that its client
+// hears of it, but not all.
+func TestRefusedBody(t *testing.T) {
+	s := New(Options{Limits: Limits{Body: 1 << 10}})
+	body := &blanks{left: refusedBody + 64<<20}
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", body)
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	if w.Code != 413 || body.read < refusedBody || body.read > refusedBody+1<<20 {
+		t.Errorf("got %d after %d bytes", w.Code, body.read)
+	}
+}
+
+// TestRefusalText: the text of a refusal is bounded, however often it is written to.
+func TestRefusalText(t *testing.T) {
+	w := httptest.NewRecorder()
+	res := New(Options{}).respond(w, json.RawMessage("7"), 0)
+	http.Error(res, strings.Repeat("x", 3*maxRefusal), http.StatusBadRequest)
+	_, _ = io.WriteString(res, "more")
+	res.finish()
+	if r := parse(t, w.Body.String()); w.Code != 400 || string(r.ID) != "7" || r.Error == nil || len(r.Error.Message) != maxRefusal {
+		t.Errorf("got %d with %d bytes", w.Code, w.Body.Len())
+	}
+}
+
+// TestRatesAreBounded: so many callers' rates are remembered, the latest.
+func TestRatesAreBounded(t *testing.T) {
+	r, now := newRates(0.001, 1), time.Now()
+	take := func(key string) bool { return r.take(key, 1, now) == 0 }
+	if !take("first") || take("first") {
+		t.Fatal("the first caller's rate does not hold")
+	}
+	for i := range maxRates {
+		take(fmt.Sprint("caller ", i))
+	}
+	if n := r.buckets.Len(); n != maxRates {
+		t.Errorf("%d callers are remembered, want %d", n, maxRates)
+	}
+	if take(fmt.Sprint("caller ", maxRates-1)) || take("caller 1") {
+		t.Error("somebody who was there lately is forgotten")
+	}
+	if !take("first") {
+		t.Error("who was there first is not forgotten")
+	}
+}
+
+// TestAtOnce: a short answer is JSON; a long one is an event to a client that could
+// take up a stream, and JSON to others.
+func TestAtOnce(t *testing.T) {
+	_, url := serve(t, func(o *Options) {
+		o.Extend.Tools = []Tool{extra("text", func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			var in struct{ Size int }
+			err := json.Unmarshal(req.Params.Arguments, &in)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat("x", in.Size)}}}, err
+		})}
+		o.Extend.Tools[0].Direct = true
+	})
+	h := session(t, url)
+	for _, c := range []struct {
+		size    int
+		version string
+		kind    string
+	}{
+		{maxAtOnce - 1<<10, "2025-11-25", "application/json"},
+		{maxAtOnce, "2025-11-25", eventStream},
+		{maxAtOnce, "2025-06-18", "application/json"},
+	} {
+		res, body := do(t, "POST", url, with(h, headerVersion, c.version), toolCall(1, "text", fmt.Sprintf(`{"size":%d}`, c.size)))
+		if res.Header.Get("Content-Type") != c.kind || strings.Contains(body, "\nid: ") != (c.kind == eventStream) || len(parse(t, body).Result) < c.size {
+			t.Errorf("%d bytes, %s: got %s, %v, %d bytes", c.size, c.version, res.Status, res.Header, len(body))
+		}
+	}
+}

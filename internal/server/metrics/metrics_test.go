@@ -1,0 +1,238 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/server"
+)
+
+// full returns metrics of a server that has everything, with one of each counted.
+func full() *Metrics {
+	m := New(Options{
+		Version: "1", Commit: "c", GVisor: "g",
+		Tools:  []string{"run_code", "list_contexts"},
+		Host:   func() Host { return Host{Engine: "gvisor", Kernel: "1", Isolation: "sentry", DiskLimit: 1 << 30} },
+		Server: func() server.Stats { return server.Stats{Sessions: 1, Streams: 2, Calls: 3} },
+		Boxes: func() box.Stats {
+			return box.Stats{
+				Boxes:       map[box.BoxClass]int{{State: box.StateReady, Kind: box.KindContext, Flavor: box.FlavorSmall}: 4},
+				Ended:       map[box.Reason]int64{box.ReasonOOM: 5},
+				MaxSessions: 10, MaxContexts: 50, MemoryMB: 4096, MaxMemoryMB: 8192, Evicted: 6, Running: 7, Queued: 8, DiskBytes: 9, Snapshots: 1,
+			}
+		},
+		Pool: func() pool.Stats {
+			return pool.Stats{{Class: pool.Class{Template: "python", Flavor: "small"}, Wanted: 3, Ready: 2, Made: 4, HandedOut: 1, Failed: 1, Lost: 1, LastError: errors.New("x")}}
+		},
+		Ready: func() bool { return true },
+	})
+	m.Request(server.Observation{Method: "tools/call", Tool: "run_code", Duration: time.Second})
+	m.Request(server.Observation{Method: "tools/call", Tool: "run_code", ToolErr: true})
+	m.Request(server.Observation{Method: "tools/list", Code: -32602})
+	m.Refusal(http.StatusTooManyRequests)
+	m.Box(box.Event{What: box.EventStart, Source: box.SourceWarm, Took: time.Millisecond})
+	m.Box(box.Event{What: box.EventHibernate, Took: time.Second, Failed: true})
+	return m
+}
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	srv := httptest.NewServer(m.Handler())
+	defer srv.Close()
+	res, err := http.Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("scrape: %s, %v: %s", res.Status, err, b)
+	}
+	return string(b)
+}
+
+func TestScrape(t *testing.T) {
+	text := scrape(t, full())
+	for _, line := range []string{
+		`glovebox_boxes{flavor="small",kind="context",state="ready"} 4`,
+		`glovebox_boxes{flavor="large",kind="session",state="hibernated"} 0`,
+		`glovebox_boxes_ended_total{reason="oom"} 5`,
+		`glovebox_boxes_ended_total{reason="stopped"} 0`,
+		`glovebox_boxes_memory_bytes 4.294967296e+09`,
+		`glovebox_build_info{commit="c",gvisor="g",version="1"} 1`,
+		`glovebox_oom_kills_total 5`,
+		`glovebox_evictions_total 6`,
+		`glovebox_box_calls{state="queued"} 8`,
+		`glovebox_pool_ready{flavor="small",template="python"} 2`,
+		`glovebox_box_start_duration_seconds_count{outcome="ok",source="warm"} 1`,
+		`glovebox_box_hibernation_duration_seconds_count{outcome="error"} 1`,
+		`mcp_active_sessions 1`,
+		`mcp_active_streams 2`,
+		`mcp_requests_total{method="tools/call",outcome="tool_error",tool="run_code"} 1`,
+		`mcp_request_duration_seconds_count{method="tools/call",tool="run_code"} 2`,
+		`mcp_errors_total{code="-32602"} 1`,
+		`mcp_refusals_total{status="429"} 1`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	for _, name := range []string{"go_goroutines", "process_resident_memory_bytes"} {
+		if !strings.Contains(text, "\n"+name+" ") {
+			t.Errorf("no %s", name)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+func TestLint(t *testing.T) {
+	problems, err := promlint.New(strings.NewReader(scrape(t, full()))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if !strings.HasPrefix(p.Metric, "go_") && !strings.HasPrefix(p.Metric, "process_") { // not ours to name
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// The table of the documentation is what is measured, no more and no less.
+func TestTableIsComplete(t *testing.T) {
+	families, err := full().registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := map[string]string{}
+	for _, f := range families {
+		if name := f.GetName(); strings.HasPrefix(name, "glovebox_") || strings.HasPrefix(name, "mcp_") {
+			measured[name] = strings.ToLower(f.GetType().String())
+			for _, series := range f.GetMetric() {
+				for _, l := range series.GetLabel() {
+					if !slices.ContainsFunc(table, func(m *metric) bool { return m.name == name && slices.Contains(m.labelNames(), l.GetName()) }) {
+						t.Errorf("%s has the label %s, which the table does not tell", name, l.GetName())
+					}
+				}
+			}
+		}
+	}
+	documented := map[string]string{}
+	for _, m := range table {
+		documented[m.name] = string(m.kind)
+	}
+	if !maps.Equal(measured, documented) {
+		t.Errorf("measured %v\ndocumented %v", measured, documented)
+	}
+}
+
+// Whatever clients, disks and later versions come up with, the number of series
+// stays what it is.
+func TestCardinality(t *testing.T) {
+	m := full()
+	stats := box.Stats{Boxes: map[box.BoxClass]int{}, Ended: map[box.Reason]int64{}}
+	var kinds pool.Stats
+	m.opts.Boxes = func() box.Stats { return stats }
+	m.opts.Pool = func() pool.Stats { return kinds }
+	hostile := func(i int) string {
+		return fmt.Sprintf("x\"} 1\nevil{a=\"%d\x00\xff", i) + strings.Repeat("y", rand.IntN(100))
+	}
+	for i := range 5000 {
+		m.Request(server.Observation{Method: hostile(i), Tool: hostile(i), Code: int64(i + 1), Duration: time.Duration(i)})
+		m.Request(server.Observation{Method: "tools/call", Tool: hostile(i)})
+		m.Refusal(i)
+		m.Box(box.Event{What: box.EventKind(hostile(i)), Source: box.Source(hostile(i)), Took: -time.Second})
+		m.Box(box.Event{What: box.EventStart, Source: box.Source(hostile(i))})
+		stats.Boxes[box.BoxClass{State: box.State(hostile(i)), Kind: box.Kind(hostile(i)), Flavor: box.Flavor(hostile(i))}]++
+		stats.Ended[box.Reason(hostile(i))]++
+	}
+	kinds = pool.Stats{{Class: pool.Class{Template: hostile(1), Flavor: hostile(2)}, Wanted: 1}}
+	if n := testutil.CollectAndCount(m.refusals); n > len(statuses)+1 {
+		t.Errorf("got %d series of refusals", n)
+	}
+	text := scrape(t, m)
+	if strings.Contains(text, "evil") {
+		t.Error("a hostile name became a label")
+	}
+	if n := strings.Count(text, "\nmcp_") + strings.Count(text, "\nglovebox_"); n > 600 {
+		t.Errorf("got %d lines of ours", n)
+	}
+	if _, err := m.registry.Gather(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	m := full()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 200 {
+			m.Request(server.Observation{Method: "tools/call", Tool: "run_code", Code: -1})
+			m.Box(box.Event{What: box.EventStart})
+		}
+	}()
+	for range 20 {
+		if _, err := m.registry.Gather(); err != nil {
+			t.Error(err)
+		}
+	}
+	<-done
+}
+
+func TestDocumentationIsCurrent(t *testing.T) {
+	got, err := os.ReadFile("../../../docs/metrics.md")
+	if err != nil || string(got) != Markdown() {
+		t.Errorf("docs/metrics.md is out of date (%v): run go generate ./internal/server/metrics", err)
+	}
+}
+
+// The example rules name metrics that there are.
+func TestAlerts(t *testing.T) {
+	rules, err := os.ReadFile("../../../packaging/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, m := range table {
+		known[m.name] = true
+		if m.kind == histogram {
+			known[m.name+"_bucket"], known[m.name+"_count"], known[m.name+"_sum"] = true, true, true
+		}
+	}
+	names := regexp.MustCompile(`\b(?:mcp|glovebox)_[a-z_]+`).FindAllString(string(rules), -1)
+	if len(names) < 8 {
+		t.Errorf("got only %d names", len(names))
+	}
+	for _, name := range names {
+		if !known[name] {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	m := full()
+	o := server.Observation{Method: "tools/call", Tool: "run_code", Duration: time.Millisecond}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Request(o)
+	}
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+var errShutdown = errors.New("the server is shutting down")
+
+// cancelledPrefix begins the text of the error for a request that was cancelled.
+const cancelledPrefix = "Request cancelled: "
+
+const listen = "subscriptions/listen"
+
+// recover turns a panic into an error for the one client that caused it.
+func (s *Server) recover(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				id := rand.Text()[:10]
+				s.log.Error("panic while handling a request", "method", method, "id", id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				res, err = nil, tools.Problem(box.CodeInternal, "Internal error "+id+"; the server's log has the details", map[string]string{"error_id": id})
+			}
+		}()
+		return next(ctx, method, req)
+	}
+}
+
+// observe logs, counts and traces.
+func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		start := time.Now()
+		o := Observation{Method: method}
+		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil {
+			o.Tool = s.listed(call.Params.Name)
+		}
+		ctx, request, tool := s.trace(ctx, method, o.Tool, req)
+		res, err := next(ctx, method, req)
+		o.Duration = time.Since(start)
+		o.Direct, _ = ctx.Value(directKey{}).(bool)
+		if r, ok := res.(*mcp.CallToolResult); ok && r != nil {
+			o.ToolErr = r.IsError
+		}
+		if err != nil {
+			o.Code = jsonrpc.CodeInternalError
+			if e := (*jsonrpc.Error)(nil); errors.As(err, &e) {
+				o.Code = e.Code
+			}
+			s.faults.add(o.Code, start)
+		}
+		endTrace(request, tool, &o)
+		s.log.Debug("request", "method", o.Method, "tool", o.Tool, "duration", o.Duration, "code", o.Code, "tool_error", o.ToolErr)
+		if s.opts.Observe != nil {
+			s.opts.Observe(o)
+		}
+		return res, err
+	}
+}
+
+// code gives every error one of the protocol's codes: the SDK sends 0 for
+// whatever is not a [jsonrpc.Error].
+func (s *Server) code(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if err == nil {
+			return res, nil
+		}
+		var coded *jsonrpc.Error
+		if errors.As(err, &coded) && coded.Code != 0 {
+			return nil, err
+		}
+		switch {
+		case method == initialize:
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: err.Error()}
+		case ctx.Err() != nil:
+			return nil, tools.Problem(box.CodeCancelled, cancelledPrefix+context.Cause(ctx).Error(), nil)
+		}
+		return nil, tools.Problem(box.CodeInternal, err.Error(), nil)
+	}
+}
+
+// register keeps what is in flight, so that it can be waited for and
+// cancelled: the SDK closes a session only after its calls, and never
+// cancels them.
+func (s *Server) register(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if strings.HasPrefix(method, "notifications/") {
+			return next(ctx, method, req)
+		}
+		session := req.GetSession()
+		if of, ok := session.(*mcp.ServerSession); ok && of == nil {
+			session = nil // a direct call without one
+		}
+		ctx, end := s.calls.begin(ctx, session, method != listen)
+		defer end()
+		return next(ctx, method, req)
+	}
+}

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
+	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
+	"github.com/glovebox-dev/glovebox/internal/server/tasks"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+	"github.com/glovebox-dev/glovebox/internal/tracing"
+)
+
+// Options configures a [Server]. The zero value of every field means its
+// default.
+type Options struct {
+	Name         string // how the server calls itself; "glovebox"
+	Version      string // "dev"
+	Instructions string // what a client tells its model about the server; [tools.Instructions]
+
+	Tools    tools.Deps
+	Toolsets []string // the sets to offer; none means all
+	Volumes  bool     // boxes have volumes; else it is asked of Tools.Sandboxes, if that is there
+
+	Path           string   // the endpoint; "/mcp"
+	CORS           bool     // answer browsers of any origin
+	AllowedOrigins []string // scheme://host[:port] in lower case: may ask, and read the answers; those on loopback may ask
+	AllowedHosts   []string // Host headers in lower case, with or without port, besides those of loopback; none allows any on other addresses
+
+	// Auth says who bears a token; nil: nobody is asked, and all that there is is
+	// the local user's. Not closed by the Server.
+	Auth *auth.Verifier
+	// PublicURL is the endpoint as clients know it, if a proxy stands before it; ""
+	// is what the request says.
+	PublicURL string
+	// BehindProxy believes X-Forwarded-For and X-Request-Id.
+	BehindProxy bool
+	// Audit gets a line for every call of a tool and every request that is refused
+	// for want of a token or scope; nil: nobody does.
+	Audit *slog.Logger
+
+	Limits Limits
+
+	// Status adds members to the status as JSON, Page to the page; both may be nil.
+	Status func(context.Context) map[string]any
+	Page   func(context.Context, *statuspage.Page)
+	// Ready says, in sentences for anybody, why new clients should not come yet;
+	// none if they may. May be nil: they may.
+	Ready func() []string
+	// Ending is called when the server begins to stop, or its client over standard
+	// input has ended the input, before running calls are waited for. It may be
+	// called again and must return at once. May be nil.
+	Ending func()
+	// Metrics answers /metrics; nil: there is none.
+	Metrics http.Handler
+	// Observe is told of every request that reached a handler, Refused of the
+	// status of HTTP of those that did not; both may be nil.
+	Observe func(Observation)
+	// Trace begins a span for every request that reaches a handler; nil: none.
+	Trace   *tracing.Tracer
+	Refused func(status int)
+	// Extend adds to the catalogue.
+	Extend Extension
+
+	Log *slog.Logger // nil discards
+}
+
+// Limits bounds what clients may use. The defaults are for a few agents of one
+// person and their many windows.
+type Limits struct {
+	Body        int64         // bytes of one HTTP request; 32 MiB, in which an upload of 23 MiB fits as base64
+	Line        int           // bytes of one stdio line; 64 MiB, in which it fits with every character escaped
+	Connections int           // of HTTP; 100
+	Sessions    int           // open over HTTP; 1000: clients begin one for each conversation, and few end them
+	Calls       int           // at once over HTTP, each of a batch counted; 100, one for each connection
+	Streams     int           // that only listen, over HTTP; 80, so that calls get through
+	SessionIdle time.Duration // until an MCP session is forgotten; 1 h, longer than a person is away for lunch
+	Header      time.Duration // for a client to send the header of a request; 10 s, it is a packet or two
+	Upload      time.Duration // for it to send the body; 2 min, in which 32 MiB pass a line of 2.5 Mbit/s
+	Heartbeat   time.Duration // between comments on a silent stream; 15 s: proxies cut what is silent for 30 or 60
+	Write       time.Duration // for a client to take what is written, 256 KiB at a time; 30 s
+	Grace       time.Duration // for calls in flight at the end; 30 s
+	Replay      int           // bytes kept per session for resuming; 1 MiB, more than most answers have
+	Tasks       tasks.Limits
+
+	// Of each owner, or of each address where nobody is asked; 0: none.
+	Rate         float64 // requests a second
+	Burst        int     // requests at once, however long nothing came; Rate if 0, and at least 1
+	OwnerCalls   int     // calls of tools under way
+	OwnerStreams int     // streams that only listen
+}
+
+func (l Limits) withDefaults() Limits {
+	def(&l.Body, 32<<20)
+	def(&l.Line, 64<<20)
+	def(&l.Connections, 100)
+	def(&l.Sessions, 1000)
+	def(&l.Calls, 100)
+	def(&l.Streams, 80)
+	def(&l.SessionIdle, time.Hour)
+	def(&l.Header, 10*time.Second)
+	def(&l.Upload, 2*time.Minute)
+	def(&l.Heartbeat, 15*time.Second)
+	def(&l.Write, 30*time.Second)
+	def(&l.Grace, 30*time.Second)
+	def(&l.Replay, 1<<20)
+	def(&l.Burst, max(int(l.Rate), 1))
+	return l
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// An Observation is what happened to one request.
+type Observation struct {
+	Method   string
+	Tool     string // of tools/call; only names that are offered
+	Direct   bool   // done past the SDK
+	Duration time.Duration
+	Code     int64 // the JSON-RPC error code, 0 for a result
+	ToolErr  bool  // a result that says isError
+}

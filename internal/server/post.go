@@ -1,0 +1,158 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
+	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+	"github.com/glovebox-dev/glovebox/internal/server/tasks"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
+	if c := callerIn(r); !c.has(auth.Read) { // before its body is read
+		s.permit(w, r, nil, auth.Use)
+		return
+	}
+	switch encoding := r.Header.Get("Content-Encoding"); {
+	case mediaType(r.Header.Get("Content-Type")) != "application/json":
+		s.refuse(w, http.StatusUnsupportedMediaType, nil, jsonrpc.CodeInvalidRequest, "Invalid request: Content-Type must be application/json")
+		return
+	case encoding != "" && !strings.EqualFold(encoding, "identity"):
+		s.refuse(w, http.StatusUnsupportedMediaType, nil, jsonrpc.CodeInvalidRequest, "Invalid request: the body must not be compressed")
+		return
+	}
+	body, release, ok := s.readBody(w, r)
+	if !ok {
+		return
+	}
+	defer release()
+	m, refused := peek(body)
+	if refused != nil {
+		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
+		return
+	}
+	if !m.batch && !s.permit(w, r, m.ID, s.scopeOf(m.Method, m.Tool)) {
+		return
+	}
+	// The others of a batch count too; one that is larger than the burst takes all of it.
+	if more := min(m.calls, s.rate.burst) - 1; more > 0 {
+		if wait := s.rate.take(callerIn(r).account, more, time.Now()); wait > 0 {
+			s.refuseRate(w, nil, wait, "Too many requests")
+			return
+		}
+	}
+	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).owner()) {
+		e := tools.TooManyCalls(s.quota.limit)
+		s.audit(callerIn(r), s.listed(m.Tool), &tools.Record{}, time.Now(), nil, e)
+		w.Header().Set("Retry-After", "1")
+		s.refuseWith(w, http.StatusTooManyRequests, m.ID, e)
+		return
+	}
+	if m.Kind == envelope.Request && m.Method == listen {
+		leave, ok := s.listening.enter(callerIn(r).owner())
+		if !ok {
+			s.refuseRate(w, m.ID, time.Second, "Too many open streams of this user")
+			return
+		}
+		defer leave()
+	}
+	leave, ok := s.admit(w, &m)
+	if !ok {
+		return
+	}
+	defer leave()
+	if r.Header.Get(headerVersion) >= envelope.Modern {
+		if e := tasks.CheckHeaders(r.Header, m.Method, m.Params); e != nil {
+			s.refuse(w, http.StatusBadRequest, m.ID, e.Code, e.Message)
+			return
+		}
+	}
+	next, json, leave, ok := s.route(w, r, &m)
+	if !ok {
+		return
+	}
+	defer leave()
+	call, direct := s.direct(r, &m)
+	if m.Inexact && !direct {
+		s.refuse(w, http.StatusBadRequest, m.ID, envelope.ErrInexact.Code, envelope.ErrInexact.Message)
+		return
+	}
+	ctx, end, ok := s.begin(w, r, &m)
+	if !ok {
+		return
+	}
+	defer end()
+	beat := s.opts.Limits.Heartbeat
+	if json || m.Method == initialize {
+		beat = 0 // nothing can come before the one body, or the header with the id of the session
+	}
+	res := s.respond(w, m.ID, beat)
+	defer res.finish()
+	if !m.batch {
+		res.before = end // the client may use its id again as soon as it has the answer
+	}
+	if m.session != nil {
+		res.skip = m.session.requests.answersUnwanted
+	}
+	if direct && s.serveDirect(ctx, res, r, &m, call) {
+		return
+	}
+	s.forward(next, res, r, &m, body)
+}
+
+// forward has the SDK answer.
+func (s *Server) forward(next http.Handler, res *response, r *http.Request, m *posted, body []byte) {
+	ctx, unbind := callerIn(r).bound(r.Context(), m.Method == listen)
+	defer unbind()
+	if m.session != nil {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
+		release := func() {}
+		defer func() { release() }()
+		res.primed = func(stream string) { release = m.session.claims.hold(stream, cancel) }
+	}
+	// A copy: the SDK assigns the body while net/http may look at it.
+	to := r.WithContext(ctx)
+	to.Body = io.NopCloser(bytes.NewReader(body))
+	to.ContentLength = int64(len(body))
+	to.Header = r.Header.Clone()
+	to.Header.Set("Accept", "application/json, "+eventStream) // it has been judged
+	next.ServeHTTP(res, to)
+}
+
+// admit takes a request in, if there is room for it, until leave is called.
+// Notifications and responses cost little, and may be what makes room. A batch
+// takes as much room as what is in it, one that is larger than all room takes all.
+func (s *Server) admit(w http.ResponseWriter, m *posted) (leave func(), ok bool) {
+	l := s.opts.Limits
+	in, limit, text := &s.posts, l.Calls, "Too many calls at once"
+	switch {
+	case m.Kind != envelope.Request:
+		return func() {}, true
+	case m.Method == listen:
+		in, limit, text = &s.streams, l.Streams, "Too many open streams"
+	case s.calls.counted.value() >= l.Calls && !tasks.Follows(m.Method): // some of them without a client
+		s.refuseBusy(w, m.ID, text)
+		return nil, false
+	}
+	n := min(m.calls, limit)
+	if !in.enter(n, limit) { // before the look at draining, so that Shutdown misses none
+		s.refuseBusy(w, m.ID, text)
+		return nil, false
+	}
+	if s.draining.Load() && !tasks.Follows(m.Method) {
+		in.add(-n)
+		s.refuseDraining(w, m.ID)
+		return nil, false
+	}
+	return func() { in.add(-n) }, true
+}

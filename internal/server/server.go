@@ -1,0 +1,191 @@
+// Package server serves the tool catalogue over MCP: Streamable HTTP in
+// both eras of the protocol on one path, and stdio. The protocol itself is the
+// SDK's; this package is what the SDK leaves to its user: who may knock, what
+// a refusal looks like, what happens on shutdown, and that no client and no
+// tool can take the process down.
+//
+// It knows nothing about sandboxes beyond handing them to the catalogue.
+package server
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	_ "github.com/glovebox-dev/glovebox/internal/server/switches" // off, before the SDK looks
+	"github.com/glovebox-dev/glovebox/internal/server/tasks"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+const title = "Glovebox"
+
+// A Server serves one catalogue over any number of transports at once.
+type Server struct {
+	opts      Options
+	log       *slog.Logger
+	mcp       *mcp.Server
+	caps      mcp.ServerCapabilities // that the server declares
+	calls     calls
+	offer     tools.Offer     // of the catalogue
+	names     []string        // of the tools, sorted
+	readOnly  map[string]bool // tools that only look
+	rate      *rates          // of all requests, by owner or address
+	strangers *rates          // of requests without a token that is known, by address
+	quota     quota           // of calls of tools
+	listening quota           // of streams that only listen
+	endpoint  http.Handler
+	alias     alias
+
+	stateful      http.Handler
+	stateless     http.Handler
+	statelessJSON http.Handler
+
+	handlers map[string]mcp.ToolHandler // of direct calls, by name
+	versions []string                   // of the protocol, that the SDK takes
+	self     mcp.Meta                   // of the results of direct calls
+	call     mcp.MethodHandler          // does a direct call
+	tasks    *tasks.Tasks
+
+	faults      faults
+	connections connections
+	sessions    sessions
+	closing     gauge        // sessions that the SDK is about to forget
+	piped       gauge        // sessions over stdio
+	posts       gauge        // requests over HTTP
+	bodies      atomic.Int64 // bytes of large ones that are held
+	streams     gauge        // over HTTP, that only listen
+	replay      *replay
+
+	draining atomic.Bool
+	stopping chan struct{} // closed by the first Shutdown
+	stop     sync.Once
+
+	mu   sync.Mutex
+	http []*http.Server // guarded by mu
+}
+
+// New returns a server that does not listen yet.
+func New(opts Options) *Server {
+	def(&opts.Name, "glovebox")
+	def(&opts.Version, "dev")
+	def(&opts.Path, "/mcp")
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	offer := tools.Offer{Sets: opts.Toolsets, Volumes: opts.Volumes}
+	if m := opts.Tools.Sandboxes; m != nil {
+		offer.Volumes = len(m.Volumes()) > 0
+	}
+	def(&opts.Instructions, tools.Instructions(offer))
+	opts.Limits = opts.Limits.withDefaults()
+	s := &Server{opts: opts, offer: offer, log: opts.Log, alias: newAlias(), stopping: make(chan struct{}), readOnly: make(map[string]bool)}
+	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
+	s.strangers = newRates(strangersRate, strangersBurst)
+	s.quota.limit, s.listening.limit = opts.Limits.OwnerCalls, opts.Limits.OwnerStreams
+	s.endpoint = carry(http.HandlerFunc(s.serveEndpoint))
+	if opts.Extend.Capabilities != nil {
+		s.caps = *opts.Extend.Capabilities
+	}
+	if s.caps.Tools == nil {
+		s.caps.Tools = &mcp.ToolCapabilities{}
+	}
+	s.connections = connections{limit: opts.Limits.Connections, idle: make(map[net.Conn]time.Time)}
+	s.sessions = sessions{limit: opts.Limits.Sessions, idle: opts.Limits.SessionIdle, live: make(map[string]*mcpSession), close: s.closeSession}
+	// There are none, and whoever asks for them is told so.
+	if s.caps.Prompts == nil {
+		s.caps.Prompts = &mcp.PromptCapabilities{}
+	}
+	if s.caps.Resources == nil {
+		s.caps.Resources = &mcp.ResourceCapabilities{}
+	}
+	s.caps.Extensions = maps.Clone(s.caps.Extensions)
+	s.caps.AddExtension(tasks.Extension, nil)
+	sdk := &mcp.ServerOptions{
+		Instructions: opts.Instructions,
+		Capabilities: &s.caps,
+		Logger:       slog.New(quiet{opts.Log.Handler()}),
+		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
+			c.CacheScope = "private"
+		},
+	}
+	if opts.Extend.Configure != nil {
+		opts.Extend.Configure(sdk)
+	}
+	s.mcp = mcp.NewServer(&mcp.Implementation{
+		Name: opts.Name, Title: title, Version: opts.Version,
+	}, sdk)
+	tasked := s.openTools()
+	if opts.Extend.Server != nil {
+		opts.Extend.Server(s.mcp)
+	}
+	tasks.Register(s.mcp)
+	// A task is a call that is observed, registered and judged when it runs.
+	run := []mcp.Middleware{s.observe, s.access, s.open, s.register, s.code, s.gate}
+	s.tasks = tasks.New(tasks.Options{
+		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover}, run), s.callHandler),
+		Limits: opts.Limits.Tasks, Log: opts.Log,
+	})
+	run = slices.Insert(run, len(run)-1, s.tasks.Serve)
+	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run)
+	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.disguise}, all)...)
+	s.openDirect(all)
+	s.openHTTP()
+	return s
+}
+
+// chain puts middleware around a handler, the first outermost.
+func chain(middleware []mcp.Middleware, handler mcp.MethodHandler) mcp.MethodHandler {
+	for _, m := range slices.Backward(middleware) {
+		handler = m(handler)
+	}
+	return handler
+}
+
+// openTools tells the SDK of the tools, and notes which calls can do without it.
+// It returns how calls become tasks.
+func (s *Server) openTools() map[string]tasks.Policy {
+	tasked := make(map[string]tasks.Policy)
+	s.handlers = tools.Handlers(s.opts.Tools, s.keep)
+	for _, t := range tools.All() {
+		if h := s.handlers[t.Def.Name]; h != nil {
+			s.mcp.AddTool(t.Def, h)
+			s.addName(t.Def)
+			if t.Long {
+				tasked[t.Def.Name] = tasks.Policy{}
+			}
+		}
+	}
+	for _, t := range s.opts.Extend.Tools {
+		s.mcp.AddTool(t.Def, t.Handler)
+		s.addName(t.Def)
+		if !t.Direct {
+			continue
+		}
+		s.handlers[t.Def.Name] = t.Handler
+		if t.Task != nil {
+			tasked[t.Def.Name] = *t.Task
+		}
+	}
+	slices.Sort(s.names)
+	return tasked
+}
+
+func (s *Server) addName(def *mcp.Tool) {
+	s.names = append(s.names, def.Name)
+	s.readOnly[def.Name] = def.Annotations != nil && def.Annotations.ReadOnlyHint
+}
+
+func (s *Server) keep(t *tools.Tool) bool {
+	return !s.opts.Extend.Alone && t.In(s.offer)
+}
+
+// Sessions returns how many MCP sessions are open.
+func (s *Server) Sessions() int { return s.sessions.count() + s.piped.value() }

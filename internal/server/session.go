@@ -1,0 +1,233 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+// restBeforeEviction is how long a session must have been idle before it makes
+// room for a new one: longer than a model thinks between two calls.
+const restBeforeEviction = time.Minute
+
+var (
+	errDeleted = errors.New("the client ended the session")
+	errIdle    = errors.New("the session was idle for too long")
+	errEvicted = errors.New("the session made room for a new one")
+)
+
+// An mcpSession is an MCP session over HTTP. It belongs to the subject that opened
+// it; to others it is not there.
+type mcpSession struct {
+	id       string
+	subject  string
+	version  string // of the protocol
+	mcp      *mcp.ServerSession
+	ended    context.Context // until the session ends
+	end      context.CancelCauseFunc
+	requests requests
+	claims   claims
+	client   tools.Client
+
+	busy  int         // guarded by sessions.mu: requests and calls under way
+	since time.Time   // guarded by sessions.mu: when busy fell to zero
+	timer *time.Timer // guarded by sessions.mu: ends the session
+}
+
+// sessions are all that are open. The SDK keeps its own account, which does not
+// count listeners or calls whose client has gone as use, has no bound, and ends
+// a session only after its calls.
+type sessions struct {
+	limit int
+	idle  time.Duration
+	close func(*mcpSession, error) // ends a session that is not in live any more
+
+	mu      sync.Mutex
+	live    map[string]*mcpSession // guarded by mu
+	opening int                    // guarded by mu: reserved and not there yet
+}
+
+// reserve makes sure that there is room for one more of a subject, for which one
+// that has been idle for long may have to go. Release is called when the new
+// session is there, or will not be.
+func (p *sessions) reserve(subject string) (release func(), ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.live)+p.opening >= p.limit && !p.evictLocked(subject) {
+		return nil, false
+	}
+	p.opening++
+	return func() {
+		p.mu.Lock()
+		p.opening--
+		p.mu.Unlock()
+	}, true
+}
+
+// evictLocked ends the session that has been idle for longest: the subject's own or,
+// if that has none that rests, one of who has more.
+func (p *sessions) evictLocked(subject string) bool {
+	has := make(map[string]int)
+	for _, s := range p.live {
+		has[s.subject]++
+	}
+	var oldest *mcpSession
+	for _, s := range p.live {
+		own := s.subject == subject
+		if s.busy > 0 || time.Since(s.since) < restBeforeEviction || !own && has[s.subject] <= has[subject] {
+			continue
+		}
+		if oldest == nil || own && oldest.subject != subject || own == (oldest.subject == subject) && s.since.Before(oldest.since) {
+			oldest = s
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	p.removeLocked(oldest, errEvicted)
+	return true
+}
+
+// add notes a session that the SDK has begun.
+func (p *sessions) add(m *mcp.ServerSession, subject, version string) {
+	s := &mcpSession{id: m.ID(), subject: subject, version: version, mcp: m, since: time.Now()}
+	s.ended, s.end = context.WithCancelCause(context.Background())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.timer = time.AfterFunc(p.idle, func() { p.expire(s) })
+	p.live[s.id] = s
+}
+
+func (p *sessions) expire(s *mcpSession) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.busy == 0 && time.Since(s.since) >= p.idle {
+		p.removeLocked(s, errIdle)
+	}
+}
+
+// hold finds a session and keeps it from expiring until release is called.
+func (p *sessions) hold(id string) (s *mcpSession, release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s = p.live[id]; s == nil {
+		return nil, nil
+	}
+	s.timer.Stop()
+	s.busy++
+	return s, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if s.busy--; s.busy == 0 && p.live[id] == s {
+			s.since = time.Now()
+			s.timer.Reset(p.idle)
+		}
+	}
+}
+
+// find returns a session that is open; nil if there is none of that id.
+func (p *sessions) find(id string) *mcpSession {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live[id]
+}
+
+// remove ends a session, if it is still there.
+func (p *sessions) remove(id string, cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.live[id]; s != nil {
+		p.removeLocked(s, cause)
+	}
+}
+
+// removeAll ends all sessions.
+func (p *sessions) removeAll(cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.live {
+		p.removeLocked(s, cause)
+	}
+}
+
+func (p *sessions) removeLocked(s *mcpSession, cause error) {
+	if p.live[s.id] != s {
+		return
+	}
+	delete(p.live, s.id)
+	s.timer.Stop()
+	p.close(s, cause)
+}
+
+func (p *sessions) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.live)
+}
+
+// closeSession cancels what a session does, ends its streams and has the SDK
+// forget it, which takes until its last handler returns and is not waited for.
+func (s *Server) closeSession(of *mcpSession, cause error) {
+	s.log.Debug("end session", "session", of.id, "cause", cause)
+	s.calls.cancel(func(m mcp.Session) bool { return m == mcp.Session(of.mcp) }, cause)
+	of.end(cause)
+	s.closing.add(1)
+	go func() {
+		defer s.closing.add(-1)
+		_ = of.mcp.Close() // there is nobody left to tell
+	}()
+}
+
+// subject is who makes a request, as far as anybody asked.
+func subject(r *http.Request) string {
+	if info := auth.TokenInfoFromContext(r.Context()); info != nil {
+		return info.UserID
+	}
+	return ""
+}
+
+// holdSession finds the session that a request names. What is not there, or is
+// another's, it refuses.
+func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (of *mcpSession, release func(), ok bool) {
+	of, release = s.sessions.hold(r.Header.Get(headerSession))
+	if of != nil && of.subject == subject(r) {
+		return of, release, true
+	}
+	if of != nil {
+		release()
+	}
+	s.refuse(w, http.StatusNotFound, id, codeRefused, "Session not found: begin a new one with initialize")
+	return nil, nil, false
+}
+
+// open notes sessions over HTTP as they begin, and keeps them while a call of
+// theirs runs, even if nobody listens any more.
+func (s *Server) open(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		of, ok := req.GetSession().(*mcp.ServerSession)
+		if !ok || of == nil || of.ID() == "" {
+			return next(ctx, method, req)
+		}
+		if held, release := s.sessions.hold(of.ID()); release != nil {
+			defer release()
+			ctx = tools.WithClient(ctx, &held.client)
+		}
+		res, err := next(ctx, method, req)
+		if begun, ok := res.(*mcp.InitializeResult); ok && err == nil {
+			var who string
+			if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
+				who = extra.TokenInfo.UserID
+			}
+			s.sessions.add(of, who, begun.ProtocolVersion)
+		}
+		return res, err
+	}
+}

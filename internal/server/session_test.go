@@ -1,0 +1,182 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// stream sends a request and returns with the head of the answer; the body goes
+// on until the context ends or the test does.
+func stream(tb testing.TB, ctx context.Context, method, url string, h header, body string) *http.Response {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for k, v := range h {
+		req.Header.Set(k, v)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { res.Body.Close() })
+	return res
+}
+
+// listenTo opens the stream of a session.
+func listenTo(tb testing.TB, ctx context.Context, url string, h header) *http.Response {
+	tb.Helper()
+	return stream(tb, ctx, "GET", url, with(h, "Accept", eventStream), "")
+}
+
+// eventually fails the test if something does not come true.
+func eventually(tb testing.TB, what string, true func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(time.Minute); !true(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("in a minute not yet: %s", what)
+		}
+	}
+}
+
+func (p *sessions) has(h header) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live[h[headerSession]] != nil
+}
+
+const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+
+func TestSessionIDs(t *testing.T) {
+	_, url := serve(t, nil)
+	seen := map[string]bool{}
+	for range 20 {
+		id := session(t, url)[headerSession]
+		if len(id) < 22 || seen[id] || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			t.Errorf("id %q", id)
+		}
+		seen[id] = true
+	}
+}
+
+// TestSessionIdle: a session ends when nobody uses it; who listens uses it, and
+// so does a call whose client has gone.
+func TestSessionIdle(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	s, url := serve(t, func(o *Options) {
+		o.Limits.SessionIdle = 200 * time.Millisecond
+		o.Extend.Tools = slow(release, started)
+	})
+	idle, listens, runs := session(t, url), session(t, url), session(t, url)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listenTo(t, ctx, url, listens)
+	gone, leave := context.WithCancel(t.Context())
+	stream(t, gone, "POST", url, runs, toolCall(1, "slow", "{}"))
+	<-started
+	leave()
+	eventually(t, "the idle session ends", func() bool { return !s.sessions.has(idle) })
+	if res, body := do(t, "POST", url, idle, ping); res.StatusCode != 404 || parse(t, body).Error == nil {
+		t.Errorf("the idle session: %s %s", res.Status, body)
+	}
+	time.Sleep(600 * time.Millisecond) // three times what an idle one has
+	if !s.sessions.has(listens) || !s.sessions.has(runs) {
+		t.Errorf("sessions in use: listening %v, running %v", s.sessions.has(listens), s.sessions.has(runs))
+	}
+	cancel()
+	release <- struct{}{}
+	eventually(t, "they end as well", func() bool { return !s.sessions.has(listens) && !s.sessions.has(runs) })
+	eventually(t, "the SDK forgets them", func() bool { return s.closing.value() == 0 })
+	for of := range s.mcp.Sessions() {
+		t.Errorf("the SDK still has %q", of.ID())
+	}
+}
+
+// TestSessionLimit: a new session takes the place of the one that was idle for
+// longest, but not of one that was in use just now.
+func TestSessionLimit(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Sessions = 2 })
+	a, b := session(t, url), session(t, url)
+	res, body := do(t, "POST", url, nil, initBody)
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || parse(t, body).Error == nil || string(parse(t, body).ID) != "0" {
+		t.Errorf("a third session: %s %v %s", res.Status, res.Header, body)
+	}
+	s.sessions.mu.Lock()
+	s.sessions.live[a[headerSession]].since = time.Now().Add(-2 * restBeforeEviction)
+	s.sessions.live[b[headerSession]].since = time.Now().Add(-3 * restBeforeEviction)
+	s.sessions.mu.Unlock()
+	c := session(t, url)
+	if res, body := do(t, "POST", url, b, ping); res.StatusCode != 404 {
+		t.Errorf("the evicted session: %s %s", res.Status, body)
+	}
+	for _, h := range []header{a, c} {
+		if res, body := do(t, "POST", url, h, ping); res.StatusCode != 200 {
+			t.Errorf("a session that stays: %s %s", res.Status, body)
+		}
+	}
+	if s.Sessions() != 2 {
+		t.Errorf("%d sessions", s.Sessions())
+	}
+}
+
+// TestDelete: it cancels, waits for nothing and ends the streams, also if a tool
+// does not care.
+func TestDelete(t *testing.T) {
+	started, release := make(chan struct{}, 1), make(chan struct{})
+	s, url := serve(t, func(o *Options) {
+		o.Extend.Tools = []Tool{extra("deaf", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			started <- struct{}{}
+			<-release
+			return nil, errors.New("late")
+		})}
+	})
+	h := session(t, url)
+	stream(t, t.Context(), "POST", url, h, toolCall(1, "deaf", "{}"))
+	<-started
+	events := listenTo(t, t.Context(), url, h)
+	begin := time.Now()
+	if res, body := do(t, "DELETE", url, h, ""); res.StatusCode != 204 || time.Since(begin) > 20*time.Second {
+		t.Errorf("DELETE: %s %s after %v", res.Status, body, time.Since(begin))
+	}
+	if _, err := io.ReadAll(events.Body); err != nil {
+		t.Errorf("the stream: %v", err)
+	}
+	for method, body := range map[string]string{"POST": ping, "DELETE": ""} {
+		if res, _ := do(t, method, url, h, body); res.StatusCode != 404 {
+			t.Errorf("%s afterwards: %s", method, res.Status)
+		}
+	}
+	close(release)
+	eventually(t, "the SDK forgets the session", func() bool { return s.closing.value() == 0 })
+}
+
+// TestSlowInitialize: the id of a session is in the header of the answer, before which
+// there can be no heartbeat.
+func TestSlowInitialize(t *testing.T) {
+	_, url := serve(t, func(o *Options) {
+		o.Limits.Heartbeat = 5 * time.Millisecond
+		o.Extend.Middleware = []mcp.Middleware{func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if method == initialize {
+					time.Sleep(100 * time.Millisecond) // a machine with too much to do
+				}
+				return next(ctx, method, req)
+			}
+		}}
+	})
+	for _, version := range []string{"2025-06-18", "2025-11-25"} {
+		body := strings.Replace(initBody, "2025-11-25", version, 1)
+		if res, out := do(t, "POST", url, nil, body); res.Header.Get(headerSession) == "" || !strings.Contains(out, version) {
+			t.Errorf("%s: no session: %s %s", version, res.Status, out)
+		}
+	}
+}

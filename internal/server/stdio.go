@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/server/stdio"
+	"github.com/glovebox-dev/glovebox/internal/server/tasks"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+// ServeStdio serves one client over in and out, in both eras of the protocol, and
+// returns when the input ends and every answer is written, or when ctx ends. Only
+// messages of the protocol are written to out.
+func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	// A write to a closed standard output would otherwise kill the process.
+	// Being told, unlike ignoring, is not inherited by children.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+
+	s.piped.add(1)
+	defer s.piped.add(-1)
+	stop := make(chan struct{})
+	finished := make(chan struct{})
+	defer close(finished)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-s.stopping:
+		case <-finished:
+		}
+		close(stop)
+	}()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	sessionContext := tools.WithClient(piped(tasks.Within(context.WithoutCancel(ctx), life)), &tools.Client{})
+	var sessions []mcp.Session
+	transport := &stdio.Transport{
+		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log, Reveal: s.alias.reveal,
+		Stop: stop, StopGrace: s.opts.Limits.Grace, Ending: s.opts.Ending,
+		Abort: func() {
+			s.calls.cancel(func(of mcp.Session) bool { return slices.Contains(sessions, of) }, errShutdown)
+		},
+	}
+	// The end of ctx is a stop, which calls in flight outlast. Serve does not run
+	// connect and Abort at the same time.
+	err := transport.Serve(context.WithoutCancel(ctx), func(t mcp.Transport) (*mcp.ServerSession, error) {
+		session, err := s.mcp.Connect(sessionContext, t, nil)
+		if err == nil {
+			sessions = append(sessions, session)
+		}
+		return session, err
+	})
+	for _, gone := range []error{io.EOF, io.ErrClosedPipe, os.ErrClosed, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			return nil // a client that is gone is the end of a session, not a fault
+		}
+	}
+	return err
+}

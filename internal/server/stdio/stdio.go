@@ -1,0 +1,421 @@
+// Package stdio carries the messages of one MCP client over a pair of byte streams,
+// one JSON message a line. Nothing that a client writes ends the connection: a line
+// that is not a message is answered with an error and the next line is read. A
+// request that the client cancels is not answered.
+//
+// The end of the input is the end of the client's questions, not of our
+// answers: it is held back from the session until every request in flight is
+// answered, a time limit passes, or nobody is left to read an answer: a client
+// that was killed.
+package stdio
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+)
+
+const (
+	// defaultMaxLine fits the largest upload, 31 MiB as base64, and as much code
+	// with every character escaped.
+	defaultMaxLine = 64 << 20
+	// defaultGrace is one call of the longest allowed duration, and a little.
+	defaultGrace = 310 * time.Second
+	// maxPending is how many requests may be in flight. Agents make a few at once;
+	// each may hold a line, and a goroutine.
+	maxPending = 1000
+	// lastWords is how long cancelled calls have to send their answer.
+	lastWords = 2 * time.Second
+)
+
+const (
+	initialize = "initialize"
+	listen     = "subscriptions/listen"
+)
+
+var bom = []byte("\xef\xbb\xbf")
+
+// A Transport connects exactly one client.
+type Transport struct {
+	In  io.Reader
+	Out io.Writer
+
+	// MaxLine bounds the bytes of one incoming line; 0 means 64 MiB. A longer
+	// line is answered with an error and skipped without being held.
+	MaxLine int
+	// Grace bounds how long the end of input waits for calls in flight; 0
+	// means a little over the longest call.
+	Grace time.Duration
+	// Stop, when closed, ends the session as the end of input does, with
+	// StopGrace in place of Grace; 0 means the same.
+	Stop      <-chan struct{}
+	StopGrace time.Duration
+	// Ending is called when In has ended or Stop is closed, before calls in flight
+	// are waited for; may be nil. It must return at once.
+	Ending func()
+	// Abort cancels the calls in flight when Grace is over, or Out is a pipe or
+	// socket that has lost its reader after In has ended; may be nil.
+	Abort func()
+	// Reveal makes of a message what is written; nil leaves it as it is.
+	Reveal func([]byte) []byte
+	// Log takes notes about refused lines; nil discards them.
+	Log *slog.Logger
+}
+
+// newConn begins to read lines.
+func newConn(t *Transport) *conn {
+	c := &conn{
+		t: *t, w: t.Out,
+		lines:   make(chan line),
+		closed:  make(chan struct{}),
+		changed: make(chan struct{}, 1),
+		pending: make(map[any]*call),
+	}
+	if c.t.MaxLine <= 0 {
+		c.t.MaxLine = defaultMaxLine
+	}
+	if c.t.Grace <= 0 {
+		c.t.Grace = defaultGrace
+	}
+	if c.t.StopGrace <= 0 {
+		c.t.StopGrace = c.t.Grace
+	}
+	if c.t.Log == nil {
+		c.t.Log = slog.New(slog.DiscardHandler)
+	}
+	go c.readLines()
+	return c
+}
+
+// A call is a request without an answer.
+type call struct {
+	method    string
+	modern    bool
+	batch     *batch // nil: none
+	cancelled bool   // the client wants no answer
+}
+
+// parked reports whether only the end of the session answers the request.
+func (q *call) parked() bool { return q.method == listen }
+
+// A conn is the connection to the client, which the sessions of both eras share.
+type conn struct {
+	t       Transport
+	lines   chan line
+	queue   []incoming // used by next only
+	closed  chan struct{}
+	once    sync.Once
+	changed chan struct{} // a token whenever pending may have become empty
+
+	wmu sync.Mutex
+	w   io.Writer // written to under wmu
+
+	mu      sync.Mutex
+	pending map[any]*call // guarded by mu: requests without an answer, by id
+	version string        // guarded by mu: the revision that was negotiated, or at first asked for
+	started bool          // guarded by mu: a revision was negotiated
+}
+
+// An incoming message, and whether it belongs to the modern era.
+type incoming struct {
+	m      jsonrpc.Message
+	modern bool
+}
+
+// close ends the connection. It does not close the streams.
+func (c *conn) close() { c.once.Do(func() { close(c.closed) }) }
+
+// next returns the next message and whether it belongs to the modern era. The
+// error is [io.EOF] when the input or the connection has ended and nothing is in
+// flight any more, or that of ctx.
+func (c *conn) next(ctx context.Context) (m jsonrpc.Message, modern bool, err error) {
+	for {
+		if len(c.queue) > 0 {
+			first := c.queue[0]
+			c.queue = c.queue[1:]
+			return first.m, first.modern, nil
+		}
+		select {
+		case <-c.closed:
+			return nil, false, io.EOF
+		default:
+		}
+		select {
+		case l := <-c.lines:
+			if l.err != nil {
+				if !errors.Is(l.err, io.EOF) {
+					c.t.Log.Warn("read input", "err", l.err)
+				}
+				c.holdBack(ctx, c.t.Grace)
+				return nil, false, io.EOF
+			}
+			c.take(l)
+		case <-c.t.Stop:
+			c.holdBack(ctx, c.t.StopGrace)
+			return nil, false, io.EOF
+		case <-c.closed:
+			return nil, false, io.EOF
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+}
+
+// holdBack returns when nothing is in flight any more, the grace is over or the
+// client is gone.
+func (c *conn) holdBack(ctx context.Context, grace time.Duration) {
+	if c.t.Ending != nil {
+		c.t.Ending()
+	}
+	watching, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if unread(watching, c.w) {
+			close(gone)
+		}
+	})
+	defer watch.Wait()
+	defer cancel()
+	if grace != c.t.StopGrace && c.await(ctx, grace, c.t.Stop, gone) || c.await(ctx, c.t.StopGrace, nil, gone) {
+		return
+	}
+	c.t.Log.Warn("cancel calls in flight at the end of the session")
+	if c.t.Abort != nil {
+		c.t.Abort()
+		c.await(ctx, lastWords, nil, nil)
+	}
+}
+
+// await reports whether nothing is in flight, or the session is over, before the
+// limit is over or stop or gone is closed.
+func (c *conn) await(ctx context.Context, limit time.Duration, stop, gone <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		c.mu.Lock()
+		n := 0
+		for _, q := range c.pending {
+			if !q.parked() {
+				n++
+			}
+		}
+		c.mu.Unlock()
+		if n == 0 {
+			return true
+		}
+		select {
+		case <-c.changed:
+		case <-c.closed:
+			return true
+		case <-ctx.Done():
+			return true
+		case <-timer.C:
+			return false
+		case <-stop:
+			return false
+		case <-gone:
+			return false
+		}
+	}
+}
+
+// take turns a line into queued messages, or into an error for the client.
+func (c *conn) take(l line) {
+	data := bytes.TrimSpace(bytes.TrimPrefix(l.data, bom))
+	if l.long {
+		c.refuse(envelope.PrefixID(data), &jsonrpc.Error{
+			Code:    jsonrpc.CodeInvalidRequest,
+			Message: fmt.Sprintf("Invalid request: the line exceeds %d bytes", c.t.MaxLine),
+		})
+		return
+	}
+	if len(data) == 0 {
+		return
+	}
+	if envelope.IsBatch(data) {
+		c.takeBatch(data)
+		return
+	}
+	env, m, refused := parse(data)
+	if refused != nil {
+		if env.Kind == envelope.Notification {
+			return // a notification is never answered, not even a wrong one
+		}
+		c.refuse(env.ID, refused)
+		return
+	}
+	c.enqueue(m, modernMessage(&env), nil)
+}
+
+func parse(data []byte) (env envelope.Envelope, m jsonrpc.Message, refused *jsonrpc.Error) {
+	env, refused = envelope.Parse(data)
+	switch {
+	case refused != nil:
+		return env, nil, refused
+	case env.Inexact:
+		return env, nil, envelope.ErrInexact
+	}
+	m, err := jsonrpc.DecodeMessage(data)
+	if err != nil {
+		return env, nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + err.Error()}
+	}
+	return env, m, nil
+}
+
+// enqueue queues a message for its session, unless there is no room for a request.
+func (c *conn) enqueue(m jsonrpc.Message, modern bool, b *batch) {
+	r, _ := m.(*jsonrpc.Request)
+	switch {
+	case r == nil: // only older servers ask, and are answered
+	case r.IsCall():
+		if refused := c.register(r, modern, b); refused != "" {
+			raw, _ := json.Marshal(r.ID.Raw())
+			c.refuse(raw, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + refused})
+			return
+		}
+	case r.Method == cancelled:
+		var ok bool
+		if modern, ok = c.cancel(r.Params); !ok {
+			return // the answer is on its way, or there never was such a request
+		}
+	}
+	c.queue = append(c.queue, incoming{m, modern})
+}
+
+// register notes a request in flight, or says why it is refused.
+func (c *conn) register(r *jsonrpc.Request, modern bool, b *batch) (refused string) {
+	id := r.ID.Raw()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.pending[id] != nil:
+		refused = "the id is in use by a request in flight"
+	case len(c.pending) >= maxPending:
+		refused = fmt.Sprintf("%d requests are in flight already", maxPending)
+	}
+	if refused != "" {
+		if b != nil {
+			b.open--
+		}
+		return refused
+	}
+	c.pending[id] = &call{method: r.Method, modern: modern, batch: b}
+	if r.Method == initialize && !c.started {
+		// What follows in the same breath is judged by what is asked for.
+		c.version = versionIn(r.Params)
+	}
+	return ""
+}
+
+// versionIn returns the revision in the params or the result of initialize.
+func versionIn(raw json.RawMessage) string {
+	var v struct {
+		Version string `json:"protocolVersion"`
+	}
+	_ = json.Unmarshal(raw, &v) // what is no revision is ""
+	return v.Version
+}
+
+func (c *conn) refuse(id json.RawMessage, e *jsonrpc.Error) {
+	c.t.Log.Debug("refuse message", "code", e.Code, "err", e.Message)
+	_ = c.writeLine(envelope.ErrorReply(id, e)) // a broken pipe shows at the next read
+}
+
+// write sends a message of a session, unless it answers a request that the client
+// has cancelled.
+func (c *conn) write(m jsonrpc.Message) error {
+	r, ok := m.(*jsonrpc.Response)
+	if !ok {
+		data, err := jsonrpc.EncodeMessage(m)
+		if err != nil {
+			return err
+		}
+		return c.writeLine(data)
+	}
+	id := r.ID.Raw()
+	defer c.answered(id)
+	c.mu.Lock()
+	q := c.pending[id]
+	if q == nil {
+		q = &call{} // not reached: the SDK answers each request once
+	}
+	started, unwanted := c.started, q.cancelled
+	if q.method == initialize && r.Error == nil {
+		c.version, c.started = versionIn(r.Result), true
+	}
+	c.mu.Unlock()
+	var data []byte
+	if !unwanted {
+		var err error
+		data, err = jsonrpc.EncodeMessage(&jsonrpc.Response{ID: r.ID, Result: r.Result, Error: wireError(r.Error, started)})
+		if err != nil {
+			return err
+		}
+		if c.t.Reveal != nil {
+			data = c.t.Reveal(data)
+		}
+	}
+	switch {
+	case q.batch != nil:
+		return c.answerBatch(q.batch, data)
+	case unwanted:
+		return nil
+	}
+	return c.writeLine(data)
+}
+
+// wireError gives an error its code: the SDK's own refusals have none.
+func wireError(err error, started bool) error {
+	if err == nil {
+		return nil
+	}
+	var coded *jsonrpc.Error
+	if errors.As(err, &coded) && coded.Code != 0 {
+		return err
+	}
+	code := int64(jsonrpc.CodeInternalError)
+	if !started {
+		code = jsonrpc.CodeInvalidRequest // "… is invalid during session initialization"
+	}
+	return &jsonrpc.Error{Code: code, Message: err.Error()}
+}
+
+// answered forgets a request and wakes up who waits for the last one.
+func (c *conn) answered(id any) {
+	c.mu.Lock()
+	delete(c.pending, id)
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// writeLine writes data and a newline in one write. A client that is gone
+// ends the session.
+func (c *conn) writeLine(data []byte) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	select {
+	case <-c.closed:
+		return io.ErrClosedPipe
+	default:
+	}
+	if _, err := c.w.Write(append(data, '\n')); err != nil {
+		c.t.Log.Info("end session: the client is gone", "err", err)
+		c.close()
+		return fmt.Errorf("write message: %w", err)
+	}
+	return nil
+}

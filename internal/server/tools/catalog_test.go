@@ -1,0 +1,362 @@
+package tools
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+var update = flag.Bool("update", false, "rewrite the files under testdata/catalog and docs/tools.md")
+
+// listCeiling bounds tools/list, which every conversation pays for.
+const listCeiling = 32 << 10
+
+func TestCatalog(t *testing.T) {
+	total := 0
+	var files []string
+	for _, tool := range All() {
+		compact, err := json.Marshal(tool.Def)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += len(compact)
+		got, err := json.MarshalIndent(tool.Def, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, '\n')
+		name := tool.Def.Name + ".json"
+		files = append(files, name)
+		path := filepath.Join("testdata", "catalog", name)
+		if *update {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("%s: the definition differs from %s; run go generate ./internal/server/tools and review the change", tool.Def.Name, path)
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join("testdata", "catalog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !slices.Contains(files, e.Name()) {
+			t.Errorf("testdata/catalog/%s is of no tool", e.Name())
+		}
+	}
+	t.Logf("tools/list: %d bytes", total)
+	if total > listCeiling {
+		t.Errorf("tools/list has %d bytes, want at most %d", total, listCeiling)
+	}
+}
+
+var toolName = regexp.MustCompile(`^[a-z]+(_[a-z]+)+$`)
+
+func TestLint(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, tool := range All() {
+		d := tool.Def
+		if !toolName.MatchString(d.Name) {
+			t.Errorf("%s: the name is not a verb in snake case", d.Name)
+		}
+		if seen[d.Name] {
+			t.Errorf("%s: twice in the catalogue", d.Name)
+		}
+		seen[d.Name] = true
+		if len(d.Description) < 60 || !strings.HasSuffix(d.Description, ".") {
+			t.Errorf("%s: the description is too short or no sentence: %q", d.Name, d.Description)
+		}
+		if d.Title == "" || !slices.Contains(Sets(), tool.Set) || tool.Needs != "" && !slices.Contains(Sets(), tool.Needs) {
+			t.Errorf("%s: title %q, set %q, needs %q", d.Name, d.Title, tool.Set, tool.Needs)
+		}
+		// What may take long says how long, and the other way round.
+		if limited := strings.Contains(string(d.InputSchema.(json.RawMessage)), `"timeout"`); limited != tool.Long {
+			t.Errorf("%s: has a time-out: %v, may become a task: %v", d.Name, limited, tool.Long)
+		}
+		a := d.Annotations
+		if a == nil || a.DestructiveHint == nil || a.OpenWorldHint == nil || *a.OpenWorldHint {
+			t.Errorf("%s: annotations are not all set: %+v", d.Name, a)
+		} else if a.ReadOnlyHint && (*a.DestructiveHint || !a.IdempotentHint) {
+			t.Errorf("%s: a tool that only reads is neither destructive nor not idempotent", d.Name)
+		}
+		for which, raw := range map[string]any{"input": d.InputSchema, "output": d.OutputSchema} {
+			var s jsonschema.Schema
+			if err := json.Unmarshal(raw.(json.RawMessage), &s); err != nil {
+				t.Fatal(err)
+			}
+			if s.Type != "object" || len(s.AnyOf)+len(s.OneOf)+len(s.AllOf) > 0 {
+				t.Errorf("%s: the %s schema is not a plain object", d.Name, which)
+			}
+			if _, err := s.Resolve(nil); err != nil {
+				t.Errorf("%s: resolve %s schema: %v", d.Name, which, err)
+			}
+			lintFields(t, d.Name+" "+which, &s)
+		}
+	}
+}
+
+// TestDefault bounds what the tools of a server without settings cost a model in
+// every conversation: names, descriptions and input schemas, which are what hosts
+// pass on. A token is about four characters of them.
+func TestDefault(t *testing.T) {
+	const ceiling = 5800 // characters; 1,281 tokens of OpenAI's o200k_base when there were 5552
+	type shown struct {
+		Name        string `json:"name"`
+		Description string `json:"description"`
+		InputSchema any    `json:"input_schema"`
+	}
+	var list []shown
+	for _, tool := range All() {
+		if !tool.In(Offer{Sets: []string{string(Sessions)}}) {
+			continue
+		}
+		d := tool.Def
+		list = append(list, shown{d.Name, d.Description, d.InputSchema})
+		if strings.Contains(d.Description, "operator") {
+			t.Errorf("%s: a model cannot ask the operator: %q", d.Name, d.Description)
+		}
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(list); n < 7 || n > 9 || len(data) > ceiling {
+		t.Errorf("%d tools of %d characters, want 7 to 9 tools of at most %d", n, len(data), ceiling)
+	}
+	// What hosts drop with the instructions has to be in a description.
+	for _, w := range []string{"numpy", "no network", "pip install", "session_id", "Variables, imports and files stay", "if not 300"} {
+		if !strings.Contains(string(data), w) {
+			t.Errorf("no description says %q", w)
+		}
+	}
+}
+
+// TestFunctionSchemas: input schemas are within what the APIs of models accept as
+// the parameters of a function. OpenAI answers 400 to an object without properties,
+// Gemini to types that are arrays and to references; names have at most 64
+// characters of the usual ones.
+func TestFunctionSchemas(t *testing.T) {
+	var check func(t *testing.T, where string, v any)
+	check = func(t *testing.T, where string, v any) {
+		m, ok := v.(map[string]any)
+		if !ok {
+			t.Errorf("%s: got %v, want a schema", where, v)
+			return
+		}
+		if _, ok := m["type"].(string); !ok {
+			t.Errorf("%s: type is %v", where, m["type"])
+		}
+		for key := range m {
+			switch key {
+			case "type", "description", "properties", "required", "additionalProperties", "items", "enum", "default", "minimum", "maximum", "minLength", "maxLength":
+			default:
+				t.Errorf("%s: has %q", where, key)
+			}
+		}
+		if m["type"] == "object" {
+			properties, ok := m["properties"].(map[string]any)
+			if !ok || m["additionalProperties"] != false {
+				t.Errorf("%s: properties %v, additionalProperties %v", where, m["properties"], m["additionalProperties"])
+			}
+			for name, p := range properties {
+				check(t, where+"."+name, p)
+			}
+		}
+		if m["type"] == "array" {
+			check(t, where+"[]", m["items"])
+		}
+	}
+	for _, tool := range All() {
+		var schema any
+		if err := json.Unmarshal(tool.Def.InputSchema.(json.RawMessage), &schema); err != nil {
+			t.Fatal(err)
+		}
+		check(t, tool.Def.Name, schema)
+		if n := len(tool.Def.Name); n > 64 || len(tool.Def.Description) > 1024 {
+			t.Errorf("%s: a name of %d and a description of %d characters", tool.Def.Name, n, len(tool.Def.Description))
+		}
+	}
+}
+
+func lintFields(t *testing.T, where string, s *jsonschema.Schema) {
+	t.Helper()
+	if s.Type == "object" && s.AdditionalProperties == nil {
+		t.Errorf("%s: additionalProperties is not false", where)
+	}
+	for name, p := range s.Properties {
+		if p.Description == "" || p.Type == "" {
+			t.Errorf("%s.%s: description %q, type %q", where, name, p.Description, p.Type)
+		}
+		if p.Items != nil {
+			lintFields(t, where+"."+name, p.Items)
+		}
+	}
+}
+
+func TestMeetings(t *testing.T) {
+	for code, m := range meetings {
+		if m.code == 0 || m.word == "" || m.severity == "" ||
+			!slices.Contains([]string{"configuration", "resource", "network", "execution", "session", "system"}, m.category) {
+			t.Errorf("%s: %+v is not complete", code, m)
+		}
+	}
+}
+
+func TestDocs(t *testing.T) {
+	path := filepath.Join("..", "..", "..", "docs", "tools.md")
+	got := markdown()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Error("docs/tools.md is not what the catalogue says; run go generate ./internal/server/tools")
+	}
+}
+
+func markdown() string {
+	var b strings.Builder
+	b.WriteString("<!-- Generated by go generate ./internal/server/tools; do not edit. -->\n\n# Tools\n\n")
+	b.WriteString("The MCP tools of Glovebox. By default a server offers the sets `sessions` and `files`; `--toolset` selects others, and `all` everything. `language` is `python` or `javascript`; its earlier name `template` and the value `node` are accepted as well. Arguments may be nested under `params`; a `null` argument counts as absent; an argument that a tool does not have is an error that names it.\n")
+	for _, set := range Sets() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", strings.ToUpper(string(set[:1]))+string(set[1:]), setDocs[set])
+		for _, tool := range All() {
+			if tool.Set != set {
+				continue
+			}
+			d := tool.Def
+			fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", d.Name, d.Description)
+			var hints []string
+			if d.Annotations.ReadOnlyHint {
+				hints = append(hints, "read-only")
+			}
+			if *d.Annotations.DestructiveHint {
+				hints = append(hints, "destructive")
+			}
+			if d.Annotations.IdempotentHint {
+				hints = append(hints, "idempotent")
+			}
+			if len(hints) > 0 {
+				fmt.Fprintf(&b, "Hints: %s.\n\n", strings.Join(hints, ", "))
+			}
+			if tool.Long {
+				b.WriteString("May become a [task](#tasks).\n\n")
+			}
+			if tool.Needs != "" {
+				fmt.Fprintf(&b, "Needs the set `%s` as well.\n\n", tool.Needs)
+			}
+			fields(&b, "Argument", d.InputSchema)
+			fields(&b, "Result", d.OutputSchema)
+		}
+	}
+	b.WriteString(taskDocs)
+	b.WriteString(errorDocs)
+	b.WriteString("| code | JSON-RPC | `error_code` | category | severity | text code |\n|---|---|---|---|---|---|\n")
+	var codes []string
+	for code := range meetings {
+		codes = append(codes, string(code))
+	}
+	slices.Sort(codes)
+	for _, code := range codes {
+		for c, m := range meetings {
+			if string(c) == code {
+				text := m.text
+				if text == "" {
+					text = "the tool's own"
+				}
+				fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s |\n", code, m.code, m.word, m.category, m.severity, text)
+			}
+		}
+	}
+	return b.String()
+}
+
+var setDocs = map[Set]string{
+	Sessions: "A session is a sandbox under an id. The text of an answer begins with the output and ends with a line that names the session, in full if it is new, and says how the call ended; notes follow. `structuredContent` has the same in fields. What fails outside the sandbox, a wrong argument included, is a result with `isError` whose text says why; `_meta[\"glovebox/error\"]` has the code and data. With `--tool-errors=protocol` it is an error of JSON-RPC instead.\n\n" +
+		"`isError` is also set if the program fails: the code raised an error, or the command ended with an exit code other than 0. `stop_session` may be repeated: stopping a session that does not exist is not an error. The microsandbox MCP server, whose clients these tools support, does both. Tools of sessions accept the id or unique name of a context as well; a session of that id goes first.",
+	Contexts: "A context is an interpreter of its own in a sandbox of its own. Its tools answer with JSON as text and as structured content; what goes wrong is `{\"error\", \"code\"}` with `isError`. The tools' own codes are EXECUTION_FAILED, CONTEXT_CREATION_FAILED (INVALID_CONTEXT_NAME for a bad name) and STOP_FAILED.\n\n" +
+		"A program that fails is no error here: `success` is false, and `isError` is not set, since clients of the server that these tools come from read `isError` as an `{\"error\", \"code\"}`. For the same reason stopping a context that is not there is an error, CONTEXT_NOT_FOUND. `run_code` and `stop_context` accept the id of a session as well.",
+	Files: "Files of a session or a context; `context_id` is accepted in place of `session_id`. Errors are as those of contexts. What does not fit one call (23 MB) is moved in parts. `~` is the home directory. `upload_file` without an id makes a session.",
+	Snapshots: "Copies of living boxes, and states of boxes to go back to. Snapshots belong to their owner and live on disk, as many as `--max-snapshots` says, until they are deleted. " +
+		"The tools for contexts are offered where `contexts` is switched on too, those for sessions where `sessions` is or `contexts` is not. Errors of `fork_session`, `snapshot_session` and `restore_session` are as those of sessions, of the others as those of contexts, with the code SNAPSHOT_FAILED of their own.",
+}
+
+const taskDocs = `
+## Tasks
+
+To a client that declares the extension ` + "`io.modelcontextprotocol/tasks`" + `, a call that is not done within half a second is answered by a task, which the client asks about with ` + "`tasks/get`" + ` until it has ended, and may end with ` + "`tasks/cancel`" + `, which interrupts the code. The answer of the call is then in the task. A client that goes away does not end its task; one that goes before it has been given the task ends the call. Only who made a task can ask about it. It is kept for an hour from its beginning; an owner has at most 256, of which at most 32 run, and beyond that calls are answered as if there were no tasks. Results that have been told are dropped early if all results together take more than 128 MiB, or those of one owner more than 32 MiB; a result may have 16 MiB. Tasks end with their server: one that stops waits for what runs and tells it to who asks, and what it came to is lost afterwards, which the error says; variables and files of the box are kept.
+
+`
+
+const errorDocs = `
+## Errors
+
+Every failure has one code inside; this table says how it meets a client: the text code in the JSON of contexts and files, the JSON-RPC code and error_code in _meta of results of sessions, or in the error itself with --tool-errors=protocol. A program that fails is not an error but an answer. A context, session or snapshot that is not there has the code not_found here and one of its own outside: CONTEXT_NOT_FOUND, SESSION_NOT_FOUND or SNAPSHOT_NOT_FOUND.
+
+`
+
+func fields(b *strings.Builder, what string, raw any) {
+	var s jsonschema.Schema
+	if json.Unmarshal(raw.(json.RawMessage), &s) != nil || len(s.Properties) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "| %s | type | |\n|---|---|---|\n", what)
+	order := s.PropertyOrder
+	if len(order) == 0 {
+		for name := range s.Properties {
+			order = append(order, name)
+		}
+		slices.Sort(order)
+		slices.SortStableFunc(order, func(a, c string) int {
+			return strings.Compare(fmt.Sprint(!slices.Contains(s.Required, a)), fmt.Sprint(!slices.Contains(s.Required, c)))
+		})
+	}
+	for _, name := range order {
+		p := s.Properties[name]
+		kind := p.Type
+		if len(p.Enum) > 0 {
+			var values []string
+			for _, v := range p.Enum {
+				values = append(values, fmt.Sprint(v))
+			}
+			kind = strings.Join(values, " \\| ")
+		}
+		switch {
+		case p.Minimum != nil && p.Maximum != nil:
+			kind += fmt.Sprintf(", %v to %v", int(*p.Minimum), int(*p.Maximum))
+		case p.Minimum != nil:
+			kind += fmt.Sprintf(", from %v", int(*p.Minimum))
+		}
+		if len(p.Default) > 0 {
+			kind += ", default " + strings.Trim(string(p.Default), `"`)
+		}
+		mark := ""
+		if what == "Argument" && slices.Contains(s.Required, name) {
+			mark = " *"
+		}
+		fmt.Fprintf(b, "| `%s`%s | %s | %s |\n", name, mark, kind, p.Description)
+	}
+	b.WriteString("\n")
+}

@@ -1,0 +1,62 @@
+package tools
+
+import (
+	"context"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+var createContext = define(info{
+	name:  "create_context",
+	title: "Create a context",
+	description: "Make a new isolated context for run_code: an interpreter of its own in a sandbox of its own. " +
+		"Use one for each task; nothing is shared between contexts. A unique name can be used in place of the context_id.",
+	set: Contexts, family: createErrors,
+}, func(ctx context.Context, c *Call, in createContextIn) (createContextOut, error) {
+	template, err := box.ParseLanguage(in.Language)
+	if err != nil {
+		return createContextOut{}, err
+	}
+	s, err := c.Sandboxes.CreateContext(ctx, c.Owner, box.ContextWant{
+		Name: in.Name, Language: template.Language(), Description: in.Description, Flavor: box.Flavor(in.Flavor),
+	})
+	if err != nil {
+		return createContextOut{}, err
+	}
+	b := s.Info()
+	language := "Python"
+	if b.Language == box.JavaScript {
+		language = "JavaScript"
+	}
+	return createContextOut{
+		ContextID: b.ID, Name: b.Name, Language: b.Language, Description: b.Description,
+		Flavor: string(b.Flavor), CreatedAt: clock(b.Created), Status: "active",
+		Message: language + " context created successfully", source: string(b.Source),
+	}, nil
+})
+
+type createContextIn struct {
+	Name        string `json:"name" jsonschema:"what the context is for, such as data-analysis; letters, digits, space, dot, hyphen and underscore"`
+	Language    string `json:"language,omitempty" jsonschema:"language of the interpreter" oneof:"python,javascript" default:"python" alias:"template"`
+	Flavor      string `json:"flavor,omitempty" jsonschema:"size: 1, 2 or 4 CPUs and 1, 2 or 4 GB" oneof:"small,medium,large" default:"small"`
+	Description string `json:"description,omitempty" jsonschema:"a note for whoever lists the contexts" max:"4096"`
+}
+
+type createContextOut struct {
+	ContextID   string `json:"context_id" jsonschema:"id of the context, for run_code"`
+	Name        string `json:"name" jsonschema:"its name"`
+	Language    string `json:"language" jsonschema:"python or javascript"`
+	Flavor      string `json:"flavor" jsonschema:"small, medium or large"`
+	Description string `json:"description" jsonschema:"the note"`
+	CreatedAt   string `json:"created_at" jsonschema:"when it was made, UTC"`
+	Status      string `json:"status" jsonschema:"active"`
+	Message     string `json:"message" jsonschema:"what happened, for people"`
+
+	source string
+}
+
+func (o createContextOut) present() presentation {
+	return presentation{asJSON: true, meta: mcp.Meta{metaSource: o.source}}
+}

@@ -1,0 +1,155 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+const (
+	// maxShown is the largest picture that is shown. Claude takes 5 MB of base64.
+	maxShown = 3 << 20
+	// maxBinary is the largest file that is neither text nor a picture whose bytes
+	// are returned without being asked for. A model can do nothing with more.
+	maxBinary = 2 << 10
+)
+
+var downloadFile = define(info{
+	name:  "download_file",
+	title: "Download a file",
+	description: "Read a file from the sandbox of a session: text as text, a picture as an image. " +
+		"Long text comes in parts of 24 KB: read on with offset, or work on the file with execute_code instead of reading it. " +
+		"Other files come as base64, if they are small or you ask for it.",
+	set: Files, family: fileErrors, readOnly: true, idempotent: true,
+}, func(ctx context.Context, c *Call, in downloadFileIn) (downloadFileOut, error) {
+	r, err := c.readable(ctx, in.SessionID)
+	if err != nil {
+		return downloadFileOut{}, err
+	}
+	defer r.close()
+	out := downloadFileOut{Type: "application/octet-stream", of: r.of, offset: int64(in.Offset), Notes: r.notes}
+	read := func(limit int) ([]byte, error) {
+		var buf bytes.Buffer
+		f, err := r.ReadFile(ctx, box.ReadRequest{Path: inHome(in.Path), Offset: out.offset, Limit: int64(limit)}, &buf)
+		out.Path, out.Size = f.Path, f.Size
+		return buf.Bytes(), err
+	}
+	data, err := read(in.MaxBytes)
+	if err != nil {
+		return downloadFileOut{}, err
+	}
+	if in.Offset == 0 {
+		if kind := imageType(data); kind != "" && in.Encoding == "auto" {
+			return out.picture(kind, data, read)
+		}
+	}
+	if in.Encoding == "base64" {
+		out.take(data, "base64", base64.StdEncoding.EncodeToString(data))
+		return out, nil
+	}
+	if out.offset+int64(len(data)) < out.Size {
+		data = wholeRunes(data)
+	}
+	switch text := utf8.Valid(data); {
+	case text && (in.Encoding == "utf-8" || !bytes.ContainsRune(data, 0)):
+		out.Type = "text/plain"
+		out.take(data, "utf-8", string(data))
+	case in.Encoding == "utf-8":
+		e := invalid("encoding", "The file is not UTF-8 text: %s", clip(out.Path))
+		e.Hint = "Use encoding base64 or auto."
+		return downloadFileOut{}, e
+	case in.Offset == 0 && out.Size <= maxBinary && int64(len(data)) == out.Size:
+		out.take(data, "base64", base64.StdEncoding.EncodeToString(data))
+	default:
+		out.Truncated = true
+		out.Notes = append(out.Notes, "The content is not text and is left out: work on the file with execute_code, or pass encoding base64 for its bytes.")
+	}
+	return out, nil
+})
+
+// picture makes the answer of a picture that begins with data.
+func (o downloadFileOut) picture(kind string, data []byte, read func(limit int) ([]byte, error)) (downloadFileOut, error) {
+	o.Type = kind
+	if o.Size > maxShown {
+		o.Truncated = true
+		o.Notes = append(o.Notes, fmt.Sprintf("The picture is too large to be shown, which %d bytes would not be: make a smaller copy with execute_code.", maxShown))
+		return o, nil
+	}
+	if int64(len(data)) < o.Size {
+		var err error
+		if data, err = read(maxShown); err != nil {
+			return downloadFileOut{}, err
+		}
+	}
+	o.images = []box.Image{{MIME: kind, Data: data}}
+	return o, nil
+}
+
+// take puts a part of the file into the answer.
+func (o *downloadFileOut) take(data []byte, encoding, content string) {
+	o.Encoding, o.Content, o.part = encoding, content, int64(len(data))
+	if end := o.offset + o.part; end < o.Size {
+		o.Truncated, o.NextOffset = true, end
+	}
+}
+
+// wholeRunes cuts a character that the end of data splits.
+func wholeRunes(data []byte) []byte {
+	for n := 1; n <= min(utf8.UTFMax-1, len(data)); n++ {
+		if tail := data[len(data)-n:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				return data[:len(data)-n]
+			}
+			break
+		}
+	}
+	return data
+}
+
+type downloadFileIn struct {
+	SessionID string `json:"session_id" jsonschema:"session to read from" min:"1" alias:"context_id"`
+	Path      string `json:"path" jsonschema:"file to read" min:"1" max:"4096"`
+	Offset    int    `json:"offset,omitempty" jsonschema:"byte to begin at" min:"0" default:"0"`
+	MaxBytes  int    `json:"max_bytes,omitempty" jsonschema:"the most bytes to return" min:"1" max:"16777216" default:"24576"`
+	Encoding  string `json:"encoding,omitempty" jsonschema:"base64 for the bytes of any file" enum:"auto,utf-8,base64" default:"auto"`
+}
+
+type downloadFileOut struct {
+	Path       string   `json:"path" jsonschema:"absolute path in the sandbox"`
+	Size       int64    `json:"size" jsonschema:"bytes of the whole file"`
+	Type       string   `json:"type" jsonschema:"text/plain, the type of a picture, or application/octet-stream"`
+	Encoding   string   `json:"encoding,omitempty" jsonschema:"how content is encoded: utf-8 or base64; none if there is no content"`
+	Content    string   `json:"content,omitempty" jsonschema:"the content from offset on; none of a picture, which is an image of the answer"`
+	Truncated  bool     `json:"truncated" jsonschema:"whether the answer has not all of the file"`
+	NextOffset int64    `json:"next_offset,omitempty" jsonschema:"offset to read on with"`
+	Notes      []string `json:"notes,omitempty" jsonschema:"what else there is to know"`
+
+	of           boxRef
+	offset, part int64
+	images       []box.Image
+}
+
+func (o downloadFileOut) present() presentation {
+	p := presentation{text: o.Content, notes: o.Notes, images: o.images}
+	p.status.add("%s", shown(o.Path))
+	switch {
+	case o.NextOffset > 0:
+		p.status.add("bytes %d to %d of %d", o.offset, o.NextOffset, o.Size)
+		p.status.add("read on with offset %d", o.NextOffset)
+	case o.offset > o.Size:
+		p.status.add("offset %d is beyond the end, at byte %d", o.offset, o.Size)
+	case o.offset > 0:
+		p.status.add("bytes %d to %d, the end", o.offset, o.Size)
+	default:
+		p.status.add("%d bytes", o.Size)
+	}
+	if o.Encoding != "utf-8" {
+		p.status.add("%s", o.Type)
+	}
+	p.status.addBox(o.of, false)
+	return p
+}

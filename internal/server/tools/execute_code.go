@@ -1,0 +1,111 @@
+package tools
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+var executeCode = define(info{
+	name:  "execute_code",
+	title: "Execute code",
+	description: "Run Python or JavaScript in an isolated Linux sandbox, as in a notebook: the value of a last expression is shown, figures come back as images. " +
+		"Variables, imports and files stay in the session: pass the session_id of the answer to continue in it, leave it out for a new session. " +
+		"Python has the libraries of this machine, usually numpy, pandas and matplotlib. There is no network: pip install, npm install and downloads fail. " +
+		"Output over 24 KB is cut in the middle and kept whole in a file.",
+	set: Sessions, family: sessionErrors, destructive: true, long: true,
+}, func(ctx context.Context, c *Call, in executeCodeIn) (executeCodeOut, error) {
+	b, err := c.open(ctx, want{id: in.SessionID, language: in.Language, flavor: in.Flavor})
+	if err != nil {
+		return executeCodeOut{}, err
+	}
+	defer b.Release()
+	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress})
+	if err != nil {
+		return executeCodeOut{}, err
+	}
+	out := executeCodeOut{
+		sessionOut: newSessionOut(b, res.Duration),
+		Success:    res.Success, Stdout: res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
+		Figures: figures(res.Images),
+	}
+	out.LostReason, out.Notes = lostBy(b.Acquired, res, "session")
+	out.StateLost = out.LostReason != ""
+	var more []string
+	out.images, more = attach(res.Images)
+	out.Notes = slices.Concat(b.notes, out.Notes, more)
+	return out, nil
+})
+
+type executeCodeIn struct {
+	Code      string `json:"code" jsonschema:"source code" min:"1"`
+	Language  string `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python" alias:"template"`
+	SessionID string `json:"session_id,omitempty" jsonschema:"session to run in; leave out for a new one" alias:"context_id"`
+	Flavor    string `json:"flavor,omitempty" jsonschema:"size of a new session: 1, 2 or 4 CPUs and 1, 2 or 4 GB" oneof:"small,medium,large" default:"small"`
+	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted, if not 300" min:"1" max:"300"`
+}
+
+// sessionOut is what all calls into a session say about it.
+type sessionOut struct {
+	SessionID       string `json:"session_id" jsonschema:"session that the call ran in; pass it on to continue"`
+	ExecutionTimeMS int64  `json:"execution_time_ms" jsonschema:"how long it ran, in milliseconds"`
+	SessionCreated  bool   `json:"session_created" jsonschema:"whether this call made the session"`
+	Language        string `json:"language" jsonschema:"python or javascript"`
+	Template        string `json:"template" jsonschema:"the same as language: python or node"`
+	Flavor          string `json:"flavor" jsonschema:"small, medium or large"`
+
+	box  target
+	took time.Duration
+}
+
+type executeCodeOut struct {
+	sessionOut
+	Success    bool     `json:"success" jsonschema:"whether no error was left uncaught"`
+	Stdout     string   `json:"stdout" jsonschema:"standard output, with the values of last expressions"`
+	Stderr     string   `json:"stderr" jsonschema:"standard error, with the traceback of an uncaught error"`
+	Figures    []figure `json:"figures,omitempty" jsonschema:"the images, whose data is in the content"`
+	TimedOut   bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
+	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
+	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
+	Notes      []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
+
+	images []box.Image
+}
+
+func newSessionOut(b target, took time.Duration) sessionOut {
+	info := b.Info()
+	return sessionOut{
+		SessionID: info.ID, ExecutionTimeMS: took.Milliseconds(), SessionCreated: b.Created,
+		Language: info.Language, Template: string(info.Template), Flavor: string(info.Flavor),
+		box: b, took: took,
+	}
+}
+
+// meta says how a session came to be that the call made.
+func (o *sessionOut) meta() mcp.Meta {
+	if !o.SessionCreated {
+		return nil
+	}
+	return mcp.Meta{metaSource: string(o.box.Info().Source)}
+}
+
+func (o executeCodeOut) present() presentation {
+	p := presentation{
+		text: joined(o.Stdout, o.Stderr), notes: o.Notes,
+		failed: !o.Success, images: o.images, meta: o.meta(),
+	}
+	p.status.addBox(o.box.ref(), o.SessionCreated)
+	switch {
+	case o.TimedOut:
+		p.status.add("timed out")
+	case !o.Success:
+		p.status.add("failed")
+	}
+	p.status.addFigures(o.Figures)
+	p.status.addDuration(o.took)
+	return p
+}

@@ -1,0 +1,101 @@
+package tools
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+var executeCommand = define(info{
+	name:  "execute_command",
+	title: "Execute a command",
+	description: "Run a shell command in the sandbox of a session, in its home directory /home/user, beside the variables and files of execute_code. " +
+		"command is a line for bash, with pipes and redirections; with args it is a program and args are passed to it as they are. " +
+		"Each call starts a new shell: cd and export do not last. " +
+		"Pass the session_id of an earlier answer, or leave it out for a new session. Background processes live on in the session. There is no network.",
+	set: Sessions, family: sessionErrors, destructive: true, long: true,
+}, func(ctx context.Context, c *Call, in executeCommandIn) (executeCommandOut, error) {
+	b, err := c.open(ctx, want{id: in.SessionID, language: in.Language, flavor: in.Flavor})
+	if err != nil {
+		return executeCommandOut{}, err
+	}
+	defer b.Release()
+	req := box.ExecRequest{Shell: in.Command, Timeout: seconds(in.Timeout), Progress: c.Progress}
+	if len(in.Args) > 0 { // models that fill in every argument send an empty list
+		req.Shell, req.Argv = "", append([]string{in.Command}, in.Args...)
+	}
+	res, err := b.Exec(ctx, req)
+	if err != nil {
+		return executeCommandOut{}, err
+	}
+	out := executeCommandOut{
+		sessionOut: newSessionOut(b, res.Duration),
+		Command:    echo(in.Command), ExitCode: res.ExitCode, Signal: res.Signal,
+		Success: res.ExitCode == 0 && !res.TimedOut,
+		Stdout:  res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
+	}
+	for _, a := range in.Args {
+		if len(out.Args) == maxEchoArgs {
+			break
+		}
+		out.Args = append(out.Args, echo(a))
+	}
+	out.LostReason, out.Notes = lostState(b.Acquired, "session")
+	out.StateLost = out.LostReason != ""
+	out.Notes = slices.Concat(b.notes, out.Notes, res.Notes)
+	return out, nil
+})
+
+// maxEcho and maxEchoArgs bound what of a call its answer repeats.
+const (
+	maxEcho     = 1 << 10
+	maxEchoArgs = 64
+)
+
+func echo(s string) string {
+	if len(s) <= maxEcho {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxEcho], "") + "…"
+}
+
+type executeCommandIn struct {
+	Command   string   `json:"command" jsonschema:"a shell line or, with args, a program" min:"1"`
+	Args      []string `json:"args,omitempty" jsonschema:"arguments of the program; leave out for a shell line"`
+	SessionID string   `json:"session_id,omitempty" jsonschema:"session to run in; leave out for a new one" alias:"context_id"`
+	Language  string   `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python" alias:"template"`
+	Flavor    string   `json:"flavor,omitempty" jsonschema:"size of a new session, as in execute_code" oneof:"small,medium,large" default:"small"`
+	Timeout   int      `json:"timeout,omitempty" jsonschema:"seconds until the command is killed, if not 300" min:"1" max:"300"`
+}
+
+type executeCommandOut struct {
+	sessionOut
+	Command    string   `json:"command" jsonschema:"the command, cut if long"`
+	Args       []string `json:"args,omitempty" jsonschema:"its arguments, cut if long"`
+	ExitCode   int      `json:"exit_code" jsonschema:"0 for success; 128 + n after signal n"`
+	Signal     string   `json:"signal,omitempty" jsonschema:"the signal that ended it"`
+	Success    bool     `json:"success" jsonschema:"whether the exit code is 0"`
+	Stdout     string   `json:"stdout" jsonschema:"standard output"`
+	Stderr     string   `json:"stderr" jsonschema:"standard error"`
+	TimedOut   bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
+	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier files are gone"`
+	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
+	Notes      []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
+}
+
+func (o executeCommandOut) present() presentation {
+	p := presentation{text: joined(o.Stdout, o.Stderr), notes: o.Notes, failed: !o.Success, meta: o.meta()}
+	p.status.addBox(o.box.ref(), o.SessionCreated)
+	switch {
+	case o.TimedOut:
+		p.status.add("timed out")
+	case o.Signal != "":
+		p.status.add("exit %d, signal %s", o.ExitCode, o.Signal)
+	default:
+		p.status.add("exit %d", o.ExitCode)
+	}
+	p.status.addDuration(o.took)
+	return p
+}

@@ -1,0 +1,99 @@
+package tools
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+// maxUpload is what fits a request of the HTTP transport as base64, whose
+// default limit is 32 MiB.
+const maxUpload = 23 << 20
+
+// fileErrors are those of the contexts tools.
+var fileErrors = runErrors
+
+// inHome returns a path as the box takes it: absolute or below the home directory.
+// Models write ~ for the home directory as they do in a shell.
+func inHome(path string) string {
+	for _, home := range []string{"~", "~user"} {
+		if path == home {
+			return "."
+		}
+		if rest, ok := strings.CutPrefix(path, home+"/"); ok {
+			return "./" + strings.TrimLeft(rest, "/")
+		}
+	}
+	return path
+}
+
+// boxStatus is the line of a result that has only the box to name.
+func boxStatus(b target, created bool) (s status) {
+	s.addBox(b.ref(), created)
+	return s
+}
+
+// reader is where list_files and download_file read: a living box, or what is on
+// disk of a hibernated one whose memory cannot be restored.
+type reader interface {
+	List(context.Context, box.ListRequest) (box.ListResult, error)
+	ReadFile(context.Context, box.ReadRequest, io.Writer) (box.FileInfo, error)
+}
+
+// readable is an open reader. The caller closes it.
+type readable struct {
+	reader
+	of    boxRef
+	notes []string // on how the call came by it, for the model
+	close func()
+}
+
+// readable opens what a file tool reads.
+func (c *Call) readable(ctx context.Context, id string) (readable, error) {
+	id = c.contextID(id)
+	if kind, ok := c.Sandboxes.Find(c.Owner, id); ok {
+		st, err := c.Sandboxes.Stored(c.Owner, kind, id)
+		if err != nil {
+			return readable{}, err
+		}
+		if st != nil {
+			return readable{st, boxRef{kind, id}, []string{st.Explain()}, st.Close}, nil
+		}
+	}
+	b, err := c.open(ctx, want{id: id, existing: true})
+	if err != nil {
+		return readable{}, err
+	}
+	_, notes := lostState(b.Acquired, "session")
+	return readable{b, b.ref(), notes, b.Release}, nil
+}
+
+func octal(mode uint32) string {
+	s := strconv.FormatUint(uint64(mode), 8)
+	for len(s) < 4 {
+		s = "0" + s
+	}
+	return s
+}
+
+// imageType returns the MIME type of a picture that clients can show, by its
+// first bytes; "" for anything else.
+func imageType(b []byte) string {
+	has := func(at int, magic string) bool {
+		return len(b) >= at+len(magic) && string(b[at:at+len(magic)]) == magic
+	}
+	switch {
+	case has(0, "\x89PNG\r\n\x1a\n"):
+		return "image/png"
+	case has(0, "\xff\xd8\xff"):
+		return "image/jpeg"
+	case has(0, "GIF87a"), has(0, "GIF89a"):
+		return "image/gif"
+	case has(0, "RIFF") && has(8, "WEBP"):
+		return "image/webp"
+	}
+	return ""
+}

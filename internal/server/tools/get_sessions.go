@@ -1,0 +1,77 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+var getSessions = define(info{
+	name:        "get_sessions",
+	title:       "List sessions",
+	description: "List the sessions, the newest first, with language, size, times and status. A paused or hibernated one wakes with its variables and files when it is called.",
+	set:         Sessions, family: sessionErrors, readOnly: true, idempotent: true,
+}, func(_ context.Context, c *Call, in getSessionsIn) (getSessionsOut, error) {
+	out := getSessionsOut{Sessions: []sessionItem{}}
+	for _, b := range c.Sandboxes.Sandboxes(c.Owner, box.KindSession) {
+		if in.SessionID != "" && in.SessionID != b.ID {
+			continue
+		}
+		out.Total++
+		if len(out.Sessions) == maxItems {
+			continue
+		}
+		out.Sessions = append(out.Sessions, sessionItem{
+			SessionID: b.ID, Language: b.Language, Template: string(b.Template), Flavor: string(b.Flavor),
+			CreatedAt: clock(b.Created), LastAccessed: clock(b.LastUsed), Status: string(b.State),
+		})
+	}
+	if out.Total == len(out.Sessions) {
+		out.Total = 0
+	}
+	return out, nil
+})
+
+// maxItems bounds the sessions and contexts of a list, of which a week may leave
+// any number on disk.
+const maxItems = 50
+
+type getSessionsIn struct {
+	SessionID string `json:"session_id,omitempty" jsonschema:"only this session"`
+}
+
+type getSessionsOut struct {
+	Sessions []sessionItem `json:"sessions" jsonschema:"the newest sessions, at most 50"`
+	Total    int           `json:"total,omitempty" jsonschema:"how many there are, if not all are listed"`
+}
+
+type sessionItem struct {
+	SessionID    string `json:"session_id" jsonschema:"id of the session"`
+	Language     string `json:"language" jsonschema:"python or javascript"`
+	Template     string `json:"template" jsonschema:"the same as language: python or node"`
+	Flavor       string `json:"flavor" jsonschema:"small, medium or large"`
+	CreatedAt    string `json:"created_at" jsonschema:"when it was made, UTC"`
+	LastAccessed string `json:"last_accessed" jsonschema:"when it was last used, UTC"`
+	Status       string `json:"status" jsonschema:"creating, ready, running, paused, hibernated, error or stopped"`
+}
+
+// The text is a list as JSON, as in the server that this tool comes from.
+func (o getSessionsOut) present() presentation {
+	p := listing(o.Sessions)
+	if n := len(o.Sessions); n < o.Total {
+		p.more = []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("These are the newest %d of %d sessions.", n, o.Total)}}
+	}
+	return p
+}
+
+// listing is the text of a result that is a list.
+func listing(list any) presentation {
+	data, err := encode(list)
+	if err != nil {
+		return presentation{asJSON: true}
+	}
+	return presentation{text: indent(data)}
+}

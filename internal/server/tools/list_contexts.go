@@ -1,0 +1,60 @@
+package tools
+
+import (
+	"context"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+var listContexts = define(info{
+	name:        "list_contexts",
+	title:       "List contexts",
+	description: "List the contexts with their names, languages, times and status, the newest first. All can be used: a paused or hibernated one wakes with its variables and files when it is called.",
+	set:         Contexts, family: runErrors, readOnly: true, idempotent: true,
+}, func(_ context.Context, c *Call, _ struct{}) (listContextsOut, error) {
+	out := listContextsOut{Contexts: []contextItem{}}
+	for _, b := range c.Sandboxes.Sandboxes(c.Owner, box.KindContext) {
+		status := contextStatus(b.State)
+		if status == "" {
+			continue
+		}
+		out.Total++
+		if len(out.Contexts) == maxItems {
+			continue
+		}
+		out.Contexts = append(out.Contexts, contextItem{
+			ContextID: b.ID, Name: b.Name, Description: brief(b.Description, maxNote), Language: b.Language,
+			Status: status, CreatedAt: clock(b.Created), LastUsed: clock(b.LastUsed),
+		})
+	}
+	return out, nil
+})
+
+// maxNote bounds the note on a context or snapshot in a list, in characters.
+const maxNote = 200
+
+// contextStatus is the word for a state; "" for what cannot be used.
+func contextStatus(s box.State) string {
+	switch s {
+	case box.StateReady, box.StateRunning:
+		return "active"
+	case box.StatePaused, box.StateHibernated:
+		return string(s)
+	}
+	return ""
+}
+
+type listContextsOut struct {
+	Contexts []contextItem `json:"contexts" jsonschema:"the newest contexts, at most 50"`
+	Total    int           `json:"total" jsonschema:"how many there are"`
+}
+
+type contextItem struct {
+	ContextID   string `json:"context_id" jsonschema:"id of the context, for run_code"`
+	Name        string `json:"name" jsonschema:"its name"`
+	Description string `json:"description" jsonschema:"the note"`
+	Language    string `json:"language" jsonschema:"python or javascript"`
+	Status      string `json:"status" jsonschema:"active, paused or hibernated"`
+	CreatedAt   string `json:"created_at" jsonschema:"when it was made, UTC"`
+	LastUsed    string `json:"last_used" jsonschema:"when code last ran in it, UTC"`
+}

@@ -1,0 +1,167 @@
+package tools
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+// A figure is an image that code displayed. The image itself is content of the
+// result; this is how clients that drop images learn of it.
+type figure struct {
+	Type string `json:"type" jsonschema:"MIME type"`
+	Size int    `json:"size" jsonschema:"bytes"`
+	Path string `json:"path,omitempty" jsonschema:"where a copy is in the sandbox, for download_file"`
+}
+
+func figures(images []box.Image) []figure {
+	var list []figure
+	for _, img := range images {
+		list = append(list, figure{img.MIME, len(img.Data), img.Path})
+	}
+	return list
+}
+
+// maxAttached bounds the bytes of all images in one result; hosts refuse results
+// that are much larger. It is what download_file gives of one image.
+const maxAttached = maxShown
+
+// attach returns the images that go into a result, which are the first up to
+// maxAttached and at least one, and a note on the others, if any.
+func attach(images []box.Image) (attached []box.Image, notes []string) {
+	size := 0
+	for i, img := range images {
+		if size += len(img.Data); i > 0 && size > maxAttached {
+			return images[:i], []string{fmt.Sprintf("%d of %d figures are not attached, because the answer would be too large. Read them with download_file.", len(images)-i, len(images))}
+		}
+	}
+	return images, nil
+}
+
+// status is the line that ends the text of a result: what a model has to know that
+// sees nothing but the text.
+type status []string
+
+func (s *status) add(format string, args ...any) { *s = append(*s, fmt.Sprintf(format, args...)) }
+
+// line returns the line, "" if there is nothing to say.
+func (s status) line() string {
+	if len(s) == 0 {
+		return ""
+	}
+	return "[" + strings.Join(s, " · ") + "]"
+}
+
+// A boxRef names a box.
+type boxRef struct {
+	kind box.Kind
+	id   string
+}
+
+func (b target) ref() boxRef { return boxRef{b.Info().Kind, b.ID()} }
+
+// addBox names the box: with the whole id if the caller may not know it yet.
+func (s *status) addBox(b boxRef, created bool) {
+	if created {
+		s.add("%s %s new", b.kind, b.id)
+	} else {
+		s.add("%s %s", b.kind, shortID(b.id))
+	}
+}
+
+// addFigures says how many images there are and where the first of them are kept.
+func (s *status) addFigures(list []figure) {
+	if len(list) == 0 {
+		return
+	}
+	const most = 3
+	text := "1 figure"
+	if len(list) > 1 {
+		text = fmt.Sprintf("%d figures", len(list))
+	}
+	var paths []string
+	for _, f := range list {
+		if f.Path != "" {
+			paths = append(paths, shown(f.Path))
+		}
+	}
+	if len(paths) > most {
+		paths = append(paths[:most:most], "…")
+	}
+	if len(paths) > 1 {
+		dir := path.Dir(paths[0])
+		for i, p := range paths[1:] {
+			if path.Dir(p) == dir {
+				paths[i+1] = path.Base(p)
+			}
+		}
+	}
+	if len(paths) > 0 {
+		text += " in " + strings.Join(paths, ", ")
+	}
+	s.add("%s", text)
+}
+
+func (s *status) addDuration(d time.Duration) {
+	switch {
+	case d < time.Second:
+		s.add("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		s.add("%.1f s", d.Seconds())
+	default:
+		s.add("%d s", int(d.Seconds()))
+	}
+}
+
+// shown returns the name of a file as it stands in a line of text. Names are the
+// guest's: one with a line break, an escape sequence or a character that turns the
+// direction of writing is quoted, so that it cannot pass for a line of ours.
+func shown(name string) string {
+	for _, r := range name {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return strconv.Quote(name)
+		}
+	}
+	return name
+}
+
+// shortID is an id as a reminder to who knows it.
+func shortID(id string) string {
+	const whole, most = 16, 12
+	if len(id) <= whole {
+		return id
+	}
+	return id[:most] + "…"
+}
+
+// joined is the text of a result: standard output, then standard error.
+func joined(stdout, stderr string) string { return lines(stdout, stderr) }
+
+// lines joins texts, each of which begins a line.
+func lines(texts ...string) string {
+	var b strings.Builder
+	for _, t := range texts {
+		if t == "" {
+			continue
+		}
+		if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+			b.WriteByte('\n')
+		}
+		b.WriteString(t)
+	}
+	return b.String()
+}
+
+// brief shortens a text that a list repeats.
+func brief(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most]) + "…"
+}

@@ -1,0 +1,215 @@
+//go:build linux
+
+package tools
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/server/tools/toolstest"
+)
+
+// maxText bounds the text of any result, in bytes: some 20,000 tokens. Clients such
+// as Claude Code refuse more than 25,000.
+const maxText = 80 << 10
+
+// said is what a client that passes on text alone has of an answer, once the rules
+// that hold for every answer are checked.
+func said(t *testing.T, m *box.Manager, name, args string) (text string, res *mcp.CallToolResult) {
+	t.Helper()
+	res, err := callAs(t, Deps{Sandboxes: m}, name, args)
+	if err != nil {
+		t.Fatalf("%s %.200s: %v", name, args, err)
+	}
+	for _, c := range res.Content {
+		if c, ok := c.(*mcp.TextContent); ok {
+			if strings.TrimSpace(c.Text) == "" {
+				t.Errorf("%s %.200s: an empty block of text", name, args)
+			}
+			text += c.Text
+		}
+	}
+	if len(text) == 0 || len(text) > maxText {
+		t.Errorf("%s %.200s: %d bytes of text, want 1 to %d", name, args, len(text), maxText)
+	}
+	if s, _ := res.StructuredContent.(json.RawMessage); len(s) > 2*maxText {
+		t.Errorf("%s %.200s: %d bytes of structured content", name, args, len(s))
+	} else if strings.Contains(string(s), `"source"`) || strings.Contains(string(s), `"sha256"`) {
+		t.Errorf("%s %.200s: a model is shown %s", name, args, s)
+	}
+	return text, res
+}
+
+var newSession = regexp.MustCompile(`\[session ([0-9a-f-]{36}) new · `)
+
+// TestTextAlone: who sees nothing but text knows how to continue, how it ended and
+// what else there is to know.
+func TestTextAlone(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	text, _ := said(t, m, "execute_code", `{"code":"x = 42"}`)
+	found := newSession.FindStringSubmatch(text)
+	if found == nil || strings.HasPrefix(text, "\n") {
+		t.Fatalf("an assignment: got %q, want the id of the new session", text)
+	}
+	id := found[1]
+	in := func(s string) string { return strings.ReplaceAll(s, "ID", id) }
+	for _, c := range []struct{ tool, args, want string }{
+		{"execute_code", `{"code":"print(x)","session_id":"ID"}`, `^42\n\[session ` + id[:12] + `… · \d+ ms\]$`},
+		{"execute_code", `{"code":"import sys; print(1, end=''); print(2, end='', file=sys.stderr)","session_id":"ID"}`, `^1\n2\n\[session `},
+		{"execute_code", `{"code":"1/0","session_id":"ID"}`, `(?s)^Traceback .*ZeroDivisionError: division by zero\n\[session \S+ · failed · \d+ ms\]$`},
+		{"execute_code", `{"code":"import time; time.sleep(60)","timeout":1,"session_id":"ID"}`, `(?s)· timed out · 1\.\d s\]\nCode execution timed out after 1 seconds and was interrupted; variables are kept\.$`},
+		{"execute_command", `{"command":"exit 3","session_id":"ID"}`, `^\[session \S+ · exit 3 · \d+ ms\]$`},
+		{"execute_command", `{"command":"echo a; echo b >&2; exit 4","session_id":"ID"}`, `^a\nb\n\[session \S+ · exit 4 · \d+ ms\]$`},
+		{"execute_command", `{"command":"kill -9 $$","session_id":"ID"}`, `exit 137, signal `},
+		{"execute_command", `{"command":"true","session_id":"ID"}`, `^\[session \S+ · exit 0 · \d+ ms\]$`},
+		{"execute_command", `{"command":"echo a | tr a b","args":[],"session_id":"ID"}`, `^b\n\[session \S+ · exit 0 · `},
+		{"execute_command", `{"command":"true","session_id":"analysis"}`, `^\[session analysis new · exit 0 · \d+ ms\]\nThere was no session analysis: this is a new one, without earlier variables and files\.$`},
+		{"execute_code", `{"code":"1","session_id":"analysys"}`, `There was no session analysys: .* Did you mean analysis\?$`},
+		{"execute_code", `{"code":"1","session_id":"` + id[:8] + `"}`, `Did you mean ` + id + `\?$`},
+		{"execute_code", `{"code":"1","session_id":"` + id[:12] + `…"}`, `^Invalid parameters: Invalid session id: .* Did you mean ` + id + `\?$`},
+		{"download_file", `{"path":"a","session_id":"analysi"}`, `Session not found: analysi\. .*get_sessions`},
+		{"stop_session", `{"session_id":"analysis1"}`, `^Session analysis1 not found\. Did you mean analysis\?$`},
+		{"execute_code", `{"cod":"1"}`, `^Invalid parameters: Unknown parameter: cod. Did you mean 'code'\?$`},
+		{"execute_code", `{"code":"1","language":"ruby"}`, `Must be 'python' or 'javascript'$`},
+		{"execute_code", `{"code":"1","flavor":"huge"}`, `Unsupported flavor: huge\. Use 'small'`},
+		{"execute_code", `{"code":"1","timeout":900}`, `must be <= 300, got 900`},
+		{"execute_code", `{"code":"1","language":"javascript","session_id":"ID"}`, `has the language 'python', not 'javascript'\. Leave out the language, or use another session\.`},
+		{"upload_file", `{"path":"~/in/a.csv","content":"a,b\n","session_id":"ID"}`, `^Wrote 4 bytes to \S+/in/a\.csv\n\[session `},
+		{"download_file", `{"path":"in/a.csv","session_id":"ID"}`, `^a,b\n\[\S+/in/a\.csv · 4 bytes · session \S+\]$`},
+		{"download_file", `{"path":"in/a.csv","offset":9,"session_id":"ID"}`, `^\[\S+/in/a\.csv · offset 9 is beyond the end, at byte 4 · session \S+\]$`},
+		{"download_file", `{"path":"in/b.csv","session_id":"ID"}`, `no such file or directory\. List the directory with list_files\."`},
+		{"upload_file", `{"path":"in/a.csv","content":"","overwrite":false,"session_id":"ID"}`, `it exists\. Choose another path, or pass overwrite true\."`},
+		{"list_files", `{"path":"~/in","session_id":"ID"}`, `^\S+/in/a\.csv  4 bytes  20\S+\n\[1 entry · session \S+\]$`},
+		{"list_files", `{"path":"~","session_id":"ID"}`, `(?m)^\S+/in/  20`},
+		{"execute_command", `{"command":"mkdir empty","session_id":"ID"}`, `exit 0`},
+		{"list_files", `{"path":"empty","session_id":"ID"}`, `^\[empty directory · session `},
+		{"upload_file", `{"path":"b","content":""}`, `(?s)^Wrote 0 bytes to .*\[session [0-9a-f-]{36} new\]$`},
+		{"stop_session", `{"session_id":"ID"}`, `^Session ` + id + ` stopped successfully$`},
+		{"execute_code", `{"code":"x","session_id":"ID"}`, `(?s)NameError.*\[session ` + id + ` new · failed.*\nThe earlier session ` + id + ` ended at .* \(it was stopped\)\. Its variables and files are gone`},
+	} {
+		text, _ := said(t, m, c.tool, in(c.args))
+		if !regexp.MustCompile(c.want).MatchString(text) {
+			t.Errorf("%s %s: got %q, want %s", c.tool, c.args, text, c.want)
+		}
+	}
+}
+
+// TestBounds: no answer floods a model, and each says how to get the rest.
+func TestBounds(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	must := func(args string) {
+		t.Helper()
+		if text, res := said(t, m, "execute_code", args); res.IsError {
+			t.Fatal(text)
+		}
+	}
+	must(`{"session_id":"s","code":"open('big.csv', 'w').write('1,2,3\\n' * 250_000); open('bin', 'wb').write(bytes(range(256)) * 100); import os; os.mkdir('many')\nfor i in range(1500): open(f'many/{i}', 'w')"}`)
+	for _, c := range []struct{ tool, args, want string }{
+		{"execute_code", `{"session_id":"s","code":"import sys\nprint('x' * 3_000_000); print('y' * 3_000_000, file=sys.stderr)"}`, `The middle of stdout is left out: .*; whole output in \S+\.`},
+		{"execute_code", `{"session_id":"s","code":"for i in range(5000): display(str(i) * 40)"}`, `displayed values were left out`},
+		{"execute_code", `{"session_id":"s","code":"def f(n): return f(n + 1)\nclass E(Exception):\n  def __str__(self): return 'e' * 1_000_000\ntry: f(0)\nexcept RecursionError as e: raise E() from e"}`, `bytes left out here`},
+		{"execute_command", `{"session_id":"s","command":"seq 1000000; seq 1000000 >&2"}`, `whole output in`},
+		{"execute_command", `{"session_id":"s","command":"echo ` + strings.Repeat("a", 100_000) + ` | wc -c"}`, `100001`},
+		{"download_file", `{"session_id":"s","path":"big.csv"}`, `· bytes 0 to 24576 of 1500000 · read on with offset 24576 ·`},
+		{"download_file", `{"session_id":"s","path":"big.csv","offset":1499994}`, `^1,2,3\n\[\S+ · bytes 1499994 to 1500000, the end · session s\]$`},
+		{"download_file", `{"session_id":"s","path":"bin"}`, `25600 bytes · application/octet-stream · session s\]\nThe content is not text and is left out: .*execute_code.*base64`},
+		{"list_files", `{"session_id":"s","path":"many"}`, `\[the first 100 entries · .*\n.*max_entries`},
+		{"list_files", `{"session_id":"s","path":"many","max_entries":500}`, `\[the first 500 entries · `},
+	} {
+		text, _ := said(t, m, c.tool, c.args)
+		if !regexp.MustCompile(c.want).MatchString(text) {
+			t.Errorf("%s %.100s: got %d bytes ending in %q, want %s", c.tool, c.args, len(text), text[max(0, len(text)-600):], c.want)
+		}
+	}
+	out := getSessionsOut{Sessions: make([]sessionItem, maxItems), Total: maxItems + 6}
+	if more := out.present().more; len(more) != 1 || more[0].(*mcp.TextContent).Text != "These are the newest 50 of 56 sessions." {
+		t.Errorf("get_sessions: got %+v", more)
+	}
+}
+
+// TestFigures: an image is content once, and structured content and text say where
+// it is kept.
+func TestFigures(t *testing.T) {
+	if exec.Command("/usr/bin/python3", "-c", "import matplotlib").Run() != nil {
+		t.Skip("no matplotlib")
+	}
+	m := toolstest.Manager(t, nil)
+	const plot = `import matplotlib.pyplot as plt\nfor i in range(N):\n  plt.figure(figsize=(2, 2)); plt.plot([i, 1]); plt.show()`
+	check := func(tool, id string, n int, want string) {
+		t.Helper()
+		code := strings.ReplaceAll(plot, "N", string(rune('0'+n)))
+		text, res := said(t, m, tool, `{"code":"`+code+`","`+id+`"}`)
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("%s: got text %q, want %s", tool, text, want)
+		}
+		var out struct {
+			SessionID string `json:"session_id"`
+			ContextID string `json:"context_id"`
+			Figures   []figure
+		}
+		if err := json.Unmarshal(res.StructuredContent.(json.RawMessage), &out); err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Figures) != n || len(res.Content) != n+1 {
+			t.Fatalf("%s: got %d blocks and figures %+v, want %d figures", tool, len(res.Content), out.Figures, n)
+		}
+		for i, f := range out.Figures {
+			shown := res.Content[i+1].(*mcp.ImageContent)
+			kept, err := os.ReadFile(f.Path) // boxes of this test are processes of this machine
+			if err != nil || f.Type != "image/png" || f.Size != len(shown.Data) || string(kept) != string(shown.Data) {
+				t.Errorf("%s: figure %+v is not the image of %d bytes that is shown: %v", tool, f, len(shown.Data), err)
+			}
+		}
+		// As a file it comes back as an image, and no base64 beside it.
+		text, res = said(t, m, "download_file", `{"session_id":"`+out.SessionID+out.ContextID+`","path":"`+out.Figures[0].Path+`"}`)
+		if len(res.Content) != 2 || len(text) > 300 || len(res.StructuredContent.(json.RawMessage)) > 300 {
+			t.Errorf("download_file: got %d blocks, text %q, structured %s", len(res.Content), text, res.StructuredContent)
+		}
+	}
+	check("execute_code", `session_id":"s`, 1, ` · 1 figure in \S+/\.outputs/figure-1\.png · `)
+	check("execute_code", `session_id":"s`, 5, ` · 5 figures in \S+/\.outputs/figure-2\.png, figure-3\.png, figure-4\.png, … · `)
+	said(t, m, "create_context", `{"name":"c"}`)
+	check("run_code", `context_id":"c`, 1, `"path": "\S+/\.outputs/figure-`)
+}
+
+// TestOneNameSpace: what one family of tools made, the tools of the other use.
+func TestOneNameSpace(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	var c struct {
+		ContextID string `json:"context_id"`
+		Flavor    string
+	}
+	_, res := said(t, m, "create_context", `{"name":"work","flavor":"medium","language":"node"}`)
+	if err := json.Unmarshal(res.StructuredContent.(json.RawMessage), &c); err != nil || c.Flavor != "medium" {
+		t.Fatalf("create_context: got %s, %v", res.StructuredContent, err)
+	}
+	said(t, m, "run_code", `{"context_id":"work","code":"globalThis.x = 7"}`)
+	for _, a := range []struct{ tool, args, want string }{
+		{"execute_code", `{"code":"x","session_id":"ID"}`, `^7\n\[context ` + c.ContextID[:12] + `… · `},
+		{"execute_code", `{"code":"x","context_id":"work"}`, `^7\n`},
+		{"execute_code", `{"code":"1","session_id":"ID","language":"python"}`, `Context \S+ has the language 'javascript', not 'python'`},
+		{"execute_command", `{"command":"echo here","context_id":"ID"}`, `^here\n\[context \S+ · exit 0`},
+		{"execute_command", `{"command":"true","session_id":"ctx-00000000-0000-4000-8000-000000000000"}`, `Context not found: ctx-00000000`},
+		{"upload_file", `{"path":"t","content":"b","context_id":"work"}`, `\[context ctx-`},
+		{"list_files", `{"session_id":"ID"}`, `· context ctx-`},
+		{"execute_code", `{"code":"y = 8","session_id":"s"}`, `session s new`},
+		{"run_code", `{"code":"y","context_id":"s"}`, `"stdout": "8\\n"`},
+		{"run_code", `{"code":"y","session_id":"s"}`, `"context_id": "s"`},
+		{"stop_context", `{"context_id":"s"}`, `stopped`},
+		{"stop_session", `{"session_id":"ID"}`, `stopped successfully`},
+		{"get_sessions", `{}`, `^\[\]$`},
+		{"list_contexts", `{}`, `"total": 0`},
+	} {
+		text, _ := said(t, m, a.tool, strings.ReplaceAll(a.args, "ID", c.ContextID))
+		if !regexp.MustCompile(a.want).MatchString(text) {
+			t.Errorf("%s %s: got %q, want %s", a.tool, a.args, text, a.want)
+		}
+	}
+}

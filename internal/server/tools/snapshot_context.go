@@ -1,0 +1,28 @@
+package tools
+
+import (
+	"context"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+var snapshotContext = define(info{
+	name:  "snapshot_context",
+	title: "Snapshot a context",
+	description: "Keep the state of a context, that is variables, imports and files, to go back to with restore_context. " +
+		"Take one before something risky: installing, deleting, a long transformation. The context goes on; code that runs in it is waited for. " +
+		"The snapshot outlives the context and a restart of the server, until delete_snapshot. Takes about 0.2 seconds and tens of MB of disk.",
+	set: Snapshots, needs: Contexts, family: snapshotErrors,
+}, func(ctx context.Context, c *Call, in snapshotContextIn) (snapshotOut, error) {
+	k, err := c.Sandboxes.Keep(ctx, c.Owner, box.KindContext, c.contextID(in.ContextID), box.KeepWant{Name: in.Name, Description: in.Description})
+	if err != nil {
+		return snapshotOut{}, err
+	}
+	return newSnapshotOut(k), nil
+})
+
+type snapshotContextIn struct {
+	ContextID   string `json:"context_id" jsonschema:"id or unique name of the context" min:"1"`
+	Name        string `json:"name,omitempty" jsonschema:"name of the snapshot, such as before-cleaning; a unique one can be used in place of its id"`
+	Description string `json:"description,omitempty" jsonschema:"a note for whoever lists the snapshots" max:"4096"`
+}

@@ -1,0 +1,37 @@
+package tools
+
+import (
+	"context"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+var snapshotSession = define(info{
+	name:  "snapshot_session",
+	title: "Snapshot a session",
+	description: "Keep the state of a session, that is variables, imports and files, to go back to with restore_session. " +
+		"Take one before something risky: installing, deleting, a long transformation. The session goes on; code that runs in it is waited for. " +
+		"The snapshot outlives the session and a restart of the server, until delete_snapshot. Takes about 0.2 seconds and tens of MB of disk.",
+	set: Snapshots, needs: Sessions, family: sessionErrors,
+}, func(ctx context.Context, c *Call, in snapshotSessionIn) (snapshotSessionOut, error) {
+	k, err := c.Sandboxes.Keep(ctx, c.Owner, box.KindSession, in.SessionID, box.KeepWant{Name: in.Name, Description: in.Description})
+	if err != nil {
+		return snapshotSessionOut{}, err
+	}
+	return snapshotSessionOut{newSnapshotOut(k), k.BoxID}, nil
+})
+
+type snapshotSessionIn struct {
+	SessionID   string `json:"session_id" jsonschema:"session to keep the state of" min:"1"`
+	Name        string `json:"name,omitempty" jsonschema:"name of the snapshot, such as before-cleaning; a unique one can be used in place of its id"`
+	Description string `json:"description,omitempty" jsonschema:"a note for whoever lists the snapshots" max:"4096"`
+}
+
+type snapshotSessionOut struct {
+	snapshotOut
+	of string
+}
+
+func (o snapshotSessionOut) present() presentation {
+	return presentation{text: "Took snapshot " + o.SnapshotID + " of session " + o.of}
+}

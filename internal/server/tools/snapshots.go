@@ -1,0 +1,69 @@
+package tools
+
+import (
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+// copiedContextOut is what is said of a context that was not made empty.
+type copiedContextOut struct {
+	ContextID string `json:"context_id" jsonschema:"id of the context, for run_code"`
+	Name      string `json:"name" jsonschema:"its name"`
+	Language  string `json:"language" jsonschema:"python or javascript"`
+	Message   string `json:"message" jsonschema:"what happened, for people"`
+
+	source box.Source
+}
+
+func (o copiedContextOut) present() presentation {
+	return presentation{asJSON: true, meta: mcp.Meta{metaSource: string(o.source)}}
+}
+
+func newCopiedContextOut(s *box.Sandbox, message string) copiedContextOut {
+	b := s.Info()
+	message += notCopied(s)
+	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Message: message, source: b.Source}
+}
+
+// notCopied says what a copy lacks; "" if nothing.
+func notCopied(s *box.Sandbox) string {
+	if r := s.Rescued(); r != nil {
+		return ". " + r.Explain()
+	}
+	return ""
+}
+
+// copiedSessionOut is what is said of a session that was not made empty.
+type copiedSessionOut struct {
+	SessionID string `json:"session_id" jsonschema:"session to continue in"`
+	Language  string `json:"language" jsonschema:"python or javascript"`
+	Template  string `json:"template" jsonschema:"the same as language: python or node"`
+	Flavor    string `json:"flavor" jsonschema:"small, medium or large"`
+
+	text   string
+	source box.Source
+}
+
+func newCopiedSessionOut(s *box.Sandbox, text string) copiedSessionOut {
+	b := s.Info()
+	return copiedSessionOut{
+		SessionID: b.ID, Language: b.Language, Template: string(b.Template), Flavor: string(b.Flavor),
+		text: text + notCopied(s), source: b.Source,
+	}
+}
+
+func (o copiedSessionOut) present() presentation {
+	return presentation{text: o.text, meta: mcp.Meta{metaSource: string(o.source)}}
+}
+
+// snapshotOut is what is said of a snapshot to whoever has just taken it.
+type snapshotOut struct {
+	SnapshotID string `json:"snapshot_id" jsonschema:"id of the snapshot, to restore or delete it"`
+	CreatedAt  string `json:"created_at" jsonschema:"when it was taken, UTC"`
+	SizeBytes  int64  `json:"size_bytes" jsonschema:"bytes on disk"`
+}
+
+func newSnapshotOut(k box.Kept) snapshotOut {
+	return snapshotOut{SnapshotID: k.ID, CreatedAt: clock(k.Created), SizeBytes: k.Bytes}
+}

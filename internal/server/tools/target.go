@@ -1,0 +1,178 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
+)
+
+// A model has one computer in mind, whichever tool it uses: the id of a session and
+// that of a context name boxes of one kind for all tools that run something or move
+// files. What one family of tools made, the other may use.
+
+// A want describes the box that a call needs.
+type want struct {
+	id       string // of a session or a context; "" a new session
+	language string // of a new session; "" python. A box that is there must have it.
+	flavor   string // of a new session; "" the server's default. A box that is there must have it.
+	existing bool   // whether a box that is not there is an error
+}
+
+// A target is the box that a call works in.
+type target struct {
+	*box.Sandbox
+	box.Acquired
+
+	notes []string // on how the call came by it, for the model
+}
+
+// open acquires the box that a call works in. The caller releases it.
+func (c *Call) open(ctx context.Context, w want) (target, error) {
+	template, err := box.ParseTemplate(w.language)
+	if err != nil {
+		return target{}, err
+	}
+	flavor, err := box.ParseFlavor(w.flavor)
+	if err != nil {
+		return target{}, err
+	}
+	kind, there := box.KindSession, false
+	if id := c.contextID(w.id); id != w.id {
+		if _, ok := c.Sandboxes.Find(c.Owner, id); ok {
+			w.id = id
+		}
+	}
+	if w.id != "" {
+		if k, ok := c.Sandboxes.Find(c.Owner, w.id); ok {
+			kind, there = k, true
+		} else if isContextID(w.id) {
+			kind = box.KindContext // which says that it is not there, and why
+		}
+	}
+	var b target
+	switch {
+	case kind == box.KindContext:
+		if b.Sandbox, b.Acquired, err = c.Sandboxes.Context(ctx, c.Owner, w.id); err != nil {
+			return target{}, err
+		}
+		if err := matches(b.Info(), template, flavor); err != nil {
+			b.Release()
+			return target{}, err
+		}
+	case w.existing && !there:
+		return target{}, c.noSession(w.id)
+	default:
+		b.Sandbox, b.Acquired, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionWant{ID: w.id, Template: template, Flavor: flavor})
+		if err != nil {
+			return target{}, c.suggest(w.id, err)
+		}
+		if b.Created && b.Lost == nil && w.id != "" {
+			b.notes = append(b.notes, fmt.Sprintf("There was no session %s: this is a new one, without earlier variables and files.%s", w.id, c.didYouMean(w.id)))
+		}
+	}
+	touched(ctx, b.Sandbox)
+	return b, nil
+}
+
+// context acquires the box of run_code: a context by its id or unique name, a session
+// or, for "" and "default", the client's default context, which own reports.
+func (c *Call) context(ctx context.Context, id string) (s *box.Sandbox, acq box.Acquired, own bool, err error) {
+	kind, there := box.KindContext, false
+	if id != "" {
+		kind, there = c.Sandboxes.Find(c.Owner, id)
+	}
+	switch own = id == "" || id == box.DefaultContextID && !there; {
+	case own:
+		s, acq, err = c.Sandboxes.DefaultContext(ctx, c.Owner, c.Client)
+	case kind == box.KindSession:
+		s, acq, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionWant{ID: id})
+	default:
+		s, acq, err = c.Sandboxes.Context(ctx, c.Owner, id)
+	}
+	touched(ctx, s)
+	return s, acq, own, err
+}
+
+// contextID returns the id of the client's default context for "default", unless a
+// box has that id or name, and any other id as it is.
+func (c *Call) contextID(id string) string {
+	if id != box.DefaultContextID || c.Client == nil {
+		return id
+	}
+	if _, ok := c.Sandboxes.Find(c.Owner, id); ok {
+		return id
+	}
+	return c.Client.ContextID()
+}
+
+// isContextID reports whether id is of the form that only contexts get.
+func isContextID(id string) bool { return strings.HasPrefix(id, "ctx-") && len(id) == len("ctx-")+36 }
+
+// matches returns an error if a context is not what a caller wants.
+func matches(b box.Info, template box.Template, flavor box.Flavor) error {
+	switch {
+	case template != "" && template != b.Template:
+		return invalid("language", "Context %s has the language '%s', not '%s'. Leave out the language, or use another context", b.ID, b.Language, template.Language())
+	case flavor != "" && flavor != b.Flavor:
+		return invalid("flavor", "Context %s has the flavor '%s', not '%s'. Leave out the flavor, or use another context", b.ID, b.Flavor, flavor)
+	}
+	return nil
+}
+
+// noSession is the error for a call that makes no session.
+func (c *Call) noSession(id string) error {
+	if id == "" {
+		e := invalid("session_id", "Missing required parameter: session_id")
+		e.Hint = "Pass the session_id of an earlier answer; execute_code makes a new session."
+		return e
+	}
+	return &box.Error{
+		Code: box.CodeNotFound, Op: "find session", Msg: "Session not found: " + clip(id),
+		Hint:    strings.TrimSpace(c.didYouMean(id) + " get_sessions lists the sessions."),
+		Context: map[string]string{"session_id": clip(id)},
+	}
+}
+
+// suggest adds to the error of an id that cannot be one which was probably meant.
+func (c *Call) suggest(id string, err error) error {
+	if e, ok := err.(*box.Error); ok && e.Code == box.CodeInvalid && e.Context["field"] == "session_id" {
+		e.Hint += c.didYouMean(id)
+	}
+	return err
+}
+
+// didYouMean is a sentence, with a space before it, about the one box whose id is
+// close to id; "" if there is none.
+func (c *Call) didYouMean(id string) string {
+	var ids []string
+	for _, b := range c.Sandboxes.Sandboxes(c.Owner, "") {
+		ids = append(ids, b.ID)
+	}
+	if near := nearestID(id, ids); near != "" {
+		return " Did you mean " + near + "?"
+	}
+	return ""
+}
+
+// maxCompared bounds the ids, the newest, that an unknown one is compared with letter
+// by letter: there may be 10,000 boxes on disk, which would take seconds.
+const maxCompared = 200
+
+// nearestID returns the one id that id is the beginning of, as the status line
+// shortens them, or a misspelling; "" if there is none or more.
+func nearestID(id string, ids []string) string {
+	const shortest = 4 // fewer letters say nothing
+	id = strings.TrimRight(id, ".…")
+	others := slices.DeleteFunc(slices.Clone(ids), func(other string) bool { return other == id }) // which this call has made
+	found := slices.DeleteFunc(slices.Clone(others), func(other string) bool {
+		return len(id) < shortest || !strings.HasPrefix(other, id)
+	})
+	if len(found) == 1 {
+		return found[0]
+	}
+	return nearest.Of(id, others[:min(len(others), maxCompared)])
+}

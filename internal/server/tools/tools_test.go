@@ -1,0 +1,298 @@
+package tools
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+// TestOffers: what each value of --toolset offers, by name.
+func TestOffers(t *testing.T) {
+	const (
+		sessions  = "execute_code execute_command get_sessions stop_session"
+		files     = "upload_file download_file list_files"
+		contexts  = "run_code create_context stop_context list_contexts"
+		ofSession = "fork_session snapshot_session restore_session"
+		ofContext = "fork_context snapshot_context restore_context"
+		snapshots = "list_snapshots delete_snapshot"
+	)
+	everything := strings.Join([]string{sessions, "get_volume_path get_volume_mappings", files, contexts, ofSession, ofContext, snapshots}, " ")
+	for _, c := range []struct {
+		sets    string
+		volumes bool
+		want    string
+	}{
+		{"", false, everything},
+		{"all", false, everything},
+		{"sessions", false, sessions + " " + files},
+		{"sessions", true, sessions + " get_volume_path " + files},
+		{"contexts", true, files + " " + contexts},
+		{"files", true, files},
+		{"snapshots", false, sessions + " " + files + " " + ofSession + " " + snapshots},
+		{"contexts,snapshots", false, files + " " + contexts + " " + ofContext + " " + snapshots},
+		{"sessions,contexts", false, sessions + " " + files + " " + contexts},
+		{"sessions,contexts,snapshots", false, strings.Join([]string{sessions, files, contexts, ofSession, ofContext, snapshots}, " ")},
+	} {
+		o := Offer{Volumes: c.volumes}
+		if c.sets != "" {
+			o.Sets = strings.Split(c.sets, ",")
+		}
+		var got []string
+		for _, tool := range All() {
+			if tool.In(o) {
+				got = append(got, tool.Def.Name)
+			}
+		}
+		want := strings.Fields(c.want)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("--toolset %q, volumes %v: got %q, want %q", c.sets, c.volumes, got, want)
+		}
+	}
+}
+
+// TestUnknownTool: the error for a tool that a server does not offer says what to
+// do about it.
+func TestUnknownTool(t *testing.T) {
+	offered := []string{"execute_code", "list_files"}
+	for _, c := range []struct {
+		name  string
+		names []string
+		ours  bool
+		want  string
+	}{
+		{"create_context", offered, true, "Tool not offered: create_context. It is in the toolset contexts: the operator adds it with --toolset contexts or all. The tools are: execute_code, list_files."},
+		{"fork_session", offered, true, "Tool not offered: fork_session. It is in the toolset snapshots: the operator adds it with --toolset snapshots or all."},
+		{"fork_context", offered, true, "the operator adds it with --toolset snapshots,contexts or all."},
+		{"get_volume_path", offered, true, "The operator adds it with --toolset all."},
+		{"create_context", offered, false, "Method not found: tool:create_context. The tools are: execute_code, list_files."},
+		{"executecode", offered, true, "Method not found: tool:executecode. Did you mean 'execute_code'?"},
+		{"nope", nil, false, "Method not found: tool:nope. This server has no tools at the moment."},
+	} {
+		if e := UnknownTool(c.name, c.names, c.ours); !strings.Contains(e.Message, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, e.Message, c.want)
+		}
+	}
+}
+
+func TestLostState(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
+	for _, c := range []struct {
+		name    string
+		acq     box.Acquired
+		reason  string
+		note    string // all of it
+		orWords string // or words of it
+	}{
+		{name: "nothing happened", acq: box.Acquired{Created: true}},
+		{
+			name: "woken", acq: box.Acquired{Woken: &box.Woken{Saved: at}},
+			note: "This context was hibernated at 2026-01-02T02:04:05Z and woken: its variables and files are kept.",
+		},
+		{
+			name: "woken as it was before", acq: box.Acquired{Woken: &box.Woken{Saved: at, Behind: true}},
+			reason: "the server was killed; what the context did after 2026-01-02T02:04:05Z is lost",
+			note:   "The server was killed while it had this context. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
+		},
+		{
+			name: "woken after a crash", acq: box.Acquired{Woken: &box.Woken{Saved: at, Behind: true, Why: &box.Tombstone{
+				ID: "x", Reason: box.ReasonCrashed, Detail: "its isolation ended", At: at.Add(time.Minute),
+			}}},
+			reason: "it crashed; what the context did after 2026-01-02T02:04:05Z is lost",
+			note:   "This context ended at 2026-01-02T02:05:05Z (it crashed): its isolation ended. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
+		},
+		{
+			name:   "evicted",
+			acq:    box.Acquired{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
+			reason: "evicted",
+			note:   "The earlier context x ended at 2026-01-02T02:04:05Z (it made room for another box). Its variables and files are gone; this is a new box under the same id.",
+		},
+		{
+			name:   "lost with its server",
+			acq:    box.Acquired{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonHostRestart, At: at}},
+			reason: "host_restart", orWords: "(it was lost with its server).",
+		},
+		{
+			name:   "unreadable",
+			acq:    box.Acquired{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonUnreadable, Detail: "its checksum is wrong", At: at}},
+			reason: "unreadable", orWords: "(it could not be woken): its checksum is wrong.",
+		},
+	} {
+		reason, notes := lostState(c.acq, "context")
+		note := strings.Join(notes, "\n")
+		if reason != c.reason || c.orWords == "" && note != c.note || !strings.Contains(note, c.orWords) {
+			t.Errorf("%s: got %q, %q; want %q, %q", c.name, reason, note, c.reason, c.note+c.orWords)
+		}
+	}
+}
+
+// protocol has the tools of sessions answer as the server did that they come from.
+var protocol = Deps{Log: slog.New(slog.DiscardHandler), ProtocolErrors: true}
+
+// TestMeet: how errors that depend on more than their code reach both families.
+func TestMeet(t *testing.T) {
+	notFound := func(what, key, value string) *box.Error {
+		return &box.Error{Code: box.CodeNotFound, Op: "restore " + what, Msg: what + " not found: " + value, Hint: "Look.", Context: map[string]string{key: value}}
+	}
+	named := func(field string) *box.Error {
+		return &box.Error{Code: box.CodeInvalid, Op: "fork context", Msg: "Bad " + field, Context: map[string]string{"field": field}}
+	}
+	gone := &box.Error{Code: box.CodeGone, Op: "run code", Msg: "Session s has ended", Context: map[string]string{"session_id": "s", "reason": "rolled_back"}}
+	for _, c := range []struct {
+		err     *box.Error
+		family  family
+		text    string // of the family for contexts: its code
+		message string // of the family for sessions; "" it never has this error
+		word    string
+	}{
+		{notFound("Snapshot", "snapshot_id", "snap"), createErrors, "SNAPSHOT_NOT_FOUND", "Snapshot not found: snap. Look.", "SNAPSHOT_NOT_FOUND"},
+		{notFound("Session", "session_id", "s"), runErrors, "SESSION_NOT_FOUND", "Session not found: s. Look.", "SESSION_NOT_FOUND"},
+		{notFound("Context", "context_id", "c"), createErrors, "CONTEXT_NOT_FOUND", "", ""},
+		{named("name"), createErrors, "INVALID_CONTEXT_NAME", "Invalid parameters: Bad name", "INVALID_PARAMETERS"},
+		{named("name"), snapshotErrors, "INVALID_PARAMS", "Invalid parameters: Bad name", "INVALID_PARAMETERS"},
+		{named("context_id"), createErrors, "INVALID_PARAMS", "Invalid parameters: Bad context_id", "INVALID_PARAMETERS"},
+		{&box.Error{Code: box.CodeLimit, Msg: "Full"}, snapshotErrors, "SNAPSHOT_FAILED", "Resource limit exceeded: Full", "RESOURCE_LIMIT_ERROR"},
+		{gone, runErrors, "EXECUTION_FAILED", "Session ended: Session s has ended", "SESSION_ENDED"},
+	} {
+		res, err := c.family.meet(protocol, "tool", c.err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := res.Content[0].(*mcp.TextContent).Text; !res.IsError || !strings.Contains(text, `"code": "`+c.text+`"`) {
+			t.Errorf("%v: got %s, want code %s", c.err, text, c.text)
+		}
+		if c.message == "" {
+			continue
+		}
+		_, err = sessionErrors.meet(protocol, "tool", c.err)
+		var e *jsonrpc.Error
+		var d data
+		if !errors.As(err, &e) || e.Message != c.message || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
+			t.Errorf("%v: got %v, %+v; want %q, %s", c.err, err, d, c.message, c.word)
+		}
+		if c.err == gone && (len(d.Suggestions) != 1 || !strings.Contains(d.Suggestions[0], "the box is there")) {
+			t.Errorf("%v: got suggestions %q", c.err, d.Suggestions)
+		}
+	}
+}
+
+// TestErrorsOfOthers: codes and texts are those of the servers that clients were
+// written against.
+func TestErrorsOfOthers(t *testing.T) {
+	for _, c := range []struct {
+		code   box.Code
+		op     string
+		family family // of the text
+		text   string
+
+		rpc    int64
+		prefix string
+		word   string
+	}{
+		{box.CodeInvalid, "", runErrors, "INVALID_PARAMS", -32602, "Invalid parameters: ", "INVALID_PARAMETERS"},
+		{box.CodeUnsupportedLanguage, "", createErrors, "INVALID_LANGUAGE", -32602, "Invalid parameters: ", "UNSUPPORTED_LANGUAGE"},
+		{box.CodeNotFound, "", runErrors, "CONTEXT_NOT_FOUND", -32602, "Session not found: ", "SESSION_NOT_FOUND"},
+		{box.CodeLimit, "", createErrors, "CONTEXT_CREATION_FAILED", -32600, "Resource limit exceeded: ", "RESOURCE_LIMIT_ERROR"},
+		{box.CodeNotReady, "", createErrors, "SERVER_NOT_READY", -32603, "Wrapper error: ", "SERVER_NOT_READY"},
+		{box.CodeStartFailed, "", createErrors, "CONTEXT_CREATION_FAILED", -32603, "Sandbox creation failed: ", "SANDBOX_CREATION_ERROR"},
+		{box.CodeExecFailed, "run code", runErrors, "EXECUTION_FAILED", -32603, "Code execution failed: ", "CODE_EXECUTION_ERROR"},
+		{box.CodeExecFailed, "run command", runErrors, "EXECUTION_FAILED", -32603, "Command execution failed: ", "COMMAND_EXECUTION_ERROR"},
+		{box.CodeStopFailed, "", stopErrors, "STOP_FAILED", -32603, "Wrapper error: ", "STOP_FAILED"},
+		{box.CodeUnsupported, "", runErrors, "UNSUPPORTED_OPERATION", -32603, "Configuration error: ", "UNSUPPORTED_OPERATION"},
+		{box.CodeFileNotFound, "", fileErrors, "FILE_NOT_FOUND", -32602, "", "FILE_NOT_FOUND"},
+		{box.CodeFileTooLarge, "", fileErrors, "FILE_TOO_LARGE", -32602, "", "FILE_TOO_LARGE"},
+		{box.CodePathNotAllowed, "", fileErrors, "PATH_NOT_ALLOWED", -32602, "", "PATH_NOT_ALLOWED"},
+		{box.CodeInternal, "", runErrors, "EXECUTION_FAILED", -32603, "Internal error ", "INTERNAL_ERROR"},
+	} {
+		failed := &box.Error{Code: c.code, Op: c.op, Msg: "What failed", Hint: "Do this."}
+		_, err := sessionErrors.meet(protocol, "tool", failed)
+		var e *jsonrpc.Error
+		var d data
+		if !errors.As(err, &e) || e.Code != c.rpc || !strings.HasPrefix(e.Message, c.prefix) || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
+			t.Errorf("%s: got %v, %+v, want %d, %q and %s", c.code, err, d, c.rpc, c.prefix, c.word)
+		}
+		if len(d.Suggestions) == 0 || d.Context["tool"] != "tool" {
+			t.Errorf("%s: got data %+v", c.code, d)
+		}
+		res, err := c.family.meet(protocol, "tool", failed)
+		var said struct{ Error, Code string }
+		if err != nil || !res.IsError || json.Unmarshal([]byte(res.Content[0].(*mcp.TextContent).Text), &said) != nil || said.Error == "" || said.Code != c.text {
+			t.Errorf("%s: got %+v, %+v, %v, want %s", c.code, res, said, err, c.text)
+		}
+	}
+}
+
+// TestTablesAreComplete: every code and reason of the boxes has its row here.
+func TestTablesAreComplete(t *testing.T) {
+	codes, reasons := constants(t, "errors.go", "Code"), reasonWords()
+	for _, code := range codes {
+		if _, ok := meetings[box.Code(code)]; !ok {
+			t.Errorf("code %q has no row in meetings", code)
+		}
+	}
+	for _, r := range constants(t, "tombstone.go", "Reason") {
+		if reasons[r] == "" {
+			t.Errorf("reason %q is not explained", r)
+		}
+	}
+	if states := constants(t, "types.go", "State"); len(states) < 5 || len(codes) < 10 {
+		t.Errorf("got states %q and codes %q, want all of them", states, codes)
+	} else {
+		usable := ""
+		for _, s := range states {
+			usable += s + "=" + contextStatus(box.State(s)) + " "
+		}
+		if want := "creating= ready=active running=active paused=paused hibernated=hibernated error= stopped= "; usable != want {
+			t.Errorf("words of list_contexts: got %q, want %q", usable, want)
+		}
+	}
+}
+
+func reasonWords() map[string]string {
+	words := make(map[string]string)
+	for r, text := range reasons {
+		words[string(r)] = text
+	}
+	return words
+}
+
+// constants returns the values of a string type's constants in a file of sandbox.
+func constants(t *testing.T, file, typ string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "sandbox", file), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok || len(v.Values) != 1 {
+			return true
+		}
+		if id, ok := v.Type.(*ast.Ident); !ok || id.Name != typ {
+			return true
+		}
+		value, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, value)
+		return true
+	})
+	return values
+}

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const cancelBody = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`
+
+// TestCancelledIsNotAnswered: a request that the client has cancelled gets an empty
+// stream, whoever serves it, and its answer is not kept for a client that comes back
+// with the last event that it has seen: that one is told that the stream is over.
+func TestCancelledIsNotAnswered(t *testing.T) {
+	for _, direct := range []bool{false, true} {
+		for _, version := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
+			t.Run(fmt.Sprint("direct ", direct, "/", version), func(t *testing.T) {
+				release, started := make(chan struct{}), make(chan struct{}, 1)
+				tools := slow(release, started)
+				tools[0].Direct = direct
+				_, url := serve(t, func(o *Options) { o.Extend.Tools = tools })
+				res, _ := do(t, "POST", url, nil, strings.Replace(initBody, "2025-11-25", version, 1))
+				h := header{"Accept": mcpAccept, headerSession: res.Header.Get(headerSession), headerVersion: version}
+
+				w := dialWire(t, url)
+				w.post(t, h, toolCall(5, "slow", "{}"))
+				<-started
+				id := ""
+				if version >= resumable {
+					id = eventID(t, w.body(t))
+					w.cut() // the answer would be kept
+				}
+				if res, body := do(t, "POST", url, h, fmt.Sprintf(cancelBody, "5")); res.StatusCode != http.StatusAccepted {
+					t.Fatalf("cancel: %s %s", res.Status, body)
+				}
+				if version < resumable {
+					res := w.head(t)
+					body, err := io.ReadAll(res.Body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if res.StatusCode != 200 || res.Header.Get("Content-Type") != eventStream || strings.Contains(string(body), "data:") {
+						t.Errorf("the cancelled request: got %s %v %q, want an empty stream", res.Status, res.Header, body)
+					}
+					return
+				}
+				eventually(t, "the stream is over", func() bool {
+					res, body := do(t, "GET", url, with(h, "Accept", eventStream, "Last-Event-ID", id), "")
+					if strings.Contains(body, `"id":5`) {
+						t.Fatalf("the cancelled request is answered after all: %s", body)
+					}
+					return res.StatusCode == http.StatusMethodNotAllowed && res.Header.Get("Allow") != ""
+				})
+			})
+		}
+	}
+}
+
+// TestCancelledInBatch: the other requests of a batch are answered.
+func TestCancelledInBatch(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 2)
+	_, url := serve(t, func(o *Options) { o.Extend.Tools = slow(release, started) })
+	res, _ := do(t, "POST", url, nil, strings.Replace(initBody, "2025-11-25", "2025-03-26", 1))
+	h := header{"Accept": mcpAccept, headerSession: res.Header.Get(headerSession)}
+	for range 2 { // the ids may be used again
+		answer := make(chan string, 1)
+		go func() {
+			_, body := do(t, "POST", url, h, "["+toolCall(1, "slow", "{}")+","+toolCall(2, "slow", "{}")+"]")
+			answer <- body
+		}()
+		<-started
+		<-started
+		do(t, "POST", url, h, fmt.Sprintf(cancelBody, "1"))
+		release <- struct{}{}
+		if got := <-answer; strings.Contains(got, `"id":1`) || !strings.Contains(got, `"id":2`) || !strings.Contains(got, "done") {
+			t.Errorf("got %q, want the answer to request 2 alone", got)
+		}
+	}
+}
+
+// TestFinishedStream: a GET that takes up a stream that is over, and of which the
+// client has seen everything, is told so with 405; 200 without events has stock
+// clients come back at once.
+func TestFinishedStream(t *testing.T) {
+	_, url := serve(t, func(o *Options) {
+		o.Extend.Tools = []Tool{extra("steps", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: "p", Progress: 1})
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
+		})}
+	})
+	h := session(t, url)
+	_, body := do(t, "POST", url, h, toolCall(1, "steps", "{}"))
+	last := ""
+	for line := range strings.Lines(body) {
+		if id, ok := strings.CutPrefix(line, "id: "); ok {
+			last = strings.TrimSpace(id)
+		}
+	}
+	if last == "" || !strings.Contains(body, "done") {
+		t.Fatalf("got %q", body)
+	}
+	res, body := do(t, "GET", url, with(h, "Accept", eventStream, "Last-Event-ID", last), "")
+	if res.StatusCode != http.StatusMethodNotAllowed || parse(t, body).Error == nil {
+		t.Errorf("after the last event: got %s %v %q, want 405", res.Status, res.Header, body)
+	}
+	first, _, _ := strings.Cut(last, "_")
+	res, body = do(t, "GET", url, with(h, "Accept", eventStream, "Last-Event-ID", first+"_0"), "")
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != eventStream || !strings.Contains(body, "done") {
+		t.Errorf("after the first event: got %s %v %q, want what followed", res.Status, res.Header, body)
+	}
+}
+
+// TestUnwantedIsBounded: a client that cancels what it never asked for takes no
+// more memory than a set of ids.
+func TestUnwantedIsBounded(t *testing.T) {
+	var p requests
+	for i := range 10 * maxUnwanted {
+		p.cancel(fmt.Sprint(i))
+	}
+	if len(p.unwanted) > maxUnwanted {
+		t.Errorf("%d ids are remembered, want at most %d", len(p.unwanted), maxUnwanted)
+	}
+	for i := range maxUnwanted { // bodies have up to 32 MiB
+		p.cancel(fmt.Sprint(i) + strings.Repeat("x", 1<<20))
+	}
+	held := 0
+	for id := range p.unwanted {
+		held += len(id)
+	}
+	if held > maxUnwanted*maxUnwantedID {
+		t.Errorf("%d bytes of ids are remembered, want at most %d", held, maxUnwanted*maxUnwantedID)
+	}
+	p.cancel(fmt.Sprint(10*maxUnwanted - 1))
+	ctx, q, end := p.begin(t.Context(), fmt.Sprint(10*maxUnwanted-1))
+	defer end()
+	if q == nil || ctx.Err() != nil || p.isUnwanted(fmt.Sprint(10*maxUnwanted-1)) {
+		t.Error("a request cannot use the id of one that was cancelled")
+	}
+}

@@ -1,0 +1,324 @@
+//go:build unix
+
+package child
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
+)
+
+// TestMain is the server of these tests where the environment says so.
+func TestMain(m *testing.M) {
+	if os.Getenv("CHILD_TEST_SERVER") != "" {
+		server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
+		mcp.AddTool(server, &mcp.Tool{Name: "env", Description: "the environment"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			fmt.Println("a line of the log")
+			fmt.Fprintln(os.Stderr, "called")
+			wd, _ := os.Getwd()
+			text := strings.Join(append(os.Environ(), wd), "\n")
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
+		})
+		if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// locked is a buffer that may be read while it is written.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(p) }
+func (l *locked) String() string              { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+
+func sh(script string) *Command {
+	return &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 200 * time.Millisecond}
+}
+
+func connect(t *testing.T, c *Command) mcp.Connection {
+	t.Helper()
+	conn, err := c.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func TestSession(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_HOST", "hunter2")
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr locked
+	c := &Command{Name: "srv", Argv: []string{os.Args[0]}, Dir: dir, Env: []string{"CHILD_TEST_SERVER=1", "A=b"}, Stderr: &stderr}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "env"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := res.Content[0].(*mcp.TextContent).Text, "CHILD_TEST_SERVER=1\nA=b\n"+dir; got != want {
+		t.Errorf("it sees %q, want %q", got, want)
+	}
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := stderr.String(); got != "called\n" {
+		t.Errorf("its error stream is %q", got)
+	}
+}
+
+func TestAProgramThatCannotStart(t *testing.T) {
+	for _, tt := range []struct {
+		c    *Command
+		want string
+	}{
+		{&Command{Name: "srv"}, "it has no command"},
+		{&Command{Name: "srv", Argv: []string{"no-such-program-anywhere"}}, `install "no-such-program-anywhere"`},
+		{&Command{Name: "srv", Argv: []string{"/dev/null"}}, "permission denied"},
+		{&Command{Name: "srv", Argv: []string{"/bin/sh"}, Dir: "/no/such/directory"}, "no such file or directory"},
+	} {
+		if _, err := tt.c.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), `"srv"`) {
+			t.Errorf("%v: got %v, want %q", tt.c.Argv, err, tt.want)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	cancel(enough)
+	if _, err := sh("sleep 100").Connect(ctx); !errors.Is(err, enough) {
+		t.Errorf("got %v, want %v", err, enough)
+	}
+}
+
+func TestTheEndIsExplained(t *testing.T) {
+	c := connect(t, sh(`echo "first line" >&2; printf 'fatal: no \033[31mtoken\033[0m\n' >&2; exit 3`))
+	_, err := c.Read(t.Context())
+	var ended *Ended
+	if !errors.As(err, &ended) {
+		t.Fatalf("got %v, want Ended", err)
+	}
+	if got, want := ended.Error(), `mcp server "srv" ended: exit status 3; it last wrote: first line | fatal: no [31mtoken[0m`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	c = connect(t, sh(`kill -9 $$`))
+	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+		t.Errorf("got %v, want that it was killed", err)
+	}
+	c = connect(t, sh(`exec >&-; sleep 100`))
+	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "has closed its output") {
+		t.Errorf("got %v, want that it has closed its output", err)
+	}
+	// Of much, the end is kept.
+	c = connect(t, sh(`head -c 1000000 /dev/zero | tr '\0' x >&2; echo the end >&2; exit 1`))
+	if _, err := c.Read(t.Context()); !errors.As(err, &ended) || !strings.HasSuffix(ended.Words, "xthe end") || len(ended.Words) > lastWords {
+		t.Errorf("got %v", err)
+	}
+}
+
+// pids reads the numbers that a script has written, one a line, once there are n.
+func pids(t *testing.T, file string, n int) (all []int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		b, _ := os.ReadFile(file)
+		if fields := strings.Fields(string(b)); len(fields) >= n && strings.HasSuffix(string(b), "\n") {
+			for _, f := range fields {
+				pid, err := strconv.Atoi(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, pid)
+			}
+			return all
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no %d numbers in %q", n, b)
+		}
+	}
+}
+
+// gone waits until a process is gone, or only to be reaped by another.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+			return
+		}
+		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("process %d is still there", pid)
+			return
+		}
+	}
+}
+
+// A tree like npx's, of which nobody listens to anything.
+const tree = `trap '' TERM INT HUP
+( trap '' TERM INT HUP; sh -c 'echo $$ >>"$0"; while :; do sleep 1000; done' "$0" & echo $$ >>"$0"; wait ) &
+echo $$ >>"$0"
+`
+
+func TestNoOrphans(t *testing.T) {
+	for name, rest := range map[string]string{
+		"deaf":                     "while :; do sleep 1000; done",
+		"ends with its input":      "cat >/dev/null",
+		"has ended, leaving some":  "exit 0",
+		"crashed, leaving some":    "kill -9 $$",
+		"closed its output itself": "exec >&-; while :; do sleep 1000; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pids")
+			c := &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", tree + "while [ $(wc -l <\"$0\") -lt 3 ]; do sleep 0.01; done\n" + rest, file},
+				Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 50 * time.Millisecond}
+			conn := connect(t, c)
+			all := pids(t, file, 3)
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			for _, pid := range all {
+				gone(t, pid)
+			}
+		})
+	}
+}
+
+// What the program leaves is ended with it, although nobody closes the connection.
+func TestACrashTakesTheTreeWithIt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pids")
+	c := connect(t, &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", tree + "while [ $(wc -l <\"$0\") -lt 3 ]; do sleep 0.01; done; exit 7", file},
+		Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 10 * time.Second})
+	for _, pid := range pids(t, file, 3) {
+		gone(t, pid)
+	}
+	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+		t.Errorf("got %v, want its exit status", err)
+	}
+}
+
+func TestAProgramEndsByItselfIfItDoes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "end")
+	c := sh(`trap 'echo TERM >"` + file + `"' TERM; cat >/dev/null; echo input >"` + file + `"`)
+	c.Grace = 10 * time.Second
+	connect(t, c).Close()
+	if b, err := os.ReadFile(file); err != nil || string(b) != "input\n" {
+		t.Errorf("it noticed %q, %v, want the end of its input", b, err)
+	}
+	c = sh(`trap 'echo TERM >"` + file + `"; exit' TERM; echo '{"jsonrpc":"2.0","method":"up"}'; while :; do sleep 0.01; done`)
+	conn := connect(t, c)
+	if _, err := conn.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if b, err := os.ReadFile(file); err != nil || string(b) != "TERM\n" {
+		t.Errorf("it noticed %q, %v, want TERM", b, err)
+	}
+}
+
+// Programs that do nothing after the end of their input are told to terminate long
+// before Grace is over; those that work on their end are left to it, whichever
+// process of theirs it is.
+func TestIdle(t *testing.T) {
+	if _, known := lookAt(os.Getpid()); !known {
+		t.Skip("nothing tells what other processes do here")
+	}
+	const work = `i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done`
+	for name, tt := range map[string]struct{ script, want string }{
+		"does nothing, nor its child":  {`sleep 1000 & wait`, "TERM"},
+		"works on its end":             {work + `; echo input >"$0"`, "input"},
+		"has a child work on its end":  {`( ` + work + ` ); echo input >"$0"`, "input"},
+		"waits for one child by other": {`( ( ` + work + ` ) & wait ); echo input >"$0"`, "input"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "end")
+			c := &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", `trap 'echo TERM >"$0"; exit' TERM
+echo '{"jsonrpc":"2.0","method":"up"}'; cat >/dev/null; ` + tt.script, file},
+				Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: time.Minute, Idle: 200 * time.Millisecond}
+			conn := connect(t, c)
+			if _, err := conn.Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			conn.Close()
+			if took := time.Since(begun); took > 40*time.Second {
+				t.Errorf("its end took %v", took)
+			}
+			if b, err := os.ReadFile(file); err != nil || string(b) != tt.want+"\n" {
+				t.Errorf("it noticed %q, %v, want %s", b, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAProgramThatDoesNotRead(t *testing.T) {
+	c := sh("sleep 1000")
+	c.Stream = stream.Options{MaxMessage: 16 << 20}
+	conn := connect(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough to come to the write
+	defer cancel()
+	params := []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`)
+	if err := conn.Write(ctx, &jsonrpc.Request{Method: "a", Params: params}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the deadline", err)
+	}
+	gone(t, conn.(interface{ Process() int }).Process())
+}
+
+func TestManyAtOnce(t *testing.T) {
+	before := descriptors(t)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			conn, err := sh(`cat >/dev/null`).Connect(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var closing sync.WaitGroup
+			for range 3 {
+				closing.Go(func() { conn.Close() })
+			}
+			closing.Wait()
+			if _, err := conn.Read(t.Context()); !errors.Is(err, io.EOF) {
+				t.Errorf("read after close: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("nothing tells the open files here:", err)
+	}
+	return len(names)
+}
