@@ -30,7 +30,7 @@ func hostileTests() []test {
 }
 
 // hostile boots a guest whose agent is no partner. Create may refuse it; Dial and
-// link.Open must end with an error in bounded time, without costing much memory,
+// client.Open must end with an error in bounded time, without costing much memory,
 // and the guest must go away like any other.
 func (t *tester) hostile(spec *engine.Spec) {
 	t.Helper()

@@ -223,7 +223,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// counter is a link.Sink that counts and, if step is set, receives from it before
+// counter is a client.Sink that counts and, if step is set, receives from it before
 // each piece of output, so that it is as slow as its sender.
 type counter struct {
 	n    *atomic.Int64
@@ -289,7 +289,7 @@ func testBytesThroughCommand(t *tester) {
 	}
 }
 
-// hashing is a link.Sink that hashes output.
+// hashing is a client.Sink that hashes output.
 type hashing struct {
 	h hash.Hash
 	n int

@@ -16,7 +16,7 @@ import (
 const maxFigures = 100
 
 // terminal passes on the output of a box as it comes, byte for byte, and saves
-// figures. It implements link.Sink.
+// figures. It implements client.Sink.
 type terminal struct {
 	app     *app
 	figures string // directory, "" drops them

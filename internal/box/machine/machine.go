@@ -123,7 +123,7 @@ func (k *Maker) Restore(ctx context.Context, id string, limits engine.Limits, di
 	return k.greet(ctx, id, guest, limits, copied, client.Resume)
 }
 
-// opener is link.Open or link.Resume.
+// opener is client.Open or client.Resume.
 type opener func(context.Context, client.Dialer, client.Options) (*client.Link, error)
 
 func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits engine.Limits, copied bool, open opener) (*Machine, error) {

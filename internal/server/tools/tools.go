@@ -152,7 +152,7 @@ type Call struct {
 	Progress  func(box.Chunk) // nil unless the client asked for it
 }
 
-// A Client is one caller over time; see [sandbox.Client].
+// A Client is one caller over time; see [box.Client].
 type Client = box.Client
 
 type clientKey struct{}

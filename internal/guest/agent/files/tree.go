@@ -28,7 +28,7 @@ const (
 
 // Tree is the directories in which files may be handled. Its methods act with
 // the rights of the calling thread, may be called concurrently, and return
-// errors for the host: *wire.Error.
+// errors for the host: *protocol.Error.
 type Tree struct {
 	home     string
 	roots    []string // the longest first

@@ -103,7 +103,7 @@ type Config struct {
 // concurrently, must not keep their argument, and may block: then the run waits.
 type Sink interface {
 	Output(ch protocol.Channel, p []byte)
-	Display(d []byte) // JSON of wire.Display
+	Display(d []byte) // JSON of protocol.Display
 }
 
 // Request is one cell.
@@ -118,7 +118,7 @@ type Request struct {
 	Input int
 	Grace time.Duration // between interrupt and kill; 0: 2 s
 	// Program says that the code is a whole program, and the last that is run: see
-	// wire.Run. The caller closes the kernel afterwards. File is its absolute path;
+	// protocol.Run. The caller closes the kernel afterwards. File is its absolute path;
 	// empty: it has none.
 	Program bool
 	File    string
