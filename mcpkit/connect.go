@@ -218,7 +218,7 @@ func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Optio
 	}
 	c := &child.Command{
 		Name: s.def.Name, Argv: r.Argv, Dir: r.Dir, Env: append(s.m.baseEnv(s.def.InheritEnv), r.Env...),
-		Grace: s.m.opts.Limits.Grace, Idle: s.m.opts.Limits.Idle, Stream: o,
+		Grace: s.m.opts.Limits.Grace, Idle: s.m.opts.Limits.IdleGrace, Stream: o,
 	}
 	if out := s.outputs(".stderr.log", s.m.opts.Stderr); out != nil {
 		c.Stderr = out

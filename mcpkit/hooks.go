@@ -38,14 +38,14 @@ type Hooks struct {
 
 	// Log hears log messages, Progress that of calls, ListChanged of "tools",
 	// "prompts" and "resources", also when a lost connection was made anew,
-	// ResourceUpdated what Subscribe asked for, and Elicited that the page of an
+	// ResourceUpdated what Subscribe asked for, and ElicitationComplete that the page of an
 	// elicitation with that id has done its work. Of notifications that come faster
-	// than they are heard, some are dropped: see Limits.News and [Session.Dropped].
-	Log             func(ctx context.Context, server string, params *mcp.LoggingMessageParams)
-	Progress        func(ctx context.Context, server string, params *mcp.ProgressNotificationParams)
-	ListChanged     func(ctx context.Context, server, list string)
-	ResourceUpdated func(ctx context.Context, server, uri string)
-	Elicited        func(ctx context.Context, server, id string)
+	// than they are heard, some are dropped: see Limits.PendingNotifications and [Session.Dropped].
+	Log                 func(ctx context.Context, server string, params *mcp.LoggingMessageParams)
+	Progress            func(ctx context.Context, server string, params *mcp.ProgressNotificationParams)
+	ListChanged         func(ctx context.Context, server, list string)
+	ResourceUpdated     func(ctx context.Context, server, uri string)
+	ElicitationComplete func(ctx context.Context, server, id string)
 }
 
 // codeOverloaded is the code of what a client cannot take or has failed at.
@@ -95,9 +95,9 @@ func (s *Session) client(trust Trust, l *link) *mcp.Client {
 			h.ResourceUpdated(ctx, name, r.Params.URI)
 		}
 	}
-	if h.Elicited != nil {
+	if h.ElicitationComplete != nil {
 		o.ElicitationCompleteHandler = func(ctx context.Context, r *mcp.ElicitationCompleteNotificationRequest) {
-			h.Elicited(ctx, name, r.Params.ElicitationID)
+			h.ElicitationComplete(ctx, name, r.Params.ElicitationID)
 		}
 	}
 	if asks.roots {
@@ -193,7 +193,7 @@ func (s *Session) rooted(a asks, next mcp.MethodHandler) mcp.MethodHandler {
 // looked at, for so long, and what there is no hook for is refused as what it is, a
 // method that is not there.
 func (s *Session) bounded(a asks, n *news) mcp.Middleware {
-	waiting, turn := make(chan struct{}, s.m.opts.Limits.Hooks), make(chan struct{}, 1)
+	waiting, turn := make(chan struct{}, s.m.opts.Limits.PendingQuestions), make(chan struct{}, 1)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 			switch {
@@ -214,7 +214,7 @@ func (s *Session) bounded(a asks, n *news) mcp.Middleware {
 				return nil, &jsonrpc.Error{Code: codeOverloaded, Message: "client overloaded"}
 			}
 			defer s.pause.begin()()
-			limit := s.m.opts.Limits.Ask
+			limit := s.m.opts.Limits.Question
 			ctx, end := context.WithCancelCause(ctx)
 			defer end(nil)
 			defer context.AfterFunc(s.life, func() { end(s.over()) })()
@@ -251,7 +251,7 @@ func empty(req mcp.Request) bool {
 
 // tell has a notification heard, or counts it as dropped.
 func (s *Session) tell(n *news, method string, hear func(context.Context)) {
-	heard := n.put(method, s.m.opts.Limits.News, func(ctx context.Context) {
+	heard := n.put(method, s.m.opts.Limits.PendingNotifications, func(ctx context.Context) {
 		defer s.recover(method, func() {})
 		hear(ctx)
 	})

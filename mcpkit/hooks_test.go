@@ -133,7 +133,7 @@ func TestTheTimeThatAPersonTakes(t *testing.T) {
 	}{{time.Minute, true}, {time.Millisecond, false}} {
 		def := program("srv", "good")
 		def.Timeouts.Request = 2 * time.Second
-		m := manager(t, Options{Era: Legacy, Limits: Limits{Ask: c.ask}, Hooks: Hooks{
+		m := manager(t, Options{Era: Legacy, Limits: Limits{Question: c.ask}, Hooks: Hooks{
 			Elicit: func(ctx context.Context, _ string, _ *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 				select {
 				case <-time.After(4 * time.Second):
@@ -203,7 +203,7 @@ func TestD6_AFloodOfNotifications(t *testing.T) {
 	const all, room = 5000, 4
 	var heard atomic.Int64
 	leave := make(chan struct{})
-	m := manager(t, Options{Limits: Limits{News: room}, Hooks: Hooks{Log: func(context.Context, string, *mcp.LoggingMessageParams) {
+	m := manager(t, Options{Limits: Limits{PendingNotifications: room}, Hooks: Hooks{Log: func(context.Context, string, *mcp.LoggingMessageParams) {
 		heard.Add(1)
 		<-leave
 	}}}, program("srv", "floods"))
@@ -270,7 +270,7 @@ func TestChangesOfListsAreHeard(t *testing.T) {
 // A server that asks more than there is room for is told so.
 func TestD6_AFloodOfQuestions(t *testing.T) {
 	leave := make(chan struct{})
-	m := manager(t, Options{Era: Legacy, Limits: Limits{Hooks: 1}, Hooks: Hooks{Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	m := manager(t, Options{Era: Legacy, Limits: Limits{PendingQuestions: 1}, Hooks: Hooks{Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 		<-leave
 		return &mcp.ElicitResult{Action: "decline"}, nil
 	}}}, program("srv", "good"))

@@ -122,13 +122,13 @@ func TestHooksWithoutParams(t *testing.T) {
 		Elicit: func(_ context.Context, _ string, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "decline" + p.Message[:0]}, nil
 		},
-		ElicitURL:       true,
-		Roots:           func(context.Context, string) ([]*mcp.Root, error) { return nil, nil },
-		Log:             func(_ context.Context, _ string, p *mcp.LoggingMessageParams) { _ = p.Level },
-		Progress:        func(_ context.Context, _ string, p *mcp.ProgressNotificationParams) { _ = p.Message },
-		ListChanged:     func(context.Context, string, string) {},
-		ResourceUpdated: func(context.Context, string, string) {},
-		Elicited:        func(_ context.Context, _ string, id string) { done <- id },
+		ElicitURL:           true,
+		Roots:               func(context.Context, string) ([]*mcp.Root, error) { return nil, nil },
+		Log:                 func(_ context.Context, _ string, p *mcp.LoggingMessageParams) { _ = p.Level },
+		Progress:            func(_ context.Context, _ string, p *mcp.ProgressNotificationParams) { _ = p.Message },
+		ListChanged:         func(context.Context, string, string) {},
+		ResourceUpdated:     func(context.Context, string, string) {},
+		ElicitationComplete: func(_ context.Context, _ string, id string) { done <- id },
 	}
 	o := Options{Hooks: hooks, Era: Legacy, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	m := manager(t, o, program("srv", "says-nothing"))

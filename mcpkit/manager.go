@@ -84,30 +84,39 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Limits bounds what servers may use.
+// Limits bounds the resources that servers may use. A field that is zero means the
+// default named in its comment.
 type Limits struct {
-	Connect  time.Duration // start, connection and handshake; 10 s
-	Request  time.Duration // each request, without the time that the server's questions take; 30 s
-	Ask      time.Duration // a question of a server, until it is answered; 5 min
-	Message  int           // bytes of a message; 16 MiB
-	Pending  int           // requests under way to one server; 64
-	Hooks    int           // questions of one server that wait for hooks; 64
-	News     int           // notifications of one server that wait for hooks; 256
-	List     int           // entries of a list; 10,000
-	LogPart  int64         // bytes of a part of a log in LogDir; 10 MiB
-	LogParts int           // parts of each log that stay; 5
-	Grace    time.Duration // for a program to notice the end of its input, and a tenth of what it has then; 500 ms
-	Idle     time.Duration // of Grace, for a program that does nothing meanwhile, see [child.Command]; all of it
+	Connect  time.Duration // for start, connection and handshake; 10 s
+	Request  time.Duration // for a request, without the time in which questions of the server wait for an answer; 30 s
+	Question time.Duration // for the answer to a question of the server; 5 min
+
+	PendingRequests      int // concurrent requests to one server; 64
+	PendingQuestions     int // questions of one server that wait for hooks; 64
+	PendingNotifications int // notifications of one server that wait for hooks; 256
+
+	Message  int   // bytes of a message; 16 MiB
+	List     int   // entries of a list; 10,000
+	LogPart  int64 // bytes of a part of a log in LogDir; 10 MiB
+	LogParts int   // parts kept of each log; 5
+
+	// Grace is the time between closing a program's input and SIGTERM. SIGKILL follows
+	// after another ten times Grace. The default is 500 ms.
+	Grace time.Duration
+	// IdleGrace, if not zero, shortens Grace for a program that is idle after its input
+	// was closed: it used less than a tenth of IdleGrace as processor time. Only Linux
+	// reports this; elsewhere Grace applies.
+	IdleGrace time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
 	def(&l.Connect, 10*time.Second)
 	def(&l.Request, 30*time.Second)
-	def(&l.Ask, 5*time.Minute)
+	def(&l.Question, 5*time.Minute)
+	def(&l.PendingRequests, 64)
+	def(&l.PendingQuestions, 64)
+	def(&l.PendingNotifications, 256)
 	def(&l.Message, 16<<20)
-	def(&l.Pending, 64)
-	def(&l.Hooks, 64)
-	def(&l.News, 256)
 	def(&l.List, 10_000)
 	def(&l.LogPart, 10<<20)
 	def(&l.LogParts, 5)

@@ -500,7 +500,7 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 }
 
 func TestD6_PendingRequestsAreBounded(t *testing.T) {
-	s := session(t, manager(t, Options{Limits: Limits{Pending: 3}}, program("srv", "good")), "srv")
+	s := session(t, manager(t, Options{Limits: Limits{PendingRequests: 3}}, program("srv", "good")), "srv")
 	wantCall(t, s, "echo", map[string]any{"text": "up"}, "up")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -793,7 +793,7 @@ func TestCloseWhileItIsUsed(t *testing.T) {
 	for _, def := range all {
 		t.Run(def.Name, func(t *testing.T) {
 			asked, heard, done := make(chan struct{}, 1), make(chan struct{}, 1), make(chan error, 3)
-			m := manager(t, Options{Limits: Limits{Request: time.Hour, Ask: time.Hour}, Hooks: Hooks{
+			m := manager(t, Options{Limits: Limits{Request: time.Hour, Question: time.Hour}, Hooks: Hooks{
 				Progress: func(context.Context, string, *mcp.ProgressNotificationParams) { heard <- struct{}{} },
 				Roots:    func(context.Context, string) ([]*mcp.Root, error) { return []*mcp.Root{{URI: "file:///"}}, nil },
 				Elicit: func(ctx context.Context, _ string, _ *mcp.ElicitParams) (*mcp.ElicitResult, error) {

@@ -72,7 +72,7 @@ type live struct {
 func newSession(m *Manager, def *mcpjson.Server) *Session {
 	s := &Session{
 		m: m, def: def,
-		pending:    make(chan struct{}, m.opts.Limits.Pending),
+		pending:    make(chan struct{}, m.opts.Limits.PendingRequests),
 		connecting: make(chan struct{}, 1),
 		gate:       semaphore.NewWeighted(gateSize),
 		methods:    make(map[string]bool),
@@ -282,7 +282,7 @@ func (s *Session) within(ctx context.Context, limit time.Duration, timeout error
 	closed := context.AfterFunc(s.life, func() { cancel(s.over()) })
 	stop := func() { stopped(); closed() }
 	begun, paused := time.Now(), s.pause.length()
-	last := begun.Add(limit + maxRounds*s.m.opts.Limits.Ask)
+	last := begun.Add(limit + maxRounds*s.m.opts.Limits.Question)
 	var (
 		mu    sync.Mutex
 		over  bool        // guarded by mu

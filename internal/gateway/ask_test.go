@@ -265,7 +265,7 @@ func byHand(t *testing.T, s *mcp.Server) *mcp.ClientSession {
 func TestAQuestionThatNobodyAnswers(t *testing.T) {
 	for _, era := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
 		o := options(t.TempDir(), mcpkit.Trusted, "a")
-		o.Servers.Era, o.Servers.Limits.Ask = era, 300*time.Millisecond
+		o.Servers.Era, o.Servers.Limits.Question = era, 300*time.Millisecond
 		g, s := register(t, o)
 		cs := byHand(t, s)
 		params := &mcp.CallToolParams{Name: "a__ask", Arguments: gatewaytest.Question{What: "form"}}

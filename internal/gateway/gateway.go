@@ -141,10 +141,10 @@ func New(o Options) *Gateway {
 			}
 			g.logged(ctx, server, m)
 		},
-		Progress:        func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { g.progress.pass(server, p) },
-		ListChanged:     func(_ context.Context, server, _ string) { g.learn(server) },
-		ResourceUpdated: g.updated,
-		Elicited:        func(_ context.Context, server, id string) { g.pages.done(g.ctx, server, id) },
+		Progress:            func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { g.progress.pass(server, p) },
+		ListChanged:         func(_ context.Context, server, _ string) { g.learn(server) },
+		ResourceUpdated:     g.updated,
+		ElicitationComplete: func(_ context.Context, server, id string) { g.pages.done(g.ctx, server, id) },
 	}
 	g.manager = mcpkit.New(o.Servers)
 	return g

@@ -89,7 +89,7 @@ func (a *app) consents() (*consent.Store, error) {
 // open makes a manager of the configuration for one command. The caller closes it.
 func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options) error) (*mcpkit.Manager, error) {
 	o, err := a.options(cfg)
-	o.Limits.Idle = idleAtEnd
+	o.Limits.IdleGrace = idleAtEnd
 	if err == nil && change != nil {
 		err = change(&o)
 	}
