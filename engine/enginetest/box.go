@@ -21,7 +21,7 @@ type box struct {
 	t *tester
 
 	user  User
-	l     *client.Link // nil until talk
+	l     *client.Conn // nil until talk
 	probe string       // path of the probe program inside; empty until install
 }
 

@@ -44,7 +44,7 @@ func (t *tester) hostile(spec *engine.Spec) {
 			return
 		}
 		b := t.own(g)
-		for _, open := range []func(context.Context, client.Dialer, client.Options) (*client.Link, error){client.Open, client.Resume} {
+		for _, open := range []func(context.Context, client.Dialer, client.Options) (*client.Conn, error){client.Open, client.Resume} {
 			t.inTime("open link", patience+grace, func() {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()

@@ -41,7 +41,7 @@ func (s *Sandbox) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error
 	ctx, span := tracing.Start(ctx, "box exec")
 	out := newCollector(s.m.cfg(), req.Progress)
 	release := s.guard(ctx, timeout)
-	res, err := s.machine.Link.Exec(ctx, x, req.Stdin, out)
+	res, err := s.machine.Agent.Exec(ctx, x, req.Stdin, out)
 	release()
 	span.End(err)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Sandbox) execResult(res *protocol.ExecResult, out *collector, timeout t
 func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
 	var res protocol.PSResult
 	err := s.call(ctx, "list processes", func(ctx context.Context) (err error) {
-		res, err = s.machine.Link.PS(ctx)
+		res, err = s.machine.Agent.PS(ctx)
 		return err
 	})
 	return res.Processes, err
@@ -117,7 +117,7 @@ func (s *Sandbox) Attach(ctx context.Context, req AttachRequest) (*ExecResult, e
 	out := newCollector(s.m.cfg(), req.Progress)
 	follow, cancel := context.WithTimeoutCause(ctx, timeout, errFollowed)
 	defer cancel()
-	res, err := s.machine.Link.Attach(follow, protocol.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)
+	res, err := s.machine.Agent.Attach(follow, protocol.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)
 	if err != nil {
 		return nil, s.callError(ctx, op, err)
 	}
@@ -133,6 +133,6 @@ func (s *Sandbox) Attach(ctx context.Context, req AttachRequest) (*ExecResult, e
 // Errors: CodeNotFound, CodeInvalid, else as Run.
 func (s *Sandbox) Signal(ctx context.Context, id, signal string) error {
 	return s.call(ctx, "signal process", func(ctx context.Context) error {
-		return s.machine.Link.Signal(ctx, protocol.Signal{ID: id, Signal: signal})
+		return s.machine.Agent.Signal(ctx, protocol.Signal{ID: id, Signal: signal})
 	})
 }

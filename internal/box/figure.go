@@ -46,7 +46,7 @@ func (s *Sandbox) saveImages(ctx context.Context, images []Image) {
 	}
 	for n, name := range old {
 		if n <= last-figuresKept {
-			_ = s.machine.Link.Remove(ctx, RemoveRequest{Path: path.Join(figureDir, name)}) // the next run tries again
+			_ = s.machine.Agent.Remove(ctx, RemoveRequest{Path: path.Join(figureDir, name)}) // the next run tries again
 		}
 	}
 }
@@ -58,7 +58,7 @@ func (s *Sandbox) saveImage(ctx context.Context, last *int, img *Image) (string,
 	for range tries {
 		*last++
 		var info FileInfo
-		info, err = s.machine.Link.Write(ctx, WriteRequest{
+		info, err = s.machine.Agent.Write(ctx, WriteRequest{
 			Path: path.Join(figureDir, fmt.Sprintf("figure-%d%s", *last, figureSuffixes[img.MIME])),
 			Mode: 0o644, Exclusive: true, Parents: true,
 		}, bytes.NewReader(img.Data))
@@ -73,7 +73,7 @@ func (s *Sandbox) saveImage(ctx context.Context, last *int, img *Image) (string,
 // by number. A directory that cannot be listed has none.
 func (s *Sandbox) figures(ctx context.Context) (last int, names map[int]string) {
 	names = make(map[int]string)
-	res, err := s.machine.Link.List(ctx, ListRequest{Path: figureDir, Depth: 1})
+	res, err := s.machine.Agent.List(ctx, ListRequest{Path: figureDir, Depth: 1})
 	if err != nil {
 		return 0, names
 	}

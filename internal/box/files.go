@@ -40,7 +40,7 @@ func (s *Sandbox) file(ctx context.Context, op, path string, do func(context.Con
 // CodeNotReady, CodeCancelled, CodeInternal.
 func (s *Sandbox) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (info FileInfo, err error) {
 	err = s.file(ctx, "read file", req.Path, func(ctx context.Context) (err error) {
-		info, err = s.machine.Link.Read(ctx, req, w)
+		info, err = s.machine.Agent.Read(ctx, req, w)
 		return err
 	})
 	return info, err
@@ -53,7 +53,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) 
 		req.MaxBytes = s.m.cfg().MaxFileSize
 	}
 	err = s.file(ctx, "write file", req.Path, func(ctx context.Context) (err error) {
-		info, err = s.machine.Link.Write(ctx, req, r)
+		info, err = s.machine.Agent.Write(ctx, req, r)
 		return err
 	})
 	return info, err
@@ -62,7 +62,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) 
 // Stat describes a file.
 func (s *Sandbox) Stat(ctx context.Context, path string) (info FileInfo, err error) {
 	err = s.file(ctx, "stat file", path, func(ctx context.Context) (err error) {
-		info, err = s.machine.Link.Stat(ctx, path)
+		info, err = s.machine.Agent.Stat(ctx, path)
 		return err
 	})
 	return info, err
@@ -71,7 +71,7 @@ func (s *Sandbox) Stat(ctx context.Context, path string) (info FileInfo, err err
 // List lists a directory.
 func (s *Sandbox) List(ctx context.Context, req ListRequest) (res ListResult, err error) {
 	err = s.file(ctx, "list files", req.Path, func(ctx context.Context) (err error) {
-		res, err = s.machine.Link.List(ctx, req)
+		res, err = s.machine.Agent.List(ctx, req)
 		return err
 	})
 	return res, err
@@ -80,7 +80,7 @@ func (s *Sandbox) List(ctx context.Context, req ListRequest) (res ListResult, er
 // Mkdir makes a directory.
 func (s *Sandbox) Mkdir(ctx context.Context, req MkdirRequest) (info FileInfo, err error) {
 	err = s.file(ctx, "make directory", req.Path, func(ctx context.Context) (err error) {
-		info, err = s.machine.Link.Mkdir(ctx, req)
+		info, err = s.machine.Agent.Mkdir(ctx, req)
 		return err
 	})
 	return info, err
@@ -89,20 +89,20 @@ func (s *Sandbox) Mkdir(ctx context.Context, req MkdirRequest) (info FileInfo, e
 // Remove removes a file or directory.
 func (s *Sandbox) Remove(ctx context.Context, req RemoveRequest) error {
 	return s.file(ctx, "remove file", req.Path, func(ctx context.Context) error {
-		return s.machine.Link.Remove(ctx, req)
+		return s.machine.Agent.Remove(ctx, req)
 	})
 }
 
 // Archive writes a file or directory to w as a tar stream.
 func (s *Sandbox) Archive(ctx context.Context, path string, w io.Writer) error {
 	return s.file(ctx, "archive files", path, func(ctx context.Context) error {
-		return s.machine.Link.Archive(ctx, path, w)
+		return s.machine.Agent.Archive(ctx, path, w)
 	})
 }
 
 // Extract unpacks a tar stream below a directory.
 func (s *Sandbox) Extract(ctx context.Context, path string, r io.Reader) error {
 	return s.file(ctx, "extract files", path, func(ctx context.Context) error {
-		return s.machine.Link.Extract(ctx, path, r)
+		return s.machine.Agent.Extract(ctx, path, r)
 	})
 }

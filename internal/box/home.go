@@ -93,10 +93,10 @@ func (m *Manager) archiveHome(ctx context.Context, s *Sandbox, prev, dir string)
 	}
 	defer f.Close()
 	w := &summed{w: f, sum: crc32.New(castagnoli), left: ask.MaxBytes + homeSlack}
-	res, err := s.machine.Link.Backup(ctx, ask, w)
+	res, err := s.machine.Agent.Backup(ctx, ask, w)
 	if we, ok := errors.AsType[*protocol.Error](err); ok && we.Code == protocol.CodeInvalid && w.n == 0 && len(ask.Exclude) == 0 {
 		// The agent is of an earlier version, which knows archives only.
-		err = s.machine.Link.Archive(ctx, ".", w)
+		err = s.machine.Agent.Archive(ctx, ".", w)
 	}
 	if err == nil && res.Unchanged && before == nil { // user code may have taken over the agent
 		err = errors.New("the agent reports no change since an archive that does not exist")

@@ -19,7 +19,7 @@ type dialer struct{ net.Conn }
 func (d dialer) Dial(context.Context) (io.ReadWriteCloser, error) { return d.Conn, nil }
 
 // lyingAgent answers hello as it should, and everything else with result.
-func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Link {
+func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Conn {
 	t.Helper()
 	here, there := net.Pipe()
 	t.Cleanup(func() { there.Close() })
@@ -63,7 +63,7 @@ func TestLyingAgent(t *testing.T) {
 	m := &Manager{log: slog.New(slog.DiscardHandler), parts: Parts{Machines: &machine.Maker{}}}
 	box := &Sandbox{
 		m: m, flavor: FlavorSmall, condemned: make(chan struct{}),
-		machine: &machine.Machine{Link: lyingAgent(t, protocol.BackupResult{Unchanged: true, Mark: "m"})},
+		machine: &machine.Machine{Agent: lyingAgent(t, protocol.BackupResult{Unchanged: true, Mark: "m"})},
 	}
 	dir := t.TempDir()
 	m.saveHome(t.Context(), box, "", dir)

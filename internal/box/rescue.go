@@ -116,7 +116,7 @@ func (m *Manager) freshWithFiles(ctx context.Context, s *Sandbox, dir string, ca
 	r := &Rescue{Why: mismatch(cause)}
 	info, f, err := openHome(dir)
 	if err == nil {
-		err = mach.Link.Unpack(ctx, f)
+		err = mach.Agent.Unpack(ctx, f)
 		f.Close()
 		r.At, r.Omitted, r.Examples = info.At, info.Omitted, info.Examples
 	}

@@ -59,7 +59,7 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	span.Set("glovebox.language", lang)
 	out := newCollector(s.m.cfg(), req.Progress)
 	release := s.guard(ctx, timeout+s.m.kernelStart)
-	res, err := s.machine.Link.Run(ctx, protocol.Run{
+	res, err := s.machine.Agent.Run(ctx, protocol.Run{
 		Kernel: lang, Language: lang,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
 		Capture: protocol.Capture{Head: s.m.cfg().OutputHead, Tail: s.m.cfg().OutputTail},

@@ -187,7 +187,7 @@ func (m *Manager) watchGuest(s *Sandbox) {
 // watchLink ends the box when its agent does not speak any more.
 func (m *Manager) watchLink(s *Sandbox) {
 	select {
-	case <-s.machine.Link.Done():
+	case <-s.machine.Agent.Done():
 	case <-s.condemned:
 		return
 	}
@@ -197,7 +197,7 @@ func (m *Manager) watchLink(s *Sandbox) {
 	case <-s.condemned:
 	case <-t.C:
 		detail := "the link to its agent broke"
-		if err := s.machine.Link.Err(); err != nil {
+		if err := s.machine.Agent.Err(); err != nil {
 			detail += " (" + strings.TrimSpace(clip(err.Error(), 200)) + ")"
 		}
 		m.condemn(s, ReasonCrashed, detail)

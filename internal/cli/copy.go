@@ -107,7 +107,7 @@ func parseOuts(args []string) ([]transfer, error) {
 }
 
 // copyIn copies files and directories into the box.
-func copyIn(ctx context.Context, l *client.Link, list []transfer) error {
+func copyIn(ctx context.Context, l *client.Conn, list []transfer) error {
 	for _, t := range list {
 		if err := copyInOne(ctx, l, t); err != nil {
 			return fmt.Errorf("copy %q into the box: %w", t.from, err)
@@ -116,7 +116,7 @@ func copyIn(ctx context.Context, l *client.Link, list []transfer) error {
 	return nil
 }
 
-func copyInOne(ctx context.Context, l *client.Link, t transfer) error {
+func copyInOne(ctx context.Context, l *client.Conn, t transfer) error {
 	info, err := os.Stat(t.from)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func pack(w io.Writer, dir string) error {
 }
 
 // copyOut copies files and directories out of the box.
-func (a *app) copyOut(ctx context.Context, l *client.Link, list []transfer) error {
+func (a *app) copyOut(ctx context.Context, l *client.Conn, list []transfer) error {
 	for _, t := range list {
 		if err := a.copyOutOne(ctx, l, t); err != nil {
 			return fmt.Errorf("copy %q out of the box: %w", t.from, err)
@@ -214,7 +214,7 @@ func (a *app) copyOut(ctx context.Context, l *client.Link, list []transfer) erro
 	return nil
 }
 
-func (a *app) copyOutOne(ctx context.Context, l *client.Link, t transfer) error {
+func (a *app) copyOutOne(ctx context.Context, l *client.Conn, t transfer) error {
 	info, err := l.Stat(ctx, t.from)
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // unpack copies a directory out. The archive comes from the box: names are used
 // below the destination only, and links and devices are not made at all.
-func (a *app) unpack(ctx context.Context, l *client.Link, t transfer) error {
+func (a *app) unpack(ctx context.Context, l *client.Conn, t transfer) error {
 	if err := os.MkdirAll(t.to, 0o755); err != nil {
 		return err
 	}

@@ -281,14 +281,14 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 }
 
 // boot boots a machine of the flavor. The engine's Close ends its guest.
-func (h *host) boot(ctx context.Context, cfg *config.Config, flavor box.Flavor) (engine.Guest, *client.Link, error) {
+func (h *host) boot(ctx context.Context, cfg *config.Config, flavor box.Flavor) (engine.Guest, *client.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("it took longer than %v", cfg.StartTimeout))
 	defer cancel()
 	m, err := h.maker.Boot(ctx, "run-"+strings.ToLower(rand.Text()), flavor.Limits())
 	if err != nil {
 		return nil, nil, err
 	}
-	return m.Guest, m.Link, nil
+	return m.Guest, m.Agent, nil
 }
 
 // ended explains a lost link by the end of the guest, if that was it.
@@ -315,7 +315,7 @@ func ended(ctx context.Context, guest engine.Guest, flavor box.Flavor, err error
 }
 
 // execute runs the job. status is how the program ended, nil for exit code 0.
-func (a *app) execute(ctx context.Context, l *client.Link, j *job, code []byte) (status *exitStatus, err error) {
+func (a *app) execute(ctx context.Context, l *client.Conn, j *job, code []byte) (status *exitStatus, err error) {
 	sink := &terminal{app: a, figures: j.figures, values: j.file == "-"}
 	ms := j.timeout.Milliseconds()
 	if j.timeout > 0 && ms == 0 {

@@ -74,7 +74,7 @@ func (k *Maker) WithAgent(agent engine.Program) *Maker {
 type Machine struct {
 	ID    string // of the guest
 	Guest engine.Guest
-	Link  *client.Link
+	Agent *client.Conn
 }
 
 // Spec is what the engine is asked for. limits are what user code may take.
@@ -124,7 +124,7 @@ func (k *Maker) Restore(ctx context.Context, id string, limits engine.Limits, di
 }
 
 // opener is client.Open or client.Resume.
-type opener func(context.Context, client.Dialer, client.Options) (*client.Link, error)
+type opener func(context.Context, client.Dialer, client.Options) (*client.Conn, error)
 
 func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits engine.Limits, copied bool, open opener) (*Machine, error) {
 	hello := protocol.Hello{
@@ -151,7 +151,7 @@ func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits
 		m := &Machine{ID: id, Guest: guest}
 		return nil, errors.Join(fmt.Errorf("link to the agent: %w", err), m.Close(freeing))
 	}
-	return &Machine{ID: id, Guest: guest, Link: lnk}, nil
+	return &Machine{ID: id, Guest: guest, Agent: lnk}, nil
 }
 
 // Start starts the interpreter of a language, if it does not run, and has a new
@@ -163,7 +163,7 @@ func (m *Machine) Start(ctx context.Context, language string, preload []string) 
 
 // Warm is Start, and says which modules of preload could not be imported.
 func (m *Machine) Warm(ctx context.Context, language string, preload []string) (missing []string, err error) {
-	res, err := m.Link.Kernel(ctx, protocol.Kernel{Kernel: language, Language: language, Action: "start", Preload: preload})
+	res, err := m.Agent.Kernel(ctx, protocol.Kernel{Kernel: language, Language: language, Action: "start", Preload: preload})
 	if err != nil {
 		return nil, fmt.Errorf("start the %s interpreter: %w", language, err)
 	}
@@ -173,7 +173,7 @@ func (m *Machine) Warm(ctx context.Context, language string, preload []string) (
 // Prove has the interpreter of a language run an empty cell, which leaves no
 // trace in it.
 func (m *Machine) Prove(ctx context.Context, language string, timeout time.Duration) error {
-	res, err := m.Link.Run(ctx, protocol.Run{Kernel: language, Language: language, TimeoutMS: timeout.Milliseconds(), Capture: protocol.Capture{Head: 4096}}, nil, discard{})
+	res, err := m.Agent.Run(ctx, protocol.Run{Kernel: language, Language: language, TimeoutMS: timeout.Milliseconds(), Capture: protocol.Capture{Head: 4096}}, nil, discard{})
 	switch {
 	case err != nil:
 		return fmt.Errorf("prove the %s interpreter: %w", language, err)
@@ -220,8 +220,8 @@ func (m *Machine) Resume(ctx context.Context) error {
 // Close ends the machine and frees what it holds on the host. ctx bounds the
 // waiting. It may be called again.
 func (m *Machine) Close(ctx context.Context) error {
-	if m.Link != nil {
-		m.Link.Close() // its error says that the guest is gone already
+	if m.Agent != nil {
+		m.Agent.Close() // its error says that the guest is gone already
 	}
 	if err := m.Guest.Destroy(ctx); err != nil {
 		return fmt.Errorf("close machine %q: %w", m.ID, err)

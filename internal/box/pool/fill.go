@@ -260,8 +260,8 @@ func (p *Pool) watch(ctx context.Context, s *shelf, m *member) {
 	case <-ctx.Done():
 		return
 	case cause = <-ended:
-	case <-m.Link.Done():
-		cause = m.Link.Err()
+	case <-m.Agent.Done():
+		cause = m.Agent.Err()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -210,8 +210,8 @@ func (p *Pool) revive(ctx context.Context, m *machine.Machine) error {
 		}
 	}
 	// An operation waits for its answer even after ctx: without a link it does not.
-	stop := context.AfterFunc(ctx, func() { m.Link.Close() })
-	_, err := m.Link.Ping(ctx)
+	stop := context.AfterFunc(ctx, func() { m.Agent.Close() })
+	_, err := m.Agent.Ping(ctx)
 	if !stop() {
 		err = context.Cause(ctx)
 	}

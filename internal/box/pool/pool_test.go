@@ -189,7 +189,7 @@ func take(t testing.TB, p *Pool, c Class) *machine.Machine {
 		t.Fatalf("Take %s: got none; %+v", c, p.Stats())
 	}
 	t.Cleanup(func() { m.Close(context.Background()) })
-	if _, err := m.Link.Ping(t.Context()); err != nil {
+	if _, err := m.Agent.Ping(t.Context()); err != nil {
 		t.Fatalf("Take %s: got one that does not answer: %v", c, err)
 	}
 	return m
@@ -250,7 +250,7 @@ func TestMembersStandStill(t *testing.T) {
 	ready(t, p)
 	answer := make(chan error, 1)
 	go func() {
-		_, err := f.machine(1).Link.Ping(t.Context())
+		_, err := f.machine(1).Agent.Ping(t.Context())
 		answer <- err
 	}()
 	select {
@@ -347,7 +347,7 @@ func TestTheDeadAreReplaced(t *testing.T) {
 	}{
 		{"guest", false, destroy, "destroyed"},
 		{"paused guest", true, destroy, "destroyed"},
-		{"link", false, func(m *machine.Machine) { m.Link.Close() }, "link to the guest lost"},
+		{"link", false, func(m *machine.Machine) { m.Agent.Close() }, "link to the guest lost"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFactory(t)
@@ -570,7 +570,7 @@ func TestClose(t *testing.T) {
 	if got := f.guests(); len(got) != 2 {
 		t.Errorf("after Close: got guests %q, want those that were taken", got)
 	}
-	if _, err := mine.Link.Ping(t.Context()); err != nil {
+	if _, err := mine.Agent.Ping(t.Context()); err != nil {
 		t.Errorf("a machine that was taken before does not answer: %v", err)
 	}
 	if got := f.log.with("WARN"); got != nil {
@@ -599,7 +599,7 @@ func TestAllAtOnce(t *testing.T) {
 					continue
 				}
 				n++
-				if _, err := m.Link.Ping(t.Context()); err != nil {
+				if _, err := m.Agent.Ping(t.Context()); err != nil {
 					t.Errorf("got a machine that does not answer: %v", err)
 				}
 				mu.Lock()

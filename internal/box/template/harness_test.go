@@ -245,7 +245,7 @@ func (o *output) Display(d protocol.Display) {
 func run(tb testing.TB, m *machine.Machine, language, code string) *output {
 	tb.Helper()
 	var out output
-	res, err := m.Link.Run(tb.Context(), protocol.Run{Kernel: language, Language: language, TimeoutMS: 60_000}, []byte(code), &out)
+	res, err := m.Agent.Run(tb.Context(), protocol.Run{Kernel: language, Language: language, TimeoutMS: 60_000}, []byte(code), &out)
 	if err != nil || !res.OK {
 		tb.Fatalf("run %q: %v, %+v", code, err, res.Error)
 	}

@@ -64,7 +64,7 @@ func benchIdle(b *testing.B, preload string, paused bool) {
 		Home: "/home/user", UID: 1000, GID: 1000, PIDs: 256, MemoryMB: 512,
 		Interpreters: map[string]string{"python": "/usr/bin/python3"},
 	}
-	run := func(l *client.Link) {
+	run := func(l *client.Conn) {
 		b.Helper()
 		res, err := l.Run(b.Context(), protocol.Run{Kernel: "k", Language: "python"}, []byte("print(1)"), noSink{})
 		if err != nil || !res.OK {

@@ -71,7 +71,7 @@ func benchSnapshot(b *testing.B, preload []string) {
 		Home: "/home/user", UID: 1000, GID: 1000, PIDs: 256, MemoryMB: 512,
 		Interpreters: map[string]string{"python": python},
 	}
-	run := func(l *client.Link) {
+	run := func(l *client.Conn) {
 		b.Helper()
 		res, err := l.Run(b.Context(), protocol.Run{Kernel: "k", Language: "python"}, []byte("print(1)"), noSink{})
 		if err != nil || !res.OK || res.Fresh && len(preload) > 0 {

@@ -103,13 +103,13 @@ func (r *input) read() {
 // restart ends the link and waits for the next.
 func (r *input) restart() error {
 	r.s.end(protocol.ErrSuperseded)
-	nonce, err := r.rd.Hunt(0, func(string) bool { return true })
+	nonce, err := r.rd.Resync(0, func(string) bool { return true })
 	if err != nil {
 		return err
 	}
 	r.s = r.a.newSession(r.s, r.s.epoch+1)
 	r.a.out.Restart(r.s.epoch, protocol.AppendMark(nil, nonce))
-	r.a.out.Kick()
+	r.a.out.Wake()
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (s *session) handle(h protocol.Header, p []byte) (*op, error) {
 	case protocol.Data, protocol.EOF:
 		return nil, o.in.Push(h, p)
 	case protocol.Credit:
-		return nil, o.gate.Give(p)
+		return nil, o.window.Credit(p)
 	case protocol.Cancel:
 		o.cancel(errCancelled)
 		return nil, nil

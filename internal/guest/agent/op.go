@@ -26,8 +26,8 @@ type op struct {
 	id     uint32
 	ctx    context.Context // ends with Cancel and with the link
 	cancel context.CancelCauseFunc
-	in     *protocol.Queue // what the host sends
-	gate   *protocol.Gate  // what the host takes
+	in     *protocol.RecvQueue  // what the host sends
+	window *protocol.SendWindow // what the host takes
 	req    protocol.Request
 
 	begun    time.Time
@@ -46,7 +46,7 @@ func (s *session) open(h protocol.Header, p []byte, dup *op) (*op, error) {
 	if h.Op%2 == 0 || dup != nil {
 		return nil, fmt.Errorf("%w: operation %d cannot be begun", protocol.ErrFrame, h.Op)
 	}
-	o := &op{s: s, id: h.Op, in: protocol.NewQueue(), gate: protocol.NewGate(), begun: time.Now()}
+	o := &op{s: s, id: h.Op, in: protocol.NewRecvQueue(), window: protocol.NewSendWindow(), begun: time.Now()}
 	err := json.Unmarshal(p, &o.req)
 	o.ctx, o.cancel = context.WithCancelCause(s.ctx)
 	s.mu.Lock()
@@ -163,7 +163,7 @@ func (o *op) display(p []byte) error {
 
 func (o *op) sendMessage(ch protocol.Channel, p []byte, message bool, stop <-chan struct{}) error {
 	for len(p) > 0 {
-		n, err := o.gate.Take(len(p), stop)
+		n, err := o.window.Take(len(p), stop)
 		if err != nil {
 			return err
 		}
@@ -189,10 +189,10 @@ const (
 // hurry makes output of n bytes leave soon.
 func (o *op) hurry(n int) {
 	if n > youngSize || time.Since(o.begun) > young {
-		o.s.a.out.Kick()
+		o.s.a.out.Wake()
 		return
 	}
-	o.lateOnce.Do(func() { o.late = time.AfterFunc(young, o.s.a.out.Kick) })
+	o.lateOnce.Do(func() { o.late = time.AfterFunc(young, o.s.a.out.Wake) })
 }
 
 // Read reads what the host sends on the operation's only channel towards the
@@ -234,7 +234,7 @@ func (o *op) credit(n uint32) error {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], n)
 	err := o.s.a.out.Put(o.s.epoch, protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
-	o.s.a.out.Kick()
+	o.s.a.out.Wake()
 	return err
 }
 

@@ -136,7 +136,7 @@ func TestHostileHello(t *testing.T) {
 			}
 			d2, f2 := newFake(t)
 			go func() {
-				f2.rd.Hunt(0, func(string) bool { return true })
+				f2.rd.Resync(0, func(string) bool { return true })
 				play(f2)
 			}()
 			if l, err := client.Resume(ctx, d2, client.Options{}); err == nil {

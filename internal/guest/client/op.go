@@ -15,14 +15,14 @@ import (
 
 // op is one operation under way.
 type op struct {
-	l    *Link
-	name protocol.Op
-	id   uint32
-	in   *protocol.Queue
-	gate *protocol.Gate
-	end  chan struct{}     // closed when End has been read
-	resp protocol.Response // set before end is closed
-	quit chan struct{}     // closed when the caller no longer waits
+	l      *Conn
+	name   protocol.Op
+	id     uint32
+	in     *protocol.RecvQueue
+	window *protocol.SendWindow
+	end    chan struct{}     // closed when End has been read
+	resp   protocol.Response // set before end is closed
+	quit   chan struct{}     // closed when the caller no longer waits
 
 	abandoned atomic.Bool // the caller no longer takes what arrives
 }
@@ -34,13 +34,13 @@ type output func(ch protocol.Channel, more bool, p []byte) error
 // do begins an operation, sends body, hands out what arrives and decodes the
 // result into res, all in the caller's goroutine. When ctx ends it sends Cancel
 // and waits for End for the grace and a little more.
-func (l *Link) do(ctx context.Context, name protocol.Op, args any, body io.Reader, out output, grace time.Duration, res any) error {
+func (l *Conn) do(ctx context.Context, name protocol.Op, args any, body io.Reader, out output, grace time.Duration, res any) error {
 	return l.doBytes(ctx, name, args, nil, body, out, grace, res)
 }
 
 // doBytes is do with a body that is, or begins with, what is in memory already
 // and goes out with the request in one write.
-func (l *Link) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, out output, grace time.Duration, res any) error {
+func (l *Conn) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, out output, grace time.Duration, res any) error {
 	o, err := l.start(ctx, name, args)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (l *Link) doBytes(ctx context.Context, name protocol.Op, args any, first []
 			return err
 		}
 	} else {
-		l.out.Kick()
+		l.out.Wake()
 	}
 	return o.finish(ctx, out, grace, res)
 }
@@ -67,8 +67,8 @@ var canceledNow = func() context.Context {
 	return ctx
 }()
 
-// start begins an operation and puts its Open in the outbox, without a Kick.
-func (l *Link) start(ctx context.Context, name protocol.Op, args any) (*op, error) {
+// start begins an operation and puts its Open in the outbox, without a Wake.
+func (l *Conn) start(ctx context.Context, name protocol.Op, args any) (*op, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -104,7 +104,7 @@ func (l *Link) start(ctx context.Context, name protocol.Op, args any) (*op, erro
 
 func (o *op) sendCancel() {
 	o.put(protocol.Header{Type: protocol.Cancel, Op: o.id}, nil)
-	o.l.out.Kick()
+	o.l.out.Wake()
 }
 
 // put sends a frame that does not wait. A guest that does not read what it has
@@ -126,14 +126,14 @@ func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r 
 		return nil
 	}
 	if r != nil {
-		o.l.out.Kick()
+		o.l.out.Wake()
 		buf := make([]byte, 128<<10)
 		for {
 			n, err := r.Read(buf)
 			if !o.sendData(over, ch, buf[:n]) {
 				return nil
 			}
-			o.l.out.Kick()
+			o.l.out.Wake()
 			if err == io.EOF {
 				break
 			}
@@ -143,7 +143,7 @@ func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r 
 		}
 	}
 	o.put(protocol.Header{Type: protocol.EOF, Channel: ch, Op: o.id}, nil)
-	o.l.out.Kick()
+	o.l.out.Wake()
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (o *op) over(ctx context.Context, stop <-chan struct{}, needed bool) <-chan
 
 func (o *op) sendData(over <-chan struct{}, ch protocol.Channel, p []byte) bool {
 	for len(p) > 0 {
-		n, err := o.gate.Take(len(p), over)
+		n, err := o.window.Take(len(p), over)
 		if err != nil {
 			return false
 		}
@@ -177,7 +177,7 @@ func (o *op) sendData(over <-chan struct{}, ch protocol.Channel, p []byte) bool 
 			return false
 		}
 		if p = p[n:]; len(p) > 0 {
-			o.l.out.Kick()
+			o.l.out.Wake()
 		}
 	}
 	return true
@@ -249,7 +249,7 @@ func (o *op) deliver(data []byte, items []protocol.Item, out output) error {
 			var b [4]byte
 			binary.BigEndian.PutUint32(b[:], n)
 			o.put(protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
-			o.l.out.Kick()
+			o.l.out.Wake()
 		}
 	}
 	return failed

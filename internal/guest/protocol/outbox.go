@@ -28,7 +28,7 @@ var (
 // next one. All methods may be called concurrently.
 type Outbox struct {
 	w    io.Writer
-	kick chan struct{}
+	wake chan struct{}
 	done chan struct{} // closed by Close
 
 	mu      sync.Mutex
@@ -40,18 +40,18 @@ type Outbox struct {
 	room    chan struct{} // guarded by mu; closed when pending data shrinks; nil if nobody waits
 }
 
-// NewOutbox returns an Outbox that writes to w. Run must be running for Kick to
+// NewOutbox returns an Outbox that writes to w. Run must be running for Wake to
 // have an effect.
 func NewOutbox(w io.Writer) *Outbox {
-	return &Outbox{w: w, kick: make(chan struct{}, 1), done: make(chan struct{})}
+	return &Outbox{w: w, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// Run writes what is pending after each Kick, until Close or until a write
+// Run writes what is pending after each Wake, until Close or until a write
 // fails, whose error it returns.
 func (o *Outbox) Run() error {
 	for {
 		select {
-		case <-o.kick:
+		case <-o.wake:
 			if err := o.Flush(); err != nil {
 				return err
 			}
@@ -126,10 +126,10 @@ func (o *Outbox) Restart(epoch uint64, raw []byte) {
 	o.wakeLocked()
 }
 
-// Kick makes Run write soon.
-func (o *Outbox) Kick() {
+// Wake makes Run write soon.
+func (o *Outbox) Wake() {
 	select {
-	case o.kick <- struct{}{}:
+	case o.wake <- struct{}{}:
 	default:
 	}
 }

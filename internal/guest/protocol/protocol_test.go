@@ -88,7 +88,7 @@ func TestHunt(t *testing.T) {
 		if !errors.Is(err, ErrFrame) {
 			t.Fatalf("cut at %d: got %v", cut, err)
 		}
-		got, err := rd.Hunt(0, func(string) bool { return true })
+		got, err := rd.Resync(0, func(string) bool { return true })
 		if err != nil || got != nonce {
 			t.Fatalf("cut at %d: got nonce %q, %v", cut, got, err)
 		}
@@ -98,16 +98,16 @@ func TestHunt(t *testing.T) {
 	}
 	junk := append(bytes.Repeat([]byte("GLOVEBOX-RESUME-"), 100), AppendMark(nil, "0123456789abcdef")...)
 	junk = append(junk, AppendMark(nil, nonce)...)
-	if got, err := NewReader(bytes.NewReader(junk)).Hunt(1<<20, func(n string) bool { return n == nonce }); err != nil || got != nonce {
+	if got, err := NewReader(bytes.NewReader(junk)).Resync(1<<20, func(n string) bool { return n == nonce }); err != nil || got != nonce {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := NewReader(rand.New(rand.NewSource(1))).Hunt(1<<20, func(n string) bool { return true }); !errors.Is(err, ErrFrame) {
+	if _, err := NewReader(rand.New(rand.NewSource(1))).Resync(1<<20, func(n string) bool { return true }); !errors.Is(err, ErrFrame) {
 		t.Errorf("endless: got %v", err)
 	}
 }
 
 func TestGate(t *testing.T) {
-	g := NewGate()
+	g := NewSendWindow()
 	sent := 0
 	closed := make(chan struct{})
 	close(closed)
@@ -125,10 +125,10 @@ func TestGate(t *testing.T) {
 		t.Errorf("sent %d of %d", sent, Window)
 	}
 	credit := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
-	if err := g.Give(credit(sent + 1)); !errors.Is(err, ErrFlow) {
+	if err := g.Credit(credit(sent + 1)); !errors.Is(err, ErrFlow) {
 		t.Errorf("too much: got %v", err)
 	}
-	if err := g.Give(credit(1 << 31)); !errors.Is(err, ErrFlow) {
+	if err := g.Credit(credit(1 << 31)); !errors.Is(err, ErrFlow) {
 		t.Errorf("far too much: got %v", err)
 	}
 	took := make(chan int)
@@ -136,7 +136,7 @@ func TestGate(t *testing.T) {
 		n, _ := g.Take(10, nil)
 		took <- n
 	}()
-	if err := g.Give(credit(sent)); err != nil {
+	if err := g.Credit(credit(sent)); err != nil {
 		t.Error(err)
 	}
 	if n := <-took; n != 10 {
@@ -145,7 +145,7 @@ func TestGate(t *testing.T) {
 }
 
 func TestQueue(t *testing.T) {
-	q := NewQueue()
+	q := NewRecvQueue()
 	pushed := 0
 	for {
 		if err := q.Push(Header{Type: Data, Channel: Stdout}, []byte("x")); err != nil {
@@ -257,7 +257,7 @@ func FuzzReadFrame(f *testing.F) {
 		for {
 			h, p, err := rd.Next()
 			if errors.Is(err, ErrFrame) {
-				if _, err := rd.Hunt(0, func(n string) bool { return true }); err != nil {
+				if _, err := rd.Resync(0, func(n string) bool { return true }); err != nil {
 					return
 				}
 				read = 0

@@ -9,7 +9,7 @@ import (
 
 // Reader reads frames in large reads and without copying. It is for one
 // goroutine. After an error that wraps ErrFrame nothing was consumed, so that
-// Hunt sees the bytes that were not a frame.
+// Resync sees the bytes that were not a frame.
 type Reader struct {
 	r    io.Reader
 	buf  []byte
@@ -88,10 +88,10 @@ func (r *Reader) grow(size int) {
 	r.buf = b
 }
 
-// Hunt drops bytes up to and including the next mark whose nonce accept takes
+// Resync drops bytes up to and including the next mark whose nonce accept takes
 // and returns that nonce. It gives up with ErrFrame after limit bytes; 0 means
 // no limit.
-func (r *Reader) Hunt(limit int64, accept func(nonce string) bool) (string, error) {
+func (r *Reader) Resync(limit int64, accept func(nonce string) bool) (string, error) {
 	var dropped int64
 	for {
 		b := r.buf[r.i:r.n]

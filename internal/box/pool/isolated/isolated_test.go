@@ -179,7 +179,7 @@ func (r *record) Display(protocol.Display)            {}
 func run(t testing.TB, m *machine.Machine, code string) string {
 	t.Helper()
 	var out record
-	res, err := m.Link.Run(t.Context(), protocol.Run{Kernel: "python", Language: "python", TimeoutMS: 60_000}, []byte(code), &out)
+	res, err := m.Agent.Run(t.Context(), protocol.Run{Kernel: "python", Language: "python", TimeoutMS: 60_000}, []byte(code), &out)
 	if err != nil || !res.OK {
 		t.Fatalf("run %.60q: %v, %+v, %s", code, err, res.Error, out.String())
 	}
@@ -257,7 +257,7 @@ func TestNothingIsSeenOfAnEarlierBox(t *testing.T) {
 	first := take(t, p)
 	clean := lookAt(t, first)
 	run(t, first, spoil)
-	if _, err := first.Link.Exec(t.Context(), protocol.Exec{Shell: "echo residue >> ~/shell.txt; sleep 86398", Background: true}, nil, &record{}); err != nil {
+	if _, err := first.Agent.Exec(t.Context(), protocol.Exec{Shell: "echo residue >> ~/shell.txt; sleep 86398", Background: true}, nil, &record{}); err != nil {
 		t.Fatal(err)
 	}
 	spoilt := lookAt(t, first)

@@ -39,13 +39,13 @@ const (
 )
 
 // newLink boots a guest with the host's programs and links to its agent.
-func newLink(t testing.TB) *client.Link {
+func newLink(t testing.TB) *client.Conn {
 	t.Helper()
 	return linkTo(t, hostRoot(t), map[string]string{"python": "/usr/bin/python3"})
 }
 
 // linkTo boots a guest of the given root and links to its agent.
-func linkTo(t testing.TB, root engine.Root, interpreters map[string]string) *client.Link {
+func linkTo(t testing.TB, root engine.Root, interpreters map[string]string) *client.Conn {
 	t.Helper()
 	if missing != nil {
 		t.Skip("guests cannot be isolated here:", missing)
@@ -116,7 +116,7 @@ func (r *record) Output(ch protocol.Channel, p []byte) {
 func (r *record) Display(protocol.Display) {}
 
 // sh runs a line in the shell.
-func sh(t testing.TB, l *client.Link, line string) (protocol.ExecResult, *record) {
+func sh(t testing.TB, l *client.Conn, line string) (protocol.ExecResult, *record) {
 	t.Helper()
 	var r record
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -128,7 +128,7 @@ func sh(t testing.TB, l *client.Link, line string) (protocol.ExecResult, *record
 	return res, &r
 }
 
-func python(t testing.TB, l *client.Link, code string) (protocol.RunResult, *record) {
+func python(t testing.TB, l *client.Conn, code string) (protocol.RunResult, *record) {
 	t.Helper()
 	var r record
 	res, err := l.Run(t.Context(), protocol.Run{Kernel: "main", Language: "python", TimeoutMS: 30_000}, []byte(code), &r)

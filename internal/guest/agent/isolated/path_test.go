@@ -87,7 +87,7 @@ func TestLaunchersCannotBeReplaced(t *testing.T) {
 }
 
 // background runs a line in the background and returns what it printed.
-func background(t *testing.T, l *client.Link, line string) string {
+func background(t *testing.T, l *client.Conn, line string) string {
 	t.Helper()
 	started, err := l.Exec(t.Context(), protocol.Exec{Shell: line, Background: true}, nil, nil)
 	must(t, err)

@@ -48,13 +48,13 @@ const (
 	cancelTime = 5 * time.Second
 	// defaultGrace is what the agent takes for a grace of zero.
 	defaultGrace = 2 * time.Second
-	// maxHunt bounds what a resumed link reads before the agent's answer: what
+	// maxResync bounds what a resumed link reads before the agent's answer: what
 	// was in flight on the earlier link is far less.
-	maxHunt = 64 << 20
+	maxResync = 64 << 20
 )
 
-// Link is a live link. All methods may be called concurrently.
-type Link struct {
+// Conn is a live link. All methods may be called concurrently.
+type Conn struct {
 	conn  io.ReadWriteCloser
 	out   *protocol.Outbox
 	log   *slog.Logger
@@ -71,24 +71,24 @@ type Link struct {
 
 // Open dials a guest that has just been created and configures its agent. ctx
 // bounds the call. Close ends the link.
-func Open(ctx context.Context, d Dialer, o Options) (*Link, error) {
+func Open(ctx context.Context, d Dialer, o Options) (*Conn, error) {
 	return open(ctx, d, o, false)
 }
 
 // Resume dials a guest that has had a link before: the agent drops what was
 // under way on that one; kernels and background processes live on.
-func Resume(ctx context.Context, d Dialer, o Options) (*Link, error) {
+func Resume(ctx context.Context, d Dialer, o Options) (*Conn, error) {
 	return open(ctx, d, o, true)
 }
 
-func open(ctx context.Context, d Dialer, o Options, resume bool) (*Link, error) {
+func open(ctx context.Context, d Dialer, o Options, resume bool) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTime)
 	defer cancel()
 	conn, err := d.Dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("dial guest: %w", err)
 	}
-	l := &Link{
+	l := &Conn{
 		conn: conn, out: protocol.NewOutbox(conn), log: o.Log,
 		ops: make(map[uint32]*op), next: 1, done: make(chan struct{}),
 	}
@@ -116,7 +116,7 @@ func open(ctx context.Context, d Dialer, o Options, resume bool) (*Link, error) 
 }
 
 // greet is the first operation. What the agent answers wrongly ends the link.
-func (l *Link) greet(ctx context.Context, h protocol.Hello) error {
+func (l *Conn) greet(ctx context.Context, h protocol.Hello) error {
 	// Without this a guest that says nothing would be waited for twice.
 	stop := context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
 	defer stop()
@@ -137,13 +137,13 @@ func (l *Link) greet(ctx context.Context, h protocol.Hello) error {
 }
 
 // Hello is what the agent said of itself.
-func (l *Link) Hello() protocol.HelloResult { return l.hello }
+func (l *Conn) Hello() protocol.HelloResult { return l.hello }
 
 // Done is closed when the link has ended.
-func (l *Link) Done() <-chan struct{} { return l.done }
+func (l *Conn) Done() <-chan struct{} { return l.done }
 
 // Err says why the link has ended; it is nil while it has not.
-func (l *Link) Err() error {
+func (l *Conn) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
@@ -151,14 +151,14 @@ func (l *Link) Err() error {
 
 // Close ends the link and with it every operation, and returns when the link
 // holds nothing any more. The guest lives on. Close may be called again.
-func (l *Link) Close() error {
+func (l *Conn) Close() error {
 	l.end(errClosed)
 	l.wg.Wait()
 	return nil
 }
 
 // end ends the link; the first cause counts.
-func (l *Link) end(cause error) {
+func (l *Conn) end(cause error) {
 	l.mu.Lock()
 	if l.err != nil {
 		l.mu.Unlock()
@@ -175,7 +175,7 @@ func (l *Link) end(cause error) {
 	}
 }
 
-func (l *Link) write() {
+func (l *Conn) write() {
 	defer l.wg.Done()
 	if err := l.out.Run(); err != nil {
 		l.end(fmt.Errorf("write to guest: %w", err))
@@ -184,11 +184,11 @@ func (l *Link) write() {
 
 // read hands out what arrives. It never waits for an operation: what each may
 // have outstanding is bounded by its window.
-func (l *Link) read(nonce string) {
+func (l *Conn) read(nonce string) {
 	defer l.wg.Done()
 	rd := protocol.NewReader(l.conn)
 	if nonce != "" {
-		if _, err := rd.Hunt(maxHunt, func(n string) bool { return n == nonce }); err != nil {
+		if _, err := rd.Resync(maxResync, func(n string) bool { return n == nonce }); err != nil {
 			l.end(fmt.Errorf("find the start of a resumed link: %w", err))
 			return
 		}
@@ -207,7 +207,7 @@ func (l *Link) read(nonce string) {
 }
 
 // dispatch handles one frame; an error ends the link.
-func (l *Link) dispatch(h protocol.Header, p []byte) error {
+func (l *Conn) dispatch(h protocol.Header, p []byte) error {
 	l.mu.Lock()
 	o := l.ops[h.Op]
 	if o == nil {
@@ -233,7 +233,7 @@ func (l *Link) dispatch(h protocol.Header, p []byte) error {
 		}
 		return err
 	case protocol.Credit:
-		return o.gate.Give(p)
+		return o.window.Credit(p)
 	case protocol.End:
 		var resp protocol.Response
 		if err := json.Unmarshal(p, &resp); err != nil {
@@ -248,7 +248,7 @@ func (l *Link) dispatch(h protocol.Header, p []byte) error {
 }
 
 // begin registers an operation under a free number.
-func (l *Link) begin(name protocol.Op) (*op, error) {
+func (l *Conn) begin(name protocol.Op) (*op, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
@@ -262,7 +262,7 @@ func (l *Link) begin(name protocol.Op) (*op, error) {
 	}
 	o := &op{
 		l: l, name: name, id: l.next,
-		in: protocol.NewQueue(), gate: protocol.NewGate(), end: make(chan struct{}), quit: make(chan struct{}),
+		in: protocol.NewRecvQueue(), window: protocol.NewSendWindow(), end: make(chan struct{}), quit: make(chan struct{}),
 	}
 	l.next += 2 // odd numbers stay odd when they wrap
 	l.ops[o.id] = o

@@ -18,62 +18,62 @@ func Cost(n int) int { return HeaderSize + n }
 // is nearly used up.
 const minGrant = 4 << 10
 
-// Gate is the sender's end of a window. All methods may be called concurrently.
-type Gate struct {
+// SendWindow is the sender's end of a window. All methods may be called concurrently.
+type SendWindow struct {
 	mu   sync.Mutex
 	left int           // guarded by mu
 	wake chan struct{} // guarded by mu; closed when left grows; nil if nobody waits
 }
 
-// NewGate returns a Gate with a full window.
-func NewGate() *Gate { return &Gate{left: Window} }
+// NewSendWindow returns a SendWindow with a full window.
+func NewSendWindow() *SendWindow { return &SendWindow{left: Window} }
 
 // Take reserves the window for a frame of at most want bytes, want > 0, and
-// returns how many it may carry. It waits for Give and returns ErrStopped if
+// returns how many it may carry. It waits for Credit and returns ErrStopped if
 // stop is closed first.
-func (g *Gate) Take(want int, stop <-chan struct{}) (int, error) {
+func (w *SendWindow) Take(want int, stop <-chan struct{}) (int, error) {
 	want = min(want, MaxPayload)
 	need := Cost(min(want, minGrant))
-	g.mu.Lock()
-	for g.left < need {
-		if g.wake == nil {
-			g.wake = make(chan struct{})
+	w.mu.Lock()
+	for w.left < need {
+		if w.wake == nil {
+			w.wake = make(chan struct{})
 		}
-		wake := g.wake
-		g.mu.Unlock()
+		wake := w.wake
+		w.mu.Unlock()
 		select {
 		case <-wake:
 		case <-stop:
 			return 0, ErrStopped
 		}
-		g.mu.Lock()
+		w.mu.Lock()
 	}
-	defer g.mu.Unlock()
-	n := min(want, g.left-HeaderSize)
-	g.left -= Cost(n)
+	defer w.mu.Unlock()
+	n := min(want, w.left-HeaderSize)
+	w.left -= Cost(n)
 	return n, nil
 }
 
-// Give handles the payload of a Credit frame.
-func (g *Gate) Give(p []byte) error {
+// Credit handles the payload of a Credit frame.
+func (w *SendWindow) Credit(p []byte) error {
 	if len(p) != 4 {
 		return fmt.Errorf("%w: credit of %d bytes", ErrFlow, len(p))
 	}
 	n := binary.BigEndian.Uint32(p)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if int64(g.left)+int64(n) > Window {
-		return fmt.Errorf("%w: %d bytes of credit for %d sent", ErrFlow, n, Window-g.left)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if int64(w.left)+int64(n) > Window {
+		return fmt.Errorf("%w: %d bytes of credit for %d sent", ErrFlow, n, Window-w.left)
 	}
-	g.left += int(n)
-	if g.wake != nil {
-		close(g.wake)
-		g.wake = nil
+	w.left += int(n)
+	if w.wake != nil {
+		close(w.wake)
+		w.wake = nil
 	}
 	return nil
 }
 
-// Item is one or several frames of the same channel in a Queue's batch.
+// Item is one or several frames of the same channel in a batch of a RecvQueue.
 type Item struct {
 	Channel Channel
 	More    bool // the message goes on
@@ -82,10 +82,10 @@ type Item struct {
 	cost    int
 }
 
-// Queue is the receiver's end of a window: the frames of one operation between
+// RecvQueue is the receiver's end of a window: the frames of one operation between
 // the goroutine that reads the stream and the one that uses them up. Push and
 // Take may be called concurrently with each other.
-type Queue struct {
+type RecvQueue struct {
 	// Wake has an element when something was pushed since the last Take.
 	Wake chan struct{}
 
@@ -97,13 +97,13 @@ type Queue struct {
 	owed  int    // guarded by mu; used up, not yet given back
 }
 
-// NewQueue returns an empty Queue with a full window.
-func NewQueue() *Queue {
-	return &Queue{Wake: make(chan struct{}, 1), left: Window}
+// NewRecvQueue returns an empty RecvQueue with a full window.
+func NewRecvQueue() *RecvQueue {
+	return &RecvQueue{Wake: make(chan struct{}, 1), left: Window}
 }
 
 // Push adds a Data or EOF frame. It never waits; an error wraps ErrFlow.
-func (q *Queue) Push(h Header, p []byte) error {
+func (q *RecvQueue) Push(h Header, p []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	bit := uint8(1) << h.Channel
@@ -136,7 +136,7 @@ func (q *Queue) Push(h Header, p []byte) error {
 	return nil
 }
 
-func (q *Queue) signal() {
+func (q *RecvQueue) signal() {
 	select {
 	case q.Wake <- struct{}{}:
 	default:
@@ -145,7 +145,7 @@ func (q *Queue) signal() {
 
 // Take returns all that was pushed and leaves the queue with the buffers of an
 // earlier batch, which the caller no longer uses.
-func (q *Queue) Take(data []byte, items []Item) ([]byte, []Item) {
+func (q *RecvQueue) Take(data []byte, items []Item) ([]byte, []Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d, i := q.data, q.items
@@ -155,7 +155,7 @@ func (q *Queue) Take(data []byte, items []Item) ([]byte, []Item) {
 
 // Used notes that the item has been used up and returns the credit to send now,
 // 0 if it is not yet worth a frame.
-func (q *Queue) Used(it Item) uint32 {
+func (q *RecvQueue) Used(it Item) uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.owed += it.cost

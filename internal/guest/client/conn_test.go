@@ -79,7 +79,7 @@ func look(name string) string {
 }
 
 // newLink starts an agent and opens a link to it.
-func newLink(t testing.TB) (*client.Link, *guest) {
+func newLink(t testing.TB) (*client.Conn, *guest) {
 	t.Helper()
 	g := newGuest(t)
 	l, err := client.Open(t.Context(), g, g.options())
