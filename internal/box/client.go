@@ -31,7 +31,7 @@ func newContextID() string { return "ctx-" + uuid.NewString() }
 //
 // Errors: CodeInvalid if the configuration allows no default context, else as
 // Session.
-func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Client) (*Sandbox, Acquired, error) {
+func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Client) (*Box, Acquired, error) {
 	const op = "find context"
 	if !m.cfg().DefaultContext {
 		return nil, Acquired{}, &Error{
@@ -44,13 +44,13 @@ func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Clien
 		id = client.ContextID()
 	}
 	k := key{owner, KindContext, id}
-	fresh := func() *Sandbox {
-		return &Sandbox{
+	fresh := func() *Box {
+		return &Box{
 			key: k, name: DefaultContextID + "-" + id[len("ctx-"):][:8], desc: "Made for code without a context_id",
 			template: TemplatePython, flavor: m.cfg().DefaultFlavor,
 		}
 	}
-	var s *Sandbox
+	var s *Box
 	var acq Acquired
 	var err error
 	if client == nil {

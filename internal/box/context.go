@@ -18,7 +18,7 @@ const (
 // starts. A name that one context of the owner has is an alias of its id.
 //
 // Errors: as Session. CodeInvalid has Context["field"], "name" for a bad name.
-func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWant) (*Sandbox, error) {
+func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWant) (*Box, error) {
 	const op = "create context"
 	if err := checkName(op, "context", want.Name); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWa
 		return nil, err
 	}
 
-	s, acq, err := m.admit(ctx, op, &Sandbox{
+	s, acq, err := m.admit(ctx, op, &Box{
 		key: newContextKey(owner), name: want.Name, desc: want.Description, template: template, flavor: m.orDefault(flavor),
 	})
 	if err != nil {
@@ -49,14 +49,14 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWa
 // Context returns the owner's context of that id or unique name.
 //
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
-func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Sandbox, Acquired, error) {
+func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Box, Acquired, error) {
 	return m.existing(ctx, "find context", key{owner, KindContext, idOrName})
 }
 
 func newContextKey(owner Owner) key { return key{owner, KindContext, newContextID()} }
 
 // admit begins the start of a new box and holds it for the caller.
-func (m *Manager) admit(ctx context.Context, op string, s *Sandbox) (*Sandbox, Acquired, error) {
+func (m *Manager) admit(ctx context.Context, op string, s *Box) (*Box, Acquired, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ctx.Err() != nil {
@@ -73,11 +73,11 @@ func (m *Manager) admit(ctx context.Context, op string, s *Sandbox) (*Sandbox, A
 
 // findLocked returns the living box of a key or, for a context, of a unique
 // name; nil if there is none.
-func (m *Manager) findLocked(op string, k key) (*Sandbox, error) {
+func (m *Manager) findLocked(op string, k key) (*Box, error) {
 	if s := m.boxes[k]; s != nil || k.kind != KindContext {
 		return s, nil
 	}
-	var found *Sandbox
+	var found *Box
 	for o, s := range m.boxes {
 		if o.owner != k.owner || o.kind != KindContext || s.name != k.id {
 			continue

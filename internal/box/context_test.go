@@ -87,7 +87,7 @@ func TestDefaultContext(t *testing.T) {
 	var one, other Client
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	made := map[*Sandbox]int{}
+	made := map[*Box]int{}
 	for range 5 {
 		wg.Go(func() {
 			s, acq, err := f.DefaultContext(t.Context(), "", &one)

@@ -102,24 +102,24 @@ func (k key) held(op string) *Error {
 		fmt.Sprintf("Use another %s id, or leave it out for a new %s; or end the other client, and call again: then it goes on here with its variables and files.", k.kind, k.kind))
 }
 
-func (s *Sandbox) error(code Code, op, msg, hint string, err error) *Error {
+func (s *Box) error(code Code, op, msg, hint string, err error) *Error {
 	return &Error{Code: code, Op: op, Msg: msg, Hint: hint, Err: err, Context: s.key.details()}
 }
 
-func (s *Sandbox) invalid(op, field, format string, args ...any) *Error {
+func (s *Box) invalid(op, field, format string, args ...any) *Error {
 	e := s.error(CodeInvalid, op, fmt.Sprintf(format, args...), "", nil)
 	e.Context["field"] = field
 	return e
 }
 
-func (s *Sandbox) cancelled(op string, cause error) *Error { return cancelled(op, s.key, cause) }
+func (s *Box) cancelled(op string, cause error) *Error { return cancelled(op, s.key, cause) }
 
 func cancelled(op string, k key, cause error) *Error {
 	return &Error{Code: CodeCancelled, Op: op, Msg: "Cancelled: " + op, Err: cause, Context: k.details()}
 }
 
 // gone says that the box has ended. The caller holds m.mu.
-func (s *Sandbox) gone(op string, t *Tombstone) *Error {
+func (s *Box) gone(op string, t *Tombstone) *Error {
 	kind := "Session"
 	if s.key.kind == KindContext {
 		kind = "Context"
@@ -145,7 +145,7 @@ func (s *Sandbox) gone(op string, t *Tombstone) *Error {
 }
 
 // queueError shapes what gate.enter returned.
-func (s *Sandbox) queueError(op string, err error) error {
+func (s *Box) queueError(op string, err error) error {
 	switch {
 	case errors.Is(err, errQueueFull):
 		return s.error(CodeBusy, op,
@@ -158,7 +158,7 @@ func (s *Sandbox) queueError(op string, err error) error {
 }
 
 // goneNow is gone for a box whose end may only be about to be known.
-func (s *Sandbox) goneNow(op string, err error) error {
+func (s *Box) goneNow(op string, err error) error {
 	t := time.NewTimer(verdictWait + time.Second)
 	defer t.Stop()
 	select {
@@ -172,7 +172,7 @@ func (s *Sandbox) goneNow(op string, err error) error {
 }
 
 // callError shapes the error of a call through the link.
-func (s *Sandbox) callError(ctx context.Context, op string, err error) error {
+func (s *Box) callError(ctx context.Context, op string, err error) error {
 	we, isWire := errors.AsType[*protocol.Error](err)
 	switch {
 	case err == nil:

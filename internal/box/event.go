@@ -27,7 +27,7 @@ const (
 )
 
 // observe tells Parts.Observe. It is called without locks.
-func (m *Manager) observe(s *Sandbox, what EventKind, source Source, took time.Duration, failed bool) {
+func (m *Manager) observe(s *Box, what EventKind, source Source, took time.Duration, failed bool) {
 	if m.parts.Observe != nil {
 		m.parts.Observe(Event{What: what, Kind: s.key.kind, Flavor: s.flavor, Source: source, Took: took, Failed: failed})
 	}

@@ -15,7 +15,7 @@ import (
 // that nobody uses make room, as victim chooses them; an owner's quota takes the
 // owner's own only. If that is not enough, or eviction is off, nothing is ended
 // and the error is CodeLimit.
-func (m *Manager) admitLocked(op string, s *Sandbox) error {
+func (m *Manager) admitLocked(op string, s *Box) error {
 	// A box that comes from somewhere may have another image than new ones.
 	if s.origin == (origin{}) && m.parts.Machines.Interpreters[s.template.Language()] == "" {
 		return m.noInterpreter(op, s.template.Language())
@@ -41,7 +41,7 @@ func (m *Manager) admitLocked(op string, s *Sandbox) error {
 }
 
 // prepare sets up what every box has before it is started.
-func (m *Manager) prepare(s *Sandbox) {
+func (m *Manager) prepare(s *Box) {
 	s.m = m
 	s.guestID = "box-" + uuid.NewString()
 	s.maker = m.parts.Machines
@@ -64,7 +64,7 @@ type usage struct {
 
 func newUsage() *usage { return &usage{boxes: map[Owner]int{}, ownersMB: map[Owner]int{}} }
 
-func (u *usage) add(s *Sandbox, n int) {
+func (u *usage) add(s *Box, n int) {
 	if s.key.kind == KindSession {
 		u.sessions += n
 	} else {
@@ -98,9 +98,9 @@ func (m *Manager) crowdedLocked() bool {
 }
 
 // planLocked chooses the boxes that have to go for s.
-func (m *Manager) planLocked(op string, s *Sandbox) ([]*Sandbox, error) {
+func (m *Manager) planLocked(op string, s *Box) ([]*Box, error) {
 	u, owner := newUsage(), s.key.owner
-	var idle []*Sandbox
+	var idle []*Box
 	for _, o := range m.boxes {
 		u.add(o, 1)
 		if !o.busyLocked() {
@@ -109,20 +109,20 @@ func (m *Manager) planLocked(op string, s *Sandbox) ([]*Sandbox, error) {
 	}
 	u.add(s, 1)
 
-	var victims []*Sandbox
-	makeRoom := func(over func() bool, fits func(*Sandbox) bool) bool {
+	var victims []*Box
+	makeRoom := func(over func() bool, fits func(*Box) bool) bool {
 		for over() {
-			v := victim(idle, owner, u, func(o *Sandbox) bool { return fits(o) && (o.key.owner == owner || m.comesBackLocked(o)) })
+			v := victim(idle, owner, u, func(o *Box) bool { return fits(o) && (o.key.owner == owner || m.comesBackLocked(o)) })
 			if !m.cfg().Evict || v == nil {
 				return false
 			}
 			victims = append(victims, v)
 			u.add(v, -1)
-			idle = slices.DeleteFunc(idle, func(o *Sandbox) bool { return o == v })
+			idle = slices.DeleteFunc(idle, func(o *Box) bool { return o == v })
 		}
 		return true
 	}
-	own := func(o *Sandbox) bool { return o.key.owner == owner }
+	own := func(o *Box) bool { return o.key.owner == owner }
 
 	c := m.cfg()
 	kind, max, n := "Sessions", c.MaxSessions, &u.sessions
@@ -134,9 +134,9 @@ func (m *Manager) planLocked(op string, s *Sandbox) ([]*Sandbox, error) {
 		return nil, m.limitError(op, "per_owner", fmt.Sprintf("Limit per user exceeded: %d >= %d", u.boxes[owner]-1, c.MaxPerOwner))
 	case !makeRoom(func() bool { return c.MaxMemoryPerOwnerMB > 0 && u.ownersMB[owner] > c.MaxMemoryPerOwnerMB }, own):
 		return nil, m.limitError(op, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB", u.ownersMB[owner], c.MaxMemoryPerOwnerMB))
-	case !makeRoom(func() bool { return *n > max }, func(o *Sandbox) bool { return o.key.kind == s.key.kind }):
+	case !makeRoom(func() bool { return *n > max }, func(o *Box) bool { return o.key.kind == s.key.kind }):
 		return nil, m.limitError(op, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max))
-	case !makeRoom(func() bool { return c.MaxTotalMemoryMB > 0 && u.memoryMB > c.MaxTotalMemoryMB }, func(*Sandbox) bool { return true }):
+	case !makeRoom(func() bool { return c.MaxTotalMemoryMB > 0 && u.memoryMB > c.MaxTotalMemoryMB }, func(*Box) bool { return true }):
 		return nil, m.limitError(op, "memory", fmt.Sprintf("Memory limit exceeded: %dMB >= %dMB", u.memoryMB, c.MaxTotalMemoryMB))
 	}
 	return victims, nil
@@ -144,15 +144,15 @@ func (m *Manager) planLocked(op string, s *Sandbox) ([]*Sandbox, error) {
 
 // comesBackLocked reports whether a box that is retired is there again for the
 // next call on its id.
-func (m *Manager) comesBackLocked(s *Sandbox) bool { return s.claim != nil && m.hibernates() }
+func (m *Manager) comesBackLocked(s *Box) bool { return s.claim != nil && m.hibernates() }
 
 // victim returns the idle box that is the next to make room for a box of owner,
 // which is in u already; nil if there is none. Of those that may go, the owner's
 // own come first, the least recently used before others. Then come those of who
 // holds most, but of nobody who holds less than the owner: whoever takes much
 // takes it from others who do, never from those who take little.
-func victim(idle []*Sandbox, owner Owner, u *usage, may func(*Sandbox) bool) *Sandbox {
-	var best *Sandbox
+func victim(idle []*Box, owner Owner, u *usage, may func(*Box) bool) *Box {
+	var best *Box
 	for _, o := range idle {
 		if !may(o) || u.ownersMB[o.key.owner] < u.ownersMB[owner] {
 			continue

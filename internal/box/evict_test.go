@@ -187,10 +187,10 @@ func TestMemoryOfOwner(t *testing.T) {
 
 // TestVictim: whose box makes room, where all can be hibernated.
 func TestVictim(t *testing.T) {
-	box := func(owner Owner, use uint64, flavor Flavor) *Sandbox {
-		return &Sandbox{key: key{owner: owner, kind: KindSession, id: fmt.Sprint(owner, use)}, use: use, flavor: flavor}
+	box := func(owner Owner, use uint64, flavor Flavor) *Box {
+		return &Box{key: key{owner: owner, kind: KindSession, id: fmt.Sprint(owner, use)}, use: use, flavor: flavor}
 	}
-	small := func(owner Owner, uses ...uint64) (boxes []*Sandbox) {
+	small := func(owner Owner, uses ...uint64) (boxes []*Box) {
 		for _, use := range uses {
 			boxes = append(boxes, box(owner, use, FlavorSmall))
 		}
@@ -198,7 +198,7 @@ func TestVictim(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name       string
-		idle, busy []*Sandbox
+		idle, busy []*Box
 		owner      Owner
 		want       string
 	}{
@@ -208,7 +208,7 @@ func TestVictim(t *testing.T) {
 		{"the busy count as well", slices.Concat(small("a", 5), small("b", 1)), small("a", 7), "c", "a5"},
 		{"of nobody who has less", small("b", 1, 2), small("a", 5, 6), "a", ""},
 		{"of nobody who has less, but of others", slices.Concat(small("b", 1), small("c", 7, 8, 9)), small("a", 5, 6), "a", "c7"},
-		{"memory counts, not boxes", slices.Concat(small("b", 1, 2, 3), []*Sandbox{box("c", 9, FlavorLarge)}), nil, "a", "c9"},
+		{"memory counts, not boxes", slices.Concat(small("b", 1, 2, 3), []*Box{box("c", 9, FlavorLarge)}), nil, "a", "c9"},
 		{"nobody", nil, small("b", 1), "a", ""},
 	} {
 		u := newUsage()
@@ -217,7 +217,7 @@ func TestVictim(t *testing.T) {
 		}
 		u.add(box(c.owner, 100, FlavorSmall), 1)
 		got := ""
-		if v := victim(c.idle, c.owner, u, func(*Sandbox) bool { return true }); v != nil {
+		if v := victim(c.idle, c.owner, u, func(*Box) bool { return true }); v != nil {
 			got = v.key.id
 		}
 		if got != c.want {

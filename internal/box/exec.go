@@ -15,7 +15,7 @@ import (
 // in the background does not keep the box from expiring or being evicted.
 //
 // Errors: as Run.
-func (s *Sandbox) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
+func (s *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	const op = "run command"
 	if (len(req.Argv) == 0) == (req.Shell == "") {
 		return nil, s.invalid(op, "command", "Missing command: give a program with arguments or a shell line, and not both")
@@ -58,7 +58,7 @@ func (s *Sandbox) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error
 }
 
 // execResult shapes what the agent said for the caller.
-func (s *Sandbox) execResult(res *protocol.ExecResult, out *collector, timeout time.Duration) *ExecResult {
+func (s *Box) execResult(res *protocol.ExecResult, out *collector, timeout time.Duration) *ExecResult {
 	r := &ExecResult{
 		ID: clip(res.ID, 64), PID: res.PID, Running: res.Running, ExitCode: res.Code, Signal: clip(res.Signal, 64),
 		Duration: seconds(res.Seconds), TimedOut: res.Stopped == "timeout",
@@ -84,7 +84,7 @@ func (s *Sandbox) execResult(res *protocol.ExecResult, out *collector, timeout t
 }
 
 // Processes lists the background processes, the newest first.
-func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
+func (s *Box) Processes(ctx context.Context) ([]Process, error) {
 	var res protocol.PSResult
 	err := s.call(ctx, "list processes", func(ctx context.Context) (err error) {
 		res, err = s.machine.Agent.PS(ctx)
@@ -100,7 +100,7 @@ var errFollowed = errors.New("followed long enough")
 // end of the process, at most req.Timeout; the result then has Running.
 //
 // Errors: CodeNotFound, else as Run.
-func (s *Sandbox) Attach(ctx context.Context, req AttachRequest) (*ExecResult, error) {
+func (s *Box) Attach(ctx context.Context, req AttachRequest) (*ExecResult, error) {
 	const op = "attach to process"
 	timeout, err := s.timeout(op, req.Timeout)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Sandbox) Attach(ctx context.Context, req AttachRequest) (*ExecResult, e
 // its group.
 //
 // Errors: CodeNotFound, CodeInvalid, else as Run.
-func (s *Sandbox) Signal(ctx context.Context, id, signal string) error {
+func (s *Box) Signal(ctx context.Context, id, signal string) error {
 	return s.call(ctx, "signal process", func(ctx context.Context) error {
 		return s.machine.Agent.Signal(ctx, protocol.Signal{ID: id, Signal: signal})
 	})

@@ -29,7 +29,7 @@ var figureSuffixes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg"
 // saveImages writes images into the box and sets their paths, so that code, and a
 // client that is not shown images, can use them. An image that cannot be written
 // keeps an empty path.
-func (s *Sandbox) saveImages(ctx context.Context, images []Image) {
+func (s *Box) saveImages(ctx context.Context, images []Image) {
 	if len(images) == 0 {
 		return
 	}
@@ -52,7 +52,7 @@ func (s *Sandbox) saveImages(ctx context.Context, images []Image) {
 }
 
 // saveImage writes one image under the first free number above last.
-func (s *Sandbox) saveImage(ctx context.Context, last *int, img *Image) (string, error) {
+func (s *Box) saveImage(ctx context.Context, last *int, img *Image) (string, error) {
 	const tries = 4 // another run may be saving as well
 	var err error
 	for range tries {
@@ -71,7 +71,7 @@ func (s *Sandbox) saveImage(ctx context.Context, last *int, img *Image) (string,
 
 // figures returns the highest number of the images that are kept, and their names
 // by number. A directory that cannot be listed has none.
-func (s *Sandbox) figures(ctx context.Context) (last int, names map[int]string) {
+func (s *Box) figures(ctx context.Context) (last int, names map[int]string) {
 	names = make(map[int]string)
 	res, err := s.machine.Agent.List(ctx, ListRequest{Path: figureDir, Depth: 1})
 	if err != nil {

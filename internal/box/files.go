@@ -10,7 +10,7 @@ var errCallTimeout = errors.New("it took too long")
 
 // call runs one short operation of the link beside the kernels, within
 // Config.MaxTimeout.
-func (s *Sandbox) call(ctx context.Context, op string, do func(context.Context) error) error {
+func (s *Box) call(ctx context.Context, op string, do func(context.Context) error) error {
 	end, err := s.slot(ctx, op)
 	if err != nil {
 		return err
@@ -22,7 +22,7 @@ func (s *Sandbox) call(ctx context.Context, op string, do func(context.Context) 
 }
 
 // file is call for an operation on a path.
-func (s *Sandbox) file(ctx context.Context, op, path string, do func(context.Context) error) error {
+func (s *Box) file(ctx context.Context, op, path string, do func(context.Context) error) error {
 	err := s.call(ctx, op, do)
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Context["path"] = clip(path, 256)
@@ -38,7 +38,7 @@ func (s *Sandbox) file(ctx context.Context, op, path string, do func(context.Con
 // Errors of all file calls: CodeFileNotFound, CodeFileExists, CodeFileTooLarge,
 // CodePathNotAllowed, CodeNoSpace, CodeInvalid, CodeBusy, CodeGone,
 // CodeNotReady, CodeCancelled, CodeInternal.
-func (s *Sandbox) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (info FileInfo, err error) {
+func (s *Box) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (info FileInfo, err error) {
 	err = s.file(ctx, "read file", req.Path, func(ctx context.Context) (err error) {
 		info, err = s.machine.Agent.Read(ctx, req, w)
 		return err
@@ -48,7 +48,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (i
 
 // WriteFile writes a regular file from r, whole or not at all. MaxBytes 0 means
 // Config.MaxFileSize, which is also the most.
-func (s *Sandbox) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) (info FileInfo, err error) {
+func (s *Box) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) (info FileInfo, err error) {
 	if req.MaxBytes <= 0 || req.MaxBytes > s.m.cfg().MaxFileSize {
 		req.MaxBytes = s.m.cfg().MaxFileSize
 	}
@@ -60,7 +60,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) 
 }
 
 // Stat describes a file.
-func (s *Sandbox) Stat(ctx context.Context, path string) (info FileInfo, err error) {
+func (s *Box) Stat(ctx context.Context, path string) (info FileInfo, err error) {
 	err = s.file(ctx, "stat file", path, func(ctx context.Context) (err error) {
 		info, err = s.machine.Agent.Stat(ctx, path)
 		return err
@@ -69,7 +69,7 @@ func (s *Sandbox) Stat(ctx context.Context, path string) (info FileInfo, err err
 }
 
 // List lists a directory.
-func (s *Sandbox) List(ctx context.Context, req ListRequest) (res ListResult, err error) {
+func (s *Box) List(ctx context.Context, req ListRequest) (res ListResult, err error) {
 	err = s.file(ctx, "list files", req.Path, func(ctx context.Context) (err error) {
 		res, err = s.machine.Agent.List(ctx, req)
 		return err
@@ -78,7 +78,7 @@ func (s *Sandbox) List(ctx context.Context, req ListRequest) (res ListResult, er
 }
 
 // Mkdir makes a directory.
-func (s *Sandbox) Mkdir(ctx context.Context, req MkdirRequest) (info FileInfo, err error) {
+func (s *Box) Mkdir(ctx context.Context, req MkdirRequest) (info FileInfo, err error) {
 	err = s.file(ctx, "make directory", req.Path, func(ctx context.Context) (err error) {
 		info, err = s.machine.Agent.Mkdir(ctx, req)
 		return err
@@ -87,21 +87,21 @@ func (s *Sandbox) Mkdir(ctx context.Context, req MkdirRequest) (info FileInfo, e
 }
 
 // Remove removes a file or directory.
-func (s *Sandbox) Remove(ctx context.Context, req RemoveRequest) error {
+func (s *Box) Remove(ctx context.Context, req RemoveRequest) error {
 	return s.file(ctx, "remove file", req.Path, func(ctx context.Context) error {
 		return s.machine.Agent.Remove(ctx, req)
 	})
 }
 
 // Archive writes a file or directory to w as a tar stream.
-func (s *Sandbox) Archive(ctx context.Context, path string, w io.Writer) error {
+func (s *Box) Archive(ctx context.Context, path string, w io.Writer) error {
 	return s.file(ctx, "archive files", path, func(ctx context.Context) error {
 		return s.machine.Agent.Archive(ctx, path, w)
 	})
 }
 
 // Extract unpacks a tar stream below a directory.
-func (s *Sandbox) Extract(ctx context.Context, path string, r io.Reader) error {
+func (s *Box) Extract(ctx context.Context, path string, r io.Reader) error {
 	return s.file(ctx, "extract files", path, func(ctx context.Context) error {
 		return s.machine.Agent.Extract(ctx, path, r)
 	})

@@ -22,12 +22,12 @@ type ForkWant struct {
 // hibernated box is woken.
 //
 // Errors: CodeNotFound, CodeUnsupported, else as Session.
-func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, want ForkWant) (*Sandbox, error) {
+func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, want ForkWant) (*Box, error) {
 	op := "fork " + string(kind)
 	if !m.parts.Machines.Snapshots() {
 		return nil, unsupported(op)
 	}
-	child := &Sandbox{key: newContextKey(owner)}
+	child := &Box{key: newContextKey(owner)}
 	if kind == KindSession {
 		child.key, child.chosen = key{owner, KindSession, want.ID}, want.ID != ""
 		if want.ID == "" {
@@ -67,7 +67,7 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, w
 }
 
 // existing acquires a box that there is, living or hibernated.
-func (m *Manager) existing(ctx context.Context, op string, k key) (*Sandbox, Acquired, error) {
+func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Acquired, error) {
 	s, acq, err := m.acquire(ctx, search{op: op, key: k})
 	if err != nil {
 		return nil, Acquired{}, err

@@ -237,12 +237,12 @@ func (w testWriter) Write(p []byte) (int, error) {
 }
 
 // session returns a session that nobody holds.
-func (f *fixture) session(t *testing.T, owner Owner, id string) *Sandbox {
+func (f *fixture) session(t *testing.T, owner Owner, id string) *Box {
 	t.Helper()
 	return f.sessionOf(t, owner, SessionWant{ID: id})
 }
 
-func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionWant) *Sandbox {
+func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionWant) *Box {
 	t.Helper()
 	s, acq, err := f.Session(t.Context(), owner, want)
 	if err != nil {
@@ -252,7 +252,7 @@ func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionWant) *Sandbo
 	return s
 }
 
-func (f *fixture) context(t *testing.T, owner Owner, name string) *Sandbox {
+func (f *fixture) context(t *testing.T, owner Owner, name string) *Box {
 	t.Helper()
 	s, err := f.CreateContext(t.Context(), owner, ContextWant{Name: name})
 	if err != nil {
@@ -270,12 +270,12 @@ func (f *fixture) ids(owner Owner) map[string]bool {
 	return ids
 }
 
-func run(t *testing.T, s *Sandbox, code string) *RunResult {
+func run(t *testing.T, s *Box, code string) *RunResult {
 	t.Helper()
 	return runReq(t, s, RunRequest{Code: code})
 }
 
-func runReq(t *testing.T, s *Sandbox, req RunRequest) *RunResult {
+func runReq(t *testing.T, s *Box, req RunRequest) *RunResult {
 	t.Helper()
 	res, err := s.Run(t.Context(), req)
 	if err != nil {
@@ -285,7 +285,7 @@ func runReq(t *testing.T, s *Sandbox, req RunRequest) *RunResult {
 }
 
 // wantOut runs code and compares its stdout.
-func wantOut(t *testing.T, s *Sandbox, code, want string) {
+func wantOut(t *testing.T, s *Box, code, want string) {
 	t.Helper()
 	if res := run(t, s, code); res.Stdout != want || !res.Success {
 		t.Fatalf("run %q: got %q, success %t, stderr %q, notes %q; want %q", code, res.Stdout, res.Success, res.Stderr, res.Notes, want)
@@ -318,7 +318,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // background runs code until the returned function is called and has the
 // result.
-func background(t *testing.T, s *Sandbox, code string) func() (*RunResult, error) {
+func background(t *testing.T, s *Box, code string) func() (*RunResult, error) {
 	t.Helper()
 	s.m.mu.Lock()
 	calls := s.calls

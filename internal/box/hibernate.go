@@ -30,7 +30,7 @@ func (m *Manager) hibernates() bool {
 }
 
 // meta is what the record of a box says. Live and Saved are the caller's.
-func (m *Manager) metaLocked(s *Sandbox) snapshot.Meta {
+func (m *Manager) metaLocked(s *Box) snapshot.Meta {
 	now := m.now()
 	return snapshot.Meta{
 		Class: snapshot.Box, Owner: string(s.key.owner), Kind: string(s.key.kind), BoxID: s.key.id,
@@ -43,7 +43,7 @@ func (m *Manager) metaLocked(s *Sandbox) snapshot.Meta {
 
 // record makes the record of a new box, so that the next server knows of it if
 // this one is killed. A box without one works, but cannot be hibernated.
-func (m *Manager) record(s *Sandbox) *snapshot.Claim {
+func (m *Manager) record(s *Box) *snapshot.Claim {
 	if !m.hibernates() {
 		return nil
 	}
@@ -74,17 +74,17 @@ func (m *Manager) letGo(claim *snapshot.Claim, keep bool) {
 
 // retireLocked takes a box that nobody uses out of memory: it is hibernated, or
 // ended for that reason where it cannot be.
-func (m *Manager) retireLocked(s *Sandbox, reason Reason, detail string) {
+func (m *Manager) retireLocked(s *Box, reason Reason, detail string) {
 	if m.leaveLocked(s, reason, detail) {
 		m.wg.Go(func() {
-			m.inOrder(context.Background(), []*Sandbox{s}, func(s *Sandbox) { m.hibernate(s, reason, detail) })
+			m.inOrder(context.Background(), []*Box{s}, func(s *Box) { m.hibernate(s, reason, detail) })
 		})
 	}
 }
 
 // leaveLocked is the part of retireLocked that is done at once. It reports whether
 // hibernate is to follow.
-func (m *Manager) leaveLocked(s *Sandbox, reason Reason, detail string) bool {
+func (m *Manager) leaveLocked(s *Box, reason Reason, detail string) bool {
 	if s.machine == nil || s.claim == nil || !m.hibernates() {
 		m.condemnLocked(s, reason, detail)
 		return false
@@ -109,7 +109,7 @@ func (m *Manager) leaveLocked(s *Sandbox, reason Reason, detail string) bool {
 
 // hibernate writes a retired box to disk and frees it. The caller has a turn of
 // m.writes.
-func (m *Manager) hibernate(s *Sandbox, reason Reason, detail string) {
+func (m *Manager) hibernate(s *Box, reason Reason, detail string) {
 	begun := time.Now()
 	// Not of the Manager's context: a server that closes hibernates.
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
@@ -146,7 +146,7 @@ func (m *Manager) hibernate(s *Sandbox, reason Reason, detail string) {
 
 // write brings what the disk has of a box up to date. live says that the box
 // goes on.
-func (m *Manager) write(ctx context.Context, s *Sandbox, live bool) error {
+func (m *Manager) write(ctx context.Context, s *Box, live bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if live && s.ended() { // its last state is written by another
@@ -176,7 +176,7 @@ func (m *Manager) write(ctx context.Context, s *Sandbox, live bool) error {
 
 // writeTo writes the memory and the files of a box to a record. Where both do not
 // fit, the memory alone is written.
-func (m *Manager) writeTo(ctx context.Context, claim *snapshot.Claim, meta snapshot.Meta, s *Sandbox) error {
+func (m *Manager) writeTo(ctx context.Context, claim *snapshot.Claim, meta snapshot.Meta, s *Box) error {
 	prev := claim.Dir()
 	err := claim.Write(ctx, meta, 0, func(ctx context.Context, dir string) error {
 		if err := s.machine.Snapshot(ctx, dir); err != nil {
@@ -193,7 +193,7 @@ func (m *Manager) writeTo(ctx context.Context, claim *snapshot.Claim, meta snaps
 }
 
 // tombLocked is the tombstone of a box that ends now.
-func (m *Manager) tombLocked(s *Sandbox, reason Reason, detail string) *Tombstone {
+func (m *Manager) tombLocked(s *Box, reason Reason, detail string) *Tombstone {
 	return &Tombstone{
 		ID: s.key.id, Kind: s.key.kind, Owner: s.key.owner, Name: s.name,
 		Reason: reason, Detail: detail, At: m.now(),
@@ -201,7 +201,7 @@ func (m *Manager) tombLocked(s *Sandbox, reason Reason, detail string) *Tombston
 }
 
 // buryLocked remembers a box that is gone for good.
-func (m *Manager) buryLocked(s *Sandbox, reason Reason, detail string) *Tombstone {
+func (m *Manager) buryLocked(s *Box, reason Reason, detail string) *Tombstone {
 	t := m.tombLocked(s, reason, detail)
 	m.ended[reason]++
 	m.graves.add(t)
@@ -298,9 +298,9 @@ func (m *Manager) claim(op string, r *snapshot.Record) (*snapshot.Claim, error) 
 }
 
 // asWokenLocked is the box of a claim, before it is admitted.
-func (m *Manager) asWokenLocked(claim *snapshot.Claim) (*Sandbox, *Woken) {
+func (m *Manager) asWokenLocked(claim *snapshot.Claim) (*Box, *Woken) {
 	meta := claim.Meta()
-	s := &Sandbox{
+	s := &Box{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
 		template: Template(meta.Template), flavor: Flavor(meta.Flavor), created: meta.Created,
 		origin: origin{claim: claim, stale: meta.Live, ran: meta.Ran},

@@ -68,7 +68,7 @@ func mentions(line, dir string) bool {
 }
 
 // hints appends the notes about limits of the box that explain a failure, each once.
-func (s *Sandbox) hints(notes []string, failed bool, stdout, stderr string) []string {
+func (s *Box) hints(notes []string, failed bool, stdout, stderr string) []string {
 	for _, note := range []string{networkNote(failed, stdout, stderr), readOnlyNote(s.m.parts.Machines.Volumes, stderr)} {
 		if note != "" {
 			notes = append(notes, note)

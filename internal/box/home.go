@@ -58,7 +58,7 @@ var errNoHome = errors.New("its files were not stored apart from its memory")
 // that is there. prev is the directory of the box's earlier snapshot, or "": what
 // has not changed since is linked from there, and what cannot be had now is taken
 // from there as it was. A box whose files cannot be stored is written all the same.
-func (m *Manager) saveHome(ctx context.Context, s *Sandbox, prev, dir string) {
+func (m *Manager) saveHome(ctx context.Context, s *Box, prev, dir string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
 	defer cancel()
 	err := m.archiveHome(ctx, s, prev, dir)
@@ -76,7 +76,7 @@ func (m *Manager) saveHome(ctx context.Context, s *Sandbox, prev, dir string) {
 	}
 }
 
-func (m *Manager) archiveHome(ctx context.Context, s *Sandbox, prev, dir string) error {
+func (m *Manager) archiveHome(ctx context.Context, s *Box, prev, dir string) error {
 	ask := protocol.Backup{MaxBytes: int64(s.flavor.Limits().DiskMB) << 20}
 	for _, v := range m.parts.Machines.Volumes {
 		ask.Exclude = append(ask.Exclude, v.Guest)

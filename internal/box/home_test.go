@@ -61,7 +61,7 @@ func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Conn {
 // never asked about harms nobody but its own box.
 func TestLyingAgent(t *testing.T) {
 	m := &Manager{log: slog.New(slog.DiscardHandler), parts: Parts{Machines: &machine.Maker{}}}
-	box := &Sandbox{
+	box := &Box{
 		m: m, flavor: FlavorSmall, condemned: make(chan struct{}),
 		machine: &machine.Machine{Agent: lyingAgent(t, protocol.BackupResult{Unchanged: true, Mark: "m"})},
 	}

@@ -93,7 +93,7 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 	return kept(r), nil
 }
 
-func (s *Sandbox) keepError(ctx context.Context, op string, err error) error {
+func (s *Box) keepError(ctx context.Context, op string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
@@ -160,7 +160,7 @@ type RestoreWant struct {
 //
 // Errors: CodeNotFound (snapshot or box), CodeInvalid (the snapshot is of the
 // other kind), CodeUnsupported, else as Session.
-func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, want RestoreWant) (*Sandbox, error) {
+func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, want RestoreWant) (*Box, error) {
 	op := "restore " + string(kind)
 	if !m.hibernates() {
 		return nil, unsupported(op)
@@ -178,7 +178,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 			Hint: fmt.Sprintf("Use restore_%s.", r.Kind), Context: map[string]string{"field": "snapshot_id"},
 		}
 	}
-	s := &Sandbox{
+	s := &Box{
 		template: Template(r.Template), flavor: Flavor(r.Flavor), name: want.Name, desc: want.Description, origin: origin{kept: r.ID, ran: r.Ran},
 	}
 	if want.Into != "" {
@@ -212,7 +212,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 }
 
 // rollBack puts s in the place of the box of k.
-func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Sandbox) (*Sandbox, error) {
+func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Box) (*Box, error) {
 	old, acq, err := m.existing(ctx, op, k)
 	if err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Sandbox) (*
 
 // swap ends old when no call is under way in it and has publish put s in its
 // place.
-func (m *Manager) swap(ctx context.Context, op string, acq Acquired, old, s *Sandbox, publish func()) error {
+func (m *Manager) swap(ctx context.Context, op string, acq Acquired, old, s *Box, publish func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	acq.hold.releaseLocked()
@@ -262,7 +262,7 @@ func (m *Manager) swap(ctx context.Context, op string, acq Acquired, old, s *San
 
 // restoreKept makes a machine of a kept snapshot. If its memory cannot be
 // restored, a new box gets its files; a box that is rolled back stays as it is.
-func (m *Manager) restoreKept(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
+func (m *Manager) restoreKept(ctx context.Context, s *Box) (*machine.Machine, Source, error) {
 	dir, _, release, err := m.parts.Snapshots.Read(s.origin.kept)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound):

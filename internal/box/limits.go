@@ -24,7 +24,7 @@ const (
 )
 
 // timeout resolves the time-out of a call.
-func (s *Sandbox) timeout(op string, d time.Duration) (time.Duration, error) {
+func (s *Box) timeout(op string, d time.Duration) (time.Duration, error) {
 	c := s.m.cfg()
 	switch {
 	case d == 0 && s.key.kind == KindContext:
@@ -46,7 +46,7 @@ func secs(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
 // guard ends the box as broken if the call does not end within d, or soon after
 // ctx has ended: an agent that does not even report a time-out does not work.
 // The caller must call release when the call has ended.
-func (s *Sandbox) guard(ctx context.Context, d time.Duration) (release func()) {
+func (s *Box) guard(ctx context.Context, d time.Duration) (release func()) {
 	var mu sync.Mutex
 	over := false // guarded by mu
 	t := time.AfterFunc(d+s.m.patience, func() {

@@ -41,22 +41,22 @@ type Manager struct {
 	starting atomic.Int32        // boxes that are being made, those that wait included
 
 	mu        sync.Mutex
-	phase     phase                 // guarded by mu
-	boxes     map[key]*Sandbox      // guarded by mu; creating or ready
-	dying     map[*Sandbox]struct{} // guarded by mu; ended, but still holding resources
-	graves    *graves               // guarded by mu
-	uses      uint64                // guarded by mu; orders boxes by use, whatever the clock does
-	quiet     chan struct{}         // guarded by mu; not nil while draining; closed when no call is left
-	since     time.Time             // guarded by mu; when Start was called
-	started   int64                 // guarded by mu; boxes made
-	builds    map[pool.Class]bool   // guarded by mu; templates that are being built
-	unbuilt   map[pool.Class]bool   // guarded by mu; templates that could not be built the last time
-	ended     map[Reason]int64      // guarded by mu
-	evicted   int64                 // guarded by mu; boxes that made room, hibernated or ended
-	nextLook  time.Time             // guarded by mu; when reap calls restIdle again
-	earlyBusy bool                  // guarded by mu; a new box is being written for the first time
-	earlyNext time.Time             // guarded by mu; when the next new box may be
-	apart     bool                  // guarded by mu; tombstones could not be shared the last time
+	phase     phase               // guarded by mu
+	boxes     map[key]*Box        // guarded by mu; creating or ready
+	dying     map[*Box]struct{}   // guarded by mu; ended, but still holding resources
+	graves    *graves             // guarded by mu
+	uses      uint64              // guarded by mu; orders boxes by use, whatever the clock does
+	quiet     chan struct{}       // guarded by mu; not nil while draining; closed when no call is left
+	since     time.Time           // guarded by mu; when Start was called
+	started   int64               // guarded by mu; boxes made
+	builds    map[pool.Class]bool // guarded by mu; templates that are being built
+	unbuilt   map[pool.Class]bool // guarded by mu; templates that could not be built the last time
+	ended     map[Reason]int64    // guarded by mu
+	evicted   int64               // guarded by mu; boxes that made room, hibernated or ended
+	nextLook  time.Time           // guarded by mu; when reap calls restIdle again
+	earlyBusy bool                // guarded by mu; a new box is being written for the first time
+	earlyNext time.Time           // guarded by mu; when the next new box may be
+	apart     bool                // guarded by mu; tombstones could not be shared the last time
 }
 
 type phase uint8
@@ -75,7 +75,7 @@ func New(cfg Config, parts Parts) *Manager {
 	m := &Manager{
 		parts: parts, log: parts.Log, now: parts.Now,
 		patience: patience, kernelStart: kernelStart,
-		boxes: map[key]*Sandbox{}, dying: map[*Sandbox]struct{}{}, ended: map[Reason]int64{},
+		boxes: map[key]*Box{}, dying: map[*Box]struct{}{}, ended: map[Reason]int64{},
 	}
 	m.current.Store(&cfg)
 	if parts.Machines == nil {
@@ -194,7 +194,7 @@ func (m *Manager) Flush() {
 	}
 	boxes := m.lastUsedLocked()
 	m.wg.Go(func() {
-		m.inOrder(m.base, boxes, func(s *Sandbox) { m.writeLive(s) })
+		m.inOrder(m.base, boxes, func(s *Box) { m.writeLive(s) })
 	})
 }
 
@@ -202,20 +202,20 @@ func (m *Manager) Flush() {
 // client that ends its server may kill it a second later.
 func (m *Manager) retireAllLocked() {
 	boxes := m.lastUsedLocked()
-	boxes = slices.DeleteFunc(boxes, func(s *Sandbox) bool { return !m.leaveLocked(s, ReasonShutdown, "") })
+	boxes = slices.DeleteFunc(boxes, func(s *Box) bool { return !m.leaveLocked(s, ReasonShutdown, "") })
 	m.wg.Go(func() {
-		m.inOrder(context.Background(), boxes, func(s *Sandbox) { m.hibernate(s, ReasonShutdown, "") })
+		m.inOrder(context.Background(), boxes, func(s *Box) { m.hibernate(s, ReasonShutdown, "") })
 	})
 }
 
 // lastUsedLocked returns the boxes, the last used first.
-func (m *Manager) lastUsedLocked() []*Sandbox {
-	return slices.SortedFunc(maps.Values(m.boxes), func(a, b *Sandbox) int { return cmp.Compare(b.use, a.use) })
+func (m *Manager) lastUsedLocked() []*Box {
+	return slices.SortedFunc(maps.Values(m.boxes), func(a, b *Box) int { return cmp.Compare(b.use, a.use) })
 }
 
 // inOrder calls do for each box, in this order and as many at once as may be written
 // to disk. It returns when all have begun, or ctx ends.
-func (m *Manager) inOrder(ctx context.Context, boxes []*Sandbox, do func(*Sandbox)) {
+func (m *Manager) inOrder(ctx context.Context, boxes []*Box, do func(*Box)) {
 	for _, s := range boxes {
 		if m.writes.Acquire(ctx, 1) != nil {
 			return

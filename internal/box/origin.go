@@ -32,7 +32,7 @@ const (
 type origin struct {
 	claim  *snapshot.Claim // its own record: it is woken
 	stale  bool            // the box of that record went on after it was written
-	parent *Sandbox        // it is a copy; held until the start has ended
+	parent *Box            // it is a copy; held until the start has ended
 	kept   string          // the id of a kept snapshot's record
 	// rollBack says that the machine of the kept snapshot takes the place of
 	// another, so that only its whole state will do.
@@ -41,7 +41,7 @@ type origin struct {
 }
 
 // make makes the machine of a box.
-func (m *Manager) make(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
+func (m *Manager) make(ctx context.Context, s *Box) (*machine.Machine, Source, error) {
 	switch o := &s.origin; {
 	case o.claim != nil:
 		return m.wake(ctx, s)
@@ -54,7 +54,7 @@ func (m *Manager) make(ctx context.Context, s *Sandbox) (*machine.Machine, Sourc
 }
 
 // makeNew makes the machine of a box that comes from nowhere.
-func (m *Manager) makeNew(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
+func (m *Manager) makeNew(ctx context.Context, s *Box) (*machine.Machine, Source, error) {
 	if m.pool != nil {
 		if mach := m.pool.Take(ctx, s.class()); mach != nil {
 			return mach, SourceWarm, nil
@@ -93,7 +93,7 @@ func (m *Manager) fresh(ctx context.Context, c pool.Class, id string) (*machine.
 // copy makes a machine that goes on where the parent of s is now.
 // One whose memory cannot be restored, because files that the parent has mapped
 // have changed on the host, begins with the parent's files.
-func (m *Manager) copy(ctx context.Context, s *Sandbox) (mach *machine.Machine, source Source, err error) {
+func (m *Manager) copy(ctx context.Context, s *Box) (mach *machine.Machine, source Source, err error) {
 	dir, err := os.MkdirTemp(m.parts.Scratch, "fork-")
 	if err != nil {
 		return nil, SourceFork, fmt.Errorf("make room for a copy: %w", err)
@@ -133,7 +133,7 @@ func (m *Manager) discard(mach *machine.Machine) {
 	}
 }
 
-func (s *Sandbox) class() pool.Class {
+func (s *Box) class() pool.Class {
 	return pool.Class{Template: string(s.template), Flavor: string(s.flavor)}
 }
 

@@ -55,7 +55,7 @@ func (m *Manager) relieve() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var idle []*Sandbox
+	var idle []*Box
 	for _, s := range m.boxes {
 		if !s.busyLocked() {
 			idle = append(idle, s)
@@ -64,7 +64,7 @@ func (m *Manager) relieve() {
 	if len(idle) == 0 || m.phase != phaseOpen {
 		return
 	}
-	s := slices.MinFunc(idle, func(a, b *Sandbox) int { return cmp.Compare(a.use, b.use) })
+	s := slices.MinFunc(idle, func(a, b *Box) int { return cmp.Compare(a.use, b.use) })
 	m.log.Warn("the host is short of memory: the least recently used box is taken out of it", "sandbox", s.guestID)
 	m.retireLocked(s, ReasonEvicted, "the host was short of memory")
 }

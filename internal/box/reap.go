@@ -113,7 +113,7 @@ func (m *Manager) Lose(r snapshot.Removed) {
 		m.log.Info("earlier state of a box removed", "kind", r.Kind, "id", r.BoxID, "why", r.Why)
 		return
 	}
-	s := &Sandbox{key: key{Owner(r.Owner), Kind(r.Kind), r.BoxID}, name: r.Name}
+	s := &Box{key: key{Owner(r.Owner), Kind(r.Kind), r.BoxID}, name: r.Name}
 	reason, detail := ReasonUnreadable, "its record on disk was damaged"
 	switch r.Why {
 	case snapshot.Lost:
@@ -132,11 +132,11 @@ func (m *Manager) Lose(r snapshot.Removed) {
 }
 
 // expiredLocked reports whether nobody has used a box for the idle time-out.
-func (m *Manager) expiredLocked(s *Sandbox) bool {
+func (m *Manager) expiredLocked(s *Box) bool {
 	return !s.busyLocked() && m.now().Sub(s.lastUsed) >= m.cfg().IdleTimeout
 }
 
-func (m *Manager) expireLocked(s *Sandbox) {
+func (m *Manager) expireLocked(s *Box) {
 	m.retireLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(m.cfg().IdleTimeout)))
 }
 

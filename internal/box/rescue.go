@@ -46,7 +46,7 @@ func mismatch(err error) string {
 
 // wake restores the box of a record. If its memory cannot be restored, the box goes
 // on with its files.
-func (m *Manager) wake(ctx context.Context, s *Sandbox) (*machine.Machine, Source, error) {
+func (m *Manager) wake(ctx context.Context, s *Box) (*machine.Machine, Source, error) {
 	claim := s.origin.claim
 	// Of a box that went on after it was written, another copy has lived.
 	mach, err := m.restore(ctx, s, claim.Dir(), s.origin.stale)
@@ -63,7 +63,7 @@ func (m *Manager) wake(ctx context.Context, s *Sandbox) (*machine.Machine, Sourc
 
 // restore restores a snapshot of a box with the image and the agent that the box
 // had.
-func (m *Manager) restore(ctx context.Context, s *Sandbox, dir string, copied bool) (*machine.Machine, error) {
+func (m *Manager) restore(ctx context.Context, s *Box, dir string, copied bool) (*machine.Machine, error) {
 	maker, err := m.makerOf(dir, s.template)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (m *Manager) restore(ctx context.Context, s *Sandbox, dir string, copied bo
 // rescue makes a fresh machine with the files of a record whose memory cannot be
 // restored. The box gets a record of its own; the old one is set aside, with the
 // memory that the version or image that wrote it can still restore.
-func (m *Manager) rescue(ctx context.Context, s *Sandbox, claim *snapshot.Claim, cause error) (*machine.Machine, Source, error) {
+func (m *Manager) rescue(ctx context.Context, s *Box, claim *snapshot.Claim, cause error) (*machine.Machine, Source, error) {
 	mach, source, r, err := m.freshWithFiles(ctx, s, claim.Dir(), cause)
 	if err != nil {
 		return mach, source, err
@@ -108,7 +108,7 @@ func (m *Manager) rescue(ctx context.Context, s *Sandbox, claim *snapshot.Claim,
 
 // freshWithFiles makes a machine like that of a new box, with the files stored in
 // dir, if there are any.
-func (m *Manager) freshWithFiles(ctx context.Context, s *Sandbox, dir string, cause error) (*machine.Machine, Source, *Rescue, error) {
+func (m *Manager) freshWithFiles(ctx context.Context, s *Box, dir string, cause error) (*machine.Machine, Source, *Rescue, error) {
 	mach, source, err := m.makeNew(ctx, s)
 	if err != nil {
 		return mach, source, nil, err
@@ -135,7 +135,7 @@ func (m *Manager) freshWithFiles(ctx context.Context, s *Sandbox, dir string, ca
 // recordFiles makes the record of a box that goes on with the files stored in dir;
 // nil if that fails. Until the box is written for the first time, the files are
 // its data: a server that is killed loses no more than before.
-func (m *Manager) recordFiles(ctx context.Context, s *Sandbox, dir string, r *Rescue) *snapshot.Claim {
+func (m *Manager) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue) *snapshot.Claim {
 	claim := m.record(s)
 	if claim == nil || !r.Files {
 		return claim
@@ -154,7 +154,7 @@ func (m *Manager) recordFiles(ctx context.Context, s *Sandbox, dir string, r *Re
 	return claim
 }
 
-func (m *Manager) setRescue(s *Sandbox, r *Rescue, claim *snapshot.Claim) {
+func (m *Manager) setRescue(s *Box, r *Rescue, claim *snapshot.Claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.rescued, s.origin.claim, s.origin.ran = r, claim, false
@@ -162,7 +162,7 @@ func (m *Manager) setRescue(s *Sandbox, r *Rescue, claim *snapshot.Claim) {
 
 // copyFiles makes a machine with the files of the parent of s, whose memory could
 // not be copied.
-func (m *Manager) copyFiles(ctx context.Context, s *Sandbox, dir string, cause error) (*machine.Machine, Source, error) {
+func (m *Manager) copyFiles(ctx context.Context, s *Box, dir string, cause error) (*machine.Machine, Source, error) {
 	home := filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return nil, SourceFork, fmt.Errorf("make room for a copy: %w", err)
@@ -225,7 +225,7 @@ func (m *Manager) restorable(dir string, t Template, f Flavor) error {
 	return in.CheckSnapshot(&spec, dir)
 }
 
-func (m *Manager) setMaker(s *Sandbox, maker *machine.Maker) {
+func (m *Manager) setMaker(s *Box, maker *machine.Maker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.maker = maker
@@ -233,7 +233,7 @@ func (m *Manager) setMaker(s *Sandbox, maker *machine.Maker) {
 
 // Rescued says what a box could not bring along from where it came from; nil if
 // nothing is missing.
-func (s *Sandbox) Rescued() *Rescue {
+func (s *Box) Rescued() *Rescue {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	return s.rescued
@@ -259,7 +259,7 @@ func (r *Rescue) Explain() string {
 }
 
 // speaks reports whether the box's image has an interpreter for a language.
-func (s *Sandbox) speaks(language string) bool {
+func (s *Box) speaks(language string) bool {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	return s.maker.Interpreters[language] != ""

@@ -66,7 +66,7 @@ func (m *Manager) restIdle() (next time.Duration) {
 
 // restLocked begins what is due for an idle box, and returns when something else
 // may be.
-func (m *Manager) restLocked(s *Sandbox) (next time.Duration) {
+func (m *Manager) restLocked(s *Box) (next time.Duration) {
 	next = m.cfg().tickOf()
 	due := func(left time.Duration) bool {
 		if left > 0 {
@@ -74,7 +74,7 @@ func (m *Manager) restLocked(s *Sandbox) (next time.Duration) {
 		}
 		return left <= 0
 	}
-	begin := func(do func(*Sandbox)) {
+	begin := func(do func(*Box)) {
 		s.resting = true
 		m.wg.Go(func() { do(s) })
 	}
@@ -96,12 +96,12 @@ func (m *Manager) restLocked(s *Sandbox) (next time.Duration) {
 
 // saveEveryLocked returns how long the box goes without being written while it is in
 // use.
-func (s *Sandbox) saveEveryLocked() time.Duration {
+func (s *Box) saveEveryLocked() time.Duration {
 	return min(max(saveEvery, saveShare*s.saveTook), saveAtLeast)
 }
 
 // worthLocked reports whether the box has anything to lose but its id.
-func (s *Sandbox) worthLocked() bool {
+func (s *Box) worthLocked() bool {
 	return s.called || s.origin.parent != nil || s.origin.kept != ""
 }
 
@@ -127,7 +127,7 @@ func (m *Manager) lookInLocked(d time.Duration) {
 }
 
 // rested says that rest or save is over.
-func (m *Manager) rested(s *Sandbox) {
+func (m *Manager) rested(s *Box) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.resting = false
@@ -135,7 +135,7 @@ func (m *Manager) rested(s *Sandbox) {
 }
 
 // look notes what a box has computed.
-func (m *Manager) look(s *Sandbox) {
+func (m *Manager) look(s *Box) {
 	defer m.rested(s)
 	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func (m *Manager) look(s *Sandbox) {
 }
 
 // saveEarly writes a new box for the first time.
-func (m *Manager) saveEarly(s *Sandbox) {
+func (m *Manager) saveEarly(s *Box) {
 	defer m.rested(s)
 	begun := time.Now()
 	m.saveNow(s)
@@ -153,13 +153,13 @@ func (m *Manager) saveEarly(s *Sandbox) {
 }
 
 // save writes a living box to disk.
-func (m *Manager) save(s *Sandbox) {
+func (m *Manager) save(s *Box) {
 	defer m.rested(s)
 	m.saveNow(s)
 }
 
 // saveNow is save; it reports whether there is nothing left to write.
-func (m *Manager) saveNow(s *Sandbox) bool {
+func (m *Manager) saveNow(s *Box) bool {
 	if s.claim == nil || !m.hibernates() {
 		return true
 	}
@@ -173,7 +173,7 @@ func (m *Manager) saveNow(s *Sandbox) bool {
 // writeLive writes a box that goes on, and reports whether that went well. What it
 // has begun it also finishes while the Manager closes: it may be all that is written
 // of the box. The caller has a turn of m.writes.
-func (m *Manager) writeLive(s *Sandbox) bool {
+func (m *Manager) writeLive(s *Box) bool {
 	m.mu.Lock()
 	there := s.machine != nil && s.claim != nil
 	m.mu.Unlock()
@@ -189,7 +189,7 @@ func (m *Manager) writeLive(s *Sandbox) bool {
 	return err == nil
 }
 
-func (m *Manager) rest(s *Sandbox) {
+func (m *Manager) rest(s *Box) {
 	defer m.rested(s)
 	m.mu.Lock()
 	use, unsaved := s.use, s.savedUse != s.use
@@ -216,7 +216,7 @@ func (m *Manager) rest(s *Sandbox) {
 
 // looksIdle reports whether the box has computed next to nothing since the last
 // look. The first look cannot tell.
-func (m *Manager) looksIdle(ctx context.Context, s *Sandbox) bool {
+func (m *Manager) looksIdle(ctx context.Context, s *Box) bool {
 	st, ok := engine.As[engine.Statser](s.machine.Guest)
 	m.mu.Lock()
 	use := s.use
@@ -245,7 +245,7 @@ func (m *Manager) looksIdle(ctx context.Context, s *Sandbox) bool {
 
 // pause stops the box in its tracks, unless a call has come since the given use:
 // also one that is over, since what it did is not on disk yet.
-func (s *Sandbox) pause(ctx context.Context, use uint64) error {
+func (s *Box) pause(ctx context.Context, use uint64) error {
 	s.power.Lock()
 	defer s.power.Unlock()
 	s.m.mu.Lock()
@@ -268,7 +268,7 @@ func (s *Sandbox) pause(ctx context.Context, use uint64) error {
 
 // resume lets a paused box go on. The caller has counted a call, so that it is
 // not paused again.
-func (s *Sandbox) resume(ctx context.Context, op string) error {
+func (s *Box) resume(ctx context.Context, op string) error {
 	s.power.Lock()
 	defer s.power.Unlock()
 	if !s.paused {
@@ -293,7 +293,7 @@ func (s *Sandbox) resume(ctx context.Context, op string) error {
 }
 
 // ended reports whether the box has ended.
-func (s *Sandbox) ended() bool {
+func (s *Box) ended() bool {
 	select {
 	case <-s.condemned:
 		return true

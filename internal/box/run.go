@@ -20,7 +20,7 @@ const maxTraceback = 8 << 10
 //
 // Errors: CodeInvalid, CodeUnsupportedLanguage, CodeBusy, CodeExecFailed,
 // CodeGone, CodeNotReady, CodeCancelled, CodeInternal.
-func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
+func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	const op = "run code"
 	lang := s.template.Language()
 	if req.Language != "" {
@@ -77,7 +77,7 @@ func (s *Sandbox) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 }
 
 // runResult shapes what the agent said for the caller.
-func (s *Sandbox) runResult(k *kernel, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
+func (s *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
 	r := &RunResult{
 		Success:  res.OK && res.Error == nil && res.Stopped == "" && res.Lost == "",
 		TimedOut: res.Stopped == "timeout",

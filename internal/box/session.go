@@ -40,7 +40,7 @@ func (a Acquired) Release() {
 // Errors: CodeInvalid (bad id, or another template or flavor than the session
 // has), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
 // CodeGone (stopped while starting), CodeCancelled.
-func (m *Manager) Session(ctx context.Context, owner Owner, want SessionWant) (*Sandbox, Acquired, error) {
+func (m *Manager) Session(ctx context.Context, owner Owner, want SessionWant) (*Box, Acquired, error) {
 	const op = "create session"
 	isNew := want.ID == ""
 	if isNew {
@@ -59,7 +59,7 @@ func (m *Manager) Session(ctx context.Context, owner Owner, want SessionWant) (*
 
 	k := key{owner, KindSession, want.ID}
 	if isNew {
-		s, acq, err := m.admit(ctx, op, &Sandbox{key: k, template: orPython(template), flavor: m.orDefault(flavor)})
+		s, acq, err := m.admit(ctx, op, &Box{key: k, template: orPython(template), flavor: m.orDefault(flavor)})
 		if err != nil {
 			return nil, Acquired{}, err
 		}
@@ -67,8 +67,8 @@ func (m *Manager) Session(ctx context.Context, owner Owner, want SessionWant) (*
 	}
 	s, acq, err := m.acquire(ctx, search{
 		op: op, key: k,
-		check: func(s *Sandbox) error { return s.matches(op, template, flavor) },
-		make:  func() *Sandbox { return &Sandbox{template: orPython(template), flavor: m.orDefault(flavor)} },
+		check: func(s *Box) error { return s.matches(op, template, flavor) },
+		make:  func() *Box { return &Box{template: orPython(template), flavor: m.orDefault(flavor)} },
 	})
 	if err != nil {
 		return nil, Acquired{}, err
@@ -80,8 +80,8 @@ func (m *Manager) Session(ctx context.Context, owner Owner, want SessionWant) (*
 type search struct {
 	op    string
 	key   key
-	check func(*Sandbox) error // whether it is what the caller wants; nil: it is
-	make  func() *Sandbox      // a new one, if there is none; nil: none is made
+	check func(*Box) error // whether it is what the caller wants; nil: it is
+	make  func() *Box      // a new one, if there is none; nil: none is made
 }
 
 const (
@@ -100,7 +100,7 @@ const (
 // makes it. The box is nil if there is none and none is made.
 //
 // Errors: CodeHeld if another server process has the box in memory.
-func (m *Manager) acquire(ctx context.Context, f search) (*Sandbox, Acquired, error) {
+func (m *Manager) acquire(ctx context.Context, f search) (*Box, Acquired, error) {
 	begun := time.Now()
 	for {
 		try := m.attempt(ctx, &f)
@@ -136,7 +136,7 @@ func (m *Manager) acquire(ctx context.Context, f search) (*Sandbox, Acquired, er
 // attempt is one attempt to acquire a box.
 type attempt struct {
 	done bool // with box, acq and err as acquire returns them
-	box  *Sandbox
+	box  *Box
 	acq  Acquired
 	err  error // without done: why acquire fails if it does not get better
 
@@ -182,7 +182,7 @@ func (m *Manager) attempt(ctx context.Context, f *search) attempt {
 	var claim *snapshot.Claim
 	if r != nil {
 		if f.check != nil {
-			if err := f.check(&Sandbox{m: m, key: f.key, template: Template(r.Template), flavor: Flavor(r.Flavor)}); err != nil {
+			if err := f.check(&Box{m: m, key: f.key, template: Template(r.Template), flavor: Flavor(r.Flavor)}); err != nil {
 				return failed(err)
 			}
 		}
@@ -243,7 +243,7 @@ func (m *Manager) attemptLivingLocked(ctx context.Context, f *search) (try attem
 // comeLocked begins to wake the box of a claim, which it takes over if Acquired.Woken
 // says so, or without one to make a new box.
 func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Claim) attempt {
-	var s *Sandbox
+	var s *Box
 	var acq Acquired
 	if claim != nil {
 		s, acq.Woken = m.asWokenLocked(claim)
@@ -266,7 +266,7 @@ func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Cla
 }
 
 // await waits for the start of a held box.
-func (m *Manager) await(ctx context.Context, op string, s *Sandbox, acq Acquired) (*Sandbox, Acquired, error) {
+func (m *Manager) await(ctx context.Context, op string, s *Box, acq Acquired) (*Box, Acquired, error) {
 	if err := s.awaitReady(ctx, acq.Woken != nil); err != nil {
 		acq.Release()
 		return nil, Acquired{}, s.cancelled(op, err)
@@ -283,7 +283,7 @@ func (m *Manager) await(ctx context.Context, op string, s *Sandbox, acq Acquired
 
 // awaitReady waits until the start of the box has ended, well or not. The error is
 // the cause of ctx.
-func (s *Sandbox) awaitReady(ctx context.Context, woken bool) (err error) {
+func (s *Box) awaitReady(ctx context.Context, woken bool) (err error) {
 	select {
 	case <-s.ready:
 		return nil
@@ -306,7 +306,7 @@ func (s *Sandbox) awaitReady(ctx context.Context, woken bool) (err error) {
 }
 
 // matches returns an error if the box is not what a caller wants of it.
-func (s *Sandbox) matches(op string, template Template, flavor Flavor) error {
+func (s *Box) matches(op string, template Template, flavor Flavor) error {
 	what, has, want := "language", s.template.Language(), template.Language()
 	if template == "" || template == s.template {
 		if flavor == "" || flavor == s.flavor {

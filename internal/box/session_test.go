@@ -142,7 +142,7 @@ func TestOneStartForAll(t *testing.T) {
 	f := newFixture(t, nil)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	boxes, created := map[*Sandbox]int{}, 0
+	boxes, created := map[*Box]int{}, 0
 	for range 20 {
 		wg.Go(func() {
 			s, acq, err := f.Session(t.Context(), "", SessionWant{ID: "one"})
@@ -170,7 +170,7 @@ func TestCallersThatLeave(t *testing.T) {
 	gate := make(chan struct{})
 	f.engine.set(nil, gate)
 	type answer struct {
-		s   *Sandbox
+		s   *Box
 		acq Acquired
 		err error
 	}

@@ -24,7 +24,7 @@ const (
 
 // start brings the box up and tells those who wait. It runs in a goroutine of
 // the Manager.
-func (m *Manager) start(op string, s *Sandbox, wait []*Sandbox) {
+func (m *Manager) start(op string, s *Box, wait []*Box) {
 	begun := time.Now()
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(m.cfg().StartTimeout))
 	ctx, cancel := context.WithTimeoutCause(s.boot, m.cfg().StartTimeout, timeout)
@@ -93,7 +93,7 @@ func (m *Manager) elsewhere(k key) bool {
 
 // bringUp makes the machine of a box when those in wait have gone. Few are made
 // at once: more would only slow each other down.
-func (m *Manager) bringUp(ctx context.Context, s *Sandbox, wait []*Sandbox) (*machine.Machine, Source, error) {
+func (m *Manager) bringUp(ctx context.Context, s *Box, wait []*Box) (*machine.Machine, Source, error) {
 	for _, o := range wait {
 		select {
 		case <-o.freed:
@@ -111,7 +111,7 @@ func (m *Manager) bringUp(ctx context.Context, s *Sandbox, wait []*Sandbox) (*ma
 }
 
 // publishLocked makes a box with its machine available. claim may be nil.
-func (m *Manager) publishLocked(s *Sandbox, mach *machine.Machine, source Source, claim *snapshot.Claim) {
+func (m *Manager) publishLocked(s *Box, mach *machine.Machine, source Source, claim *snapshot.Claim) {
 	s.machine, s.guestID, s.source, s.claim, s.savedAt = mach, mach.ID, source, claim, m.now()
 	if source == SourceWoken && !s.origin.stale {
 		s.savedUse = s.use
@@ -124,7 +124,7 @@ func (m *Manager) publishLocked(s *Sandbox, mach *machine.Machine, source Source
 }
 
 // startErrorLocked shapes the error of a start for its callers.
-func (m *Manager) startErrorLocked(op string, s *Sandbox, err error) error {
+func (m *Manager) startErrorLocked(op string, s *Box, err error) error {
 	switch {
 	case s.tomb != nil && s.tomb.Reason != ReasonShutdown:
 		return s.gone(op, s.tomb)
@@ -153,7 +153,7 @@ func (m *Manager) startErrorLocked(op string, s *Sandbox, err error) error {
 }
 
 // watchGuest ends the box when its guest has ended by itself.
-func (m *Manager) watchGuest(s *Sandbox) {
+func (m *Manager) watchGuest(s *Box) {
 	ctx, cancel := context.WithCancel(m.base)
 	defer cancel()
 	stop := make(chan struct{})
@@ -185,7 +185,7 @@ func (m *Manager) watchGuest(s *Sandbox) {
 }
 
 // watchLink ends the box when its agent does not speak any more.
-func (m *Manager) watchLink(s *Sandbox) {
+func (m *Manager) watchLink(s *Box) {
 	select {
 	case <-s.machine.Agent.Done():
 	case <-s.condemned:

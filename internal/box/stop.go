@@ -77,13 +77,13 @@ func (m *Manager) stopAsleep(ctx context.Context, op string, k key) (bool, error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k.id = r.BoxID
-	m.buryLocked(&Sandbox{key: k, name: r.Name}, ReasonStopped, "")
+	m.buryLocked(&Box{key: k, name: r.Name}, ReasonStopped, "")
 	return true, nil
 }
 
 // retiringLocked returns the box of a key that is on its way to disk, or ends and
 // has something there.
-func (m *Manager) retiringLocked(k key) *Sandbox {
+func (m *Manager) retiringLocked(k key) *Box {
 	for s := range m.dying {
 		if s.key.owner == k.owner && s.key.kind == k.kind && (s.key.id == k.id || k.kind == KindContext && s.name == k.id) &&
 			s.comesBack {
@@ -108,7 +108,7 @@ func (m *Manager) endingForGood(r *snapshot.Record) bool {
 
 // waitCallsLocked waits until no call is under way in s, without holding mu
 // meanwhile. While it waits, new calls are refused.
-func (m *Manager) waitCallsLocked(ctx context.Context, op string, s *Sandbox) error {
+func (m *Manager) waitCallsLocked(ctx context.Context, op string, s *Box) error {
 	if s.calls == 0 {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (m *Manager) waitCallsLocked(ctx context.Context, op string, s *Sandbox) er
 	return err
 }
 
-func (m *Manager) condemn(s *Sandbox, reason Reason, detail string) {
+func (m *Manager) condemn(s *Box, reason Reason, detail string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.condemnLocked(s, reason, detail)
@@ -144,7 +144,7 @@ func (m *Manager) condemn(s *Sandbox, reason Reason, detail string) {
 
 // condemnLocked ends a box: from now on it is not found, its calls fail, and a
 // goroutine frees what it holds. Only the first reason counts.
-func (m *Manager) condemnLocked(s *Sandbox, reason Reason, detail string) {
+func (m *Manager) condemnLocked(s *Box, reason Reason, detail string) {
 	if s.tomb != nil || m.boxes[s.key] != s {
 		return
 	}
@@ -180,7 +180,7 @@ func (m *Manager) condemnLocked(s *Sandbox, reason Reason, detail string) {
 
 // free gives back what an ended box holds on the host. With keep its record
 // stays for the next call on its id.
-func (m *Manager) free(s *Sandbox, keep bool) {
+func (m *Manager) free(s *Box, keep bool) {
 	m.discard(s.machine)
 	if s.claim != nil {
 		m.letGo(s.claim, keep)

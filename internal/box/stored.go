@@ -162,7 +162,7 @@ func (st *Stored) find(op, p string) (string, storedFile, error) {
 	return name, f, nil
 }
 
-// List lists a directory, as Sandbox.List does.
+// List lists a directory, as Box.List does.
 func (st *Stored) List(_ context.Context, req ListRequest) (ListResult, error) {
 	res := ListResult{Entries: []FileInfo{}}
 	dir, f, err := st.find("list files", req.Path)
@@ -193,7 +193,7 @@ func (st *Stored) List(_ context.Context, req ListRequest) (ListResult, error) {
 	return res, nil
 }
 
-// ReadFile copies a regular file, or a part of it, to w, as Sandbox.ReadFile does.
+// ReadFile copies a regular file, or a part of it, to w, as Box.ReadFile does.
 func (st *Stored) ReadFile(_ context.Context, req ReadRequest, w io.Writer) (FileInfo, error) {
 	const op = "read file"
 	_, f, err := st.find(op, req.Path)

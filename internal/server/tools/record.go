@@ -48,7 +48,7 @@ func note(ctx context.Context, v any) {
 
 // touched remembers which box a call works in, which the client may have called by
 // a name, or not at all.
-func touched(ctx context.Context, s *box.Sandbox) {
+func touched(ctx context.Context, s *box.Box) {
 	if r, _ := ctx.Value(recordKey{}).(*Record); r != nil && s != nil {
 		r.set(s.ID())
 	}

@@ -20,14 +20,14 @@ func (o copiedContextOut) present() presentation {
 	return presentation{asJSON: true, meta: mcp.Meta{metaSource: string(o.source)}}
 }
 
-func newCopiedContextOut(s *box.Sandbox, message string) copiedContextOut {
+func newCopiedContextOut(s *box.Box, message string) copiedContextOut {
 	b := s.Info()
 	message += notCopied(s)
 	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Message: message, source: b.Source}
 }
 
 // notCopied says what a copy lacks; "" if nothing.
-func notCopied(s *box.Sandbox) string {
+func notCopied(s *box.Box) string {
 	if r := s.Rescued(); r != nil {
 		return ". " + r.Explain()
 	}
@@ -45,7 +45,7 @@ type copiedSessionOut struct {
 	source box.Source
 }
 
-func newCopiedSessionOut(s *box.Sandbox, text string) copiedSessionOut {
+func newCopiedSessionOut(s *box.Box, text string) copiedSessionOut {
 	b := s.Info()
 	return copiedSessionOut{
 		SessionID: b.ID, Language: b.Language, Template: string(b.Template), Flavor: string(b.Flavor),

@@ -24,7 +24,7 @@ type want struct {
 
 // A target is the box that a call works in.
 type target struct {
-	*box.Sandbox
+	*box.Box
 	box.Acquired
 
 	notes []string // on how the call came by it, for the model
@@ -56,7 +56,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 	var b target
 	switch {
 	case kind == box.KindContext:
-		if b.Sandbox, b.Acquired, err = c.Sandboxes.Context(ctx, c.Owner, w.id); err != nil {
+		if b.Box, b.Acquired, err = c.Sandboxes.Context(ctx, c.Owner, w.id); err != nil {
 			return target{}, err
 		}
 		if err := matches(b.Info(), template, flavor); err != nil {
@@ -66,7 +66,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Sandbox, b.Acquired, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionWant{ID: w.id, Template: template, Flavor: flavor})
+		b.Box, b.Acquired, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionWant{ID: w.id, Template: template, Flavor: flavor})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
 		}
@@ -74,13 +74,13 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 			b.notes = append(b.notes, fmt.Sprintf("There was no session %s: this is a new one, without earlier variables and files.%s", w.id, c.didYouMean(w.id)))
 		}
 	}
-	touched(ctx, b.Sandbox)
+	touched(ctx, b.Box)
 	return b, nil
 }
 
 // context acquires the box of run_code: a context by its id or unique name, a session
 // or, for "" and "default", the client's default context, which own reports.
-func (c *Call) context(ctx context.Context, id string) (s *box.Sandbox, acq box.Acquired, own bool, err error) {
+func (c *Call) context(ctx context.Context, id string) (s *box.Box, acq box.Acquired, own bool, err error) {
 	kind, there := box.KindContext, false
 	if id != "" {
 		kind, there = c.Sandboxes.Find(c.Owner, id)

@@ -15,9 +15,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
-// Sandbox is one box. All methods may be called concurrently. Once the box has
+// Box is one box. All methods may be called concurrently. Once the box has
 // ended, every call returns CodeGone with the reason.
-type Sandbox struct {
+type Box struct {
 	m        *Manager
 	key      key
 	guestID  string // of the machine to be; another one's if the pool gave it
@@ -78,16 +78,16 @@ var (
 )
 
 // ID returns the id of the session or context.
-func (s *Sandbox) ID() string { return s.key.id }
+func (s *Box) ID() string { return s.key.id }
 
 // Info describes the box now.
-func (s *Sandbox) Info() Info {
+func (s *Box) Info() Info {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	return s.infoLocked()
 }
 
-func (s *Sandbox) infoLocked() Info {
+func (s *Box) infoLocked() Info {
 	return Info{
 		ID: s.key.id, Kind: s.key.kind, Owner: s.key.owner, Name: s.name, Description: s.desc,
 		Template: s.template, Language: s.template.Language(), Flavor: s.flavor,
@@ -95,7 +95,7 @@ func (s *Sandbox) infoLocked() Info {
 	}
 }
 
-func (s *Sandbox) stateLocked() State {
+func (s *Box) stateLocked() State {
 	switch {
 	case s.tomb != nil:
 		switch s.tomb.Reason {
@@ -113,7 +113,7 @@ func (s *Sandbox) stateLocked() State {
 	return StateReady
 }
 
-func (s *Sandbox) touchLocked() {
+func (s *Box) touchLocked() {
 	s.m.uses++
 	s.use = s.m.uses
 	s.lastUsed = s.m.now()
@@ -121,18 +121,18 @@ func (s *Sandbox) touchLocked() {
 
 // busyLocked reports whether the box is in use, so that it must not be taken
 // away.
-func (s *Sandbox) busyLocked() bool {
+func (s *Box) busyLocked() bool {
 	return s.machine == nil || s.calls > 0 || len(s.holds) > 0 || s.stopping > 0
 }
 
 // hold keeps a box from being evicted until its caller's first call.
 type hold struct {
-	s    *Sandbox
+	s    *Box
 	done bool        // guarded by m.mu
 	stop func() bool // of the AfterFunc that releases
 }
 
-func (m *Manager) holdLocked(ctx context.Context, s *Sandbox) *hold {
+func (m *Manager) holdLocked(ctx context.Context, s *Box) *hold {
 	h := &hold{s: s}
 	s.holds = append(s.holds, h)
 	s.touchLocked()
@@ -166,7 +166,7 @@ func (h *hold) releaseLocked() {
 
 // begin counts a call into the box and sees to it that the box runs. The caller
 // must call end once if it gets no error.
-func (s *Sandbox) begin(ctx context.Context, op string) (end func(), err error) {
+func (s *Box) begin(ctx context.Context, op string) (end func(), err error) {
 	end, paused, err := s.count(ctx, op)
 	if err == nil && paused {
 		if err = s.resume(ctx, op); err != nil {
@@ -178,7 +178,7 @@ func (s *Sandbox) begin(ctx context.Context, op string) (end func(), err error) 
 }
 
 // count counts a call and reports whether the box has to be resumed.
-func (s *Sandbox) count(ctx context.Context, op string) (end func(), paused bool, err error) {
+func (s *Box) count(ctx context.Context, op string) (end func(), paused bool, err error) {
 	m := s.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -220,7 +220,7 @@ func (s *Sandbox) count(ctx context.Context, op string) (end func(), paused bool
 
 // slot is begin for a call beside the kernels: at most Config.ParallelCalls run
 // at once.
-func (s *Sandbox) slot(ctx context.Context, op string) (end func(), err error) {
+func (s *Box) slot(ctx context.Context, op string) (end func(), err error) {
 	ended, err := s.begin(ctx, op)
 	if err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ const turns = 1 << 20
 
 // still calls do with the box's machine when no call is under way in it, and
 // holds new ones up meanwhile.
-func (s *Sandbox) still(ctx context.Context, op string, do func(context.Context, *machine.Machine) error) error {
+func (s *Box) still(ctx context.Context, op string, do func(context.Context, *machine.Machine) error) error {
 	end, err := s.begin(ctx, op)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func (s *Sandbox) still(ctx context.Context, op string, do func(context.Context,
 }
 
 // kernel returns the host's view of a language's interpreter.
-func (s *Sandbox) kernel(language string) *kernel {
+func (s *Box) kernel(language string) *kernel {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	k := s.kernels[language]
@@ -270,7 +270,7 @@ func (s *Sandbox) kernel(language string) *kernel {
 
 // ranLocked reports whether code has run in the box's own interpreter, here or
 // before it came here, whose loss nobody has been told of.
-func (s *Sandbox) ranLocked() bool {
+func (s *Box) ranLocked() bool {
 	if k := s.kernels[s.template.Language()]; k != nil {
 		return k.ran.Load()
 	}
