@@ -18,7 +18,7 @@ const (
 // starts. A name that one context of the owner has is an alias of its id.
 //
 // Errors: as Session. CodeInvalid has Context["field"], "name" for a bad name.
-func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextWant) (*Box, error) {
+func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextOptions) (*Box, error) {
 	const op = "create context"
 	if err := checkName(op, "context", want.Name); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 func TestContexts(t *testing.T) {
 	f := newFixture(t, nil)
-	c, err := f.CreateContext(t.Context(), "", ContextWant{Name: "my analysis", Description: "numbers"})
+	c, err := f.CreateContext(t.Context(), "", ContextOptions{Name: "my analysis", Description: "numbers"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,17 +64,17 @@ func TestContexts(t *testing.T) {
 func TestContextWants(t *testing.T) {
 	f := newFixture(t, nil)
 	for _, name := range []string{"", " ", " x", "x ", "a/b", "a\nb", "ü", "x;y", strings.Repeat("x", 65)} {
-		_, err := f.CreateContext(t.Context(), "", ContextWant{Name: name})
+		_, err := f.CreateContext(t.Context(), "", ContextOptions{Name: name})
 		wantCode(t, err, CodeInvalid, "Invalid context name")
 		if e, _ := errors.AsType[*Error](err); e.Context["field"] != "name" {
 			t.Errorf("field: got %q, want name", e.Context["field"])
 		}
 	}
-	_, err := f.CreateContext(t.Context(), "", ContextWant{Name: "x", Language: "ruby"})
+	_, err := f.CreateContext(t.Context(), "", ContextOptions{Name: "x", Language: "ruby"})
 	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: ruby. Must be 'python' or 'javascript'")
-	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "x", Description: strings.Repeat("d", maxDescription+1)})
+	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "x", Description: strings.Repeat("d", maxDescription+1)})
 	wantCode(t, err, CodeInvalid, "description")
-	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "x", Flavor: "tiny"})
+	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "x", Flavor: "tiny"})
 	wantCode(t, err, CodeInvalid, "tiny")
 	_, _, err = f.Context(t.Context(), "", "ctx-nope")
 	wantCode(t, err, CodeNotFound, "Context not found: ctx-nope")

@@ -4,7 +4,7 @@
 //
 //	m := box.New(cfg, parts)
 //	err := m.Start(ctx)                                  // nothing is booted yet
-//	s, acq, err := m.Session(ctx, owner, box.SessionWant{ID: id})
+//	s, acq, err := m.Session(ctx, owner, box.SessionOptions{ID: id})
 //	defer acq.Release()                                  // until then the box is not evicted
 //	res, err := s.Run(ctx, box.RunRequest{Code: code})
 //	err = m.Close(ctx)                                   // drains, then ends every box

@@ -23,7 +23,7 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	f.engine.set(engine.ErrExhausted, nil)
-	if _, _, err := f.Session(t.Context(), "", SessionWant{ID: "b"}); err == nil {
+	if _, _, err := f.Session(t.Context(), "", SessionOptions{ID: "b"}); err == nil {
 		t.Error("no error from an engine that has one")
 	}
 	if e := <-events; !e.Failed || e.What != EventStart {

@@ -18,7 +18,7 @@ func (f *fixture) wantIDs(t *testing.T, owner Owner, want ...string) {
 	}
 }
 
-func (f *fixture) wantLimit(t *testing.T, owner Owner, want SessionWant, text string) {
+func (f *fixture) wantLimit(t *testing.T, owner Owner, want SessionOptions, text string) {
 	t.Helper()
 	_, _, err := f.Session(t.Context(), owner, want)
 	wantCode(t, err, CodeLimit)
@@ -42,7 +42,7 @@ func TestEvictOldest(t *testing.T) {
 	if _, _, peak := f.engine.counts(); peak != 3 {
 		t.Errorf("guests at once: got %d, want 3", peak)
 	}
-	_, acq, err := f.Session(t.Context(), "", SessionWant{ID: "b"})
+	_, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "b"})
 	if err != nil || acq.Lost == nil || acq.Lost.Reason != ReasonEvicted {
 		t.Errorf("evicted session: got %+v, %v; want what was lost", acq, err)
 	}
@@ -66,7 +66,7 @@ func TestEvictContext(t *testing.T) {
 		t.Error("a context made a session go")
 	}
 	f.cfg().Evict = false
-	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "third"})
+	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "third"})
 	wantCode(t, err, CodeLimit, "Contexts limit exceeded: 1 >= 1")
 }
 
@@ -75,7 +75,7 @@ func TestEvictNeverBusy(t *testing.T) {
 	running := f.session(t, "", "running")
 	result := background(t, running, "import time; time.sleep(0.5); 'done'")
 	queued := background(t, running, "'queued'")
-	held, acq, err := f.Session(t.Context(), "", SessionWant{ID: "held"})
+	held, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +83,11 @@ func TestEvictNeverBusy(t *testing.T) {
 	f.engine.set(nil, gate)
 	started := make(chan error, 1)
 	go func() {
-		_, _, err := f.Session(t.Context(), "", SessionWant{ID: "starting"})
+		_, _, err := f.Session(t.Context(), "", SessionOptions{ID: "starting"})
 		started <- err
 	}()
 	eventually(t, "it starts", func() bool { return len(f.ids("")) == 3 })
-	f.wantLimit(t, "", SessionWant{ID: "x"}, "Sessions limit exceeded: 3 >= 3")
+	f.wantLimit(t, "", SessionOptions{ID: "x"}, "Sessions limit exceeded: 3 >= 3")
 	f.wantIDs(t, "", "running", "held", "starting")
 	acq.Release()
 	close(gate)
@@ -107,29 +107,29 @@ func TestEvictNeverBusy(t *testing.T) {
 
 func TestEvictByMemory(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxTotalMemoryMB = 4096 })
-	medium := func(id string) { f.sessionOf(t, "", SessionWant{ID: id, Flavor: FlavorMedium}) }
+	medium := func(id string) { f.sessionOf(t, "", SessionOptions{ID: id, Flavor: FlavorMedium}) }
 	medium("1")
 	medium("2")
 	medium("1")
 	medium("3")
 	f.wantIDs(t, "", "1", "3")
-	f.sessionOf(t, "", SessionWant{ID: "l", Flavor: FlavorLarge})
+	f.sessionOf(t, "", SessionOptions{ID: "l", Flavor: FlavorLarge})
 	f.wantIDs(t, "", "l")
 	if st := f.Stats(); st.MemoryMB != 4096 || st.MaxMemoryMB != 4096 || st.CPUs != 4 {
 		t.Errorf("stats: got %+v", st)
 	}
 
 	// Not enough even with all that may go: nothing goes.
-	f.sessionOf(t, "", SessionWant{ID: "m", Flavor: FlavorMedium})
+	f.sessionOf(t, "", SessionOptions{ID: "m", Flavor: FlavorMedium})
 	s := f.session(t, "", "s")
 	done := background(t, s, "import time; time.sleep(0.3)")
-	f.wantLimit(t, "", SessionWant{Flavor: FlavorLarge}, "Memory limit exceeded: 5120MB >= 4096MB")
+	f.wantLimit(t, "", SessionOptions{Flavor: FlavorLarge}, "Memory limit exceeded: 5120MB >= 4096MB")
 	f.wantIDs(t, "", "m", "s")
 	done()
 
 	f.cfg().Evict = false
 	f.session(t, "", "s2")
-	f.wantLimit(t, "", SessionWant{}, "Memory limit exceeded: 5120MB >= 4096MB")
+	f.wantLimit(t, "", SessionOptions{}, "Memory limit exceeded: 5120MB >= 4096MB")
 	f.wantIDs(t, "", "m", "s", "s2")
 }
 
@@ -137,7 +137,7 @@ func TestEvictOff(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 2; c.Evict = false })
 	f.session(t, "", "a")
 	f.session(t, "", "b")
-	f.wantLimit(t, "", SessionWant{ID: "c"}, "Sessions limit exceeded: 2 >= 2")
+	f.wantLimit(t, "", SessionOptions{ID: "c"}, "Sessions limit exceeded: 2 >= 2")
 	f.session(t, "", "a")
 	f.wantIDs(t, "", "a", "b")
 }
@@ -165,13 +165,13 @@ func TestQuotaOfOwner(t *testing.T) {
 	f.wantIDs(t, "alice", "a2", "a3")
 	f.wantIDs(t, "bob", "b4", "b5")
 	// Where nothing can be hibernated, nobody's box ends for another's.
-	f.wantLimit(t, "carol", SessionWant{}, "Sessions limit exceeded: 4 >= 4")
+	f.wantLimit(t, "carol", SessionOptions{}, "Sessions limit exceeded: 4 >= 4")
 	f.wantIDs(t, "bob", "b4", "b5")
 	f.wantIDs(t, "alice", "a2", "a3")
 
 	f.cfg().MaxPerOwner = 1
 	f.cfg().Evict = false
-	f.wantLimit(t, "bob", SessionWant{}, "Limit per user exceeded: 2 >= 1")
+	f.wantLimit(t, "bob", SessionOptions{}, "Limit per user exceeded: 2 >= 1")
 }
 
 func TestMemoryOfOwner(t *testing.T) {
@@ -179,10 +179,10 @@ func TestMemoryOfOwner(t *testing.T) {
 	f.session(t, "alice", "a")
 	f.session(t, "bob", "b1")
 	f.session(t, "bob", "b2")
-	f.sessionOf(t, "bob", SessionWant{ID: "b3", Flavor: FlavorMedium})
+	f.sessionOf(t, "bob", SessionOptions{ID: "b3", Flavor: FlavorMedium})
 	f.wantIDs(t, "bob", "b3")
 	f.wantIDs(t, "alice", "a")
-	f.wantLimit(t, "bob", SessionWant{Flavor: FlavorLarge}, "Memory limit per user exceeded: 4096MB >= 2048MB")
+	f.wantLimit(t, "bob", SessionOptions{Flavor: FlavorLarge}, "Memory limit per user exceeded: 4096MB >= 2048MB")
 }
 
 // TestVictim: whose box makes room, where all can be hibernated.
@@ -235,7 +235,7 @@ func TestManyCreates(t *testing.T) {
 			made, refused := 0, 0
 			for range 50 {
 				wg.Go(func() {
-					_, acq, err := f.Session(t.Context(), "", SessionWant{})
+					_, acq, err := f.Session(t.Context(), "", SessionOptions{})
 					mu.Lock()
 					defer mu.Unlock()
 					switch {

@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// ForkWant describes the copy of a box. Empty fields: a name is the original's
+// ForkOptions describes the copy of a box. Empty fields: a name is the original's
 // with " copy", an id is a new one.
-type ForkWant struct {
+type ForkOptions struct {
 	ID          string // sessions only
 	Name        string // contexts only
 	Description string // contexts only; the original's if empty
@@ -22,7 +22,7 @@ type ForkWant struct {
 // hibernated box is woken.
 //
 // Errors: CodeNotFound, CodeUnsupported, else as Session.
-func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, want ForkWant) (*Box, error) {
+func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, want ForkOptions) (*Box, error) {
 	op := "fork " + string(kind)
 	if !m.parts.Machines.Snapshots() {
 		return nil, unsupported(op)

@@ -239,10 +239,10 @@ func (w testWriter) Write(p []byte) (int, error) {
 // session returns a session that nobody holds.
 func (f *fixture) session(t *testing.T, owner Owner, id string) *Box {
 	t.Helper()
-	return f.sessionOf(t, owner, SessionWant{ID: id})
+	return f.sessionOf(t, owner, SessionOptions{ID: id})
 }
 
-func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionWant) *Box {
+func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionOptions) *Box {
 	t.Helper()
 	s, acq, err := f.Session(t.Context(), owner, want)
 	if err != nil {
@@ -254,7 +254,7 @@ func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionWant) *Box {
 
 func (f *fixture) context(t *testing.T, owner Owner, name string) *Box {
 	t.Helper()
-	s, err := f.CreateContext(t.Context(), owner, ContextWant{Name: name})
+	s, err := f.CreateContext(t.Context(), owner, ContextOptions{Name: name})
 	if err != nil {
 		t.Fatalf("context %q: %v", name, err)
 	}

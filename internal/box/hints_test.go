@@ -71,7 +71,7 @@ func TestReadOnlyNote(t *testing.T) {
 func TestMemoryNotes(t *testing.T) {
 	f := newFixture(t, nil)
 	for flavor, want := range map[Flavor]string{FlavorSmall: "'medium' (2048 MB)", FlavorMedium: "'large' (4096 MB)", FlavorLarge: "the largest flavor"} {
-		s := f.sessionOf(t, "", SessionWant{ID: string(flavor), Flavor: flavor})
+		s := f.sessionOf(t, "", SessionOptions{ID: string(flavor), Flavor: flavor})
 		heap := newCollector(s.m.cfg(), nil)
 		heap.Output(protocol.Stderr, []byte("FATAL ERROR: Reached heap limit Allocation failed - "+heapExhausted+"\n"))
 		for name, notes := range map[string][]string{

@@ -32,8 +32,8 @@ type Kept struct {
 	Aside string
 }
 
-// KeepWant describes a snapshot; all fields may be empty.
-type KeepWant struct{ Name, Description string }
+// SnapshotOptions describes a snapshot; all fields may be empty.
+type SnapshotOptions struct{ Name, Description string }
 
 // Keep writes the state of an owner's box to disk, to go back to or to start
 // others from, until it is deleted. It waits for calls that are under way; the
@@ -41,7 +41,7 @@ type KeepWant struct{ Name, Description string }
 //
 // Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, or the disk is full),
 // CodeUnsupported, else as Session.
-func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, want KeepWant) (Kept, error) {
+func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, want SnapshotOptions) (Kept, error) {
 	op := "snapshot " + string(kind)
 	if !m.hibernates() {
 		return Kept{}, unsupported(op)
@@ -144,10 +144,10 @@ func (m *Manager) DeleteSnapshot(owner Owner, id string) error {
 	return nil
 }
 
-// RestoreWant says where the state of a snapshot goes: into the box Into (id or,
+// RestoreOptions says where the state of a snapshot goes: into the box Into (id or,
 // for a context, unique name), whose own state is given up for it; or, if that is
 // empty, into a new box.
-type RestoreWant struct {
+type RestoreOptions struct {
 	Into        string
 	ID          string // of a new session; empty: one of ours
 	Name        string // of a new context; empty: the snapshot's, if it has one
@@ -160,7 +160,7 @@ type RestoreWant struct {
 //
 // Errors: CodeNotFound (snapshot or box), CodeInvalid (the snapshot is of the
 // other kind), CodeUnsupported, else as Session.
-func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, want RestoreWant) (*Box, error) {
+func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, want RestoreOptions) (*Box, error) {
 	op := "restore " + string(kind)
 	if !m.hibernates() {
 		return nil, unsupported(op)

@@ -26,7 +26,7 @@ func TestIdle(t *testing.T) {
 	if _, err := result(); err != nil {
 		t.Errorf("busy box: %v", err)
 	}
-	_, acq, err := f.Session(t.Context(), "", SessionWant{ID: "idle"})
+	_, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "idle"})
 	if err != nil || !acq.Created || acq.Lost == nil || acq.Lost.Reason != ReasonIdle {
 		t.Fatalf("expired session: got %+v, %v", acq, err)
 	}
@@ -51,7 +51,7 @@ func TestExpiredBeforeReaped(t *testing.T) {
 	if got := f.Sandboxes("", ""); len(got) != 0 {
 		t.Errorf("expired boxes are listed: %+v", got)
 	}
-	s2, acq, err := f.Session(t.Context(), "", SessionWant{ID: "x"})
+	s2, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
 	if err != nil || s2 == s || acq.Lost == nil || acq.Lost.Reason != ReasonIdle {
 		t.Fatalf("got %+v, %v; want it made anew", acq, err)
 	}
@@ -98,7 +98,7 @@ func TestAgentKilled(t *testing.T) {
 	if len(f.ids("")) != 0 {
 		t.Errorf("it is still listed: %v", f.ids(""))
 	}
-	s2, acq, err := f.Session(t.Context(), "", SessionWant{ID: "x"})
+	s2, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
 	if err != nil || acq.Lost == nil {
 		t.Fatalf("again: got %+v, %v", acq, err)
 	}
@@ -153,7 +153,7 @@ func TestAgentHangs(t *testing.T) {
 func TestCloseDrains(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
-	held, acq, err := f.Session(t.Context(), "", SessionWant{ID: "held"})
+	held, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,9 +167,9 @@ func TestCloseDrains(t *testing.T) {
 		defer f.mu.Unlock()
 		return f.phase == phaseDraining
 	})
-	_, _, err = f.Session(t.Context(), "", SessionWant{ID: "x"})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: "x"})
 	wantCode(t, err, CodeNotReady, "shutting down")
-	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "x"})
+	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "x"})
 	wantCode(t, err, CodeNotReady)
 	_, _, err = f.DefaultContext(t.Context(), "", nil)
 	wantCode(t, err, CodeNotReady)
@@ -199,7 +199,7 @@ func TestCloseCutsOff(t *testing.T) {
 	f.engine.set(nil, make(chan struct{}))
 	starting := make(chan error, 1)
 	go func() {
-		_, _, err := f.Session(context.Background(), "", SessionWant{ID: "y"})
+		_, _, err := f.Session(context.Background(), "", SessionOptions{ID: "y"})
 		starting <- err
 	}()
 	eventually(t, "it starts", func() bool { return len(f.ids("")) == 2 })
@@ -215,7 +215,7 @@ func TestCloseCutsOff(t *testing.T) {
 
 func TestNotStarted(t *testing.T) {
 	m := New(DefaultConfig(), Parts{Machines: &machine.Maker{Interpreters: interpreters()}})
-	_, _, err := m.Session(t.Context(), "", SessionWant{})
+	_, _, err := m.Session(t.Context(), "", SessionOptions{})
 	wantCode(t, err, CodeNotReady, "not started")
 	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)

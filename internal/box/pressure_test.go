@@ -43,7 +43,7 @@ func TestShortOfMemory(t *testing.T) {
 		t.Errorf("the box in use: got %+v, %v", res, err)
 	}
 	low.Store(false)
-	_, acq, err := f.Session(t.Context(), "", SessionWant{ID: "oldest"})
+	_, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "oldest"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 func TestReconfigure(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions, c.Evict = 1, false })
 	f.session(t, "", "a")
-	if _, _, err := f.Session(t.Context(), "", SessionWant{ID: "b"}); CodeOf(err) != CodeLimit {
+	if _, _, err := f.Session(t.Context(), "", SessionOptions{ID: "b"}); CodeOf(err) != CodeLimit {
 		t.Fatalf("one too many: got %v", err)
 	}
 	more := *f.cfg()

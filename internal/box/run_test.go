@@ -265,7 +265,7 @@ func TestJavaScript(t *testing.T) {
 		t.Skip("no node on this machine")
 	}
 	f := newFixture(t, nil)
-	s := f.sessionOf(t, "", SessionWant{Template: TemplateNode})
+	s := f.sessionOf(t, "", SessionOptions{Template: TemplateNode})
 	wantOut(t, s, "const x = 20; console.log('hi'); x + 22", "hi\n42\n")
 	if res := run(t, s, "throw new TypeError('no')"); res.Success || res.Error == nil || res.Error.Name != "TypeError" {
 		t.Errorf("error: got %+v", res)

@@ -40,7 +40,7 @@ func (a Acquired) Release() {
 // Errors: CodeInvalid (bad id, or another template or flavor than the session
 // has), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
 // CodeGone (stopped while starting), CodeCancelled.
-func (m *Manager) Session(ctx context.Context, owner Owner, want SessionWant) (*Box, Acquired, error) {
+func (m *Manager) Session(ctx context.Context, owner Owner, want SessionOptions) (*Box, Acquired, error) {
 	const op = "create session"
 	isNew := want.ID == ""
 	if isNew {

@@ -13,7 +13,7 @@ import (
 
 func TestSessionLife(t *testing.T) {
 	f := newFixture(t, nil)
-	s, acq, err := f.Session(t.Context(), "", SessionWant{})
+	s, acq, err := f.Session(t.Context(), "", SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestSessionLife(t *testing.T) {
 	}
 	wantOut(t, s, "print(sum(range(10)))", "45\n")
 	run(t, s, "x = 7")
-	again, acq, err := f.Session(t.Context(), "", SessionWant{ID: s.ID()})
+	again, acq, err := f.Session(t.Context(), "", SessionOptions{ID: s.ID()})
 	if err != nil || again != s || acq.Created {
 		t.Fatalf("known session: got %v, %+v, %v; want the same box", again, acq, err)
 	}
@@ -58,7 +58,7 @@ func TestSessionLife(t *testing.T) {
 	wantCode(t, err, CodeGone, "was stopped")
 
 	f.clock.add(3 * time.Minute)
-	s2, acq, err := f.Session(t.Context(), "", SessionWant{ID: s.ID()})
+	s2, acq, err := f.Session(t.Context(), "", SessionOptions{ID: s.ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestSessionLife(t *testing.T) {
 		t.Errorf("explain: got %q", got)
 	}
 	wantOut(t, s2, "'x' in dir()", "False\n")
-	if _, acq, _ = f.Session(t.Context(), "", SessionWant{ID: s.ID()}); acq.Lost != nil {
+	if _, acq, _ = f.Session(t.Context(), "", SessionOptions{ID: s.ID()}); acq.Lost != nil {
 		t.Errorf("reused: got %+v, want nothing lost", acq)
 	}
 }
@@ -76,23 +76,23 @@ func TestSessionLife(t *testing.T) {
 func TestSessionWants(t *testing.T) {
 	f := newFixture(t, nil)
 	for _, id := range []string{"a b", "ü", "a/b", "..\n", strings.Repeat("x", 129), "\x00"} {
-		_, _, err := f.Session(t.Context(), "", SessionWant{ID: id})
+		_, _, err := f.Session(t.Context(), "", SessionOptions{ID: id})
 		wantCode(t, err, CodeInvalid, "Invalid session id")
 	}
-	_, _, err := f.Session(t.Context(), "", SessionWant{Template: "ruby"})
+	_, _, err := f.Session(t.Context(), "", SessionOptions{Template: "ruby"})
 	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: ruby")
-	_, _, err = f.Session(t.Context(), "", SessionWant{Flavor: "huge"})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{Flavor: "huge"})
 	wantCode(t, err, CodeInvalid, "huge")
 
-	s, acq, err := f.Session(t.Context(), "", SessionWant{ID: "Mine_1.x-y", Flavor: FlavorMedium})
+	s, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "Mine_1.x-y", Flavor: FlavorMedium})
 	if err != nil || s.ID() != "Mine_1.x-y" || !acq.Created {
 		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", s, acq, err)
 	}
-	_, _, err = f.Session(t.Context(), "", SessionWant{ID: s.ID(), Template: TemplateNode})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: s.ID(), Template: TemplateNode})
 	wantCode(t, err, CodeInvalid, "language 'python', not 'javascript'")
-	_, _, err = f.Session(t.Context(), "", SessionWant{ID: s.ID(), Flavor: FlavorSmall})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: s.ID(), Flavor: FlavorSmall})
 	wantCode(t, err, CodeInvalid, "flavor 'medium', not 'small'")
-	f.sessionOf(t, "", SessionWant{ID: s.ID(), Template: TemplatePython, Flavor: FlavorMedium})
+	f.sessionOf(t, "", SessionOptions{ID: s.ID(), Template: TemplatePython, Flavor: FlavorMedium})
 	if created, _, _ := f.engine.counts(); created != 1 {
 		t.Errorf("boxes created: got %d, want 1", created)
 	}
@@ -145,7 +145,7 @@ func TestOneStartForAll(t *testing.T) {
 	boxes, created := map[*Box]int{}, 0
 	for range 20 {
 		wg.Go(func() {
-			s, acq, err := f.Session(t.Context(), "", SessionWant{ID: "one"})
+			s, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "one"})
 			if err != nil {
 				t.Error(err)
 				return
@@ -178,7 +178,7 @@ func TestCallersThatLeave(t *testing.T) {
 		c := make(chan answer, 1)
 		before := f.holds("x")
 		go func() {
-			s, acq, err := f.Session(ctx, "", SessionWant{ID: "x"})
+			s, acq, err := f.Session(ctx, "", SessionOptions{ID: "x"})
 			c <- answer{s, acq, err}
 		}()
 		eventually(t, "the caller waits", func() bool { return f.holds("x") > before })
@@ -217,7 +217,7 @@ func TestCallersThatLeave(t *testing.T) {
 	leave1(errors.New("bored"))
 	f.engine.set(nil, nil)
 	wantCode(t, (<-first).err, CodeCancelled)
-	if _, acq, err := f.Session(t.Context(), "", SessionWant{ID: "x"}); err != nil || !acq.Created {
+	if _, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "x"}); err != nil || !acq.Created {
 		t.Errorf("after who left: got %+v, %v", acq, err)
 	}
 	f.Stop(t.Context(), "", KindSession, "x")
@@ -247,21 +247,21 @@ func (f *fixture) holds(id string) int {
 func TestFailedStart(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 1; c.StartTimeout = 300 * time.Millisecond })
 	f.engine.set(engine.ErrExhausted, nil)
-	_, _, err := f.Session(t.Context(), "", SessionWant{ID: "x"})
+	_, _, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
 	wantCode(t, err, CodeStartFailed, "Failed to create python sandbox (small)")
 	if e, _ := errors.AsType[*Error](err); !strings.Contains(e.Hint, "Insufficient resources") || !errors.Is(err, engine.ErrExhausted) {
 		t.Errorf("got hint %q of %v", e.Hint, err)
 	}
 	f.engine.set(nil, make(chan struct{}))
-	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "slow"})
+	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "slow"})
 	wantCode(t, err, CodeStartFailed, "timeout during creation")
 
 	f.engine.set(nil, nil)
 	f.parts.Machines.Agent.Path = "/bin/cat" // answers, but not in the protocol
-	_, _, err = f.Session(t.Context(), "", SessionWant{ID: "x"})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: "x"})
 	wantCode(t, err, CodeStartFailed)
 	f.parts.Machines.Agent.Path = "/bin/false"
-	_, _, err = f.Session(t.Context(), "", SessionWant{ID: "x"})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: "x"})
 	wantCode(t, err, CodeStartFailed)
 	if _, live, _ := f.engine.counts(); live != 0 || len(f.ids("")) != 0 {
 		t.Errorf("a failed start left %d guests and %v", live, f.ids(""))
@@ -271,11 +271,11 @@ func TestFailedStart(t *testing.T) {
 func TestMissingInterpreter(t *testing.T) {
 	f := newFixture(t, nil)
 	f.parts.Machines.Interpreters = map[string]string{Python: "/nonexistent/python"}
-	_, err := f.CreateContext(t.Context(), "", ContextWant{Name: "js", Language: "javascript"})
+	_, err := f.CreateContext(t.Context(), "", ContextOptions{Name: "js", Language: "javascript"})
 	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: javascript", "no interpreter")
-	_, _, err = f.Session(t.Context(), "", SessionWant{Template: TemplateNode})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{Template: TemplateNode})
 	wantCode(t, err, CodeUnsupportedLanguage)
-	_, err = f.CreateContext(t.Context(), "", ContextWant{Name: "py"})
+	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "py"})
 	wantCode(t, err, CodeStartFailed, "start python kernel")
 	s := f.session(t, "", "lazy") // its kernel starts with the first run
 	_, err = s.Run(t.Context(), RunRequest{Code: "1"})

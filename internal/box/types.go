@@ -35,16 +35,16 @@ const (
 	StateStopped    State = "stopped"
 )
 
-// SessionWant describes the session a caller wants. Empty fields mean: what the
+// SessionOptions describes the session a caller wants. Empty fields mean: what the
 // session has, or the default for a new one.
-type SessionWant struct {
+type SessionOptions struct {
 	ID       string // empty: a new one with an id of ours
 	Template Template
 	Flavor   Flavor
 }
 
-// ContextWant describes a new context.
-type ContextWant struct {
+// ContextOptions describes a new context.
+type ContextOptions struct {
 	Name        string // 1 to 64 characters of letters, digits, space, ".", "_", "-"
 	Language    string // "python" (default) or "javascript"
 	Description string

@@ -205,7 +205,7 @@ var proofs = map[string][2]string{
 func prove(ctx context.Context, m *box.Manager, language string) finding {
 	name := "box " + language
 	begin := time.Now()
-	s, err := m.CreateContext(ctx, "", box.ContextWant{Name: "doctor", Language: language})
+	s, err := m.CreateContext(ctx, "", box.ContextOptions{Name: "doctor", Language: language})
 	if err != nil {
 		return failed(name, err)
 	}

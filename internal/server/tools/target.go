@@ -66,7 +66,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Box, b.Acquired, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionWant{ID: w.id, Template: template, Flavor: flavor})
+		b.Box, b.Acquired, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Flavor: flavor})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
 		}
@@ -89,7 +89,7 @@ func (c *Call) context(ctx context.Context, id string) (s *box.Box, acq box.Acqu
 	case own:
 		s, acq, err = c.Sandboxes.DefaultContext(ctx, c.Owner, c.Client)
 	case kind == box.KindSession:
-		s, acq, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionWant{ID: id})
+		s, acq, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
 	default:
 		s, acq, err = c.Sandboxes.Context(ctx, c.Owner, id)
 	}
