@@ -31,10 +31,10 @@ func newContextID() string { return "ctx-" + uuid.NewString() }
 //
 // Errors: CodeInvalid if the configuration allows no default context, else as
 // Session.
-func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Client) (*Box, Acquired, error) {
+func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Client) (*Box, Lease, error) {
 	const op = "find context"
 	if !m.cfg().DefaultContext {
-		return nil, Acquired{}, &Error{
+		return nil, Lease{}, &Error{
 			Code: CodeInvalid, Op: op, Msg: "Missing context_id: this server has no default context",
 			Hint: "Create a context first and pass its id.", Context: map[string]string{"field": "context_id"},
 		}
@@ -51,7 +51,7 @@ func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Clien
 		}
 	}
 	var s *Box
-	var acq Acquired
+	var acq Lease
 	var err error
 	if client == nil {
 		s, acq, err = m.admit(ctx, op, fresh())
@@ -59,7 +59,7 @@ func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Clien
 		s, acq, err = m.acquire(ctx, search{op: op, key: k, make: fresh})
 	}
 	if err != nil {
-		return nil, Acquired{}, err
+		return nil, Lease{}, err
 	}
 	return m.await(ctx, op, s, acq)
 }

@@ -49,26 +49,26 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, want ContextOp
 // Context returns the owner's context of that id or unique name.
 //
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
-func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Box, Acquired, error) {
+func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Box, Lease, error) {
 	return m.existing(ctx, "find context", key{owner, KindContext, idOrName})
 }
 
 func newContextKey(owner Owner) key { return key{owner, KindContext, newContextID()} }
 
 // admit begins the start of a new box and holds it for the caller.
-func (m *Manager) admit(ctx context.Context, op string, s *Box) (*Box, Acquired, error) {
+func (m *Manager) admit(ctx context.Context, op string, s *Box) (*Box, Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ctx.Err() != nil {
-		return nil, Acquired{}, cancelled(op, s.key, context.Cause(ctx))
+		return nil, Lease{}, cancelled(op, s.key, context.Cause(ctx))
 	}
 	if err := m.openLocked(op); err != nil {
-		return nil, Acquired{}, err
+		return nil, Lease{}, err
 	}
 	if err := m.admitLocked(op, s); err != nil {
-		return nil, Acquired{}, err
+		return nil, Lease{}, err
 	}
-	return s, Acquired{Created: true, hold: m.holdLocked(ctx, s)}, nil
+	return s, Lease{Created: true, hold: m.holdLocked(ctx, s)}, nil
 }
 
 // findLocked returns the living box of a key or, for a context, of a unique

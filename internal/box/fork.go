@@ -67,16 +67,16 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, w
 }
 
 // existing acquires a box that there is, living or hibernated.
-func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Acquired, error) {
+func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Lease, error) {
 	s, acq, err := m.acquire(ctx, search{op: op, key: k})
 	if err != nil {
-		return nil, Acquired{}, err
+		return nil, Lease{}, err
 	}
 	if s == nil {
 		if k.kind == KindContext {
-			return nil, Acquired{}, m.contextNotFound(op, k.owner, k.id)
+			return nil, Lease{}, m.contextNotFound(op, k.owner, k.id)
 		}
-		return nil, Acquired{}, m.sessionNotFound(op, k)
+		return nil, Lease{}, m.sessionNotFound(op, k)
 	}
 	return m.await(ctx, op, s, acq)
 }

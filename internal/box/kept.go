@@ -240,7 +240,7 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Box) (*Box,
 
 // swap ends old when no call is under way in it and has publish put s in its
 // place.
-func (m *Manager) swap(ctx context.Context, op string, acq Acquired, old, s *Box, publish func()) error {
+func (m *Manager) swap(ctx context.Context, op string, acq Lease, old, s *Box, publish func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	acq.hold.releaseLocked()

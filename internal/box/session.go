@@ -14,8 +14,8 @@ import (
 // maxID bounds the id of a session, in bytes.
 const maxID = 128
 
-// Acquired says how a box came to the caller.
-type Acquired struct {
+// Lease says how a box came to the caller.
+type Lease struct {
 	Created bool       // this call made it
 	Woken   *Woken     // this call woke it; nil otherwise
 	Lost    *Tombstone // an earlier box with this id ended and its state is gone
@@ -26,7 +26,7 @@ type Acquired struct {
 // Release lets the box be evicted or expire again. Until then, or until the
 // first call into the box begins or the context of the acquiring call ends, it
 // is not. Release may be called again.
-func (a Acquired) Release() {
+func (a Lease) Release() {
 	if a.hold != nil {
 		a.hold.release()
 	}
@@ -34,34 +34,34 @@ func (a Acquired) Release() {
 
 // Session returns the owner's session, booted. Without an id it is a new one; an
 // unknown id is a new one with that id; one that has ended is made anew under
-// its id, with Acquired.Lost. Concurrent callers of one new id share one box. A
+// its id, with Lease.Lost. Concurrent callers of one new id share one box. A
 // caller whose ctx ends leaves; the boot goes on for the others.
 //
 // Errors: CodeInvalid (bad id, or another template or flavor than the session
 // has), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
 // CodeGone (stopped while starting), CodeCancelled.
-func (m *Manager) Session(ctx context.Context, owner Owner, want SessionOptions) (*Box, Acquired, error) {
+func (m *Manager) Session(ctx context.Context, owner Owner, want SessionOptions) (*Box, Lease, error) {
 	const op = "create session"
 	isNew := want.ID == ""
 	if isNew {
 		want.ID = uuid.NewString()
 	} else if err := checkID(op, want.ID); err != nil {
-		return nil, Acquired{}, err
+		return nil, Lease{}, err
 	}
 	template, err := ParseTemplate(string(want.Template))
 	if err != nil {
-		return nil, Acquired{}, err
+		return nil, Lease{}, err
 	}
 	flavor, err := ParseFlavor(string(want.Flavor))
 	if err != nil {
-		return nil, Acquired{}, err
+		return nil, Lease{}, err
 	}
 
 	k := key{owner, KindSession, want.ID}
 	if isNew {
 		s, acq, err := m.admit(ctx, op, &Box{key: k, template: orPython(template), flavor: m.orDefault(flavor)})
 		if err != nil {
-			return nil, Acquired{}, err
+			return nil, Lease{}, err
 		}
 		return m.await(ctx, op, s, acq)
 	}
@@ -71,7 +71,7 @@ func (m *Manager) Session(ctx context.Context, owner Owner, want SessionOptions)
 		make:  func() *Box { return &Box{template: orPython(template), flavor: m.orDefault(flavor)} },
 	})
 	if err != nil {
-		return nil, Acquired{}, err
+		return nil, Lease{}, err
 	}
 	return m.await(ctx, op, s, acq)
 }
@@ -100,7 +100,7 @@ const (
 // makes it. The box is nil if there is none and none is made.
 //
 // Errors: CodeHeld if another server process has the box in memory.
-func (m *Manager) acquire(ctx context.Context, f search) (*Box, Acquired, error) {
+func (m *Manager) acquire(ctx context.Context, f search) (*Box, Lease, error) {
 	begun := time.Now()
 	for {
 		try := m.attempt(ctx, &f)
@@ -116,18 +116,18 @@ func (m *Manager) acquire(ctx context.Context, f search) (*Box, Acquired, error)
 			select {
 			case <-try.next:
 			case <-ctx.Done():
-				return nil, Acquired{}, cancelled(f.op, f.key, context.Cause(ctx))
+				return nil, Lease{}, cancelled(f.op, f.key, context.Cause(ctx))
 			}
 		case wait <= 0:
 			if try.err == nil {
 				try.err = f.key.error(CodeBusy, f.op, "it is being taken up or given up by another call", "Try again in a moment.")
 			}
-			return nil, Acquired{}, try.err
+			return nil, Lease{}, try.err
 		default:
 			select {
 			case <-time.After(min(wait, lookAgain)):
 			case <-ctx.Done():
-				return nil, Acquired{}, cancelled(f.op, f.key, context.Cause(ctx))
+				return nil, Lease{}, cancelled(f.op, f.key, context.Cause(ctx))
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func (m *Manager) acquire(ctx context.Context, f search) (*Box, Acquired, error)
 type attempt struct {
 	done bool // with box, acq and err as acquire returns them
 	box  *Box
-	acq  Acquired
+	acq  Lease
 	err  error // without done: why acquire fails if it does not get better
 
 	next <-chan struct{} // not nil: closed when the next attempt is worth it
@@ -237,14 +237,14 @@ func (m *Manager) attemptLivingLocked(ctx context.Context, f *search) (try attem
 			return failed(err), true
 		}
 	}
-	return attempt{done: true, box: s, acq: Acquired{hold: m.holdLocked(ctx, s)}}, true
+	return attempt{done: true, box: s, acq: Lease{hold: m.holdLocked(ctx, s)}}, true
 }
 
-// comeLocked begins to wake the box of a claim, which it takes over if Acquired.Woken
+// comeLocked begins to wake the box of a claim, which it takes over if Lease.Woken
 // says so, or without one to make a new box.
 func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Claim) attempt {
 	var s *Box
-	var acq Acquired
+	var acq Lease
 	if claim != nil {
 		s, acq.Woken = m.asWokenLocked(claim)
 	} else {
@@ -266,14 +266,14 @@ func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Cla
 }
 
 // await waits for the start of a held box.
-func (m *Manager) await(ctx context.Context, op string, s *Box, acq Acquired) (*Box, Acquired, error) {
+func (m *Manager) await(ctx context.Context, op string, s *Box, acq Lease) (*Box, Lease, error) {
 	if err := s.awaitReady(ctx, acq.Woken != nil); err != nil {
 		acq.Release()
-		return nil, Acquired{}, s.cancelled(op, err)
+		return nil, Lease{}, s.cancelled(op, err)
 	}
 	if s.startErr != nil {
 		acq.Release()
-		return nil, Acquired{}, s.startErr
+		return nil, Lease{}, s.startErr
 	}
 	if acq.Woken != nil {
 		acq.Woken.Rescued = s.Rescued()

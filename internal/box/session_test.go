@@ -171,7 +171,7 @@ func TestCallersThatLeave(t *testing.T) {
 	f.engine.set(nil, gate)
 	type answer struct {
 		s   *Box
-		acq Acquired
+		acq Lease
 		err error
 	}
 	ask := func(ctx context.Context) chan answer {

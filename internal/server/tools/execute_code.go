@@ -33,7 +33,7 @@ var executeCode = define(info{
 		Success:    res.Success, Stdout: res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
 		Figures: figures(res.Images),
 	}
-	out.LostReason, out.Notes = lostBy(b.Acquired, res, "session")
+	out.LostReason, out.Notes = lostBy(b.Lease, res, "session")
 	out.StateLost = out.LostReason != ""
 	var more []string
 	out.images, more = attach(res.Images)

@@ -42,7 +42,7 @@ var executeCommand = define(info{
 		}
 		out.Args = append(out.Args, echo(a))
 	}
-	out.LostReason, out.Notes = lostState(b.Acquired, "session")
+	out.LostReason, out.Notes = lostState(b.Lease, "session")
 	out.StateLost = out.LostReason != ""
 	out.Notes = slices.Concat(b.notes, out.Notes, res.Notes)
 	return out, nil

@@ -67,7 +67,7 @@ func (c *Call) readable(ctx context.Context, id string) (readable, error) {
 	if err != nil {
 		return readable{}, err
 	}
-	_, notes := lostState(b.Acquired, "session")
+	_, notes := lostState(b.Lease, "session")
 	return readable{b, b.ref(), notes, b.Release}, nil
 }
 

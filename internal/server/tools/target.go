@@ -25,7 +25,7 @@ type want struct {
 // A target is the box that a call works in.
 type target struct {
 	*box.Box
-	box.Acquired
+	box.Lease
 
 	notes []string // on how the call came by it, for the model
 }
@@ -56,7 +56,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 	var b target
 	switch {
 	case kind == box.KindContext:
-		if b.Box, b.Acquired, err = c.Sandboxes.Context(ctx, c.Owner, w.id); err != nil {
+		if b.Box, b.Lease, err = c.Sandboxes.Context(ctx, c.Owner, w.id); err != nil {
 			return target{}, err
 		}
 		if err := matches(b.Info(), template, flavor); err != nil {
@@ -66,7 +66,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Box, b.Acquired, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Flavor: flavor})
+		b.Box, b.Lease, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Flavor: flavor})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
 		}
@@ -80,7 +80,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 
 // context acquires the box of run_code: a context by its id or unique name, a session
 // or, for "" and "default", the client's default context, which own reports.
-func (c *Call) context(ctx context.Context, id string) (s *box.Box, acq box.Acquired, own bool, err error) {
+func (c *Call) context(ctx context.Context, id string) (s *box.Box, acq box.Lease, own bool, err error) {
 	kind, there := box.KindContext, false
 	if id != "" {
 		kind, there = c.Sandboxes.Find(c.Owner, id)

@@ -173,7 +173,7 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 // or some of it, is gone ("" if it is not), and sentences for the model. A box
 // that was hibernated and is woken has lost nothing and is told of all the same:
 // its processes have stood still.
-func lostState(acq box.Acquired, what string) (reason string, notes []string) {
+func lostState(acq box.Lease, what string) (reason string, notes []string) {
 	switch {
 	case acq.Woken != nil && acq.Woken.Rescued != nil:
 		return "memory_not_restored: " + acq.Woken.Rescued.Why, []string{acq.Woken.Rescued.Explain()}
@@ -195,7 +195,7 @@ func lostState(acq box.Acquired, what string) (reason string, notes []string) {
 }
 
 // lostBy is lostState with what the run has to tell.
-func lostBy(acq box.Acquired, res *box.RunResult, what string) (reason string, notes []string) {
+func lostBy(acq box.Lease, res *box.RunResult, what string) (reason string, notes []string) {
 	reason, notes = lostState(acq, what)
 	if res.Lost != "" {
 		if reason == "" && res.Fresh {
