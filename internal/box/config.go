@@ -72,7 +72,7 @@ func DefaultConfig() Config {
 type Parts struct {
 	Machines *machine.Maker
 	// Snapshots is where boxes are written to; nil: nothing is hibernated or kept.
-	// Its Config.Evicted is to call Lose. Not closed by the Manager.
+	// Its Config.Evicted is to call OnEvicted. Not closed by the Manager.
 	Snapshots *snapshot.Store
 	// Templates is where new boxes are restored from; nil: they are booted, and
 	// there is no pool. Not closed by the Manager.

@@ -14,8 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
-// Kept describes a snapshot that an owner keeps.
-type Kept struct {
+// SavedSnapshot describes a snapshot that an owner keeps.
+type SavedSnapshot struct {
 	ID          string // of the snapshot
 	Name        string // may be empty
 	Description string
@@ -35,30 +35,30 @@ type Kept struct {
 // SnapshotOptions describes a snapshot; all fields may be empty.
 type SnapshotOptions struct{ Name, Description string }
 
-// Keep writes the state of an owner's box to disk, to go back to or to start
+// SaveSnapshot writes the state of an owner's box to disk, to go back to or to start
 // others from, until it is deleted. It waits for calls that are under way; the
 // box then stands still for a moment and goes on. A hibernated box is woken.
 //
 // Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, or the disk is full),
 // CodeUnsupported, else as Session.
-func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, want SnapshotOptions) (Kept, error) {
+func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, want SnapshotOptions) (SavedSnapshot, error) {
 	op := "snapshot " + string(kind)
 	if !m.hibernates() {
-		return Kept{}, unsupported(op)
+		return SavedSnapshot{}, unsupported(op)
 	}
 	if err := checkTexts(op, "snapshot", want.Name, want.Description); err != nil {
-		return Kept{}, err
+		return SavedSnapshot{}, err
 	}
 	own := slices.DeleteFunc(m.keptRecords(owner), func(r snapshot.Record) bool { return r.Aside != "" })
 	if n := len(own); n >= m.cfg().MaxSnapshots {
-		return Kept{}, &Error{
+		return SavedSnapshot{}, &Error{
 			Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, m.cfg().MaxSnapshots),
 			Hint: "Delete snapshots that are no longer needed with delete_snapshot.", Context: map[string]string{"limit": "snapshots"},
 		}
 	}
 	s, acq, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
-		return Kept{}, err
+		return SavedSnapshot{}, err
 	}
 	defer acq.Release()
 	meta := snapshot.Meta{
@@ -67,11 +67,11 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 	}
 	claim, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
-		return Kept{}, s.keepError(ctx, op, err)
+		return SavedSnapshot{}, s.keepError(ctx, op, err)
 	}
 	if err := m.writes.Acquire(ctx, 1); err != nil {
 		m.letGo(claim, false)
-		return Kept{}, s.cancelled(op, context.Cause(ctx))
+		return SavedSnapshot{}, s.cancelled(op, context.Cause(ctx))
 	}
 	err = s.still(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
 		m.mu.Lock()
@@ -82,13 +82,13 @@ func (m *Manager) Keep(ctx context.Context, owner Owner, kind Kind, id string, w
 	m.writes.Release(1)
 	if err != nil {
 		m.letGo(claim, false)
-		return Kept{}, s.keepError(ctx, op, err)
+		return SavedSnapshot{}, s.keepError(ctx, op, err)
 	}
 	id = claim.ID()
 	m.letGo(claim, true)
 	r := m.keptRecord(owner, id)
 	if r == nil { // deleted by another process meanwhile
-		return Kept{}, keptNotFound(op, id)
+		return SavedSnapshot{}, keptNotFound(op, id)
 	}
 	return kept(r), nil
 }
@@ -109,12 +109,12 @@ func (s *Box) keepError(ctx context.Context, op string, err error) error {
 }
 
 // Snapshots lists what an owner keeps, the newest first.
-func (m *Manager) Snapshots(owner Owner) ([]Kept, error) {
+func (m *Manager) Snapshots(owner Owner) ([]SavedSnapshot, error) {
 	if !m.hibernates() {
 		return nil, unsupported("list snapshots")
 	}
 	records := m.keptRecords(owner)
-	list := make([]Kept, 0, len(records))
+	list := make([]SavedSnapshot, 0, len(records))
 	for i := range records {
 		list = append(list, kept(&records[i]))
 	}
@@ -319,12 +319,12 @@ func (m *Manager) keptRecord(owner Owner, id string) *snapshot.Record {
 	return nil
 }
 
-func kept(r *snapshot.Record) Kept {
+func kept(r *snapshot.Record) SavedSnapshot {
 	t := Template(r.Template)
 	if r.Aside != "" { // a record of a box
 		r.Created, r.Description = r.Saved, "Set aside: "+r.Aside
 	}
-	return Kept{
+	return SavedSnapshot{
 		ID: r.ID, Name: r.Name, Description: r.Description, Kind: Kind(r.Kind), BoxID: r.BoxID,
 		Template: t, Language: t.Language(), Flavor: Flavor(r.Flavor), Created: r.Created, Bytes: r.Bytes, Aside: r.Aside,
 	}

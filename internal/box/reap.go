@@ -85,7 +85,7 @@ func (m *Manager) sweepDisk() {
 	}
 	for _, r := range removed {
 		if r.Class == snapshot.Box {
-			m.Lose(r)
+			m.OnEvicted(r)
 		}
 	}
 }
@@ -101,14 +101,14 @@ func (m *Manager) bury(r *snapshot.Record) bool {
 		m.letGo(claim, true)
 		return false
 	}
-	m.Lose(snapshot.Removed{Record: *r, Why: snapshot.Lost}) // first: nobody is to find neither
+	m.OnEvicted(snapshot.Removed{Record: *r, Why: snapshot.Lost}) // first: nobody is to find neither
 	m.letGo(claim, false)
 	return true
 }
 
-// Lose remembers a hibernated box that is gone for good. The store of snapshots
+// OnEvicted remembers a hibernated box that is gone for good. The store of snapshots
 // tells the Manager of those that it evicts.
-func (m *Manager) Lose(r snapshot.Removed) {
+func (m *Manager) OnEvicted(r snapshot.Removed) {
 	if r.Aside != "" { // the box goes on elsewhere
 		m.log.Info("earlier state of a box removed", "kind", r.Kind, "id", r.BoxID, "why", r.Why)
 		return

@@ -197,7 +197,7 @@ func (h *host) openSnapshots(cfg *config.Config) (err error) {
 		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: minFree,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, Log: h.log,
 		// Only the manager writes, so that there is one by then.
-		Evicted: func(r snapshot.Removed) { h.manager.Lose(r) },
+		Evicted: func(r snapshot.Removed) { h.manager.OnEvicted(r) },
 	})
 	if err != nil {
 		return fmt.Errorf("open the snapshots of boxes: %w", err)

@@ -43,7 +43,7 @@ type snapshotItem struct {
 	SizeBytes   int64  `json:"size_bytes" jsonschema:"bytes on disk"`
 }
 
-func newSnapshotItem(k box.Kept) snapshotItem {
+func newSnapshotItem(k box.SavedSnapshot) snapshotItem {
 	item := snapshotItem{
 		SnapshotID: k.ID, Name: k.Name, Description: brief(k.Description, maxNote),
 		Language: k.Language, Flavor: string(k.Flavor), CreatedAt: clock(k.Created), SizeBytes: k.Bytes,

@@ -64,6 +64,6 @@ type snapshotOut struct {
 	SizeBytes  int64  `json:"size_bytes" jsonschema:"bytes on disk"`
 }
 
-func newSnapshotOut(k box.Kept) snapshotOut {
+func newSnapshotOut(k box.SavedSnapshot) snapshotOut {
 	return snapshotOut{SnapshotID: k.ID, CreatedAt: clock(k.Created), SizeBytes: k.Bytes}
 }
