@@ -113,7 +113,7 @@ func startBuild(verbose bool) (*build, error) {
 	f := fixtures.New()
 	srv := server.New(server.Options{
 		Version: "conformance", Log: log,
-		Tools:  tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{}), Log: log},
+		Tools:  tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{}), Log: log},
 		Extend: f.Extension(),
 		Limits: server.Limits{Grace: time.Second},
 		Observe: func(o server.Observation) {

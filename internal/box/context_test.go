@@ -36,7 +36,7 @@ func TestContexts(t *testing.T) {
 	twin := f.context(t, "", "my analysis")
 	_, _, err = f.Context(t.Context(), "", "my analysis")
 	wantCode(t, err, CodeInvalid, "Ambiguous")
-	if got := f.Sandboxes("", KindContext); len(got) != 2 || got[0].ID != twin.ID() || got[1].ID != c.ID() {
+	if got := f.List("", KindContext); len(got) != 2 || got[0].ID != twin.ID() || got[1].ID != c.ID() {
 		t.Errorf("list: got %+v, want the newest first", got)
 	}
 	if found, err := f.Stop(t.Context(), "", KindContext, twin.ID()); !found || err != nil {

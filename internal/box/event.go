@@ -9,7 +9,7 @@ import (
 // Event is one thing that happened to a box, for those who measure. It holds
 // nothing that an owner chose.
 type Event struct {
-	What   EventKind
+	Type   EventType
 	Kind   Kind
 	Flavor Flavor
 	Source Source        // of a start
@@ -17,24 +17,24 @@ type Event struct {
 	Failed bool
 }
 
-// EventKind says what happened. It is a closed set.
-type EventKind string
+// EventType says what happened. It is a closed set.
+type EventType string
 
 // The closed set of events.
 const (
-	EventStart     EventKind = "start"     // a box was made or woken, see Source
-	EventHibernate EventKind = "hibernate" // a box went to disk and out of memory
+	EventStart     EventType = "start"     // a box was made or woken, see Source
+	EventHibernate EventType = "hibernate" // a box went to disk and out of memory
 )
 
 // observe tells Parts.Observe. It is called without locks.
-func (m *Manager) observe(s *Box, what EventKind, source Source, took time.Duration, failed bool) {
+func (m *Manager) observe(s *Box, what EventType, source Source, took time.Duration, failed bool) {
 	if m.parts.Observe != nil {
-		m.parts.Observe(Event{What: what, Kind: s.key.kind, Flavor: s.flavor, Source: source, Took: took, Failed: failed})
+		m.parts.Observe(Event{Type: what, Kind: s.key.kind, Flavor: s.flavor, Source: source, Took: took, Failed: failed})
 	}
 }
 
-// BoxClass is what boxes are counted by.
-type BoxClass struct {
+// Class is what boxes are counted by.
+type Class struct {
 	State  State
 	Kind   Kind
 	Flavor Flavor
@@ -42,13 +42,13 @@ type BoxClass struct {
 
 // diskUse is what the records of all owners come to.
 type diskUse struct {
-	asleep map[BoxClass]int // hibernated boxes that nobody holds
-	kept   int              // snapshots that were asked for
+	asleep map[Class]int // hibernated boxes that nobody holds
+	kept   int           // snapshots that were asked for
 	bytes  int64
 }
 
 func (m *Manager) diskUse() diskUse {
-	u := diskUse{asleep: map[BoxClass]int{}}
+	u := diskUse{asleep: map[Class]int{}}
 	if !m.hibernates() {
 		return u
 	}
@@ -62,7 +62,7 @@ func (m *Manager) diskUse() diskUse {
 		case r.Class != snapshot.Box, r.Aside != "":
 			u.kept++
 		case !r.Held && !r.Saved.IsZero():
-			u.asleep[BoxClass{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++
+			u.asleep[Class{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++
 		}
 	}
 	return u

@@ -18,7 +18,7 @@ func TestObserve(t *testing.T) {
 			t.Errorf("got %+v, want how long it took", e)
 		}
 		e.Took = 0
-		if want := (Event{What: EventStart, Kind: kind, Flavor: FlavorSmall, Source: SourceBoot}); e != want {
+		if want := (Event{Type: EventStart, Kind: kind, Flavor: FlavorSmall, Source: SourceBoot}); e != want {
 			t.Errorf("got %+v, want %+v", e, want)
 		}
 	}
@@ -26,7 +26,7 @@ func TestObserve(t *testing.T) {
 	if _, _, err := f.Session(t.Context(), "", SessionOptions{ID: "b"}); err == nil {
 		t.Error("no error from an engine that has one")
 	}
-	if e := <-events; !e.Failed || e.What != EventStart {
+	if e := <-events; !e.Failed || e.Type != EventStart {
 		t.Errorf("got %+v, want a start that failed", e)
 	}
 }

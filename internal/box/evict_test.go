@@ -49,7 +49,7 @@ func TestEvictOldest(t *testing.T) {
 	if st := f.Stats(); st.Ended[ReasonEvicted] != 3 || st.Sessions != 3 || st.Started != 6 || st.Flavors[FlavorSmall] != 3 {
 		t.Errorf("stats: got %+v", st)
 	}
-	if st := f.Stats(); st.Evicted != 3 || st.Boxes[BoxClass{StateReady, KindSession, FlavorSmall}] != 3 || st.Starting != 0 {
+	if st := f.Stats(); st.Evicted != 3 || st.Boxes[Class{StateReady, KindSession, FlavorSmall}] != 3 || st.Starting != 0 {
 		t.Errorf("stats: got %+v", st)
 	}
 }
@@ -151,7 +151,7 @@ func TestQuotaOfOwner(t *testing.T) {
 	f.wantIDs(t, "bob", "b2", "b3")
 	f.wantIDs(t, "alice", "a1")
 	f.context(t, "bob", "c")
-	if got := f.Sandboxes("bob", ""); len(got) != 2 {
+	if got := f.List("bob", ""); len(got) != 2 {
 		t.Errorf("bob's boxes: got %+v, want 2 of both kinds", got)
 	}
 	// At the global limit the own ones go first, though others are older.

@@ -264,7 +264,7 @@ func (f *fixture) context(t *testing.T, owner Owner, name string) *Box {
 // ids lists the living boxes of an owner.
 func (f *fixture) ids(owner Owner) map[string]bool {
 	ids := map[string]bool{}
-	for _, i := range f.Sandboxes(owner, "") {
+	for _, i := range f.List(owner, "") {
 		ids[i.ID] = true
 	}
 	return ids

@@ -35,7 +35,7 @@ func TestIdle(t *testing.T) {
 	}
 	f.clock.add(time.Hour)
 	time.Sleep(20 * time.Millisecond)
-	if f.Sandboxes("", ""); !f.ids("")["idle"] {
+	if f.List("", ""); !f.ids("")["idle"] {
 		t.Error("a held session expired")
 	}
 	acq.Release()
@@ -48,7 +48,7 @@ func TestExpiredBeforeReaped(t *testing.T) {
 	run(t, s, "y = 1")
 	c := f.context(t, "", "ctx")
 	f.clock.add(31 * time.Minute)
-	if got := f.Sandboxes("", ""); len(got) != 0 {
+	if got := f.List("", ""); len(got) != 0 {
 		t.Errorf("expired boxes are listed: %+v", got)
 	}
 	s2, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})

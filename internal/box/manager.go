@@ -259,9 +259,9 @@ func (m *Manager) openLocked(op string) error {
 	return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
 }
 
-// Sandboxes lists the boxes of an owner, living and hibernated, the newest first.
+// List lists the boxes of an owner, living and hibernated, the newest first.
 // An empty kind means both.
-func (m *Manager) Sandboxes(owner Owner, kind Kind) []Info {
+func (m *Manager) List(owner Owner, kind Kind) []Info {
 	records := m.sleepers(owner, kind)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -318,7 +318,7 @@ func (m *Manager) Stats() Stats {
 	}
 	for k, s := range m.boxes {
 		st.States[s.stateLocked()]++
-		st.Boxes[BoxClass{s.stateLocked(), k.kind, s.flavor}]++
+		st.Boxes[Class{s.stateLocked(), k.kind, s.flavor}]++
 		st.Flavors[s.flavor]++
 		if k.kind == KindSession {
 			st.Sessions++

@@ -124,10 +124,10 @@ func TestOwners(t *testing.T) {
 	if strings.Contains(err.Error(), "stopped") {
 		t.Errorf("another's tombstone is told: %v", err)
 	}
-	if got := f.Sandboxes("bob", ""); len(got) != 1 || got[0].Owner != "bob" {
+	if got := f.List("bob", ""); len(got) != 1 || got[0].Owner != "bob" {
 		t.Errorf("bob's boxes: got %+v", got)
 	}
-	if got := f.Sandboxes("", ""); len(got) != 0 {
+	if got := f.List("", ""); len(got) != 0 {
 		t.Errorf("the local user's boxes: got %+v", got)
 	}
 	var client Client // one that changes its owner
@@ -187,7 +187,7 @@ func TestCallersThatLeave(t *testing.T) {
 
 	ctx1, leave1 := context.WithCancelCause(t.Context())
 	first, second := ask(ctx1), ask(t.Context())
-	if got := f.Sandboxes("", "")[0].State; got != StateCreating {
+	if got := f.List("", "")[0].State; got != StateCreating {
 		t.Errorf("state: got %q, want creating", got)
 	}
 	leave1(errors.New("bored"))

@@ -27,9 +27,9 @@ const (
 	maxListed = 1000
 )
 
-// Stored is the home directory of a hibernated box, as it is on disk. The caller
+// StoredFiles is the home directory of a hibernated box, as it is on disk. The caller
 // closes it. Its methods may not be called concurrently.
-type Stored struct {
+type StoredFiles struct {
 	Info homeInfo
 	Why  string // the memory of the box cannot be restored; a clause
 
@@ -43,12 +43,12 @@ type storedFile struct {
 	at int64 // of the content in the archive
 }
 
-// Stored returns the files of an owner's box that is hibernated and whose memory
+// StoredFiles returns the files of an owner's box that is hibernated and whose memory
 // this server cannot restore, without making anything of the box. It is nil if
 // there is no such box, if it lives, or if it can be woken as usual.
 //
 // Errors: CodeGone if its files were not stored.
-func (m *Manager) Stored(owner Owner, kind Kind, id string) (*Stored, error) {
+func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, error) {
 	const op = "read stored files"
 	k := key{owner, kind, id}
 	m.mu.Lock()
@@ -79,7 +79,7 @@ func (m *Manager) Stored(owner Owner, kind Kind, id string) (*Stored, error) {
 			Hint: "Nothing is deleted. Run code in it to go on in a fresh box; its old state then stays as a snapshot.",
 		}
 	}
-	st := &Stored{Info: *info, Why: mismatch(cause), home: m.parts.Machines.Home, f: f}
+	st := &StoredFiles{Info: *info, Why: mismatch(cause), home: m.parts.Machines.Home, f: f}
 	if st.files, err = readStored(f, st.home); err != nil {
 		f.Close()
 		return nil, &Error{Code: CodeInternal, Op: op, Msg: "The stored files cannot be read", Err: err}
@@ -88,10 +88,10 @@ func (m *Manager) Stored(owner Owner, kind Kind, id string) (*Stored, error) {
 }
 
 // Close frees what it holds.
-func (st *Stored) Close() { st.f.Close() }
+func (st *StoredFiles) Close() { st.f.Close() }
 
 // Explain says where the files come from, in a sentence.
-func (st *Stored) Explain() string {
+func (st *StoredFiles) Explain() string {
 	return fmt.Sprintf("Read from what is stored of this hibernated box as of %s: its memory cannot be restored (%s). Running code in it starts a fresh box with these files.",
 		st.Info.At.UTC().Format("2006-01-02T15:04:05Z"), st.Why)
 }
@@ -142,7 +142,7 @@ func readStored(r io.ReadSeeker, home string) (map[string]storedFile, error) {
 }
 
 // find returns the file of a path, which is absolute or below home.
-func (st *Stored) find(op, p string) (string, storedFile, error) {
+func (st *StoredFiles) find(op, p string) (string, storedFile, error) {
 	abs := path.Clean(p)
 	if !path.IsAbs(p) {
 		abs = path.Join(st.home, p)
@@ -163,7 +163,7 @@ func (st *Stored) find(op, p string) (string, storedFile, error) {
 }
 
 // List lists a directory, as Box.List does.
-func (st *Stored) List(_ context.Context, req ListRequest) (ListResult, error) {
+func (st *StoredFiles) List(_ context.Context, req ListRequest) (ListResult, error) {
 	res := ListResult{Entries: []FileInfo{}}
 	dir, f, err := st.find("list files", req.Path)
 	if err != nil {
@@ -194,7 +194,7 @@ func (st *Stored) List(_ context.Context, req ListRequest) (ListResult, error) {
 }
 
 // ReadFile copies a regular file, or a part of it, to w, as Box.ReadFile does.
-func (st *Stored) ReadFile(_ context.Context, req ReadRequest, w io.Writer) (FileInfo, error) {
+func (st *StoredFiles) ReadFile(_ context.Context, req ReadRequest, w io.Writer) (FileInfo, error) {
 	const op = "read file"
 	_, f, err := st.find(op, req.Path)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestStoredNames(t *testing.T) {
 
 // TestStoredListMax: a listing has no more entries than were asked for.
 func TestStoredListMax(t *testing.T) {
-	st := &Stored{home: "/home/user", files: map[string]storedFile{"": {FileInfo: FileInfo{Path: "/home/user", Type: "directory"}}}}
+	st := &StoredFiles{home: "/home/user", files: map[string]storedFile{"": {FileInfo: FileInfo{Path: "/home/user", Type: "directory"}}}}
 	for i := range 20 {
 		name := fmt.Sprintf("f%02d", i)
 		st.files[name] = storedFile{FileInfo: FileInfo{Path: "/home/user/" + name, Name: name, Type: "file"}}

@@ -79,15 +79,15 @@ type Stats struct {
 	MemoryMB    int // of the flavors of all boxes
 	MaxMemoryMB int // 0: no limit
 	CPUs        float64
-	Boxes       map[BoxClass]int // hibernated ones included
-	Hibernated  int              // boxes that are on disk only
-	Snapshots   int              // kept ones
-	DiskBytes   int64            // of hibernated boxes and kept snapshots
-	Started     int64            // boxes made since the start
-	Starting    int              // boxes that are being made or wait for it
-	Evicted     int64            // boxes that made room since the start, also those that went to disk
-	Running     int              // calls under way
-	Queued      int              // calls that wait for a kernel or a slot
+	Boxes       map[Class]int // hibernated ones included
+	Hibernated  int           // boxes that are on disk only
+	Snapshots   int           // kept ones
+	DiskBytes   int64         // of hibernated boxes and kept snapshots
+	Started     int64         // boxes made since the start
+	Starting    int           // boxes that are being made or wait for it
+	Evicted     int64         // boxes that made room since the start, also those that went to disk
+	Running     int           // calls under way
+	Queued      int           // calls that wait for a kernel or a slot
 	Uptime      time.Duration
 }
 

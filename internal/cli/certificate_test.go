@@ -78,7 +78,7 @@ func TestTLS(t *testing.T) {
 	}
 	sec := security{cert: cert}
 	srv := server.New(server.Options{
-		Tools:  tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{})},
+		Tools:  tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})},
 		Limits: server.Limits{Heartbeat: 50 * time.Millisecond, Grace: time.Second},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -164,7 +164,7 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 
 // ownBoxes lists the boxes of who is asking, the newest first.
 func (h *host) ownBoxes(p *statuspage.Page) {
-	boxes := h.manager.Sandboxes(box.Owner(p.Subject), "")
+	boxes := h.manager.List(box.Owner(p.Subject), "")
 	p.More = max(0, len(boxes)-shownBoxes)
 	for _, b := range boxes[:len(boxes)-p.More] {
 		p.Boxes = append(p.Boxes, statuspage.Box{

@@ -11,7 +11,7 @@ func TestBoxLimits(t *testing.T) {
 	full := func(state box.State) *box.Stats {
 		return &box.Stats{
 			Sessions: 10, MaxSessions: 10, Contexts: 0, MaxContexts: 50, MemoryMB: 10 << 10, MaxMemoryMB: 10 << 10,
-			Boxes: map[box.BoxClass]int{{State: state, Kind: box.KindSession, Flavor: box.FlavorSmall}: 10},
+			Boxes: map[box.Class]int{{State: state, Kind: box.KindSession, Flavor: box.FlavorSmall}: 10},
 		}
 	}
 	for _, test := range []struct {

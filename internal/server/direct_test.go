@@ -38,7 +38,7 @@ func message(t *testing.T, body string) (v any) {
 func TestDirectLikeSDK(t *testing.T) {
 	endpoint := func(change func(*Server)) string {
 		s := New(Options{
-			Tools:  tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{})},
+			Tools:  tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})},
 			Extend: Extension{Tools: odd()},
 		})
 		change(s)
@@ -172,7 +172,7 @@ func odd() []Tool {
 func TestDirectTaken(t *testing.T) {
 	late := extra("late", nil)
 	s := New(Options{
-		Tools:  tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{})},
+		Tools:  tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})},
 		Extend: Extension{Tools: append(odd(), late)},
 	})
 	modern, body := modernCall(1, "run_code", `{"code":"1"}`)

@@ -40,7 +40,7 @@ func TestInitializeWithoutParams(t *testing.T) {
 			check(t, body)
 		})
 		t.Run("stdio"+params, func(t *testing.T) {
-			s := New(Options{Version: "test", Tools: tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{})}, Log: testLog(t)})
+			s := New(Options{Version: "test", Tools: tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})}, Log: testLog(t)})
 			var out bytes.Buffer
 			if err := s.ServeStdio(context.Background(), strings.NewReader(wrong+"\n"+initBody+"\n"), &out); err != nil {
 				t.Error(err)

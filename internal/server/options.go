@@ -22,7 +22,7 @@ type Options struct {
 
 	Tools    tools.Deps
 	Toolsets []string // the sets to offer; none means all
-	Volumes  bool     // boxes have volumes; else it is asked of Tools.Sandboxes, if that is there
+	Volumes  bool     // boxes have volumes; else it is asked of Tools.Boxes, if that is there
 
 	Path           string   // the endpoint; "/mcp"
 	CORS           bool     // answer browsers of any origin

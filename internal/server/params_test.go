@@ -29,7 +29,7 @@ func TestRequestsWithoutParams(t *testing.T) {
 	for _, first := range []string{initBody + "\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}`, ""} {
 		var log, out bytes.Buffer
 		s := New(Options{
-			Version: "test", Tools: tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{})},
+			Version: "test", Tools: tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})},
 			Trace: tracing.New(noop.NewTracerProvider()), Log: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		in, asked := &strings.Builder{}, make(map[string]string)

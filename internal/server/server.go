@@ -81,7 +81,7 @@ func New(opts Options) *Server {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	offer := tools.Offer{Sets: opts.Toolsets, Volumes: opts.Volumes}
-	if m := opts.Tools.Sandboxes; m != nil {
+	if m := opts.Tools.Boxes; m != nil {
 		offer.Volumes = len(m.Volumes()) > 0
 	}
 	def(&opts.Instructions, tools.Instructions(offer))

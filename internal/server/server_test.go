@@ -34,7 +34,7 @@ func testLog(tb testing.TB) *slog.Logger {
 func serve(tb testing.TB, change func(*Options)) (*Server, string) {
 	tb.Helper()
 	opts := Options{
-		Version: "test", Tools: tools.Deps{Sandboxes: box.New(box.DefaultConfig(), box.Parts{})},
+		Version: "test", Tools: tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})},
 		Limits: Limits{Grace: 5 * time.Second}, Log: testLog(tb),
 	}
 	if change != nil {
@@ -65,7 +65,7 @@ func serve(tb testing.TB, change func(*Options)) (*Server, string) {
 // withBoxes gives the server real boxes.
 func withBoxes(tb testing.TB, change func(*box.Config)) func(*Options) {
 	m := toolstest.Manager(tb, change)
-	return func(o *Options) { o.Tools.Sandboxes = m }
+	return func(o *Options) { o.Tools.Boxes = m }
 }
 
 type header map[string]string

@@ -118,7 +118,7 @@ func (m *Metrics) Box(e box.Event) {
 	if e.Failed {
 		outcome = "error"
 	}
-	switch e.What {
+	switch e.Type {
 	case box.EventStart:
 		m.starts.WithLabelValues(oneOf(string(e.Source), sources), outcome).Observe(e.Took.Seconds())
 	case box.EventHibernate:

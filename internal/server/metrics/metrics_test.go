@@ -32,7 +32,7 @@ func full() *Metrics {
 		Server: func() server.Stats { return server.Stats{Sessions: 1, Streams: 2, Calls: 3} },
 		Boxes: func() box.Stats {
 			return box.Stats{
-				Boxes:       map[box.BoxClass]int{{State: box.StateReady, Kind: box.KindContext, Flavor: box.FlavorSmall}: 4},
+				Boxes:       map[box.Class]int{{State: box.StateReady, Kind: box.KindContext, Flavor: box.FlavorSmall}: 4},
 				Ended:       map[box.Reason]int64{box.ReasonOOM: 5},
 				MaxSessions: 10, MaxContexts: 50, MemoryMB: 4096, MaxMemoryMB: 8192, Evicted: 6, Running: 7, Queued: 8, DiskBytes: 9, Snapshots: 1,
 			}
@@ -46,8 +46,8 @@ func full() *Metrics {
 	m.Request(server.Observation{Method: "tools/call", Tool: "run_code", ToolErr: true})
 	m.Request(server.Observation{Method: "tools/list", Code: -32602})
 	m.Refusal(http.StatusTooManyRequests)
-	m.Box(box.Event{What: box.EventStart, Source: box.SourceWarm, Took: time.Millisecond})
-	m.Box(box.Event{What: box.EventHibernate, Took: time.Second, Failed: true})
+	m.Box(box.Event{Type: box.EventStart, Source: box.SourceWarm, Took: time.Millisecond})
+	m.Box(box.Event{Type: box.EventHibernate, Took: time.Second, Failed: true})
 	return m
 }
 
@@ -147,7 +147,7 @@ func TestTableIsComplete(t *testing.T) {
 // stays what it is.
 func TestCardinality(t *testing.T) {
 	m := full()
-	stats := box.Stats{Boxes: map[box.BoxClass]int{}, Ended: map[box.Reason]int64{}}
+	stats := box.Stats{Boxes: map[box.Class]int{}, Ended: map[box.Reason]int64{}}
 	var kinds pool.Stats
 	m.opts.Boxes = func() box.Stats { return stats }
 	m.opts.Pool = func() pool.Stats { return kinds }
@@ -158,9 +158,9 @@ func TestCardinality(t *testing.T) {
 		m.Request(server.Observation{Method: hostile(i), Tool: hostile(i), Code: int64(i + 1), Duration: time.Duration(i)})
 		m.Request(server.Observation{Method: "tools/call", Tool: hostile(i)})
 		m.Refusal(i)
-		m.Box(box.Event{What: box.EventKind(hostile(i)), Source: box.Source(hostile(i)), Took: -time.Second})
-		m.Box(box.Event{What: box.EventStart, Source: box.Source(hostile(i))})
-		stats.Boxes[box.BoxClass{State: box.State(hostile(i)), Kind: box.Kind(hostile(i)), Flavor: box.Flavor(hostile(i))}]++
+		m.Box(box.Event{Type: box.EventType(hostile(i)), Source: box.Source(hostile(i)), Took: -time.Second})
+		m.Box(box.Event{Type: box.EventStart, Source: box.Source(hostile(i))})
+		stats.Boxes[box.Class{State: box.State(hostile(i)), Kind: box.Kind(hostile(i)), Flavor: box.Flavor(hostile(i))}]++
 		stats.Ended[box.Reason(hostile(i))]++
 	}
 	kinds = pool.Stats{{Class: pool.Class{Template: hostile(1), Flavor: hostile(2)}, Wanted: 1}}
@@ -186,7 +186,7 @@ func TestConcurrent(t *testing.T) {
 		defer close(done)
 		for range 200 {
 			m.Request(server.Observation{Method: "tools/call", Tool: "run_code", Code: -1})
-			m.Box(box.Event{What: box.EventStart})
+			m.Box(box.Event{Type: box.EventStart})
 		}
 	}()
 	for range 20 {

@@ -19,7 +19,7 @@ var createContext = define(info{
 	if err != nil {
 		return createContextOut{}, err
 	}
-	s, err := c.Sandboxes.CreateContext(ctx, c.Owner, box.ContextOptions{
+	s, err := c.Boxes.CreateContext(ctx, c.Owner, box.ContextOptions{
 		Name: in.Name, Language: template.Language(), Description: in.Description, Flavor: box.Flavor(in.Flavor),
 	})
 	if err != nil {

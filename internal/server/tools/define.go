@@ -91,7 +91,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			if err != nil {
 				return d.family.meet(deps, d.name, err)
 			}
-			c := &Call{Sandboxes: boxes}
+			c := &Call{Boxes: boxes}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
 			if req.Extra != nil && req.Extra.TokenInfo != nil {
 				c.Owner = box.Owner(req.Extra.TokenInfo.UserID)

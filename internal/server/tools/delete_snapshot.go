@@ -8,7 +8,7 @@ var deleteSnapshot = define(info{
 	description: "Delete a snapshot and free its disk; nothing can be restored from it any more. Contexts and sessions that were made of it live on.",
 	set:         Snapshots, family: snapshotErrors, destructive: true, idempotent: true,
 }, func(_ context.Context, c *Call, in deleteSnapshotIn) (deleteSnapshotOut, error) {
-	if err := c.Sandboxes.DeleteSnapshot(c.Owner, in.SnapshotID); err != nil {
+	if err := c.Boxes.DeleteSnapshot(c.Owner, in.SnapshotID); err != nil {
 		return deleteSnapshotOut{}, err
 	}
 	return deleteSnapshotOut{SnapshotID: in.SnapshotID, Status: "deleted"}, nil

@@ -54,8 +54,8 @@ type readable struct {
 // readable opens what a file tool reads.
 func (c *Call) readable(ctx context.Context, id string) (readable, error) {
 	id = c.contextID(id)
-	if kind, ok := c.Sandboxes.Find(c.Owner, id); ok {
-		st, err := c.Sandboxes.Stored(c.Owner, kind, id)
+	if kind, ok := c.Boxes.Find(c.Owner, id); ok {
+		st, err := c.Boxes.StoredFiles(c.Owner, kind, id)
 		if err != nil {
 			return readable{}, err
 		}

@@ -14,7 +14,7 @@ var forkSession = define(info{
 		"Takes about 0.2 seconds and the memory of another session.",
 	set: Snapshots, needs: Sessions, family: sessionErrors,
 }, func(ctx context.Context, c *Call, in forkSessionIn) (copiedSessionOut, error) {
-	s, err := c.Sandboxes.Fork(ctx, c.Owner, box.KindSession, in.SessionID, box.ForkOptions{ID: in.NewSessionID})
+	s, err := c.Boxes.Fork(ctx, c.Owner, box.KindSession, in.SessionID, box.ForkOptions{ID: in.NewSessionID})
 	if err != nil {
 		return copiedSessionOut{}, err
 	}

@@ -16,7 +16,7 @@ var getSessions = define(info{
 	set:         Sessions, family: sessionErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, in getSessionsIn) (getSessionsOut, error) {
 	out := getSessionsOut{Sessions: []sessionItem{}}
-	for _, b := range c.Sandboxes.Sandboxes(c.Owner, box.KindSession) {
+	for _, b := range c.Boxes.List(c.Owner, box.KindSession) {
 		if in.SessionID != "" && in.SessionID != b.ID {
 			continue
 		}

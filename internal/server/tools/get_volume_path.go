@@ -17,7 +17,7 @@ func volumes(name, title string) info {
 
 func volumePaths(_ context.Context, c *Call, _ struct{}) (volumesOut, error) {
 	out := volumesOut{VolumeMappings: []volume{}}
-	for _, m := range c.Sandboxes.Volumes() {
+	for _, m := range c.Boxes.Volumes() {
 		out.VolumeMappings = append(out.VolumeMappings, volume{m.Host, m.Guest, m.ReadOnly})
 	}
 	return out, nil

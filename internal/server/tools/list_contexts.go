@@ -13,7 +13,7 @@ var listContexts = define(info{
 	set:         Contexts, family: runErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, _ struct{}) (listContextsOut, error) {
 	out := listContextsOut{Contexts: []contextItem{}}
-	for _, b := range c.Sandboxes.Sandboxes(c.Owner, box.KindContext) {
+	for _, b := range c.Boxes.List(c.Owner, box.KindContext) {
 		status := contextStatus(b.State)
 		if status == "" {
 			continue

@@ -13,7 +13,7 @@ var listSnapshots = define(info{
 		"One with a context_id is for restore_context, one with a session_id for restore_session.",
 	set: Snapshots, family: snapshotErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, _ struct{}) (listSnapshotsOut, error) {
-	kept, err := c.Sandboxes.Snapshots(c.Owner)
+	kept, err := c.Boxes.Snapshots(c.Owner)
 	if err != nil {
 		return listSnapshotsOut{}, err
 	}

@@ -18,7 +18,7 @@ var restoreContext = define(info{
 	if in.ContextID != "" && (in.Name != "" || in.Description != "") {
 		return restoreContextOut{}, invalid("context_id", "Pass either context_id or name and description: a context that is rolled back keeps its own")
 	}
-	s, err := c.Sandboxes.Restore(ctx, c.Owner, box.KindContext, in.SnapshotID, box.RestoreOptions{
+	s, err := c.Boxes.Restore(ctx, c.Owner, box.KindContext, in.SnapshotID, box.RestoreOptions{
 		Into: c.contextID(in.ContextID), Name: in.Name, Description: in.Description,
 	})
 	if e, ok := errors.AsType[*box.Error](err); ok && e.Code == box.CodeNotFound && e.Context["context_id"] != "" {

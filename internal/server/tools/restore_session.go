@@ -16,10 +16,10 @@ var restoreSession = define(info{
 	set: Snapshots, needs: Sessions, family: sessionErrors, destructive: true,
 }, func(ctx context.Context, c *Call, in restoreSessionIn) (restoreSessionOut, error) {
 	back := in.SessionID != ""
-	s, err := c.Sandboxes.Restore(ctx, c.Owner, box.KindSession, in.SnapshotID, box.RestoreOptions{Into: in.SessionID})
+	s, err := c.Boxes.Restore(ctx, c.Owner, box.KindSession, in.SnapshotID, box.RestoreOptions{Into: in.SessionID})
 	if noSuchSession(err) {
 		back = false
-		s, err = c.Sandboxes.Restore(ctx, c.Owner, box.KindSession, in.SnapshotID, box.RestoreOptions{ID: in.SessionID})
+		s, err = c.Boxes.Restore(ctx, c.Owner, box.KindSession, in.SnapshotID, box.RestoreOptions{ID: in.SessionID})
 	}
 	if err != nil {
 		return restoreSessionOut{}, err

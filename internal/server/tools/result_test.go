@@ -24,7 +24,7 @@ const maxText = 80 << 10
 // that hold for every answer are checked.
 func said(t *testing.T, m *box.Manager, name, args string) (text string, res *mcp.CallToolResult) {
 	t.Helper()
-	res, err := callAs(t, Deps{Sandboxes: m}, name, args)
+	res, err := callAs(t, Deps{Boxes: m}, name, args)
 	if err != nil {
 		t.Fatalf("%s %.200s: %v", name, args, err)
 	}

@@ -14,7 +14,7 @@ var snapshotSession = define(info{
 		"The snapshot outlives the session and a restart of the server, until delete_snapshot. Takes about 0.2 seconds and tens of MB of disk.",
 	set: Snapshots, needs: Sessions, family: sessionErrors,
 }, func(ctx context.Context, c *Call, in snapshotSessionIn) (snapshotSessionOut, error) {
-	k, err := c.Sandboxes.SaveSnapshot(ctx, c.Owner, box.KindSession, in.SessionID, box.SnapshotOptions{Name: in.Name, Description: in.Description})
+	k, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindSession, in.SessionID, box.SnapshotOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return snapshotSessionOut{}, err
 	}

@@ -21,7 +21,7 @@ import (
 // the protocol.
 func call(t *testing.T, m *box.Manager, name, args string) (*mcp.CallToolResult, error) {
 	t.Helper()
-	return callAs(t, Deps{Sandboxes: m, ProtocolErrors: true}, name, args)
+	return callAs(t, Deps{Boxes: m, ProtocolErrors: true}, name, args)
 }
 
 func callAs(t *testing.T, deps Deps, name, args string) (*mcp.CallToolResult, error) {

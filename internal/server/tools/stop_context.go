@@ -14,10 +14,10 @@ var stopContext = define(info{
 	set:         Contexts, family: stopErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in stopContextIn) (stopContextOut, error) {
 	id, kind := c.contextID(in.ContextID), box.KindContext
-	if k, ok := c.Sandboxes.Find(c.Owner, id); ok {
+	if k, ok := c.Boxes.Find(c.Owner, id); ok {
 		kind = k
 	}
-	there, err := c.Sandboxes.Stop(ctx, c.Owner, kind, id)
+	there, err := c.Boxes.Stop(ctx, c.Owner, kind, id)
 	if err != nil {
 		return stopContextOut{}, err
 	}

@@ -12,11 +12,11 @@ var stopSession = define(info{
 	description: "End a session and free what it uses. Its variables and files are gone; code that runs in it is ended. Idle sessions are kept on disk by themselves and need not be stopped.",
 	set:         Sessions, family: sessionErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in stopSessionIn) (stopSessionOut, error) {
-	kind, ok := c.Sandboxes.Find(c.Owner, in.SessionID)
+	kind, ok := c.Boxes.Find(c.Owner, in.SessionID)
 	if !ok {
 		kind = box.KindSession
 	}
-	there, err := c.Sandboxes.Stop(ctx, c.Owner, kind, in.SessionID)
+	there, err := c.Boxes.Stop(ctx, c.Owner, kind, in.SessionID)
 	if err != nil && box.CodeOf(err) != box.CodeNotFound {
 		return stopSessionOut{}, err
 	}

@@ -42,12 +42,12 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 	}
 	kind, there := box.KindSession, false
 	if id := c.contextID(w.id); id != w.id {
-		if _, ok := c.Sandboxes.Find(c.Owner, id); ok {
+		if _, ok := c.Boxes.Find(c.Owner, id); ok {
 			w.id = id
 		}
 	}
 	if w.id != "" {
-		if k, ok := c.Sandboxes.Find(c.Owner, w.id); ok {
+		if k, ok := c.Boxes.Find(c.Owner, w.id); ok {
 			kind, there = k, true
 		} else if isContextID(w.id) {
 			kind = box.KindContext // which says that it is not there, and why
@@ -56,7 +56,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 	var b target
 	switch {
 	case kind == box.KindContext:
-		if b.Box, b.Lease, err = c.Sandboxes.Context(ctx, c.Owner, w.id); err != nil {
+		if b.Box, b.Lease, err = c.Boxes.Context(ctx, c.Owner, w.id); err != nil {
 			return target{}, err
 		}
 		if err := matches(b.Info(), template, flavor); err != nil {
@@ -66,7 +66,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Box, b.Lease, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Flavor: flavor})
+		b.Box, b.Lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Flavor: flavor})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
 		}
@@ -83,15 +83,15 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 func (c *Call) context(ctx context.Context, id string) (s *box.Box, acq box.Lease, own bool, err error) {
 	kind, there := box.KindContext, false
 	if id != "" {
-		kind, there = c.Sandboxes.Find(c.Owner, id)
+		kind, there = c.Boxes.Find(c.Owner, id)
 	}
 	switch own = id == "" || id == box.DefaultContextID && !there; {
 	case own:
-		s, acq, err = c.Sandboxes.DefaultContext(ctx, c.Owner, c.Client)
+		s, acq, err = c.Boxes.DefaultContext(ctx, c.Owner, c.Client)
 	case kind == box.KindSession:
-		s, acq, err = c.Sandboxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
+		s, acq, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
 	default:
-		s, acq, err = c.Sandboxes.Context(ctx, c.Owner, id)
+		s, acq, err = c.Boxes.Context(ctx, c.Owner, id)
 	}
 	touched(ctx, s)
 	return s, acq, own, err
@@ -103,7 +103,7 @@ func (c *Call) contextID(id string) string {
 	if id != box.DefaultContextID || c.Client == nil {
 		return id
 	}
-	if _, ok := c.Sandboxes.Find(c.Owner, id); ok {
+	if _, ok := c.Boxes.Find(c.Owner, id); ok {
 		return id
 	}
 	return c.Client.ContextID()
@@ -149,7 +149,7 @@ func (c *Call) suggest(id string, err error) error {
 // close to id; "" if there is none.
 func (c *Call) didYouMean(id string) string {
 	var ids []string
-	for _, b := range c.Sandboxes.Sandboxes(c.Owner, "") {
+	for _, b := range c.Boxes.List(c.Owner, "") {
 		ids = append(ids, b.ID)
 	}
 	if near := nearestID(id, ids); near != "" {

@@ -48,8 +48,8 @@ type Offer struct {
 
 // Deps is what handlers work with.
 type Deps struct {
-	Sandboxes *box.Manager
-	// Await returns the manager in place of Sandboxes once calls may use it; nil: they
+	Boxes *box.Manager
+	// Await returns the manager in place of Boxes once calls may use it; nil: they
 	// may at once. The error is that of the call.
 	Await func(context.Context) (*box.Manager, error)
 	Log   *slog.Logger // nil discards
@@ -61,7 +61,7 @@ type Deps struct {
 // manager returns the manager of boxes for a call.
 func (d *Deps) manager(ctx context.Context) (*box.Manager, error) {
 	if d.Await == nil {
-		return d.Sandboxes, nil
+		return d.Boxes, nil
 	}
 	return d.Await(ctx)
 }
@@ -146,10 +146,10 @@ func Handlers(d Deps, keep func(*Tool) bool) map[string]mcp.ToolHandler {
 
 // A Call is what a handler knows besides its input.
 type Call struct {
-	Sandboxes *box.Manager
-	Owner     box.Owner
-	Client    *Client         // nil: the caller has no identity between calls
-	Progress  func(box.Chunk) // nil unless the client asked for it
+	Boxes    *box.Manager
+	Owner    box.Owner
+	Client   *Client         // nil: the caller has no identity between calls
+	Progress func(box.Chunk) // nil unless the client asked for it
 }
 
 // A Client is one caller over time; see [box.Client].
