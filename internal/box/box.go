@@ -45,7 +45,7 @@ type Box struct {
 	maker    *machine.Maker   // what made the machine: the box's image
 	rescued  *Rescue          // what it could not bring along; nil: nothing is missing
 	source   Source           // how the machine came to be
-	claim    *snapshot.Claim  // its record on disk; nil if there is none
+	claim    *snapshot.Lease  // its record on disk; nil if there is none
 	paused   bool             // also guarded by power
 	resting  bool             // rest is at work
 	savedUse uint64           // the use after which the box was written to disk; 0: never

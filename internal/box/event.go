@@ -61,7 +61,7 @@ func (m *Manager) diskUse() diskUse {
 		switch {
 		case r.Class != snapshot.Box, r.Aside != "":
 			u.kept++
-		case !r.Held && !r.Saved.IsZero():
+		case !r.Leased && !r.Saved.IsZero():
 			u.asleep[Class{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++
 		}
 	}

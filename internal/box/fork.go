@@ -98,7 +98,7 @@ func (m *Manager) sessionNotFound(op string, k key) error {
 // unused returns an error if a session of that id is there.
 func (m *Manager) unused(op string, k key) error {
 	r, err := find(m.onDisk(k.owner, k.kind), k)
-	there := r != nil && !(r.Held && r.Own) && (r.Held || !r.Saved.IsZero())
+	there := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Saved.IsZero())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err == nil && !there && m.boxes[k] == nil && m.retiringLocked(k) == nil {

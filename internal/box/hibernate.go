@@ -43,7 +43,7 @@ func (m *Manager) metaLocked(s *Box) snapshot.Meta {
 
 // record makes the record of a new box, so that the next server knows of it if
 // this one is killed. A box without one works, but cannot be hibernated.
-func (m *Manager) record(s *Box) *snapshot.Claim {
+func (m *Manager) record(s *Box) *snapshot.Lease {
 	if !m.hibernates() {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (m *Manager) record(s *Box) *snapshot.Claim {
 }
 
 // letGo gives up a record, which stays on disk with keep.
-func (m *Manager) letGo(claim *snapshot.Claim, keep bool) {
+func (m *Manager) letGo(claim *snapshot.Lease, keep bool) {
 	err := error(nil)
 	if keep {
 		err = claim.Release()
@@ -176,7 +176,7 @@ func (m *Manager) write(ctx context.Context, s *Box, live bool) error {
 
 // writeTo writes the memory and the files of a box to a record. Where both do not
 // fit, the memory alone is written.
-func (m *Manager) writeTo(ctx context.Context, claim *snapshot.Claim, meta snapshot.Meta, s *Box) error {
+func (m *Manager) writeTo(ctx context.Context, claim *snapshot.Lease, meta snapshot.Meta, s *Box) error {
 	prev := claim.Dir()
 	err := claim.Write(ctx, meta, 0, func(ctx context.Context, dir string) error {
 		if err := s.machine.Snapshot(ctx, dir); err != nil {
@@ -226,7 +226,7 @@ func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
 
 // sleepers lists the hibernated boxes of an owner.
 func (m *Manager) sleepers(owner Owner, kind Kind) []snapshot.Record {
-	return slices.DeleteFunc(m.onDisk(owner, kind), func(r snapshot.Record) bool { return r.Held || r.Saved.IsZero() })
+	return slices.DeleteFunc(m.onDisk(owner, kind), func(r snapshot.Record) bool { return r.Leased || r.Saved.IsZero() })
 }
 
 // asleep describes a hibernated box.
@@ -251,7 +251,7 @@ func find(records []snapshot.Record, k key) (*snapshot.Record, error) {
 			if byID == nil || rank(r, byID) > 0 {
 				byID = r
 			}
-		case k.kind == KindContext && r.Name == k.id && (r.Held || !r.Saved.IsZero()):
+		case k.kind == KindContext && r.Name == k.id && (r.Leased || !r.Saved.IsZero()):
 			byName = r
 			names++
 		}
@@ -270,7 +270,7 @@ func find(records []snapshot.Record, k key) (*snapshot.Record, error) {
 // removed; then the one used last. There are two while a box is rolled back.
 func rank(a, b *snapshot.Record) int {
 	return cmp.Or(
-		compareBool(a.Held && !a.Own, b.Held && !b.Own),
+		compareBool(a.Leased && !a.Own, b.Leased && !b.Own),
 		compareBool(!a.Saved.IsZero(), !b.Saved.IsZero()),
 		compareBool(a.Own, b.Own),
 		a.Used.Compare(b.Used),
@@ -279,10 +279,10 @@ func rank(a, b *snapshot.Record) int {
 
 // claim takes the record of a hibernated box; nil without an error if somebody else
 // was faster.
-func (m *Manager) claim(op string, r *snapshot.Record) (*snapshot.Claim, error) {
-	claim, err := m.parts.Snapshots.Claim(r.ID)
+func (m *Manager) claim(op string, r *snapshot.Record) (*snapshot.Lease, error) {
+	claim, err := m.parts.Snapshots.Acquire(r.ID)
 	switch {
-	case errors.Is(err, snapshot.ErrNotFound), errors.Is(err, snapshot.ErrHeld):
+	case errors.Is(err, snapshot.ErrNotFound), errors.Is(err, snapshot.ErrLeased):
 		return nil, nil
 	case err != nil:
 		return nil, &Error{
@@ -298,7 +298,7 @@ func (m *Manager) claim(op string, r *snapshot.Record) (*snapshot.Claim, error) 
 }
 
 // asWokenLocked is the box of a claim, before it is admitted.
-func (m *Manager) asWokenLocked(claim *snapshot.Claim) (*Box, *Woken) {
+func (m *Manager) asWokenLocked(claim *snapshot.Lease) (*Box, *Woken) {
 	meta := claim.Meta()
 	s := &Box{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,

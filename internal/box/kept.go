@@ -136,7 +136,7 @@ func (m *Manager) DeleteSnapshot(owner Owner, id string) error {
 	switch err := m.parts.Snapshots.Delete(r.ID); {
 	case errors.Is(err, snapshot.ErrNotFound):
 		return keptNotFound(op, id)
-	case errors.Is(err, snapshot.ErrHeld):
+	case errors.Is(err, snapshot.ErrLeased):
 		return &Error{Code: CodeBusy, Op: op, Msg: "Snapshot " + id + " is in use: a box is being made from it", Hint: "Delete it again in a moment.", Context: map[string]string{"snapshot_id": id}}
 	case err != nil:
 		return &Error{Code: CodeInternal, Op: op, Msg: "Failed to delete snapshot " + id, Err: err}

@@ -30,7 +30,7 @@ const (
 // origin is what a box is made from; the zero value is the pool, else the
 // template, else a boot. At most one of claim, parent and kept is set.
 type origin struct {
-	claim  *snapshot.Claim // its own record: it is woken
+	claim  *snapshot.Lease // its own record: it is woken
 	stale  bool            // the box of that record went on after it was written
 	parent *Box            // it is a copy; held until the start has ended
 	kept   string          // the id of a kept snapshot's record
@@ -138,8 +138,8 @@ func (s *Box) class() pool.Class {
 }
 
 // want is the template of a class.
-func (m *Manager) want(c pool.Class) template.Want {
-	w := template.Want{
+func (m *Manager) want(c pool.Class) template.Spec {
+	w := template.Spec{
 		Name: c.Template, Language: Template(c.Template).Language(), Flavor: c.Flavor, Limits: Flavor(c.Flavor).Limits(),
 	}
 	if w.Language == Python {

@@ -75,7 +75,7 @@ func (m *Manager) sweepDisk() {
 		m.log.Warn("lost boxes not listed", "err", err)
 	}
 	for i := range lost {
-		if !lost[i].Held {
+		if !lost[i].Leased {
 			m.bury(&lost[i])
 		}
 	}
@@ -93,7 +93,7 @@ func (m *Manager) sweepDisk() {
 // bury removes the record of a box that was lost with its server before anything
 // had been written, and remembers the box; false if somebody else has it.
 func (m *Manager) bury(r *snapshot.Record) bool {
-	claim, err := m.parts.Snapshots.Claim(r.ID)
+	claim, err := m.parts.Snapshots.Acquire(r.ID)
 	if err != nil {
 		return errors.Is(err, snapshot.ErrNotFound)
 	}

@@ -78,7 +78,7 @@ func (m *Manager) restore(ctx context.Context, s *Box, dir string, copied bool) 
 // rescue makes a fresh machine with the files of a record whose memory cannot be
 // restored. The box gets a record of its own; the old one is set aside, with the
 // memory that the version or image that wrote it can still restore.
-func (m *Manager) rescue(ctx context.Context, s *Box, claim *snapshot.Claim, cause error) (*machine.Machine, Source, error) {
+func (m *Manager) rescue(ctx context.Context, s *Box, claim *snapshot.Lease, cause error) (*machine.Machine, Source, error) {
 	mach, source, r, err := m.freshWithFiles(ctx, s, claim.Dir(), cause)
 	if err != nil {
 		return mach, source, err
@@ -135,7 +135,7 @@ func (m *Manager) freshWithFiles(ctx context.Context, s *Box, dir string, cause 
 // recordFiles makes the record of a box that goes on with the files stored in dir;
 // nil if that fails. Until the box is written for the first time, the files are
 // its data: a server that is killed loses no more than before.
-func (m *Manager) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue) *snapshot.Claim {
+func (m *Manager) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue) *snapshot.Lease {
 	claim := m.record(s)
 	if claim == nil || !r.Files {
 		return claim
@@ -154,7 +154,7 @@ func (m *Manager) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue
 	return claim
 }
 
-func (m *Manager) setRescue(s *Box, r *Rescue, claim *snapshot.Claim) {
+func (m *Manager) setRescue(s *Box, r *Rescue, claim *snapshot.Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.rescued, s.origin.claim, s.origin.ran = r, claim, false

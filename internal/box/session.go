@@ -156,9 +156,9 @@ func (m *Manager) attempt(ctx context.Context, f *search) attempt {
 	case err != nil:
 		return failed(err)
 	case r == nil:
-	case r.Held && !r.Own:
+	case r.Leased && !r.Own:
 		return attempt{err: f.key.held(f.op)}
-	case r.Held:
+	case r.Leased:
 		// By a call that is about to wake the box, or by a box of that id that ends
 		// for good.
 		if !m.endingForGood(r) {
@@ -179,7 +179,7 @@ func (m *Manager) attempt(ctx context.Context, f *search) attempt {
 		}
 		return try
 	}
-	var claim *snapshot.Claim
+	var claim *snapshot.Lease
 	if r != nil {
 		if f.check != nil {
 			if err := f.check(&Box{m: m, key: f.key, template: Template(r.Template), flavor: Flavor(r.Flavor)}); err != nil {
@@ -242,7 +242,7 @@ func (m *Manager) attemptLivingLocked(ctx context.Context, f *search) (try attem
 
 // comeLocked begins to wake the box of a claim, which it takes over if Lease.Woken
 // says so, or without one to make a new box.
-func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Claim) attempt {
+func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Lease) attempt {
 	var s *Box
 	var acq Lease
 	if claim != nil {

@@ -88,7 +88,7 @@ var errElsewhere = errors.New("another server has a box of that id")
 // elsewhere reports whether another process has a box of that key in memory.
 func (m *Manager) elsewhere(k key) bool {
 	r, err := find(m.onDisk(k.owner, k.kind), k)
-	return err == nil && r != nil && r.Held && !r.Own
+	return err == nil && r != nil && r.Leased && !r.Own
 }
 
 // bringUp makes the machine of a box when those in wait have gone. Few are made
@@ -111,7 +111,7 @@ func (m *Manager) bringUp(ctx context.Context, s *Box, wait []*Box) (*machine.Ma
 }
 
 // publishLocked makes a box with its machine available. claim may be nil.
-func (m *Manager) publishLocked(s *Box, mach *machine.Machine, source Source, claim *snapshot.Claim) {
+func (m *Manager) publishLocked(s *Box, mach *machine.Machine, source Source, claim *snapshot.Lease) {
 	s.machine, s.guestID, s.source, s.claim, s.savedAt = mach, mach.ID, source, claim, m.now()
 	if source == SourceWoken && !s.origin.stale {
 		s.savedUse = s.use

@@ -60,7 +60,7 @@ func (m *Manager) stopAsleep(ctx context.Context, op string, k key) (bool, error
 	switch {
 	case r == nil || err != nil:
 		return false, err
-	case r.Held && !r.Own:
+	case r.Leased && !r.Own:
 		return true, k.held(op)
 	case r.Saved.IsZero(): // there is nothing left of it
 		return false, nil
@@ -69,7 +69,7 @@ func (m *Manager) stopAsleep(ctx context.Context, op string, k key) (bool, error
 	case err == nil:
 	case errors.Is(err, snapshot.ErrNotFound):
 		return false, nil
-	case errors.Is(err, snapshot.ErrHeld):
+	case errors.Is(err, snapshot.ErrLeased):
 		return true, &Error{Code: CodeBusy, Op: op, Msg: fmt.Sprintf("The %s %s has just been woken", k.kind, clip(k.id, maxID)), Hint: "Stop it again.", Context: k.details()}
 	default:
 		return true, &Error{Code: CodeInternal, Op: op, Msg: fmt.Sprintf("Failed to remove the hibernated %s %s", k.kind, clip(k.id, maxID)), Err: err, Context: k.details()}

@@ -81,8 +81,8 @@ func templateConfig(cfg *config.Config, h *host, log *slog.Logger) template.Conf
 }
 
 // templateWant is the template of a name and a flavor, as boxes want it.
-func templateWant(cfg *config.Config, t box.Template, flavor box.Flavor) template.Want {
-	w := template.Want{Name: string(t), Language: t.Language(), Flavor: string(flavor), Limits: flavor.Limits()}
+func templateWant(cfg *config.Config, t box.Template, flavor box.Flavor) template.Spec {
+	w := template.Spec{Name: string(t), Language: t.Language(), Flavor: string(flavor), Limits: flavor.Limits()}
 	if w.Language == image.Python {
 		w.Preload = cfg.Preload
 	}
@@ -177,7 +177,7 @@ func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s
 	return nil
 }
 
-func (a *app) buildTemplate(ctx context.Context, s *template.Store, w template.Want, force bool) error {
+func (a *app) buildTemplate(ctx context.Context, s *template.Store, w template.Spec, force bool) error {
 	if t, ok := s.Find(w); ok {
 		if !force {
 			a.note("template %s: there already, %d MiB; --force builds it anew", w, t.Bytes>>20)
@@ -262,8 +262,8 @@ func (a *app) printTemplates(list []template.Info, asJSON bool) error {
 		infos := []templateInfo{}
 		for _, t := range list {
 			infos = append(infos, templateInfo{
-				Key: t.Key, Name: t.Want.Name, Language: t.Want.Language, Flavor: t.Want.Flavor,
-				Preload: append([]string{}, t.Want.Preload...), Missing: append([]string{}, t.Missing...),
+				Key: t.Key, Name: t.Spec.Name, Language: t.Spec.Language, Flavor: t.Spec.Flavor,
+				Preload: append([]string{}, t.Spec.Preload...), Missing: append([]string{}, t.Missing...),
 				Made: t.Made, Used: t.Used, Bytes: t.Bytes, Current: t.Stale == "", Stale: t.Stale,
 			})
 		}
@@ -278,7 +278,7 @@ func (a *app) printTemplates(list []template.Info, asJSON bool) error {
 	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KEY\tTEMPLATE\tPRELOADED\tMIB\tMADE\tUSED\tSTATE")
 	for _, t := range list {
-		loaded := slices.DeleteFunc(slices.Clone(t.Want.Preload), func(m string) bool { return slices.Contains(t.Missing, m) })
+		loaded := slices.DeleteFunc(slices.Clone(t.Spec.Preload), func(m string) bool { return slices.Contains(t.Missing, m) })
 		state := "current"
 		if t.Stale != "" {
 			state = "stale: " + t.Stale
@@ -286,7 +286,7 @@ func (a *app) printTemplates(list []template.Info, asJSON bool) error {
 		if len(loaded) == 0 {
 			loaded = []string{"-"}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", t.Key, printable(t.Want.String()), printable(strings.Join(loaded, ",")), t.Bytes>>20,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", t.Key, printable(t.Spec.String()), printable(strings.Join(loaded, ",")), t.Bytes>>20,
 			t.Made.Local().Format("2006-01-02 15:04"), t.Used.Local().Format("2006-01-02 15:04"), printable(state))
 	}
 	return w.Flush()

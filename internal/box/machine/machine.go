@@ -69,8 +69,8 @@ func (k *Maker) WithAgent(agent engine.Program) *Maker {
 	return &other
 }
 
-// Machine is a running guest and its link. All methods may be called
-// concurrently; whoever made it closes it.
+// Machine is a running guest and the connection to its agent. All methods may be called
+// concurrently; its creator closes it.
 type Machine struct {
 	ID    string // of the guest
 	Guest engine.Guest

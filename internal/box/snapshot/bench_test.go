@@ -15,7 +15,7 @@ import (
 // BenchmarkCreate makes as many records as live on one machine, then anew.
 func BenchmarkCreate(b *testing.B) {
 	s := open(b, Config{MaxBytes: 1 << 40, MinFree: 1 << 20})
-	var claims []*Claim
+	var claims []*Lease
 	var took []time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -87,11 +87,11 @@ func BenchmarkUpdateLive(b *testing.B) {
 	}
 }
 
-func BenchmarkClaim(b *testing.B) {
+func BenchmarkAcquire(b *testing.B) {
 	s := open(b, Config{})
 	id := stored(b, s, box("a"), "data")
 	for b.Loop() {
-		c, err := s.Claim(id)
+		c, err := s.Acquire(id)
 		if err != nil {
 			b.Fatal(err)
 		}

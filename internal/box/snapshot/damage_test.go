@@ -90,7 +90,7 @@ func TestDamaged(t *testing.T) {
 			dir := filepath.Join(s.dir, recordsDir, id)
 			spoil(t, c.spoil, dir)
 			for range 2 {
-				_, err := s.Claim(id)
+				_, err := s.Acquire(id)
 				wantErr(t, "claim", err, ErrDamaged)
 				_, _, _, err = s.Read(id)
 				wantErr(t, "read", err, ErrDamaged)
@@ -171,7 +171,7 @@ func TestTornMeta(t *testing.T) {
 		if removed := sweep(t, s); len(removed) > 0 {
 			t.Errorf("%.20q: removed %+v", torn, removed)
 		}
-		c, err := s.Claim(c.ID())
+		c, err := s.Acquire(c.ID())
 		if err != nil {
 			t.Errorf("%.20q: %v", torn, err)
 			continue

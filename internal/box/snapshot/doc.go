@@ -8,7 +8,7 @@
 // A box is made: Create makes its record, held and without data. The box is used:
 // Update notes it. It hibernates: Write has the engine put its memory into a new
 // directory, which takes the place of the data before it, and Release gives the
-// record up. The next call on the box may come to any process: Claim takes the
+// record up. The next call on the box may come to any process: Acquire takes the
 // record, its Dir is restored from, and Update notes that the box goes on (Live).
 // The box ends: Remove.
 //

@@ -44,7 +44,7 @@ func child(args []string) error {
 	}
 	switch args[0] {
 	case "hold": // the record args[2] until it is told to end
-		c, err := s.Claim(args[2])
+		c, err := s.Acquire(args[2])
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func child(args []string) error {
 		}
 		defer c.Release()
 	case "write": // to args[2], and be killed at args[3]
-		c, err := s.Claim(args[2])
+		c, err := s.Acquire(args[2])
 		if err != nil {
 			return err
 		}
@@ -92,8 +92,8 @@ func dieAt(step, where string) {
 func contend(s *Store, ids []string) error {
 	for range 40 {
 		for _, id := range ids {
-			c, err := s.Claim(id)
-			if errors.Is(err, ErrHeld) {
+			c, err := s.Acquire(id)
+			if errors.Is(err, ErrLeased) {
 				continue
 			}
 			if err != nil {
@@ -160,19 +160,19 @@ func TestProcesses(t *testing.T) {
 	id := stored(t, s, box("a"), "data")
 	refused := func() {
 		t.Helper()
-		_, err := s.Claim(id)
-		wantErr(t, "claim", err, ErrHeld)
-		wantErr(t, "delete", s.Delete(id), ErrHeld)
-		if got := list(t, s); len(got) != 1 || !got[0].Held {
+		_, err := s.Acquire(id)
+		wantErr(t, "claim", err, ErrLeased)
+		wantErr(t, "delete", s.Delete(id), ErrLeased)
+		if got := list(t, s); len(got) != 1 || !got[0].Leased {
 			t.Errorf("listed: %+v", got)
 		}
 	}
 	kill := startReady(t, "hold", s.dir, id)
 	refused()
 	_, _, _, err := s.Read(id)
-	wantErr(t, "read", err, ErrHeld)
+	wantErr(t, "read", err, ErrLeased)
 	kill()
-	if got := list(t, s); len(got) != 1 || got[0].Held {
+	if got := list(t, s); len(got) != 1 || got[0].Leased {
 		t.Errorf("listed: %+v", got)
 	}
 
@@ -185,7 +185,7 @@ func TestProcesses(t *testing.T) {
 	kill()
 	refused()
 	release()
-	c, err := s.Claim(id)
+	c, err := s.Acquire(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestProcesses(t *testing.T) {
 	if err := c.Release(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Claim(id); err != nil {
+	if _, err := s.Acquire(id); err != nil {
 		t.Fatal(err)
 	}
 	if removed := sweep(t, s); len(removed) > 0 {
@@ -259,7 +259,7 @@ func TestKilledWrite(t *testing.T) {
 				}
 				committed := step == "renamed"
 				got := list(t, s)
-				if len(got) != 1 || got[0].Held {
+				if len(got) != 1 || got[0].Leased {
 					t.Fatalf("listed: %+v", got)
 				}
 				if committed {
@@ -283,7 +283,7 @@ func TestKilledWrite(t *testing.T) {
 				if len(removed) > 0 {
 					t.Errorf("removed %+v", removed)
 				}
-				c, err = s.Claim(id)
+				c, err = s.Acquire(id)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -320,7 +320,7 @@ func TestKilledWriteThenWrite(t *testing.T) {
 	for _, step := range []string{"halfway", "described", "renamed"} {
 		_ = start(t, "write", s.dir, id, step).Run() // is killed
 	}
-	c, err := s.Claim(id)
+	c, err := s.Acquire(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestKilledReservation(t *testing.T) {
 	c := create(t, s, usedOn(10))
 	c.Release()
 	_ = start(t, "write", s.dir, c.ID(), "halfway").Run() // is killed; it wanted 8 bytes
-	if _, err := s.Claim(c.ID()); err != nil {
+	if _, err := s.Acquire(c.ID()); err != nil {
 		t.Fatal(err)
 	}
 	write(t, create(t, s, usedOn(11)), usedOn(11), "123456789")
@@ -348,7 +348,7 @@ func TestKilledReservation(t *testing.T) {
 
 // TestFailedSync has the disk fail when the new data are in place already.
 func TestFailedSync(t *testing.T) {
-	var c *Claim
+	var c *Lease
 	fails := false
 	s := open(t, Config{step: func(step string) {
 		if step == "renamed" && fails {
@@ -365,7 +365,7 @@ func TestFailedSync(t *testing.T) {
 		t.Errorf("%q, %+v", got, c.Meta())
 	}
 	c.Release()
-	c, err := s.Claim(c.ID())
+	c, err := s.Acquire(c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func (s *Store) tell(it, before *item) {
 
 // List returns the records that match says yes to; nil says yes to all. The last
 // used comes first. It is what was there at some time during the call: whether a
-// record still is, and is free, only Claim finds out. Records without data (Saved
+// record still is, and is free, only Acquire finds out. Records without data (Saved
 // is zero) are listed too; damaged ones are logged once.
 func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 	items, err := s.scan()
@@ -161,5 +161,5 @@ func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 }
 
 func (it *item) record(held bool) Record {
-	return Record{ID: it.id, Meta: it.Meta, Bytes: it.Bytes, Held: held}
+	return Record{ID: it.id, Meta: it.Meta, Bytes: it.Bytes, Leased: held}
 }

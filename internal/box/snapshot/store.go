@@ -17,9 +17,9 @@ import (
 var (
 	// ErrNotFound means that there is no such record, or none with data.
 	ErrNotFound = errors.New("no such record")
-	// ErrHeld means that another process, or somebody else in this one, holds the
+	// ErrLeased means that another process, or somebody else in this one, holds the
 	// record.
-	ErrHeld = errors.New("the record is held")
+	ErrLeased = errors.New("the record is held")
 	// ErrDamaged means that a record cannot be used: its files are not as the store
 	// writes them, or of a later version of it.
 	ErrDamaged = errors.New("the record is damaged")
@@ -67,9 +67,9 @@ type Removed struct {
 type Record struct {
 	ID string // the store's own
 	Meta
-	Bytes int64 // of the data
-	Held  bool  // by some process, this one included
-	Own   bool  // held by this process
+	Bytes  int64 // of the data
+	Leased bool  // by some process, this one included
+	Own    bool  // held by this process
 }
 
 // defaultRecords is how many records there are at most if Config does not say:
@@ -236,7 +236,7 @@ func validID(id string) bool {
 // once may go a little over. The record is not waited for to reach the disk.
 //
 // Errors: ErrInvalid; a *FullError if there are too many records.
-func (s *Store) Create(m Meta) (*Claim, error) {
+func (s *Store) Create(m Meta) (*Lease, error) {
 	c, err := s.create(m)
 	if err != nil {
 		return nil, fmt.Errorf("make record: %w", err)
@@ -244,7 +244,7 @@ func (s *Store) Create(m Meta) (*Claim, error) {
 	return c, nil
 }
 
-func (s *Store) create(m Meta) (_ *Claim, err error) {
+func (s *Store) create(m Meta) (_ *Lease, err error) {
 	e := entry{}
 	if e.Meta, err = s.meta(m, entry{}); err != nil {
 		return nil, err
@@ -257,7 +257,7 @@ func (s *Store) create(m Meta) (_ *Claim, err error) {
 	if err := s.takeHold(id, false); err != nil {
 		return nil, err
 	}
-	c := &Claim{s: s, id: id, op: make(chan struct{}, 1), e: e}
+	c := &Lease{s: s, id: id, op: make(chan struct{}, 1), e: e}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.records.RemoveAll(id), c.drop())
@@ -305,15 +305,15 @@ func (s *Store) meta(m Meta, old entry) (Meta, error) {
 	return m, nil
 }
 
-// Claim takes a record that nobody holds. The caller releases or removes it.
+// Acquire takes a record that nobody holds. The caller releases or removes it.
 //
-// Errors: ErrNotFound, ErrHeld, ErrDamaged.
-func (s *Store) Claim(id string) (*Claim, error) {
+// Errors: ErrNotFound, ErrLeased, ErrDamaged.
+func (s *Store) Acquire(id string) (*Lease, error) {
 	dir, e, err := s.take(id, false)
 	if err != nil {
 		return nil, fmt.Errorf("claim record %.40q: %w", id, err)
 	}
-	c := &Claim{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}
+	c := &Lease{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}
 	_ = c.reserve(0) // what a killed process had reserved; see abandon
 	return c, nil
 }
@@ -322,7 +322,7 @@ func (s *Store) Claim(id string) (*Claim, error) {
 // returns the directory they are in. They stay there until release is called,
 // which must be called and may be called more than once.
 //
-// Errors: ErrNotFound, also if there are no data; ErrHeld if somebody has claimed
+// Errors: ErrNotFound, also if there are no data; ErrLeased if somebody has claimed
 // it, ErrDamaged.
 func (s *Store) Read(id string) (dir string, m Meta, release func(), err error) {
 	root, e, err := s.take(id, true)
@@ -377,7 +377,7 @@ func (s *Store) take(id string, shared bool) (_ *os.Root, _ entry, err error) {
 
 // Delete removes a record that nobody holds, damaged or not, and its data.
 //
-// Errors: ErrNotFound, ErrHeld.
+// Errors: ErrNotFound, ErrLeased.
 func (s *Store) Delete(id string) error {
 	if err := s.delete(id); err != nil {
 		return fmt.Errorf("delete record %.40q: %w", id, err)

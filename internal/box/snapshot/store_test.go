@@ -41,7 +41,7 @@ func box(name string) Meta {
 
 func day(n int) time.Time { return time.Date(2026, 1, n, 12, 0, 0, 123456789, time.UTC) }
 
-func create(t testing.TB, s *Store, m Meta) *Claim {
+func create(t testing.TB, s *Store, m Meta) *Lease {
 	t.Helper()
 	c, err := s.Create(m)
 	if err != nil {
@@ -58,7 +58,7 @@ func fill(content string) func(context.Context, string) error {
 	}
 }
 
-func write(t testing.TB, c *Claim, m Meta, content string) {
+func write(t testing.TB, c *Lease, m Meta, content string) {
 	t.Helper()
 	if err := c.Write(t.Context(), m, int64(len(content)), fill(content)); err != nil {
 		t.Fatal(err)
@@ -143,11 +143,11 @@ func TestLife(t *testing.T) {
 	if c.Dir() != "" || c.Meta() != m {
 		t.Errorf("made: data %q, %+v", c.Dir(), c.Meta())
 	}
-	want := []Record{{ID: c.ID(), Meta: m, Held: true, Own: true}}
+	want := []Record{{ID: c.ID(), Meta: m, Leased: true, Own: true}}
 	if got := list(t, s); !slices.Equal(got, want) {
 		t.Errorf("made: got  %+v\nwant %+v", got, want)
 	}
-	if got, want := list(t, open(t, Config{Dir: s.cfg.Dir})), []Record{{ID: c.ID(), Meta: m, Held: true}}; !slices.Equal(got, want) {
+	if got, want := list(t, open(t, Config{Dir: s.cfg.Dir})), []Record{{ID: c.ID(), Meta: m, Leased: true}}; !slices.Equal(got, want) {
 		t.Errorf("made by another: got  %+v\nwant %+v", got, want)
 	}
 
@@ -197,7 +197,7 @@ func TestLife(t *testing.T) {
 	if got := list(t, other); !slices.Equal(got, want) {
 		t.Errorf("hibernated: got  %+v\nwant %+v", got, want)
 	}
-	c, err := other.Claim(c.ID())
+	c, err := other.Acquire(c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = s.Claim(c.ID())
+	_, err = s.Acquire(c.ID())
 	wantErr(t, "claim of what was removed", err, ErrNotFound)
 	if got, want := tree(t, s.dir), []string{"lock", "records", "trash"}; !slices.Equal(got, want) {
 		t.Errorf("left: %q", got)
@@ -281,7 +281,7 @@ func TestNames(t *testing.T) {
 		"", ".", "..", "../records", "records", "lock", "/etc", "x/../y", strings.Repeat("a", 25), strings.Repeat("A", 26),
 		strings.Repeat("a", 24) + "/x", strings.Repeat("a", 27), strings.Repeat("a", 26), strings.Repeat("a", 25) + "\x00",
 	} {
-		_, err := s.Claim(id)
+		_, err := s.Acquire(id)
 		wantErr(t, "claim "+id, err, ErrNotFound)
 		_, _, _, err = s.Read(id)
 		wantErr(t, "read "+id, err, ErrNotFound)
@@ -299,7 +299,7 @@ func TestKept(t *testing.T) {
 	c := create(t, s, m)
 	id := c.ID()
 	_, _, _, err := s.Read(id)
-	wantErr(t, "read of what is being written", err, ErrHeld)
+	wantErr(t, "read of what is being written", err, ErrLeased)
 	write(t, c, m, "kept")
 	c.Release()
 
@@ -317,17 +317,17 @@ func TestKept(t *testing.T) {
 	}
 	for _, release := range releases {
 		for _, s := range []*Store{s, other} {
-			wantErr(t, "delete of what is read", s.Delete(id), ErrHeld)
-			_, err := s.Claim(id)
-			wantErr(t, "claim of what is read", err, ErrHeld)
-			if r := list(t, s); len(r) != 1 || !r[0].Held {
+			wantErr(t, "delete of what is read", s.Delete(id), ErrLeased)
+			_, err := s.Acquire(id)
+			wantErr(t, "claim of what is read", err, ErrLeased)
+			if r := list(t, s); len(r) != 1 || !r[0].Leased {
 				t.Errorf("read: %+v", r)
 			}
 		}
 		release()
 		release()
 	}
-	if r := list(t, s); len(r) != 1 || r[0].Held {
+	if r := list(t, s); len(r) != 1 || r[0].Leased {
 		t.Errorf("no longer read: %+v", r)
 	}
 	if err := other.Delete(id); err != nil {
@@ -342,7 +342,7 @@ func TestKept(t *testing.T) {
 	c.Release()
 	_, _, _, err = s.Read(c.ID())
 	wantErr(t, "read of nothing", err, ErrNotFound)
-	if _, err := s.Claim(c.ID()); err != nil {
+	if _, err := s.Acquire(c.ID()); err != nil {
 		t.Errorf("claim after a read of nothing: %v", err)
 	}
 }
@@ -417,7 +417,7 @@ func TestListRemembers(t *testing.T) {
 	if find() != first {
 		t.Error("a record was read that had not changed")
 	}
-	c, err := s.Claim(id)
+	c, err := s.Acquire(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +461,7 @@ func TestListDuringChanges(t *testing.T) {
 		default:
 		}
 		got := list(t, watcher)
-		if len(got) != 1 || got[0].Used.Before(last) || !got[0].Held {
+		if len(got) != 1 || got[0].Used.Before(last) || !got[0].Leased {
 			t.Errorf("after %v: %+v", last, got)
 			break
 		}
@@ -473,7 +473,7 @@ func TestListDuringChanges(t *testing.T) {
 	}
 }
 
-func TestConcurrentClaims(t *testing.T) {
+func TestConcurrentAcquire(t *testing.T) {
 	s := open(t, Config{})
 	other := open(t, Config{Dir: s.dir})
 	id := stored(t, s, box("a"), "data")
@@ -483,8 +483,8 @@ func TestConcurrentClaims(t *testing.T) {
 		wg.Go(func() {
 			s := []*Store{s, other}[i%2]
 			for range 20 {
-				c, err := s.Claim(id)
-				if errors.Is(err, ErrHeld) {
+				c, err := s.Acquire(id)
+				if errors.Is(err, ErrLeased) {
 					continue
 				}
 				if err != nil {
@@ -519,8 +519,8 @@ func TestConcurrentClaims(t *testing.T) {
 	}
 }
 
-// TestClaimOrDelete has some claim what others delete.
-func TestClaimOrDelete(t *testing.T) {
+// TestAcquireOrDelete has some claim what others delete.
+func TestAcquireOrDelete(t *testing.T) {
 	s := open(t, Config{})
 	other := open(t, Config{Dir: s.dir})
 	for range 30 {
@@ -534,12 +534,12 @@ func TestClaimOrDelete(t *testing.T) {
 					switch err := s.Delete(id); {
 					case err == nil:
 						deleted.Add(1)
-					case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeld):
+					case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrLeased):
 						t.Error(err)
 					}
 					return
 				}
-				switch c, err := s.Claim(id); {
+				switch c, err := s.Acquire(id); {
 				case err == nil:
 					claimed.Add(1)
 					if got := content(t, c.Dir()); got != "data" {
@@ -548,7 +548,7 @@ func TestClaimOrDelete(t *testing.T) {
 					if err := c.Remove(); err != nil {
 						t.Error(err)
 					}
-				case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeld):
+				case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrLeased):
 					t.Error(err)
 				}
 			})
@@ -563,8 +563,8 @@ func TestClaimOrDelete(t *testing.T) {
 	}
 }
 
-// TestClaimInParallel uses one claim from many goroutines.
-func TestClaimInParallel(t *testing.T) {
+// TestLeaseUsedConcurrently uses one claim from many goroutines.
+func TestLeaseUsedConcurrently(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, box("a"))
 	var wg sync.WaitGroup
@@ -606,15 +606,15 @@ func TestClose(t *testing.T) {
 		}
 	}
 	other := open(t, Config{Dir: s.dir})
-	taken, err := other.Claim(c.ID())
+	taken, err := other.Acquire(c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Release(); err != nil {
 		t.Errorf("release after the end: %v", err)
 	}
-	_, err = other.Claim(taken.ID())
-	wantErr(t, "claim of what is claimed", err, ErrHeld)
+	_, err = other.Acquire(taken.ID())
+	wantErr(t, "claim of what is claimed", err, ErrLeased)
 	for what, err := range map[string]error{
 		"create": func() error { _, err := s.Create(box("b")); return err }(),
 		"list":   func() error { _, err := s.List(nil); return err }(),
@@ -634,7 +634,7 @@ func TestLockFileIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	open(t, Config{Dir: s.dir})
-	if _, err := s.Claim(id); err == nil {
+	if _, err := s.Acquire(id); err == nil {
 		t.Error("a record was claimed by a lock that nobody else knows of")
 	}
 }

@@ -86,7 +86,7 @@ func (b *build) listen(progress func(string)) {
 // Errors: engine.ErrUnsupported if the engine has no snapshots or the root file
 // system no interpreter for the language; engine.ErrInvalid for a w that makes no
 // sense; others of the engine and of the disk.
-func (s *Store) Build(ctx context.Context, w Want, progress func(string)) (Template, error) {
+func (s *Store) Build(ctx context.Context, w Spec, progress func(string)) (Template, error) {
 	t, err := s.build(ctx, w, progress)
 	if err != nil {
 		return Template{}, fmt.Errorf("build template %s: %w", w, err)
@@ -94,7 +94,7 @@ func (s *Store) Build(ctx context.Context, w Want, progress func(string)) (Templ
 	return t, nil
 }
 
-func (s *Store) build(ctx context.Context, w Want, progress func(string)) (Template, error) {
+func (s *Store) build(ctx context.Context, w Spec, progress func(string)) (Template, error) {
 	if !s.cfg.Maker.Snapshots() {
 		return Template{}, fmt.Errorf("the engine %s has no snapshots: %w", s.cfg.Maker.Engine.Info().Name, engine.ErrUnsupported)
 	}
@@ -171,7 +171,7 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeoutCause(s.ctx, buildTimeout, fmt.Errorf("it took longer than %v", buildTimeout))
 	defer cancel()
-	key, w := in.key(), in.Want
+	key, w := in.key(), in.Spec
 	l, err := s.lockBuild(ctx, key, 0)
 	if errors.Is(err, errLocked) {
 		b.say("waiting for another process that builds it")
@@ -229,7 +229,7 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 // write boots a machine, prepares it and writes its snapshot into dir. It returns
 // which modules there are not.
 func (s *Store) write(ctx context.Context, in *inputs, dir string, b *build) (missing []string, err error) {
-	w := in.Want
+	w := in.Spec
 	b.say("booting")
 	m, err := s.cfg.Maker.Boot(ctx, machineID(in, "build"), w.Limits)
 	if err != nil {
@@ -255,12 +255,12 @@ func (s *Store) write(ctx context.Context, in *inputs, dir string, b *build) (mi
 
 // prove restores a machine from dir and has it run an empty cell.
 func (s *Store) prove(ctx context.Context, in *inputs, dir string) (err error) {
-	m, err := s.cfg.Maker.Restore(ctx, machineID(in, "proof"), in.Want.Limits, dir, true)
+	m, err := s.cfg.Maker.Restore(ctx, machineID(in, "proof"), in.Spec.Limits, dir, true)
 	if err != nil {
 		return fmt.Errorf("prove: %w", err)
 	}
 	defer func() { err = errors.Join(err, free(ctx, m.Close)) }()
-	return m.Prove(ctx, in.Want.Language, proofTimeout)
+	return m.Prove(ctx, in.Spec.Language, proofTimeout)
 }
 
 // free has a machine freed, also when ctx has ended.

@@ -38,7 +38,7 @@ func builder() int {
 	return 0
 }
 
-func contested() Want {
+func contested() Spec {
 	w := python()
 	w.Name = "contested"
 	return w

@@ -45,7 +45,7 @@ type record struct {
 }
 
 func (r *record) template(key string) Template {
-	return Template{Key: key, Want: r.Inputs.Want, Missing: r.Missing, Made: r.Made, Bytes: r.Bytes}
+	return Template{Key: key, Spec: r.Inputs.Spec, Missing: r.Missing, Made: r.Made, Bytes: r.Bytes}
 }
 
 // readRecord reads the record of a template. One that is not of its key is none.

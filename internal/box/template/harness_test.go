@@ -175,12 +175,12 @@ func ls(tb testing.TB, dir string) []string {
 var small = engine.Limits{CPUs: 1, MemoryMB: 512, DiskMB: 256, PIDs: 64}
 
 // python wants Python with nothing loaded ahead: it is built quickest.
-func python() Want {
-	return Want{Name: "python", Language: "python", Flavor: "small", Limits: small}
+func python() Spec {
+	return Spec{Name: "python", Language: "python", Flavor: "small", Limits: small}
 }
 
 // pandas wants Python with pandas, or skips the test where there is none.
-func pandas(tb testing.TB) Want {
+func pandas(tb testing.TB) Spec {
 	tb.Helper()
 	w := python()
 	w.Preload = []string{"pandas", "no_such_module", "numpy", "matplotlib"}
@@ -191,7 +191,7 @@ func pandas(tb testing.TB) Want {
 	return w
 }
 
-func mustBuild(tb testing.TB, s *Store, w Want) Template {
+func mustBuild(tb testing.TB, s *Store, w Spec) Template {
 	tb.Helper()
 	t, err := s.Build(tb.Context(), w, nil)
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 // another template.
 type inputs struct {
 	Format       int               `json:"format"`
-	Want         Want              `json:"want"`
+	Spec         Spec              `json:"want"`
 	Engine       string            `json:"engine"`  // name and version
 	Machine      string            `json:"machine"` // what the processor is
 	Agent        string            `json:"agent"`   // SHA-256 of the executable
@@ -52,7 +52,7 @@ type fileMark struct {
 }
 
 // inputs gathers what would go into a template now.
-func (s *Store) inputs(w Want) (*inputs, error) {
+func (s *Store) inputs(w Spec) (*inputs, error) {
 	k := s.cfg.Maker
 	if k.Interpreters[w.Language] == "" {
 		return nil, fmt.Errorf("no interpreter for %.40q: %w", w.Language, engine.ErrUnsupported)
@@ -77,7 +77,7 @@ func (s *Store) inputs(w Want) (*inputs, error) {
 	}
 	info := k.Engine.Info()
 	in := &inputs{
-		Format: format, Want: w, Engine: info.Name + " " + info.Version, Machine: s.machine,
+		Format: format, Spec: w, Engine: info.Name + " " + info.Version, Machine: s.machine,
 		Agent: agent, AgentArgs: k.Agent.Args, Root: k.Root.Key, Interpreters: k.Interpreters,
 		Volumes: []string{}, Home: k.Home, UID: k.UID, GID: k.GID, Env: k.Env,
 		Files: []fileMark{},

@@ -39,8 +39,8 @@ var (
 	ErrInUse = errors.New("template is in use")
 )
 
-// Want says what template is asked for.
-type Want struct {
+// Spec says what template is asked for.
+type Spec struct {
 	Name     string        `json:"name"`     // for people: "python", "node"
 	Language string        `json:"language"` // of the interpreter, as in Maker.Interpreters
 	Flavor   string        `json:"flavor"`   // for people: the size's word
@@ -50,7 +50,7 @@ type Want struct {
 }
 
 // String is what messages call it: "python (small)".
-func (w Want) String() string {
+func (w Spec) String() string {
 	if w.Flavor == "" {
 		return w.Name
 	}
@@ -60,7 +60,7 @@ func (w Want) String() string {
 // Template is a whole template on disk.
 type Template struct {
 	Key     string
-	Want    Want     // its Preload is sorted
+	Spec    Spec     // its Preload is sorted
 	Missing []string // of Preload, what could not be imported
 	Made    time.Time
 	Bytes   int64 // on disk
@@ -185,7 +185,7 @@ func (s *Store) Close() error {
 
 // Find returns the template for exactly w, if there is one. It looks at a few
 // files at most.
-func (s *Store) Find(w Want) (Template, bool) {
+func (s *Store) Find(w Spec) (Template, bool) {
 	key, err := s.keyOf(w)
 	if err != nil {
 		return Template{}, false
@@ -194,7 +194,7 @@ func (s *Store) Find(w Want) (Template, bool) {
 }
 
 // keyOf returns the key of w, which it works out anew when recheck has passed.
-func (s *Store) keyOf(w Want) (string, error) {
+func (s *Store) keyOf(w Spec) (string, error) {
 	text := fmt.Sprintf("%q %q %q %v %q", w.Name, w.Language, w.Flavor, w.Limits, w.Preload)
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -276,8 +276,8 @@ func (s *Store) List() ([]Info, error) {
 	}
 	slices.SortStableFunc(list, func(a, b Info) int {
 		return slices.Compare(
-			[]string{a.Want.Name, fmt.Sprintf("%09d", a.Want.Limits.MemoryMB), a.Key},
-			[]string{b.Want.Name, fmt.Sprintf("%09d", b.Want.Limits.MemoryMB), b.Key})
+			[]string{a.Spec.Name, fmt.Sprintf("%09d", a.Spec.Limits.MemoryMB), a.Key},
+			[]string{b.Spec.Name, fmt.Sprintf("%09d", b.Spec.Limits.MemoryMB), b.Key})
 	})
 	return list, nil
 }
@@ -334,7 +334,7 @@ func (s *Store) prune(ctx context.Context, stale, keep time.Duration) (n int, by
 func (s *Store) Restore(ctx context.Context, t Template, id string) (*machine.Machine, error) {
 	m, err := s.restore(ctx, t, id)
 	if err != nil {
-		return nil, fmt.Errorf("restore template %s: %w", t.Want, err)
+		return nil, fmt.Errorf("restore template %s: %w", t.Spec, err)
 	}
 	return m, nil
 }
@@ -348,9 +348,9 @@ func (s *Store) restore(ctx context.Context, t Template, id string) (*machine.Ma
 		return nil, err
 	}
 	defer dir.Close() // and with it the lock
-	m, err := s.cfg.Maker.Restore(ctx, id, t.Want.Limits, s.path(t.Key, imageName), true)
+	m, err := s.cfg.Maker.Restore(ctx, id, t.Spec.Limits, s.path(t.Key, imageName), true)
 	if errors.Is(err, engine.ErrInvalid) {
-		s.cfg.Log.Warn("template refused by the engine, removed", "template", t.Want.String(), "key", t.Key, "err", err)
+		s.cfg.Log.Warn("template refused by the engine, removed", "template", t.Spec.String(), "key", t.Key, "err", err)
 		if errRemove := s.remove(ctx, t.Key, dir, removeWait); errRemove != nil && !errors.Is(errRemove, ErrNotFound) {
 			err = errors.Join(err, fmt.Errorf("remove it: %w", errRemove))
 		}

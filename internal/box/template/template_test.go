@@ -34,7 +34,7 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fmt.Sprint(made.Missing) != "[no_such_module]" || fmt.Sprint(made.Want.Preload) != "[json no_such_module]" || made.Bytes < 1<<20 || time.Since(made.Made) > time.Hour {
+	if fmt.Sprint(made.Missing) != "[no_such_module]" || fmt.Sprint(made.Spec.Preload) != "[json no_such_module]" || made.Bytes < 1<<20 || time.Since(made.Made) > time.Hour {
 		t.Errorf("got %+v", made)
 	}
 	if want := `^booting
@@ -80,9 +80,9 @@ const c = require('crypto');
 for (const f of [Math.random(), c.randomUUID(), crypto.getRandomValues(new Uint8Array(8)).join(), c.randomInt(2 ** 47)]) console.log(f);`
 	)
 	l := open(t)
-	wants := []Want{pandas(t)}
+	wants := []Spec{pandas(t)}
 	if l.maker.Interpreters["javascript"] != "" {
-		wants = append(wants, Want{Name: "node", Language: "javascript", Flavor: "small", Limits: small})
+		wants = append(wants, Spec{Name: "node", Language: "javascript", Flavor: "small", Limits: small})
 	}
 	for _, w := range wants {
 		t.Run(w.Name, func(t *testing.T) {
@@ -407,7 +407,7 @@ func TestInputs(t *testing.T) {
 		}
 	}
 	var maker machine.Maker
-	var w Want
+	var w Spec
 	reset := func() {
 		maker = *l.maker
 		maker.Agent.Path = agent

@@ -66,7 +66,7 @@ func (p *process) start(stdin bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := kernel.Give(p.cmd, theirs...); err != nil {
+	if err := kernel.ChownPipes(p.cmd, theirs...); err != nil {
 		return err
 	}
 	p.cmd.Stdout, p.cmd.Stderr = outW, errW

@@ -95,7 +95,7 @@ func newPool(t testing.TB, cfg pool.Config) *pool.Pool {
 	})
 	var serial atomic.Int64
 	cfg.Make = func(ctx context.Context, c pool.Class) (*machine.Machine, error) {
-		tmpl, err := store.Build(ctx, template.Want{
+		tmpl, err := store.Build(ctx, template.Spec{
 			Name: c.Template, Language: "python", Flavor: c.Flavor,
 			Limits: engine.Limits{CPUs: 1, MemoryMB: 512, DiskMB: 256, PIDs: 64},
 		}, nil)

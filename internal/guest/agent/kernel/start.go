@@ -168,7 +168,7 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 	stdout, stderr := file(ends[3][1]), file(ends[4][1])
 	fds = []int{ends[0][1], ends[1][0], ends[2][0]} // the others are files now
 	cmd.ExtraFiles, cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, nil, stdout, stderr
-	if err = Give(cmd, stdout, stderr); err == nil {
+	if err = ChownPipes(cmd, stdout, stderr); err == nil {
 		err = cmd.Start()
 	}
 	for _, f := range append(theirs[:5], stdout, stderr) {
@@ -194,10 +194,10 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 	return k, nil
 }
 
-// Give makes the user of cmd the owner of pipes that it gets, so that its programs
+// ChownPipes makes the user of cmd the owner of pipes that it gets, so that its programs
 // can open them by name: /dev/stdin, /dev/stdout, /dev/stderr. It is called before
 // cmd starts.
-func Give(cmd *exec.Cmd, pipes ...*os.File) error {
+func ChownPipes(cmd *exec.Cmd, pipes ...*os.File) error {
 	if cmd.SysProcAttr == nil || cmd.SysProcAttr.Credential == nil {
 		return nil // they are the user's
 	}

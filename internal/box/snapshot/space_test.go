@@ -131,7 +131,7 @@ func TestQuotaIsShared(t *testing.T) {
 	want("for nothing")
 	write(t, c, of("alice", 10, Box), blob(3*kB))
 	want("one's own", third)
-	if _, err := s.Claim(little); err != nil {
+	if _, err := s.Acquire(little); err != nil {
 		t.Errorf("bob's box: %v", err)
 	}
 }

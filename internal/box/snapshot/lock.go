@@ -36,7 +36,7 @@ func lockOf(id string) int64 {
 	return int64(binary.BigEndian.Uint64(b)>>2) + roomLock + 1
 }
 
-// tryHold holds a record if nobody else does: ErrHeld.
+// tryHold holds a record if nobody else does: ErrLeased.
 func (s *Store) tryHold(id string, shared bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *Store) tryHold(id string, shared bool) error {
 	}
 	if h := s.holds[id]; h != nil {
 		if !shared || h.readers == 0 {
-			return ErrHeld
+			return ErrLeased
 		}
 		h.readers++
 		return nil
@@ -60,7 +60,7 @@ func (s *Store) tryHold(id string, shared bool) error {
 		return err
 	}
 	if !ok {
-		return ErrHeld
+		return ErrLeased
 	}
 	s.holds[id] = &hold{}
 	if shared {
@@ -73,7 +73,7 @@ func (s *Store) tryHold(id string, shared bool) error {
 func (s *Store) takeHold(id string, shared bool) error {
 	for deadline := time.Now().Add(patience); ; <-time.After(pollEvery) {
 		err := s.tryHold(id, shared)
-		if !errors.Is(err, ErrHeld) || time.Now().After(deadline) {
+		if !errors.Is(err, ErrLeased) || time.Now().After(deadline) {
 			return err
 		}
 	}

@@ -77,7 +77,7 @@ func (s *Store) writtenOf(it *item) int64 {
 
 // makeRoom makes room for need bytes in the place of the data of a claim, of which
 // written are on the disk already, and reserves it.
-func (s *Store) makeRoom(ctx context.Context, c *Claim, need, written int64) error {
+func (s *Store) makeRoom(ctx context.Context, c *Lease, need, written int64) error {
 	who := &wants{c.Meta().Owner, c.id, need}
 	return s.roomFor(ctx, who, func(items []*item) (lack, error) {
 		l, err := s.lacks(items, c.id, need, written)
@@ -242,7 +242,7 @@ var errSpared = errors.New("the record is wanted")
 // error is errSpared.
 func (s *Store) reap(id string, judge func(it *item, dir *os.Root) (bool, error)) error {
 	err := s.tryHold(id, false)
-	if errors.Is(err, ErrHeld) {
+	if errors.Is(err, ErrLeased) {
 		return errSpared
 	}
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Claim is a hold of a record. Its methods may be called at once.
-type Claim struct {
+// Lease is a hold of a record. Its methods may be called at once.
+type Lease struct {
 	s   *Store
 	id  string
 	dir *os.Root
@@ -21,17 +21,17 @@ type Claim struct {
 }
 
 // ID returns the record's id.
-func (c *Claim) ID() string { return c.id }
+func (c *Lease) ID() string { return c.id }
 
 // Meta returns what the record is.
-func (c *Claim) Meta() Meta {
+func (c *Lease) Meta() Meta {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.e.Meta
 }
 
 // Bytes returns how much the data are.
-func (c *Claim) Bytes() int64 {
+func (c *Lease) Bytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.e.Bytes
@@ -39,7 +39,7 @@ func (c *Claim) Bytes() int64 {
 
 // Dir returns the directory of the data, "" if there are none. It is there until
 // the next Write, Release or Remove.
-func (c *Claim) Dir() string {
+func (c *Lease) Dir() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.e.Gen == 0 {
@@ -54,14 +54,14 @@ func (c *Claim) Dir() string {
 // there are data: nobody shall believe that they are all there was.
 //
 // Errors: ErrInvalid; ErrFull if the disk is; os.ErrClosed after Release or Remove.
-func (c *Claim) Update(m Meta) error {
+func (c *Lease) Update(m Meta) error {
 	if err := c.update(m); err != nil {
 		return fmt.Errorf("update record %q: %w", c.id, err)
 	}
 	return nil
 }
 
-func (c *Claim) update(m Meta) (err error) {
+func (c *Lease) update(m Meta) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.done {
@@ -89,7 +89,7 @@ func (c *Claim) update(m Meta) (err error) {
 
 // putSaved replaces what is said of the data, and waits for the disk. With an error
 // it may be there nevertheless, though perhaps not for good.
-func (c *Claim) putSaved(e entry) (there bool, err error) {
+func (c *Lease) putSaved(e entry) (there bool, err error) {
 	e.Pending = 0 // is nothing to remember
 	if err := writeEntry(c.dir, savedName+newSuffix, &e, true); err != nil {
 		return false, err
@@ -119,7 +119,7 @@ func (c *Claim) putSaved(e entry) (there bool, err error) {
 //
 // Errors: that of write; a *FullError; ErrFull also where write had no room;
 // ErrInvalid; the cause of ctx, which ends the wait for another Write; os.ErrClosed.
-func (c *Claim) Write(ctx context.Context, m Meta, estimate int64, write func(ctx context.Context, dir string) error) error {
+func (c *Lease) Write(ctx context.Context, m Meta, estimate int64, write func(ctx context.Context, dir string) error) error {
 	if err := c.enter(ctx); err != nil {
 		return fmt.Errorf("write record %q: %w", c.id, err)
 	}
@@ -130,7 +130,7 @@ func (c *Claim) Write(ctx context.Context, m Meta, estimate int64, write func(ct
 	return nil
 }
 
-func (c *Claim) write(ctx context.Context, m Meta, estimate int64, write func(context.Context, string) error) (err error) {
+func (c *Lease) write(ctx context.Context, m Meta, estimate int64, write func(context.Context, string) error) (err error) {
 	c.mu.Lock()
 	old := c.e
 	c.mu.Unlock()
@@ -180,7 +180,7 @@ func (c *Claim) write(ctx context.Context, m Meta, estimate int64, write func(co
 }
 
 // commit makes next what the record is.
-func (c *Claim) commit(next entry) error {
+func (c *Lease) commit(next entry) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.e
@@ -203,7 +203,7 @@ func (c *Claim) commit(next entry) error {
 }
 
 // clear removes what writes that came to no end have left.
-func (c *Claim) clear() error {
+func (c *Lease) clear() error {
 	c.mu.Lock()
 	gen := c.e.Gen
 	c.mu.Unlock()
@@ -215,7 +215,7 @@ func (c *Claim) clear() error {
 }
 
 // reserve notes for others how many bytes are about to be written.
-func (c *Claim) reserve(pending int64) error {
+func (c *Lease) reserve(pending int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.e.Pending == pending {
@@ -226,7 +226,7 @@ func (c *Claim) reserve(pending int64) error {
 }
 
 // abandon leaves the record as it was before a write that failed.
-func (c *Claim) abandon(next entry) error {
+func (c *Lease) abandon(next entry) error {
 	c.mu.Lock()
 	committed := c.e.Gen == next.Gen
 	c.mu.Unlock()
@@ -241,7 +241,7 @@ func (c *Claim) abandon(next entry) error {
 }
 
 // enter waits until there is no other Write, Release or Remove.
-func (c *Claim) enter(ctx context.Context) error {
+func (c *Lease) enter(ctx context.Context) error {
 	select {
 	case c.op <- struct{}{}:
 	case <-ctx.Done():
@@ -256,11 +256,11 @@ func (c *Claim) enter(ctx context.Context) error {
 	return nil
 }
 
-func (c *Claim) leave() { <-c.op }
+func (c *Lease) leave() { <-c.op }
 
 // Release gives up the hold, after the end of a Write that runs; the record stays.
 // After a Release or Remove it does nothing.
-func (c *Claim) Release() error {
+func (c *Lease) Release() error {
 	if c.enter(context.Background()) != nil {
 		return nil
 	}
@@ -273,7 +273,7 @@ func (c *Claim) Release() error {
 
 // Remove removes the record and its data, after the end of a Write that runs, and
 // gives up the hold. After a Release or Remove it does nothing.
-func (c *Claim) Remove() error {
+func (c *Lease) Remove() error {
 	if c.enter(context.Background()) != nil {
 		return nil
 	}
@@ -287,7 +287,7 @@ func (c *Claim) Remove() error {
 }
 
 // drop gives up the hold.
-func (c *Claim) drop() error {
+func (c *Lease) drop() error {
 	c.mu.Lock()
 	c.done = true
 	c.mu.Unlock()
