@@ -128,7 +128,7 @@ func New(opts Options) *Server {
 	}
 	tasks.Register(s.mcp)
 	// A task is a call that is observed, registered and judged when it runs.
-	run := []mcp.Middleware{s.observe, s.access, s.open, s.register, s.code, s.gate}
+	run := []mcp.Middleware{s.observe, s.access, s.open, s.register, s.code, s.rejectUnknown}
 	s.tasks = tasks.New(tasks.Options{
 		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover}, run), s.callHandler),
 		Limits: opts.Limits.Tasks, Log: opts.Log,

@@ -14,10 +14,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
-// gate refuses what is not there: tools that nobody offers, and to
-// modern clients the families that the server does not declare, which the SDK
+// rejectUnknown refuses tools that the server does not offer, and, to
+// modern clients, method families that the server does not declare, which the SDK
 // would answer with empty lists.
-func (s *Server) gate(next mcp.MethodHandler) mcp.MethodHandler {
+func (s *Server) rejectUnknown(next mcp.MethodHandler) mcp.MethodHandler {
 	caps := &s.caps
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		family, _, _ := strings.Cut(method, "/")
