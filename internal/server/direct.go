@@ -30,7 +30,7 @@ const (
 //
 // It takes what it can see to be right. Whatever is unusual, or wrong, is the
 // SDK's to serve or to refuse, with ok false.
-func (s *Server) direct(r *http.Request, m *posted) (call *mcp.CallToolRequest, ok bool) {
+func (s *Server) direct(r *http.Request, m *postBody) (call *mcp.CallToolRequest, ok bool) {
 	if m.batch || m.Kind != envelope.Request || m.Method != callTool || s.handlers[m.Tool] == nil ||
 		r.Header.Get(headerSession) != "" && m.session == nil || r.Header.Get(headerLastEvent) != "" {
 		return nil, false
@@ -80,7 +80,7 @@ func object[T any](raw json.RawMessage) bool {
 // if it takes so long that the client has to be told that we are alive, as an
 // event. With ok false it is the SDK's to answer after all: the tool asks a client
 // that has a session for input.
-func (s *Server) serveDirect(ctx context.Context, res *response, r *http.Request, m *posted, call *mcp.CallToolRequest) (ok bool) {
+func (s *Server) serveDirect(ctx context.Context, res *response, r *http.Request, m *postBody, call *mcp.CallToolRequest) (ok bool) {
 	modern := m.IsModern()
 	if !modern && m.request == nil {
 		ctx = context.WithoutCancel(ctx) // as with the SDK: older clients cancel by a message

@@ -195,7 +195,7 @@ func TestDirectTaken(t *testing.T) {
 		for k, v := range c.h {
 			r.Header.Set(k, v)
 		}
-		m, refused := peek([]byte(c.body))
+		m, refused := classify([]byte(c.body))
 		if refused != nil {
 			t.Fatalf("%s: %v", c.body, refused)
 		}

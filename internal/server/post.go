@@ -34,7 +34,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	m, refused := peek(body)
+	m, refused := classify(body)
 	if refused != nil {
 		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
 		return
@@ -109,7 +109,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 }
 
 // forward has the SDK answer.
-func (s *Server) forward(next http.Handler, res *response, r *http.Request, m *posted, body []byte) {
+func (s *Server) forward(next http.Handler, res *response, r *http.Request, m *postBody, body []byte) {
 	ctx, unbind := callerIn(r).bound(r.Context(), m.Method == listen)
 	defer unbind()
 	if m.session != nil {
@@ -132,7 +132,7 @@ func (s *Server) forward(next http.Handler, res *response, r *http.Request, m *p
 // admit takes a request in, if there is room for it, until leave is called.
 // Notifications and responses cost little, and may be what makes room. A batch
 // takes as much room as what is in it, one that is larger than all room takes all.
-func (s *Server) admit(w http.ResponseWriter, m *posted) (leave func(), ok bool) {
+func (s *Server) admit(w http.ResponseWriter, m *postBody) (leave func(), ok bool) {
 	l := s.opts.Limits
 	in, limit, text := &s.posts, l.Calls, "Too many calls at once"
 	switch {

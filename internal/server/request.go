@@ -95,7 +95,7 @@ func (p *requests) take(stream string) (answered <-chan struct{}) {
 // begin begins a request of a session, until end is called, with the context of a
 // direct call. What a notification says about a direct call it does; the SDK is told
 // as well, since it may have the call.
-func (s *Server) begin(w http.ResponseWriter, r *http.Request, m *posted) (ctx context.Context, end func(), ok bool) {
+func (s *Server) begin(w http.ResponseWriter, r *http.Request, m *postBody) (ctx context.Context, end func(), ok bool) {
 	ctx, end = r.Context(), func() {}
 	switch {
 	case m.session == nil:

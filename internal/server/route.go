@@ -46,7 +46,7 @@ func modernHeader(r *http.Request) bool { return r.Header.Get(headerVersion) >= 
 //
 // A request of an older revision without a session is answered without one,
 // unless it begins one: clients of the first generation know no handshake.
-func (s *Server) route(w http.ResponseWriter, r *http.Request, m *posted) (next http.Handler, json bool, leave func(), ok bool) {
+func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (next http.Handler, json bool, leave func(), ok bool) {
 	leave = func() {}
 	version := r.Header.Get(headerVersion)
 	modern := version >= envelope.Modern || m.IsModern()

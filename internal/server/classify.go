@@ -21,10 +21,10 @@ var known = map[string]bool{
 	"notifications/progress": true, "notifications/roots/list_changed": true,
 }
 
-// posted is what a body holds: one message, or a batch. The envelope of a batch
+// A postBody is the body of a POST: one message, or a batch. The envelope of a batch
 // stands for all: it is a request if any is, its method is the first that the
 // SDK does not know, and its version the newest that is claimed.
-type posted struct {
+type postBody struct {
 	envelope.Envelope
 	batch   bool
 	calls   int             // requests in it
@@ -33,9 +33,9 @@ type posted struct {
 	request *request        // of the session, once it is begun
 }
 
-// peek reads what decides where a body goes. With an error the envelope still
+// classify parses the envelopes of a body, which decide how it is dispatched. With an error the envelope still
 // holds the id that it belongs to, if there was one.
-func peek(body []byte) (m posted, refused *jsonrpc.Error) {
+func classify(body []byte) (m postBody, refused *jsonrpc.Error) {
 	if !envelope.IsBatch(body) {
 		m.Envelope, refused = envelope.Parse(body)
 		m.calls = 1
