@@ -75,9 +75,9 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	awaitDirect(ctx, r, of)
 	stream, _, resumed := strings.Cut(r.Header.Get(headerLastEvent), "_")
 	if resumed {
-		of.claims.take(ctx, stream)
+		of.streamOwners.take(ctx, stream)
 	}
-	defer of.claims.hold(stream, cancel)()
+	defer of.streamOwners.hold(stream, cancel)()
 	s.stateful.ServeHTTP(res, r.WithContext(ctx))
 	if !res.begun() {
 		// The stream is over and has nothing that the client does not know. Clients take

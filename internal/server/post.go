@@ -118,7 +118,7 @@ func (s *Server) forward(next http.Handler, res *response, r *http.Request, m *p
 		defer cancel(nil)
 		release := func() {}
 		defer func() { release() }()
-		res.primed = func(stream string) { release = m.session.claims.hold(stream, cancel) }
+		res.primed = func(stream string) { release = m.session.streamOwners.hold(stream, cancel) }
 	}
 	// A copy: the SDK assigns the body while net/http may look at it.
 	to := r.WithContext(ctx)

@@ -34,7 +34,7 @@ type mcpSession struct {
 	ended    context.Context // until the session ends
 	end      context.CancelCauseFunc
 	requests requests
-	claims   claims
+	streamOwners   streamOwners
 	client   tools.Client
 
 	busy  int         // guarded by sessions.mu: requests and calls under way

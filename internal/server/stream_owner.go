@@ -8,21 +8,21 @@ import (
 
 var errResumed = errors.New("the client takes the stream up on another connection")
 
-// claims are the connections that the streams of a session go to. A client whose
+// streamOwners are the connections that the streams of a session go to. A client whose
 // connection died may come back before anything has told us so: whoever says which
 // event was last takes the stream from the connection that has it.
-type claims struct {
+type streamOwners struct {
 	mu      sync.Mutex
-	streams map[string]*claim // guarded by mu: nil if there are none
+	streams map[string]*streamOwner // guarded by mu: nil if there are none
 }
 
-type claim struct {
+type streamOwner struct {
 	cancel   context.CancelCauseFunc
 	released chan struct{}
 }
 
 // take ends the connection that a stream goes to, if any, and waits for its end.
-func (p *claims) take(ctx context.Context, stream string) {
+func (p *streamOwners) take(ctx context.Context, stream string) {
 	p.mu.Lock()
 	c := p.streams[stream]
 	p.mu.Unlock()
@@ -38,16 +38,16 @@ func (p *claims) take(ctx context.Context, stream string) {
 
 // hold notes that a stream goes to the connection that cancel ends, until release
 // is called. It does nothing if the stream goes to another.
-func (p *claims) hold(stream string, cancel context.CancelCauseFunc) (release func()) {
+func (p *streamOwners) hold(stream string, cancel context.CancelCauseFunc) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.streams[stream] != nil {
 		return func() {}
 	}
 	if p.streams == nil {
-		p.streams = make(map[string]*claim)
+		p.streams = make(map[string]*streamOwner)
 	}
-	c := &claim{cancel, make(chan struct{})}
+	c := &streamOwner{cancel, make(chan struct{})}
 	p.streams[stream] = c
 	return func() {
 		close(c.released)
