@@ -83,13 +83,13 @@ func (p *connections) full() bool {
 	return p.open >= p.limit+spareConnections
 }
 
-// A door closes connections that are too many even to be told so.
-type door struct {
+// A limitListener closes connections above the hard limit without an answer.
+type limitListener struct {
 	net.Listener
 	connections *connections
 }
 
-func (d door) Accept() (net.Conn, error) {
+func (d limitListener) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
 		if err != nil {

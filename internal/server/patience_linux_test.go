@@ -26,7 +26,7 @@ func TestPatience(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			c, err := door{wrap(ln), &connections{limit: 1}}.Accept()
+			c, err := limitListener{wrap(ln), &connections{limit: 1}}.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -38,7 +38,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	s.http = append(s.http, srv)
 	s.mu.Unlock()
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(door{ln, &s.connections}) }()
+	go func() { ended <- srv.Serve(limitListener{ln, &s.connections}) }()
 	select {
 	case err := <-ended:
 		if errors.Is(err, http.ErrServerClosed) {
