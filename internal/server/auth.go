@@ -77,7 +77,7 @@ func bearer(r *http.Request, basic bool) (token string, given bool) {
 func (s *Server) refuseUnknown(w http.ResponseWriter, r *http.Request, basic bool, err error) {
 	c := callerIn(r)
 	// Whoever guesses is slowed down, and cannot fill the log.
-	if wait := s.strangers.take(network(c.remote), 1, time.Now()); wait > 0 {
+	if wait := s.unauthenticated.take(network(c.remote), 1, time.Now()); wait > 0 {
 		s.refuseRate(w, nil, wait, "Too many requests without a token that is known")
 		return
 	}

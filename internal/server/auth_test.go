@@ -438,12 +438,12 @@ func TestRates(t *testing.T) {
 		t.Errorf("alice, with another token: %s", got)
 	}
 	// Guessing is slowed down, without harm to who shares the address.
-	all := fmt.Sprint(statuses(nil, strangersBurst+5))
+	all := fmt.Sprint(statuses(nil, unauthenticatedBurst+5))
 	if !strings.HasPrefix(all, "[401 401") || !strings.Contains(all, "429") {
-		t.Errorf("strangers: %s", all)
+		t.Errorf("unauthenticated: %s", all)
 	}
 	if got := fmt.Sprint(statuses(p.as("bob"), 1)); got != "[200]" {
-		t.Errorf("bob, beside strangers: %s", got)
+		t.Errorf("bob, beside unauthenticated: %s", got)
 	}
 	refused := 0
 	for _, line := range p.lines(t) {
@@ -451,8 +451,8 @@ func TestRates(t *testing.T) {
 			refused++
 		}
 	}
-	if refused < strangersBurst || refused >= strangersBurst+5 {
-		t.Errorf("%d lines of strangers", refused)
+	if refused < unauthenticatedBurst || refused >= unauthenticatedBurst+5 {
+		t.Errorf("%d lines of unauthenticated", refused)
 	}
 }
 

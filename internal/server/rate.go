@@ -13,10 +13,10 @@ const (
 	// maxRates bounds how many callers' rates are remembered. Who is forgotten
 	// begins anew, with a full bucket.
 	maxRates = 10_000
-	// strangersRate and strangersBurst bound the requests without a token that is
+	// unauthenticatedRate and unauthenticatedBurst bound the requests without a token that is
 	// known which one address gets an answer of its own for.
-	strangersRate  = 10
-	strangersBurst = 50
+	unauthenticatedRate  = 10
+	unauthenticatedBurst = 50
 )
 
 // rates bounds the requests of each caller.

@@ -38,7 +38,7 @@ type Server struct {
 	names     []string        // of the tools, sorted
 	readOnly  map[string]bool // tools that only look
 	rate      *rates          // of all requests, by owner or address
-	strangers *rates          // of requests without a token that is known, by address
+	unauthenticated *rates          // of requests without a token that is known, by address
 	quota     quota           // of calls of tools
 	listening quota           // of streams that only listen
 	endpoint  http.Handler
@@ -88,7 +88,7 @@ func New(opts Options) *Server {
 	opts.Limits = opts.Limits.withDefaults()
 	s := &Server{opts: opts, offer: offer, log: opts.Log, alias: newAlias(), stopping: make(chan struct{}), readOnly: make(map[string]bool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
-	s.strangers = newRates(strangersRate, strangersBurst)
+	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
 	s.quota.limit, s.listening.limit = opts.Limits.OwnerCalls, opts.Limits.OwnerStreams
 	s.endpoint = carry(http.HandlerFunc(s.serveEndpoint))
 	if opts.Extend.Capabilities != nil {
