@@ -29,7 +29,7 @@ const (
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), ok bool) {
 	limit := s.opts.Limits.Body
 	rc := http.NewResponseController(w)
-	relax(rc)
+	clearWriteDeadline(rc)
 	refuse := func(respond func()) {
 		if r.Header.Get("Expect") == "" { // else the client waits to hear whether to send it
 			_ = rc.SetReadDeadline(time.Now().Add(refusedLimit))

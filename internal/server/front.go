@@ -30,8 +30,8 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		writeRefusal(w, http.StatusInternalServerError, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"})
 	}()
 	rc := http.NewResponseController(w)
-	s.hurry(rc)
-	defer s.hurry(rc) // net/http writes what it still holds
+	s.setWriteDeadline(rc)
+	defer s.setWriteDeadline(rc) // net/http writes what it still holds
 	if r.Body != http.NoBody {
 		// net/http reads a body that nobody has read before it sends an answer.
 		_ = rc.SetReadDeadline(time.Now().Add(refusedLimit))
@@ -75,14 +75,14 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hurry has a client take within the time limit what it is sent from now on. What
-// waits for something first calls relax, since the limit is the connection's with
+// setWriteDeadline limits the time for writing the response from now on. Code that
+// waits before it writes first calls clearWriteDeadline: the deadline is the connection's with
 // HTTP/1 and ends the request with HTTP/2; a [response] bounds each write by itself.
-func (s *Server) hurry(rc *http.ResponseController) {
+func (s *Server) setWriteDeadline(rc *http.ResponseController) {
 	_ = rc.SetWriteDeadline(time.Now().Add(s.opts.Limits.Write)) // not every writer has one
 }
 
-func relax(rc *http.ResponseController) { _ = rc.SetWriteDeadline(time.Time{}) }
+func clearWriteDeadline(rc *http.ResponseController) { _ = rc.SetWriteDeadline(time.Time{}) }
 
 func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	s.log.Debug("request_received", "method", r.Method, "path", s.opts.Path,

@@ -67,7 +67,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(of.ended, func() { cancel(context.Cause(of.ended)) })()
-	relax(http.NewResponseController(w))
+	clearWriteDeadline(http.NewResponseController(w))
 	res := s.respond(w, nil, s.opts.Limits.Heartbeat)
 	defer res.finish()
 	res.shallow = true
