@@ -85,9 +85,9 @@ func callerIn(r *http.Request) *caller {
 	return c
 }
 
-// carry hands the caller to the SDK in the only way that it knows: as what a token
+// withCaller hands the caller to the SDK in the only way that it knows: as what a token
 // is found to be. The token itself goes no further than this.
-func carry(next http.Handler) http.Handler {
+func withCaller(next http.Handler) http.Handler {
 	install := sdkauth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
 		c := ctx.Value(callerKey{}).(*caller)
 		return &sdkauth.TokenInfo{UserID: c.owner(), Extra: map[string]any{callerMember: c}}, nil

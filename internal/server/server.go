@@ -29,20 +29,20 @@ const title = "Glovebox"
 
 // A Server serves one catalogue over any number of transports at once.
 type Server struct {
-	opts      Options
-	log       *slog.Logger
-	mcp       *mcp.Server
-	caps      mcp.ServerCapabilities // that the server declares
-	calls     calls
-	offer     tools.Offer     // of the catalogue
-	names     []string        // of the tools, sorted
-	readOnly  map[string]bool // tools that only look
-	rate      *rates          // of all requests, by owner or address
+	opts            Options
+	log             *slog.Logger
+	mcp             *mcp.Server
+	caps            mcp.ServerCapabilities // that the server declares
+	calls           calls
+	offer           tools.Offer     // of the catalogue
+	names           []string        // of the tools, sorted
+	readOnly        map[string]bool // tools that only look
+	rate            *rates          // of all requests, by owner or address
 	unauthenticated *rates          // of requests without a token that is known, by address
-	quota     quota           // of calls of tools
-	listening quota           // of streams that only listen
-	endpoint  http.Handler
-	alias     alias
+	quota           quota           // of calls of tools
+	listening       quota           // of streams that only listen
+	endpoint        http.Handler
+	alias           alias
 
 	stateful      http.Handler
 	stateless     http.Handler
@@ -90,7 +90,7 @@ func New(opts Options) *Server {
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
 	s.quota.limit, s.listening.limit = opts.Limits.OwnerCalls, opts.Limits.OwnerStreams
-	s.endpoint = carry(http.HandlerFunc(s.serveEndpoint))
+	s.endpoint = withCaller(http.HandlerFunc(s.serveEndpoint))
 	if opts.Extend.Capabilities != nil {
 		s.caps = *opts.Extend.Capabilities
 	}

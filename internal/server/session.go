@@ -27,15 +27,15 @@ var (
 // An mcpSession is an MCP session over HTTP. It belongs to the subject that opened
 // it; to others it is not there.
 type mcpSession struct {
-	id       string
-	subject  string
-	version  string // of the protocol
-	mcp      *mcp.ServerSession
-	ended    context.Context // until the session ends
-	end      context.CancelCauseFunc
-	requests requests
-	streamOwners   streamOwners
-	client   tools.Client
+	id           string
+	subject      string
+	version      string // of the protocol
+	mcp          *mcp.ServerSession
+	ended        context.Context // until the session ends
+	end          context.CancelCauseFunc
+	requests     requests
+	streamOwners streamOwners
+	client       tools.Client
 
 	busy  int         // guarded by sessions.mu: requests and calls under way
 	since time.Time   // guarded by sessions.mu: when busy fell to zero
