@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/child"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
@@ -311,7 +312,7 @@ func (s *Session) handshake(ctx context.Context, l *link, conn mcp.Connection, e
 	l.conn = conn
 	var o mcp.ClientSessionOptions
 	if era == Legacy {
-		o.ProtocolVersion = legacyVersion
+		o.ProtocolVersion = revision.LastLegacy
 	}
 	client := s.client(trust, l)
 	cs, err := client.Connect(ctx, ready{&watched{conn, l}}, &o)
@@ -319,7 +320,7 @@ func (s *Session) handshake(ctx context.Context, l *link, conn mcp.Connection, e
 }
 
 func eraOf(cs *mcp.ClientSession) Era {
-	if r := cs.InitializeResult(); r != nil && r.ProtocolVersion >= modernVersion {
+	if r := cs.InitializeResult(); r != nil && r.ProtocolVersion >= revision.Modern {
 		return Modern
 	}
 	return Legacy

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/statefile"
 )
 
@@ -25,8 +26,6 @@ const (
 )
 
 const (
-	modernVersion = "2026-07-28"
-	legacyVersion = "2025-11-25"
 	// probeWait is what a server on a stream has to answer to a question of the
 	// modern era. Most that do not know it say so at once; the others would leave
 	// us waiting for ever.
@@ -107,7 +106,7 @@ const probeID = "era"
 // lost, since what it is asked next waits in the same stream.
 func probe(ctx context.Context, conn mcp.Connection, client *mcp.Implementation, wait time.Duration) (Era, mcp.Connection, error) {
 	params, err := json.Marshal(map[string]any{"_meta": map[string]any{
-		mcp.MetaKeyProtocolVersion: modernVersion, mcp.MetaKeyClientInfo: client, mcp.MetaKeyClientCapabilities: struct{}{},
+		mcp.MetaKeyProtocolVersion: revision.Modern, mcp.MetaKeyClientInfo: client, mcp.MetaKeyClientCapabilities: struct{}{},
 	}})
 	if err != nil {
 		return Auto, nil, err

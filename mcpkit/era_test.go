@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
 func TestD7_ServersThatDoNotKnowTheModernEra(t *testing.T) {
@@ -36,7 +38,7 @@ func TestD7_ASlowModernServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			legacy := info.ProtocolVersion != modernVersion
+			legacy := info.ProtocolVersion != revision.Modern
 			if kind == "late" && !legacy {
 				t.Errorf("got %+v", info)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -89,7 +90,7 @@ func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust T
 		}
 	}
 	if era == Legacy {
-		cs, err = streamable(ctx, legacyVersion)
+		cs, err = streamable(ctx, revision.LastLegacy)
 	}
 	if err == nil {
 		s.remember(ctx, eraOf(cs))
@@ -127,7 +128,7 @@ func (s *Session) dialSSE(ctx context.Context, r *mcpjson.Resolved, hc *http.Cli
 	life, cancel := context.WithCancelCause(context.Background())
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	t := &detached{&mcp.SSEClientTransport{Endpoint: endpoint, HTTPClient: hc, MaxEventSize: s.m.opts.Limits.Message}, life, cancel}
-	cs, err := client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: legacyVersion})
+	cs, err := client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: revision.LastLegacy})
 	stop()
 	if err != nil {
 		cancel(err)
@@ -352,7 +353,7 @@ func post(ctx context.Context, hc *http.Client, endpoint string, cs *mcp.ClientS
 	}
 	if r := cs.InitializeResult(); r != nil {
 		req.Header.Set("Mcp-Protocol-Version", r.ProtocolVersion)
-		if r.ProtocolVersion >= modernVersion {
+		if r.ProtocolVersion >= revision.Modern {
 			req.Header.Set("Mcp-Method", method)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
@@ -309,7 +310,7 @@ func TestD3_EveryTransport(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				modern := info.ProtocolVersion >= modernVersion
+				modern := info.ProtocolVersion >= revision.Modern
 				if want := name != "stateful" && name != "sse" && name != "fallback"; modern != want {
 					t.Errorf("the revision is %s", info.ProtocolVersion)
 				}

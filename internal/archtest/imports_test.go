@@ -41,7 +41,7 @@ var rules = []rule{
 
 	// The server.
 	{tree: "internal/server",
-		ours:   []string{"internal/box", "internal/tracing"},
+		ours:   []string{"internal/box", "internal/revision", "internal/tracing"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 	{tree: "internal/server/auth", ours: []string{"internal/filewatch"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
@@ -79,7 +79,7 @@ var rules = []rule{
 	{tree: "engine"},
 	{tree: "engine/enginetest", ours: []string{"engine", "internal/guest/client", "internal/guest/protocol"}},
 	{tree: "mcpkit",
-		ours: []string{"internal/statefile"},
+		ours: []string{"internal/revision", "internal/statefile"},
 		others: []string{
 			sdk, sys, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/",
 		}},
@@ -88,13 +88,14 @@ var rules = []rule{
 
 	// The gateway.
 	{tree: "internal/gateway",
-		ours:   []string{"internal/statefile", "mcpkit", "mcpkit/outbound"},
+		ours:   []string{"internal/revision", "internal/statefile", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
 
 	// Small packages for all of the above.
 	{tree: "internal/filewatch"},
 	{tree: "internal/gctune"},
 	{tree: "internal/nearest"},
+	{tree: "internal/revision"},
 	{tree: "internal/statefile", others: []string{"github.com/gofrs/flock"}},
 
 	// Tests, and programs run by hand.

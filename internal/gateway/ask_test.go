@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -34,7 +35,7 @@ func join(t *testing.T, s *mcp.Server, name, version string, mute bool) *gateway
 // eras are all pairs of a server's and a client's.
 func eras(t *testing.T, f func(t *testing.T, server mcpkit.Era, client string)) {
 	for _, server := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
-		for _, client := range []string{"2025-06-18", "2025-11-25", modern} {
+		for _, client := range []string{"2025-06-18", "2025-11-25", revision.Modern} {
 			t.Run(fmt.Sprintf("a %s server and a client of %s", server, client), func(t *testing.T) {
 				t.Parallel()
 				f(t, server, client)
@@ -77,7 +78,7 @@ func TestD5_QuestionsGoToTheCaller(t *testing.T) {
 			if err != nil || got != c.want {
 				t.Errorf("%+v: got %q, %v, want %q", c.q, got, err, c.want)
 			}
-			if c.q.What == "page" && era == mcpkit.Legacy && version < modern {
+			if c.q.What == "page" && era == mcpkit.Legacy && version < revision.Modern {
 				until(t, "the client hears that the page is done", func() bool { return slices.Contains(p.All(), "done: one") })
 			}
 			heard := slices.DeleteFunc(p.All(), func(s string) bool { return strings.HasPrefix(s, "done: ") })
@@ -217,7 +218,7 @@ func TestD5_LogsGoToTheCaller(t *testing.T) {
 		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
 		p, other := join(t, s, "ann", version, false), join(t, s, "bob", version, false)
 		params := &mcp.CallToolParams{Name: "a__shout"}
-		if version < modern {
+		if version < revision.Modern {
 			for _, one := range []*gatewaytest.Person{p, other} {
 				if err := one.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
 					t.Fatal(err)
@@ -226,10 +227,10 @@ func TestD5_LogsGoToTheCaller(t *testing.T) {
 		} else {
 			params.Meta = mcp.Meta{mcp.MetaKeyLogLevel: "info"}
 		}
-		if era == mcpkit.Modern && version < modern {
+		if era == mcpkit.Modern && version < revision.Modern {
 			t.Skip("an older client's level is not told to a modern server, which sends nothing without one")
 		}
-		if era == mcpkit.Legacy && version >= modern {
+		if era == mcpkit.Legacy && version >= revision.Modern {
 			t.Skip("a modern client's level is for one request, an older server's for the connection")
 		}
 		if _, err := p.CallTool(t.Context(), params); err != nil {

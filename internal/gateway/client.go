@@ -2,12 +2,12 @@ package gateway
 
 import (
 	"encoding/json"
+	"reflect"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-)
 
-// modern is the first revision in which clients are asked by answers.
-const modern = "2026-07-28"
+	"github.com/glovebox-dev/glovebox/internal/revision"
+)
 
 // A client is who made a request. Two requests are of one client if they came over
 // one session; of a modern client over HTTP each is by itself.
@@ -24,7 +24,7 @@ func clientOf(session *mcp.ServerSession, meta mcp.Meta, extra *mcp.RequestExtra
 		c.owner = extra.TokenInfo.UserID
 	}
 	version, _ := meta[mcp.MetaKeyProtocolVersion].(string)
-	if c.modern = version >= modern; c.modern {
+	if c.modern = revision.IsModern(version); c.modern {
 		c.caps = able(meta[mcp.MetaKeyClientCapabilities])
 	} else if session != nil {
 		if p := session.InitializeParams(); p != nil && p.Capabilities != nil {
@@ -68,4 +68,15 @@ func (c *client) takes(q mcp.InputRequest) (lacks string, ok bool) {
 		return "elicitation by a form", e != nil && (e.Form != nil || e.URL == nil)
 	}
 	return "such questions", false
+}
+
+// modernRequest reports whether a request claims a revision without sessions. The params
+// of a request that came without any are a nil pointer in a non-nil interface.
+func modernRequest(req mcp.Request) bool {
+	p := req.GetParams()
+	if p == nil || reflect.ValueOf(p).IsNil() {
+		return false
+	}
+	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
+	return revision.IsModern(version)
 }

@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -285,17 +284,6 @@ func (g *Gateway) note(method string, req mcp.Request) {
 			g.only.is(nil)
 		}
 	}
-}
-
-// modernRequest reports whether a request claims a revision without sessions. The params
-// of a request that came without any are a nil pointer in a non-nil interface.
-func modernRequest(req mcp.Request) bool {
-	p := req.GetParams()
-	if p == nil || reflect.ValueOf(p).IsNil() {
-		return false
-	}
-	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
-	return version >= modern
 }
 
 // Offers reports whether a tool of that name is offered now.

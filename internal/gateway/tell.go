@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
@@ -112,7 +113,7 @@ func (g *Gateway) verbose(ctx context.Context, s *mcpkit.Session) {
 		return
 	}
 	info, err := s.Initialize(ctx)
-	if err != nil || info.ProtocolVersion >= modern || info.Capabilities == nil || info.Capabilities.Logging == nil {
+	if err != nil || revision.IsModern(info.ProtocolVersion) || info.Capabilities == nil || info.Capabilities.Logging == nil {
 		return
 	}
 	if err := s.SetLoggingLevel(ctx, level); err != nil {

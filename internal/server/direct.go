@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
@@ -45,7 +46,7 @@ func (s *Server) direct(r *http.Request, m *postBody) (call *mcp.CallToolRequest
 		return nil, false
 	}
 	switch version := r.Header.Get(headerVersion); {
-	case version == envelope.Modern && m.Version == version:
+	case version == revision.Modern && m.Version == version:
 		client, told := m.Meta[mcp.MetaKeyClientInfo]
 		able := m.Meta[mcp.MetaKeyClientCapabilities]
 		if r.Header.Get(headerMethod) != m.Method || r.Header.Get(headerName) != m.Tool ||
@@ -56,7 +57,7 @@ func (s *Server) direct(r *http.Request, m *postBody) (call *mcp.CallToolRequest
 		if s.opts.Trace != nil {
 			keepTrace(params.Meta, &m.Envelope)
 		}
-	case version < envelope.Modern && m.Version == "" && (version == "" || slices.Contains(s.versions, version)):
+	case version < revision.Modern && m.Version == "" && (version == "" || slices.Contains(s.versions, version)):
 	default:
 		return nil, false
 	}
@@ -85,7 +86,7 @@ func (s *Server) serveDirect(ctx context.Context, res *response, r *http.Request
 	if !modern && m.request == nil {
 		ctx = context.WithoutCancel(ctx) // as with the SDK: older clients cancel by a message
 	}
-	if m.request != nil && r.Header.Get(headerVersion) >= resumable {
+	if m.request != nil && r.Header.Get(headerVersion) >= revision.Resumable {
 		res.follow(&track{events: s.replay, session: m.session.id, stream: m.request.stream, taken: &m.request.taken})
 	}
 	result, err := s.call(context.WithValue(ctx, directKey{}, true), callTool, call)

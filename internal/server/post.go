@@ -69,7 +69,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	if r.Header.Get(headerVersion) >= envelope.Modern {
+	if modernHeader(r) {
 		if e := tasks.CheckHeaders(r.Header, m.Method, m.Params); e != nil {
 			s.refuse(w, http.StatusBadRequest, m.ID, e.Code, e.Message)
 			return

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
-	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -60,7 +60,7 @@ func modern(req mcp.Request) bool {
 		return false
 	}
 	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
-	return version >= envelope.Modern
+	return revision.IsModern(version)
 }
 
 // unknownTool is MethodNotFound to older clients. A modern one would read

@@ -15,13 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
-const (
-	cancelled = "notifications/cancelled"
-
-	// resumable is the first protocol revision whose clients learn at the
-	// beginning of a stream how to take it up again.
-	resumable = "2025-11-25"
-)
+const cancelled = "notifications/cancelled"
 
 var errCancelled = errors.New("the client cancelled the call")
 

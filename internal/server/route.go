@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
@@ -39,7 +40,7 @@ func (s *Server) openHTTP() {
 	})
 }
 
-func modernHeader(r *http.Request) bool { return r.Header.Get(headerVersion) >= envelope.Modern }
+func modernHeader(r *http.Request) bool { return revision.IsModern(r.Header.Get(headerVersion)) }
 
 // route chooses the handler; json says that it answers in one JSON body. What no
 // handler would serve it refuses. Leave ends what it holds for the request.
@@ -49,7 +50,7 @@ func modernHeader(r *http.Request) bool { return r.Header.Get(headerVersion) >= 
 func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (next http.Handler, json bool, leave func(), ok bool) {
 	leave = func() {}
 	version := r.Header.Get(headerVersion)
-	modern := version >= envelope.Modern || m.IsModern()
+	modern := revision.IsModern(version) || m.IsModern()
 	named := r.Header.Get(headerSession) != ""
 	accept := parseAccept(r.Header.Values("Accept"))
 	if accept.none || accept.any {
@@ -87,7 +88,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (nex
 	default:
 		next = s.stateless
 	}
-	if m.batch && version >= envelope.NoBatch {
+	if m.batch && version >= revision.NoBatch {
 		leave()
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: batches are not part of protocol revision %.20s", version))
 		return nil, false, nil, false

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
 const cancelBody = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`
@@ -31,14 +33,14 @@ func TestCancelledIsNotAnswered(t *testing.T) {
 				w.post(t, h, toolCall(5, "slow", "{}"))
 				<-started
 				id := ""
-				if version >= resumable {
+				if version >= revision.Resumable {
 					id = eventID(t, w.body(t))
 					w.cut() // the answer would be kept
 				}
 				if res, body := do(t, "POST", url, h, fmt.Sprintf(cancelBody, "5")); res.StatusCode != http.StatusAccepted {
 					t.Fatalf("cancel: %s %s", res.Status, body)
 				}
-				if version < resumable {
+				if version < revision.Resumable {
 					res := w.head(t)
 					body, err := io.ReadAll(res.Body)
 					if err != nil {

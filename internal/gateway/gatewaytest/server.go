@@ -11,10 +11,9 @@ import (
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-)
 
-// modern is the first revision in which a server asks by its answer.
-const modern = "2026-07-28"
+	"github.com/glovebox-dev/glovebox/internal/revision"
+)
 
 // A Question is the argument of the tool ask.
 type Question struct {
@@ -50,7 +49,7 @@ func addQuestions(s *mcp.Server, name string) {
 		}[in.What]
 		version, _ := r.Params.Meta[mcp.MetaKeyProtocolVersion].(string)
 		var answers []string
-		if version >= modern {
+		if revision.IsModern(version) {
 			if r.Params.RequestState != "" {
 				var err error
 				if answers, err = decode(r.Params.RequestState); err != nil {

@@ -15,13 +15,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/revision"
 )
-
-// Modern is the first protocol revision without sessions.
-const Modern = "2026-07-28"
-
-// NoBatch is the first protocol revision without JSON-RPC batches.
-const NoBatch = "2025-06-18"
 
 // maxBatch bounds the messages of one batch. Clients that still batch send a
 // handful; each element costs a goroutine.
@@ -54,7 +50,7 @@ type Envelope struct {
 }
 
 // IsModern reports whether the message claims a revision without sessions.
-func (e *Envelope) IsModern() bool { return e.Version >= Modern }
+func (e *Envelope) IsModern() bool { return revision.IsModern(e.Version) }
 
 type message struct {
 	Version json.RawMessage `json:"jsonrpc"`

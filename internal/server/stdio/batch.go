@@ -5,6 +5,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
@@ -18,7 +19,7 @@ func (c *conn) takeBatch(data []byte) {
 	c.mu.Lock()
 	version := c.version
 	c.mu.Unlock()
-	if version >= envelope.NoBatch {
+	if version >= revision.NoBatch {
 		c.refuse(nil, &jsonrpc.Error{
 			Code:    jsonrpc.CodeInvalidRequest,
 			Message: "Invalid request: batches are not part of protocol revision " + version,

@@ -7,16 +7,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
-const (
-	callTool = "tools/call"
-	// modernEra is the first protocol revision whose results have types, by
-	// which clients tell a task from an answer.
-	modernEra = "2026-07-28"
-)
-
-func modern(version string) bool { return version >= modernEra }
+const callTool = "tools/call"
 
 func declared(caps *mcp.ClientCapabilities) bool {
 	if caps == nil {
@@ -52,7 +47,7 @@ func (s *Tasks) Create(next mcp.MethodHandler) mcp.MethodHandler {
 		switch {
 		case !ok:
 			return next(ctx, method, req)
-		case !modern(call.ProtocolVersion()) || !declared(call.ClientCapabilities()):
+		case !revision.IsModern(call.ProtocolVersion()) || !declared(call.ClientCapabilities()):
 			if policy.Required {
 				return nil, missing()
 			}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
 const (
@@ -124,7 +126,7 @@ func (s *Tasks) Serve(next mcp.MethodHandler) mcp.MethodHandler {
 			return next(ctx, method, req)
 		}
 		r, ok := req.(*mcp.ServerRequest[*Params])
-		if !ok || r.Params == nil || !modern(r.ProtocolVersion()) {
+		if !ok || r.Params == nil || !revision.IsModern(r.ProtocolVersion()) {
 			return nil, unknownMethod(method)
 		}
 		if !declared(r.ClientCapabilities()) {

@@ -1,0 +1,19 @@
+// Package revision names the revisions of the MCP specification at which the
+// protocol changed. Revisions are dates, so they compare as strings.
+package revision
+
+const (
+	// NoBatch is the first revision without JSON-RPC batches.
+	NoBatch = "2025-06-18"
+	// Resumable is the first revision whose streams begin with an event that
+	// carries an id only, so that clients can resume them from the start.
+	Resumable = "2025-11-25"
+	// LastLegacy is the last revision with sessions and the initialize handshake.
+	LastLegacy = "2025-11-25"
+	// Modern is the first revision without sessions: each request carries its
+	// revision and the client's capabilities.
+	Modern = "2026-07-28"
+)
+
+// IsModern reports whether version is a revision without sessions.
+func IsModern(version string) bool { return version >= Modern }
