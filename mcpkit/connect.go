@@ -35,10 +35,10 @@ type link struct {
 	err  error // guarded by mu: why a read failed
 }
 
-// ServerExited reports that the program of a stdio server ended before its
+// ServerExitedError reports that the program of a stdio server ended before its
 // connection was closed. Sessions return it, wrapped, from every call that the
 // program left unanswered.
-type ServerExited = child.Ended
+type ServerExitedError = child.ExitError
 
 // why is what ended the connection, if that is known.
 func (l *link) why() error {

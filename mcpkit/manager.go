@@ -186,7 +186,7 @@ func (m *Manager) Session(server string) (*Session, error) {
 	}
 	def := m.opts.Config.Server(server)
 	if def == nil {
-		return nil, &UnknownServer{Name: server, Known: m.names()}
+		return nil, &UnknownServerError{Name: server, Known: m.names()}
 	}
 	if def.Disabled {
 		return nil, fmt.Errorf("use mcp server %q: %w", server, ErrDisabled)
@@ -205,13 +205,13 @@ func (m *Manager) names() (names []string) {
 	return names
 }
 
-// UnknownServer is [ErrNoServer] with the names that there are.
-type UnknownServer struct {
+// UnknownServerError is [ErrNoServer] with the names that there are.
+type UnknownServerError struct {
 	Name  string
 	Known []string
 }
 
-func (e *UnknownServer) Error() string {
+func (e *UnknownServerError) Error() string {
 	if len(e.Known) == 0 {
 		return fmt.Sprintf("use mcp server %q: no server is configured", e.Name)
 	}
@@ -219,7 +219,7 @@ func (e *UnknownServer) Error() string {
 }
 
 // Is reports whether target is [ErrNoServer].
-func (e *UnknownServer) Is(target error) bool { return target == ErrNoServer }
+func (e *UnknownServerError) Is(target error) bool { return target == ErrNoServer }
 
 // ConnectIO makes a session over a stream that the caller has connected to a
 // server. The name must not be one of the configuration. Trust is asked as for a

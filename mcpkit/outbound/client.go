@@ -120,9 +120,9 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); g.maxBody > 0 && kind != "text/event-stream" {
 		if res.ContentLength > g.maxBody {
 			res.Body.Close()
-			return nil, &TooLarge{Server: g.server, Limit: g.maxBody}
+			return nil, &TooLargeError{Server: g.server, Limit: g.maxBody}
 		}
-		res.Body = &bounded{res.Body, g.maxBody, &TooLarge{Server: g.server, Limit: g.maxBody}}
+		res.Body = &bounded{res.Body, g.maxBody, &TooLargeError{Server: g.server, Limit: g.maxBody}}
 	}
 	return res, nil
 }
@@ -130,13 +130,13 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 // CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
 func (g *guard) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
-// TooLarge says that the body of an answer is larger than what was allowed.
-type TooLarge struct {
+// TooLargeError says that the body of an answer is larger than what was allowed.
+type TooLargeError struct {
 	Server string
 	Limit  int64 // bytes
 }
 
-func (e *TooLarge) Error() string {
+func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("read answer of mcp server %q: larger than %d bytes", e.Server, e.Limit)
 }
 

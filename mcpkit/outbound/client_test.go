@@ -210,9 +210,9 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/over", "/declared"} {
-		var large *TooLarge
+		var large *TooLargeError
 		if got, err := get(t, c, url+path); !errors.As(err, &large) || len(got) > 1000 {
-			t.Errorf("%s: %d bytes, %v, want TooLarge", path, len(got), err)
+			t.Errorf("%s: %d bytes, %v, want TooLargeError", path, len(got), err)
 		}
 	}
 }

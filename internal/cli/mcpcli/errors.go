@@ -66,9 +66,9 @@ func (a *app) classify(err error) *Error {
 	var (
 		own      *Error
 		config   *mcpjson.Error
-		unknown  *mcpkit.UnknownServer
+		unknown  *mcpkit.UnknownServerError
 		answer   *jsonrpc.Error
-		ended    *mcpkit.ServerExited
+		ended    *mcpkit.ServerExitedError
 		timeout  interface{ Timeout() bool }
 		dial     *net.OpError
 		untrust  *mcpkit.Refusal

@@ -145,5 +145,5 @@ func (a *app) split(cfg *mcpjson.Config, args []string) (server, tool string, re
 		}
 	}
 	server, _, _ = strings.Cut(args[0], ".")
-	return "", "", nil, &mcpkit.UnknownServer{Name: server, Known: serverNames(cfg)}
+	return "", "", nil, &mcpkit.UnknownServerError{Name: server, Known: serverNames(cfg)}
 }

@@ -245,7 +245,7 @@ func only(cfg *mcpjson.Config, names []string) (*mcpjson.Config, error) {
 	for _, name := range names {
 		s := cfg.Server(name)
 		if s == nil {
-			return nil, &mcpkit.UnknownServer{Name: name, Known: serverNames(cfg)}
+			return nil, &mcpkit.UnknownServerError{Name: name, Known: serverNames(cfg)}
 		}
 		some.Servers = append(some.Servers, s)
 	}

@@ -67,14 +67,14 @@ type Command struct {
 
 var _ mcp.Transport = (*Command)(nil)
 
-// Ended says that a program ended before the connection was closed.
-type Ended struct {
+// ExitError says that a program ended before the connection was closed.
+type ExitError struct {
 	Name  string
 	State string // such as "exit status 1"
 	Words string // the last of its error stream; may be empty
 }
 
-func (e *Ended) Error() string {
+func (e *ExitError) Error() string {
 	if e.Words == "" {
 		return fmt.Sprintf("mcp server %q ended: %s", e.Name, e.State)
 	}
@@ -214,7 +214,7 @@ func (p *process) Write(b []byte) (int, error) {
 // lives on.
 func (p *process) explain(err error) error {
 	if p.endsWithin(p.grace) {
-		return &Ended{p.name, p.state, p.words.String()}
+		return &ExitError{p.name, p.state, p.words.String()}
 	}
 	return err
 }

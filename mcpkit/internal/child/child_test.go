@@ -118,9 +118,9 @@ func TestAProgramThatCannotStart(t *testing.T) {
 func TestTheEndIsExplained(t *testing.T) {
 	c := connect(t, sh(`echo "first line" >&2; printf 'fatal: no \033[31mtoken\033[0m\n' >&2; exit 3`))
 	_, err := c.Read(t.Context())
-	var ended *Ended
+	var ended *ExitError
 	if !errors.As(err, &ended) {
-		t.Fatalf("got %v, want Ended", err)
+		t.Fatalf("got %v, want ExitError", err)
 	}
 	if got, want := ended.Error(), `mcp server "srv" ended: exit status 3; it last wrote: first line | fatal: no [31mtoken[0m`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
