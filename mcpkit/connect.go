@@ -123,7 +123,7 @@ func (s *Session) judge(ctx context.Context) (Trust, error) {
 	case err != nil:
 		return Untrusted, err
 	case s.stream != nil && trust != Trusted:
-		return trust, &Refusal{Server: s.def.Name, Reason: Stream}
+		return trust, &Refusal{Server: s.def.Name, Reason: ReasonStream}
 	}
 	return trust, trust.check(s.def)
 }
@@ -149,7 +149,7 @@ func (s *Session) expand(ctx context.Context, trust Trust) (*mcpjson.Resolved, e
 		return nil, err
 	}
 	if r.Socket != "" && trust != Trusted {
-		return nil, &Refusal{Server: s.def.Name, Reason: Socket, What: r.Socket}
+		return nil, &Refusal{Server: s.def.Name, Reason: ReasonSocket, What: r.Socket}
 	}
 	return r, nil
 }

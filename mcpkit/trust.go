@@ -27,29 +27,29 @@ type Reason string
 
 // The reasons.
 const (
-	Spawn       Reason = "spawn"
-	Socket      Reason = "socket"
-	Stream      Reason = "stream"
-	Header      Reason = "header"
-	Environment Reason = "environment"
-	EnvFile     Reason = "env_file"
-	Inherit     Reason = "inherit"
-	Ask         Reason = "ask"
-	Lookup      Reason = "lookup"
-	Login       Reason = "login"
+	ReasonSpawn       Reason = "spawn"
+	ReasonSocket      Reason = "socket"
+	ReasonStream      Reason = "stream"
+	ReasonHeader      Reason = "header"
+	ReasonEnvironment Reason = "environment"
+	ReasonEnvFile     Reason = "env_file"
+	ReasonInherit     Reason = "inherit"
+	ReasonInput       Reason = "ask"
+	ReasonLookup      Reason = "lookup"
+	ReasonLogin       Reason = "login"
 )
 
 var asked = map[Reason]string{
-	Spawn:       "spawn mcp server %q in untrusted mode: it runs %s",
-	Socket:      "connect mcp server %q in untrusted mode to the unix socket %s",
-	Stream:      "use a custom connection for mcp server %q in untrusted mode%s",
-	Header:      "send mcp server %q in untrusted mode the header %s",
-	Environment: "read for mcp server %q in untrusted mode the environment variables %s",
-	EnvFile:     "read for mcp server %q in untrusted mode the file of variables %s",
-	Inherit:     "hand mcp server %q in untrusted mode the whole environment%s",
-	Ask:         "ask for mcp server %q in untrusted mode for the inputs %s",
-	Lookup:      "look up for mcp server %q in untrusted mode %s",
-	Login:       "log in to mcp server %q in untrusted mode with the client secret of its definition%s",
+	ReasonSpawn:       "spawn mcp server %q in untrusted mode: it runs %s",
+	ReasonSocket:      "connect mcp server %q in untrusted mode to the unix socket %s",
+	ReasonStream:      "use a custom connection for mcp server %q in untrusted mode%s",
+	ReasonHeader:      "send mcp server %q in untrusted mode the header %s",
+	ReasonEnvironment: "read for mcp server %q in untrusted mode the environment variables %s",
+	ReasonEnvFile:     "read for mcp server %q in untrusted mode the file of variables %s",
+	ReasonInherit:     "hand mcp server %q in untrusted mode the whole environment%s",
+	ReasonInput:       "ask for mcp server %q in untrusted mode for the inputs %s",
+	ReasonLookup:      "look up for mcp server %q in untrusted mode %s",
+	ReasonLogin:       "log in to mcp server %q in untrusted mode with the client secret of its definition%s",
 }
 
 // A Refusal says what was not done for a server that is not trusted. What names the
@@ -84,15 +84,15 @@ func (t Trust) check(s *mcpjson.Server) error {
 		reason Reason
 		what   string
 	}{
-		{n.Spawn, Spawn, fmt.Sprintf("%q", s.Command.String())},
-		{n.Socket, Socket, s.Socket.String()},
-		{n.EnvFile, EnvFile, s.EnvFile.String()},
-		{n.InheritEnv, Inherit, ""},
-		{len(n.SensitiveHeaders) > 0, Header, list(n.SensitiveHeaders)},
-		{len(n.Env) > 0, Environment, list(n.Env)},
-		{len(n.Inputs) > 0, Ask, list(n.Inputs)},
-		{len(others) > 0, Lookup, list(others)},
-		{s.OAuth != nil && len(s.OAuth.ClientSecret) > 0, Login, ""},
+		{n.Spawn, ReasonSpawn, fmt.Sprintf("%q", s.Command.String())},
+		{n.Socket, ReasonSocket, s.Socket.String()},
+		{n.EnvFile, ReasonEnvFile, s.EnvFile.String()},
+		{n.InheritEnv, ReasonInherit, ""},
+		{len(n.SensitiveHeaders) > 0, ReasonHeader, list(n.SensitiveHeaders)},
+		{len(n.Env) > 0, ReasonEnvironment, list(n.Env)},
+		{len(n.Inputs) > 0, ReasonInput, list(n.Inputs)},
+		{len(others) > 0, ReasonLookup, list(others)},
+		{s.OAuth != nil && len(s.OAuth.ClientSecret) > 0, ReasonLogin, ""},
 	} {
 		if rule.broken {
 			return &Refusal{s.Name, rule.reason, rule.what}
