@@ -25,12 +25,12 @@ func guarded(t *testing.T) (*logintest.Server, *login.Logins) {
 	s := logintest.New()
 	s.Start()
 	t.Cleanup(s.Close)
-	return s, login.New(login.Options{RedirectURL: "http://127.0.0.1:7/callback", Authorize: func(ctx context.Context, _, page string) (login.Answer, error) {
+	return s, login.New(login.Options{RedirectURL: "http://127.0.0.1:7/callback", Authorize: func(ctx context.Context, _, page string) (login.AuthorizationResponse, error) {
 		back, err := logintest.Follow(ctx, page)
 		if err != nil {
-			return login.Answer{}, err
+			return login.AuthorizationResponse{}, err
 		}
-		return login.ParseAnswer(back)
+		return login.ParseAuthorizationResponse(back)
 	}})
 }
 
@@ -96,9 +96,9 @@ func TestLoginNeeded(t *testing.T) {
 	def := &mcpjson.Server{Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(srv.URL)}
 	s := loginSession(t, def, func(o *mcpkit.Options) { o.OAuth = login.New(login.Options{}).OAuth })
 	_, err := s.Tools(t.Context())
-	var needed *login.Needed
+	var needed *login.RequiredError
 	if !errors.As(err, &needed) || needed.Server != "srv" {
-		t.Errorf("got %v, want a login.Needed", err)
+		t.Errorf("got %v, want a login.RequiredError", err)
 	}
 	none := loginSession(t, def, nil)
 	if err := none.OAuth(t.Context(), func(auth.OAuthHandler) error { return nil }); !errors.Is(err, mcpkit.ErrNoLogin) {

@@ -29,7 +29,7 @@ const (
 func logins(scenario string, told *facts) func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) {
 	l := login.New(login.Options{Authorize: visit, RedirectURL: redirectURL, ClientName: clientName, ClientMetadataURL: metadataURL})
 	return func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
-		s := login.Of(r)
+		s := login.ServerFor(r)
 		s.ClientID, s.ClientSecret, s.Issuer = told.ClientID, told.ClientSecret, told.Issuer
 		s.ClientCredentials = strings.HasPrefix(scenario, "auth/client-credentials-")
 		if told.PrivateKey != "" {
@@ -59,10 +59,10 @@ func parseKey(text string) (crypto.Signer, error) {
 }
 
 // visit is a browser with a person who says yes at once.
-func visit(ctx context.Context, _, page string) (login.Answer, error) {
+func visit(ctx context.Context, _, page string) (login.AuthorizationResponse, error) {
 	back, err := logintest.Follow(ctx, page)
 	if err != nil {
-		return login.Answer{}, err
+		return login.AuthorizationResponse{}, err
 	}
-	return login.ParseAnswer(back)
+	return login.ParseAuthorizationResponse(back)
 }

@@ -18,7 +18,7 @@ import (
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"login","version":"1"}}}`
 
 // Login logs in, whether or not there is a login: it asks the server how, and a
-// person. Without Options.Authorize it fails with [ErrNeeded], but for a client
+// person. Without Options.Authorize it fails with [ErrRequired], but for a client
 // that logs in as itself.
 func (h *Handler) Login(ctx context.Context) error {
 	select {

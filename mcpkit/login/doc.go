@@ -11,7 +11,7 @@
 //	err = h.Authorize(ctx, req, res)             what the transport calls when the
 //	                                             server refuses a request: the login is
 //	                                             refreshed, or begun anew where there is
-//	                                             somebody to ask; else [ErrNeeded]
+//	                                             somebody to ask; else [ErrRequired]
 //	err = h.Logout(ctx)                          the tokens are revoked and forgotten
 //
 // Where to log in is what the server says (RFC 9728, RFC 8414), with the fallback of

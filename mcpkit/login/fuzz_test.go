@@ -47,7 +47,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add("?error=access_denied&error_description=no")
 	f.Add("%zz")
 	f.Fuzz(func(t *testing.T, redirect string) {
-		a, err := ParseAnswer(redirect)
+		a, err := ParseAuthorizationResponse(redirect)
 		if err == nil && a.Code == "" && a.Error == "" {
 			t.Errorf("%q is no answer", redirect)
 		}

@@ -89,7 +89,7 @@ func (h *Handler) fail(err error) error {
 	if err == nil {
 		return nil
 	}
-	var needed *Needed
+	var needed *RequiredError
 	if errors.As(err, &needed) {
 		return err
 	}
@@ -97,7 +97,7 @@ func (h *Handler) fail(err error) error {
 }
 
 func (h *Handler) needed(reason string, cause error) error {
-	return &Needed{Server: h.server.Name, Reason: reason, Cause: cause}
+	return &RequiredError{Server: h.server.Name, Reason: reason, Cause: cause}
 }
 
 // current is the record as this process knows it.
@@ -152,7 +152,7 @@ func (h *Handler) update(ctx context.Context, change func(*record) error) error 
 // can be used any more: the server may want none for what is asked.
 func (h *Handler) TokenSource(ctx context.Context) (oauth2.TokenSource, error) {
 	token, err := h.token(ctx)
-	if errors.Is(err, ErrNeeded) || err == nil && token == "" {
+	if errors.Is(err, ErrRequired) || err == nil && token == "" {
 		return nil, nil
 	}
 	if err != nil {
@@ -227,7 +227,7 @@ func (h *Handler) refreshNow(ctx context.Context, refused string) (string, error
 			r.take(t, h.logins.now())
 			token, got = r.Access, *r
 			return nil
-		case errors.Is(err, ErrNeeded):
+		case errors.Is(err, ErrRequired):
 			failed = err
 			r.Refresh = "" // it is good for nothing
 			if r.Access == refused || !r.alive(now) {
@@ -293,7 +293,7 @@ func (h *Handler) clientOf(r *record) client {
 }
 
 // Authorize implements [auth.OAuthHandler]: it gets a token that may be tried in
-// place of the one that the server refused. The error is a [*Needed] if that takes
+// place of the one that the server refused. The error is a [*RequiredError] if that takes
 // a person and nobody can be asked. It closes the body of the answer.
 func (h *Handler) Authorize(ctx context.Context, req *http.Request, res *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // half of a reason is one
@@ -347,7 +347,7 @@ func (h *Handler) again(ctx context.Context, c challenge, r *record, used string
 				h.forced = token
 				return nil
 			}
-			if !errors.Is(err, ErrNeeded) {
+			if !errors.Is(err, ErrRequired) {
 				return err
 			}
 			if *r, err = h.current(); err != nil {

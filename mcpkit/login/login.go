@@ -25,11 +25,11 @@ type Options struct {
 	Store *Store
 
 	// Authorize takes a person to the page at url, and returns what the page's
-	// server sends the browser back with: see [ParseAnswer]. It is called for one
+	// server sends the browser back with: see [ParseAuthorizationResponse]. It is called for one
 	// login of a server at a time, and given up when its context ends: in
 	// [Handler.Login] that of the caller, else that of the request that waits for it,
 	// whose time limits are short for a person. Nil where nobody can be asked.
-	Authorize func(ctx context.Context, server, url string) (Answer, error)
+	Authorize func(ctx context.Context, server, url string) (AuthorizationResponse, error)
 	// RedirectURL is where Authorize awaits the browser, for servers whose
 	// definition does not say.
 	RedirectURL string
@@ -54,7 +54,7 @@ type Logins struct {
 // New returns Logins. It touches nothing.
 func New(opts Options) *Logins {
 	if opts.Store == nil {
-		opts.Store = NewStore()
+		opts.Store = newMemoryStore()
 	}
 	if opts.ClientName == "" {
 		opts.ClientName = "mcpkit"
@@ -88,8 +88,8 @@ type Server struct {
 	Resource          string   // the resource indicator, instead of what the server says
 }
 
-// Of is the server of a definition.
-func Of(r *mcpjson.Resolved) Server {
+// ServerFor is the server of a definition.
+func ServerFor(r *mcpjson.Resolved) Server {
 	s := Server{Name: r.Server.Name, URL: r.URL, ClientID: r.OAuthClientID, ClientSecret: r.OAuthClientSecret}
 	if o := r.Server.OAuth; o != nil {
 		s.Scopes, s.RedirectURL, s.MetadataURL = o.Scopes, o.RedirectURL, o.MetadataURL
@@ -141,20 +141,20 @@ func (l *Logins) Handler(s Server, p *outbound.Policy) (*Handler, error) {
 
 // OAuth is [Logins.Handler] for a definition, as mcpkit.Options.OAuth wants it.
 func (l *Logins) OAuth(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
-	return l.Handler(Of(r), p)
+	return l.Handler(ServerFor(r), p)
 }
 
-// ErrNeeded is what every [*Needed] is, for [errors.Is].
-var ErrNeeded = errors.New("not logged in")
+// ErrRequired is what every [*RequiredError] is, for [errors.Is].
+var ErrRequired = errors.New("not logged in")
 
-// Needed says that somebody has to log in to a server, and why.
-type Needed struct {
+// RequiredError says that somebody has to log in to a server, and why.
+type RequiredError struct {
 	Server string
 	Reason string
 	Cause  error // may be nil
 }
 
-func (e *Needed) Error() string {
+func (e *RequiredError) Error() string {
 	text := fmt.Sprintf("mcp server %q wants you to log in: %s", e.Server, e.Reason)
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()
@@ -162,12 +162,12 @@ func (e *Needed) Error() string {
 	return text
 }
 
-// Unwrap lets [errors.Is] find ErrNeeded and the cause.
-func (e *Needed) Unwrap() []error {
+// Unwrap lets [errors.Is] find ErrRequired and the cause.
+func (e *RequiredError) Unwrap() []error {
 	if e.Cause != nil {
-		return []error{ErrNeeded, e.Cause}
+		return []error{ErrRequired, e.Cause}
 	}
-	return []error{ErrNeeded}
+	return []error{ErrRequired}
 }
 
 // maxText bounds what is shown of what a server says.

@@ -37,16 +37,16 @@ func start(t *testing.T, change func(*logintest.Server)) *logintest.Server {
 }
 
 // yes is a person who agrees to everything; asked counts.
-func yes(asked *atomic.Int32) func(context.Context, string, string) (Answer, error) {
-	return func(ctx context.Context, _, page string) (Answer, error) {
+func yes(asked *atomic.Int32) func(context.Context, string, string) (AuthorizationResponse, error) {
+	return func(ctx context.Context, _, page string) (AuthorizationResponse, error) {
 		if asked != nil {
 			asked.Add(1)
 		}
 		back, err := logintest.Follow(ctx, page)
 		if err != nil {
-			return Answer{}, err
+			return AuthorizationResponse{}, err
 		}
-		return ParseAnswer(back)
+		return ParseAuthorizationResponse(back)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestAuthorityAway(t *testing.T) {
 	}
 	h.logins.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
 	_, err := h.TokenSource(t.Context())
-	if err == nil || errors.Is(err, ErrNeeded) || !strings.Contains(err.Error(), "503") {
+	if err == nil || errors.Is(err, ErrRequired) || !strings.Contains(err.Error(), "503") {
 		t.Errorf("got %v, want that the authorization server says 503", err)
 	}
 	if err != nil && strings.Contains(err.Error(), "lunch") {
@@ -224,13 +224,13 @@ func TestAuthorityAway(t *testing.T) {
 
 func TestNeeded(t *testing.T) {
 	s := start(t, nil)
-	store := NewStore()
+	store := newMemoryStore()
 	h := handler(t, s, Options{Store: store}, nil)
 	check := func(reason string) {
 		t.Helper()
 		err := greet(t.Context(), h, "hello")
-		var needed *Needed
-		if !errors.As(err, &needed) || !errors.Is(err, ErrNeeded) || needed.Server != "srv" || !strings.Contains(needed.Reason, reason) {
+		var needed *RequiredError
+		if !errors.As(err, &needed) || !errors.Is(err, ErrRequired) || needed.Server != "srv" || !strings.Contains(needed.Reason, reason) {
 			t.Errorf("got %v, want %q", err, reason)
 		}
 	}
@@ -254,7 +254,7 @@ func TestNeeded(t *testing.T) {
 
 func TestStepUp(t *testing.T) {
 	s := start(t, nil)
-	store := NewStore()
+	store := newMemoryStore()
 	var asked atomic.Int32
 	with := handler(t, s, Options{Store: store, Authorize: yes(&asked)}, nil)
 	if err := with.Login(t.Context()); err != nil {
@@ -262,7 +262,7 @@ func TestStepUp(t *testing.T) {
 	}
 	// Where there is nobody to ask, the next login asks for what was missed.
 	without := handler(t, s, Options{Store: store}, nil)
-	if err := greet(t.Context(), without, "admin"); !errors.Is(err, ErrNeeded) || !strings.Contains(err.Error(), logintest.Admin) {
+	if err := greet(t.Context(), without, "admin"); !errors.Is(err, ErrRequired) || !strings.Contains(err.Error(), logintest.Admin) {
 		t.Fatalf("got %v, want that it wants %s", err, logintest.Admin)
 	}
 	if err := with.Login(t.Context()); err != nil {
@@ -390,7 +390,7 @@ func TestClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := greet(t.Context(), handler(t, s, Options{}, func(c *Server) { *c = Of(r) }), "hello"); err != nil {
+		if err := greet(t.Context(), handler(t, s, Options{}, func(c *Server) { *c = ServerFor(r) }), "hello"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -452,21 +452,21 @@ func TestOldRevision(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		server func(*logintest.Server)
-		answer func(*Answer)
+		answer func(*AuthorizationResponse)
 		want   string
 	}{
-		"another state":  {answer: func(a *Answer) { a.State = "x" }, want: "its state is another"},
-		"no state":       {answer: func(a *Answer) { a.State = "" }, want: "its state is another"},
+		"another state":  {answer: func(a *AuthorizationResponse) { a.State = "x" }, want: "its state is another"},
+		"no state":       {answer: func(a *AuthorizationResponse) { a.State = "" }, want: "its state is another"},
 		"another issuer": {server: func(s *logintest.Server) { s.Say = "https://evil.example.com" }, want: `is from "https://evil.example.com"`},
-		"no issuer":      {answer: func(a *Answer) { a.Issuer = "" }, want: "does not say that it is from"},
-		"a slash more":   {answer: func(a *Answer) { a.Issuer += "/" }, want: "not from"},
+		"no issuer":      {answer: func(a *AuthorizationResponse) { a.Issuer = "" }, want: "does not say that it is from"},
+		"a slash more":   {answer: func(a *AuthorizationResponse) { a.Issuer += "/" }, want: "not from"},
 		"no":             {server: func(s *logintest.Server) { s.Deny = true }, want: "access_denied: she said no"},
-		"another code":   {answer: func(a *Answer) { a.Code = "x" }, want: "invalid_grant: no such code"},
+		"another code":   {answer: func(a *AuthorizationResponse) { a.Code = "x" }, want: "invalid_grant: no such code"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, c.server)
 			var asked atomic.Int32
-			h := handler(t, s, Options{Authorize: func(ctx context.Context, server, page string) (Answer, error) {
+			h := handler(t, s, Options{Authorize: func(ctx context.Context, server, page string) (AuthorizationResponse, error) {
 				a, err := yes(&asked)(ctx, server, page)
 				if c.answer != nil {
 					c.answer(&a)
@@ -668,9 +668,9 @@ func TestHostileMetadata(t *testing.T) {
 			}))
 			defer hostile.Close()
 			self = hostile.URL
-			l := New(Options{RedirectURL: redirect, Authorize: func(context.Context, string, string) (Answer, error) {
+			l := New(Options{RedirectURL: redirect, Authorize: func(context.Context, string, string) (AuthorizationResponse, error) {
 				t.Error("a person was asked")
-				return Answer{}, errors.New("no")
+				return AuthorizationResponse{}, errors.New("no")
 			}})
 			policy := &outbound.Policy{AllowHTTP: true, AllowLocalhost: true}
 			h, err := l.Handler(Server{Name: "srv", URL: self + "/mcp"}, policy)

@@ -28,8 +28,8 @@ type Loopback struct {
 	serving  sync.WaitGroup
 
 	mu    sync.Mutex
-	state string      // guarded by mu: of the answer that is awaited; "" for none
-	found chan Answer // guarded by mu: takes one
+	state string                     // guarded by mu: of the answer that is awaited; "" for none
+	found chan AuthorizationResponse // guarded by mu: takes one
 }
 
 // Listen awaits the browser at an address of this machine, which listens to nobody
@@ -92,12 +92,12 @@ func (l *Loopback) Close() error {
 
 // Await returns the answer to the authorization at page, once the browser brings
 // it. Whatever else comes meanwhile is turned away.
-func (l *Loopback) Await(ctx context.Context, page string) (Answer, error) {
+func (l *Loopback) Await(ctx context.Context, page string) (AuthorizationResponse, error) {
 	u, err := url.Parse(page)
 	if err != nil || u.Query().Get("state") == "" {
-		return Answer{}, errors.New("await the browser: the page has no state")
+		return AuthorizationResponse{}, errors.New("await the browser: the page has no state")
 	}
-	found := make(chan Answer, 1)
+	found := make(chan AuthorizationResponse, 1)
 	l.mu.Lock()
 	l.state, l.found = u.Query().Get("state"), found
 	l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *Loopback) Await(ctx context.Context, page string) (Answer, error) {
 	case a := <-found:
 		return a, nil
 	case <-ctx.Done():
-		return Answer{}, fmt.Errorf("await the browser at %s: %w", shown(l.RedirectURL()), context.Cause(ctx))
+		return AuthorizationResponse{}, fmt.Errorf("await the browser at %s: %w", shown(l.RedirectURL()), context.Cause(ctx))
 	}
 }
 
@@ -126,7 +126,7 @@ func (l *Loopback) serve(w http.ResponseWriter, req *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Connection", "close")
-	a, err := ParseAnswer(req.URL.String())
+	a, err := ParseAuthorizationResponse(req.URL.String())
 	if err != nil || !l.deliver(a) {
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprintln(w, "This is not the answer to a login that is under way here.")
@@ -139,7 +139,7 @@ func (l *Loopback) serve(w http.ResponseWriter, req *http.Request) {
 	fmt.Fprintln(w, "You can close this page and go back to the program.")
 }
 
-func (l *Loopback) deliver(a Answer) bool {
+func (l *Loopback) deliver(a AuthorizationResponse) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.found == nil || a.State != l.state {

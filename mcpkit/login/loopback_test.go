@@ -43,7 +43,7 @@ func TestLoopback(t *testing.T) {
 	if status, _ := get("GET", good, ""); status != http.StatusBadRequest {
 		t.Errorf("an answer that nobody waits for: %d", status)
 	}
-	found := make(chan Answer)
+	found := make(chan AuthorizationResponse)
 	waited, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
@@ -80,7 +80,7 @@ func TestLoopback(t *testing.T) {
 	if status, body := get("GET", good, ""); status != http.StatusOK || !strings.Contains(body, "close this page") {
 		t.Errorf("the answer: %d %q", status, body)
 	}
-	if a := <-found; a != (Answer{Code: "c", State: "s", Issuer: "i"}) {
+	if a := <-found; a != (AuthorizationResponse{Code: "c", State: "s", Issuer: "i"}) {
 		t.Errorf("got %+v", a)
 	}
 	if status, _ := get("GET", good, ""); status != http.StatusBadRequest {

@@ -27,8 +27,8 @@ type Store struct {
 // OpenStore returns the store in a directory, which need not exist.
 func OpenStore(dir string) *Store { return &Store{dir: dir} }
 
-// NewStore returns a store in memory.
-func NewStore() *Store { return &Store{memory: make(map[string]*inMemory)} }
+// newMemoryStore returns a store in memory.
+func newMemoryStore() *Store { return &Store{memory: make(map[string]*inMemory)} }
 
 // State is what is known of the login to a server.
 type State struct {

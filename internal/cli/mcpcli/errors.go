@@ -73,7 +73,7 @@ func (a *app) classify(err error) *Error {
 		dial     *net.OpError
 		untrust  *mcpkit.Refusal
 		outbound *outbound.Refusal
-		needed   *login.Needed
+		needed   *login.RequiredError
 		refused  *login.ServerError
 	)
 	switch {

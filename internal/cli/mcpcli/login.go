@@ -64,7 +64,7 @@ func (a *app) login(ctx context.Context, name string, noBrowser bool) error {
 	defer w.close()
 	var s login.Server
 	err = a.withLogin(ctx, name, func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
-		s = login.Of(r)
+		s = login.ServerFor(r)
 		state, err := store.State(s)
 		if err == nil {
 			err = w.listen(r.Server.OAuth, state.Redirect)
@@ -154,7 +154,7 @@ func (w *waiting) close() {
 }
 
 // authorize shows the page and waits.
-func (w *waiting) authorize(ctx context.Context, server, page string) (login.Answer, error) {
+func (w *waiting) authorize(ctx context.Context, server, page string) (login.AuthorizationResponse, error) {
 	opened := !w.noBrowser && browse(page) == nil
 	if opened {
 		w.a.note("glovebox: your browser asks whether %s may be used. If it does not, open this page:", server)
@@ -163,7 +163,7 @@ func (w *waiting) authorize(ctx context.Context, server, page string) (login.Ans
 	}
 	w.a.note("\n  %s\n", page)
 	type result struct {
-		answer login.Answer
+		answer login.AuthorizationResponse
 		err    error
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -181,7 +181,7 @@ func (w *waiting) authorize(ctx context.Context, server, page string) (login.Ans
 			lines := bufio.NewScanner(w.a.In)
 			lines.Buffer(nil, maxAnswer)
 			for lines.Scan() {
-				answer, err := login.ParseAnswer(strings.TrimSpace(lines.Text()))
+				answer, err := login.ParseAuthorizationResponse(strings.TrimSpace(lines.Text()))
 				if err == nil {
 					results <- result{answer, nil}
 					return
@@ -197,7 +197,7 @@ func (w *waiting) authorize(ctx context.Context, server, page string) (login.Ans
 	case r := <-results:
 		return r.answer, r.err
 	case <-ctx.Done():
-		return login.Answer{}, context.Cause(ctx)
+		return login.AuthorizationResponse{}, context.Cause(ctx)
 	}
 }
 
@@ -211,7 +211,7 @@ type advising struct {
 // Authorize implements [auth.OAuthHandler].
 func (h advising) Authorize(ctx context.Context, req *http.Request, res *http.Response) error {
 	err := h.Handler.Authorize(ctx, req, res)
-	if errors.Is(err, login.ErrNeeded) {
+	if errors.Is(err, login.ErrRequired) {
 		return fmt.Errorf("%w; %s", err, h.classify(err).HintTo)
 	}
 	return err
@@ -220,7 +220,7 @@ func (h advising) Authorize(ctx context.Context, req *http.Request, res *http.Re
 // advised makes the handlers that give advice.
 func (a *app) advised(l *login.Logins) func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) {
 	return func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
-		h, err := l.Handler(login.Of(r), p)
+		h, err := l.Handler(login.ServerFor(r), p)
 		if err != nil {
 			return nil, err
 		}

@@ -62,7 +62,7 @@ func (a *app) loginState(ctx context.Context, s *mcpjson.Server, trusted bool) (
 	if err != nil {
 		return "", err
 	}
-	state, err := store.State(login.Of(r))
+	state, err := store.State(login.ServerFor(r))
 	switch {
 	case err != nil:
 		return "", err

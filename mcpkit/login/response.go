@@ -6,8 +6,8 @@ import (
 	"net/url"
 )
 
-// An Answer is what an authorization server sends the browser back with.
-type Answer struct {
+// An AuthorizationResponse is what an authorization server sends the browser back with.
+type AuthorizationResponse struct {
 	Code   string
 	State  string
 	Issuer string
@@ -18,26 +18,26 @@ type Answer struct {
 // maxAnswer bounds a redirect: codes may be whole tokens.
 const maxAnswer = 64 << 10
 
-// ParseAnswer reads the address that the browser was sent back to: all of it, or
+// ParseAuthorizationResponse reads the address that the browser was sent back to: all of it, or
 // only its query.
-func ParseAnswer(redirect string) (Answer, error) {
+func ParseAuthorizationResponse(redirect string) (AuthorizationResponse, error) {
 	if len(redirect) > maxAnswer {
-		return Answer{}, fmt.Errorf("read the answer of the authorization server: larger than %d bytes", maxAnswer)
+		return AuthorizationResponse{}, fmt.Errorf("read the answer of the authorization server: larger than %d bytes", maxAnswer)
 	}
 	u, err := url.Parse(redirect)
 	if err != nil {
-		return Answer{}, errors.New("read the answer of the authorization server: it is no url")
+		return AuthorizationResponse{}, errors.New("read the answer of the authorization server: it is no url")
 	}
 	q := u.Query()
-	a := Answer{Code: q.Get("code"), State: q.Get("state"), Issuer: q.Get("iss"), Error: q.Get("error"), Detail: q.Get("error_description")}
+	a := AuthorizationResponse{Code: q.Get("code"), State: q.Get("state"), Issuer: q.Get("iss"), Error: q.Get("error"), Detail: q.Get("error_description")}
 	if a.Code == "" && a.Error == "" {
-		return Answer{}, errors.New("read the answer of the authorization server: the url has neither a code nor an error")
+		return AuthorizationResponse{}, errors.New("read the answer of the authorization server: the url has neither a code nor an error")
 	}
 	return a, nil
 }
 
 // check holds the answer to what was asked of whom, before anything of it is used.
-func (a *Answer) check(state string, from *authority) error {
+func (a *AuthorizationResponse) check(state string, from *authority) error {
 	if a.State != state {
 		return errors.New("the answer is not to this login: its state is another")
 	}
