@@ -11,14 +11,14 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/transcript"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
 // trace is what notes what is said over a connection, or nil. Of r it takes what
 // must not be noted.
-func (s *Session) trace(l *link, r *mcpjson.Resolved) *cassette.Writer {
+func (s *Session) trace(l *link, r *mcpjson.Resolved) *transcript.Writer {
 	out := s.outputs(".wire.jsonl", s.m.opts.Trace)
 	if out == nil {
 		return nil
@@ -33,11 +33,11 @@ func (s *Session) trace(l *link, r *mcpjson.Resolved) *cassette.Writer {
 			}
 		}
 	}
-	return cassette.NewWriter(out, s.def.Name, secrets)
+	return transcript.NewWriter(out, s.def.Name, secrets)
 }
 
 // lines is how a stream tells of its messages.
-func lines(w *cassette.Writer) func(stream.Direction, []byte) {
+func lines(w *transcript.Writer) func(stream.Direction, []byte) {
 	if w == nil {
 		return nil
 	}
@@ -59,7 +59,7 @@ func both(a, b func(stream.Direction, []byte)) func(stream.Direction, []byte) {
 // is sent there, a login for one, has its head noted and no body.
 type wire struct {
 	next http.RoundTripper
-	w    *cassette.Writer
+	w    *transcript.Writer
 	max  int // bytes of a message
 }
 
@@ -67,9 +67,9 @@ type wire struct {
 func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	// A login's token is of no definition.
 	if _, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok {
-		t.w.Hide(token)
+		t.w.AddSecret(token)
 	}
-	t.w.HTTP(stream.Sent, &cassette.HTTP{Method: req.Method, URL: shownURL(req.URL), Headers: shownHeaders(req.Header)})
+	t.w.HTTP(stream.Sent, &transcript.HTTP{Method: req.Method, URL: shownURL(req.URL), Headers: shownHeaders(req.Header)})
 	if req.GetBody != nil {
 		if body, err := req.GetBody(); err == nil {
 			b, err := io.ReadAll(io.LimitReader(body, int64(t.max)+1))
@@ -83,7 +83,7 @@ func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.w.HTTP(stream.Received, &cassette.HTTP{Status: res.StatusCode, Headers: shownHeaders(res.Header)})
+	t.w.HTTP(stream.Received, &transcript.HTTP{Status: res.StatusCode, Headers: shownHeaders(res.Header)})
 	res.Body = tap(res, t.max, t.received)
 	return res, nil
 }

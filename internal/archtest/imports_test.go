@@ -83,7 +83,7 @@ var rules = []rule{
 		others: []string{
 			sdk, sys, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/",
 		}},
-	{tree: "mcpkit/mcpjson", ours: []string{"internal/nearest"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
+	{tree: "mcpkit/mcpjson", ours: []string{"internal/nearest", "mcpkit/internal/redact"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{tree: "mcpkit/outbound"},
 
 	// The gateway.

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// MaxFile bounds a recording in bytes: some thousands of ordinary calls.
-const MaxFile = 64 << 20
+// maxRecording bounds a recording in bytes: some thousands of ordinary calls.
+const maxRecording = 64 << 20
 
 // A File is a recording on disk, for nobody but its user. Its methods may be called
 // concurrently.
@@ -29,7 +29,7 @@ func Create(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record to %s: %w", path, err)
 	}
-	return &File{path: path, f: f, left: MaxFile}, nil
+	return &File{path: path, f: f, left: maxRecording}, nil
 }
 
 func create(path string) (*os.File, error) {
@@ -86,7 +86,7 @@ func (f *File) Write(line []byte) (int, error) {
 		return 0, f.err
 	}
 	if int64(len(line)) > f.left {
-		f.err = fmt.Errorf("record to %s: it would be larger than %d bytes; what comes after is not in it", f.path, MaxFile)
+		f.err = fmt.Errorf("record to %s: it would be larger than %d bytes; what comes after is not in it", f.path, maxRecording)
 		return 0, f.err
 	}
 	n, err := f.f.Write(line)

@@ -13,7 +13,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/transcript"
 )
 
 // A Player is the server of a recording. It answers what was asked in it with what
@@ -21,7 +22,7 @@ import (
 // asked several times and with the last answer after that. What the server told
 // before an answer comes before it; what it asked of its client is not asked again.
 //
-// What was not asked in the recording is an error of code [CodeNotRecorded] that
+// What was not asked in the recording is an error of code [codeNotRecorded] that
 // names it and what is near. Its methods may be called concurrently.
 type Player struct {
 	out    chan jsonrpc.Message
@@ -35,8 +36,8 @@ type Player struct {
 
 var _ mcp.Connection = (*Player)(nil)
 
-// CodeNotRecorded is the code of the error for what is not in the recording.
-const CodeNotRecorded = -32090
+// codeNotRecorded is the code of the error for what is not in the recording.
+const codeNotRecorded = -32090
 
 // maxOut is how much may wait to be read before a Write waits.
 const maxOut = 1000
@@ -102,11 +103,11 @@ func (p *Player) answer(asked *jsonrpc.Request) (all []jsonrpc.Message, err erro
 	case was == nil && asked.Method == "ping":
 		res.Result = json.RawMessage("{}")
 	case was == nil:
-		res.Error = &jsonrpc.Error{Code: CodeNotRecorded, Message: p.missing(x)}
+		res.Error = &jsonrpc.Error{Code: codeNotRecorded, Message: p.missing(x)}
 	case was.answer == nil && asked.Method == "subscriptions/listen":
 		return nil, nil // it lasts as long as the connection
 	case was.answer == nil:
-		res.Error = &jsonrpc.Error{Code: CodeNotRecorded, Message: fmt.Sprintf("the recording has no answer to %s: the server gave none", x)}
+		res.Error = &jsonrpc.Error{Code: codeNotRecorded, Message: fmt.Sprintf("the recording has no answer to %s: the server gave none", x)}
 	default:
 		if !p.played[was] {
 			for _, note := range was.notes {
@@ -161,7 +162,7 @@ func equal(was, is any) bool { return compare(was, is, func(was, is string) bool
 // matches is equal, but for what was masked.
 func matches(was, is any) bool {
 	return compare(was, is, func(was, is string) bool {
-		parts := strings.Split(was, mcpjson.Masked)
+		parts := strings.Split(was, redact.Masked)
 		if len(parts) == 1 {
 			return was == is
 		}
@@ -219,7 +220,7 @@ func (x *exchange) String() string {
 		if err != nil {
 			b = []byte("{…}") // what was decoded can be encoded
 		}
-		text = " " + string(redact(b, nil))
+		text = " " + string(transcript.Mask(b, nil))
 	}
 	if len(text) > maxShown {
 		text = strings.ToValidUTF8(text[:maxShown], "") + "…"
@@ -275,5 +276,5 @@ func alike(a, b string) (n int) {
 // IsNotRecorded reports whether an error is that of a request that was not recorded.
 func IsNotRecorded(err error) bool {
 	var e *jsonrpc.Error
-	return errors.As(err, &e) && e.Code == CodeNotRecorded
+	return errors.As(err, &e) && e.Code == codeNotRecorded
 }

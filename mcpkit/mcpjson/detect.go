@@ -160,9 +160,9 @@ func byServers(file string, servers *node) Dialect {
 	return ClaudeCode
 }
 
-// RootOf is the directory that a file of a client is for: the one that it is
+// rootOf is the directory that a file of a client is for: the one that it is
 // in, or the one above if clients keep their own directory there.
-func RootOf(file string) string {
+func rootOf(file string) string {
 	dir := filepath.Dir(file)
 	switch filepath.Base(dir) {
 	case ".cursor", ".vscode", ".gemini", ".codex", ".roo", ".github", ".zed", ".amp":
@@ -171,8 +171,8 @@ func RootOf(file string) string {
 	return dir
 }
 
-// Place is where a client keeps its servers.
-type Place struct {
+// Location is where a client keeps its servers.
+type Location struct {
 	Dialect Dialect
 	Path    string
 
@@ -181,14 +181,14 @@ type Place struct {
 	Project bool
 }
 
-// Places are the files that clients read, for the project in root and the user
+// Locations are the files that clients read, for the project in root and the user
 // whose directories those are; either may be empty. configDir is what
 // os.UserConfigDir returns. The files need not be there.
-func Places(root, home, configDir string) []Place {
-	var list []Place
+func Locations(root, home, configDir string) []Location {
+	var list []Location
 	add := func(project bool, base string, d Dialect, parts ...string) {
 		if base != "" {
-			list = append(list, Place{d, filepath.Join(append([]string{base}, parts...)...), project})
+			list = append(list, Location{d, filepath.Join(append([]string{base}, parts...)...), project})
 		}
 	}
 	add(true, root, Auto, ".mcp.json")

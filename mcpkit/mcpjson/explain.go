@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 )
 
 // Field is one thing that a definition says, ready to be shown.
@@ -25,7 +27,7 @@ type Field struct {
 }
 
 // Masked stands for what is not shown.
-const Masked = "••••"
+const Masked = redact.Masked
 
 // Explain lists all that the definition says, with the place of each, in the
 // order of the fields of Server. It expands nothing; what looks like a secret
@@ -136,7 +138,7 @@ func (t Text) mask(secret bool) (s string, masked bool) {
 		switch {
 		case len(p.Sources) > 0:
 			for j, src := range p.Sources {
-				if src.Scheme == SchemeValue && src.Name != "" && (secret || looksSecret(src.Name)) {
+				if src.Scheme == SchemeValue && src.Name != "" && (secret || redact.IsKey(src.Name)) {
 					p.Sources = append([]Source(nil), p.Sources...)
 					p.Sources[j].Name, masked = Masked, true
 				}
@@ -149,7 +151,7 @@ func (t Text) mask(secret bool) (s string, masked bool) {
 				p.Literal = word + " " + Masked
 			}
 		default:
-			hidden := userInfo.ReplaceAllString(secretShapes.ReplaceAllString(p.Literal, Masked), "://"+Masked+"@")
+			hidden := userInfo.ReplaceAllString(redact.MaskKeys(p.Literal), "://"+Masked+"@")
 			masked = masked || hidden != p.Literal
 			p.Literal = hidden
 		}
@@ -177,7 +179,7 @@ func isScheme(s string) bool {
 // maskFlag hides the value of --api-key=value, and of NAME=value.
 func maskFlag(p Piece) (Piece, bool) {
 	name, value, ok := strings.Cut(p.Literal, "=")
-	if len(p.Sources) > 0 || !ok || value == "" || value == Masked || strings.ContainsAny(name, " /?&") || !isSecretName(name) {
+	if len(p.Sources) > 0 || !ok || value == "" || value == Masked || strings.ContainsAny(name, " /?&") || !redact.IsSecretName(name) {
 		return p, false
 	}
 	return Piece{Literal: name + "=" + Masked}, true
@@ -186,7 +188,7 @@ func maskFlag(p Piece) (Piece, bool) {
 // isSecretFlag says that what follows an argument is a secret.
 func isSecretFlag(t Text) bool {
 	s, ok := t.Literal()
-	return ok && strings.HasPrefix(s, "-") && !strings.Contains(s, "=") && isSecretName(strings.TrimLeft(s, "-"))
+	return ok && strings.HasPrefix(s, "-") && !strings.Contains(s, "=") && redact.IsSecretName(strings.TrimLeft(s, "-"))
 }
 
 // address shows a URL without password and without the values of parameters
@@ -225,7 +227,7 @@ func maskURL(raw string) (string, bool) {
 	parts := strings.Split(query, "&")
 	for i, p := range parts {
 		name, value, _ := strings.Cut(p, "=")
-		if value != "" && (isSecretName(name) || looksSecret(value)) {
+		if value != "" && (redact.IsSecretName(name) || redact.IsKey(value)) {
 			parts[i], hidden = name+"="+Masked, true
 		}
 	}

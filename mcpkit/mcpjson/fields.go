@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 )
 
 // fieldSpec is what there is to know of a field of a server, under any key.
@@ -212,7 +214,7 @@ func readEnvHeaders(r *reader, key string, n *node) {
 		if r.set["headers"] == "" {
 			r.set["headers"] = key
 		}
-		r.s.Headers = append(r.s.Headers, Pair{Name: m.name, Value: Ref(Source{SchemeEnv, name}), Secret: isSecretName(m.name)})
+		r.s.Headers = append(r.s.Headers, Pair{Name: m.name, Value: Ref(Source{SchemeEnv, name}), Secret: redact.IsSecretName(m.name)})
 	}
 }
 

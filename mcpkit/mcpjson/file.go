@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// MaxFile bounds a configuration file, in bytes.
-const MaxFile = 4 << 20
+// maxFile bounds a configuration file, in bytes.
+const maxFile = 4 << 20
 
 var errLink = errors.New("it is a symbolic link, which is not followed; name the file itself")
 

@@ -11,7 +11,7 @@ import (
 // cost as much as they can. The bound is generous: what is quadratic takes
 // minutes to hours.
 func TestD1_HostileFilesAreCheap(t *testing.T) {
-	size := MaxFile
+	size := maxFile
 	if testing.Short() {
 		size /= 8
 	}
@@ -37,20 +37,20 @@ func TestD1_HostileFilesAreCheap(t *testing.T) {
 		"headers":              {ClaudeCode, fill(`{"mcpServers":{"s":{"url":"https://h/","headers":{"y":"z"`, `,"V#":""`, `}}}}`)},
 		"servers":              {ClaudeCode, fill(`{"mcpServers":{"s":{"command":"x"}`, `,"V#":{"command":""}`, `}}`)},
 		"servers, many wrong":  {VSCode, fill(`{"servers":{"s":{"command":"x"}`, `,"V#":1`, `}}`)},
-		"placeholders":         {ClaudeCode, `{"mcpServers":{"s":{"command":"` + strings.Repeat("${A:-", MaxFile/6) + `"}}}`},
-		"placeholders, closed": {ClaudeCode, `{"mcpServers":{"s":{"command":"` + strings.Repeat("${A:-", MaxFile/8) + strings.Repeat("}", MaxFile/8) + `"}}}`},
-		"curly":                {OpenCode, `{"mcp":{"s":{"command":["` + strings.Repeat("{env:", MaxFile/6) + `"]}}}`},
-		"chains":               {SEP, `{"mcpServers":{"s":{"type":"stdio","command":"${A` + strings.Repeat(" | B", MaxFile/5) + `}"}}}`},
+		"placeholders":         {ClaudeCode, `{"mcpServers":{"s":{"command":"` + strings.Repeat("${A:-", maxFile/6) + `"}}}`},
+		"placeholders, closed": {ClaudeCode, `{"mcpServers":{"s":{"command":"` + strings.Repeat("${A:-", maxFile/8) + strings.Repeat("}", maxFile/8) + `"}}}`},
+		"curly":                {OpenCode, `{"mcp":{"s":{"command":["` + strings.Repeat("{env:", maxFile/6) + `"]}}}`},
+		"chains":               {SEP, `{"mcpServers":{"s":{"type":"stdio","command":"${A` + strings.Repeat(" | B", maxFile/5) + `}"}}}`},
 		"inputs":               {VSCode, fill(`{"servers":{},"inputs":[{"id":"x"}`, `,{"id":"a#"}`, `]}`)},
 		"TOML tables":          {Codex, fill("", "[mcp_servers.s#]\ncommand='x'\n", "")},
 		"TOML keys":            {Codex, fill("[mcp_servers.s]\ncommand='x'\n", "k# = 1\n", "")},
 		"TOML dotted":          {Codex, fill("[mcp_servers.s]\ncommand='x'\n", "env.k# = '1'\n", "")},
 		"TOML lists of tables": {Codex, fill("", "[[x]]\n", "")},
 		"TOML inline":          {Codex, fill("[mcp_servers.s]\ncommand='x'\nenv = { a = 'x'", ",k#='1'", "}\n")},
-		"lines":                {Auto, "{" + strings.Repeat("\n", MaxFile-100) + `"mcpServers":{"s":{"command":1}}}`},
+		"lines":                {Auto, "{" + strings.Repeat("\n", maxFile-100) + `"mcpServers":{"s":{"command":1}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if len(c.in) > MaxFile {
+			if len(c.in) > maxFile {
 				t.Fatalf("the sample has %d bytes", len(c.in))
 			}
 			start := time.Now()

@@ -51,7 +51,7 @@ const maxHops = 16
 // is there; a Config without servers if none is. Errors are *Error, possibly
 // joined.
 //
-// Files are bounded by MaxFile; they must be regular and UTF-8; a symbolic link
+// Files are bounded by 4 MiB; they must be regular and UTF-8; a symbolic link
 // is not followed, and directories that are links only where they stay below
 // Root. Nothing is expanded and nothing else is read.
 func Load(o Options) (*Config, error) {
@@ -76,14 +76,14 @@ func Load(o Options) (*Config, error) {
 }
 
 // LoadFile reads one file, wherever it is. If o has no Root, it is the
-// directory that the file is for by its name: RootOf.
+// directory that the file is for by its name: rootOf.
 func LoadFile(path string, o Options) (*Config, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, &Error{File: path, Msg: "make the path absolute", Err: err}
 	}
 	if o.Root == "" {
-		o.Root = RootOf(abs)
+		o.Root = rootOf(abs)
 	}
 	o.Path, o.AllowOutside = abs, true
 	return Load(o)
@@ -172,7 +172,7 @@ func (o Options) read(path string) (data []byte, info os.FileInfo, err error) {
 		return fail("open its directory", err)
 	}
 	defer root.Close()
-	if data, info, err = readBelow(root, name, MaxFile); err != nil {
+	if data, info, err = readBelow(root, name, maxFile); err != nil {
 		return fail("open it", err)
 	}
 	return data, info, nil

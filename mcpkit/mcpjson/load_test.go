@@ -124,7 +124,7 @@ func TestD1_FileSafety(t *testing.T) {
 		refused(t, err, "it is a directory, not a regular file")
 	})
 	t.Run("too large", func(t *testing.T) {
-		root := tree(t, map[string]string{"mcp.json": good + strings.Repeat(" ", MaxFile)})
+		root := tree(t, map[string]string{"mcp.json": good + strings.Repeat(" ", maxFile)})
 		_, err := Load(Options{Root: root})
 		refused(t, err, "it has more than 4194304 bytes")
 	})
@@ -197,13 +197,13 @@ func merge(a, b map[string]string) map[string]string {
 // TestPlaces checks that what is said about where files are and what is told
 // from where files are agree.
 func TestPlaces(t *testing.T) {
-	for _, p := range Places("/work", "/home/u", "/home/u/.config") {
+	for _, p := range Locations("/work", "/home/u", "/home/u/.config") {
 		d := byName(p.Path)
 		if p.Dialect != Auto && d != Auto && d != p.Dialect {
 			t.Errorf("%s: is listed as %s and read as %s", p.Path, p.Dialect, d)
 		}
-		if p.Project && RootOf(p.Path) != "/work" {
-			t.Errorf("%s is for %s, want /work", p.Path, RootOf(p.Path))
+		if p.Project && rootOf(p.Path) != "/work" {
+			t.Errorf("%s is for %s, want /work", p.Path, rootOf(p.Path))
 		}
 	}
 }

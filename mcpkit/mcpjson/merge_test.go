@@ -291,7 +291,7 @@ func TestUpdateMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	old, info, err := readBelow(root, "mcp.json", MaxFile)
+	old, info, err := readBelow(root, "mcp.json", maxFile)
 	if err != nil {
 		t.Fatal(err)
 	}

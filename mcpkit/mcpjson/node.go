@@ -205,8 +205,8 @@ func (d *document) fail(offset int, format string, args ...any) *Error {
 // dropped; some editors put one there.
 func newDocument(file string, data []byte) (*document, *Error) {
 	d := &document{file: file, data: bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))}
-	if len(data) > MaxFile {
-		return nil, &Error{File: file, Msg: fmt.Sprintf("the file has %d bytes, more than the limit of %d", len(data), MaxFile)}
+	if len(data) > maxFile {
+		return nil, &Error{File: file, Msg: fmt.Sprintf("the file has %d bytes, more than the limit of %d", len(data), maxFile)}
 	}
 	if utf8.Valid(d.data) {
 		return d, nil

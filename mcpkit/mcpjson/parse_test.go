@@ -220,7 +220,7 @@ func TestD2_Bounds(t *testing.T) {
 		"deep TOML":    {Codex, "a = " + strings.Repeat("[", 3<<20), "nests deeper than 64 levels"},
 		"long key":     {Codex, strings.Repeat("a.", 1<<20) + "a = 1", "a key of more than 64 parts"},
 		"long table":   {Codex, "[" + strings.Repeat("a.", 1<<20) + "a]", "a key of more than 64 parts"},
-		"too large":    {Auto, strings.Repeat(" ", MaxFile+1), "more than the limit"},
+		"too large":    {Auto, strings.Repeat(" ", maxFile+1), "more than the limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse(c.d, []byte(c.in))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/nearest"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 )
 
 // reader makes a Config of a file's tree.
@@ -298,4 +299,17 @@ func (r *reader) unknown(m member, key string, known []string) {
 // extra keeps what is not known.
 func extra(list []Extra, name string, v *node) []Extra {
 	return append(list, Extra{Key: name, Value: v.raw()})
+}
+
+// isSecret decides whether the value of a variable or header is marked as secret.
+func isSecret(name string, value Text) bool {
+	if redact.IsSecretName(name) {
+		return true
+	}
+	for _, p := range value {
+		if redact.IsKey(p.Literal) {
+			return true
+		}
+	}
+	return false
 }

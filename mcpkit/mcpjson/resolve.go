@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 )
 
 // Sentinels of Resolve, wrapped in an *Error that names variable, server,
@@ -176,7 +178,7 @@ func (e *expansion) process() {
 		if e.r.Env == nil {
 			e.fail("passEnv", &Error{Msg: fmt.Sprintf("variable %q", clip(name)), Err: ErrWithheld})
 		} else if v, ok := e.r.Env(name); ok {
-			e.setEnv(name, v, isSecretName(name))
+			e.setEnv(name, v, redact.IsSecretName(name))
 		}
 	}
 	for _, p := range s.Env {
@@ -264,7 +266,7 @@ func (e *expansion) address(field string, t Text) string {
 	}
 	for name, values := range u.Query() {
 		for _, v := range values {
-			e.secret(v, isSecretName(name))
+			e.secret(v, redact.IsSecretName(name))
 		}
 	}
 	switch u.Scheme {
@@ -369,7 +371,7 @@ func (e *expansion) source(src Source) (string, error) {
 		if !ok {
 			return "", ErrUnset
 		}
-		e.secret(v, isSecretName(src.Name))
+		e.secret(v, redact.IsSecretName(src.Name))
 		return v, nil
 	case SchemeInput:
 		if e.r.Input == nil {

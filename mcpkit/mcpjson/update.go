@@ -45,7 +45,7 @@ func Update(path string, cfg *Config, d Dialect) (Updated, error) {
 
 func updateBelow(root *os.Root, name string, cfg *Config, d Dialect, now time.Time) (u Updated, err error) {
 	mode := fs.FileMode(0o600)
-	old, info, err := readBelow(root, name, MaxFile)
+	old, info, err := readBelow(root, name, maxFile)
 	switch {
 	case err == nil:
 		mode = info.Mode().Perm()
@@ -82,7 +82,7 @@ func updateBelow(root *os.Root, name string, cfg *Config, d Dialect, now time.Ti
 
 // unchanged says whether a file is still what was read.
 func unchanged(root *os.Root, name string, old []byte, info os.FileInfo) error {
-	now, _, err := readBelow(root, name, MaxFile)
+	now, _, err := readBelow(root, name, maxFile)
 	if info == nil && errors.Is(err, fs.ErrNotExist) || info != nil && err == nil && bytes.Equal(now, old) {
 		return nil
 	}

@@ -283,7 +283,7 @@ func (a *app) find(context.Context, []string) error {
 		config = ""
 	}
 	all := []found{}
-	for _, p := range mcpjson.Places(root, home, config) {
+	for _, p := range mcpjson.Locations(root, home, config) {
 		if _, err := os.Lstat(p.Path); err != nil {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/transcript"
 )
 
 const (
@@ -60,18 +61,18 @@ func Load(path string) (*Recording, error) {
 	return r, nil
 }
 
-// Read reads a recording of at most [MaxFile] bytes. A last line that is not whole
+// Read reads a recording of at most 64 MiB. A last line that is not whole
 // is left out.
 func Read(in io.Reader) (*Recording, error) {
-	lines := bufio.NewReader(io.LimitReader(in, MaxFile+1))
+	lines := bufio.NewReader(io.LimitReader(in, maxRecording+1))
 	d := decoder{open: make(map[jsonrpc.ID]*exchange)}
 	size := 0
 	for n := 1; ; n++ {
 		text, err := lines.ReadBytes('\n')
 		size += len(text)
 		switch {
-		case size > MaxFile:
-			return nil, fmt.Errorf("it is larger than %d bytes", MaxFile)
+		case size > maxRecording:
+			return nil, fmt.Errorf("it is larger than %d bytes", maxRecording)
 		case n > maxLines:
 			return nil, fmt.Errorf("it has more than %d lines", maxLines)
 		case errors.Is(err, io.EOF):
@@ -95,12 +96,12 @@ type decoder struct {
 	notes []*jsonrpc.Request       // since the last answer
 }
 
-func parseHeader(text []byte) (h header, err error) {
+func parseHeader(text []byte) (h transcript.Header, err error) {
 	if err := json.Unmarshal(text, &h); err != nil || h.Cassette == 0 {
 		return h, errors.New("it is no recording")
 	}
-	if h.Cassette != version {
-		return h, fmt.Errorf("it is a recording of version %d, this program knows %d", h.Cassette, version)
+	if h.Cassette != transcript.Version {
+		return h, fmt.Errorf("it is a recording of version %d, this program knows %d", h.Cassette, transcript.Version)
 	}
 	return h, nil
 }
@@ -118,7 +119,7 @@ func (d *decoder) line(text []byte, first bool) error {
 		clear(d.open)
 		return nil
 	}
-	var l line
+	var l transcript.Line
 	if err := json.Unmarshal(text, &l); err != nil {
 		return fmt.Errorf("it is damaged: %w", err)
 	}
