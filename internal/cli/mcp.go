@@ -52,7 +52,7 @@ func (a *app) mcpCommand() *cobra.Command {
 			options := server.Options{
 				Version:      v,
 				Instructions: "The tools of several MCP servers; the part of a tool's name before the two underscores is the server's.",
-				Extend: server.Extension{Alone: true, Server: g.Register, Offers: g.Offers, Names: g.Names, Capabilities: gateway.Capabilities(),
+				Extend: server.Extension{Alone: true, Server: g.Register, Offers: g.HasTool, Names: g.ToolNames, Capabilities: gateway.Capabilities(),
 					Configure: g.Configure, Middleware: []mcp.Middleware{g.Middleware}},
 				Log: log,
 			}

@@ -15,21 +15,21 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
-// A call is a request of a client that is under way at a server: of a tool, a prompt
-// or a resource. It runs apart from the request that began it, since a modern client
-// that is asked something makes another request in order to answer.
+// A call is a client's request in progress at a server: of a tool, a prompt or a
+// resource. It outlives the request that started it, since a modern client answers a
+// request for input by another request.
 type call struct {
 	server string
 	client client
-	key    string // what is called with which arguments
+	key    string // digest of server, method and arguments
 
-	ctx    context.Context // ends with the call; has the values of the first request
-	cancel context.CancelCauseFunc
-	asked  chan *question // of a modern client
-	done   chan outcome   // has room for one
+	ctx     context.Context // ends with the call; carries the values of the first request
+	cancel  context.CancelCauseFunc
+	pending chan *pendingInput // requests for input from a modern client
+	done    chan outcome       // capacity 1
 
 	mu       sync.Mutex
-	waiting  context.Context    // guarded by mu: of the request that the client waits for now; nil if it waits for none
+	waiting  context.Context    // guarded by mu: of the request that the client waits for; nil if there is none
 	session  *mcp.ServerSession // guarded by mu: of that request
 	progress any                // guarded by mu: the token of that request, nil if it has none
 }
@@ -39,22 +39,22 @@ type outcome struct {
 	err error
 }
 
-// inputs is what the parameters of such a request may bring besides it.
-type inputs struct {
+// inputParams are the parameters of a request that answer an earlier request for input.
+type inputParams struct {
 	responses mcp.InputResponseMap
 	state     string
 	meta      mcp.Meta
 }
 
-// relay makes a request of a client at a server, or goes on with one that waits for
-// the client's answer.
-func (g *Gateway) relay(ctx context.Context, server string, from client, session *mcp.ServerSession, what string, args any, in inputs,
+// forward sends a client's request to a server, or continues a call that waits for the
+// client's answer. It returns an inputRequired if the server requests input.
+func (g *Gateway) forward(ctx context.Context, server string, from client, session *mcp.ServerSession, what string, args any, in inputParams,
 	do func(context.Context, *mcpkit.Session, *call) (mcp.Result, error)) (mcp.Result, error) {
-	key, err := keyOf(server, what, args)
+	key, err := callDigest(server, what, args)
 	if err != nil {
 		return nil, err
 	}
-	c, again, err := g.parked.resume(key, from, in)
+	c, answered, err := g.pending.resume(key, from, in)
 	if err != nil {
 		return nil, err
 	}
@@ -63,16 +63,16 @@ func (g *Gateway) relay(ctx context.Context, server string, from client, session
 		if err != nil {
 			return nil, err
 		}
-		c = &call{server: server, client: from, key: key, asked: make(chan *question), done: make(chan outcome, 1), session: session}
+		c = &call{server: server, client: from, key: key, pending: make(chan *pendingInput), done: make(chan outcome, 1), session: session}
 		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(g.ctx, func() { c.cancel(context.Cause(g.ctx)) })
-		end, err := g.lines.enter(ctx, c)
+		end, err := g.serializer.begin(ctx, c)
 		if err != nil {
 			stop()
 			c.cancel(err)
 			return nil, err
 		}
-		c.attend(ctx, session, in.meta["progressToken"])
+		c.setWaiter(ctx, session, in.meta["progressToken"])
 		g.tasks.Go(func() {
 			defer c.cancel(nil)
 			defer stop()
@@ -81,16 +81,16 @@ func (g *Gateway) relay(ctx context.Context, server string, from client, session
 			c.done <- outcome{res, err}
 		})
 	} else {
-		c.attend(ctx, session, in.meta["progressToken"])
-		again.settle()
+		c.setWaiter(ctx, session, in.meta["progressToken"])
+		answered.deliver()
 	}
-	defer c.unattend()
+	defer c.clearWaiter()
 	for {
 		select {
 		case o := <-c.done:
 			return o.res, o.err
-		case q := <-c.asked:
-			if ask, ok := g.parked.park(q); ok {
+		case q := <-c.pending:
+			if ask, ok := g.pending.add(q); ok {
 				return ask, nil
 			}
 		case <-ctx.Done():
@@ -103,8 +103,8 @@ func (g *Gateway) relay(ctx context.Context, server string, from client, session
 
 type callKey struct{}
 
-// keyOf is the same for two requests that ask for the same.
-func keyOf(server, what string, args any) (string, error) {
+// callDigest returns the same digest for equal requests.
+func callDigest(server, what string, args any) (string, error) {
 	b, err := json.Marshal([]any{server, what, args})
 	if err != nil {
 		return "", err
@@ -113,33 +113,32 @@ func keyOf(server, what string, args any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// attend says which request the client waits for.
-func (c *call) attend(ctx context.Context, session *mcp.ServerSession, progress any) {
+// setWaiter sets the request that the client waits for.
+func (c *call) setWaiter(ctx context.Context, session *mcp.ServerSession, progress any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting, c.session, c.progress = ctx, session, progress
 }
 
-// unattend says that the client waits no longer.
-func (c *call) unattend() {
+// clearWaiter records that the client waits for no request.
+func (c *call) clearWaiter() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting, c.session, c.progress = nil, nil, nil
 }
 
-// attended returns the request that the client waits for; the context is nil if
-// there is none.
-func (c *call) attended() (context.Context, *mcp.ServerSession, any) {
+// waiter returns the request that the client waits for; ctx is nil if there is none.
+func (c *call) waiter() (context.Context, *mcp.ServerSession, any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.waiting, c.session, c.progress
 }
 
-// tool passes calls on to a tool of a server.
+// tool returns the handler that forwards calls of a server's tool.
 func (g *Gateway) tool(server, tool string) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		in := inputs{req.Params.InputResponses, req.Params.RequestState, req.Params.Meta}
-		res, err := g.relay(ctx, server, clientOf(req.Session, req.Params.Meta, req.Extra), req.Session, "tool "+tool, req.Params.Arguments, in,
+		in := inputParams{req.Params.InputResponses, req.Params.RequestState, req.Params.Meta}
+		res, err := g.forward(ctx, server, clientOf(req.Session, req.Params.Meta, req.Extra), req.Session, "tool "+tool, req.Params.Arguments, in,
 			func(ctx context.Context, s *mcpkit.Session, c *call) (mcp.Result, error) {
 				params := &mcp.CallToolParams{Name: tool}
 				if a := req.Params.Arguments; len(a) > 0 && string(a) != "null" {
@@ -153,37 +152,37 @@ func (g *Gateway) tool(server, tool string) mcp.ToolHandler {
 					defer end()
 					params.SetProgressToken(own)
 				}
-				g.verbose(ctx, s)
+				g.sendLevel(ctx, s)
 				res, err := s.CallTool(ctx, params)
 				if err != nil {
 					return nil, err // not a nil result in an interface
 				}
 				return res, nil
 			})
-		g.used(server)
+		g.refreshIfCached(server)
 		switch r := res.(type) {
 		case *mcp.CallToolResult:
 			return r, err
-		case *ask:
+		case *inputRequired:
 			return &mcp.CallToolResult{InputRequests: r.requests, RequestState: r.state}, nil
 		}
 		var answer *jsonrpc.Error
 		if errors.As(err, &answer) {
-			return nil, answer // the server's own words and code
+			return nil, answer // the server's own error
 		}
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		// That a server cannot be had is something that a model should read.
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: g.trouble(server, err)}}}, nil
+		// A tool result, not an error: the model should read why the server fails.
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: g.errorText(server, err)}}}, nil
 	}
 }
 
-// prompt passes requests on for a prompt of a server.
+// prompt returns the handler that forwards requests of a server's prompt.
 func (g *Gateway) prompt(server, prompt string) mcp.PromptHandler {
 	return func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		in := inputs{req.Params.InputResponses, req.Params.RequestState, req.Params.Meta}
-		res, err := g.relay(ctx, server, clientOf(req.Session, req.Params.Meta, req.Extra), req.Session, "prompt "+prompt, req.Params.Arguments, in,
+		in := inputParams{req.Params.InputResponses, req.Params.RequestState, req.Params.Meta}
+		res, err := g.forward(ctx, server, clientOf(req.Session, req.Params.Meta, req.Extra), req.Session, "prompt "+prompt, req.Params.Arguments, in,
 			func(ctx context.Context, s *mcpkit.Session, _ *call) (mcp.Result, error) {
 				res, err := s.GetPrompt(ctx, prompt, req.Params.Arguments)
 				if err != nil {
@@ -194,18 +193,18 @@ func (g *Gateway) prompt(server, prompt string) mcp.PromptHandler {
 		switch r := res.(type) {
 		case *mcp.GetPromptResult:
 			return r, err
-		case *ask:
+		case *inputRequired:
 			return &mcp.GetPromptResult{InputRequests: r.requests, RequestState: r.state}, nil
 		}
-		return nil, g.refusal(server, err)
+		return nil, g.rpcError(server, err)
 	}
 }
 
-// resource passes requests on for a resource of a server.
+// resource returns the handler that forwards reads of a server's resource.
 func (g *Gateway) resource(server string) mcp.ResourceHandler {
 	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		in := inputs{req.Params.InputResponses, req.Params.RequestState, req.Params.Meta}
-		res, err := g.relay(ctx, server, clientOf(req.Session, req.Params.Meta, req.Extra), req.Session, "resource", req.Params.URI, in,
+		in := inputParams{req.Params.InputResponses, req.Params.RequestState, req.Params.Meta}
+		res, err := g.forward(ctx, server, clientOf(req.Session, req.Params.Meta, req.Extra), req.Session, "resource", req.Params.URI, in,
 			func(ctx context.Context, s *mcpkit.Session, _ *call) (mcp.Result, error) {
 				res, err := s.ReadResource(ctx, req.Params.URI)
 				if err != nil {
@@ -216,48 +215,47 @@ func (g *Gateway) resource(server string) mcp.ResourceHandler {
 		switch r := res.(type) {
 		case *mcp.ReadResourceResult:
 			return r, err
-		case *ask:
+		case *inputRequired:
 			return &mcp.ReadResourceResult{InputRequests: r.requests, RequestState: r.state}, nil
 		}
-		return nil, g.refusal(server, err)
+		return nil, g.rpcError(server, err)
 	}
 }
 
-// refusal is an error as a client gets it.
-func (g *Gateway) refusal(server string, err error) error {
+// rpcError converts an error into the JSON-RPC error for a client.
+func (g *Gateway) rpcError(server string, err error) error {
 	var answer *jsonrpc.Error
 	if errors.As(err, &answer) {
 		return answer
 	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: g.trouble(server, err)}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: g.errorText(server, err)}
 }
 
-// trouble says what a model can make of it. A server that is refused is not offered
-// any longer.
-func (g *Gateway) trouble(server string, err error) string {
-	if refused(err) {
-		g.fail(server, err)
-		return g.untrusted(server)
+// errorText returns the error's text for a model. It records refused servers.
+func (g *Gateway) errorText(server string, err error) string {
+	if isRefusal(err) {
+		g.markFailed(server, err)
+		return g.untrustedText(server)
 	}
 	return err.Error()
 }
 
-// used has a server asked again, once, that was offered from what is remembered.
-func (g *Gateway) used(server string) {
+// refreshIfCached refreshes a server, once, whose published listing is only cached.
+func (g *Gateway) refreshIfCached(server string) {
 	g.mu.Lock()
-	o := g.offered[server]
-	again := o != nil && !o.asked
-	if again {
-		o.asked = true
+	o := g.published[server]
+	cached := o != nil && !o.fresh
+	if cached {
+		o.fresh = true
 	}
 	g.mu.Unlock()
-	if again {
-		g.learn(server)
+	if cached {
+		g.refresh(server)
 	}
 }
 
-// progress knows whom to tell how far a call is. The tokens are the gateway's own:
-// those of two clients may be the same.
+// progress maps progress tokens to calls. The tokens sent to servers are the gateway's
+// own, since two clients may use the same one.
 type progress struct {
 	mu    sync.Mutex
 	next  uint64           // guarded by mu
@@ -281,8 +279,9 @@ func (p *progress) begin(server string, c *call) (token string, end func()) {
 	}
 }
 
-// pass tells the client of a call, if it is still under way and of that server.
-func (p *progress) pass(server string, n *mcp.ProgressNotificationParams) {
+// forward forwards a progress notification to the client of the call, if the call is
+// still in progress at that server.
+func (p *progress) forward(server string, n *mcp.ProgressNotificationParams) {
 	token, ok := n.ProgressToken.(string)
 	if !ok {
 		return
@@ -293,9 +292,9 @@ func (p *progress) pass(server string, n *mcp.ProgressNotificationParams) {
 	if c == nil {
 		return
 	}
-	if ctx, session, own := c.attended(); ctx != nil && own != nil {
-		told := *n
-		told.Meta, told.ProgressToken = nil, own
-		_ = session.NotifyProgress(ctx, &told) // a client that is gone does not miss it
+	if ctx, session, own := c.waiter(); ctx != nil && own != nil {
+		forwarded := *n
+		forwarded.Meta, forwarded.ProgressToken = nil, own
+		_ = session.NotifyProgress(ctx, &forwarded) // the client may be gone
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
-// A client is who made a request. Two requests are of one client if they came over
-// one session; of a modern client over HTTP each is by itself.
+// A client identifies the origin of a request. Requests of one session have one client;
+// each request of a modern client over HTTP has its own.
 type client struct {
 	session *mcp.ServerSession
-	owner   string                  // of the token, if one was asked for
-	caps    *mcp.ClientCapabilities // what it can answer
-	modern  bool                    // it is asked by an answer, not by a request
+	owner   string                  // from the access token, if there is one
+	caps    *mcp.ClientCapabilities // for requests for input
+	modern  bool                    // input is requested by a result, not by a request
 }
 
 func clientOf(session *mcp.ServerSession, meta mcp.Meta, extra *mcp.RequestExtra) client {
@@ -25,7 +25,7 @@ func clientOf(session *mcp.ServerSession, meta mcp.Meta, extra *mcp.RequestExtra
 	}
 	version, _ := meta[mcp.MetaKeyProtocolVersion].(string)
 	if c.modern = revision.IsModern(version); c.modern {
-		c.caps = able(meta[mcp.MetaKeyClientCapabilities])
+		c.caps = requestCapabilities(meta[mcp.MetaKeyClientCapabilities])
 	} else if session != nil {
 		if p := session.InitializeParams(); p != nil && p.Capabilities != nil {
 			c.caps = p.Capabilities
@@ -34,27 +34,28 @@ func clientOf(session *mcp.ServerSession, meta mcp.Meta, extra *mcp.RequestExtra
 	return c
 }
 
-// able is what a modern request says that its client can answer. What is wrong with
-// it has been refused before.
-func able(meta any) *mcp.ClientCapabilities {
+// requestCapabilities parses the client capabilities in a modern request's _meta. The
+// server has refused invalid ones before.
+func requestCapabilities(meta any) *mcp.ClientCapabilities {
 	caps := &mcp.ClientCapabilities{}
 	b, err := json.Marshal(meta)
 	if err != nil {
 		return caps
 	}
-	var said struct {
+	var declared struct {
 		Roots       *mcp.RootCapabilities        `json:"roots"`
 		Sampling    *mcp.SamplingCapabilities    `json:"sampling"`
 		Elicitation *mcp.ElicitationCapabilities `json:"elicitation"`
 	}
-	if json.Unmarshal(b, &said) == nil {
-		caps.RootsV2, caps.Sampling, caps.Elicitation = said.Roots, said.Sampling, said.Elicitation
+	if json.Unmarshal(b, &declared) == nil {
+		caps.RootsV2, caps.Sampling, caps.Elicitation = declared.Roots, declared.Sampling, declared.Elicitation
 	}
 	return caps
 }
 
-// takes reports whether the client takes a question, and what it lacks if not.
-func (c *client) takes(q mcp.InputRequest) (lacks string, ok bool) {
+// supports reports whether the client supports a request for input, and which
+// capability is missing if not.
+func (c *client) supports(q mcp.InputRequest) (missing string, ok bool) {
 	switch q := q.(type) {
 	case *mcp.CreateMessageParams:
 		return "sampling", c.caps.Sampling != nil
@@ -63,11 +64,11 @@ func (c *client) takes(q mcp.InputRequest) (lacks string, ok bool) {
 	case *mcp.ElicitParams:
 		e := c.caps.Elicitation
 		if q.Mode == "url" || q.Mode == "" && q.URL != "" {
-			return "elicitation by a page to open", e != nil && e.URL != nil
+			return "elicitation in URL mode", e != nil && e.URL != nil
 		}
-		return "elicitation by a form", e != nil && (e.Form != nil || e.URL == nil)
+		return "elicitation in form mode", e != nil && (e.Form != nil || e.URL == nil)
 	}
-	return "such questions", false
+	return "this request", false
 }
 
 // modernRequest reports whether a request claims a revision without sessions. The params

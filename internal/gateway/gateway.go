@@ -1,16 +1,15 @@
-// Package gateway offers many MCP servers as one: their tools under the names
-// server__tool, their prompts alike, their resources under their own addresses. A
-// client then needs one entry in its configuration, and each server is started when
-// it is first used.
+// Package gateway combines several MCP servers into one: their tools and prompts under
+// the names server__tool, their resources under their own URIs. A client needs one
+// entry in its configuration, and each server starts when it is first used.
 //
-// What a server offers is remembered by the hash of its definition, so that a list
-// starts nothing; it is asked again when the server is used, and a change is passed
-// on to clients.
+// Lists of tools, prompts and resources are cached by the hash of the server's
+// definition, so listing starts no server. A cached list is refreshed when its server
+// is used, and clients are notified of changes.
 //
-// All clients share one connection to a server. What it asks during a call (for a
-// model's words, for the user's, for roots) is put to the client that made the call,
-// and so are progress and log messages; no other client sees any of it. Older servers
-// do not say which call they ask about: see lines.
+// All clients share one connection to a server. Its requests for input (sampling,
+// elicitation, roots), progress and log messages during a call go to the client that
+// made the call, and to no other. Legacy servers do not say which call a request
+// belongs to: see callSerializer.
 package gateway
 
 import (
@@ -34,103 +33,102 @@ import (
 )
 
 const (
-	// atOnce bounds the servers that are asked what they offer at the same time:
-	// each may be a program that has to be installed first.
-	atOnce = 4
-	// learnTimeout bounds asking one.
-	learnTimeout = time.Minute
-	// retryAfter is the time after which a server that could not be asked is asked
-	// again when a client asks for a list: its user may have allowed it meanwhile,
-	// or its package be installed.
+	// maxConcurrentLists bounds the servers that are listed at the same time: a command
+	// such as npx may install its package first.
+	maxConcurrentLists = 4
+	// listTimeout bounds listing one server.
+	listTimeout = time.Minute
+	// retryAfter is the minimum time between attempts to list a server that failed.
+	// Clients' list requests trigger them.
 	retryAfter = 30 * time.Second
-	// againAfter is the time after which a server is asked again that has changed
-	// while it was asked: it may change as often as it likes.
-	againAfter = time.Second
-	// listWait is what a list waits for servers that nothing is known of. Those that
-	// take longer are told of by a change of the list.
+	// relistInterval is the pause before listing a server again that changed while it
+	// was listed; it limits servers that send changes without end.
+	relistInterval = time.Second
+	// listWait bounds the wait of a list request for servers without a cached listing.
+	// Clients get slower servers by a list_changed notification.
 	listWait = 15 * time.Second
 )
 
 // Options configures a [Gateway].
 type Options struct {
-	// Servers is how to reach them. Its hooks are the gateway's, but for Untrusted,
-	// and Log, which hears all that servers log.
+	// Servers configures the connections. The gateway sets its hooks, except for
+	// Untrusted, and Log, which gets all log messages of servers.
 	Servers mcpkit.Options
-	// Alone says that the gateway has one client and will have no other, as over
-	// standard input and output: then its roots are those of all servers that the
-	// configuration names none for, and log messages outside of calls are its too.
-	Alone bool
-	// Offers is where what servers offer is remembered; nil remembers nothing.
-	Offers *listing.Store
-	// TrustLine is the command with which the user allows a server; nil means
-	// "glovebox mcp trust SERVER".
-	TrustLine func(server string) string
-	Log       *slog.Logger // nil discards
+	// SingleClient says that the gateway never has more than one client, as over
+	// standard input and output. Then servers without configured roots get the
+	// client's, and the client gets log messages outside of calls.
+	SingleClient bool
+	// Listings caches servers' lists; nil caches nothing.
+	Listings *listing.Cache
+	// TrustCommand returns the command that trusts a server; nil means "glovebox mcp
+	// trust SERVER".
+	TrustCommand func(server string) string
+	Log          *slog.Logger // nil discards
 }
 
-// A Gateway stands between clients of one server and many servers. Its methods may
-// be called concurrently.
+// A Gateway presents many servers as one to its clients. Its methods may be called
+// concurrently.
 type Gateway struct {
-	manager  *mcpkit.Manager
-	log      *slog.Logger
-	offers   *listing.Store
-	ctx      context.Context // ends with Close
-	cancel   context.CancelCauseFunc
-	tasks    sync.WaitGroup
-	slots    chan struct{}
-	alone    bool
-	allow    func(server string) string
-	only     only
-	lines    lines
-	parked   parked
-	progress progress
-	pages    pages
-	watched  watched
-	server   *mcp.Server   // set by Register, before anything is asked
-	first    chan struct{} // closed when each server was asked once that nothing was known of
+	manager       *mcpkit.Manager
+	log           *slog.Logger
+	listings      *listing.Cache
+	ctx           context.Context // ends with Close
+	cancel        context.CancelCauseFunc
+	tasks         sync.WaitGroup
+	listSlots     chan struct{}
+	singleClient  bool
+	trustCommand  func(server string) string
+	sole          soleClient
+	serializer    callSerializer
+	pending       pendingInputs
+	progress      progress
+	elicitations  urlElicitations
+	subscriptions subscriptions
+	server        *mcp.Server   // set by Register
+	firstListed   chan struct{} // closed when servers without a cached listing have been listed once
 
-	mu        sync.Mutex
-	offered   map[string]*offered         // guarded by mu, by server
-	asking    map[string]bool             // guarded by mu: the servers that are asked now; true if once more after that
-	failed    map[string]failure          // guarded by mu: servers that could not be asked
-	tasksOnly map[string][]string         // guarded by mu: tools that run as tasks only, by server
-	names     names                       // guarded by mu: of tools
-	prompts   names                       // guarded by mu
-	resources map[string]string           // guarded by mu: servers by address
-	templates map[string]string           // guarded by mu: servers by template
-	level     mcp.LoggingLevel            // guarded by mu: the most verbose that a client has asked for
-	told      map[string]mcp.LoggingLevel // guarded by mu: what servers were told, by server
+	mu         sync.Mutex
+	published  map[string]*published       // guarded by mu, by server
+	refreshing map[string]bool             // guarded by mu: servers being listed; true to list once more afterwards
+	failed     map[string]failure          // guarded by mu: servers that could not be listed or used
+	tasksOnly  map[string][]string         // guarded by mu: tools that only run as tasks, by server
+	names      names                       // guarded by mu: of tools
+	prompts    names                       // guarded by mu
+	resources  map[string]string           // guarded by mu: servers by URI
+	templates  map[string]string           // guarded by mu: servers by template
+	level      mcp.LoggingLevel            // guarded by mu: the most verbose of all clients
+	sentLevels map[string]mcp.LoggingLevel // guarded by mu: sent to servers, by server
 }
 
-// offered is what clients are shown of a server.
-type offered struct {
-	listing.Offer
-	asked bool // since this gateway began
+// published is the listing of a server that clients see.
+type published struct {
+	listing.Entry
+	fresh bool // listed by this gateway, not only cached
 }
 
-// A failure says why and when a server could not be asked what it offers.
+// A failure is why and when a server could not be listed or used.
 type failure struct {
 	at      time.Time
 	text    string
 	refused bool
 }
 
-// due reports whether to ask the server again.
+// due reports whether to try the server again.
 func (f failure) due() bool { return f.refused || time.Since(f.at) >= retryAfter }
 
-// New returns a gateway that has not started anything.
+// New returns a gateway. It starts no server.
 func New(o Options) *Gateway {
 	g := &Gateway{
-		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, atOnce), first: make(chan struct{}),
-		alone: o.Alone, only: only{met: make(chan struct{})},
-		offered: make(map[string]*offered), asking: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(), prompts: newNames(),
-		resources: make(map[string]string), templates: make(map[string]string), told: make(map[string]mcp.LoggingLevel),
+		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), firstListed: make(chan struct{}),
+		singleClient: o.SingleClient, sole: soleClient{known: make(chan struct{})},
+		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(), prompts: newNames(),
+		resources: make(map[string]string), templates: make(map[string]string), sentLevels: make(map[string]mcp.LoggingLevel),
 	}
-	if g.allow = o.TrustLine; g.allow == nil {
-		g.allow = func(server string) string { return "glovebox mcp trust " + server }
+	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {
+		g.trustCommand = func(server string) string { return "glovebox mcp trust " + server }
 	}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
-	g.offers = o.Offers
+	g.listings = o.Listings
 	hear := o.Servers.Hooks.Log
 	o.Servers.Hooks = mcpkit.Hooks{
 		Sampling: g.sample, Elicit: g.elicit, ElicitURL: true, Roots: g.roots, Untrusted: o.Servers.Hooks.Untrusted,
@@ -138,18 +136,20 @@ func New(o Options) *Gateway {
 			if hear != nil {
 				hear(ctx, server, m)
 			}
-			g.logged(ctx, server, m)
+			g.forwardLog(ctx, server, m)
 		},
-		Progress:            func(_ context.Context, server string, p *mcp.ProgressNotificationParams) { g.progress.pass(server, p) },
-		ListChanged:         func(_ context.Context, server, _ string) { g.learn(server) },
-		ResourceUpdated:     g.updated,
-		ElicitationComplete: func(_ context.Context, server, id string) { g.pages.done(g.ctx, server, id) },
+		Progress: func(_ context.Context, server string, p *mcp.ProgressNotificationParams) {
+			g.progress.forward(server, p)
+		},
+		ListChanged:         func(_ context.Context, server, _ string) { g.refresh(server) },
+		ResourceUpdated:     g.forwardUpdate,
+		ElicitationComplete: func(_ context.Context, server, id string) { g.elicitations.complete(g.ctx, server, id) },
 	}
 	g.manager = mcpkit.New(o.Servers)
 	return g
 }
 
-// Capabilities are those of a server that a gateway is registered with.
+// Capabilities returns the capabilities of a server that a gateway registers with.
 func Capabilities() *mcp.ServerCapabilities {
 	return &mcp.ServerCapabilities{
 		Tools:     &mcp.ToolCapabilities{ListChanged: true},
@@ -159,60 +159,60 @@ func Capabilities() *mcp.ServerCapabilities {
 	}
 }
 
-// Configure sets the handlers of a server that the gateway will be registered with.
+// Configure sets the handlers in the options of the server that Register will get.
 func (g *Gateway) Configure(o *mcp.ServerOptions) {
 	o.SubscribeHandler, o.UnsubscribeHandler, o.CompletionHandler = g.subscribe, g.unsubscribe, g.complete
 }
 
-// Register has a server offer what is known of the servers, and asks those that
-// nothing is known of. A server that would be refused is not offered, also if what it
-// offers is remembered. It is called once.
+// Register adds the cached listings to s and lists the servers without one. It leaves
+// out servers that would be refused, even with a cached listing. It must be called
+// once.
 func (g *Gateway) Register(s *mcp.Server) {
 	g.server = s
-	known := g.remembered()
-	var asked sync.WaitGroup
+	cached := g.cachedListings()
+	var listed sync.WaitGroup
 	for _, def := range g.manager.Config().Servers {
 		if def.Disabled {
 			continue
 		}
-		o, seen := known[def.Hash()]
+		entry, seen := cached[def.Hash()]
 		allowed := g.allowed(def.Name)
 		if seen && allowed {
-			g.show(def.Name, o, false)
+			g.publish(def.Name, entry, false)
 		}
-		if !o.Whole || !allowed {
-			asked.Add(1)
-			g.learnThen(def.Name, asked.Done)
+		if !entry.Complete || !allowed {
+			listed.Add(1)
+			g.refreshThen(def.Name, listed.Done)
 		}
 	}
 	g.tasks.Go(func() {
-		asked.Wait()
-		close(g.first)
+		listed.Wait()
+		close(g.firstListed)
 	})
 }
 
-// Middleware has lists wait for servers that nothing is known of yet, and notes what
-// clients say that is for all servers.
+// Middleware makes list requests wait for servers without a cached listing, and records
+// client messages that concern all servers.
 func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		g.note(method, req)
+		g.observe(method, req)
 		list := strings.HasSuffix(method, "/list")
 		if list {
 			g.retry()
 		}
-		wait := list || !g.knows(req)
+		wait := list || !g.resolves(req)
 		if wait {
 			timer := time.NewTimer(listWait)
 			defer timer.Stop()
 			select {
-			case <-g.first:
+			case <-g.firstListed:
 			case <-timer.C:
 			case <-ctx.Done():
 			}
 		}
-		if r, ok := req.(*mcp.CallToolRequest); ok && !g.knows(req) {
-			// What the model should read is a result.
-			if why := g.absent(ctx, r.Params.Name); why != "" {
+		if r, ok := req.(*mcp.CallToolRequest); ok && !g.resolves(req) {
+			// A tool result, not an error: models read results.
+			if why := g.whyUnavailable(ctx, r.Params.Name); why != "" {
 				return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: why}}}, nil
 			}
 		}
@@ -220,11 +220,12 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// knows reports whether what a request asks for is offered now.
-func (g *Gateway) knows(req mcp.Request) bool {
+// resolves reports whether the gateway has the tool, prompt or resource of a request
+// now.
+func (g *Gateway) resolves(req mcp.Request) bool {
 	switch r := req.(type) {
 	case *mcp.CallToolRequest:
-		return r.Params == nil || g.Offers(r.Params.Name)
+		return r.Params == nil || g.HasTool(r.Params.Name)
 	case *mcp.GetPromptRequest:
 		return r.Params == nil || g.hasPrompt(r.Params.Name)
 	case *mcp.ReadResourceRequest:
@@ -238,14 +239,14 @@ func (g *Gateway) knows(req mcp.Request) bool {
 		if r.Params == nil || r.Params.Ref == nil {
 			return true
 		}
-		_, _, ok := g.referred(r.Params.Ref)
+		_, _, ok := g.resolveRef(r.Params.Ref)
 		return ok
 	}
 	return true
 }
 
 func (g *Gateway) hasResource(uri string) bool {
-	_, ok := g.owner(uri)
+	_, ok := g.resourceServer(uri)
 	return ok
 }
 
@@ -255,52 +256,52 @@ func (g *Gateway) hasPrompt(name string) bool {
 	return g.prompts.has(name)
 }
 
-// note notes what a client says that is for all servers.
-func (g *Gateway) note(method string, req mcp.Request) {
+// observe records client messages that concern all servers.
+func (g *Gateway) observe(method string, req mcp.Request) {
 	switch r := req.(type) {
 	case *mcp.ServerRequest[*mcp.SetLoggingLevelParams]:
 		if r.Params != nil {
-			g.hear(r.Params.Level)
+			g.lowerLevel(r.Params.Level)
 		}
 	case *mcp.InitializedRequest:
-		if g.alone {
-			g.only.is(r.Session)
+		if g.singleClient {
+			g.sole.set(r.Session)
 		}
 	case *mcp.RootsListChangedRequest:
-		if !g.alone {
+		if !g.singleClient {
 			return
 		}
 		for _, def := range g.manager.Config().Servers {
 			if s, err := g.manager.Session(def.Name); err == nil {
 				g.tasks.Go(func() {
 					if err := s.RootsChanged(g.ctx); err != nil {
-						g.log.Debug("tell a server that the roots changed", "server", s.Name(), "err", err)
+						g.log.Debug("notify server of changed roots", "server", s.Name(), "err", err)
 					}
 				})
 			}
 		}
 	default:
-		if g.alone && method != "initialize" && modernRequest(req) {
-			g.only.is(nil)
+		if g.singleClient && method != "initialize" && modernRequest(req) {
+			g.sole.set(nil)
 		}
 	}
 }
 
-// Offers reports whether a tool of that name is offered now.
-func (g *Gateway) Offers(tool string) bool {
+// HasTool reports whether the gateway has a tool of that name now.
+func (g *Gateway) HasTool(tool string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.names.has(tool)
 }
 
-// Names are the tools that are offered now, sorted.
-func (g *Gateway) Names() []string {
+// ToolNames returns the names of all tools, sorted.
+func (g *Gateway) ToolNames() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Sorted(maps.Keys(g.names.to))
+	return slices.Sorted(maps.Keys(g.names.original))
 }
 
-// Close ends all servers and returns when they are gone.
+// Close stops all servers and waits for them.
 func (g *Gateway) Close() error {
 	g.cancel(errors.New("the gateway is closed"))
 	err := g.manager.Close()
@@ -308,138 +309,138 @@ func (g *Gateway) Close() error {
 	return err
 }
 
-func (g *Gateway) remembered() map[string]listing.Offer {
-	if g.offers == nil {
+func (g *Gateway) cachedListings() map[string]listing.Entry {
+	if g.listings == nil {
 		return nil
 	}
-	known, err := g.offers.All()
+	known, err := g.listings.All()
 	if err != nil {
-		g.log.Warn("servers are asked anew what they offer", "err", err)
+		g.log.Warn("cached server listings not used", "err", err)
 	}
 	return known
 }
 
-// learn asks a server in the background what it offers. One that is being asked is
-// asked once more, however often that is wanted meanwhile.
-func (g *Gateway) learn(server string) { g.learnThen(server, func() {}) }
+// refresh lists a server in the background. If the server is being listed, it is listed
+// once more afterwards, however often refresh was called meanwhile.
+func (g *Gateway) refresh(server string) { g.refreshThen(server, func() {}) }
 
-func (g *Gateway) learnThen(server string, done func()) {
+// refreshThen is refresh; it calls done after the first attempt.
+func (g *Gateway) refreshThen(server string, done func()) {
 	g.mu.Lock()
-	_, busy := g.asking[server]
-	g.asking[server] = busy
+	_, busy := g.refreshing[server]
+	g.refreshing[server] = busy
 	g.mu.Unlock()
 	if busy || g.ctx.Err() != nil {
 		done()
 		return
 	}
 	g.tasks.Go(func() {
-		g.learnOnce(server)
+		g.refreshOnce(server)
 		done()
-		for g.again(server) {
-			g.learnOnce(server)
+		for g.rerun(server) {
+			g.refreshOnce(server)
 		}
 	})
 }
 
-// again reports, after a while, whether a server is to be asked once more.
-func (g *Gateway) again(server string) bool {
+// rerun reports whether to list a server once more, after relistInterval.
+func (g *Gateway) rerun(server string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.asking[server] {
-		delete(g.asking, server)
+	if !g.refreshing[server] {
+		delete(g.refreshing, server)
 		return false
 	}
 	g.mu.Unlock()
-	timer := time.NewTimer(againAfter)
+	timer := time.NewTimer(relistInterval)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-g.ctx.Done():
 	}
 	g.mu.Lock()
-	g.asking[server] = false
+	g.refreshing[server] = false
 	return g.ctx.Err() == nil
 }
 
-func (g *Gateway) learnOnce(server string) {
+func (g *Gateway) refreshOnce(server string) {
 	select {
-	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
+	case g.listSlots <- struct{}{}:
+		defer func() { <-g.listSlots }()
 	case <-g.ctx.Done():
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(g.ctx, learnTimeout, fmt.Errorf("no list within %v", learnTimeout))
+	ctx, cancel := context.WithTimeoutCause(g.ctx, listTimeout, fmt.Errorf("no list within %v", listTimeout))
 	defer cancel()
 	o, err := g.list(ctx, server)
 	if err != nil {
-		g.fail(server, err)
+		g.markFailed(server, err)
 		return
 	}
 	g.mu.Lock()
 	delete(g.failed, server)
 	g.mu.Unlock()
-	g.show(server, o, true)
-	g.remember(ctx, server, o)
+	g.publish(server, o, true)
+	g.saveListing(ctx, server, o)
 }
 
-// retry asks servers again that could not be asked, and those that were refused as
-// soon as they are allowed.
+// retry lists servers again that failed, and refused ones once they are trusted.
 func (g *Gateway) retry() {
-	var again []string
+	var due []string
 	g.mu.Lock()
 	for server, f := range g.failed {
 		if f.due() {
-			again = append(again, server)
+			due = append(due, server)
 		}
 	}
 	g.mu.Unlock()
-	for _, server := range again {
+	for _, server := range due {
 		if g.allowed(server) {
-			g.learn(server)
+			g.refresh(server)
 		}
 	}
 }
 
-// allowed reports whether a connection to a server would be tried.
+// allowed reports whether policy and trust permit a connection to the server.
 func (g *Gateway) allowed(server string) bool {
 	s, err := g.manager.Session(server)
 	return err == nil && s.Allowed(g.ctx) == nil
 }
 
-// refused reports whether an error says that a server may not be used before the user
-// allows it. A name that cannot be looked up, or a redirect, is no such thing.
-func refused(err error) bool {
+// isRefusal reports whether err means that the server needs the user's approval. A name
+// that does not resolve and a redirect are no such errors.
+func isRefusal(err error) bool {
 	if r, ok := errors.AsType[*outbound.Refusal](err); ok {
 		return r.Reason != outbound.Unresolved && r.Reason != outbound.Redirected
 	}
 	return errors.Is(err, mcpkit.ErrUntrusted)
 }
 
-// fail notes that a server could not be asked or used. One that was refused is offered
-// no longer: its tools could be listed and never called.
-func (g *Gateway) fail(server string, err error) {
+// markFailed records that a server could not be listed or used. It hides the tools of a
+// refused server, since no call of them would succeed.
+func (g *Gateway) markFailed(server string, err error) {
 	if g.ctx.Err() != nil {
 		return
 	}
-	now := failure{time.Now(), err.Error(), refused(err)}
+	now := failure{time.Now(), err.Error(), isRefusal(err)}
 	g.mu.Lock()
 	before := g.failed[server]
 	g.failed[server] = now
 	g.mu.Unlock()
 	if now.refused {
-		g.show(server, listing.Offer{}, false)
+		g.publish(server, listing.Entry{}, false)
 	}
 	switch {
 	case now.text == before.text:
 	case now.refused:
-		g.log.Warn("server is not offered before you allow it", "server", server, "err", err, "type", g.allow(server))
+		g.log.Warn("server not listed: trust it first", "server", server, "err", err, "command", g.trustCommand(server))
 	default:
-		g.log.Warn("server of the configuration is not offered", "server", server, "err", err)
+		g.log.Warn("server not available", "server", server, "err", err)
 	}
 }
 
-// list asks a server what it offers. Of what it does not declare it is not asked.
-func (g *Gateway) list(ctx context.Context, server string) (o listing.Offer, err error) {
+// list lists a server's tools, prompts and resources, as far as it declares them.
+func (g *Gateway) list(ctx context.Context, server string) (o listing.Entry, err error) {
 	s, err := g.manager.Session(server)
 	if err != nil {
 		return o, err
@@ -448,7 +449,7 @@ func (g *Gateway) list(ctx context.Context, server string) (o listing.Offer, err
 	if err != nil {
 		return o, err
 	}
-	o.Whole = true
+	o.Complete = true
 	caps := info.Capabilities
 	if caps == nil {
 		caps = &mcp.ServerCapabilities{}
@@ -462,7 +463,7 @@ func (g *Gateway) list(ctx context.Context, server string) (o listing.Offer, err
 	if caps.Resources != nil && err == nil {
 		if o.Resources, err = s.Resources(ctx); err == nil {
 			o.Templates, err = s.ResourceTemplates(ctx)
-			if missing(err) { // many declare resources and know no templates
+			if isMethodNotFound(err) { // many servers declare resources without templates
 				err = nil
 			}
 		}
@@ -470,19 +471,19 @@ func (g *Gateway) list(ctx context.Context, server string) (o listing.Offer, err
 	return o, err
 }
 
-// missing reports whether the server does not know a method.
-func missing(err error) bool {
+// isMethodNotFound reports whether the server does not implement a method.
+func isMethodNotFound(err error) bool {
 	var e *jsonrpc.Error
 	return errors.As(err, &e) && e.Code == jsonrpc.CodeMethodNotFound
 }
 
-// remember keeps what a server offers for the next gateway.
-func (g *Gateway) remember(ctx context.Context, server string, o listing.Offer) {
+// saveListing caches a server's listing for later gateways.
+func (g *Gateway) saveListing(ctx context.Context, server string, o listing.Entry) {
 	def := g.manager.Config().Server(server)
-	if g.offers == nil || def == nil {
+	if g.listings == nil || def == nil {
 		return
 	}
-	if err := g.offers.Keep(ctx, def.Hash(), o); err != nil {
-		g.log.Warn("what a server offers is forgotten with this gateway", "server", server, "err", err)
+	if err := g.listings.Put(ctx, def.Hash(), o); err != nil {
+		g.log.Warn("server listing not cached", "server", server, "err", err)
 	}
 }

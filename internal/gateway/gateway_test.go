@@ -24,7 +24,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// TestMain is a server where the environment says so. It notes that it was started.
+// TestMain runs a server instead of the tests if the environment says so.
 func TestMain(m *testing.M) {
 	name := os.Getenv("GATEWAY_TEST_SERVER")
 	if name == "" {
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// tasksOnly makes the tool shout in messages one that runs as a task only, which the
-// SDK's servers cannot say, if the server is the one named tasks.
+// tasksOnly marks the tool shout of the server named tasks as one that only runs as a
+// task, which the SDK's servers cannot declare.
 type tasksOnly struct{ io.WriteCloser }
 
 func (w tasksOnly) Write(p []byte) (int, error) {
@@ -53,7 +53,7 @@ func (w tasksOnly) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// world is a gateway and a client of it.
+// A world is a gateway with a client.
 type world struct {
 	*mcp.ClientSession
 	g        *Gateway
@@ -61,8 +61,8 @@ type world struct {
 	progress chan *mcp.ProgressNotificationParams
 }
 
-// options are those of a gateway to servers of those names. The notes and what is
-// remembered are in dir.
+// options returns the options of a gateway to servers of those names, with notes and
+// cache in dir.
 func options(dir string, trust mcpkit.Trust, servers ...string) Options {
 	cfg := &mcpjson.Config{}
 	for _, name := range servers {
@@ -75,12 +75,12 @@ func options(dir string, trust mcpkit.Trust, servers ...string) Options {
 		})
 	}
 	return Options{
-		Servers: mcpkit.Options{Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return trust, nil }},
-		Offers:  listing.Open(filepath.Join(dir, "offers.json")),
+		Servers:  mcpkit.Options{Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return trust, nil }},
+		Listings: listing.Open(filepath.Join(dir, "offers.json")),
 	}
 }
 
-// register has a server offer what a new gateway offers.
+// register returns a new gateway and the server that it is registered with.
 func register(t *testing.T, o Options) (*Gateway, *mcp.Server) {
 	t.Helper()
 	g := New(o)
@@ -92,7 +92,7 @@ func register(t *testing.T, o Options) (*Gateway, *mcp.Server) {
 	return g, s
 }
 
-// open makes a gateway, and a client of it.
+// open connects a client to a new gateway.
 func open(t *testing.T, dir string, trust mcpkit.Trust, servers ...string) *world {
 	t.Helper()
 	g, s := register(t, options(dir, trust, servers...))
@@ -154,7 +154,7 @@ func notes(t *testing.T, dir string) string {
 	return string(b)
 }
 
-func TestManyServersAsOne(t *testing.T) {
+func TestGateway_TwoServersCachedListing(t *testing.T) {
 	dir := t.TempDir()
 	want := []string{"a__ask", "a__change", "a__crash", "a__learn", "a__say", "a__shout", "a__wait", "b__ask", "b__change", "b__crash", "b__learn", "b__say", "b__shout", "b__wait"}
 	w := open(t, dir, mcpkit.Trusted, "a", "b")
@@ -165,20 +165,20 @@ func TestManyServersAsOne(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if _, err := w.CallTool(t.Context(), &mcp.CallToolParams{Name: "say"}); err == nil {
-		t.Error("a tool without its server: no error")
+		t.Error("a tool's name without its server: no error")
 	}
 	w.ClientSession.Close()
 	if err := w.g.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	// What was learnt is offered without starting anything, until it is used.
+	// Cached listings start no server until one is used.
 	if err := os.Remove(filepath.Join(dir, "notes")); err != nil {
 		t.Fatal(err)
 	}
 	w = open(t, dir, mcpkit.Trusted, "a", "b")
 	if diff := cmp.Diff(want, w.names(t)); diff != "" {
-		t.Fatalf("tools from what is remembered (-want +got)\n%s", diff)
+		t.Fatalf("tools of the cached listing (-want +got)\n%s", diff)
 	}
 	if got := notes(t, dir); got != "" {
 		t.Errorf("a list started %q", got)
@@ -191,7 +191,7 @@ func TestManyServersAsOne(t *testing.T) {
 	}
 }
 
-func TestChangesArePassedOn(t *testing.T) {
+func TestRefresh_NotifiesClientsOfChanges(t *testing.T) {
 	w := open(t, t.TempDir(), mcpkit.Trusted, "a")
 	w.names(t)
 	for len(w.changed) > 0 {
@@ -203,7 +203,7 @@ func TestChangesArePassedOn(t *testing.T) {
 		select {
 		case <-w.changed:
 		case <-end:
-			t.Fatalf("no news of the change; tools: %v", w.names(t))
+			t.Fatalf("no list_changed notification; tools: %v", w.names(t))
 		}
 		if slices.Equal(w.names(t), want) {
 			break
@@ -214,9 +214,8 @@ func TestChangesArePassedOn(t *testing.T) {
 	}
 }
 
-// A server may say that it has changed as often as it likes: it is asked for all of
-// that at once.
-func TestManyChangesAreLearntTogether(t *testing.T) {
+// A server may send any number of changes; the gateway lists it only once for many.
+func TestRefresh_CoalescesChanges(t *testing.T) {
 	var lists atomic.Int64
 	o := overHTTP(t, mcpkit.Legacy, func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -227,15 +226,15 @@ func TestManyChangesAreLearntTogether(t *testing.T) {
 		}
 	})
 	g, _ := register(t, o)
-	<-g.first
+	<-g.firstListed
 	const changes = 1000
 	for range changes {
-		g.learn("a")
+		g.refresh("a")
 	}
 	until(t, "the server is asked no more", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return len(g.asking) == 0
+		return len(g.refreshing) == 0
 	})
 	if n := lists.Load(); n < 2 || n > 4 {
 		t.Errorf("%d changes made %d lists", changes, n)
@@ -245,20 +244,20 @@ func TestManyChangesAreLearntTogether(t *testing.T) {
 	}
 }
 
-// A tool that a server makes wrong is gone, and is back when it is right again.
-func TestAToolThatBecomesWrong(t *testing.T) {
+// A tool that becomes invalid disappears, and returns when it is valid again.
+func TestPublish_InvalidToolIsLeftOut(t *testing.T) {
 	g, s := register(t, options(t.TempDir(), mcpkit.Trusted))
-	tool := func(schema string) listing.Offer {
-		return listing.Offer{Tools: []*mcp.Tool{{Name: "t", InputSchema: map[string]any{"type": schema}}}}
+	tool := func(schema string) listing.Entry {
+		return listing.Entry{Tools: []*mcp.Tool{{Name: "t", InputSchema: map[string]any{"type": schema}}}}
 	}
 	p := join(t, s, "ann", "2025-11-25", false)
 	for _, c := range []struct {
 		schema string
 		tools  int
 	}{{"object", 1}, {"string", 0}, {"object", 1}} {
-		g.show("a", tool(c.schema), true)
+		g.publish("a", tool(c.schema), true)
 		res, err := p.ListTools(t.Context(), nil)
-		if err != nil || len(res.Tools) != c.tools || g.Offers("a__t") != (c.tools > 0) {
+		if err != nil || len(res.Tools) != c.tools || g.HasTool("a__t") != (c.tools > 0) {
 			t.Errorf("a schema of type %s: %+v, %v, want %d tools", c.schema, res, err, c.tools)
 		}
 	}
@@ -267,23 +266,22 @@ func TestAToolThatBecomesWrong(t *testing.T) {
 	}
 }
 
-// No server takes an address from another that offers it; once it does not, the other
-// has it.
-func TestAnAddressStaysWithItsServer(t *testing.T) {
+// No server takes a URI from another that lists it; when that stops, the other gets it.
+func TestPublish_URIStaysWithFirstServer(t *testing.T) {
 	g, s := register(t, options(t.TempDir(), mcpkit.Trusted))
 	p := join(t, s, "ann", "2025-11-25", false)
-	of := func(name string) listing.Offer {
-		return listing.Offer{
+	of := func(name string) listing.Entry {
+		return listing.Entry{
 			Resources: []*mcp.Resource{{Name: name, URI: "x://r"}},
 			Templates: []*mcp.ResourceTemplate{{Name: name, URITemplate: "x://t/{id}"}},
 		}
 	}
 	for _, c := range []struct {
 		server string
-		shows  listing.Offer
+		shows  listing.Entry
 		want   string // whose it is then
-	}{{"a", of("a"), "a"}, {"b", of("b"), "a"}, {"a", of("a2"), "a2"}, {"b", of("b"), "a2"}, {"a", listing.Offer{}, "b"}, {"a", of("a"), "b"}, {"b", listing.Offer{}, "a"}, {"a", listing.Offer{}, ""}} {
-		g.show(c.server, c.shows, true)
+	}{{"a", of("a"), "a"}, {"b", of("b"), "a"}, {"a", of("a2"), "a2"}, {"b", of("b"), "a2"}, {"a", listing.Entry{}, "b"}, {"a", of("a"), "b"}, {"b", listing.Entry{}, "a"}, {"a", listing.Entry{}, ""}} {
+		g.publish(c.server, c.shows, true)
 		got := []string{}
 		resources, err := p.ListResources(t.Context(), nil)
 		if err != nil {
@@ -303,7 +301,7 @@ func TestAnAddressStaysWithItsServer(t *testing.T) {
 		if c.want == "" {
 			want = []string{}
 		}
-		owner, _ := g.owner("x://r")
+		owner, _ := g.resourceServer("x://r")
 		if !slices.Equal(got, want) || owner != strings.TrimRight(c.want, "2") {
 			t.Errorf("%s shows %d: got %q of %q, want %q", c.server, len(c.shows.Resources), got, owner, want)
 		}
@@ -313,16 +311,15 @@ func TestAnAddressStaysWithItsServer(t *testing.T) {
 	}
 }
 
-// TestOwner: who is told of a resource's changes is told by the server that it is
-// read from, where several templates begin alike.
-func TestOwner(t *testing.T) {
+// Subscriptions go to the server that reads go to, where several templates match.
+func TestResourceServer_OverlappingTemplates(t *testing.T) {
 	g, _ := register(t, options(t.TempDir(), mcpkit.Trusted))
 	for server, template := range map[string]string{"a": "y://r/{id}", "b": "y://r/{id}/whole", "c": "y://{+path}", "d": "y://r/{?q}"} {
-		g.show(server, listing.Offer{Templates: []*mcp.ResourceTemplate{{Name: server, URITemplate: template}}}, true)
+		g.publish(server, listing.Entry{Templates: []*mcp.ResourceTemplate{{Name: server, URITemplate: template}}}, true)
 	}
 	for uri, want := range map[string]string{"y://r/1": "a", "y://r/1/whole": "b", "y://r/1/half": "c", "y://r/?q=1": "d", "z://r": ""} {
 		for range 20 {
-			if server, ok := g.owner(uri); server != want || ok != (want != "") {
+			if server, ok := g.resourceServer(uri); server != want || ok != (want != "") {
 				t.Fatalf("%s: got %q, want %q", uri, server, want)
 			}
 		}
@@ -332,7 +329,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-func TestProgressAndCancel(t *testing.T) {
+func TestTool_ProgressAndCancel(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, mcpkit.Trusted, "a")
 	w.names(t)
@@ -350,15 +347,15 @@ func TestProgressAndCancel(t *testing.T) {
 	}
 	for end := time.Now().Add(20 * time.Second); !strings.Contains(notes(t, dir), "cancelled"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("the server does not hear of the cancel")
+			t.Fatal("the server was not cancelled")
 		}
 	}
 }
 
-// A server that would be refused is not listed, although what it offers is
-// remembered, until the user allows it; the log says what to type. One that is no
-// longer allowed says so at its next call, and is listed no more.
-func TestAServerThatIsNotTrusted(t *testing.T) {
+// An untrusted server's cached listing stays hidden until the user trusts it; the log
+// names the command. A call of a server that is no longer trusted says so, and hides
+// it.
+func TestUntrustedServer_HiddenUntilTrusted(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, mcpkit.Trusted, "a")
 	w.names(t)
@@ -374,7 +371,7 @@ func TestAServerThatIsNotTrusted(t *testing.T) {
 		}
 		return mcpkit.Untrusted, nil
 	}
-	o.TrustLine = func(server string) string { return "allow " + server }
+	o.TrustCommand = func(server string) string { return "allow " + server }
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	g, s := register(t, o)
 	p := join(t, s, "ann", "2025-11-25", false)
@@ -390,18 +387,18 @@ func TestAServerThatIsNotTrusted(t *testing.T) {
 			t.Fatalf("%d tools of a server that is not trusted are listed", n)
 		}
 	}
-	// A client whose list is out of date reads why, whatever tool of the server it calls.
+	// A client with an outdated list reads why, whichever of the server's tools it calls.
 	for _, name := range []string{"a__say", "a__gone"} {
 		wantTrouble(t, p, name, `The server "a" is not trusted. Its user can allow it with: allow a`)
 	}
 	if _, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "b__say"}); err == nil {
-		t.Error("a tool of no server was called")
+		t.Error("a call of an unknown tool succeeded")
 	}
-	if text := log.String(); strings.Count(text, "server is not offered before you allow it") != 1 || !strings.Contains(text, `type="allow a"`) {
+	if text := log.String(); strings.Count(text, "server not listed: trust it first") != 1 || !strings.Contains(text, `command="allow a"`) {
 		t.Errorf("the log is\n%s", text)
 	}
 	trusted.Store(true)
-	// That it is trusted now needs no new list.
+	// A call after the user trusts it needs no new list.
 	if res, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "a__say", Arguments: map[string]any{"text": "x"}}); err != nil || res.IsError {
 		t.Errorf("call once the server is trusted: %+v, %v", res, err)
 	}
@@ -418,14 +415,14 @@ func TestAServerThatIsNotTrusted(t *testing.T) {
 	trusted.Store(false)
 	wantTrouble(t, p, "a__say", `The server "a" is not trusted. Its user can allow it with: allow a`)
 	if n := tools(); n != 0 {
-		t.Errorf("%d tools are listed that were refused", n)
+		t.Errorf("%d tools of a refused server are listed", n)
 	}
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// wantTrouble calls a tool and checks that the model reads why that fails.
+// wantTrouble calls a tool and checks the error in its result.
 func wantTrouble(t *testing.T, p *gatewaytest.Person, tool, want string) {
 	t.Helper()
 	res, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"text": "x"}})
@@ -434,9 +431,9 @@ func wantTrouble(t *testing.T, p *gatewaytest.Person, tool, want string) {
 	}
 }
 
-// A tool that runs as a task only is not listed, also from what is remembered, which the
-// log says once; a client that calls it all the same reads why.
-func TestToolsThatRequireTasksAreNotOffered(t *testing.T) {
+// A tool that only runs as a task is left out, also of cached listings, and logged
+// once; a call of it says why.
+func TestWithoutTaskTools_LeftOutAndLoggedOnce(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		var log lockedBuffer
@@ -455,7 +452,7 @@ func TestToolsThatRequireTasksAreNotOffered(t *testing.T) {
 			if !slices.Contains(names, "tasks__say") || slices.Contains(names, "tasks__shout") {
 				t.Errorf("%s: the tools are %v", version, names)
 			}
-			wantTrouble(t, p, "tasks__shout", `runs as a task only, which glovebox mcp does not support yet`)
+			wantTrouble(t, p, "tasks__shout", `only runs as a task, which glovebox mcp does not support yet`)
 			if text, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "tasks__say", Arguments: map[string]any{"text": "x"}}); err != nil || text.IsError {
 				t.Errorf("%s: %+v, %v", version, text, err)
 			}
@@ -463,14 +460,13 @@ func TestToolsThatRequireTasksAreNotOffered(t *testing.T) {
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}
-		if text := log.String(); strings.Count(text, "run as tasks only") != 1 || !strings.Contains(text, "tools=[shout]") {
+		if text := log.String(); strings.Count(text, "only run as tasks") != 1 || !strings.Contains(text, "tools=[shout]") {
 			t.Errorf("the log is\n%s", text)
 		}
 	}
 }
 
-// A client that calls a tool of a server that cannot be started reads why.
-func TestAServerThatIsNotAvailable(t *testing.T) {
+func TestUnavailableServer_CallSaysWhy(t *testing.T) {
 	o := options(t.TempDir(), mcpkit.Trusted, "a")
 	o.Servers.Config.Servers[0].Command = mcpjson.Literal("/no/such/program")
 	g, s := register(t, o)
@@ -480,7 +476,7 @@ func TestAServerThatIsNotAvailable(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a buffer that is read while it is written.
+// lockedBuffer is a buffer for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -498,21 +494,21 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-func TestNames(t *testing.T) {
+func TestNames_UniqueAndValid(t *testing.T) {
 	n := newNames()
 	long := strings.Repeat("x", 100)
 	seen := make(map[string]bool)
 	for _, pair := range [][2]string{{"a", "b"}, {"a b", "c"}, {"a_b", "c"}, {"a", long}, {"a", long + "y"}, {"é", "/"}, {"a", "b__c"}, {"a__b", "c"}} {
-		name := n.give(pair[0], pair[1])
+		name := n.assign(pair[0], pair[1])
 		if len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
-			t.Errorf("%q is a name that not all clients take", name)
+			t.Errorf("%q is a name that not all clients accept", name)
 		}
-		if seen[name] || !n.has(name) || n.give(pair[0], pair[1]) != name {
-			t.Errorf("%q is not one tool's", name)
+		if seen[name] || !n.has(name) || n.assign(pair[0], pair[1]) != name {
+			t.Errorf("%q is not unique or not stable", name)
 		}
 		seen[name] = true
 	}
-	if name := n.take("a", "b"); name != "a__b" || n.has(name) {
-		t.Errorf("%q was not given back", name)
+	if name := n.release("a", "b"); name != "a__b" || n.has(name) {
+		t.Errorf("%q was not released", name)
 	}
 }

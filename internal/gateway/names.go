@@ -6,64 +6,65 @@ import (
 	"strings"
 )
 
-// maxName is what clients take; many models' interfaces allow no more than 64.
+// maxName bounds tool names; many model APIs allow no more than 64 characters.
 const maxName = 64
 
-// names are the names of tools as clients see them.
+// names assigns unique exposed names to tools or prompts.
 type names struct {
-	of map[[2]string]string // server and tool to name
-	to map[string][2]string // and back
+	exposed  map[[2]string]string // by server and tool
+	original map[string][2]string // server and tool by exposed name
 }
 
 func newNames() names {
-	return names{of: make(map[[2]string]string), to: make(map[string][2]string)}
+	return names{exposed: make(map[[2]string]string), original: make(map[string][2]string)}
 }
 
-// give returns the name of a tool, the same each time. Two tools never have one.
-func (n *names) give(server, tool string) string {
+// assign returns the exposed name of a tool: the same name for each call, and never one
+// that another tool has.
+func (n *names) assign(server, tool string) string {
 	key := [2]string{server, tool}
-	if name, ok := n.of[key]; ok {
+	if name, ok := n.exposed[key]; ok {
 		return name
 	}
-	name := exposed(server, tool)
-	if _, taken := n.to[name]; taken {
-		name = marked(name, server, tool)
+	name := exposedName(server, tool)
+	if _, taken := n.original[name]; taken {
+		name = withHash(name, server, tool)
 	}
-	n.of[key], n.to[name] = name, key
+	n.exposed[key], n.original[name] = name, key
 	return name
 }
 
-// take gives a name back.
-func (n *names) take(server, tool string) string {
+// release frees the name of a tool and returns it.
+func (n *names) release(server, tool string) string {
 	key := [2]string{server, tool}
-	name := n.of[key]
-	delete(n.of, key)
-	delete(n.to, name)
+	name := n.exposed[key]
+	delete(n.exposed, key)
+	delete(n.original, name)
 	return name
 }
 
 func (n *names) has(name string) bool {
-	_, ok := n.to[name]
+	_, ok := n.original[name]
 	return ok
 }
 
-// exposed is server__tool in the letters that all clients take.
-func exposed(server, tool string) string {
-	name := plain(server) + "__" + plain(tool)
+// exposedName returns server__tool, limited to characters that all clients accept.
+func exposedName(server, tool string) string {
+	name := sanitize(server) + "__" + sanitize(tool)
 	if len(name) > maxName {
-		return marked(name, server, tool)
+		return withHash(name, server, tool)
 	}
 	return name
 }
 
-// marked is a name that ends in a mark of what it stands for.
-func marked(name, server, tool string) string {
+// withHash appends a hash of server and tool to a name and shortens it to maxName.
+func withHash(name, server, tool string) string {
 	sum := sha256.Sum256([]byte(server + "\x00" + tool))
-	mark := "_" + hex.EncodeToString(sum[:4])
-	return name[:min(len(name), maxName-len(mark))] + mark
+	suffix := "_" + hex.EncodeToString(sum[:4])
+	return name[:min(len(name), maxName-len(suffix))] + suffix
 }
 
-func plain(s string) string {
+func sanitize(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
 			return r

@@ -12,7 +12,7 @@ import (
 )
 
 // offers is what is remembered of what servers offer. Completion starts nothing.
-func (a *app) offers() (*listing.Store, error) {
+func (a *app) listings() (*listing.Cache, error) {
 	path, err := a.state("offers.json")
 	if err != nil {
 		return nil, err
@@ -26,9 +26,9 @@ func (a *app) keepTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Too
 	if a.recording != nil {
 		return // they are those of long ago
 	}
-	store, err := a.offers()
+	store, err := a.listings()
 	if err == nil {
-		err = store.Keep(ctx, s.Hash(), listing.Offer{Tools: tools})
+		err = store.Put(ctx, s.Hash(), listing.Entry{Tools: tools})
 	}
 	if err != nil && a.flags.verbose {
 		a.note("glovebox: note: %v", err)
@@ -42,7 +42,7 @@ func (a *app) toolsOf(server string) []*mcp.Tool {
 		return nil
 	}
 	s := cfg.Server(server)
-	store, err := a.offers()
+	store, err := a.listings()
 	if s == nil || err != nil {
 		return nil
 	}

@@ -69,12 +69,12 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 	servers.OAuth = a.advised(login.New(login.Options{Store: logins, ClientName: clientName, Log: log}))
 	servers.Log = log
 	servers.Limits.Request = callTimeout
-	offers, err := a.offers()
+	listings, err := a.listings()
 	if err != nil {
 		return err
 	}
 	servers.Hooks.Untrusted = untrusted
-	g := gateway.New(gateway.Options{Servers: servers, Offers: offers, Alone: listen == "", TrustLine: func(server string) string { return a.lineFor("trust", server) }, Log: log})
+	g := gateway.New(gateway.Options{Servers: servers, Listings: listings, SingleClient: listen == "", TrustCommand: func(server string) string { return a.lineFor("trust", server) }, Log: log})
 	defer func() { err = errors.Join(err, g.Close()) }()
 	return a.Serve(ctx, g, listen, log)
 }

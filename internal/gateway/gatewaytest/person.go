@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// A Person is a client that answers with its name, and what it was asked and told.
+// A Person is a client that answers with its name and records all it receives.
 type Person struct {
 	*mcp.ClientSession
 	Name  string
@@ -25,15 +25,15 @@ func (p *Person) hear(format string, a ...any) {
 	p.heard = append(p.heard, fmt.Sprintf(format, a...))
 }
 
-// All is what it was asked and told.
+// All returns the records.
 func (p *Person) All() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.heard)
 }
 
-// Join makes a client that speaks a revision; it is closed with the test. A mute one answers no
-// questions.
+// Join connects a client of a revision; it is closed with the test. A mute client has
+// no capabilities.
 func Join(t *testing.T, transport mcp.Transport, name, version string, mute bool) *Person {
 	t.Helper()
 	p := &Person{Name: name}
@@ -81,7 +81,7 @@ func Join(t *testing.T, transport mcp.Transport, name, version string, mute bool
 	return p
 }
 
-// Ask calls a tool that asks, and returns its text.
+// Ask calls a tool that requests input, and returns its text.
 func (p *Person) Ask(ctx context.Context, tool string, q Question) (string, error) {
 	res, err := p.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: q})
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *Person) Ask(ctx context.Context, tool string, q Question) (string, erro
 	return text, nil
 }
 
-// Forget forgets what it was asked and told.
+// Forget clears the records.
 func (p *Person) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

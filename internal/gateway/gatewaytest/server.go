@@ -1,5 +1,5 @@
-// Package gatewaytest is what gateways are tested with: a server that asks whoever
-// calls it, in the way of either era, and a client that answers.
+// Package gatewaytest has what tests of gateways need: a server that requests input
+// from its callers, in both eras, and a client that answers.
 package gatewaytest
 
 import (
@@ -18,13 +18,12 @@ import (
 // A Question is the argument of the tool ask.
 type Question struct {
 	What string `json:"what"` // form, page, sample or roots
-	// Wait has the server wait before it asks, until so many wait.
+	// Wait delays the request until so many calls wait.
 	Wait   int `json:"wait,omitempty"`
 	Rounds int `json:"rounds,omitempty"`
 }
 
-// addQuestions adds tools that ask their caller, in the way of either era, and that
-// log.
+// addQuestions adds tools that request input in both eras, and that log.
 func addQuestions(s *mcp.Server, name string) {
 	say := func(text string) *mcp.CallToolResult {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
@@ -135,8 +134,8 @@ func told(a mcp.InputResponse) string {
 	return fmt.Sprintf("%T", a)
 }
 
-// New returns a server with something of everything. What happens to it goes to the
-// file notes, a line each.
+// New returns a server with tools, resources and prompts. It notes events in the file
+// notes, one a line.
 func New(name, notes string) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, &mcp.ServerOptions{
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
@@ -169,7 +168,7 @@ func New(name, notes string) *mcp.Server {
 	return s
 }
 
-// Note adds a line to a file.
+// Note appends a line to a file.
 func Note(file, line string) {
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

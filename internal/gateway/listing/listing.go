@@ -1,6 +1,5 @@
-// Package listing remembers what MCP servers offer, by the hash of their definitions,
-// so that a list or a completion starts nothing: a key pressed is no wish to run a
-// program.
+// Package listing caches the tools, prompts and resources of MCP servers by the hash of
+// the servers' definitions. Listing and shell completion then start no server.
 package listing
 
 import (
@@ -17,63 +16,60 @@ import (
 
 const (
 	version = 1
-	// maxServers bounds what is remembered; the one that was not looked at for
-	// longest goes first.
+	// maxServers bounds the cache; the least recently used entry is evicted first.
 	maxServers = 100
-	// maxOffer is the bytes of one that is worth remembering, so that all fit into
-	// a file.
-	maxOffer = 32 << 10
-	// renewal is how old may be what is remembered of a server that still offers
-	// the same. Its time tells which servers are in use, and a write waits for the
-	// disk, while somebody waits for the command.
-	renewal = time.Hour
+	// maxEntry bounds an entry, in bytes of JSON, so that all fit into one file.
+	maxEntry = 32 << 10
+	// rewriteAfter is the age after which an unchanged entry is written again, to
+	// record its use. Earlier writes would only delay the command.
+	rewriteAfter = time.Hour
 )
 
-// An Offer is what a server offers.
-type Offer struct {
+// An Entry is the listing of one server.
+type Entry struct {
 	Tools     []*mcp.Tool             `json:"tools,omitempty"`
 	Prompts   []*mcp.Prompt           `json:"prompts,omitempty"`
 	Resources []*mcp.Resource         `json:"resources,omitempty"`
 	Templates []*mcp.ResourceTemplate `json:"templates,omitempty"`
-	// Whole says that the server was asked for all of it, and not for tools alone.
-	Whole bool      `json:"whole,omitempty"`
-	At    time.Time `json:"at"`
+	// Complete says that the entry has all lists of the server, not only its tools.
+	Complete bool      `json:"whole,omitempty"`
+	At       time.Time `json:"at"`
 }
 
-// A Store is what is remembered, in a file. Its methods may be called concurrently,
-// also by other processes.
-type Store struct {
-	file statefile.File[map[string]Offer]
+// A Cache is a file of entries. Its methods may be called concurrently, also by several
+// processes.
+type Cache struct {
+	file statefile.File[map[string]Entry]
 	now  func() time.Time
 }
 
-// Open returns the store at path, which need not exist.
-func Open(path string) *Store {
-	return &Store{file: statefile.File[map[string]Offer]{Path: path, Version: version}, now: time.Now}
+// Open returns the cache in the file path, which need not exist.
+func Open(path string) *Cache {
+	return &Cache{file: statefile.File[map[string]Entry]{Path: path, Version: version}, now: time.Now}
 }
 
-// All is all that is remembered, by hash.
-func (s *Store) All() (map[string]Offer, error) {
-	all, err := s.file.Read()
+// All returns all entries, by hash.
+func (c *Cache) All() (map[string]Entry, error) {
+	all, err := c.file.Read()
 	if err != nil {
-		return nil, fmt.Errorf("look for what servers offer: %w", err)
+		return nil, fmt.Errorf("read server listings: %w", err)
 	}
 	return all, nil
 }
 
-// Keep remembers an offer in place of an earlier one of the same definition. Tools
-// alone change only the tools. What is too large is not remembered, nor what was.
-// What has been the same for less than an hour is not written again.
-func (s *Store) Keep(ctx context.Context, hash string, o Offer) error {
-	o.At = s.now().UTC().Truncate(time.Second)
-	if all, err := s.file.Read(); err == nil && o.remembered(all, hash) {
+// Put stores an entry in place of an earlier one of the same hash. An entry that is not
+// complete replaces only the tools of a complete one. An entry that is too large is
+// removed. An unchanged entry is written again only after rewriteAfter.
+func (c *Cache) Put(ctx context.Context, hash string, e Entry) error {
+	e.At = c.now().UTC().Truncate(time.Second)
+	if all, err := c.file.Read(); err == nil && e.unchanged(all, hash) {
 		return nil
 	}
-	err := s.file.Update(ctx, func(all *map[string]Offer) error {
+	err := c.file.Update(ctx, func(all *map[string]Entry) error {
 		if *all == nil {
-			*all = make(map[string]Offer)
+			*all = make(map[string]Entry)
 		}
-		now := o.after((*all)[hash])
+		now := e.after((*all)[hash])
 		(*all)[hash] = now
 		if now.encoded() == nil {
 			delete(*all, hash)
@@ -90,37 +86,37 @@ func (s *Store) Keep(ctx context.Context, hash string, o Offer) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("remember what a server offers: %w", err)
+		return fmt.Errorf("cache server listing: %w", err)
 	}
 	return nil
 }
 
-// after is the offer of a server that was known to offer something before.
-func (o Offer) after(before Offer) Offer {
-	if o.Whole {
-		return o
+// after returns e, with the lists of before that e lacks.
+func (e Entry) after(before Entry) Entry {
+	if e.Complete {
+		return e
 	}
-	before.Tools, before.At = o.Tools, o.At
+	before.Tools, before.At = e.Tools, e.At
 	return before
 }
 
-// encoded is what is written, or nil of what is too large to be remembered.
-func (o Offer) encoded() []byte {
-	b, err := json.Marshal(o)
-	if err != nil || len(b) > maxOffer {
+// encoded returns the entry as JSON, or nil if it is too large.
+func (e Entry) encoded() []byte {
+	b, err := json.Marshal(e)
+	if err != nil || len(b) > maxEntry {
 		return nil
 	}
 	return b
 }
 
-// remembered reports whether to remember the offer would change nothing.
-func (o Offer) remembered(all map[string]Offer, hash string) bool {
+// unchanged reports whether storing the entry would change nothing.
+func (e Entry) unchanged(all map[string]Entry, hash string) bool {
 	before, there := all[hash]
-	now := o.after(before)
+	now := e.after(before)
 	if now.encoded() == nil {
 		return !there
 	}
-	recent := o.At.Sub(before.At) < renewal
+	recent := e.At.Sub(before.At) < rewriteAfter
 	now.At = before.At
 	return there && recent && bytes.Equal(now.encoded(), before.encoded())
 }

@@ -18,17 +18,17 @@ func tools(names ...string) (all []*mcp.Tool) {
 	return all
 }
 
-func TestKeep(t *testing.T) {
+func TestCachePut(t *testing.T) {
 	s := Open(filepath.Join(t.TempDir(), "offers.json"))
 	clock := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	s.now = func() time.Time { clock = clock.Add(time.Second); return clock }
-	keep := func(hash string, o Offer) {
+	put := func(hash string, o Entry) {
 		t.Helper()
-		if err := s.Keep(t.Context(), hash, o); err != nil {
+		if err := s.Put(t.Context(), hash, o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	all := func() map[string]Offer {
+	all := func() map[string]Entry {
 		t.Helper()
 		all, err := s.All()
 		if err != nil {
@@ -37,38 +37,38 @@ func TestKeep(t *testing.T) {
 		return all
 	}
 	if got := all(); len(got) != 0 {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("empty cache: %v", got)
 	}
 	prompts := []*mcp.Prompt{{Name: "p"}}
-	keep("a", Offer{Tools: tools("one"), Prompts: prompts, Whole: true})
-	keep("a", Offer{Tools: tools("two")})
-	want := Offer{Tools: tools("two"), Prompts: prompts, Whole: true, At: clock}
+	put("a", Entry{Tools: tools("one"), Prompts: prompts, Complete: true})
+	put("a", Entry{Tools: tools("two")})
+	want := Entry{Tools: tools("two"), Prompts: prompts, Complete: true, At: clock}
 	if diff := cmp.Diff(want, all()["a"]); diff != "" {
 		t.Errorf("tools alone (-want +got)\n%s", diff)
 	}
-	// The same again is not written, until it has been a while.
-	keep("a", Offer{Tools: tools("two")})
+	// An unchanged entry is not written before rewriteAfter.
+	put("a", Entry{Tools: tools("two")})
 	if diff := cmp.Diff(want, all()["a"]); diff != "" {
 		t.Errorf("the same tools (-want +got)\n%s", diff)
 	}
-	clock = clock.Add(renewal)
-	keep("a", Offer{Tools: tools("two")})
+	clock = clock.Add(rewriteAfter)
+	put("a", Entry{Tools: tools("two")})
 	if got := all()["a"].At; !got.Equal(clock) {
-		t.Errorf("after a while: it is of %v, want %v", got, clock)
+		t.Errorf("after rewriteAfter: At is %v, want %v", got, clock)
 	}
-	keep("b", Offer{Tools: tools("one")})
-	if all()["b"].Whole {
-		t.Error("tools alone are taken for all")
+	put("b", Entry{Tools: tools("one")})
+	if all()["b"].Complete {
+		t.Error("an entry with tools only is complete")
 	}
-	keep("b", Offer{Tools: tools(strings.Repeat("x", maxOffer))})
+	put("b", Entry{Tools: tools(strings.Repeat("x", maxEntry))})
 	if _, there := all()["b"]; there {
-		t.Error("what is too large is there, or what was before")
+		t.Error("an entry that is too large is cached, or the one before it")
 	}
 	for i := range maxServers {
-		keep(fmt.Sprint("s", i), Offer{Tools: tools("t")})
+		put(fmt.Sprint("s", i), Entry{Tools: tools("t")})
 	}
 	got := all()
 	if _, there := got["a"]; there || len(got) != maxServers {
-		t.Errorf("%d are remembered, want %d without the oldest", len(got), maxServers)
+		t.Errorf("%d entries, want %d without the oldest", len(got), maxServers)
 	}
 }

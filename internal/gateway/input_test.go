@@ -22,7 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// join makes a client of a server.
+// join connects a client to a server.
 func join(t *testing.T, s *mcp.Server, name, version string, mute bool) *gatewaytest.Person {
 	t.Helper()
 	here, there := mcp.NewInMemoryTransports()
@@ -32,7 +32,7 @@ func join(t *testing.T, s *mcp.Server, name, version string, mute bool) *gateway
 	return gatewaytest.Join(t, here, name, version, mute)
 }
 
-// eras are all pairs of a server's and a client's.
+// eras runs f for each pair of a server's era and a client's revision.
 func eras(t *testing.T, f func(t *testing.T, server mcpkit.Era, client string)) {
 	for _, server := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
 		for _, client := range []string{"2025-06-18", "2025-11-25", revision.Modern} {
@@ -44,11 +44,11 @@ func eras(t *testing.T, f func(t *testing.T, server mcpkit.Era, client string)) 
 	}
 }
 
-// gatewayOf makes a gateway to a server of an era.
+// gatewayOf returns a gateway to one server of an era.
 func gatewayOf(t *testing.T, era mcpkit.Era, alone bool, trust mcpkit.Trust) (*Gateway, *mcp.Server) {
 	t.Helper()
 	o := options(t.TempDir(), trust, "a")
-	o.Servers.Era, o.Alone = era, alone
+	o.Servers.Era, o.SingleClient = era, alone
 	g, s := register(t, o)
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
@@ -58,7 +58,7 @@ func gatewayOf(t *testing.T, era mcpkit.Era, alone bool, trust mcpkit.Trust) (*G
 	return g, s
 }
 
-func TestD5_QuestionsGoToTheCaller(t *testing.T) {
+func TestD5_RequestInput_GoesToCaller(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, true, mcpkit.Trusted)
 		p := join(t, s, "ann", version, false)
@@ -79,7 +79,7 @@ func TestD5_QuestionsGoToTheCaller(t *testing.T) {
 				t.Errorf("%+v: got %q, %v, want %q", c.q, got, err, c.want)
 			}
 			if c.q.What == "page" && era == mcpkit.Legacy && version < revision.Modern {
-				until(t, "the client hears that the page is done", func() bool { return slices.Contains(p.All(), "done: one") })
+				until(t, "the client is notified of the completed elicitation", func() bool { return slices.Contains(p.All(), "done: one") })
 			}
 			heard := slices.DeleteFunc(p.All(), func(s string) bool { return strings.HasPrefix(s, "done: ") })
 			if diff := cmp.Diff(c.heard, heard); diff != "" {
@@ -89,7 +89,7 @@ func TestD5_QuestionsGoToTheCaller(t *testing.T) {
 	})
 }
 
-// until waits for something that is bound to come.
+// until waits for a condition and fails after 20 s.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(10 * time.Millisecond) {
@@ -99,14 +99,14 @@ func until(t *testing.T, what string, f func() bool) {
 	}
 }
 
-func TestD5_AClientThatCannotAnswerIsNotAsked(t *testing.T) {
+func TestD5_RequestInput_ClientWithoutCapability(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, true, mcpkit.Trusted)
 		able := join(t, s, "ann", version, false)
 		mute := join(t, s, "bob", version, true)
 		for what, lacks := range map[string]string{"form": "elicitation", "page": "elicitation", "sample": "sampling", "roots": "roots"} {
 			if what == "roots" && era == mcpkit.Legacy {
-				continue // one list for all: that of the first client
+				continue // one list for the connection: the first client's
 			}
 			_, err := mute.Ask(t.Context(), "a__ask", gatewaytest.Question{What: what})
 			if err == nil || !strings.Contains(err.Error(), lacks) {
@@ -114,14 +114,14 @@ func TestD5_AClientThatCannotAnswerIsNotAsked(t *testing.T) {
 			}
 		}
 		if heard := able.All(); len(heard) > 0 {
-			t.Errorf("the other client was asked %q", heard)
+			t.Errorf("the other client got %q", heard)
 		}
 	})
 }
 
-// Over a connection that clients share, an older server does not say whose call it
-// asks about.
-func TestD5_NoOtherClientIsAsked(t *testing.T) {
+// A legacy server does not say which call its request belongs to, over a connection
+// that clients share.
+func TestD5_RequestInput_NeverToAnotherClient(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
 		people := []*gatewaytest.Person{join(t, s, "ann", version, false), join(t, s, "bob", version, false)}
@@ -140,15 +140,15 @@ func TestD5_NoOtherClientIsAsked(t *testing.T) {
 			}
 		}
 		if era == mcpkit.Legacy && errs[0] == nil && errs[1] == nil {
-			t.Error("a server that asks with calls of two clients under way was answered")
+			t.Error("a request was answered although calls of two clients were in progress")
 		}
-		// From now on they take turns.
+		// From now on the calls are serialized.
 		for i, p := range people {
 			for range 4 {
 				wg.Go(func() {
 					if text, err := p.Ask(t.Context(), "a__ask", gatewaytest.Question{What: "form"}); err != nil || text != "accept "+p.Name {
 						errs[i] = err
-						t.Errorf("%s in turn: got %q, %v", p.Name, text, err)
+						t.Errorf("%s, serialized: got %q, %v", p.Name, text, err)
 					}
 				})
 			}
@@ -157,8 +157,7 @@ func TestD5_NoOtherClientIsAsked(t *testing.T) {
 	})
 }
 
-// overHTTP are options of a gateway to a server of an era, over HTTP, that is not
-// trusted.
+// overHTTP returns options of a gateway to an untrusted HTTP server of an era.
 func overHTTP(t *testing.T, era mcpkit.Era, also ...mcp.Middleware) Options {
 	t.Helper()
 	o := options(t.TempDir(), mcpkit.Untrusted, "a")
@@ -173,8 +172,8 @@ func overHTTP(t *testing.T, era mcpkit.Era, also ...mcp.Middleware) Options {
 	return o
 }
 
-// The connection is made for a call of one client, and serves those of the others.
-func TestD5_AConnectionIsNobodys(t *testing.T) {
+// A connection that is made for one client's call serves the calls of others.
+func TestD5_SharedConnection_ServesAllClientsAfterCrash(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
 		ann, bob := join(t, s, "ann", version, false), join(t, s, "bob", version, false)
@@ -189,12 +188,12 @@ func TestD5_AConnectionIsNobodys(t *testing.T) {
 	})
 }
 
-func TestD5_AnUntrustedServerMayNotSampleOrSeeRoots(t *testing.T) {
-	// A program is not started untrusted; over HTTP it would be let ask.
+func TestD5_UntrustedServer_NoSamplingOrRoots(t *testing.T) {
+	// Untrusted commands are never started; an untrusted HTTP server may get to call.
 	for _, allowed := range []bool{false, true} {
 		for _, era := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
 			o := overHTTP(t, era)
-			o.Alone, o.Servers.Hooks.Untrusted = true, allowed
+			o.SingleClient, o.Servers.Hooks.Untrusted = true, allowed
 			g, s := register(t, o)
 			p := join(t, s, "ann", "2025-11-25", false)
 			for _, what := range []string{"sample", "roots"} {
@@ -213,7 +212,7 @@ func TestD5_AnUntrustedServerMayNotSampleOrSeeRoots(t *testing.T) {
 	}
 }
 
-func TestD5_LogsGoToTheCaller(t *testing.T) {
+func TestD5_ForwardLog_GoesToCaller(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
 		p, other := join(t, s, "ann", version, false), join(t, s, "bob", version, false)
@@ -243,7 +242,7 @@ func TestD5_LogsGoToTheCaller(t *testing.T) {
 	})
 }
 
-// byHand is a client that gets questions as answers, and answers them or not.
+// byHand connects a client that returns requests for input to the test.
 func byHand(t *testing.T, s *mcp.Server) *mcp.ClientSession {
 	t.Helper()
 	here, there := mcp.NewInMemoryTransports()
@@ -263,7 +262,7 @@ func byHand(t *testing.T, s *mcp.Server) *mcp.ClientSession {
 	return cs
 }
 
-func TestAQuestionThatNobodyAnswers(t *testing.T) {
+func TestPendingInput_Timeout(t *testing.T) {
 	for _, era := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
 		o := options(t.TempDir(), mcpkit.Trusted, "a")
 		o.Servers.Era, o.Servers.Limits.Question = era, 300*time.Millisecond
@@ -275,15 +274,15 @@ func TestAQuestionThatNobodyAnswers(t *testing.T) {
 			t.Fatalf("%s: got %+v, %v, want a question", era, res, err)
 		}
 		until(t, "the call ends", func() bool {
-			g.lines.mu.Lock()
-			defer g.lines.mu.Unlock()
-			return len(g.lines.get("a").calls) == 0
+			g.serializer.mu.Lock()
+			defer g.serializer.mu.Unlock()
+			return len(g.serializer.get("a").calls) == 0
 		})
 		late := *params
 		late.RequestState = res.RequestState
 		late.InputResponses = mcp.InputResponseMap{answerID: &mcp.ElicitResult{Action: "decline"}}
-		if _, err := cs.CallTool(t.Context(), &late); err == nil || !strings.Contains(err.Error(), errGone.Message) {
-			t.Errorf("%s: a late answer: got %v, want %q", era, err, errGone.Message)
+		if _, err := cs.CallTool(t.Context(), &late); err == nil || !strings.Contains(err.Error(), errNotPending.Message) {
+			t.Errorf("%s: a late answer: got %v, want %q", era, err, errNotPending.Message)
 		}
 		cs.Close()
 		if err := g.Close(); err != nil {
@@ -292,8 +291,8 @@ func TestAQuestionThatNobodyAnswers(t *testing.T) {
 	}
 }
 
-// The state that a client is given is good for the call that it was given for, once.
-func TestAStateOfAnotherCall(t *testing.T) {
+// The state in a result is valid for one answer to the call that it was issued for.
+func TestPendingInput_StateOfAnotherCall(t *testing.T) {
 	_, s := gatewayOf(t, mcpkit.Legacy, false, mcpkit.Trusted)
 	cs := byHand(t, s)
 	params := mcp.CallToolParams{Name: "a__ask", Arguments: gatewaytest.Question{What: "form"}}
@@ -327,8 +326,8 @@ func TestAStateOfAnotherCall(t *testing.T) {
 	}
 }
 
-// Cancel reaches the person who is asked.
-func TestCancelOfACallThatAsks(t *testing.T) {
+// Cancelling a call cancels its request for input at the client.
+func TestCancel_WhileClientAnswers(t *testing.T) {
 	_, s := gatewayOf(t, mcpkit.Legacy, true, mcpkit.Trusted)
 	asked, gone := make(chan struct{}), make(chan struct{})
 	c := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, &mcp.ClientOptions{
@@ -366,8 +365,8 @@ func TestCancelOfACallThatAsks(t *testing.T) {
 	}
 }
 
-// Who has subscribed is told, also after the server was gone, and nobody else.
-func TestSubscriptions(t *testing.T) {
+// Subscribed clients are notified, also after the server was restarted; others are not.
+func TestSubscriptions_NotifySubscribersOnly(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
 		p, other := join(t, s, "ann", version, false), join(t, s, "bob", version, false)
@@ -407,20 +406,19 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
-// Clients that are gone do not keep others from watching.
-func TestSubscriptionsOfWhoIsGone(t *testing.T) {
+func TestSubscriptions_DisconnectedClientsFreeTheLimit(t *testing.T) {
 	g, s := gatewayOf(t, mcpkit.Legacy, false, mcpkit.Trusted)
 	p, other := join(t, s, "ann", "2025-11-25", false), join(t, s, "bob", "2025-11-25", false)
 	watch := func(who *gatewaytest.Person, i int) error {
 		return who.Subscribe(t.Context(), &mcp.SubscribeParams{URI: fmt.Sprint("note://a/", i)})
 	}
-	for i := range maxWatched {
+	for i := range maxSubscriptions {
 		if err := watch(p, i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := watch(other, maxWatched); err == nil {
-		t.Errorf("more than %d resources are watched", maxWatched)
+	if err := watch(other, maxSubscriptions); err == nil {
+		t.Errorf("more than %d resources are watched", maxSubscriptions)
 	}
 	if err := watch(other, 0); err != nil {
 		t.Errorf("what is watched already: %v", err)
@@ -428,26 +426,25 @@ func TestSubscriptionsOfWhoIsGone(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "there is room", func() bool { return watch(other, maxWatched) == nil })
-	g.watched.mu.Lock()
-	defer g.watched.mu.Unlock()
-	if n := len(g.watched.by); n != 2 {
+	until(t, "there is room", func() bool { return watch(other, maxSubscriptions) == nil })
+	g.subscriptions.mu.Lock()
+	defer g.subscriptions.mu.Unlock()
+	if n := len(g.subscriptions.byURI); n != 2 {
 		t.Errorf("%d resources are watched, want 2", n)
 	}
 }
 
-// A resource that has become another server's is watched there.
-func TestSubscriptionsMoveOn(t *testing.T) {
+func TestSubscriptions_FollowResourceToAnotherServer(t *testing.T) {
 	g, s := register(t, options(t.TempDir(), mcpkit.Trusted, "a", "b"))
 	defer g.Close()
-	<-g.first
+	<-g.firstListed
 	const uri = "x://r"
 	offers := func(server string, resources ...*mcp.Resource) {
 		g.mu.Lock()
-		o := g.offered[server].Offer
+		o := g.published[server].Entry
 		g.mu.Unlock()
 		o.Resources = resources
-		g.show(server, o, true)
+		g.publish(server, o, true)
 	}
 	p, other := join(t, s, "ann", "2025-11-25", false), join(t, s, "bob", "2025-11-25", false)
 	offers("a", &mcp.Resource{Name: "r", URI: uri})
@@ -466,7 +463,7 @@ func TestSubscriptionsMoveOn(t *testing.T) {
 	})
 }
 
-func TestResourcesPromptsAndCompletion(t *testing.T) {
+func TestForward_ResourcesPromptsCompletion(t *testing.T) {
 	eras(t, func(t *testing.T, era mcpkit.Era, version string) {
 		_, s := gatewayOf(t, era, false, mcpkit.Trusted)
 		p := join(t, s, "ann", version, false)

@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/revision"
+	"github.com/glovebox-dev/glovebox/mcpkit"
+)
+
+const (
+	// clientWait bounds the wait for the sole client to initialize, for servers that
+	// request input before. Clients initialize at once.
+	clientWait = 5 * time.Second
+	// notifyTimeout bounds a notification that no request waits for.
+	notifyTimeout = 10 * time.Second
+	// maxURLElicitations bounds the URL elicitations that are not complete; the oldest
+	// are dropped.
+	maxURLElicitations = 1000
+)
+
+// soleClient is the only client of a gateway over standard input and output.
+type soleClient struct {
+	once    sync.Once
+	known   chan struct{}
+	session *mcp.ServerSession // set before known is closed; nil if the client is modern
+}
+
+// set stores the client's session. Only the first call has an effect.
+func (o *soleClient) set(session *mcp.ServerSession) {
+	o.once.Do(func() {
+		o.session = session
+		close(o.known)
+	})
+}
+
+// wait returns the client's session once it has initialized; nil if the client is
+// modern, since nothing can be requested from it outside of its own requests.
+func (o *soleClient) wait(ctx context.Context) (*mcp.ServerSession, error) {
+	timer := time.NewTimer(clientWait)
+	defer timer.Stop()
+	select {
+	case <-o.known:
+		return o.session, nil
+	case <-timer.C:
+		return nil, errors.New("the client has not initialized")
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// current returns the session of a legacy client that has initialized, else nil.
+func (o *soleClient) current() *mcp.ServerSession {
+	select {
+	case <-o.known:
+		return o.session
+	default:
+		return nil
+	}
+}
+
+// forwardLog forwards a server's log message to the client whose call is in progress
+// there, or to the sole client. No other client gets it.
+func (g *Gateway) forwardLog(ctx context.Context, server string, m *mcp.LoggingMessageParams) {
+	named := *m
+	named.Meta = nil
+	named.Logger = server
+	if m.Logger != "" {
+		named.Logger += "/" + m.Logger
+	}
+	if c, err := g.serializer.callFor(ctx, server, false); err == nil {
+		if waiting, session, _ := c.waiter(); waiting != nil {
+			_ = session.Log(waiting, &named) // the client may be gone
+		}
+		return
+	} else if !errors.Is(err, errNoCall) {
+		return
+	}
+	if session := g.sole.current(); session != nil {
+		ctx, cancel := context.WithTimeout(g.ctx, notifyTimeout)
+		defer cancel()
+		_ = session.Log(ctx, &named)
+	}
+}
+
+// logLevels are the levels of log messages, the most verbose first.
+var logLevels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// lowerLevel lowers the level that is requested from servers to the most verbose of any
+// client. Each client still gets only messages of its own level: the SDK filters them.
+func (g *Gateway) lowerLevel(level mcp.LoggingLevel) {
+	at := slices.Index(logLevels, level)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at >= 0 && (g.level == "" || at < slices.Index(logLevels, g.level)) {
+		g.level = level
+	}
+}
+
+// sendLevel sets the logging level of a legacy server. A failure does not fail the
+// call.
+func (g *Gateway) sendLevel(ctx context.Context, s *mcpkit.Session) {
+	g.mu.Lock()
+	level := g.level
+	sent := g.sentLevels[s.Name()] == level
+	g.mu.Unlock()
+	if level == "" || sent {
+		return
+	}
+	info, err := s.Initialize(ctx)
+	if err != nil || revision.IsModern(info.ProtocolVersion) || info.Capabilities == nil || info.Capabilities.Logging == nil {
+		return
+	}
+	if err := s.SetLoggingLevel(ctx, level); err != nil {
+		g.log.Debug("set the logging level of a server", "server", s.Name(), "err", err)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sentLevels[s.Name()] = level
+}
+
+// urlElicitations maps URL elicitations, by server and id, to the sessions that
+// notifications of their completion go to.
+type urlElicitations struct {
+	mu       sync.Mutex
+	sessions map[string]*mcp.ServerSession // guarded by mu
+	order    []string                      // guarded by mu: oldest first
+}
+
+func (p *urlElicitations) add(server, id string, session *mcp.ServerSession) {
+	key := server + " " + id
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sessions == nil {
+		p.sessions = make(map[string]*mcp.ServerSession)
+	}
+	if p.sessions[key] == nil {
+		if len(p.order) == maxURLElicitations {
+			delete(p.sessions, p.order[0])
+			p.order = p.order[1:]
+		}
+		p.order = append(p.order, key)
+	}
+	p.sessions[key] = session
+}
+
+// complete notifies the client of an elicitation, once, that it is complete.
+func (p *urlElicitations) complete(ctx context.Context, server, id string) {
+	key := server + " " + id
+	p.mu.Lock()
+	session := p.sessions[key]
+	delete(p.sessions, key)
+	p.order = slices.DeleteFunc(p.order, func(one string) bool { return one == key })
+	p.mu.Unlock()
+	if session != nil {
+		ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+		defer cancel()
+		_ = session.NotifyElicitationComplete(ctx, &mcp.ElicitationCompleteParams{ElicitationID: id})
+	}
+}

@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+)
+
+// publish replaces the published listing of a server. It leaves unchanged items alone,
+// since the SDK notifies clients of each change.
+func (g *Gateway) publish(server string, o listing.Entry, fresh bool) {
+	o.Tools = g.withoutTaskTools(server, o.Tools)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.published[server]
+	if before == nil {
+		before = &published{}
+	}
+	g.published[server] = &published{o, fresh}
+	applyDiff(before.Tools, o.Tools, func(t *mcp.Tool) string { return t.Name },
+		func(t *mcp.Tool) {
+			copied := *t
+			copied.Name = g.names.assign(server, t.Name)
+			if copied.InputSchema == nil {
+				copied.InputSchema = map[string]any{"type": "object"}
+			}
+			if !g.tryAdd(server, "tool", t.Name, func() { g.server.AddTool(&copied, g.tool(server, t.Name)) }) {
+				g.server.RemoveTools(g.names.release(server, t.Name)) // an earlier version may have been valid
+			}
+		},
+		func(t *mcp.Tool) { g.server.RemoveTools(g.names.release(server, t.Name)) })
+	applyDiff(before.Prompts, o.Prompts, func(p *mcp.Prompt) string { return p.Name },
+		func(p *mcp.Prompt) {
+			copied := *p
+			copied.Name = g.prompts.assign(server, p.Name)
+			g.tryAdd(server, "prompt", p.Name, func() { g.server.AddPrompt(&copied, g.prompt(server, p.Name)) })
+		},
+		func(p *mcp.Prompt) { g.server.RemovePrompts(g.prompts.release(server, p.Name)) })
+	publishByURI(g, server, "resource", g.resources, before.Resources, func(o *published) []*mcp.Resource { return o.Resources },
+		func(r *mcp.Resource) string { return r.URI },
+		func(server string, r *mcp.Resource) { g.server.AddResource(r, g.resource(server)) }, g.server.RemoveResources)
+	publishByURI(g, server, "resource template", g.templates, before.Templates, func(o *published) []*mcp.ResourceTemplate { return o.Templates },
+		func(t *mcp.ResourceTemplate) string { return t.URITemplate },
+		func(server string, t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, g.resource(server)) }, g.server.RemoveResourceTemplates)
+}
+
+// publishByURI applies the changes of items that clients address by URI. If two servers
+// list one URI, the server that listed it first keeps it as long as it lists it: no
+// server may take over the resource of another. When it stops, the other server gets
+// the URI at once.
+func publishByURI[T any](g *Gateway, server, kind string, owners map[string]string, before []*T, of func(*published) []*T, address func(*T) string, add func(string, *T), remove func(...string)) {
+	addOwned := func(server string, one *T) bool {
+		ok := g.tryAdd(server, kind, address(one), func() { add(server, one) })
+		if ok {
+			owners[address(one)] = server
+		}
+		return ok
+	}
+	free := make(map[string]bool)
+	own := slices.DeleteFunc(slices.Clone(before), func(one *T) bool { return owners[address(one)] != server })
+	applyDiff(own, of(g.published[server]), address,
+		func(one *T) {
+			name := address(one)
+			if owner, taken := owners[name]; taken && owner != server {
+				g.log.Warn("item of a server left out", "server", server, "kind", kind, "name", name, "err", fmt.Sprintf("the server %q has it", owner))
+				return
+			}
+			addOwned(server, one)
+		},
+		func(one *T) {
+			name := address(one)
+			delete(owners, name)
+			remove(name)
+			free[name] = true
+		})
+	if len(free) == 0 {
+		return
+	}
+	for _, other := range slices.Sorted(maps.Keys(g.published)) {
+		for _, one := range of(g.published[other]) {
+			if name := address(one); free[name] && addOwned(other, one) {
+				delete(free, name)
+			}
+		}
+	}
+}
+
+// tryAdd calls add and reports whether it succeeded. The SDK panics on invalid items;
+// one bad item of a server must not end the gateway.
+func (g *Gateway) tryAdd(server, kind, name string, add func()) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.log.Warn("item of a server left out", "server", server, "kind", kind, "name", name, "err", fmt.Sprint(p))
+			ok = false
+		}
+	}()
+	add()
+	return true
+}
+
+// applyDiff calls remove for items that are gone, and add for items that are new or
+// changed.
+func applyDiff[T any](before, now []*T, key func(*T) string, add, remove func(*T)) {
+	old := make(map[string][]byte, len(before))
+	for _, one := range before {
+		old[key(one)] = encode(one)
+	}
+	here := make(map[string]bool, len(now))
+	for _, one := range now {
+		k := key(one)
+		if here[k] {
+			continue // the first item of a name wins
+		}
+		here[k] = true
+		if b, was := old[k]; !was || string(b) != string(encode(one)) {
+			add(one)
+		}
+	}
+	for _, one := range before {
+		if !here[key(one)] {
+			remove(one)
+		}
+	}
+}
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil // not reached: it was decoded from JSON
+	}
+	return b
+}
