@@ -16,7 +16,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -24,12 +23,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
 	"github.com/glovebox-dev/glovebox/mcpkit"
-	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
 const (
@@ -307,183 +304,4 @@ func (g *Gateway) Close() error {
 	err := g.manager.Close()
 	g.tasks.Wait()
 	return err
-}
-
-func (g *Gateway) cachedListings() map[string]listing.Entry {
-	if g.listings == nil {
-		return nil
-	}
-	known, err := g.listings.All()
-	if err != nil {
-		g.log.Warn("cached server listings not used", "err", err)
-	}
-	return known
-}
-
-// refresh lists a server in the background. If the server is being listed, it is listed
-// once more afterwards, however often refresh was called meanwhile.
-func (g *Gateway) refresh(server string) { g.refreshThen(server, func() {}) }
-
-// refreshThen is refresh; it calls done after the first attempt.
-func (g *Gateway) refreshThen(server string, done func()) {
-	g.mu.Lock()
-	_, busy := g.refreshing[server]
-	g.refreshing[server] = busy
-	g.mu.Unlock()
-	if busy || g.ctx.Err() != nil {
-		done()
-		return
-	}
-	g.tasks.Go(func() {
-		g.refreshOnce(server)
-		done()
-		for g.rerun(server) {
-			g.refreshOnce(server)
-		}
-	})
-}
-
-// rerun reports whether to list a server once more, after relistInterval.
-func (g *Gateway) rerun(server string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.refreshing[server] {
-		delete(g.refreshing, server)
-		return false
-	}
-	g.mu.Unlock()
-	timer := time.NewTimer(relistInterval)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-g.ctx.Done():
-	}
-	g.mu.Lock()
-	g.refreshing[server] = false
-	return g.ctx.Err() == nil
-}
-
-func (g *Gateway) refreshOnce(server string) {
-	select {
-	case g.listSlots <- struct{}{}:
-		defer func() { <-g.listSlots }()
-	case <-g.ctx.Done():
-		return
-	}
-	ctx, cancel := context.WithTimeoutCause(g.ctx, listTimeout, fmt.Errorf("no list within %v", listTimeout))
-	defer cancel()
-	o, err := g.list(ctx, server)
-	if err != nil {
-		g.markFailed(server, err)
-		return
-	}
-	g.mu.Lock()
-	delete(g.failed, server)
-	g.mu.Unlock()
-	g.publish(server, o, true)
-	g.saveListing(ctx, server, o)
-}
-
-// retry lists servers again that failed, and refused ones once they are trusted.
-func (g *Gateway) retry() {
-	var due []string
-	g.mu.Lock()
-	for server, f := range g.failed {
-		if f.due() {
-			due = append(due, server)
-		}
-	}
-	g.mu.Unlock()
-	for _, server := range due {
-		if g.allowed(server) {
-			g.refresh(server)
-		}
-	}
-}
-
-// allowed reports whether policy and trust permit a connection to the server.
-func (g *Gateway) allowed(server string) bool {
-	s, err := g.manager.Session(server)
-	return err == nil && s.Allowed(g.ctx) == nil
-}
-
-// isRefusal reports whether err means that the server needs the user's approval. A name
-// that does not resolve and a redirect are no such errors.
-func isRefusal(err error) bool {
-	if r, ok := errors.AsType[*outbound.Refusal](err); ok {
-		return r.Reason != outbound.Unresolved && r.Reason != outbound.Redirected
-	}
-	return errors.Is(err, mcpkit.ErrUntrusted)
-}
-
-// markFailed records that a server could not be listed or used. It hides the tools of a
-// refused server, since no call of them would succeed.
-func (g *Gateway) markFailed(server string, err error) {
-	if g.ctx.Err() != nil {
-		return
-	}
-	now := failure{time.Now(), err.Error(), isRefusal(err)}
-	g.mu.Lock()
-	before := g.failed[server]
-	g.failed[server] = now
-	g.mu.Unlock()
-	if now.refused {
-		g.publish(server, listing.Entry{}, false)
-	}
-	switch {
-	case now.text == before.text:
-	case now.refused:
-		g.log.Warn("server not listed: trust it first", "server", server, "err", err, "command", g.trustCommand(server))
-	default:
-		g.log.Warn("server not available", "server", server, "err", err)
-	}
-}
-
-// list lists a server's tools, prompts and resources, as far as it declares them.
-func (g *Gateway) list(ctx context.Context, server string) (o listing.Entry, err error) {
-	s, err := g.manager.Session(server)
-	if err != nil {
-		return o, err
-	}
-	info, err := s.Initialize(ctx)
-	if err != nil {
-		return o, err
-	}
-	o.Complete = true
-	caps := info.Capabilities
-	if caps == nil {
-		caps = &mcp.ServerCapabilities{}
-	}
-	if caps.Tools != nil {
-		o.Tools, err = s.Tools(ctx)
-	}
-	if caps.Prompts != nil && err == nil {
-		o.Prompts, err = s.Prompts(ctx)
-	}
-	if caps.Resources != nil && err == nil {
-		if o.Resources, err = s.Resources(ctx); err == nil {
-			o.Templates, err = s.ResourceTemplates(ctx)
-			if isMethodNotFound(err) { // many servers declare resources without templates
-				err = nil
-			}
-		}
-	}
-	return o, err
-}
-
-// isMethodNotFound reports whether the server does not implement a method.
-func isMethodNotFound(err error) bool {
-	var e *jsonrpc.Error
-	return errors.As(err, &e) && e.Code == jsonrpc.CodeMethodNotFound
-}
-
-// saveListing caches a server's listing for later gateways.
-func (g *Gateway) saveListing(ctx context.Context, server string, o listing.Entry) {
-	def := g.manager.Config().Server(server)
-	if g.listings == nil || def == nil {
-		return
-	}
-	if err := g.listings.Put(ctx, def.Hash(), o); err != nil {
-		g.log.Warn("server listing not cached", "server", server, "err", err)
-	}
 }
