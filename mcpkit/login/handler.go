@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -50,17 +51,11 @@ type Handler struct {
 	// not asked again because the transport tries another way.
 	failed error
 
-	mu      sync.Mutex
-	closed  bool               // guarded by mu
-	latest  *record            // guarded by mu: nil until read
-	flights map[string]*flight // guarded by mu: refreshes under way, by what was refused
-}
+	refreshes singleflight.Group // in progress, by the token that the server refused
 
-// flight is a refresh that any number of requests wait for.
-type flight struct {
-	done  chan struct{} // closed when the others are set
-	token string
-	err   error
+	mu     sync.Mutex
+	closed bool    // guarded by mu
+	latest *record // guarded by mu: nil until read
 }
 
 var _ auth.OAuthHandler = (*Handler)(nil)
@@ -70,7 +65,7 @@ func newHandler(l *Logins, s Server, u *url.URL, p *outbound.Policy) *Handler {
 	hc.Timeout = callTimeout
 	return &Handler{
 		logins: l, server: s, url: u, policy: p, hc: hc,
-		kept: l.opts.Store.document(&s), turn: make(chan struct{}, 1), flights: make(map[string]*flight),
+		kept: l.opts.Store.document(&s), turn: make(chan struct{}, 1),
 	}
 }
 
@@ -177,32 +172,32 @@ func (h *Handler) token(ctx context.Context) (string, error) {
 	return token, err
 }
 
-// refresh gets another token than the one that was refused, or one that is fresh if
-// none was. Whoever asks at the same time shares the answer. It goes on when ctx
-// ends: an authorization server that has answered takes no refresh token twice.
+// refresh returns a token other than refused, or a fresh one if refused is empty.
+// Concurrent calls for the same token share one refresh. It continues after ctx has
+// ended, because the authorization server may accept the refresh token only once.
 func (h *Handler) refresh(ctx context.Context, refused string) (string, error) {
-	h.mu.Lock()
-	f := h.flights[refused]
-	if f == nil && !h.closed {
-		f = &flight{done: make(chan struct{})}
-		h.flights[refused] = f
-		h.work.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout, fmt.Errorf("no answer within %v", refreshTimeout))
-			defer cancel()
-			f.token, f.err = h.refreshNow(ctx, refused)
-			h.mu.Lock()
-			delete(h.flights, refused)
-			h.mu.Unlock()
-			close(f.done)
-		})
+	type result struct {
+		token string
+		err   error
 	}
-	h.mu.Unlock()
-	if f == nil {
+	done := make(chan result, 1)
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
 		return "", errClosed
 	}
+	h.work.Go(func() {
+		token, err, _ := h.refreshes.Do(refused, func() (any, error) {
+			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout, fmt.Errorf("no answer within %v", refreshTimeout))
+			defer cancel()
+			return h.refreshNow(ctx, refused)
+		})
+		done <- result{token.(string), err}
+	})
+	h.mu.Unlock()
 	select {
-	case <-f.done:
-		return f.token, f.err
+	case r := <-done:
+		return r.token, r.err
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}

@@ -534,11 +534,12 @@ func TestLogout(t *testing.T) {
 	}
 }
 
-// Requests at once share a refresh, and one that is given up does not lose it.
-func TestRefreshAtOnce(t *testing.T) {
+// holdTokens starts a server whose token endpoint, once holding is set, answers only
+// after release was called.
+func holdTokens(t *testing.T) (s *logintest.Server, holding *atomic.Bool, release func()) {
 	hold := make(chan struct{})
-	var holding atomic.Bool
-	s := start(t, func(s *logintest.Server) {
+	holding = new(atomic.Bool)
+	s = start(t, func(s *logintest.Server) {
 		s.Before = func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Path == "/token" && holding.Load() {
 				<-hold
@@ -546,6 +547,13 @@ func TestRefreshAtOnce(t *testing.T) {
 			return false
 		}
 	})
+	release = sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
+	return s, holding, release
+}
+
+func TestRefresh_ConcurrentRequestsShareOne(t *testing.T) {
+	s, holding, release := holdTokens(t)
 	h := handler(t, s, Options{Store: OpenStore(t.TempDir()), Authorize: yes(nil)}, nil)
 	if err := h.Login(t.Context()); err != nil {
 		t.Fatal(err)
@@ -556,7 +564,7 @@ func TestRefreshAtOnce(t *testing.T) {
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := h.TokenSource(impatient); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want the end of the wait", err)
+		t.Errorf("got %v, want the caller's deadline", err)
 	}
 	var wg sync.WaitGroup
 	for range 20 {
@@ -567,10 +575,41 @@ func TestRefreshAtOnce(t *testing.T) {
 		})
 	}
 	holding.Store(false)
-	close(hold)
+	release()
 	wg.Wait()
-	if n := s.Count("/token") - before; n < 1 || n > 20 || s.Replays() != 0 {
-		t.Errorf("%d refreshes, %d replays", n, s.Replays())
+	if n := s.Count("/token") - before; n != 1 || s.Replays() != 0 {
+		t.Errorf("%d refreshes, %d of them with a used token, want one", n, s.Replays())
+	}
+}
+
+// A refresh whose caller has given up still stores its token before Close returns.
+func TestClose_WaitsForRefresh(t *testing.T) {
+	s, holding, release := holdTokens(t)
+	store := OpenStore(t.TempDir())
+	h := handler(t, s, Options{Store: store, Authorize: yes(nil)}, nil)
+	if err := h.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	old, err := h.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.logins.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	holding.Store(true)
+	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := h.TokenSource(impatient); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the caller's deadline", err)
+	}
+	go release()
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if now, err := read(h.kept, &h.server); err != nil || now.Access == "" || now.Access == old.Access {
+		t.Errorf("after Close the store has the old token: %v", err)
+	}
+	if _, err := h.refresh(t.Context(), "x"); !errors.Is(err, errClosed) {
+		t.Errorf("refresh after Close: got %v, want %v", err, errClosed)
 	}
 }
 
