@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/retrylist"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -146,8 +147,8 @@ func fake(t *testing.T, script string) *suite {
 	return &suite{node: "/bin/sh", script: write(t, "suite.sh", find+script), baseline: b, out: t.TempDir()}
 }
 
-// TestRunStable: a scenario that fails has a second chance where that is asked for,
-// and it is told. The suite fails every other time.
+// The suite fails every other time. A failed set is run once more if the run of all
+// tests may retry that many scenarios, and the list of retried tests names them.
 func TestRunStable(t *testing.T) {
 	s := fake(t, `
 echo "=== SUMMARY ==="
@@ -160,7 +161,7 @@ if [ -e "$0.again" ]; then status=SUCCESS; rm "$0.again"; else status=FAILURE; t
 echo '[{"id":"c","status":"'$status'"}]' > "$out/server-one-2026-01-01/checks.json"
 [ $status = SUCCESS ]
 `)
-	t.Setenv("GLOVEBOX_TEST_RETRY", "")
+	t.Setenv(retrylist.Env, "")
 	of := serverSubject(testBuild, "http://127.0.0.1:1/mcp")
 	run := func(leaves func(string) bool) (list []scenario, clean bool, notes []string) {
 		t.Helper()
@@ -183,9 +184,17 @@ echo '[{"id":"c","status":"'$status'"}]' > "$out/server-one-2026-01-01/checks.js
 		t.Errorf("got %v, %v; the verdict can be about what was left", list, clean)
 	}
 	run(nil) // so that the next one fails
-	t.Setenv("GLOVEBOX_TEST_RETRY", "1")
-	if list, clean, notes := run(others); !clean || list[0].checks[0].Status != success || len(notes) != 1 || !strings.Contains(notes[0], "NOT STABLE: one") {
+	path := write(t, "list", "")
+	t.Setenv(retrylist.Env, path)
+	if list, clean, notes := run(others); !clean || list[0].checks[0].Status != success || len(notes) != 1 || !strings.Contains(notes[0], "RETRIED: one") {
 		t.Errorf("got %v, %v, %q", list, clean, notes)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "conformance test-build one: passed when retried\n" {
+		t.Errorf("got list %q, %v", got, err)
+	}
+	t.Setenv(retrylist.Env, write(t, "long", strings.Repeat("x: passed when retried\n", retrylist.Max)))
+	if list, _, notes := run(others); list[0].checks[0].Status != failure || len(notes) != 1 || !strings.Contains(notes[0], "No retry of one") {
+		t.Errorf("after as many retries as allowed: got %v, %q", list, notes)
 	}
 }
 

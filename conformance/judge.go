@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/retrylist"
 )
 
 // The targets: what is held to the suite.
@@ -84,19 +87,39 @@ func (s *suite) judgeRevisions(ctx context.Context, all *results, of *subject) e
 	return nil
 }
 
-// runStable is run. Some scenarios wait half a second at most for an answer: where
-// a busy machine is excused (GLOVEBOX_TEST_RETRY), those that fail have a second
-// chance, and it is told.
+// runStable runs a set of scenarios, and runs it once more if scenarios failed and the
+// run of all tests may retry that many (retrylist): some scenarios wait at most half a
+// second, which a busy machine can exceed. The verdict is about the set, so that all of
+// the set has to pass then.
 func (s *suite) runStable(ctx context.Context, all *results, of *subject, args ...string) ([]scenario, bool, error) {
 	list, clean, err := s.run(ctx, of, args...)
-	if err != nil || os.Getenv("GLOVEBOX_TEST_RETRY") == "" {
+	retries := retrylist.FromEnv()
+	if err != nil || retries == nil {
 		return list, clean, err
 	}
-	if i := slices.IndexFunc(list, func(sc scenario) bool { return s.fails(of.target, sc) }); i >= 0 {
-		all.notes = append(all.notes, fmt.Sprintf("NOT STABLE: %s with %q failed, and was run a second time.", list[i].name, args))
-		return s.run(ctx, of, args...)
+	var failed []string
+	for _, sc := range list {
+		if s.fails(of.target, sc) {
+			failed = append(failed, sc.name)
+		}
 	}
-	return list, clean, nil
+	if len(failed) == 0 {
+		return list, clean, nil
+	}
+	if err := retries.Admit(len(failed)); err != nil {
+		all.notes = append(all.notes, fmt.Sprintf("No retry of %s with %q: %v.", strings.Join(failed, ", "), args, err))
+		return list, clean, nil
+	}
+	all.notes = append(all.notes, fmt.Sprintf("RETRIED: %s with %q.", strings.Join(failed, ", "), args))
+	list, clean, err = s.run(ctx, of, args...)
+	for _, name := range failed {
+		outcome := "passed when retried"
+		if err != nil || slices.ContainsFunc(list, func(sc scenario) bool { return sc.name == name && s.fails(of.target, sc) }) {
+			outcome = "failed when retried"
+		}
+		err = errors.Join(err, retries.Add(fmt.Sprintf("conformance %s %s", of.target, name), outcome))
+	}
+	return list, clean, err
 }
 
 // fails reports whether a scenario fails in what the baseline does not have.

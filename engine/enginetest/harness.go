@@ -214,7 +214,7 @@ func (h Harness) checkHeld(t testing.TB, before []string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("held on the host after the test and not before:\n\t%s\nbefore and not after:\n\t%s",
+			t.Errorf("leak: held on the host after the test and not before:\n\t%s\nbefore and not after:\n\t%s",
 				strings.Join(more, "\n\t"), strings.Join(less, "\n\t"))
 			return
 		}

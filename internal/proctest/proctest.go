@@ -35,7 +35,7 @@ func Main(m *testing.M) int {
 		time.Sleep(10 * time.Millisecond)
 	}
 	for _, p := range left {
-		fmt.Fprintf(os.Stderr, "proctest: the tests left process %d (%s) running: %s\n", p.pid, p.state, p.command())
+		fmt.Fprintf(os.Stderr, "proctest: leak: process %d (%s) outlives the tests: %s\n", p.pid, p.state, p.command())
 		code = max(code, 1)
 	}
 	killAll()

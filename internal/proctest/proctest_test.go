@@ -64,7 +64,7 @@ func gone(t *testing.T, pid string) {
 
 func TestMainFailsForWhatIsLeft(t *testing.T) {
 	pid, out, err := leave(t, "checked")
-	if err == nil || !strings.Contains(out, "left process "+pid) || !strings.Contains(out, "sleep 300") {
+	if err == nil || !strings.Contains(out, "leak: process "+pid) || !strings.Contains(out, "sleep 300") {
 		t.Errorf("got %v:\n%s", err, out)
 	}
 	gone(t, pid)

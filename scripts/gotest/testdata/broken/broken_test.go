@@ -1,0 +1,7 @@
+//go:build broken
+
+package broken
+
+import "testing"
+
+func TestBroken(t *testing.T) { t.Error(undefined) }
