@@ -136,7 +136,12 @@ func run(ctx context.Context, glovebox, only string, list bool) error {
 			fmt.Println("   ", line)
 		}
 	}
-	if wrong > 0 {
+	switch {
+	case list:
+		return nil
+	case tests == 0:
+		return fmt.Errorf("run suites: the name of none begins with %q; -list lists them", only)
+	case wrong > 0:
 		return fmt.Errorf("%d tests differ without a line in differences.txt, or no longer differ", wrong)
 	}
 	fmt.Printf("%d tests end alike, or differ for a known reason\n", tests)

@@ -39,7 +39,8 @@ func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 				t.from, t.to = arg[:i], arg[i+1:]
 			}
 		}
-		if _, err := os.Stat(t.from); err != nil {
+		info, err := os.Stat(t.from)
+		if err != nil {
 			return nil, fmt.Errorf("--copy: %w", err)
 		}
 		abs, err := filepath.Abs(t.from)
@@ -52,8 +53,12 @@ func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 		} else if strings.HasSuffix(t.to, "/") {
 			t.to = path.Join(t.to, base)
 		}
-		if err := checkCopyTo(t.to, volumes); err != nil {
+		root, err := checkCopyTo(t.to, volumes)
+		if err != nil {
 			return nil, fmt.Errorf("--copy %q: %w", arg, err)
+		}
+		if root && !info.IsDir() { // as cp does with an existing directory
+			t.to = path.Join(t.to, base)
 		}
 		t.from = abs
 		list = append(list, t)
@@ -61,27 +66,28 @@ func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 	return list, nil
 }
 
-// checkCopyTo refuses a destination that a box cannot write.
-func checkCopyTo(to string, volumes []config.Volume) error {
+// checkCopyTo refuses a destination that a box cannot write. It reports whether the
+// destination is one of the directories that every box has, itself.
+func checkCopyTo(to string, volumes []config.Volume) (root bool, err error) {
 	full := to
 	if !path.IsAbs(to) {
 		full = path.Join(machine.Home, to)
 	}
 	full = path.Clean(full)
-	where := []string{machine.Home, "/tmp"}
+	writable := []string{machine.Home, "/tmp"}
 	for _, v := range volumes {
-		if v.ReadOnly && below(v.Guest, full) {
-			return fmt.Errorf("the destination %q is in the volume %s, which is read-only", to, v.Guest)
+		if v.ReadOnly && (full == v.Guest || below(v.Guest, full)) {
+			return false, fmt.Errorf("the destination %q is in the volume %s, which is read-only", to, v.Guest)
 		}
-		where = append(where, v.Guest)
+		writable = append(writable, v.Guest)
 	}
-	for _, dir := range where {
-		if below(dir, full) {
-			return nil
+	for _, dir := range writable {
+		if full == dir || below(dir, full) {
+			return full == dir, nil
 		}
 	}
-	return withHint(fmt.Errorf("a box cannot write the destination %q", to),
-		"the destination is relative to %s, or absolute and below one of: %s", machine.Home, strings.Join(where, ", "))
+	return false, withHint(fmt.Errorf("a box cannot write the destination %q", to),
+		"the destination is relative to %s, or absolute and below one of: %s", machine.Home, strings.Join(writable, ", "))
 }
 
 // below reports whether name is below dir, both clean and absolute.
