@@ -1,19 +1,19 @@
-// Package nearest finds the name that somebody has probably meant.
+// Package nearest finds the known name that a misspelled one probably stands for.
 package nearest
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
-// maxWord bounds the words that are compared, in bytes: comparing takes the product of
-// their lengths.
+// maxWord bounds the compared words, in bytes: a comparison takes the product of their
+// lengths.
 const maxWord = 100
 
-// Of returns the one of names that word is probably a misspelling of, or "" if there
-// is none, or several that are as likely. Case, hyphens, underscores and spaces count
-// only between names that are otherwise as near. In words of up to three letters nothing
-// else may differ.
+// Of returns the name that word is probably a misspelling of, or "" if no name or more
+// than one is likely. Case, hyphens, underscores and spaces only decide between
+// otherwise equal names.
 func Of(word string, names []string) string {
 	w := plain(word)
 	if w == "" || len(word) > maxWord {
@@ -28,7 +28,7 @@ func Of(word string, names []string) string {
 		}
 		c.letters, c.bytes = distance(w, c.plain), distance(word, name)
 		part := short >= 3 && (2*short >= long && strings.Contains(w, c.plain) || 3*short >= 2*long && strings.Contains(c.plain, w))
-		if c.letters > allowed(short) && !part {
+		if !similar(w, c.plain, c.letters) && !part {
 			continue
 		}
 		switch order := cmp.Or(cmp.Compare(c.letters, best.letters), cmp.Compare(c.bytes, best.bytes)); {
@@ -44,28 +44,37 @@ func Of(word string, names []string) string {
 	return best.name
 }
 
-// candidate is a name and how far it is from the word.
+// candidate is a name and its distance from the word.
 type candidate struct {
 	name, plain    string
 	letters, bytes int // without and with case and separators
 }
 
-// allowed is how many letters may differ where the shorter word has n of them.
-func allowed(n int) int {
-	if n < 4 {
-		return 0
+// similar reports whether b, at the given distance, is a likely spelling of a. Long words
+// may differ in 3 of 10 letters. Words of up to three letters may differ in one, if it is
+// a swap, or if one of them has three letters or more and the first letter is right: in
+// shorter words, and where the first letter differs, most words would be similar.
+func similar(a, b string, distance int) bool {
+	short, long := min(len(a), len(b)), max(len(a), len(b))
+	switch {
+	case distance == 0 || short >= 4:
+		return distance <= short*3/10
+	case distance > 1:
+		return false
 	}
-	return n * 3 / 10
+	return long >= 3 && a[0] == b[0] || short == long && sorted(a) == sorted(b)
 }
 
-// plain leaves only what the spellings http_headers, httpHeaders and http-headers
-// share.
+// sorted returns the bytes of s in order; those of a swap are the same.
+func sorted(s string) string { return string(slices.Sorted(slices.Values([]byte(s)))) }
+
+// plain folds the spellings http_headers, httpHeaders and http-headers into one.
 func plain(s string) string { return separators.Replace(strings.ToLower(s)) }
 
 var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
-// distance counts the bytes to insert, delete or change to make b of a, and swapped
-// neighbours as one.
+// distance is the number of bytes to insert, delete, change or swap with a neighbor to
+// turn a into b.
 func distance(a, b string) int {
 	var before []int
 	previous := make([]int, len(b)+1)
