@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 // A row is what one scenario came to.
@@ -129,11 +131,7 @@ func (r *row) checks() string {
 
 // short is the first of what the suite says, which can be pages.
 func short(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > 300 {
-		s = strings.ToValidUTF8(s[:300], "") + "…"
-	}
-	return s
+	return truncate.Bytes(strings.Join(strings.Fields(s), " "), 300)
 }
 
 // The marks between which a document has the table.

@@ -34,22 +34,22 @@ var rules = []rule{
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
-		ours:   []string{"internal/gateway/", "internal/nearest", "mcpkit/"},
+		ours:   []string{"internal/gateway/", "internal/nearest", "internal/truncate", "mcpkit/"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
 	{tree: "internal/config", ours: []string{"internal/nearest"}, others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// The server.
 	{tree: "internal/server",
-		ours:   []string{"internal/box", "internal/revision", "internal/tracing"},
+		ours:   []string{"internal/box", "internal/revision", "internal/tracing", "internal/truncate"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
-	{tree: "internal/server/auth", ours: []string{"internal/filewatch"},
+	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/truncate"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
 	{tree: "internal/server/metrics",
 		ours:   []string{"internal/box/", "internal/server"},
 		others: []string{"github.com/prometheus/client_golang/"}},
 	{tree: "internal/server/tools",
-		ours:   []string{"internal/box", "internal/nearest"},
+		ours:   []string{"internal/box", "internal/nearest", "internal/truncate"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
 	{tree: "internal/server/tools/toolstest",
@@ -58,12 +58,12 @@ var rules = []rule{
 
 	// Boxes.
 	{tree: "internal/box",
-		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/statefile", "internal/tracing"},
+		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/statefile", "internal/tracing", "internal/truncate"},
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
 		}},
 	{tree: "internal/engine/gvisor",
-		ours:   []string{"engine", "internal/engine/stdiolink", "internal/gctune"},
+		ours:   []string{"engine", "internal/engine/stdiolink", "internal/gctune", "internal/truncate"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/stdiolink"}, others: []string{sys}},
@@ -79,11 +79,11 @@ var rules = []rule{
 	{tree: "engine"},
 	{tree: "engine/enginetest", ours: []string{"engine", "internal/guest/client", "internal/guest/protocol"}},
 	{tree: "mcpkit",
-		ours: []string{"internal/revision", "internal/statefile"},
+		ours: []string{"internal/revision", "internal/statefile", "internal/truncate"},
 		others: []string{
 			sdk, sys, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/",
 		}},
-	{tree: "mcpkit/mcpjson", ours: []string{"internal/nearest", "mcpkit/internal/redact"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
+	{tree: "mcpkit/mcpjson", ours: []string{"internal/nearest", "internal/truncate", "mcpkit/internal/redact"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{tree: "mcpkit/outbound"},
 
 	// The gateway.
@@ -97,6 +97,7 @@ var rules = []rule{
 	{tree: "internal/nearest"},
 	{tree: "internal/revision"},
 	{tree: "internal/statefile", others: []string{"github.com/gofrs/flock"}},
+	{tree: "internal/truncate"},
 
 	// Tests, and programs run by hand.
 	{tree: "internal/archtest"},
@@ -107,7 +108,7 @@ var rules = []rule{
 	{tree: "scripts", ours: []string{"internal/retrylist"}},
 	{tree: "bench", ours: []string{"mcpkit", "mcpkit/mcpjson"}, others: []string{sdk, sys}},
 	{tree: "conformance",
-		ours:   []string{"internal/box", "internal/logintest", "internal/retrylist", "internal/server", "internal/server/tasks", "internal/server/tools", "mcpkit/"},
+		ours:   []string{"internal/box", "internal/logintest", "internal/retrylist", "internal/server", "internal/server/tasks", "internal/server/tools", "internal/truncate", "mcpkit/"},
 		others: []string{sdk, "github.com/gofrs/flock"}},
 	{tree: "e2e"},
 	{tree: "examples/demo", others: []string{sdk}},

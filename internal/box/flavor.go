@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 // The languages that kernels speak.
@@ -106,10 +107,4 @@ func (f Flavor) Larger() (larger Flavor, ok bool) {
 }
 
 // clip shortens a caller's value for a message.
-func clip(s string, max int) string {
-	s = clean(s)
-	if len(s) <= max {
-		return s
-	}
-	return strings.ToValidUTF8(s[:max], "") + "…"
-}
+func clip(s string, max int) string { return truncate.Bytes(clean(s), max) }

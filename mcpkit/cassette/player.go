@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/transcript"
 )
@@ -222,10 +223,7 @@ func (x *exchange) String() string {
 		}
 		text = " " + string(transcript.Mask(b, nil))
 	}
-	if len(text) > maxShown {
-		text = strings.ToValidUTF8(text[:maxShown], "") + "…"
-	}
-	return x.method + text
+	return x.method + truncate.Bytes(text, maxShown)
 }
 
 // missing says what was not recorded, and what of the same kind was.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -181,9 +182,5 @@ func said(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, " "))
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "…"
-	}
-	return text
+	return truncate.Bytes(strings.Join(strings.Fields(text), " "), maxText)
 }

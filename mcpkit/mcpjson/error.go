@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 // Error is one complaint about one place of a file.
@@ -94,12 +96,5 @@ const maxClip = 64
 
 // clip shortens what comes from a file and is shown to people.
 func clip(s string) string {
-	if len(s) <= maxClip {
-		return s
-	}
-	cut := maxClip
-	for cut > 0 && s[cut]&0xC0 == 0x80 {
-		cut--
-	}
-	return s[:cut] + "…"
+	return truncate.Bytes(s, maxClip)
 }

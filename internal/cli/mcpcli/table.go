@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 const (
@@ -65,8 +67,8 @@ func (t *table) write(w io.Writer, window int) error {
 			continue
 		}
 		left := max(t.width, utf8.RuneCountInString(name)) + 2
-		if most := max(window-left, minText); window > 0 && utf8.RuneCountInString(text) > most {
-			text = string([]rune(text)[:most-1]) + "…"
+		if window > 0 {
+			text = truncate.Runes(text, max(window-left, minText))
 		}
 		if _, err := fmt.Fprintf(w, "%-*s%s\n", left, name, text); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -64,14 +65,10 @@ func (a *app) tools(ctx context.Context, args []string) error {
 // summary is the first line of a description, clipped, for completions.
 func summary(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
-	const most = 100
 	if text == "" {
 		return ""
 	}
-	if runes := []rune(text); len(runes) > most {
-		text = string(runes[:most]) + "…"
-	}
-	return "  " + oneLine(text)
+	return "  " + oneLine(truncate.Runes(text, 100))
 }
 
 // needsTasks marks a tool that cannot be called.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 // tailSize bounds what is kept of the agent's standard error.
@@ -123,15 +125,10 @@ func lastLine(s string) string {
 
 // clean makes text from outside fit for one line of a log or a message.
 func clean(s string) string {
-	const most = 500
-	s = strings.Map(func(r rune) rune {
+	return truncate.Bytes(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return s
+	}, strings.ToValidUTF8(s, "?")), 500)
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 const (
@@ -89,13 +91,7 @@ func checkTokenName(name string) error {
 }
 
 // clip shortens what is somebody else's for a message.
-func clip(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
+func clip(s string) string { return truncate.Bytes(s, 100) }
 
 // entry is a [[token]] table.
 type entry struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/revision"
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 const (
@@ -213,7 +214,7 @@ func (s *Tasks) unknown(id string) error {
 	text := "Task not found: " + id
 	switch {
 	case len(id) > maxID:
-		text = "Task not found: " + strings.ToValidUTF8(id[:maxID], "") + "…"
+		text = "Task not found: " + truncate.Bytes(id, maxID)
 	case ok && len(id) == len(s.server)+1+26 && server != s.server:
 		text += ". It was another server's, or this one has been restarted since: what it came to is lost. Files and variables of its box are kept; call the tool again"
 	}

@@ -3,9 +3,9 @@ package tools
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 var executeCommand = define(info{
@@ -54,12 +54,7 @@ const (
 	maxEchoArgs = 64
 )
 
-func echo(s string) string {
-	if len(s) <= maxEcho {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxEcho], "") + "…"
-}
+func echo(s string) string { return truncate.Bytes(s, maxEcho) }
 
 type executeCommandIn struct {
 	Command   string   `json:"command" jsonschema:"a shell line or, with args, a program" min:"1"`

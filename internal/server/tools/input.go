@@ -17,6 +17,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/nearest"
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 // An input reads the arguments of one tool. It knows the fields of a struct
@@ -322,15 +323,10 @@ func (r *rule) wrongType(want string, raw []byte) error {
 
 // clip shortens a client's value for a message.
 func clip(s string) string {
-	const most = 64
-	s = strings.Map(func(r rune) rune {
+	return truncate.Bytes(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
 		}
 		return r
-	}, s)
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	}, s), 64)
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 // A figure is an image that code displayed. The image itself is content of the
@@ -159,9 +160,4 @@ func lines(texts ...string) string {
 }
 
 // brief shortens a text that a list repeats.
-func brief(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
-		return s
-	}
-	return string([]rune(s)[:most]) + "…"
-}
+func brief(s string, most int) string { return truncate.Runes(s, most+1) }
