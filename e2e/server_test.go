@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
 // shared is the state directory of tests that leave nothing in it: templates are
@@ -40,14 +42,16 @@ var shared = sync.OnceValues(func() (string, error) {
 func TestMain(m *testing.M) {
 	os.Setenv("GLOVEBOX_TOOLSETS", "all")           // for the servers; it cannot fail for such a name
 	os.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false") // no process is to outlive a test, which removes its state
-	code := m.Run()
+	code := proctest.Main(m)
 	if dir, _ := shared(); dir != "" {
 		os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }
 
-// state returns a state directory of the test's own, with templates.
+// state returns a state directory of the test's own, with templates. At the end of the
+// test it waits for the processes that use it: a client may return before the server that
+// it started has ended.
 func state(t *testing.T) string {
 	t.Helper()
 	glovebox(t) // or skip
@@ -56,6 +60,7 @@ func state(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	t.Cleanup(func() { proctest.WaitUnused(t, dir, time.Minute) })
 	for _, part := range []string{"templates", "images"} {
 		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(from, part))); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@
 package proctest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -40,6 +41,30 @@ func Main(m *testing.M) int {
 	}
 	killAll()
 	return code
+}
+
+// WaitUnused waits until no process that the tests started names dir in its arguments or
+// its environment, and fails the test if one still does after patience. Tests that run
+// under Main call it before they remove a directory that such processes write to.
+func WaitUnused(t testing.TB, dir string, patience time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		var users []process
+		for _, p := range descendants() {
+			if p.names(dir) {
+				users = append(users, p)
+			}
+		}
+		if len(users) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			for _, p := range users {
+				t.Errorf("leak: process %d (%s) uses %s %v after the end of the test: %s", p.pid, p.state, dir, patience, p.command())
+			}
+			return
+		}
+	}
 }
 
 // Contain runs this program again with the environment that it has and env, waits
@@ -113,6 +138,17 @@ func (p process) command() string {
 		return err.Error()
 	}
 	return strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+}
+
+// names reports whether the arguments or the environment of the process contain text.
+// The environment of some processes of other users cannot be read; it does not count.
+func (p process) names(text string) bool {
+	for _, file := range []string{"cmdline", "environ"} {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.pid, file)); err == nil && bytes.Contains(b, []byte(text)) {
+			return true
+		}
+	}
+	return false
 }
 
 // descendants lists the living processes below this one.

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // roleEnv says what this program is to do when a test runs it again.
@@ -24,6 +25,10 @@ func TestMain(m *testing.M) {
 		os.Exit(Main(m))
 	case "unchecked":
 		os.Exit(Contain(roleEnv + "=free"))
+	case "free":
+		if err := adoptOrphans(); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -38,6 +43,34 @@ func TestLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Printf("left %s\n", strings.TrimSpace(string(out)))
+}
+
+// TestUses leaves a process that uses a directory for half a second, or for longer than
+// it waits for it.
+func TestUses(t *testing.T) {
+	if os.Getenv(roleEnv) == "" {
+		t.Skip("run by the other tests")
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "-c", `setsid sh -c 'sleep "$SECONDS_OF_USE"; touch "$0"/late; exec true' "$0" >/dev/null 2>&1 &`, dir)
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	WaitUnused(t, dir, 5*time.Second)
+	if _, err := os.Stat(dir + "/late"); err != nil && !t.Failed() {
+		t.Error("the process still runs")
+	}
+}
+
+func TestWaitUnused(t *testing.T) {
+	for _, c := range []struct{ seconds, want string }{{"0.5", ""}, {"300", "leak: process"}} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestUses$")
+		cmd.Env = append(os.Environ(), roleEnv+"=unchecked", "SECONDS_OF_USE="+c.seconds)
+		out, err := cmd.CombinedOutput()
+		if (err != nil) != (c.want != "") || !strings.Contains(string(out), c.want) {
+			t.Errorf("a process of %s seconds: got %v, want %q\n%s", c.seconds, err, c.want, out)
+		}
+	}
 }
 
 // leave runs TestLeaves in a role and returns the process that it left.
