@@ -69,11 +69,11 @@ bench: ## figures beside those of peers, as a table and JSON (BENCHFLAGS='-quick
 	$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: bench-compare
-bench-compare: ## the last figures beside the stored ones; fails if a ratio got worse
+bench-compare: ## compare the last figures with the stored ones; fails if a ratio is worse
 	$(GO) run ./bench -compare
 
 .PHONY: bench-store
-bench-store: ## store the last figures as what to compare with
+bench-store: ## store the last figures, in place of those before, to compare with
 	$(GO) run ./bench -store
 
 .PHONY: cross

@@ -85,7 +85,7 @@ func TestStoreAndCompare(t *testing.T) {
 	if _, _, err := runCommand(t, store...); err == nil || !strings.Contains(err.Error(), "quick") {
 		t.Errorf("store of a quick result: %v", err)
 	}
-	// An older baseline that all would regress from, and one that is the same.
+	// A baseline that all would regress from, and one that is the same, which replaces it.
 	for _, by := range []float64{0.01, 1} {
 		write(func(r *report.Result) {
 			r.At = r.At.Add(time.Duration(by * float64(time.Hour)))
@@ -97,6 +97,9 @@ func TestStoreAndCompare(t *testing.T) {
 		})
 		if out, _, err := runCommand(t, store...); err != nil || !strings.HasPrefix(out, here) {
 			t.Fatalf("store: %q, %v", out, err)
+		}
+		if stored, err := filepath.Glob(filepath.Join(here, "results", "*.json")); err != nil || len(stored) != 1 {
+			t.Fatalf("stored: %q, %v, want one", stored, err)
 		}
 	}
 	write(func(*report.Result) {})

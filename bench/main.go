@@ -74,7 +74,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	only := flags.String("only", "", "run only the scenarios whose names match this regular expression")
 	out := flags.String("out", ".bench/result.json", "where the result goes, as JSON, or comes from")
 	list := flags.Bool("list", false, "list the scenarios")
-	store := flags.Bool("store", false, "run nothing; make the last result the baseline")
+	store := flags.Bool("store", false, "run nothing; make the last result the baseline, in place of the one before")
 	compare := flags.Bool("compare", false, "run nothing; compare the last result with the baseline, exit code 1 if a ratio got worse")
 	tolerance := flags.Float64("tolerance", defaultTolerance, "how much worse a ratio may be: 0.25 is a quarter")
 	if err := flags.Parse(args); err != nil {
@@ -126,24 +126,36 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return nil
 }
 
-// storeResult copies a result to the baselines under a name that sorts by time.
+// storeResult makes a result the baseline, in place of those stored before.
 func storeResult(path, dir string, stdout io.Writer) error {
 	r, err := report.Read(path)
 	if err != nil {
 		return err
 	}
 	if err := r.Storable(); err != nil {
-		return fmt.Errorf("%s is no baseline: %w", path, err)
+		return fmt.Errorf("%s cannot be the baseline: %w", path, err)
+	}
+	before, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return err
 	}
 	to := filepath.Join(dir, r.At.UTC().Format("2006-01-02T150405Z")+".json")
 	if err := r.Write(to); err != nil {
 		return err
 	}
+	for _, old := range before {
+		if old == to {
+			continue
+		}
+		if err := os.Remove(old); err != nil {
+			return fmt.Errorf("remove the baseline before: %w", err)
+		}
+	}
 	fmt.Fprintln(stdout, to)
 	return nil
 }
 
-// compareResults compares a result with the newest baseline.
+// compareResults compares a result with the baseline.
 func compareResults(path, dir string, tolerance float64, stdout io.Writer) error {
 	if !(tolerance > 0 && tolerance < 10) {
 		return fmt.Errorf("-tolerance %v: want a share such as 0.25", tolerance)
