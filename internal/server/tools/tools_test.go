@@ -239,18 +239,18 @@ func TestErrorsOfOthers(t *testing.T) {
 
 // TestTablesAreComplete: every code and reason of the boxes has its row here.
 func TestTablesAreComplete(t *testing.T) {
-	codes, reasons := constants(t, "errors.go", "Code"), reasonWords()
+	codes, reasons := constants(t, "Code"), reasonWords()
 	for _, code := range codes {
 		if _, ok := meetings[box.Code(code)]; !ok {
 			t.Errorf("code %q has no row in meetings", code)
 		}
 	}
-	for _, r := range constants(t, "tombstone.go", "Reason") {
+	for _, r := range constants(t, "Reason") {
 		if reasons[r] == "" {
 			t.Errorf("reason %q is not explained", r)
 		}
 	}
-	if states := constants(t, "types.go", "State"); len(states) < 5 || len(codes) < 10 {
+	if states := constants(t, "State"); len(states) < 5 || len(codes) < 10 {
 		t.Errorf("got states %q and codes %q, want all of them", states, codes)
 	} else {
 		usable := ""
@@ -271,28 +271,38 @@ func reasonWords() map[string]string {
 	return words
 }
 
-// constants returns the values of a string type's constants in a file of sandbox.
-func constants(t *testing.T, file, typ string) []string {
+// constants returns the values of the constants of a string type of package box.
+func constants(t *testing.T, typ string) []string {
 	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "sandbox", file), nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob(filepath.Join("..", "..", "box", "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files of package box: %v", err)
 	}
 	var values []string
-	ast.Inspect(f, func(n ast.Node) bool {
-		v, ok := n.(*ast.ValueSpec)
-		if !ok || len(v.Values) != 1 {
-			return true
-		}
-		if id, ok := v.Type.(*ast.Ident); !ok || id.Name != typ {
-			return true
-		}
-		value, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		values = append(values, value)
-		return true
-	})
+		ast.Inspect(f, func(n ast.Node) bool {
+			v, ok := n.(*ast.ValueSpec)
+			if !ok || len(v.Values) != 1 {
+				return true
+			}
+			if id, ok := v.Type.(*ast.Ident); !ok || id.Name != typ {
+				return true
+			}
+			literal, ok := v.Values[0].(*ast.BasicLit)
+			if !ok {
+				return true
+			}
+			value, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = append(values, value)
+			return true
+		})
+	}
 	return values
 }
