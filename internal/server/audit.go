@@ -31,10 +31,15 @@ const (
 func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		c := callerOf(ctx, req)
-		call, isCall := req.(*mcp.CallToolRequest)
-		tool := ""
-		if isCall && call.Params != nil {
-			tool = s.listed(call.Params.Name)
+		isCall, tool := false, ""
+		switch r := req.(type) {
+		case *mcp.CallToolRequest:
+			isCall = true
+			if r.Params != nil {
+				tool = s.listed(r.Params.Name)
+			}
+		case *mcp.ReadResourceRequest: // reads what download_file reads
+			isCall, tool = true, method
 		}
 		if isCall {
 			record := &tools.Record{}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -69,7 +70,9 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 // code gives every error one of the protocol's codes: the SDK sends 0 for
-// whatever is not a [jsonrpc.Error].
+// whatever is not a [jsonrpc.Error]. It drops data that is not JSON, as the SDK's
+// own data about a URI with a control character: such an error cannot be encoded,
+// and the client would wait for its answer for ever.
 func (s *Server) code(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -78,6 +81,9 @@ func (s *Server) code(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		var coded *jsonrpc.Error
 		if errors.As(err, &coded) && coded.Code != 0 {
+			if len(coded.Data) > 0 && !json.Valid(coded.Data) {
+				return nil, &jsonrpc.Error{Code: coded.Code, Message: coded.Message}
+			}
 			return nil, err
 		}
 		switch {

@@ -99,7 +99,7 @@ func New(opts Options) *Server {
 	}
 	s.connections = connections{limit: opts.Limits.Connections, idle: make(map[net.Conn]time.Time)}
 	s.sessions = sessions{limit: opts.Limits.Sessions, idle: opts.Limits.SessionIdle, live: make(map[string]*mcpSession), close: s.closeSession}
-	// There are none, and whoever asks for them is told so.
+	// There are no prompts; an empty list says so.
 	if s.caps.Prompts == nil {
 		s.caps.Prompts = &mcp.PromptCapabilities{}
 	}
@@ -162,6 +162,9 @@ func (s *Server) openTools() map[string]tasks.Policy {
 				tasked[t.Def.Name] = tasks.Policy{}
 			}
 		}
+	}
+	if s.handlers[tools.DownloadFile] != nil {
+		s.mcp.AddResourceTemplate(tools.FileResources(s.opts.Tools))
 	}
 	for _, t := range s.opts.Extend.Tools {
 		s.mcp.AddTool(t.Def, t.Handler)

@@ -91,11 +91,8 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			if err != nil {
 				return d.family.meet(deps, d.name, err)
 			}
-			c := &Call{Boxes: boxes}
+			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req)}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
-			if req.Extra != nil && req.Extra.TokenInfo != nil {
-				c.Owner = box.Owner(req.Extra.TokenInfo.UserID)
-			}
 			p := startProgress(ctx, req)
 			if p != nil {
 				c.Progress = p.add
@@ -113,6 +110,15 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 		}
 	}
 	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, bind: bind}
+}
+
+// ownerOf returns the owner of the boxes of a request: the authenticated caller, or
+// the local user.
+func ownerOf(extra *mcp.RequestExtra) box.Owner {
+	if extra == nil || extra.TokenInfo == nil {
+		return ""
+	}
+	return box.Owner(extra.TokenInfo.UserID)
 }
 
 // present makes the message of a result.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
@@ -19,13 +21,21 @@ const (
 )
 
 var downloadFile = define(info{
-	name:  "download_file",
+	name:  DownloadFile,
 	title: "Download a file",
 	description: "Read a file from the sandbox of a session: text as text, a picture as an image. " +
 		"Long text comes in parts of 24 KB: read on with offset, or work on the file with execute_code instead of reading it. " +
 		"Other files come as base64, if they are small or you ask for it.",
 	set: Files, family: fileErrors, readOnly: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in downloadFileIn) (downloadFileOut, error) {
+	out, err := c.download(ctx, in)
+	if err == nil && out.Truncated && out.offset == 0 && out.Size <= maxResource && c.Links {
+		out.link = fileLink(out.of, out.Path, out.Type, out.Size)
+	}
+	return out, err
+})
+
+func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut, error) {
 	r, err := c.readable(ctx, in.SessionID)
 	if err != nil {
 		return downloadFileOut{}, err
@@ -56,7 +66,7 @@ var downloadFile = define(info{
 	}
 	switch text := utf8.Valid(data); {
 	case text && (in.Encoding == "utf-8" || !bytes.ContainsRune(data, 0)):
-		out.Type = "text/plain"
+		out.Type = textType
 		out.take(data, "utf-8", string(data))
 	case in.Encoding == "utf-8":
 		e := invalid("encoding", "The file is not UTF-8 text: %s", clip(out.Path))
@@ -69,7 +79,7 @@ var downloadFile = define(info{
 		out.Notes = append(out.Notes, "The content is not text and is left out: work on the file with execute_code, or pass encoding base64 for its bytes.")
 	}
 	return out, nil
-})
+}
 
 // picture makes the answer of a picture that begins with data.
 func (o downloadFileOut) picture(kind string, data []byte, read func(limit int) ([]byte, error)) (downloadFileOut, error) {
@@ -131,6 +141,7 @@ type downloadFileOut struct {
 	of           boxRef
 	offset, part int64
 	images       []box.Image
+	link         mcp.Content // to the whole file if the answer has a part; may be nil
 }
 
 func (o downloadFileOut) present() presentation {
@@ -151,5 +162,8 @@ func (o downloadFileOut) present() presentation {
 		p.status.add("%s", o.Type)
 	}
 	p.status.addBox(o.of, false)
+	if o.link != nil {
+		p.more = []mcp.Content{o.link}
+	}
 	return p
 }

@@ -150,6 +150,7 @@ type Call struct {
 	Owner    box.Owner
 	Client   *Client         // nil: the caller has no identity between calls
 	Progress func(box.Chunk) // nil unless the client asked for it
+	Links    bool            // whether the client understands links to resources
 }
 
 // A Client is one caller over time; see [box.Client].
