@@ -23,46 +23,46 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 )
 
-// The ways in which a client says at the token endpoint who it is.
+// The methods of client authentication at the token endpoint.
 const (
-	methodNone  = "none"
-	methodBasic = "client_secret_basic"
-	methodPost  = "client_secret_post"
-	methodKey   = "private_key_jwt"
+	methodNone       = "none"
+	methodBasic      = "client_secret_basic"
+	methodPost       = "client_secret_post"
+	methodPrivateKey = "private_key_jwt"
 )
 
-// A client is how an authorization server knows this program.
+// A client is this program's registration at an authorization server.
 type client struct {
-	Issuer   string `json:"issuer,omitempty"` // whose client it is
+	Issuer   string `json:"issuer,omitempty"` // that registered the client
 	ID       string `json:"id,omitempty"`
 	Secret   string `json:"secret,omitempty"`
 	Method   string `json:"method,omitempty"`
 	Redirect string `json:"redirect,omitempty"`
-	// Expiry is when the secret ends; zero for never.
+	// Expiry is the expiry of the secret; zero for never.
 	Expiry time.Time `json:"expiry,omitzero"`
 
-	registered bool // here and now, and so to be kept
+	registered bool // in this login, so the caller has to store it
 	key        crypto.Signer
 }
 
-// configured is the client of the definition, which the record has nothing of.
+// configured returns the client of the definition, which is not stored in the record.
 func (h *Handler) configured(method string) client {
 	s := &h.server
 	return client{ID: s.ClientID, Secret: s.ClientSecret, Method: method, Redirect: h.redirect(), key: s.Key}
 }
 
-// redirect is where the browser is to be sent back to.
+// redirect returns the redirect address.
 func (h *Handler) redirect() string { return cmp.Or(h.server.RedirectURL, h.logins.opts.RedirectURL) }
 
-// client finds who to be for an authority: the client of the definition, that of a
-// document of metadata, the one that is registered already, or a new one.
+// client returns the client to use at an authority: the one of the definition, the
+// client ID metadata document, the stored registration, or a new registration.
 func (h *Handler) client(ctx context.Context, a *authority, r *record) (client, error) {
 	issuer, supported := a.meta.Issuer, a.meta.TokenEndpointAuthMethodsSupported
 	if h.server.ClientID != "" {
 		if want := h.server.Issuer; want != "" && !sameIssuer(want, issuer) {
-			return client{}, fmt.Errorf("the client %q is registered at %s, and the server wants a login at %s", said(h.server.ClientID), shown(want), shown(issuer))
+			return client{}, fmt.Errorf("the client %q is registered at %s, but the server requires a login at %s", quote(h.server.ClientID), showURL(want), showURL(issuer))
 		}
-		method, err := pick(supported, h.server.ClientSecret != "", h.server.Key != nil)
+		method, err := pickMethod(supported, h.server.ClientSecret != "", h.server.Key != nil)
 		return h.configured(method), err
 	}
 	if document := cmp.Or(h.server.ClientMetadataURL, h.logins.opts.ClientMetadataURL); document != "" && a.meta.ClientIDMetadataDocumentSupported {
@@ -72,24 +72,24 @@ func (h *Handler) client(ctx context.Context, a *authority, r *record) (client, 
 		return c, nil
 	}
 	if a.meta.RegistrationEndpoint == "" {
-		return client{}, fmt.Errorf("the authorization server %s registers no clients; register one there by hand, and give its id in oauth.clientId", shown(issuer))
+		return client{}, fmt.Errorf("the authorization server %s does not register clients; register one there yourself, and set oauth.clientId to its id", showURL(issuer))
 	}
 	return h.register(ctx, &a.meta)
 }
 
-// pick chooses how to say who the client is.
-func pick(supported []string, secret, key bool) (string, error) {
+// pickMethod chooses a method of client authentication.
+func pickMethod(supported []string, secret, key bool) (string, error) {
 	if len(supported) == 0 {
-		supported = []string{methodBasic, methodNone, methodPost, methodKey} // what is meant where nothing is said
+		supported = []string{methodBasic, methodNone, methodPost, methodPrivateKey} // the default of RFC 8414, and what servers that omit the list accept
 	}
 	var can []string
 	switch {
 	case key:
-		can = []string{methodKey}
+		can = []string{methodPrivateKey}
 	case secret:
 		can = []string{methodBasic, methodPost, methodNone}
 	default:
-		// Without a secret there is nothing to choose from.
+		// Without a secret there is no choice.
 		return methodNone, nil
 	}
 	for _, method := range can {
@@ -97,14 +97,14 @@ func pick(supported []string, secret, key bool) (string, error) {
 			return method, nil
 		}
 	}
-	return "", fmt.Errorf("the authorization server lets clients say who they are by %q, and this client can by %q", supported, can)
+	return "", fmt.Errorf("the authorization server supports the client authentication methods %q, this client %q", supported, can)
 }
 
-// register makes a client known to an authorization server.
+// register registers a client at an authorization server.
 func (h *Handler) register(ctx context.Context, m *oauthex.AuthServerMeta) (c client, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("register a client at %s: %w", shown(m.RegistrationEndpoint), err)
+			err = fmt.Errorf("register a client at %s: %w", showURL(m.RegistrationEndpoint), err)
 		}
 	}()
 	want := oauthex.ClientRegistrationMetadata{
@@ -116,7 +116,7 @@ func (h *Handler) register(ctx context.Context, m *oauthex.AuthServerMeta) (c cl
 		want.ApplicationType = "native"
 	}
 	if s := m.TokenEndpointAuthMethodsSupported; len(s) > 0 && !slices.Contains(s, methodNone) {
-		if want.TokenEndpointAuthMethod, err = pick(s, true, false); err != nil {
+		if want.TokenEndpointAuthMethod, err = pickMethod(s, true, false); err != nil {
 			return c, err
 		}
 	}
@@ -141,8 +141,8 @@ func (h *Handler) register(ctx context.Context, m *oauthex.AuthServerMeta) (c cl
 	}
 	if res.StatusCode != http.StatusCreated && res.StatusCode != http.StatusOK {
 		refusal := oauthex.ClientRegistrationError{}
-		_ = json.Unmarshal(b, &refusal) // the status says enough
-		return c, &ServerError{Status: res.StatusCode, Code: said(refusal.ErrorCode), Detail: said(refusal.ErrorDescription)}
+		_ = json.Unmarshal(b, &refusal) // the status suffices
+		return c, &ServerError{Status: res.StatusCode, Code: quote(refusal.ErrorCode), Detail: quote(refusal.ErrorDescription)}
 	}
 	var got struct {
 		ID     string  `json:"client_id"`
@@ -151,10 +151,10 @@ func (h *Handler) register(ctx context.Context, m *oauthex.AuthServerMeta) (c cl
 		Expiry float64 `json:"client_secret_expires_at"`
 	}
 	if err := json.Unmarshal(b, &got); err != nil {
-		return c, errors.New("the answer is no JSON object of a client")
+		return c, errors.New("the response is not a JSON object that describes a client")
 	}
 	if got.ID == "" {
-		return c, errors.New("the answer has no client_id")
+		return c, errors.New("the response has no client_id")
 	}
 	c = client{Issuer: m.Issuer, ID: got.ID, Secret: got.Secret, Method: got.Method, Redirect: h.redirect(), registered: true}
 	if got.Secret != "" && got.Expiry > 0 && got.Expiry < 1<<40 {
@@ -163,20 +163,20 @@ func (h *Handler) register(ctx context.Context, m *oauthex.AuthServerMeta) (c cl
 	switch c.Method {
 	case methodNone, methodBasic, methodPost:
 	case "":
-		c.Method, err = pick(m.TokenEndpointAuthMethodsSupported, c.Secret != "", false)
+		c.Method, err = pickMethod(m.TokenEndpointAuthMethodsSupported, c.Secret != "", false)
 	default:
-		err = fmt.Errorf("the client is to say who it is by %q, which is not known here", said(c.Method))
+		err = fmt.Errorf("the server chose the unknown client authentication method %q", quote(c.Method))
 	}
 	return c, err
 }
 
 const (
-	// assertionLife is for one request, with clocks that do not quite agree.
+	// assertionLife covers one request, with clocks that differ slightly.
 	assertionLife = time.Minute
 	assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 )
 
-// assertion says with a signature who the client is.
+// assertion returns a signed token that authenticates the client.
 func (c *client) assertion(issuer string, now time.Time) (string, error) {
 	var alg jose.SignatureAlgorithm
 	switch k := c.key.(type) {
@@ -188,11 +188,11 @@ func (c *client) assertion(issuer string, now time.Time) (string, error) {
 		alg = jose.EdDSA
 	}
 	if alg == "" {
-		return "", fmt.Errorf("sign for the client: a %T cannot be used", c.key)
+		return "", fmt.Errorf("sign a client assertion: unsupported key type %T", c.key)
 	}
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: c.key}, (&jose.SignerOptions{}).WithType("JWT"))
 	if err != nil {
-		return "", fmt.Errorf("sign for the client: %w", err)
+		return "", fmt.Errorf("sign a client assertion: %w", err)
 	}
 	return jwt.Signed(signer).Claims(jwt.Claims{
 		Issuer: c.ID, Subject: c.ID, Audience: jwt.Audience{issuer}, ID: uuid.NewString(),

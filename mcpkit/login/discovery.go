@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// maxMetadata bounds a document of metadata, and any other answer.
+	// maxMetadata bounds a metadata document, and any other response.
 	maxMetadata = 1 << 20
 	// maxIssuers bounds the authorization servers of a resource.
 	maxIssuers = 32
 )
 
-// An authority is who gives tokens for a server, and for what.
+// An authority is an authorization server, and what to request there for a server.
 type authority struct {
-	resource string   // as the server calls itself
-	scopes   []string // that it has
+	resource string   // the server's name for itself
+	scopes   []string // that the server supports
 	meta     oauthex.AuthServerMeta
 }
 
-// challenge is what a server says with its refusal.
+// challenge holds the fields of a WWW-Authenticate header that matter here.
 type challenge struct {
-	metadata string // where to read about it
+	metadata string // address of the server's metadata
 	scopes   []string
 	code     string
 }
 
-func challengeOf(h http.Header) (c challenge) {
-	// What cannot be read says nothing: servers are sloppy here.
+func parseChallenge(h http.Header) (c challenge) {
+	// An unreadable header means no information: servers are sloppy here.
 	all, _ := oauthex.ParseWWWAuthenticate(h.Values("WWW-Authenticate"))
 	for _, one := range all {
 		if one.Scheme != "bearer" {
@@ -52,11 +52,12 @@ func challengeOf(h http.Header) (c challenge) {
 	return c
 }
 
-// errNoMetadata says that a server tells nothing of a login.
-var errNoMetadata = errors.New("it does not say where to log in")
+// errNoMetadata reports that a server publishes nothing about its authorization server.
+var errNoMetadata = errors.New("the server does not name its authorization server")
 
-// discover finds out who gives tokens for the server. Of several it takes the one
-// that is preferred. Unless the server has asked for a login it must say where.
+// discover finds the authorization server. If the server names several, it takes the
+// preferred one. asked tells that the server required a login; otherwise it has to
+// publish metadata.
 func (h *Handler) discover(ctx context.Context, c challenge, asked bool, preferred string) (*authority, error) {
 	resource, err := h.resource(ctx, c.metadata)
 	if err != nil {
@@ -76,7 +77,7 @@ func (h *Handler) discover(ctx context.Context, c challenge, asked bool, preferr
 			issuer = servers[0]
 		}
 	} else {
-		// Of servers of the revision 2025-03-26 the origin is the issuer.
+		// A server of the revision 2025-03-26 is its own authorization server.
 		issuer = (&url.URL{Scheme: h.url.Scheme, Host: h.url.Host}).String()
 	}
 	if h.server.Resource != "" {
@@ -85,13 +86,13 @@ func (h *Handler) discover(ctx context.Context, c challenge, asked bool, preferr
 	if h.server.MetadataURL != "" {
 		found, err := h.metadata(ctx, h.server.MetadataURL, &a.meta)
 		if err == nil && !found {
-			err = errors.New("there is none")
+			err = errors.New("not found")
 		}
 		if err == nil && a.meta.Issuer == "" {
-			err = errors.New("it names no issuer")
+			err = errors.New("it has no issuer")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read metadata of the authorization server at %s: %w", shown(h.server.MetadataURL), err)
+			return nil, fmt.Errorf("read metadata of the authorization server at %s: %w", showURL(h.server.MetadataURL), err)
 		}
 		return a, h.checkEndpoints(&a.meta)
 	}
@@ -101,11 +102,11 @@ func (h *Handler) discover(ctx context.Context, c challenge, asked bool, preferr
 	found, err := h.issuer(ctx, issuer, &a.meta)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read metadata of the authorization server %s: %w", shown(issuer), err)
+		return nil, fmt.Errorf("read metadata of the authorization server %s: %w", showURL(issuer), err)
 	case found:
 		return a, h.checkEndpoints(&a.meta)
 	case resource != nil:
-		return nil, fmt.Errorf("the authorization server %s has no metadata", shown(issuer))
+		return nil, fmt.Errorf("the authorization server %s has no metadata", showURL(issuer))
 	case !asked:
 		return nil, errNoMetadata
 	}
@@ -116,9 +117,9 @@ func (h *Handler) discover(ctx context.Context, c challenge, asked bool, preferr
 	return a, h.checkEndpoints(&a.meta)
 }
 
-// resource reads what the server says of itself: where it has told so, or at the
-// places for it; nil if nowhere.
-func (h *Handler) resource(ctx context.Context, told string) (*oauthex.ProtectedResourceMetadata, error) {
+// resource reads the server's metadata, from the address in its challenge or the
+// well-known ones. It returns nil if there is none.
+func (h *Handler) resource(ctx context.Context, challenged string) (*oauthex.ProtectedResourceMetadata, error) {
 	const wellKnown = "/.well-known/oauth-protected-resource"
 	u := url.URL{Scheme: h.url.Scheme, Host: h.url.Host, Path: wellKnown}
 	places := []string{u.String()}
@@ -126,17 +127,17 @@ func (h *Handler) resource(ctx context.Context, told string) (*oauthex.Protected
 		u.Path, u.RawQuery = wellKnown+"/"+path, h.url.RawQuery
 		places = slices.Insert(places, 0, u.String())
 	}
-	if told != "" {
-		places = slices.Insert(places, 0, told)
+	if challenged != "" {
+		places = slices.Insert(places, 0, challenged)
 	}
 	for _, place := range places {
 		var m oauthex.ProtectedResourceMetadata
 		found, err := h.metadata(ctx, place, &m)
 		if err == nil && found && !h.within(m.Resource) {
-			err = fmt.Errorf("it is about %q", said(m.Resource))
+			err = fmt.Errorf("it describes %q", quote(m.Resource))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read metadata of the server at %s: %w", shown(place), err)
+			return nil, fmt.Errorf("read metadata of the server at %s: %w", showURL(place), err)
 		}
 		if found {
 			return &m, nil
@@ -145,15 +146,15 @@ func (h *Handler) resource(ctx context.Context, told string) (*oauthex.Protected
 	return nil, nil
 }
 
-// within reports whether a resource is the server or what it is a part of: some
-// servers give tokens for all that is at their origin.
+// within reports whether a resource contains the server: some servers issue tokens for
+// their whole origin.
 func (h *Handler) within(resource string) bool {
 	u, err := url.Parse(resource)
 	if err != nil || u.Fragment != "" || u.User != nil || origin(u) != origin(h.url) {
 		return false
 	}
-	whole, part := strings.TrimRight(h.url.Path, "/")+"/", strings.TrimRight(u.Path, "/")+"/"
-	return strings.HasPrefix(whole, part) && (u.RawQuery == "" || u.RawQuery == h.url.RawQuery)
+	server, prefix := strings.TrimRight(h.url.Path, "/")+"/", strings.TrimRight(u.Path, "/")+"/"
+	return strings.HasPrefix(server, prefix) && (u.RawQuery == "" || u.RawQuery == h.url.RawQuery)
 }
 
 func origin(u *url.URL) string {
@@ -164,11 +165,11 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
 }
 
-// issuer reads the metadata of an authorization server, wherever it has them.
+// issuer reads the metadata of an authorization server from its well-known addresses.
 func (h *Handler) issuer(ctx context.Context, issuer string, into *oauthex.AuthServerMeta) (bool, error) {
 	u, err := url.Parse(issuer)
 	if err != nil || u.RawQuery != "" || u.Fragment != "" {
-		return false, errors.New("that is no issuer")
+		return false, errors.New("invalid issuer")
 	}
 	const oauth, openID = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
 	path := strings.Trim(u.EscapedPath(), "/")
@@ -184,7 +185,7 @@ func (h *Handler) issuer(ctx context.Context, issuer string, into *oauthex.AuthS
 		case err != nil:
 			return false, err
 		case found && !sameIssuer(m.Issuer, issuer):
-			return false, fmt.Errorf("they are of %q; if you trust that, give the address of its metadata in oauth.authServerMetadataUrl", said(m.Issuer))
+			return false, fmt.Errorf("it belongs to the issuer %q; if you trust that one, set oauth.authServerMetadataUrl to the address of its metadata", quote(m.Issuer))
 		case found:
 			*into = m
 			return true, nil
@@ -193,12 +194,12 @@ func (h *Handler) issuer(ctx context.Context, issuer string, into *oauthex.AuthS
 	return false, nil
 }
 
-// sameIssuer compares issuers as they stand, but for a slash at the end, about
-// which many servers do not agree with themselves.
+// sameIssuer compares issuers, ignoring a trailing slash: many servers are inconsistent
+// about it.
 func sameIssuer(a, b string) bool { return strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/") }
 
-// metadata reads a document of JSON. It returns false if there is none: some
-// servers have a page for people in its place.
+// metadata reads a JSON document. It returns false if there is none; some servers
+// answer with an HTML page instead.
 func (h *Handler) metadata(ctx context.Context, place string, into any) (bool, error) {
 	if err := h.checkURL(place); err != nil {
 		return false, err
@@ -217,25 +218,24 @@ func (h *Handler) metadata(ctx context.Context, place string, into any) (bool, e
 		return false, nil
 	}
 	if res.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("it answers %d", res.StatusCode)
+		return false, fmt.Errorf("the server answered %d", res.StatusCode)
 	}
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "application/json" {
 		return false, nil
 	}
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxMetadata)).Decode(into); err != nil {
-		return false, fmt.Errorf("it is no JSON of at most %d bytes: %w", maxMetadata, err)
+		return false, fmt.Errorf("it is not JSON of at most %d bytes: %w", maxMetadata, err)
 	}
 	return true, nil
 }
 
-// do is what all requests go through. Its error does not have the address, which may
-// hold secrets.
+// do sends a request. Its error omits the address, which may contain secrets.
 func (h *Handler) do(req *http.Request) (*http.Response, error) {
 	res, err := h.hc.Do(req)
-	return res, bare(err)
+	return res, withoutURL(err)
 }
 
-func bare(err error) error {
+func withoutURL(err error) error {
 	var about *url.Error
 	if errors.As(err, &about) {
 		return about.Err
@@ -243,7 +243,7 @@ func bare(err error) error {
 	return err
 }
 
-// checkEndpoints holds all that will be called to the rules.
+// checkEndpoints checks the addresses of all endpoints that may be called.
 func (h *Handler) checkEndpoints(m *oauthex.AuthServerMeta) error {
 	for _, e := range []struct {
 		name, url string
@@ -258,35 +258,35 @@ func (h *Handler) checkEndpoints(m *oauthex.AuthServerMeta) error {
 			continue
 		}
 		if err := h.checkURL(e.url); err != nil {
-			return fmt.Errorf("use the %s of the authorization server %s: %w", e.name, shown(m.Issuer), err)
+			return fmt.Errorf("use the %s of the authorization server %s: %w", e.name, showURL(m.Issuer), err)
 		}
 	}
 	return nil
 }
 
-// checkURL holds an address that somebody else has given to the policy, and to
-// being no less safe than that of the server: what is not encrypted is so by the
-// user's word, and stays on this machine or that of the server.
+// checkURL checks an address that a server named: the policy has to allow it, and it
+// has to use https, unless the user configured the server with http and the address is
+// on that server's host or on this machine.
 func (h *Handler) checkURL(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return errors.New("it is no url")
+		return errors.New("invalid URL")
 	case address == "":
-		return errors.New("there is none")
+		return errors.New("it is missing")
 	case u.User != nil:
-		return errors.New("it has a user in it")
+		return errors.New("it contains credentials")
 	}
 	if err := h.policy.Check(h.server.Name, u); err != nil {
 		return err
 	}
 	if u.Scheme == "http" && (h.url.Scheme != "http" || !loopback(u.Hostname()) && !strings.EqualFold(u.Hostname(), h.url.Hostname())) {
-		return fmt.Errorf("%s is not https", shown(address))
+		return fmt.Errorf("%s is not https", showURL(address))
 	}
 	return nil
 }
 
-// loopback reports whether a name is one of this machine.
+// loopback reports whether a host is this machine.
 func loopback(host string) bool {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap().IsLoopback()
@@ -295,11 +295,11 @@ func loopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// shown is an address without what may be secret.
-func shown(address string) string {
+// showURL returns an address without the parts that may contain secrets.
+func showURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "an address that is no url"
+		return "an invalid URL"
 	}
-	return said((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
+	return quote((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
 }

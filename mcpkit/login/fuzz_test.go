@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Whatever is in the file, a token is used only for the server that it names, and
-// with all that is needed to refresh it.
+// A stored record yields a token only for its own server, and only with everything that
+// a refresh needs.
 func FuzzStore(f *testing.F) {
 	s := Server{Name: "srv", URL: "https://mcp.example.com/mcp"}
 	key := s.key()
@@ -70,15 +70,15 @@ func FuzzChallenge(f *testing.F) {
 	f.Add(`Basic realm="x", Bearer`)
 	f.Add(`Bearer a=`)
 	f.Fuzz(func(t *testing.T, header string) {
-		c := challengeOf(http.Header{"Www-Authenticate": {header}})
+		c := parseChallenge(http.Header{"Www-Authenticate": {header}})
 		if len(union(c.scopes)) > maxScopes {
 			t.Errorf("%d scopes", len(c.scopes))
 		}
 	})
 }
 
-// TestLongRefusal: of the text of a refusal no more is read than is of use.
-func TestLongRefusal(t *testing.T) {
+// Authorize reads a bounded part of a refusal's body.
+func TestAuthorize_LongRefusal(t *testing.T) {
 	h, err := New(Options{Store: OpenStore(t.TempDir())}).Handler(Server{Name: "srv", URL: "https://mcp.example.com/mcp"}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-// pkceMethod is the one that is used; a server that has another only has none.
+// pkceMethod is the only PKCE method in use. A server without it is refused.
 const pkceMethod = "S256"
 
-// exchange asks a token endpoint for a token. Its error holds nothing of an answer
-// but what the protocol has for people.
+// exchange requests a token from a token endpoint. Its error quotes nothing of the
+// response except the fields meant for people.
 func (h *Handler) exchange(ctx context.Context, endpoint, issuer string, c *client, grant string, params url.Values) (*oauth2.Token, error) {
 	params.Set("grant_type", grant)
 	config := clientcredentials.Config{ClientID: c.ID, TokenURL: endpoint, AuthStyle: oauth2.AuthStyleInParams, EndpointParams: params}
@@ -26,7 +26,7 @@ func (h *Handler) exchange(ctx context.Context, endpoint, issuer string, c *clie
 		config.AuthStyle, config.ClientSecret = oauth2.AuthStyleInHeader, c.Secret
 	case methodPost:
 		config.ClientSecret = c.Secret
-	case methodKey:
+	case methodPrivateKey:
 		assertion, err := c.assertion(issuer, h.logins.now())
 		if err != nil {
 			return nil, err
@@ -42,21 +42,21 @@ func (h *Handler) exchange(ctx context.Context, endpoint, issuer string, c *clie
 		if refused.Response != nil {
 			status = refused.Response.StatusCode
 		}
-		err = &ServerError{Status: status, Code: said(refused.ErrorCode), Detail: said(refused.ErrorDescription)}
+		err = &ServerError{Status: status, Code: quote(refused.ErrorCode), Detail: quote(refused.ErrorDescription)}
 	case err != nil:
-		err = bare(err)
+		err = withoutURL(err)
 	case !strings.EqualFold(t.TokenType, "bearer") && t.TokenType != "":
-		err = fmt.Errorf("the token is of the type %q, which is not known here", said(t.TokenType))
+		err = fmt.Errorf("the token has the unknown type %q", quote(t.TokenType))
 	case strings.ContainsFunc(t.AccessToken, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		err = errors.New("the token has characters that a header cannot have")
+		err = errors.New("the token has characters that are invalid in a header")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("get a token at %s: %w", shown(endpoint), err)
+		return nil, fmt.Errorf("get a token at %s: %w", showURL(endpoint), err)
 	}
 	return t, nil
 }
 
-// revoke tells the authorization server that a login is over.
+// revoke revokes the login at the authorization server.
 func (h *Handler) revoke(ctx context.Context, r *record) error {
 	c := h.clientOf(r)
 	token, hint := r.Refresh, "refresh_token"
@@ -70,7 +70,7 @@ func (h *Handler) revoke(ctx context.Context, r *record) error {
 		fallthrough
 	case methodNone:
 		form.Set("client_id", c.ID)
-	case methodKey:
+	case methodPrivateKey:
 		assertion, err := c.assertion(r.Issuer, h.logins.now())
 		if err != nil {
 			return err
@@ -88,14 +88,14 @@ func (h *Handler) revoke(ctx context.Context, r *record) error {
 	}
 	res, err := h.do(req)
 	if err == nil {
-		_, _ = io.CopyN(io.Discard, res.Body, maxMetadata) // lets the connection be used again
+		_, _ = io.CopyN(io.Discard, res.Body, maxMetadata) // allows the connection to be reused
 		res.Body.Close()
 		if res.StatusCode/100 != 2 {
 			err = &ServerError{Status: res.StatusCode}
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("revoke the login at %s: %w", shown(r.Revocation), err)
+		return fmt.Errorf("revoke the login at %s: %w", showURL(r.Revocation), err)
 	}
 	return nil
 }

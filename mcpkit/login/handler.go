@@ -22,34 +22,35 @@ import (
 const (
 	// callTimeout bounds each request to an authorization server.
 	callTimeout = 15 * time.Second
-	// refreshTimeout bounds a refresh with the wait for another process that does
-	// the same, which has no more.
+	// refreshTimeout bounds a refresh, including the wait for another process that
+	// refreshes the same login within the same bound.
 	refreshTimeout = 45 * time.Second
-	// personTimeout bounds the wait for a person.
-	personTimeout = 5 * time.Minute
-	// maxSteps bounds how often a handler asks for more scopes: a server that wants
-	// another each time would have somebody asked for ever.
-	maxSteps = 3
+	// userTimeout bounds the wait for the user.
+	userTimeout = 5 * time.Minute
+	// maxStepUps bounds how often a handler requests more scopes. A server that keeps
+	// asking for others would have the user prompted for ever.
+	maxStepUps = 3
 )
 
-// A Handler keeps the login to one server. Its methods may be called concurrently.
+// A Handler holds the login to one server. Its methods may be called concurrently.
 type Handler struct {
 	logins *Logins
 	server Server
 	url    *url.URL
 	policy *outbound.Policy
 	hc     *http.Client
-	kept   document
+	store  document
 
-	work sync.WaitGroup // refreshes under way, which outlive who waits for them
+	work sync.WaitGroup // refreshes, which may outlive their callers
 
-	// turn holds a value while somebody authorizes. It guards what is below.
-	turn   chan struct{}
-	forced string // the token that was got because the server refused another
-	steps  int    // how often more scopes were asked for
-	// failed is why an authorization by a person came to nothing. Whoever said no is
-	// not asked again because the transport tries another way.
-	failed error
+	// authorizing holds a value during an authorization. It guards the following
+	// fields.
+	authorizing chan struct{}
+	replacement string // the token obtained because the server refused the previous one
+	stepUps     int    // how often more scopes were requested
+	// userErr is the error of the last authorization by the user. It prevents a second
+	// prompt when the transport tries another way to connect.
+	userErr error
 
 	refreshes singleflight.Group // in progress, by the token that the server refused
 
@@ -65,12 +66,12 @@ func newHandler(l *Logins, s Server, u *url.URL, p *outbound.Policy) *Handler {
 	hc.Timeout = callTimeout
 	return &Handler{
 		logins: l, server: s, url: u, policy: p, hc: hc,
-		kept: l.opts.Store.document(&s), turn: make(chan struct{}, 1),
+		store: l.opts.Store.document(&s), authorizing: make(chan struct{}, 1),
 	}
 }
 
-// Close waits for a refresh that is under way, whose token would be lost, and gives
-// up idle connections. It returns nil.
+// Close waits for running refreshes, whose tokens would be lost, and closes idle
+// connections. It returns nil.
 func (h *Handler) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -80,22 +81,22 @@ func (h *Handler) Close() error {
 	return nil
 }
 
-func (h *Handler) fail(err error) error {
+func (h *Handler) wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	var needed *RequiredError
-	if errors.As(err, &needed) {
+	var required *RequiredError
+	if errors.As(err, &required) {
 		return err
 	}
 	return fmt.Errorf("log in to mcp server %q: %w", h.server.Name, err)
 }
 
-func (h *Handler) needed(reason string, cause error) error {
+func (h *Handler) required(reason string, cause error) error {
 	return &RequiredError{Server: h.server.Name, Reason: reason, Cause: cause}
 }
 
-// current is the record as this process knows it.
+// current returns the record as this process last saw it.
 func (h *Handler) current() (record, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,7 +106,7 @@ func (h *Handler) current() (record, error) {
 	return h.readLocked()
 }
 
-// reread is the record as it is.
+// reread reads the stored record.
 func (h *Handler) reread() (record, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +114,7 @@ func (h *Handler) reread() (record, error) {
 }
 
 func (h *Handler) readLocked() (record, error) {
-	r, err := read(h.kept, &h.server)
+	r, err := read(h.store, &h.server)
 	if err != nil {
 		return record{}, err
 	}
@@ -121,19 +122,19 @@ func (h *Handler) readLocked() (record, error) {
 	return r, nil
 }
 
-// errKeep leaves the record as it is.
-var errKeep = errors.New("unchanged")
+// errUnchanged tells update to leave the record as it is.
+var errUnchanged = errors.New("unchanged")
 
-// update changes what is kept and what is known.
+// update changes the stored record and the one in memory.
 func (h *Handler) update(ctx context.Context, change func(*record) error) error {
 	var now record
-	err := h.kept.Update(ctx, func(r *record) error {
+	err := h.store.Update(ctx, func(r *record) error {
 		*r = r.of(&h.server)
 		err := change(r)
 		now = *r
 		return err
 	})
-	if err == nil || errors.Is(err, errKeep) {
+	if err == nil || errors.Is(err, errUnchanged) {
 		h.mu.Lock()
 		h.latest = &now
 		h.mu.Unlock()
@@ -142,16 +143,16 @@ func (h *Handler) update(ctx context.Context, change func(*record) error) error 
 	return err
 }
 
-// TokenSource implements [auth.OAuthHandler]. The source has one token, which is
-// refreshed here if its end is near. It is nil if there is no login, or none that
-// can be used any more: the server may want none for what is asked.
+// TokenSource implements [auth.OAuthHandler]. The source has a single token, which this
+// method refreshes if it expires soon. The source is nil if there is no usable login:
+// the server may not require one for the request.
 func (h *Handler) TokenSource(ctx context.Context) (oauth2.TokenSource, error) {
 	token, err := h.token(ctx)
 	if errors.Is(err, ErrRequired) || err == nil && token == "" {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, h.fail(err)
+		return nil, h.wrap(err)
 	}
 	return oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token, TokenType: "Bearer"}), nil
 }
@@ -167,7 +168,7 @@ func (h *Handler) token(ctx context.Context) (string, error) {
 	token, err := h.refresh(ctx, "")
 	var answer *ServerError
 	if errors.As(err, &answer) && answer.Status/100 == 4 && answer.Status != http.StatusTooManyRequests {
-		return "", nil // once the server has asked for a login, it is looked for elsewhere
+		return "", nil // if the server requires a login, Authorize starts one
 	}
 	return token, err
 }
@@ -207,24 +208,24 @@ var errClosed = errors.New("closed")
 
 func (h *Handler) refreshNow(ctx context.Context, refused string) (string, error) {
 	token := ""
-	var got record // an answer that could not be kept
+	var unsaved record // a refreshed record that could not be stored
 	var failed error
 	err := h.update(ctx, func(r *record) error {
-		// Another process may have been here while this one waited.
+		// Another process may have refreshed the token during the wait for the lock.
 		now := h.logins.now()
 		if r.Access != refused && r.fresh(now) {
 			token = r.Access
-			return errKeep
+			return errUnchanged
 		}
 		t, err := h.renew(ctx, r)
 		switch {
 		case err == nil:
-			r.take(t, h.logins.now())
-			token, got = r.Access, *r
+			r.setToken(t, h.logins.now())
+			token, unsaved = r.Access, *r
 			return nil
 		case errors.Is(err, ErrRequired):
 			failed = err
-			r.Refresh = "" // it is good for nothing
+			r.Refresh = "" // invalid
 			if r.Access == refused || !r.alive(now) {
 				r.Access = ""
 			} else {
@@ -232,30 +233,31 @@ func (h *Handler) refreshNow(ctx context.Context, refused string) (string, error
 			}
 			return nil
 		case r.Access != refused && r.alive(now):
-			token = r.Access // there is time to try again
+			token = r.Access // still valid; the next request tries again
 		default:
 			failed = err
 		}
-		return errKeep
+		return errUnchanged
 	})
-	if err != nil && got.Access != "" {
-		// The token is good, and the one that it was got with is not any more.
-		h.logins.log.Warn("keep the login to an mcp server", "server", h.server.Name, "err", err)
+	if err != nil && unsaved.Access != "" {
+		// The new token is valid, and the refresh token that it was obtained with may
+		// not be any more.
+		h.logins.log.Warn("store the login to an mcp server", "server", h.server.Name, "err", err)
 		h.mu.Lock()
-		h.latest = &got
+		h.latest = &unsaved
 		h.mu.Unlock()
 		return token, nil
 	}
 	return token, errors.Join(failed, err)
 }
 
-// renew asks for a token without asking a person.
+// renew requests a token without involving the user.
 func (h *Handler) renew(ctx context.Context, r *record) (*oauth2.Token, error) {
 	c := h.clientOf(r)
 	params := url.Values{"resource": {r.Resource}}
 	if h.server.ClientCredentials {
 		if r.Token == "" {
-			return nil, h.needed("it has not been used yet", nil)
+			return nil, h.required("nobody has logged in yet", nil)
 		}
 		if len(r.Asked) > 0 {
 			params.Set("scope", strings.Join(r.Asked, " "))
@@ -263,23 +265,23 @@ func (h *Handler) renew(ctx context.Context, r *record) (*oauth2.Token, error) {
 		return h.exchange(ctx, r.Token, r.Issuer, &c, "client_credentials", params)
 	}
 	if r.Refresh == "" {
-		return nil, h.needed("the login has ended", nil)
+		return nil, h.required("the login has ended", nil)
 	}
 	params.Set("refresh_token", r.Refresh)
 	t, err := h.exchange(ctx, r.Token, r.Issuer, &c, "refresh_token", params)
 	switch {
-	case is(err, "invalid_grant"):
-		return nil, h.needed("the login has ended", err)
-	case is(err, "invalid_client"), is(err, "unauthorized_client"):
+	case hasCode(err, "invalid_grant"):
+		return nil, h.required("the login has ended", err)
+	case hasCode(err, "invalid_client"), hasCode(err, "unauthorized_client"):
 		if h.server.ClientID == "" {
-			r.Client = client{} // forgotten there
+			r.Client = client{} // deleted at the server
 		}
-		return nil, h.needed("the client of the login is not known any more", err)
+		return nil, h.required("the authorization server no longer knows the client", err)
 	}
 	return t, err
 }
 
-// clientOf is who the login of the record is for.
+// clientOf returns the client of a record.
 func (h *Handler) clientOf(r *record) client {
 	if h.server.ClientID != "" {
 		return h.configured(r.Method)
@@ -287,48 +289,50 @@ func (h *Handler) clientOf(r *record) client {
 	return r.Client
 }
 
-// Authorize implements [auth.OAuthHandler]: it gets a token that may be tried in
-// place of the one that the server refused. The error is a [*RequiredError] if that takes
-// a person and nobody can be asked. It closes the body of the answer.
+// Authorize implements [auth.OAuthHandler]: it obtains another token after the server
+// refused a request. The error is a [*RequiredError] if that needs the user and
+// Options.Authorize is nil. Authorize closes the body of the response.
 func (h *Handler) Authorize(ctx context.Context, req *http.Request, res *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // half of a reason is one
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // a partial reason suffices
 	res.Body.Close()
-	c := challengeOf(res.Header)
+	c := parseChallenge(res.Header)
 	if res.StatusCode == http.StatusForbidden && c.code != "insufficient_scope" {
-		return fmt.Errorf("mcp server %q refuses the request: %s", h.server.Name, said(res.Status+": "+string(text)))
+		return fmt.Errorf("mcp server %q refuses the request: %s", h.server.Name, quote(res.Status+": "+string(text)))
 	}
 	select {
-	case h.turn <- struct{}{}:
-		defer func() { <-h.turn }()
+	case h.authorizing <- struct{}{}:
+		defer func() { <-h.authorizing }()
 	case <-ctx.Done():
-		return h.fail(context.Cause(ctx))
+		return h.wrap(context.Cause(ctx))
 	}
 	r, err := h.reread()
 	if err != nil {
-		return h.fail(err)
+		return h.wrap(err)
 	}
 	_, used, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	if r.Access != "" && r.Access != used && r.alive(h.logins.now()) {
-		return nil // somebody has been faster
+		return nil // another request or process has replaced it
 	}
 	if res.StatusCode == http.StatusForbidden {
-		return h.fail(h.stepUp(ctx, c, &r))
+		return h.wrap(h.stepUp(ctx, c, &r))
 	}
-	return h.fail(h.again(ctx, c, &r, used))
+	return h.wrap(h.replaceToken(ctx, c, &r, used))
 }
 
-// maxRefusal bounds what is read of a refusal.
+// maxRefusal bounds the part of a refusal's body that is read.
 const maxRefusal = 1 << 10
 
-// tooSoon is for a token to be refused because it is not what the server wants.
-const tooSoon = time.Minute
+// minUse is the minimum time after which the server may refuse a new token because it
+// has expired. A token refused earlier is one that the server does not accept at all.
+const minUse = time.Minute
 
-// again gets another token in place of one that the server does not take.
-func (h *Handler) again(ctx context.Context, c challenge, r *record, used string) error {
-	// One that is refused as soon as it is there would be refreshed for ever.
-	useless := used != "" && used == h.forced && h.logins.now().Sub(r.Begun) < tooSoon
-	if r.Refresh != "" && !useless {
-		// A server that has moved to another authority wants none of the old one's.
+// replaceToken obtains another token after the server refused one.
+func (h *Handler) replaceToken(ctx context.Context, c challenge, r *record, used string) error {
+	// A token that is refused right after a refresh would be refreshed for ever.
+	rejected := used != "" && used == h.replacement && h.logins.now().Sub(r.Begun) < minUse
+	if r.Refresh != "" && !rejected {
+		// A server that has moved to another authorization server does not accept
+		// tokens of the old one.
 		a, err := h.discover(ctx, c, true, r.Issuer)
 		if err != nil || sameIssuer(a.meta.Issuer, r.Issuer) {
 			if err == nil && a.meta.TokenEndpoint != r.Token {
@@ -339,7 +343,7 @@ func (h *Handler) again(ctx context.Context, c challenge, r *record, used string
 			}
 			token, err := h.refresh(ctx, r.Access)
 			if err == nil {
-				h.forced = token
+				h.replacement = token
 				return nil
 			}
 			if !errors.Is(err, ErrRequired) {
@@ -353,23 +357,23 @@ func (h *Handler) again(ctx context.Context, c challenge, r *record, used string
 	if !h.server.ClientCredentials && h.logins.opts.Authorize == nil {
 		switch {
 		case r.Access != "":
-			return h.needed("it does not take the token any more"+quoted(c.code), nil)
+			return h.required("it no longer accepts the token"+inParens(c.code), nil)
 		case used != "", r.Issuer != "":
-			return h.needed("the login has ended", nil)
+			return h.required("the login has ended", nil)
 		}
-		return h.needed("nobody has logged in yet", nil)
+		return h.required("nobody has logged in yet", nil)
 	}
-	return h.begin(ctx, c, true, nil)
+	return h.startLogin(ctx, c, true, nil)
 }
 
-func quoted(code string) string {
+func inParens(code string) string {
 	if code == "" {
 		return ""
 	}
-	return " (" + said(code) + ")"
+	return " (" + quote(code) + ")"
 }
 
-// stepUp asks for a token for more than the last.
+// stepUp requests a token with more scopes than the last one.
 func (h *Handler) stepUp(ctx context.Context, c challenge, r *record) error {
 	more := c.scopes
 	if len(more) == 0 {
@@ -380,23 +384,23 @@ func (h *Handler) stepUp(ctx context.Context, c challenge, r *record) error {
 		more = a.scopes
 	}
 	more = slices.DeleteFunc(slices.Clone(more), func(s string) bool { return slices.Contains(r.Asked, s) })
-	what := said(strings.Join(c.scopes, " "))
+	what := quote(strings.Join(c.scopes, " "))
 	switch {
 	case len(more) == 0:
-		return fmt.Errorf("the server wants the scopes %q, which were asked for already", what)
-	case h.steps >= maxSteps:
-		return fmt.Errorf("the server wants the scopes %q, after others %d times", what, h.steps)
+		return fmt.Errorf("the server requires the scopes %q, which were already requested", what)
+	case h.stepUps >= maxStepUps:
+		return fmt.Errorf("the server requires the scopes %q, after %d requests for others", what, h.stepUps)
 	case !h.server.ClientCredentials && h.logins.opts.Authorize == nil:
 		err := h.update(ctx, func(r *record) error {
 			wanted := union(r.Wanted, more)
 			if len(wanted) == len(r.Wanted) {
-				return errKeep
+				return errUnchanged
 			}
 			r.Wanted = wanted
 			return nil
 		})
-		return h.needed(fmt.Sprintf("it wants the scopes %q for this", what), err)
+		return h.required(fmt.Sprintf("it wants the scopes %q for this", what), err)
 	}
-	h.steps++
-	return h.begin(ctx, c, true, more)
+	h.stepUps++
+	return h.startLogin(ctx, c, true, more)
 }

@@ -20,39 +20,40 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// Options configures [Logins]. The zero value of every field means its default.
+// Options configures [Logins]. The zero value of a field means its default.
 type Options struct {
-	// Store keeps clients and tokens; nil keeps them in memory.
+	// Store stores clients and tokens; nil stores them in memory.
 	Store *Store
 
-	// Authorize takes a person to the page at url, and returns what the page's
-	// server sends the browser back with: see [ParseAuthorizationResponse]. It is called for one
-	// login of a server at a time, and given up when its context ends: in
-	// [Handler.Login] that of the caller, else that of the request that waits for it,
-	// whose time limits are short for a person. Nil where nobody can be asked.
+	// Authorize shows the user the page at url, and returns the response that the
+	// authorization server redirects the browser with: see
+	// [ParseAuthorizationResponse]. It is called for one login of a server at a time.
+	// Its context is that of [Handler.Login], or of the request that needs the login,
+	// whose time limits are short for a person. Nil means that there is no user to ask.
 	Authorize func(ctx context.Context, server, url string) (AuthorizationResponse, error)
-	// RedirectURL is where Authorize awaits the browser, for servers whose
-	// definition does not say.
+	// RedirectURL is the address to which the browser is redirected, for servers whose
+	// definition has none.
 	RedirectURL string
 
-	// ClientName is how the client calls itself; "mcpkit" without it.
+	// ClientName is the name under which clients are registered; the default is
+	// "mcpkit".
 	ClientName string
-	// ClientMetadataURL is a client id metadata document to be known by, for
-	// servers whose definition has none.
+	// ClientMetadataURL is the address of a client ID metadata document, for servers
+	// whose definition has none.
 	ClientMetadataURL string
 
-	// Log hears of what goes wrong beside requests; nil discards.
+	// Log receives problems that do not fail a request; nil discards them.
 	Log *slog.Logger
 }
 
-// Logins makes the handlers of servers. Its methods may be called concurrently.
+// Logins creates the handlers of servers. Its methods may be called concurrently.
 type Logins struct {
 	opts Options
 	log  *slog.Logger
 	now  func() time.Time
 }
 
-// New returns Logins. It touches nothing.
+// New returns Logins. It has no side effects.
 func New(opts Options) *Logins {
 	if opts.Store == nil {
 		opts.Store = newMemoryStore()
@@ -66,30 +67,30 @@ func New(opts Options) *Logins {
 	return &Logins{opts: opts, log: opts.Log, now: time.Now}
 }
 
-// A Server is one to log in to. Only Name and URL are needed.
+// A Server is a server to log in to. Only Name and URL are required.
 type Server struct {
-	Name string // in errors
-	URL  string // of the endpoint: tokens go to its origin, and nowhere else
+	Name string // for errors
+	URL  string // of the endpoint; tokens are sent to its origin only
 
-	ClientID     string // a client that is registered already; else one is found or registered
+	ClientID     string // of a client that is already registered; otherwise one is registered
 	ClientSecret string
 	// Key authenticates the client in place of a secret (private_key_jwt): an
 	// *ecdsa.PrivateKey, *rsa.PrivateKey or ed25519.PrivateKey.
 	Key crypto.Signer
-	// Issuer is where ClientID is registered; "" takes it for whatever issuer the
-	// server names.
+	// Issuer is the issuer that registered ClientID; if empty, ClientID is used for any
+	// issuer that the server names.
 	Issuer string
-	// ClientCredentials logs in as the client itself: no person is asked.
+	// ClientCredentials logs in as the client itself, without a user.
 	ClientCredentials bool
 
-	Scopes            []string // instead of what the server says
+	Scopes            []string // instead of those that the server asks for
 	RedirectURL       string   // instead of Options.RedirectURL
-	MetadataURL       string   // of the authorization server, instead of discovery
+	MetadataURL       string   // of the authorization server's metadata, instead of discovery
 	ClientMetadataURL string   // instead of Options.ClientMetadataURL
-	Resource          string   // the resource indicator, instead of what the server says
+	Resource          string   // the resource indicator, instead of the one in the server's metadata
 }
 
-// ServerFor is the server of a definition.
+// ServerFor returns the server of a definition.
 func ServerFor(r *mcpjson.Resolved) Server {
 	s := Server{Name: r.Server.Name, URL: r.URL, ClientID: r.OAuthClientID, ClientSecret: r.OAuthClientSecret}
 	if o := r.Server.OAuth; o != nil {
@@ -99,40 +100,39 @@ func ServerFor(r *mcpjson.Resolved) Server {
 	return s
 }
 
-// parsed is the URL as requests have it.
-func (s *Server) parsed() (*url.URL, error) {
+// parsedURL returns the URL as requests use it.
+func (s *Server) parsedURL() (*url.URL, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil {
-		return nil, errors.New("its url is none") // the cause repeats it, with what may be secret
+		return nil, errors.New("invalid URL") // the cause quotes it, with possible secrets
 	}
 	if u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" {
-		return nil, errors.New("its url is not http or https")
+		return nil, errors.New("the URL is not http or https")
 	}
 	u.User, u.Fragment = nil, ""
 	return u, nil
 }
 
-// key names what is stored of a server: the same for everybody who means the same
-// endpoint and the same client, whatever they call it.
+// key identifies the stored login: the same for all names of one endpoint and client.
 func (s *Server) key() string {
 	target := s.URL
-	if u, err := s.parsed(); err == nil {
+	if u, err := s.parsedURL(); err == nil {
 		target = u.String()
 	}
 	b, err := json.Marshal([]any{target, s.Issuer, s.ClientID, s.ClientCredentials, s.MetadataURL, s.Resource})
 	if err != nil {
-		panic(err) // strings and a bool
+		panic(err) // cannot happen: strings and a bool
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:16])
 }
 
-// Handler returns the handler for a server, which keeps to the policy; nil is for a
-// server that the user trusts. The caller closes it.
+// Handler returns the handler for a server. It applies the policy; nil is for servers
+// that the user trusts. The caller closes it.
 func (l *Logins) Handler(s Server, p *outbound.Policy) (*Handler, error) {
-	u, err := s.parsed()
+	u, err := s.parsedURL()
 	if err == nil && s.ClientCredentials && (s.ClientID == "" || s.ClientSecret == "" && s.Key == nil) {
-		err = errors.New("a login as the client itself needs the id of a client, and its secret or key")
+		err = errors.New("a login as the client itself needs a client id, and a secret or key")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log in to mcp server %q: %w", s.Name, err)
@@ -140,15 +140,15 @@ func (l *Logins) Handler(s Server, p *outbound.Policy) (*Handler, error) {
 	return newHandler(l, s, u, p), nil
 }
 
-// OAuth is [Logins.Handler] for a definition, as mcpkit.Options.OAuth wants it.
+// OAuth is [Logins.Handler] for a definition, in the form of mcpkit.Options.OAuth.
 func (l *Logins) OAuth(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
 	return l.Handler(ServerFor(r), p)
 }
 
-// ErrRequired is what every [*RequiredError] is, for [errors.Is].
+// ErrRequired matches every [*RequiredError] in [errors.Is].
 var ErrRequired = errors.New("not logged in")
 
-// RequiredError says that somebody has to log in to a server, and why.
+// RequiredError reports that the user has to log in to a server, and why.
 type RequiredError struct {
 	Server string
 	Reason string
@@ -163,7 +163,7 @@ func (e *RequiredError) Error() string {
 	return text
 }
 
-// Unwrap lets [errors.Is] find ErrRequired and the cause.
+// Unwrap returns ErrRequired and the cause.
 func (e *RequiredError) Unwrap() []error {
 	if e.Cause != nil {
 		return []error{ErrRequired, e.Cause}
@@ -171,11 +171,12 @@ func (e *RequiredError) Unwrap() []error {
 	return []error{ErrRequired}
 }
 
-// maxText bounds what is shown of what a server says.
+// maxText bounds the text of a server that errors quote.
 const maxText = 200
 
-// said is what a server says, as it may be shown.
-func said(text string) string {
+// quote returns a server's text in a form that is safe to show: on one line, without
+// control characters, and bounded.
+func quote(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
 			return ' '

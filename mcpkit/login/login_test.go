@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+
 	"github.com/glovebox-dev/glovebox/internal/logintest"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
@@ -36,8 +38,8 @@ func start(t *testing.T, change func(*logintest.Server)) *logintest.Server {
 	return s
 }
 
-// yes is a person who agrees to everything; asked counts.
-func yes(asked *atomic.Int32) func(context.Context, string, string) (AuthorizationResponse, error) {
+// approve is a user who approves every login. It counts the prompts in asked.
+func approve(asked *atomic.Int32) func(context.Context, string, string) (AuthorizationResponse, error) {
 	return func(ctx context.Context, _, page string) (AuthorizationResponse, error) {
 		if asked != nil {
 			asked.Add(1)
@@ -67,7 +69,7 @@ func handler(t *testing.T, s *logintest.Server, o Options, change func(*Server))
 	return h
 }
 
-// greet asks the server for what wants a token, as a transport does.
+// greet calls a tool that requires a token, and handles refusals as a transport does.
 func greet(ctx context.Context, h *Handler, tool string) error {
 	do := func() (*http.Request, *http.Response, error) {
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q}}`, tool)
@@ -107,15 +109,15 @@ func greet(ctx context.Context, h *Handler, tool string) error {
 	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
 		return errors.New(res.Status)
 	}
-	return nil // the server behind has its own opinion of a call without a session
+	return nil // the server may still refuse a call without a session
 }
 
-// Whoever has logged in once is not asked again, by this program or another.
-func TestStaysLoggedIn(t *testing.T) {
+// A stored login is used without another prompt, by this process and by others.
+func TestLogin_IsReusedWithoutPrompt(t *testing.T) {
 	s := start(t, nil)
 	dir := filepath.Join(t.TempDir(), "logins")
 	var asked atomic.Int32
-	h := handler(t, s, Options{Store: OpenStore(dir), Authorize: yes(&asked)}, nil)
+	h := handler(t, s, Options{Store: OpenStore(dir), Authorize: approve(&asked)}, nil)
 	if err := h.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +142,7 @@ func TestStaysLoggedIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.Count("/token"); got != before {
-		t.Errorf("%d requests for tokens where one was there already", got-before)
+		t.Errorf("%d token requests although a token was stored", got-before)
 	}
 	if asked.Load() != 1 || s.Clients() != 1 || s.Replays() != 0 {
 		t.Errorf("asked %d times, %d clients, %d replays; want 1, 1, 0", asked.Load(), s.Clients(), s.Replays())
@@ -161,9 +163,9 @@ func TestStaysLoggedIn(t *testing.T) {
 	}
 }
 
-func TestRefreshedAhead(t *testing.T) {
+func TestTokenSource_RefreshesBeforeExpiry(t *testing.T) {
 	s := start(t, nil)
-	h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+	h := handler(t, s, Options{Authorize: approve(nil)}, nil)
 	if err := h.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -187,9 +189,9 @@ func TestRefreshedAhead(t *testing.T) {
 	}
 }
 
-// Where the authorization server cannot be reached, a token that is good for a
-// while is used; one that is not is an error, and no reason to log in anew.
-func TestAuthorityAway(t *testing.T) {
+// If the authorization server is unreachable, a token that is still valid is used. An
+// expired one is an error, and does not start a new login.
+func TestTokenSource_AuthorizationServerDown(t *testing.T) {
 	var away atomic.Bool
 	s := start(t, func(s *logintest.Server) {
 		s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -199,7 +201,7 @@ func TestAuthorityAway(t *testing.T) {
 			return away.Load()
 		}
 	})
-	h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+	h := handler(t, s, Options{Authorize: approve(nil)}, nil)
 	if err := h.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -211,18 +213,18 @@ func TestAuthorityAway(t *testing.T) {
 	h.logins.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
 	_, err := h.TokenSource(t.Context())
 	if err == nil || errors.Is(err, ErrRequired) || !strings.Contains(err.Error(), "503") {
-		t.Errorf("got %v, want that the authorization server says 503", err)
+		t.Errorf("got %v, want the status 503", err)
 	}
 	if err != nil && strings.Contains(err.Error(), "lunch") {
-		t.Errorf("%v has the body of the answer", err)
+		t.Errorf("%v quotes the body of the response", err)
 	}
 	away.Store(false)
 	if src, err := h.TokenSource(t.Context()); err != nil || src == nil {
-		t.Errorf("when it is back: %v, %v", src, err)
+		t.Errorf("when the server is up again: %v, %v", src, err)
 	}
 }
 
-func TestNeeded(t *testing.T) {
+func TestAuthorize_WithoutUserIsRequiredError(t *testing.T) {
 	s := start(t, nil)
 	store := newMemoryStore()
 	h := handler(t, s, Options{Store: store}, nil)
@@ -236,34 +238,34 @@ func TestNeeded(t *testing.T) {
 	}
 	check("nobody has logged in yet")
 	if n := s.Count("/register") + s.Count("/authorize"); n != 0 {
-		t.Errorf("%d requests to log in where there is nobody", n)
+		t.Errorf("%d requests to log in without a user", n)
 	}
-	if err := handler(t, s, Options{Store: store, Authorize: yes(nil)}, nil).Login(t.Context()); err != nil {
+	if err := handler(t, s, Options{Store: store, Authorize: approve(nil)}, nil).Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := greet(t.Context(), h, "hello"); err != nil {
-		t.Fatal("a login by somebody else is not found:", err)
+		t.Fatal("a login by another handler is not found:", err)
 	}
 	s.Revoke()
 	check("the login has ended")
 	if state, _ := store.State(h.server); state.LoggedIn {
-		t.Error("still counts as logged in")
+		t.Error("the state is still logged in")
 	}
 	check("the login has ended")
 }
 
-func TestStepUp(t *testing.T) {
+func TestStepUp_RequestsMoreScopes(t *testing.T) {
 	s := start(t, nil)
 	store := newMemoryStore()
 	var asked atomic.Int32
-	with := handler(t, s, Options{Store: store, Authorize: yes(&asked)}, nil)
+	with := handler(t, s, Options{Store: store, Authorize: approve(&asked)}, nil)
 	if err := with.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// Where there is nobody to ask, the next login asks for what was missed.
 	without := handler(t, s, Options{Store: store}, nil)
 	if err := greet(t.Context(), without, "admin"); !errors.Is(err, ErrRequired) || !strings.Contains(err.Error(), logintest.Admin) {
-		t.Fatalf("got %v, want that it wants %s", err, logintest.Admin)
+		t.Fatalf("got %v, want an error that names the scope %s", err, logintest.Admin)
 	}
 	if err := with.Login(t.Context()); err != nil {
 		t.Fatal(err)
@@ -274,12 +276,12 @@ func TestStepUp(t *testing.T) {
 	state, _ := store.State(with.server)
 	for _, scope := range []string{logintest.Read, logintest.Admin, "offline_access"} {
 		if !slices.Contains(state.Scopes, scope) {
-			t.Errorf("the login is for %q, not for %s", state.Scopes, scope)
+			t.Errorf("the login has the scopes %q, not %s", state.Scopes, scope)
 		}
 	}
 	// Where there is, at once, and it keeps what it had.
 	asked.Store(0)
-	fresh := handler(t, s, Options{Authorize: yes(&asked)}, nil)
+	fresh := handler(t, s, Options{Authorize: approve(&asked)}, nil)
 	for range 2 {
 		if err := greet(t.Context(), fresh, "hello"); err != nil {
 			t.Fatal(err)
@@ -293,8 +295,8 @@ func TestStepUp(t *testing.T) {
 	}
 }
 
-// A server that is never content does not have somebody asked for ever.
-func TestStepUpEnds(t *testing.T) {
+// A server that keeps requiring other scopes does not cause endless prompts.
+func TestStepUp_IsBounded(t *testing.T) {
 	s := start(t, nil)
 	var n atomic.Int32
 	greedy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -307,22 +309,22 @@ func TestStepUpEnds(t *testing.T) {
 	}))
 	defer greedy.Close()
 	var asked atomic.Int32
-	h := handler(t, s, Options{Authorize: yes(&asked)}, func(s *Server) { s.URL = greedy.URL + "/mcp" })
+	h := handler(t, s, Options{Authorize: approve(&asked)}, func(s *Server) { s.URL = greedy.URL + "/mcp" })
 	for range 10 {
 		if err := greet(t.Context(), h, "hello"); err == nil {
-			t.Fatal("the server was content")
+			t.Fatal("the server accepted the token")
 		}
 	}
-	if asked.Load() != maxSteps {
-		t.Errorf("asked %d times, want %d", asked.Load(), maxSteps)
+	if asked.Load() != maxStepUps {
+		t.Errorf("asked %d times, want %d", asked.Load(), maxStepUps)
 	}
 }
 
-func TestClients(t *testing.T) {
+func TestClient_MethodsOfAuthentication(t *testing.T) {
 	for _, method := range []string{"", "client_secret_basic", "client_secret_post"} {
 		t.Run("registered by "+method, func(t *testing.T) {
 			s := start(t, func(s *logintest.Server) { s.Method = method })
-			h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+			h := handler(t, s, Options{Authorize: approve(nil)}, nil)
 			if err := greet(t.Context(), h, "hello"); err != nil {
 				t.Fatal(err)
 			}
@@ -339,7 +341,7 @@ func TestClients(t *testing.T) {
 				}
 			})
 			dir := t.TempDir()
-			h := handler(t, s, Options{Store: OpenStore(dir), Authorize: yes(nil)}, func(c *Server) { c.ClientID, c.ClientSecret = s.StaticID, s.StaticKey })
+			h := handler(t, s, Options{Store: OpenStore(dir), Authorize: approve(nil)}, func(c *Server) { c.ClientID, c.ClientSecret = s.StaticID, s.StaticKey })
 			if err := greet(t.Context(), h, "hello"); err != nil {
 				t.Fatal(err)
 			}
@@ -367,12 +369,12 @@ func TestClients(t *testing.T) {
 		}
 		s.Expire()
 		if err := greet(t.Context(), h, "admin"); err != nil {
-			t.Fatal("after the end of the token:", err)
+			t.Fatal("after the token expired:", err)
 		}
 		h.logins.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
 		before := s.Count("/token")
 		if src, err := h.TokenSource(t.Context()); err != nil || src == nil || s.Count("/token") != before+1 {
-			t.Errorf("not renewed before its end: %v, %v", src, err)
+			t.Errorf("not refreshed before expiry: %v, %v", src, err)
 		}
 	})
 	t.Run("as itself by its definition", func(t *testing.T) {
@@ -396,42 +398,97 @@ func TestClients(t *testing.T) {
 	})
 	t.Run("of another issuer", func(t *testing.T) {
 		s := start(t, func(s *logintest.Server) { s.StaticID = "me" })
-		h := handler(t, s, Options{Authorize: yes(nil)}, func(c *Server) { c.ClientID, c.Issuer = "me", "https://other.example.com" })
+		h := handler(t, s, Options{Authorize: approve(nil)}, func(c *Server) { c.ClientID, c.Issuer = "me", "https://other.example.com" })
 		if err := greet(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), "other.example.com") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("nobody", func(t *testing.T) {
 		s := start(t, func(s *logintest.Server) { s.NoRegister = true })
-		err := greet(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello")
+		err := greet(t.Context(), handler(t, s, Options{Authorize: approve(nil)}, nil), "hello")
 		if err == nil || !strings.Contains(err.Error(), "oauth.clientId") {
-			t.Errorf("got %v, want what to do", err)
+			t.Errorf("got %v, want an error with a remedy", err)
 		}
 	})
 	t.Run("forgotten", func(t *testing.T) {
 		s := start(t, nil)
-		h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+		h := handler(t, s, Options{Authorize: approve(nil)}, nil)
 		if err := h.Login(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		s.Forget()
 		s.Expire()
 		if err := greet(t.Context(), h, "hello"); err != nil {
-			t.Errorf("not registered anew: %v", err)
+			t.Errorf("not registered again: %v", err)
 		}
 	})
 }
 
-// The definition may say where the metadata are, for servers that say it wrong.
-func TestMetadataByHand(t *testing.T) {
+// Servers vary in the form of members that do not matter here.
+func TestRegister_LenientResponse(t *testing.T) {
+	for name, c := range map[string]struct {
+		response string
+		want     client
+	}{
+		"expiry as a float": {`{"client_id":"c","client_secret":"s","client_secret_expires_at":1.9e9,"client_id_issued_at":1700000000.5}`,
+			client{ID: "c", Secret: "s", Method: methodBasic, Expiry: time.Unix(1_900_000_000, 0).UTC()}},
+		"keys as an object": {`{"client_id":"c","jwks":{"keys":[]},"redirect_uris":null}`, client{ID: "c", Method: methodNone}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusCreated)
+				fmt.Fprint(w, c.response)
+			}))
+			defer s.Close()
+			h, err := New(Options{RedirectURL: redirect}).Handler(Server{Name: "srv", URL: s.URL}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Close()
+			c.want.Issuer, c.want.Redirect, c.want.registered = s.URL, redirect, true
+			got, err := h.register(t.Context(), &oauthex.AuthServerMeta{Issuer: s.URL, RegistrationEndpoint: s.URL + "/register"})
+			if err != nil || got != c.want {
+				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
+			}
+		})
+	}
+}
+
+// A server that the user trusts may have its authorization server in the same private
+// network, and without TLS if it has none itself.
+func TestCheckURL_PrivateNetwork(t *testing.T) {
+	for _, c := range []struct {
+		server, endpoint string
+		policy           *outbound.Policy
+		ok               bool
+	}{
+		{"https://10.0.0.5/mcp", "https://10.0.0.6/token", nil, true},
+		{"http://intranet/mcp", "http://intranet/token", nil, true},
+		{"http://intranet/mcp", "http://other/token", nil, false},
+		{"https://intranet/mcp", "http://intranet/token", nil, false},
+		{"https://mcp.example.com/mcp", "https://10.0.0.6/token", &outbound.Policy{}, false},
+	} {
+		h, err := New(Options{}).Handler(Server{Name: "srv", URL: c.server}, c.policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.checkURL(c.endpoint); (err == nil) != c.ok {
+			t.Errorf("server %s, endpoint %s: got %v, want ok: %v", c.server, c.endpoint, err, c.ok)
+		}
+		h.Close()
+	}
+}
+
+// The definition may name the metadata, for servers that publish wrong metadata.
+func TestDiscover_MetadataURLOfDefinition(t *testing.T) {
 	s := start(t, nil)
 	right := s.Issuer
 	s.Issuer += "/wrong"
-	h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+	h := handler(t, s, Options{Authorize: approve(nil)}, nil)
 	if err := greet(t.Context(), h, "hello"); err == nil || !strings.Contains(err.Error(), "has no metadata") {
 		t.Errorf("got %v", err)
 	}
-	h = handler(t, s, Options{Authorize: yes(nil)}, func(c *Server) { c.MetadataURL = right + "/.well-known/oauth-authorization-server" })
+	h = handler(t, s, Options{Authorize: approve(nil)}, func(c *Server) { c.MetadataURL = right + "/.well-known/oauth-authorization-server" })
 	if err := greet(t.Context(), h, "hello"); err != nil {
 		t.Fatal(err)
 	}
@@ -441,24 +498,24 @@ func TestMetadataByHand(t *testing.T) {
 	}
 }
 
-func TestOldRevision(t *testing.T) {
+func TestDiscover_Revision20250326(t *testing.T) {
 	s := start(t, func(s *logintest.Server) { s.Unprotected = true })
-	if err := greet(t.Context(), handler(t, s, Options{Authorize: yes(nil)}, nil), "hello"); err != nil {
+	if err := greet(t.Context(), handler(t, s, Options{Authorize: approve(nil)}, nil), "hello"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What a person is asked, and what is made of the answer.
-func TestAnswers(t *testing.T) {
+// The authorization page has the right parameters, and forged responses are refused.
+func TestAskUser_ChecksResponse(t *testing.T) {
 	for name, c := range map[string]struct {
 		server func(*logintest.Server)
 		answer func(*AuthorizationResponse)
 		want   string
 	}{
-		"another state":  {answer: func(a *AuthorizationResponse) { a.State = "x" }, want: "its state is another"},
-		"no state":       {answer: func(a *AuthorizationResponse) { a.State = "" }, want: "its state is another"},
+		"another state":  {answer: func(a *AuthorizationResponse) { a.State = "x" }, want: "its state differs"},
+		"no state":       {answer: func(a *AuthorizationResponse) { a.State = "" }, want: "its state differs"},
 		"another issuer": {server: func(s *logintest.Server) { s.Say = "https://evil.example.com" }, want: `is from "https://evil.example.com"`},
-		"no issuer":      {answer: func(a *AuthorizationResponse) { a.Issuer = "" }, want: "does not say that it is from"},
+		"no issuer":      {answer: func(a *AuthorizationResponse) { a.Issuer = "" }, want: "does not name the issuer"},
 		"a slash more":   {answer: func(a *AuthorizationResponse) { a.Issuer += "/" }, want: "not from"},
 		"no":             {server: func(s *logintest.Server) { s.Deny = true }, want: "access_denied: she said no"},
 		"another code":   {answer: func(a *AuthorizationResponse) { a.Code = "x" }, want: "invalid_grant: no such code"},
@@ -467,7 +524,7 @@ func TestAnswers(t *testing.T) {
 			s := start(t, c.server)
 			var asked atomic.Int32
 			h := handler(t, s, Options{Authorize: func(ctx context.Context, server, page string) (AuthorizationResponse, error) {
-				a, err := yes(&asked)(ctx, server, page)
+				a, err := approve(&asked)(ctx, server, page)
 				if c.answer != nil {
 					c.answer(&a)
 				}
@@ -479,23 +536,23 @@ func TestAnswers(t *testing.T) {
 				}
 			}
 			if src, err := h.TokenSource(t.Context()); src != nil || err != nil {
-				t.Errorf("there is a token: %v, %v", src, err)
+				t.Errorf("got a token: %v, %v", src, err)
 			}
 			if asked.Load() != 1 {
 				t.Errorf("asked %d times, want once: the transport tries twice", asked.Load())
 			}
 			if name != "another code" && s.Count("/token") != 0 {
-				t.Error("the code was given to the token endpoint all the same")
+				t.Error("the code was sent to the token endpoint")
 			}
 		})
 	}
 }
 
-// Addresses may hold secrets, which are not for errors.
-func TestNothingListens(t *testing.T) {
+// Errors omit the query of an address, which may contain secrets.
+func TestLogin_UnreachableServer(t *testing.T) {
 	s := start(t, nil)
 	s.Close()
-	h := handler(t, s, Options{Authorize: yes(nil)}, func(c *Server) { c.URL += "?api_key=hunter2" })
+	h := handler(t, s, Options{Authorize: approve(nil)}, func(c *Server) { c.URL += "?api_key=hunter2" })
 	err := h.Login(t.Context())
 	var dial *net.OpError
 	if !errors.As(err, &dial) {
@@ -505,15 +562,15 @@ func TestNothingListens(t *testing.T) {
 	_, token := h.exchange(t.Context(), s.Issuer+"/token?k=hunter2", s.Issuer, &client{ID: "c"}, "refresh_token", url.Values{})
 	for _, err := range []error{err, metadata, token} {
 		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "127.0.0.1") {
-			t.Errorf("got %v, want where, and nothing of the query", err)
+			t.Errorf("got %v, want the address without its query", err)
 		}
 	}
 }
 
-func TestLogout(t *testing.T) {
+func TestLogout_RevokesAndDeletes(t *testing.T) {
 	s := start(t, nil)
 	store := OpenStore(t.TempDir())
-	h := handler(t, s, Options{Store: store, Authorize: yes(nil)}, nil)
+	h := handler(t, s, Options{Store: store, Authorize: approve(nil)}, nil)
 	if was, err := h.Logout(t.Context()); was || err != nil {
 		t.Errorf("without a login: %v, %v", was, err)
 	}
@@ -524,10 +581,10 @@ func TestLogout(t *testing.T) {
 		t.Errorf("got %v, %v", was, err)
 	}
 	if s.Count("/revoke") != 1 {
-		t.Error("the server was not told")
+		t.Error("the token was not revoked")
 	}
 	if src, err := h.TokenSource(t.Context()); src != nil || err != nil {
-		t.Errorf("there is a token: %v, %v", src, err)
+		t.Errorf("got a token: %v, %v", src, err)
 	}
 	if state, err := store.State(h.server); err != nil || state.LoggedIn || state.Redirect != "" {
 		t.Errorf("state %+v, %v", state, err)
@@ -554,7 +611,7 @@ func holdTokens(t *testing.T) (s *logintest.Server, holding *atomic.Bool, releas
 
 func TestRefresh_ConcurrentRequestsShareOne(t *testing.T) {
 	s, holding, release := holdTokens(t)
-	h := handler(t, s, Options{Store: OpenStore(t.TempDir()), Authorize: yes(nil)}, nil)
+	h := handler(t, s, Options{Store: OpenStore(t.TempDir()), Authorize: approve(nil)}, nil)
 	if err := h.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -586,7 +643,7 @@ func TestRefresh_ConcurrentRequestsShareOne(t *testing.T) {
 func TestClose_WaitsForRefresh(t *testing.T) {
 	s, holding, release := holdTokens(t)
 	store := OpenStore(t.TempDir())
-	h := handler(t, s, Options{Store: store, Authorize: yes(nil)}, nil)
+	h := handler(t, s, Options{Store: store, Authorize: approve(nil)}, nil)
 	if err := h.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -605,7 +662,7 @@ func TestClose_WaitsForRefresh(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
-	if now, err := read(h.kept, &h.server); err != nil || now.Access == "" || now.Access == old.Access {
+	if now, err := read(h.store, &h.server); err != nil || now.Access == "" || now.Access == old.Access {
 		t.Errorf("after Close the store has the old token: %v", err)
 	}
 	if _, err := h.refresh(t.Context(), "x"); !errors.Is(err, errClosed) {
@@ -613,7 +670,7 @@ func TestClose_WaitsForRefresh(t *testing.T) {
 	}
 }
 
-// What an untrusted server says leads nowhere that it may not go.
+// Metadata of an untrusted server leads to no address that its policy refuses.
 func TestHostileMetadata(t *testing.T) {
 	s := start(t, nil)
 	victim := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -629,11 +686,11 @@ func TestHostileMetadata(t *testing.T) {
 		"resource of another": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			logintest.Answer(w, 200, map[string]any{"resource": "https://evil.example.com/mcp", "authorization_servers": []string{s.Issuer}})
 			return true
-		}, `it is about "https://evil.example.com/mcp"`},
+		}, `it describes "https://evil.example.com/mcp"`},
 		"resource below": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp/other", "authorization_servers": []string{s.Issuer}})
 			return true
-		}, "it is about"},
+		}, "it describes"},
 		"no authorization server": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp"})
 			return true
@@ -650,7 +707,7 @@ func TestHostileMetadata(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, `{"resource":`)
 			return true
-		}, "it is no JSON"},
+		}, "it is not JSON"},
 		"a document without end": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, `{"resource":"`)
@@ -658,7 +715,7 @@ func TestHostileMetadata(t *testing.T) {
 				fmt.Fprint(w, strings.Repeat("x", 1<<10))
 			}
 			return true
-		}, "it is no JSON of at most 1048576 bytes"},
+		}, "it is not JSON of at most 1048576 bytes"},
 		"another issuer's": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			if strings.Contains(r.URL.Path, "protected-resource") {
 				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
@@ -666,7 +723,7 @@ func TestHostileMetadata(t *testing.T) {
 				logintest.Answer(w, 200, map[string]any{"issuer": s.Issuer, "authorization_endpoint": s.Issuer + "/authorize", "token_endpoint": byName})
 			}
 			return true
-		}, "they are of"},
+		}, "it belongs to the issuer"},
 		"an endpoint of a script": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			if strings.Contains(r.URL.Path, "protected-resource") {
 				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
@@ -694,7 +751,7 @@ func TestHostileMetadata(t *testing.T) {
 		"an error of the server": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			http.Error(w, "no", http.StatusInternalServerError)
 			return true
-		}, "it answers 500"},
+		}, "the server answered 500"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var self string
@@ -708,7 +765,7 @@ func TestHostileMetadata(t *testing.T) {
 			defer hostile.Close()
 			self = hostile.URL
 			l := New(Options{RedirectURL: redirect, Authorize: func(context.Context, string, string) (AuthorizationResponse, error) {
-				t.Error("a person was asked")
+				t.Error("the user was asked")
 				return AuthorizationResponse{}, errors.New("no")
 			}})
 			policy := &outbound.Policy{AllowHTTP: true, AllowLocalhost: true}
@@ -724,9 +781,9 @@ func TestHostileMetadata(t *testing.T) {
 	}
 }
 
-// What an authorization server does with a code or a secret is bounded, and they go
+// Responses of an authorization server are bounded, and codes and secrets are sent
 // nowhere else.
-func TestHostileAuthority(t *testing.T) {
+func TestHostileAuthorizationServer(t *testing.T) {
 	victim := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s, with %v", r.Method, r.URL, r.Header)
 	}))
@@ -763,7 +820,7 @@ func TestHostileAuthority(t *testing.T) {
 			}, ""},
 			"another type": {func(w http.ResponseWriter, r *http.Request) {
 				logintest.Answer(w, http.StatusOK, map[string]any{"client_id": "c", "token_endpoint_auth_method": "tls_client_auth", "access_token": "a", "token_type": "DPoP"})
-			}, "is not known here"},
+			}, "unknown"},
 			"control characters": {func(w http.ResponseWriter, r *http.Request) {
 				logintest.Answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant", "error_description": "\x1b[2J" + strings.Repeat("y", 10_000)})
 			}, "invalid_grant"},
@@ -778,28 +835,28 @@ func TestHostileAuthority(t *testing.T) {
 						return r.URL.Path == path
 					}
 				})
-				h := handler(t, s, Options{Authorize: yes(nil)}, nil)
+				h := handler(t, s, Options{Authorize: approve(nil)}, nil)
 				h.hc.Timeout = time.Second
 				err := h.Login(t.Context())
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Fatalf("got %v, want %q", err, c.want)
 				}
 				if text := err.Error(); strings.Contains(text, "hunter2") || strings.ContainsAny(text, "\x1b\r\n") || len(text) > 1000 {
-					t.Errorf("not to be shown: %q", text)
+					t.Errorf("the error quotes too much: %q", text)
 				}
 				if src, err := h.TokenSource(t.Context()); src != nil || err != nil {
-					t.Errorf("there is a token: %v, %v", src, err)
+					t.Errorf("got a token: %v, %v", src, err)
 				}
 			})
 		}
 	}
 }
 
-// A file that is not of this server, or that is damaged, gives nothing away.
-func TestForeignFiles(t *testing.T) {
+// A stored login of another server, or a damaged one, yields no token.
+func TestStore_ForeignOrDamagedFile(t *testing.T) {
 	s := start(t, nil)
 	dir := t.TempDir()
-	h := handler(t, s, Options{Store: OpenStore(dir), Authorize: yes(nil)}, nil)
+	h := handler(t, s, Options{Store: OpenStore(dir), Authorize: approve(nil)}, nil)
 	if err := h.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -814,13 +871,13 @@ func TestForeignFiles(t *testing.T) {
 	}
 	state, err := OpenStore(dir).State(other)
 	if err != nil || state.LoggedIn {
-		t.Errorf("a copy counts: %+v, %v", state, err)
+		t.Errorf("a copied file counts as a login: %+v, %v", state, err)
 	}
 	if err := os.WriteFile(file(other), b[:len(b)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenStore(dir).State(other); err == nil || !strings.Contains(err.Error(), "remove it to begin anew") {
-		t.Errorf("damaged: %v, want what to do", err)
+		t.Errorf("damaged file: got %v, want an error with a remedy", err)
 	}
 	for _, server := range []Server{
 		{URL: s.URL + "/"}, {URL: s.URL, ClientID: "x"}, {URL: s.URL, Resource: "x"}, {URL: s.URL, MetadataURL: "x"}, {URL: s.URL, Issuer: "x"},
@@ -831,6 +888,6 @@ func TestForeignFiles(t *testing.T) {
 		}
 	}
 	if (&Server{Name: "renamed", URL: s.URL + "#x", Scopes: []string{"a"}}).key() != h.server.key() {
-		t.Error("a login is lost by renaming a server")
+		t.Error("renaming a server loses its login")
 	}
 }

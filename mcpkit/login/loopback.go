@@ -13,36 +13,37 @@ import (
 )
 
 const (
-	// callbackPath is where the browser comes back to, if nothing else is said.
+	// callbackPath is the default path of the redirect address.
 	callbackPath = "/callback"
-	// pageTimeout bounds a request of the browser, which sends a line or two.
+	// pageTimeout bounds a request of the browser, which is a line or two.
 	pageTimeout = 10 * time.Second
-	// maxPageHeader bounds the header of one, with the answer in its first line.
-	maxPageHeader = 2 * maxAnswer
+	// maxPageHeader bounds the header of a request. Its first line contains the
+	// authorization response.
+	maxPageHeader = 2 * maxResponse
 )
 
-// Loopback awaits the browser on this machine. Await may be called once at a time.
+// A Loopback receives the browser's redirect on this machine. Await may be called once
+// at a time.
 type Loopback struct {
 	redirect *url.URL
 	server   *http.Server
 	serving  sync.WaitGroup
 
 	mu    sync.Mutex
-	state string                     // guarded by mu: of the answer that is awaited; "" for none
-	found chan AuthorizationResponse // guarded by mu: takes one
+	state string                     // guarded by mu: of the awaited response; empty for none
+	found chan AuthorizationResponse // guarded by mu: has room for one
 }
 
-// Listen awaits the browser at an address of this machine, which listens to nobody
-// else. Of redirect, such as http://localhost:8123/callback, the host, the port and
-// the path are taken; "" and what is left out are for 127.0.0.1, any free port and
-// /callback. The caller closes it.
+// Listen listens on the loopback interface for a redirect to an address such as
+// http://localhost:8123/callback. It takes host, port and path from it; the defaults
+// are 127.0.0.1, any free port and /callback. The caller closes the Loopback.
 func Listen(redirect string) (*Loopback, error) {
 	u, err := url.Parse(redirect)
 	if err == nil && redirect != "" && (u.Scheme != "http" || !loopback(u.Hostname()) || u.RawQuery != "" || u.Fragment != "") {
-		err = errors.New("it is no http address of this machine")
+		err = errors.New("it is not an http address of this machine")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen at %s for the browser: %w", shown(redirect), err)
+		return nil, fmt.Errorf("listen at %s for the browser: %w", showURL(redirect), err)
 	}
 	u.Scheme = "http"
 	host, port := u.Hostname(), u.Port()
@@ -55,7 +56,7 @@ func Listen(redirect string) (*Loopback, error) {
 	if u.Path == "" {
 		u.Path = callbackPath
 	}
-	// A name may be looked up as either, by whoever does.
+	// Either address family may be used for a name.
 	addresses := []string{host}
 	if net.ParseIP(host) == nil {
 		addresses = []string{"127.0.0.1", "::1"}
@@ -71,7 +72,7 @@ func Listen(redirect string) (*Loopback, error) {
 		case err != nil && i == 0:
 			return nil, fmt.Errorf("listen at %s for the browser: %w", net.JoinHostPort(address, port), err)
 		case err != nil:
-			continue // without IPv6, or in use there
+			continue // no IPv6, or the port is in use there
 		}
 		port = strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
 		l.serving.Go(func() { _ = l.server.Serve(ln) }) // ends with Close
@@ -80,7 +81,7 @@ func Listen(redirect string) (*Loopback, error) {
 	return l, nil
 }
 
-// RedirectURL is the address.
+// RedirectURL returns the address to redirect to.
 func (l *Loopback) RedirectURL() string { return l.redirect.String() }
 
 // Close stops listening.
@@ -90,8 +91,8 @@ func (l *Loopback) Close() error {
 	return err
 }
 
-// Await returns the answer to the authorization at page, once the browser brings
-// it. Whatever else comes meanwhile is turned away.
+// Await returns the response to the authorization at page when the browser delivers it.
+// It refuses all other requests.
 func (l *Loopback) Await(ctx context.Context, page string) (AuthorizationResponse, error) {
 	u, err := url.Parse(page)
 	if err != nil || u.Query().Get("state") == "" {
@@ -110,14 +111,14 @@ func (l *Loopback) Await(ctx context.Context, page string) (AuthorizationRespons
 	case a := <-found:
 		return a, nil
 	case <-ctx.Done():
-		return AuthorizationResponse{}, fmt.Errorf("await the browser at %s: %w", shown(l.RedirectURL()), context.Cause(ctx))
+		return AuthorizationResponse{}, fmt.Errorf("await the browser at %s: %w", showURL(l.RedirectURL()), context.Cause(ctx))
 	}
 }
 
 func (l *Loopback) serve(w http.ResponseWriter, req *http.Request) {
 	host, _, err := net.SplitHostPort(req.Host)
 	if err != nil || !loopback(host) || req.URL.Path != l.redirect.Path || req.Method != http.MethodGet {
-		http.Error(w, "There is nothing here.", http.StatusNotFound)
+		http.Error(w, "Not found.", http.StatusNotFound)
 		return
 	}
 	h := w.Header()
@@ -129,11 +130,11 @@ func (l *Loopback) serve(w http.ResponseWriter, req *http.Request) {
 	a, err := ParseAuthorizationResponse(req.URL.String())
 	if err != nil || !l.deliver(a) {
 		w.WriteHeader(http.StatusBadRequest)
-		fmt.Fprintln(w, "This is not the answer to a login that is under way here.")
+		fmt.Fprintln(w, "No login is waiting for this response.")
 		return
 	}
 	if a.Error != "" {
-		fmt.Fprintln(w, "The login was refused. You can close this page; the program says more.")
+		fmt.Fprintln(w, "The login was refused. You can close this page; the program shows the details.")
 		return
 	}
 	fmt.Fprintln(w, "You can close this page and go back to the program.")
@@ -145,7 +146,7 @@ func (l *Loopback) deliver(a AuthorizationResponse) bool {
 	if l.found == nil || a.State != l.state {
 		return false
 	}
-	l.found <- a // has room: the first is the only one
+	l.found <- a // has room: there is only one
 	l.found = nil
 	return true
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestLoopback(t *testing.T) {
+func TestLoopback_AcceptsOnlyTheAwaitedResponse(t *testing.T) {
 	l, err := Listen("")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestLoopback(t *testing.T) {
 	}
 	good := l.RedirectURL() + "?code=c&state=s&iss=i"
 	if status, _ := get("GET", good, ""); status != http.StatusBadRequest {
-		t.Errorf("an answer that nobody waits for: %d", status)
+		t.Errorf("a response that was not awaited: status %d", status)
 	}
 	found := make(chan AuthorizationResponse)
 	waited, cancel := context.WithCancel(t.Context())
@@ -93,7 +93,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-func TestListenWhere(t *testing.T) {
+func TestListen_Addresses(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// refreshAgain is a process in whose eyes every token has ended.
+// refreshAgain is the main function of a process that considers every token expired.
 func refreshAgain(dir, url string) error {
 	l := New(Options{Store: OpenStore(dir)})
 	l.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
@@ -47,12 +47,12 @@ func refreshAgain(dir, url string) error {
 	return nil
 }
 
-// Several processes refresh a login whose refresh tokens are good for one use: none
-// is used twice, and nobody is left without.
-func TestProcessesTakeTurns(t *testing.T) {
+// Several processes share a login whose refresh tokens are valid once: none is used
+// twice, and every process gets a token.
+func TestRefresh_SeveralProcesses(t *testing.T) {
 	s := start(t, nil)
 	dir := filepath.Join(t.TempDir(), "logins")
-	h := handler(t, s, Options{Store: OpenStore(dir), Authorize: yes(nil)}, nil)
+	h := handler(t, s, Options{Store: OpenStore(dir), Authorize: approve(nil)}, nil)
 	if err := h.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,61 +6,64 @@ import (
 	"net/url"
 )
 
-// An AuthorizationResponse is what an authorization server sends the browser back with.
+// An AuthorizationResponse holds the parameters with which an authorization server
+// redirects the browser back.
 type AuthorizationResponse struct {
 	Code   string
 	State  string
 	Issuer string
-	Error  string // a code of OAuth, in place of Code
-	Detail string // of Error
+	Error  string // an OAuth error code, instead of Code
+	Detail string // the description of Error
 }
 
-// maxAnswer bounds a redirect: codes may be whole tokens.
-const maxAnswer = 64 << 10
+// maxResponse bounds the address of a redirect. Some servers put a whole token in the
+// code.
+const maxResponse = 64 << 10
 
-// ParseAuthorizationResponse reads the address that the browser was sent back to: all of it, or
-// only its query.
+// ParseAuthorizationResponse parses the address to which the browser was redirected, or
+// its query alone.
 func ParseAuthorizationResponse(redirect string) (AuthorizationResponse, error) {
-	if len(redirect) > maxAnswer {
-		return AuthorizationResponse{}, fmt.Errorf("read the answer of the authorization server: larger than %d bytes", maxAnswer)
+	if len(redirect) > maxResponse {
+		return AuthorizationResponse{}, fmt.Errorf("parse the authorization response: larger than %d bytes", maxResponse)
 	}
 	u, err := url.Parse(redirect)
 	if err != nil {
-		return AuthorizationResponse{}, errors.New("read the answer of the authorization server: it is no url")
+		return AuthorizationResponse{}, errors.New("parse the authorization response: invalid URL")
 	}
 	q := u.Query()
 	a := AuthorizationResponse{Code: q.Get("code"), State: q.Get("state"), Issuer: q.Get("iss"), Error: q.Get("error"), Detail: q.Get("error_description")}
 	if a.Code == "" && a.Error == "" {
-		return AuthorizationResponse{}, errors.New("read the answer of the authorization server: the url has neither a code nor an error")
+		return AuthorizationResponse{}, errors.New("parse the authorization response: the URL has neither a code nor an error")
 	}
 	return a, nil
 }
 
-// check holds the answer to what was asked of whom, before anything of it is used.
+// check verifies that the response belongs to the login and comes from its issuer. Call
+// it before using any other part of the response.
 func (a *AuthorizationResponse) check(state string, from *authority) error {
 	if a.State != state {
-		return errors.New("the answer is not to this login: its state is another")
+		return errors.New("the authorization response is not for this login: its state differs")
 	}
 	switch advertised := from.meta.AuthorizationResponseIssParameterSupported; {
 	case a.Issuer == "" && advertised:
-		return fmt.Errorf("the answer does not say that it is from %q, as those of that server do", from.meta.Issuer)
+		return fmt.Errorf("the authorization response does not name the issuer %q, although that server promises to", from.meta.Issuer)
 	case a.Issuer != "" && a.Issuer != from.meta.Issuer:
-		return fmt.Errorf("the answer is from %q, not from %q", said(a.Issuer), from.meta.Issuer)
+		return fmt.Errorf("the authorization response is from %q, not from %q", quote(a.Issuer), from.meta.Issuer)
 	case a.Error != "":
-		return &ServerError{Code: said(a.Error), Detail: said(a.Detail)}
+		return &ServerError{Code: quote(a.Error), Detail: quote(a.Detail)}
 	}
 	return nil
 }
 
-// ServerError is an error that an authorization server answered with.
+// ServerError is an error response of an authorization server.
 type ServerError struct {
-	Status int    // of HTTP; 0 if it came by way of the browser
-	Code   string // of OAuth, such as invalid_grant; may be empty
+	Status int    // of HTTP; 0 if the browser brought the response
+	Code   string // the OAuth error code, such as invalid_grant; may be empty
 	Detail string
 }
 
 func (e *ServerError) Error() string {
-	text := "the authorization server says "
+	text := "the authorization server answered "
 	switch {
 	case e.Code == "":
 		return fmt.Sprintf("%s%d", text, e.Status)
@@ -70,8 +73,8 @@ func (e *ServerError) Error() string {
 	return text + e.Code + ": " + e.Detail
 }
 
-// is reports whether err is an answer with a code.
-func is(err error, code string) bool {
+// hasCode reports whether err is a ServerError with that code.
+func hasCode(err error, code string) bool {
 	var e *ServerError
 	return errors.As(err, &e) && e.Code == code
 }

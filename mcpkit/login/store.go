@@ -15,8 +15,8 @@ import (
 
 const version = 1
 
-// A Store keeps logins: a file for each server and client below a directory, that
-// nobody but the user may read. Other processes may use it at the same time.
+// A Store stores logins, in one file for each server and client below a directory. Only
+// the user can read them. Several processes may use a store concurrently.
 type Store struct {
 	dir string // "" for memory
 
@@ -24,24 +24,24 @@ type Store struct {
 	memory map[string]*inMemory // guarded by mu
 }
 
-// OpenStore returns the store in a directory, which need not exist.
+// OpenStore returns the store in a directory, which is created with the first login.
 func OpenStore(dir string) *Store { return &Store{dir: dir} }
 
 // newMemoryStore returns a store in memory.
 func newMemoryStore() *Store { return &Store{memory: make(map[string]*inMemory)} }
 
-// State is what is known of the login to a server.
+// State describes the login to a server.
 type State struct {
-	LoggedIn bool      // there is a token that has not ended, or can be refreshed
-	Issuer   string    // who gave the last token; "" if there has been none
-	Scopes   []string  // that it is for
-	Expires  time.Time // zero if it can be refreshed, or does not say
-	// Redirect is where the client is registered to be sent back to, if a client
-	// is registered: the best address to await the browser at.
+	LoggedIn bool      // there is a token that is valid or can be refreshed
+	Issuer   string    // that issued the last token; empty if none did
+	Scopes   []string  // that issued the token
+	Expires  time.Time // zero if the token can be refreshed, or its expiry is unknown
+	// Redirect is the redirect address of the registered client, if there is one:
+	// listen there for the browser.
 	Redirect string
 }
 
-// State tells about a server without connecting to it.
+// State returns the state of a login without connecting to the server.
 func (st *Store) State(s Server) (State, error) {
 	r, err := read(st.document(&s), &s)
 	if err != nil {
@@ -54,11 +54,11 @@ func (st *Store) State(s Server) (State, error) {
 	return state, nil
 }
 
-// document is where the login to one server is kept.
+// document is the storage of one login.
 type document interface {
 	Read() (record, error)
-	// Update changes what is kept, while nobody else does; an error of change
-	// leaves it as it is.
+	// Update changes the login, exclusively. If change returns an error, the login
+	// stays unchanged and Update returns that error.
 	Update(ctx context.Context, change func(*record) error) error
 }
 
@@ -71,15 +71,15 @@ func (st *Store) document(s *Server) document {
 	defer st.mu.Unlock()
 	m := st.memory[key]
 	if m == nil {
-		m = &inMemory{turn: make(chan struct{}, 1)}
+		m = &inMemory{updating: make(chan struct{}, 1)}
 		st.memory[key] = m
 	}
 	return m
 }
 
-// inMemory is a document of this process.
+// inMemory is a document in the memory of this process.
 type inMemory struct {
-	turn chan struct{} // holds a value while somebody updates
+	updating chan struct{} // holds a value during an update
 
 	mu   sync.Mutex
 	data record // guarded by mu
@@ -93,8 +93,8 @@ func (m *inMemory) Read() (record, error) {
 
 func (m *inMemory) Update(ctx context.Context, change func(*record) error) error {
 	select {
-	case m.turn <- struct{}{}:
-		defer func() { <-m.turn }()
+	case m.updating <- struct{}{}:
+		defer func() { <-m.updating }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -113,22 +113,21 @@ type record struct {
 	Server string `json:"server"` // its key
 	Client client `json:"client,omitzero"`
 
-	Issuer     string    `json:"issuer,omitempty"` // of the token
+	Issuer     string    `json:"issuer,omitempty"` // that issued the token
 	Resource   string    `json:"resource,omitempty"`
 	Token      string    `json:"token_endpoint,omitempty"`
 	Revocation string    `json:"revocation_endpoint,omitempty"`
-	Method     string    `json:"method,omitempty"`  // of the client to say who it is
+	Method     string    `json:"method,omitempty"`  // of client authentication
 	Asked      []string  `json:"asked,omitempty"`   // scopes
-	Granted    []string  `json:"granted,omitempty"` // scopes; nil for those asked for
-	Wanted     []string  `json:"wanted,omitempty"`  // scopes that the server missed when nobody could be asked
+	Granted    []string  `json:"granted,omitempty"` // scopes; nil if the same as Asked
+	Wanted     []string  `json:"wanted,omitempty"`  // scopes that the server required when no user could be asked
 	Access     string    `json:"access_token,omitempty"`
 	Refresh    string    `json:"refresh_token,omitempty"`
 	Begun      time.Time `json:"begun,omitzero"`
 	Expiry     time.Time `json:"expiry,omitzero"` // of Access; zero if not known
 }
 
-// read returns what is kept of a server. What is not of it is not taken for it,
-// also if somebody has copied files about.
+// read returns the stored record of a server.
 func read(d document, s *Server) (record, error) {
 	r, err := d.Read()
 	if err != nil {
@@ -137,7 +136,8 @@ func read(d document, s *Server) (record, error) {
 	return r.of(s), nil
 }
 
-// of is what of the record can be used for the server.
+// of returns the parts of the record that are valid for the server. A record of another
+// server, such as a copied file, counts as empty.
 func (r record) of(s *Server) record {
 	if key := s.key(); r.Server != key {
 		return record{Server: key}
@@ -148,10 +148,10 @@ func (r record) of(s *Server) record {
 	return r
 }
 
-// forget drops the tokens.
+// forget deletes the tokens.
 func (r *record) forget() { *r = record{Server: r.Server, Client: r.Client, Wanted: r.Wanted} }
 
-// scopes is what the token is for.
+// scopes returns the scopes of the token.
 func (r *record) scopes() []string {
 	if r.Granted != nil {
 		return r.Granted
@@ -163,20 +163,20 @@ func (r *record) alive(now time.Time) bool {
 	return r.Access != "" && (r.Expiry.IsZero() || now.Before(r.Expiry))
 }
 
-// ahead is how long before its end a token is refreshed, so that none ends on its
-// way; of a short life, it is a fifth.
-const ahead = 5 * time.Minute
+// refreshAhead is how long before its expiry a token is refreshed, so that it does not
+// expire in transit; at most a fifth of its lifetime.
+const refreshAhead = 5 * time.Minute
 
-// fresh reports whether the token need not be refreshed yet.
+// fresh reports whether the token is valid and not yet due for a refresh.
 func (r *record) fresh(now time.Time) bool {
 	if r.Access == "" || r.Expiry.IsZero() {
 		return r.Access != ""
 	}
-	return now.Before(r.Expiry.Add(-min(ahead, r.Expiry.Sub(r.Begun)/5)))
+	return now.Before(r.Expiry.Add(-min(refreshAhead, r.Expiry.Sub(r.Begun)/5)))
 }
 
-// take keeps an answer of the token endpoint.
-func (r *record) take(t *oauth2.Token, now time.Time) {
+// setToken stores a token response.
+func (r *record) setToken(t *oauth2.Token, now time.Time) {
 	r.Access, r.Begun, r.Expiry = t.AccessToken, now.UTC(), t.Expiry.UTC()
 	if t.Expiry.IsZero() {
 		r.Expiry = time.Time{}
@@ -189,11 +189,11 @@ func (r *record) take(t *oauth2.Token, now time.Time) {
 	}
 }
 
-// maxScopes bounds what is asked for, and kept: a server may want any number, and
-// the address of a page has room for fewer.
+// maxScopes bounds the scopes that are requested and stored. The address of an
+// authorization page has room for fewer.
 const maxScopes = 200
 
-// union is the scopes of all, in order.
+// union returns the distinct scopes of all lists, in order.
 func union(lists ...[]string) []string {
 	var all []string
 	for _, list := range lists {

@@ -14,27 +14,27 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// hello begins a session with a server that wants no login.
-const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"login","version":"1"}}}`
+// initializeRequest starts a session with a server that requires no login.
+const initializeRequest = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"login","version":"1"}}}`
 
-// Login logs in, whether or not there is a login: it asks the server how, and a
-// person. Without Options.Authorize it fails with [ErrRequired], but for a client
-// that logs in as itself.
+// Login starts a new login, even if there is one already. It asks the server how, and
+// then the user. Without Options.Authorize it fails with [ErrRequired], except for a
+// client that logs in as itself.
 func (h *Handler) Login(ctx context.Context) error {
 	select {
-	case h.turn <- struct{}{}:
-		defer func() { <-h.turn }()
+	case h.authorizing <- struct{}{}:
+		defer func() { <-h.authorizing }()
 	case <-ctx.Done():
-		return h.fail(context.Cause(ctx))
+		return h.wrap(context.Cause(ctx))
 	}
-	h.failed = nil
-	return h.fail(h.login(ctx))
+	h.userErr = nil
+	return h.wrap(h.login(ctx))
 }
 
 func (h *Handler) login(ctx context.Context) error {
 	res, err := h.probe(ctx, http.MethodPost)
 	if err == nil && (res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusMethodNotAllowed) {
-		res, err = h.probe(ctx, http.MethodGet) // the older transport
+		res, err = h.probe(ctx, http.MethodGet) // the HTTP+SSE transport
 	}
 	if err != nil {
 		return err
@@ -43,15 +43,15 @@ func (h *Handler) login(ctx context.Context) error {
 	if _, err := h.reread(); err != nil {
 		return err
 	}
-	return h.begin(ctx, challengeOf(res.Header), asked, nil)
+	return h.startLogin(ctx, parseChallenge(res.Header), asked, nil)
 }
 
-// probe sends the server what it refuses if it wants a login. The body of the answer
-// is closed.
+// probe sends a request that the server refuses if it requires a login. The body of the
+// response is closed.
 func (h *Handler) probe(ctx context.Context, method string) (*http.Response, error) {
 	body, accept := io.Reader(http.NoBody), "text/event-stream"
 	if method == http.MethodPost {
-		body, accept = strings.NewReader(hello), "application/json, text/event-stream"
+		body, accept = strings.NewReader(initializeRequest), "application/json, text/event-stream"
 	}
 	req, err := http.NewRequestWithContext(ctx, method, h.url.String(), body)
 	if err != nil {
@@ -63,13 +63,13 @@ func (h *Handler) probe(ctx context.Context, method string) (*http.Response, err
 	}
 	res, err := h.do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask at %s: %w", shown(h.server.URL), err)
+		return nil, fmt.Errorf("probe %s: %w", showURL(h.server.URL), err)
 	}
 	return res, res.Body.Close()
 }
 
-// begin logs in anew, for what was granted before and more.
-func (h *Handler) begin(ctx context.Context, c challenge, asked bool, more []string) error {
+// startLogin logs in with the scopes of the previous login and more.
+func (h *Handler) startLogin(ctx context.Context, c challenge, asked bool, more []string) error {
 	r, err := h.current()
 	if err != nil {
 		return err
@@ -80,43 +80,45 @@ func (h *Handler) begin(ctx context.Context, c challenge, asked bool, more []str
 	}
 	scopes := h.scopes(a, c, &r, more)
 	if h.server.ClientCredentials {
-		return h.asItself(ctx, a, scopes)
+		return h.loginAsClient(ctx, a, scopes)
 	}
 	if h.logins.opts.Authorize == nil {
-		return h.needed("there is nobody to ask", nil)
+		return h.required("this program cannot ask the user", nil)
 	}
-	if h.failed != nil {
-		return h.failed
+	if h.userErr != nil {
+		return h.userErr
 	}
 	if h.redirect() == "" {
-		return errors.New("there is no address for the browser to come back to")
+		return errors.New("no redirect address is set")
 	}
 	if !slices.Contains(a.meta.CodeChallengeMethodsSupported, pkceMethod) {
-		return fmt.Errorf("the authorization server %s does not say that it knows PKCE with %s, without which codes can be stolen", shown(a.meta.Issuer), pkceMethod)
+		return fmt.Errorf("the authorization server %s does not announce support for PKCE with %s, without which codes can be stolen", showURL(a.meta.Issuer), pkceMethod)
 	}
 	who, err := h.client(ctx, a, &r)
 	if err != nil {
 		return err
 	}
 	if who.registered {
-		// Also of a login that is given up: the next one is not to register another.
+		// Store it even if the login fails later, so that the next one does not
+		// register another.
 		if err := h.update(ctx, func(r *record) error { r.Client = who; return nil }); err != nil {
 			return err
 		}
 	}
-	t, err := h.ask(ctx, a, &who, scopes)
+	t, err := h.askUser(ctx, a, &who, scopes)
 	if err != nil {
-		h.failed = err
-		if is(err, "invalid_client") && h.server.ClientID == "" {
+		h.userErr = err
+		if hasCode(err, "invalid_client") && h.server.ClientID == "" {
 			err = errors.Join(err, h.update(ctx, func(r *record) error { r.Client = client{}; return nil }))
 		}
 		return err
 	}
-	return h.keep(ctx, a, &who, scopes, t)
+	return h.save(ctx, a, &who, scopes, t)
 }
 
-// scopes is what to ask for: what the definition says, or the server does, or
-// what it has; with what was granted before by the same authority.
+// scopes returns the scopes to request: those of the definition, of the server's
+// challenge or of its metadata, together with those granted before by the same
+// authority.
 func (h *Handler) scopes(a *authority, c challenge, r *record, more []string) []string {
 	scopes := h.server.Scopes
 	if len(scopes) == 0 {
@@ -129,20 +131,20 @@ func (h *Handler) scopes(a *authority, c challenge, r *record, more []string) []
 		scopes = union(r.scopes(), scopes)
 	}
 	scopes = union(scopes, more, r.Wanted)
-	const offline = "offline_access" // what refresh tokens are given for, where it is known
+	const offline = "offline_access" // required for refresh tokens by servers that know it
 	if !h.server.ClientCredentials && slices.Contains(a.meta.ScopesSupported, offline) {
 		scopes = union(scopes, []string{offline})
 	}
 	return scopes
 }
 
-// ask has a person say yes, and returns the token for it.
-func (h *Handler) ask(ctx context.Context, a *authority, who *client, scopes []string) (*oauth2.Token, error) {
+// askUser asks the user to approve the login and exchanges the code for a token.
+func (h *Handler) askUser(ctx context.Context, a *authority, who *client, scopes []string) (*oauth2.Token, error) {
 	state, verifier := rand.Text(), oauth2.GenerateVerifier()
 	config := oauth2.Config{ClientID: who.ID, RedirectURL: who.Redirect, Scopes: scopes,
 		Endpoint: oauth2.Endpoint{AuthURL: a.meta.AuthorizationEndpoint}}
 	page := config.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", a.resource))
-	asking, cancel := context.WithTimeoutCause(ctx, personTimeout, fmt.Errorf("nobody has said yes within %v", personTimeout))
+	asking, cancel := context.WithTimeoutCause(ctx, userTimeout, fmt.Errorf("no approval within %v", userTimeout))
 	defer cancel()
 	answer, err := h.logins.opts.Authorize(asking, h.server.Name, page)
 	if err != nil {
@@ -156,8 +158,8 @@ func (h *Handler) ask(ctx context.Context, a *authority, who *client, scopes []s
 	})
 }
 
-// asItself gets a token for the client.
-func (h *Handler) asItself(ctx context.Context, a *authority, scopes []string) error {
+// loginAsClient requests a token for the client itself.
+func (h *Handler) loginAsClient(ctx context.Context, a *authority, scopes []string) error {
 	who, err := h.client(ctx, a, &record{})
 	if err != nil {
 		return err
@@ -170,31 +172,31 @@ func (h *Handler) asItself(ctx context.Context, a *authority, scopes []string) e
 	if err != nil {
 		return err
 	}
-	return h.keep(ctx, a, &who, scopes, t)
+	return h.save(ctx, a, &who, scopes, t)
 }
 
-// keep makes a token the login.
-func (h *Handler) keep(ctx context.Context, a *authority, who *client, scopes []string, t *oauth2.Token) error {
-	// It is there, and not to be lost because somebody stops waiting now.
+// save stores a token as the login.
+func (h *Handler) save(ctx context.Context, a *authority, who *client, scopes []string, t *oauth2.Token) error {
+	// The token exists: do not lose it because the caller stops waiting now.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
 	defer cancel()
 	return h.update(ctx, func(r *record) error {
-		kept := record{
+		saved := record{
 			Server: r.Server, Issuer: a.meta.Issuer, Resource: a.resource, Token: a.meta.TokenEndpoint, Revocation: a.meta.RevocationEndpoint,
 			Method: who.Method, Asked: scopes,
 		}
 		if h.server.ClientID == "" {
-			kept.Client = *who
+			saved.Client = *who
 		}
-		kept.take(t, h.logins.now())
-		*r = kept
+		saved.setToken(t, h.logins.now())
+		*r = saved
 		return nil
 	})
 }
 
-// Logout forgets the login, after telling the authorization server that it is over
-// if that can be told. It returns false if there was none. The error is about the
-// authorization server only if the login is forgotten all the same.
+// Logout deletes the login and then revokes it at the authorization server, if that has
+// an endpoint for it. It returns false if there was no login. If only the revocation
+// failed, it returns true and the error.
 func (h *Handler) Logout(ctx context.Context) (bool, error) {
 	var last record
 	err := h.update(ctx, func(r *record) error {
