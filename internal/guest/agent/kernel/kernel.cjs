@@ -165,7 +165,7 @@ function interruptible(call, object, args) {
     signal = e && e.signal;
     throw e;
   } finally {
-    if (signal === 'SIGINT') Atomics.wait(nothing, 0, 0, 200);
+    if (signal === 'SIGINT') Atomics.wait(nothing, 0, 0, 1000);
   }
 }
 
@@ -472,13 +472,25 @@ function watchSigint() {
 }
 watchSigint();
 
-// An interrupt is a SIGINT and then a command. The command may be here first;
-// this waits for the signal, so that it does not end a later cell.
-function absorbSigint() {
-  if (!watching) return;
-  for (let i = 0; i < 200 && !watchdog.watchdogHasPendingSigint(); i++) Atomics.wait(nothing, 0, 0, 1);
-  watchdog.stopSigintWatchdog(); // forgets the signal
+let sigints = 0; // SIGINTs of this run that took effect: they ended code, or were taken here
+
+// Takes back a SIGINT that found no code to end, and reports whether there was one.
+// A second start is only counted, and its stop clears the signal.
+function takeSigint() {
   watchdog.startSigintWatchdog();
+  return watchdog.stopSigintWatchdog();
+}
+
+// Waits until all SIGINTs of this run have taken effect, so that none ends a later
+// cell: the agent sends each before it announces it, but the thread that handles
+// them may be late. Two that ended the same code count as one, hence the shorter
+// wait after the first.
+function absorbSigints(announced) {
+  for (let ms = 0; watching && !stolen && sigints < announced && ms < (sigints ? 200 : 1000); ms++) {
+    if (takeSigint()) sigints++;
+    else Atomics.wait(nothing, 0, 0, 1);
+  }
+  sigints = Math.max(sigints, announced);
 }
 
 // Promises of cells that wait. V8 ends the process when the promise of a pending
@@ -548,6 +560,8 @@ function run(n, code, file) {
   if (file) place(file);
   displays = dropped = 0;
   broken = false;
+  sigints = 0;
+  if (watching && watchdog.watchdogHasPendingSigint()) takeSigint(); // the code's own
   // An empty cell proves that the kernel lives and leaves no trace in it.
   if (code.length === 0) return finish(null);
   cells++;
@@ -592,7 +606,10 @@ function run(n, code, file) {
   }
   keepSource(source);
   evaluate(prepare(source), (error, reply) => {
-    if (error && (error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' || /terminated/.test(error.message))) broken = true;
+    if (error && (error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' || /terminated/.test(error.message))) {
+      broken = true;
+      sigints = Math.max(sigints, 1);
+    }
     if (over) return;
     if (error) {
       end(broken ? interruption() : describe(error));
@@ -714,14 +731,15 @@ function command(message) {
     const end = message.indexOf(0, 5);
     run(message.readUInt32BE(1), message.subarray(end + 1), message.toString('utf8', 5, end));
   }
-  else if (message[0] === 0x58) interrupted(message.readUInt32BE(1));
+  else if (message[0] === 0x58) interrupted(message.readUInt32BE(1), message[5]);
   else if (message[0] === 0x45) reseed(message.subarray(1));
   else if (message[0] === 0x53) ready(message.subarray(1).toString());
 }
 
-function interrupted(n) {
-  if (n !== number || broken) return;
-  absorbSigint();
+function interrupted(n, announced) {
+  if (n !== number) return;
+  absorbSigints(announced);
+  if (broken) return;
   broken = true;
   if (settle) settle();
 }

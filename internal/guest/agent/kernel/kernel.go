@@ -251,17 +251,16 @@ func (k *Kernel) signal(sig unix.Signal) {
 	unix.Kill(-k.pid, sig)
 }
 
-// interrupt asks the kernel to end a run: by SIGINT, and by a command for a
-// Node.js that waits in its event loop.
-func (k *Kernel) interrupt(run uint32) {
-	k.signal(unix.SIGINT)
-	if k.language == JavaScript && !k.sending.Load() {
-		var number [4]byte
-		binary.BigEndian.PutUint32(number[:], run)
-		// The pipe is empty: the kernel has read the code that it runs. A kernel
-		// that has not is stuck, and killed after the grace period.
-		k.in.WriteUntil(command('X', number[:]), time.Now().Add(interruptTimeout))
-	}
+// announceInterrupts tells a Node.js kernel how many SIGINTs the run got so far.
+// The announcement interrupts a cell that waits in the event loop, and the kernel
+// starts no later cell before these signals have taken effect: a thread of
+// Node.js handles them, which may be late. Python handles a signal before it reads
+// the next command, and needs no announcement.
+func (k *Kernel) announceInterrupts(run uint32, signals int) {
+	// The pipe is empty: the kernel has read the code that it runs. A kernel
+	// that has not is stuck, and killed after the grace period.
+	payload := append(binary.BigEndian.AppendUint32(nil, run), byte(min(signals, 255)))
+	k.in.WriteUntil(command('X', payload), time.Now().Add(interruptTimeout))
 }
 
 func (k *Kernel) kill() { k.signal(unix.SIGKILL) }

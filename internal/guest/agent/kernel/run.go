@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/glovebox-dev/glovebox/internal/guest/agent/rawio"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
@@ -216,10 +218,12 @@ type stopper struct {
 	armed bool
 	last  bool // the process has ended; one more look
 
-	mu       sync.Mutex
-	reason   string        // guarded by mu
-	finished bool          // guarded by mu
-	timers   []func() bool // guarded by mu: stop what is armed
+	mu        sync.Mutex
+	reason    string        // guarded by mu
+	finished  bool          // guarded by mu
+	timers    []func() bool // guarded by mu: stop what is armed
+	signals   int           // guarded by mu; SIGINTs sent
+	announced int           // guarded by mu; of signals, those the kernel was told of
 }
 
 // next is the time of the next tick.
@@ -254,7 +258,7 @@ func (s *stopper) interrupt(reason string) {
 		return
 	}
 	s.reason = reason
-	s.k.interrupt(s.run)
+	s.signalLocked()
 	// An interrupt that arrives before the code has begun is lost.
 	again := time.AfterFunc(s.grace/2, s.repeat)
 	t := time.AfterFunc(s.grace, s.kill)
@@ -265,7 +269,24 @@ func (s *stopper) repeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.finished {
-		s.k.interrupt(s.run)
+		s.signalLocked()
+	}
+}
+
+// signalLocked sends SIGINT and announces it, unless a command is being written:
+// then the next signal or the end of the run announces it.
+func (s *stopper) signalLocked() {
+	s.k.signal(unix.SIGINT)
+	s.signals++
+	if !s.k.sending.Load() {
+		s.announceLocked()
+	}
+}
+
+func (s *stopper) announceLocked() {
+	if s.k.language == JavaScript && s.announced < s.signals {
+		s.announced = s.signals
+		s.k.announceInterrupts(s.run, s.signals)
 	}
 }
 
@@ -285,5 +306,6 @@ func (s *stopper) end() string {
 	for _, stop := range s.timers {
 		stop()
 	}
+	s.announceLocked()
 	return s.reason
 }
