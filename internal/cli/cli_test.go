@@ -17,9 +17,8 @@ import (
 
 func TestMain(m *testing.M) {
 	Parts() // this executable plays the isolation's parts, as the program does
-	// No process is to outlive a test, which removes its state; TestQuickClients is
-	// about those that do.
-	// This runs in the servers of tests, too.
+	// No process may outlive a test, which removes its state, but in
+	// TestFinishTemplates_AfterQuickClients. This line also runs in the servers of tests.
 	if _, set := os.LookupEnv("GLOVEBOX_FINISH_TEMPLATES"); !set {
 		os.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false")
 	}

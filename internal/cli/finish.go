@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/box/template"
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -19,6 +22,20 @@ const (
 	// finishGrace is how long it may take to clean up afterwards.
 	finishGrace = 30 * time.Second
 )
+
+// finisherArgs returns the command line of that process: that of the server, with the
+// flag first, since "--" may end the flags. The value is part of the word, or cobra would
+// take the command's name for it.
+func finisherArgs(args []string) []string {
+	return slices.Insert(slices.Clone(args), 1, "--"+onlyTemplates+"=true")
+}
+
+// bindFinish adds the flag to a command that serves over standard input and output.
+func bindFinish(cmd *cobra.Command) (only *bool) {
+	only = cmd.Flags().Bool(onlyTemplates, false, "build the templates and exit")
+	_ = cmd.Flags().MarkHidden(onlyTemplates) // the flag exists
+	return only
+}
 
 // finishTemplates builds the templates that servers begin with, unless another
 // process is at it. It ends within finishTimeout.

@@ -45,7 +45,7 @@ func mountScratch(dir string) error {
 func leaveTemplates() error {
 	cmd := &exec.Cmd{
 		Path:        "/proc/self/exe",
-		Args:        append(append([]string{}, os.Args...), "--"+onlyTemplates),
+		Args:        finisherArgs(os.Args),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {

@@ -33,6 +33,7 @@ import (
 const closeTimeout = 90 * time.Second
 
 func (a *app) serveCommand() *cobra.Command {
+	var only *bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the tools over HTTP",
@@ -46,18 +47,22 @@ only with --mode stdio or dual.`,
 			if err != nil {
 				return err
 			}
+			if *only {
+				return a.finishTemplates(cmd.Context(), cfg)
+			}
 			return a.serve(cmd.Context(), cfg, notes, func() (*config.Config, error) {
 				next, _, err := config.Load(cmd.Flags(), a.lookup)
 				return next, err
 			})
 		},
 	}
+	only = bindFinish(cmd)
 	bind(cmd, "server", "security", "tools", "boxes", "volumes", "host", "log")
 	return cmd
 }
 
 func (a *app) stdioCommand() *cobra.Command {
-	only := false
+	var only *bool
 	cmd := &cobra.Command{
 		Use:   "stdio",
 		Short: "Serve the tools over standard input and output",
@@ -70,14 +75,13 @@ stops at the end of its input, after the last answer. The log goes to standard e
 				return err
 			}
 			cfg.Mode = "stdio"
-			if only {
+			if *only {
 				return a.finishTemplates(cmd.Context(), cfg)
 			}
 			return a.serve(cmd.Context(), cfg, notes, nil)
 		},
 	}
-	cmd.Flags().BoolVar(&only, onlyTemplates, false, "build the templates and end")
-	cmd.Flags().MarkHidden(onlyTemplates)
+	only = bindFinish(cmd)
 	bind(cmd, "tools", "boxes", "volumes", "host", "log")
 	return cmd
 }
