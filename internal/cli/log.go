@@ -31,7 +31,7 @@ func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(),
 		a.reopenLog = file.Close // the next line opens it by its name
 		out = both(out, file)
 	}
-	if err := a.level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+	if err := a.level.UnmarshalText([]byte(cfg.Level())); err != nil {
 		return nil, nil, fmt.Errorf("set the log level: %w", err)
 	}
 	options := &slog.HandlerOptions{Level: a.level}

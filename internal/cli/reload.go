@@ -67,7 +67,7 @@ func (r *reloader) settings() {
 		r.log.Error("reload: the settings stay as they were", "err", err)
 		return
 	}
-	if err := r.level.UnmarshalText([]byte(adopted.LogLevel)); err != nil {
+	if err := r.level.UnmarshalText([]byte(adopted.Level())); err != nil {
 		r.log.Error("reload: the log level stays as it was", "err", err) // not reached: it was checked
 	}
 	r.now.Store(adopted)

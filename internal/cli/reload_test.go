@@ -76,7 +76,7 @@ func TestServeReloads(t *testing.T) {
 	write(`{"max-sessions": 7, "max-contexts": 9, "drain-timeout": "3s", "log-level": "debug"}`)
 	s.hup(log,
 		`msg="reload: a setting has changed" setting=max-sessions from=3 to=7`,
-		`msg="reload: a setting has changed" setting=log-level from=info to=debug`,
+		`msg="reload: a setting has changed" setting=log-level from=auto to=debug`,
 		`msg="reload: a setting waits for a restart" setting=drain-timeout from=30s to=3s`,
 		`msg="reload: a file was opened again" file="log file"`)
 	if n := s.limit("max_sessions"); n != 7 {
@@ -107,7 +107,7 @@ func TestServeReloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(`{"max-sessions": 8}`)
-	s.hup(log, "setting=max-sessions from=7 to=8", `setting=log-level from=debug to=info`)
+	s.hup(log, "setting=max-sessions from=7 to=8", `setting=log-level from=debug to=auto`)
 
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	if code, log := s.wait(30 * time.Second); code != 0 {

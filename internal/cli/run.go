@@ -214,7 +214,7 @@ func (a *app) readProgram(file string) ([]byte, error) {
 
 // run boots a box, runs the job and removes the box.
 func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
-	if cfg.LogLevel == "info" {
+	if cfg.LogLevel == config.LevelAuto {
 		cfg.LogLevel = "warn" // standard error belongs to the program
 	}
 	log, closeLog, err := a.openLog(cfg, nil)

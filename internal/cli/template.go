@@ -45,8 +45,8 @@ it ahead of time, show what there is and make room.`,
 
 // withTemplates opens the host and its templates and calls f.
 func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(context.Context, *host, *template.Store) error) (err error) {
-	if cfg.LogLevel == "info" {
-		cfg.LogLevel = "warn" // what is done is told in words for people
+	if cfg.LogLevel == config.LevelAuto {
+		cfg.LogLevel = "warn" // progress goes to standard error as text
 	}
 	log, closeLog, err := a.openLog(cfg, nil)
 	if err != nil {

@@ -98,7 +98,7 @@ type Config struct {
 	Node     string `group:"host" key:"node" env:"GLOVEBOX_NODE" default:"" kind:"path" short:"Node that boxes use" help:"The Node that boxes use. Default: the one found on this machine."`
 
 	// Log.
-	LogLevel       string `group:"log" key:"log-level" env:"GLOVEBOX_LOG_LEVEL MSB_LOG_LEVEL" default:"info" kind:"level" choices:"debug info warn error" live:"true" short:"least severe lines to log" help:"The least severe lines to log."`
+	LogLevel       string `group:"log" key:"log-level" env:"GLOVEBOX_LOG_LEVEL MSB_LOG_LEVEL" default:"auto" kind:"level" choices:"auto debug info warn error" live:"true" short:"least severe lines to log" help:"The least severe lines to log. Auto is info, and warn with standard input and output alone, since many clients show the log to their user."`
 	LogFormat      string `group:"log" key:"log-format" env:"GLOVEBOX_LOG_FORMAT MSB_LOG_FORMAT" default:"text" kind:"choice" choices:"text json" short:"form of the log's lines" help:"Form of the log's lines."`
 	LogConsole     bool   `group:"log" key:"log-console" env:"MSB_LOG_CONSOLE" default:"true" kind:"bool" short:"log to standard error" help:"Log to standard error."`
 	LogFile        string `group:"log" key:"log-file" env:"MSB_LOG_FILE" default:"" kind:"path" short:"also log to this file" help:"Log to this file as well."`
@@ -107,6 +107,18 @@ type Config struct {
 
 	// Traces.
 	OTLPEndpoint string `group:"log" key:"otlp-endpoint" env:"GLOVEBOX_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_ENDPOINT" default:"" kind:"weburl" short:"send traces to this OTLP/HTTP collector" help:"Send traces to this collector over OTLP/HTTP; /v1/traces is added. What else OpenTelemetry has of variables (OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …) holds too."`
+}
+
+// Level returns the level of the log: LogLevel, or for auto, warn with standard input
+// and output alone and info otherwise.
+func (c *Config) Level() string {
+	switch {
+	case c.LogLevel != LevelAuto:
+		return c.LogLevel
+	case c.Mode == "stdio":
+		return "warn"
+	}
+	return "info"
 }
 
 // Volume is a directory of the host that boxes see.
@@ -141,6 +153,9 @@ var ignored = map[string]string{
 	"MICROSANDBOX_PYTHON_IMAGE":  "boxes use this machine's Python; see GLOVEBOX_PYTHON",
 	"MICROSANDBOX_NODE_IMAGE":    "boxes use this machine's Node; see GLOVEBOX_NODE",
 }
+
+// LevelAuto is the log level that depends on the mode.
+const LevelAuto = "auto"
 
 // FileEnv is the variable that names the file if no flag does.
 const FileEnv = "GLOVEBOX_CONFIG"

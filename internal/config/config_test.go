@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 		DefaultContext: true, LRUEviction: true, VolumesEnabled: true,
 		Preload:  []string{"numpy", "pandas", "matplotlib"},
 		StateDir: "/x/glovebox",
-		LogLevel: "info", LogFormat: "text", LogConsole: true, LogMaxSize: 10 << 20, LogBackupCount: 5,
+		LogLevel: "auto", LogFormat: "text", LogConsole: true, LogMaxSize: 10 << 20, LogBackupCount: 5,
 	}
 	if os.Geteuid() == 0 {
 		want.StateDir = "/var/lib/glovebox"

@@ -32,7 +32,7 @@ func TestAdopt(t *testing.T) {
 		{"port", "9000", "9001", false},
 		{"max-sessions", "4", "8", true},
 		{"session-timeout", "30m0s", "2h0m0s", true},
-		{"log-level", "info", "debug", true},
+		{"log-level", "auto", "debug", true},
 	}
 	if !reflect.DeepEqual(changes, want) {
 		t.Errorf("got %+v, want %+v", changes, want)

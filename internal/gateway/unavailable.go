@@ -29,7 +29,7 @@ func (g *Gateway) withoutTaskTools(server string, tools []*mcp.Tool) (callable [
 	g.tasksOnly[server] = tasksOnly
 	g.mu.Unlock()
 	if !known && len(tasksOnly) > 0 {
-		g.log.Info("tools left out: they only run as tasks, which glovebox mcp does not support yet", "server", server, "tools", tasksOnly)
+		g.log.Warn("tools left out: they only run as tasks, which glovebox mcp does not support yet", "server", server, "tools", tasksOnly)
 	}
 	return callable
 }

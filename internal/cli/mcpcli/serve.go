@@ -54,8 +54,11 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 	}
 	a.terminal = func() bool { return false } // the streams are the protocol's
 	level := slog.LevelInfo
-	if a.flags.verbose {
+	switch {
+	case a.flags.verbose:
 		level = slog.LevelDebug
+	case listen == "": // many clients show the log to their user
+		level = slog.LevelWarn
 	}
 	log := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
 	servers, err := a.options(cfg)
