@@ -101,6 +101,7 @@ var rules = []rule{
 
 	// Tests, and programs run by hand.
 	{tree: "internal/archtest"},
+	{tree: "internal/polltest"},
 	{tree: "internal/proctest", others: []string{sys}},
 	{tree: "internal/logintest", others: []string{sdk}},
 	{tree: "packaging"},

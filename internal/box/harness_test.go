@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/engine/process"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // interpreters finds the real ones: what PATH says first may be a wrapper.
@@ -217,13 +218,9 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 // noLeak waits until no more goroutines run than before.
 func noLeak(t *testing.T, before int) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; {
-		if time.Now().After(end) {
-			buf := make([]byte, 64<<10)
-			t.Errorf("%d goroutines are left, %d were before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+	if !polltest.Soon(5*time.Second, func() bool { return runtime.NumGoroutine() <= before }) {
+		buf := make([]byte, 64<<10)
+		t.Errorf("leak: %d goroutines run, %d ran before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
 	}
 }
 
@@ -308,12 +305,7 @@ func wantCode(t *testing.T, err error, want Code, words ...string) {
 // eventually waits for what another goroutine or process brings about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	polltest.Until(t, 10*time.Second, what, ok)
 }
 
 // background runs code until the returned function is called and has the

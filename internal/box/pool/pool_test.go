@@ -19,6 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/engine/process"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 var (
@@ -53,12 +54,12 @@ func newFactory(t testing.TB) *factory {
 	}
 	t.Cleanup(func() {
 		if left := f.guests(); len(left) > 0 {
-			t.Errorf("left behind: %q", left)
+			t.Errorf("leak: guests %q", left)
 		}
 		if err := e.Close(); err != nil {
 			t.Errorf("close engine: %v", err)
 		}
-		wait(t, fmt.Sprintf("no more goroutines than the %d before", before), func() bool { return runtime.NumGoroutine() <= before })
+		wait(t, fmt.Sprintf("leak: no more goroutines than the %d before", before), func() bool { return runtime.NumGoroutine() <= before })
 		if t.Failed() {
 			t.Logf("the log:\n%s", strings.Join(f.log.all(), "\n"))
 		}
@@ -164,12 +165,7 @@ func (l *lines) with(words ...string) []string {
 // wait waits for what others bring about.
 func wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	polltest.Until(t, 30*time.Second, "waiting for "+what, ok)
 }
 
 func ready(t testing.TB, p *Pool) {

@@ -21,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 func TestMain(m *testing.M) {
@@ -276,9 +277,5 @@ func (p *progress) String() string {
 // eventually waits until ok.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("not within 30 s: %s", what)
-		}
-	}
+	polltest.Until(tb, 30*time.Second, what, ok)
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // missing says why there can be no guests here.
@@ -125,14 +126,9 @@ func newPool(t testing.TB, cfg pool.Config) *pool.Pool {
 // full waits until the pool is full.
 func full(t testing.TB, p *pool.Pool) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
-		s := p.Stats().Of(class)
-		if s.Ready == s.Wanted {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the pool is not full: %+v", s)
-		}
+	full := func() bool { s := p.Stats().Of(class); return s.Ready == s.Wanted }
+	if !polltest.Soon(2*time.Minute, full) {
+		t.Fatalf("the pool is not full: %+v", p.Stats().Of(class))
 	}
 }
 
