@@ -23,12 +23,12 @@ import (
 )
 
 // A link is what one connection holds besides the SDK's session.
-type link struct {
-	post  func(ctx context.Context, method string, message []byte) error // sends what the SDK cannot; nil where there is conn
-	conn  mcp.Connection                                                 // of a stream; else nil
-	news  news                                                           // of a stream
-	hear  func(result []byte)                                            // is called with each result that came over a stream
-	after []func()                                                       // when the connection is gone
+type connState struct {
+	post          func(ctx context.Context, method string, message []byte) error // sends what the SDK cannot; nil where there is conn
+	conn          mcp.Connection                                                 // of a stream; else nil
+	notifications notifications                                                  // of a stream
+	onResult      func(result []byte)                                            // is called with each result that came over a stream
+	onClose       []func()                                                       // when the connection is gone
 
 	once sync.Once
 	mu   sync.Mutex
@@ -41,41 +41,41 @@ type link struct {
 type ServerExitedError = child.ExitError
 
 // why is what ended the connection, if that is known.
-func (l *link) why() error {
+func (l *connState) readError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-func (l *link) close() {
+func (l *connState) close() {
 	l.once.Do(func() {
-		l.news.close()
-		for _, f := range l.after {
+		l.notifications.close()
+		for _, f := range l.onClose {
 			f()
 		}
 	})
 }
 
 // watched tells its link why it ended.
-type watched struct {
+type observedConn struct {
 	mcp.Connection
-	link *link
+	state *connState
 }
 
-func (w *watched) Read(ctx context.Context) (jsonrpc.Message, error) {
+func (w *observedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	m, err := w.Connection.Read(ctx)
 	if err != nil && !errors.Is(err, io.EOF) {
-		w.link.mu.Lock()
-		w.link.err = err
-		w.link.mu.Unlock()
+		w.state.mu.Lock()
+		w.state.err = err
+		w.state.mu.Unlock()
 	}
 	switch m := m.(type) {
 	case *jsonrpc.Request:
 		if !m.ID.IsValid() {
-			w.link.news.read(m.Method)
+			w.state.notifications.read(m.Method)
 		}
 	case *jsonrpc.Response:
-		w.link.hear(m.Result)
+		w.state.onResult(m.Result)
 	}
 	return m, err
 }
@@ -96,7 +96,7 @@ func (s *Session) Allowed(ctx context.Context) error {
 	if s.m.opts.Dial != nil {
 		return nil
 	}
-	trust, err := s.judge(ctx)
+	trust, err := s.checkTrust(ctx)
 	if err != nil || trust == Trusted || s.stream != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *Session) Allowed(ctx context.Context) error {
 }
 
 // judge asks for trust, and holds what the definition wants against it.
-func (s *Session) judge(ctx context.Context) (Trust, error) {
+func (s *Session) checkTrust(ctx context.Context) (Trust, error) {
 	trust, err := s.trust(ctx)
 	switch {
 	case err != nil:
@@ -130,7 +130,7 @@ func (s *Session) judge(ctx context.Context) (Trust, error) {
 
 // resolve asks for trust and expands the definition.
 func (s *Session) resolve(ctx context.Context) (*mcpjson.Resolved, Trust, error) {
-	trust, err := s.judge(ctx)
+	trust, err := s.checkTrust(ctx)
 	if err != nil {
 		return nil, trust, err
 	}
@@ -174,14 +174,14 @@ func (s *Session) policy(trust Trust) *outbound.Policy {
 }
 
 // dial makes a connection.
-func (s *Session) dial(ctx context.Context) (*live, error) {
+func (s *Session) dial(ctx context.Context) (*connection, error) {
 	if s.m.opts.Dial != nil {
 		return s.dialStream(ctx, nil, Trusted, func(ctx context.Context, _ stream.Options) (mcp.Connection, error) {
 			return s.m.opts.Dial(ctx, s.def)
 		})
 	}
 	if s.stream != nil {
-		trust, err := s.judge(ctx)
+		trust, err := s.checkTrust(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -214,14 +214,14 @@ func (s *Session) dial(ctx context.Context) (*live, error) {
 func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Options) (mcp.Connection, error) {
 	var after []func()
 	if log := s.stdoutLog(); log != nil {
-		o.Trace = both(o.Trace, log.message)
+		o.Trace = teeTrace(o.Trace, log.message)
 		after = append(after, func() { log.Close() })
 	}
 	c := &child.Command{
 		Name: s.def.Name, Argv: r.Argv, Dir: r.Dir, Env: append(s.m.baseEnv(s.def.InheritEnv), r.Env...),
 		Grace: s.m.opts.Limits.Grace, Idle: s.m.opts.Limits.IdleGrace, Stream: o,
 	}
-	if out := s.outputs(".stderr.log", s.m.opts.Stderr); out != nil {
+	if out := s.openOutputs(".stderr.log", s.m.opts.Stderr); out != nil {
 		c.Stderr = out
 		after = append(after, func() { out.Close() })
 	}
@@ -235,24 +235,24 @@ func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Optio
 		done()
 		return nil, err
 	}
-	return &closing{conn, done}, nil
+	return &closingConn{conn, done}, nil
 }
 
 // closing closes something after a connection.
-type closing struct {
+type closingConn struct {
 	mcp.Connection
-	after func()
+	onClose func()
 }
 
-func (c *closing) Close() error {
-	defer c.after()
+func (c *closingConn) Close() error {
+	defer c.onClose()
 	return c.Connection.Close()
 }
 
 // dialStream opens a stream and finds out who is there.
-func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Trust, open func(context.Context, stream.Options) (mcp.Connection, error)) (*live, error) {
-	l := &link{hear: s.readTasks}
-	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: lines(s.trace(l, r))}
+func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Trust, open func(context.Context, stream.Options) (mcp.Connection, error)) (*connection, error) {
+	l := &connState{onResult: s.readToolList}
+	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: messageTracer(s.openTrace(l, r))}
 	era, told := s.era()
 	conn, err := open(ctx, o)
 	if err == nil && era == Auto {
@@ -275,7 +275,7 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 		return nil, err
 	}
 	cs, client, err := s.handshake(ctx, l, conn, era, trust)
-	if p, ok := conn.(*probed); ok && err != nil && p.modern.Load() && s.stream == nil && ctx.Err() == nil {
+	if p, ok := conn.(*probedConn); ok && err != nil && p.modern.Load() && s.stream == nil && ctx.Err() == nil {
 		// It was only slow, and takes a handshake after its answer for a second one.
 		conn.Close()
 		if conn, err = open(ctx, o); err == nil {
@@ -290,32 +290,32 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 		if !told {
 			s.remember(ctx, Auto)
 		}
-		if why := l.why(); why != nil && !isAnswer(err) {
+		if why := l.readError(); why != nil && !isAnswer(err) {
 			err = why // explains more than that it is closed
 		}
 		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
 	}
 	s.remember(ctx, eraOf(cs))
-	if p, ok := conn.(*probed); ok && eraOf(cs) == Legacy {
+	if p, ok := conn.(*probedConn); ok && eraOf(cs) == Legacy {
 		// It may be slow and take both: its answer to the probe then comes at any time.
-		l.after = append(l.after, func() {
+		l.onClose = append(l.onClose, func() {
 			if p.modern.Load() {
 				s.remember(context.WithoutCancel(ctx), Modern)
 			}
 		})
 	}
-	return &live{cs: cs, client: client, link: l}, nil
+	return &connection{cs: cs, client: client, state: l}, nil
 }
 
 // handshake begins a session of an era.
-func (s *Session) handshake(ctx context.Context, l *link, conn mcp.Connection, era Era, trust Trust) (*mcp.ClientSession, *mcp.Client, error) {
+func (s *Session) handshake(ctx context.Context, l *connState, conn mcp.Connection, era Era, trust Trust) (*mcp.ClientSession, *mcp.Client, error) {
 	l.conn = conn
 	var o mcp.ClientSessionOptions
 	if era == Legacy {
 		o.ProtocolVersion = revision.LastLegacy
 	}
 	client := s.client(trust, l)
-	cs, err := client.Connect(ctx, ready{&watched{conn, l}}, &o)
+	cs, err := client.Connect(ctx, ready{&observedConn{conn, l}}, &o)
 	return cs, client, err
 }
 
@@ -334,7 +334,7 @@ func (s *Session) era() (era Era, told bool) {
 	if s.stream != nil {
 		return Auto, false
 	}
-	return s.m.opts.Eras.of(s.def.Hash()), false
+	return s.m.opts.Eras.lookup(s.def.Hash()), false
 }
 
 func (s *Session) remember(ctx context.Context, era Era) {
@@ -349,7 +349,7 @@ func (s *Session) remember(ctx context.Context, era Era) {
 // plain returns a context that ends as ctx does and has none of its values: those of
 // the request that happens to make a connection would be in the contexts of all that
 // the server asks over it.
-func plain(ctx context.Context) (context.Context, context.CancelFunc) {
+func withoutValues(ctx context.Context) (context.Context, context.CancelFunc) {
 	base, end := context.WithCancelCause(context.Background())
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	cancel := func() {}
@@ -366,23 +366,23 @@ func plain(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // rehearWait is the time between two connections that are given up because nothing
 // is heard over them: some servers end every subscription soon.
-const rehearWait = time.Minute
+const resubscribeInterval = time.Minute
 
 // deaf has the next request connect anew, because the server's subscription has
 // ended. What is under way is let end.
-func (s *Session) deaf(link *link) {
+func (s *Session) subscriptionEnded(link *connState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live == nil || s.live.link != link || time.Since(s.reheard) < rehearWait {
+	if s.connection == nil || s.connection.state != link || time.Since(s.lastResubscribe) < resubscribeInterval {
 		return
 	}
-	s.reheard = time.Now()
-	s.leaveLocked(s.live)
+	s.lastResubscribe = time.Now()
+	s.retireLocked(s.connection)
 }
 
 // catchUp has the hooks hear that the lists have changed: while there was no
 // connection nobody would have been told.
-func (s *Session) catchUp(l *live) {
+func (s *Session) announceLists(l *connection) {
 	hear, info := s.m.opts.Hooks.ListChanged, l.cs.InitializeResult()
 	if hear == nil || info == nil || info.Capabilities == nil {
 		return
@@ -391,17 +391,17 @@ func (s *Session) catchUp(l *live) {
 	for list, offered := range map[string]bool{"tools": caps.Tools != nil, "prompts": caps.Prompts != nil, "resources": caps.Resources != nil} {
 		if offered {
 			method := "notifications/" + list + "/list_changed"
-			l.link.news.read(method)
-			s.tell(&l.link.news, method, func(ctx context.Context) { hear(ctx, s.def.Name, list) })
+			l.state.notifications.read(method)
+			s.deliver(&l.state.notifications, method, func(ctx context.Context) { hear(ctx, s.def.Name, list) })
 		}
 	}
 }
 
 // renew asks a server over a new connection for what it was asked for over the last
 // one. The request that the connection is for matters more than that it does so.
-func (s *Session) renew(ctx context.Context, l *live) {
+func (s *Session) restoreState(ctx context.Context, l *connection) {
 	s.mu.Lock()
-	level, watched := s.level, slices.Collect(maps.Keys(s.watched))
+	level, watched := s.level, slices.Collect(maps.Keys(s.subscriptions))
 	s.mu.Unlock()
 	var errs []error
 	if level != "" && eraOf(l.cs) == Legacy {

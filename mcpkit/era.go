@@ -42,22 +42,22 @@ const (
 // only the first connection has to find out. Its methods may be called concurrently,
 // also by other processes. A nil *Eras remembers nothing.
 type Eras struct {
-	file statefile.File[map[string]seen]
+	file statefile.File[map[string]eraRecord]
 	now  func() time.Time
 }
 
-type seen struct {
+type eraRecord struct {
 	Era Era       `json:"era"`
 	At  time.Time `json:"at"`
 }
 
 // OpenEras returns what is remembered in the file at path, which need not exist.
 func OpenEras(path string) *Eras {
-	return &Eras{file: statefile.File[map[string]seen]{Path: path, Version: 1}, now: time.Now}
+	return &Eras{file: statefile.File[map[string]eraRecord]{Path: path, Version: 1}, now: time.Now}
 }
 
 // of returns the era of a definition, or Auto. What cannot be read is found out.
-func (e *Eras) of(hash string) Era {
+func (e *Eras) lookup(hash string) Era {
 	if e == nil {
 		return Auto
 	}
@@ -73,12 +73,12 @@ func (e *Eras) of(hash string) Era {
 
 // remember keeps an era. The error costs no more than finding out again.
 func (e *Eras) remember(ctx context.Context, hash string, era Era) error {
-	if e == nil || e.of(hash) == era {
+	if e == nil || e.lookup(hash) == era {
 		return nil
 	}
-	return e.file.Update(ctx, func(all *map[string]seen) error {
+	return e.file.Update(ctx, func(all *map[string]eraRecord) error {
 		if *all == nil {
-			*all = make(map[string]seen)
+			*all = make(map[string]eraRecord)
 		}
 		now := e.now()
 		for h, s := range *all {
@@ -92,7 +92,7 @@ func (e *Eras) remember(ctx context.Context, hash string, era Era) error {
 		if era == Auto {
 			delete(*all, hash)
 		} else {
-			(*all)[hash] = seen{era, now.UTC().Truncate(time.Second)}
+			(*all)[hash] = eraRecord{era, now.UTC().Truncate(time.Second)}
 		}
 		return nil
 	})
@@ -120,7 +120,7 @@ func probe(ctx context.Context, conn mcp.Connection, client *mcp.Implementation,
 	if err := conn.Write(ctx, &jsonrpc.Request{ID: id, Method: "server/discover", Params: params}); err != nil {
 		return Auto, nil, err
 	}
-	p := &probed{Connection: conn, reads: make(chan read, 1)}
+	p := &probedConn{Connection: conn, reads: make(chan read, 1)}
 	for {
 		p.start()
 		select {
@@ -151,7 +151,7 @@ var errSilent = errors.New("no answer in time")
 
 // probed is a connection of which something has been read already. A read that was
 // under way when the probe gave up goes on for the next who reads.
-type probed struct {
+type probedConn struct {
 	mcp.Connection
 	modern  atomic.Bool // the answer came after the probe gave up, and was no error
 	early   []jsonrpc.Message
@@ -165,7 +165,7 @@ type read struct {
 }
 
 // start begins a read, unless one is under way. It ends with the connection.
-func (p *probed) start() {
+func (p *probedConn) start() {
 	if p.reading {
 		return
 	}
@@ -177,7 +177,7 @@ func (p *probed) start() {
 }
 
 // Read implements [mcp.Connection], for one goroutine.
-func (p *probed) Read(ctx context.Context) (jsonrpc.Message, error) {
+func (p *probedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	if len(p.early) > 0 {
 		m := p.early[0]
 		p.early = p.early[1:]
@@ -185,19 +185,19 @@ func (p *probed) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 	if !p.reading {
 		m, err := p.Connection.Read(ctx)
-		return p.look(m), err
+		return p.noteAnswer(m), err
 	}
 	select {
 	case r := <-p.reads:
 		p.reading = false
-		return p.look(r.m), r.err
+		return p.noteAnswer(r.m), r.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
 // look notes the answer that the probe did not wait for.
-func (p *probed) look(m jsonrpc.Message) jsonrpc.Message {
+func (p *probedConn) noteAnswer(m jsonrpc.Message) jsonrpc.Message {
 	if answer, ok := m.(*jsonrpc.Response); ok && answer.ID.Raw() == probeID && answer.Error == nil {
 		p.modern.Store(true)
 	}

@@ -15,7 +15,7 @@ func TestD7_ServersThatDoNotKnowTheModernEra(t *testing.T) {
 			def := program("srv", kind)
 			s := session(t, manager(t, Options{Eras: eras}, def), "srv")
 			wantCall(t, s, "any", nil, "odd")
-			if got := eras.of(def.Hash()); got != Legacy {
+			if got := eras.lookup(def.Hash()); got != Legacy {
 				t.Errorf("remembered %q, want legacy", got)
 			}
 			s = session(t, manager(t, Options{Eras: eras}, def), "srv")
@@ -49,7 +49,7 @@ func TestD7_ASlowModernServer(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if got := eras.of(def.Hash()); got != Modern {
+			if got := eras.lookup(def.Hash()); got != Modern {
 				t.Errorf("remembered %q, want modern", got)
 			}
 			if kind == "slow" {

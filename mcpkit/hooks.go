@@ -59,9 +59,9 @@ const (
 )
 
 // client is the SDK's client for one connection.
-func (s *Session) client(trust Trust, l *link) *mcp.Client {
+func (s *Session) client(trust Trust, l *connState) *mcp.Client {
 	h, name := s.m.opts.Hooks, s.def.Name
-	asks := s.asks(trust)
+	asks := s.abilities(trust)
 	o := &mcp.ClientOptions{
 		Logger: s.m.log, Capabilities: &mcp.ClientCapabilities{},
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, // rounds does it
@@ -75,7 +75,7 @@ func (s *Session) client(trust Trust, l *link) *mcp.Client {
 		o.ElicitationHandler = func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return h.Elicit(ctx, name, r.Params)
 		}
-		if asks.pages {
+		if asks.openURL {
 			o.Capabilities.Elicitation = &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}
 		}
 	}
@@ -101,17 +101,17 @@ func (s *Session) client(trust Trust, l *link) *mcp.Client {
 		}
 	}
 	if asks.roots {
-		o.Capabilities.RootsV2 = &mcp.RootCapabilities{ListChanged: asks.said == nil}
+		o.Capabilities.RootsV2 = &mcp.RootCapabilities{ListChanged: asks.fixedRoots == nil}
 	}
 	c := mcp.NewClient(s.m.opts.Client, o)
-	c.AddRoots(asks.said...)
+	c.AddRoots(asks.fixedRoots...)
 	var answer mcp.MethodHandler
-	c.AddReceivingMiddleware(s.bounded(asks, &l.news), func(next mcp.MethodHandler) mcp.MethodHandler { return s.rooted(asks, next) })
+	c.AddReceivingMiddleware(s.limitQuestions(asks, &l.notifications), func(next mcp.MethodHandler) mcp.MethodHandler { return s.answerRoots(asks, next) })
 	c.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		answer = next // all that a question of an older server goes through
 		return next
 	})
-	c.AddSendingMiddleware(s.rounds(asks, answer))
+	c.AddSendingMiddleware(s.inputRounds(asks, answer))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for method := range s.methods {
@@ -121,24 +121,24 @@ func (s *Session) client(trust Trust, l *link) *mcp.Client {
 }
 
 // asks is what a server may ask for.
-type asks struct {
-	sampling, elicit, pages, roots bool
-	said                           []*mcp.Root // if not nil, they are the roots, and Hooks.Roots is not asked
+type abilities struct {
+	sampling, elicit, openURL, roots bool
+	fixedRoots                       []*mcp.Root // if not nil, they are the roots, and Hooks.Roots is not asked
 }
 
-func (s *Session) asks(trust Trust) asks {
+func (s *Session) abilities(trust Trust) abilities {
 	h := s.m.opts.Hooks
 	may := trust == Trusted || h.Untrusted
-	a := asks{sampling: h.Sampling != nil && may, elicit: h.Elicit != nil, pages: h.Elicit != nil && h.ElicitURL}
+	a := abilities{sampling: h.Sampling != nil && may, elicit: h.Elicit != nil, openURL: h.Elicit != nil && h.ElicitURL}
 	if may {
-		a.said = s.roots()
-		a.roots = a.said != nil || h.Roots != nil
+		a.fixedRoots = s.roots()
+		a.roots = a.fixedRoots != nil || h.Roots != nil
 	}
 	return a
 }
 
 // may reports whether a request is a question that is offered an answer.
-func (a *asks) may(method string) bool {
+func (a *abilities) allow(method string) bool {
 	switch method {
 	case methodSampling:
 		return a.sampling
@@ -170,8 +170,8 @@ func (s *Session) roots() []*mcp.Root {
 }
 
 // rooted has the hook say the roots, where nothing else does.
-func (s *Session) rooted(a asks, next mcp.MethodHandler) mcp.MethodHandler {
-	if !a.roots || a.said != nil {
+func (s *Session) answerRoots(a abilities, next mcp.MethodHandler) mcp.MethodHandler {
+	if !a.roots || a.fixedRoots != nil {
 		return next
 	}
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -192,19 +192,19 @@ func (s *Session) rooted(a asks, next mcp.MethodHandler) mcp.MethodHandler {
 // bounded keeps what a server asks in bounds: so much waits, one at a time is
 // looked at, for so long, and what there is no hook for is refused as what it is, a
 // method that is not there.
-func (s *Session) bounded(a asks, n *news) mcp.Middleware {
+func (s *Session) limitQuestions(a abilities, n *notifications) mcp.Middleware {
 	waiting, turn := make(chan struct{}, s.m.opts.Limits.PendingQuestions), make(chan struct{}, 1)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 			switch {
 			case method == "ping" || method == "notifications/cancelled":
 				return next(ctx, method, req) // neither waits for a person
-			case empty(req):
+			case lacksParams(req):
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "missing required params"}
 			case strings.HasPrefix(method, "notifications/"):
-				s.tell(n, method, func(ctx context.Context) { _, _ = next(ctx, method, req) }) // there is nobody to have an error
+				s.deliver(n, method, func(ctx context.Context) { _, _ = next(ctx, method, req) }) // there is nobody to have an error
 				return nil, nil
-			case !a.may(method):
+			case !a.allow(method):
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no request handler installed"}
 			}
 			select {
@@ -213,11 +213,11 @@ func (s *Session) bounded(a asks, n *news) mcp.Middleware {
 			default:
 				return nil, &jsonrpc.Error{Code: codeOverloaded, Message: "client overloaded"}
 			}
-			defer s.pause.begin()()
+			defer s.questionClock.begin()()
 			limit := s.m.opts.Limits.Question
 			ctx, end := context.WithCancelCause(ctx)
 			defer end(nil)
-			defer context.AfterFunc(s.life, func() { end(s.over()) })()
+			defer context.AfterFunc(s.life, func() { end(s.closedError()) })()
 			ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: no answer within %v", method, limit))
 			defer cancel()
 			select {
@@ -226,7 +226,7 @@ func (s *Session) bounded(a asks, n *news) mcp.Middleware {
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
-			defer s.recover(method, func() {
+			defer s.recoverHook(method, func() {
 				res, err = nil, &jsonrpc.Error{Code: codeOverloaded, Message: "the client's handler failed"}
 			})
 			return next(ctx, method, req)
@@ -237,7 +237,7 @@ func (s *Session) bounded(a asks, n *news) mcp.Middleware {
 // empty reports whether a message came without the params that it needs: the SDK takes
 // it all the same, and then reads them, in one case with a lock held that it never
 // gives back.
-func empty(req mcp.Request) bool {
+func lacksParams(req mcp.Request) bool {
 	switch r := req.(type) {
 	case *mcp.ElicitRequest:
 		return r.Params == nil
@@ -250,9 +250,9 @@ func empty(req mcp.Request) bool {
 }
 
 // tell has a notification heard, or counts it as dropped.
-func (s *Session) tell(n *news, method string, hear func(context.Context)) {
+func (s *Session) deliver(n *notifications, method string, hear func(context.Context)) {
 	heard := n.put(method, s.m.opts.Limits.PendingNotifications, func(ctx context.Context) {
-		defer s.recover(method, func() {})
+		defer s.recoverHook(method, func() {})
 		hear(ctx)
 	})
 	if !heard {
@@ -261,7 +261,7 @@ func (s *Session) tell(n *news, method string, hear func(context.Context)) {
 }
 
 // recover, when it is deferred, ends the panic of a hook.
-func (s *Session) recover(method string, failed func()) {
+func (s *Session) recoverHook(method string, failed func()) {
 	if p := recover(); p != nil {
 		s.m.log.Error("panic in a hook", "server", s.def.Name, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		failed()

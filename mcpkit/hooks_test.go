@@ -238,7 +238,7 @@ func TestTheEndOfNews(t *testing.T) {
 // A list that changes again before anybody has looked has changed once, and that is
 // not dropped.
 func TestChangesOfListsAreHeard(t *testing.T) {
-	var n news
+	var n notifications
 	var got []string
 	begun, leave := make(chan struct{}), make(chan struct{})
 	put := func(method string) bool {
@@ -261,7 +261,7 @@ func TestChangesOfListsAreHeard(t *testing.T) {
 		}
 	}
 	close(leave)
-	n.hearing.Wait()
+	n.running.Wait()
 	if diff := cmp.Diff([]string{log, log, tools, prompts}, got); diff != "" {
 		t.Errorf("heard (-want +got)\n%s", diff)
 	}
@@ -339,7 +339,7 @@ func TestASubscriptionThatEnds(t *testing.T) {
 	until(t, "the end is noticed", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.live == nil
+		return s.connection == nil
 	})
 	wantCall(t, s, "echo", map[string]any{"text": "b"}, "b")
 	lists := map[string]bool{"tools": true, "prompts": true, "resources": true}

@@ -624,7 +624,7 @@ func TestLongRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := &xs{left: 1 << 20}
-	res := answered(req, &http.Response{
+	res := errorResponse(req, &http.Response{
 		Status: "400 Bad Request", StatusCode: http.StatusBadRequest,
 		Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(text),
 	})

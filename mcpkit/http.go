@@ -24,22 +24,22 @@ import (
 )
 
 // dialHTTP connects to an endpoint, in whichever way it speaks.
-func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust) (*live, error) {
+func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust) (*connection, error) {
 	policy := s.policy(trust)
 	hc := outbound.NewClient(s.def.Name, policy, int64(s.m.opts.Limits.Message))
 	if r.Socket != "" {
 		hc = outbound.NewSocketClient(s.def.Name, r.Socket, int64(s.m.opts.Limits.Message))
 	}
-	l := &link{after: []func(){hc.CloseIdleConnections}}
-	if w := s.trace(l, r); w != nil {
-		hc.Transport = &wire{hc.Transport, w, s.m.opts.Limits.Message}
+	l := &connState{onClose: []func(){hc.CloseIdleConnections}}
+	if w := s.openTrace(l, r); w != nil {
+		hc.Transport = &httpTracer{hc.Transport, w, s.m.opts.Limits.Message}
 	}
-	hc.Transport = &listTap{hc.Transport, s.m.opts.Limits.Message, s.readTasks}
-	login, err := s.login(r, policy)
-	var with *authorized
+	hc.Transport = &toolListTap{hc.Transport, s.m.opts.Limits.Message, s.readToolList}
+	login, err := s.newLogin(r, policy)
+	var with *authTransport
 	if err == nil && login != nil {
-		l.after = append(l.after, func() { closeLogin(login) })
-		with, err = newAuthorized(hc.Transport, login, r.URL)
+		l.onClose = append(l.onClose, func() { closeLogin(login) })
+		with, err = newAuthTransport(hc.Transport, login, r.URL)
 	}
 	if err != nil {
 		l.close()
@@ -48,7 +48,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	if with != nil {
 		hc.Transport = with
 	}
-	h := &headers{server: s.def.Name, next: hc.Transport, set: r.Headers, streams: s.def.Transport == mcpjson.TransportHTTP, deaf: func() { s.deaf(l) }}
+	h := &headerTransport{server: s.def.Name, next: hc.Transport, headers: r.Headers, streams: s.def.Transport == mcpjson.TransportHTTP, subscriptionEnded: func() { s.subscriptionEnded(l) }}
 	for _, text := range []string{r.URL, r.SSEURL} {
 		if u, err := url.Parse(text); err == nil && text != "" {
 			h.origins = append(h.origins, origin(u))
@@ -58,15 +58,15 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	client, cs, err := s.dialEndpoint(ctx, r, trust, hc, h, l)
 	if err != nil {
 		l.close()
-		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, with.why(err))
+		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, with.loginError(err))
 	}
 	l.post = func(ctx context.Context, method string, message []byte) error {
-		return post(ctx, hc, h.where(r.URL), cs, method, message)
+		return post(ctx, hc, h.postURL(r.URL), cs, method, message)
 	}
-	return &live{cs: cs, client: client, link: l}, nil
+	return &connection{cs: cs, client: client, state: l}, nil
 }
 
-func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust Trust, hc *http.Client, h *headers, l *link) (*mcp.Client, *mcp.ClientSession, error) {
+func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust Trust, hc *http.Client, h *headerTransport, l *connState) (*mcp.Client, *mcp.ClientSession, error) {
 	client := s.client(trust, l)
 	if s.def.Transport == mcpjson.TransportSSE {
 		cs, err := s.dialSSE(ctx, r, hc, client)
@@ -81,7 +81,7 @@ func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust T
 	var err error
 	if era != Legacy {
 		// Some servers leave what they do not know without an answer.
-		wait, cancel := context.WithTimeoutCause(ctx, half(ctx), errSilent)
+		wait, cancel := context.WithTimeoutCause(ctx, halfOf(ctx), errSilent)
 		cs, err = streamable(wait, "")
 		silent := errors.Is(context.Cause(wait), errSilent)
 		cancel()
@@ -112,7 +112,7 @@ func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust T
 }
 
 // half of the time that is left is for the first of two tries.
-func half(ctx context.Context) time.Duration {
+func halfOf(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return time.Until(deadline) / 2
 	}
@@ -127,7 +127,7 @@ func (s *Session) dialSSE(ctx context.Context, r *mcpjson.Resolved, hc *http.Cli
 	// The SDK ties the stream to the context that it is opened with.
 	life, cancel := context.WithCancelCause(context.Background())
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	t := &detached{&mcp.SSEClientTransport{Endpoint: endpoint, HTTPClient: hc, MaxEventSize: s.m.opts.Limits.Message}, life, cancel}
+	t := &detachedTransport{&mcp.SSEClientTransport{Endpoint: endpoint, HTTPClient: hc, MaxEventSize: s.m.opts.Limits.Message}, life, cancel}
 	cs, err := client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: revision.LastLegacy})
 	stop()
 	if err != nil {
@@ -138,51 +138,51 @@ func (s *Session) dialSSE(ctx context.Context, r *mcpjson.Resolved, hc *http.Cli
 }
 
 // detached opens a connection that outlives the context of its opening.
-type detached struct {
+type detachedTransport struct {
 	mcp.Transport
-	life   context.Context
+	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
-func (d *detached) Connect(context.Context) (mcp.Connection, error) {
-	conn, err := d.Transport.Connect(d.life)
+func (d *detachedTransport) Connect(context.Context) (mcp.Connection, error) {
+	conn, err := d.Transport.Connect(d.ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &closing{conn, func() { d.cancel(ErrClosed) }}, nil
+	return &closingConn{conn, func() { d.cancel(ErrClosed) }}, nil
 }
 
 func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
 
 // headers adds a server's headers to what goes to that server, wherever the server
 // itself sends the client.
-type headers struct {
-	server  string
-	next    http.RoundTripper
-	set     []mcpjson.Header
-	origins []string
-	streams bool         // a GET asks for a stream that there need not be
-	status  atomic.Int32 // of the last POST
-	posted  atomic.Value // the last URL of one, a string: the older transport tells where to
-	deaf    func()       // is called when a subscription has ended by itself
+type headerTransport struct {
+	server            string
+	next              http.RoundTripper
+	headers           []mcpjson.Header
+	origins           []string
+	streams           bool         // a GET asks for a stream that there need not be
+	status            atomic.Int32 // of the last POST
+	lastPost          atomic.Value // the last URL of one, a string: the older transport tells where to
+	subscriptionEnded func()       // is called when a subscription has ended by itself
 }
 
 // where is where to post to.
-func (h *headers) where(otherwise string) string {
-	if u, ok := h.posted.Load().(string); ok {
+func (h *headerTransport) postURL(otherwise string) string {
+	if u, ok := h.lastPost.Load().(string); ok {
 		return u
 	}
 	return otherwise
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
+func (h *headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	for _, o := range h.origins {
-		if origin(req.URL) != o || len(h.set) == 0 {
+		if origin(req.URL) != o || len(h.headers) == 0 {
 			continue
 		}
 		req = req.Clone(req.Context())
-		for _, one := range h.set {
+		for _, one := range h.headers {
 			if strings.EqualFold(one.Name, "Host") {
 				req.Host = one.Value
 				continue
@@ -199,9 +199,9 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 	case req.Method == http.MethodGet && h.streams:
 		return openStream(h.next, req)
 	case req.Method == http.MethodDelete:
-		return end(h.next, req)
+		return endSession(h.next, req)
 	}
-	taken, _ := req.Context().Value(takenKey{}).(*atomic.Bool)
+	taken, _ := req.Context().Value(sentKey{}).(*atomic.Bool)
 	if taken != nil {
 		taken.Store(true)
 	}
@@ -213,14 +213,14 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 		taken.Store(false)
 	}
 	h.status.Store(int32(res.StatusCode))
-	h.posted.Store(req.URL.String())
+	h.lastPost.Store(req.URL.String())
 	switch res.StatusCode {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusConflict,
 		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		return answered(req, res), nil
+		return errorResponse(req, res), nil
 	}
 	if req.Header.Get("Mcp-Method") == "subscriptions/listen" && mediaType(res) == "text/event-stream" {
-		res.Body = &subscription{res.Body, req.Context(), h.deaf}
+		res.Body = &subscription{res.Body, req.Context(), h.subscriptionEnded}
 	}
 	switch kind := mediaType(res); kind {
 	case "text/event-stream":
@@ -237,7 +237,7 @@ func (h *headers) RoundTrip(req *http.Request) (*http.Response, error) {
 		// The SDK would take it for the end of the session, of which requests hear
 		// only sometimes why. The older transport answers elsewhere, and says nothing
 		// of what it accepts here.
-		if res.StatusCode/100 == 2 && req.Header.Get("Accept") != "" && askedID(req) != nil {
+		if res.StatusCode/100 == 2 && req.Header.Get("Accept") != "" && requestID(req) != nil {
 			res.Body.Close()
 			return nil, fmt.Errorf("unsupported content type %q", kind)
 		}
@@ -267,11 +267,11 @@ func mediaType(res *http.Response) string {
 }
 
 // endWait is what a server has to hear that a session is over. It will notice.
-const endWait = time.Second
+const endSessionTimeout = time.Second
 
 // end ends a session.
-func end(next http.RoundTripper, req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(req.Context(), endWait)
+func endSession(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Context(), endSessionTimeout)
 	defer cancel()
 	res, err := next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
@@ -283,7 +283,7 @@ func end(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 }
 
 // askedID is the id of the request in a body; nil if there is none.
-func askedID(req *http.Request) json.RawMessage {
+func requestID(req *http.Request) json.RawMessage {
 	if req.GetBody == nil {
 		return nil
 	}
@@ -303,12 +303,12 @@ func askedID(req *http.Request) json.RawMessage {
 
 // answered makes the answer to a request of a refusal in plain text, which the SDK
 // takes for the end of the session: one bad request should not end the others.
-func answered(req *http.Request, res *http.Response) *http.Response {
+func errorResponse(req *http.Request, res *http.Response) *http.Response {
 	kind := mediaType(res)
 	if kind == "application/json" {
 		return res
 	}
-	id := askedID(req)
+	id := requestID(req)
 	if id == nil {
 		return res
 	}
@@ -334,7 +334,7 @@ func answered(req *http.Request, res *http.Response) *http.Response {
 const maxRefusal = 1 << 10
 
 // CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
-func (h *headers) CloseIdleConnections() {
+func (h *headerTransport) CloseIdleConnections() {
 	if c, ok := h.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}

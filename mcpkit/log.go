@@ -14,7 +14,7 @@ import (
 // A serverLog is a log of what a server says, for one connection. One that cannot be
 // written is not worth the connection: it is told once and left out.
 type serverLog struct {
-	to     *partlog.Log
+	log    *partlog.Log
 	failed func(error)
 	broken bool
 }
@@ -29,13 +29,13 @@ func (s *Session) openLog(dir, name string, maxBytes int64, parts int) *serverLo
 		failed(err)
 		return nil
 	}
-	return &serverLog{to: to, failed: failed}
+	return &serverLog{log: to, failed: failed}
 }
 
 // Write implements [io.Writer] and is called by one at a time.
 func (l *serverLog) Write(p []byte) (int, error) {
 	if !l.broken {
-		if _, err := l.to.Write(p); err != nil {
+		if _, err := l.log.Write(p); err != nil {
 			l.broken = true
 			l.failed(err)
 		}
@@ -44,7 +44,7 @@ func (l *serverLog) Write(p []byte) (int, error) {
 }
 
 // Close implements [io.Closer].
-func (l *serverLog) Close() error { return l.to.Close() }
+func (l *serverLog) Close() error { return l.log.Close() }
 
 // stdoutLog opens the log for which the definition asks; nil without one.
 func (s *Session) stdoutLog() *serverLog {
@@ -64,7 +64,7 @@ func (l *serverLog) message(d stream.Direction, line []byte) {
 
 // outputs opens what gets one kind of what a server says: its log in LogDir, and what
 // the user of the library wants it in. It returns nil if there is neither.
-func (s *Session) outputs(kind string, wanted func(server string) io.WriteCloser) io.WriteCloser {
+func (s *Session) openOutputs(kind string, wanted func(server string) io.WriteCloser) io.WriteCloser {
 	var all []io.WriteCloser
 	if dir := s.m.opts.LogDir; dir != "" {
 		// Several make it at once, and openLog tells why it is not there.
@@ -83,13 +83,13 @@ func (s *Session) outputs(kind string, wanted func(server string) io.WriteCloser
 	case 1:
 		return all[0]
 	}
-	return tee(all)
+	return multiWriter(all)
 }
 
 // tee writes to several, of which none is kept from it by the error of another.
-type tee []io.WriteCloser
+type multiWriter []io.WriteCloser
 
-func (t tee) Write(p []byte) (int, error) {
+func (t multiWriter) Write(p []byte) (int, error) {
 	var errs []error
 	for _, w := range t {
 		_, err := w.Write(p)
@@ -98,7 +98,7 @@ func (t tee) Write(p []byte) (int, error) {
 	return len(p), errors.Join(errs...)
 }
 
-func (t tee) Close() error {
+func (t multiWriter) Close() error {
 	var errs []error
 	for _, w := range t {
 		errs = append(errs, w.Close())

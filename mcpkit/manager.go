@@ -110,20 +110,20 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	def(&l.Connect, 10*time.Second)
-	def(&l.Request, 30*time.Second)
-	def(&l.Question, 5*time.Minute)
-	def(&l.PendingRequests, 64)
-	def(&l.PendingQuestions, 64)
-	def(&l.PendingNotifications, 256)
-	def(&l.Message, 16<<20)
-	def(&l.List, 10_000)
-	def(&l.LogPart, 10<<20)
-	def(&l.LogParts, 5)
+	setDefault(&l.Connect, 10*time.Second)
+	setDefault(&l.Request, 30*time.Second)
+	setDefault(&l.Question, 5*time.Minute)
+	setDefault(&l.PendingRequests, 64)
+	setDefault(&l.PendingQuestions, 64)
+	setDefault(&l.PendingNotifications, 256)
+	setDefault(&l.Message, 16<<20)
+	setDefault(&l.List, 10_000)
+	setDefault(&l.LogPart, 10<<20)
+	setDefault(&l.LogParts, 5)
 	return l
 }
 
-func def[T comparable](v *T, d T) {
+func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
 		*v = d

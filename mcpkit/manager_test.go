@@ -813,9 +813,9 @@ func TestCloseWhileItIsUsed(t *testing.T) {
 			go wait()
 			<-heard
 			s.mu.Lock()
-			l := s.live
+			l := s.connection
 			s.mu.Unlock()
-			s.deaf(l.link)
+			s.subscriptionEnded(l.state)
 			go wait()
 			<-heard
 			calls := 2

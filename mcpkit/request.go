@@ -86,15 +86,15 @@ func (s *Session) Request(ctx context.Context, method string, params json.RawMes
 	}
 	if method == "tools/call" {
 		var err error
-		if params, err = s.permitted(params); err != nil {
+		if params, err = s.checkToolCall(params); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.learn(ctx, method); err != nil {
+	if err := s.registerMethod(ctx, method); err != nil {
 		return nil, fmt.Errorf("%s of mcp server %q: %w", method, s.def.Name, err)
 	}
 	return request(ctx, s, method, func(ctx context.Context, cs *mcp.ClientSession) (json.RawMessage, error) {
-		return raw(ctx, cs, method, params)
+		return sendRaw(ctx, cs, method, params)
 	})
 }
 
@@ -119,7 +119,7 @@ func RequestTyped[R any](ctx context.Context, s *Session, method string, params 
 // permitted are the parameters of a tools/call of a tool that the definition allows.
 // Where it does not allow all, what is sent is what was judged: a server may take
 // the name from another of two members that have it, or from one in other letters.
-func (s *Session) permitted(params json.RawMessage) (json.RawMessage, error) {
+func (s *Session) checkToolCall(params json.RawMessage) (json.RawMessage, error) {
 	if s.def.Tools.Allow == nil && len(s.def.Tools.Deny) == 0 {
 		return params, nil
 	}
@@ -145,9 +145,9 @@ func (s *Session) permitted(params json.RawMessage) (json.RawMessage, error) {
 
 // learn makes a method known to the SDK, once no request is under way. A connection
 // that is made later knows it from the start.
-func (s *Session) learn(ctx context.Context, method string) error {
+func (s *Session) registerMethod(ctx context.Context, method string) error {
 	s.mu.Lock()
-	known := standard[method] != nil || s.methods[method]
+	known := standardMethods[method] != nil || s.methods[method]
 	s.mu.Unlock()
 	if known {
 		return nil
@@ -155,17 +155,17 @@ func (s *Session) learn(ctx context.Context, method string) error {
 	if strings.HasPrefix(method, "notifications/") || method == "subscriptions/listen" {
 		return errors.New("it has no answer to wait for; send a notification, or subscribe")
 	}
-	if err := s.gate.Acquire(ctx, gateSize); err != nil {
+	if err := s.methodLock.Acquire(ctx, methodLockSize); err != nil {
 		return context.Cause(ctx)
 	}
-	defer s.gate.Release(gateSize)
+	defer s.methodLock.Release(methodLockSize)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.methods) >= maxMethods {
 		return fmt.Errorf("more than %d methods that the protocol does not define", maxMethods)
 	}
-	if s.live != nil {
-		if err := addMethod(s.live.client, method); err != nil {
+	if s.connection != nil {
+		if err := addMethod(s.connection.client, method); err != nil {
 			return err
 		}
 	}
@@ -185,21 +185,21 @@ type sender func(ctx context.Context, cs *mcp.ClientSession, method string, para
 
 // standard are the methods that the SDK knows and that are requests of a client. It
 // insists on its own types for their results.
-var standard = map[string]sender{
-	"ping":                     unanswered((*mcp.ClientSession).Ping),
-	"initialize":               handshake,
-	"server/discover":          handshake,
+var standardMethods = map[string]sender{
+	"ping":                     noResult((*mcp.ClientSession).Ping),
+	"initialize":               initializeResult,
+	"server/discover":          initializeResult,
 	"tools/list":               typed[*mcp.ListToolsResult],
 	"tools/call":               typed[*mcp.CallToolResult],
 	"resources/list":           typed[*mcp.ListResourcesResult],
 	"resources/templates/list": typed[*mcp.ListResourceTemplatesResult],
 	"resources/read":           typed[*mcp.ReadResourceResult],
-	"resources/subscribe":      unanswered((*mcp.ClientSession).Subscribe),
-	"resources/unsubscribe":    unanswered((*mcp.ClientSession).Unsubscribe),
+	"resources/subscribe":      noResult((*mcp.ClientSession).Subscribe),
+	"resources/unsubscribe":    noResult((*mcp.ClientSession).Unsubscribe),
 	"prompts/list":             typed[*mcp.ListPromptsResult],
 	"prompts/get":              typed[*mcp.GetPromptResult],
 	"completion/complete":      typed[*mcp.CompleteResult],
-	"logging/setLevel":         unanswered((*mcp.ClientSession).SetLoggingLevel),
+	"logging/setLevel":         noResult((*mcp.ClientSession).SetLoggingLevel),
 }
 
 func checkParams(params json.RawMessage) error {
@@ -213,8 +213,8 @@ func checkParams(params json.RawMessage) error {
 }
 
 // raw sends a request as it is.
-func raw(ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
-	if send := standard[method]; send != nil {
+func sendRaw(ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
+	if send := standardMethods[method]; send != nil {
 		return send(ctx, cs, method, params)
 	}
 	res, err := mcp.CallCustomMethod[*rawParams, *rawResult](ctx, cs, method, &rawParams{raw: params})
@@ -225,7 +225,7 @@ func raw(ctx context.Context, cs *mcp.ClientSession, method string, params json.
 }
 
 // handshake is over when there is a session.
-func handshake(_ context.Context, cs *mcp.ClientSession, _ string, _ json.RawMessage) (json.RawMessage, error) {
+func initializeResult(_ context.Context, cs *mcp.ClientSession, _ string, _ json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(cs.InitializeResult())
 }
 
@@ -239,7 +239,7 @@ func typed[R mcp.Result](ctx context.Context, cs *mcp.ClientSession, method stri
 }
 
 // unanswered makes requests whose result says nothing.
-func unanswered[P any](do func(*mcp.ClientSession, context.Context, *P) error) sender {
+func noResult[P any](do func(*mcp.ClientSession, context.Context, *P) error) sender {
 	return func(ctx context.Context, cs *mcp.ClientSession, _ string, params json.RawMessage) (json.RawMessage, error) {
 		p := new(P)
 		if len(params) > 0 {
@@ -260,7 +260,7 @@ func (s *Session) Notify(ctx context.Context, method string, params json.RawMess
 	if err := checkParams(params); err != nil {
 		return fmt.Errorf("notify mcp server %q of %s: %w", s.def.Name, method, err)
 	}
-	leave, err := s.enter(ctx)
+	leave, err := s.lockMethods(ctx)
 	if err != nil {
 		return err
 	}
@@ -269,15 +269,15 @@ func (s *Session) Notify(ctx context.Context, method string, params json.RawMess
 	if err != nil {
 		return err
 	}
-	return s.once(ctx, "notify "+method, l, func(ctx context.Context, _ *mcp.ClientSession) error {
+	return s.attempt(ctx, "notify "+method, l, func(ctx context.Context, _ *mcp.ClientSession) error {
 		m := &jsonrpc.Request{Method: method, Params: params}
-		if l.link.conn != nil {
-			return l.link.conn.Write(ctx, m)
+		if l.state.conn != nil {
+			return l.state.conn.Write(ctx, m)
 		}
 		b, err := jsonrpc.EncodeMessage(m)
 		if err != nil {
 			return err
 		}
-		return l.link.post(ctx, method, b)
+		return l.state.post(ctx, method, b)
 	})
 }

@@ -32,26 +32,26 @@ type Session struct {
 
 	// life ends with Close. Connections are made under it, requests and the server's
 	// questions are.
-	life  context.Context
-	end   context.CancelCauseFunc
-	conns sync.WaitGroup // what waits for the end of connections
+	life   context.Context
+	cancel context.CancelCauseFunc
+	conns  sync.WaitGroup // what waits for the end of connections
 
 	pending    chan struct{} // holds a value for each request under way
 	connecting chan struct{} // holds a value while somebody connects
 	// gate is held in part by each request, and whole to make a method known to the
 	// SDK, which looks methods up without a lock.
-	gate    *semaphore.Weighted
-	dropped atomic.Int64 // notifications for which there was no room
-	tasks   taskTools
-	pause   pause // while the server waits for answers
+	methodLock    *semaphore.Weighted
+	dropped       atomic.Int64 // notifications for which there was no room
+	tasks         taskTools
+	questionClock questionClock // while the server waits for answers
 
-	mu      sync.Mutex
-	live    *live            // guarded by mu: nil until connected, and after a loss
-	met     bool             // guarded by mu: there was a connection
-	reheard time.Time        // guarded by mu: when a connection was last given up that was not heard any more
-	methods map[string]bool  // guarded by mu: those that the SDK does not know by itself
-	level   mcp.LoggingLevel // guarded by mu: what was asked for last
-	watched map[string]bool  // guarded by mu: the resources that were subscribed to
+	mu              sync.Mutex
+	connection      *connection      // guarded by mu: nil until connected, and after a loss
+	wasConnected    bool             // guarded by mu: there was a connection
+	lastResubscribe time.Time        // guarded by mu: when a connection was last given up that was not heard any more
+	methods         map[string]bool  // guarded by mu: those that the SDK does not know by itself
+	level           mcp.LoggingLevel // guarded by mu: what was asked for last
+	subscriptions   map[string]bool  // guarded by mu: the resources that were subscribed to
 }
 
 // drainTime is what a server has to end a stream after the answer. Most end both at
@@ -59,26 +59,26 @@ type Session struct {
 const drainTime = time.Second
 
 // gateSize is more than requests can be under way.
-const gateSize = 1 << 30
+const methodLockSize = 1 << 30
 
 // live is one connection.
-type live struct {
-	cs     *mcp.ClientSession
-	client *mcp.Client
-	link   *link
-	left   bool // guarded by Session.mu: it is closed once what is under way has ended
+type connection struct {
+	cs      *mcp.ClientSession
+	client  *mcp.Client
+	state   *connState
+	retired bool // guarded by Session.mu: it is closed once what is under way has ended
 }
 
 func newSession(m *Manager, def *mcpjson.Server) *Session {
 	s := &Session{
 		m: m, def: def,
-		pending:    make(chan struct{}, m.opts.Limits.PendingRequests),
-		connecting: make(chan struct{}, 1),
-		gate:       semaphore.NewWeighted(gateSize),
-		methods:    make(map[string]bool),
-		watched:    make(map[string]bool),
+		pending:       make(chan struct{}, m.opts.Limits.PendingRequests),
+		connecting:    make(chan struct{}, 1),
+		methodLock:    semaphore.NewWeighted(methodLockSize),
+		methods:       make(map[string]bool),
+		subscriptions: make(map[string]bool),
 	}
-	s.life, s.end = context.WithCancelCause(context.Background())
+	s.life, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
 
@@ -102,7 +102,7 @@ func (e *errTimeout) Error() string {
 func (e *errTimeout) Timeout() bool { return true }
 
 // connect returns the connection, which it makes if there is none.
-func (s *Session) connect(ctx context.Context) (*live, error) {
+func (s *Session) connect(ctx context.Context) (*connection, error) {
 	select {
 	case s.connecting <- struct{}{}:
 	case <-ctx.Done():
@@ -110,16 +110,16 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	}
 	defer func() { <-s.connecting }()
 	s.mu.Lock()
-	l := s.live
+	l := s.connection
 	s.mu.Unlock()
 	switch {
 	case s.life.Err() != nil:
-		return nil, s.over()
+		return nil, s.closedError()
 	case l != nil:
 		return l, nil
 	}
 	limit := cmp.Or(s.m.opts.Timeouts.Connect, s.def.Timeouts.Connect, s.m.opts.Limits.Connect)
-	ctx, end := plain(ctx)
+	ctx, end := withoutValues(ctx)
 	defer end()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &errTimeout{s.def.Name, "connect", limit})
 	defer cancel()
@@ -128,7 +128,7 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	l, err := s.dial(ctx)
 	switch {
 	case err != nil && s.life.Err() != nil:
-		return nil, s.over()
+		return nil, s.closedError()
 	case err != nil && ctx.Err() != nil:
 		return nil, errors.Join(context.Cause(ctx), err)
 	case err != nil:
@@ -138,19 +138,19 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 	if s.life.Err() != nil {
 		s.mu.Unlock()
 		l.close()
-		return nil, s.over()
+		return nil, s.closedError()
 	}
-	again := s.met
-	s.live, s.met = l, true
+	again := s.wasConnected
+	s.connection, s.wasConnected = l, true
 	s.mu.Unlock()
-	s.renew(ctx, l)
+	s.restoreState(ctx, l)
 	if again {
-		s.catchUp(l)
+		s.announceLists(l)
 	}
 	s.conns.Go(func() {
 		err := l.cs.Wait()
-		s.leave(l)
-		l.link.close()
+		s.retire(l)
+		l.state.close()
 		if err != nil {
 			s.m.log.Debug("connection to mcp server lost", "server", s.def.Name, "err", err)
 		}
@@ -159,28 +159,30 @@ func (s *Session) connect(ctx context.Context) (*live, error) {
 }
 
 // over is the error of who uses a session that is closed.
-func (s *Session) over() error { return fmt.Errorf("use mcp server %q: %w", s.def.Name, ErrClosed) }
+func (s *Session) closedError() error {
+	return fmt.Errorf("use mcp server %q: %w", s.def.Name, ErrClosed)
+}
 
 // close ends a connection that nobody waits for yet.
-func (l *live) close() {
+func (l *connection) close() {
 	_ = l.cs.Close() // the link tells more
-	l.link.close()
+	l.state.close()
 }
 
 // leave has the next request connect anew. The connection is closed once what is
 // under way over it has ended, which nobody who may be part of it must wait for.
-func (s *Session) leave(l *live) {
+func (s *Session) retire(l *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaveLocked(l)
+	s.retireLocked(l)
 }
 
-func (s *Session) leaveLocked(l *live) {
-	if s.live == l {
-		s.live = nil
+func (s *Session) retireLocked(l *connection) {
+	if s.connection == l {
+		s.connection = nil
 	}
-	if !l.left {
-		l.left = true
+	if !l.retired {
+		l.retired = true
 		s.conns.Go(func() {
 			if err := l.cs.Close(); err != nil { // the server did not hear of it, and will notice
 				s.m.log.Debug("close connection to mcp server", "server", s.def.Name, "err", err)
@@ -195,9 +197,9 @@ func (s *Session) leaveLocked(l *live) {
 // it would wait for itself, and has to leave that to a goroutine.
 func (s *Session) Close() error {
 	s.mu.Lock()
-	s.end(ErrClosed)
-	if s.live != nil {
-		s.leaveLocked(s.live)
+	s.cancel(ErrClosed)
+	if s.connection != nil {
+		s.retireLocked(s.connection)
 	}
 	s.mu.Unlock()
 	s.connecting <- struct{}{} // whoever connects gives up now
@@ -218,7 +220,7 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 	default:
 		return fmt.Errorf("%s of mcp server %q: too many pending requests (limit: %d)", what, s.def.Name, cap(s.pending))
 	}
-	leave, err := s.enter(ctx)
+	leave, err := s.lockMethods(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,10 +231,10 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 			return err
 		}
 		var taken atomic.Bool
-		err = s.once(context.WithValue(ctx, takenKey{}, &taken), what, l, f)
+		err = s.attempt(context.WithValue(ctx, sentKey{}, &taken), what, l, f)
 		missing := errors.Is(err, mcp.ErrSessionMissing)
 		if missing || errors.Is(err, mcp.ErrConnectionClosed) {
-			s.leave(l)
+			s.retire(l)
 			// Either the server does not know the session, and has not looked at the
 			// request, or the connection was lost before, and it was not sent. A request
 			// that only hears that another has met an unknown session may have been done.
@@ -246,14 +248,14 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 
 // takenKey is for an *atomic.Bool that is set once a server over HTTP may have looked
 // at the request.
-type takenKey struct{}
+type sentKey struct{}
 
-func (s *Session) once(ctx context.Context, what string, l *live, f func(context.Context, *mcp.ClientSession) error) error {
+func (s *Session) attempt(ctx context.Context, what string, l *connection, f func(context.Context, *mcp.ClientSession) error) error {
 	limit := cmp.Or(s.m.opts.Timeouts.Request, s.def.Timeouts.Request, s.m.opts.Limits.Request)
-	call, end := s.within(ctx, limit, &errTimeout{s.def.Name, what, limit})
+	call, end := s.withTimeout(ctx, limit, &errTimeout{s.def.Name, what, limit})
 	err := f(call, l.cs)
 	gaveUp := context.Cause(call)
-	l.link.news.settle()
+	l.state.notifications.settle()
 	end(err == nil)
 	if err == nil {
 		return nil
@@ -261,7 +263,7 @@ func (s *Session) once(ctx context.Context, what string, l *live, f func(context
 	if gaveUp != nil {
 		return gaveUp
 	}
-	if why := l.link.why(); why != nil && !isAnswer(err) {
+	if why := l.state.readError(); why != nil && !isAnswer(err) {
 		return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, errors.Join(why, err))
 	}
 	return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, err)
@@ -276,13 +278,13 @@ func (s *Session) once(ctx context.Context, what string, l *live, f func(context
 // If it were cut off by this context or the caller's, so would be the connection, and
 // the next request would have to make another. So end leaves the stream of an answer
 // a while.
-func (s *Session) within(ctx context.Context, limit time.Duration, timeout error) (call context.Context, end func(answered bool)) {
+func (s *Session) withTimeout(ctx context.Context, limit time.Duration, timeout error) (call context.Context, end func(answered bool)) {
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopped := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	closed := context.AfterFunc(s.life, func() { cancel(s.over()) })
+	closed := context.AfterFunc(s.life, func() { cancel(s.closedError()) })
 	stop := func() { stopped(); closed() }
-	begun, paused := time.Now(), s.pause.length()
-	last := begun.Add(limit + maxRounds*s.m.opts.Limits.Question)
+	begun, paused := time.Now(), s.questionClock.length()
+	last := begun.Add(limit + maxInputRounds*s.m.opts.Limits.Question)
 	var (
 		mu    sync.Mutex
 		over  bool        // guarded by mu
@@ -293,7 +295,7 @@ func (s *Session) within(ctx context.Context, limit time.Duration, timeout error
 	timer = time.AfterFunc(limit, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		left := limit - (time.Since(begun) - (s.pause.length() - paused))
+		left := limit - (time.Since(begun) - (s.questionClock.length() - paused))
 		if over || left <= 0 || time.Now().After(last) {
 			cancel(timeout) // which nobody hears of what is over
 			return
@@ -315,11 +317,11 @@ func (s *Session) within(ctx context.Context, limit time.Duration, timeout error
 }
 
 // enter holds the gate in part, as whoever uses a connection does.
-func (s *Session) enter(ctx context.Context) (leave func(), err error) {
-	if err := s.gate.Acquire(ctx, 1); err != nil {
+func (s *Session) lockMethods(ctx context.Context) (leave func(), err error) {
+	if err := s.methodLock.Acquire(ctx, 1); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	return func() { s.gate.Release(1) }, nil
+	return func() { s.methodLock.Release(1) }, nil
 }
 
 // request does a request that has a result.
@@ -333,7 +335,7 @@ func request[R any](ctx context.Context, s *Session, what string, f func(context
 
 // Initialize connects, if need be, and returns what the server said of itself.
 func (s *Session) Initialize(ctx context.Context) (*mcp.InitializeResult, error) {
-	leave, err := s.enter(ctx)
+	leave, err := s.lockMethods(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +353,7 @@ func (s *Session) Ping(ctx context.Context) error {
 }
 
 // all reads a list to its end.
-func all[T any](ctx context.Context, s *Session, what string, items func(context.Context, *mcp.ClientSession) iter.Seq2[*T, error]) ([]*T, error) {
+func listAll[T any](ctx context.Context, s *Session, what string, items func(context.Context, *mcp.ClientSession) iter.Seq2[*T, error]) ([]*T, error) {
 	return request(ctx, s, what, func(ctx context.Context, cs *mcp.ClientSession) (list []*T, err error) {
 		for item, err := range items(ctx, cs) {
 			if err != nil {
@@ -371,14 +373,14 @@ func all[T any](ctx context.Context, s *Session, what string, items func(context
 
 // Resources returns the server's resources, all pages.
 func (s *Session) Resources(ctx context.Context) ([]*mcp.Resource, error) {
-	return all(ctx, s, "list resources", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Resource, error] {
+	return listAll(ctx, s, "list resources", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Resource, error] {
 		return cs.Resources(ctx, nil)
 	})
 }
 
 // ResourceTemplates returns the server's resource templates, all pages.
 func (s *Session) ResourceTemplates(ctx context.Context) ([]*mcp.ResourceTemplate, error) {
-	return all(ctx, s, "list resource templates", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.ResourceTemplate, error] {
+	return listAll(ctx, s, "list resource templates", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.ResourceTemplate, error] {
 		return cs.ResourceTemplates(ctx, nil)
 	})
 }
@@ -391,24 +393,24 @@ func (s *Session) ReadResource(ctx context.Context, uri string) (*mcp.ReadResour
 }
 
 // maxWatched bounds the resources of a server that are subscribed to.
-const maxWatched = 1000
+const maxSubscriptions = 1000
 
 // Subscribe asks to be told, through the hooks, when a resource changes. It holds
 // for all connections of the session until Unsubscribe; while there is none, nothing
 // is told.
 func (s *Session) Subscribe(ctx context.Context, uri string) error {
 	s.mu.Lock()
-	full := !s.watched[uri] && len(s.watched) >= maxWatched
+	full := !s.subscriptions[uri] && len(s.subscriptions) >= maxSubscriptions
 	s.mu.Unlock()
 	if full {
-		return fmt.Errorf("subscribe of mcp server %q: more than %d resources", s.def.Name, maxWatched)
+		return fmt.Errorf("subscribe of mcp server %q: more than %d resources", s.def.Name, maxSubscriptions)
 	}
 	err := s.do(ctx, "subscribe", func(ctx context.Context, cs *mcp.ClientSession) error {
 		return cs.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
 	})
 	if err == nil {
 		s.mu.Lock()
-		s.watched[uri] = true
+		s.subscriptions[uri] = true
 		s.mu.Unlock()
 	}
 	return err
@@ -417,7 +419,7 @@ func (s *Session) Subscribe(ctx context.Context, uri string) error {
 // Unsubscribe ends what Subscribe began.
 func (s *Session) Unsubscribe(ctx context.Context, uri string) error {
 	s.mu.Lock()
-	delete(s.watched, uri)
+	delete(s.subscriptions, uri)
 	s.mu.Unlock()
 	return s.do(ctx, "unsubscribe", func(ctx context.Context, cs *mcp.ClientSession) error {
 		return cs.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
@@ -426,7 +428,7 @@ func (s *Session) Unsubscribe(ctx context.Context, uri string) error {
 
 // Prompts returns the server's prompts, all pages.
 func (s *Session) Prompts(ctx context.Context) ([]*mcp.Prompt, error) {
-	return all(ctx, s, "list prompts", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Prompt, error] {
+	return listAll(ctx, s, "list prompts", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Prompt, error] {
 		return cs.Prompts(ctx, nil)
 	})
 }
@@ -449,7 +451,7 @@ func (s *Session) Complete(ctx context.Context, params *mcp.CompleteParams) (*mc
 // era and connected; modern ones ask each time.
 func (s *Session) RootsChanged(ctx context.Context) error {
 	s.mu.Lock()
-	l := s.live
+	l := s.connection
 	s.mu.Unlock()
 	if l == nil || eraOf(l.cs) == Modern {
 		return nil

@@ -84,7 +84,7 @@ func (t *taskTools) mark(tools []*mcp.Tool) {
 }
 
 // readTasks takes note of the tools in a result of the server.
-func (s *Session) readTasks(result []byte) { s.tasks.read(result, s.m.opts.Limits.List) }
+func (s *Session) readToolList(result []byte) { s.tasks.read(result, s.m.opts.Limits.List) }
 
 // refuseTask returns the error of a call of a tool that runs as a task only.
 func (s *Session) refuseTask(tool string) error {
@@ -96,10 +96,10 @@ func (s *Session) refuseTask(tool string) error {
 
 // listTap has the answers to tools/list that come over HTTP read for what the SDK does
 // not decode. Answers come as the body of a POST, or over a stream that a GET opened.
-type listTap struct {
-	next http.RoundTripper
-	max  int // bytes of a message
-	hear func(result []byte)
+type toolListTap struct {
+	next     http.RoundTripper
+	max      int // bytes of a message
+	onResult func(result []byte)
 }
 
 // maxListRequest bounds a request that is searched for its method. A tools/list has a
@@ -107,8 +107,8 @@ type listTap struct {
 const maxListRequest = 64 << 10
 
 // RoundTrip implements [http.RoundTripper].
-func (t *listTap) RoundTrip(req *http.Request) (*http.Response, error) {
-	listens := req.Method == http.MethodGet || asksForTools(req)
+func (t *toolListTap) RoundTrip(req *http.Request) (*http.Response, error) {
+	listens := req.Method == http.MethodGet || isToolList(req)
 	res, err := t.next.RoundTrip(req)
 	if err != nil || !listens {
 		return res, err
@@ -118,13 +118,13 @@ func (t *listTap) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
-func (t *listTap) CloseIdleConnections() {
+func (t *toolListTap) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-func asksForTools(req *http.Request) bool {
+func isToolList(req *http.Request) bool {
 	if req.GetBody == nil || req.ContentLength > maxListRequest {
 		return false
 	}
@@ -138,9 +138,9 @@ func asksForTools(req *http.Request) bool {
 }
 
 // message passes on the result in a message.
-func (t *listTap) message(b []byte) {
+func (t *toolListTap) message(b []byte) {
 	var answer struct{ Result json.RawMessage }
 	if json.Unmarshal(b, &answer) == nil {
-		t.hear(answer.Result)
+		t.onResult(answer.Result)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Tools returns the server's tools that the definition allows, all pages. Some may run
 // as tasks only: see [RequiresTask].
 func (s *Session) Tools(ctx context.Context) ([]*mcp.Tool, error) {
-	tools, err := all(ctx, s, "list tools", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
+	tools, err := listAll(ctx, s, "list tools", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
 		return cs.Tools(ctx, nil)
 	})
 	allowed := tools[:0]

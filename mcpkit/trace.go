@@ -18,12 +18,12 @@ import (
 
 // trace is what notes what is said over a connection, or nil. Of r it takes what
 // must not be noted.
-func (s *Session) trace(l *link, r *mcpjson.Resolved) *transcript.Writer {
-	out := s.outputs(".wire.jsonl", s.m.opts.Trace)
+func (s *Session) openTrace(l *connState, r *mcpjson.Resolved) *transcript.Writer {
+	out := s.openOutputs(".wire.jsonl", s.m.opts.Trace)
 	if out == nil {
 		return nil
 	}
-	l.after = append(l.after, func() { out.Close() })
+	l.onClose = append(l.onClose, func() { out.Close() })
 	var secrets []string
 	if r != nil {
 		secrets = slices.Clone(r.Secrets)
@@ -37,7 +37,7 @@ func (s *Session) trace(l *link, r *mcpjson.Resolved) *transcript.Writer {
 }
 
 // lines is how a stream tells of its messages.
-func lines(w *transcript.Writer) func(stream.Direction, []byte) {
+func messageTracer(w *transcript.Writer) func(stream.Direction, []byte) {
 	if w == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func lines(w *transcript.Writer) func(stream.Direction, []byte) {
 }
 
 // both tells two of the messages, of which the first may be nil.
-func both(a, b func(stream.Direction, []byte)) func(stream.Direction, []byte) {
+func teeTrace(a, b func(stream.Direction, []byte)) func(stream.Direction, []byte) {
 	if a == nil {
 		return b
 	}
@@ -57,19 +57,19 @@ func both(a, b func(stream.Direction, []byte)) func(stream.Direction, []byte) {
 
 // wire notes what goes over HTTP: heads, and the messages in bodies. Whatever else
 // is sent there, a login for one, has its head noted and no body.
-type wire struct {
+type httpTracer struct {
 	next http.RoundTripper
 	w    *transcript.Writer
 	max  int // bytes of a message
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *httpTracer) RoundTrip(req *http.Request) (*http.Response, error) {
 	// A login's token is of no definition.
 	if _, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok {
 		t.w.AddSecret(token)
 	}
-	t.w.HTTP(stream.Sent, &transcript.HTTP{Method: req.Method, URL: shownURL(req.URL), Headers: shownHeaders(req.Header)})
+	t.w.HTTP(stream.Sent, &transcript.HTTP{Method: req.Method, URL: maskURL(req.URL), Headers: maskHeaders(req.Header)})
 	if req.GetBody != nil {
 		if body, err := req.GetBody(); err == nil {
 			b, err := io.ReadAll(io.LimitReader(body, int64(t.max)+1))
@@ -83,7 +83,7 @@ func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.w.HTTP(stream.Received, &transcript.HTTP{Status: res.StatusCode, Headers: shownHeaders(res.Header)})
+	t.w.HTTP(stream.Received, &transcript.HTTP{Status: res.StatusCode, Headers: maskHeaders(res.Header)})
 	res.Body = tap(res, t.max, t.received)
 	return res, nil
 }
@@ -93,25 +93,25 @@ func (t *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 func tap(res *http.Response, max int, hear func([]byte)) io.ReadCloser {
 	switch mediaType(res) {
 	case "application/json":
-		return &heard{ReadCloser: res.Body, hear: hear, max: max}
+		return &messageTap{ReadCloser: res.Body, onMessage: hear, max: max}
 	case "text/event-stream":
-		return &heard{ReadCloser: res.Body, hear: hear, max: max, events: true}
+		return &messageTap{ReadCloser: res.Body, onMessage: hear, max: max, events: true}
 	}
 	return res.Body
 }
 
 // CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
-func (t *wire) CloseIdleConnections() {
+func (t *httpTracer) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
 // received notes a message that the server sent, or a batch of them.
-func (t *wire) received(b []byte) { t.message(stream.Received, b) }
+func (t *httpTracer) received(b []byte) { t.message(stream.Received, b) }
 
 // message notes a message, or a batch of them.
-func (t *wire) message(d stream.Direction, b []byte) {
+func (t *httpTracer) message(d stream.Direction, b []byte) {
 	batch := []json.RawMessage{b}
 	if b = bytes.TrimSpace(b); len(b) > 0 && b[0] == '[' && json.Unmarshal(b, &batch) != nil {
 		return
@@ -125,19 +125,19 @@ func (t *wire) message(d stream.Direction, b []byte) {
 
 // heard is the body of an answer of which the messages are noted before they are
 // read. What is larger than a message may be is not kept.
-type heard struct {
+type messageTap struct {
 	io.ReadCloser
-	hear   func([]byte)
-	max    int  // bytes of a message
-	events bool // of an event stream; else it is one message
-	done   bool
-	buf    []byte // of the message, or of the line
-	data   []byte // of the event so far
-	size   int    // of the line, whatever of it is in buf
-	over   bool   // something of the message is not kept
+	onMessage func([]byte)
+	max       int  // bytes of a message
+	events    bool // of an event stream; else it is one message
+	done      bool
+	buf       []byte // of the message, or of the line
+	data      []byte // of the event so far
+	size      int    // of the line, whatever of it is in buf
+	truncated bool   // something of the message is not kept
 }
 
-func (h *heard) Read(p []byte) (int, error) {
+func (h *messageTap) Read(p []byte) (int, error) {
 	n, err := h.ReadCloser.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
 		part, line := rest, false
@@ -148,49 +148,49 @@ func (h *heard) Read(p []byte) (int, error) {
 			rest = nil
 		}
 		h.size += len(part)
-		if h.over = h.over || len(h.buf)+len(h.data)+len(part) > h.max; !h.over {
+		if h.truncated = h.truncated || len(h.buf)+len(h.data)+len(part) > h.max; !h.truncated {
 			h.buf = append(h.buf, part...)
 		}
 		if line {
 			h.line()
 		}
 	}
-	if err != nil && !h.done && !h.events && !h.over {
+	if err != nil && !h.done && !h.events && !h.truncated {
 		h.done = true
-		h.hear(h.buf)
+		h.onMessage(h.buf)
 	}
 	return n, err
 }
 
 // line takes a line of an event stream.
-func (h *heard) line() {
+func (h *messageTap) line() {
 	text, empty := bytes.TrimSuffix(h.buf, []byte("\r")), h.size <= 1 && len(bytes.TrimSuffix(h.buf, []byte("\r"))) == 0
 	h.buf, h.size = h.buf[:0], 0
 	if empty {
-		if len(h.data) > 0 && !h.over {
-			h.hear(h.data)
+		if len(h.data) > 0 && !h.truncated {
+			h.onMessage(h.data)
 		}
-		h.data, h.over = h.data[:0], false
+		h.data, h.truncated = h.data[:0], false
 		return
 	}
-	if data, ok := bytes.CutPrefix(text, []byte("data:")); ok && !h.over {
+	if data, ok := bytes.CutPrefix(text, []byte("data:")); ok && !h.truncated {
 		h.data = append(h.data, bytes.TrimPrefix(data, []byte(" "))...)
 	}
 }
 
 // harmless are the headers whose values may be shown: of no other is it known that
 // it carries no secret.
-var harmless = map[string]bool{
+var publicHeaders = map[string]bool{
 	"Accept": true, "Allow": true, "Cache-Control": true, "Content-Encoding": true, "Content-Length": true, "Content-Type": true,
 	"Date": true, "Last-Event-Id": true, "Mcp-Method": true, "Mcp-Name": true, "Mcp-Protocol-Version": true, "Retry-After": true,
 	"Server": true, "Transfer-Encoding": true, "User-Agent": true, "Www-Authenticate": true,
 }
 
 // shownHeaders are headers with the values of most of them masked.
-func shownHeaders(from http.Header) map[string][]string {
+func maskHeaders(from http.Header) map[string][]string {
 	shown := make(map[string][]string, len(from))
 	for name, values := range from {
-		if !harmless[http.CanonicalHeaderKey(name)] {
+		if !publicHeaders[http.CanonicalHeaderKey(name)] {
 			values = []string{mcpjson.Masked}
 		}
 		shown[name] = values
@@ -199,7 +199,7 @@ func shownHeaders(from http.Header) map[string][]string {
 }
 
 // shownURL is a URL without what may be a secret in it.
-func shownURL(u *url.URL) string {
+func maskURL(u *url.URL) string {
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	text := shown.String()
 	if u.RawQuery != "" {

@@ -119,8 +119,8 @@ func TestEventsAreHeard(t *testing.T) {
 		"data: {\"jsonrpc\":\"2.0\",\ndata:\"id\":2,\"result\":{}}\n\nid: 3\n\ndata: {\"cut"
 	for _, size := range []int{1, 2, 7, 100, len(text)} {
 		var out bytes.Buffer
-		w := &wire{w: transcript.NewWriter(&out, "srv", nil), max: 1000}
-		h := &heard{ReadCloser: io.NopCloser(strings.NewReader(text)), hear: w.received, max: w.max, events: true}
+		w := &httpTracer{w: transcript.NewWriter(&out, "srv", nil), max: 1000}
+		h := &messageTap{ReadCloser: io.NopCloser(strings.NewReader(text)), onMessage: w.received, max: w.max, events: true}
 		buf, got := make([]byte, size), 0
 		for {
 			n, err := h.Read(buf)
@@ -191,8 +191,8 @@ func FuzzEvents(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
 		heardIn := func(size int) string {
 			var out bytes.Buffer
-			w := &wire{w: transcript.NewWriter(&out, "srv", nil), max: 100}
-			h := &heard{ReadCloser: io.NopCloser(bytes.NewReader(text)), hear: w.received, max: w.max, events: true}
+			w := &httpTracer{w: transcript.NewWriter(&out, "srv", nil), max: 100}
+			h := &messageTap{ReadCloser: io.NopCloser(bytes.NewReader(text)), onMessage: w.received, max: w.max, events: true}
 			if b, err := io.ReadAll(pieces{h, size}); err != nil || !bytes.Equal(b, text) {
 				t.Fatalf("%q came through as %q, %v", text, b, err)
 			}

@@ -39,7 +39,7 @@ const (
 	ReasonLogin       Reason = "login"
 )
 
-var asked = map[Reason]string{
+var refusals = map[Reason]string{
 	ReasonSpawn:       "spawn mcp server %q in untrusted mode: it runs %s",
 	ReasonSocket:      "connect mcp server %q in untrusted mode to the unix socket %s",
 	ReasonStream:      "use a custom connection for mcp server %q in untrusted mode%s",
@@ -62,7 +62,7 @@ type Refusal struct {
 
 // Error says what was refused and what would allow it.
 func (r *Refusal) Error() string {
-	return "refusing to " + fmt.Sprintf(asked[r.Reason], r.Server, r.What) + "; trust the server if you know it"
+	return "refusing to " + fmt.Sprintf(refusals[r.Reason], r.Server, r.What) + "; trust the server if you know it"
 }
 
 // Is reports whether target is [ErrUntrusted].

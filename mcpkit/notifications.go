@@ -16,122 +16,122 @@ const settleWait = 250 * time.Millisecond
 // hook that takes its time, so they wait here. They are counted, so that an answer
 // does not overtake what was told before it: the SDK hands answers out at once, and
 // notifications when it is their turn. The zero value has heard of none.
-type news struct {
-	hearing sync.WaitGroup // the goroutine that calls the hooks, while some wait
+type notifications struct {
+	running sync.WaitGroup // the goroutine that calls the hooks, while some wait
 
-	mu      sync.Mutex
-	came    int                     // guarded by mu: have been read
-	heard   int                     // guarded by mu: of these the hooks have heard
-	moved   chan struct{}           // guarded by mu: closed at the next that is heard; nil if nobody waits
-	waiting []notice                // guarded by mu: for the hooks
-	busy    bool                    // guarded by mu: the goroutine is there
-	closed  bool                    // guarded by mu
-	life    context.Context         // guarded by mu: of the hooks; nil before the first
-	end     context.CancelCauseFunc // guarded by mu
+	mu         sync.Mutex
+	received   int                     // guarded by mu: have been read
+	delivered  int                     // guarded by mu: of these the hooks have heard
+	progressed chan struct{}           // guarded by mu: closed at the next that is heard; nil if nobody waits
+	waiting    []pendingNotification   // guarded by mu: for the hooks
+	busy       bool                    // guarded by mu: the goroutine is there
+	closed     bool                    // guarded by mu
+	ctx        context.Context         // guarded by mu: of the hooks; nil before the first
+	cancel     context.CancelCauseFunc // guarded by mu
 }
 
 // A notice is a notification that waits.
-type notice struct {
-	method string
-	hear   func(context.Context)
+type pendingNotification struct {
+	method  string
+	deliver func(context.Context)
 }
 
 // put has a notification heard, after those before it. It returns false if it is
 // dropped, because limit wait. That a list has changed is not dropped: it is the same
 // as the one that waits.
-func (n *news) put(method string, limit int, hear func(context.Context)) bool {
+func (n *notifications) put(method string, limit int, hear func(context.Context)) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	list := strings.HasSuffix(method, "/list_changed")
-	known := list && slices.ContainsFunc(n.waiting, func(w notice) bool { return w.method == method })
+	known := list && slices.ContainsFunc(n.waiting, func(w pendingNotification) bool { return w.method == method })
 	if n.closed || known || !list && len(n.waiting) >= limit {
-		n.toldLocked(method)
+		n.deliveredLocked(method)
 		return known || n.closed
 	}
-	if n.life == nil {
-		n.life, n.end = context.WithCancelCause(context.Background())
+	if n.ctx == nil {
+		n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	}
-	n.waiting = append(n.waiting, notice{method, hear})
+	n.waiting = append(n.waiting, pendingNotification{method, hear})
 	if !n.busy {
 		n.busy = true
-		n.hearing.Go(n.hear)
+		n.running.Go(n.run)
 	}
 	return true
 }
 
 // hear calls the hooks until nothing waits.
-func (n *news) hear() {
+func (n *notifications) run() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for len(n.waiting) > 0 {
-		next, life := n.waiting[0], n.life
+		next, life := n.waiting[0], n.ctx
 		n.waiting = slices.Delete(n.waiting, 0, 1)
 		n.mu.Unlock()
-		next.hear(life)
+		next.deliver(life)
 		n.mu.Lock()
-		n.toldLocked(next.method)
+		n.deliveredLocked(next.method)
 	}
 	n.busy = false
 }
 
 // close drops what waits, and returns when no hook is called any more.
-func (n *news) close() {
+func (n *notifications) close() {
 	n.mu.Lock()
 	n.closed, n.waiting = true, nil
-	if n.end != nil {
-		n.end(ErrClosed)
+	if n.cancel != nil {
+		n.cancel(ErrClosed)
 	}
 	n.mu.Unlock()
-	n.hearing.Wait()
+	n.running.Wait()
 }
 
 // tells are the notifications that hooks hear.
-var tells = map[string]bool{
+var observed = map[string]bool{
 	"notifications/message": true, "notifications/progress": true, "notifications/resources/updated": true,
 	"notifications/tools/list_changed": true, "notifications/prompts/list_changed": true, "notifications/resources/list_changed": true,
 	"notifications/elicitation/complete": true,
 }
 
-func (n *news) read(method string) {
-	if tells[method] {
+func (n *notifications) read(method string) {
+	if observed[method] {
 		n.mu.Lock()
-		n.came++
+		n.received++
 		n.mu.Unlock()
 	}
 }
 
-func (n *news) toldLocked(method string) {
-	if !tells[method] {
+func (n *notifications) deliveredLocked(method string) {
+	if !observed[method] {
 		return
 	}
-	n.heard++
-	if n.moved != nil {
-		close(n.moved)
-		n.moved = nil
+	n.delivered++
+	if n.progressed != nil {
+		close(n.progressed)
+		n.progressed = nil
 	}
 }
 
 // settle waits until the hooks have heard all that has been read.
-func (n *news) settle() {
+func (n *notifications) settle() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.heard >= n.came {
+	if n.delivered >= n.received {
 		return
 	}
-	came := n.came
+	came := n.received
 	timer := time.NewTimer(settleWait)
 	defer timer.Stop()
-	for n.heard < came {
-		if n.moved == nil {
-			n.moved = make(chan struct{})
+	for n.delivered < came {
+		if n.progressed == nil {
+			n.progressed = make(chan struct{})
 		}
-		moved := n.moved
+		moved := n.progressed
 		n.mu.Unlock()
 		select {
 		case <-moved:
 		case <-timer.C:
 			n.mu.Lock()
-			n.heard = max(n.heard, came) // the SDK may have found no sense in one
+			n.delivered = max(n.delivered, came) // the SDK may have found no sense in one
 			return
 		}
 		n.mu.Lock()

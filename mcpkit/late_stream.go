@@ -17,15 +17,15 @@ const streamWait = 250 * time.Millisecond
 // an event stream that is silent until the server has one.
 func openStream(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
-	s := &lateStream{ctx: ctx, cancel: cancel, head: make(chan head, 1)}
+	s := &lateStream{ctx: ctx, cancel: cancel, response: make(chan lateResponse, 1)}
 	go func() { // ends with ctx, which Close and the session's end cancel
 		res, err := next.RoundTrip(req.WithContext(ctx))
-		s.head <- head{res, err}
+		s.response <- lateResponse{res, err}
 	}()
 	timer := time.NewTimer(streamWait)
 	defer timer.Stop()
 	select {
-	case h := <-s.head:
+	case h := <-s.response:
 		if h.err != nil {
 			cancel()
 			return nil, h.err
@@ -41,16 +41,16 @@ func openStream(next http.RoundTripper, req *http.Request) (*http.Response, erro
 	}, nil
 }
 
-type head struct {
+type lateResponse struct {
 	res *http.Response
 	err error
 }
 
 // A lateStream is the body of an answer that may not be there yet.
 type lateStream struct {
-	ctx    context.Context // of the request
-	cancel context.CancelFunc
-	head   chan head
+	ctx      context.Context // of the request
+	cancel   context.CancelFunc
+	response chan lateResponse
 
 	mu     sync.Mutex
 	body   io.ReadCloser // guarded by mu: nil until it is there
@@ -67,9 +67,9 @@ func (s *lateStream) Read(p []byte) (int, error) {
 		return body.Read(p)
 	}
 	select {
-	case h := <-s.head:
+	case h := <-s.response:
 		if h.err == nil {
-			if h.res.StatusCode == http.StatusOK && mediaType(h.res) == "text/event-stream" && s.take(h.res.Body) {
+			if h.res.StatusCode == http.StatusOK && mediaType(h.res) == "text/event-stream" && s.setBody(h.res.Body) {
 				return s.Read(p)
 			}
 			h.res.Body.Close()
@@ -80,7 +80,7 @@ func (s *lateStream) Read(p []byte) (int, error) {
 	return 0, context.Cause(s.ctx)
 }
 
-func (s *lateStream) take(body io.ReadCloser) bool {
+func (s *lateStream) setBody(body io.ReadCloser) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -100,7 +100,7 @@ func (s *lateStream) Close() error {
 		return s.body.Close()
 	}
 	select {
-	case h := <-s.head:
+	case h := <-s.response:
 		if h.err == nil {
 			return h.res.Body.Close()
 		}

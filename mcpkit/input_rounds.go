@@ -13,29 +13,29 @@ import (
 
 const (
 	// maxRounds bounds how often a server may ask before it answers.
-	maxRounds = 10
+	maxInputRounds = 10
 	// busyWait is the time that a server gets which asks for nothing but to be
 	// called again.
-	busyWait = time.Second
+	emptyRoundWait = time.Second
 )
 
-type ableKey struct{}
+type capabilitiesKey struct{}
 
 // WithCapabilities returns a context under which requests declare no more to modern
 // servers than that the client can do caps: for whoever passes requests on for
 // clients of its own. Older servers are told once for a connection what its hooks
 // can do.
 func WithCapabilities(ctx context.Context, caps *mcp.ClientCapabilities) context.Context {
-	return context.WithValue(ctx, ableKey{}, caps)
+	return context.WithValue(ctx, capabilitiesKey{}, caps)
 }
 
 // rounds answers what a modern server asks in place of a result, through answer,
 // and makes the request again with the answers. The questions of a round are put
 // one after the other.
-func (s *Session) rounds(a asks, answer mcp.MethodHandler) mcp.Middleware {
+func (s *Session) inputRounds(a abilities, answer mcp.MethodHandler) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			if caps, _ := ctx.Value(ableKey{}).(*mcp.ClientCapabilities); caps != nil {
+			if caps, _ := ctx.Value(capabilitiesKey{}).(*mcp.ClientCapabilities); caps != nil {
 				a.declare(req.GetParams(), caps)
 			}
 			for round := 1; ; round++ {
@@ -43,7 +43,7 @@ func (s *Session) rounds(a asks, answer mcp.MethodHandler) mcp.Middleware {
 				if err != nil {
 					return res, err
 				}
-				questions, state := wanted(res)
+				questions, state := inputRequests(res)
 				if questions == nil {
 					return res, nil
 				}
@@ -51,23 +51,23 @@ func (s *Session) rounds(a asks, answer mcp.MethodHandler) mcp.Middleware {
 				if !ok {
 					return res, nil
 				}
-				if round == maxRounds {
-					return nil, fmt.Errorf("the server asked for more input %d times", maxRounds)
+				if round == maxInputRounds {
+					return nil, fmt.Errorf("the server asked for more input %d times", maxInputRounds)
 				}
 				if len(questions) == 0 {
 					select {
-					case <-time.After(busyWait):
+					case <-time.After(emptyRoundWait):
 					case <-ctx.Done():
 						return nil, context.Cause(ctx)
 					}
 				}
 				answers := make(mcp.InputResponseMap, len(questions))
 				for _, id := range slices.Sorted(maps.Keys(questions)) {
-					if answers[id], err = put(ctx, cs, answer, questions[id]); err != nil {
+					if answers[id], err = answerQuestion(ctx, cs, answer, questions[id]); err != nil {
 						return nil, fmt.Errorf("answer the server's question %q: %w", id, err)
 					}
 				}
-				if req, err = again(cs, req.GetParams(), answers, state); err != nil {
+				if req, err = withAnswers(cs, req.GetParams(), answers, state); err != nil {
 					return nil, err
 				}
 			}
@@ -76,7 +76,7 @@ func (s *Session) rounds(a asks, answer mcp.MethodHandler) mcp.Middleware {
 }
 
 // declare has a request say what its maker can do, as far as this client can.
-func (a *asks) declare(params mcp.Params, caps *mcp.ClientCapabilities) {
+func (a *abilities) declare(params mcp.Params, caps *mcp.ClientCapabilities) {
 	if params == nil {
 		return
 	}
@@ -93,12 +93,12 @@ func (a *asks) declare(params mcp.Params, caps *mcp.ClientCapabilities) {
 		if e.Form != nil || e.URL == nil {
 			modes["form"] = struct{}{}
 		}
-		if a.pages && e.URL != nil {
+		if a.openURL && e.URL != nil {
 			modes["url"] = struct{}{}
 		}
 		able["elicitation"] = modes
 	}
-	if a.roots && (a.said != nil || caps.RootsV2 != nil) {
+	if a.roots && (a.fixedRoots != nil || caps.RootsV2 != nil) {
 		able["roots"] = struct{}{}
 	}
 	meta = maps.Clone(meta)
@@ -107,7 +107,7 @@ func (a *asks) declare(params mcp.Params, caps *mcp.ClientCapabilities) {
 }
 
 // wanted is what a result asks for, nil if it is one.
-func wanted(res mcp.Result) (mcp.InputRequestMap, string) {
+func inputRequests(res mcp.Result) (mcp.InputRequestMap, string) {
 	switch r := res.(type) {
 	case *mcp.CallToolResult:
 		return r.InputRequests, r.RequestState
@@ -120,7 +120,7 @@ func wanted(res mcp.Result) (mcp.InputRequestMap, string) {
 }
 
 // put puts a question as if an older server had asked it.
-func put(ctx context.Context, cs *mcp.ClientSession, answer mcp.MethodHandler, question mcp.InputRequest) (mcp.InputResponse, error) {
+func answerQuestion(ctx context.Context, cs *mcp.ClientSession, answer mcp.MethodHandler, question mcp.InputRequest) (mcp.InputResponse, error) {
 	var res mcp.Result
 	var err error
 	switch q := question.(type) {
@@ -143,7 +143,7 @@ func put(ctx context.Context, cs *mcp.ClientSession, answer mcp.MethodHandler, q
 
 // again is a request with answers. Its parameters are a copy: the caller may use
 // them for another call, which has been asked nothing yet.
-func again(cs *mcp.ClientSession, params mcp.Params, answers mcp.InputResponseMap, state string) (mcp.Request, error) {
+func withAnswers(cs *mcp.ClientSession, params mcp.Params, answers mcp.InputResponseMap, state string) (mcp.Request, error) {
 	switch p := params.(type) {
 	case *mcp.CallToolParams:
 		copied := *p

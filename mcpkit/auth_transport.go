@@ -29,7 +29,7 @@ func (s *Session) OAuth(ctx context.Context, f func(auth.OAuthHandler) error) er
 	if err != nil {
 		return err
 	}
-	h, err := s.login(r, s.policy(trust))
+	h, err := s.newLogin(r, s.policy(trust))
 	if err == nil && h == nil {
 		err = ErrNoLogin
 	}
@@ -41,7 +41,7 @@ func (s *Session) OAuth(ctx context.Context, f func(auth.OAuthHandler) error) er
 }
 
 // login is what logs in to the server, or nil.
-func (s *Session) login(r *mcpjson.Resolved, policy *outbound.Policy) (auth.OAuthHandler, error) {
+func (s *Session) newLogin(r *mcpjson.Resolved, policy *outbound.Policy) (auth.OAuthHandler, error) {
 	// Over a socket the host of the address is nobody to ask.
 	if s.m.opts.OAuth == nil || s.m.opts.Dial != nil || r.URL == "" || r.Socket != "" || s.def.OAuth != nil && s.def.OAuth.Disabled {
 		return nil, nil
@@ -62,55 +62,55 @@ func closeLogin(h auth.OAuthHandler) {
 
 // authorized adds the token of a login to what goes to the server's origin, by
 // whichever transport, and has the login renewed when the server refuses it.
-type authorized struct {
+type authTransport struct {
 	next   http.RoundTripper
 	login  auth.OAuthHandler
 	origin string
 
-	mu     sync.Mutex
-	failed error // guarded by mu: why the last login came to nothing
+	mu       sync.Mutex
+	loginErr error // guarded by mu: why the last login came to nothing
 }
 
-func newAuthorized(next http.RoundTripper, login auth.OAuthHandler, endpoint string) (*authorized, error) {
+func newAuthTransport(next http.RoundTripper, login auth.OAuthHandler, endpoint string) (*authTransport, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return nil, errors.New("its url is none")
 	}
-	return &authorized{next: next, login: login, origin: origin(u)}, nil
+	return &authTransport{next: next, login: login, origin: origin(u)}, nil
 }
 
 // authorize gets another token.
-func (a *authorized) authorize(req *http.Request, res *http.Response) error {
+func (a *authTransport) authorize(req *http.Request, res *http.Response) error {
 	err := a.login.Authorize(req.Context(), req, res)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.failed = err
+	a.loginErr = err
 	return err
 }
 
 // why is err, or what it came of: whoever is refused without a login tries other
 // ways to connect, and tells of the last.
-func (a *authorized) why(err error) error {
+func (a *authTransport) loginError(err error) error {
 	if a == nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failed != nil {
-		return a.failed
+	if a.loginErr != nil {
+		return a.loginErr
 	}
 	return err
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
+func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if origin(req.URL) != a.origin {
 		return a.next.RoundTrip(req)
 	}
 	body := req.Body
 	// A login may be refused, and the next be for too little; no more than that.
 	for seen := map[int]bool{}; ; {
-		sent, err := a.with(req, body)
+		sent, err := a.withToken(req, body)
 		if err != nil {
 			if body != nil {
 				body.Close()
@@ -146,7 +146,7 @@ func refused(res *http.Response) bool {
 }
 
 // with is a request with the token, if there is one.
-func (a *authorized) with(req *http.Request, body io.ReadCloser) (*http.Request, error) {
+func (a *authTransport) withToken(req *http.Request, body io.ReadCloser) (*http.Request, error) {
 	ctx := req.Context()
 	req = req.Clone(ctx)
 	req.Body = body
@@ -163,7 +163,7 @@ func (a *authorized) with(req *http.Request, body io.ReadCloser) (*http.Request,
 }
 
 // CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
-func (a *authorized) CloseIdleConnections() {
+func (a *authTransport) CloseIdleConnections() {
 	if c, ok := a.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}

@@ -7,7 +7,7 @@ import (
 
 // A pause is the time in which a server waits for answers of its client, added up.
 // The requests of the client are not late meanwhile. The zero value is none.
-type pause struct {
+type questionClock struct {
 	mu    sync.Mutex
 	open  int           // guarded by mu: questions that are not answered
 	since time.Time     // guarded by mu: of the first of them
@@ -15,7 +15,7 @@ type pause struct {
 }
 
 // begin notes a question until end is called.
-func (p *pause) begin() (end func()) {
+func (p *questionClock) begin() (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == 0 {
@@ -32,7 +32,7 @@ func (p *pause) begin() (end func()) {
 }
 
 // length is that of the pause until now.
-func (p *pause) length() time.Duration {
+func (p *questionClock) length() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open > 0 {
