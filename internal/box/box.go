@@ -28,47 +28,47 @@ type Box struct {
 	created  time.Time
 	origin   origin
 	chosen   bool                // a client chose the id, so that another server may have a box of that id
-	slots    *gate               // commands and file calls
-	turn     *semaphore.Weighted // 1 per call, turns for who wants the box to stand still
+	slots    *callQueue          // commands and file calls
+	callLock *semaphore.Weighted // 1 per call, allCalls for who wants the box to stand still
 	writing  sync.Mutex          // held while the box is written to disk; before m.mu
 	power    sync.Mutex          // held while the machine is paused or resumed; before m.mu
 
-	boot      context.Context // of the start
-	abandon   context.CancelCauseFunc
-	ready     chan struct{} // closed when the start has ended
-	startErr  error         // of the start; read after ready
-	condemned chan struct{} // closed when the box has ended
-	freed     chan struct{} // closed when nothing is left of it
+	boot       context.Context // of the start
+	cancelBoot context.CancelCauseFunc
+	ready      chan struct{} // closed when the start has ended
+	startErr   error         // of the start; read after ready
+	terminated chan struct{} // closed when the box has ended
+	freed      chan struct{} // closed when nothing is left of it
 
 	// guarded by m.mu
-	machine  *machine.Machine // nil until started
-	maker    *machine.Maker   // what made the machine: the box's image
-	rescued  *Rescue          // what it could not bring along; nil: nothing is missing
-	source   Source           // how the machine came to be
-	claim    *snapshot.Lease  // its record on disk; nil if there is none
-	paused   bool             // also guarded by power
-	resting  bool             // rest is at work
-	savedUse uint64           // the use after which the box was written to disk; 0: never
-	saveTook time.Duration    // how long the last write took
-	savedAt  time.Time        // when that was, or when the box was made
-	called   bool             // it has been called, here
-	early    bool             // it was written soon after its first call, or tried to be
-	load     load             // what it computed at a look since the last call
-	tomb     *Tombstone       // nil while it lives
+	machine     *machine.Machine // nil until started
+	maker       *machine.Maker   // what made the machine: the box's image
+	rescued     *Rescue          // what it could not bring along; nil: nothing is missing
+	source      Source           // how the machine came to be
+	claim       *snapshot.Lease  // its record on disk; nil if there is none
+	paused      bool             // also guarded by power
+	maintaining bool             // rest is at work
+	savedUse    uint64           // the use after which the box was written to disk; 0: never
+	saveTook    time.Duration    // how long the last write took
+	savedAt     time.Time        // when that was, or when the box was made
+	called      bool             // it has been called, here
+	early       bool             // it was written soon after its first call, or tried to be
+	load        load             // what it computed at a look since the last call
+	tomb        *Tombstone       // nil while it lives
 
-	comesBack bool // it has ended, and its record stays for the next call
-	lastUsed  time.Time
-	use       uint64             // order of the last use among all boxes
-	calls     int                // under way, those that wait included
-	holds     []*hold            // of callers that are about to call, the oldest first
-	stopping  int                // callers of Stop that wait for calls to end
-	stopped   chan struct{}      // not nil while stopping; closed when calls is 0
-	kernels   map[string]*kernel // by language
+	recordStays bool // it has ended, and its record stays for the next call
+	lastUsed    time.Time
+	use         uint64             // order of the last use among all boxes
+	calls       int                // under way, those that wait included
+	pins        []*pin             // of callers that are about to call, the oldest first
+	stopping    int                // callers of Stop that wait for calls to end
+	stopped     chan struct{}      // not nil while stopping; closed when calls is 0
+	kernels     map[string]*kernel // by language
 }
 
 // kernel is the host's view of one interpreter in a box.
 type kernel struct {
-	gate *gate       // one run at a time
+	runs *callQueue  // one run at a time
 	ran  atomic.Bool // something ran, so that there is state to lose; set inside gate
 }
 
@@ -122,46 +122,46 @@ func (s *Box) touchLocked() {
 // busyLocked reports whether the box is in use, so that it must not be taken
 // away.
 func (s *Box) busyLocked() bool {
-	return s.machine == nil || s.calls > 0 || len(s.holds) > 0 || s.stopping > 0
+	return s.machine == nil || s.calls > 0 || len(s.pins) > 0 || s.stopping > 0
 }
 
-// hold keeps a box from being evicted until its caller's first call.
-type hold struct {
+// pin keeps a box from being evicted until its caller's first call.
+type pin struct {
 	s    *Box
 	done bool        // guarded by m.mu
 	stop func() bool // of the AfterFunc that releases
 }
 
-func (m *Manager) holdLocked(ctx context.Context, s *Box) *hold {
-	h := &hold{s: s}
-	s.holds = append(s.holds, h)
+func (m *Manager) pinLocked(ctx context.Context, s *Box) *pin {
+	h := &pin{s: s}
+	s.pins = append(s.pins, h)
 	s.touchLocked()
 	h.stop = context.AfterFunc(ctx, h.release)
 	return h
 }
 
-func (h *hold) release() {
+func (h *pin) release() {
 	m := h.s.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h.releaseLocked()
 }
 
-func (h *hold) releaseLocked() {
+func (h *pin) releaseLocked() {
 	if h.done {
 		return
 	}
 	h.done = true
 	h.stop()
 	s := h.s
-	s.holds = slices.DeleteFunc(s.holds, func(o *hold) bool { return o == h })
-	if s.m.boxes[s.key] == s && s.machine == nil && len(s.holds) == 0 {
+	s.pins = slices.DeleteFunc(s.pins, func(o *pin) bool { return o == h })
+	if s.m.boxes[s.key] == s && s.machine == nil && len(s.pins) == 0 {
 		// From now on it is not found, so that nobody joins a start that ends.
 		delete(s.m.boxes, s.key)
-		s.m.dying[s] = struct{}{}
-		s.abandon(errAbandoned)
+		s.m.leaving[s] = struct{}{}
+		s.cancelBoot(errAbandoned)
 	}
-	s.m.settleLocked()
+	s.m.signalDrainedLocked()
 }
 
 // begin counts a call into the box and sees to it that the box runs. The caller
@@ -191,7 +191,7 @@ func (s *Box) count(ctx context.Context, op string) (end func(), paused bool, er
 	if s.stopping > 0 {
 		return nil, false, s.error(CodeBusy, op, fmt.Sprintf("The %s %s is being stopped", s.key.kind, s.key.id), "Create a new one.", nil)
 	}
-	if !(m.phase == phaseDraining && len(s.holds) > 0) {
+	if !(m.phase == phaseDraining && len(s.pins) > 0) {
 		if err := m.openLocked(op); err != nil {
 			return nil, false, err
 		}
@@ -199,8 +199,8 @@ func (s *Box) count(ctx context.Context, op string) (end func(), paused bool, er
 	s.calls++
 	s.called, s.load = true, load{}
 	s.touchLocked()
-	if len(s.holds) > 0 {
-		s.holds[0].releaseLocked()
+	if len(s.pins) > 0 {
+		s.pins[0].releaseLocked()
 	}
 	return func() {
 		m.mu.Lock()
@@ -208,13 +208,13 @@ func (s *Box) count(ctx context.Context, op string) (end func(), paused bool, er
 		s.calls--
 		s.touchLocked()
 		if !s.early {
-			m.lookInLocked(saveGap)
+			m.checkIdleInLocked(saveGap)
 		}
 		if s.calls == 0 && s.stopped != nil {
 			close(s.stopped)
 			s.stopped = nil
 		}
-		m.settleLocked()
+		m.signalDrainedLocked()
 	}, s.paused, nil
 }
 
@@ -225,20 +225,20 @@ func (s *Box) slot(ctx context.Context, op string) (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.slots.enter(ctx, s.condemned); err != nil {
+	if err := s.slots.enter(ctx, s.terminated); err != nil {
 		ended()
 		return nil, s.queueError(op, err)
 	}
-	if err := s.turn.Acquire(ctx, 1); err != nil {
+	if err := s.callLock.Acquire(ctx, 1); err != nil {
 		s.slots.leave()
 		ended()
 		return nil, s.cancelled(op, context.Cause(ctx))
 	}
-	return func() { s.turn.Release(1); s.slots.leave(); ended() }, nil
+	return func() { s.callLock.Release(1); s.slots.leave(); ended() }, nil
 }
 
-// turns is more calls than a box can have under way.
-const turns = 1 << 20
+// allCalls is more calls than a box can have under way.
+const allCalls = 1 << 20
 
 // still calls do with the box's machine when no call is under way in it, and
 // holds new ones up meanwhile.
@@ -248,10 +248,10 @@ func (s *Box) still(ctx context.Context, op string, do func(context.Context, *ma
 		return err
 	}
 	defer end()
-	if err := s.turn.Acquire(ctx, turns); err != nil {
+	if err := s.callLock.Acquire(ctx, allCalls); err != nil {
 		return s.cancelled(op, context.Cause(ctx))
 	}
-	defer s.turn.Release(turns)
+	defer s.callLock.Release(allCalls)
 	return do(ctx, s.machine)
 }
 
@@ -261,7 +261,7 @@ func (s *Box) kernel(language string) *kernel {
 	defer s.m.mu.Unlock()
 	k := s.kernels[language]
 	if k == nil {
-		k = &kernel{gate: newGate(1, s.m.cfg().QueueLen)}
+		k = &kernel{runs: newCallQueue(1, s.m.cfg().QueueLen)}
 		k.ran.Store(s.origin.ran && language == s.template.Language())
 		s.kernels[language] = k
 	}

@@ -68,7 +68,7 @@ func (m *Manager) admit(ctx context.Context, op string, s *Box) (*Box, Lease, er
 	if err := m.admitLocked(op, s); err != nil {
 		return nil, Lease{}, err
 	}
-	return s, Lease{Created: true, hold: m.holdLocked(ctx, s)}, nil
+	return s, Lease{Created: true, pin: m.pinLocked(ctx, s)}, nil
 }
 
 // findLocked returns the living box of a key or, for a context, of a unique
@@ -105,9 +105,9 @@ func (m *Manager) contextNotFound(op string, owner Owner, id string) error {
 		Hint:    "List the contexts, or create a new one.",
 		Context: map[string]string{"context_id": clip(id, maxID)},
 	}
-	t := m.graves.get(key{owner, KindContext, id})
+	t := m.tombstones.get(key{owner, KindContext, id})
 	if t == nil {
-		t = m.graves.named(owner, id)
+		t = m.tombstones.named(owner, id)
 	}
 	if t != nil {
 		e.Msg += "; " + t.Explain(m.now()) + "; create a new one"

@@ -56,7 +56,7 @@ func TestContexts(t *testing.T) {
 		t.Errorf("after a day: got %q", err)
 	}
 	f.sweep()
-	if n := f.graves.lru.Len(); n != 0 {
+	if n := f.tombstones.lru.Len(); n != 0 {
 		t.Errorf("tombstones after a day: got %d", n)
 	}
 }

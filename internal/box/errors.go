@@ -135,7 +135,7 @@ func (s *Box) gone(op string, t *Tombstone) *Error {
 		e.Hint = "Call again: it wakes with its variables and files."
 	case t.Reason == ReasonRolledBack:
 		e.Hint = "Call again: it goes on from the snapshot."
-	case s.comesBack && s.claim.Dir() != "":
+	case s.recordStays && s.claim.Dir() != "":
 		saved := s.claim.Meta().Saved.UTC().Format(time.RFC3339)
 		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
 		e.Context["saved"] = saved
@@ -144,7 +144,7 @@ func (s *Box) gone(op string, t *Tombstone) *Error {
 	return e
 }
 
-// queueError shapes what gate.enter returned.
+// queueError shapes what callQueue.enter returned.
 func (s *Box) queueError(op string, err error) error {
 	switch {
 	case errors.Is(err, errQueueFull):
@@ -159,10 +159,10 @@ func (s *Box) queueError(op string, err error) error {
 
 // goneNow is gone for a box whose end may only be about to be known.
 func (s *Box) goneNow(op string, err error) error {
-	t := time.NewTimer(verdictWait + time.Second)
+	t := time.NewTimer(exitWait + time.Second)
 	defer t.Stop()
 	select {
-	case <-s.condemned:
+	case <-s.terminated:
 		s.m.mu.Lock()
 		defer s.m.mu.Unlock()
 		return s.gone(op, s.tomb)
@@ -183,7 +183,7 @@ func (s *Box) callError(ctx context.Context, op string, err error) error {
 		return s.cancelled(op, context.Cause(ctx))
 	case !isWire:
 		select {
-		case <-s.condemned:
+		case <-s.terminated:
 			return s.goneNow(op, err)
 		default:
 			return s.error(CodeInternal, op, "Failed: "+op, "", err)

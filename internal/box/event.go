@@ -13,7 +13,7 @@ type Event struct {
 	Kind   Kind
 	Flavor Flavor
 	Source Source        // of a start
-	Took   time.Duration // waiting for room and for turns included
+	Took   time.Duration // waiting for room and for allCalls included
 	Failed bool
 }
 

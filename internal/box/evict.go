@@ -25,10 +25,10 @@ func (m *Manager) admitLocked(op string, s *Box) error {
 		return err
 	}
 	for _, v := range victims {
-		m.retireLocked(v, ReasonEvicted, fmt.Sprintf("it was the least recently used one when room for a new %s was needed", s.key.kind))
+		m.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was the least recently used one when room for a new %s was needed", s.key.kind))
 	}
 	// What is ended still holds memory for a moment; no over-commit.
-	wait := slices.Collect(maps.Keys(m.dying))
+	wait := slices.Collect(maps.Keys(m.leaving))
 
 	m.prepare(s)
 	s.touchLocked()
@@ -48,11 +48,11 @@ func (m *Manager) prepare(s *Box) {
 	if s.created.IsZero() {
 		s.created = m.now()
 	}
-	s.turn = semaphore.NewWeighted(turns)
-	s.slots = newGate(m.cfg().ParallelCalls, m.cfg().QueueLen)
+	s.callLock = semaphore.NewWeighted(allCalls)
+	s.slots = newCallQueue(m.cfg().ParallelCalls, m.cfg().QueueLen)
 	s.kernels = map[string]*kernel{}
-	s.ready, s.condemned, s.freed = make(chan struct{}), make(chan struct{}), make(chan struct{})
-	s.boot, s.abandon = context.WithCancelCause(m.base)
+	s.ready, s.terminated, s.freed = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.boot, s.cancelBoot = context.WithCancelCause(m.base)
 }
 
 // usage counts boxes.
@@ -83,7 +83,7 @@ func (m *Manager) usageLocked() *usage {
 	for _, s := range m.boxes {
 		u.add(s, 1)
 	}
-	for s := range m.dying {
+	for s := range m.leaving {
 		u.add(s, 1)
 	}
 	return u
@@ -112,7 +112,7 @@ func (m *Manager) planLocked(op string, s *Box) ([]*Box, error) {
 	var victims []*Box
 	makeRoom := func(over func() bool, fits func(*Box) bool) bool {
 		for over() {
-			v := victim(idle, owner, u, func(o *Box) bool { return fits(o) && (o.key.owner == owner || m.comesBackLocked(o)) })
+			v := victim(idle, owner, u, func(o *Box) bool { return fits(o) && (o.key.owner == owner || m.canHibernateLocked(o)) })
 			if !m.cfg().Evict || v == nil {
 				return false
 			}
@@ -142,9 +142,9 @@ func (m *Manager) planLocked(op string, s *Box) ([]*Box, error) {
 	return victims, nil
 }
 
-// comesBackLocked reports whether a box that is retired is there again for the
+// canHibernateLocked reports whether a box that is retired is there again for the
 // next call on its id.
-func (m *Manager) comesBackLocked(s *Box) bool { return s.claim != nil && m.hibernates() }
+func (m *Manager) canHibernateLocked(s *Box) bool { return s.claim != nil && m.hibernates() }
 
 // victim returns the idle box that is the next to make room for a box of owner,
 // which is in u already; nil if there is none. Of those that may go, the owner's

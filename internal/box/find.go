@@ -25,7 +25,7 @@ func (m *Manager) findInMemory(session, context key) (Kind, bool) {
 	defer m.mu.Unlock()
 	for _, k := range []key{session, context} {
 		// More than one context of a name is an error that acquiring it reports.
-		if s, err := m.findLocked("", k); s != nil || err != nil || m.retiringLocked(k) != nil {
+		if s, err := m.findLocked("", k); s != nil || err != nil || m.leavingLocked(k) != nil {
 			return k.kind, true
 		}
 	}

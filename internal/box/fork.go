@@ -88,7 +88,7 @@ func (m *Manager) sessionNotFound(op string, k key) error {
 		Code: CodeNotFound, Op: op, Msg: "Session not found: " + clip(k.id, maxID), Context: map[string]string{"session_id": clip(k.id, maxID)},
 		Hint: "List the sessions with get_sessions.",
 	}
-	if t := m.graves.get(k); t != nil {
+	if t := m.tombstones.get(k); t != nil {
 		e.Msg += "; " + t.Explain(m.now())
 		e.Context["reason"] = string(t.Reason)
 	}
@@ -101,7 +101,7 @@ func (m *Manager) unused(op string, k key) error {
 	there := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Saved.IsZero())
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err == nil && !there && m.boxes[k] == nil && m.retiringLocked(k) == nil {
+	if err == nil && !there && m.boxes[k] == nil && m.leavingLocked(k) == nil {
 		return nil
 	}
 	return &Error{

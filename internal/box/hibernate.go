@@ -59,8 +59,8 @@ func (m *Manager) record(s *Box) *snapshot.Lease {
 	return claim
 }
 
-// letGo gives up a record, which stays on disk with keep.
-func (m *Manager) letGo(claim *snapshot.Lease, keep bool) {
+// releaseRecord gives up a record, which stays on disk with keep.
+func (m *Manager) releaseRecord(claim *snapshot.Lease, keep bool) {
 	err := error(nil)
 	if keep {
 		err = claim.Release()
@@ -72,38 +72,38 @@ func (m *Manager) letGo(claim *snapshot.Lease, keep bool) {
 	}
 }
 
-// retireLocked takes a box that nobody uses out of memory: it is hibernated, or
+// unloadLocked takes a box that nobody uses out of memory: it is hibernated, or
 // ended for that reason where it cannot be.
-func (m *Manager) retireLocked(s *Box, reason Reason, detail string) {
-	if m.leaveLocked(s, reason, detail) {
+func (m *Manager) unloadLocked(s *Box, reason Reason, detail string) {
+	if m.beginUnloadLocked(s, reason, detail) {
 		m.wg.Go(func() {
-			m.inOrder(context.Background(), []*Box{s}, func(s *Box) { m.hibernate(s, reason, detail) })
+			m.eachInOrder(context.Background(), []*Box{s}, func(s *Box) { m.hibernate(s, reason, detail) })
 		})
 	}
 }
 
-// leaveLocked is the part of retireLocked that is done at once. It reports whether
+// beginUnloadLocked is the part of unloadLocked that is done at once. It reports whether
 // hibernate is to follow.
-func (m *Manager) leaveLocked(s *Box, reason Reason, detail string) bool {
+func (m *Manager) beginUnloadLocked(s *Box, reason Reason, detail string) bool {
 	if s.machine == nil || s.claim == nil || !m.hibernates() {
-		m.condemnLocked(s, reason, detail)
+		m.terminateLocked(s, reason, detail)
 		return false
 	}
 	if s.tomb != nil || m.boxes[s.key] != s {
 		return false
 	}
 	s.tomb = m.tombLocked(s, ReasonHibernated, detail)
-	s.comesBack = true
+	s.recordStays = true
 	if reason == ReasonEvicted {
 		m.evicted++
 	}
 	delete(m.boxes, s.key)
-	m.dying[s] = struct{}{}
-	close(s.condemned)
-	for len(s.holds) > 0 {
-		s.holds[0].releaseLocked()
+	m.leaving[s] = struct{}{}
+	close(s.terminated)
+	for len(s.pins) > 0 {
+		s.pins[0].releaseLocked()
 	}
-	m.settleLocked()
+	m.signalDrainedLocked()
 	return true
 }
 
@@ -122,9 +122,9 @@ func (m *Manager) hibernate(s *Box, reason Reason, detail string) {
 	m.mu.Lock()
 	switch {
 	case !keep:
-		s.tomb = m.buryLocked(s, reason, detail)
+		s.tomb = m.recordExitLocked(s, reason, detail)
 	case err != nil: // what is on disk is behind, and the next call says why
-		m.graves.add(m.tombLocked(s, reason, detail))
+		m.tombstones.add(m.tombLocked(s, reason, detail))
 		fallthrough
 	default:
 		m.ended[ReasonHibernated]++
@@ -200,11 +200,11 @@ func (m *Manager) tombLocked(s *Box, reason Reason, detail string) *Tombstone {
 	}
 }
 
-// buryLocked remembers a box that is gone for good.
-func (m *Manager) buryLocked(s *Box, reason Reason, detail string) *Tombstone {
+// recordExitLocked remembers a box that is gone for good.
+func (m *Manager) recordExitLocked(s *Box, reason Reason, detail string) *Tombstone {
 	t := m.tombLocked(s, reason, detail)
 	m.ended[reason]++
-	m.graves.add(t)
+	m.tombstones.add(t)
 	return t
 }
 
@@ -224,13 +224,13 @@ func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
 	return records
 }
 
-// sleepers lists the hibernated boxes of an owner.
-func (m *Manager) sleepers(owner Owner, kind Kind) []snapshot.Record {
+// hibernatedRecords lists the hibernated boxes of an owner.
+func (m *Manager) hibernatedRecords(owner Owner, kind Kind) []snapshot.Record {
 	return slices.DeleteFunc(m.onDisk(owner, kind), func(r snapshot.Record) bool { return r.Leased || r.Saved.IsZero() })
 }
 
 // asleep describes a hibernated box.
-func asleep(r *snapshot.Record) Info {
+func infoOfRecord(r *snapshot.Record) Info {
 	t := Template(r.Template)
 	return Info{
 		ID: r.BoxID, Kind: Kind(r.Kind), Owner: Owner(r.Owner), Name: r.Name, Description: r.Description,
@@ -291,7 +291,7 @@ func (m *Manager) claim(op string, r *snapshot.Record) (*snapshot.Lease, error) 
 		}
 	}
 	if meta := claim.Meta(); claim.Dir() == "" || meta.BoxID != r.BoxID || meta.Owner != r.Owner { // it changed since it was listed
-		m.letGo(claim, true)
+		m.releaseRecord(claim, true)
 		return nil, nil
 	}
 	return claim, nil
@@ -307,7 +307,7 @@ func (m *Manager) asWokenLocked(claim *snapshot.Lease) (*Box, *Woken) {
 	}
 	w := &Woken{Saved: meta.Saved, Behind: meta.Live}
 	// One from before that time is of an earlier box.
-	if t := m.graves.get(s.key); w.Behind && t != nil && t.At.After(w.Saved) {
+	if t := m.tombstones.get(s.key); w.Behind && t != nil && t.At.After(w.Saved) {
 		w.Why = t
 	}
 	return s, w

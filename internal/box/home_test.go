@@ -62,7 +62,7 @@ func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Conn {
 func TestLyingAgent(t *testing.T) {
 	m := &Manager{log: slog.New(slog.DiscardHandler), parts: Parts{Machines: &machine.Maker{}}}
 	box := &Box{
-		m: m, flavor: FlavorSmall, condemned: make(chan struct{}),
+		m: m, flavor: FlavorSmall, terminated: make(chan struct{}),
 		machine: &machine.Machine{Agent: lyingAgent(t, protocol.BackupResult{Unchanged: true, Mark: "m"})},
 	}
 	dir := t.TempDir()

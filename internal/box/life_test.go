@@ -141,7 +141,7 @@ func TestGuestEnds(t *testing.T) {
 // An agent that hangs is found out by the backstop.
 func TestAgentHangs(t *testing.T) {
 	f := newFixture(t, nil)
-	f.patience, f.kernelStart = 300*time.Millisecond, 0
+	f.answerGrace, f.kernelStart = 300*time.Millisecond, 0
 	s := f.session(t, "", "x")
 	run(t, s, "1")
 	result := make(chan error, 1)
@@ -265,17 +265,17 @@ func TestValidate(t *testing.T) {
 
 func TestTombstonesAreBounded(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	g := newGraves(c.Now)
-	for i := range 3 * maxGraves {
+	g := newTombstones(c.Now)
+	for i := range 3 * maxTombstones {
 		g.add(&Tombstone{Kind: KindSession, ID: string(rune(i)), Reason: ReasonIdle, At: c.Now()})
 	}
-	if n := g.lru.Len(); n != maxGraves {
-		t.Errorf("got %d tombstones, want %d", n, maxGraves)
+	if n := g.lru.Len(); n != maxTombstones {
+		t.Errorf("got %d tombstones, want %d", n, maxTombstones)
 	}
-	if g.get(key{"", KindSession, string(rune(3*maxGraves - 1))}) == nil {
+	if g.get(key{"", KindSession, string(rune(3*maxTombstones - 1))}) == nil {
 		t.Error("the newest tombstone is gone")
 	}
-	c.add(graveAge + time.Second)
+	c.add(tombstoneAge + time.Second)
 	if g.sweep(); g.lru.Len() != 0 {
 		t.Errorf("got %d tombstones after their time", g.lru.Len())
 	}

@@ -11,10 +11,10 @@ const (
 	// killGrace is between the interrupt and the kill of code that has run too
 	// long: enough for a handler to clean up, short enough to wait for.
 	killGrace = 2 * time.Second
-	// patience is how much later than the time-out the agent has to have answered:
+	// answerGrace is how much later than the time-out the agent has to have answered:
 	// the grace, and generously more, since the price of a false alarm is the
 	// whole box.
-	patience = killGrace + 5*time.Second
+	answerGrace = killGrace + 5*time.Second
 	// cancelBackstop is how long the agent has to answer a cancelled call, the
 	// grace included. The link would leave the call alone a second later, and the
 	// kernel with it.
@@ -49,11 +49,11 @@ func secs(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
 func (s *Box) guard(ctx context.Context, d time.Duration) (release func()) {
 	var mu sync.Mutex
 	over := false // guarded by mu
-	t := time.AfterFunc(d+s.m.patience, func() {
+	t := time.AfterFunc(d+s.m.answerGrace, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !over {
-			s.m.condemn(s, ReasonCrashed, "its agent did not answer in time")
+			s.m.terminate(s, ReasonCrashed, "its agent did not answer in time")
 		}
 	})
 	stop := context.AfterFunc(ctx, func() {

@@ -26,37 +26,37 @@ type Manager struct {
 	parts   Parts
 	log     *slog.Logger
 	now     func() time.Time
-	// patience and kernelStart are the constants but in tests.
-	patience, kernelStart time.Duration
+	// answerGrace and kernelStart are the constants but in tests.
+	answerGrace, kernelStart time.Duration
 
 	base context.Context // of everything the Manager's goroutines do
 	end  context.CancelCauseFunc
 	wg   sync.WaitGroup // added to only while phase is not closed, or by a goroutine in it
 
-	pool     *pool.Pool          // nil: none; set by Start
-	filling  chan struct{}       // closed when the pool has begun to fill
-	starts   *semaphore.Weighted // boxes that are made at once
-	writes   *semaphore.Weighted // boxes that are written to disk at once
-	looks    chan struct{}       // has a token when nextLook is earlier than reap knows
-	starting atomic.Int32        // boxes that are being made, those that wait included
+	pool       *pool.Pool          // nil: none; set by Start
+	filling    chan struct{}       // closed when the pool has begun to fill
+	starts     *semaphore.Weighted // boxes that are made at once
+	writes     *semaphore.Weighted // boxes that are written to disk at once
+	wakeReaper chan struct{}       // has a token when nextCheck is earlier than reap knows
+	starting   atomic.Int32        // boxes that are being made, those that wait included
 
-	mu        sync.Mutex
-	phase     phase               // guarded by mu
-	boxes     map[key]*Box        // guarded by mu; creating or ready
-	dying     map[*Box]struct{}   // guarded by mu; ended, but still holding resources
-	graves    *graves             // guarded by mu
-	uses      uint64              // guarded by mu; orders boxes by use, whatever the clock does
-	quiet     chan struct{}       // guarded by mu; not nil while draining; closed when no call is left
-	since     time.Time           // guarded by mu; when Start was called
-	started   int64               // guarded by mu; boxes made
-	builds    map[pool.Class]bool // guarded by mu; templates that are being built
-	unbuilt   map[pool.Class]bool // guarded by mu; templates that could not be built the last time
-	ended     map[Reason]int64    // guarded by mu
-	evicted   int64               // guarded by mu; boxes that made room, hibernated or ended
-	nextLook  time.Time           // guarded by mu; when reap calls restIdle again
-	earlyBusy bool                // guarded by mu; a new box is being written for the first time
-	earlyNext time.Time           // guarded by mu; when the next new box may be
-	apart     bool                // guarded by mu; tombstones could not be shared the last time
+	mu         sync.Mutex
+	phase      phase               // guarded by mu
+	boxes      map[key]*Box        // guarded by mu; creating or ready
+	leaving    map[*Box]struct{}   // guarded by mu; ended, but still holding resources
+	tombstones *tombstones         // guarded by mu
+	uses       uint64              // guarded by mu; orders boxes by use, whatever the clock does
+	drained    chan struct{}       // guarded by mu; not nil while draining; closed when no call is left
+	since      time.Time           // guarded by mu; when Start was called
+	started    int64               // guarded by mu; boxes made
+	builds     map[pool.Class]bool // guarded by mu; templates that are being built
+	unbuilt    map[pool.Class]bool // guarded by mu; templates that could not be built the last time
+	ended      map[Reason]int64    // guarded by mu
+	evicted    int64               // guarded by mu; boxes that made room, hibernated or ended
+	nextCheck  time.Time           // guarded by mu; when reap calls checkIdle again
+	earlyBusy  bool                // guarded by mu; a new box is being written for the first time
+	earlyNext  time.Time           // guarded by mu; when the next new box may be
+	apart      bool                // guarded by mu; tombstones could not be shared the last time
 }
 
 type phase uint8
@@ -74,8 +74,8 @@ var errClosed = errors.New("the server is closing")
 func New(cfg Config, parts Parts) *Manager {
 	m := &Manager{
 		parts: parts, log: parts.Log, now: parts.Now,
-		patience: patience, kernelStart: kernelStart,
-		boxes: map[key]*Box{}, dying: map[*Box]struct{}{}, ended: map[Reason]int64{},
+		answerGrace: answerGrace, kernelStart: kernelStart,
+		boxes: map[key]*Box{}, leaving: map[*Box]struct{}{}, ended: map[Reason]int64{},
 	}
 	m.current.Store(&cfg)
 	if parts.Machines == nil {
@@ -87,10 +87,10 @@ func New(cfg Config, parts Parts) *Manager {
 	if m.now == nil {
 		m.now = time.Now
 	}
-	m.graves = newGraves(m.now)
+	m.tombstones = newTombstones(m.now)
 	m.starts = semaphore.NewWeighted(int64(2 * runtime.GOMAXPROCS(0)))
 	m.writes = semaphore.NewWeighted(writers())
-	m.looks = make(chan struct{}, 1)
+	m.wakeReaper = make(chan struct{}, 1)
 	m.builds, m.unbuilt = map[pool.Class]bool{}, map[pool.Class]bool{}
 	m.filling = make(chan struct{})
 	m.base, m.end = context.WithCancelCause(context.Background())
@@ -126,7 +126,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	m.shareGraves(ctx)
+	m.shareTombstones(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.phase != phaseNew {
@@ -148,16 +148,16 @@ func (m *Manager) Close(ctx context.Context) error {
 	if m.phase < phaseDraining {
 		m.phase = phaseDraining
 	}
-	if m.quiet == nil {
-		m.quiet = make(chan struct{})
-		m.settleLocked()
+	if m.drained == nil {
+		m.drained = make(chan struct{})
+		m.signalDrainedLocked()
 	}
-	quiet := m.quiet
+	drained := m.drained
 	m.mu.Unlock()
 
 	var err error
 	select {
-	case <-quiet:
+	case <-drained:
 	case <-ctx.Done():
 		m.mu.Lock()
 		if n := m.callsLocked(); n > 0 && m.phase < phaseClosed {
@@ -168,7 +168,7 @@ func (m *Manager) Close(ctx context.Context) error {
 
 	m.mu.Lock()
 	if m.phase < phaseClosed {
-		m.retireAllLocked()
+		m.unloadAllLocked()
 		m.phase = phaseClosed
 	}
 	m.mu.Unlock()
@@ -179,7 +179,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		err = errors.Join(err, m.pool.Close(ending))
 	}
 	m.wg.Wait()
-	m.shareGraves(context.Background())
+	m.shareTombstones(context.Background())
 	return err
 }
 
@@ -194,17 +194,17 @@ func (m *Manager) Flush() {
 	}
 	boxes := m.lastUsedLocked()
 	m.wg.Go(func() {
-		m.inOrder(m.base, boxes, func(s *Box) { m.writeLive(s) })
+		m.eachInOrder(m.base, boxes, func(s *Box) { m.writeLive(s) })
 	})
 }
 
-// retireAllLocked takes all boxes out of memory. The one used last goes first: a
+// unloadAllLocked takes all boxes out of memory. The one used last goes first: a
 // client that ends its server may kill it a second later.
-func (m *Manager) retireAllLocked() {
+func (m *Manager) unloadAllLocked() {
 	boxes := m.lastUsedLocked()
-	boxes = slices.DeleteFunc(boxes, func(s *Box) bool { return !m.leaveLocked(s, ReasonShutdown, "") })
+	boxes = slices.DeleteFunc(boxes, func(s *Box) bool { return !m.beginUnloadLocked(s, ReasonShutdown, "") })
 	m.wg.Go(func() {
-		m.inOrder(context.Background(), boxes, func(s *Box) { m.hibernate(s, ReasonShutdown, "") })
+		m.eachInOrder(context.Background(), boxes, func(s *Box) { m.hibernate(s, ReasonShutdown, "") })
 	})
 }
 
@@ -213,9 +213,9 @@ func (m *Manager) lastUsedLocked() []*Box {
 	return slices.SortedFunc(maps.Values(m.boxes), func(a, b *Box) int { return cmp.Compare(b.use, a.use) })
 }
 
-// inOrder calls do for each box, in this order and as many at once as may be written
+// eachInOrder calls do for each box, in this order and as many at once as may be written
 // to disk. It returns when all have begun, or ctx ends.
-func (m *Manager) inOrder(ctx context.Context, boxes []*Box, do func(*Box)) {
+func (m *Manager) eachInOrder(ctx context.Context, boxes []*Box, do func(*Box)) {
 	for _, s := range boxes {
 		if m.writes.Acquire(ctx, 1) != nil {
 			return
@@ -231,20 +231,20 @@ func (m *Manager) inOrder(ctx context.Context, boxes []*Box, do func(*Box)) {
 func (m *Manager) callsLocked() int {
 	n := 0
 	for _, s := range m.boxes {
-		n += s.calls + len(s.holds)
+		n += s.calls + len(s.pins)
 	}
 	return n
 }
 
-// settleLocked tells Close when no call is left. Whoever ends a call calls it.
-func (m *Manager) settleLocked() {
-	if m.quiet == nil || m.callsLocked() > 0 {
+// signalDrainedLocked tells Close when no call is left. Whoever ends a call calls it.
+func (m *Manager) signalDrainedLocked() {
+	if m.drained == nil || m.callsLocked() > 0 {
 		return
 	}
 	select {
-	case <-m.quiet:
+	case <-m.drained:
 	default:
-		close(m.quiet)
+		close(m.drained)
 	}
 }
 
@@ -262,7 +262,7 @@ func (m *Manager) openLocked(op string) error {
 // List lists the boxes of an owner, living and hibernated, the newest first.
 // An empty kind means both.
 func (m *Manager) List(owner Owner, kind Kind) []Info {
-	records := m.sleepers(owner, kind)
+	records := m.hibernatedRecords(owner, kind)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var infos []Info
@@ -272,8 +272,8 @@ func (m *Manager) List(owner Owner, kind Kind) []Info {
 		}
 	}
 	known := make(map[key]bool, len(records))
-	for s := range m.dying {
-		if s.key.owner == owner && (kind == "" || s.key.kind == kind) && s.comesBack && m.boxes[s.key] == nil {
+	for s := range m.leaving {
+		if s.key.owner == owner && (kind == "" || s.key.kind == kind) && s.recordStays && m.boxes[s.key] == nil {
 			known[s.key] = true
 			i := s.infoLocked()
 			i.State = StateHibernated
@@ -284,7 +284,7 @@ func (m *Manager) List(owner Owner, kind Kind) []Info {
 		r := &records[i]
 		if k := (key{Owner(r.Owner), Kind(r.Kind), r.BoxID}); m.boxes[k] == nil && !known[k] {
 			known[k] = true
-			infos = append(infos, asleep(r))
+			infos = append(infos, infoOfRecord(r))
 		}
 	}
 	slices.SortFunc(infos, func(a, b Info) int {
@@ -330,7 +330,7 @@ func (m *Manager) Stats() Stats {
 		st.CPUs += l.CPUs
 		queued := s.slots.waiting()
 		for _, k := range s.kernels {
-			queued += k.gate.waiting()
+			queued += k.runs.waiting()
 		}
 		st.Queued += queued
 		st.Running += s.calls - queued

@@ -33,7 +33,7 @@ type origin struct {
 	claim  *snapshot.Lease // its own record: it is woken
 	stale  bool            // the box of that record went on after it was written
 	parent *Box            // it is a copy; held until the start has ended
-	kept   string          // the id of a kept snapshot's record
+	saved  string          // the id of a kept snapshot's record
 	// rollBack says that the machine of the kept snapshot takes the place of
 	// another, so that only its whole state will do.
 	rollBack bool
@@ -47,8 +47,8 @@ func (m *Manager) make(ctx context.Context, s *Box) (*machine.Machine, Source, e
 		return m.wake(ctx, s)
 	case o.parent != nil:
 		return m.copy(ctx, s)
-	case o.kept != "":
-		return m.restoreKept(ctx, s)
+	case o.saved != "":
+		return m.restoreSaved(ctx, s)
 	}
 	return m.makeNew(ctx, s)
 }

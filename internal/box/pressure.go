@@ -66,7 +66,7 @@ func (m *Manager) relieve() {
 	}
 	s := slices.MinFunc(idle, func(a, b *Box) int { return cmp.Compare(a.use, b.use) })
 	m.log.Warn("the host is short of memory: the least recently used box is taken out of it", "sandbox", s.guestID)
-	m.retireLocked(s, ReasonEvicted, "the host was short of memory")
+	m.unloadLocked(s, ReasonEvicted, "the host was short of memory")
 }
 
 // memoryLow reports whether the host has little memory left; false where it does

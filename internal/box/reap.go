@@ -12,18 +12,18 @@ import (
 // long, and cleans the disk up, until the Manager ends.
 func (m *Manager) reap() {
 	m.sweepDisk()
-	m.shareGraves(m.base)
+	m.shareTombstones(m.base)
 	tick := m.cfg().tickOf()
 	m.mu.Lock()
-	m.nextLook = time.Now().Add(tick)
+	m.nextCheck = time.Now().Add(tick)
 	m.mu.Unlock()
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
 	for swept, ticked := time.Now(), time.Now(); ; {
 		select {
 		case <-timer.C:
-		case <-m.looks:
-			timer.Reset(m.untilLook())
+		case <-m.wakeReaper:
+			timer.Reset(m.untilCheck())
 			continue
 		case <-m.base.Done():
 			return
@@ -36,17 +36,17 @@ func (m *Manager) reap() {
 			swept = time.Now()
 			m.sweep()
 			m.sweepDisk()
-			m.shareGraves(m.base)
+			m.shareTombstones(m.base)
 		}
-		timer.Reset(m.restIdle())
+		timer.Reset(m.checkIdle())
 	}
 }
 
-// untilLook returns how long it is until restIdle is to be called.
-func (m *Manager) untilLook() time.Duration {
+// untilCheck returns how long it is until checkIdle is to be called.
+func (m *Manager) untilCheck() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return max(0, time.Until(m.nextLook))
+	return max(0, time.Until(m.nextCheck))
 }
 
 // sweep takes out of memory what is idle now and forgets old tombstones.
@@ -61,7 +61,7 @@ func (m *Manager) sweep() {
 			m.expireLocked(s)
 		}
 	}
-	m.graves.sweep()
+	m.tombstones.sweep()
 }
 
 // sweepDisk removes what is too old or too much on disk, and remembers the boxes
@@ -76,7 +76,7 @@ func (m *Manager) sweepDisk() {
 	}
 	for i := range lost {
 		if !lost[i].Leased {
-			m.bury(&lost[i])
+			m.recordLost(&lost[i])
 		}
 	}
 	removed, err := m.parts.Snapshots.Sweep(m.base)
@@ -90,19 +90,19 @@ func (m *Manager) sweepDisk() {
 	}
 }
 
-// bury removes the record of a box that was lost with its server before anything
+// recordLost removes the record of a box that was lost with its server before anything
 // had been written, and remembers the box; false if somebody else has it.
-func (m *Manager) bury(r *snapshot.Record) bool {
+func (m *Manager) recordLost(r *snapshot.Record) bool {
 	claim, err := m.parts.Snapshots.Acquire(r.ID)
 	if err != nil {
 		return errors.Is(err, snapshot.ErrNotFound)
 	}
 	if claim.Dir() != "" {
-		m.letGo(claim, true)
+		m.releaseRecord(claim, true)
 		return false
 	}
 	m.OnEvicted(snapshot.Removed{Record: *r, Why: snapshot.Lost}) // first: nobody is to find neither
-	m.letGo(claim, false)
+	m.releaseRecord(claim, false)
 	return true
 }
 
@@ -126,7 +126,7 @@ func (m *Manager) OnEvicted(r snapshot.Removed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.boxes[s.key] == nil {
-		m.buryLocked(s, reason, detail)
+		m.recordExitLocked(s, reason, detail)
 	}
 	m.log.Info("hibernated box removed", "kind", s.key.kind, "id", s.key.id, "reason", reason, "detail", detail)
 }
@@ -137,7 +137,7 @@ func (m *Manager) expiredLocked(s *Box) bool {
 }
 
 func (m *Manager) expireLocked(s *Box) {
-	m.retireLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(m.cfg().IdleTimeout)))
+	m.unloadLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(m.cfg().IdleTimeout)))
 }
 
 // span writes a duration as people do: "30 minutes".

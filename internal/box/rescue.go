@@ -100,7 +100,7 @@ func (m *Manager) rescue(ctx context.Context, s *Box, claim *snapshot.Lease, cau
 		r.Aside = claim.ID()
 	}
 	m.setRescue(s, r, next)
-	m.letGo(claim, true)
+	m.releaseRecord(claim, true)
 	m.log.Warn("memory of a hibernated box not restored; it goes on with its files", "sandbox", mach.ID, "kind", s.key.kind, "id", s.key.id,
 		"files", r.Files, "kept", r.Aside, "err", cause)
 	return mach, source, nil
@@ -259,7 +259,7 @@ func (r *Rescue) Explain() string {
 }
 
 // speaks reports whether the box's image has an interpreter for a language.
-func (s *Box) speaks(language string) bool {
+func (s *Box) hasInterpreter(language string) bool {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	return s.maker.Interpreters[language] != ""

@@ -30,7 +30,7 @@ func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		}
 		lang = t.Language()
 	}
-	if !s.speaks(lang) {
+	if !s.hasInterpreter(lang) {
 		return nil, s.m.noInterpreter(op, lang)
 	}
 	timeout, err := s.timeout(op, req.Timeout)
@@ -46,14 +46,14 @@ func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	}
 	defer end()
 	k := s.kernel(lang)
-	if err := k.gate.enter(ctx, s.condemned); err != nil {
+	if err := k.runs.enter(ctx, s.terminated); err != nil {
 		return nil, s.queueError(op, err)
 	}
-	defer k.gate.leave()
-	if err := s.turn.Acquire(ctx, 1); err != nil {
+	defer k.runs.leave()
+	if err := s.callLock.Acquire(ctx, 1); err != nil {
 		return nil, s.cancelled(op, context.Cause(ctx))
 	}
-	defer s.turn.Release(1)
+	defer s.callLock.Release(1)
 
 	ctx, span := tracing.Start(ctx, "box run")
 	span.Set("glovebox.language", lang)

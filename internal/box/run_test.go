@@ -204,7 +204,7 @@ func TestQueue(t *testing.T) {
 	run(t, s, "order = []")
 	first := background(t, s, "import time; time.sleep(0.6)")
 	eventually(t, "it has the kernel", func() bool {
-		g := s.kernel(Python).gate
+		g := s.kernel(Python).runs
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return g.free == 0
@@ -216,7 +216,7 @@ func TestQueue(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		eventually(t, "it is queued", func() bool { return s.kernel(Python).gate.waiting() == i+1 })
+		eventually(t, "it is queued", func() bool { return s.kernel(Python).runs.waiting() == i+1 })
 	}
 	_, err := s.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeBusy, "3 calls wait already")

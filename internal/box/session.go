@@ -20,15 +20,15 @@ type Lease struct {
 	Woken   *Woken     // this call woke it; nil otherwise
 	Lost    *Tombstone // an earlier box with this id ended and its state is gone
 
-	hold *hold
+	pin *pin
 }
 
 // Release lets the box be evicted or expire again. Until then, or until the
 // first call into the box begins or the context of the acquiring call ends, it
 // is not. Release may be called again.
 func (a Lease) Release() {
-	if a.hold != nil {
-		a.hold.release()
+	if a.pin != nil {
+		a.pin.release()
 	}
 }
 
@@ -166,7 +166,7 @@ func (m *Manager) attempt(ctx context.Context, f *search) attempt {
 		}
 		r = nil
 	case r.Saved.IsZero():
-		if !m.bury(r) {
+		if !m.recordLost(r) {
 			return attempt{}
 		}
 		r = nil
@@ -193,11 +193,11 @@ func (m *Manager) attempt(ctx context.Context, f *search) attempt {
 	m.mu.Lock()
 	try, ok := m.attemptLivingLocked(ctx, f)
 	if !ok {
-		try = m.comeLocked(ctx, f, claim)
+		try = m.resolveLocked(ctx, f, claim)
 	}
 	m.mu.Unlock()
 	if claim != nil && try.acq.Woken == nil {
-		m.letGo(claim, true)
+		m.releaseRecord(claim, true)
 	}
 	return try
 }
@@ -226,7 +226,7 @@ func (m *Manager) attemptLivingLocked(ctx context.Context, f *search) (try attem
 	}
 	switch {
 	case s == nil:
-		if retiring := m.retiringLocked(f.key); retiring != nil {
+		if retiring := m.leavingLocked(f.key); retiring != nil {
 			return attempt{next: retiring.freed}, true
 		}
 		return attempt{}, false
@@ -237,12 +237,12 @@ func (m *Manager) attemptLivingLocked(ctx context.Context, f *search) (try attem
 			return failed(err), true
 		}
 	}
-	return attempt{done: true, box: s, acq: Lease{hold: m.holdLocked(ctx, s)}}, true
+	return attempt{done: true, box: s, acq: Lease{pin: m.pinLocked(ctx, s)}}, true
 }
 
-// comeLocked begins to wake the box of a claim, which it takes over if Lease.Woken
+// resolveLocked begins to wake the box of a claim, which it takes over if Lease.Woken
 // says so, or without one to make a new box.
-func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Lease) attempt {
+func (m *Manager) resolveLocked(ctx context.Context, f *search, claim *snapshot.Lease) attempt {
 	var s *Box
 	var acq Lease
 	if claim != nil {
@@ -252,7 +252,7 @@ func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Lea
 		s.key = f.key
 		s.chosen = f.key.kind == KindSession
 		acq.Created = true
-		acq.Lost = m.graves.get(f.key)
+		acq.Lost = m.tombstones.get(f.key)
 	}
 	switch err := m.admitLocked(f.op, s); {
 	case err == nil:
@@ -261,7 +261,7 @@ func (m *Manager) comeLocked(ctx context.Context, f *search, claim *snapshot.Lea
 	default:
 		return failed(err)
 	}
-	acq.hold = m.holdLocked(ctx, s)
+	acq.pin = m.pinLocked(ctx, s)
 	return attempt{done: true, box: s, acq: acq}
 }
 

@@ -176,12 +176,12 @@ func TestCallersThatLeave(t *testing.T) {
 	}
 	ask := func(ctx context.Context) chan answer {
 		c := make(chan answer, 1)
-		before := f.holds("x")
+		before := f.pins("x")
 		go func() {
 			s, acq, err := f.Session(ctx, "", SessionOptions{ID: "x"})
 			c <- answer{s, acq, err}
 		}()
-		eventually(t, "the caller waits", func() bool { return f.holds("x") > before })
+		eventually(t, "the caller waits", func() bool { return f.pins("x") > before })
 		return c
 	}
 
@@ -235,11 +235,11 @@ func TestCallersThatLeave(t *testing.T) {
 	}
 }
 
-func (f *fixture) holds(id string) int {
+func (f *fixture) pins(id string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.boxes[key{"", KindSession, id}]; s != nil {
-		return len(s.holds)
+		return len(s.pins)
 	}
 	return 0
 }

@@ -17,9 +17,9 @@ const (
 	// destroyTimeout bounds the waiting for an engine to free a guest; it takes
 	// well under a second unless the host is in trouble.
 	destroyTimeout = 30 * time.Second
-	// verdictWait is how long the engine has to say why a guest ended once its
+	// exitWait is how long the engine has to say why a guest ended once its
 	// link is lost. Reaping and reading the cgroup's counters takes milliseconds.
-	verdictWait = 2 * time.Second
+	exitWait = 2 * time.Second
 )
 
 // start brings the box up and tells those who wait. It runs in a goroutine of
@@ -29,9 +29,9 @@ func (m *Manager) start(op string, s *Box, wait []*Box) {
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(m.cfg().StartTimeout))
 	ctx, cancel := context.WithTimeoutCause(s.boot, m.cfg().StartTimeout, timeout)
 	defer cancel()
-	defer s.abandon(nil)
+	defer s.cancelBoot(nil)
 
-	mach, source, err := m.bringUp(ctx, s, wait)
+	mach, source, err := m.bootWhenFree(ctx, s, wait)
 	claim := s.origin.claim
 	if err == nil && claim == nil {
 		claim = m.record(s)
@@ -59,7 +59,7 @@ func (m *Manager) start(op string, s *Box, wait []*Box) {
 	if m.boxes[s.key] == s {
 		delete(m.boxes, s.key)
 	}
-	m.dying[s] = struct{}{}
+	m.leaving[s] = struct{}{}
 	m.mu.Unlock()
 
 	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errElsewhere) {
@@ -71,10 +71,10 @@ func (m *Manager) start(op string, s *Box, wait []*Box) {
 	}
 	if claim != nil {
 		// A box that was to be woken is still there for the next call.
-		m.letGo(claim, s.origin.claim != nil)
+		m.releaseRecord(claim, s.origin.claim != nil)
 	}
 	m.mu.Lock()
-	delete(m.dying, s)
+	delete(m.leaving, s)
 	m.mu.Unlock()
 	close(s.freed)
 	close(s.ready)
@@ -93,7 +93,7 @@ func (m *Manager) elsewhere(k key) bool {
 
 // bringUp makes the machine of a box when those in wait have gone. Few are made
 // at once: more would only slow each other down.
-func (m *Manager) bringUp(ctx context.Context, s *Box, wait []*Box) (*machine.Machine, Source, error) {
+func (m *Manager) bootWhenFree(ctx context.Context, s *Box, wait []*Box) (*machine.Machine, Source, error) {
 	for _, o := range wait {
 		select {
 		case <-o.freed:
@@ -117,7 +117,7 @@ func (m *Manager) publishLocked(s *Box, mach *machine.Machine, source Source, cl
 		s.savedUse = s.use
 	}
 	m.started++
-	m.graves.remove(s.key)
+	m.tombstones.remove(s.key)
 	m.wg.Go(func() { m.watchGuest(s) })
 	m.wg.Go(func() { m.watchLink(s) })
 	close(s.ready)
@@ -159,7 +159,7 @@ func (m *Manager) watchGuest(s *Box) {
 	stop := make(chan struct{})
 	m.wg.Go(func() {
 		select {
-		case <-s.condemned:
+		case <-s.terminated:
 		case <-stop:
 		}
 		cancel()
@@ -181,25 +181,25 @@ func (m *Manager) watchGuest(s *Box) {
 	if exit.Detail != "" {
 		detail += " (" + strings.TrimSpace(clip(exit.Detail, 200)) + ")"
 	}
-	m.condemn(s, reason, detail)
+	m.terminate(s, reason, detail)
 }
 
 // watchLink ends the box when its agent does not speak any more.
 func (m *Manager) watchLink(s *Box) {
 	select {
 	case <-s.machine.Agent.Done():
-	case <-s.condemned:
+	case <-s.terminated:
 		return
 	}
-	t := time.NewTimer(verdictWait)
+	t := time.NewTimer(exitWait)
 	defer t.Stop()
 	select {
-	case <-s.condemned:
+	case <-s.terminated:
 	case <-t.C:
 		detail := "the link to its agent broke"
 		if err := s.machine.Agent.Err(); err != nil {
 			detail += " (" + strings.TrimSpace(clip(err.Error(), 200)) + ")"
 		}
-		m.condemn(s, ReasonCrashed, detail)
+		m.terminate(s, ReasonCrashed, detail)
 	}
 }

@@ -26,7 +26,7 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 		if err != nil {
 			return false, err
 		}
-		return m.stopAsleep(ctx, op, key{owner, kind, id})
+		return m.stopHibernated(ctx, op, key{owner, kind, id})
 	}
 	if kind == KindContext {
 		if err := m.waitCallsLocked(ctx, op, s); err != nil {
@@ -34,7 +34,7 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 			return true, err
 		}
 	}
-	m.condemnLocked(s, ReasonStopped, "")
+	m.terminateLocked(s, ReasonStopped, "")
 	m.mu.Unlock()
 	select {
 	case <-s.freed:
@@ -44,10 +44,10 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 	}
 }
 
-// stopAsleep removes a hibernated box.
-func (m *Manager) stopAsleep(ctx context.Context, op string, k key) (bool, error) {
+// stopHibernated removes a hibernated box.
+func (m *Manager) stopHibernated(ctx context.Context, op string, k key) (bool, error) {
 	m.mu.Lock()
-	wait := m.retiringLocked(k)
+	wait := m.leavingLocked(k)
 	m.mu.Unlock()
 	if wait != nil {
 		select {
@@ -77,16 +77,16 @@ func (m *Manager) stopAsleep(ctx context.Context, op string, k key) (bool, error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k.id = r.BoxID
-	m.buryLocked(&Box{key: k, name: r.Name}, ReasonStopped, "")
+	m.recordExitLocked(&Box{key: k, name: r.Name}, ReasonStopped, "")
 	return true, nil
 }
 
-// retiringLocked returns the box of a key that is on its way to disk, or ends and
+// leavingLocked returns the box of a key that is on its way to disk, or ends and
 // has something there.
-func (m *Manager) retiringLocked(k key) *Box {
-	for s := range m.dying {
+func (m *Manager) leavingLocked(k key) *Box {
+	for s := range m.leaving {
 		if s.key.owner == k.owner && s.key.kind == k.kind && (s.key.id == k.id || k.kind == KindContext && s.name == k.id) &&
-			s.comesBack {
+			s.recordStays {
 			return s
 		}
 	}
@@ -98,9 +98,9 @@ func (m *Manager) retiringLocked(k key) *Box {
 func (m *Manager) endingForGood(r *snapshot.Record) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for s := range m.dying {
+	for s := range m.leaving {
 		if s.claim != nil && s.claim.ID() == r.ID {
-			return !s.comesBack
+			return !s.recordStays
 		}
 	}
 	return false
@@ -124,7 +124,7 @@ func (m *Manager) waitCallsLocked(ctx context.Context, op string, s *Box) error 
 	var err error
 	select {
 	case <-stopped:
-	case <-s.condemned:
+	case <-s.terminated:
 	case <-ctx.Done():
 		err = s.cancelled(op, context.Cause(ctx))
 	case <-t.C:
@@ -136,15 +136,15 @@ func (m *Manager) waitCallsLocked(ctx context.Context, op string, s *Box) error 
 	return err
 }
 
-func (m *Manager) condemn(s *Box, reason Reason, detail string) {
+func (m *Manager) terminate(s *Box, reason Reason, detail string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.condemnLocked(s, reason, detail)
+	m.terminateLocked(s, reason, detail)
 }
 
-// condemnLocked ends a box: from now on it is not found, its calls fail, and a
+// terminateLocked ends a box: from now on it is not found, its calls fail, and a
 // goroutine frees what it holds. Only the first reason counts.
-func (m *Manager) condemnLocked(s *Box, reason Reason, detail string) {
+func (m *Manager) terminateLocked(s *Box, reason Reason, detail string) {
 	if s.tomb != nil || m.boxes[s.key] != s {
 		return
 	}
@@ -153,29 +153,29 @@ func (m *Manager) condemnLocked(s *Box, reason Reason, detail string) {
 		Reason: reason, Detail: detail, At: m.now(),
 	}
 	delete(m.boxes, s.key)
-	m.dying[s] = struct{}{}
-	close(s.condemned)
-	for len(s.holds) > 0 {
-		s.holds[0].releaseLocked()
+	m.leaving[s] = struct{}{}
+	close(s.terminated)
+	for len(s.pins) > 0 {
+		s.pins[0].releaseLocked()
 	}
-	m.settleLocked()
+	m.signalDrainedLocked()
 	if s.machine == nil { // start frees it
-		s.abandon(errDead)
+		s.cancelBoot(errDead)
 		return
 	}
 	m.ended[reason]++
 	if reason == ReasonEvicted {
 		m.evicted++
 	}
-	m.graves.add(s.tomb)
+	m.tombstones.add(s.tomb)
 	level := m.log.Info
 	if s.stateLocked() == StateError {
 		level = m.log.Warn
 	}
 	level("box ended", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "reason", reason, "detail", detail)
 	// Of a box that broke, what was last written to disk is better than nothing.
-	s.comesBack = s.stateLocked() == StateError && s.claim != nil && s.claim.Dir() != ""
-	m.wg.Go(func() { m.free(s, s.comesBack) })
+	s.recordStays = s.stateLocked() == StateError && s.claim != nil && s.claim.Dir() != ""
+	m.wg.Go(func() { m.free(s, s.recordStays) })
 }
 
 // free gives back what an ended box holds on the host. With keep its record
@@ -183,10 +183,10 @@ func (m *Manager) condemnLocked(s *Box, reason Reason, detail string) {
 func (m *Manager) free(s *Box, keep bool) {
 	m.discard(s.machine)
 	if s.claim != nil {
-		m.letGo(s.claim, keep)
+		m.releaseRecord(s.claim, keep)
 	}
 	m.mu.Lock()
-	delete(m.dying, s)
+	delete(m.leaving, s)
 	m.mu.Unlock()
 	close(s.freed)
 }

@@ -53,12 +53,12 @@ func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, 
 	k := key{owner, kind, id}
 	m.mu.Lock()
 	s, err := m.findLocked(op, k)
-	living := s != nil || err != nil || m.retiringLocked(k) != nil
+	living := s != nil || err != nil || m.leavingLocked(k) != nil
 	m.mu.Unlock()
 	if living || !m.hibernates() {
 		return nil, nil
 	}
-	r, err := find(m.sleepers(owner, kind), k)
+	r, err := find(m.hibernatedRecords(owner, kind), k)
 	if err != nil || r == nil {
 		return nil, nil // whoever acquires the box says why
 	}

@@ -90,10 +90,10 @@ func ago(d time.Duration) string {
 }
 
 const (
-	// maxGraves bounds the memory for tombstones, of all owners together.
-	maxGraves = 1000
-	// graveAge is how long a client may come back and still learn what happened.
-	graveAge = 24 * time.Hour
+	// maxTombstones bounds the memory for tombstones, of all owners together.
+	maxTombstones = 1000
+	// tombstoneAge is how long a client may come back and still learn what happened.
+	tombstoneAge = 24 * time.Hour
 )
 
 // key names a box among all.
@@ -103,30 +103,30 @@ type key struct {
 	id    string
 }
 
-// graves keeps tombstones, the most recent ones, for a time. The expirable
+// tombstones keeps tombstones, the most recent ones, for a time. The expirable
 // cache of the same library is not used: its goroutine cannot be ended and it
 // reads a clock of its own.
-type graves struct {
+type tombstones struct {
 	lru *simplelru.LRU[key, *Tombstone] // one without a reason says that the box is there again
 	now func() time.Time
 }
 
-func newGraves(now func() time.Time) *graves {
-	lru, err := simplelru.NewLRU[key, *Tombstone](maxGraves, nil)
+func newTombstones(now func() time.Time) *tombstones {
+	lru, err := simplelru.NewLRU[key, *Tombstone](maxTombstones, nil)
 	if err != nil { // only for a size that is not positive
 		panic(err)
 	}
-	return &graves{lru: lru, now: now}
+	return &tombstones{lru: lru, now: now}
 }
 
-func (g *graves) add(t *Tombstone) { g.lru.Add(t.key(), t) }
+func (g *tombstones) add(t *Tombstone) { g.lru.Add(t.key(), t) }
 
-func (g *graves) get(k key) *Tombstone {
+func (g *tombstones) get(k key) *Tombstone {
 	t, ok := g.lru.Peek(k)
 	if !ok {
 		return nil
 	}
-	if g.now().Sub(t.At) > graveAge {
+	if g.now().Sub(t.At) > tombstoneAge {
 		g.lru.Remove(k)
 		return nil
 	}
@@ -137,7 +137,7 @@ func (g *graves) get(k key) *Tombstone {
 }
 
 // named returns the newest tombstone of a context of that name.
-func (g *graves) named(owner Owner, name string) *Tombstone {
+func (g *tombstones) named(owner Owner, name string) *Tombstone {
 	var newest *Tombstone
 	for _, t := range g.lru.Values() {
 		if t.Owner == owner && t.Kind == KindContext && t.Name == name && t.Reason != "" && (newest == nil || t.At.After(newest.At)) {
@@ -152,7 +152,7 @@ func (g *graves) named(owner Owner, name string) *Tombstone {
 
 // remove forgets a tombstone since the box is there again. That is kept instead: the
 // other servers have the tombstone, and are to forget it as well.
-func (g *graves) remove(k key) {
+func (g *tombstones) remove(k key) {
 	t := g.get(k)
 	if t == nil {
 		return
@@ -165,10 +165,10 @@ func (g *graves) remove(k key) {
 }
 
 // sweep drops what is too old.
-func (g *graves) sweep() {
+func (g *tombstones) sweep() {
 	for {
 		k, t, ok := g.lru.GetOldest()
-		if !ok || g.now().Sub(t.At) <= graveAge {
+		if !ok || g.now().Sub(t.At) <= tombstoneAge {
 			return
 		}
 		g.lru.Remove(k)

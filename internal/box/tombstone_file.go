@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// gravesVersion is that of the file of tombstones.
-	gravesVersion = 1
-	// gravesTimeout bounds the wait for another server that has the file, which
+	// tombstonesVersion is that of the file of tombstones.
+	tombstonesVersion = 1
+	// tombstonesTimeout bounds the wait for another server that has the file, which
 	// merges a thousand tombstones in milliseconds.
-	gravesTimeout = 5 * time.Second
+	tombstonesTimeout = 5 * time.Second
 )
 
 // errUnchanged says that there is nothing to write.
 var errUnchanged = errors.New("nothing has changed")
 
-// shareGraves takes in the tombstones that earlier servers and others on the same
+// shareTombstones takes in the tombstones that earlier servers and others on the same
 // state directory have written down, and writes down its own for them: who comes
 // back to another server learns as well what became of a box.
-func (m *Manager) shareGraves(ctx context.Context) {
+func (m *Manager) shareTombstones(ctx context.Context) {
 	if m.parts.Tombstones == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, gravesTimeout)
+	ctx, cancel := context.WithTimeout(ctx, tombstonesTimeout)
 	defer cancel()
-	file := statefile.File[[]Tombstone]{Path: m.parts.Tombstones, Version: gravesVersion}
+	file := statefile.File[[]Tombstone]{Path: m.parts.Tombstones, Version: tombstonesVersion}
 	err := file.Update(ctx, func(list *[]Tombstone) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		all := m.graves.merge(*list)
+		all := m.tombstones.merge(*list)
 		if slices.EqualFunc(all, *list, func(a, b Tombstone) bool { return a.key() == b.key() && a.At.Equal(b.At) }) {
 			return errUnchanged
 		}
@@ -56,7 +56,7 @@ func (m *Manager) shareGraves(ctx context.Context) {
 
 // merge takes in what others know, the newer of two of one box, and returns all
 // there are then, the oldest first.
-func (g *graves) merge(others []Tombstone) []Tombstone {
+func (g *tombstones) merge(others []Tombstone) []Tombstone {
 	newest := make(map[key]Tombstone)
 	for _, t := range g.lru.Values() {
 		newest[t.key()] = *t
@@ -72,8 +72,8 @@ func (g *graves) merge(others []Tombstone) []Tombstone {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
 	})
 	now := g.now()
-	all = slices.DeleteFunc(all, func(t Tombstone) bool { return now.Sub(t.At) > graveAge })
-	all = all[max(0, len(all)-maxGraves):]
+	all = slices.DeleteFunc(all, func(t Tombstone) bool { return now.Sub(t.At) > tombstoneAge })
+	all = all[max(0, len(all)-maxTombstones):]
 	g.lru.Purge()
 	for i := range all {
 		t := all[i] // its own: the caller's may change

@@ -24,11 +24,11 @@ const (
 	saveEvery   = 30 * time.Second
 	saveAtLeast = 5 * time.Minute
 	saveShare   = 100
-	// A new box is written in the first pause after its first call. For earlyRest
+	// A new box is written in the first pause after its first call. For earlyGap
 	// times as long as such a write took there is none for any other box, so that a
 	// burst of new boxes costs a fifth of a core for a while, and none as long as
 	// boxes are being made, which earlyYield looks for again.
-	earlyRest  = 4
+	earlyGap   = 4
 	earlyYield = 250 * time.Millisecond
 )
 
@@ -39,34 +39,34 @@ type load struct {
 }
 
 // rests reports whether idle boxes are written to disk and paused.
-func (m *Manager) rests() bool {
+func (m *Manager) maintainsIdle() bool {
 	return m.cfg().PauseAfter > 0 && (m.hibernates() || m.parts.Machines.Pauses())
 }
 
-// restIdle lets boxes rest that nobody has used for a while and that compute
+// checkIdle lets boxes rest that nobody has used for a while and that compute
 // nothing: they are written to disk, so that little is lost if the server is
 // killed, and paused, so that they take no CPU. New boxes are written soon after
 // their first call, boxes in steady use in between. It returns when it is to be
-// called again; lookInLocked may make that earlier.
-func (m *Manager) restIdle() (next time.Duration) {
+// called again; checkIdleInLocked may make that earlier.
+func (m *Manager) checkIdle() (next time.Duration) {
 	next = m.cfg().tickOf()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.rests() && m.phase == phaseOpen {
+	if m.maintainsIdle() && m.phase == phaseOpen {
 		for _, s := range m.boxes {
-			if !s.busyLocked() && !s.paused && !s.resting {
-				next = min(next, m.restLocked(s))
+			if !s.busyLocked() && !s.paused && !s.maintaining {
+				next = min(next, m.idleStepLocked(s))
 			}
 		}
 	}
 	next = max(next, 0)
-	m.nextLook = time.Now().Add(next)
+	m.nextCheck = time.Now().Add(next)
 	return next
 }
 
-// restLocked begins what is due for an idle box, and returns when something else
+// idleStepLocked begins what is due for an idle box, and returns when something else
 // may be.
-func (m *Manager) restLocked(s *Box) (next time.Duration) {
+func (m *Manager) idleStepLocked(s *Box) (next time.Duration) {
 	next = m.cfg().tickOf()
 	due := func(left time.Duration) bool {
 		if left > 0 {
@@ -75,16 +75,16 @@ func (m *Manager) restLocked(s *Box) (next time.Duration) {
 		return left <= 0
 	}
 	begin := func(do func(*Box)) {
-		s.resting = true
+		s.maintaining = true
 		m.wg.Go(func() { do(s) })
 	}
 	pause, gap := m.cfg().PauseAfter, m.cfg().PauseAfter/4
 	idle, looked := m.now().Sub(s.lastUsed), !s.load.at.IsZero()
 	switch {
 	case !looked && due(pause-gap-idle): // to compare with when it is to be paused
-		begin(m.look)
+		begin(m.sampleLoad)
 	case looked && due(pause-idle) && due(gap-time.Since(s.load.at)):
-		begin(m.rest)
+		begin(m.idle)
 	case s.savedUse == 0 && !s.early && s.worthLocked() && due(saveGap-idle) && due(m.earlyInLocked()):
 		s.early, m.earlyBusy = true, true
 		begin(m.saveEarly)
@@ -102,7 +102,7 @@ func (s *Box) saveEveryLocked() time.Duration {
 
 // worthLocked reports whether the box has anything to lose but its id.
 func (s *Box) worthLocked() bool {
-	return s.called || s.origin.parent != nil || s.origin.kept != ""
+	return s.called || s.origin.parent != nil || s.origin.saved != ""
 }
 
 // earlyInLocked returns how long no new box is to be written.
@@ -113,48 +113,48 @@ func (m *Manager) earlyInLocked() time.Duration {
 	return time.Until(m.earlyNext)
 }
 
-// lookInLocked sees to it that restIdle is called after d, or before.
-func (m *Manager) lookInLocked(d time.Duration) {
+// checkIdleInLocked sees to it that checkIdle is called after d, or before.
+func (m *Manager) checkIdleInLocked(d time.Duration) {
 	at := time.Now().Add(d)
-	if !at.Before(m.nextLook) {
+	if !at.Before(m.nextCheck) {
 		return
 	}
-	m.nextLook = at
+	m.nextCheck = at
 	select {
-	case m.looks <- struct{}{}:
+	case m.wakeReaper <- struct{}{}:
 	default: // it is about to see the new time
 	}
 }
 
-// rested says that rest or save is over.
-func (m *Manager) rested(s *Box) {
+// idleDone says that rest or save is over.
+func (m *Manager) idleDone(s *Box) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.resting = false
-	m.lookInLocked(0)
+	s.maintaining = false
+	m.checkIdleInLocked(0)
 }
 
 // look notes what a box has computed.
-func (m *Manager) look(s *Box) {
-	defer m.rested(s)
+func (m *Manager) sampleLoad(s *Box) {
+	defer m.idleDone(s)
 	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
 	defer cancel()
-	m.looksIdle(ctx, s)
+	m.isIdle(ctx, s)
 }
 
 // saveEarly writes a new box for the first time.
 func (m *Manager) saveEarly(s *Box) {
-	defer m.rested(s)
+	defer m.idleDone(s)
 	begun := time.Now()
 	m.saveNow(s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.earlyBusy, m.earlyNext = false, time.Now().Add(earlyRest*time.Since(begun))
+	m.earlyBusy, m.earlyNext = false, time.Now().Add(earlyGap*time.Since(begun))
 }
 
 // save writes a living box to disk.
 func (m *Manager) save(s *Box) {
-	defer m.rested(s)
+	defer m.idleDone(s)
 	m.saveNow(s)
 }
 
@@ -189,14 +189,14 @@ func (m *Manager) writeLive(s *Box) bool {
 	return err == nil
 }
 
-func (m *Manager) rest(s *Box) {
-	defer m.rested(s)
+func (m *Manager) idle(s *Box) {
+	defer m.idleDone(s)
 	m.mu.Lock()
 	use, unsaved := s.use, s.savedUse != s.use
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
 	defer cancel()
-	if !m.looksIdle(ctx, s) {
+	if !m.isIdle(ctx, s) {
 		// What goes on computing is not paused, but without calls it would never
 		// have been written either.
 		if unsaved {
@@ -214,9 +214,9 @@ func (m *Manager) rest(s *Box) {
 	}
 }
 
-// looksIdle reports whether the box has computed next to nothing since the last
+// isIdle reports whether the box has computed next to nothing since the last
 // look. The first look cannot tell.
-func (m *Manager) looksIdle(ctx context.Context, s *Box) bool {
+func (m *Manager) isIdle(ctx context.Context, s *Box) bool {
 	st, ok := engine.As[engine.Statser](s.machine.Guest)
 	m.mu.Lock()
 	use := s.use
@@ -295,7 +295,7 @@ func (s *Box) resume(ctx context.Context, op string) error {
 // ended reports whether the box has ended.
 func (s *Box) ended() bool {
 	select {
-	case <-s.condemned:
+	case <-s.terminated:
 		return true
 	default:
 		return false

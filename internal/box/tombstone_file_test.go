@@ -16,20 +16,20 @@ func TestTombstonesAreShared(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
 	server := func() *Manager {
 		m := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
-		m.shareGraves(t.Context())
+		m.shareTombstones(t.Context())
 		return m
 	}
 	bury := func(m *Manager, id string, reason Reason) key {
 		c.add(time.Second)
 		k := key{"owner", KindContext, id}
-		m.graves.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now()})
-		m.shareGraves(t.Context())
+		m.tombstones.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now()})
+		m.shareTombstones(t.Context())
 		return k
 	}
 	want := func(m *Manager, what string, k key, reason Reason) {
 		t.Helper()
-		m.shareGraves(t.Context())
-		got := m.graves.get(k)
+		m.shareTombstones(t.Context())
+		got := m.tombstones.get(k)
 		if reason == "" {
 			if got != nil {
 				t.Errorf("%s: got %+v, want nothing", what, got)
@@ -45,8 +45,8 @@ func TestTombstonesAreShared(t *testing.T) {
 	first := bury(a, "first", ReasonOOM)
 	want(b, "the other server", first, ReasonOOM)
 	want(server(), "a later server", first, ReasonOOM)
-	whole := *a.graves.get(first)
-	if got := *b.graves.get(first); got != whole {
+	whole := *a.tombstones.get(first)
+	if got := *b.tombstones.get(first); got != whole {
 		t.Errorf("got %+v, want %+v", got, whole)
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
@@ -54,7 +54,7 @@ func TestTombstonesAreShared(t *testing.T) {
 			t.Errorf("the field %s is not looked at", v.Type().Field(i).Name)
 		}
 	}
-	if b.graves.get(key{"another", KindContext, "first"}) != nil {
+	if b.tombstones.get(key{"another", KindContext, "first"}) != nil {
 		t.Error("another owner has the tombstone")
 	}
 
@@ -64,19 +64,19 @@ func TestTombstonesAreShared(t *testing.T) {
 
 	// The box is there again.
 	d := server()
-	d.graves.remove(first)
+	d.tombstones.remove(first)
 	want(d, "what was removed, to who removed it", first, "")
 	want(server(), "what was removed, to a later server", first, "")
 	want(a, "what was removed, to one that had it", first, "")
 	want(d, "what was removed, once all have met", first, "")
-	if got := a.graves.named(first.owner, "name of first"); got != nil {
+	if got := a.tombstones.named(first.owner, "name of first"); got != nil {
 		t.Errorf("what was removed, by its name: got %+v", got)
 	}
 	bury(a, "first", ReasonIdle)
 	want(d, "what ended again", first, ReasonIdle)
 
 	second := bury(d, "second", ReasonCrashed)
-	c.add(graveAge + time.Second)
+	c.add(tombstoneAge + time.Second)
 	want(server(), "what is too old", second, "")
 }
 
@@ -89,9 +89,9 @@ func TestTombstonesThatCannotBeShared(t *testing.T) {
 	}
 	m := New(DefaultConfig(), Parts{Tombstones: path})
 	tomb := &Tombstone{ID: "x", Kind: KindSession, Reason: ReasonOOM, At: m.now()}
-	m.graves.add(tomb)
-	m.shareGraves(t.Context())
-	if m.graves.get(tomb.key()) != tomb {
+	m.tombstones.add(tomb)
+	m.shareTombstones(t.Context())
+	if m.tombstones.get(tomb.key()) != tomb {
 		t.Error("the server's own tombstone is gone")
 	}
 	if now, err := os.ReadFile(path); err != nil || string(now) != damaged {
@@ -105,17 +105,17 @@ func TestSharedTombstonesAreBounded(t *testing.T) {
 	var last *Manager
 	for i := range 2 {
 		last = New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
-		for n := range maxGraves {
+		for n := range maxTombstones {
 			c.add(time.Millisecond)
-			last.graves.add(&Tombstone{ID: fmt.Sprint(i, "-", n), Kind: KindSession, Reason: ReasonIdle, At: c.Now()})
+			last.tombstones.add(&Tombstone{ID: fmt.Sprint(i, "-", n), Kind: KindSession, Reason: ReasonIdle, At: c.Now()})
 		}
-		last.shareGraves(t.Context())
+		last.shareTombstones(t.Context())
 	}
 	next := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
-	next.shareGraves(t.Context())
+	next.shareTombstones(t.Context())
 	for _, m := range []*Manager{last, next} {
-		if n := m.graves.lru.Len(); n != maxGraves || m.graves.get(key{"", KindSession, "1-0"}) == nil {
-			t.Errorf("got %d tombstones, want the %d newest", n, maxGraves)
+		if n := m.tombstones.lru.Len(); n != maxTombstones || m.tombstones.get(key{"", KindSession, "1-0"}) == nil {
+			t.Errorf("got %d tombstones, want the %d newest", n, maxTombstones)
 		}
 	}
 }

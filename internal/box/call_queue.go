@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// errQueueFull is what gate.enter returns when too many wait.
+// errQueueFull is what callQueue.enter returns when too many wait.
 var errQueueFull = errors.New("too many calls are waiting")
 
-// gate lets a bounded number in at once and the others wait in the order in
+// callQueue lets a bounded number in at once and the others wait in the order in
 // which they came, a bounded number of them.
-type gate struct {
+type callQueue struct {
 	maxQueue int
 
 	mu    sync.Mutex
@@ -20,11 +20,11 @@ type gate struct {
 	queue []chan struct{} // guarded by mu; closed when let in
 }
 
-func newGate(width, maxQueue int) *gate { return &gate{free: width, maxQueue: maxQueue} }
+func newCallQueue(width, maxQueue int) *callQueue { return &callQueue{free: width, maxQueue: maxQueue} }
 
 // enter returns nil when the caller is in, which must then leave. It returns
 // errQueueFull at once, or the cause of ctx, or errDead when dead is closed.
-func (g *gate) enter(ctx context.Context, dead <-chan struct{}) error {
+func (g *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
 	g.mu.Lock()
 	if g.free > 0 {
 		g.free--
@@ -61,7 +61,7 @@ func (g *gate) enter(ctx context.Context, dead <-chan struct{}) error {
 }
 
 // leave lets the next one in.
-func (g *gate) leave() {
+func (g *callQueue) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.queue) == 0 {
@@ -73,7 +73,7 @@ func (g *gate) leave() {
 }
 
 // waiting returns how many wait.
-func (g *gate) waiting() int {
+func (g *callQueue) waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.queue)

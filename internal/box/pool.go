@@ -37,7 +37,7 @@ func (m *Manager) startPool() {
 	}
 	if m.cfg().PoolSize > 0 {
 		m.pool = pool.New(pool.Config{
-			Size: m.cfg().PoolSize, MaxAge: m.cfg().PoolMaxAge, Make: m.member, Yield: m.yield,
+			Size: m.cfg().PoolSize, MaxAge: m.cfg().PoolMaxAge, Make: m.poolInstance, Yield: m.waitForCapacity,
 			Pause: m.parts.Machines.Pauses(), Log: m.log, Now: m.now,
 		})
 	}
@@ -118,7 +118,7 @@ func (m *Manager) buildNow(c pool.Class) {
 }
 
 // member makes a machine for the pool.
-func (m *Manager) member(ctx context.Context, c pool.Class) (*machine.Machine, error) {
+func (m *Manager) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
 	mach, source, err := m.fresh(ctx, c, "box-"+uuid.NewString())
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (m *Manager) member(ctx context.Context, c pool.Class) (*machine.Machine, e
 
 // yield waits until making a machine for the pool takes nothing from anybody: no
 // box is being made and there is memory for one more.
-func (m *Manager) yield(ctx context.Context) error {
+func (m *Manager) waitForCapacity(ctx context.Context) error {
 	for m.starting.Load() > 0 || m.tight() {
 		select {
 		case <-ctx.Done():

@@ -49,7 +49,7 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 	if err := checkTexts(op, "snapshot", want.Name, want.Description); err != nil {
 		return SavedSnapshot{}, err
 	}
-	own := slices.DeleteFunc(m.keptRecords(owner), func(r snapshot.Record) bool { return r.Aside != "" })
+	own := slices.DeleteFunc(m.savedRecords(owner), func(r snapshot.Record) bool { return r.Aside != "" })
 	if n := len(own); n >= m.cfg().MaxSnapshots {
 		return SavedSnapshot{}, &Error{
 			Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, m.cfg().MaxSnapshots),
@@ -67,10 +67,10 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 	}
 	claim, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
-		return SavedSnapshot{}, s.keepError(ctx, op, err)
+		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
 	}
 	if err := m.writes.Acquire(ctx, 1); err != nil {
-		m.letGo(claim, false)
+		m.releaseRecord(claim, false)
 		return SavedSnapshot{}, s.cancelled(op, context.Cause(ctx))
 	}
 	err = s.still(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
@@ -81,19 +81,19 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 	})
 	m.writes.Release(1)
 	if err != nil {
-		m.letGo(claim, false)
-		return SavedSnapshot{}, s.keepError(ctx, op, err)
+		m.releaseRecord(claim, false)
+		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
 	}
 	id = claim.ID()
-	m.letGo(claim, true)
-	r := m.keptRecord(owner, id)
+	m.releaseRecord(claim, true)
+	r := m.savedRecord(owner, id)
 	if r == nil { // deleted by another process meanwhile
-		return SavedSnapshot{}, keptNotFound(op, id)
+		return SavedSnapshot{}, snapshotNotFound(op, id)
 	}
-	return kept(r), nil
+	return savedSnapshot(r), nil
 }
 
-func (s *Box) keepError(ctx context.Context, op string, err error) error {
+func (s *Box) snapshotError(ctx context.Context, op string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
@@ -113,10 +113,10 @@ func (m *Manager) Snapshots(owner Owner) ([]SavedSnapshot, error) {
 	if !m.hibernates() {
 		return nil, unsupported("list snapshots")
 	}
-	records := m.keptRecords(owner)
+	records := m.savedRecords(owner)
 	list := make([]SavedSnapshot, 0, len(records))
 	for i := range records {
-		list = append(list, kept(&records[i]))
+		list = append(list, savedSnapshot(&records[i]))
 	}
 	return list, nil
 }
@@ -129,13 +129,13 @@ func (m *Manager) DeleteSnapshot(owner Owner, id string) error {
 	if !m.hibernates() {
 		return unsupported(op)
 	}
-	r := m.keptRecord(owner, id)
+	r := m.savedRecord(owner, id)
 	if r == nil {
-		return keptNotFound(op, id)
+		return snapshotNotFound(op, id)
 	}
 	switch err := m.parts.Snapshots.Delete(r.ID); {
 	case errors.Is(err, snapshot.ErrNotFound):
-		return keptNotFound(op, id)
+		return snapshotNotFound(op, id)
 	case errors.Is(err, snapshot.ErrLeased):
 		return &Error{Code: CodeBusy, Op: op, Msg: "Snapshot " + id + " is in use: a box is being made from it", Hint: "Delete it again in a moment.", Context: map[string]string{"snapshot_id": id}}
 	case err != nil:
@@ -168,9 +168,9 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 	if err := checkTexts(op, "context", want.Name, want.Description); err != nil {
 		return nil, err
 	}
-	r := m.keptRecord(owner, id)
+	r := m.savedRecord(owner, id)
 	if r == nil {
-		return nil, keptNotFound(op, id)
+		return nil, snapshotNotFound(op, id)
 	}
 	if Kind(r.Kind) != kind {
 		return nil, &Error{
@@ -179,7 +179,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 		}
 	}
 	s := &Box{
-		template: Template(r.Template), flavor: Flavor(r.Flavor), name: want.Name, desc: want.Description, origin: origin{kept: r.ID, ran: r.Ran},
+		template: Template(r.Template), flavor: Flavor(r.Flavor), name: want.Name, desc: want.Description, origin: origin{saved: r.ID, ran: r.Ran},
 	}
 	if want.Into != "" {
 		return m.rollBack(ctx, op, key{owner, kind, want.Into}, s)
@@ -221,7 +221,7 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Box) (*Box,
 	s.key, s.name, s.desc, s.created = old.key, old.name, old.desc, old.created
 	s.origin.rollBack = true
 	m.prepare(s)
-	mach, source, err := m.bringUp(ctx, s, nil)
+	mach, source, err := m.bootWhenFree(ctx, s, nil)
 	if err != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -231,7 +231,7 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Box) (*Box,
 	if err := m.swap(ctx, op, acq, old, s, func() { m.publishLocked(s, mach, source, claim) }); err != nil {
 		m.discard(mach)
 		if claim != nil {
-			m.letGo(claim, false)
+			m.releaseRecord(claim, false)
 		}
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Box) (*Box,
 func (m *Manager) swap(ctx context.Context, op string, acq Lease, old, s *Box, publish func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	acq.hold.releaseLocked()
+	acq.pin.releaseLocked()
 	if err := m.waitCallsLocked(ctx, op, old); err != nil {
 		return err
 	}
@@ -253,20 +253,20 @@ func (m *Manager) swap(ctx context.Context, op string, acq Lease, old, s *Box, p
 	if err := m.openLocked(op); err != nil {
 		return err
 	}
-	m.condemnLocked(old, ReasonRolledBack, "")
+	m.terminateLocked(old, ReasonRolledBack, "")
 	m.boxes[s.key] = s
 	s.touchLocked()
 	publish()
 	return nil
 }
 
-// restoreKept makes a machine of a kept snapshot. If its memory cannot be
+// restoreSaved makes a machine of a kept snapshot. If its memory cannot be
 // restored, a new box gets its files; a box that is rolled back stays as it is.
-func (m *Manager) restoreKept(ctx context.Context, s *Box) (*machine.Machine, Source, error) {
-	dir, _, release, err := m.parts.Snapshots.Read(s.origin.kept)
+func (m *Manager) restoreSaved(ctx context.Context, s *Box) (*machine.Machine, Source, error) {
+	dir, _, release, err := m.parts.Snapshots.Read(s.origin.saved)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound):
-		return nil, SourceSnapshot, keptNotFound("restore", s.origin.kept)
+		return nil, SourceSnapshot, snapshotNotFound("restore", s.origin.saved)
 	case err != nil:
 		return nil, SourceSnapshot, fmt.Errorf("read snapshot: %w", err)
 	}
@@ -289,7 +289,7 @@ func (m *Manager) restoreKept(ctx context.Context, s *Box) (*machine.Machine, So
 	return mach, source, err
 }
 
-func (m *Manager) keptRecords(owner Owner) []snapshot.Record {
+func (m *Manager) savedRecords(owner Owner) []snapshot.Record {
 	records, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
 		return (meta.Class == snapshot.Kept || meta.Aside != "") && meta.Owner == string(owner) && !meta.Saved.IsZero()
 	})
@@ -299,11 +299,11 @@ func (m *Manager) keptRecords(owner Owner) []snapshot.Record {
 	return records
 }
 
-// keptRecord finds a kept snapshot of an owner by its id or its unique name.
-func (m *Manager) keptRecord(owner Owner, id string) *snapshot.Record {
+// savedRecord finds a kept snapshot of an owner by its id or its unique name.
+func (m *Manager) savedRecord(owner Owner, id string) *snapshot.Record {
 	var named *snapshot.Record
 	names := 0
-	records := m.keptRecords(owner)
+	records := m.savedRecords(owner)
 	for i := range records {
 		switch r := &records[i]; {
 		case r.ID == id:
@@ -319,7 +319,7 @@ func (m *Manager) keptRecord(owner Owner, id string) *snapshot.Record {
 	return nil
 }
 
-func kept(r *snapshot.Record) SavedSnapshot {
+func savedSnapshot(r *snapshot.Record) SavedSnapshot {
 	t := Template(r.Template)
 	if r.Aside != "" { // a record of a box
 		r.Created, r.Description = r.Saved, "Set aside: "+r.Aside
@@ -330,7 +330,7 @@ func kept(r *snapshot.Record) SavedSnapshot {
 	}
 }
 
-func keptNotFound(op, id string) error {
+func snapshotNotFound(op, id string) error {
 	return &Error{
 		Code: CodeNotFound, Op: op, Msg: "Snapshot not found: " + clip(id, maxID), Hint: "List the snapshots with list_snapshots.",
 		Context: map[string]string{"snapshot_id": clip(id, maxID)},
