@@ -47,6 +47,7 @@ func (a *app) mcpCommand() *cobra.Command {
 			return untilSignal(ctx, func() {}, nil)
 		},
 		Version:   v,
+		HintFor:   mcpHint,
 		BindServe: func(cmd *cobra.Command) { cmd.Flags().AddFlagSet(front) },
 		Serve: func(ctx context.Context, g *gateway.Gateway, address string, log *slog.Logger) error {
 			options := server.Options{
@@ -71,6 +72,15 @@ func (a *app) mcpCommand() *cobra.Command {
 		help.Group(serve.Flags(), "Gateway", "listen", "untrusted-may-ask")
 	}
 	return cmd
+}
+
+// mcpHint returns the remedy of a full disk, for commands without settings of boxes.
+func mcpHint(err error) string {
+	var output *outputError
+	if errors.As(err, &output) || !isFull(err) {
+		return ""
+	}
+	return fullDiskIn(err) + " with GLOVEBOX_STATE_DIR"
 }
 
 // asUsage gives the error about a setting the exit code and the hint that it has in

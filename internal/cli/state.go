@@ -9,23 +9,28 @@ import (
 	"syscall"
 )
 
-// isFull reports whether an error is about a disk or a quota that is full.
+// isFull reports whether the cause of an error is a full disk or an exceeded quota.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// fullDisk is the hint of an error about a disk or a quota that is full.
+// fullDisk returns the remedy of a full disk, for an error that isFull recognizes.
 func fullDisk(err error) string {
-	on := "the disk"
+	return fullDiskIn(err) + " with --state-dir or GLOVEBOX_STATE_DIR, or let boxes and snapshots take less with --snapshot-disk-mb"
+}
+
+// fullDiskIn is the part of the remedy that is the same for all commands.
+func fullDiskIn(err error) string {
+	disk := "the disk"
 	var path *fs.PathError
 	var link *os.LinkError
 	switch {
 	case errors.As(err, &path):
-		on = "the disk of " + printable(filepath.Dir(path.Path))
+		disk = "the disk of " + printable(filepath.Dir(path.Path))
 	case errors.As(err, &link):
-		on = "the disk of " + printable(filepath.Dir(link.New))
+		disk = "the disk of " + printable(filepath.Dir(link.New))
 	}
-	return "make room on " + on + "; if it is the state directory's, choose another one with --state-dir or GLOVEBOX_STATE_DIR, or let boxes and snapshots take less with --snapshot-disk-mb"
+	return "make room on " + disk + "; if it is the state directory's, choose another one"
 }
 
 // prepareState makes the state directory and proves that it can be written, so

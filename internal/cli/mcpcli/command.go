@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/gateway"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
@@ -36,6 +37,9 @@ type Env struct {
 	// StateDir is where consents and what is known of servers are kept.
 	StateDir func() (string, error)
 	Version  string
+	// HintFor returns advice about an error for which this package has none, such as a
+	// full disk; "" if there is none. It may be nil.
+	HintFor func(error) string
 	// BindServe adds the flags that Serve looks at to the command that calls it; may
 	// be nil.
 	BindServe func(*cobra.Command)
@@ -82,15 +86,40 @@ type flags struct {
 	allowLocalhost bool
 	allowPrivate   bool
 	allowHosts     []string
-	dnsTimeout     time.Duration
-	timeout        time.Duration
-	connectTimeout time.Duration
+	dnsTimeout     duration
+	timeout        duration
+	connectTimeout duration
 	era            string
 	inputs         []string
 	output         string
 	verbose        bool
 	logDir         string
 	record, replay string // of commands about one server
+}
+
+// duration is a flag: a number of seconds, or a time with a unit; 0 is the default.
+type duration time.Duration
+
+// String returns the text of the default in the help.
+func (d *duration) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return time.Duration(*d).String()
+}
+
+// Type is the placeholder of the value in the help.
+func (d *duration) Type() string { return "time" }
+
+// Set reads the flag's value.
+func (d *duration) Set(text string) error {
+	if text == "0" || text == "0s" {
+		*d = 0
+		return nil
+	}
+	value, err := config.Seconds("value", text)
+	*d = duration(value)
+	return err
 }
 
 // Command returns the command "mcp".
@@ -125,9 +154,10 @@ time; 5 the tool says that it failed.`,
 	f.BoolVar(&a.flags.allowLocalhost, "allow-localhost", false, "let untrusted servers be on this machine")
 	f.BoolVar(&a.flags.allowPrivate, "allow-private-ip", false, "let untrusted servers be at private addresses")
 	f.StringArrayVar(&a.flags.allowHosts, "allow-host", nil, "let untrusted servers be at this `host` and those below it only; may be repeated")
-	f.DurationVar(&a.flags.dnsTimeout, "dns-timeout", 2*time.Second, "how long the look-up of a name may take")
-	f.DurationVar(&a.flags.timeout, "timeout", 0, "how long a request may take (default: the server's setting, or 30s; 60s for a call)")
-	f.DurationVar(&a.flags.connectTimeout, "connect-timeout", 0, "how long start and handshake may take (default: the server's setting, or 30s)")
+	a.flags.dnsTimeout = duration(2 * time.Second)
+	f.Var(&a.flags.dnsTimeout, "dns-timeout", "timeout of a DNS lookup")
+	f.Var(&a.flags.timeout, "timeout", "timeout of a request, such as 90 or 5m (default: the server's setting, or 30s; 60s for a call)")
+	f.Var(&a.flags.connectTimeout, "connect-timeout", "timeout of start and handshake (default: the server's setting, or 30s)")
 	f.StringVar(&a.flags.era, "era", "auto", "the protocol's generation to speak: auto, legacy or modern")
 	f.StringArrayVar(&a.flags.inputs, "input", nil, "the answer to an input that the configuration asks for, as `id=value`; may be repeated")
 	f.StringVarP(&a.flags.output, "output", "o", "text", "text, or json: the answer as it is, errors in one line of JSON on standard error")
@@ -196,8 +226,8 @@ func (a *app) checkFlags() error {
 			return usage("write --input id=value", "an --input has no \"=\"")
 		}
 	}
-	if a.flags.timeout < 0 || a.flags.connectTimeout < 0 || a.flags.dnsTimeout <= 0 {
-		return usage("", "time-outs must be positive")
+	if a.flags.dnsTimeout == 0 {
+		return usage("", "--dns-timeout must be positive")
 	}
 	return nil
 }

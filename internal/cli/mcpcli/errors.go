@@ -61,8 +61,19 @@ func usage(hint, format string, args ...any) *Error {
 	return &Error{Code: ExitUsage, Err: fmt.Errorf(format, args...), HintTo: hint}
 }
 
-// classify gives an error its exit code and hint. It is the one table of them.
+// classify returns err with its exit code and hint.
 func (a *app) classify(err error) *Error {
+	e := a.exitError(err)
+	if e == nil || e.HintTo != "" || a.HintFor == nil {
+		return e
+	}
+	hinted := *e
+	hinted.HintTo = a.HintFor(err)
+	return &hinted
+}
+
+// exitError is the table of exit codes, and of hints that depend on the code.
+func (a *app) exitError(err error) *Error {
 	var (
 		own      *Error
 		config   *mcpjson.Error

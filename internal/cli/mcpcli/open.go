@@ -126,7 +126,7 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		LogDir:   a.flags.logDir,
 		Log:      slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: untimed})),
 		Limits:   mcpkit.Limits{Connect: connectTimeout, Request: requestTimeout},
-		Timeouts: mcpjson.Timeouts{Connect: a.flags.connectTimeout, Request: a.flags.timeout},
+		Timeouts: mcpjson.Timeouts{Connect: time.Duration(a.flags.connectTimeout), Request: time.Duration(a.flags.timeout)},
 	}
 	if a.flags.verbose {
 		o.Stderr = func(server string) io.WriteCloser { return &prefixed{a: a, prefix: server + ": "} }
@@ -144,7 +144,7 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 func (a *app) outbound() outbound.Policy {
 	return outbound.Policy{
 		AllowHTTP: a.flags.allowHTTP, AllowLocalhost: a.flags.allowLocalhost, AllowPrivate: a.flags.allowPrivate,
-		AllowedHosts: a.flags.allowHosts, LookupTimeout: a.flags.dnsTimeout,
+		AllowedHosts: a.flags.allowHosts, LookupTimeout: time.Duration(a.flags.dnsTimeout),
 	}
 }
 
