@@ -40,6 +40,8 @@ type Box struct {
 	terminated chan struct{} // closed when the box has ended
 	freed      chan struct{} // closed when nothing is left of it
 
+	networkNoted atomic.Bool // a result had the note that boxes have no network
+
 	// guarded by m.mu
 	machine     *machine.Machine // nil until started
 	maker       *machine.Maker   // what made the machine: the box's image

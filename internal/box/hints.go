@@ -67,9 +67,14 @@ func mentions(line, dir string) bool {
 	}
 }
 
-// hints appends the notes about limits of the box that explain a failure, each once.
+// hints appends the notes about limits of the box that explain a failure. The note
+// about the network is longer than many outputs, and once for each box is enough.
 func (s *Box) hints(notes []string, failed bool, stdout, stderr string) []string {
-	for _, note := range []string{networkNote(failed, stdout, stderr), readOnlyNote(s.m.parts.Machines.Volumes, stderr)} {
+	network := networkNote(failed, stdout, stderr)
+	if network != "" && s.networkNoted.Swap(true) {
+		network = ""
+	}
+	for _, note := range []string{network, readOnlyNote(s.m.parts.Machines.Volumes, stderr)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

@@ -87,3 +87,19 @@ func TestMemoryNotes(t *testing.T) {
 		}
 	}
 }
+
+// TestHints_NetworkNoteOncePerBox: the second failure of a box for want of a network
+// is not explained again; the first of another box is.
+func TestHints_NetworkNoteOncePerBox(t *testing.T) {
+	f := newFixture(t, nil)
+	const code = "raise OSError('[Errno -3] Temporary failure in name resolution')"
+	for _, id := range []string{"a", "b"} {
+		s := f.session(t, "", id)
+		if res := run(t, s, code); len(res.Notes) != 1 || res.Notes[0] != noNetwork {
+			t.Errorf("box %s: got the notes %q, want that there is no network", id, res.Notes)
+		}
+		if res := run(t, s, code); len(res.Notes) != 0 {
+			t.Errorf("box %s, again: got the notes %q, want none", id, res.Notes)
+		}
+	}
+}
