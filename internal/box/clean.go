@@ -1,6 +1,9 @@
 package box
 
-import "unicode/utf8"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // maxSequence bounds a control sequence, in bytes. One that is longer has no
 // end in sight and must not swallow the output behind it.
@@ -9,14 +12,19 @@ const maxSequence = 64 << 10
 // cleaner makes text of a guest fit for a model, a log or a terminal: valid
 // UTF-8 without terminal control sequences (CSI, OSC, DCS, APC, PM, SOS and
 // two-byte escapes, in 7-bit and C1 form), control characters but newline and
-// tab, bidirectional controls and invisible tag characters. A carriage return
-// becomes a newline, with the newline that follows it one.
+// tab, bidirectional controls and invisible tag characters. Text after a carriage
+// return replaces the line before it, so that of a progress bar its last state is
+// left.
 //
 // The output depends on the bytes only, not on how they are cut into pieces.
 type cleaner struct {
+	// appendOnly is for output that has left already: a carriage return ends a line
+	// instead, with the newline that follows it one.
+	appendOnly bool
+
 	state   cleanState
-	length  int // of the sequence so far
-	cr      bool
+	length  int  // of the sequence so far
+	cr      bool // since the last visible character
 	partial [utf8.UTFMax]byte
 	n       int // bytes in partial: the beginning of a rune
 }
@@ -51,7 +59,8 @@ func isClean(s string) bool {
 	return true
 }
 
-// write appends what p contributes to dst.
+// write appends what p contributes to dst, which holds what earlier writes
+// contributed unless appendOnly is set.
 func (c *cleaner) write(dst, p []byte) []byte {
 	for len(p) > 0 {
 		if c.n == 0 && c.state == ground && !c.cr {
@@ -81,7 +90,7 @@ func (c *cleaner) write(dst, p []byte) []byte {
 // rune becomes a replacement character.
 func (c *cleaner) flush(dst []byte) []byte {
 	dst = c.drain(dst, true)
-	*c = cleaner{}
+	*c = cleaner{appendOnly: c.appendOnly}
 	return dst
 }
 
@@ -104,21 +113,31 @@ func (c *cleaner) rune(dst []byte, r rune) []byte {
 			return dst
 		}
 	}
-	cr := c.cr
-	c.cr = false
 	switch {
+	case r == '\r':
+		again := c.cr
+		c.cr = true
+		if c.appendOnly && !again {
+			return append(dst, '\n')
+		}
+		return dst
 	case r == '\n':
-		if cr {
+		ended := c.cr && c.appendOnly
+		c.cr = false
+		if ended {
 			return dst
 		}
 		return append(dst, '\n')
-	case r == '\r':
-		c.cr = true
-		return append(dst, '\n')
 	case r == '\t':
-		return append(dst, '\t')
 	case c.begins(r), r < ' ', r == 0x7f, r >= 0x80 && r < 0xa0, invisible(r):
 		return dst
+	}
+	if c.cr {
+		c.cr = false
+		if !c.appendOnly {
+			// Linear: every byte that this looks at is dropped.
+			dst = dst[:bytes.LastIndexByte(dst, '\n')+1]
+		}
 	}
 	return utf8.AppendRune(dst, r)
 }

@@ -3,6 +3,7 @@ package box
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -26,7 +27,10 @@ func TestClean(t *testing.T) {
 		{"escape inside a string", "\x1bPabc\x1b[31mx", "x"},
 		{"NUL and friends", "a\x00b\x07c\x08d\x7fe", "abcde"},
 		{"CR LF", "a\r\nb", "a\nb"},
-		{"progress bar", "10%\r20%\r\n", "10%\n20%\n"},
+		{"progress bar", "a\n10%\r20%\r\nb", "a\n20%\nb"},
+		{"progress bar that clears its line", "10%\r\x1b[2K20%\r\x1b[K", "20%"},
+		{"carriage returns only", "a\r\r\r\nb\r", "a\nb"},
+		{"tab after a carriage return", "a\r\tb", "\tb"},
 		{"bidi", "a\u202eb\u2066c\u200fd", "abcd"},
 		{"tags", "a\U000e0041b", "ab"},
 		{"bad UTF-8", "a\xff\xc3b\xe4\xb8", "a\ufffd\ufffdb\ufffd\ufffd"},
@@ -35,6 +39,39 @@ func TestClean(t *testing.T) {
 		if got := clean(tt.in); got != tt.want {
 			t.Errorf("%s: got %.200q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestClean_ProgressBarTakesLinearTime: a megabyte of one line that is written anew
+// all the time is cleaned in much less than the square of its length.
+func TestClean_ProgressBarTakesLinearTime(t *testing.T) {
+	for name, in := range map[string]string{
+		"short states":       strings.Repeat("10%\r", 1<<20),
+		"carriage returns":   strings.Repeat("x", 1<<20) + strings.Repeat("\r", 1<<20) + "y",
+		"sequences amid":     strings.Repeat("\r\x1b[K", 1<<20) + "y",
+		"one long last line": strings.Repeat("x\n", 1<<20) + strings.Repeat("z\r", 1<<20) + "y",
+	} {
+		start := time.Now()
+		got := clean(in)
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("%s: %d bytes took %v", name, len(in), took)
+		}
+		if !strings.HasSuffix(got, "y") && got != "10%" || strings.HasSuffix(got, "zy") {
+			t.Errorf("%s: got %.20q", name, got)
+		}
+	}
+}
+
+// TestCleaner_AppendOnly: in output that has left already, each state of a line is a
+// line.
+func TestCleaner_AppendOnly(t *testing.T) {
+	c := cleaner{appendOnly: true}
+	var got string
+	for _, part := range []string{"10%\r", "20%\r\n", "a\r", "\nb\r\r", "c\n"} {
+		got += string(c.write(nil, []byte(part)))
+	}
+	if want := "10%\n20%\na\nb\nc\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

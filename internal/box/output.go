@@ -24,8 +24,8 @@ type collector struct {
 func newCollector(c *Config, progress func(Chunk)) *collector {
 	return &collector{
 		maxImages: c.MaxImages, maxImageSize: c.MaxImageSize, display: c.OutputHead, progress: progress,
-		stdout: stream{name: Stdout, maxHead: c.OutputHead, maxTail: c.OutputTail},
-		stderr: stream{name: Stderr, maxHead: c.OutputHead, maxTail: c.OutputTail},
+		stdout: stream{name: Stdout, maxHead: c.OutputHead, maxTail: c.OutputTail, live: cleaner{appendOnly: true}},
+		stderr: stream{name: Stderr, maxHead: c.OutputHead, maxTail: c.OutputTail, live: cleaner{appendOnly: true}},
 	}
 }
 

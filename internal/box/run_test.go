@@ -20,7 +20,7 @@ func TestResults(t *testing.T) {
 		{"stderr is no failure", "import sys; print('warn', file=sys.stderr)", "", "warn\n"},
 		{"cleaned", `print('\x1b[31mred\x1b[0m \x1b]0;t\x07\x00\u202ex')`, "red x\n", ""},
 		{"bad UTF-8", `import os, sys; sys.stdout.flush(); _ = os.write(1, b'a\xffb\n')`, "a\ufffdb\n", ""},
-		{"progress bar", `import sys; print('10%\r20%')`, "10%\n20%\n", ""},
+		{"progress bar", `import sys; print('10%\r20%')`, "20%\n", ""},
 	} {
 		res := run(t, s, tt.code)
 		if res.Stdout != tt.stdout || res.Stderr != tt.stderr || !res.Success || res.Error != nil || len(res.Notes) != 0 {
