@@ -242,6 +242,7 @@ func (r *rule) set(v reflect.Value, text string) {
 }
 
 func (r *rule) read(raw []byte, v reflect.Value) error {
+	raw = r.unquoted(raw)
 	switch r.kind {
 	case reflect.String:
 		var s string
@@ -281,6 +282,23 @@ func (r *rule) read(raw []byte, v reflect.Value) error {
 		v.Set(reflect.ValueOf(out))
 	}
 	return nil
+}
+
+// unquoted returns the number or boolean that raw has in a string, as some models
+// write "30" and "true", and anything else as it is.
+func (r *rule) unquoted(raw []byte) []byte {
+	if len(raw) < 2 || raw[0] != '"' {
+		return raw
+	}
+	inner := raw[1 : len(raw)-1]
+	_, err := strconv.Atoi(string(inner))
+	switch {
+	case r.kind == reflect.Int && err == nil:
+		return inner
+	case r.kind == reflect.Bool && (string(inner) == "true" || string(inner) == "false"):
+		return inner
+	}
+	return raw
 }
 
 func (r *rule) readString(s string, v reflect.Value) error {

@@ -38,7 +38,9 @@ func TestInput(t *testing.T) {
 		{&code, &executeCodeIn{}, `{"code":"1","timeout":-1}`, "Parameter 'timeout' must be >= 1, got -1"},
 		{&code, &executeCodeIn{}, `{"code":"1","timeout":1e9}`, "Parameter 'timeout' must be <= 300, got 1e9"},
 		{&code, &executeCodeIn{}, `{"code":"1","timeout":1.5}`, "Parameter 'timeout' must be an integer, got 1.5"},
-		{&code, &executeCodeIn{}, `{"code":"1","timeout":"30"}`, "Parameter 'timeout' must be an integer, got a string"},
+		{&code, &executeCodeIn{}, `{"code":"1","timeout":"30 s"}`, "Parameter 'timeout' must be an integer, got a string"},
+		{&code, &executeCodeIn{}, `{"code":"1","timeout":"true"}`, "Parameter 'timeout' must be an integer, got a string"},
+		{&code, &executeCodeIn{}, `{"code":"1","timeout":"999"}`, "Parameter 'timeout' must be <= 300, got 999"},
 		{&code, &executeCodeIn{}, `{"code":"1","sessionId":"x"}`, "Unknown parameter: sessionId Did you mean 'session_id'?"},
 		{&code, &executeCodeIn{}, `{"code":"1","time_out":3}`, "Unknown parameter: time_out Did you mean 'timeout'?"},
 		{&code, &executeCodeIn{}, `{"code":"1","frobnicate":3}`, "Unknown parameter: frobnicate The parameters are: code, language, session_id, flavor, timeout."},
@@ -68,6 +70,14 @@ func TestInput(t *testing.T) {
 		if got != c.want {
 			t.Errorf("decode(%s) = %q, want %q", c.args, got, c.want)
 		}
+	}
+	var lenient executeCodeIn
+	if err := code.decode(json.RawMessage(`{"code":"1","timeout":"30"}`), &lenient); err != nil || lenient.Timeout != 30 {
+		t.Errorf("decode a number in a string: got %+v, %v", lenient, err)
+	}
+	var kept uploadFileIn
+	if err := file.decode(json.RawMessage(`{"path":"a","content":"1","overwrite":"false"}`), &kept); err != nil || kept.Overwrite || kept.Content != "1" {
+		t.Errorf("decode a boolean in a string: got %+v, %v", kept, err)
 	}
 	var in uploadFileIn
 	if err := file.decode(json.RawMessage(`{"path":"a","content":"b"}`), &in); err != nil {
