@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"strconv"
 	"strings"
@@ -14,35 +15,31 @@ import (
 )
 
 const (
-	// figureDir is where images that code displayed are kept, below home, beside
+	// figureDir is where images and documents that code displayed are kept, below home, beside
 	// the outputs that were too long for a result.
 	figureDir = ".outputs"
-	// figuresKept is how many images are kept, the newest.
+	// figuresKept is how many of them are kept, the newest.
 	figuresKept = 40
-	// figureWait bounds the saving of the images of one run, which takes a few
+	// figureWait bounds the saving of those of one run, which takes a few
 	// milliseconds; a box that does not answer must not hold up its result.
 	figureWait = 5 * time.Second
 )
 
 var figureSuffixes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp"}
 
-// saveImages writes images into the box and sets their paths, so that code, and a
-// client that is not shown images, can use them. An image that cannot be written
-// keeps an empty path.
-func (s *Box) saveImages(ctx context.Context, images []Image) {
-	if len(images) == 0 {
+// saveDisplays writes the images and documents of a run into the box and sets their
+// paths, so that code, and a client that is not shown images, can use them. If one
+// cannot be written, its path and those of the rest stay empty.
+func (s *Box) saveDisplays(ctx context.Context, out *collector) {
+	if len(out.images)+len(out.documents) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, figureWait)
 	defer cancel()
 	last, old := s.figures(ctx)
-	for i := range images {
-		p, err := s.saveImage(ctx, &last, &images[i])
-		if err != nil {
-			s.m.log.Debug("figure not saved", "box", s.key.id, "err", err)
-			return
-		}
-		images[i].Path = p
+	if err := s.saveAll(ctx, &last, out); err != nil {
+		s.m.log.Debug("display not saved", "box", s.key.id, "err", err)
+		return
 	}
 	for n, name := range old {
 		if n <= last-figuresKept {
@@ -51,26 +48,49 @@ func (s *Box) saveImages(ctx context.Context, images []Image) {
 	}
 }
 
-// saveImage writes one image under the first free number above last.
-func (s *Box) saveImage(ctx context.Context, last *int, img *Image) (string, error) {
+func (s *Box) saveAll(ctx context.Context, last *int, out *collector) (err error) {
+	for i := range out.images {
+		img := &out.images[i]
+		if img.Path, err = s.saveDisplay(ctx, last, "figure", figureSuffixes[img.MIME], bytes.NewReader(img.Data)); err != nil {
+			return err
+		}
+	}
+	for i := range out.documents {
+		doc := &out.documents[i]
+		if doc.path, err = s.saveDisplay(ctx, last, "display", doc.suffix, strings.NewReader(doc.data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saveDisplay writes one file under the first free number above last and returns its
+// path.
+func (s *Box) saveDisplay(ctx context.Context, last *int, name, suffix string, content io.ReadSeeker) (string, error) {
 	const tries = 4 // another run may be saving as well
 	var err error
 	for range tries {
 		*last++
+		if _, err := content.Seek(0, io.SeekStart); err != nil {
+			return "", err
+		}
 		var info FileInfo
 		info, err = s.machine.Agent.Write(ctx, WriteRequest{
-			Path: path.Join(figureDir, fmt.Sprintf("figure-%d%s", *last, figureSuffixes[img.MIME])),
+			Path: path.Join(figureDir, fmt.Sprintf("%s-%d%s", name, *last, suffix)),
 			Mode: 0o644, Exclusive: true, Parents: true,
-		}, bytes.NewReader(img.Data))
+		}, content)
+		if err == nil {
+			return clip(info.Path, 256), nil
+		}
 		if e, ok := errors.AsType[*protocol.Error](err); !ok || e.Code != protocol.CodeExists {
-			return clip(info.Path, 256), err
+			break
 		}
 	}
 	return "", err
 }
 
-// figures returns the highest number of the images that are kept, and their names
-// by number. A directory that cannot be listed has none.
+// figures returns the highest number of the images and documents that are kept, and
+// their names by number. A directory that cannot be listed has none.
 func (s *Box) figures(ctx context.Context) (last int, names map[int]string) {
 	names = make(map[int]string)
 	res, err := s.machine.Agent.List(ctx, ListRequest{Path: figureDir, Depth: 1})
@@ -79,10 +99,10 @@ func (s *Box) figures(ctx context.Context) (last int, names map[int]string) {
 	}
 	for _, f := range res.Entries {
 		name := path.Base(f.Name)
-		number, ok := strings.CutPrefix(name, "figure-")
+		kind, number, ok := strings.Cut(name, "-")
 		number, _, dot := strings.Cut(number, ".")
 		n, err := strconv.Atoi(number)
-		if !ok || !dot || err != nil || n <= 0 || n > 1e9 || f.Type != "file" {
+		if !ok || kind != "figure" && kind != "display" || !dot || err != nil || n <= 0 || n > 1e9 || f.Type != "file" {
 			continue
 		}
 		names[n] = name

@@ -17,7 +17,7 @@ const (
 	skipNumber = iota
 	skipSize
 	skipBroken
-	skipText
+	skipDocument
 	numSkips
 )
 
@@ -76,8 +76,8 @@ func (c *collector) notes(dropped int) []string {
 	add(c.skipped[skipNumber], "image was left out: a result has at most %d.", c.maxImages)
 	add(c.skipped[skipSize], "image was left out: larger than %d bytes. Save it to a file, or make it smaller.", c.maxImageSize)
 	add(c.skipped[skipBroken], "image was left out: its data is not what its type says.")
-	if n := c.skipped[skipText] + max(dropped, 0); n > 0 {
-		notes = append(notes, fmt.Sprintf("%d displayed values were left out: too many or too long.", n))
+	if dropped > 0 {
+		notes = append(notes, fmt.Sprintf("%d displayed values were left out: too many or too long.", dropped))
 	}
-	return notes
+	return append(notes, c.documentNotes()...)
 }

@@ -13,12 +13,14 @@ import (
 type collector struct {
 	maxImages, maxImageSize int
 
-	stdout   stream
-	stderr   stream
-	images   []Image
-	display  int           // bytes that displayed text may still take
-	skipped  [numSkips]int // displays left out, by reason
-	progress func(Chunk)   // may be nil
+	stdout        stream
+	stderr        stream
+	images        []Image
+	display       int // bytes that displayed text may still take
+	documents     []document
+	documentBytes int
+	skipped       [numSkips]int // displays left out, by reason
+	progress      func(Chunk)   // may be nil
 }
 
 func newCollector(c *Config, progress func(Chunk)) *collector {
@@ -41,15 +43,21 @@ func (c *collector) Output(ch protocol.Channel, p []byte) {
 	}
 }
 
-// Display takes something shown: images apart, text into stdout.
+// Display takes something shown: images and documents apart, text into stdout.
 func (c *collector) Display(d protocol.Display) {
 	shown := c.image(d)
-	text, ok := d.Data["text/plain"]
-	if !ok || text == "" || shown && !d.Result {
+	text := plain(d)
+	if !shown {
+		c.keepDocument(d, text)
+	}
+	if text == "" || shown && !d.Result {
 		return
 	}
-	if text = headTail(clean(text), c.display); text == "" {
-		c.skipped[skipText]++
+	whole := clean(text)
+	if text = headTail(whole, c.display); len(text) < len(whole) {
+		c.addDocument(fmt.Sprintf("A displayed value of %d bytes is cut", len(whole)), ".txt", whole)
+	}
+	if text == "" {
 		return
 	}
 	c.display -= min(c.display, len(text))

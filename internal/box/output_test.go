@@ -31,12 +31,27 @@ func TestCollectorBounds(t *testing.T) {
 	if len(notes) != 1 || len(notes[0]) > 500 {
 		t.Errorf("notes: got %q", notes)
 	}
-	if len(c.images) != 2 || c.skipped[skipNumber] != 998 || c.skipped[skipText] == 0 {
-		t.Errorf("got %d images, %v left out", len(c.images), c.skipped)
+	if len(c.images) != 2 || c.skipped[skipNumber] != 998 || c.skipped[skipDocument] == 0 || len(c.documents) != maxDocuments {
+		t.Errorf("got %d images and %d documents, %v left out", len(c.images), len(c.documents), c.skipped)
 	}
 	got := c.notes(0)
-	if len(got) != 2 || got[0] != "998 images were left out: a result has at most 2." {
+	if len(got) != 2+maxDocuments || got[0] != "998 images were left out: a result has at most 2." {
 		t.Errorf("notes: got %q", got)
+	}
+}
+
+// TestCollector_DocumentsAreBounded: a run cannot make the server keep more than
+// maxDocumentBytes of what it displays.
+func TestCollector_DocumentsAreBounded(t *testing.T) {
+	c := newCollector(smallConfig(), nil)
+	for range maxDocuments + 1 {
+		c.Display(protocol.Display{Data: map[string]string{"image/svg+xml": strings.Repeat("x", maxDocumentBytes/2)}})
+	}
+	if len(c.documents) != 2 || c.skipped[skipDocument] != maxDocuments-1 {
+		t.Errorf("got %d documents, %v left out", len(c.documents), c.skipped)
+	}
+	if notes := c.notes(0); len(notes) != 3 || !strings.HasPrefix(notes[2], "4 more displays are not shown") {
+		t.Errorf("notes: got %q", notes)
 	}
 }
 

@@ -72,7 +72,7 @@ func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	if res.Stopped == "cancelled" {
 		return nil, s.cancelled(op, context.Cause(ctx))
 	}
-	s.saveImages(ctx, out.images)
+	s.saveDisplays(ctx, out)
 	return s.runResult(k, &res, out, timeout), nil
 }
 

@@ -1,0 +1,84 @@
+package box
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+const (
+	// maxDocuments bounds the documents of one run.
+	maxDocuments = 5
+	// maxDocumentBytes bounds the bytes of all documents of one run.
+	maxDocumentBytes = 8 << 20
+)
+
+// A document is something displayed that a result cannot show, or of which it shows
+// a part. It is kept as a file in the box.
+type document struct {
+	what   string // begins the note about it
+	suffix string // of the file's name
+	data   string
+	path   string // in the box; "" until it is saved
+}
+
+// textTypes are the representations that read well as text. They stand in for a
+// text/plain that says nothing but what kind of object it is.
+var textTypes = [...]string{"text/markdown", "text/latex", "application/json"}
+
+// placeholder matches the representation of an object that has none of its own.
+var placeholder = regexp.MustCompile(`^<[^<>\n]{1,200}>$`)
+
+// plain returns the text of a display, "" if it has none.
+func plain(d protocol.Display) string {
+	text := d.Data["text/plain"]
+	if text != "" && !placeholder.MatchString(text) {
+		return text
+	}
+	for _, mime := range textTypes {
+		if other := d.Data[mime]; other != "" {
+			return other
+		}
+	}
+	return text
+}
+
+// keepDocument keeps a vector graphic or a page that the result does not show. A page
+// counts if it is all that the display has, or if it is interactive: a table has its
+// text as well.
+func (c *collector) keepDocument(d protocol.Display, text string) {
+	page := d.Data["text/html"]
+	switch svg := d.Data["image/svg+xml"]; {
+	case svg != "":
+		c.addDocument("1 SVG image is not shown", ".svg", svg)
+	case page != "" && (text == "" || placeholder.MatchString(text) || strings.Contains(page, "<script")):
+		c.addDocument("1 HTML display is not shown", ".html", page)
+	}
+}
+
+func (c *collector) addDocument(what, suffix, data string) {
+	if c.documentBytes += len(data); len(c.documents) >= maxDocuments || c.documentBytes > maxDocumentBytes {
+		c.documentBytes -= len(data)
+		c.skipped[skipDocument]++
+		return
+	}
+	c.documents = append(c.documents, document{what: what, suffix: suffix, data: data})
+}
+
+// documentNotes says of each document where it is.
+func (c *collector) documentNotes() []string {
+	var notes []string
+	for _, doc := range c.documents {
+		where := "."
+		if doc.path != "" {
+			where = ": see " + doc.path + "."
+		}
+		notes = append(notes, doc.what+where)
+	}
+	if n := c.skipped[skipDocument]; n > 0 {
+		notes = append(notes, fmt.Sprintf("%d more displays are not shown or cut, and were not kept: too many or too large.", n))
+	}
+	return notes
+}
