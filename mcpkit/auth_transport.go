@@ -16,14 +16,14 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// ErrNoLogin says that a server is not one to log in to: it is not reached over
-// HTTP, its definition has an Authorization header or wants no login, or the
-// Manager has no Options.OAuth.
-var ErrNoLogin = errors.New("the server is not one to log in to")
+// ErrNoLogin reports a server without login: it is not reached over HTTP, its
+// definition has an Authorization header or disables logins, or the Manager has no
+// Options.OAuth.
+var ErrNoLogin = errors.New("the server has no login")
 
-// OAuth calls f with what logs in to the server, which asks for trust and expands
-// the definition as a connection does, but connects to nothing by itself. The
-// handler is not to be used later. The error may be [ErrNoLogin].
+// OAuth calls f with the login handler of the server. It checks trust and expands the
+// definition as a connection does, but does not connect. f must not retain the handler.
+// The error may be [ErrNoLogin].
 func (s *Session) OAuth(ctx context.Context, f func(auth.OAuthHandler) error) error {
 	r, trust, err := s.resolve(ctx)
 	if err != nil {
@@ -40,9 +40,9 @@ func (s *Session) OAuth(ctx context.Context, f func(auth.OAuthHandler) error) er
 	return f(h)
 }
 
-// login is what logs in to the server, or nil.
+// newLogin returns the login handler of the server, or nil.
 func (s *Session) newLogin(r *mcpjson.Resolved, policy *outbound.Policy) (auth.OAuthHandler, error) {
-	// Over a socket the host of the address is nobody to ask.
+	// Over a socket, the URL's host has no meaning.
 	if s.m.opts.OAuth == nil || s.m.opts.Dial != nil || r.URL == "" || r.Socket != "" || s.def.OAuth != nil && s.def.OAuth.Disabled {
 		return nil, nil
 	}
@@ -56,30 +56,30 @@ func (s *Session) newLogin(r *mcpjson.Resolved, policy *outbound.Policy) (auth.O
 
 func closeLogin(h auth.OAuthHandler) {
 	if c, ok := h.(io.Closer); ok {
-		_ = c.Close() // what could fail has been told already
+		_ = c.Close() // errors were reported before
 	}
 }
 
-// authorized adds the token of a login to what goes to the server's origin, by
-// whichever transport, and has the login renewed when the server refuses it.
+// authTransport adds the token of a login to requests to the server's origin, over any
+// transport. If the server refuses the token, it calls the login handler and retries.
 type authTransport struct {
 	next   http.RoundTripper
 	login  auth.OAuthHandler
 	origin string
 
 	mu       sync.Mutex
-	loginErr error // guarded by mu: why the last login came to nothing
+	loginErr error // guarded by mu: error of the last login
 }
 
 func newAuthTransport(next http.RoundTripper, login auth.OAuthHandler, endpoint string) (*authTransport, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil {
-		return nil, errors.New("its url is none")
+		return nil, errors.New("invalid URL")
 	}
 	return &authTransport{next: next, login: login, origin: origin(u)}, nil
 }
 
-// authorize gets another token.
+// authorize obtains another token.
 func (a *authTransport) authorize(req *http.Request, res *http.Response) error {
 	err := a.login.Authorize(req.Context(), req, res)
 	a.mu.Lock()
@@ -88,8 +88,8 @@ func (a *authTransport) authorize(req *http.Request, res *http.Response) error {
 	return err
 }
 
-// why is err, or what it came of: whoever is refused without a login tries other
-// ways to connect, and tells of the last.
+// loginError returns the error of the login, if that failed, and otherwise err. After a
+// failed login the connection tries other ways, whose errors are less specific.
 func (a *authTransport) loginError(err error) error {
 	if a == nil {
 		return err
@@ -108,8 +108,8 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return a.next.RoundTrip(req)
 	}
 	body := req.Body
-	// A login may be refused, and the next be for too little; no more than that.
-	for seen := map[int]bool{}; ; {
+	// A new token may lack a scope, so allow one retry for each kind of refusal.
+	for retried := map[int]bool{}; ; {
 		sent, err := a.withToken(req, body)
 		if err != nil {
 			if body != nil {
@@ -118,11 +118,11 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		res, err := a.next.RoundTrip(sent)
-		// A session that cannot be ended is not worth a login.
-		if err != nil || !refused(res) || seen[res.StatusCode] || req.Method == http.MethodDelete || body != nil && req.GetBody == nil {
+		// Ending a session is not worth a login.
+		if err != nil || !refused(res) || retried[res.StatusCode] || req.Method == http.MethodDelete || body != nil && req.GetBody == nil {
 			return res, err
 		}
-		seen[res.StatusCode] = true
+		retried[res.StatusCode] = true
 		if err := a.authorize(sent, res); err != nil {
 			return nil, err
 		}
@@ -145,7 +145,7 @@ func refused(res *http.Response) bool {
 	return false
 }
 
-// with is a request with the token, if there is one.
+// withToken returns the request with the token, if there is one.
 func (a *authTransport) withToken(req *http.Request, body io.ReadCloser) (*http.Request, error) {
 	ctx := req.Context()
 	req = req.Clone(ctx)
@@ -162,7 +162,7 @@ func (a *authTransport) withToken(req *http.Request, body io.ReadCloser) (*http.
 	return req, nil
 }
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+// CloseIdleConnections supports [http.Client.CloseIdleConnections].
 func (a *authTransport) CloseIdleConnections() {
 	if c, ok := a.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

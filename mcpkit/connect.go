@@ -22,17 +22,17 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// A link is what one connection holds besides the SDK's session.
+// connState is the state of one connection that the SDK's session does not have.
 type connState struct {
-	post          func(ctx context.Context, method string, message []byte) error // sends what the SDK cannot; nil where there is conn
-	conn          mcp.Connection                                                 // of a stream; else nil
-	notifications notifications                                                  // of a stream
-	onResult      func(result []byte)                                            // is called with each result that came over a stream
-	onClose       []func()                                                       // when the connection is gone
+	post          func(ctx context.Context, method string, message []byte) error // sends a message that the SDK cannot send; nil if conn is set
+	conn          mcp.Connection                                                 // of a stream; nil for HTTP
+	notifications notifications                                                  // received over a stream
+	onResult      func(result []byte)                                            // called with each result received over a stream
+	onClose       []func()                                                       // called after the connection has ended
 
 	once sync.Once
 	mu   sync.Mutex
-	err  error // guarded by mu: why a read failed
+	err  error // guarded by mu: of the last read
 }
 
 // ServerExitedError reports that the program of a stdio server ended before its
@@ -40,7 +40,7 @@ type connState struct {
 // program left unanswered.
 type ServerExitedError = child.ExitError
 
-// why is what ended the connection, if that is known.
+// readError returns the error that ended the connection, if it is known.
 func (l *connState) readError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (l *connState) close() {
 	})
 }
 
-// watched tells its link why it ended.
+// observedConn records read errors and received notifications in its connState.
 type observedConn struct {
 	mcp.Connection
 	state *connState
@@ -72,7 +72,7 @@ func (w *observedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	switch m := m.(type) {
 	case *jsonrpc.Request:
 		if !m.ID.IsValid() {
-			w.state.notifications.read(m.Method)
+			w.state.notifications.countReceived(m.Method)
 		}
 	case *jsonrpc.Response:
 		w.state.onResult(m.Result)
@@ -80,18 +80,18 @@ func (w *observedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return m, err
 }
 
-// isAnswer reports whether an error is what the server answered.
-func isAnswer(err error) bool {
+// isResponse reports whether an error is an error response of the server.
+func isResponse(err error) bool {
 	var e *jsonrpc.Error
 	return errors.As(err, &e)
 }
 
 // Allowed reports, without connecting, whether a connection to the server would be
-// refused. It asks Options.Trust, as a connection does, and of a server that is not
-// trusted judges what the definition wants and where its URL leads. nil says that a
-// connection would be tried; it may still be refused, since only then names are
-// looked up. The error is a [*Refusal], an [*outbound.Refusal], or one of
-// Options.Trust or of the definition.
+// refused. It calls Options.Trust, as a connection does. For a server that is not
+// trusted it checks what the definition requires and where its URL points. nil means
+// that a connection would be tried. It may still be refused then, because names are
+// looked up only when connecting. The error is a [*Refusal], an [*outbound.Refusal], or
+// an error of Options.Trust or of the definition.
 func (s *Session) Allowed(ctx context.Context) error {
 	if s.m.opts.Dial != nil {
 		return nil
@@ -116,7 +116,8 @@ func (s *Session) Allowed(ctx context.Context) error {
 	return nil
 }
 
-// judge asks for trust, and holds what the definition wants against it.
+// checkTrust calls Options.Trust and checks that the definition requires no more than
+// that trust allows.
 func (s *Session) checkTrust(ctx context.Context) (Trust, error) {
 	trust, err := s.trust(ctx)
 	switch {
@@ -128,7 +129,7 @@ func (s *Session) checkTrust(ctx context.Context) (Trust, error) {
 	return trust, trust.check(s.def)
 }
 
-// resolve asks for trust and expands the definition.
+// resolve checks trust and expands the definition.
 func (s *Session) resolve(ctx context.Context) (*mcpjson.Resolved, Trust, error) {
 	trust, err := s.checkTrust(ctx)
 	if err != nil {
@@ -138,9 +139,9 @@ func (s *Session) resolve(ctx context.Context) (*mcpjson.Resolved, Trust, error)
 	return r, trust, err
 }
 
-// expand expands the definition, of a server that is not trusted from nothing.
+// expand expands the definition. For an untrusted server the resolver is empty.
 func (s *Session) expand(ctx context.Context, trust Trust) (*mcpjson.Resolved, error) {
-	var resolver mcpjson.Resolver // gives nothing away
+	var resolver mcpjson.Resolver // resolves nothing
 	if trust == Trusted {
 		resolver = s.m.opts.Resolver
 	}
@@ -165,7 +166,7 @@ func (s *Session) trust(ctx context.Context) (Trust, error) {
 	return trust, nil
 }
 
-// policy is the one to keep to; nil for none.
+// policy returns the outbound policy to apply; nil for none.
 func (s *Session) policy(trust Trust) *outbound.Policy {
 	if trust == Trusted {
 		return nil
@@ -210,7 +211,6 @@ func (s *Session) dial(ctx context.Context) (*connection, error) {
 	return s.dialHTTP(ctx, r, trust)
 }
 
-// spawn starts the server's program.
 func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Options) (mcp.Connection, error) {
 	var after []func()
 	if log := s.stdoutLog(); log != nil {
@@ -238,7 +238,7 @@ func (s *Session) spawn(ctx context.Context, r *mcpjson.Resolved, o stream.Optio
 	return &closingConn{conn, done}, nil
 }
 
-// closing closes something after a connection.
+// closingConn calls a function after the connection was closed.
 type closingConn struct {
 	mcp.Connection
 	onClose func()
@@ -249,7 +249,7 @@ func (c *closingConn) Close() error {
 	return c.Connection.Close()
 }
 
-// dialStream opens a stream and finds out who is there.
+// dialStream opens a stream, determines the server's era and performs the handshake.
 func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Trust, open func(context.Context, stream.Options) (mcp.Connection, error)) (*connection, error) {
 	l := &connState{onResult: s.readToolList}
 	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: messageTracer(s.openTrace(l, r))}
@@ -257,12 +257,12 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 	conn, err := open(ctx, o)
 	if err == nil && era == Auto {
 		var next mcp.Connection
-		era, next, err = probe(ctx, conn, s.m.opts.Client, probeWait)
+		era, next, err = probe(ctx, conn, s.m.opts.Client, probeTimeout)
 		switch {
 		case err == nil:
 			conn = next
 		case ctx.Err() == nil && s.stream == nil:
-			// Some servers end at a question that they do not know.
+			// Some servers exit when they receive an unknown request.
 			conn.Close()
 			era = Legacy
 			conn, err = open(ctx, o)
@@ -276,7 +276,8 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 	}
 	cs, client, err := s.handshake(ctx, l, conn, era, trust)
 	if p, ok := conn.(*probedConn); ok && err != nil && p.modern.Load() && s.stream == nil && ctx.Err() == nil {
-		// It was only slow, and takes a handshake after its answer for a second one.
+		// The server was only slow. After its answer it takes the handshake for a
+		// second one.
 		conn.Close()
 		if conn, err = open(ctx, o); err == nil {
 			cs, client, err = s.handshake(ctx, l, conn, Modern, trust)
@@ -290,14 +291,15 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 		if !told {
 			s.remember(ctx, Auto)
 		}
-		if why := l.readError(); why != nil && !isAnswer(err) {
-			err = why // explains more than that it is closed
+		if why := l.readError(); why != nil && !isResponse(err) {
+			err = why // more specific than "connection closed"
 		}
 		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
 	}
 	s.remember(ctx, eraOf(cs))
 	if p, ok := conn.(*probedConn); ok && eraOf(cs) == Legacy {
-		// It may be slow and take both: its answer to the probe then comes at any time.
+		// The server may be slow and speak both eras: its answer to the probe can
+		// arrive at any time.
 		l.onClose = append(l.onClose, func() {
 			if p.modern.Load() {
 				s.remember(context.WithoutCancel(ctx), Modern)
@@ -307,7 +309,7 @@ func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Tru
 	return &connection{cs: cs, client: client, state: l}, nil
 }
 
-// handshake begins a session of an era.
+// handshake starts a session of an era.
 func (s *Session) handshake(ctx context.Context, l *connState, conn mcp.Connection, era Era, trust Trust) (*mcp.ClientSession, *mcp.Client, error) {
 	l.conn = conn
 	var o mcp.ClientSessionOptions
@@ -326,7 +328,8 @@ func eraOf(cs *mcp.ClientSession) Era {
 	return Legacy
 }
 
-// era is what to speak; told says that it was not remembered but said.
+// era returns the era to use. configured reports that it comes from the options, not
+// from memory.
 func (s *Session) era() (era Era, told bool) {
 	if s.m.opts.Era != Auto {
 		return s.m.opts.Era, true
@@ -346,15 +349,16 @@ func (s *Session) remember(ctx context.Context, era Era) {
 	}
 }
 
-// plain returns a context that ends as ctx does and has none of its values: those of
-// the request that happens to make a connection would be in the contexts of all that
-// the server asks over it.
+// withoutValues returns a context that ends with ctx and has none of its values. The
+// contexts of all questions of the server derive from the context of the connection,
+// and must not see the values of the request that happened to make it.
 func withoutValues(ctx context.Context) (context.Context, context.CancelFunc) {
 	base, end := context.WithCancelCause(context.Background())
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	cancel := func() {}
 	if deadline, ok := ctx.Deadline(); ok {
-		// For who plans by it; ctx itself is first, and says why.
+		// Callees may use the deadline. It is later than that of ctx, whose cause is
+		// the better error.
 		base, cancel = context.WithDeadline(base, deadline.Add(time.Second))
 	}
 	return base, func() {
@@ -364,12 +368,12 @@ func withoutValues(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// rehearWait is the time between two connections that are given up because nothing
-// is heard over them: some servers end every subscription soon.
+// resubscribeInterval is the minimum time between two reconnections because of a
+// subscription that ended: some servers end each one soon.
 const resubscribeInterval = time.Minute
 
-// deaf has the next request connect anew, because the server's subscription has
-// ended. What is under way is let end.
+// subscriptionEnded makes the next request reconnect, because the server has ended its
+// subscription. Requests in flight are completed first.
 func (s *Session) subscriptionEnded(link *connState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -380,8 +384,8 @@ func (s *Session) subscriptionEnded(link *connState) {
 	s.retireLocked(s.connection)
 }
 
-// catchUp has the hooks hear that the lists have changed: while there was no
-// connection nobody would have been told.
+// announceLists reports changes of all lists to the hooks: changes during the loss of
+// the connection were not reported.
 func (s *Session) announceLists(l *connection) {
 	hear, info := s.m.opts.Hooks.ListChanged, l.cs.InitializeResult()
 	if hear == nil || info == nil || info.Capabilities == nil {
@@ -391,14 +395,15 @@ func (s *Session) announceLists(l *connection) {
 	for list, offered := range map[string]bool{"tools": caps.Tools != nil, "prompts": caps.Prompts != nil, "resources": caps.Resources != nil} {
 		if offered {
 			method := "notifications/" + list + "/list_changed"
-			l.state.notifications.read(method)
+			l.state.notifications.countReceived(method)
 			s.deliver(&l.state.notifications, method, func(ctx context.Context) { hear(ctx, s.def.Name, list) })
 		}
 	}
 }
 
-// renew asks a server over a new connection for what it was asked for over the last
-// one. The request that the connection is for matters more than that it does so.
+// restoreState sets the logging level and the subscriptions of the previous connection
+// on a new one. It only logs errors, because the request that needs the connection
+// matters more.
 func (s *Session) restoreState(ctx context.Context, l *connection) {
 	s.mu.Lock()
 	level, watched := s.level, slices.Collect(maps.Keys(s.subscriptions))
@@ -411,6 +416,6 @@ func (s *Session) restoreState(ctx context.Context, l *connection) {
 		errs = append(errs, l.cs.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
 	}
 	if err := errors.Join(errs...); err != nil {
-		s.m.log.Warn("mcp server does not tell what it told before its connection was lost", "server", s.def.Name, "err", err)
+		s.m.log.Warn("restore log level and subscriptions of an mcp server", "server", s.def.Name, "err", err)
 	}
 }

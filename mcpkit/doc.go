@@ -1,19 +1,20 @@
-// Package mcpkit connects to the MCP servers of a configuration: those that a user
-// has in an mcp.json, whoever wrote it. It speaks both eras of the protocol, over
-// the standard streams of programs, Unix sockets, Streamable HTTP and the older
-// HTTP with server-sent events.
+// Package mcpkit connects to the MCP servers of a configuration such as a user's
+// mcp.json, which may come from a stranger. It speaks both eras of the protocol over
+// the standard streams of programs, Unix sockets, Streamable HTTP and the older HTTP
+// with server-sent events.
 //
 // The life of a session:
 //
-//	m := mcpkit.New(mcpkit.Options{Config: cfg})   touches nothing
-//	s, err := m.Session("github")                  finds the definition, touches nothing
-//	res, err := s.CallTool(ctx, …)                 trust is asked, placeholders are
-//	                                               expanded, the server is started or
-//	                                               connected to, the call is made
-//	res, err = s.CallTool(ctx, …)                  over the same connection, or a new
-//	                                               one if the server has gone meanwhile
-//	err = m.Close()                                ends programs and connections, waits
+//	m := mcpkit.New(mcpkit.Options{Config: cfg})   no side effects
+//	s, err := m.Session("github")                  finds the definition, no side effects
+//	res, err := s.CallTool(ctx, …)                 checks trust, expands placeholders,
+//	                                               starts the server or connects to it,
+//	                                               and calls the tool
+//	res, err = s.CallTool(ctx, …)                  reuses the connection, or reconnects
+//	                                               if it was lost
+//	err = m.Close()                                closes connections, waits until
+//	                                               programs have exited
 //
-// Nothing is trusted by default: see [Trust]. No request is sent twice, unless its
-// server said that it has not looked at it.
+// Definitions are untrusted by default: see [Trust]. No request is sent twice, unless
+// the server reported that it has not processed it.
 package mcpkit

@@ -20,27 +20,26 @@ type Era string
 
 // The eras.
 const (
-	Auto   Era = ""       // found out
-	Legacy Era = "legacy" // with the handshake initialize; up to 2025-11-25
-	Modern Era = "modern" // without one; from 2026-07-28 on
+	Auto   Era = ""       // detected for each server
+	Legacy Era = "legacy" // revisions with the initialize handshake, up to 2025-11-25
+	Modern Era = "modern" // revisions without it, from 2026-07-28 on
 )
 
 const (
-	// probeWait is what a server on a stream has to answer to a question of the
-	// modern era. Most that do not know it say so at once; the others would leave
-	// us waiting for ever.
-	probeWait = 2 * time.Second
-	// eraAge is how long a server's era is believed: it may be upgraded.
-	eraAge = 7 * 24 * time.Hour
-	// maxEras bounds what is remembered.
+	// probeTimeout bounds the wait for a server's answer to the probe. Most servers
+	// that do not know the request refuse it at once; the others never answer.
+	probeTimeout = 2 * time.Second
+	// eraMaxAge is how long a remembered era is used: the server may be upgraded.
+	eraMaxAge = 7 * 24 * time.Hour
+	// maxEras bounds the number of remembered eras.
 	maxEras = 1000
-	// maxEarly bounds what a server may say before it answers the question.
+	// maxEarly bounds the messages of a server before its answer to the probe.
 	maxEarly = 100
 )
 
-// Eras remembers which era servers speak, by the hash of their definitions, so that
-// only the first connection has to find out. Its methods may be called concurrently,
-// also by other processes. A nil *Eras remembers nothing.
+// Eras remembers the eras of servers by the hashes of their definitions, so that only
+// the first connection probes. Its methods may be called concurrently, also by several
+// processes. A nil *Eras remembers nothing.
 type Eras struct {
 	file statefile.File[map[string]eraRecord]
 	now  func() time.Time
@@ -51,12 +50,13 @@ type eraRecord struct {
 	At  time.Time `json:"at"`
 }
 
-// OpenEras returns what is remembered in the file at path, which need not exist.
+// OpenEras returns the Eras stored in the file at path, which is created when needed.
 func OpenEras(path string) *Eras {
 	return &Eras{file: statefile.File[map[string]eraRecord]{Path: path, Version: 1}, now: time.Now}
 }
 
-// of returns the era of a definition, or Auto. What cannot be read is found out.
+// lookup returns the era of a definition, or Auto if it is unknown or the file is
+// unreadable.
 func (e *Eras) lookup(hash string) Era {
 	if e == nil {
 		return Auto
@@ -65,13 +65,13 @@ func (e *Eras) lookup(hash string) Era {
 	if err != nil {
 		return Auto
 	}
-	if s := all[hash]; e.now().Sub(s.At) < eraAge {
+	if s := all[hash]; e.now().Sub(s.At) < eraMaxAge {
 		return s.Era
 	}
 	return Auto
 }
 
-// remember keeps an era. The error costs no more than finding out again.
+// remember stores an era. An error only means that the next connection probes.
 func (e *Eras) remember(ctx context.Context, hash string, era Era) error {
 	if e == nil || e.lookup(hash) == era {
 		return nil
@@ -82,7 +82,7 @@ func (e *Eras) remember(ctx context.Context, hash string, era Era) error {
 		}
 		now := e.now()
 		for h, s := range *all {
-			if now.Sub(s.At) >= eraAge {
+			if now.Sub(s.At) >= eraMaxAge {
 				delete(*all, h)
 			}
 		}
@@ -98,12 +98,12 @@ func (e *Eras) remember(ctx context.Context, hash string, era Era) error {
 	})
 }
 
-// probeID is nothing that the SDK uses: an answer that comes after all is ignored.
+// probeID is an id that the SDK does not use, so that it ignores a late answer.
 const probeID = "era"
 
-// probe asks a server over a stream for its era, and returns a connection that
-// goes on from there. A server that says nothing for a while is legacy: nothing is
-// lost, since what it is asked next waits in the same stream.
+// probe determines the era of a server on a stream, and returns a connection to
+// continue with. A server that does not answer in time is considered legacy; the next
+// request waits in the same stream.
 func probe(ctx context.Context, conn mcp.Connection, client *mcp.Implementation, wait time.Duration) (Era, mcp.Connection, error) {
 	params, err := json.Marshal(map[string]any{"_meta": map[string]any{
 		mcp.MetaKeyProtocolVersion: revision.Modern, mcp.MetaKeyClientInfo: client, mcp.MetaKeyClientCapabilities: struct{}{},
@@ -136,7 +136,7 @@ func probe(ctx context.Context, conn mcp.Connection, client *mcp.Implementation,
 				return Modern, p, nil
 			}
 			if p.early = append(p.early, r.m); len(p.early) > maxEarly {
-				return Auto, nil, fmt.Errorf("the server sent %d messages before it was asked for any", maxEarly)
+				return Auto, nil, fmt.Errorf("the server sent %d messages before any request", maxEarly)
 			}
 		case <-ctx.Done():
 			if cause := context.Cause(ctx); !errors.Is(cause, errSilent) {
@@ -149,11 +149,11 @@ func probe(ctx context.Context, conn mcp.Connection, client *mcp.Implementation,
 
 var errSilent = errors.New("no answer in time")
 
-// probed is a connection of which something has been read already. A read that was
-// under way when the probe gave up goes on for the next who reads.
+// probedConn is a connection from which the probe has read. A read that the probe has
+// started and abandoned serves the next caller of Read.
 type probedConn struct {
 	mcp.Connection
-	modern  atomic.Bool // the answer came after the probe gave up, and was no error
+	modern  atomic.Bool // the server answered successfully after the probe's time-out
 	early   []jsonrpc.Message
 	reading bool
 	reads   chan read
@@ -164,7 +164,7 @@ type read struct {
 	err error
 }
 
-// start begins a read, unless one is under way. It ends with the connection.
+// start starts a read, unless one is running. The read ends with the connection.
 func (p *probedConn) start() {
 	if p.reading {
 		return
@@ -196,7 +196,7 @@ func (p *probedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// look notes the answer that the probe did not wait for.
+// noteAnswer records a late answer to the probe.
 func (p *probedConn) noteAnswer(m jsonrpc.Message) jsonrpc.Message {
 	if answer, ok := m.(*jsonrpc.Response); ok && answer.ID.Raw() == probeID && answer.Error == nil {
 		p.modern.Store(true)
@@ -204,7 +204,7 @@ func (p *probedConn) noteAnswer(m jsonrpc.Message) jsonrpc.Message {
 	return m
 }
 
-// ready is a transport of a connection that is there already.
+// ready is a transport with an existing connection.
 type ready struct{ conn mcp.Connection }
 
 func (r ready) Connect(context.Context) (mcp.Connection, error) { return r.conn, nil }

@@ -10,37 +10,38 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Hooks answer what servers ask of their client, and hear what they tell. A hook
-// that is nil is not offered, and what it would answer is refused. Of one server,
-// questions (Sampling, Elicit, Roots) are put one at a time, and so are
-// notifications, which do not wait for questions; several servers are served at once.
-// The contexts of hooks end with the connection. What a server on a stream tells
-// before it answers a request is heard before the answer is returned, if the hooks are
-// quick. A panic is an error for the server.
+// Hooks answer the questions of servers and receive their notifications. The capability
+// of a nil hook is not declared, and its requests are refused. For each server,
+// questions (Sampling, Elicit, Roots) are asked one at a time, and so are
+// notifications, which do not wait for questions. Servers do not wait for each other.
+// The contexts of hooks end with the connection. If the hooks are quick, the
+// notifications that a server on a stream sends before a response are delivered before
+// the request returns. A panic in a hook is an error for the server.
 //
-// A question of an older server may belong to any request that is under way there.
-// One of a modern server belongs to a request: its hook is called under a context
-// that has the values of that request's.
+// A question of an older server may belong to any request in flight. A question of a
+// modern server belongs to one request, and the context of its hook has the values of
+// that request's context.
 type Hooks struct {
-	// Sampling answers with a model.
+	// Sampling answers with a model's completion.
 	Sampling func(ctx context.Context, server string, params *mcp.CreateMessageParams) (*mcp.CreateMessageResult, error)
 	// Elicit asks the user.
 	Elicit func(ctx context.Context, server string, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
-	// ElicitURL says that Elicit also takes pages to open, of mode "url"; without
-	// it there are only forms.
+	// ElicitURL declares that Elicit also handles pages to open, of mode "url".
+	// Otherwise it handles forms only.
 	ElicitURL bool
-	// Roots says what a server may look at, if neither its definition nor the
-	// Options do.
+	// Roots returns the roots for a server, if neither its definition nor the Options
+	// have any.
 	Roots func(ctx context.Context, server string) ([]*mcp.Root, error)
-	// Untrusted lets servers that are not trusted ask for Sampling and roots too.
-	// Without it they may only Elicit: what they get then is what the user typed.
+	// Untrusted offers Sampling and roots to untrusted servers, too. Otherwise they are
+	// offered only Elicit, which yields what the user typed.
 	Untrusted bool
 
-	// Log hears log messages, Progress that of calls, ListChanged of "tools",
-	// "prompts" and "resources", also when a lost connection was made anew,
-	// ResourceUpdated what Subscribe asked for, and ElicitationComplete that the page of an
-	// elicitation with that id has done its work. Of notifications that come faster
-	// than they are heard, some are dropped: see Limits.PendingNotifications and [Session.Dropped].
+	// Log receives log messages, Progress the progress of requests, ListChanged the
+	// changes of "tools", "prompts" and "resources" (also after a reconnection),
+	// ResourceUpdated the changes of subscribed resources, and ElicitationComplete the
+	// id of an elicitation whose page has done its work. Notifications that arrive
+	// faster than the hooks take them are dropped: see Limits.PendingNotifications and
+	// [Session.Dropped].
 	Log                 func(ctx context.Context, server string, params *mcp.LoggingMessageParams)
 	Progress            func(ctx context.Context, server string, params *mcp.ProgressNotificationParams)
 	ListChanged         func(ctx context.Context, server, list string)
@@ -48,23 +49,24 @@ type Hooks struct {
 	ElicitationComplete func(ctx context.Context, server, id string)
 }
 
-// codeOverloaded is the code of what a client cannot take or has failed at.
+// codeOverloaded is the error code for a question that exceeds a limit or whose hook
+// failed.
 const codeOverloaded = -32000
 
-// The questions of servers.
+// The questions that servers can ask.
 const (
 	methodSampling = "sampling/createMessage"
 	methodElicit   = "elicitation/create"
 	methodRoots    = "roots/list"
 )
 
-// client is the SDK's client for one connection.
+// client returns the SDK's client for one connection.
 func (s *Session) client(trust Trust, l *connState) *mcp.Client {
 	h, name := s.m.opts.Hooks, s.def.Name
 	asks := s.abilities(trust)
 	o := &mcp.ClientOptions{
 		Logger: s.m.log, Capabilities: &mcp.ClientCapabilities{},
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, // rounds does it
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, // see inputRounds
 	}
 	if asks.sampling {
 		o.CreateMessageHandler = func(ctx context.Context, r *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
@@ -108,36 +110,36 @@ func (s *Session) client(trust Trust, l *connState) *mcp.Client {
 	var answer mcp.MethodHandler
 	c.AddReceivingMiddleware(s.limitQuestions(asks, &l.notifications), func(next mcp.MethodHandler) mcp.MethodHandler { return s.answerRoots(asks, next) })
 	c.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
-		answer = next // all that a question of an older server goes through
+		answer = next // the handler for questions of an older server
 		return next
 	})
 	c.AddSendingMiddleware(s.inputRounds(asks, answer))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for method := range s.methods {
-		_ = addMethod(c, method) // it was added to an earlier client
+		_ = addMethod(c, method) // it was valid for an earlier client
 	}
 	return c
 }
 
-// asks is what a server may ask for.
+// abilities are the questions that a server may ask.
 type abilities struct {
 	sampling, elicit, openURL, roots bool
-	fixedRoots                       []*mcp.Root // if not nil, they are the roots, and Hooks.Roots is not asked
+	fixedRoots                       []*mcp.Root // if not nil, the answer to roots/list; otherwise Hooks.Roots answers
 }
 
 func (s *Session) abilities(trust Trust) abilities {
 	h := s.m.opts.Hooks
-	may := trust == Trusted || h.Untrusted
-	a := abilities{sampling: h.Sampling != nil && may, elicit: h.Elicit != nil, openURL: h.Elicit != nil && h.ElicitURL}
-	if may {
+	allowed := trust == Trusted || h.Untrusted
+	a := abilities{sampling: h.Sampling != nil && allowed, elicit: h.Elicit != nil, openURL: h.Elicit != nil && h.ElicitURL}
+	if allowed {
 		a.fixedRoots = s.roots()
 		a.roots = a.fixedRoots != nil || h.Roots != nil
 	}
 	return a
 }
 
-// may reports whether a request is a question that is offered an answer.
+// allow reports whether a request is a question that this client answers.
 func (a *abilities) allow(method string) bool {
 	switch method {
 	case methodSampling:
@@ -150,7 +152,7 @@ func (a *abilities) allow(method string) bool {
 	return false
 }
 
-// roots are what the server may look at; nil if that is not said.
+// roots returns the configured roots of the server; nil if there are none.
 func (s *Session) roots() []*mcp.Root {
 	from := s.def.Roots
 	if from == nil {
@@ -169,7 +171,8 @@ func (s *Session) roots() []*mcp.Root {
 	return roots
 }
 
-// rooted has the hook say the roots, where nothing else does.
+// answerRoots is middleware that answers roots/list from the hook, unless roots are
+// configured.
 func (s *Session) answerRoots(a abilities, next mcp.MethodHandler) mcp.MethodHandler {
 	if !a.roots || a.fixedRoots != nil {
 		return next
@@ -189,20 +192,20 @@ func (s *Session) answerRoots(a abilities, next mcp.MethodHandler) mcp.MethodHan
 	}
 }
 
-// bounded keeps what a server asks in bounds: so much waits, one at a time is
-// looked at, for so long, and what there is no hook for is refused as what it is, a
-// method that is not there.
+// limitQuestions is middleware that bounds the number of waiting questions and the time
+// to answer each, asks one at a time, and refuses those without a hook as unknown
+// methods. It queues notifications for the hooks.
 func (s *Session) limitQuestions(a abilities, n *notifications) mcp.Middleware {
-	waiting, turn := make(chan struct{}, s.m.opts.Limits.PendingQuestions), make(chan struct{}, 1)
+	waiting, asking := make(chan struct{}, s.m.opts.Limits.PendingQuestions), make(chan struct{}, 1)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 			switch {
 			case method == "ping" || method == "notifications/cancelled":
-				return next(ctx, method, req) // neither waits for a person
+				return next(ctx, method, req) // neither waits for a user
 			case lacksParams(req):
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "missing required params"}
 			case strings.HasPrefix(method, "notifications/"):
-				s.deliver(n, method, func(ctx context.Context) { _, _ = next(ctx, method, req) }) // there is nobody to have an error
+				s.deliver(n, method, func(ctx context.Context) { _, _ = next(ctx, method, req) }) // a notification has no error response
 				return nil, nil
 			case !a.allow(method):
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no request handler installed"}
@@ -221,8 +224,8 @@ func (s *Session) limitQuestions(a abilities, n *notifications) mcp.Middleware {
 			ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: no answer within %v", method, limit))
 			defer cancel()
 			select {
-			case turn <- struct{}{}:
-				defer func() { <-turn }()
+			case asking <- struct{}{}:
+				defer func() { <-asking }()
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
@@ -234,9 +237,8 @@ func (s *Session) limitQuestions(a abilities, n *notifications) mcp.Middleware {
 	}
 }
 
-// empty reports whether a message came without the params that it needs: the SDK takes
-// it all the same, and then reads them, in one case with a lock held that it never
-// gives back.
+// lacksParams reports whether required params are missing. The SDK accepts such a
+// message and then dereferences them, in one case with a lock held.
 func lacksParams(req mcp.Request) bool {
 	switch r := req.(type) {
 	case *mcp.ElicitRequest:
@@ -249,18 +251,18 @@ func lacksParams(req mcp.Request) bool {
 	return false
 }
 
-// tell has a notification heard, or counts it as dropped.
-func (s *Session) deliver(n *notifications, method string, hear func(context.Context)) {
-	heard := n.put(method, s.m.opts.Limits.PendingNotifications, func(ctx context.Context) {
+// deliver queues a notification for the hooks, or counts it as dropped.
+func (s *Session) deliver(n *notifications, method string, call func(context.Context)) {
+	queued := n.put(method, s.m.opts.Limits.PendingNotifications, func(ctx context.Context) {
 		defer s.recoverHook(method, func() {})
-		hear(ctx)
+		call(ctx)
 	})
-	if !heard {
+	if !queued {
 		s.dropped.Add(1)
 	}
 }
 
-// recover, when it is deferred, ends the panic of a hook.
+// recoverHook handles the panic of a hook. It must be deferred.
 func (s *Session) recoverHook(method string, failed func()) {
 	if p := recover(); p != nil {
 		s.m.log.Error("panic in a hook", "server", s.def.Name, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -411,7 +411,7 @@ func TestALateStream(t *testing.T) {
 	heard := make(chan string, 10)
 	url := hostileHTTP(t, func(w http.ResponseWriter, r *http.Request, _ message) bool {
 		if r.Method == http.MethodGet {
-			time.Sleep(2 * streamWait)
+			time.Sleep(2 * streamTimeout)
 			_ = events(w)("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n")
 			<-r.Context().Done()
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// dialHTTP connects to an endpoint, in whichever way it speaks.
+// dialHTTP connects to an endpoint over Streamable HTTP or the older transport.
 func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust) (*connection, error) {
 	policy := s.policy(trust)
 	hc := outbound.NewClient(s.def.Name, policy, int64(s.m.opts.Limits.Message))
@@ -80,7 +80,7 @@ func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust T
 	var cs *mcp.ClientSession
 	var err error
 	if era != Legacy {
-		// Some servers leave what they do not know without an answer.
+		// Some servers never answer unknown requests.
 		wait, cancel := context.WithTimeoutCause(ctx, halfOf(ctx), errSilent)
 		cs, err = streamable(wait, "")
 		silent := errors.Is(context.Cause(wait), errSilent)
@@ -99,7 +99,7 @@ func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust T
 	if !told {
 		s.remember(ctx, Auto)
 	}
-	// What the older transport of a server says to a POST.
+	// These are the responses of the older transport to a POST.
 	switch h.status.Load() {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
 		if s.def.SSEFallback && ctx.Err() == nil {
@@ -111,12 +111,12 @@ func (s *Session) dialEndpoint(ctx context.Context, r *mcpjson.Resolved, trust T
 	return nil, nil, err
 }
 
-// half of the time that is left is for the first of two tries.
+// halfOf returns half of the remaining time, for the first of two attempts.
 func halfOf(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return time.Until(deadline) / 2
 	}
-	return probeWait
+	return probeTimeout
 }
 
 func (s *Session) dialSSE(ctx context.Context, r *mcpjson.Resolved, hc *http.Client, client *mcp.Client) (*mcp.ClientSession, error) {
@@ -137,7 +137,7 @@ func (s *Session) dialSSE(ctx context.Context, r *mcpjson.Resolved, hc *http.Cli
 	return cs, nil
 }
 
-// detached opens a connection that outlives the context of its opening.
+// detachedTransport opens a connection that outlives the context of Connect.
 type detachedTransport struct {
 	mcp.Transport
 	ctx    context.Context
@@ -154,25 +154,25 @@ func (d *detachedTransport) Connect(context.Context) (mcp.Connection, error) {
 
 func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
 
-// headers adds a server's headers to what goes to that server, wherever the server
-// itself sends the client.
+// headerTransport adds a server's headers to requests to that server, wherever the
+// server sends the client. It also adapts responses to what the SDK expects.
 type headerTransport struct {
 	server            string
 	next              http.RoundTripper
 	headers           []mcpjson.Header
 	origins           []string
-	streams           bool         // a GET asks for a stream that there need not be
-	status            atomic.Int32 // of the last POST
-	lastPost          atomic.Value // the last URL of one, a string: the older transport tells where to
-	subscriptionEnded func()       // is called when a subscription has ended by itself
+	streams           bool         // a GET opens a stream that the server need not have
+	status            atomic.Int32 // of the response to the last POST
+	lastPost          atomic.Value // the URL of the last POST, a string: the older transport announces it
+	subscriptionEnded func()       // called when the server ends a subscription
 }
 
-// where is where to post to.
-func (h *headerTransport) postURL(otherwise string) string {
+// postURL returns the URL for POSTs.
+func (h *headerTransport) postURL(fallback string) string {
 	if u, ok := h.lastPost.Load().(string); ok {
 		return u
 	}
-	return otherwise
+	return fallback
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -192,7 +192,7 @@ func (h *headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		break
 	}
 	if req.Method == http.MethodPost && !h.streams && !slices.Contains(h.origins, origin(req.URL)) {
-		// The older transport's server says where to post to.
+		// Over the older transport, the server announces the URL for POSTs.
 		return nil, &outbound.Refusal{Server: h.server, Reason: outbound.Redirected, Target: origin(req.URL)}
 	}
 	switch {
@@ -201,16 +201,16 @@ func (h *headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case req.Method == http.MethodDelete:
 		return endSession(h.next, req)
 	}
-	taken, _ := req.Context().Value(sentKey{}).(*atomic.Bool)
-	if taken != nil {
-		taken.Store(true)
+	sent, _ := req.Context().Value(sentKey{}).(*atomic.Bool)
+	if sent != nil {
+		sent.Store(true)
 	}
 	res, err := h.next.RoundTrip(req)
 	if err != nil || req.Method != http.MethodPost {
 		return res, err
 	}
-	if taken != nil && res.StatusCode == http.StatusNotFound {
-		taken.Store(false)
+	if sent != nil && res.StatusCode == http.StatusNotFound {
+		sent.Store(false)
 	}
 	h.status.Store(int32(res.StatusCode))
 	h.lastPost.Store(req.URL.String())
@@ -225,8 +225,9 @@ func (h *headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch kind := mediaType(res); kind {
 	case "text/event-stream":
 	case "application/json":
-		// What goes wrong with one answer, or the end of its request before it is
-		// there, is for the SDK the end of the session unless there is no answer.
+		// An error while the SDK reads the response, or the end of the request's
+		// context then, would end the whole session. An error before the response ends
+		// only the request.
 		b, err := io.ReadAll(res.Body)
 		res.Body.Close()
 		if err != nil {
@@ -234,9 +235,8 @@ func (h *headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		res.Body = io.NopCloser(bytes.NewReader(b))
 	default:
-		// The SDK would take it for the end of the session, of which requests hear
-		// only sometimes why. The older transport answers elsewhere, and says nothing
-		// of what it accepts here.
+		// The SDK would end the session, and only some requests would get the cause.
+		// Over the older transport, the response to a POST has no content that matters.
 		if res.StatusCode/100 == 2 && req.Header.Get("Accept") != "" && requestID(req) != nil {
 			res.Body.Close()
 			return nil, fmt.Errorf("unsupported content type %q", kind)
@@ -245,11 +245,11 @@ func (h *headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// A subscription is a stream in which a modern server tells what changes. The SDK
-// takes no notice of its end.
+// A subscription is a stream with which a modern server reports changes. The SDK does
+// not notice its end.
 type subscription struct {
 	io.ReadCloser
-	ctx   context.Context // of the request: ends with what is meant to end
+	ctx   context.Context // of the request; it ends when this client ends the subscription
 	ended func()
 }
 
@@ -266,10 +266,11 @@ func mediaType(res *http.Response) string {
 	return kind
 }
 
-// endWait is what a server has to hear that a session is over. It will notice.
+// endSessionTimeout bounds the request that ends a session. Without it, the server
+// notices later.
 const endSessionTimeout = time.Second
 
-// end ends a session.
+// endSession ends a session.
 func endSession(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(req.Context(), endSessionTimeout)
 	defer cancel()
@@ -282,7 +283,7 @@ func endSession(next http.RoundTripper, req *http.Request) (*http.Response, erro
 	return res, nil
 }
 
-// askedID is the id of the request in a body; nil if there is none.
+// requestID returns the id of the request in a body; nil if there is none.
 func requestID(req *http.Request) json.RawMessage {
 	if req.GetBody == nil {
 		return nil
@@ -292,17 +293,18 @@ func requestID(req *http.Request) json.RawMessage {
 		return nil
 	}
 	defer body.Close()
-	var asked struct {
+	var message struct {
 		ID json.RawMessage `json:"id"`
 	}
-	if json.NewDecoder(body).Decode(&asked) != nil || len(asked.ID) == 0 {
+	if json.NewDecoder(body).Decode(&message) != nil || len(message.ID) == 0 {
 		return nil
 	}
-	return asked.ID
+	return message.ID
 }
 
-// answered makes the answer to a request of a refusal in plain text, which the SDK
-// takes for the end of the session: one bad request should not end the others.
+// errorResponse converts a refusal in plain text to a JSON-RPC error response to the
+// request. The SDK would end the session otherwise, and one bad request should not end
+// the others.
 func errorResponse(req *http.Request, res *http.Response) *http.Response {
 	kind := mediaType(res)
 	if kind == "application/json" {
@@ -312,7 +314,7 @@ func errorResponse(req *http.Request, res *http.Response) *http.Response {
 	if id == nil {
 		return res
 	}
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // half of a reason is one
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // a partial reason suffices
 	res.Body.Close()
 	message := res.Status
 	if reason := strings.TrimSpace(strings.ToValidUTF8(string(text), "")); reason != "" && (kind == "text/plain" || kind == "") {
@@ -330,17 +332,17 @@ func errorResponse(req *http.Request, res *http.Response) *http.Response {
 	return res
 }
 
-// maxRefusal bounds what is told of a refusal.
+// maxRefusal bounds the quoted part of a refusal.
 const maxRefusal = 1 << 10
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+// CloseIdleConnections supports [http.Client.CloseIdleConnections].
 func (h *headerTransport) CloseIdleConnections() {
 	if c, ok := h.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// post sends a message that has no answer.
+// post sends a message that has no response.
 func post(ctx context.Context, hc *http.Client, endpoint string, cs *mcp.ClientSession, method string, message []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(message))
 	if err != nil {
@@ -362,12 +364,12 @@ func post(ctx context.Context, hc *http.Client, endpoint string, cs *mcp.ClientS
 		return err
 	}
 	defer res.Body.Close()
-	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // lets the connection be used again
+	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // allows the connection to be reused
 	if res.StatusCode == http.StatusNotFound && cs.ID() != "" {
 		return mcp.ErrSessionMissing
 	}
 	if res.StatusCode/100 != 2 {
-		return fmt.Errorf("the server says %s", res.Status)
+		return fmt.Errorf("the server answered %s", res.Status)
 	}
 	return nil
 }

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// maxRounds bounds how often a server may ask before it answers.
+	// maxInputRounds bounds how often a server may ask for input before it responds.
 	maxInputRounds = 10
-	// busyWait is the time that a server gets which asks for nothing but to be
-	// called again.
+	// emptyRoundWait is the delay before repeating a request for a server that asked
+	// for no input.
 	emptyRoundWait = time.Second
 )
 
 type capabilitiesKey struct{}
 
-// WithCapabilities returns a context under which requests declare no more to modern
-// servers than that the client can do caps: for whoever passes requests on for
-// clients of its own. Older servers are told once for a connection what its hooks
-// can do.
+// WithCapabilities returns a context under which requests declare to modern servers
+// only those capabilities of this client that are also in caps. It is for programs that
+// forward requests of their own clients. Older servers get the capabilities once for
+// each connection.
 func WithCapabilities(ctx context.Context, caps *mcp.ClientCapabilities) context.Context {
 	return context.WithValue(ctx, capabilitiesKey{}, caps)
 }
 
-// rounds answers what a modern server asks in place of a result, through answer,
-// and makes the request again with the answers. The questions of a round are put
-// one after the other.
+// inputRounds is middleware for modern servers, which return questions instead of a
+// result. It answers the questions of each round in turn, through answer, and repeats
+// the request with the answers.
 func (s *Session) inputRounds(a abilities, answer mcp.MethodHandler) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -75,7 +75,8 @@ func (s *Session) inputRounds(a abilities, answer mcp.MethodHandler) mcp.Middlew
 	}
 }
 
-// declare has a request say what its maker can do, as far as this client can.
+// declare sets the capabilities in a request's metadata to those that both this client
+// and caps have.
 func (a *abilities) declare(params mcp.Params, caps *mcp.ClientCapabilities) {
 	if params == nil {
 		return
@@ -84,9 +85,9 @@ func (a *abilities) declare(params mcp.Params, caps *mcp.ClientCapabilities) {
 	if _, modern := meta[mcp.MetaKeyClientCapabilities]; !modern {
 		return
 	}
-	able := make(map[string]any)
+	declared := make(map[string]any)
 	if a.sampling && caps.Sampling != nil {
-		able["sampling"] = struct{}{}
+		declared["sampling"] = struct{}{}
 	}
 	if e := caps.Elicitation; a.elicit && e != nil {
 		modes := make(map[string]any)
@@ -96,17 +97,17 @@ func (a *abilities) declare(params mcp.Params, caps *mcp.ClientCapabilities) {
 		if a.openURL && e.URL != nil {
 			modes["url"] = struct{}{}
 		}
-		able["elicitation"] = modes
+		declared["elicitation"] = modes
 	}
 	if a.roots && (a.fixedRoots != nil || caps.RootsV2 != nil) {
-		able["roots"] = struct{}{}
+		declared["roots"] = struct{}{}
 	}
 	meta = maps.Clone(meta)
-	meta[mcp.MetaKeyClientCapabilities] = able
+	meta[mcp.MetaKeyClientCapabilities] = declared
 	params.SetMeta(meta)
 }
 
-// wanted is what a result asks for, nil if it is one.
+// inputRequests returns the questions in a result; nil if the result is final.
 func inputRequests(res mcp.Result) (mcp.InputRequestMap, string) {
 	switch r := res.(type) {
 	case *mcp.CallToolResult:
@@ -119,7 +120,7 @@ func inputRequests(res mcp.Result) (mcp.InputRequestMap, string) {
 	return nil, ""
 }
 
-// put puts a question as if an older server had asked it.
+// answerQuestion answers a question as if an older server had asked it.
 func answerQuestion(ctx context.Context, cs *mcp.ClientSession, answer mcp.MethodHandler, question mcp.InputRequest) (mcp.InputResponse, error) {
 	var res mcp.Result
 	var err error
@@ -136,13 +137,13 @@ func answerQuestion(ctx context.Context, cs *mcp.ClientSession, answer mcp.Metho
 	}
 	response, ok := res.(mcp.InputResponse)
 	if !ok {
-		return nil, fmt.Errorf("%T is no question that this client knows", question)
+		return nil, fmt.Errorf("unknown kind of question %T", question)
 	}
 	return response, nil
 }
 
-// again is a request with answers. Its parameters are a copy: the caller may use
-// them for another call, which has been asked nothing yet.
+// withAnswers returns the request with answers. It copies the params, which the caller
+// may use for another request.
 func withAnswers(cs *mcp.ClientSession, params mcp.Params, answers mcp.InputResponseMap, state string) (mcp.Request, error) {
 	switch p := params.(type) {
 	case *mcp.CallToolParams:
@@ -177,5 +178,5 @@ func withAnswers(cs *mcp.ClientSession, params mcp.Params, answers mcp.InputResp
 		}
 		return &mcp.ClientRequest[*rawParams]{Session: cs, Params: &rawParams{ParamsBase: p.ParamsBase, raw: raw}}, nil
 	}
-	return nil, fmt.Errorf("%T cannot be asked again", params)
+	return nil, fmt.Errorf("a request with params of type %T cannot be repeated", params)
 }

@@ -8,21 +8,20 @@ import (
 	"time"
 )
 
-// streamWait is what a server has to say whether it has a stream for what it tells
-// by itself, before the session begins without an answer. Some say nothing before
-// they have something to tell, and the SDK waits for them as long as they like.
-const streamWait = 250 * time.Millisecond
+// streamTimeout bounds the wait for the response to a GET that opens a stream. Some
+// servers respond only with the first event, and the SDK would wait for that.
+const streamTimeout = 250 * time.Millisecond
 
-// openStream asks for the stream of a session. If there is no answer in time it is
-// an event stream that is silent until the server has one.
+// openStream opens the stream of a session. If there is no response in time, it returns
+// an event stream that is silent until the server responds.
 func openStream(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	s := &lateStream{ctx: ctx, cancel: cancel, response: make(chan lateResponse, 1)}
-	go func() { // ends with ctx, which Close and the session's end cancel
+	go func() { // ends with ctx, which Close and the end of the session cancel
 		res, err := next.RoundTrip(req.WithContext(ctx))
 		s.response <- lateResponse{res, err}
 	}()
-	timer := time.NewTimer(streamWait)
+	timer := time.NewTimer(streamTimeout)
 	defer timer.Stop()
 	select {
 	case h := <-s.response:
@@ -46,19 +45,19 @@ type lateResponse struct {
 	err error
 }
 
-// A lateStream is the body of an answer that may not be there yet.
+// A lateStream is the body of a response that may arrive later.
 type lateStream struct {
 	ctx      context.Context // of the request
 	cancel   context.CancelFunc
 	response chan lateResponse
 
 	mu     sync.Mutex
-	body   io.ReadCloser // guarded by mu: nil until it is there
+	body   io.ReadCloser // guarded by mu: nil until the response arrives
 	closed bool          // guarded by mu
 }
 
-// Read implements [io.Reader]. An answer that is late and no event stream is
-// silence: the session does not need one.
+// Read implements [io.Reader]. A late response that is not an event stream counts as
+// silence, because the session does not need the stream.
 func (s *lateStream) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	body := s.body
@@ -104,7 +103,7 @@ func (s *lateStream) Close() error {
 		if h.err == nil {
 			return h.res.Body.Close()
 		}
-	default: // its connection ends with ctx
+	default: // the request ends with ctx
 	}
 	return nil
 }

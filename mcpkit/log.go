@@ -11,18 +11,18 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 )
 
-// A serverLog is a log of what a server says, for one connection. One that cannot be
-// written is not worth the connection: it is told once and left out.
+// A serverLog is a log of a server's output for one connection. If it cannot be
+// written, it warns once and discards the rest: the connection matters more.
 type serverLog struct {
 	log    *partlog.Log
 	failed func(error)
 	broken bool
 }
 
-// openLog opens a log with a name below a directory; nil if that fails.
+// openLog opens a log with a name below a directory. It returns nil if that fails.
 func (s *Session) openLog(dir, name string, maxBytes int64, parts int) *serverLog {
 	failed := func(err error) {
-		s.m.log.Warn("what the mcp server writes is not kept", "server", s.def.Name, "err", err)
+		s.m.log.Warn("log of mcp server is not written", "server", s.def.Name, "err", err)
 	}
 	to, err := partlog.Open(dir, name, maxBytes, parts)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Session) openLog(dir, name string, maxBytes int64, parts int) *serverLo
 	return &serverLog{log: to, failed: failed}
 }
 
-// Write implements [io.Writer] and is called by one at a time.
+// Write implements [io.Writer]. It is not safe for concurrent use.
 func (l *serverLog) Write(p []byte) (int, error) {
 	if !l.broken {
 		if _, err := l.log.Write(p); err != nil {
@@ -55,27 +55,27 @@ func (s *Session) stdoutLog() *serverLog {
 	return s.openLog(s.def.Dir, def.Path, def.MaxBytesPerPart, def.MaxParts)
 }
 
-// message keeps a line that was received. It is called for one direction at a time.
+// message logs a received line. It is not called concurrently.
 func (l *serverLog) message(d stream.Direction, line []byte) {
 	if d != stream.Sent {
 		_, _ = l.Write(append(bytes.Clone(line), '\n')) // never fails
 	}
 }
 
-// outputs opens what gets one kind of what a server says: its log in LogDir, and what
-// the user of the library wants it in. It returns nil if there is neither.
-func (s *Session) openOutputs(kind string, wanted func(server string) io.WriteCloser) io.WriteCloser {
+// openOutputs opens the writers for one kind of output: the log in LogDir and the
+// writer of the options. It returns nil if there is neither.
+func (s *Session) openOutputs(kind string, option func(server string) io.WriteCloser) io.WriteCloser {
 	var all []io.WriteCloser
 	if dir := s.m.opts.LogDir; dir != "" {
-		// Several make it at once, and openLog tells why it is not there.
+		// Sessions create it concurrently; openLog reports why it is missing.
 		_ = os.MkdirAll(dir, 0o700)
-		// A name is the configuration's; escaped it is one element of a path.
+		// The configuration chooses the name; escaped it is a single path element.
 		if log := s.openLog(dir, url.PathEscape(s.def.Name)+kind, s.m.opts.Limits.LogPart, s.m.opts.Limits.LogParts); log != nil {
 			all = append(all, log)
 		}
 	}
-	if wanted != nil {
-		all = append(all, wanted(s.def.Name))
+	if option != nil {
+		all = append(all, option(s.def.Name))
 	}
 	switch len(all) {
 	case 0:
@@ -86,7 +86,7 @@ func (s *Session) openOutputs(kind string, wanted func(server string) io.WriteCl
 	return multiWriter(all)
 }
 
-// tee writes to several, of which none is kept from it by the error of another.
+// multiWriter writes to several writers. The error of one does not affect the others.
 type multiWriter []io.WriteCloser
 
 func (t multiWriter) Write(p []byte) (int, error) {

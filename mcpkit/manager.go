@@ -18,69 +18,69 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// Options configures a [Manager]. The zero value of every field means its default.
+// Options configures a [Manager]. The zero value of a field means its default.
 type Options struct {
-	// Config has the servers; it must not be changed afterwards.
+	// Config defines the servers. It must not be modified afterwards.
 	Config *mcpjson.Config
 
-	// Trust says how far a definition is trusted; nil means not at all. It is asked
-	// before each connection, and gives up when its context ends.
+	// Trust returns how far to trust a definition; nil trusts none. It is called before
+	// each connection, and should return when its context ends.
 	Trust func(context.Context, *mcpjson.Server) (Trust, error)
 
-	// Resolver expands the placeholders of trusted definitions. Those of others
-	// are expanded from nothing.
+	// Resolver expands the placeholders of trusted definitions. Placeholders of
+	// untrusted ones are expanded with an empty resolver.
 	Resolver mcpjson.Resolver
 
-	// Outbound is where connections for untrusted servers may go.
+	// Outbound is the policy for connections to untrusted servers.
 	Outbound outbound.Policy
 
-	// Client is how the client calls itself; "mcpkit" without it.
+	// Client identifies the client to servers; the default name is "mcpkit".
 	Client *mcp.Implementation
 
-	// Hooks answer what servers ask and hear what they tell.
+	// Hooks answer questions of servers and receive their notifications.
 	Hooks Hooks
 
-	// Roots are told to servers whose definition has none of its own; nil takes
-	// those of Config.Client.
+	// Roots are the roots for servers whose definition has none; nil means those of
+	// Config.Client.
 	Roots []*mcp.Root
 
-	// Eras remembers which era servers speak; nil finds out each time.
+	// Eras remembers the eras of servers; nil detects the era with each connection.
 	Eras *Eras
-	// Era is what is spoken to all servers; Auto finds out.
+	// Era is the era to use with all servers; Auto detects it.
 	Era Era
 
-	// OAuth returns what logs in to a server over HTTP; nil is for none, and a nil
-	// func for none at all. It gets the policy to keep to, which is nil for a server
-	// that the user trusts. It is called once for each connection; if what it returns
-	// is an [io.Closer], it is closed with the connection. See package login.
+	// OAuth returns the login handler for a server over HTTP, or nil for none; see
+	// package login. It gets the outbound policy to apply, which is nil for a trusted
+	// server. It is called once for each connection. A handler that is an [io.Closer]
+	// is closed with the connection.
 	OAuth func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error)
 
-	// Stderr is where the error stream of a server's program goes, and Trace where
-	// all that is said does, as package cassette writes it; nil for nowhere. Both are
-	// called once for each connection; what they return is closed with it.
+	// Stderr returns a writer for the standard error of a server's program, and Trace
+	// one for the messages of a connection, in the format of package cassette. Both are
+	// called once for each connection, and the writers are closed with it.
 	Stderr func(server string) io.WriteCloser
 	Trace  func(server string) io.WriteCloser
 
-	// LogDir, if it is not empty, is a directory for the same as files of the user
-	// alone: NAME.stderr.log and NAME.wire.jsonl of each server, with what no file's
-	// name can have escaped as in URLs. They are written in parts: see
-	// Limits.LogPart and package partlog. Any number of processes may use it. What
-	// cannot be written is left out, and Log is told so.
+	// LogDir, if not empty, is a directory for logs that only the user can read:
+	// NAME.stderr.log and NAME.wire.jsonl for each server, with characters that are
+	// invalid in file names escaped as in URLs. Logs are rotated: see Limits.LogPart.
+	// Several processes may use the directory. A log that cannot be written is skipped
+	// with a warning to Log.
 	LogDir string
 
-	// Dial, if it is not nil, connects in place of what definitions say, which may
-	// be names alone. Nothing is trusted or traced then.
+	// Dial, if not nil, makes connections instead of the definitions, which then need
+	// only a name. Trust is not checked and nothing is traced.
 	Dial func(context.Context, *mcpjson.Server) (mcp.Connection, error)
 
-	// Environ is the environment that programs get their part of; nil means
+	// Environ returns the environment from which programs get variables; nil means
 	// os.Environ.
 	Environ func() []string
 
 	Limits Limits
-	// Timeouts go before those of the definitions, where they are not zero.
+	// Timeouts override those of the definitions, where not zero.
 	Timeouts mcpjson.Timeouts
 
-	// Log hears of what goes wrong beside requests; nil discards.
+	// Log receives problems that do not fail a request; nil discards them.
 	Log *slog.Logger
 }
 
@@ -130,16 +130,16 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// ErrNoServer says that the configuration has no server of a name, ErrDisabled that
-// it has one which is switched off, ErrClosed that the Manager is closed.
+// ErrNoServer reports a name that is not in the configuration, ErrDisabled a server
+// that is disabled there, and ErrClosed that the Manager or the session is closed.
 var (
 	ErrNoServer = errors.New("no server of that name")
 	ErrDisabled = errors.New("the server is disabled")
 	ErrClosed   = errors.New("closed")
 )
 
-// A Manager keeps the sessions with the servers of a configuration. Its methods may
-// be called concurrently.
+// A Manager holds the sessions with the servers of a configuration. Its methods may be
+// called concurrently.
 type Manager struct {
 	opts Options
 	log  *slog.Logger
@@ -149,7 +149,7 @@ type Manager struct {
 	sessions map[string]*Session // guarded by mu
 }
 
-// New returns a manager. It connects to nothing.
+// New returns a manager. It has no side effects.
 func New(opts Options) *Manager {
 	opts.Limits = opts.Limits.withDefaults()
 	if opts.Config == nil {
@@ -170,11 +170,11 @@ func New(opts Options) *Manager {
 	return &Manager{opts: opts, log: opts.Log, sessions: make(map[string]*Session)}
 }
 
-// Config returns the configuration, which is not to be changed.
+// Config returns the configuration. Do not modify it.
 func (m *Manager) Config() *mcpjson.Config { return m.opts.Config }
 
-// Session returns the session with a server, the same one each time. It connects
-// with its first request. The error is ErrNoServer, ErrDisabled or ErrClosed.
+// Session returns the session with a server, always the same one. The session connects
+// with its first request. The error matches ErrNoServer, ErrDisabled or ErrClosed.
 func (m *Manager) Session(server string) (*Session, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +205,7 @@ func (m *Manager) names() (names []string) {
 	return names
 }
 
-// UnknownServerError is [ErrNoServer] with the names that there are.
+// UnknownServerError is an [ErrNoServer] with the configured names.
 type UnknownServerError struct {
 	Name  string
 	Known []string
@@ -221,9 +221,10 @@ func (e *UnknownServerError) Error() string {
 // Is reports whether target is [ErrNoServer].
 func (e *UnknownServerError) Is(target error) bool { return target == ErrNoServer }
 
-// ConnectIO makes a session over a stream that the caller has connected to a
-// server. The name must not be one of the configuration. Trust is asked as for a
-// definition that is nothing but a name. The stream is closed with the session.
+// ConnectIO creates a session over a stream that the caller has connected to a server,
+// and performs the handshake. The name must not be in the configuration. Options.Trust
+// gets a definition with nothing but this name, and has to trust it. The session closes
+// the stream.
 func (m *Manager) ConnectIO(ctx context.Context, name string, rwc io.ReadWriteCloser) (*Session, error) {
 	s := newSession(m, &mcpjson.Server{Name: name})
 	s.stream = rwc
@@ -234,7 +235,7 @@ func (m *Manager) ConnectIO(ctx context.Context, name string, rwc io.ReadWriteCl
 		case m.closed:
 			return ErrClosed
 		case m.sessions[name] != nil || m.opts.Config.Server(name) != nil:
-			return errors.New("there is a server of that name")
+			return errors.New("the name is already in use")
 		}
 		m.sessions[name] = s
 		return nil
@@ -249,8 +250,8 @@ func (m *Manager) ConnectIO(ctx context.Context, name string, rwc io.ReadWriteCl
 	return s, nil
 }
 
-// Release gives a session up: the manager forgets it and will not close it. A later
-// Session of that name is another. It returns false if there is none.
+// Release removes a session from the manager, which will not close it. A later Session
+// with that name creates another. It returns false if there is none.
 func (m *Manager) Release(name string) (*Session, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,7 +268,7 @@ func (m *Manager) forget(s *Session) {
 	}
 }
 
-// Close ends all sessions, and returns when their programs are gone.
+// Close closes all sessions and returns when their programs have exited.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	m.closed = true
@@ -286,7 +287,7 @@ func (m *Manager) Close() error {
 	return errors.Join(errs...)
 }
 
-// baseEnv is what of the environment every program gets.
+// baseEnv returns the part of the environment that every program gets.
 func (m *Manager) baseEnv(inherit bool) []string {
 	env := m.opts.Environ()
 	if inherit {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "slow", "good":
 		if kind == "slow" {
-			time.Sleep(probeWait + probeWait/2)
+			time.Sleep(probeTimeout + probeTimeout/2)
 		}
 		if err := newServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
 			fmt.Fprintln(os.Stderr, err)

@@ -8,37 +8,37 @@ import (
 	"time"
 )
 
-// settleWait bounds what a request waits for the hooks to hear what its server told
-// before it answered. They are quick, or do not hear all before the answer.
-const settleWait = 250 * time.Millisecond
+// settleTimeout bounds the time for which a request waits until hooks have received the
+// notifications sent before its response. Slow hooks receive them later.
+const settleTimeout = 250 * time.Millisecond
 
-// news are the notifications of a connection. The SDK would keep any number for a
-// hook that takes its time, so they wait here. They are counted, so that an answer
-// does not overtake what was told before it: the SDK hands answers out at once, and
-// notifications when it is their turn. The zero value has heard of none.
+// notifications is the queue of notifications for the hooks of a connection. The SDK
+// would queue any number of them, so this queue is bounded. It also counts them, so
+// that a response does not overtake the notifications sent before it: the SDK delivers
+// responses at once, and notifications in order. The zero value is an empty queue.
 type notifications struct {
-	running sync.WaitGroup // the goroutine that calls the hooks, while some wait
+	running sync.WaitGroup // the goroutine that calls the hooks, while the queue is not empty
 
 	mu         sync.Mutex
-	received   int                     // guarded by mu: have been read
-	delivered  int                     // guarded by mu: of these the hooks have heard
-	progressed chan struct{}           // guarded by mu: closed at the next that is heard; nil if nobody waits
-	waiting    []pendingNotification   // guarded by mu: for the hooks
-	busy       bool                    // guarded by mu: the goroutine is there
+	received   int                     // guarded by mu: notifications read from the connection
+	delivered  int                     // guarded by mu: those delivered to hooks or dropped
+	progressed chan struct{}           // guarded by mu: closed at the next delivery; nil if nothing waits for it
+	waiting    []pendingNotification   // guarded by mu
+	busy       bool                    // guarded by mu: the goroutine is running
 	closed     bool                    // guarded by mu
-	ctx        context.Context         // guarded by mu: of the hooks; nil before the first
+	ctx        context.Context         // guarded by mu: of the hooks; nil before the first notification
 	cancel     context.CancelCauseFunc // guarded by mu
 }
 
-// A notice is a notification that waits.
+// A pendingNotification waits for the hooks.
 type pendingNotification struct {
 	method  string
 	deliver func(context.Context)
 }
 
-// put has a notification heard, after those before it. It returns false if it is
-// dropped, because limit wait. That a list has changed is not dropped: it is the same
-// as the one that waits.
+// put queues a notification. It returns false if the queue already has limit entries,
+// and drops it. A change of a list is never dropped: if one is queued already, that
+// suffices.
 func (n *notifications) put(method string, limit int, hear func(context.Context)) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,7 +59,7 @@ func (n *notifications) put(method string, limit int, hear func(context.Context)
 	return true
 }
 
-// hear calls the hooks until nothing waits.
+// run calls the hooks until the queue is empty.
 func (n *notifications) run() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,7 +74,7 @@ func (n *notifications) run() {
 	n.busy = false
 }
 
-// close drops what waits, and returns when no hook is called any more.
+// close drops the queue and returns when no hook is running any more.
 func (n *notifications) close() {
 	n.mu.Lock()
 	n.closed, n.waiting = true, nil
@@ -85,14 +85,14 @@ func (n *notifications) close() {
 	n.running.Wait()
 }
 
-// tells are the notifications that hooks hear.
+// observed are the notifications that hooks receive.
 var observed = map[string]bool{
 	"notifications/message": true, "notifications/progress": true, "notifications/resources/updated": true,
 	"notifications/tools/list_changed": true, "notifications/prompts/list_changed": true, "notifications/resources/list_changed": true,
 	"notifications/elicitation/complete": true,
 }
 
-func (n *notifications) read(method string) {
+func (n *notifications) countReceived(method string) {
 	if observed[method] {
 		n.mu.Lock()
 		n.received++
@@ -111,7 +111,7 @@ func (n *notifications) deliveredLocked(method string) {
 	}
 }
 
-// settle waits until the hooks have heard all that has been read.
+// settle waits until the hooks have received all notifications read so far.
 func (n *notifications) settle() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,7 +119,7 @@ func (n *notifications) settle() {
 		return
 	}
 	came := n.received
-	timer := time.NewTimer(settleWait)
+	timer := time.NewTimer(settleTimeout)
 	defer timer.Stop()
 	for n.delivered < came {
 		if n.progressed == nil {
@@ -131,7 +131,7 @@ func (n *notifications) settle() {
 		case <-moved:
 		case <-timer.C:
 			n.mu.Lock()
-			n.delivered = max(n.delivered, came) // the SDK may have found no sense in one
+			n.delivered = max(n.delivered, came) // the SDK may have rejected one
 			return
 		}
 		n.mu.Lock()

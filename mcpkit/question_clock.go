@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// A pause is the time in which a server waits for answers of its client, added up.
-// The requests of the client are not late meanwhile. The zero value is none.
+// A questionClock adds up the time during which the server waits for answers to its
+// questions. That time does not count for the time-outs of requests to the server. The
+// zero value is ready to use.
 type questionClock struct {
 	mu    sync.Mutex
-	open  int           // guarded by mu: questions that are not answered
-	since time.Time     // guarded by mu: of the first of them
-	total time.Duration // guarded by mu: before that
+	open  int           // guarded by mu: unanswered questions
+	since time.Time     // guarded by mu: when the first of them began
+	total time.Duration // guarded by mu: time before since
 }
 
-// begin notes a question until end is called.
+// begin records the start of a question, and end its answer.
 func (p *questionClock) begin() (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -31,8 +32,8 @@ func (p *questionClock) begin() (end func()) {
 	}
 }
 
-// length is that of the pause until now.
-func (p *questionClock) length() time.Duration {
+// elapsed returns the total time with unanswered questions.
+func (p *questionClock) elapsed() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open > 0 {

@@ -12,13 +12,13 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// rawParams and rawResult pass JSON through the SDK as it is.
+// rawParams and rawResult pass JSON through the SDK unchanged.
 type rawParams struct {
 	mcp.ParamsBase
 	raw json.RawMessage
 }
 
-// MarshalJSON adds the meta data that the SDK may have set.
+// MarshalJSON adds the metadata that the SDK has set.
 func (p *rawParams) MarshalJSON() ([]byte, error) {
 	if len(p.Meta) == 0 {
 		if len(p.raw) == 0 {
@@ -39,7 +39,7 @@ func (p *rawParams) MarshalJSON() ([]byte, error) {
 			return nil, err
 		}
 		for k, v := range p.Meta {
-			if _, said := merged[k]; !said {
+			if _, ok := merged[k]; !ok {
 				merged[k] = v
 			}
 		}
@@ -53,7 +53,7 @@ func (p *rawParams) MarshalJSON() ([]byte, error) {
 	return json.Marshal(members)
 }
 
-// UnmarshalJSON keeps the JSON.
+// UnmarshalJSON stores the JSON.
 func (p *rawParams) UnmarshalJSON(b []byte) error {
 	p.raw = bytes.Clone(b)
 	return nil
@@ -64,22 +64,22 @@ type rawResult struct {
 	raw json.RawMessage
 }
 
-// MarshalJSON returns what was read.
+// MarshalJSON returns the stored JSON.
 func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
 
-// UnmarshalJSON keeps the JSON.
+// UnmarshalJSON stores the JSON.
 func (r *rawResult) UnmarshalJSON(b []byte) error {
 	r.raw = bytes.Clone(b)
 	return nil
 }
 
-// ErrBadParams says that parameters are no JSON object, or not what the method takes.
+// ErrBadParams reports params that are not a JSON object, or not valid for the method.
 var ErrBadParams = errors.New("invalid params")
 
-// Request makes a request of any method and returns its result, as JSON. params is
-// an object, or nil. Of methods that the protocol defines, the result has the
-// members that this program knows. tools/call is subject to the definition's list
-// of tools.
+// Request sends a request of any method and returns its result as JSON. params is an
+// object, or nil. For methods that the protocol defines, the result has only the
+// members that the SDK knows. tools/call is subject to the tool filter of the
+// definition.
 func (s *Session) Request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
 	if err := checkParams(params); err != nil {
 		return nil, fmt.Errorf("%s of mcp server %q: %w", method, s.def.Name, err)
@@ -98,7 +98,7 @@ func (s *Session) Request(ctx context.Context, method string, params json.RawMes
 	})
 }
 
-// RequestTyped is [Session.Request] with values in place of JSON.
+// RequestTyped is [Session.Request] with Go values instead of JSON.
 func RequestTyped[R any](ctx context.Context, s *Session, method string, params any) (res R, err error) {
 	var raw json.RawMessage
 	if params != nil {
@@ -116,9 +116,9 @@ func RequestTyped[R any](ctx context.Context, s *Session, method string, params 
 	return res, nil
 }
 
-// permitted are the parameters of a tools/call of a tool that the definition allows.
-// Where it does not allow all, what is sent is what was judged: a server may take
-// the name from another of two members that have it, or from one in other letters.
+// checkToolCall returns the params of a tools/call of an allowed tool. If the
+// definition filters tools, it returns them encoded again, because a server may read a
+// duplicate member, or one with other capitals, as the name.
 func (s *Session) checkToolCall(params json.RawMessage) (json.RawMessage, error) {
 	if s.def.Tools.Allow == nil && len(s.def.Tools.Deny) == 0 {
 		return params, nil
@@ -143,8 +143,8 @@ func (s *Session) checkToolCall(params json.RawMessage) (json.RawMessage, error)
 	return json.Marshal(members)
 }
 
-// learn makes a method known to the SDK, once no request is under way. A connection
-// that is made later knows it from the start.
+// registerMethod registers a method with the SDK when no request is in flight. Later
+// connections register it from the start.
 func (s *Session) registerMethod(ctx context.Context, method string) error {
 	s.mu.Lock()
 	known := standardMethods[method] != nil || s.methods[method]
@@ -153,7 +153,7 @@ func (s *Session) registerMethod(ctx context.Context, method string) error {
 		return nil
 	}
 	if strings.HasPrefix(method, "notifications/") || method == "subscriptions/listen" {
-		return errors.New("it has no answer to wait for; send a notification, or subscribe")
+		return errors.New("the method has no response; send a notification, or subscribe")
 	}
 	if err := s.methodLock.Acquire(ctx, methodLockSize); err != nil {
 		return context.Cause(ctx)
@@ -162,7 +162,7 @@ func (s *Session) registerMethod(ctx context.Context, method string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.methods) >= maxMethods {
-		return fmt.Errorf("more than %d methods that the protocol does not define", maxMethods)
+		return fmt.Errorf("more than %d custom methods", maxMethods)
 	}
 	if s.connection != nil {
 		if err := addMethod(s.connection.client, method); err != nil {
@@ -180,11 +180,11 @@ func addMethod(c *mcp.Client, method string) error {
 	return mcp.AddSendingCustomMethod[*rawParams, *rawResult](c, method)
 }
 
-// A sender makes a request of a method and returns its result.
+// A sender sends a request and returns its result.
 type sender func(ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error)
 
-// standard are the methods that the SDK knows and that are requests of a client. It
-// insists on its own types for their results.
+// standardMethods are the requests that the SDK knows. It requires its own types for
+// their results.
 var standardMethods = map[string]sender{
 	"ping":                     noResult((*mcp.ClientSession).Ping),
 	"initialize":               initializeResult,
@@ -212,7 +212,7 @@ func checkParams(params json.RawMessage) error {
 	return nil
 }
 
-// raw sends a request as it is.
+// sendRaw sends a request with its params unchanged.
 func sendRaw(ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
 	if send := standardMethods[method]; send != nil {
 		return send(ctx, cs, method, params)
@@ -224,12 +224,13 @@ func sendRaw(ctx context.Context, cs *mcp.ClientSession, method string, params j
 	return res.raw, nil
 }
 
-// handshake is over when there is a session.
+// initializeResult returns the result of the handshake, which is complete in every
+// session.
 func initializeResult(_ context.Context, cs *mcp.ClientSession, _ string, _ json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(cs.InitializeResult())
 }
 
-// typed makes a request with parameters as they are.
+// typed sends a request and decodes its result.
 func typed[R mcp.Result](ctx context.Context, cs *mcp.ClientSession, method string, params json.RawMessage) (json.RawMessage, error) {
 	res, err := mcp.CallCustomMethod[*rawParams, R](ctx, cs, method, &rawParams{raw: params})
 	if err != nil {
@@ -238,7 +239,7 @@ func typed[R mcp.Result](ctx context.Context, cs *mcp.ClientSession, method stri
 	return json.Marshal(res)
 }
 
-// unanswered makes requests whose result says nothing.
+// noResult sends requests whose result is empty.
 func noResult[P any](do func(*mcp.ClientSession, context.Context, *P) error) sender {
 	return func(ctx context.Context, cs *mcp.ClientSession, _ string, params json.RawMessage) (json.RawMessage, error) {
 		p := new(P)
@@ -254,17 +255,17 @@ func noResult[P any](do func(*mcp.ClientSession, context.Context, *P) error) sen
 	}
 }
 
-// Notify sends a notification of any method. There is no answer, and no way to know
-// that the server has understood it.
+// Notify sends a notification of any method. It has no response, so nothing tells
+// whether the server understood it.
 func (s *Session) Notify(ctx context.Context, method string, params json.RawMessage) error {
 	if err := checkParams(params); err != nil {
 		return fmt.Errorf("notify mcp server %q of %s: %w", s.def.Name, method, err)
 	}
-	leave, err := s.lockMethods(ctx)
+	unlock, err := s.lockMethods(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlock()
 	l, err := s.connect(ctx)
 	if err != nil {
 		return err

@@ -17,56 +17,55 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// A Session is a conversation with one server, over one connection after another if
-// need be. Its methods may be called concurrently.
+// A Session is a conversation with one server, over successive connections if
+// necessary. Its methods may be called concurrently.
 //
-// Each request is bounded by the server's time-out or that of the Manager, and by
-// ctx; a request that is given up is cancelled at the server and leaves the
-// connection as it is. A request that was under way when its connection was lost
-// fails with the cause and is not repeated: the server may have done it. The next
-// request connects anew.
+// Each request is bounded by ctx and by the time-out of the server's definition or of
+// the Manager. A request whose context ends is cancelled at the server; the connection
+// stays. A request in flight when the connection is lost fails with the cause. It is
+// not repeated, because the server may have executed it. The next request reconnects.
 type Session struct {
 	m      *Manager
 	def    *mcpjson.Server
-	stream io.ReadWriteCloser // of ConnectIO; else nil
+	stream io.ReadWriteCloser // passed to ConnectIO; otherwise nil
 
-	// life ends with Close. Connections are made under it, requests and the server's
-	// questions are.
+	// life ends with Close. It bounds connections, requests and questions of the
+	// server.
 	life   context.Context
 	cancel context.CancelCauseFunc
-	conns  sync.WaitGroup // what waits for the end of connections
+	conns  sync.WaitGroup // goroutines that wait for the end of connections
 
-	pending    chan struct{} // holds a value for each request under way
-	connecting chan struct{} // holds a value while somebody connects
-	// gate is held in part by each request, and whole to make a method known to the
-	// SDK, which looks methods up without a lock.
+	pending    chan struct{} // holds a value for each request in flight
+	connecting chan struct{} // holds a value while a connection is made
+	// methodLock is held in part by each request, and exclusively to register a method
+	// with the SDK, which looks methods up without a lock.
 	methodLock    *semaphore.Weighted
-	dropped       atomic.Int64 // notifications for which there was no room
+	dropped       atomic.Int64 // notifications dropped because the queue was full
 	tasks         taskTools
-	questionClock questionClock // while the server waits for answers
+	questionClock questionClock
 
 	mu              sync.Mutex
 	connection      *connection      // guarded by mu: nil until connected, and after a loss
-	wasConnected    bool             // guarded by mu: there was a connection
-	lastResubscribe time.Time        // guarded by mu: when a connection was last given up that was not heard any more
-	methods         map[string]bool  // guarded by mu: those that the SDK does not know by itself
-	level           mcp.LoggingLevel // guarded by mu: what was asked for last
-	subscriptions   map[string]bool  // guarded by mu: the resources that were subscribed to
+	wasConnected    bool             // guarded by mu: a connection was made before
+	lastResubscribe time.Time        // guarded by mu: the last reconnection for a lost subscription
+	methods         map[string]bool  // guarded by mu: methods that the SDK does not know
+	level           mcp.LoggingLevel // guarded by mu: the last level that was set
+	subscriptions   map[string]bool  // guarded by mu: URIs of resources
 }
 
-// drainTime is what a server has to end a stream after the answer. Most end both at
-// once.
-const drainTime = time.Second
+// drainTimeout bounds the wait for the end of a stream after the response. Most servers
+// send both at once.
+const drainTimeout = time.Second
 
-// gateSize is more than requests can be under way.
+// methodLockSize exceeds the number of requests that can be in flight.
 const methodLockSize = 1 << 30
 
-// live is one connection.
+// connection is one connection to the server.
 type connection struct {
 	cs      *mcp.ClientSession
 	client  *mcp.Client
 	state   *connState
-	retired bool // guarded by Session.mu: it is closed once what is under way has ended
+	retired bool // guarded by Session.mu: it closes when the requests in flight have ended
 }
 
 func newSession(m *Manager, def *mcpjson.Server) *Session {
@@ -82,13 +81,13 @@ func newSession(m *Manager, def *mcpjson.Server) *Session {
 	return s
 }
 
-// Name is the server's.
+// Name returns the server's name.
 func (s *Session) Name() string { return s.def.Name }
 
-// Definition is the server's, not to be changed.
+// Definition returns the server's definition. Do not modify it.
 func (s *Session) Definition() *mcpjson.Server { return s.def }
 
-// errTimeout is the cause of a request that took too long.
+// errTimeout is the cause of a request that timed out.
 type errTimeout struct {
 	server, what string
 	after        time.Duration
@@ -98,10 +97,10 @@ func (e *errTimeout) Error() string {
 	return fmt.Sprintf("%s of mcp server %q: no answer within %v", e.what, e.server, e.after)
 }
 
-// Timeout marks the error as one, as in package net.
+// Timeout implements [net.Error].
 func (e *errTimeout) Timeout() bool { return true }
 
-// connect returns the connection, which it makes if there is none.
+// connect returns the current connection, or makes one.
 func (s *Session) connect(ctx context.Context) (*connection, error) {
 	select {
 	case s.connecting <- struct{}{}:
@@ -158,19 +157,20 @@ func (s *Session) connect(ctx context.Context) (*connection, error) {
 	return l, nil
 }
 
-// over is the error of who uses a session that is closed.
+// closedError is the error of requests on a closed session.
 func (s *Session) closedError() error {
 	return fmt.Errorf("use mcp server %q: %w", s.def.Name, ErrClosed)
 }
 
-// close ends a connection that nobody waits for yet.
+// close closes a connection that is not in use yet.
 func (l *connection) close() {
-	_ = l.cs.Close() // the link tells more
+	_ = l.cs.Close() // connState has the cause
 	l.state.close()
 }
 
-// leave has the next request connect anew. The connection is closed once what is
-// under way over it has ended, which nobody who may be part of it must wait for.
+// retire makes the next request reconnect. The connection closes when the requests in
+// flight have ended. retire does not wait for that, since it may be called by one of
+// them.
 func (s *Session) retire(l *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,17 +184,17 @@ func (s *Session) retireLocked(l *connection) {
 	if !l.retired {
 		l.retired = true
 		s.conns.Go(func() {
-			if err := l.cs.Close(); err != nil { // the server did not hear of it, and will notice
+			if err := l.cs.Close(); err != nil { // the server was not notified, and will notice
 				s.m.log.Debug("close connection to mcp server", "server", s.def.Name, "err", err)
 			}
 		})
 	}
 }
 
-// Close ends the session; requests under way fail with [ErrClosed], and the contexts
-// of hooks end. It returns nil, when the server's program, if it is one, is gone, also
-// one that was just being started, and no hook is called any more: a hook that calls
-// it would wait for itself, and has to leave that to a goroutine.
+// Close ends the session. Requests in flight fail with [ErrClosed], and the contexts of
+// hooks end. Close returns nil when the server's program, if there is one, has exited
+// and no hook is running any more. A hook must therefore not call it, except in a
+// goroutine.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.cancel(ErrClosed)
@@ -202,17 +202,17 @@ func (s *Session) Close() error {
 		s.retireLocked(s.connection)
 	}
 	s.mu.Unlock()
-	s.connecting <- struct{}{} // whoever connects gives up now
+	s.connecting <- struct{}{} // a connection attempt fails now
 	<-s.connecting
 	s.conns.Wait()
 	return nil
 }
 
-// Dropped is how many notifications of the server were dropped because too many
-// waited for the hooks.
+// Dropped returns the number of notifications that were dropped because the queue for
+// the hooks was full.
 func (s *Session) Dropped() int64 { return s.dropped.Load() }
 
-// do makes a request. What is the request's name, for errors.
+// do executes a request, reconnecting if necessary. what names it in errors.
 func (s *Session) do(ctx context.Context, what string, f func(context.Context, *mcp.ClientSession) error) error {
 	select {
 	case s.pending <- struct{}{}:
@@ -220,25 +220,26 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 	default:
 		return fmt.Errorf("%s of mcp server %q: too many pending requests (limit: %d)", what, s.def.Name, cap(s.pending))
 	}
-	leave, err := s.lockMethods(ctx)
+	unlock, err := s.lockMethods(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
-	for again := false; ; again = true {
+	defer unlock()
+	for retried := false; ; retried = true {
 		l, err := s.connect(ctx)
 		if err != nil {
 			return err
 		}
-		var taken atomic.Bool
-		err = s.attempt(context.WithValue(ctx, sentKey{}, &taken), what, l, f)
+		var sent atomic.Bool
+		err = s.attempt(context.WithValue(ctx, sentKey{}, &sent), what, l, f)
 		missing := errors.Is(err, mcp.ErrSessionMissing)
 		if missing || errors.Is(err, mcp.ErrConnectionClosed) {
 			s.retire(l)
-			// Either the server does not know the session, and has not looked at the
-			// request, or the connection was lost before, and it was not sent. A request
-			// that only hears that another has met an unknown session may have been done.
-			if !again && s.stream == nil && (!missing || !taken.Load()) {
+			// Either the server does not know the session and has not processed the
+			// request, or the connection was lost before the request was sent. If
+			// another request found the session unknown, this one may have been
+			// executed.
+			if !retried && s.stream == nil && (!missing || !sent.Load()) {
 				continue
 			}
 		}
@@ -246,8 +247,8 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 	}
 }
 
-// takenKey is for an *atomic.Bool that is set once a server over HTTP may have looked
-// at the request.
+// sentKey is the key of an *atomic.Bool in a context. It is set once a server over HTTP
+// may have processed the request.
 type sentKey struct{}
 
 func (s *Session) attempt(ctx context.Context, what string, l *connection, f func(context.Context, *mcp.ClientSession) error) error {
@@ -263,27 +264,25 @@ func (s *Session) attempt(ctx context.Context, what string, l *connection, f fun
 	if gaveUp != nil {
 		return gaveUp
 	}
-	if why := l.state.readError(); why != nil && !isAnswer(err) {
+	if why := l.state.readError(); why != nil && !isResponse(err) {
 		return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, errors.Join(why, err))
 	}
 	return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, err)
 }
 
-// within bounds a request by ctx and by limit, to which the time does not count in
-// which the server waits for an answer of its own. So that no server can have a
-// request wait for ever by asking again and again, as many questions as it may ask in
-// rounds are the most that are waited for.
+// withTimeout bounds a request by ctx and by limit. The time during which the server
+// waits for answers to its questions does not count, up to the number of questions that
+// a server may ask in rounds, so that a server cannot extend a request for ever.
 //
-// The stream of an answer over HTTP is read to its end after the answer has been given.
-// If it were cut off by this context or the caller's, so would be the connection, and
-// the next request would have to make another. So end leaves the stream of an answer
-// a while.
+// The body of an HTTP response is read to its end after the response was parsed. Ending
+// its context then would close the HTTP connection, and the next request would have to
+// make another. Therefore end leaves the body some time.
 func (s *Session) withTimeout(ctx context.Context, limit time.Duration, timeout error) (call context.Context, end func(answered bool)) {
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stopped := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	closed := context.AfterFunc(s.life, func() { cancel(s.closedError()) })
-	stop := func() { stopped(); closed() }
-	begun, paused := time.Now(), s.questionClock.length()
+	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	stopLife := context.AfterFunc(s.life, func() { cancel(s.closedError()) })
+	stop := func() { stopCaller(); stopLife() }
+	begun, paused := time.Now(), s.questionClock.elapsed()
 	last := begun.Add(limit + maxInputRounds*s.m.opts.Limits.Question)
 	var (
 		mu    sync.Mutex
@@ -295,9 +294,9 @@ func (s *Session) withTimeout(ctx context.Context, limit time.Duration, timeout 
 	timer = time.AfterFunc(limit, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		left := limit - (time.Since(begun) - (s.questionClock.length() - paused))
+		left := limit - (time.Since(begun) - (s.questionClock.elapsed() - paused))
 		if over || left <= 0 || time.Now().After(last) {
-			cancel(timeout) // which nobody hears of what is over
+			cancel(timeout) // without effect if the request has ended
 			return
 		}
 		timer.Reset(left)
@@ -308,7 +307,7 @@ func (s *Session) withTimeout(ctx context.Context, limit time.Duration, timeout 
 		defer mu.Unlock()
 		over = true
 		if answered {
-			timer.Reset(drainTime)
+			timer.Reset(drainTimeout)
 			return
 		}
 		timer.Stop()
@@ -316,15 +315,15 @@ func (s *Session) withTimeout(ctx context.Context, limit time.Duration, timeout 
 	}
 }
 
-// enter holds the gate in part, as whoever uses a connection does.
-func (s *Session) lockMethods(ctx context.Context) (leave func(), err error) {
+// lockMethods holds the method lock in part, as every user of a connection must.
+func (s *Session) lockMethods(ctx context.Context) (unlock func(), err error) {
 	if err := s.methodLock.Acquire(ctx, 1); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	return func() { s.methodLock.Release(1) }, nil
 }
 
-// request does a request that has a result.
+// request executes a request that has a result.
 func request[R any](ctx context.Context, s *Session, what string, f func(context.Context, *mcp.ClientSession) (R, error)) (res R, err error) {
 	err = s.do(ctx, what, func(ctx context.Context, cs *mcp.ClientSession) (err error) {
 		res, err = f(ctx, cs)
@@ -333,13 +332,13 @@ func request[R any](ctx context.Context, s *Session, what string, f func(context
 	return res, err
 }
 
-// Initialize connects, if need be, and returns what the server said of itself.
+// Initialize connects if necessary, and returns the server's description of itself.
 func (s *Session) Initialize(ctx context.Context) (*mcp.InitializeResult, error) {
-	leave, err := s.lockMethods(ctx)
+	unlock, err := s.lockMethods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	l, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -347,12 +346,12 @@ func (s *Session) Initialize(ctx context.Context) (*mcp.InitializeResult, error)
 	return l.cs.InitializeResult(), nil
 }
 
-// Ping asks the server for a sign of life.
+// Ping checks that the server responds.
 func (s *Session) Ping(ctx context.Context) error {
 	return s.do(ctx, "ping", func(ctx context.Context, cs *mcp.ClientSession) error { return cs.Ping(ctx, nil) })
 }
 
-// all reads a list to its end.
+// listAll reads all pages of a list.
 func listAll[T any](ctx context.Context, s *Session, what string, items func(context.Context, *mcp.ClientSession) iter.Seq2[*T, error]) ([]*T, error) {
 	return request(ctx, s, what, func(ctx context.Context, cs *mcp.ClientSession) (list []*T, err error) {
 		for item, err := range items(ctx, cs) {
@@ -363,7 +362,7 @@ func listAll[T any](ctx context.Context, s *Session, what string, items func(con
 				return nil, fmt.Errorf("the list has more than %d entries", len(list))
 			}
 			if item == nil {
-				continue // null in a list is nothing
+				continue // null
 			}
 			list = append(list, item)
 		}
@@ -392,12 +391,12 @@ func (s *Session) ReadResource(ctx context.Context, uri string) (*mcp.ReadResour
 	})
 }
 
-// maxWatched bounds the resources of a server that are subscribed to.
+// maxSubscriptions bounds the resources subscribed to at one server.
 const maxSubscriptions = 1000
 
-// Subscribe asks to be told, through the hooks, when a resource changes. It holds
-// for all connections of the session until Unsubscribe; while there is none, nothing
-// is told.
+// Subscribe requests a call of Hooks.ResourceUpdated whenever a resource changes. It
+// holds for all connections of the session until Unsubscribe. Changes while there is no
+// connection are not reported.
 func (s *Session) Subscribe(ctx context.Context, uri string) error {
 	s.mu.Lock()
 	full := !s.subscriptions[uri] && len(s.subscriptions) >= maxSubscriptions
@@ -416,7 +415,7 @@ func (s *Session) Subscribe(ctx context.Context, uri string) error {
 	return err
 }
 
-// Unsubscribe ends what Subscribe began.
+// Unsubscribe ends a subscription.
 func (s *Session) Unsubscribe(ctx context.Context, uri string) error {
 	s.mu.Lock()
 	delete(s.subscriptions, uri)
@@ -433,22 +432,22 @@ func (s *Session) Prompts(ctx context.Context) ([]*mcp.Prompt, error) {
 	})
 }
 
-// GetPrompt gets a prompt with its arguments filled in.
+// GetPrompt renders a prompt with arguments.
 func (s *Session) GetPrompt(ctx context.Context, name string, arguments map[string]string) (*mcp.GetPromptResult, error) {
 	return request(ctx, s, fmt.Sprintf("get prompt %q", name), func(ctx context.Context, cs *mcp.ClientSession) (*mcp.GetPromptResult, error) {
 		return cs.GetPrompt(ctx, &mcp.GetPromptParams{Name: name, Arguments: arguments})
 	})
 }
 
-// Complete asks for completions of an argument.
+// Complete requests completions of an argument.
 func (s *Session) Complete(ctx context.Context, params *mcp.CompleteParams) (*mcp.CompleteResult, error) {
 	return request(ctx, s, "complete", func(ctx context.Context, cs *mcp.ClientSession) (*mcp.CompleteResult, error) {
 		return cs.Complete(ctx, params)
 	})
 }
 
-// RootsChanged tells a server to ask for the roots again, if it is one of the older
-// era and connected; modern ones ask each time.
+// RootsChanged notifies a connected server of the older era that the roots have
+// changed. Modern servers ask for the roots each time.
 func (s *Session) RootsChanged(ctx context.Context) error {
 	s.mu.Lock()
 	l := s.connection
@@ -459,8 +458,8 @@ func (s *Session) RootsChanged(ctx context.Context) error {
 	return s.Notify(ctx, "notifications/roots/list_changed", nil)
 }
 
-// SetLoggingLevel says which of its log messages the server should send, over this
-// connection and those after it.
+// SetLoggingLevel sets the minimum level of the server's log messages, for this
+// connection and later ones.
 func (s *Session) SetLoggingLevel(ctx context.Context, level mcp.LoggingLevel) error {
 	s.mu.Lock()
 	s.level = level

@@ -12,24 +12,24 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// metaTaskSupport is the key in the metadata of a tool under which [Session.Tools]
-// keeps the tool's execution.taskSupport, which the SDK's type has no field for.
+// metaTaskSupport is the metadata key under which [Session.Tools] stores a tool's
+// execution.taskSupport. The SDK's type has no field for it.
 const metaTaskSupport = "glovebox/taskSupport"
 
-// taskRequired is the taskSupport of a tool that runs as a task only.
+// taskRequired is the taskSupport of a tool that can run as a task only.
 const taskRequired = "required"
 
-// ErrTaskRequired reports a call of a tool that runs as a task only. This package
+// ErrTaskRequired reports a call of a tool that can run as a task only. This package
 // does not create tasks.
 var ErrTaskRequired = errors.New("the tool runs as a task only, and tasks are not supported yet")
 
-// RequiresTask reports whether a tool that [Session.Tools] returned runs as a task
-// only, so that a call of it fails with [ErrTaskRequired]. It still does once the tool
-// was encoded as JSON and decoded again.
+// RequiresTask reports whether a tool returned by [Session.Tools] can run as a task
+// only, so that calling it fails with [ErrTaskRequired]. This information survives
+// encoding the tool as JSON.
 func RequiresTask(t *mcp.Tool) bool { return t.Meta[metaTaskSupport] == taskRequired }
 
-// taskTools are the tools of a server that run as tasks only, as the last list of
-// tools that names them says. The zero value knows of none.
+// taskTools holds the tools of a server that can run as tasks only, according to the
+// last list of tools that contained them. The zero value is empty.
 type taskTools struct {
 	mu       sync.Mutex
 	required map[string]bool // guarded by mu, by name; Limits.List entries at most
@@ -41,9 +41,9 @@ func (t *taskTools) has(name string) bool {
 	return t.required[name]
 }
 
-// read takes note of the tools in a result. limit bounds the names that are kept.
+// read parses the tools in a result. limit bounds the stored names.
 func (t *taskTools) read(result []byte, limit int) {
-	if !bytes.Contains(result, []byte(`"inputSchema"`)) { // every tool of a list has one
+	if !bytes.Contains(result, []byte(`"inputSchema"`)) { // every listed tool has one
 		return
 	}
 	var list struct {
@@ -70,7 +70,7 @@ func (t *taskTools) read(result []byte, limit int) {
 	}
 }
 
-// mark sets the metadata of the tools that run as tasks only.
+// mark sets the metadata of the tools that can run as tasks only.
 func (t *taskTools) mark(tools []*mcp.Tool) {
 	for _, tool := range tools {
 		if !t.has(tool.Name) {
@@ -83,10 +83,10 @@ func (t *taskTools) mark(tools []*mcp.Tool) {
 	}
 }
 
-// readTasks takes note of the tools in a result of the server.
+// readToolList parses the tools in a result of the server.
 func (s *Session) readToolList(result []byte) { s.tasks.read(result, s.m.opts.Limits.List) }
 
-// refuseTask returns the error of a call of a tool that runs as a task only.
+// refuseTask returns an error if the tool can run as a task only.
 func (s *Session) refuseTask(tool string) error {
 	if s.tasks.has(tool) {
 		return fmt.Errorf("call tool %q of mcp server %q: %w", tool, s.def.Name, ErrTaskRequired)
@@ -94,16 +94,17 @@ func (s *Session) refuseTask(tool string) error {
 	return nil
 }
 
-// listTap has the answers to tools/list that come over HTTP read for what the SDK does
-// not decode. Answers come as the body of a POST, or over a stream that a GET opened.
+// toolListTap passes the results of tools/list over HTTP to onResult, because the SDK
+// does not decode all members. A result is the body of a POST's response, or an event
+// of a stream that a GET opened.
 type toolListTap struct {
 	next     http.RoundTripper
 	max      int // bytes of a message
 	onResult func(result []byte)
 }
 
-// maxListRequest bounds a request that is searched for its method. A tools/list has a
-// cursor and metadata at most.
+// maxListRequest bounds a request that is searched for its method. A tools/list
+// consists of a cursor and metadata.
 const maxListRequest = 64 << 10
 
 // RoundTrip implements [http.RoundTripper].
@@ -117,7 +118,7 @@ func (t *toolListTap) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+// CloseIdleConnections supports [http.Client.CloseIdleConnections].
 func (t *toolListTap) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -137,10 +138,10 @@ func isToolList(req *http.Request) bool {
 	return err == nil && bytes.Contains(b, []byte(`"tools/list"`))
 }
 
-// message passes on the result in a message.
+// message passes the result in a message to onResult.
 func (t *toolListTap) message(b []byte) {
-	var answer struct{ Result json.RawMessage }
-	if json.Unmarshal(b, &answer) == nil {
-		t.onResult(answer.Result)
+	var response struct{ Result json.RawMessage }
+	if json.Unmarshal(b, &response) == nil {
+		t.onResult(response.Result)
 	}
 }

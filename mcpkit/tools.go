@@ -9,8 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Tools returns the server's tools that the definition allows, all pages. Some may run
-// as tasks only: see [RequiresTask].
+// Tools returns the server's tools that the definition allows, from all pages. Some can
+// run as tasks only: see [RequiresTask].
 func (s *Session) Tools(ctx context.Context) ([]*mcp.Tool, error) {
 	tools, err := listAll(ctx, s, "list tools", func(ctx context.Context, cs *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
 		return cs.Tools(ctx, nil)
@@ -25,12 +25,12 @@ func (s *Session) Tools(ctx context.Context) ([]*mcp.Tool, error) {
 	return allowed, err
 }
 
-// ErrToolDenied says that the definition does not allow a tool.
+// ErrToolDenied reports a tool that the definition does not allow.
 var ErrToolDenied = errors.New("the configuration does not allow the tool")
 
-// CallTool calls a tool that the definition allows. A tool that failed is a result
-// with IsError. A tool that runs as a task only, as a list of the tools has told, is
-// not called: the error is [ErrTaskRequired].
+// CallTool calls a tool that the definition allows. If the tool fails, the result has
+// IsError set. A tool that a previous list marked as running as a task only is not
+// called: the error is [ErrTaskRequired].
 func (s *Session) CallTool(ctx context.Context, params *mcp.CallToolParams) (*mcp.CallToolResult, error) {
 	if !s.def.Tools.Allows(params.Name) {
 		return nil, fmt.Errorf("call tool %q of mcp server %q: %w", params.Name, s.def.Name, ErrToolDenied)

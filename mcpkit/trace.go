@@ -16,8 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// trace is what notes what is said over a connection, or nil. Of r it takes what
-// must not be noted.
+// openTrace returns the writer for the messages of a connection, or nil. It masks the
+// secrets in r.
 func (s *Session) openTrace(l *connState, r *mcpjson.Resolved) *transcript.Writer {
 	out := s.openOutputs(".wire.jsonl", s.m.opts.Trace)
 	if out == nil {
@@ -36,7 +36,8 @@ func (s *Session) openTrace(l *connState, r *mcpjson.Resolved) *transcript.Write
 	return transcript.NewWriter(out, s.def.Name, secrets)
 }
 
-// lines is how a stream tells of its messages.
+// messageTracer returns the function that traces the messages of a stream; nil for
+// none.
 func messageTracer(w *transcript.Writer) func(stream.Direction, []byte) {
 	if w == nil {
 		return nil
@@ -44,7 +45,7 @@ func messageTracer(w *transcript.Writer) func(stream.Direction, []byte) {
 	return w.Message
 }
 
-// both tells two of the messages, of which the first may be nil.
+// teeTrace calls both functions for each message. The first may be nil.
 func teeTrace(a, b func(stream.Direction, []byte)) func(stream.Direction, []byte) {
 	if a == nil {
 		return b
@@ -55,8 +56,8 @@ func teeTrace(a, b func(stream.Direction, []byte)) func(stream.Direction, []byte
 	}
 }
 
-// wire notes what goes over HTTP: heads, and the messages in bodies. Whatever else
-// is sent there, a login for one, has its head noted and no body.
+// httpTracer traces the heads of HTTP requests and responses, and the messages in their
+// bodies. Other bodies, such as those of a login, are not traced.
 type httpTracer struct {
 	next http.RoundTripper
 	w    *transcript.Writer
@@ -65,7 +66,7 @@ type httpTracer struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *httpTracer) RoundTrip(req *http.Request) (*http.Response, error) {
-	// A login's token is of no definition.
+	// The token of a login is not among the secrets of a definition.
 	if _, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok {
 		t.w.AddSecret(token)
 	}
@@ -88,29 +89,30 @@ func (t *httpTracer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// tap returns the body of an answer, of which hear gets each message before it is read.
-// max bounds the bytes of a message; hear gets no larger one.
-func tap(res *http.Response, max int, hear func([]byte)) io.ReadCloser {
+// tap returns the body of a response and passes each message in it to hear, before the
+// message is read completely. max bounds the bytes of a message; larger ones are not
+// passed.
+func tap(res *http.Response, max int, onMessage func([]byte)) io.ReadCloser {
 	switch mediaType(res) {
 	case "application/json":
-		return &messageTap{ReadCloser: res.Body, onMessage: hear, max: max}
+		return &messageTap{ReadCloser: res.Body, onMessage: onMessage, max: max}
 	case "text/event-stream":
-		return &messageTap{ReadCloser: res.Body, onMessage: hear, max: max, events: true}
+		return &messageTap{ReadCloser: res.Body, onMessage: onMessage, max: max, events: true}
 	}
 	return res.Body
 }
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+// CloseIdleConnections supports [http.Client.CloseIdleConnections].
 func (t *httpTracer) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// received notes a message that the server sent, or a batch of them.
+// received traces a message of the server, or a batch.
 func (t *httpTracer) received(b []byte) { t.message(stream.Received, b) }
 
-// message notes a message, or a batch of them.
+// message traces a message, or a batch.
 func (t *httpTracer) message(d stream.Direction, b []byte) {
 	batch := []json.RawMessage{b}
 	if b = bytes.TrimSpace(b); len(b) > 0 && b[0] == '[' && json.Unmarshal(b, &batch) != nil {
@@ -123,18 +125,18 @@ func (t *httpTracer) message(d stream.Direction, b []byte) {
 	}
 }
 
-// heard is the body of an answer of which the messages are noted before they are
-// read. What is larger than a message may be is not kept.
+// messageTap is a response body that passes on its messages while it is read. It does
+// not keep messages larger than max.
 type messageTap struct {
 	io.ReadCloser
 	onMessage func([]byte)
 	max       int  // bytes of a message
-	events    bool // of an event stream; else it is one message
+	events    bool // an event stream; otherwise the body is one message
 	done      bool
-	buf       []byte // of the message, or of the line
-	data      []byte // of the event so far
-	size      int    // of the line, whatever of it is in buf
-	truncated bool   // something of the message is not kept
+	buf       []byte // the message or line so far
+	data      []byte // the event so far
+	size      int    // of the line, including bytes not in buf
+	truncated bool   // the message is too large
 }
 
 func (h *messageTap) Read(p []byte) (int, error) {
@@ -162,7 +164,7 @@ func (h *messageTap) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// line takes a line of an event stream.
+// line handles a complete line of an event stream.
 func (h *messageTap) line() {
 	text, empty := bytes.TrimSuffix(h.buf, []byte("\r")), h.size <= 1 && len(bytes.TrimSuffix(h.buf, []byte("\r"))) == 0
 	h.buf, h.size = h.buf[:0], 0
@@ -178,15 +180,15 @@ func (h *messageTap) line() {
 	}
 }
 
-// harmless are the headers whose values may be shown: of no other is it known that
-// it carries no secret.
+// publicHeaders are the headers whose values are not masked: they are known to contain
+// no secrets.
 var publicHeaders = map[string]bool{
 	"Accept": true, "Allow": true, "Cache-Control": true, "Content-Encoding": true, "Content-Length": true, "Content-Type": true,
 	"Date": true, "Last-Event-Id": true, "Mcp-Method": true, "Mcp-Name": true, "Mcp-Protocol-Version": true, "Retry-After": true,
 	"Server": true, "Transfer-Encoding": true, "User-Agent": true, "Www-Authenticate": true,
 }
 
-// shownHeaders are headers with the values of most of them masked.
+// maskHeaders returns the headers with all other values masked.
 func maskHeaders(from http.Header) map[string][]string {
 	shown := make(map[string][]string, len(from))
 	for name, values := range from {
@@ -198,7 +200,7 @@ func maskHeaders(from http.Header) map[string][]string {
 	return shown
 }
 
-// shownURL is a URL without what may be a secret in it.
+// maskURL returns a URL without credentials, and with its query masked.
 func maskURL(u *url.URL) string {
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	text := shown.String()

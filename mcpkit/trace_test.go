@@ -180,7 +180,7 @@ func TestD6_StdoutLogs(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(warned.String(), "what the mcp server writes is not kept") {
+	if !strings.Contains(warned.String(), "log of mcp server is not written") {
 		t.Errorf("warned of %q", warned.String())
 	}
 }
@@ -276,7 +276,7 @@ func TestD6_LogsAreRotated(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(warned.String(), "is not kept"); n != 2 {
+	if n := strings.Count(warned.String(), "is not written"); n != 2 {
 		t.Errorf("warned of %q", warned.String())
 	}
 }

@@ -8,21 +8,22 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// Trust is what a server's definition may make this machine do.
+// Trust tells what the definition of a server may make this machine do.
 type Trust int
 
 const (
-	// Untrusted definitions may connect to where the outbound policy allows, and
-	// nothing else: no program, no socket, no secret. It is the default.
+	// Untrusted definitions may connect where the outbound policy allows. They may not
+	// start programs, open sockets or use secrets. This is the default.
 	Untrusted Trust = iota
-	// Trusted ones may do all that they say. It is the user's to give.
+	// Trusted definitions may do everything they say. Only the user should grant this.
 	Trusted
 )
 
-// ErrUntrusted is what every [*Refusal] is, for [errors.Is].
+// ErrUntrusted matches every [*Refusal] in [errors.Is].
 var ErrUntrusted = errors.New("the server is not trusted")
 
-// A Reason says what an untrusted definition asked for. The set is closed.
+// A Reason is the kind of thing that an untrusted definition requires. The set is
+// closed.
 type Reason string
 
 // The reasons.
@@ -52,15 +53,15 @@ var refusals = map[Reason]string{
 	ReasonLogin:       "log in to mcp server %q in untrusted mode with the client secret of its definition%s",
 }
 
-// A Refusal says what was not done for a server that is not trusted. What names the
-// thing, such as a program or a header; never a value.
+// A Refusal reports what was refused to an untrusted server. What names the thing, such
+// as a program or a header; never a value.
 type Refusal struct {
 	Server string
 	Reason Reason
 	What   string
 }
 
-// Error says what was refused and what would allow it.
+// Error describes what was refused and what would allow it.
 func (r *Refusal) Error() string {
 	return "refusing to " + fmt.Sprintf(refusals[r.Reason], r.Server, r.What) + "; trust the server if you know it"
 }
@@ -68,7 +69,7 @@ func (r *Refusal) Error() string {
 // Is reports whether target is [ErrUntrusted].
 func (r *Refusal) Is(target error) bool { return target == ErrUntrusted }
 
-// check refuses what only trusted definitions may ask for.
+// check refuses what only trusted definitions may require.
 func (t Trust) check(s *mcpjson.Server) error {
 	if t == Trusted {
 		return nil
