@@ -36,7 +36,7 @@ func load(t *testing.T, args []string, pairs ...string) (*Config, []string, erro
 	return Load(fs, env(pairs...))
 }
 
-func TestDefaults(t *testing.T) {
+func TestLoad_Defaults(t *testing.T) {
 	got, notes, err := load(t, nil, "XDG_STATE_HOME", "/x")
 	if err != nil || len(notes) != 0 {
 		t.Fatalf("got notes %v, error %v", notes, err)
@@ -63,7 +63,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestOrder(t *testing.T) {
+func TestLoad_PrecedenceOfSources(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.json")
 	if err := os.WriteFile(file, []byte(`{"port": 1, "max-sessions": 3, "host": "file", /* why */ "toolset": ["files"],}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func TestBadValues(t *testing.T) {
+func TestLoad_InvalidValues(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	bad := filepath.Join(dir, "bad.json")
@@ -111,7 +111,7 @@ func TestBadValues(t *testing.T) {
 		{"MSB_CLEANUP_INTERVAL", "1800", "MSB_CLEANUP_INTERVAL must be less than MSB_SESSION_TIMEOUT, got 30m0s and 30m0s"},
 		{"MSB_MAX_TOTAL_MEMORY_MB", "512", "MSB_MAX_TOTAL_MEMORY_MB must be at least the 1024 MB of the flavor small, got 512"},
 		{"GLOVEBOX_TLS_CERT", "/c.pem", "tls-cert and tls-key must be set together, got '/c.pem' and ''"},
-		{"GLOVEBOX_OIDC_ISSUER", "https://login.example", "oidc-issuer needs oidc-audience or public-url: otherwise tokens that are meant for other services would do"},
+		{"GLOVEBOX_OIDC_ISSUER", "https://login.example", "oidc-issuer needs oidc-audience or public-url: without an audience, tokens for other services would be accepted"},
 		{"GLOVEBOX_PUBLIC_URL", "boxes.example.org", "public-url must be a URL such as https://boxes.example.org/mcp, got 'boxes.example.org'"},
 		{"GLOVEBOX_OWNER_MAX_MEMORY_MB", "512", "owner-max-memory-mb must be at least the 1024 MB of the flavor small, got 512"},
 		{"GLOVEBOX_OWNER_MAX_BOXES", "0", "GLOVEBOX_OWNER_MAX_BOXES must be a positive integer, got 0"},
@@ -138,9 +138,9 @@ func TestBadValues(t *testing.T) {
 		{"MSB_SHARED_VOLUME_PATH", dir + ":/a/../etc", "must not lie in /etc"},
 		{"MSB_SHARED_VOLUME_PATH", dir + ":/..", "belongs to the box"},
 		{"MSB_SHARED_VOLUME_PATH", plain + ":/a", "not a directory"},
-		{"MSB_SHARED_VOLUME_PATH", "/:/a", "the whole host"},
+		{"MSB_SHARED_VOLUME_PATH", "/:/a", "the root directory"},
 		{"MSB_SHARED_VOLUME_PATH", dir + "/none:/a", "no such file"},
-		{"MSB_SHARED_VOLUME_PATH", dir + ":/a," + dir + ":/a/", "is taken by an earlier mapping"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":/a," + dir + ":/a/", "is used by an earlier mapping"},
 		{"GLOVEBOX_VOLUME_ROOTS", "rel", "GLOVEBOX_VOLUME_ROOTS must be absolute directories, got 'rel'"},
 		{"GLOVEBOX_ALLOWED_ORIGINS", "app.example", "GLOVEBOX_ALLOWED_ORIGINS must be origins such as https://app.example, got 'app.example'"},
 		{"GLOVEBOX_ALLOWED_ORIGINS", "https://a.example, null", "got 'null'"},
@@ -181,7 +181,7 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-func TestVolumes(t *testing.T) {
+func TestLoad_Volumes(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -200,12 +200,12 @@ func TestVolumes(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want %+v", text, c, err, want)
 		}
 	}
-	if _, _, err := load(t, nil, "MSB_SHARED_VOLUME_PATH", link+":/a", "GLOVEBOX_VOLUME_ROOTS", "/usr"); err == nil || !strings.Contains(err.Error(), dir+" is in none of the directories") {
+	if _, _, err := load(t, nil, "MSB_SHARED_VOLUME_PATH", link+":/a", "GLOVEBOX_VOLUME_ROOTS", "/usr"); err == nil || !strings.Contains(err.Error(), dir+" is not below a directory") {
 		t.Errorf("outside the roots: got %v", err)
 	}
 	for _, state := range []string{dir, dir + "/state/deep", filepath.Dir(dir), link + "/state"} {
 		_, _, err := load(t, []string{"--volume", dir + ":/a"}, "GLOVEBOX_STATE_DIR", state)
-		if err == nil || !strings.Contains(err.Error(), "neither of "+dir+" and the state directory "+state) {
+		if err == nil || !strings.Contains(err.Error(), "the volume "+dir+" and the state directory "+state) {
 			t.Errorf("with the state in %s: got %v", state, err)
 		}
 	}
@@ -222,7 +222,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-func TestValues(t *testing.T) {
+func TestLoad_ValidValues(t *testing.T) {
 	c, notes, err := load(t, []string{"--port=0", "--enable-cors"}, "MSB_SESSION_TIMEOUT", "2h", "MSB_SANDBOX_START_TIMEOUT", "180.5",
 		"MSB_LOG_LEVEL", "WARNING", "MSB_ENABLE_LRU_EVICTION", "Disabled", "MSB_SERVER_URL", "http://x")
 	if err != nil {
@@ -236,7 +236,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestPreload(t *testing.T) {
+func TestLoad_Preload(t *testing.T) {
 	for _, test := range []struct {
 		args, env []string
 		want      string
@@ -255,8 +255,8 @@ func TestPreload(t *testing.T) {
 	}
 }
 
-// Every field has what the tags must say, and no name is used twice.
-func TestTags(t *testing.T) {
+// Every field has all tags, and names are unique.
+func TestKeys_TagsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	groups := map[string]bool{}
 	for _, g := range groupTitles {
@@ -306,9 +306,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Every variable of the servers that Glovebox takes the place of is accepted: it
-// is a setting, or known to have no effect.
-func TestVariablesOfOthers(t *testing.T) {
+// Every variable of the servers that Glovebox replaces is a setting, or accepted
+// without effect.
+func TestLoad_VariablesOfReplacedServers(t *testing.T) {
 	known := map[string]bool{}
 	for _, k := range Keys() {
 		for _, name := range k.Env {
@@ -334,7 +334,7 @@ func TestVariablesOfOthers(t *testing.T) {
 	}
 }
 
-func TestSecurity(t *testing.T) {
+func TestLoad_Security(t *testing.T) {
 	load := func(env map[string]string) *Config {
 		t.Helper()
 		c, _, err := Load(nil, func(name string) (string, bool) { v, ok := env[name]; return v, ok })

@@ -10,18 +10,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Key is one setting, as its field's tags describe it.
+// Key describes a setting, as declared by the tags of its field.
 type Key struct {
 	Group   string
 	Name    string
 	Env     []string
 	Default string
 	Kind    string
-	Max     int // 0: the kind's
+	Max     int // 0 for the limit of the kind
 	Choices []string
-	Live    bool   // it can change while the server runs
+	Live    bool   // SIGHUP applies it
 	Short   string // one line, for --help
-	Help    string // everything, for the documentation
+	Help    string // full, for the documentation
 
 	field int
 }
@@ -32,7 +32,7 @@ func Keys() []Key {
 	keys := make([]Key, 0, t.NumField())
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag
-		limit, _ := strconv.Atoi(tag.Get("max")) // no number is no limit
+		limit, _ := strconv.Atoi(tag.Get("max")) // no tag, no limit
 		keys = append(keys, Key{
 			Group:   tag.Get("group"),
 			Name:    tag.Get("key"),
@@ -50,7 +50,7 @@ func Keys() []Key {
 	return keys
 }
 
-// Bind adds the flags of the groups to fs, and --config. Load reads them.
+// Bind adds the flags of the groups, and --config, to fs. Load reads their values.
 func Bind(fs *pflag.FlagSet, groups ...string) {
 	keys := Keys()
 	order := func(k Key) int {
@@ -70,8 +70,8 @@ func Bind(fs *pflag.FlagSet, groups ...string) {
 	fs.String("config", "", "read settings from this JSON `file`")
 }
 
-// GroupTitles returns the headings of the groups of settings in the order of the
-// documentation, and the names of each one's settings.
+// GroupTitles returns the headings of the setting groups in the order of the
+// documentation, and the names of the settings below each.
 func GroupTitles() (titles []string, names map[string][]string) {
 	names = map[string][]string{}
 	for _, g := range groupTitles {
@@ -85,7 +85,7 @@ func GroupTitles() (titles []string, names map[string][]string) {
 	return titles, names
 }
 
-// shownDefault is the default as help shows it: times have a unit.
+// shownDefault returns the default for the help: durations have a unit.
 func (k Key) shownDefault() string {
 	unit := time.Second
 	switch k.Kind {
@@ -109,8 +109,8 @@ func (k Key) shownDefault() string {
 	return text
 }
 
-// flagText keeps what was typed; Load reads it like a value from elsewhere, so
-// that messages and rules are the same. A list flag may be repeated.
+// flagText keeps the text of a flag. Load parses it like values from other sources,
+// with the same rules and messages. A list flag may be repeated.
 type flagText struct {
 	kind    string
 	choices []string
@@ -129,7 +129,7 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// Type is what help shows in place of the value.
+// Type returns the placeholder of the value in the help.
 func (f *flagText) Type() string {
 	switch f.kind {
 	case "choice", "level":

@@ -18,20 +18,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// Error is a setting that cannot be used. Its text names the setting as it was
-// given (flag, variable or file and key) and the value.
+// Error reports an invalid setting. Its text names the setting as given (flag,
+// variable, or file and key) and the value.
 type Error struct{ Text string }
 
 func (e *Error) Error() string { return e.Text }
 
 func invalid(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
 
-// maxFile bounds the file: no sensible one is larger.
+// maxFile bounds the configuration file, in bytes.
 const maxFile = 1 << 20
 
-// Load reads the settings. flags may hold any part of what Bind adds, or be nil.
-// notes are sentences for the debug log. The error holds one *Error for each
-// setting that is wrong.
+// Load reads the settings. flags may have any part of the flags that Bind adds, or be
+// nil; lookup is the environment. notes are messages for the debug log. err joins one
+// *Error for each invalid setting.
 func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, notes []string, err error) {
 	file, path, err := readFile(flags, lookup)
 	if err != nil {
@@ -67,13 +67,13 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, 
 	}
 	for _, v := range c.Volumes {
 		if state := resolve(c.StateDir); within([]string{state}, v.Host) || within([]string{v.Host}, state) {
-			return nil, nil, invalid("MSB_SHARED_VOLUME_PATH: neither of %s and the state directory %s may lie in the other: a box must not reach what boxes are made of", v.Host, c.StateDir)
+			return nil, nil, invalid("MSB_SHARED_VOLUME_PATH: the volume %s and the state directory %s must not contain each other: boxes must not reach the state of boxes", v.Host, c.StateDir)
 		}
 	}
 	return c, notes, nil
 }
 
-// unknownSetting is the error for a key of the file that is no setting.
+// unknownSetting is the error for an unknown key of the file.
 func unknownSetting(path, name string) error {
 	var names []string
 	for _, k := range Keys() {
@@ -85,7 +85,7 @@ func unknownSetting(path, name string) error {
 	return invalid("%s: unknown setting %q", path, name)
 }
 
-// resolve resolves the symbolic links of a path, of which an end may be missing.
+// resolve resolves the symbolic links of a path whose last elements may not exist.
 func resolve(path string) string {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) {
 		return resolved
@@ -93,8 +93,8 @@ func resolve(path string) string {
 	return filepath.Join(resolve(filepath.Dir(path)), filepath.Base(path))
 }
 
-// source returns the text that counts for the key and the name under which the
-// person gave it. Blank variables count as not set.
+// source returns the first value of the key and the name under which it was given.
+// Empty variables count as unset.
 func (k Key) source(flags *pflag.FlagSet, lookup func(string) (string, bool), file map[string]string, path string) (name, text string) {
 	if flags != nil {
 		if f := flags.Lookup(k.Name); f != nil && f.Changed {
@@ -112,7 +112,7 @@ func (k Key) source(flags *pflag.FlagSet, lookup func(string) (string, bool), fi
 	return k.Name, k.Default
 }
 
-// readFile returns the file's settings as texts, by key.
+// readFile returns the settings in the configuration file, by key.
 func readFile(flags *pflag.FlagSet, lookup func(string) (string, bool)) (values map[string]string, path string, err error) {
 	if flags != nil && flags.Lookup("config") != nil {
 		path = flags.Lookup("config").Value.String()
@@ -153,7 +153,7 @@ func readFile(flags *pflag.FlagSet, lookup func(string) (string, bool)) (values 
 	return values, path, nil
 }
 
-// fileText turns a value of the file into what would be typed. Lists stay JSON.
+// fileText converts a JSON value into the text that a flag would have. Lists stay JSON.
 func fileText(v json.RawMessage) (string, error) {
 	switch v = bytes.TrimSpace(v); v[0] {
 	case '"':

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxNames bounds lists of origins and hosts, which every request is held
-// against.
+// maxNames bounds lists of origins and hosts, since every request is compared with
+// them.
 const maxNames = 100
 
-// origins reads a list of origins of web pages, as browsers send them.
+// origins parses a list of web origins, as browsers send them.
 func origins(name, text string) ([]string, error) {
 	return names(name, text, "origins such as https://app.example", func(item string) bool {
 		u, err := url.Parse(item)
@@ -19,12 +19,12 @@ func origins(name, text string) ([]string, error) {
 	})
 }
 
-// hosts reads a list of what may stand in a Host header.
+// hosts parses a list of values of the Host header.
 func hosts(name, text string) ([]string, error) {
 	return names(name, text, "host names, with or without a port", hostName)
 }
 
-// names reads a list of names, in which case does not count.
+// names parses a list of names, case-insensitively.
 func names(name, text, what string, good func(string) bool) ([]string, error) {
 	items, err := list(name, text)
 	if err != nil {
@@ -42,13 +42,14 @@ func names(name, text, what string, good func(string) bool) ([]string, error) {
 	return items, nil
 }
 
-// A bound in the expression would cost every process 200 KB, those of boxes too.
+// dnsName has no bound on the length: it would cost every process 200 KB, including
+// those of boxes.
 var dnsName = regexp.MustCompile(`^[a-z0-9_][a-z0-9_.-]*$`)
 
-// maxDNSName is what the DNS allows, in bytes.
+// maxDNSName is the limit of the DNS, in bytes.
 const maxDNSName = 253
 
-// hostName reports whether text is a name or an address, perhaps with a port.
+// hostName reports whether text is a host name or an address, with or without a port.
 func hostName(text string) bool {
 	u, err := url.Parse("//" + text)
 	if err != nil || u.Host != text || u.Hostname() == "" || strings.HasSuffix(text, ":") {

@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// Change is a setting that has another value than when the server started.
+// Change is a setting whose value differs from the running one.
 type Change struct {
 	Name     string
 	From, To string
-	Live     bool // it can be taken over without a restart
+	Live     bool // it was applied; others need a restart
 }
 
-// Adopt returns c with what next sets otherwise and a running server can take
-// over, and all that differs. The error says why the result makes no sense as a
-// whole. Neither c nor next is changed.
+// Adopt returns c with the live settings of next, and all differences. It returns an
+// error if the combination is invalid. Neither c nor next is changed.
 func (c *Config) Adopt(next *Config) (*Config, []Change, error) {
 	adopted := *c
 	from, to, into := reflect.ValueOf(c).Elem(), reflect.ValueOf(next).Elem(), reflect.ValueOf(&adopted).Elem()
@@ -36,7 +35,7 @@ func (c *Config) Adopt(next *Config) (*Config, []Change, error) {
 	return &adopted, changes, nil
 }
 
-// shown is a value for the log.
+// shown formats a value for the log.
 func shown(v reflect.Value) string {
 	if d, ok := v.Interface().(time.Duration); ok {
 		return d.String()

@@ -2,18 +2,18 @@ package config
 
 import "net/url"
 
-// Auth reports whether clients over HTTP are asked for a token.
+// Auth reports whether HTTP clients need an access token.
 func (c *Config) Auth() bool { return c.TokensFile != "" || len(c.OIDCIssuers) > 0 }
 
 // TLS reports whether the server speaks TLS itself.
 func (c *Config) TLS() bool { return c.TLSCert != "" }
 
-// authRate is the rate limit where tokens are asked for, in requests a second: more
-// than a client with a model behind it ever sends, and little for the server.
+// authRate is the default rate limit with tokens, in requests per second: more than a
+// client of a model sends, and little for the server.
 const authRate = 100
 
-// Rate returns how many requests a second one owner or address may send, and how
-// many at once; 0 is no limit.
+// Rate returns the requests per second and the burst of one owner or address; 0 is no
+// limit.
 func (c *Config) Rate() (perSecond float64, burst int) {
 	limit := c.RateLimit
 	if limit < 0 {
@@ -28,8 +28,8 @@ func (c *Config) Rate() (perSecond float64, burst int) {
 	return float64(limit), burst
 }
 
-// OwnerCalls returns how many calls one owner may have under way, and OwnerStreams
-// how many streams; 0 is no limit. Where there may be others, half is left to them.
+// OwnerCalls returns the limit of concurrent calls of one owner, 0 for none. With
+// tokens, half of the server's limit is left to other owners.
 func (c *Config) OwnerCalls() int {
 	if c.OwnerMaxCalls == 0 && c.Auth() {
 		return max(c.MaxCalls/2, 1)
@@ -37,7 +37,7 @@ func (c *Config) OwnerCalls() int {
 	return c.OwnerMaxCalls
 }
 
-// OwnerStreams is explained at OwnerCalls.
+// OwnerStreams is like OwnerCalls, for streams.
 func (c *Config) OwnerStreams() int {
 	if c.Auth() {
 		return max(c.MaxStreams/2, 1)
@@ -45,7 +45,7 @@ func (c *Config) OwnerStreams() int {
 	return 0
 }
 
-// Audiences are for whom signed tokens must be meant.
+// Audiences returns the accepted audiences of signed tokens.
 func (c *Config) Audiences() []string {
 	if len(c.OIDCAudiences) == 0 && c.PublicURL != "" {
 		return []string{c.PublicURL}
@@ -64,7 +64,7 @@ func (c *Config) checkSecurity() (errs []error) {
 		}
 	}
 	if len(c.OIDCIssuers) > 0 && len(c.Audiences()) == 0 {
-		errs = append(errs, invalid("oidc-issuer needs oidc-audience or public-url: otherwise tokens that are meant for other services would do"))
+		errs = append(errs, invalid("oidc-issuer needs oidc-audience or public-url: without an audience, tokens for other services would be accepted"))
 	}
 	if need := flavorMB[c.DefaultFlavor]; c.OwnerMaxMemoryMB != 0 && c.OwnerMaxMemoryMB < need {
 		errs = append(errs, invalid("owner-max-memory-mb must be at least the %d MB of the flavor %s, got %d", need, c.DefaultFlavor, c.OwnerMaxMemoryMB))

@@ -9,19 +9,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// otherVariables are ours and no settings.
+// otherVariables are variables of Glovebox that are not settings.
 var otherVariables = []string{FileEnv, "GLOVEBOX_TOKEN", "GLOVEBOX_BINARY", "GLOVEBOX_GUEST_ARCH", CheckedEnv}
 
-// CheckedEnv is a variable that a program sets when it has shown the warnings of
-// UnknownVariables and starts itself again.
+// CheckedEnv is the variable that a program sets after showing the warnings of
+// UnknownVariables, for the processes that it starts.
 const CheckedEnv = "GLOVEBOX_ENVIRONMENT_CHECKED"
 
-// maxUnknown bounds the warnings: more are a mistake of another kind.
+// maxUnknown bounds the number of warnings.
 const maxUnknown = 20
 
-// UnknownVariables returns a warning for each variable of environ, as os.Environ
-// returns it, that looks like a setting and is none: all that begin with GLOVEBOX_ or
-// MSB_, and those that begin with MCP_ and are spelled almost like a setting.
+// UnknownVariables returns a warning for each variable of environ (see os.Environ) that
+// looks like a setting and is not: those that begin with GLOVEBOX_ or MSB_, and those
+// that begin with MCP_ and resemble a setting.
 func UnknownVariables(environ []string) []string {
 	known := slices.Concat(otherVariables, slices.Collect(maps.Keys(ignored)))
 	for _, k := range Keys() {
@@ -43,7 +43,7 @@ func UnknownVariables(environ []string) []string {
 		case near != "":
 			warnings = append(warnings, fmt.Sprintf("unknown environment variable %s has no effect; did you mean %s?", name, near))
 		case ours:
-			warnings = append(warnings, fmt.Sprintf("unknown environment variable %s has no effect; glovebox settings lists those that have", name))
+			warnings = append(warnings, fmt.Sprintf("unknown environment variable %s has no effect; glovebox settings lists the settings", name))
 		}
 		if len(warnings) == maxUnknown {
 			return warnings

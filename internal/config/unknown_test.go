@@ -19,7 +19,7 @@ func TestUnknownVariables(t *testing.T) {
 			"unknown environment variable GLOVEBOX_PYTON has no effect; did you mean GLOVEBOX_PYTHON?",
 			"unknown environment variable MCP_PROT has no effect; did you mean MCP_PORT?",
 		}},
-		{[]string{"GLOVEBOX_SOMETHING_ELSE="}, []string{"unknown environment variable GLOVEBOX_SOMETHING_ELSE has no effect; glovebox settings lists those that have"}},
+		{[]string{"GLOVEBOX_SOMETHING_ELSE="}, []string{"unknown environment variable GLOVEBOX_SOMETHING_ELSE has no effect; glovebox settings lists the settings"}},
 		{[]string{"GLOVEBOX_PYTON=x", CheckedEnv + "=1"}, nil},
 		// Known, of tests, and of other programs.
 		{[]string{"MSB_MAX_SESSIONS=3", "GLOVEBOX_CONFIG=c", "MSB_API_KEY=k", "GLOVEBOX_TEST_GUEST=x", "MCP_TOOL_REGISTRY=1", "PATH=/bin", "odd"}, nil},
@@ -37,8 +37,8 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
-// Every time may be written with a unit, in a flag, a variable and the file.
-func TestTimesHaveUnits(t *testing.T) {
+// Every duration may have a unit, in a flag, a variable and the file.
+func TestLoad_DurationsTakeUnits(t *testing.T) {
 	times := 0
 	for _, k := range Keys() {
 		switch k.Kind {

@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// maxSeconds bounds durations: ten years.
+// maxSeconds bounds durations to ten years.
 const maxSeconds = 10 * 365 * 24 * 3600
 
-// The words that a boolean may be.
+// The spellings of booleans.
 var (
 	trueWords  = []string{"true", "1", "yes", "on", "enabled"}
 	falseWords = []string{"false", "0", "no", "off", "disabled"}
 )
 
-// set reads text into the key's field. name is what messages call it.
+// set parses text into the key's field. Messages call the setting name.
 func (c *Config) set(k Key, name, text string) error {
 	v := reflect.ValueOf(c).Elem().Field(k.field)
 	if text == "" && k.Default == "" {
-		return nil // unset stays zero
+		return nil // unset: the zero value
 	}
 	switch k.Kind {
 	case "string":
@@ -52,7 +52,7 @@ func (c *Config) set(k Key, name, text string) error {
 		}
 		v.SetString(strings.TrimSuffix(text, "/"))
 	case "path":
-		// No shell has replaced this in an environment file or a client's settings.
+		// No shell expands ~ in environment files and settings of clients.
 		if rest, ok := strings.CutPrefix(text, "~/"); ok {
 			home, err := os.UserHomeDir()
 			if err != nil {
@@ -186,10 +186,10 @@ func boolean(name, text string) (bool, error) {
 	return false, invalid("%s must be one of: %s, or: %s, got '%s'", name, strings.Join(trueWords, ", "), strings.Join(falseWords, ", "), text)
 }
 
-// maxCount bounds settings that say how many processes there are.
+// maxCount bounds settings that count processes.
 const maxCount = 1000
 
-// count returns -1 for auto.
+// count parses a number; it returns -1 for auto.
 func count(name, text string) (int, error) {
 	if strings.EqualFold(text, "auto") {
 		return -1, nil
@@ -214,8 +214,8 @@ func positive(name, text string) (int, error) {
 	return int(n), nil
 }
 
-// port reads a port. Only a flag may be 0 (take a free one): a variable is
-// seldom meant that way, and clients would not find the server.
+// port parses a port. Only a flag may be 0 (any free port): in a variable it is a
+// mistake, since clients would not find the server.
 func port(name, text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -230,20 +230,20 @@ func port(name, text string) (int, error) {
 	return n, nil
 }
 
-// Seconds reads a number of seconds, whole or not, or a duration such as 30m.
-// name is what the message calls it.
+// Seconds parses a number of seconds, with or without a fraction, or a duration such as
+// 30m. Error messages call it name.
 func Seconds(name, text string) (time.Duration, error) {
 	return duration(name, text, time.Second)
 }
 
-// timeForms explains what a time may look like, by the unit of a bare number.
+// timeForms describes valid durations, by the unit of a bare number.
 var timeForms = map[time.Duration]string{
 	time.Second:      "write seconds, such as 90, or a unit, such as 90s, 5m or 1h30m",
 	time.Millisecond: "write milliseconds, such as 90000, or a unit, such as 90s, 5m or 1h30m",
 }
 
-// duration reads a number of units or a duration with its own. Only seconds may have
-// a fraction.
+// duration parses a number of units, or a duration with its own unit. Only seconds may
+// have a fraction.
 func duration(name, text string, unit time.Duration) (time.Duration, error) {
 	if !isNumber(text) {
 		d, err := time.ParseDuration(text)
@@ -277,7 +277,7 @@ func isNumber(text string) bool {
 	return err == nil
 }
 
-// list reads a JSON array of strings or a comma-separated list.
+// list parses a JSON array of strings or a comma-separated list.
 func list(name, text string) ([]string, error) {
 	var items []string
 	if strings.HasPrefix(text, "[") {
@@ -299,13 +299,13 @@ func list(name, text string) ([]string, error) {
 	return out, nil
 }
 
-// moduleName is a name of Python, with its packages.
+// moduleName matches the name of a Python module.
 var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
 
-// maxModules bounds a list of modules: more are a mistake.
+// maxModules bounds lists of modules.
 const maxModules = 64
 
-// modules reads a list of modules of Python; "none" is the empty list.
+// modules parses a list of Python modules; "none" is the empty list.
 func modules(name, text string) ([]string, error) {
 	if text == "" || text == "none" || strings.ReplaceAll(text, " ", "") == "[]" {
 		return nil, nil
@@ -325,7 +325,7 @@ func modules(name, text string) ([]string, error) {
 	return names, nil
 }
 
-// roots reads a list of directories and resolves their symbolic links.
+// roots parses a list of directories and resolves their symbolic links.
 func roots(name, text string) ([]string, error) {
 	dirs, err := list(name, text)
 	if err != nil {
@@ -342,7 +342,7 @@ func roots(name, text string) ([]string, error) {
 	return dirs, nil
 }
 
-// check holds the rules between settings.
+// check checks the rules between settings.
 func (c *Config) check() error {
 	var errs []error
 	if c.CleanupInterval >= c.SessionTimeout {
@@ -352,7 +352,7 @@ func (c *Config) check() error {
 		errs = append(errs, invalid("MSB_MAX_TOTAL_MEMORY_MB must be at least the %d MB of the flavor %s, got %d", need, c.DefaultFlavor, c.MaxTotalMemoryMB))
 	}
 	if c.Image != "" && (c.Python != "" || c.Node != "") {
-		errs = append(errs, invalid("python and node choose among this machine's programs, and cannot be set with image (%s)", c.Image))
+		errs = append(errs, invalid("python and node select programs of this machine and cannot be combined with image (%s)", c.Image))
 	}
 	errs = append(errs, c.checkSecurity()...)
 	if !c.VolumesEnabled {
@@ -360,14 +360,14 @@ func (c *Config) check() error {
 	}
 	for _, v := range c.Volumes {
 		if !within(c.VolumeRoots, v.Host) {
-			errs = append(errs, invalid("MSB_SHARED_VOLUME_PATH: %s is in none of the directories of GLOVEBOX_VOLUME_ROOTS (%s)", v.Host, strings.Join(c.VolumeRoots, ", ")))
+			errs = append(errs, invalid("MSB_SHARED_VOLUME_PATH: %s is not below a directory of GLOVEBOX_VOLUME_ROOTS (%s)", v.Host, strings.Join(c.VolumeRoots, ", ")))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// within reports whether dir is one of roots or lies in one; without roots every
-// directory is.
+// within reports whether dir is one of roots or below one. Without roots it returns
+// true.
 func within(roots []string, dir string) bool {
 	for _, root := range roots {
 		if rel, err := filepath.Rel(root, dir); err == nil && filepath.IsLocal(rel) {
@@ -377,8 +377,8 @@ func within(roots []string, dir string) bool {
 	return len(roots) == 0
 }
 
-// StateDir is where state is kept, for commands that have no other settings: what
-// the environment says, or the default. lookup is the environment.
+// StateDir returns the state directory for commands without settings: that of the
+// environment, or the default.
 func StateDir(lookup func(string) (string, bool)) (string, error) {
 	if dir, ok := lookup("GLOVEBOX_STATE_DIR"); ok && dir != "" {
 		return filepath.Abs(dir)
@@ -386,7 +386,7 @@ func StateDir(lookup func(string) (string, bool)) (string, error) {
 	return defaultStateDir(lookup)
 }
 
-// defaultStateDir is where state is kept if nothing says.
+// defaultStateDir returns the default state directory.
 func defaultStateDir(lookup func(string) (string, bool)) (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/lib/glovebox", nil
@@ -396,7 +396,7 @@ func defaultStateDir(lookup func(string) (string, bool)) (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", invalid("no place to keep state: %v; set GLOVEBOX_STATE_DIR", err)
+		return "", invalid("no state directory: %v; set GLOVEBOX_STATE_DIR", err)
 	}
 	return filepath.Join(home, ".local", "state", "glovebox"), nil
 }

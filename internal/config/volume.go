@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// parseVolumes reads host:container[:ro] mappings from a JSON array of strings
-// or a comma-separated list. The host's part ends at the first colon.
+// parseVolumes parses host:container[:ro] mappings: a JSON array of strings or a
+// comma-separated list. The host path ends at the first colon.
 func parseVolumes(name, text string) ([]Volume, error) {
 	var items []string
 	switch {
@@ -30,7 +30,7 @@ func parseVolumes(name, text string) ([]Volume, error) {
 		}
 		v, why := parseVolume(item)
 		if why == "" && seen[v.Guest] {
-			why = "the container path " + v.Guest + " is taken by an earlier mapping"
+			why = "the container path " + v.Guest + " is used by an earlier mapping"
 		}
 		if why != "" {
 			return nil, invalid("%s: mapping %d (%q): %s", name, i+1, item, why)
@@ -41,7 +41,7 @@ func parseVolumes(name, text string) ([]Volume, error) {
 	return volumes, nil
 }
 
-// parseVolume reads one mapping; why says what is wrong with it.
+// parseVolume parses one mapping; why is the reason if it is invalid.
 func parseVolume(item string) (v Volume, why string) {
 	host, guest, ok := strings.Cut(item, ":")
 	if !ok {
@@ -81,13 +81,13 @@ func parseVolume(item string) (v Volume, why string) {
 		return v, "the host path is not a directory"
 	}
 	if resolved == "/" {
-		return v, "the whole host must not be shared"
+		return v, "the root directory must not be shared"
 	}
 	v.Host = resolved
 	return v, ""
 }
 
-// reserved says why a box cannot have a volume at guest, "" if it can.
+// reserved returns why a volume cannot be at guest, or "".
 func reserved(guest string) string {
 	if guest == "/" || guest == "/home" || guest == "/tmp" || guest == "/home/user" {
 		return "the container path " + guest + " belongs to the box; use a directory such as /shared/input"

@@ -1,5 +1,4 @@
-// Command docgen writes the documentation of the settings to the file that its
-// argument names.
+// Command docgen writes docs/configuration.md to the file that its argument names.
 package main
 
 import (
