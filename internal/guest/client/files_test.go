@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 func TestWriteRead(t *testing.T) {
@@ -89,7 +90,7 @@ func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 func noTemp(t *testing.T, dir string) {
 	t.Helper()
 	// A write whose upload broke off ends a little after the caller's error.
-	for range 50 {
+	none := func() bool {
 		left := ""
 		filepath.WalkDir(dir, func(p string, _ fs.DirEntry, _ error) error {
 			if strings.Contains(filepath.Base(p), ".glovebox-") {
@@ -97,15 +98,11 @@ func noTemp(t *testing.T, dir string) {
 			}
 			return nil
 		})
-		if left == "" {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-		if t.Context().Err() != nil {
-			break
-		}
+		return left == ""
 	}
-	t.Error("a temporary file is left")
+	if !polltest.Soon(5*time.Second, none) {
+		t.Error("leak: a temporary file is left")
+	}
 }
 
 // TestPathAttacks tries to get out of home with every operation.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // TestCapture holds what crosses the link of a long output, and that the file
@@ -192,7 +193,7 @@ func TestBackground(t *testing.T) {
 
 	id = start("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end")
 	r = record{}
-	time.Sleep(300 * time.Millisecond)
+	within(t, 20*time.Second, func() bool { return ended(t, l, id) })
 	res, err = l.Attach(t.Context(), protocol.Attach{ID: id, Follow: true}, &r)
 	if err != nil || res.Stdout.Bytes != 3_000_005 || res.Stdout.Omitted+int64(len(r.out)) != 3_000_005 || !strings.HasSuffix(string(r.out), "x\nend\n") || len(r.out) > 1<<20 {
 		t.Errorf("got %+v, %v, %d bytes", res, err, len(r.out))
@@ -237,21 +238,24 @@ func TestBackground(t *testing.T) {
 
 func within(t *testing.T, d time.Duration, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v", d)
-		}
-	}
+	polltest.Until(t, d, "the condition", ok)
+}
+
+// ended returns whether a process in the background has ended.
+func ended(t *testing.T, l *client.Conn, id string) bool {
+	t.Helper()
+	ps, err := l.PS(t.Context())
+	must(t, err)
+	return !slices.ContainsFunc(ps.Processes, func(p protocol.Process) bool { return p.ID == id && p.Running })
 }
 
 // TestManyBackground holds the bound of what is kept.
 func TestManyBackground(t *testing.T) {
 	l, _ := newLink(t)
 	for range 100 {
-		if _, err := l.Exec(t.Context(), protocol.Exec{Argv: []string{"true"}, Background: true}, nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Millisecond)
+		res, err := l.Exec(t.Context(), protocol.Exec{Argv: []string{"true"}, Background: true}, nil, nil)
+		must(t, err)
+		within(t, 20*time.Second, func() bool { return ended(t, l, res.ID) })
 	}
 	ps, err := l.PS(t.Context())
 	if err != nil || len(ps.Processes) != 64 || ps.Processes[0].ID != "p100" {

@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // missing says why there can be no guests here.
@@ -386,16 +387,10 @@ func TestMemoryBomb(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	l := newLink(t)
 	sh(t, l, "for i in $(seq 30); do (setsid sleep 0.1 &); done; sleep 1")
-	for i := 0; ; i++ {
+	polltest.Until(t, 10*time.Second, "leak: no zombies are left", func() bool {
 		_, r := sh(t, l, "ps -eo stat= | grep -c Z")
-		if string(r.out) == "0\n" {
-			break
-		}
-		if i == 20 {
-			t.Fatalf("%s zombies are left", r.out)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return string(r.out) == "0\n"
+	})
 }
 
 func TestManyCommands(t *testing.T) {

@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // TestLost covers how a kernel can be lost, and that Run says so.
@@ -157,7 +159,11 @@ func TestEmpty(t *testing.T) {
 
 func TestBusy(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
-		code := map[string]string{Python: "import time; time.sleep(0.3)", JavaScript: "await new Promise(r => setTimeout(r, 300))"}[language]
+		dir := t.TempDir()
+		code := fmt.Sprintf(map[string]string{
+			Python:     "import os, time\nopen(%[1]q, 'w').close()\nwhile not os.path.exists(%[2]q): time.sleep(0.01)",
+			JavaScript: "const fs = require('fs'); fs.writeFileSync(%[1]q, '')\nwhile (!fs.existsSync(%[2]q)) await new Promise(r => setTimeout(r, 10))",
+		}[language], filepath.Join(dir, "on"), filepath.Join(dir, "go"))
 		var wg sync.WaitGroup
 		wg.Add(1)
 		go func() {
@@ -166,15 +172,23 @@ func TestBusy(t *testing.T) {
 				t.Errorf("got %+v", res)
 			}
 		}()
-		time.Sleep(100 * time.Millisecond)
+		polltest.Until(t, 10*time.Second, "the code runs", exists(filepath.Join(dir, "on")))
 		if _, err := k.Run(t.Context(), Request{Code: []byte("1")}, &recorder{}); !errors.Is(err, ErrBusy) {
 			t.Errorf("got error %v, want ErrBusy", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
 		wg.Wait()
 		if _, err := k.Run(t.Context(), Request{Code: make([]byte, protocol.MaxCode+1)}, &recorder{}); err == nil {
 			t.Error("code beyond the limit was taken")
 		}
 	})
+}
+
+// exists returns whether a file is there.
+func exists(path string) func() bool {
+	return func() bool { _, err := os.Stat(path); return err == nil }
 }
 
 // A child left behind holds the descriptors; the run ends all the same, and so
@@ -200,17 +214,13 @@ func TestChildLeftBehind(t *testing.T) {
 		if err := k.Close(); err != nil {
 			t.Error(err)
 		}
-		for range 100 {
+		polltest.Until(t, 5*time.Second, fmt.Sprintf("leak: child %d ends with the kernel", pid), func() bool {
 			if syscall.Kill(pid, 0) != nil {
-				return
+				return true
 			}
 			b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-			if strings.Contains(string(b), ") Z") {
-				return // nobody reaps orphans here
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Errorf("child %d outlives the kernel", pid)
+			return strings.Contains(string(b), ") Z") // nobody reaps orphans here
+		})
 	})
 }
 
@@ -344,13 +354,9 @@ func TestLeaks(t *testing.T) {
 		Start(t.Context(), Config{Language: Python, Interpreter: "/nothing"})
 	}
 	var g1, f1 int
-	for range 100 {
-		if g1, f1 = count(); g1 <= g0 && f1 <= f0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !polltest.Soon(5*time.Second, func() bool { g1, f1 = count(); return g1 <= g0 && f1 <= f0 }) {
+		t.Errorf("leak: goroutines %d → %d, files %d → %d", g0, g1, f0, f1)
 	}
-	t.Errorf("goroutines %d → %d, files %d → %d", g0, g1, f0, f1)
 }
 
 // TestIdle checks that a kernel that waits uses no processor time.

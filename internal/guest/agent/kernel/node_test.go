@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 func TestNode(t *testing.T) {
@@ -230,9 +233,10 @@ func TestNodeStreaming(t *testing.T) {
 // What is printed between two runs does not block the timers that print it.
 func TestNodeBetweenRuns(t *testing.T) {
 	k := start(t, JavaScript, nodes(t)[0])
-	run(t, k, "let n = 0; const t = setInterval(() => { console.log('x'.repeat(10000)); n++ }, 1)")
-	time.Sleep(300 * time.Millisecond)
-	if _, rec := run(t, k, "clearInterval(t); n > 20"); rec.value() != "true" {
+	mark := filepath.Join(t.TempDir(), "printed")
+	run(t, k, fmt.Sprintf("let n = 0; const t = setInterval(() => { console.log('x'.repeat(10000)); if (++n == 50) require('fs').writeFileSync(%q, '') }, 1)", mark))
+	polltest.Until(t, 10*time.Second, "the timer has printed", exists(mark))
+	if _, rec := run(t, k, "clearInterval(t); n >= 50"); rec.value() != "true" {
 		t.Errorf("got %q", rec.value())
 	}
 }

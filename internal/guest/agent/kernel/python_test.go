@@ -7,11 +7,13 @@ import (
 	"image/png"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // cell is a cell and what is expected of it. Strings that begin with ~ are to be
@@ -425,28 +427,23 @@ func TestPythonStreaming(t *testing.T) {
 func TestPythonBetweenRuns(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	run(t, k, "import threading, time\ndef w():\n    for i in range(100000): print('x' * 100)\n    open('finished', 'w').close()\nthreading.Thread(target=w).start()\n!(sleep 0.2; yes | head -c 3000000; touch child-finished) &")
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	polltest.Until(t, 20*time.Second, "both writers finish", func() bool {
 		res, rec := run(t, k, "import os; (os.path.exists('finished'), os.path.exists('child-finished'))")
 		if !res.OK {
 			t.Fatalf("got %+v", res)
 		}
-		if rec.value() == "(True, True)" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("writers did not finish: %s", rec.value())
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return rec.value() == "(True, True)"
+	})
 }
 
+// A task goes on between two cells.
 func TestPythonBackgroundTask(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
-	run(t, k, "import asyncio\nn = 0\nasync def count():\n    global n\n    while True:\n        n += 1\n        await asyncio.sleep(0.005)\nt = asyncio.create_task(count())")
-	time.Sleep(200 * time.Millisecond)
-	if _, rec := run(t, k, "n > 10"); rec.value() != "True" {
-		t.Errorf("the task did not go on between two cells: %s", rec.value())
+	mark := filepath.Join(t.TempDir(), "counted")
+	run(t, k, fmt.Sprintf("import asyncio\nasync def count():\n    for n in range(20): await asyncio.sleep(0.005)\n    open(%q, 'w').close()\nt = asyncio.create_task(count())", mark))
+	polltest.Until(t, 10*time.Second, "the task has counted", exists(mark))
+	if _, rec := run(t, k, "t.done()"); rec.value() != "True" {
+		t.Errorf("the task is done: got %s", rec.value())
 	}
 }
 
