@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // TestAudit: every call and every refusal leaves a line; nothing that a client
@@ -63,7 +64,7 @@ func TestAudit(t *testing.T) {
 		"token bob run_code " + regexp.MustCompile(`ctx-[0-9a-f-]{36}`).FindString(bobs) + " ok 0",
 	}
 	var calls, refusals []string
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	polltest.Soon(20*time.Second, func() bool { // the cancelled call ends when its code has been interrupted
 		calls, refusals = nil, nil
 		for _, line := range p.lines(t) {
 			switch line["msg"] {
@@ -78,11 +79,8 @@ func TestAudit(t *testing.T) {
 				t.Fatalf("line %v", line)
 			}
 		}
-		// The cancelled call ends when its code has been interrupted.
-		if len(calls) >= len(want) || time.Now().After(deadline) {
-			break
-		}
-	}
+		return len(calls) >= len(want)
+	})
 	slices.Sort(calls)
 	slices.Sort(want)
 	if !slices.Equal(calls, want) {

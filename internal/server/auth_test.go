@@ -344,14 +344,7 @@ func TestRevoked(t *testing.T) {
 			res, err := try(t, cs, "execute_code", args{"session_id": "s" + version, "code": fmt.Sprintf("open(%q, 'w').close()\nimport time\ntime.sleep(120)", mark+version)})
 			calls <- ended{version, res, err}
 		}()
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-			if _, err := os.Stat(mark + version); err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("the code does not run")
-			}
-		}
+		eventually(t, "the code runs", func() bool { _, err := os.Stat(mark + version); return err == nil })
 	}
 	bob := connect(t, p.transport("bob", url), "", nil)
 	<-opened
@@ -516,14 +509,7 @@ func TestCallsOfOwner(t *testing.T) {
 			"import os, time\nopen(%q, 'w').close()\nwhile os.path.exists(%q): time.sleep(0.05)\nprint('went on')", mark, mark)})
 		done <- out
 	}()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := os.Stat(mark); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the code does not run")
-		}
-	}
+	eventually(t, "the code runs", func() bool { _, err := os.Stat(mark); return err == nil })
 	list := toolCall(7, "list_contexts", "{}")
 	res, body := do(t, "POST", url, p.as("alice"), list)
 	if r := parse(t, body); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || r.Error.Code != jsonrpc.CodeInvalidRequest ||

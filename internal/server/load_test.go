@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -151,15 +152,15 @@ func TestLoad(t *testing.T) {
 		return s.Sessions() == 0 && s.posts.value() == 0 && s.streams.value() == 0 && s.calls.counted.value() == 0 && kept == 0 && bytes == 0
 	})
 	var after burden
-	for range 300 {
-		if after = load(t); after.goroutines <= before.goroutines && after.descriptors <= before.descriptors {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
+	asBefore := func() bool {
+		after = load(t)
+		return after.goroutines <= before.goroutines && after.descriptors <= before.descriptors
 	}
-	var stacks strings.Builder
-	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-	t.Errorf("before %+v, after %+v:\n%s", before, after, &stacks)
+	if !polltest.Soon(30*time.Second, asBefore) {
+		var stacks strings.Builder
+		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+		t.Errorf("leak: before %+v, after %+v:\n%s", before, after, &stacks)
+	}
 }
 
 // burden is what clients cost a process as long as they are there.

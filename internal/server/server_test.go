@@ -466,9 +466,7 @@ func TestDrain(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Shutdown(ctx) }()
-	for !s.draining.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the server drains", s.draining.Load)
 	res, body := do(t, "POST", url, h, `{"jsonrpc":"2.0","id":9,"method":"ping"}`)
 	if r := parse(t, body); res.StatusCode != 503 || r.Error == nil || string(r.ID) != "9" {
 		t.Errorf("while draining: %s %s", res.Status, body)

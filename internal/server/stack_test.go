@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // TestStreamMemory: a stream that only listens holds little, of which most is
@@ -45,11 +47,11 @@ func TestStreamMemory(t *testing.T) {
 		}
 	}
 	each := 0
-	for range 50 { // goroutines of others may be on their way out
-		if each = (stacks() - before) / n; each <= 15<<10 {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
+	small := func() bool { // once goroutines of others have ended
+		each = (stacks() - before) / n
+		return each <= 15<<10
 	}
-	t.Errorf("a stream holds %d bytes of stack, more than 15 KiB", each)
+	if !polltest.Soon(10*time.Second, small) {
+		t.Errorf("a stream holds %d bytes of stack, more than 15 KiB", each)
+	}
 }

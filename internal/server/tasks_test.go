@@ -87,16 +87,16 @@ func (c *taskClient) about(method, task string) (int, tasked, int64) {
 // wait asks until the task is over.
 func (c *taskClient) wait(task string) tasked {
 	c.tb.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if _, t, code := c.about("tasks/get", task); code != 0 || t.Status != "working" {
-			if code != 0 {
-				c.tb.Fatalf("tasks/get: code %d", code)
-			}
-			return t
+	var got tasked
+	eventually(c.tb, "task "+task+" ends", func() bool {
+		_, t, code := c.about("tasks/get", task)
+		if code != 0 {
+			c.tb.Fatalf("tasks/get: code %d", code)
 		}
-	}
-	c.tb.Fatalf("task %s does not end", task)
-	return tasked{}
+		got = t
+		return t.Status != "working"
+	})
+	return got
 }
 
 // TestTasksInBoxes: code that takes long runs as a task, in a real box: it can be
@@ -252,9 +252,7 @@ func TestTasksAtTheEnd(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Shutdown(ctx) }()
-	for !s.draining.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the server drains", s.draining.Load)
 	if status, _, _ := c.do("tools/call", "slow", `"name":"slow"`); status != 503 {
 		t.Errorf("a new call while draining: got %d", status)
 	}

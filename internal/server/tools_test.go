@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -396,12 +398,13 @@ func TestStopWhileRunning(t *testing.T) {
 	m, _ := must(t, cs, "create_context", args{"name": "busy"})
 	ctx := m["context_id"].(string)
 	must(t, cs, "run_code", args{"context_id": ctx, "code": "import time"})
+	mark := filepath.Join(t.TempDir(), "mark")
 	ran := make(chan *mcp.CallToolResult, 1)
 	go func() {
-		res, _ := try(t, cs, "run_code", args{"context_id": ctx, "code": "time.sleep(1)\nprint('ended')"})
+		res, _ := try(t, cs, "run_code", args{"context_id": ctx, "code": fmt.Sprintf("open(%q, 'w').close()\ntime.sleep(1)\nprint('ended')", mark)})
 		ran <- res
 	}()
-	time.Sleep(300 * time.Millisecond)
+	eventually(t, "the code runs", func() bool { _, err := os.Stat(mark); return err == nil })
 	m, _ = must(t, cs, "stop_context", args{"context_id": ctx})
 	if m["status"] != "stopped" {
 		t.Errorf("stop_context: %v", m)

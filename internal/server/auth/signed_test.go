@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/go-jose/go-jose/v4"
 )
 
@@ -182,15 +183,15 @@ func open(tb testing.TB, c Config) *Verifier {
 // soon verifies until the keys are there.
 func soon(tb testing.TB, v *Verifier, token string) *Identity {
 	tb.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		id, err := v.Verify(tb.Context(), token)
-		if err == nil {
-			return id
-		}
-		if !errors.Is(err, ErrUnavailable) || time.Now().After(deadline) {
+	var id *Identity
+	polltest.Until(tb, 30*time.Second, "the keys are there", func() (ok bool) {
+		var err error
+		if id, err = v.Verify(tb.Context(), token); err != nil && !errors.Is(err, ErrUnavailable) {
 			tb.Fatalf("verify: %v", err)
 		}
-	}
+		return err == nil
+	})
+	return id
 }
 
 func TestSigned(t *testing.T) {

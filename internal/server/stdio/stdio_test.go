@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/internal/server/stdio"
 )
 
@@ -384,19 +385,17 @@ func TestCancelledIDIsFree(t *testing.T) {
 	fmt.Fprintf(inw, "%s\n%s\n%s\n", initialize, initialized, wait(1, 60_000))
 	answers.Scan() // to initialize
 	fmt.Fprintln(inw, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
-	for tries := 0; ; tries++ {
+	polltest.Until(t, 10*time.Second, "the id can be used again", func() bool {
 		fmt.Fprintln(inw, wait(1, 1))
 		if !answers.Scan() {
 			t.Fatal("the session has ended")
 		}
-		if strings.Contains(answers.Text(), "waited") {
-			break
-		}
-		if !strings.Contains(answers.Text(), "is in use") || tries > 1000 {
+		again := strings.Contains(answers.Text(), "waited")
+		if !again && !strings.Contains(answers.Text(), "is in use") {
 			t.Fatalf("got %s", answers.Text())
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return again
+	})
 	inw.Close()
 	<-ended
 }
