@@ -1,10 +1,10 @@
-// Package auth says who bears a token: names and what they may, from a file of
-// static tokens and from the signed tokens of OpenID Connect issuers. It knows
-// neither HTTP requests nor boxes.
+// Package auth verifies bearer tokens: static tokens from a file, and signed tokens
+// of OpenID Connect issuers. It maps each to an owner and scopes, and knows neither
+// HTTP requests nor boxes.
 //
-// A static token is known by its SHA-256 hash only. A signed one is believed if
-// its issuer, audience, times and signature are right; the issuer's keys are
-// fetched, kept and renewed here.
+// Of a static token the server stores only the SHA-256 hash. A signed token is
+// accepted if its issuer, audience, times and signature are valid; this package
+// fetches, caches and renews the issuer's keys.
 package auth
 
 import (
@@ -19,25 +19,24 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/filewatch"
 )
 
-// maxToken bounds what is looked at, in bytes: signed tokens with many groups in
-// them have some thousand.
+// maxToken bounds the length of a token, in bytes. A signed token that lists many
+// groups has a few thousand.
 const maxToken = 16 << 10
 
-// Identity says who bears a token. It is not to be changed.
+// Identity describes the bearer of a token. It is immutable.
 type Identity struct {
-	// Owner is unique among all bearers of all issuers and of the file; boxes
-	// belong to it.
+	// Owner owns boxes. It is unique across all issuers and the file of tokens.
 	Owner  string
 	Name   string // for people; not unique
 	Scopes Scopes
-	// Expires is when the token ends; zero: never.
+	// Expires is when the token expires; zero: never.
 	Expires time.Time
 
-	life context.Context // of a token of the file
+	life context.Context // of a static token
 }
 
-// Life returns a context that ends when the token is revoked; that it expires
-// does not end it.
+// Life returns a context that ends when the token is revoked. Expiry does not end
+// it.
 func (i *Identity) Life() context.Context {
 	if i.life == nil {
 		return context.Background()
@@ -46,33 +45,33 @@ func (i *Identity) Life() context.Context {
 }
 
 var (
-	// ErrUnavailable says that nothing can be said about the token now: the keys of
-	// its issuer have not been fetched yet. Trying again later may help.
+	// ErrUnavailable means that the keys of the token's issuer have not been fetched
+	// yet. A retry may succeed.
 	ErrUnavailable = errors.New("the issuer's keys are not available")
 	// ErrRevoked is the cause with which [Identity.Life] ends.
 	ErrRevoked = errors.New("the token was revoked")
 )
 
-// Reason says why a token is refused. It is a closed set: a metric label.
+// Reason is why a token is refused. The set is closed: it is a metric label.
 type Reason string
 
 // The closed set of reasons.
 const (
-	Malformed   Reason = "malformed"   // no token that we could know
-	Unknown     Reason = "unknown"     // not in the file, and no issuer's
-	Expired     Reason = "expired"     // its time is over
-	NotYet      Reason = "not_yet"     // its time has not come
-	Algorithm   Reason = "algorithm"   // signed in a way that is not accepted
+	Malformed   Reason = "malformed"   // neither a static nor a signed token
+	Unknown     Reason = "unknown"     // neither in the file nor signed by an issuer
+	Expired     Reason = "expired"     // past its expiry
+	NotYet      Reason = "not_yet"     // before its start of validity
+	Algorithm   Reason = "algorithm"   // signed with an algorithm that is not accepted
 	UnknownKey  Reason = "unknown_key" // signed with a key that the issuer does not publish
-	Signature   Reason = "signature"   // not signed by the key that it names
-	Issuer      Reason = "issuer"      // of an issuer that is not trusted
-	Audience    Reason = "audience"    // meant for another service
-	NoSubject   Reason = "no_subject"  // does not say, or not well, who bears it
-	NoTimeLimit Reason = "no_expiry"   // a signed token that never ends
+	Signature   Reason = "signature"   // the signature is invalid
+	Issuer      Reason = "issuer"      // the issuer is not configured
+	Audience    Reason = "audience"    // issued for another service
+	NoSubject   Reason = "no_subject"  // the subject is missing or invalid
+	NoTimeLimit Reason = "no_expiry"   // a signed token without an expiry
 )
 
-// Refusal is the error for a token that is not believed. Its text has nothing of
-// the token in it.
+// Refusal is the error for a token that is not accepted. Its text contains no part
+// of the token.
 type Refusal struct {
 	Reason Reason
 	Text   string
@@ -84,7 +83,7 @@ func refuse(reason Reason, format string, args ...any) error {
 	return &Refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// Config says whom a [Verifier] believes.
+// Config configures a [Verifier].
 type Config struct {
 	TokensFile string // "": no static tokens
 	Issuers    []IssuerConfig
@@ -92,7 +91,7 @@ type Config struct {
 	Now        func() time.Time // nil: time.Now
 }
 
-// Verifier tells who bears a token. All methods may be called concurrently.
+// Verifier maps tokens to identities. All methods may be called concurrently.
 type Verifier struct {
 	log     *slog.Logger
 	now     func() time.Time
@@ -104,8 +103,8 @@ type Verifier struct {
 	wg   sync.WaitGroup
 }
 
-// Open reads the file of tokens and begins to watch it, and begins to fetch the
-// issuers' keys without waiting for them. The caller closes the Verifier.
+// Open reads and watches the file of tokens, and fetches the issuers' keys in the
+// background. The caller closes the Verifier.
 func Open(cfg Config) (*Verifier, error) {
 	v := &Verifier{log: cfg.Log, now: cfg.Now}
 	if v.log == nil {
@@ -124,7 +123,7 @@ func Open(cfg Config) (*Verifier, error) {
 	v.base, v.end = context.WithCancel(context.Background())
 	if cfg.TokensFile != "" {
 		v.file = &tokenFile{path: cfg.TokensFile, v: v}
-		w := filewatch.New(cfg.TokensFile) // before it is read, so that no change is missed
+		w := filewatch.New(cfg.TokensFile) // before the read, so that no change is missed
 		if err := v.file.load(); err != nil {
 			v.end()
 			return nil, err
@@ -137,15 +136,14 @@ func Open(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// Close stops watching and fetching, and waits for both. Verify must not be
+// Close stops watching and fetching, and waits for both to end. Verify must not be
 // called afterwards.
 func (v *Verifier) Close() {
 	v.end()
 	v.wg.Wait()
 }
 
-// Reload reads the file of tokens again, now. If it cannot be used the error says
-// why, and the tokens that are in force stay.
+// Reload rereads the file of tokens. On an error the previous tokens stay valid.
 func (v *Verifier) Reload() error {
 	if v.file == nil {
 		return nil
@@ -153,7 +151,7 @@ func (v *Verifier) Reload() error {
 	return v.file.load()
 }
 
-// Issuers returns the issuers whose tokens are believed, as clients know them.
+// Issuers returns the URLs of the issuers whose tokens are accepted.
 func (v *Verifier) Issuers() []string {
 	var urls []string
 	for _, i := range v.issuers {
@@ -162,8 +160,8 @@ func (v *Verifier) Issuers() []string {
 	return urls
 }
 
-// ScopesNeeded reports whether an issuer's tokens have to say what their bearer
-// may, so that clients have to be told to ask for it.
+// ScopesNeeded reports whether the tokens of an issuer must name scopes, so that
+// clients must request them.
 func (v *Verifier) ScopesNeeded() bool {
 	for _, i := range v.issuers {
 		if i.cfg.RequireScopes {
@@ -173,8 +171,8 @@ func (v *Verifier) ScopesNeeded() bool {
 	return false
 }
 
-// Verify says who bears the token. The error is a [*Refusal], ErrUnavailable, or
-// the cause of ctx.
+// Verify returns the bearer of a token. The error is a [*Refusal], ErrUnavailable
+// or the cause of ctx.
 func (v *Verifier) Verify(ctx context.Context, token string) (*Identity, error) {
 	if token == "" || len(token) > maxToken {
 		return nil, refuse(Malformed, "a token has 1 to %d bytes", maxToken)

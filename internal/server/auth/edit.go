@@ -15,7 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// fileHeader begins a file that we make.
+// fileHeader is the comment at the top of a new file of tokens.
 const fileHeader = `# Tokens that clients of Glovebox bear. Only hashes are here: a token that is lost
 # is replaced, not looked up. Read again when it changes; "glovebox token" edits it.
 #
@@ -23,16 +23,15 @@ const fileHeader = `# Tokens that clients of Glovebox bear. Only hashes are here
 `
 
 const (
-	// editTimeout bounds the wait for another edit, which reads and writes a small
-	// file.
+	// editTimeout bounds the wait for a concurrent edit.
 	editTimeout = 10 * time.Second
-	// editPoll is how often it is looked whether the other is done.
+	// editPoll is how often the lock is tried again.
 	editPoll = 20 * time.Millisecond
 )
 
-// AddToken writes a token to the end of a file, which is made if there is none
-// (mode 0600). What was in it stays as it is. Edits of one file take turns, also
-// those of other processes.
+// AddToken appends a token to a file, which it creates with mode 0600 if needed. The
+// rest of the file stays as it is. A lock serializes edits of one file, across
+// processes too.
 func AddToken(path string, t *Token) error {
 	unlock, err := lockFile(path)
 	if err != nil {
@@ -59,9 +58,9 @@ func AddToken(path string, t *Token) error {
 	return replaceFile(path, data, mode)
 }
 
-// RemoveTokens removes the tokens that match from a file and returns how many
-// there were. Everything else in the file stays as it is. Edits of one file take
-// turns, also those of other processes.
+// RemoveTokens removes the matching tokens from a file and returns their number. The
+// rest of the file stays as it is. A lock serializes edits of one file, across
+// processes too.
 func RemoveTokens(path string, match func(*Token) bool) (int, error) {
 	unlock, err := lockFile(path)
 	if err != nil {
@@ -96,8 +95,8 @@ func RemoveTokens(path string, match func(*Token) bool) (int, error) {
 		from = end
 	}
 	kept = append(kept, data[from:]...)
-	// What is left must be exactly the others: no text is worth a token that stays
-	// in force, or one that goes by mistake.
+	// The result must hold exactly the other tokens: a mistake would keep a token valid
+	// or revoke a wrong one.
 	now, err := ParseTokens(kept)
 	if err != nil || !slices.EqualFunc(now, rest, func(a, b Token) bool { return a.same(&b) }) {
 		return 0, fmt.Errorf("remove token: %s: its form is unusual; remove it by hand", path)
@@ -109,7 +108,7 @@ func RemoveTokens(path string, match func(*Token) bool) (int, error) {
 	return n, replaceFile(path, kept, mode)
 }
 
-// editable reads a file as the server would, and says which mode it has.
+// editable reads a file with the server's checks and returns its mode.
 func editable(path string) ([]byte, fs.FileMode, error) {
 	data, info, err := readPrivate(path)
 	if err != nil {
@@ -118,7 +117,7 @@ func editable(path string) ([]byte, fs.FileMode, error) {
 	return data, info.Mode().Perm(), nil
 }
 
-// tables returns where the lines of the [[token]] tables begin.
+// tables returns the offsets of the lines that begin [[token]] tables.
 func tables(data []byte) []int {
 	var p unstable.Parser
 	p.Reset(data)
@@ -134,8 +133,8 @@ func tables(data []byte) []int {
 	return starts
 }
 
-// aboveComments returns where what belongs to the table at next begins: with the
-// lines of comments right above it, but after the table at start.
+// aboveComments returns the offset where the table at next begins, with the comment
+// lines directly above it, but not before the end of the table at start.
 func aboveComments(data []byte, start, next int) int {
 	for {
 		line := bytes.LastIndexByte(data[:next-1], '\n') + 1
@@ -146,8 +145,8 @@ func aboveComments(data []byte, start, next int) int {
 	}
 }
 
-// lockFile waits for its turn to edit a file, by a lock on a file beside it, which
-// stays: who removed it would let two at the file.
+// lockFile locks a file for an edit, through a lock file beside it. The lock file
+// stays: removing it would let two processes lock different files of that name.
 func lockFile(path string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), editTimeout)
 	defer cancel()
@@ -161,10 +160,10 @@ func lockFile(path string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return func() { _ = lock.Unlock() }, nil // the end of the process does it, too
+	return func() { _ = lock.Unlock() }, nil // the kernel unlocks it when the process exits
 }
 
-// MissingDir reports that the directory of a file of tokens does not exist.
+// MissingDir is the error for a file of tokens whose directory does not exist.
 type MissingDir struct {
 	Dir, File string
 	Err       error
@@ -177,7 +176,7 @@ func (e *MissingDir) Error() string {
 // Unwrap returns the cause.
 func (e *MissingDir) Unwrap() error { return e.Err }
 
-// target is the file that a link leads to, so that it is what is replaced.
+// target resolves symbolic links, so that an edit replaces the file and not the link.
 func target(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -185,7 +184,7 @@ func target(path string) string {
 	return path
 }
 
-// replaceFile puts data in the place of a file at once.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, data []byte, mode fs.FileMode) error {
 	path = target(path)
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")

@@ -23,39 +23,38 @@ import (
 )
 
 const (
-	// fetchTimeout bounds a fetch, of two or three small documents, and so how long a
-	// request with a key that we do not know waits.
+	// fetchTimeout bounds one fetch of keys, two or three small documents, and so how
+	// long a request with an unknown key waits.
 	fetchTimeout = 10 * time.Second
-	// refetchGap is the least time between two fetches that requests cause, so that
-	// a flood of tokens with made-up keys is none for the issuer.
+	// refetchGap is the minimum time between two fetches that requests cause. It
+	// protects the issuer from a flood of tokens with made-up keys.
 	refetchGap = 5 * time.Second
-	// renewAfter is how old keys may get before they are fetched again although all
-	// that are asked for are there: a key that the issuer withdrew is not trusted
-	// for longer.
+	// renewAfter is the age at which keys are fetched again even if none is missing. It
+	// bounds how long a key that the issuer withdrew stays trusted.
 	renewAfter = 15 * time.Minute
-	// staleAfter is how old they may get if the issuer cannot be reached.
+	// staleAfter is the maximum age of keys while the issuer is unreachable.
 	staleAfter = 24 * time.Hour
-	// retryFirst and retryLast are the waits between attempts that fail.
+	// retryFirst and retryLast bound the exponential backoff after a failed fetch.
 	retryFirst = time.Second
 	retryLast  = time.Minute
-	// maxDocument and maxKeys bound what an issuer publishes: the largest known have
-	// some 20 KB and a dozen keys.
+	// maxDocument and maxKeys bound the documents of an issuer. The largest known have
+	// about 20 KB and a dozen keys.
 	maxDocument = 1 << 20
 	maxKeys     = 64
 )
 
-// IssuerConfig is an OpenID Connect issuer whose tokens are believed.
+// IssuerConfig is an OpenID Connect issuer whose tokens are accepted.
 type IssuerConfig struct {
-	URL          string   // as the claim iss has it; https, or http on loopback
-	Audiences    []string // one of them must be in the claim aud
-	SubjectClaim string   // who bears the token; "" is sub
-	ScopeClaim   string   // what they may; "" is scope
-	// RequireScopes says that tokens that name none of our scopes allow nothing;
-	// otherwise they allow [Use].
+	URL          string   // equal to the iss claim; https, or http on loopback
+	Audiences    []string // the aud claim must contain one of them
+	SubjectClaim string   // identifies the bearer; "" is sub
+	ScopeClaim   string   // lists scopes; "" is scope
+	// RequireScopes makes tokens that name none of our scopes allow nothing. Without
+	// it they allow [Use].
 	RequireScopes bool
 }
 
-// issuer keeps the keys of an issuer.
+// issuer caches the keys of an issuer.
 type issuer struct {
 	cfg     IssuerConfig
 	v       *Verifier
@@ -66,7 +65,7 @@ type issuer struct {
 	keys     []jose.JSONWebKey // guarded by mu
 	fetched  time.Time         // guarded by mu; when keys were fetched; zero: never
 	tried    time.Time         // guarded by mu; when a fetch began
-	fetching chan struct{}     // guarded by mu; not nil while one is under way; closed at its end
+	fetching chan struct{}     // guarded by mu; not nil while a fetch is under way; closed at its end
 	fault    error             // guarded by mu; of the last fetch
 }
 
@@ -97,8 +96,7 @@ func newIssuer(c IssuerConfig, v *Verifier) (*issuer, error) {
 	}}, nil
 }
 
-// private returns an error for a URL over which others could give us keys of their
-// own.
+// private returns an error for a URL that an attacker on the network could answer.
 func private(u *url.URL) error {
 	if u.Scheme == "https" {
 		return nil
@@ -141,8 +139,8 @@ func (i *issuer) run() {
 	}
 }
 
-// refresh begins to fetch the keys, unless somebody is at it, and returns what is
-// closed at the end.
+// refresh starts a fetch of the keys unless one is under way. The channel is closed
+// at its end.
 func (i *issuer) refresh() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -155,7 +153,7 @@ func (i *issuer) refreshLocked() <-chan struct{} {
 	}
 	done := make(chan struct{})
 	i.fetching, i.tried = done, i.v.now()
-	go func() { // run waits for it
+	go func() { // run waits for this goroutine
 		defer close(done)
 		ctx, cancel := context.WithTimeout(i.v.base, i.timeout)
 		defer cancel()
@@ -170,8 +168,8 @@ func (i *issuer) refreshLocked() <-chan struct{} {
 	return done
 }
 
-// find returns the issuer's keys of an id, or all if the token names none. For an
-// id that is not there the keys are fetched anew, not too often.
+// find returns the issuer's keys with an id, or all keys if the token names none. For
+// an unknown id it fetches the keys again, at most every refetchGap.
 func (i *issuer) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	for waited := false; ; waited = true {
 		i.mu.Lock()
@@ -206,7 +204,7 @@ func (i *issuer) keysLocked(id string) []jose.JSONWebKey {
 	return slices.DeleteFunc(slices.Clone(i.keys), func(k jose.JSONWebKey) bool { return k.KeyID != id })
 }
 
-// fetch asks the issuer where its keys are, and for them.
+// fetch discovers the URL of the issuer's keys and reads them.
 func (i *issuer) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	var about struct {
 		Issuer  string `json:"issuer"`
@@ -243,7 +241,7 @@ func (i *issuer) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys {
 		var k jose.JSONWebKey
-		// Issuers publish keys for other purposes, and of kinds to come.
+		// Issuers publish keys for other purposes and of types that we do not know.
 		if k.UnmarshalJSON(raw) == nil && usable(&k) {
 			keys = append(keys, k)
 		}
@@ -254,8 +252,8 @@ func (i *issuer) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return keys, nil
 }
 
-// wellKnown returns where an issuer may tell about itself: as OpenID Connect has
-// it, and as RFC 8414.
+// wellKnown returns the URLs of an issuer's metadata by OpenID Connect Discovery and
+// by RFC 8414.
 func wellKnown(issuer string) []string {
 	u, err := url.Parse(issuer)
 	if err != nil {
@@ -266,7 +264,7 @@ func wellKnown(issuer string) []string {
 	return []string{base + path + "/.well-known/openid-configuration", base + "/.well-known/oauth-authorization-server" + path}
 }
 
-// usable reports whether a key may be what tokens are signed with.
+// usable reports whether tokens may be signed with a key.
 func usable(k *jose.JSONWebKey) bool {
 	if !k.Valid() || !k.IsPublic() || k.Use != "" && k.Use != "sig" {
 		return false

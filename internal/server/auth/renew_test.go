@@ -18,7 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// distant is an issuer without a network, so that its time can be that of a test.
+// distant is an issuer without a network, so that it works in a synctest bubble.
 type distant struct {
 	url string
 
@@ -45,8 +45,8 @@ func (d *distant) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(data)), Request: r}, err
 }
 
-// change changes what there is and returns how often somebody has asked since the
-// last change.
+// change replaces the published keys and returns the number of requests since the last
+// change.
 func (d *distant) change(key signer, away bool) (asked int) {
 	synctest.Wait()
 	d.mu.Lock()
@@ -56,10 +56,10 @@ func (d *distant) change(key signer, away bool) (asked int) {
 	return asked
 }
 
-// TestRenewal: keys are fetched again now and then, so that one that was withdrawn is
-// soon not believed any more; and an issuer that is away is asked again, less and
-// less often, but never seldom.
-func TestRenewal(t *testing.T) {
+// TestIssuer_RenewsKeys: keys are fetched again regularly, so that a withdrawn one is
+// soon refused, and fetches from an unreachable issuer are retried with a bounded
+// backoff.
+func TestIssuer_RenewsKeys(t *testing.T) {
 	old, next := newEC(t, "old"), newEC(t, "next")
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{url: "https://login.example", key: old}
@@ -85,28 +85,29 @@ func TestRenewal(t *testing.T) {
 		d.change(next, false)
 		time.Sleep(renewAfter - time.Second)
 		if !knows("old") {
-			t.Error("the keys were fetched again before it was time")
+			t.Error("the keys were fetched again too early")
 		}
 		time.Sleep(2 * time.Second)
 		if knows("old") || !knows("next") {
-			t.Error("a key that was withdrawn is still believed")
+			t.Error("a withdrawn key is still accepted")
 		}
 		if n := d.change(next, true); n != 1 {
-			t.Errorf("the issuer was asked %d times, want once", n)
+			t.Errorf("the issuer got %d requests, want one", n)
 		}
 		time.Sleep(renewAfter + 30*time.Minute)
 		if n := d.change(old, false); n < 30 || n > 40 {
-			t.Errorf("an issuer that is away was asked %d times in half an hour", n)
+			t.Errorf("an unreachable issuer got %d requests in half an hour", n)
 		}
 		time.Sleep(retryLast)
 		if !knows("old") {
-			t.Error("the issuer is back, and its new key is not believed")
+			t.Error("the issuer is reachable again, and its new key is refused")
 		}
 	})
 }
 
-// TestKeysTried: a token that names no key does not have all keys tried.
-func TestKeysTried(t *testing.T) {
+// TestVerify_KeysTriedAreBounded: for a token that names no key, at most maxTried keys
+// are tried.
+func TestVerify_KeysTriedAreBounded(t *testing.T) {
 	r := newRealm(t)
 	var keys []signer
 	for range maxTried + 1 {

@@ -2,34 +2,33 @@ package auth
 
 import "slices"
 
-// Scope is something that a bearer may do.
+// Scope is a permission.
 type Scope string
 
 // The closed set of scopes.
 const (
-	// Read is to look: lists, the state of boxes, downloads.
+	// Read allows read-only tools: lists, the state of boxes, downloads.
 	Read Scope = "read"
-	// Use is everything that tools do; it includes Read.
+	// Use allows all tools. It includes Read.
 	Use Scope = "use"
-	// Metrics is to watch the server: its status page and metrics, which count the
-	// boxes of all owners and show nothing of what is in them.
+	// Metrics allows the status page and the metrics, which count the boxes of all
+	// owners and reveal no content.
 	Metrics Scope = "metrics"
 )
 
 // AllScopes returns all scopes, in the order of the documentation.
 func AllScopes() []Scope { return []Scope{Read, Use, Metrics} }
 
-// prefix is before the name of a scope in tokens of issuers, who know the scopes
-// of other services as well.
+// prefix distinguishes our scopes from those of other services in an issuer's tokens.
 const prefix = "glovebox:"
 
-// Public is the scope as issuers and clients call it.
+// Public returns the name of the scope in an issuer's tokens.
 func (s Scope) Public() string { return prefix + string(s) }
 
-// Scopes is what a bearer may.
+// Scopes are the permissions of a bearer.
 type Scopes []Scope
 
-// Has reports whether the scopes allow what want is about.
+// Has reports whether the scopes include want.
 func (s Scopes) Has(want Scope) bool {
 	return slices.Contains(s, want) || want == Read && slices.Contains(s, Use)
 }

@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// skew is how far the clocks of issuer and server may be apart.
+	// skew is the tolerated difference between the clocks of issuer and server.
 	skew = 30 * time.Second
-	// maxSubject bounds who bears a token, in bytes; OpenID Connect has 255.
+	// maxSubject bounds the subject, in bytes, as OpenID Connect does.
 	maxSubject = 255
-	// maxKeyID bounds the id of a key; it is only ever compared.
+	// maxKeyID bounds the id of a key, in bytes.
 	maxKeyID = 256
-	// maxTried bounds how many keys are tried for a token that names none.
+	// maxTried bounds the keys tried for a token that names none.
 	maxTried = 8
 )
 
-// algorithms are the ways to sign that are accepted: none with a shared secret,
-// which would be the public key to whoever confuses the two.
+// algorithms are the accepted signature algorithms. None uses a shared secret: an
+// attacker could then sign with the public key as the secret.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// claims is what a signed token says, as far as its type is known beforehand.
+// claims are the claims of a signed token, the registered ones parsed.
 type claims struct {
 	jwt.Claims
 	all map[string]any
 }
 
-// verifySigned says who bears a token of one of the issuers.
+// verifySigned returns the bearer of a token that one of the issuers signed.
 func (v *Verifier) verifySigned(ctx context.Context, token string) (*Identity, error) {
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {
@@ -47,7 +47,7 @@ func (v *Verifier) verifySigned(ctx context.Context, token string) (*Identity, e
 	if len(parsed.Headers) != 1 || len(parsed.Headers[0].KeyID) > maxKeyID || !plainToken(parsed.Headers[0].ExtraHeaders) {
 		return nil, refuse(Malformed, "the token is not one for access")
 	}
-	// Nothing of this counts before the signature is verified: it says where to look.
+	// Unverified claims only select the issuer whose keys verify the signature.
 	var unverified jwt.Claims
 	if err := parsed.UnsafeClaimsWithoutVerification(&unverified); err != nil {
 		return nil, refuse(Malformed, "the token cannot be read")
@@ -60,7 +60,7 @@ func (v *Verifier) verifySigned(ctx context.Context, token string) (*Identity, e
 	return nil, refuse(Issuer, "the issuer of the token is not trusted")
 }
 
-// plainToken refuses tokens that are signed for something else, by their type.
+// plainToken reports whether the typ header is that of an access token, or absent.
 func plainToken(header map[jose.HeaderKey]any) bool {
 	kind, there := header[jose.HeaderType]
 	if !there {
@@ -99,7 +99,7 @@ func (i *issuer) verify(ctx context.Context, token *jwt.JSONWebToken) (*Identity
 	return i.identity(&c)
 }
 
-// identity checks what a token with a good signature says.
+// identity validates the claims of a token whose signature is valid.
 func (i *issuer) identity(c *claims) (*Identity, error) {
 	if c.Expiry == nil {
 		return nil, refuse(NoTimeLimit, "the token has no time at which it ends")
@@ -128,7 +128,8 @@ func (i *issuer) identity(c *claims) (*Identity, error) {
 	}, nil
 }
 
-// plainSubject refuses what could look like another one, or like nothing.
+// plainSubject reports whether a subject is printable ASCII without spaces, so that no
+// two look alike.
 func plainSubject(s string) bool {
 	if s == "" || len(s) > maxSubject {
 		return false
@@ -141,8 +142,8 @@ func plainSubject(s string) bool {
 	return true
 }
 
-// scopes reads the claim: words in one text, or a list of them. Scopes of other
-// services mean nothing here.
+// scopes parses the scope claim: a string of words, or a list. It ignores scopes of
+// other services.
 func (i *issuer) scopes(claim any) Scopes {
 	var words []string
 	switch claim := claim.(type) {

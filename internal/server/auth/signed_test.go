@@ -158,7 +158,7 @@ func raw(header, claims set, signature string) string {
 	return part(header) + "." + part(claims) + "." + base64.RawURLEncoding.EncodeToString([]byte(signature))
 }
 
-// with returns the claims of a good token, changed; nil removes one.
+// with returns the claims of a valid token with changes; nil removes a claim.
 func (r *realm) with(changes set) set {
 	now := time.Now()
 	c := set{"iss": r.issuer(), "aud": "boxes", "sub": "alice", "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix()}
@@ -180,7 +180,7 @@ func open(tb testing.TB, c Config) *Verifier {
 	return v
 }
 
-// soon verifies until the keys are there.
+// soon verifies a token until the keys have been fetched.
 func soon(tb testing.TB, v *Verifier, token string) *Identity {
 	tb.Helper()
 	var id *Identity
@@ -194,7 +194,7 @@ func soon(tb testing.TB, v *Verifier, token string) *Identity {
 	return id
 }
 
-func TestSigned(t *testing.T) {
+func TestVerify_SignedTokens(t *testing.T) {
 	r := newRealm(t)
 	rs, es, small := newRSA(t, "rsa", 2048), newEC(t, "ec"), newRSA(t, "small", 1024)
 	_, edKey, err := ed25519.GenerateKey(rand.Reader)
@@ -295,14 +295,14 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-func TestScopeClaims(t *testing.T) {
+func TestVerify_ScopeClaims(t *testing.T) {
 	r := newRealm(t)
 	k := newEC(t, "k")
 	r.publish(k)
 	lax := open(t, Config{Issuers: []IssuerConfig{{URL: r.issuer(), Audiences: []string{"boxes"}}}})
 	strict := open(t, Config{Issuers: []IssuerConfig{{URL: r.issuer(), Audiences: []string{"boxes"}, ScopeClaim: "scp", SubjectClaim: "email", RequireScopes: true}}})
 	if lax.ScopesNeeded() || !strict.ScopesNeeded() {
-		t.Error("who needs scopes is wrong")
+		t.Error("ScopesNeeded is wrong")
 	}
 	for _, c := range []struct {
 		v      *Verifier
@@ -328,8 +328,9 @@ func TestScopeClaims(t *testing.T) {
 	}
 }
 
-// TestOwnersDiffer: one name at two issuers and in the file is three owners.
-func TestOwnersDiffer(t *testing.T) {
+// TestVerify_OwnersOfOneNameDiffer: one name at two issuers and in the file is three
+// owners.
+func TestVerify_OwnersOfOneNameDiffer(t *testing.T) {
 	one, two := newRealm(t), newRealm(t)
 	k := newEC(t, "k")
 	one.publish(k)
@@ -348,7 +349,7 @@ func TestOwnersDiffer(t *testing.T) {
 	}
 }
 
-func TestRotation(t *testing.T) {
+func TestVerify_KeyRotation(t *testing.T) {
 	r := newRealm(t)
 	old, next := newEC(t, "2026-10"), newEC(t, "2026-11")
 	r.publish(old)
@@ -368,14 +369,14 @@ func TestRotation(t *testing.T) {
 	if _, err := v.Verify(t.Context(), old.sign(t, r.with(nil), nil)); refusedFor(t, err) != UnknownKey {
 		t.Errorf("an old key: %v", err)
 	}
-	// Made-up ids do not reach the issuer each time, and many at once share a fetch.
+	// Concurrent tokens with made-up key ids share one fetch.
 	before := r.fetches.Load()
 	later(refetchGap)
 	var wg sync.WaitGroup
 	for n := range 50 {
 		wg.Go(func() {
 			if _, err := v.Verify(t.Context(), old.sign(t, r.with(nil), set{"kid": fmt.Sprint(n)})); err == nil {
-				t.Error("a made-up key was believed")
+				t.Error("a made-up key was accepted")
 			}
 		})
 	}
@@ -383,7 +384,7 @@ func TestRotation(t *testing.T) {
 	if n := r.fetches.Load() - before; n != 1 {
 		t.Errorf("50 made-up keys: %d fetches, want 1", n)
 	}
-	// Keys that could not be renewed for a day are not believed any more.
+	// Keys that could not be renewed for a day are refused.
 	r.Close()
 	later(staleAfter)
 	if _, err := v.Verify(t.Context(), next.sign(t, r.with(nil), nil)); !errors.Is(err, ErrUnavailable) {
@@ -391,8 +392,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestUnreachable: an issuer that is not there, or not yet, ends nothing.
-func TestUnreachable(t *testing.T) {
+// TestVerify_UnreachableIssuer: an unreachable issuer does not affect other tokens.
+func TestVerify_UnreachableIssuer(t *testing.T) {
 	r := newRealm(t)
 	k := newEC(t, "k")
 	r.publish(k)
@@ -411,8 +412,8 @@ func TestUnreachable(t *testing.T) {
 	soon(t, v, k.sign(t, r.with(nil), nil))
 }
 
-// TestBadIssuers: what they publish is theirs, and bounded.
-func TestBadIssuers(t *testing.T) {
+// TestIssuer_InvalidDocuments: invalid or oversized documents of an issuer are errors.
+func TestIssuer_InvalidDocuments(t *testing.T) {
 	k := newEC(t, "k")
 	for _, c := range []struct {
 		name string
@@ -486,9 +487,9 @@ func TestBadIssuers(t *testing.T) {
 	}
 }
 
-// TestSlowIssuer: a request waits for as long as its client does, and Close ends
-// what is under way.
-func TestSlowIssuer(t *testing.T) {
+// TestVerify_SlowIssuer: Verify ends with its context, and Close ends a fetch that is
+// under way.
+func TestVerify_SlowIssuer(t *testing.T) {
 	r := newRealm(t)
 	r.set(func() { r.answer = func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() } })
 	k := newEC(t, "k")
@@ -520,13 +521,13 @@ func FuzzVerifySigned(f *testing.F) {
 	f.Add("a.b.c")
 	f.Fuzz(func(t *testing.T, token string) {
 		if id, err := v.Verify(t.Context(), token); err == nil && (token != good && !strings.HasPrefix(token, good[:strings.LastIndex(good, ".")]) || id.Name != "alice") {
-			t.Errorf("%q is believed to be %+v", token, id)
+			t.Errorf("%q is accepted as %+v", token, id)
 		}
 	})
 }
 
-// TestSilentIssuer: a fetch has its time as a whole, however many documents it is of.
-func TestSilentIssuer(t *testing.T) {
+// TestIssuer_FetchTimeout: the timeout covers all documents of a fetch together.
+func TestIssuer_FetchTimeout(t *testing.T) {
 	var asked atomic.Int32
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		asked.Add(1)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// tokenFile is the file of static tokens, as it was last right.
+// tokenFile holds the static tokens of the last valid version of the file.
 type tokenFile struct {
 	path string
 	v    *Verifier
@@ -19,15 +19,15 @@ type tokenFile struct {
 	tokens []*staticToken // guarded by mu
 }
 
-// staticToken is a token in force.
+// staticToken is a valid token and its lifetime.
 type staticToken struct {
 	Token
 	life context.Context
 	end  context.CancelCauseFunc
 }
 
-// load takes what is in the file into force. Tokens that are not in it any more,
-// or not in the same words, are revoked.
+// load replaces the tokens by those in the file. It revokes tokens that the file has
+// no more, or has with other properties.
 func (f *tokenFile) load() error {
 	f.loading.Lock()
 	defer f.loading.Unlock()
@@ -36,7 +36,7 @@ func (f *tokenFile) load() error {
 		return err
 	}
 	if open {
-		f.v.log.Warn("tokens file can be read by everybody on this machine: names and hashes, not tokens; chmod 600", "file", f.path)
+		f.v.log.Warn("tokens file is readable by every user: it reveals names and hashes, not tokens; chmod 600", "file", f.path)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,15 +65,15 @@ func (t *Token) same(o *Token) bool {
 	return t.Name == o.Name && t.Hash == o.Hash && t.Expires.Equal(o.Expires) && slices.Equal(t.Scopes, o.Scopes)
 }
 
-// changed reloads the file because it is another one.
+// changed reloads the file. filewatch calls it.
 func (f *tokenFile) changed() {
 	if err := f.load(); err != nil {
-		f.v.log.Error("tokens not reloaded, those read before stay in force", "err", err)
+		f.v.log.Error("tokens not reloaded; the previous ones stay valid", "err", err)
 	}
 }
 
-// verify returns nil without an error if the token is not in the file. It takes
-// the same time for every token that is not.
+// verify returns the bearer of a token, and nil without an error if the file does not
+// have it. It compares in constant time.
 func (f *tokenFile) verify(token string) (*Identity, error) {
 	hash := sha256.Sum256([]byte(token))
 	var found *staticToken

@@ -22,39 +22,39 @@ import (
 )
 
 const (
-	// maxTokensFile and maxTokens bound the file: every request is compared with
-	// every entry, which takes some 30 µs for as many.
+	// maxTokensFile and maxTokens bound the file. Each request is compared with every
+	// entry, which takes about 30 µs for maxTokens.
 	maxTokensFile = 1 << 20
 	maxTokens     = 1000
 	// maxTokenName bounds the name of a static token, in bytes.
 	maxTokenName = 64
-	// tokenPrefix is what a static token begins with, so that people and scanners
-	// of leaked secrets see what it is.
+	// tokenPrefix begins each generated token, so that people and secret scanners
+	// recognize it.
 	tokenPrefix = "gbx_"
-	// minToken is the least length of a static token: shorter ones can be guessed,
-	// and found from their hash.
+	// minToken is the minimum length of a static token. Shorter ones can be guessed,
+	// from their hash too.
 	minToken = 20
-	// filesOwner is the owner of boxes of a bearer of the file. No issuer's begins
-	// so: they begin with a URL.
+	// filesOwner begins the owner of a static token. The owner of a signed token begins
+	// with a URL.
 	filesOwner = "token "
 )
 
 // Token is one entry of the file of static tokens.
 type Token struct {
-	Name    string    // the owner of boxes; several tokens may have one
+	Name    string    // names the owner; several tokens may share it
 	Hash    [32]byte  // SHA-256 of the token
 	Expires time.Time // zero: never
 	Scopes  Scopes
 }
 
-// ID is what tells the tokens of one name apart: the beginning of the hash.
+// ID returns the first bytes of the hash, which tell tokens of one name apart.
 func (t *Token) ID() string { return hex.EncodeToString(t.Hash[:4]) }
 
-// Owner is who boxes of the bearer belong to.
+// Owner returns the owner of the bearer's boxes.
 func (t *Token) Owner() string { return filesOwner + t.Name }
 
-// NewToken makes a token of 256 random bits. The secret is in what it returns
-// first and nowhere else.
+// NewToken generates a token of 256 random bits. Nothing but the returned secret
+// contains it.
 func NewToken(name string, expires time.Time, scopes Scopes) (secret string, t Token, err error) {
 	if err := checkTokenName(name); err != nil {
 		return "", t, err
@@ -63,7 +63,7 @@ func NewToken(name string, expires time.Time, scopes Scopes) (secret string, t T
 	return secret, Token{Name: name, Hash: sha256.Sum256([]byte(secret)), Expires: expires, Scopes: scopes}, nil
 }
 
-// Entry is the token as the file has it.
+// Entry returns the [[token]] table of the token.
 func (t *Token) Entry() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "[[token]]\nname = %q\nsha256 = %q\n", t.Name, hex.EncodeToString(t.Hash[:]))
@@ -90,7 +90,7 @@ func checkTokenName(name string) error {
 	return fmt.Errorf("name %q: must be 1 to %d letters, digits, '.', '_', '-', '@' and '+'", clip(name), maxTokenName)
 }
 
-// clip shortens what is somebody else's for a message.
+// clip shortens untrusted text for a message.
 func clip(s string) string { return truncate.Bytes(s, 100) }
 
 // entry is a [[token]] table.
@@ -101,7 +101,7 @@ type entry struct {
 	Scopes  []string `toml:"scopes"`
 }
 
-// ParseTokens reads a file of tokens. Errors name the line or the entry.
+// ParseTokens parses a file of tokens. Errors name the line or the entry.
 func ParseTokens(data []byte) ([]Token, error) {
 	if len(data) > maxTokensFile {
 		return nil, fmt.Errorf("larger than %d bytes", maxTokensFile)
@@ -133,7 +133,7 @@ func ParseTokens(data []byte) ([]Token, error) {
 	return tokens, nil
 }
 
-// located puts the line into an error of the decoder.
+// located adds the line to an error of the decoder.
 func located(err error) error {
 	if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
 		row, _ := strict.Errors[0].Position()
@@ -172,7 +172,7 @@ func (e *entry) token() (t Token, err error) {
 	return t, nil
 }
 
-// expiry reads a date, whose whole day in UTC counts, or a time.
+// expiry parses a time, or a date, which is valid through its end in UTC.
 func expiry(v any) (time.Time, error) {
 	switch v := v.(type) {
 	case nil:
@@ -185,8 +185,8 @@ func expiry(v any) (time.Time, error) {
 	return time.Time{}, errors.New("expires: must be a date (2027-01-31) or a time with a zone (2027-01-31T12:00:00Z), without quotes")
 }
 
-// ReadTokens reads a file of tokens that nobody but its owner may write. open
-// says that others may read it, which shows them names and hashes.
+// ReadTokens reads a file of tokens, which only its owner and root may be able to
+// write. open reports that other users can read it, and so see names and hashes.
 func ReadTokens(path string) (tokens []Token, open bool, err error) {
 	data, info, err := readPrivate(path)
 	if err != nil {
@@ -198,10 +198,9 @@ func ReadTokens(path string) (tokens []Token, open bool, err error) {
 	return tokens, info.Mode().Perm()&0o004 != 0, nil
 }
 
-// readPrivate reads a small regular file if nobody but its owner and root can
-// change what is in it.
+// readPrivate reads a small regular file if only its owner and root can change it.
 func readPrivate(path string) ([]byte, os.FileInfo, error) {
-	// A pipe must not hold us up.
+	// Do not block on a named pipe.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
@@ -215,27 +214,27 @@ func readPrivate(path string) ([]byte, os.FileInfo, error) {
 		return nil, nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return nil, nil, fmt.Errorf("%s: others may write it (mode %04o), and so could let themselves in; chmod go-w", path, info.Mode().Perm())
+		return nil, nil, fmt.Errorf("%s: other users can write it (mode %04o) and add tokens; chmod go-w", path, info.Mode().Perm())
 	}
 	if uid, ok := ownerOf(info); ok && !trusted(uid) {
-		return nil, nil, fmt.Errorf("%s: belongs to the user %d, who could let themselves in; it must belong to root or to the user of the server", path, uid)
+		return nil, nil, fmt.Errorf("%s: belongs to user %d, who could add tokens; it must belong to root or to the server's user", path, uid)
 	}
 	if dir, err := os.Stat(filepath.Dir(path)); err == nil && dir.Mode().Perm()&0o002 != 0 && dir.Mode()&os.ModeSticky == 0 {
-		return nil, nil, fmt.Errorf("%s: others may write its directory (mode %04o), and so replace it; chmod o-w", path, dir.Mode().Perm())
+		return nil, nil, fmt.Errorf("%s: other users can write its directory (mode %04o) and replace it; chmod o-w", path, dir.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
 	return data, info, err
 }
 
-// unmapped is how the files of users that a user namespace does not know look in
-// it: also those of the real root. The kernel's default, which nobody changes.
+// unmapped is the owner that a user namespace reports for files of users that it does
+// not map, such as the real root: the kernel's default.
 const unmapped = 65534
 
 func trusted(uid uint32) bool {
 	return uid == 0 || int(uid) == os.Geteuid() || uid == unmapped
 }
 
-// matches compares a hash in the same time whatever is in the two.
+// matches compares hashes in constant time.
 func (t *Token) matches(hash *[32]byte) bool {
 	return subtle.ConstantTimeCompare(t.Hash[:], hash[:]) == 1
 }

@@ -92,7 +92,7 @@ func FuzzParseTokens(f *testing.F) {
 	})
 }
 
-// write makes a file of tokens that the server may read.
+// write writes a file of tokens with the mode that the server demands.
 func write(tb testing.TB, path string, entries ...[]byte) {
 	tb.Helper()
 	var data []byte
@@ -126,7 +126,7 @@ func refusedFor(tb testing.TB, err error) Reason {
 	return r.Reason
 }
 
-func TestStaticTokens(t *testing.T) {
+func TestVerify_StaticTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.toml")
 	now := time.Now()
 	aliceSecret, alice := newToken(t, "alice", time.Time{}, Use)
@@ -165,7 +165,7 @@ func TestStaticTokens(t *testing.T) {
 		t.Errorf("bob, expired: %v", err)
 	}
 
-	// A broken file changes nothing, and says which line is broken.
+	// An invalid file changes nothing, and the error names the line.
 	write(t, path, []byte("[[token]]\nname = \n"))
 	if err := v.Reload(); err == nil || !strings.Contains(err.Error(), path+": line 2") {
 		t.Errorf("reload of a broken file: %v", err)
@@ -173,7 +173,7 @@ func TestStaticTokens(t *testing.T) {
 	if _, err := v.Verify(t.Context(), aliceSecret); err != nil {
 		t.Errorf("alice, after a broken file: %v", err)
 	}
-	// What stays in force is not touched, what goes is ended.
+	// Tokens that stay keep their lifetime; removed ones are revoked.
 	carolSecret, carol := newToken(t, "carol", time.Time{}, Use)
 	write(t, path, carol.Entry(), alice.Entry())
 	if err := v.Reload(); err != nil {
@@ -188,24 +188,25 @@ func TestStaticTokens(t *testing.T) {
 	if _, err := v.Verify(t.Context(), carolSecret); err != nil {
 		t.Errorf("carol: %v", err)
 	}
-	// Other scopes are another token.
+	// Changed scopes revoke a token.
 	alice.Scopes = Scopes{Read}
 	write(t, path, carol.Entry(), alice.Entry())
 	if err := v.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	if id.Life().Err() == nil {
-		t.Error("alice may less, and what she did with more goes on")
+		t.Error("alice's scopes shrank, and her earlier token was not revoked")
 	}
 	for _, secret := range []string{aliceSecret, bobSecret, carolSecret} {
 		if strings.Contains(log.String(), secret) {
-			t.Errorf("the log has a token: %s", log.String())
+			t.Errorf("the log contains a token: %s", log.String())
 		}
 	}
 }
 
-// TestShortTokens: what can be guessed is no token, though its hash be in the file.
-func TestShortTokens(t *testing.T) {
+// TestVerify_ShortTokens: a token that is short enough to guess is refused even if the
+// file has its hash.
+func TestVerify_ShortTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.toml")
 	long := strings.Repeat("x", minToken)
 	short := long[1:]
@@ -224,8 +225,8 @@ func TestShortTokens(t *testing.T) {
 	}
 }
 
-// TestWatched: nobody has to say that the file has changed.
-func TestWatched(t *testing.T) {
+// TestOpen_WatchesFile: a change of the file takes effect without a reload.
+func TestOpen_WatchesFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.toml")
 	secret, alice := newToken(t, "alice", time.Time{}, Use)
 	write(t, path, alice.Entry())
@@ -242,19 +243,19 @@ func TestWatched(t *testing.T) {
 	select {
 	case <-id.Life().Done():
 	case <-time.After(20 * time.Second):
-		t.Fatal("the token is in force although the file is empty")
+		t.Fatal("the token is still valid although the file is empty")
 	}
 	if _, err := v.Verify(t.Context(), secret); refusedFor(t, err) != Unknown {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestUnsafeFiles(t *testing.T) {
+func TestReadTokens_UnsafeFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens.toml")
 	_, alice := newToken(t, "alice", time.Time{}, Use)
 	write(t, path, alice.Entry())
-	for mode, want := range map[os.FileMode]string{0o666: "others may write it", 0o620: "others may write it", 0o602: "others may write it"} {
+	for mode, want := range map[os.FileMode]string{0o666: "other users can write it", 0o620: "other users can write it", 0o602: "other users can write it"} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +275,7 @@ func TestUnsafeFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "directory") {
-		t.Errorf("a directory that others may write: %v", err)
+		t.Errorf("a directory that other users can write: %v", err)
 	}
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
@@ -286,8 +287,8 @@ func TestUnsafeFiles(t *testing.T) {
 		if err := os.Chown(path, 12345, -1); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "belongs to the user 12345") {
-			t.Errorf("another's file: %v", err)
+		if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "belongs to user 12345") {
+			t.Errorf("a file of another user: %v", err)
 		}
 	}
 	if _, _, err := ReadTokens(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
@@ -298,7 +299,7 @@ func TestUnsafeFiles(t *testing.T) {
 	}
 }
 
-func TestEdit(t *testing.T) {
+func TestAddAndRemoveTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.toml")
 	_, a := newToken(t, "a", time.Time{}, Use)
 	_, b := newToken(t, "b", time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Read, Metrics)
@@ -309,7 +310,7 @@ func TestEdit(t *testing.T) {
 		}
 	}
 	if err := AddToken(path, &a); err == nil {
-		t.Error("one token twice was added")
+		t.Error("the same token was added twice")
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -323,14 +324,14 @@ func TestEdit(t *testing.T) {
 		t.Errorf("remove: %d, %v", n, err)
 	}
 	if n, err := RemoveTokens(path, func(o *Token) bool { return o.Name == "nobody" }); n != 0 || err != nil {
-		t.Errorf("remove nobody: %d, %v", n, err)
+		t.Errorf("remove no match: %d, %v", n, err)
 	}
 	tokens, _, err = ReadTokens(path)
 	if err != nil || len(tokens) != 2 || !tokens[0].same(&a) || !tokens[1].same(&b2) {
 		t.Fatalf("got %+v, %v", tokens, err)
 	}
 
-	// What a person wrote between the tables stays.
+	// Comments between the tables stay.
 	write(t, path, []byte("# head\n\n# of a\n"), a.Entry(), []byte("\n# of b\n# and more\n  "), b.Entry(), []byte("# last\n[[ token ]] # b2\n"), b2.Entry()[len("[[token]]\n"):])
 	if n, err := RemoveTokens(path, func(o *Token) bool { return o.Name == "a" }); n != 1 || err != nil {
 		t.Errorf("remove: %d, %v", n, err)
@@ -347,8 +348,8 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// TestEditsTakeTurns fails when one of two edits at once undoes the other.
-func TestEditsTakeTurns(t *testing.T) {
+// TestAddToken_Concurrent: of concurrent edits none undoes another.
+func TestAddToken_Concurrent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.toml")
 	const edits = 16
 	done := make(chan error, edits)
@@ -366,7 +367,7 @@ func TestEditsTakeTurns(t *testing.T) {
 	}
 }
 
-// BenchmarkVerifyStatic is with as many tokens as a file may have.
+// BenchmarkVerifyStatic measures Verify with maxTokens tokens.
 func BenchmarkVerifyStatic(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "tokens.toml")
 	var entries [][]byte
