@@ -58,9 +58,9 @@ func TestPool(t *testing.T) {
 	at := 0
 	for _, words := range [][]string{
 		{"level=INFO", "pool begins to fill", "template=python", "size=3"},
-		{"level=INFO", "pool member is ready", "template=python", "ready=1"},
-		{"level=INFO", "pool member is ready", "template=python", "ready=2"},
-		{"level=INFO", "pool member is ready", "template=python", "ready=3"},
+		{"level=INFO", "pool instance is ready", "template=python", "ready=1"},
+		{"level=INFO", "pool instance is ready", "template=python", "ready=2"},
+		{"level=INFO", "pool instance is ready", "template=python", "ready=3"},
 		{"level=INFO", "pool is full", "template=python"},
 		{"level=INFO", "health check passed"},
 	} {
@@ -83,7 +83,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("a box does not see its own traces: got %q, want %s among them", again, w)
 		}
 	}
-	p.awaitLine(t, checked+1, "pool member is ready", "template=python", "ready=3")
+	p.awaitLine(t, checked+1, "pool instance is ready", "template=python", "ready=3")
 
 	// More at once than the pool has.
 	const burst = 10
@@ -126,7 +126,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("%d boxes print %q, want each to have seen nothing and to have drawn a number of its own", n, out)
 		}
 	}
-	if i := p.line(0, "level=WARN", "pool member"); i >= 0 {
+	if i := p.line(0, "level=WARN", "pool instance"); i >= 0 {
 		t.Errorf("the log warns: %s", strings.Split(p.text(), "\n")[i])
 	}
 	p.stop(t)
@@ -232,7 +232,7 @@ func TestKilledServerIsCleanedUpAfter(t *testing.T) {
 	living.run(t, id, "x = 6 * 7")
 	victim.run(t, victim.create(t, "box"), "x = 1")
 	// Else the processes of the next member are there and not among those below.
-	victim.awaitLine(t, checked+1, "pool member is ready", "template=python")
+	victim.awaitLine(t, checked+1, "pool instance is ready", "template=python")
 
 	pids := descendants(victim.cmd.Process.Pid)
 	if len(pids) < 4 {

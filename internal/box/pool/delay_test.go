@@ -13,9 +13,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 )
 
-// TestGivesUpAndGoesOn holds the delays between attempts that fail, when Ready
-// gives up, and that the pool itself does not.
-func TestGivesUpAndGoesOn(t *testing.T) {
+// TestReadyGivesUp_FillContinues checks the backoff between failed attempts, after
+// which of them Ready gives up, and that the pool itself continues.
+func TestReadyGivesUp_FillContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var at []time.Duration // of the attempts
@@ -53,11 +53,11 @@ func TestGivesUpAndGoesOn(t *testing.T) {
 	})
 }
 
-// TestDelaysBeginAnew holds that what failed long ago does not count.
-func TestDelaysBeginAnew(t *testing.T) {
+// TestBackoffResets checks that old failures do not count.
+func TestBackoffResets(t *testing.T) {
 	c := &clock{now: time.Now()}
 	p := New(Config{Size: 1, Now: c.Now})
-	s := &shelf{class: small}
+	s := &class{id: small}
 	for _, step := range []struct{ pass, want time.Duration }{
 		{0, time.Second},
 		{500 * time.Millisecond, 500 * time.Millisecond}, // it waits already
@@ -75,15 +75,15 @@ func TestDelaysBeginAnew(t *testing.T) {
 	}
 }
 
-// TestRoomIsNotWaitedForForever holds that a member that is too old gives up its
-// place for its successor, and that one that is missing waits for room.
-func TestRoomIsNotWaitedForForever(t *testing.T) {
+// TestReplacementWaitsBriefly checks that the replacement of an expired instance
+// waits for room for yieldTimeout, and a missing instance without limit.
+func TestReplacementWaitsBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Size: 1, Yield: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 		begun := time.Now()
 		err := p.yield(true)
-		if got := time.Since(begun); got != roomTimeout || err == nil || !strings.Contains(err.Error(), "no room") {
-			t.Errorf("yield for a successor: got %v after %v, want an error after %v", err, got, roomTimeout)
+		if got := time.Since(begun); got != yieldTimeout || err == nil || !strings.Contains(err.Error(), "no room") {
+			t.Errorf("yield for a successor: got %v after %v, want an error after %v", err, got, yieldTimeout)
 		}
 		done := make(chan error)
 		go func() { done <- p.yield(false) }()

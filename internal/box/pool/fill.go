@@ -14,31 +14,30 @@ import (
 )
 
 const (
-	// minDelay and maxDelay bound the pause after a failure, which doubles with
-	// each: soon enough for what passes, rare enough for what does not.
+	// minDelay and maxDelay bound the backoff after a failure, which doubles each time.
 	minDelay, maxDelay = time.Second, time.Minute
-	// calm is how long nothing fails before the delays begin anew.
+	// calm is the time without a failure after which the backoff starts anew.
 	calm = 2 * maxDelay
-	// lookEvery is how often the filler looks at the clock at least, which may be
-	// another one than the timer's.
-	lookEvery = time.Minute
-	// makeTimeout bounds the making of one member: it takes well under a second,
-	// but the first of a template may have to wait until that is built.
+	// maxIdle bounds the filler's wait: Config.Now may be another clock than the
+	// timer's.
+	maxIdle = time.Minute
+	// makeTimeout bounds Config.Make. It takes well under a second, but the first
+	// instance of a template may wait until the template is built.
 	makeTimeout = 5 * time.Minute
-	// roomTimeout is how long a member that is too old waits for room for its
-	// successor beside it, before it makes room itself.
-	roomTimeout = time.Minute
-	// verdictWait is how long the engine has to say why a guest ended once its
-	// link is lost.
-	verdictWait = 2 * time.Second
+	// yieldTimeout is how long the replacement of an expired instance waits for memory
+	// beside it; then the expired one ends first.
+	yieldTimeout = time.Minute
+	// exitWait is how long to wait for the engine's exit reason after the connection to
+	// the agent is lost.
+	exitWait = 2 * time.Second
 )
 
-// fill makes members until the pool is closed.
+// fill creates instances until the pool is closed.
 func (p *Pool) fill() {
 	for p.base.Err() == nil {
-		s, idle := p.next()
-		if s != nil {
-			p.add(s)
+		c, idle := p.next()
+		if c != nil {
+			p.add(c)
 			continue
 		}
 		t := time.NewTimer(idle)
@@ -51,64 +50,63 @@ func (p *Pool) fill() {
 	}
 }
 
-// next chooses, in turn, a class that wants a member now: one that is short of
-// them before one whose oldest is too old. If there is none it says for how long.
-func (p *Pool) next() (chosen *shelf, idle time.Duration) {
+// next selects the class to create an instance of: round-robin, classes with too few
+// instances before those with an expired one. If there is nothing to do, chosen is nil
+// and idle says how long to wait.
+func (p *Pool) next() (chosen *class, idle time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	idle = lookEvery
+	idle = maxIdle
 	if p.taking > 0 {
-		return nil, idle // who waits for a member comes first
+		return nil, idle // Take has priority
 	}
 	now := p.cfg.Now()
-	for i := range p.shelves {
-		s := p.shelves[(p.turn+i)%len(p.shelves)]
-		short := len(s.members) < p.cfg.Size
-		due := s.retry
-		if old := s.expiry(p.cfg.MaxAge); !short && old.After(due) {
+	for i := range p.classes {
+		c := p.classes[(p.turn+i)%len(p.classes)]
+		short := len(c.ready) < p.cfg.Size
+		due := c.retry
+		if old := c.expiry(p.cfg.MaxAge); !short && old.After(due) {
 			due = old
 		}
 		if wait := due.Sub(now); wait > 0 {
 			idle = min(idle, wait)
-		} else if chosen == nil || short && len(chosen.members) >= p.cfg.Size {
-			chosen = s
+		} else if chosen == nil || short && len(chosen.ready) >= p.cfg.Size {
+			chosen = c
 		}
 	}
 	if chosen != nil {
-		p.turn = (slices.Index(p.shelves, chosen) + 1) % len(p.shelves)
+		p.turn = (slices.Index(p.classes, chosen) + 1) % len(p.classes)
 	}
 	return chosen, idle
 }
 
-// expiry says when the oldest member is too old.
-func (s *shelf) expiry(maxAge time.Duration) time.Time {
-	if len(s.members) == 0 {
+// expiry returns when the oldest instance reaches MaxAge.
+func (c *class) expiry(maxAge time.Duration) time.Time {
+	if len(c.ready) == 0 {
 		return time.Time{}
 	}
-	return s.members[0].born.Add(maxAge)
+	return c.ready[0].born.Add(maxAge)
 }
 
-// add makes a member and puts it on its shelf. If that is full, its oldest member
-// leaves.
-func (p *Pool) add(s *shelf) {
+// add creates an instance of a class. If the class is full, it replaces the oldest.
+func (p *Pool) add(c *class) {
 	p.mu.Lock()
-	s.making = true
-	replace := len(s.members) >= p.cfg.Size
+	c.making = true
+	replace := len(c.ready) >= p.cfg.Size
 	p.mu.Unlock()
 	begun := p.cfg.Now()
-	m, err := p.make(s.class, replace)
+	m, err := p.make(c.id, replace)
 	switch {
 	case err == nil:
-		p.put(s, m, p.cfg.Now().Sub(begun))
+		p.put(c, m, p.cfg.Now().Sub(begun))
 	case replace && errors.Is(err, engine.ErrExhausted):
-		p.makeRoom(s)
+		p.evictOldest(c)
 	default:
-		p.fail(s, err)
+		p.fail(c, err)
 	}
 }
 
-// make makes a machine once the pool may. ErrExhausted says that there is no room
-// for it.
+// make creates a machine after Yield. ErrExhausted means that there is no room for it.
 func (p *Pool) make(c Class, replace bool) (*machine.Machine, error) {
 	if err := p.yield(replace); err != nil {
 		return nil, err
@@ -134,7 +132,7 @@ func (p *Pool) yield(replace bool) error {
 	ctx := p.base
 	if replace {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, roomTimeout, fmt.Errorf("no room within %s: %w", roomTimeout, engine.ErrExhausted))
+		ctx, cancel = context.WithTimeoutCause(ctx, yieldTimeout, fmt.Errorf("no room within %s: %w", yieldTimeout, engine.ErrExhausted))
 		defer cancel()
 	}
 	err := p.cfg.Yield(ctx)
@@ -144,115 +142,112 @@ func (p *Pool) yield(replace bool) error {
 	return err
 }
 
-// put puts a new machine on its shelf.
-func (p *Pool) put(s *shelf, m *machine.Machine, took time.Duration) {
-	p.tell(s, m, took)
+// put adds a new machine to its class.
+func (p *Pool) put(c *class, m *machine.Machine, took time.Duration) {
+	p.logReady(c, m, took)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.making = false
+	c.making = false
 	if p.closed {
 		p.freeLocked(m)
 		return
 	}
-	watching, forget := context.WithCancel(p.base)
-	mb := &member{Machine: m, born: p.cfg.Now(), forget: forget}
-	s.members = append(s.members, mb)
-	s.made++
-	p.wg.Go(func() { p.watch(watching, s, mb) })
-	for len(s.members) > p.cfg.Size {
-		p.retire(p.removeLocked(s, 0))
+	watching, unwatch := context.WithCancel(p.base)
+	mb := &instance{Machine: m, born: p.cfg.Now(), unwatch: unwatch}
+	c.ready = append(c.ready, mb)
+	c.made++
+	p.wg.Go(func() { p.watch(watching, c, mb) })
+	for len(c.ready) > p.cfg.Size {
+		p.retire(p.removeLocked(c, 0))
 	}
 	p.changeLocked()
 }
 
-// tell logs that a machine is about to be put on its shelf, so that the log has
-// it before others act on it; if the shelf is full with it, a streak of failures
-// ends.
-func (p *Pool) tell(s *shelf, m *machine.Machine, took time.Duration) {
+// logReady logs a new instance before others can take it. If the class is full with it,
+// the streak of failures ends.
+func (p *Pool) logReady(c *class, m *machine.Machine, took time.Duration) {
 	p.mu.Lock()
-	ready := min(len(s.members)+1, p.cfg.Size)
-	full, first, failures := ready == p.cfg.Size, !s.filled, s.streak
+	ready := min(len(c.ready)+1, p.cfg.Size)
+	full, first, failures := ready == p.cfg.Size, !c.filled, c.streak
 	if full {
-		s.filled, s.streak, s.warned, s.cause = true, 0, false, nil
+		c.filled, c.streak, c.warned, c.cause = true, 0, false, nil
 	}
 	p.mu.Unlock()
-	log := p.cfg.Log.With("template", s.class.Template, "flavor", s.class.Flavor, "size", p.cfg.Size)
+	log := p.cfg.Log.With("template", c.id.Template, "flavor", c.id.Flavor, "size", p.cfg.Size)
 	level := slog.LevelInfo
-	if !first { // what comes later comes with every box that starts
+	if !first { // later ones accompany every box that starts
 		level = slog.LevelDebug
 	}
-	log.Log(p.base, level, "pool member is ready: proven by a run", "sandbox", m.ID, "ready", ready, "took", took.Round(time.Millisecond))
+	log.Log(p.base, level, "pool instance is ready", "sandbox", m.ID, "ready", ready, "took", took.Round(time.Millisecond))
 	if full && first {
-		log.Info("pool is full", "failures", failures, "took", p.cfg.Now().Sub(s.begun).Round(time.Millisecond))
+		log.Info("pool is full", "failures", failures, "took", p.cfg.Now().Sub(c.begun).Round(time.Millisecond))
 	} else if full && failures > 0 {
 		log.Info("pool is full again", "failures", failures)
 	}
 }
 
-// makeRoom ends the oldest member of a full class because there is no room for
-// its successor beside it.
-func (p *Pool) makeRoom(s *shelf) {
+// evictOldest ends the oldest instance of a full class because its replacement does not
+// fit beside it.
+func (p *Pool) evictOldest(c *class) {
 	p.mu.Lock()
-	s.making = false
+	c.making = false
 	var gone <-chan error
-	if len(s.members) >= p.cfg.Size { // else one was taken, or the pool is closed
-		gone = p.retire(p.removeLocked(s, 0))
+	if len(c.ready) >= p.cfg.Size { // else one was taken, or the pool is closed
+		gone = p.retire(p.removeLocked(c, 0))
 	}
 	p.mu.Unlock()
 	if gone != nil {
-		<-gone // the successor is made next
+		<-gone // fill creates the replacement next
 	}
 }
 
-// fail counts a member that could not be made.
-func (p *Pool) fail(s *shelf, err error) {
+// fail records a failed attempt to create an instance.
+func (p *Pool) fail(c *class, err error) {
 	p.mu.Lock()
-	s.making = false
+	c.making = false
 	if p.closed {
 		p.mu.Unlock()
 		return
 	}
-	s.failed++
-	p.failLocked(s, err)
+	c.failed++
+	p.failLocked(c, err)
 	level := slog.LevelDebug
-	if !s.warned {
-		s.warned = true
+	if !c.warned {
+		c.warned = true
 		level = slog.LevelWarn
 	}
-	wait := s.retry.Sub(p.cfg.Now())
+	wait := c.retry.Sub(p.cfg.Now())
 	p.changeLocked()
 	p.mu.Unlock()
-	p.cfg.Log.Log(p.base, level, "pool member could not be made: it is tried again", "template", s.class.Template, "flavor", s.class.Flavor,
+	p.cfg.Log.Log(p.base, level, "pool instance could not be created, retrying", "template", c.id.Template, "flavor", c.id.Flavor,
 		"err", err, "in", wait.Round(time.Millisecond))
 }
 
-// failLocked counts a failure and sets when the class is tried again. Failures
-// during a delay do not make it longer: a host in trouble ends all members at
-// once.
-func (p *Pool) failLocked(s *shelf, cause error) {
+// failLocked records a failure and sets the time of the next attempt. Failures during a
+// backoff do not extend it: a host in trouble ends all instances at once.
+func (p *Pool) failLocked(c *class, cause error) {
 	now := p.cfg.Now()
-	s.streak++
-	s.cause = cause
-	if now.Before(s.retry) {
+	c.streak++
+	c.cause = cause
+	if now.Before(c.retry) {
 		return
 	}
-	if now.Sub(s.failedAt) > calm {
-		s.delay = 0
+	if now.Sub(c.failedAt) > calm {
+		c.delay = 0
 	}
-	s.delay = min(max(2*s.delay, minDelay), maxDelay)
-	s.failedAt, s.retry = now, now.Add(s.delay)
+	c.delay = min(max(2*c.delay, minDelay), maxDelay)
+	c.failedAt, c.retry = now, now.Add(c.delay)
 }
 
-// watch waits for the end of a member. The link tells of what the engine does
-// not see, an agent that is gone; while a member is paused only the engine can
-// tell.
-func (p *Pool) watch(ctx context.Context, s *shelf, m *member) {
+// watch waits for the end of an instance. The engine does not notice an agent that is
+// gone, but the connection does; while an instance is paused, only the engine notices.
+func (p *Pool) watch(ctx context.Context, c *class, m *instance) {
 	waiting, cancel := context.WithCancel(p.base)
 	defer cancel()
 	ended := make(chan error, 1)
 	p.wg.Go(func() {
 		if exit, err := m.Guest.Wait(waiting); err == nil {
-			ended <- verdict(exit)
+			ended <- exitError(exit)
 		}
 	})
 	var cause error
@@ -265,38 +260,38 @@ func (p *Pool) watch(ctx context.Context, s *shelf, m *member) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.Index(s.members, m); i >= 0 { // else somebody has taken it
-		p.removeLocked(s, i)
-		p.mournLocked(s, m, cause)
+	if i := slices.Index(c.ready, m); i >= 0 { // else it was taken
+		p.removeLocked(c, i)
+		p.recordLossLocked(c, m, cause)
 	}
 }
 
-// mournLocked counts a member that has ended while it waited. In the background,
-// it is logged with what the engine has to say, and freed.
-func (p *Pool) mournLocked(s *shelf, m *member, cause error) {
-	s.lost++
-	p.failLocked(s, fmt.Errorf("member %s ended while it waited: %w", m.ID, cause))
+// recordLossLocked counts an instance that ended while it waited. In the background it
+// logs the engine's reason and frees the machine.
+func (p *Pool) recordLossLocked(c *class, m *instance, cause error) {
+	c.lost++
+	p.failLocked(c, fmt.Errorf("instance %s ended while it waited: %w", m.ID, cause))
 	p.changeLocked()
 	p.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(p.base, verdictWait)
+		ctx, cancel := context.WithTimeout(p.base, exitWait)
 		defer cancel()
 		if exit, err := m.Guest.Wait(ctx); err == nil {
-			cause = verdict(exit)
+			cause = exitError(exit)
 		}
-		p.cfg.Log.Warn("pool member ended while it waited: it is replaced", "sandbox", m.ID,
-			"template", s.class.Template, "flavor", s.class.Flavor, "err", cause)
+		p.cfg.Log.Warn("pool instance ended while it waited, replacing it", "sandbox", m.ID,
+			"template", c.id.Template, "flavor", c.id.Flavor, "err", cause)
 		p.retire(m)
 	})
 }
 
-// maxDetail bounds what a log line quotes of an engine's words.
+// maxDetail bounds the part of the engine's exit detail that is logged.
 const maxDetail = 200
 
-// verdict is an exit as an error.
-func verdict(exit engine.Exit) error {
+// exitError converts an exit to an error.
+func exitError(exit engine.Exit) error {
 	text := string(exit.Reason)
 	if exit.Reason == engine.ExitExited {
-		text = fmt.Sprintf("its agent ended with code %d", exit.Code)
+		text = fmt.Sprintf("agent ended with code %d", exit.Code)
 	}
 	if d := strings.TrimSpace(exit.Detail); d != "" {
 		text += ": " + d[:min(len(d), maxDetail)]

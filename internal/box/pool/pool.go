@@ -13,95 +13,94 @@ import (
 )
 
 const (
-	// DefaultMaxAge is how long a member waits before it is replaced.
+	// DefaultMaxAge is the age at which a waiting instance is replaced.
 	DefaultMaxAge = time.Hour
-	// readyAttempts is how often a class may fail before Ready gives it up: with
-	// the delays between them that is a quarter of a minute, enough for what
-	// passes, such as a host that is short of memory while it starts.
+	// readyAttempts is the number of failures in a row after which Ready gives up
+	// on a class. With the backoff between them it takes 15 s, enough for
+	// transient causes such as a host that is short of memory while it boots.
 	readyAttempts = 5
-	// aliveTimeout bounds what Take spends on one member, which answers within a
-	// millisecond unless the host is in trouble.
+	// aliveTimeout bounds the liveness check of one instance in Take. A healthy
+	// instance answers within a millisecond.
 	aliveTimeout = 5 * time.Second
-	// freeTimeout bounds the waiting for the end of a machine; it takes well under
-	// a second unless the host is in trouble.
+	// freeTimeout bounds the wait for a machine to end, which normally takes well
+	// under a second.
 	freeTimeout = 30 * time.Second
 )
 
 var errClosed = errors.New("the pool is closed")
 
-// Class says what members are interchangeable by.
+// Class identifies interchangeable instances: same template, same flavor.
 type Class struct{ Template, Flavor string }
 
 func (c Class) String() string { return c.Template + "/" + c.Flavor }
 
-// Config is how a pool is kept. Only Make is required.
+// Config configures a Pool. Only Make is required.
 type Config struct {
-	// Size is how many members each class has; with 0 there is no pool.
+	// Size is the number of instances of each class; 0 disables the pool.
 	Size int
-	// MaxAge is how long a member waits before it is replaced, the new one first
-	// where there is room for both; until then it may still be taken if there is
-	// no younger one. 0: DefaultMaxAge.
+	// MaxAge is the age at which a waiting instance is replaced. The replacement
+	// is created first if there is room for both. Take still returns an older
+	// instance if there is no younger one. 0: DefaultMaxAge.
 	MaxAge time.Duration
-	// Make makes a new machine that has been proven by a run. After an error
-	// nothing is left. ctx bounds the call. It is called by one goroutine.
+	// Make creates a machine and verifies it with a run. It must clean up after an
+	// error. ctx bounds the call. One goroutine calls it.
 	Make func(ctx context.Context, c Class) (*machine.Machine, error)
-	// Yield waits until the pool may make a member without starving running
-	// boxes. nil: it always may.
+	// Yield blocks until the pool may create an instance without starving running
+	// boxes. nil: no limit.
 	Yield func(ctx context.Context) error
-	// Pause has members stand still while they wait, so that they take no CPU.
-	// Their engine must be able to.
+	// Pause pauses waiting instances so that they use no CPU. The engine must
+	// support it.
 	Pause bool
 	Log   *slog.Logger     // nil: none
 	Now   func() time.Time // nil: time.Now
 }
 
-// Pool keeps machines. All methods may be called concurrently. The owner closes
-// it.
+// Pool keeps verified machines ready. All methods may be called concurrently. The
+// owner must call Close.
 type Pool struct {
 	cfg  Config
-	base context.Context // of all that goes on in the background; ended by Close
+	base context.Context // of background work; canceled by Close
 	stop context.CancelCauseFunc
-	wake chan struct{} // a token for the filler: there may be something to do
-	done chan struct{} // closed when, after Close, nothing goes on any more
+	wake chan struct{} // wakes the filler; capacity 1
+	done chan struct{} // closed after Close, when all background work has ended
 
-	wg sync.WaitGroup // add under mu while not closed, or as one of its goroutines
+	wg sync.WaitGroup // Add only under mu while not closed, or from one of its goroutines
 
 	mu       sync.Mutex
-	shelves  []*shelf      // guarded by mu; in the order of Start
-	turn     int           // guarded by mu; the shelf that is looked at first
-	taking   int           // guarded by mu; members that are being handed out
-	changed  chan struct{} // guarded by mu; closed and replaced with every change
+	classes  []*class      // guarded by mu; in the order of Start
+	turn     int           // guarded by mu; index of the class to consider first
+	taking   int           // guarded by mu; Take calls that check an instance
+	changed  chan struct{} // guarded by mu; closed and replaced on every change
 	closed   bool          // guarded by mu
-	closeErr error         // guarded by mu; what Close could not free
+	closeErr error         // guarded by mu; errors of freeing machines after Close
 }
 
-// shelf holds the members of one class. All fields but class are guarded by
-// Pool.mu.
-type shelf struct {
-	class   Class
-	members []*member // the oldest first
-	making  bool
-	begun   time.Time // of the first fill
-	filled  bool      // it has been full
+// class is the state of one Class. Pool.mu guards all fields but id.
+type class struct {
+	id     Class
+	ready  []*instance // oldest first
+	making bool
+	begun  time.Time // start of the first fill
+	filled bool      // was full at least once
 
 	made, handed, failed, lost int
 
-	streak   int           // failures since it was last full
-	warned   bool          // of the streak
-	cause    error         // of the last failure of the streak
-	delay    time.Duration // the last one
-	failedAt time.Time     // when delay began
-	retry    time.Time     // nothing is made before
+	streak   int           // failures since the class was last full
+	warned   bool          // the streak was logged
+	cause    error         // of the streak's last failure
+	delay    time.Duration // current backoff
+	failedAt time.Time     // when delay was set
+	retry    time.Time     // no attempt before
 }
 
-// member is a machine that waits. Whoever takes it from its shelf owns it.
-type member struct {
+// instance is a waiting machine. Removing it from class.ready transfers ownership.
+type instance struct {
 	*machine.Machine
-	born   time.Time
-	forget context.CancelFunc // ends the watching
+	born    time.Time
+	unwatch context.CancelFunc
 }
 
-// New returns a pool that holds nothing yet.
+// New returns an empty pool.
 func New(cfg Config) *Pool {
 	if cfg.MaxAge <= 0 {
 		cfg.MaxAge = DefaultMaxAge
@@ -117,17 +116,17 @@ func New(cfg Config) *Pool {
 	return p
 }
 
-// Start begins to fill the pool, in the background, one member at a time, the
-// classes in turn. It may be called once.
-func (p *Pool) Start(classes []Class) {
-	if p.cfg.Size <= 0 || len(classes) == 0 {
+// Start fills the pool in the background, one instance at a time, alternating
+// between classes. Start must be called at most once.
+func (p *Pool) Start(ids []Class) {
+	if p.cfg.Size <= 0 || len(ids) == 0 {
 		return
 	}
-	var shelves []*shelf
-	for i, c := range classes {
-		if !slices.Contains(classes[:i], c) {
-			shelves = append(shelves, &shelf{class: c, begun: p.cfg.Now()})
-			p.cfg.Log.Info("pool begins to fill", "template", c.Template, "flavor", c.Flavor, "size", p.cfg.Size)
+	var classes []*class
+	for i, id := range ids {
+		if !slices.Contains(ids[:i], id) {
+			classes = append(classes, &class{id: id, begun: p.cfg.Now()})
+			p.cfg.Log.Info("pool begins to fill", "template", id.Template, "flavor", id.Flavor, "size", p.cfg.Size)
 		}
 	}
 	p.mu.Lock()
@@ -135,37 +134,37 @@ func (p *Pool) Start(classes []Class) {
 	if p.closed {
 		return
 	}
-	if p.shelves != nil {
+	if p.classes != nil {
 		panic("pool: started twice")
 	}
-	p.shelves = shelves
+	p.classes = classes
 	p.wg.Go(p.fill)
 }
 
-// Take hands out a member of a class: alive, running, and the caller's from now
-// on. It returns nil if none is ready or ctx has ended, and never waits for one
-// to be made. Its place is filled again in the background.
-func (p *Pool) Take(ctx context.Context, c Class) *machine.Machine {
+// Take returns a live, running machine of a class and transfers ownership to the
+// caller. It returns nil if none is ready or ctx is done, and never waits for one
+// to be created. The pool refills in the background.
+func (p *Pool) Take(ctx context.Context, id Class) *machine.Machine {
 	if !p.enter() {
 		return nil
 	}
 	defer p.wg.Done()
 	for ctx.Err() == nil {
-		s, m := p.pop(c)
+		c, m := p.pop(id)
 		if m == nil {
 			return nil
 		}
-		err := p.revive(ctx, m.Machine)
+		err := p.resume(ctx, m.Machine)
 		p.mu.Lock()
 		p.taking--
 		p.changeLocked()
 		switch {
 		case err == nil:
-			s.handed++
+			c.handed++
 		case ctx.Err() != nil:
-			p.retire(m) // whether it runs by now is not known
+			p.retire(m) // it may be running or paused
 		default:
-			p.mournLocked(s, m, err)
+			p.recordLossLocked(c, m, err)
 		}
 		p.mu.Unlock()
 		if err == nil {
@@ -175,7 +174,7 @@ func (p *Pool) Take(ctx context.Context, c Class) *machine.Machine {
 	return nil
 }
 
-// enter registers a call of a method that may start goroutines.
+// enter registers a call that may start goroutines; false: the pool is closed.
 func (p *Pool) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,23 +184,23 @@ func (p *Pool) enter() bool {
 	return !p.closed
 }
 
-// pop takes the oldest member that is not too old off its shelf; if all are,
-// the oldest.
-func (p *Pool) pop(c Class) (*shelf, *member) {
+// pop removes and returns the oldest instance younger than MaxAge; if there is
+// none, the oldest.
+func (p *Pool) pop(id Class) (*class, *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.shelfLocked(c)
-	if s == nil || len(s.members) == 0 {
+	c := p.classLocked(id)
+	if c == nil || len(c.ready) == 0 {
 		return nil, nil
 	}
 	p.taking++
 	now := p.cfg.Now()
-	young := func(m *member) bool { return now.Sub(m.born) < p.cfg.MaxAge }
-	return s, p.removeLocked(s, max(0, slices.IndexFunc(s.members, young)))
+	young := func(m *instance) bool { return now.Sub(m.born) < p.cfg.MaxAge }
+	return c, p.removeLocked(c, max(0, slices.IndexFunc(c.ready, young)))
 }
 
-// revive lets a member go on and has it answer.
-func (p *Pool) revive(ctx context.Context, m *machine.Machine) error {
+// resume resumes a machine and checks that its agent answers.
+func (p *Pool) resume(ctx context.Context, m *machine.Machine) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, aliveTimeout, fmt.Errorf("no answer within %s", aliveTimeout))
 	defer cancel()
 	if p.cfg.Pause {
@@ -209,34 +208,34 @@ func (p *Pool) revive(ctx context.Context, m *machine.Machine) error {
 			return err
 		}
 	}
-	// An operation waits for its answer even after ctx: without a link it does not.
+	// Ping waits for its answer even after ctx is done, unless the connection closes.
 	stop := context.AfterFunc(ctx, func() { m.Agent.Close() })
 	_, err := m.Agent.Ping(ctx)
 	if !stop() {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("ask for a sign of life: %w", err)
+		return fmt.Errorf("ping instance: %w", err)
 	}
 	return nil
 }
 
-// Ready waits until every class is full; members that were taken meanwhile
-// count. If one fails again and again, with growing delays, Ready gives it up and
-// returns, once all others are full or given up too, an error that names each
-// such class and its last cause. The pool itself goes on trying.
+// Ready waits until every class is full; instances taken meanwhile count. It gives
+// up on a class after five failures in a row. Once all classes are full or given
+// up, it returns an error with each failed class and its last cause. The pool
+// itself continues to retry.
 func (p *Pool) Ready(ctx context.Context) error {
 	for {
 		p.mu.Lock()
 		closed, changed := p.closed, p.changed
 		var waiting, failed []error
-		for _, s := range p.shelves {
+		for _, c := range p.classes {
 			switch {
-			case len(s.members)+s.handed >= p.cfg.Size:
-			case s.streak >= readyAttempts:
-				failed = append(failed, fmt.Errorf("fill the pool of %s: %d attempts failed: %w", s.class, s.streak, s.cause))
+			case len(c.ready)+c.handed >= p.cfg.Size:
+			case c.streak >= readyAttempts:
+				failed = append(failed, fmt.Errorf("fill the pool of %s: %d attempts failed: %w", c.id, c.streak, c.cause))
 			default:
-				waiting = append(waiting, s.unfinished(p.cfg.Size))
+				waiting = append(waiting, c.shortError(p.cfg.Size))
 			}
 		}
 		p.mu.Unlock()
@@ -254,18 +253,18 @@ func (p *Pool) Ready(ctx context.Context) error {
 	}
 }
 
-// unfinished says what is missing and, if that is known, why.
-func (s *shelf) unfinished(size int) error {
-	err := fmt.Errorf("%s has %d of %d members", s.class, len(s.members)+s.handed, size)
-	if s.cause != nil {
-		err = fmt.Errorf("%w: %w", err, s.cause)
+// shortError reports how many instances are missing and the last failure, if any.
+func (c *class) shortError(size int) error {
+	err := fmt.Errorf("%s has %d of %d instances", c.id, len(c.ready)+c.handed, size)
+	if c.cause != nil {
+		err = fmt.Errorf("%w: %w", err, c.cause)
 	}
 	return err
 }
 
-// Trim ends up to n members because their memory is wanted, the oldest of the
-// fullest class each time, and returns how many are gone; ctx bounds the waiting.
-// They are made anew when Yield lets.
+// Trim ends up to n instances to free memory, each time the oldest of the fullest
+// class, and returns how many ended; ctx bounds the wait. The pool creates new
+// ones when Yield permits.
 func (p *Pool) Trim(ctx context.Context, n int) int {
 	if !p.enter() {
 		return 0
@@ -293,13 +292,13 @@ func (p *Pool) Trim(ctx context.Context, n int) int {
 	return freed
 }
 
-func (p *Pool) popFullest() *member {
+func (p *Pool) popFullest() *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var fullest *shelf
-	for _, s := range p.shelves {
-		if len(s.members) > 0 && (fullest == nil || len(s.members) > len(fullest.members)) {
-			fullest = s
+	var fullest *class
+	for _, c := range p.classes {
+		if len(c.ready) > 0 && (fullest == nil || len(c.ready) > len(fullest.ready)) {
+			fullest = c
 		}
 	}
 	if fullest == nil {
@@ -308,26 +307,26 @@ func (p *Pool) popFullest() *member {
 	return p.removeLocked(fullest, 0)
 }
 
-// Stats says how each class is, in the order of Start.
+// Stats are the statistics of all classes, in the order of Start.
 type Stats []ClassStats
 
-// ClassStats says how one class is. The counts are since Start.
+// ClassStats are the statistics of one class. Counters start at Start.
 type ClassStats struct {
 	Class  Class
-	Wanted int // members
-	Ready  int // members that wait
-	Making int // members that are being made
+	Wanted int // configured number of instances
+	Ready  int // waiting instances
+	Making int // instances being created
 
-	Made      int // members that were ready
-	HandedOut int // members that were taken
-	Failed    int // attempts to make one that failed
-	Lost      int // members that ended while they waited
+	Made      int // instances that became ready
+	HandedOut int // instances returned by Take
+	Failed    int // failed attempts to create one
+	Lost      int // instances that ended while they waited
 
-	LastError error         // of what has failed since the class was last full
-	Oldest    time.Duration // how long the oldest member has waited
+	LastError error         // last failure since the class was last full
+	Oldest    time.Duration // age of the oldest waiting instance
 }
 
-// Of returns how a class is; the zero ClassStats if there is no such.
+// Of returns the statistics of a class, zero for an unknown one.
 func (s Stats) Of(c Class) ClassStats {
 	if i := slices.IndexFunc(s, func(cs ClassStats) bool { return cs.Class == c }); i >= 0 {
 		return s[i]
@@ -335,43 +334,42 @@ func (s Stats) Of(c Class) ClassStats {
 	return ClassStats{Class: c}
 }
 
-// Stats says how the pool is.
+// Stats returns a snapshot of the pool's statistics.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
 	var all Stats
-	for _, s := range p.shelves {
+	for _, c := range p.classes {
 		cs := ClassStats{
-			Class: s.class, Wanted: p.cfg.Size, Ready: len(s.members),
-			Made: s.made, HandedOut: s.handed, Failed: s.failed, Lost: s.lost, LastError: s.cause,
+			Class: c.id, Wanted: p.cfg.Size, Ready: len(c.ready),
+			Made: c.made, HandedOut: c.handed, Failed: c.failed, Lost: c.lost, LastError: c.cause,
 		}
-		if s.making {
+		if c.making {
 			cs.Making = 1
 		}
-		if len(s.members) > 0 {
-			cs.Oldest = now.Sub(s.members[0].born)
+		if len(c.ready) > 0 {
+			cs.Oldest = now.Sub(c.ready[0].born)
 		}
 		all = append(all, cs)
 	}
 	return all
 }
 
-// Close stops the filling, ends all members and returns when nothing is left;
-// ctx bounds the waiting. Take returns nil from then on. Close may be called
-// again.
+// Close stops filling, ends all instances and waits for them; ctx bounds the wait.
+// Take returns nil from then on. Close may be called more than once.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
 		p.stop(errClosed)
-		for _, s := range p.shelves {
-			for len(s.members) > 0 {
-				p.freeLocked(p.removeLocked(s, 0).Machine)
+		for _, c := range p.classes {
+			for len(c.ready) > 0 {
+				p.freeLocked(p.removeLocked(c, 0).Machine)
 			}
 		}
 		p.changeLocked()
-		go func() { // ends with the last of the others
+		go func() { // ends with the last goroutine of wg
 			p.wg.Wait()
 			close(p.done)
 		}()
@@ -387,49 +385,49 @@ func (p *Pool) Close(ctx context.Context) error {
 	return p.closeErr
 }
 
-func (p *Pool) shelfLocked(c Class) *shelf {
-	for _, s := range p.shelves {
-		if s.class == c {
-			return s
+func (p *Pool) classLocked(id Class) *class {
+	for _, c := range p.classes {
+		if c.id == id {
+			return c
 		}
 	}
 	return nil
 }
 
-// removeLocked takes a member off its shelf.
-func (p *Pool) removeLocked(s *shelf, i int) *member {
-	m := s.members[i]
-	s.members = slices.Delete(s.members, i, i+1)
-	m.forget()
+// removeLocked removes the i-th instance of a class and stops watching it.
+func (p *Pool) removeLocked(c *class, i int) *instance {
+	m := c.ready[i]
+	c.ready = slices.Delete(c.ready, i, i+1)
+	m.unwatch()
 	p.changeLocked()
 	return m
 }
 
-// changeLocked tells those who wait.
+// changeLocked wakes the filler and every waiter on changed.
 func (p *Pool) changeLocked() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	select {
 	case p.wake <- struct{}{}:
-	default: // the filler has not yet heard of an earlier change
+	default: // a wake-up is already pending
 	}
 }
 
-// retire ends a member that is on no shelf, in the background; the channel gets
-// the error.
-func (p *Pool) retire(m *member) <-chan error {
+// retire ends a removed instance in the background; the channel receives the
+// result.
+func (p *Pool) retire(m *instance) <-chan error {
 	done := make(chan error, 1)
 	p.wg.Go(func() {
 		err := p.free(m.Machine)
 		if err != nil {
-			p.cfg.Log.Error("pool member was not freed", "sandbox", m.ID, "err", err)
+			p.cfg.Log.Error("pool instance was not freed", "sandbox", m.ID, "err", err)
 		}
 		done <- err
 	})
 	return done
 }
 
-// freeLocked ends a machine, in the background, because the pool is closed.
+// freeLocked ends a machine in the background after Close, which reports its error.
 func (p *Pool) freeLocked(m *machine.Machine) {
 	p.wg.Go(func() {
 		err := p.free(m)
@@ -439,7 +437,7 @@ func (p *Pool) freeLocked(m *machine.Machine) {
 	})
 }
 
-// free ends a machine, even while the pool is being closed.
+// free ends a machine, also while the pool closes.
 func (p *Pool) free(m *machine.Machine) error {
 	ctx, cancel := context.WithTimeout(context.Background(), freeTimeout)
 	defer cancel()

@@ -27,10 +27,10 @@ var (
 	large = Class{Template: "node", Flavor: "large"}
 )
 
-// factory makes real machines of plain processes, and keeps book.
+// factory creates real machines from plain processes and records them.
 type factory struct {
 	maker machine.Maker
-	dir   string // has an entry for each guest that lives
+	dir   string // has an entry for each living guest
 	log   lines
 
 	mu    sync.Mutex
@@ -113,14 +113,14 @@ func (f *factory) attempts() []Class {
 	return slices.Clone(f.made)
 }
 
-// machine returns what was made at the i-th attempt, from 1.
+// machine returns the machine of the i-th attempt, counted from 1.
 func (f *factory) machine(i int) *machine.Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.alive[fmt.Sprintf("member-%d", i)]
 }
 
-// guests lists those that live.
+// guests lists the living guests.
 func (f *factory) guests() []string {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -133,7 +133,7 @@ func (f *factory) guests() []string {
 	return ids
 }
 
-// lines is a log that is kept.
+// lines records a log.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer // guarded by mu
@@ -151,7 +151,7 @@ func (l *lines) all() []string {
 	return strings.Split(strings.TrimSpace(l.b.String()), "\n")
 }
 
-// with returns the lines that have all of words.
+// with returns the lines that contain all of words.
 func (l *lines) with(words ...string) []string {
 	var found []string
 	for _, line := range l.all() {
@@ -162,7 +162,31 @@ func (l *lines) with(words ...string) []string {
 	return found
 }
 
-// wait waits for what others bring about.
+// waitFor waits for a state of the pool, and checks it after each change.
+func waitFor(t testing.TB, p *Pool, what string, ok func() bool) {
+	t.Helper()
+	timeout := time.After(30 * time.Second)
+	for {
+		changed := p.nextChange()
+		if ok() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			t.Fatalf("timed out waiting for %s; %+v", what, p.Stats())
+		}
+	}
+}
+
+// nextChange returns a channel that is closed at the next change of the pool.
+func (p *Pool) nextChange() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// wait polls for a state outside the pool: processes, files, log.
 func wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	polltest.Until(t, 30*time.Second, "waiting for "+what, ok)
@@ -177,7 +201,7 @@ func ready(t testing.TB, p *Pool) {
 	}
 }
 
-// take takes a member, which ends with the test, and checks that it lives.
+// take takes an instance, checks that it answers, and closes it with the test.
 func take(t testing.TB, p *Pool, c Class) *machine.Machine {
 	t.Helper()
 	m := p.Take(t.Context(), c)
@@ -186,7 +210,7 @@ func take(t testing.TB, p *Pool, c Class) *machine.Machine {
 	}
 	t.Cleanup(func() { m.Close(context.Background()) })
 	if _, err := m.Agent.Ping(t.Context()); err != nil {
-		t.Fatalf("Take %s: got one that does not answer: %v", c, err)
+		t.Fatalf("Take %s: machine does not answer: %v", c, err)
 	}
 	return m
 }
@@ -202,7 +226,7 @@ func TestFillsInTurnAndHandsOut(t *testing.T) {
 			p.Start([]Class{small, large, small})
 			ready(t, p)
 			if got, want := f.attempts(), []Class{small, large, small, large}; !slices.Equal(got, want) {
-				t.Errorf("made in another order: got %v, want %v", got, want)
+				t.Errorf("order of creation: got %v, want %v", got, want)
 			}
 			for _, c := range []Class{small, large} {
 				s := p.Stats().Of(c)
@@ -214,18 +238,18 @@ func TestFillsInTurnAndHandsOut(t *testing.T) {
 				t.Error("Take of another class: got a machine")
 			}
 
-			// The oldest goes first; another one takes its place.
+			// Take returns the oldest; the pool replaces it.
 			if m := take(t, p, small); m.ID != "member-1" {
 				t.Errorf("Take: got %s, want member-1", m.ID)
 			}
-			wait(t, "the place to be filled", func() bool { s := p.Stats().Of(small); return s.Ready == 2 && s.HandedOut == 1 && s.Made == 3 })
+			waitFor(t, p, "a replacement", func() bool { s := p.Stats().Of(small); return s.Ready == 2 && s.HandedOut == 1 && s.Made == 3 })
 			if m := take(t, p, small); m.ID != "member-3" {
 				t.Errorf("Take: got %s, want member-3", m.ID)
 			}
 
 			for _, words := range [][]string{
 				{"INFO", "pool begins to fill", "template=python", "flavor=small", "size=2"},
-				{"INFO", "pool member is ready", "sandbox=member-4", "template=node", "ready=2"},
+				{"INFO", "pool instance is ready", "sandbox=member-4", "template=node", "ready=2"},
 				{"INFO", "pool is full", "template=python"},
 			} {
 				if got := f.log.with(words...); len(got) != 1 {
@@ -233,13 +257,13 @@ func TestFillsInTurnAndHandsOut(t *testing.T) {
 				}
 			}
 			if got := f.log.with("INFO", "member-5"); len(got) != 0 {
-				t.Errorf("the log is noisy after the first fill: %q", got)
+				t.Errorf("INFO lines after the first fill: %q", got)
 			}
 		})
 	}
 }
 
-func TestMembersStandStill(t *testing.T) {
+func TestInstancesArePaused(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{Size: 1, Pause: true})
 	p.Start([]Class{small})
@@ -251,18 +275,18 @@ func TestMembersStandStill(t *testing.T) {
 	}()
 	select {
 	case err := <-answer:
-		t.Errorf("a member that waits answers (%v), though it should be paused", err)
+		t.Errorf("a waiting instance answers (%v), want it paused", err)
 	case <-time.After(100 * time.Millisecond):
 		take(t, p, small)
 		if err := <-answer; err != nil {
-			t.Errorf("a member that was taken does not answer what it was asked before: %v", err)
+			t.Errorf("a taken instance does not answer the earlier ping: %v", err)
 		}
 	}
 }
 
-// TestTheMuteAreReplaced holds that a member that lives and says nothing is not
-// handed out, nor waited for for long, and that takers come before the filling.
-func TestTheMuteAreReplaced(t *testing.T) {
+// TestTakeSkipsUnresponsiveInstance checks that Take neither returns an instance that
+// does not answer nor waits for it for long, and that Take has priority over filling.
+func TestTakeSkipsUnresponsiveInstance(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{Size: 2})
 	p.Start([]Class{small})
@@ -278,62 +302,62 @@ func TestTheMuteAreReplaced(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.taking > 0 {
-			t.Error("a member is made while another one is being handed out")
+			t.Error("an instance is created while Take checks another")
 		}
 		return nil
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if m := p.Take(ctx, small); m != nil {
-		t.Errorf("Take: got %s, which says nothing", m.ID)
+		t.Errorf("Take: got %s, which does not answer", m.ID)
 	}
 	ready(t, p)
 	f.setHook(nil)
-	wait(t, "the mute one to be freed", func() bool { return !slices.Contains(f.guests(), "member-1") })
+	wait(t, "the unresponsive instance to be freed", func() bool { return !slices.Contains(f.guests(), "member-1") })
 	if m := take(t, p, small); m.ID != "member-2" {
 		t.Errorf("Take: got %s, want member-2", m.ID)
 	}
 }
 
-func TestNoPool(t *testing.T) {
+func TestSizeZeroDisablesPool(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{})
 	p.Start([]Class{small})
 	ready(t, p)
 	if m := p.Take(t.Context(), small); m != nil || len(f.attempts()) != 0 || p.Trim(t.Context(), 3) != 0 {
-		t.Errorf("a pool of size 0 made machines: %v", f.attempts())
+		t.Errorf("a pool of size 0 created machines: %v", f.attempts())
 	}
 }
 
 func TestTakeDoesNotWait(t *testing.T) {
 	f := newFactory(t)
-	hold := make(chan struct{})
-	f.setHook(func(Class) error { <-hold; return nil })
+	making, release := make(chan struct{}, 1), make(chan struct{})
+	f.setHook(func(Class) error { making <- struct{}{}; <-release; return nil })
 	p := f.pool(t, Config{Size: 1})
 	p.Start([]Class{small})
-	wait(t, "a member to be in the making", func() bool { return len(f.attempts()) == 1 })
+	<-making
 	if m := p.Take(t.Context(), small); m != nil {
-		t.Errorf("Take: got %s, which is not made yet", m.ID)
+		t.Errorf("Take: got %s, which is still being created", m.ID)
 	}
 	if s := p.Stats().Of(small); s.Making != 1 || s.Ready != 0 {
-		t.Errorf("stats: got %+v, want one in the making", s)
+		t.Errorf("stats: got %+v, want one being created", s)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := p.Ready(ctx)
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "python/small has 0 of 1 members") {
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "python/small has 0 of 1 instances") {
 		t.Errorf("Ready: got %v", err)
 	}
-	close(hold)
+	close(release)
 	ready(t, p)
 	if m := p.Take(ctx, small); m != nil {
-		t.Error("Take with a context that has ended: got a machine")
+		t.Error("Take with a canceled context: got a machine")
 	}
 	take(t, p, small)
 }
 
-// TestTheDeadAreReplaced ends members behind the pool's back.
-func TestTheDeadAreReplaced(t *testing.T) {
+// TestLostInstancesAreReplaced ends instances without telling the pool.
+func TestLostInstancesAreReplaced(t *testing.T) {
 	destroy := func(m *machine.Machine) { m.Guest.Destroy(context.Background()) }
 	for _, c := range []struct {
 		name  string
@@ -354,13 +378,13 @@ func TestTheDeadAreReplaced(t *testing.T) {
 			if m := take(t, p, small); m.ID != "member-2" {
 				t.Errorf("Take: got %s, want member-2", m.ID)
 			}
-			wait(t, "the dead one to be replaced", func() bool { s := p.Stats().Of(small); return s.Ready == 2 && s.Lost == 1 })
+			waitFor(t, p, "the lost instance to be replaced", func() bool { s := p.Stats().Of(small); return s.Ready == 2 && s.Lost == 1 })
 			died := func() []string {
-				return f.log.with("WARN", "pool member ended while it waited", "sandbox=member-1")
+				return f.log.with("WARN", "pool instance ended while it waited", "sandbox=member-1")
 			}
-			wait(t, "the death to be logged", func() bool { return len(died()) > 0 })
+			wait(t, "the loss to be logged", func() bool { return len(died()) > 0 })
 			if got := died(); len(got) != 1 || !strings.Contains(got[0], c.want) {
-				t.Errorf("log lines on the death: got %q, want one that says %q", got, c.want)
+				t.Errorf("log lines on the loss: got %q, want one that says %q", got, c.want)
 			}
 			if got := f.log.with("INFO", "pool is full again"); len(got) != 1 {
 				t.Errorf("log lines on the recovery: got %q, want one", got)
@@ -368,13 +392,13 @@ func TestTheDeadAreReplaced(t *testing.T) {
 			if s := p.Stats().Of(small); s.LastError != nil || s.Failed != 0 {
 				t.Errorf("stats: got %+v, want no error once the pool is full", s)
 			}
-			wait(t, "the dead one to be freed", func() bool { return !slices.Contains(f.guests(), "member-1") })
+			wait(t, "the lost instance to be freed", func() bool { return !slices.Contains(f.guests(), "member-1") })
 		})
 	}
 }
 
-// TestAFailingClassBlocksNoOther also holds that the pool recovers.
-func TestAFailingClassBlocksNoOther(t *testing.T) {
+// TestFailingClassDoesNotBlockOthers also checks that the pool recovers.
+func TestFailingClassDoesNotBlockOthers(t *testing.T) {
 	f := newFactory(t)
 	broken := errors.New("no such interpreter")
 	f.setHook(func(c Class) error {
@@ -385,8 +409,8 @@ func TestAFailingClassBlocksNoOther(t *testing.T) {
 	})
 	p := f.pool(t, Config{Size: 2})
 	p.Start([]Class{large, small})
-	wait(t, "the class that works to be full", func() bool { return p.Stats().Of(small).Ready == 2 })
-	wait(t, "the other one to fail twice", func() bool { return p.Stats().Of(large).Failed >= 2 })
+	waitFor(t, p, "the working class to be full", func() bool { return p.Stats().Of(small).Ready == 2 })
+	waitFor(t, p, "the failing class to fail twice", func() bool { return p.Stats().Of(large).Failed >= 2 })
 	if s := p.Stats().Of(large); !errors.Is(s.LastError, broken) || s.Ready != 0 {
 		t.Errorf("stats: got %+v", s)
 	}
@@ -400,7 +424,7 @@ func TestAFailingClassBlocksNoOther(t *testing.T) {
 	}
 }
 
-// clock is a time that passes only when told.
+// clock is a manual clock.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time // guarded by mu
@@ -412,7 +436,7 @@ func (c *clock) Now() time.Time {
 	return c.now
 }
 
-// pass lets time pass and the pool know.
+// pass advances the clock and wakes the pool.
 func (c *clock) pass(p *Pool, d time.Duration) {
 	c.mu.Lock()
 	c.now = c.now.Add(d)
@@ -422,7 +446,7 @@ func (c *clock) pass(p *Pool, d time.Duration) {
 	p.changeLocked()
 }
 
-func TestTheOldAreReplaced(t *testing.T) {
+func TestExpiredInstancesAreReplaced(t *testing.T) {
 	for _, room := range []bool{true, false} {
 		t.Run(fmt.Sprintf("room=%t", room), func(t *testing.T) {
 			f := newFactory(t)
@@ -434,7 +458,7 @@ func TestTheOldAreReplaced(t *testing.T) {
 			if s := p.Stats().Of(small); s.Oldest != DefaultMaxAge-time.Minute || s.Made != 2 {
 				t.Errorf("stats: got %+v", s)
 			}
-			var beside []int // how many members there were when another one was made
+			var beside []int // ready instances at each attempt
 			f.setHook(func(Class) error {
 				beside = append(beside, p.Stats().Of(small).Ready)
 				if !room && len(f.guests()) == 2 {
@@ -443,7 +467,7 @@ func TestTheOldAreReplaced(t *testing.T) {
 				return nil
 			})
 			c.pass(p, 2*time.Minute)
-			wait(t, "both to be replaced", func() bool {
+			wait(t, "both instances to be replaced", func() bool {
 				s := p.Stats().Of(small)
 				return s.Made == 4 && s.Ready == 2 && s.Oldest == 0 && len(f.guests()) == 2
 			})
@@ -454,7 +478,7 @@ func TestTheOldAreReplaced(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			if !slices.Equal(beside, want) {
-				t.Errorf("members beside each new one: got %v, want %v", beside, want)
+				t.Errorf("ready instances at each attempt: got %v, want %v", beside, want)
 			}
 			if got := f.log.with("WARN"); got != nil {
 				t.Errorf("got warnings: %q", got)
@@ -463,9 +487,9 @@ func TestTheOldAreReplaced(t *testing.T) {
 	}
 }
 
-// TestOldIsBetterThanNone holds who is handed out while the old cannot be
-// replaced.
-func TestOldIsBetterThanNone(t *testing.T) {
+// TestTakeReturnsExpiredInstance_WhenNoneYounger checks which instance Take returns
+// while expired ones cannot be replaced.
+func TestTakeReturnsExpiredInstance_WhenNoneYounger(t *testing.T) {
 	f := newFactory(t)
 	c := &clock{now: time.Now()}
 	p := f.pool(t, Config{Size: 2, Now: c.Now})
@@ -479,12 +503,12 @@ func TestOldIsBetterThanNone(t *testing.T) {
 		return nil
 	})
 	c.pass(p, DefaultMaxAge)
-	wait(t, "one to be replaced and the other not", func() bool { s := p.Stats().Of(small); return s.Made == 3 && s.Failed == 1 })
+	waitFor(t, p, "one replacement and one failure", func() bool { s := p.Stats().Of(small); return s.Made == 3 && s.Failed == 1 })
 	if m := take(t, p, small); m.ID != "member-3" {
-		t.Errorf("Take: got %s, want member-3, which is not too old", m.ID)
+		t.Errorf("Take: got %s, want member-3, which has not expired", m.ID)
 	}
 	if m := take(t, p, small); m.ID != "member-2" {
-		t.Errorf("Take: got %s, want member-2, which is all there is", m.ID)
+		t.Errorf("Take: got %s, want member-2, the only one", m.ID)
 	}
 }
 
@@ -504,7 +528,7 @@ func TestTrim(t *testing.T) {
 	}})
 	p.Start([]Class{small, large})
 	ready(t, p)
-	take(t, p, small) // leaves small with members 3 and 5, large with 2, 4 and 6
+	take(t, p, small) // leaves small with instances 3 and 5, large with 2, 4 and 6
 	if n := p.Trim(t.Context(), 2); n != 2 {
 		t.Errorf("Trim: got %d, want 2", n)
 	}
@@ -512,15 +536,15 @@ func TestTrim(t *testing.T) {
 		t.Errorf("guests after Trim: got %v, want %v", got, want)
 	}
 	if n := p.Trim(t.Context(), 9); n != 3 {
-		t.Errorf("Trim of more than there are: got %d, want 3", n)
+		t.Errorf("Trim of more than exist: got %d, want 3", n)
 	}
 	if m := p.Take(t.Context(), small); m != nil {
-		t.Error("Take: got a machine that Trim has ended")
+		t.Error("Take: got a machine after Trim ended all")
 	}
 	for range 6 {
 		gate <- struct{}{}
 	}
-	wait(t, "the pool to be full again", func() bool { s := p.Stats(); return s.Of(small).Ready == 3 && s.Of(large).Ready == 3 })
+	waitFor(t, p, "the pool to be full again", func() bool { s := p.Stats(); return s.Of(small).Ready == 3 && s.Of(large).Ready == 3 })
 	if got := f.log.with("WARN"); got != nil {
 		t.Errorf("got warnings: %q", got)
 	}
@@ -533,7 +557,7 @@ func TestClose(t *testing.T) {
 	ready(t, p)
 	mine := take(t, p, small)
 
-	// One is in the making.
+	// One is being created.
 	entered, hold := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	f.setHook(func(Class) error {
@@ -546,7 +570,7 @@ func TestClose(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.Close(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Close while a member is made, with a context that has ended: got %v", err)
+		t.Errorf("Close with a canceled context while an instance is created: got %v", err)
 	}
 	close(hold)
 	for range 2 {
@@ -564,19 +588,19 @@ func TestClose(t *testing.T) {
 		t.Errorf("Trim after Close: got %d", n)
 	}
 	if got := f.guests(); len(got) != 2 {
-		t.Errorf("after Close: got guests %q, want those that were taken", got)
+		t.Errorf("after Close: got guests %q, want only the taken ones", got)
 	}
 	if _, err := mine.Agent.Ping(t.Context()); err != nil {
-		t.Errorf("a machine that was taken before does not answer: %v", err)
+		t.Errorf("a machine taken before Close does not answer: %v", err)
 	}
 	if got := f.log.with("WARN"); got != nil {
 		t.Errorf("got warnings: %q", got)
 	}
 }
 
-// TestAllAtOnce lets takers, deaths and trimming meet: no machine is handed out
-// twice, each one lives, and nothing is left.
-func TestAllAtOnce(t *testing.T) {
+// TestConcurrentTakeTrimAndLoss runs Take and Trim concurrently: no machine is returned
+// twice, each one answers, and nothing is left.
+func TestConcurrentTakeTrimAndLoss(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{Size: 3, Pause: true})
 	p.Start([]Class{small, large})
@@ -589,20 +613,21 @@ func TestAllAtOnce(t *testing.T) {
 		wg.Go(func() {
 			c := []Class{small, large}[i%2]
 			for n := 0; n < 5; {
+				changed := p.nextChange()
 				m := p.Take(t.Context(), c)
 				if m == nil {
-					time.Sleep(time.Millisecond)
+					<-changed
 					continue
 				}
 				n++
 				if _, err := m.Agent.Ping(t.Context()); err != nil {
-					t.Errorf("got a machine that does not answer: %v", err)
+					t.Errorf("Take: machine does not answer: %v", err)
 				}
 				mu.Lock()
 				got[m.ID]++
 				mu.Unlock()
 				if err := m.Close(context.Background()); err != nil {
-					t.Errorf("close what was taken: %v", err)
+					t.Errorf("close taken machine: %v", err)
 				}
 			}
 		})
@@ -611,11 +636,11 @@ func TestAllAtOnce(t *testing.T) {
 	wg.Wait()
 	for id, n := range got {
 		if n != 1 {
-			t.Errorf("%s was handed out %d times", id, n)
+			t.Errorf("Take returned %s %d times", id, n)
 		}
 	}
 	if len(got) != 30 {
-		t.Errorf("%d machines were handed out, want 30", len(got))
+		t.Errorf("Take returned %d machines, want 30", len(got))
 	}
 	ready(t, p)
 	made, handed := 0, 0
