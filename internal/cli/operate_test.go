@@ -138,7 +138,7 @@ func TestServeTellsWhatItDoes(t *testing.T) {
 		`level=INFO msg="engine ready" engine=gvisor`,
 		`level=INFO msg="health check begins`,
 		`level=INFO msg="pool begins to fill" template=python`,
-		`level=INFO msg="pool member is ready: proven by a run"`,
+		`level=INFO msg="pool instance is ready"`,
 		`level=INFO msg="pool is full"`,
 		`level=INFO msg="health check passed`,
 		`level=INFO msg="server is ready, waiting for requests" endpoint=` + s.endpoint,

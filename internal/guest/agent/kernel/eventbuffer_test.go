@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBoardOrder prints what fits the board, what does not, and both, in
+// TestEventBuffer_Order prints what fits the board, what does not, and both, in
 // different ways, and holds that nothing is lost or out of order, however the
 // run is waited for.
-func TestBoardOrder(t *testing.T) {
+func TestEventBuffer_Order(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	cells := map[string]string{
 		"for i in range(3): print(i)":                                            "0\n1\n2\n",
@@ -45,8 +45,8 @@ func TestBoardOrder(t *testing.T) {
 	}
 }
 
-// TestBoardHostile writes nonsense to the board.
-func TestBoardHostile(t *testing.T) {
+// TestEventBuffer_HostileWrites writes nonsense to the board.
+func TestEventBuffer_HostileWrites(t *testing.T) {
 	const find = "import gc\n" +
 		"found = [o for o in gc.get_referents(*[o for o in gc.get_objects() if type(o) is dict and 'board_end' in o]) if type(o) is memoryview]\n" +
 		"end = [m for m in found if m.format == 'I'][0]; board = [m for m in found if m.format == 'B'][0]\n"
@@ -58,7 +58,7 @@ func TestBoardHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := start(t, Python, pythons(t)[0])
-			if k.board.mem == nil {
+			if k.eventBuf.mem == nil {
 				t.Skip("no board on this platform")
 			}
 			res, rec := runWith(t, k, Request{Code: []byte(find + c.code), Timeout: 20 * time.Second})
@@ -69,9 +69,9 @@ func TestBoardHostile(t *testing.T) {
 	}
 }
 
-// TestAlone holds that whoever waits for a run alone goes on when there is input,
+// TestRun_AloneStopsForInput holds that whoever waits for a run alone goes on when there is input,
 // and that a run that was not alone ends like one that was.
-func TestAlone(t *testing.T) {
+func TestRun_AloneStopsForInput(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -93,9 +93,9 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestNoTime holds that code whose time is over before it was sent is sent all
+// TestRun_TimeoutBeforeStart holds that code whose time is over before it was sent is sent all
 // the same, and ended.
-func TestNoTime(t *testing.T) {
+func TestRun_TimeoutBeforeStart(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	for range 5 {
 		res, _ := runWith(t, k, Request{Code: []byte("import time; time.sleep(100)"), Timeout: time.Nanosecond, Grace: 6 * time.Second})

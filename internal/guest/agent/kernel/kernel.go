@@ -158,16 +158,16 @@ type Kernel struct {
 	killed bool               // guarded by procMu: ended by us
 	state  syscall.WaitStatus // guarded by procMu
 
-	outMu   sync.Mutex // held while output is taken and delivered: it makes the order
-	events  int        // guarded by outMu: descriptor, -1 once closed
-	board   *board     // guarded by outMu: the first events of a run
-	raw     [2]*rawPipe
-	sink    Sink    // guarded by outMu: of the run under way
-	dec     decoder // guarded by outMu
-	buf     []byte  // guarded by outMu
-	shown   int     // guarded by outMu: displays of this run
-	dropped int     // guarded by outMu
-	bad     error   // guarded by outMu: what the kernel sent is no message
+	outMu    sync.Mutex   // held while output is taken and delivered: it makes the order
+	events   int          // guarded by outMu: descriptor, -1 once closed
+	eventBuf *eventBuffer // guarded by outMu: the first events of a run
+	raw      [2]*rawPipe
+	sink     Sink    // guarded by outMu: of the run under way
+	dec      decoder // guarded by outMu
+	buf      []byte  // guarded by outMu
+	shown    int     // guarded by outMu: displays of this run
+	dropped  int     // guarded by outMu
+	bad      error   // guarded by outMu: what the kernel sent is no message
 }
 
 // PID is the kernel's process, the leader of its session and group.
@@ -212,7 +212,7 @@ func (k *Kernel) closePipes() {
 		unix.Close(k.events)
 		k.events = -1
 	}
-	k.board.close()
+	k.eventBuf.close()
 	k.raw[0].fd, k.raw[1].fd = -1, -1
 }
 

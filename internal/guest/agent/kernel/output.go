@@ -84,13 +84,13 @@ func (k *Kernel) readRawLocked(r *rawPipe, max int) (int, error) {
 	if r.buf == nil {
 		r.buf = make([]byte, readSize)
 	}
-	k.board.position(r.ch, r.at, true)
+	k.eventBuf.position(r.ch, r.at, true)
 	n, err := retry(func() (int, error) { return unix.Read(r.fd, r.buf[:min(max, len(r.buf))]) })
 	if n > 0 {
 		r.at += uint32(n)
 		r.rest = r.buf[:n]
 	}
-	k.board.position(r.ch, r.at, false)
+	k.eventBuf.position(r.ch, r.at, false)
 	return n, err
 }
 
@@ -141,14 +141,14 @@ func (k *Kernel) inRawLocked(r *rawPipe) int {
 // drainEventsLocked takes the events that lie on the board and, about max bytes,
 // in their pipe, and returns how many bytes there were.
 func (k *Kernel) drainEventsLocked(max int) int {
-	total := k.drainBoardLocked()
+	total := k.drainEventBufferLocked()
 	for k.events >= 0 && k.bad == nil && total < max {
 		n, _ := rawio.Read(k.events, k.buf)
 		if n <= 0 {
 			break
 		}
 		// With a run's first bytes in the pipe its board is complete.
-		total += k.drainBoardLocked() + n
+		total += k.drainEventBufferLocked() + n
 		k.feedLocked(k.buf[:n])
 		if n < len(k.buf) {
 			break // a pipe gives all that it has
@@ -157,8 +157,8 @@ func (k *Kernel) drainEventsLocked(max int) int {
 	return total
 }
 
-func (k *Kernel) drainBoardLocked() int {
-	p := k.board.take()
+func (k *Kernel) drainEventBufferLocked() int {
+	p := k.eventBuf.take()
 	k.feedLocked(p)
 	return len(p)
 }
@@ -202,7 +202,7 @@ func (k *Kernel) finish(empty bool) (dropped int, err error) {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
 	if empty {
-		k.drainBoardLocked()
+		k.drainEventBufferLocked()
 	} else {
 		k.drainAllRawLocked()
 		k.drainEventsLocked(2 * drainSize)
@@ -243,7 +243,7 @@ func (k *Kernel) begin(sink Sink) {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
 	k.sink, k.shown, k.dropped = sink, 0, 0
-	k.board.reset()
+	k.eventBuf.reset()
 	for _, r := range k.raw {
 		if sink != nil && len(r.held) > 0 {
 			held := r.held

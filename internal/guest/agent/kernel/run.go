@@ -168,7 +168,7 @@ func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err e
 func (k *Kernel) await(input int, until time.Time) (there, empty bool) {
 	k.outMu.Lock()
 	events, raw := k.events, [2]int{k.raw[0].fd, k.raw[1].fd}
-	if k.board.room == 0 {
+	if k.eventBuf.room == 0 {
 		events = -1 // it is for them to wait there
 	}
 	k.outMu.Unlock()

@@ -3,7 +3,6 @@ package kernel
 import (
 	"bytes"
 	"context"
-	_ "embed" // the scripts
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,21 +20,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-//go:embed kernel.py
-var pythonScript []byte
-
-//go:embed transform.py
-var pythonTransform []byte
-
-//go:embed magics.py
-var pythonMagics []byte
-
-//go:embed kernel.cjs
-var nodeScript []byte
-
-//go:embed source.cjs
-var nodeSource []byte
-
 // Start starts an interpreter and returns when it is ready for code, or when
 // ctx is done or 30 seconds have passed. The caller must Close the kernel.
 func Start(ctx context.Context, cfg Config) (*Kernel, error) {
@@ -43,9 +27,9 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	var argv []string
 	switch cfg.Language {
 	case Python:
-		script, argv = pythonScript, []string{cfg.Interpreter, "-X", "utf8", "-c", pythonBoot}
+		script, argv = pythonScript(), []string{cfg.Interpreter, "-X", "utf8", "-c", pythonBoot}
 	case JavaScript:
-		script, argv = slices.Concat(nodeScript, []byte{0}, nodeSource), []string{cfg.Interpreter, "-e", nodeBoot}
+		script, argv = nodeScript(), []string{cfg.Interpreter, "-e", nodeBoot}
 	default:
 		return nil, fmt.Errorf("start kernel: language %q is not known", cfg.Language)
 	}
@@ -69,16 +53,6 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	}
 	return k, nil
 }
-
-// pythonBoot runs the script of descriptor 8 outside the namespace of the user's
-// code, with builtins that the user's code cannot take away.
-const pythonBoot = `exec(compile(open(8,'rb').read(),'<glovebox>','exec'),{'__name__':'glovebox','__builtins__':dict(__builtins__.__dict__)})`
-
-// nodeBoot runs the two scripts of descriptor 8 with the loaders of modules, which
-// only the program given on the command line has.
-const nodeBoot = `{const [k,s]=require('fs').readFileSync(8,'utf8').split('\0'),` +
-	`r=(t,n)=>require('vm').runInThisContext(t,{filename:'glovebox:'+n});` +
-	`r(k,'kernel')(require,(s,o)=>import(s,o),r(s,'source')(require))}`
 
 // spawn starts the process and the goroutines that watch it.
 func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
@@ -107,9 +81,9 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 		return nil, err
 	}
 	defer mem.Close()
-	b, shared := &board{}, (*os.File)(nil)
+	b, shared := &eventBuffer{}, (*os.File)(nil)
 	if cfg.Language == Python { // Node.js cannot map memory
-		if b, shared, err = newBoard(); err != nil {
+		if b, shared, err = newEventBuffer(); err != nil {
 			return nil, err
 		}
 		defer shared.Close()
@@ -134,7 +108,7 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 			return nil, fmt.Errorf("prepare pipe: %w", err)
 		}
 	}
-	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize), board: b}
+	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize), eventBuf: b}
 	if k.in, err = rawio.NewWriter(ours[0]); err != nil {
 		for _, fd := range ours {
 			unix.Close(fd)
@@ -233,7 +207,7 @@ func (k *Kernel) ready(ctx context.Context, preload []string) error {
 	defer context.AfterFunc(ctx, func() { k.ctl.SetReadDeadline(time.Unix(1, 0)) })()
 	setup := []byte(strings.Join(preload, "\n"))
 	if k.language == Python {
-		setup = slices.Concat(setup, []byte{0}, pythonTransform, pythonMagics)
+		setup = slices.Concat(setup, []byte{0}, pythonMagics())
 	}
 	if _, err := k.in.WriteUntil(command('S', setup), time.Now().Add(readyTimeout)); err != nil {
 		<-waitFor(k.done, time.Second)

@@ -43,11 +43,11 @@ func startHelper(tb testing.TB, argv ...string) *helper {
 }
 
 func transformer(tb testing.TB, python string) *helper {
-	return startHelper(tb, python, "-X", "utf8", "testdata/transform.py", "transform.py", "magics.py")
+	return startHelper(tb, python, "-X", "utf8", "testdata/transform.py", "python/transform.py", "python/shell.py", "python/magics.py")
 }
 
 func sourcer(tb testing.TB, node string) *helper {
-	return startHelper(tb, node, "testdata/source.cjs", "source.cjs")
+	return startHelper(tb, node, "testdata/source.cjs", "node/source.cjs")
 }
 
 // call has the helper do something and decodes what it returns.

@@ -1,9 +1,9 @@
-# Runs transform.py for tests: argv is the path of the script, of magics.py, and what
-# to do. Line by line, JSON in and out.
+# Runs transform.py for tests: argv are the scripts to load. Line by line, JSON in and
+# out.
 import sys, json, time, signal
 
 space = {"sys": sys, "builtins": __import__("builtins"), "__name__": "glovebox"}
-for path in sys.argv[1:3]:
+for path in sys.argv[1:]:
     with open(path, encoding="utf-8") as f:
         exec(compile(f.read(), path, "exec"), space)
 transform = space["transform"]

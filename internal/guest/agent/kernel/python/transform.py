@@ -1,5 +1,5 @@
 # IPython's syntax beyond Python's as calls: shell lines, magics, questions. Text in,
-# text out: it runs in the globals of kernel.py and takes nothing from there.
+# text out: it runs in the globals of the kernel and uses none of them.
 #
 # A cell may be any text, prose included, so all of this takes time linear in its
 # length. Patterns are single character classes, and no character is looked at more

@@ -1,0 +1,173 @@
+// One run: a cell or a whole program, from the command to its result.
+
+// Promises of cells that wait. V8 ends the process when the promise of a pending
+// evaluation is collected.
+const pending = new Set();
+
+function evaluate(code, done) {
+  let promise, stopHook = null;
+  const unhook = () => {
+    if (stopHook) stopHook();
+    stopHook = null;
+  };
+  hidden.go = () => {
+    if (/\bawait\b/.test(code)) {
+      stopHook = v8.promiseHooks.onInit((p) => {
+        if (promise === undefined) promise = p;
+        unhook();
+      });
+    }
+    session.post('Runtime.evaluate', {
+      expression: code + `\n//# sourceURL=<cell-${cells}>`, replMode: true, objectGroup: 'cell', silent: true,
+    }, (error, reply) => {
+      pending.delete(promise);
+      promise = null;
+      done(error, reply);
+    });
+    if (promise) pending.add(promise);
+  };
+  watchSigint();
+  try {
+    guard.runInThisContext({ breakOnSigint: true, displayErrors: false });
+  } catch (e) {
+    done(e);
+  } finally {
+    unhook();
+  }
+}
+
+// The end of a program is that of Node.js itself, which comes when nothing is left
+// to wait for: listeners to beforeExit may find something to do, and those to exit
+// say how it ends. The last of them has the last word, unless there is an exit code.
+function windUp() {
+  const over = () => {
+    if (!process.exitCode) finish(null);
+  };
+  const last = () => {
+    process.removeListener('exit', over);
+    process.on('exit', over);
+  };
+  settle = () => {
+    settle = null;
+    process.removeListener('beforeExit', last);
+    process.removeListener('exit', over);
+    input.ref();
+    finish(interruption());
+  };
+  process.on('beforeExit', last);
+  process.on('exit', over);
+  input.unref();
+}
+
+// Runs a cell or, if a file is named, be it '', a whole program.
+function run(n, code, file) {
+  const whole = file !== undefined;
+  number = n;
+  program = whole;
+  if (file) place(file);
+  displays = dropped = 0;
+  broken = false;
+  sigints = 0;
+  if (watching && watchdog.watchdogHasPendingSigint()) takeSigint(); // the code's own
+  // An empty cell proves that the kernel lives and leaves no trace in it.
+  if (code.length === 0) return finish(null);
+  cells++;
+  active = true;
+  for (const [type, data] of held) emit(type, data);
+  held = [];
+  heldSize = 0;
+  let over = false;
+  // What a program waits for at its top may never be: there is nothing to wait for.
+  const stuck = () => {
+    err.write('Warning: Detected unsettled top-level await\n');
+    process.exit(13); // as Node.js does
+  };
+  if (whole) {
+    process.argv[1] = main.filename;
+    process.once('beforeExit', stuck);
+    input.unref();
+  }
+  const end = (error) => {
+    if (over) return;
+    over = true;
+    settle = null;
+    if (whole) {
+      process.removeListener('beforeExit', stuck);
+      input.ref();
+    }
+    // What this turn of the loop still has to say belongs to the run.
+    later(() => {
+      const last = whole && !error ? windUp : () => finish(error);
+      if (shows.size === 0) last();
+      else Promise.allSettled([...shows]).then(last);
+    });
+  };
+  settle = () => end(interruption());
+
+  let source;
+  try {
+    source = new util.TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(code);
+  } catch {
+    end({ name: 'SyntaxError', value: 'the code is not valid UTF-8', traceback: 'SyntaxError: the code is not valid UTF-8\n' });
+    return;
+  }
+  keepSource(source);
+  evaluate(prepare(source), (error, reply) => {
+    if (error && (error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' || /terminated/.test(error.message))) {
+      broken = true;
+      sigints = Math.max(sigints, 1);
+    }
+    if (over) return;
+    if (error) {
+      end(broken ? interruption() : describe(error));
+      return;
+    }
+    try {
+      if (reply.exceptionDetails) {
+        const details = reply.exceptionDetails;
+        const thrown = details.exception ? local(details.exception) : new Error(details.text);
+        if (whole && (others('uncaughtException') || process.listenerCount('exit') > 0)) {
+          process.nextTick(() => { throw thrown; }); // the program's listeners say what comes of it
+          end(null);
+        } else {
+          end(describe(thrown, details));
+        }
+        return;
+      }
+      const value = local(reply.result);
+      if (value === undefined || whole && util.types.isPromise(value)) {
+        end(null); // a program's promise is waited for, and no news
+        return;
+      }
+      last = value;
+      const p = show(value, true);
+      if (p) p.then(() => end(null), (e) => end(describe(e)));
+      else end(null);
+    } catch (e) {
+      end(describe(e));
+    } finally {
+      session.post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
+    }
+  });
+}
+
+function finish(error) {
+  if (active) takeRaw();
+  active = false;
+  const reply = { run: number, ok: !error, error: error || null };
+  if (dropped) reply.dropped = dropped;
+  send(CONTROL, 'D', Buffer.from(stringify(reply)));
+}
+
+function keepSource(source) {
+  sources.set(cells, source);
+  sourcesSize += source.length;
+  for (const [cell, old] of sources) {
+    if (sourcesSize <= MAX_SOURCES || sources.size < 2) break;
+    sources.delete(cell);
+    sourcesSize -= old.length;
+  }
+}
+
+// _ is the last value, until user code takes the name.
+let last;
