@@ -95,3 +95,13 @@ func TestProgram(t *testing.T) {
 		})
 	}
 }
+
+// TestProgram_ExitCodeAfterMagic runs a shell line, whose exit code the kernel keeps,
+// before the program exits with another one.
+func TestProgram_ExitCodeAfterMagic(t *testing.T) {
+	k := start(t, Python, pythons(t)[0])
+	res, _ := runWith(t, k, Request{Code: []byte("!true\nimport sys; sys.exit(3)"), Program: true, Timeout: 20 * time.Second})
+	if res.Error == nil || res.Error.Name != "SystemExit" || res.Error.Value != "3" {
+		t.Errorf("got %+v, error %+v, want SystemExit with value 3", res, res.Error)
+	}
+}

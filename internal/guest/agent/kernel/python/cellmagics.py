@@ -27,7 +27,7 @@ def cell_script(program):
         except BaseException:
             wait_or_kill(process)
             raise
-        exit_code(process.returncode)
+        keep_exit_code(process.returncode)
         for option, text in zip(("--out", "--err"), texts):
             if option in kept:
                 ns[kept[option]] = text.decode("utf-8", "replace")

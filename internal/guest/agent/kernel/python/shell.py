@@ -72,7 +72,7 @@ def wait(process):
         raise
 
 
-def exit_code(code):
+def keep_exit_code(code):
     ns["_exit_code"] = code if code >= 0 else 128 - code
 
 
@@ -81,7 +81,7 @@ def shell(command):
     flush_streams()
     flush()
     process = subprocess.Popen([shell_program(), "-c", command], stdin=subprocess.DEVNULL)
-    exit_code(wait(process))
+    keep_exit_code(wait(process))
 
 
 class Lines(list):
@@ -122,5 +122,5 @@ def shell_output(command):
     except BaseException:
         process.kill()
         raise
-    exit_code(process.returncode)
+    keep_exit_code(process.returncode)
     return Lines(text.decode("utf-8", "replace").splitlines())
