@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
@@ -71,11 +72,7 @@ func (b *bridge) noted(t *testing.T) string {
 // until waits for something that is bound to come.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	polltest.Until(t, time.Minute, what, f)
 }
 
 // Row D5: what a server asks and tells during a call reaches the client that made

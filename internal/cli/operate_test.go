@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -41,14 +42,14 @@ func (s *serverProcess) get(path, accept string) (status int, header http.Header
 // awaitReady waits until /ready says yes.
 func (s *serverProcess) awaitReady() {
 	s.t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Second) {
-		status, _, body := s.get("/ready", "*/*")
-		if status == http.StatusOK {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("not ready: %s", body)
-		}
+	var status int
+	var body string
+	ready := func() bool {
+		status, _, body = s.get("/ready", "*/*")
+		return status == http.StatusOK
+	}
+	if !polltest.Soon(3*time.Minute, ready) {
+		s.t.Fatalf("not ready: %s", body)
 	}
 }
 
@@ -172,11 +173,10 @@ func TestServeDrains(t *testing.T) {
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	var status int
 	var body string
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if status, _, body = s.get("/ready", "*/*"); status != http.StatusOK {
-			break
-		}
-	}
+	polltest.Soon(5*time.Second, func() bool {
+		status, _, body = s.get("/ready", "*/*")
+		return status != http.StatusOK
+	})
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "stopping") {
 		t.Errorf("/ready while it stops: got %d %s", status, body)
 	}
@@ -235,8 +235,9 @@ func TestServeDrainsNoLongerThanAsked(t *testing.T) {
 // awaitCalls waits until so many calls run in boxes.
 func (s *serverProcess) awaitCalls(n int) {
 	s.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		_, _, body := s.get("/mcp", "application/json")
+	var body string
+	running := func() bool {
+		_, _, body = s.get("/mcp", "application/json")
 		var status struct {
 			Calls  int            `json:"calls"`
 			States map[string]int `json:"boxes_by_state"`
@@ -244,12 +245,10 @@ func (s *serverProcess) awaitCalls(n int) {
 		if err := json.Unmarshal([]byte(body), &status); err != nil {
 			s.t.Fatal(err)
 		}
-		if status.Calls >= n && status.States["running"] >= 1 {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("no call runs: %s", body)
-		}
+		return status.Calls >= n && status.States["running"] >= 1
+	}
+	if !polltest.Soon(30*time.Second, running) {
+		s.t.Fatalf("no call runs: %s", body)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,24 +23,22 @@ func (s *serverProcess) hup(file string, texts ...string) {
 	s.t.Helper()
 	before, _ := os.ReadFile(file)
 	s.cmd.Process.Signal(syscall.SIGHUP)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	var log, missing string
+	complete := func() bool {
 		all, _ := os.ReadFile(file)
-		log := string(all)
+		log, missing = string(all), ""
 		if len(all) >= len(before) {
 			log = log[len(before):]
 		}
-		missing := ""
 		for _, text := range texts {
 			if !strings.Contains(log, text) {
 				missing = text
 			}
 		}
-		if missing == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("after SIGHUP the log has no %q:\n%s", missing, log)
-		}
+		return missing == ""
+	}
+	if !polltest.Soon(20*time.Second, complete) {
+		s.t.Fatalf("after SIGHUP the log has no %q:\n%s", missing, log)
 	}
 }
 
@@ -133,16 +132,16 @@ func TestServeEndsWithItsTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	file := filepath.Join(t.TempDir(), "log")
 	s := launch(t, endpoint, func(cmd *exec.Cmd) {
 		cmd.Stdin = slave
 		cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
-	}, "glovebox", "serve", "--port", "0", "--state-dir", t.TempDir(), "--pool-size", "0")
+	}, "glovebox", "serve", "--port", "0", "--state-dir", t.TempDir(), "--pool-size", "0", "--log-file", file)
 	slave.Close()
 	s.awaitReady()
-	s.cmd.Process.Signal(syscall.SIGHUP) // somebody's wish
-	time.Sleep(time.Second)
+	s.hup(file, "reload: no setting has changed") // a user's wish
 	if status, _, _ := s.get("/ready", "*/*"); status != 200 {
-		t.Errorf("after a SIGHUP of somebody: got %d", status)
+		t.Errorf("after a SIGHUP of a user: got %d", status)
 	}
 	master.Close() // the end of the terminal
 	if code, log := s.wait(30 * time.Second); code != 0 || !strings.Contains(log, "interrupted by SIGHUP") {

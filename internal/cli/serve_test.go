@@ -156,7 +156,7 @@ func TestServeFinishesWhatRuns(t *testing.T) {
 		out, err := python(t.Context(), c, "a", "import time; time.sleep(2); print('done')")
 		answers <- answer{out, err}
 	}()
-	time.Sleep(500 * time.Millisecond) // until the code runs; nothing tells from outside
+	s.awaitCalls(1)
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	if a := <-answers; a.err != nil || !strings.Contains(a.out, "done") {
 		t.Errorf("the running call: got %q, %v", a.out, a.err)
@@ -176,7 +176,7 @@ func TestServeSecondSignalEndsAtOnce(t *testing.T) {
 		defer close(ended)
 		python(ctx, c, "a", "import time; time.sleep(60)") // cut off
 	}()
-	time.Sleep(time.Second) // until the code runs
+	s.awaitCalls(1)
 	s.cmd.Process.Signal(syscall.SIGINT)
 	time.Sleep(sameWish + 300*time.Millisecond)
 	s.cmd.Process.Signal(syscall.SIGINT)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -146,12 +147,7 @@ func (b boxes) status(id string) string {
 // eventually waits for what the server brings about by itself.
 func eventually(t *testing.T, what string, limit time.Duration, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v in vain until %s", limit, what)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	polltest.Until(t, limit, what, ok)
 }
 
 // plain are settings for servers whose tests do not care where boxes come from.
