@@ -345,11 +345,7 @@ func TestTool_ProgressAndCancel(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("a cancelled call: no error")
 	}
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(notes(t, dir), "cancelled"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the server was not cancelled")
-		}
-	}
+	until(t, "the server is cancelled", func() bool { return strings.Contains(notes(t, dir), "cancelled") })
 }
 
 // An untrusted server's cached listing stays hidden until the user trusts it; the log

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
@@ -92,11 +93,7 @@ func TestD5_RequestInput_GoesToCaller(t *testing.T) {
 // until waits for a condition and fails after 20 s.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	polltest.Until(t, 20*time.Second, what, f)
 }
 
 func TestD5_RequestInput_ClientWithoutCapability(t *testing.T) {
