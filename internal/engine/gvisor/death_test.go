@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // serverEnv makes this test be a server that is killed, and says at what.
@@ -142,12 +143,8 @@ func (s *victim) left() []int {
 // checkGone fails the test if anything outlives the server and the next start.
 func (s *victim) checkGone(t *testing.T) {
 	t.Helper()
-	left := s.left()
-	for start := time.Now(); len(left) > 0 && time.Since(start) < 5*time.Second; left = s.left() {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if len(left) > 0 {
-		t.Errorf("processes %v outlive the server", left)
+	if !polltest.Soon(5*time.Second, func() bool { return len(s.left()) == 0 }) {
+		t.Errorf("leak: processes %v outlive the server", s.left())
 	}
 	// The last threads of a process may hold its lock a little longer than it is
 	// seen to live, so that it can take more than one start.
@@ -157,12 +154,8 @@ func (s *victim) checkGone(t *testing.T) {
 		dirs, _ := filepath.Glob(filepath.Join(s.dir, "state", "gvisor", fmt.Sprintf("%d-*", s.pids[0])))
 		return append(groups, dirs...)
 	}
-	found := traces()
-	for start := time.Now(); len(found) > 0 && time.Since(start) < 5*time.Second; found = traces() {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if len(found) > 0 {
-		t.Errorf("%v outlive the server and the next start", found)
+	if !polltest.Soon(5*time.Second, func() bool { return len(traces()) == 0 }) {
+		t.Errorf("leak: %v outlive the server and the next start", traces())
 	}
 }
 

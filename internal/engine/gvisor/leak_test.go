@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // held counts what guests hold on the host.
@@ -46,13 +47,14 @@ func TestNothingIsLeft(t *testing.T) {
 	create(t, e, "warm", spec).Destroy(t.Context())
 	check := func(name string, before map[string]int) {
 		t.Helper()
-		after := held(t)
-		for start := time.Now(); after["goroutines"] > before["goroutines"] && time.Since(start) < time.Second; after = held(t) {
-			time.Sleep(10 * time.Millisecond) // those of finished AfterFuncs
-		}
+		var after map[string]int
+		polltest.Soon(time.Second, func() bool { // goroutines of finished AfterFuncs end soon
+			after = held(t)
+			return after["goroutines"] <= before["goroutines"]
+		})
 		for what, n := range after {
 			if n != before[what] {
-				t.Errorf("%s: %d %s before, %d after", name, before[what], what, n)
+				t.Errorf("%s: leak: %d %s before, %d after", name, before[what], what, n)
 			}
 		}
 		for _, sub := range []string{"ctl"} {

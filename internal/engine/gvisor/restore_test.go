@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // reseal makes a snapshot whole again by its checksums, of which change may alter
@@ -56,16 +57,20 @@ func copyOf(t *testing.T, dir string) string {
 }
 
 // settled returns what is held once that is as before, or for want of a before, once
-// it is the same twice.
+// it stays the same.
 func settled(t *testing.T, before map[string]int) map[string]int {
 	t.Helper()
 	last, now := before, held(t)
-	for start := time.Now(); !maps.Equal(now, last) && time.Since(start) < 5*time.Second; now = held(t) {
-		if before == nil {
-			last = now
+	same := 0
+	polltest.Soon(5*time.Second, func() bool {
+		now = held(t)
+		if maps.Equal(now, last) {
+			same++
+		} else if before == nil {
+			last, same = now, 0
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return same > 0 && before != nil || same >= 5 // 30 ms
+	})
 	return now
 }
 

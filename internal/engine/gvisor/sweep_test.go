@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // What a dead instance left goes without a start, and nothing of a living one.
@@ -27,14 +29,10 @@ func TestSweep(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dead, "lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(dead); errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("a dead instance was not removed")
-		}
-	}
+	polltest.Until(t, 20*time.Second, "the dead instance is removed", func() bool {
+		_, err := os.Stat(dead)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 	if _, err := os.Stat(living.dir.root); err != nil {
 		t.Errorf("the directory of a living instance: %v", err)
 	}
