@@ -1,6 +1,6 @@
-// Package archtest holds the rules of the house that a compiler does not check,
-// as tests: who may import whom, that packages say what they are for, that
-// dependencies are accounted for. It has no code of its own.
+// Package archtest tests rules that the compiler does not check: which packages may
+// import which, package comments, the length of files, documented dependencies, and
+// links in documents. It has no code of its own.
 //
-// A new package needs a row in the table of imports_test.go.
+// A package that no rule in imports_test.go covers needs a rule there.
 package archtest

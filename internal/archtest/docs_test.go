@@ -18,9 +18,9 @@ var (
 	dropped = regexp.MustCompile(`[^\pL\pN_ -]`)
 )
 
-// TestLinks: what the documents of this repository say of each other is there, down
-// to the heading.
-func TestLinks(t *testing.T) {
+// TestDocs_LinksResolve: relative links in the documents lead to existing files and
+// headings.
+func TestDocs_LinksResolve(t *testing.T) {
 	texts := make(map[string]string) // by path from the root
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -64,8 +64,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// hasHeading reports whether a document has a heading of that anchor, as GitHub
-// makes them.
+// hasHeading reports whether a document has a heading with that anchor, as GitHub
+// derives it.
 func hasHeading(text, anchor string) bool {
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
 		name := dropped.ReplaceAllString(strings.ToLower(inLink.ReplaceAllString(m[1], "$1")), "")

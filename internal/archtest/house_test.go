@@ -10,19 +10,19 @@ import (
 	"testing"
 )
 
-// maxLines bounds source files: what is longer has two subjects.
+// maxLines and maxTestLines bound source files. A longer one has two subjects.
 const (
 	maxLines     = 500
 	maxTestLines = 900
 )
 
-// vague are names that say nothing about what is in a package.
+// vague are package names that do not describe the content.
 var vague = []string{"util", "utils", "common", "helper", "helpers", "types", "manager", "service", "misc", "shared", "base"}
 
-func TestPackagesSayWhatTheyAre(t *testing.T) {
+func TestPackages_NamesAndComments(t *testing.T) {
 	for _, p := range ourPackages(t) {
 		if slices.Contains(vague, filepath.Base(p.ImportPath)) || slices.Contains(vague, p.Name) {
-			t.Errorf("%s: the name says nothing about what is in it", p.rel())
+			t.Errorf("%s: the name does not describe the content", p.rel())
 		}
 		if len(p.GoFiles) == 0 {
 			continue // tests only
@@ -39,7 +39,7 @@ func TestPackagesSayWhatTheyAre(t *testing.T) {
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-func TestFilesAreShort(t *testing.T) {
+func TestFiles_AreShort(t *testing.T) {
 	for _, p := range ourPackages(t) {
 		for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles, p.TestGoFiles, p.XTestGoFiles) {
 			b, err := os.ReadFile(filepath.Join(p.Dir, name))
@@ -58,9 +58,9 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-// TestDependencies checks that docs/dependencies.md says of each direct
-// dependency what it is for, and of nothing else.
-func TestDependencies(t *testing.T) {
+// TestDependencies_AreDocumented: docs/dependencies.md lists exactly the direct
+// dependencies of the module.
+func TestDependencies_AreDocumented(t *testing.T) {
 	doc := readFile(t, "docs/dependencies.md")
 	documented := make(map[string]bool)
 	for _, line := range strings.Split(doc, "\n") {
@@ -78,12 +78,12 @@ func TestDependencies(t *testing.T) {
 			continue
 		}
 		if !documented[fields[0]] {
-			t.Errorf("docs/dependencies.md does not say what %s is for and why it is not ours", fields[0])
+			t.Errorf("docs/dependencies.md does not explain the direct dependency %s", fields[0])
 		}
 		delete(documented, fields[0])
 	}
 	for name := range documented {
-		t.Errorf("docs/dependencies.md explains %s, which is no direct dependency", name)
+		t.Errorf("docs/dependencies.md explains %s, which is not a direct dependency", name)
 	}
 }
 

@@ -142,7 +142,7 @@ var testOnly = []string{
 	module + "/internal/gateway/gatewaytest",
 }
 
-func TestImports(t *testing.T) {
+func TestImports_FollowRules(t *testing.T) {
 	used := make(map[string]bool) // permissions, as tree + " " + permission
 	seen := make(map[string]bool) // trees with a package
 	for _, p := range ourPackages(t) {
@@ -219,7 +219,7 @@ func standard(imp string) bool {
 	return !strings.Contains(first, ".")
 }
 
-func TestReach(t *testing.T) {
+func TestImports_NotReached(t *testing.T) {
 	graph := make(map[string][]string)
 	for _, p := range allPackages(t) {
 		graph[p.ImportPath] = p.Imports
@@ -250,8 +250,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// reached reports whether imp is what must not be reached. Of the standard
-// library's "net" only the package itself is meant.
+// reached reports whether imp is a forbidden package. A prefix in the standard
+// library, such as "net", means that package only.
 func reached(imp, prefix string) bool {
 	if standard(prefix) {
 		return imp == prefix
@@ -259,7 +259,7 @@ func reached(imp, prefix string) bool {
 	return below(imp, prefix)
 }
 
-// path tells how imp was reached.
+// path returns the chain of imports that leads to imp.
 func path(from map[string]string, imp string) string {
 	var steps []string
 	for ; imp != ""; imp = from[imp] {

@@ -14,7 +14,7 @@ import (
 
 const module = "github.com/glovebox-dev/glovebox"
 
-// pkg is what go list tells of a package.
+// pkg is the output of go list for a package.
 type pkg struct {
 	ImportPath, Name, Doc, Dir         string
 	Imports                            []string
@@ -25,8 +25,7 @@ type pkg struct {
 // rel returns the path below the module.
 func (p *pkg) rel() string { return strings.TrimPrefix(p.ImportPath, module+"/") }
 
-// list returns all packages of the module and all they depend on, as built for
-// Linux, our host.
+// list returns all packages of the module and their dependencies, as built for Linux.
 var list = sync.OnceValues(func() ([]*pkg, error) {
 	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Name,Doc,Dir,Imports,GoFiles,TestGoFiles,XTestGoFiles,IgnoredGoFiles", module+"/...")
 	cmd.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")

@@ -1,10 +1,9 @@
-// Package tracing marks what happens during a request as spans of a trace, for
-// those who collect traces. A span has a name and a few words from closed sets;
-// it never has arguments, output, ids that clients chose or anything else of
-// theirs, and where nobody collects it costs nothing.
+// Package tracing records the parts of a request as spans of a trace. The name and
+// attributes of a span come from closed sets: a span never contains arguments, output,
+// ids that clients chose or other client data. Without a collector it costs nothing.
 //
-// The request's span is begun with [Tracer.Request]; whoever does a part of the
-// work begins one below it with [Start], and knows nothing of where it goes.
+// [Tracer.Request] starts the span of a request. [Start] starts a child span of the
+// one in its context.
 package tracing
 
 import (
@@ -16,35 +15,35 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope names who makes the spans.
+// scope is the instrumentation scope of the spans.
 const scope = "github.com/glovebox-dev/glovebox"
 
-// Tracer begins traces. A nil Tracer begins none. All methods may be called
-// concurrently.
+// Tracer starts the spans of requests. A nil Tracer starts none. All methods may be
+// called concurrently.
 type Tracer struct{ tracer trace.Tracer }
 
-// New returns a Tracer whose spans go to the provider, which the caller closes.
+// New returns a Tracer that sends spans to the provider, which the caller closes.
 func New(p trace.TracerProvider) *Tracer { return &Tracer{p.Tracer(scope)} }
 
-// Caller is the trace that a request is part of, as W3C Trace Context writes it.
-// What is not valid is ignored.
+// Caller is the caller's trace in W3C Trace Context format. Invalid values are
+// ignored.
 type Caller struct{ Parent, State string }
 
-// Request begins the span of a request, below the caller's if there is one. name
-// is of a closed set.
+// Request starts the span of a request, as a child of the caller's if that has one.
+// name is from a closed set.
 func (t *Tracer) Request(ctx context.Context, c Caller, name string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
-	// The context may be of the request that opened a session.
+	// Drop the span of the request that opened the session: its context is also ours.
 	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": c.Parent, "tracestate": c.State})
 	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer))
 	return ctx, Span{span}
 }
 
-// Start begins a span below that of ctx. Without one, or if nobody collects it,
-// it does nothing, without an allocation. The caller ends it.
+// Start starts a child of the span in ctx. Without a recording parent it does nothing
+// and allocates nothing. The caller ends the span.
 func Start(ctx context.Context, name string) (context.Context, Span) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
@@ -54,10 +53,10 @@ func Start(ctx context.Context, name string) (context.Context, Span) {
 	return ctx, Span{span}
 }
 
-// Span is a part of a request's time. The zero Span does nothing.
+// Span is one span. The zero Span does nothing.
 type Span struct{ span trace.Span }
 
-// Set says something of the span. key and value are of closed sets.
+// Set sets an attribute. key and value are from closed sets.
 func (s Span) Set(key, value string) {
 	if s.span != nil {
 		s.span.SetAttributes(attribute.String(key, value))
@@ -71,15 +70,15 @@ func (s Span) SetInt(key string, value int64) {
 	}
 }
 
-// Fail marks the span as failed, for a reason of a closed set.
+// Fail marks the span as failed. reason is from a closed set.
 func (s Span) Fail(reason string) {
 	if s.span != nil {
 		s.span.SetStatus(codes.Error, reason)
 	}
 }
 
-// End ends the span; it is called once. The error, which may be nil, marks it as
-// failed; its text may be a client's and is not kept.
+// End ends the span and is called once. An error marks the span as failed; its text
+// is not recorded, since it may contain client data.
 func (s Span) End(err error) {
 	if s.span == nil {
 		return

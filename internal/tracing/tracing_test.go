@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Where nobody collects spans they cost no memory.
-func TestOffAllocatesNothing(t *testing.T) {
+// TestTracer_OffAllocatesNothing: without a collector spans allocate nothing.
+func TestTracer_OffAllocatesNothing(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, 1)
 	failed := errors.New("x")
@@ -28,12 +28,12 @@ func TestOffAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A span that is not sampled has none below it.
-func TestUnsampled(t *testing.T) {
+// TestStart_UnsampledParent: a span that is not sampled has no child spans.
+func TestStart_UnsampledParent(t *testing.T) {
 	ctx, request := New(noop.NewTracerProvider()).Request(t.Context(), Caller{Parent: "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"}, "ping")
 	defer request.End(nil)
 	if _, span := Start(ctx, "box run"); span.span != nil {
-		t.Error("a span below one that is not recorded")
+		t.Error("an unsampled span got a child")
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// other is the label of what is in no closed set.
+// other is the label value for everything outside a closed set.
 const other = "other"
 
 // The closed sets of label values.
@@ -20,7 +20,7 @@ var (
 		"server/discover", "subscriptions/listen", "tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update",
 		"tools/call", "tools/list",
 	}
-	// codes are those of JSON-RPC, of MCP and of our transport.
+	// codes are the error codes of JSON-RPC, MCP and our transport.
 	codes = []string{
 		"-32700", "-32600", "-32601", "-32602", "-32603",
 		"-32000", "-32001", "-32002", "-32003", "-32004", "-32020", "-32021", "-32022", "-32042",
@@ -52,7 +52,7 @@ func texts[T ~string](set ...T) []string {
 	return list
 }
 
-// oneOf returns v if it is in the set.
+// oneOf returns v if it is in the set, otherwise other.
 func oneOf(v string, set []string) string {
 	if slices.Contains(set, v) {
 		return v

@@ -1,10 +1,8 @@
-// Package metrics counts and measures what the server does, for Prometheus. It
-// has a registry of its own. Every label has a closed set of values that is known
-// when the program is built, or when it starts: nothing that a client, a guest or
-// an owner chose becomes one.
+// Package metrics exports metrics of the server to Prometheus, from a registry of its
+// own. Each label has a closed set of values, known when the program is built or
+// starts: nothing that a client, guest or owner chose becomes a label.
 //
-// What changes with every call is counted when it happens; what is there at one
-// moment is asked for when somebody looks.
+// Events update counters and histograms. Gauges are read at each scrape.
 package metrics
 
 import (
@@ -23,14 +21,14 @@ import (
 )
 
 const (
-	// scrapes is how many may look at once: each lists what is on disk.
+	// scrapes bounds concurrent scrapes. Each lists the snapshots on disk.
 	scrapes = 2
-	// scrapeLimit ends one that takes too long, which a disk in trouble may make.
+	// scrapeLimit bounds one scrape, which a slow disk can hold up.
 	scrapeLimit = 10 * time.Second
 )
 
-// Options says what is measured. All functions are called at each look, from any
-// goroutine; nil: there is none of it.
+// Options are the sources of the metrics. The functions are called at each scrape,
+// concurrently; nil leaves their metrics out.
 type Options struct {
 	Version, Commit, GVisor string // of the build
 	Tools                   []string
@@ -42,10 +40,10 @@ type Options struct {
 	Ready  func() bool
 }
 
-// A Host is what boxes run on.
+// Host describes the engine and its limits.
 type Host struct {
 	Engine, Kernel, Isolation string // name, version and kind of the engine
-	DiskLimit                 int64  // bytes that snapshots may take; 0: there are none
+	DiskLimit                 int64  // bytes that snapshots may use; 0: no snapshots
 }
 
 // Metrics are the metrics of one server. All methods may be called concurrently.
@@ -61,7 +59,7 @@ type Metrics struct {
 	hibernates *prometheus.HistogramVec
 }
 
-// New returns metrics that have counted nothing yet.
+// New returns metrics whose counters are 0.
 func New(opts Options) *Metrics {
 	m := &Metrics{
 		opts:       opts,
@@ -81,7 +79,7 @@ func New(opts Options) *Metrics {
 	return m
 }
 
-// Handler serves the metrics as text.
+// Handler serves the metrics in Prometheus text format.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: scrapes, Timeout: scrapeLimit,
@@ -106,13 +104,12 @@ func (m *Metrics) Request(o server.Observation) {
 	m.durations.WithLabelValues(method, tool).Observe(o.Duration.Seconds())
 }
 
-// Refusal counts a request that was refused before a handler, by its status of
-// HTTP.
+// Refusal counts a request that was refused before a handler, by HTTP status.
 func (m *Metrics) Refusal(status int) {
 	m.refusals.WithLabelValues(oneOf(strconv.Itoa(status), statuses)).Inc()
 }
 
-// Box measures what happened to a box.
+// Box records an event of a box.
 func (m *Metrics) Box(e box.Event) {
 	outcome := "ok"
 	if e.Failed {
@@ -126,14 +123,14 @@ func (m *Metrics) Box(e box.Event) {
 	}
 }
 
-// gauges are what is there at one moment.
+// gauges collects the metrics that are read at each scrape.
 type gauges struct{ m *Metrics }
 
-// Describe sends nothing, which makes the collector an unchecked one: what there
-// is to tell depends on the parts that the server has.
+// Describe sends nothing, which makes the collector unchecked: its metrics depend on
+// the sources that are set.
 func (g gauges) Describe(chan<- *prometheus.Desc) {}
 
-// Collect asks the parts of the server.
+// Collect reads the sources.
 func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	o := &g.m.opts
 	ch <- buildInfo.of(1, o.Version, o.Commit, o.GVisor)
@@ -168,7 +165,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (g gauges) boxes(ch chan<- prometheus.Metric, st box.Stats) {
-	// Every series is always there, so that a graph has no holes.
+	// Export every series, also at 0, so that graphs have no gaps.
 	count := map[[3]string]int{}
 	for _, state := range states {
 		for _, kind := range kinds {

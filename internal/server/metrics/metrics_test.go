@@ -23,7 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server"
 )
 
-// full returns metrics of a server that has everything, with one of each counted.
+// full returns metrics with every source set and every event recorded.
 func full() *Metrics {
 	m := New(Options{
 		Version: "1", Commit: "c", GVisor: "g",
@@ -67,7 +67,7 @@ func scrape(t *testing.T, m *Metrics) string {
 	return string(b)
 }
 
-func TestScrape(t *testing.T) {
+func TestHandler_Scrape(t *testing.T) {
 	text := scrape(t, full())
 	for _, line := range []string{
 		`glovebox_boxes{flavor="small",kind="context",state="ready"} 4`,
@@ -103,7 +103,7 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-func TestLint(t *testing.T) {
+func TestHandler_PassesPromlint(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(scrape(t, full()))).Lint()
 	if err != nil {
 		t.Fatal(err)
@@ -115,8 +115,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// The table of the documentation is what is measured, no more and no less.
-func TestTableIsComplete(t *testing.T) {
+// TestTable_MatchesMetrics: the documented metrics are exactly the exported ones.
+func TestTable_MatchesMetrics(t *testing.T) {
 	families, err := full().registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestTableIsComplete(t *testing.T) {
 			for _, series := range f.GetMetric() {
 				for _, l := range series.GetLabel() {
 					if !slices.ContainsFunc(table, func(m *metric) bool { return m.name == name && slices.Contains(m.labelNames(), l.GetName()) }) {
-						t.Errorf("%s has the label %s, which the table does not tell", name, l.GetName())
+						t.Errorf("%s has the label %s, which the table does not have", name, l.GetName())
 					}
 				}
 			}
@@ -143,9 +143,8 @@ func TestTableIsComplete(t *testing.T) {
 	}
 }
 
-// Whatever clients, disks and later versions come up with, the number of series
-// stays what it is.
-func TestCardinality(t *testing.T) {
+// TestMetrics_CardinalityIsBounded: unknown values of any label do not add series.
+func TestMetrics_CardinalityIsBounded(t *testing.T) {
 	m := full()
 	stats := box.Stats{Boxes: map[box.Class]int{}, Ended: map[box.Reason]int64{}}
 	var kinds pool.Stats
@@ -179,7 +178,7 @@ func TestCardinality(t *testing.T) {
 	}
 }
 
-func TestConcurrent(t *testing.T) {
+func TestMetrics_Concurrent(t *testing.T) {
 	m := full()
 	done := make(chan struct{})
 	go func() {
@@ -197,7 +196,7 @@ func TestConcurrent(t *testing.T) {
 	<-done
 }
 
-func TestDocumentationIsCurrent(t *testing.T) {
+func TestMarkdown_DocumentIsCurrent(t *testing.T) {
 	got, err := os.ReadFile("../../../docs/metrics.md")
 	if err != nil || string(got) != Markdown() {
 		t.Errorf("docs/metrics.md is out of date (%v): run go generate ./internal/server/metrics", err)
@@ -205,7 +204,7 @@ func TestDocumentationIsCurrent(t *testing.T) {
 }
 
 // The example rules name metrics that there are.
-func TestAlerts(t *testing.T) {
+func TestAlerts_UseKnownMetrics(t *testing.T) {
 	rules, err := os.ReadFile("../../../packaging/alerts.yml")
 	if err != nil {
 		t.Fatal(err)

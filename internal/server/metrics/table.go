@@ -25,50 +25,50 @@ const (
 	histogram kind = "histogram"
 )
 
-// The upper bounds of histograms, in seconds: a call that needs no box takes less
-// than a millisecond, one of the longest five minutes; a box takes from a few
-// milliseconds out of the pool to a minute on a machine in trouble.
+// The upper bounds of histograms, in seconds. A call without a box takes less than a
+// millisecond, the longest call five minutes. A box from the pool takes a few
+// milliseconds, a start on an overloaded machine a minute.
 var (
 	requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	boxBuckets     = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 180}
 )
 
 var (
-	requests     = &metric{"mcp_requests_total", counter, "method tool outcome", "Requests that reached a handler. Outcome is ok, tool_error (a result that says isError) or error (of the protocol)."}
-	durations    = &metric{"mcp_request_duration_seconds", histogram, "method tool", "Time from the handler to its answer."}
-	errorCodes   = &metric{"mcp_errors_total", counter, "code", "Errors of the protocol by JSON-RPC code."}
-	refusals     = &metric{"mcp_refusals_total", counter, "status", "HTTP requests refused before a handler, by status: what is malformed, not allowed or too much."}
-	connections  = &metric{"mcp_active_connections", gauge, "", "Connections of HTTP that are open, idle ones included."}
-	sessions     = &metric{"mcp_active_sessions", gauge, "", "MCP sessions that are open, over all transports. Requests of revision 2026-07-28 have none."}
-	streams      = &metric{"mcp_active_streams", gauge, "", "Streams over HTTP that only listen: of sessions, and of revision 2026-07-28."}
-	calls        = &metric{"mcp_active_requests", gauge, "", "Requests that are being handled."}
-	ready        = &metric{"glovebox_ready", gauge, "", "1 when /ready says yes."}
-	buildInfo    = &metric{"glovebox_build_info", gauge, "version commit gvisor", "Always 1; the build is in the labels."}
-	engineInfo   = &metric{"glovebox_engine_info", gauge, "engine version isolation", "Always 1; what isolates boxes is in the labels."}
-	boxes        = &metric{"glovebox_boxes", gauge, "state kind flavor", "Boxes there are, hibernated ones included."}
-	boxesLimit   = &metric{"glovebox_boxes_limit", gauge, "kind", "Boxes there may be in memory at once."}
-	boxesMemory  = &metric{"glovebox_boxes_memory_bytes", gauge, "", "Memory that the boxes are promised by their flavors."}
-	boxCalls     = &metric{"glovebox_box_calls", gauge, "state", "Calls into boxes: running, or queued for an interpreter or a slot."}
-	starts       = &metric{"glovebox_box_start_duration_seconds", histogram, "source outcome", "Time to get a box, waiting for room included. Source: warm (from the pool), cold (restored from its template), boot, woken (from hibernation), fork, snapshot (restored from a kept one)."}
-	hibernations = &metric{"glovebox_box_hibernation_duration_seconds", histogram, "outcome", "Time to write a box to disk and take it out of memory. Error: it was lost."}
-	boxesEnded   = &metric{"glovebox_boxes_ended_total", counter, "reason", "Boxes that left memory."}
-	evictions    = &metric{"glovebox_evictions_total", counter, "", "Boxes that made room for another one or for the host, hibernated or ended."}
-	oomKills     = &metric{"glovebox_oom_kills_total", counter, "", "Boxes that ended because they went over their memory."}
-	poolReady    = &metric{"glovebox_pool_ready", gauge, "template flavor", "Boxes that wait ready in the pool."}
-	poolWanted   = &metric{"glovebox_pool_wanted", gauge, "template flavor", "Boxes that the pool should hold."}
-	poolMade     = &metric{"glovebox_pool_made_total", counter, "template flavor", "Boxes made for the pool."}
+	requests     = &metric{"mcp_requests_total", counter, "method tool outcome", "Requests that reached a handler. Outcome is ok, tool_error (a result with isError) or error (a JSON-RPC error)."}
+	durations    = &metric{"mcp_request_duration_seconds", histogram, "method tool", "Time that the handler took."}
+	errorCodes   = &metric{"mcp_errors_total", counter, "code", "JSON-RPC errors by code."}
+	refusals     = &metric{"mcp_refusals_total", counter, "status", "HTTP requests refused before they reached a handler, by status: malformed, unauthorized or over a limit."}
+	connections  = &metric{"mcp_active_connections", gauge, "", "Open HTTP connections, idle ones included."}
+	sessions     = &metric{"mcp_active_sessions", gauge, "", "Open MCP sessions, over all transports. Requests of revision 2026-07-28 have none."}
+	streams      = &metric{"mcp_active_streams", gauge, "", "Open HTTP streams that only listen: GET streams of sessions, and subscriptions of revision 2026-07-28."}
+	calls        = &metric{"mcp_active_requests", gauge, "", "Requests in flight."}
+	ready        = &metric{"glovebox_ready", gauge, "", "1 if /ready reports ready, otherwise 0."}
+	buildInfo    = &metric{"glovebox_build_info", gauge, "version commit gvisor", "Always 1. The labels describe the build."}
+	engineInfo   = &metric{"glovebox_engine_info", gauge, "engine version isolation", "Always 1. The labels describe the engine that isolates boxes."}
+	boxes        = &metric{"glovebox_boxes", gauge, "state kind flavor", "Boxes, hibernated ones included."}
+	boxesLimit   = &metric{"glovebox_boxes_limit", gauge, "kind", "Maximum number of boxes in memory."}
+	boxesMemory  = &metric{"glovebox_boxes_memory_bytes", gauge, "", "Memory that the flavors of the boxes in memory reserve."}
+	boxCalls     = &metric{"glovebox_box_calls", gauge, "state", "Calls into boxes: running, or queued for an interpreter or a call slot."}
+	starts       = &metric{"glovebox_box_start_duration_seconds", histogram, "source outcome", "Time to start a box, including the wait for memory. Source: warm (from the pool), cold (restored from its template), boot, woken (from hibernation), fork, snapshot (restored from a kept snapshot)."}
+	hibernations = &metric{"glovebox_box_hibernation_duration_seconds", histogram, "outcome", "Time to write a box to disk and remove it from memory. Outcome error: the box was lost."}
+	boxesEnded   = &metric{"glovebox_boxes_ended_total", counter, "reason", "Boxes that were removed from memory."}
+	evictions    = &metric{"glovebox_evictions_total", counter, "", "Boxes that were hibernated or ended to free memory for another box or the host."}
+	oomKills     = &metric{"glovebox_oom_kills_total", counter, "", "Boxes that ended because they exceeded their memory limit."}
+	poolReady    = &metric{"glovebox_pool_ready", gauge, "template flavor", "Boxes that are ready in the pool."}
+	poolWanted   = &metric{"glovebox_pool_wanted", gauge, "template flavor", "Target number of boxes in the pool."}
+	poolMade     = &metric{"glovebox_pool_made_total", counter, "template flavor", "Boxes created for the pool."}
 	poolTaken    = &metric{"glovebox_pool_taken_total", counter, "template flavor", "Boxes taken from the pool."}
-	poolFailed   = &metric{"glovebox_pool_failures_total", counter, "template flavor", "Attempts to make a box for the pool that failed."}
-	poolLost     = &metric{"glovebox_pool_lost_total", counter, "template flavor", "Boxes that ended while they waited in the pool."}
-	disk         = &metric{"glovebox_snapshot_disk_bytes", gauge, "", "Disk that hibernated boxes and kept snapshots take, of all servers that share the state directory."}
-	diskLimit    = &metric{"glovebox_snapshot_disk_limit_bytes", gauge, "", "Disk that they may take."}
+	poolFailed   = &metric{"glovebox_pool_failures_total", counter, "template flavor", "Failed attempts to create a box for the pool."}
+	poolLost     = &metric{"glovebox_pool_lost_total", counter, "template flavor", "Boxes that ended while they were in the pool."}
+	disk         = &metric{"glovebox_snapshot_disk_bytes", gauge, "", "Disk space used by hibernated boxes and kept snapshots of all servers that share the state directory."}
+	diskLimit    = &metric{"glovebox_snapshot_disk_limit_bytes", gauge, "", "Limit of that disk space."}
 	snapshots    = &metric{"glovebox_snapshots", gauge, "", "Kept snapshots."}
 
-	boxesMemoryLimit = &metric{"glovebox_boxes_memory_limit_bytes", gauge, "", "Memory that boxes may be promised together; absent without a limit."}
-	boxesStarting    = &metric{"glovebox_boxes_starting", gauge, "", "Boxes that are being made or wait for it."}
+	boxesMemoryLimit = &metric{"glovebox_boxes_memory_limit_bytes", gauge, "", "Limit of the memory that boxes reserve together; absent without a limit."}
+	boxesStarting    = &metric{"glovebox_boxes_starting", gauge, "", "Boxes that are starting or wait to start."}
 )
 
-// table has every metric of ours, in the order of the documentation.
+// table lists every metric that this package defines, in the order of docs/metrics.md.
 var table = []*metric{
 	connections, sessions, streams, calls, requests, durations, errorCodes, refusals,
 	ready, buildInfo, engineInfo,
@@ -87,7 +87,7 @@ func (m *metric) histogram(buckets []float64) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.name, Help: m.help, Buckets: buckets}, m.labelNames())
 }
 
-// of is the value of a gauge or counter that is asked for.
+// of returns the value of a gauge, or of a counter that is read at each scrape.
 func (m *metric) of(v float64, labels ...string) prometheus.Metric {
 	kind := prometheus.GaugeValue
 	if m.kind == counter {
@@ -96,18 +96,18 @@ func (m *metric) of(v float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(prometheus.NewDesc(m.name, m.help, m.labelNames(), nil), kind, v, labels...)
 }
 
-// Markdown is docs/metrics.md.
+// Markdown returns docs/metrics.md.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString(`<!-- Generated from internal/server/metrics by "go generate ./internal/server/metrics"; edit there. -->
 
 # Metrics
 
-` + "`/metrics`" + ` on the server's port, in the text format of Prometheus, with the access rules of the endpoint. Besides these there are the usual metrics of a Go process (` + "`go_*`, `process_*`" + `).
+` + "`/metrics`" + ` on the server's port serves these metrics in Prometheus text format, with the access rules of the endpoint, along with the usual metrics of a Go process (` + "`go_*`, `process_*`" + `).
 
-No label holds anything that a client, a guest or an owner chose: what is in no closed set is counted as ` + "`other`" + `. [packaging/alerts.yml](../packaging/alerts.yml) has rules to begin with.
+No label contains anything that a client, guest or owner chose: values outside the closed sets are counted as ` + "`other`" + `. [packaging/alerts.yml](../packaging/alerts.yml) has example alerts.
 
-| metric | type | labels | what |
+| metric | type | labels | meaning |
 |---|---|---|---|
 `)
 	for _, m := range table {
