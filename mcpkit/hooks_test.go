@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -190,11 +191,7 @@ func TestAHookThatPanics(t *testing.T) {
 // until waits for something that is bound to come.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	polltest.Until(t, patience, what, f)
 }
 
 // A server that tells more than the client listens to loses what there is no room
@@ -408,14 +405,9 @@ func TestD6_NothingIsLeft(t *testing.T) {
 	for range 3 {
 		once()
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		g, f := count()
-		if g <= goroutines && f <= files {
-			return
-		}
-		if time.Now().After(end) {
-			buf := make([]byte, 1<<20)
-			t.Fatalf("goroutines %d, then %d; files %d, then %d\n%s", goroutines, g, files, f, buf[:runtime.Stack(buf, true)])
-		}
+	var g, f int
+	if !polltest.Soon(10*time.Second, func() bool { g, f = count(); return g <= goroutines && f <= files }) {
+		buf := make([]byte, 1<<20)
+		t.Fatalf("leak: goroutines %d, then %d; files %d, then %d\n%s", goroutines, g, files, f, buf[:runtime.Stack(buf, true)])
 	}
 }

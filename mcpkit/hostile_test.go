@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -61,16 +62,14 @@ func nothingLeft(t *testing.T) {
 	}
 	goroutines, files, children := count()
 	t.Cleanup(func() {
-		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-			g, f, c := count()
-			if g <= goroutines && f <= files && c <= children {
-				return
-			}
-			if time.Now().After(end) {
-				buf := make([]byte, 1<<20)
-				t.Errorf("goroutines %d, then %d; files %d, then %d; children %d, then %d\n%s", goroutines, g, files, f, children, c, buf[:runtime.Stack(buf, true)])
-				return
-			}
+		var g, f, c int
+		asBefore := func() bool {
+			g, f, c = count()
+			return g <= goroutines && f <= files && c <= children
+		}
+		if !polltest.Soon(patience, asBefore) {
+			buf := make([]byte, 1<<20)
+			t.Errorf("leak: goroutines %d, then %d; files %d, then %d; children %d, then %d\n%s", goroutines, g, files, f, children, c, buf[:runtime.Stack(buf, true)])
 		}
 	})
 }

@@ -508,11 +508,7 @@ func TestD6_PendingRequestsAreBounded(t *testing.T) {
 	for range 3 {
 		wg.Go(func() { s.CallTool(ctx, &mcp.CallToolParams{Name: "wait"}) })
 	}
-	for end := time.Now().Add(10 * time.Second); len(s.pending) < 3; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the calls do not begin")
-		}
-	}
+	until(t, "the calls begin", func() bool { return len(s.pending) == 3 })
 	if _, err := call(t, s, "echo", nil); err == nil || !strings.Contains(err.Error(), "too many pending requests (limit: 3)") {
 		t.Errorf("got %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 )
 
@@ -143,7 +144,7 @@ func TestTheEndIsExplained(t *testing.T) {
 // pids reads the numbers that a script has written, one a line, once there are n.
 func pids(t *testing.T, file string, n int) (all []int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	polltest.Until(t, 20*time.Second, fmt.Sprintf("%s has %d numbers", file, n), func() bool {
 		b, _ := os.ReadFile(file)
 		if fields := strings.Fields(string(b)); len(fields) >= n && strings.HasSuffix(string(b), "\n") {
 			for _, f := range fields {
@@ -153,29 +154,22 @@ func pids(t *testing.T, file string, n int) (all []int) {
 				}
 				all = append(all, pid)
 			}
-			return all
 		}
-		if time.Now().After(end) {
-			t.Fatalf("no %d numbers in %q", n, b)
-		}
-	}
+		return all != nil
+	})
+	return all
 }
 
 // gone waits until a process is gone, or only to be reaped by another.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	polltest.Until(t, 10*time.Second, fmt.Sprintf("leak: process %d ends", pid), func() bool {
 		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
-			return
+			return true
 		}
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		if time.Now().After(end) {
-			t.Errorf("process %d is still there", pid)
-			return
-		}
-	}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	})
 }
 
 // A tree like npx's, of which nobody listens to anything.
