@@ -19,8 +19,8 @@ func framed(version int, record string) string {
 	return string(b)
 }
 
-// TestDamaged spoils a record in every way there is.
-func TestDamaged(t *testing.T) {
+// TestDamagedRecords spoils a record in every way there is.
+func TestDamagedRecords(t *testing.T) {
 	elsewhere := t.TempDir()
 	precious := filepath.Join(elsewhere, "precious")
 	if err := os.WriteFile(precious, []byte("keep me"), 0o600); err != nil {
@@ -136,8 +136,8 @@ func spoil(t *testing.T, do func(dir string) error, dir string) {
 	}
 }
 
-// TestStrangers puts into the store what is no record.
-func TestStrangers(t *testing.T) {
+// TestForeignFilesAreLeftAlone puts into the store what is no record.
+func TestForeignFilesAreLeftAlone(t *testing.T) {
 	s := open(t, Config{})
 	records := filepath.Join(s.dir, recordsDir)
 	for _, name := range []string{"x", "lost+found", "...", strings.Repeat("n", 255), "a b\nc"} {
@@ -154,9 +154,9 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestTornMeta has a power cut leave what was not waited for in any state: what was
+// TestMetaTornByPowerFailure has a power cut leave what was not waited for in any state: what was
 // waited for counts.
-func TestTornMeta(t *testing.T) {
+func TestMetaTornByPowerFailure(t *testing.T) {
 	for _, torn := range []string{"", "\x00\x00\x00", `{"format":1`, framed(1, `{"class":"box"}`), blob(maxEntry + 1)} {
 		s := open(t, Config{})
 		c := create(t, s, usedOn(1))
@@ -183,9 +183,9 @@ func TestTornMeta(t *testing.T) {
 	}
 }
 
-// TestOldMeta has a power cut bring back an older meta: that the box went on since is
+// TestMetaOlderThanSaved has a power cut bring back an older meta: that the box went on since is
 // known nevertheless.
-func TestOldMeta(t *testing.T) {
+func TestMetaOlderThanSaved(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, usedOn(1))
 	write(t, c, usedOn(2), "data")
@@ -212,7 +212,7 @@ func TestOldMeta(t *testing.T) {
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpen_InvalidDirectory(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink(t.TempDir(), link); err != nil {

@@ -1,43 +1,40 @@
-// Package snapshot keeps the snapshots of boxes on disk: a record for every box,
-// living or hibernated, and those that users keep. It knows who holds a record,
-// how much disk they take and when they are too old; what a snapshot consists of
-// is the engine's business.
+// Package snapshot stores the snapshots of boxes on disk: a record for every live or
+// hibernated box, and those that users keep. It manages leases, disk space and age; the
+// content of a snapshot is the engine's.
 //
 // # The life of a record
 //
-// A box is made: Create makes its record, held and without data. The box is used:
-// Update notes it. It hibernates: Write has the engine put its memory into a new
-// directory, which takes the place of the data before it, and Release gives the
-// record up. The next call on the box may come to any process: Acquire takes the
-// record, its Dir is restored from, and Update notes that the box goes on (Live).
-// The box ends: Remove.
+// A new box: Create makes its record, leased and without data. The box is used: Update
+// records it. It hibernates: Write lets the engine write its memory to a new directory,
+// which replaces the earlier data, and Release ends the lease. The next call on the box
+// may arrive at any process: Acquire leases the record, the box is restored from Dir,
+// and Update records that it continues (Live). The box ends: Remove.
 //
-// A snapshot that a user keeps is a record of another class, made by Create, Write
-// and Release; any number of processes may Read it at once.
+// A snapshot that a user keeps is a record of another class, made by Create, Write and
+// Release. Any number of processes may Read it at once.
 //
 // A Box record whose data cannot be restored is set aside (Meta.Aside): the box
-// goes on in a record of its own, and the old one stays until it is too old or room
-// is needed.
+// continues in a new record, and the old one stays until it expires or its space is
+// needed.
 //
-// A process that is killed holds nothing any more, because the kernel drops its
-// locks. Its boxes with data are then there to be claimed, at the state of their
-// last Write; Sweep removes the others, and what is too old or too much.
+// The kernel releases the leases of a killed process. Its boxes with data can then be
+// acquired, in the state of their last Write. Sweep removes the others, expired
+// records, and records beyond the limits.
 //
 // # On disk
 //
-//	lock                     one byte of it is locked for each held record
-//	records/ID/saved.json    describes the data; its rename into place commits them
-//	records/ID/meta.json     what became of the record since, not waited for
+//	lock                     one byte of it is locked for each leased record
+//	records/ID/saved.json    describes the data; renaming it into place commits them
+//	records/ID/meta.json     later changes of the metadata, not synced
 //	records/ID/data-N/       the N-th data
-//	trash/                   what is being removed
+//	trash/                   files being removed
 //
-// saved.json counts where the two differ about the data and whether the box went on
-// after them, and alone if meta.json is of other data or torn by a power cut. A name
-// with .new is that of a file that will be written or is not yet in its place.
+// Where the two files disagree about the data, or about whether the box continued after
+// them, saved.json wins; it is used alone if meta.json describes other data or was torn
+// by a power failure. Files with the suffix .new are not in place yet.
 //
-// Any number of processes of one user may use one directory at once; nothing about
-// it is only in memory. Holds are open file description locks on one file, at an
-// offset that the record's id gives. So whether a record is held can be asked
-// without taking it, a hold takes no descriptor of its own, and there is no lock to
-// lose when a record is renamed away.
+// Any number of processes of one user may share a directory; no state is only in
+// memory. Leases are open file description locks on one file, at an offset derived from
+// the record's id. So a process can test for a lease without taking it, a lease needs
+// no descriptor of its own, and no lock is lost when a record is renamed away.
 package snapshot

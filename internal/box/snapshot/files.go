@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// maxDataFiles bounds what is counted of one snapshot. Engines write a handful.
+// maxDataFiles bounds the files of one snapshot. Engines write a handful.
 const maxDataFiles = 10_000
 
 func dataName(gen uint64) string { return dataPrefix + strconv.FormatUint(gen, 10) }
 
-// errForeign marks, besides ErrDamaged, what a program of another version or
-// somebody else may have made: it cannot be used, and is not ours to remove.
+// errForeign marks, besides ErrDamaged, files of another version or user: unusable, but
+// not ours to remove.
 var errForeign = fmt.Errorf("not of this program: %w", ErrDamaged)
 
-// full returns err as an ErrFull if that is what it is about.
+// full converts an error about a full disk to ErrFull.
 func full(err error) error {
 	if isFull(err) && !errors.Is(err, ErrFull) {
 		return fmt.Errorf("%w: %w", err, ErrFull)
@@ -28,9 +28,8 @@ func full(err error) error {
 	return err
 }
 
-// checkDir returns why the directory that is called name is not as this package
-// makes them. os.Root keeps links from leading out of the store; none leads to
-// elsewhere inside either.
+// checkDir returns an error unless name is a directory made by this package. os.Root
+// keeps symbolic links from leaving the store; this also rejects links within it.
 func checkDir(root *os.Root, name string) error {
 	info, err := root.Lstat(name)
 	if err != nil {
@@ -41,12 +40,12 @@ func checkDir(root *os.Root, name string) error {
 
 func checkDirInfo(info fs.FileInfo) error {
 	if !info.IsDir() {
-		return fmt.Errorf("%q is no directory: %w", info.Name(), errForeign)
+		return fmt.Errorf("%q is not a directory: %w", info.Name(), errForeign)
 	}
 	return checkMade(info)
 }
 
-// checkMade returns why what info is of was not made by this package.
+// checkMade returns an error unless the file has the owner and mode of this package's.
 func checkMade(info fs.FileInfo) error {
 	if info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("%q has mode %v: %w", info.Name(), info.Mode(), errForeign)
@@ -57,8 +56,8 @@ func checkMade(info fs.FileInfo) error {
 	return nil
 }
 
-// checkFile returns what f is, or why it is not the regular file that is called
-// name but, say, what a link of that name leads to.
+// checkFile returns the file information of f, or an error unless f is the regular file
+// called name (and not, say, the target of a link).
 func checkFile(root *os.Root, name string, f *os.File) (fs.FileInfo, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -69,19 +68,19 @@ func checkFile(root *os.Root, name string, f *os.File) (fs.FileInfo, error) {
 		return nil, err
 	}
 	if !there.Mode().IsRegular() || !os.SameFile(info, there) {
-		return nil, fmt.Errorf("%q is no regular file: %w", name, errForeign)
+		return nil, fmt.Errorf("%q is not a regular file: %w", name, errForeign)
 	}
 	return info, checkMade(info)
 }
 
-// looks is how often a file is read before it is believed to be bad: who holds the
-// record may be writing it, as fast as it can be read.
-const looks = 50
+// readAttempts is how often a file is read before it is considered damaged: its
+// record's lease owner may be writing it.
+const readAttempts = 50
 
-// readFile reads a file of entries. Its error is ErrDamaged only if that is certain:
-// what cannot be read now may be fine later.
+// readFile reads a file of an entry. It returns ErrDamaged only if that is certain:
+// what cannot be read now may be readable later.
 func readFile(dir *os.Root, name string) (e entry, err error) {
-	for range looks {
+	for range readAttempts {
 		e, err = readFileOnce(dir, name)
 		if err == nil || !errors.Is(err, ErrDamaged) {
 			break
@@ -91,13 +90,13 @@ func readFile(dir *os.Root, name string) (e entry, err error) {
 }
 
 func readFileOnce(dir *os.Root, name string) (entry, error) {
-	// What is no file is not opened: it could wait, or act.
+	// Only regular files are opened: opening others may block or have effects.
 	info, err := dir.Lstat(name)
 	if err != nil {
 		return entry{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return entry{}, fmt.Errorf("%q is no regular file: %w", name, errForeign)
+		return entry{}, fmt.Errorf("%q is not a regular file: %w", name, errForeign)
 	}
 	f, err := dir.Open(name)
 	if err != nil {
@@ -125,11 +124,11 @@ func readFileOnce(dir *os.Root, name string) (entry, error) {
 	return e, nil
 }
 
-// readEntry reads what a record is. Its error is fs.ErrNotExist if it is nothing
-// yet. If the record changes meanwhile, the error may be any.
+// readEntry reads the entry of a record. Its error is fs.ErrNotExist if the record has
+// none yet. If the record changes meanwhile, any error is possible.
 func readEntry(dir *os.Root) (entry, error) {
-	// The latest first: if new data are committed before the other is read, it is
-	// of the data before, and not the other way round.
+	// meta.json first: if new data are committed in between, it describes the earlier
+	// data, and not vice versa.
 	e, err := readFile(dir, metaName)
 	saved, savedErr := readFile(dir, savedName)
 	torn := errors.Is(err, ErrDamaged) && !errors.Is(err, errForeign)
@@ -142,7 +141,7 @@ func readEntry(dir *os.Root) (entry, error) {
 	case savedErr != nil:
 		return entry{}, savedErr
 	case err == nil && e.Gen == saved.Gen:
-		// After a power cut the latest may be an older one.
+		// After a power failure meta.json may be an older one.
 		e.Saved, e.Bytes, e.Live = saved.Saved, saved.Bytes, saved.Live
 		return e, nil
 	case err == nil, torn, errors.Is(err, fs.ErrNotExist):
@@ -151,11 +150,11 @@ func readEntry(dir *os.Root) (entry, error) {
 	return entry{}, err
 }
 
-// putMeta replaces the latest entry of a record. After a crash there is the one or
-// the other, after a power cut maybe an older one, or none.
+// putMeta replaces the entry in meta.json. After a crash the file has the old or the
+// new one, after a power failure maybe an older one, or none.
 //
-// It is done often. The file that was there before stays as the one to write to next
-// time: to make and remove one each time is what would take longest.
+// This is frequent. The replaced file stays and is overwritten next time: creating and
+// removing a file each time would take longest.
 func putMeta(dir *os.Root, e *entry) error {
 	b, err := e.encode()
 	if err == nil {
@@ -170,7 +169,7 @@ func putMeta(dir *os.Root, e *entry) error {
 	return nil
 }
 
-// writeEntry makes a file of an entry.
+// writeEntry writes an entry to a new file.
 func writeEntry(dir *os.Root, name string, e *entry, sync bool) error {
 	b, err := e.encode()
 	if err == nil {
@@ -182,7 +181,7 @@ func writeEntry(dir *os.Root, name string, e *entry, sync bool) error {
 	return nil
 }
 
-// writeOver makes a file or writes over the one that is there.
+// writeOver overwrites a file, or creates it.
 func writeOver(dir *os.Root, name string, b []byte) error {
 	f, err := dir.OpenFile(name, os.O_WRONLY, 0)
 	if err == nil {
@@ -195,9 +194,9 @@ func writeOver(dir *os.Root, name string, b []byte) error {
 	return writeNew(dir, name, b, false)
 }
 
-// writeNew makes a file, in the place of what a crash may have left.
+// writeNew creates a file, after removing one that a crash left.
 func writeNew(dir *os.Root, name string, b []byte, sync bool) error {
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL // which follows no link
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL // does not follow links
 	f, err := dir.OpenFile(name, flags, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		if err := dir.RemoveAll(name); err != nil {
@@ -211,7 +210,7 @@ func writeNew(dir *os.Root, name string, b []byte, sync bool) error {
 	return finish(f, b, 0, sync)
 }
 
-// finish makes b what is in f, which had size bytes, and closes it.
+// finish replaces the content of f, which had size bytes, with b and closes f.
 func finish(f *os.File, b []byte, size int64, sync bool) error {
 	_, err := f.Write(b)
 	if err == nil && size > int64(len(b)) {
@@ -223,7 +222,7 @@ func finish(f *os.File, b []byte, size int64, sync bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// syncDir gives the names in a directory to the disk.
+// syncDir syncs a directory's entries to the disk.
 func syncDir(dir *os.Root, name string) error {
 	f, err := dir.Open(name)
 	if err != nil {
@@ -232,7 +231,7 @@ func syncDir(dir *os.Root, name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// readNames returns what is in a directory, in no order.
+// readNames returns the names in a directory, unsorted.
 func readNames(dir *os.Root) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -242,8 +241,8 @@ func readNames(dir *os.Root) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// strays returns the data in a record that are not those of gen: what is being
-// written, or what a write that came to no end has left.
+// strays returns the data directories of a record other than gen's: being written, or
+// left by an interrupted write.
 func strays(dir *os.Root, gen uint64) ([]string, error) {
 	names, err := readNames(dir)
 	return slices.DeleteFunc(names, func(name string) bool {
@@ -251,7 +250,7 @@ func strays(dir *os.Root, gen uint64) ([]string, error) {
 	}), err
 }
 
-// sizeOf returns how many bytes the files in a directory have.
+// sizeOf returns the total size of the files in a directory.
 func sizeOf(dir *os.Root, name string) (size int64, err error) {
 	sub, err := dir.OpenRoot(name)
 	if err != nil {
@@ -261,7 +260,7 @@ func sizeOf(dir *os.Root, name string) (size int64, err error) {
 	files := 0
 	err = fs.WalkDir(sub.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it is being written by somebody else
+			return nil // another process is writing it
 		}
 		if err != nil {
 			return err

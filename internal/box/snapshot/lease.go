@@ -8,292 +8,290 @@ import (
 	"sync"
 )
 
-// Lease is a hold of a record. Its methods may be called at once.
+// Lease is exclusive access to a record. Its methods may be called concurrently.
 type Lease struct {
 	s   *Store
 	id  string
 	dir *os.Root
-	op  chan struct{} // a token: one Write, Release or Remove at a time
+	op  chan struct{} // serializes Write, Release and Remove
 
-	mu   sync.Mutex // also keeps what is written in order; what is waited for for long is not
+	mu   sync.Mutex // also orders writes of metadata; never held during long waits
 	e    entry      // guarded by mu
 	done bool       // guarded by mu
 }
 
 // ID returns the record's id.
-func (c *Lease) ID() string { return c.id }
+func (l *Lease) ID() string { return l.id }
 
-// Meta returns what the record is.
-func (c *Lease) Meta() Meta {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.e.Meta
+// Meta returns the record's metadata.
+func (l *Lease) Meta() Meta {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.e.Meta
 }
 
-// Bytes returns how much the data are.
-func (c *Lease) Bytes() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.e.Bytes
+// Bytes returns the size of the data.
+func (l *Lease) Bytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.e.Bytes
 }
 
-// Dir returns the directory of the data, "" if there are none. It is there until
-// the next Write, Release or Remove.
-func (c *Lease) Dir() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.e.Gen == 0 {
+// Dir returns the directory of the data, "" if there are none. It exists until the next
+// Write, Release or Remove.
+func (l *Lease) Dir() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.e.Gen == 0 {
 		return ""
 	}
-	return c.s.dataPath(c.id, c.e.Gen)
+	return l.s.dataPath(l.id, l.e.Gen)
 }
 
-// Update says what the record is now. The class stays; Saved is ignored; a zero
-// Created stays as it was, a zero Used becomes now. After a power cut an update may
-// not have been, but for what it says of Live, which is waited for if it changes and
-// there are data: nobody shall believe that they are all there was.
+// Update replaces the record's metadata. The class cannot change; Saved is ignored; a
+// zero Created keeps its value, a zero Used becomes now. An update may be lost in a
+// power failure, except for a change of Live of a record with data, which is synced:
+// nobody may mistake old data for the latest state.
 //
 // Errors: ErrInvalid; ErrFull if the disk is; os.ErrClosed after Release or Remove.
-func (c *Lease) Update(m Meta) error {
-	if err := c.update(m); err != nil {
-		return fmt.Errorf("update record %q: %w", c.id, err)
+func (l *Lease) Update(m Meta) error {
+	if err := l.update(m); err != nil {
+		return fmt.Errorf("update record %q: %w", l.id, err)
 	}
 	return nil
 }
 
-func (c *Lease) update(m Meta) (err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done {
+func (l *Lease) update(m Meta) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done {
 		return os.ErrClosed
 	}
-	e := c.e
-	if e.Meta, err = c.s.meta(m, c.e); err != nil {
+	e := l.e
+	if e.Meta, err = l.s.meta(m, l.e); err != nil {
 		return err
 	}
-	if e.Gen > 0 && e.Live != c.e.Live {
-		there, err := c.putSaved(e)
+	if e.Gen > 0 && e.Live != l.e.Live {
+		there, err := l.writeSaved(e)
 		if there {
-			c.e.Live = e.Live
+			l.e.Live = e.Live
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := putMeta(c.dir, &e); err != nil {
+	if err := putMeta(l.dir, &e); err != nil {
 		return err
 	}
-	c.e = e
+	l.e = e
 	return nil
 }
 
-// putSaved replaces what is said of the data, and waits for the disk. With an error
-// it may be there nevertheless, though perhaps not for good.
-func (c *Lease) putSaved(e entry) (there bool, err error) {
-	e.Pending = 0 // is nothing to remember
-	if err := writeEntry(c.dir, savedName+newSuffix, &e, true); err != nil {
+// writeSaved replaces the description of the data and syncs it. After an error it may
+// be in place nevertheless, as there reports, though perhaps not durably.
+func (l *Lease) writeSaved(e entry) (there bool, err error) {
+	e.Pending = 0 // not part of the data
+	if err := writeEntry(l.dir, savedName+newSuffix, &e, true); err != nil {
 		return false, err
 	}
-	c.s.cfg.step("described")
-	if err := c.dir.Rename(savedName+newSuffix, savedName); err != nil {
+	l.s.cfg.step("described")
+	if err := l.dir.Rename(savedName+newSuffix, savedName); err != nil {
 		return false, err
 	}
-	c.s.cfg.step("renamed")
-	return true, syncDir(c.dir, ".")
+	l.s.cfg.step("renamed")
+	return true, syncDir(l.dir, ".")
 }
 
-// Write gives the record new data and says what it is from then on; see Update for
-// m, of whose Used and that of an Update meanwhile the later one counts. Saved is
-// the time when Write began.
+// Write replaces the record's data and metadata; see Update for m. Of its Used and that
+// of a concurrent Update the later one wins. Saved is the time at which Write began.
 //
-// There must be room for estimate bytes: where Config.MaxBytes or MinFree leave
-// none, the least recently used Box records that nobody holds go first. The
-// data before do not count for MaxBytes, as they are replaced, but for the disk.
-// If it turns out that more was written, there must be room for that too.
+// Write reserves estimate bytes: where Config.MaxBytes or MinFree leave no room, the
+// least recently used Box records without a lease are evicted. The replaced data do not
+// count against MaxBytes, but occupy the disk. If more was written than estimated,
+// Write reserves that too.
 //
-// write is given an existing empty directory, for this user alone. It gives what it
-// writes there, names included, to the disk. When Write returns nil, the new data and m are what the
-// record is, also after a power cut. After an error, and if the process is killed
-// at whatever time, data and meta are what they were; if only the very last is not
-// known to be on the disk, they are the new ones and there is an error.
+// write gets an existing empty directory with mode 0700, and must sync what it writes
+// there, names included. When Write returns nil, the new data and m are durable. After
+// an error or a crash, data and metadata are unchanged; only if the last sync fails,
+// Write returns an error although the new ones are in place.
 //
-// Errors: that of write; a *FullError; ErrFull also where write had no room;
+// Errors: that of write; a *FullError; ErrFull also if the disk was full during write;
 // ErrInvalid; the cause of ctx, which ends the wait for another Write; os.ErrClosed.
-func (c *Lease) Write(ctx context.Context, m Meta, estimate int64, write func(ctx context.Context, dir string) error) error {
-	if err := c.enter(ctx); err != nil {
-		return fmt.Errorf("write record %q: %w", c.id, err)
+func (l *Lease) Write(ctx context.Context, m Meta, estimate int64, write func(ctx context.Context, dir string) error) error {
+	if err := l.lockOp(ctx); err != nil {
+		return fmt.Errorf("write record %q: %w", l.id, err)
 	}
-	defer c.leave()
-	if err := c.write(ctx, m, estimate, write); err != nil {
-		return fmt.Errorf("write record %q: %w", c.id, full(err))
+	defer l.unlockOp()
+	if err := l.write(ctx, m, estimate, write); err != nil {
+		return fmt.Errorf("write record %q: %w", l.id, full(err))
 	}
 	return nil
 }
 
-func (c *Lease) write(ctx context.Context, m Meta, estimate int64, write func(context.Context, string) error) (err error) {
-	c.mu.Lock()
-	old := c.e
-	c.mu.Unlock()
+func (l *Lease) write(ctx context.Context, m Meta, estimate int64, write func(context.Context, string) error) (err error) {
+	l.mu.Lock()
+	old := l.e
+	l.mu.Unlock()
 	next := entry{Gen: old.Gen + 1}
-	old.Saved = c.s.now().UTC()
-	if next.Meta, err = c.s.meta(m, old); err != nil {
+	old.Saved = l.s.now().UTC()
+	if next.Meta, err = l.s.meta(m, old); err != nil {
 		return err
 	}
-	if err := c.clear(); err != nil {
+	if err := l.removeStrays(); err != nil {
 		return err
 	}
 	estimate = min(max(estimate, 0), maxBytes)
-	if err := c.s.makeRoom(ctx, c, estimate, 0); err != nil {
+	if err := l.s.reserveBytes(ctx, l, estimate, 0); err != nil {
 		return err
 	}
 	name := dataName(next.Gen)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.abandon(next))
+			err = errors.Join(err, l.rollback(next))
 		}
 	}()
-	if err := c.dir.Mkdir(name, 0o700); err != nil {
+	if err := l.dir.Mkdir(name, 0o700); err != nil {
 		return err
 	}
-	c.s.cfg.step("made")
-	if err := write(ctx, c.s.dataPath(c.id, next.Gen)); err != nil {
+	l.s.cfg.step("made")
+	if err := write(ctx, l.s.dataPath(l.id, next.Gen)); err != nil {
 		return err
 	}
-	c.s.cfg.step("written")
-	if err := checkDir(c.dir, name); err != nil {
-		return err // nobody could claim it
+	l.s.cfg.step("written")
+	if err := checkDir(l.dir, name); err != nil {
+		return err // it could not be acquired again
 	}
-	if next.Bytes, err = sizeOf(c.dir, name); err != nil {
+	if next.Bytes, err = sizeOf(l.dir, name); err != nil {
 		return err
 	}
 	if next.Bytes > estimate {
-		if err := c.s.makeRoom(ctx, c, next.Bytes, next.Bytes); err != nil {
+		if err := l.s.reserveBytes(ctx, l, next.Bytes, next.Bytes); err != nil {
 			return err
 		}
 	}
 	if old.Gen == 0 {
-		if err := syncDir(c.s.records, "."); err != nil {
+		if err := syncDir(l.s.records, "."); err != nil {
 			return err
 		}
 	}
-	return c.commit(next)
+	return l.commit(next)
 }
 
-// commit makes next what the record is.
-func (c *Lease) commit(next entry) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old := c.e
+// commit makes next the state of the record.
+func (l *Lease) commit(next entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.e
 	if old.Used.After(next.Used) {
 		next.Used = old.Used
 	}
-	there, err := c.putSaved(next)
+	there, err := l.writeSaved(next)
 	if there {
-		c.e = next
+		l.e = next
 	}
 	if err != nil {
 		return err
 	}
-	// Nothing refers to these any more; the next Write or Sweep tries again.
-	_ = c.dir.Remove(metaName)
+	// Nothing refers to these any more; if removing them fails, the next Write or Sweep
+	// retries.
+	_ = l.dir.Remove(metaName)
 	if old.Gen > 0 {
-		_ = c.dir.RemoveAll(dataName(old.Gen))
+		_ = l.dir.RemoveAll(dataName(old.Gen))
 	}
 	return nil
 }
 
-// clear removes what writes that came to no end have left.
-func (c *Lease) clear() error {
-	c.mu.Lock()
-	gen := c.e.Gen
-	c.mu.Unlock()
-	names, err := strays(c.dir, gen)
+// removeStrays removes the data of unfinished writes.
+func (l *Lease) removeStrays() error {
+	l.mu.Lock()
+	gen := l.e.Gen
+	l.mu.Unlock()
+	names, err := strays(l.dir, gen)
 	for _, name := range names {
-		err = errors.Join(err, c.dir.RemoveAll(name))
+		err = errors.Join(err, l.dir.RemoveAll(name))
 	}
 	return err
 }
 
-// reserve notes for others how many bytes are about to be written.
-func (c *Lease) reserve(pending int64) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.e.Pending == pending {
+// reserve publishes how many bytes are about to be written.
+func (l *Lease) reserve(pending int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.e.Pending == pending {
 		return nil
 	}
-	c.e.Pending = pending
-	return putMeta(c.dir, &c.e)
+	l.e.Pending = pending
+	return putMeta(l.dir, &l.e)
 }
 
-// abandon leaves the record as it was before a write that failed.
-func (c *Lease) abandon(next entry) error {
-	c.mu.Lock()
-	committed := c.e.Gen == next.Gen
-	c.mu.Unlock()
+// rollback removes the data of a failed write.
+func (l *Lease) rollback(next entry) error {
+	l.mu.Lock()
+	committed := l.e.Gen == next.Gen
+	l.mu.Unlock()
 	if committed {
 		return nil
 	}
-	err := c.dir.RemoveAll(dataName(next.Gen))
-	// If not even that can be written, others leave more room than they need to
-	// until the next Update.
-	_ = c.reserve(0)
+	err := l.dir.RemoveAll(dataName(next.Gen))
+	// If even this fails, others reserve more than needed until the next Update.
+	_ = l.reserve(0)
 	return err
 }
 
-// enter waits until there is no other Write, Release or Remove.
-func (c *Lease) enter(ctx context.Context) error {
+// lockOp waits for the end of another Write, Release or Remove.
+func (l *Lease) lockOp(ctx context.Context) error {
 	select {
-	case c.op <- struct{}{}:
+	case l.op <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done {
-		<-c.op
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done {
+		<-l.op
 		return os.ErrClosed
 	}
 	return nil
 }
 
-func (c *Lease) leave() { <-c.op }
+func (l *Lease) unlockOp() { <-l.op }
 
-// Release gives up the hold, after the end of a Write that runs; the record stays.
-// After a Release or Remove it does nothing.
-func (c *Lease) Release() error {
-	if c.enter(context.Background()) != nil {
+// Release ends the lease, after a Write in progress. The record stays. It does nothing
+// after Release or Remove.
+func (l *Lease) Release() error {
+	if l.lockOp(context.Background()) != nil {
 		return nil
 	}
-	defer c.leave()
-	if err := c.drop(); err != nil {
-		return fmt.Errorf("release record %q: %w", c.id, err)
+	defer l.unlockOp()
+	if err := l.release(); err != nil {
+		return fmt.Errorf("release record %q: %w", l.id, err)
 	}
 	return nil
 }
 
-// Remove removes the record and its data, after the end of a Write that runs, and
-// gives up the hold. After a Release or Remove it does nothing.
-func (c *Lease) Remove() error {
-	if c.enter(context.Background()) != nil {
+// Remove removes the record with its data and ends the lease, after a Write in
+// progress. It does nothing after Release or Remove.
+func (l *Lease) Remove() error {
+	if l.lockOp(context.Background()) != nil {
 		return nil
 	}
-	defer c.leave()
-	// The hold goes last: the record is nobody else's before it is gone.
-	err := errors.Join(c.s.discard(c.id), c.drop(), c.s.emptyTrash(c.id))
+	defer l.unlockOp()
+	// The lease ends last, so that nobody acquires the record while it is removed.
+	err := errors.Join(l.s.moveToTrash(l.id), l.release(), l.s.removeFromTrash(l.id))
 	if err != nil {
-		return fmt.Errorf("remove record %q: %w", c.id, err)
+		return fmt.Errorf("remove record %q: %w", l.id, err)
 	}
 	return nil
 }
 
-// drop gives up the hold.
-func (c *Lease) drop() error {
-	c.mu.Lock()
-	c.done = true
-	c.mu.Unlock()
+// release ends the lease.
+func (l *Lease) release() error {
+	l.mu.Lock()
+	l.done = true
+	l.mu.Unlock()
 	var err error
-	if c.dir != nil {
-		err = c.dir.Close()
+	if l.dir != nil {
+		err = l.dir.Close()
 	}
-	return errors.Join(err, c.s.dropHold(c.id))
+	return errors.Join(err, l.s.releaseLease(l.id))
 }

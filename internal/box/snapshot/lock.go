@@ -12,149 +12,150 @@ import (
 )
 
 const (
-	// patience is how long a claim waits for a hold: what removes or clears up a
-	// record has it for less than a millisecond, and is not worth an error.
-	patience = 50 * time.Millisecond
-	// roomWait is how long one waits for others to make room: they may have
+	// leaseWait is how long to wait for a lease: removing or sweeping a record takes
+	// one for less than a millisecond, which should not cause an error.
+	leaseWait = 50 * time.Millisecond
+	// spaceWait is how long to wait for another process that makes space: it may have
 	// gigabytes to remove.
-	roomWait = time.Minute
-	// pollEvery is the time between two looks at a lock of another process.
-	pollEvery = 2 * time.Millisecond
-	// roomLock is the offset of the lock of who makes room. Records have higher ones.
-	roomLock = 0
+	spaceWait = time.Minute
+	// pollInterval is the time between two attempts to take a lock of another process.
+	pollInterval = 2 * time.Millisecond
+	// spaceLockOffset is the offset of the lock for making space. Records have higher
+	// ones.
+	spaceLockOffset = 0
 )
 
-// hold is how this process holds a record.
-type hold struct {
-	readers int // 0: exclusively
+// localLease is a lease that this process has.
+type localLease struct {
+	readers int // shared by so many readers; 0: exclusive
 }
 
-// lockOf returns the offset of the lock of a record, of a valid id: 62 of its 130
-// random bits, so that no two records meet.
-func lockOf(id string) int64 {
+// lockOffset returns the offset of a record's lock: 62 of the 130 random bits of its
+// id, so that no two records collide.
+func lockOffset(id string) int64 {
 	b, _ := base32.StdEncoding.DecodeString(strings.ToUpper(id[:16]))
-	return int64(binary.BigEndian.Uint64(b)>>2) + roomLock + 1
+	return int64(binary.BigEndian.Uint64(b)>>2) + spaceLockOffset + 1
 }
 
-// tryHold holds a record if nobody else does: ErrLeased.
-func (s *Store) tryHold(id string, shared bool) error {
+// tryLease leases a record, or returns ErrLeased.
+func (s *Store) tryLease(id string, shared bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return os.ErrClosed
 	}
-	if h := s.holds[id]; h != nil {
+	if h := s.leases[id]; h != nil {
 		if !shared || h.readers == 0 {
 			return ErrLeased
 		}
 		h.readers++
 		return nil
 	}
-	// Who removed the lock file has undone the holds of everybody: better no
-	// further ones than two of one record.
+	// If the lock file was replaced, the leases of all processes are void: no new ones,
+	// rather than two of one record.
 	if info, err := s.root.Lstat(lockName); err != nil || !os.SameFile(info, s.lockInfo) {
-		return fmt.Errorf("the file %q in %q is no longer what it was", lockName, s.dir)
+		return fmt.Errorf("the file %q in %q was replaced", lockName, s.dir)
 	}
-	ok, err := tryLock(s.lock, lockOf(id), shared)
+	ok, err := tryLock(s.lock, lockOffset(id), shared)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return ErrLeased
 	}
-	s.holds[id] = &hold{}
+	s.leases[id] = &localLease{}
 	if shared {
-		s.holds[id].readers = 1
+		s.leases[id].readers = 1
 	}
 	return nil
 }
 
-// takeHold is tryHold with some patience.
-func (s *Store) takeHold(id string, shared bool) error {
-	for deadline := time.Now().Add(patience); ; <-time.After(pollEvery) {
-		err := s.tryHold(id, shared)
+// acquireLease is tryLease with a short wait.
+func (s *Store) acquireLease(id string, shared bool) error {
+	for deadline := time.Now().Add(leaseWait); ; <-time.After(pollInterval) {
+		err := s.tryLease(id, shared)
 		if !errors.Is(err, ErrLeased) || time.Now().After(deadline) {
 			return err
 		}
 	}
 }
 
-// dropHold undoes tryHold.
-func (s *Store) dropHold(id string) error {
+// releaseLease undoes tryLease.
+func (s *Store) releaseLease(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.holds[id]
+	h := s.leases[id]
 	if s.closed || h == nil {
-		return nil // Close has dropped all
+		return nil // Close released all
 	}
 	if h.readers > 1 {
 		h.readers--
 		return nil
 	}
-	delete(s.holds, id)
-	return unlock(s.lock, lockOf(id), 1)
+	delete(s.leases, id)
+	return unlock(s.lock, lockOffset(id), 1)
 }
 
-// held reports whether some process holds the record.
-func (s *Store) held(id string) (bool, error) {
+// leased reports whether any process has a lease of the record.
+func (s *Store) leased(id string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false, os.ErrClosed
 	}
-	if s.holds[id] != nil {
+	if s.leases[id] != nil {
 		return true, nil
 	}
-	return locked(s.lock, lockOf(id))
+	return locked(s.lock, lockOffset(id))
 }
 
-// owns reports whether this process holds the record.
-func (s *Store) owns(id string) bool {
+// leasedHere reports whether this process has a lease of the record.
+func (s *Store) leasedHere(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.holds[id] != nil
+	return s.leases[id] != nil
 }
 
-// lockRoom makes the caller the only one, of all processes, who makes room.
-func (s *Store) lockRoom(ctx context.Context) (unlockRoom func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, errors.New("another process has been making room for too long"))
+// lockSpace takes the lock for making space, of all goroutines and processes.
+func (s *Store) lockSpace(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, spaceWait, errors.New("another process holds the lock for more than a minute"))
 	defer cancel()
 	select {
-	case s.room <- struct{}{}:
+	case s.spaceToken <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("make room: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("lock disk space: %w", context.Cause(ctx))
 	}
 	for {
-		ok, err := s.tryLockRoom()
+		ok, err := s.tryLockSpace()
 		if ok {
-			return func() { s.dropLockRoom(); <-s.room }, nil
+			return func() { s.unlockSpace(); <-s.spaceToken }, nil
 		}
 		if err == nil {
 			select {
-			case <-time.After(pollEvery):
+			case <-time.After(pollInterval):
 				continue
 			case <-ctx.Done():
 				err = context.Cause(ctx)
 			}
 		}
-		<-s.room
-		return nil, fmt.Errorf("make room: %w", err)
+		<-s.spaceToken
+		return nil, fmt.Errorf("lock disk space: %w", err)
 	}
 }
 
-func (s *Store) tryLockRoom() (bool, error) {
+func (s *Store) tryLockSpace() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false, os.ErrClosed
 	}
-	return tryLock(s.lock, roomLock, false)
+	return tryLock(s.lock, spaceLockOffset, false)
 }
 
-func (s *Store) dropLockRoom() {
+func (s *Store) unlockSpace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		_ = unlock(s.lock, roomLock, 1) // cannot fail on an open file
+		_ = unlock(s.lock, spaceLockOffset, 1) // cannot fail on an open file
 	}
 }

@@ -9,18 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Class tells what a record is for.
+// Class is the purpose of a record.
 type Class string
 
 const (
 	// Box is the record of a box, living or hibernated.
 	Box Class = "box"
-	// Kept is a snapshot that a user keeps. It never grows too old and is never
-	// evicted.
+	// Kept is a snapshot that a user keeps. It never expires and is never evicted.
 	Kept Class = "kept"
 )
 
-// Limits of what a Meta says, in bytes. Its strings come from clients.
+// Limits of the strings of a Meta, in bytes. They come from clients.
 const (
 	maxOwner       = 256
 	maxID          = 128
@@ -30,7 +29,7 @@ const (
 	maxAside       = 1024
 )
 
-// Meta says what a record is.
+// Meta is the metadata of a record.
 type Meta struct {
 	Class       Class  `json:"class"`
 	Owner       string `json:"owner,omitempty"`       // at most 256 bytes
@@ -40,23 +39,22 @@ type Meta struct {
 	Description string `json:"description,omitempty"` // at most 4096 bytes
 	Template    string `json:"template,omitempty"`    // at most 64 bytes
 	Flavor      string `json:"flavor,omitempty"`      // at most 64 bytes
-	// Aside says why a Box record is no longer the box's state: it could not be
-	// restored, and the box went on in another record. At most 1024 bytes.
+	// Aside is the reason why a Box record is no longer the state of its box: it could
+	// not be restored, and the box continues in another record. At most 1024 bytes.
 	Aside string `json:"aside,omitempty"`
 
-	Created time.Time `json:"created,omitzero"` // the box, or the kept snapshot
-	Used    time.Time `json:"used,omitzero"`    // the last use
-	// Saved is when the data were written; zero: there are none. The store sets it.
+	Created time.Time `json:"created,omitzero"` // of the box, or of the kept snapshot
+	Used    time.Time `json:"used,omitzero"`    // last use
+	// Saved is the time of the data; zero: there are none. The store sets it.
 	Saved time.Time `json:"saved,omitzero"`
-	// Ran says that code had run in the box's interpreter, so that it has variables
-	// unless it has ended since.
+	// Ran means that code ran in the box's interpreter, so that it had variables.
 	Ran bool `json:"ran,omitempty"`
-	// Live says that the box went on after Saved: what it did since is not in the
-	// data.
+	// Live means that the box continued after Saved, so that the data are not its
+	// latest state.
 	Live bool `json:"live,omitempty"`
 }
 
-// check returns why m is not a Meta.
+// check validates m.
 func (m *Meta) check() error {
 	if m.Class != Box && m.Class != Kept {
 		return fmt.Errorf("class %.20q is neither %q nor %q", m.Class, Box, Kept)
@@ -72,18 +70,18 @@ func (m *Meta) check() error {
 		{"description", m.Description, maxDescription},
 		{"template", m.Template, maxWord},
 		{"flavor", m.Flavor, maxWord},
-		{"reason to be set aside", m.Aside, maxAside},
+		{"reason for setting aside", m.Aside, maxAside},
 	} {
 		if len(f.value) > f.limit {
-			return fmt.Errorf("the %s has %d bytes, more than %d", f.name, len(f.value), f.limit)
+			return fmt.Errorf("%s has %d bytes, more than %d", f.name, len(f.value), f.limit)
 		}
 		if !utf8.ValidString(f.value) {
-			return fmt.Errorf("the %s %q is not UTF-8", f.name, f.value)
+			return fmt.Errorf("%s %q is not UTF-8", f.name, f.value)
 		}
 	}
 	for _, t := range []time.Time{m.Created, m.Used, m.Saved} {
 		if y := t.Year(); y < 1 || y > 9999 {
-			return fmt.Errorf("the year %d is not one that is written down", y)
+			return fmt.Errorf("the year %d is not between 1 and 9999", y)
 		}
 	}
 	return nil
@@ -92,49 +90,49 @@ func (m *Meta) check() error {
 const (
 	// format is the version of entry and of the directory around it.
 	format = 1
-	// maxBytes is more than any snapshot has, and small enough to be added up.
+	// maxBytes exceeds any snapshot and is small enough to be summed.
 	maxBytes = 1 << 46
-	// maxEntry bounds a file with an entry: JSON makes at most six bytes of one,
-	// of some 6 KB.
+	// maxEntry bounds an entry's file: some 6 KB, of which JSON may make six bytes
+	// each.
 	maxEntry = 64 << 10
 )
 
-// entry is what a file of a record says of it.
+// entry is the content of a record's file.
 type entry struct {
 	Meta
-	Gen     uint64 `json:"gen,omitempty"`     // which data are valid; 0: none
+	Gen     uint64 `json:"gen,omitempty"`     // number of the valid data; 0: none
 	Bytes   int64  `json:"bytes,omitempty"`   // of the data
-	Pending int64  `json:"pending,omitempty"` // that the holder is about to write beside them
+	Pending int64  `json:"pending,omitempty"` // bytes that the lease's owner is about to write beside them
 }
 
-// frame is what is in the file.
+// frame is the envelope of an entry.
 type frame struct {
 	Format int             `json:"format"`
-	Sum    string          `json:"sum"` // of Record, byte for byte
+	Sum    string          `json:"sum"` // checksum of Record, byte for byte
 	Record json.RawMessage `json:"record"`
 }
 
-// castagnoli sums find any single damage. Against malice there is nothing: who can
-// write here owns the boxes.
+// CRC-32C detects corruption. It does not protect against tampering: who can write here
+// owns the boxes.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func sum(b []byte) string { return fmt.Sprintf("crc32c:%08x", crc32.Checksum(b, castagnoli)) }
 
-// check returns why e is not an entry.
+// check validates e.
 func (e *entry) check() error {
 	if err := e.Meta.check(); err != nil {
 		return err
 	}
 	if e.Bytes < 0 || e.Bytes > maxBytes || e.Pending < 0 || e.Pending > maxBytes {
-		return fmt.Errorf("%d bytes and %d more are no sizes", e.Bytes, e.Pending)
+		return fmt.Errorf("invalid sizes: %d bytes, %d pending", e.Bytes, e.Pending)
 	}
 	if (e.Gen == 0) != e.Saved.IsZero() {
-		return errors.New("it contradicts itself about its data")
+		return errors.New("the data's number and time disagree")
 	}
 	return nil
 }
 
-// encode returns what decode takes.
+// encode returns the content of a file.
 func (e *entry) encode() ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, err
@@ -150,23 +148,23 @@ func (e *entry) encode() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// decode reads a file's content. Fields that it does not know are ignored. Errors:
-// ErrDamaged, also errForeign if the content is of a later format.
+// decode parses the content of a file. Unknown fields are ignored. Errors: ErrDamaged,
+// also errForeign for a later format.
 func decode(b []byte) (entry, error) {
 	var f frame
 	var e entry
 	if len(b) > maxEntry {
-		return e, fmt.Errorf("it has more than %d bytes: %w", maxEntry, ErrDamaged)
+		return e, fmt.Errorf("more than %d bytes: %w", maxEntry, ErrDamaged)
 	}
 	err := json.Unmarshal(b, &f)
 	switch {
 	case err != nil:
 	case f.Format > format:
-		return e, fmt.Errorf("it has format %d, this program reads %d: %w", f.Format, format, errForeign)
+		return e, fmt.Errorf("format %d is newer than %d: %w", f.Format, format, errForeign)
 	case f.Format != format:
-		err = fmt.Errorf("it has format %d, not %d", f.Format, format)
+		err = fmt.Errorf("format %d, want %d", f.Format, format)
 	case f.Sum != sum(f.Record):
-		err = errors.New("its checksum is wrong")
+		err = errors.New("checksum mismatch")
 	default:
 		if err = json.Unmarshal(f.Record, &e); err == nil {
 			err = e.check()

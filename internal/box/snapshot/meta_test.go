@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestEntryIsWhole fails if a field is not written down.
-func TestEntryIsWhole(t *testing.T) {
+// TestEntryRoundTrip fails if a field is not written down.
+func TestEntryRoundTrip(t *testing.T) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
 	e.Saved, e.Live, e.Ran, e.Description = day(3), true, true, "what"
 	e.Aside = "its image is gone"

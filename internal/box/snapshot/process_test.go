@@ -155,7 +155,7 @@ func startReady(t *testing.T, args ...string) (kill func()) {
 	return kill
 }
 
-func TestProcesses(t *testing.T) {
+func TestSharedByProcesses(t *testing.T) {
 	s := open(t, Config{})
 	id := stored(t, s, box("a"), "data")
 	refused := func() {
@@ -209,7 +209,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-func TestProcessesContend(t *testing.T) {
+func TestProcessesCompeteForRecords(t *testing.T) {
 	s := open(t, Config{})
 	args := []string{"contend", s.dir}
 	for range 5 {

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// settled is how long ago a directory must have changed for what was read of it to
-// be remembered: a change within one tick of a file system's clock leaves the time
-// as it is. The coarsest ticks in use are of a second.
+// settled is the age of a directory's last change from which its content may be cached:
+// a change within one tick of the file system's clock does not alter the time. The
+// coarsest ticks in use are one second.
 const settled = 2 * time.Second
 
-// item is what a scan finds. It does not change.
+// item is one record found by a scan. It is immutable.
 type item struct {
-	id string // as it is called; whether it is one says err
+	id string // the directory's name; err says whether it is a valid id
 	entry
-	err error // why it cannot be used; ErrNotFound: it is being made or removed
+	err error // why it is unusable; ErrNotFound: being made or removed
 }
 
-// seen is an item of an earlier scan.
+// seen is a cached item of an earlier scan.
 type seen struct {
 	*item
-	stamp stamp // what the directory was like then
-	keep  bool  // the stamp changes if the record does
+	stamp stamp // of the directory at that time
+	keep  bool  // stamp changes whenever the record does
 }
 
-// load opens a record and reads what it is. dir is closed by the caller, if it is
-// not nil. Errors: ErrNotFound, also if it is nothing yet; ErrDamaged.
+// load opens a record and reads its entry. The caller closes dir unless it is nil.
+// Errors: ErrNotFound, also for a record being made; ErrDamaged.
 func (s *Store) load(id string) (dir *os.Root, e entry, err error) {
 	info, err := s.records.Lstat(id)
 	if err == nil {
@@ -54,8 +54,7 @@ func (s *Store) load(id string) (dir *os.Root, e entry, err error) {
 	return dir, e, err
 }
 
-// checkData returns why the data of a record are damaged, as far as can be seen
-// from outside.
+// checkData returns an error if the data directory of a record is missing or foreign.
 func checkData(dir *os.Root, e *entry) error {
 	if e.Gen == 0 {
 		return nil
@@ -67,8 +66,8 @@ func checkData(dir *os.Root, e *entry) error {
 	return err
 }
 
-// look is what load finds, without holding the record.
-func (s *Store) look(id string) *item {
+// readItem reads a record without a lease.
+func (s *Store) readItem(id string) *item {
 	it := &item{id: id}
 	if !validID(id) {
 		it.err = fmt.Errorf("%.40q is no id: %w", id, errForeign)
@@ -82,7 +81,7 @@ func (s *Store) look(id string) *item {
 	return it
 }
 
-// scan returns what is in the store, without holding anything.
+// scan returns all records, without taking leases.
 func (s *Store) scan() ([]*item, error) {
 	names, err := readNames(s.records)
 	if err != nil {
@@ -108,8 +107,8 @@ func (s *Store) scan() ([]*item, error) {
 			now = old
 		} else {
 			now.keep = time.Since(info.ModTime()) > settled
-			now.item = s.look(name)
-			s.tell(now.item, old.item)
+			now.item = s.readItem(name)
+			s.logDamaged(now.item, old.item)
 		}
 		after[name] = now
 		items = append(items, now.item)
@@ -120,8 +119,8 @@ func (s *Store) scan() ([]*item, error) {
 	return items, nil
 }
 
-// tell logs, once, that a record is damaged.
-func (s *Store) tell(it, before *item) {
+// logDamaged logs once that a record is damaged.
+func (s *Store) logDamaged(it, before *item) {
 	if it.err == nil || errors.Is(it.err, ErrNotFound) {
 		return
 	}
@@ -130,10 +129,10 @@ func (s *Store) tell(it, before *item) {
 	}
 }
 
-// List returns the records that match says yes to; nil says yes to all. The last
-// used comes first. It is what was there at some time during the call: whether a
-// record still is, and is free, only Acquire finds out. Records without data (Saved
-// is zero) are listed too; damaged ones are logged once.
+// List returns the records for which match returns true, all if match is nil, most
+// recently used first. The list may be outdated when it is returned: only Acquire tells
+// whether a record still exists and is free. Records without data (zero Saved) are
+// included; damaged ones are logged once.
 func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 	items, err := s.scan()
 	if err != nil {
@@ -141,12 +140,12 @@ func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 	}
 	var out []Record
 	for _, it := range items {
-		m := it.Meta // the caller's own
+		m := it.Meta // a copy for match
 		if it.err != nil || match != nil && !match(&m) {
 			continue
 		}
-		own := s.owns(it.id) // first: what is given up meanwhile is free, and not another's
-		held, err := s.held(it.id)
+		own := s.leasedHere(it.id) // first: a lease released in between counts as none, not as another process's
+		held, err := s.leased(it.id)
 		if err != nil {
 			return nil, err
 		}

@@ -9,31 +9,31 @@ import (
 	"slices"
 )
 
-// lack is how much is missing; nothing if it is not positive.
-type lack struct {
+// shortfall is how much is missing; values of zero or less mean nothing.
+type shortfall struct {
 	budget  int64 // bytes over Config.MaxBytes
 	disk    int64 // bytes under Config.MinFree
 	records int64 // over Config.MaxRecords
 }
 
-func (l lack) none() bool { return l.budget <= 0 && l.disk <= 0 && l.records <= 0 }
+func (l shortfall) none() bool { return l.budget <= 0 && l.disk <= 0 && l.records <= 0 }
 
-// without returns what is missing once a record is gone.
-func (l lack) without(it *item) lack {
-	return lack{budget: l.budget - it.Bytes, disk: l.disk - it.Bytes, records: l.records - 1}
+// without returns the shortfall after the removal of a record.
+func (l shortfall) without(it *item) shortfall {
+	return shortfall{budget: l.budget - it.Bytes, disk: l.disk - it.Bytes, records: l.records - 1}
 }
 
-// lacks returns what is missing for need bytes more in the place of the data of the
-// record own, of which written are on the disk already.
-func (s *Store) lacks(items []*item, own string, need, written int64) (lack, error) {
+// shortfallFor returns the shortfall for need bytes that replace the data of the record
+// own; written of them are already on the disk.
+func (s *Store) shortfallFor(items []*item, own string, need, written int64) (shortfall, error) {
 	dir, err := s.root.Open(".")
 	if err != nil {
-		return lack{}, err
+		return shortfall{}, err
 	}
 	defer dir.Close()
 	free, err := freeBytes(dir)
 	if err != nil {
-		return lack{}, err
+		return shortfall{}, err
 	}
 	used, coming := need, need-written
 	for _, it := range items {
@@ -42,26 +42,26 @@ func (s *Store) lacks(items []*item, own string, need, written int64) (lack, err
 		}
 		bytes := it.Bytes
 		if it.Pending > 0 {
-			held, err := s.held(it.id)
+			held, err := s.leased(it.id)
 			if err != nil {
-				return lack{}, err
+				return shortfall{}, err
 			}
-			if held { // else who was writing is no more
+			if held { // otherwise the writer was killed
 				bytes = max(bytes, it.Pending)
 				coming += max(0, it.Pending-s.writtenOf(it))
 			}
 		}
 		used += bytes
 	}
-	l := lack{disk: coming + s.cfg.MinFree - free, records: int64(len(items) - s.cfg.MaxRecords)}
+	l := shortfall{disk: coming + s.cfg.MinFree - free, records: int64(len(items) - s.cfg.MaxRecords)}
 	if s.cfg.MaxBytes > 0 {
 		l.budget = used - s.cfg.MaxBytes
 	}
 	return l, nil
 }
 
-// writtenOf returns how much of what is being written in a record is there. What
-// cannot be seen counts as not there yet.
+// writtenOf returns how much of the data being written to a record is on the disk; 0 if
+// that cannot be read.
 func (s *Store) writtenOf(it *item) int64 {
 	dir, err := s.records.OpenRoot(it.id)
 	if err != nil {
@@ -75,46 +75,46 @@ func (s *Store) writtenOf(it *item) int64 {
 	return size
 }
 
-// makeRoom makes room for need bytes in the place of the data of a claim, of which
-// written are on the disk already, and reserves it.
-func (s *Store) makeRoom(ctx context.Context, c *Lease, need, written int64) error {
-	who := &wants{c.Meta().Owner, c.id, need}
-	return s.roomFor(ctx, who, func(items []*item) (lack, error) {
-		l, err := s.lacks(items, c.id, need, written)
-		l.records = 0 // which are not about to be more
+// reserveBytes makes space for need bytes that replace the data of a lease, of which
+// written are already on the disk, and publishes the reservation.
+func (s *Store) reserveBytes(ctx context.Context, c *Lease, need, written int64) error {
+	req := &requester{c.Meta().Owner, c.id, need}
+	return s.reserveSpace(ctx, req, func(items []*item) (shortfall, error) {
+		l, err := s.shortfallFor(items, c.id, need, written)
+		l.records = 0 // Write adds no record
 		return l, err
 	}, func() error { return c.reserve(need) })
 }
 
-// wants is who wants room, for which record in place of what that has, and how
-// many bytes of it.
-type wants struct {
+// requester is the owner for whom space is made, the record to be replaced, and the
+// number of bytes.
+type requester struct {
 	owner, id string
 	bytes     int64
 }
 
-// roomForRecord makes room for one more record of an owner.
-func (s *Store) roomForRecord(owner string) error {
+// reserveRecord makes space for one more record of an owner.
+func (s *Store) reserveRecord(owner string) error {
 	if s.count.Load() < int64(s.cfg.MaxRecords) {
 		return nil
 	}
-	return s.roomFor(context.Background(), &wants{owner: owner}, func(items []*item) (lack, error) {
-		return lack{records: int64(len(items) + 1 - s.cfg.MaxRecords)}, nil
+	return s.reserveSpace(context.Background(), &requester{owner: owner}, func(items []*item) (shortfall, error) {
+		return shortfall{records: int64(len(items) + 1 - s.cfg.MaxRecords)}, nil
 	}, func() error { return nil })
 }
 
-// roomFor evicts until nothing is missing of what lacks asks for, then reserves it,
-// while nobody else does the same.
-func (s *Store) roomFor(ctx context.Context, who *wants, lacks func([]*item) (lack, error), reserve func() error) error {
-	unlockRoom, err := s.lockRoom(ctx)
+// reserveSpace evicts records until there is no shortfall, then calls reserve. It holds
+// the lock for making space meanwhile.
+func (s *Store) reserveSpace(ctx context.Context, req *requester, lacks func([]*item) (shortfall, error), reserve func() error) error {
+	unlock, err := s.lockSpace(ctx)
 	if err != nil {
 		return err
 	}
-	removed, err := s.roomAlone(who, lacks)
+	removed, err := s.evictFor(req, lacks)
 	if err == nil {
 		err = reserve()
 	}
-	unlockRoom()
+	unlock()
 	if s.cfg.Evicted != nil {
 		for _, r := range removed {
 			s.cfg.Evicted(r)
@@ -123,7 +123,7 @@ func (s *Store) roomFor(ctx context.Context, who *wants, lacks func([]*item) (la
 	return err
 }
 
-func (s *Store) roomAlone(who *wants, lacks func([]*item) (lack, error)) ([]Removed, error) {
+func (s *Store) evictFor(req *requester, lacks func([]*item) (shortfall, error)) ([]Removed, error) {
 	items, err := s.scan()
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (s *Store) roomAlone(who *wants, lacks func([]*item) (lack, error)) ([]Remo
 	if err != nil || l.none() {
 		return nil, err
 	}
-	victims, err := s.victims(items, who, l)
+	victims, err := s.chooseVictims(items, req, l)
 	if err != nil {
 		return nil, err
 	}
@@ -141,23 +141,23 @@ func (s *Store) roomAlone(who *wants, lacks func([]*item) (lack, error)) ([]Remo
 		rest = rest.without(it)
 	}
 	if !rest.none() {
-		return nil, missing(rest) // and nobody shall lose a box for nothing
+		return nil, fullError(rest) // evict nothing if it would not suffice
 	}
 	removed, l, err := s.evict(victims, l)
 	if err == nil && !l.none() {
-		err = missing(l) // others have come for what was free
+		err = fullError(l) // others took the free space meanwhile
 	}
 	return removed, err
 }
 
-func missing(l lack) error { return &FullError{Missing: max(l.budget, l.disk, 0)} }
+func fullError(l shortfall) error { return &FullError{Missing: max(l.budget, l.disk, 0)} }
 
-// victims returns which records to evict for what is missing, no more than are
-// needed; they may be fewer. Only boxes that nobody holds go: first those of who
-// wants the room, then those of who has most on the disk, but of nobody who has
-// less there than who wants it; of each, the least recently used before others.
-// Without who, nobody in particular wants it.
-func (s *Store) victims(items []*item, who *wants, l lack) ([]*item, error) {
+// chooseVictims selects the records to evict, no more than needed and possibly too few.
+// Only Box records without a lease qualify: first those of the requester, then those of
+// the owner with the most data, but never of an owner with less than the requester
+// would have; of each owner, the least recently used first. req is nil when a sweep
+// enforces the limits.
+func (s *Store) chooseVictims(items []*item, req *requester, l shortfall) ([]*item, error) {
 	weight := func(it *item) int64 {
 		if l.records > 0 {
 			return 1
@@ -166,11 +166,11 @@ func (s *Store) victims(items []*item, who *wants, l lack) ([]*item, error) {
 	}
 	var boxes []*item
 	has := make(map[string]int64)
-	if who != nil {
-		has[who.owner] = max(who.bytes, 1)
+	if req != nil {
+		has[req.owner] = max(req.bytes, 1)
 	}
 	for _, it := range items {
-		if it.err != nil || who != nil && it.id == who.id {
+		if it.err != nil || req != nil && it.id == req.id {
 			continue
 		}
 		has[it.Owner] += weight(it)
@@ -181,10 +181,10 @@ func (s *Store) victims(items []*item, who *wants, l lack) ([]*item, error) {
 	most := maps.Clone(has)
 	slices.SortFunc(boxes, func(a, b *item) int {
 		if a.Owner != b.Owner {
-			if who != nil && a.Owner == who.owner {
+			if req != nil && a.Owner == req.owner {
 				return -1
 			}
-			if who != nil && b.Owner == who.owner {
+			if req != nil && b.Owner == req.owner {
 				return 1
 			}
 			if c := cmp.Compare(most[b.Owner], most[a.Owner]); c != 0 {
@@ -199,12 +199,12 @@ func (s *Store) victims(items []*item, who *wants, l lack) ([]*item, error) {
 			break
 		}
 		if l.records <= 0 && it.Bytes == 0 {
-			continue // it would not help
+			continue // evicting it would free nothing
 		}
-		if who != nil && has[it.Owner] < has[who.owner] {
+		if req != nil && has[it.Owner] < has[req.owner] {
 			continue
 		}
-		held, err := s.held(it.id)
+		held, err := s.leased(it.id)
 		if err != nil {
 			return nil, err
 		}
@@ -217,33 +217,33 @@ func (s *Store) victims(items []*item, who *wants, l lack) ([]*item, error) {
 	return out, nil
 }
 
-// evict removes victims, but for those that have been used since they were chosen,
-// and returns what is missing then.
-func (s *Store) evict(victims []*item, l lack) (removed []Removed, _ lack, err error) {
+// evict removes victims, except those used since they were selected, and returns the
+// remaining shortfall.
+func (s *Store) evict(victims []*item, l shortfall) (removed []Removed, _ shortfall, err error) {
 	for _, it := range victims {
-		err := s.reap(it.id, func(now *item, _ *os.Root) (bool, error) {
+		err := s.removeIf(it.id, func(now *item, _ *os.Root) (bool, error) {
 			return now.Gen == it.Gen && now.Used.Equal(it.Used), now.err
 		})
 		switch {
 		case err == nil:
 			removed = append(removed, Removed{Record: it.record(false), Why: Quota})
 			l = l.without(it)
-		case !errors.Is(err, errSpared) && !errors.Is(err, ErrNotFound):
+		case !errors.Is(err, errKept) && !errors.Is(err, ErrNotFound):
 			return removed, l, err
 		}
 	}
 	return removed, l, nil
 }
 
-// errSpared says that a record is still wanted.
-var errSpared = errors.New("the record is wanted")
+// errKept means that removeIf did not remove the record.
+var errKept = errors.New("the record is in use")
 
-// reap removes a record if nobody holds it and, once we do, judge says so. Else its
-// error is errSpared.
-func (s *Store) reap(id string, judge func(it *item, dir *os.Root) (bool, error)) error {
-	err := s.tryHold(id, false)
+// removeIf removes a record if nobody has a lease of it and, once leased, condition
+// returns true. Otherwise its error is errKept.
+func (s *Store) removeIf(id string, condition func(it *item, dir *os.Root) (bool, error)) error {
+	err := s.tryLease(id, false)
 	if errors.Is(err, ErrLeased) {
-		return errSpared
+		return errKept
 	}
 	if err != nil {
 		return err
@@ -251,18 +251,18 @@ func (s *Store) reap(id string, judge func(it *item, dir *os.Root) (bool, error)
 	it := item{id: id}
 	var dir *os.Root
 	dir, it.entry, it.err = s.load(id)
-	guilty, err := judge(&it, dir)
+	remove, err := condition(&it, dir)
 	if dir != nil {
 		dir.Close()
 	}
-	if err == nil && !guilty {
-		err = errSpared
+	if err == nil && !remove {
+		err = errKept
 	}
 	if err == nil {
-		err = s.discard(id)
+		err = s.moveToTrash(id)
 	}
-	if err = errors.Join(err, s.dropHold(id)); err == nil {
-		_ = s.emptyTrash(id) // the next Sweep tries again, and says why not
+	if err = errors.Join(err, s.releaseLease(id)); err == nil {
+		_ = s.removeFromTrash(id) // if it fails, the next Sweep retries and reports it
 	}
 	return err
 }

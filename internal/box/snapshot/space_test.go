@@ -95,7 +95,7 @@ func TestQuotaEvictsLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestMoreThanEstimated writes more than was said before.
+// TestWrite_ExceedsEstimate writes more than was said before.
 // TestQuotaIsShared: who has much on the disk makes room with their own, and takes
 // from nobody who has less.
 func TestQuotaIsShared(t *testing.T) {
@@ -136,7 +136,7 @@ func TestQuotaIsShared(t *testing.T) {
 	}
 }
 
-func TestMoreThanEstimated(t *testing.T) {
+func TestWrite_ExceedsEstimate(t *testing.T) {
 	var evicted []Removed
 	s := open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) { evicted = append(evicted, r) }})
 	other := stored(t, s, usedOn(3), blob(4*kB))
@@ -154,8 +154,8 @@ func TestMoreThanEstimated(t *testing.T) {
 	}
 }
 
-// TestReservation has two stores write at once what there is room for once.
-func TestReservation(t *testing.T) {
+// TestReservationCountsForOthers has two stores write at once what there is room for once.
+func TestReservationCountsForOthers(t *testing.T) {
 	s := open(t, Config{MaxBytes: 10 * kB})
 	other := open(t, Config{MaxBytes: 10 * kB, Dir: s.dir})
 	a, b := create(t, s, usedOn(1)), create(t, other, usedOn(2))
@@ -276,8 +276,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestClockJumps has the clock be ahead for a while, and then for good.
-func TestClockJumps(t *testing.T) {
+// TestSweep_ClockJump has the clock be ahead for a while, and then for good.
+func TestSweep_ClockJump(t *testing.T) {
 	now := day(2)
 	s := open(t, Config{MaxAge: 10 * 24 * time.Hour, AgeDoubt: 50 * time.Millisecond, Now: func() time.Time { return now }})
 	id := stored(t, s, usedOn(2), "data")
@@ -331,7 +331,7 @@ func TestSweepQuota(t *testing.T) {
 	}
 }
 
-func TestSweepEnds(t *testing.T) {
+func TestSweep_Canceled(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, box("a"))
 	c.Release()

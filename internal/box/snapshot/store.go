@@ -15,87 +15,85 @@ import (
 )
 
 var (
-	// ErrNotFound means that there is no such record, or none with data.
+	// ErrNotFound means that there is no such record, or that it has no data.
 	ErrNotFound = errors.New("no such record")
-	// ErrLeased means that another process, or somebody else in this one, holds the
-	// record.
-	ErrLeased = errors.New("the record is held")
-	// ErrDamaged means that a record cannot be used: its files are not as the store
-	// writes them, or of a later version of it.
+	// ErrLeased means that the record is leased, by this process or another.
+	ErrLeased = errors.New("the record is in use")
+	// ErrDamaged means that the record is unusable: its files are corrupt, or of a
+	// later version of the format.
 	ErrDamaged = errors.New("the record is damaged")
-	// ErrFull means that the limits of the store leave no room, or the disk has
-	// none. Errors of the first kind are a *FullError.
+	// ErrFull means that the store's limits or the disk leave no room. Errors of the
+	// first kind are a *FullError.
 	ErrFull = errors.New("no room for snapshots")
-	// ErrInvalid means that a Meta breaks its limits.
+	// ErrInvalid means that a Meta violates its limits.
 	ErrInvalid = errors.New("invalid record")
 )
 
-// FullError is an ErrFull that knows how much is missing after all that may be
-// evicted would have been. Nothing has been.
+// FullError is an ErrFull with the shortfall that remains even if everything evictable
+// is evicted. Nothing has been evicted.
 type FullError struct {
-	Missing int64 // bytes; 0: it is records that there are too many of
+	Missing int64 // bytes; 0: the number of records is the limit
 }
 
 func (e *FullError) Error() string {
 	if e.Missing == 0 {
-		return ErrFull.Error() + ": all records that there may be are in use"
+		return ErrFull.Error() + ": the maximum number of records is in use"
 	}
-	return fmt.Sprintf("%v: %d bytes are missing", ErrFull, e.Missing)
+	return fmt.Sprintf("%v: %d bytes short", ErrFull, e.Missing)
 }
 
-// Is says that a FullError is an ErrFull.
+// Is reports whether target is ErrFull.
 func (e *FullError) Is(target error) bool { return target == ErrFull }
 
-// Why tells why a record was removed without its owner asking for it.
+// Why is the reason for removing a record without a request of its owner.
 type Why string
 
 const (
-	Lost    Why = "lost"    // who made it was killed before there were data
+	Lost    Why = "lost"    // its creator was killed before it had data
 	Age     Why = "age"     // not used for Config.MaxAge
-	Quota   Why = "quota"   // the least recently used when there was no room
+	Quota   Why = "quota"   // least recently used when space was needed
 	Damaged Why = "damaged" // unreadable
 )
 
-// Removed is a record that was removed. Of a damaged or lost one often no more
-// than the ID is known.
+// Removed is a removed record. Of a damaged or lost one often only the ID is known.
 type Removed struct {
 	Record
 	Why Why
 }
 
-// Record is what List knows of a record.
+// Record is the listing of a record.
 type Record struct {
-	ID string // the store's own
+	ID string // assigned by the store
 	Meta
 	Bytes  int64 // of the data
-	Leased bool  // by some process, this one included
-	Own    bool  // held by this process
+	Leased bool  // by any process, including this one
+	Own    bool  // leased by this process
 }
 
-// defaultRecords is how many records there are at most if Config does not say:
-// file systems grow slow, and some refuse, at some 60,000 directories in one.
+// defaultRecords is the default of Config.MaxRecords: file systems get slow at some
+// 60,000 directories in one, and some refuse more.
 const defaultRecords = 20_000
 
-// Config says where a store is and what its limits are. Processes that share a
-// directory should agree on them; where they do not, each enforces its own.
+// Config configures a Store. Processes that share a directory should use the same
+// limits; each enforces its own.
 type Config struct {
-	Dir        string        // made if need be, for this user alone; its path must not change
-	MaxBytes   int64         // of all data; 0: as the disk has
-	MinFree    int64         // bytes that stay free on the disk
+	Dir        string        // created if missing, with mode 0700; its path must not change
+	MaxBytes   int64         // of all data; 0: unlimited
+	MinFree    int64         // bytes to leave free on the disk
 	MaxRecords int           // 0: 20,000
-	MaxAge     time.Duration // since Used, of Box records that nobody holds; 0: any
-	// AgeDoubt is for how long sweeps must find a record too old, as time passes and
-	// not as the clock is set, before it goes: one that is ahead for a while shall
-	// cost nothing. 0: it goes at once.
+	MaxAge     time.Duration // since Used, of Box records without a lease; 0: unlimited
+	// AgeDoubt is how long, by the monotonic clock, sweeps must find a record expired
+	// before it is removed, so that a clock that is wrong for a while costs nothing. 0:
+	// removed at once.
 	AgeDoubt time.Duration
 	Log      *slog.Logger     // nil: none
 	Now      func() time.Time // nil: time.Now
 
-	// Evicted, if set, is told what Create and Write removed to make room. It is
-	// called by the goroutine that called them, with nothing locked but the claim.
+	// Evicted, if set, is called for each record that Create and Write evicted, in the
+	// goroutine of the caller, with no lock held but the lease.
 	Evicted func(Removed)
 
-	// step, in tests, is called at each step of a write.
+	// step is called at each step of a write, in tests.
 	step func(name string)
 }
 
@@ -105,37 +103,37 @@ const (
 	trashDir   = "trash"
 	savedName  = "saved.json"
 	metaName   = "meta.json"
-	newSuffix  = ".new" // of files until they are whole
+	newSuffix  = ".new" // of files that are not complete
 	dataPrefix = "data-"
 )
 
-// Store is a directory of records. Its methods may be called at once by any number
-// of goroutines and, on other Stores, processes.
+// Store is a directory of records. Its methods may be called concurrently, also by
+// several processes that opened the same directory.
 type Store struct {
-	cfg      Config
-	log      *slog.Logger
-	now      func() time.Time
-	dir      string // absolute
-	root     *os.Root
-	records  *os.Root
-	lock     *os.File
-	lockInfo fs.FileInfo
-	room     chan struct{} // a token: one goroutine makes room at a time
-	count    atomic.Int64  // of records, as of the last scan and what we did since
+	cfg        Config
+	log        *slog.Logger
+	now        func() time.Time
+	dir        string // absolute
+	root       *os.Root
+	records    *os.Root
+	lock       *os.File
+	lockInfo   fs.FileInfo
+	spaceToken chan struct{} // held by the goroutine that makes space; capacity 1
+	count      atomic.Int64  // of records: the last scan's, adjusted by own changes
 
 	mu     sync.Mutex
-	closed bool                 // guarded by mu
-	holds  map[string]*hold     // guarded by mu; of this process, by id
-	seen   map[string]seen      // guarded by mu, never changed once there; what the last scan found
-	aged   map[string]time.Time // guarded by mu, only added to; since when sweeps have found records too old
+	closed bool                   // guarded by mu
+	leases map[string]*localLease // guarded by mu; of this process, by id
+	seen   map[string]seen        // guarded by mu, the map is immutable; result of the last scan
+	aged   map[string]time.Time   // guarded by mu; since when sweeps have found records expired
 }
 
-// Open opens the store in cfg.Dir. The caller closes it. Errors also if the
-// directory belongs to somebody else, or the platform has no locks.
+// Open opens the store in cfg.Dir. The caller must Close it. It fails if the directory
+// belongs to another user, or the platform has no file locks.
 func Open(cfg Config) (_ *Store, err error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Log, now: cfg.Now,
-		room: make(chan struct{}, 1), holds: make(map[string]*hold),
+		spaceToken: make(chan struct{}, 1), leases: make(map[string]*localLease),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -200,9 +198,8 @@ func (s *Store) open() (err error) {
 	return err
 }
 
-// Close gives up every hold of the store; claims should have been released before.
-// Nothing of the store and its claims may be used afterwards, but for releasing
-// them.
+// Close ends all leases of the store, which should have been released before. Only
+// Release may be called on its leases afterwards.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,10 +227,9 @@ func validID(id string) bool {
 	return len(id) == 26 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-// Create makes a record and holds it. It has no data. Of m the class is needed;
-// Created and Used are now if they are zero. At Config.MaxRecords, the least
-// recently used Box record that nobody holds goes first; processes that create at
-// once may go a little over. The record is not waited for to reach the disk.
+// Create makes a leased record without data. m.Class is required; zero Created and Used
+// become now. At Config.MaxRecords it evicts the least recently used Box record without
+// a lease; concurrent processes may exceed the limit slightly. Create does not sync.
 //
 // Errors: ErrInvalid; a *FullError if there are too many records.
 func (s *Store) Create(m Meta) (*Lease, error) {
@@ -249,18 +245,18 @@ func (s *Store) create(m Meta) (_ *Lease, err error) {
 	if e.Meta, err = s.meta(m, entry{}); err != nil {
 		return nil, err
 	}
-	if err := s.roomForRecord(m.Owner); err != nil {
+	if err := s.reserveRecord(m.Owner); err != nil {
 		return nil, err
 	}
 	id := newID()
-	// Held before it exists: nobody takes it for one that was left behind.
-	if err := s.takeHold(id, false); err != nil {
+	// Leased before it exists: nobody takes it for an abandoned one.
+	if err := s.acquireLease(id, false); err != nil {
 		return nil, err
 	}
 	c := &Lease{s: s, id: id, op: make(chan struct{}, 1), e: e}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.records.RemoveAll(id), c.drop())
+			err = errors.Join(err, s.records.RemoveAll(id), c.release())
 		}
 	}()
 	if err := s.records.Mkdir(id, 0o700); err != nil {
@@ -279,11 +275,11 @@ func (s *Store) create(m Meta) (_ *Lease, err error) {
 	return c, nil
 }
 
-// meta returns m as it is to be written over old: its times filled in, and what it
-// cannot say taken from old.
+// meta returns m as it replaces old: with its times filled in, and the fields that m
+// cannot set taken from old.
 func (s *Store) meta(m Meta, old entry) (Meta, error) {
 	if old.Class != "" && m.Class != old.Class {
-		return m, fmt.Errorf("the class %q of a record cannot become %.20q: %w", old.Class, m.Class, ErrInvalid)
+		return m, fmt.Errorf("class %q of a record cannot change to %.20q: %w", old.Class, m.Class, ErrInvalid)
 	}
 	now := s.now()
 	m.Saved = old.Saved
@@ -297,7 +293,7 @@ func (s *Store) meta(m Meta, old entry) (Meta, error) {
 		m.Used = now
 	}
 	for _, t := range []*time.Time{&m.Created, &m.Used, &m.Saved} {
-		*t = t.UTC().Round(0) // as it comes back from the disk
+		*t = t.UTC().Round(0) // as read back from the disk
 	}
 	if err := m.check(); err != nil {
 		return m, fmt.Errorf("%w: %w", err, ErrInvalid)
@@ -305,32 +301,32 @@ func (s *Store) meta(m Meta, old entry) (Meta, error) {
 	return m, nil
 }
 
-// Acquire takes a record that nobody holds. The caller releases or removes it.
+// Acquire leases a record. The caller must release or remove it.
 //
 // Errors: ErrNotFound, ErrLeased, ErrDamaged.
 func (s *Store) Acquire(id string) (*Lease, error) {
-	dir, e, err := s.take(id, false)
+	dir, e, err := s.leaseAndLoad(id, false)
 	if err != nil {
 		return nil, fmt.Errorf("claim record %.40q: %w", id, err)
 	}
 	c := &Lease{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}
-	_ = c.reserve(0) // what a killed process had reserved; see abandon
+	_ = c.reserve(0) // clear a reservation of a killed process
 	return c, nil
 }
 
-// Read holds the data of a record together with others who do the same, and
-// returns the directory they are in. They stay there until release is called,
-// which must be called and may be called more than once.
+// Read leases a record for reading, shared with other readers, and returns the
+// directory of its data. The data stay until release is called, which is required and
+// idempotent.
 //
 // Errors: ErrNotFound, also if there are no data; ErrLeased if somebody has claimed
 // it, ErrDamaged.
 func (s *Store) Read(id string) (dir string, m Meta, release func(), err error) {
-	root, e, err := s.take(id, true)
+	root, e, err := s.leaseAndLoad(id, true)
 	if err != nil {
 		return "", Meta{}, nil, fmt.Errorf("read record %.40q: %w", id, err)
 	}
 	root.Close()
-	drop := sync.OnceFunc(func() { _ = s.dropHold(id) }) // cannot fail on an open file
+	drop := sync.OnceFunc(func() { _ = s.releaseLease(id) }) // cannot fail on an open file
 	if e.Gen == 0 {
 		drop()
 		return "", Meta{}, nil, fmt.Errorf("read record %.40q: it has no data: %w", id, ErrNotFound)
@@ -338,28 +334,27 @@ func (s *Store) Read(id string) (dir string, m Meta, release func(), err error) 
 	return s.dataPath(id, e.Gen), e.Meta, drop, nil
 }
 
-// Peek returns the directory of the data of a record without holding it: they may
-// be replaced or removed at any time. It is for looking at them while another may
-// claim the record.
+// Peek returns the directory of a record's data without a lease: the data may be
+// replaced or removed at any time.
 //
 // Errors: ErrNotFound, also if there are no data; ErrDamaged.
 func (s *Store) Peek(id string) (dir string, m Meta, err error) {
-	it := s.look(id)
+	it := s.readItem(id)
 	if it.err == nil && it.Gen == 0 {
 		it.err = ErrNotFound
 	}
 	if it.err != nil {
-		return "", Meta{}, fmt.Errorf("look at record %.40q: %w", id, it.err)
+		return "", Meta{}, fmt.Errorf("peek at record %.40q: %w", id, it.err)
 	}
 	return s.dataPath(id, it.Gen), it.Meta, nil
 }
 
-// take holds a record and reads what it is.
-func (s *Store) take(id string, shared bool) (_ *os.Root, _ entry, err error) {
+// leaseAndLoad leases a record and reads its entry.
+func (s *Store) leaseAndLoad(id string, shared bool) (_ *os.Root, _ entry, err error) {
 	if !validID(id) {
 		return nil, entry{}, ErrNotFound
 	}
-	if err := s.takeHold(id, shared); err != nil {
+	if err := s.acquireLease(id, shared); err != nil {
 		return nil, entry{}, err
 	}
 	dir, e, err := s.load(id)
@@ -370,12 +365,12 @@ func (s *Store) take(id string, shared bool) (_ *os.Root, _ entry, err error) {
 		if dir != nil {
 			dir.Close()
 		}
-		return nil, entry{}, errors.Join(err, s.dropHold(id))
+		return nil, entry{}, errors.Join(err, s.releaseLease(id))
 	}
 	return dir, e, nil
 }
 
-// Delete removes a record that nobody holds, damaged or not, and its data.
+// Delete removes a record without a lease, damaged or not, with its data.
 //
 // Errors: ErrNotFound, ErrLeased.
 func (s *Store) Delete(id string) error {
@@ -389,16 +384,15 @@ func (s *Store) delete(id string) error {
 	if !validID(id) {
 		return ErrNotFound
 	}
-	if err := s.takeHold(id, false); err != nil {
+	if err := s.acquireLease(id, false); err != nil {
 		return err
 	}
-	err := s.discard(id)
-	return errors.Join(err, s.dropHold(id), s.emptyTrash(id))
+	err := s.moveToTrash(id)
+	return errors.Join(err, s.releaseLease(id), s.removeFromTrash(id))
 }
 
-// discard takes a record that the caller holds from among the others. Its files
-// are in the trash then.
-func (s *Store) discard(id string) error {
+// moveToTrash moves a leased record to the trash.
+func (s *Store) moveToTrash(id string) error {
 	err := s.root.Rename(recordsDir+"/"+id, trashDir+"/"+id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrNotFound
@@ -409,8 +403,9 @@ func (s *Store) discard(id string) error {
 	return err
 }
 
-// emptyTrash removes one thing from the trash for good. Others may do the same.
-func (s *Store) emptyTrash(name string) error {
+// removeFromTrash deletes one entry of the trash. Other processes may delete it
+// concurrently.
+func (s *Store) removeFromTrash(name string) error {
 	return s.root.RemoveAll(trashDir + "/" + name)
 }
 

@@ -135,7 +135,7 @@ func wantErr(t testing.TB, what string, got, want error) {
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestRecordLifecycle(t *testing.T) {
 	now := day(5)
 	s := open(t, Config{Now: func() time.Time { return now }})
 	m := box("a")
@@ -275,7 +275,7 @@ func TestInvalidMeta(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestInvalidIDs(t *testing.T) {
 	s := open(t, Config{})
 	for _, id := range []string{
 		"", ".", "..", "../records", "records", "lock", "/etc", "x/../y", strings.Repeat("a", 25), strings.Repeat("A", 26),
@@ -292,7 +292,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestKept(t *testing.T) {
+func TestKeptSnapshots(t *testing.T) {
 	s := open(t, Config{})
 	m := box("a")
 	m.Class = Kept
@@ -402,8 +402,8 @@ func TestListSeesChanges(t *testing.T) {
 	}
 }
 
-// TestListRemembers finds out whether a list reads what has not changed.
-func TestListRemembers(t *testing.T) {
+// TestList_CachesItems finds out whether a list reads what has not changed.
+func TestList_CachesItems(t *testing.T) {
 	s := open(t, Config{})
 	id := stored(t, s, box("a"), "data")
 	if err := os.Chtimes(filepath.Join(s.dir, recordsDir, id), day(1), day(1)); err != nil {
@@ -627,7 +627,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-func TestLockFileIsGone(t *testing.T) {
+func TestLockFileReplaced(t *testing.T) {
 	s := open(t, Config{})
 	id := stored(t, s, box("a"), "data")
 	if err := os.Remove(filepath.Join(s.dir, lockName)); err != nil {
@@ -639,8 +639,8 @@ func TestLockFileIsGone(t *testing.T) {
 	}
 }
 
-// TestLogged counts what is logged of a damaged record.
-func TestLogged(t *testing.T) {
+// TestDamageIsLoggedOnce counts what is logged of a damaged record.
+func TestDamageIsLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	s := open(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	id := stored(t, s, box("a"), "data")

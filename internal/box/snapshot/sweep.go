@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// Sweep removes what nobody needs: what writes and removals that were cut short
-// have left, and of the records that nobody holds those without data (Lost), those
-// that are damaged, and Box records that have not been used for Config.MaxAge and
-// have seemed so for Config.AgeDoubt. If the limits of Config are exceeded then, the
-// least recently used Box records go (Quota), as many as it takes, even if that is
-// not enough. What a later version or somebody else has put there is left alone.
+// Sweep removes what is left of interrupted writes and removals, and of the records
+// without a lease those without data (Lost), damaged ones, and Box records not used for
+// Config.MaxAge for at least Config.AgeDoubt. If the limits of Config are still
+// exceeded, it evicts the least recently used Box records (Quota), even if that does
+// not suffice. It leaves files of a later version or of other users alone.
 //
-// It returns what it has removed also with an error, and goes on after errors
-// unless ctx ends.
+// It returns the removed records also with an error, and continues after errors until
+// ctx is done.
 func (s *Store) Sweep(ctx context.Context) (removed []Removed, err error) {
 	errs := []error{s.sweepTrash(ctx)}
 	items, scanErr := s.scan()
@@ -36,7 +35,7 @@ func (s *Store) Sweep(ctx context.Context) (removed []Removed, err error) {
 		errs = append(errs, err)
 	}
 	if ctx.Err() == nil {
-		evicted, err := s.sweepRoom(ctx)
+		evicted, err := s.sweepSpace(ctx)
 		removed, errs = append(removed, evicted...), append(errs, err)
 	}
 	if err := errors.Join(append(errs, context.Cause(ctx))...); err != nil {
@@ -45,7 +44,7 @@ func (s *Store) Sweep(ctx context.Context) (removed []Removed, err error) {
 	return removed, nil
 }
 
-// sweepTrash removes what was not removed for good.
+// sweepTrash deletes what is left in the trash.
 func (s *Store) sweepTrash(ctx context.Context) error {
 	trash, err := s.root.OpenRoot(trashDir)
 	if err != nil {
@@ -62,13 +61,13 @@ func (s *Store) sweepTrash(ctx context.Context) error {
 	return err
 }
 
-// sweepRecord removes a record, or what a write has left in it, and returns it if
-// it is gone. aged is as of the last Sweep.
+// sweepRecord removes a record, or the stray data in it, and returns the record if it
+// was removed. aged is as of the last Sweep.
 func (s *Store) sweepRecord(id string, aged map[string]time.Time) (*Removed, error) {
 	if !validID(id) {
 		return nil, nil
 	}
-	held, err := s.held(id)
+	held, err := s.leased(id)
 	if err != nil || held {
 		return nil, err
 	}
@@ -79,30 +78,30 @@ func (s *Store) sweepRecord(id string, aged map[string]time.Time) (*Removed, err
 	if dir != nil {
 		dir.Close()
 	}
-	if err == nil && why == Age && !s.sure(id, aged) {
+	if err == nil && why == Age && !s.agedOut(id, aged) {
 		return nil, nil
 	}
 	if err != nil || why == "" && len(rest) == 0 {
-		return nil, err // most records; it has never been held
+		return nil, err // most records; no lease was taken
 	}
 	var gone Removed
-	err = s.reap(id, func(it *item, dir *os.Root) (bool, error) {
+	err = s.removeIf(id, func(it *item, dir *os.Root) (bool, error) {
 		why, rest, err := s.inspect(it, dir)
 		if err != nil || why != "" {
 			gone = Removed{Record: it.record(false), Why: why}
 			return err == nil, err
 		}
 		for _, name := range rest {
-			// Removing it may take longer than anybody should wait for the record.
+			// Deleting may take longer than anybody should wait for the record.
 			err = errors.Join(err, s.root.Rename(recordsDir+"/"+id+"/"+name, trashDir+"/"+id+"."+name))
 		}
 		return false, err
 	})
-	if errors.Is(err, errSpared) || errors.Is(err, ErrNotFound) {
+	if errors.Is(err, errKept) || errors.Is(err, ErrNotFound) {
 		gone, err = Removed{}, nil
 	}
 	for _, name := range rest {
-		err = errors.Join(err, s.emptyTrash(id+"."+name))
+		err = errors.Join(err, s.removeFromTrash(id+"."+name))
 	}
 	if err != nil || gone.Why == "" {
 		return nil, err
@@ -110,9 +109,9 @@ func (s *Store) sweepRecord(id string, aged map[string]time.Time) (*Removed, err
 	return &gone, nil
 }
 
-// sure reports whether a record has seemed too old for long enough to go by it;
-// before says since when records have, as of the last Sweep.
-func (s *Store) sure(id string, before map[string]time.Time) bool {
+// agedOut reports whether sweeps have found a record expired for long enough; before is
+// the state as of the last Sweep.
+func (s *Store) agedOut(id string, before map[string]time.Time) bool {
 	since, known := before[id]
 	if !known {
 		since = time.Now()
@@ -126,8 +125,8 @@ func (s *Store) sure(id string, before map[string]time.Time) bool {
 	return false
 }
 
-// inspect returns why a record that nobody holds should go, if it should, else what
-// in it should.
+// inspect returns the reason to remove a record without a lease, or else the stray data
+// in it.
 func (s *Store) inspect(it *item, dir *os.Root) (why Why, rest []string, err error) {
 	err = it.err
 	if err == nil {
@@ -149,22 +148,22 @@ func (s *Store) inspect(it *item, dir *os.Root) (why Why, rest []string, err err
 	return "", rest, err
 }
 
-// sweepRoom evicts what there is too much of.
-func (s *Store) sweepRoom(ctx context.Context) ([]Removed, error) {
-	unlockRoom, err := s.lockRoom(ctx)
+// sweepSpace evicts records until the limits of Config hold.
+func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
+	unlock, err := s.lockSpace(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer unlockRoom()
+	defer unlock()
 	items, err := s.scan()
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.lacks(items, "", 0, 0)
+	l, err := s.shortfallFor(items, "", 0, 0)
 	if err != nil {
 		return nil, err
 	}
-	victims, err := s.victims(items, nil, l)
+	victims, err := s.chooseVictims(items, nil, l)
 	if err != nil {
 		return nil, err
 	}
