@@ -210,8 +210,8 @@ func lintFields(t *testing.T, where string, s *jsonschema.Schema) {
 	}
 }
 
-func TestMeetings(t *testing.T) {
-	for code, m := range meetings {
+func TestErrorSpecs_AreComplete(t *testing.T) {
+	for code, m := range errorSpecs {
 		if m.code == 0 || m.word == "" || m.severity == "" ||
 			!slices.Contains([]string{"configuration", "resource", "network", "execution", "session", "system"}, m.category) {
 			t.Errorf("%s: %+v is not complete", code, m)
@@ -275,12 +275,12 @@ func markdown() string {
 	b.WriteString(errorDocs)
 	b.WriteString("| code | JSON-RPC | `error_code` | category | severity | text code |\n|---|---|---|---|---|---|\n")
 	var codes []string
-	for code := range meetings {
+	for code := range errorSpecs {
 		codes = append(codes, string(code))
 	}
 	slices.Sort(codes)
 	for _, code := range codes {
-		for c, m := range meetings {
+		for c, m := range errorSpecs {
 			if string(c) == code {
 				text := m.text
 				if text == "" {

@@ -32,7 +32,7 @@ var createContext = define(info{
 	}
 	return createContextOut{
 		ContextID: b.ID, Name: b.Name, Language: b.Language, Description: b.Description,
-		Flavor: string(b.Flavor), CreatedAt: clock(b.Created), Status: "active",
+		Flavor: string(b.Flavor), CreatedAt: formatTime(b.Created), Status: "active",
 		Message: language + " context created successfully", source: string(b.Source),
 	}, nil
 })

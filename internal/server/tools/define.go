@@ -84,12 +84,12 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 		return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			var args In
 			if err := in.decode(req.Params.Arguments, &args); err != nil {
-				return d.family.meet(deps, d.name, err)
+				return d.family.answer(deps, d.name, err)
 			}
-			note(ctx, args)
+			recordFields(ctx, args)
 			boxes, err := deps.manager(ctx)
 			if err != nil {
-				return d.family.meet(deps, d.name, err)
+				return d.family.answer(deps, d.name, err)
 			}
 			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req)}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
@@ -103,9 +103,9 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 				if box.CodeOf(err) == box.CodeCancelled && ctx.Err() != nil {
 					return nil, ctx.Err()
 				}
-				return d.family.meet(deps, d.name, err)
+				return d.family.answer(deps, d.name, err)
 			}
-			note(ctx, out)
+			recordFields(ctx, out)
 			return present(out)
 		}
 	}
@@ -176,7 +176,7 @@ func schemaOf[T any](tool string) json.RawMessage {
 	if err != nil {
 		panic(fmt.Errorf("define %s: %w", tool, err))
 	}
-	tidy(s, reflect.TypeFor[T]())
+	applyTags(s, reflect.TypeFor[T]())
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(fmt.Errorf("define %s: %w", tool, err))
@@ -189,9 +189,9 @@ func schemaOf[T any](tool string) json.RawMessage {
 	return data
 }
 
-// tidy adds what the tags say beyond descriptions. A Go slice is null when
+// applyTags adds what the tags say beyond descriptions. A Go slice is null when
 // empty to the inference; ours are not.
-func tidy(s *jsonschema.Schema, t reflect.Type) {
+func applyTags(s *jsonschema.Schema, t reflect.Type) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -201,7 +201,7 @@ func tidy(s *jsonschema.Schema, t reflect.Type) {
 	switch t.Kind() {
 	case reflect.Slice:
 		if s.Items != nil {
-			tidy(s.Items, t.Elem())
+			applyTags(s.Items, t.Elem())
 		}
 	case reflect.Struct:
 		for i := range t.NumField() {
@@ -210,7 +210,7 @@ func tidy(s *jsonschema.Schema, t reflect.Type) {
 			if p == nil {
 				continue
 			}
-			tidy(p, f.Type)
+			applyTags(p, f.Type)
 			newRule(f).describe(p)
 		}
 	}

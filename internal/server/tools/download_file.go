@@ -36,7 +36,7 @@ var downloadFile = define(info{
 })
 
 func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut, error) {
-	r, err := c.readable(ctx, in.SessionID)
+	r, err := c.openFiles(ctx, in.SessionID)
 	if err != nil {
 		return downloadFileOut{}, err
 	}
@@ -44,7 +44,7 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 	out := downloadFileOut{Type: "application/octet-stream", of: r.of, offset: int64(in.Offset), Notes: r.notes}
 	read := func(limit int) ([]byte, error) {
 		var buf bytes.Buffer
-		f, err := r.ReadFile(ctx, box.ReadRequest{Path: inHome(in.Path), Offset: out.offset, Limit: int64(limit)}, &buf)
+		f, err := r.ReadFile(ctx, box.ReadRequest{Path: expandHome(in.Path), Offset: out.offset, Limit: int64(limit)}, &buf)
 		out.Path, out.Size = f.Path, f.Size
 		return buf.Bytes(), err
 	}
@@ -146,7 +146,7 @@ type downloadFileOut struct {
 
 func (o downloadFileOut) present() presentation {
 	p := presentation{text: o.Content, notes: o.Notes, images: o.images}
-	p.status.add("%s", shown(o.Path))
+	p.status.add("%s", quoteName(o.Path))
 	switch {
 	case o.NextOffset > 0:
 		p.status.add("bytes %d to %d of %d", o.offset, o.NextOffset, o.Size)

@@ -36,8 +36,8 @@ var (
 	snapshotErrors = family{text: true, other: "SNAPSHOT_FAILED"}
 )
 
-// A meeting is how one code of the boxes meets the client.
-type meeting struct {
+// A errorSpec is how one code of the boxes meets the client.
+type errorSpec struct {
 	code     int64  // of JSON-RPC
 	word     string // error.data.error_code
 	prefix   string // of the message, unless it is there
@@ -47,8 +47,8 @@ type meeting struct {
 	suggest  []string
 }
 
-// meetings is the one table of errors.
-var meetings = map[box.Code]meeting{
+// errorSpecs is the one table of errors.
+var errorSpecs = map[box.Code]errorSpec{
 	box.CodeInvalid: {jsonrpc.CodeInvalidParams, "INVALID_PARAMETERS", "Invalid parameters: ", "execution", "low", "INVALID_PARAMS",
 		[]string{"Correct the parameter that the message names and call again."}},
 	box.CodeUnsupportedLanguage: {jsonrpc.CodeInvalidParams, "UNSUPPORTED_LANGUAGE", "Invalid parameters: ", "configuration", "low", "INVALID_LANGUAGE",
@@ -99,9 +99,9 @@ type data struct {
 // meet makes the answer to a call that failed. A model reads what is wrong if it is
 // the result of the tool (SEP-1303): many clients keep errors of the protocol from
 // it.
-func (f family) meet(deps Deps, tool string, err error) (*mcp.CallToolResult, error) {
+func (f family) answer(deps Deps, tool string, err error) (*mcp.CallToolResult, error) {
 	e := describe(deps.Log, tool, err)
-	m := meetingOf(e)
+	m := errorSpecOf(e)
 	if f.text {
 		return f.result(e, m)
 	}
@@ -129,16 +129,16 @@ func (f family) meet(deps Deps, tool string, err error) (*mcp.CallToolResult, er
 }
 
 // advise appends what to do next to the words for e, unless a hint of e says it.
-func (m meeting) advise(words string, e *box.Error) string {
+func (m errorSpec) advise(words string, e *box.Error) string {
 	if e.Hint != "" || len(m.suggest) == 0 {
 		return words
 	}
 	return sentence(words) + " " + m.suggest[0]
 }
 
-// meetingOf is the row of the table, but for what depends on more than the code.
-func meetingOf(e *box.Error) meeting {
-	m := meetings[e.Code]
+// errorSpecOf is the row of the table, but for what depends on more than the code.
+func errorSpecOf(e *box.Error) errorSpec {
+	m := errorSpecs[e.Code]
 	switch reason := box.Reason(e.Context["reason"]); {
 	case e.Code == box.CodeNotFound && e.Context["snapshot_id"] != "":
 		m.word, m.prefix, m.text, m.suggest = "SNAPSHOT_NOT_FOUND", "", "SNAPSHOT_NOT_FOUND", nil
@@ -162,11 +162,11 @@ func Problem(code box.Code, text string, context map[string]string) *jsonrpc.Err
 	if context == nil {
 		context = map[string]string{}
 	}
-	m := meetings[code]
+	m := errorSpecs[code]
 	return rpcError(m, text, m.suggest, context)
 }
 
-func rpcError(m meeting, text string, suggestions []string, context map[string]string) *jsonrpc.Error {
+func rpcError(m errorSpec, text string, suggestions []string, context map[string]string) *jsonrpc.Error {
 	if suggestions == nil {
 		suggestions = []string{}
 	}
@@ -174,7 +174,7 @@ func rpcError(m meeting, text string, suggestions []string, context map[string]s
 	return &jsonrpc.Error{Code: m.code, Message: text, Data: raw}
 }
 
-func (f family) result(e *box.Error, m meeting) (*mcp.CallToolResult, error) {
+func (f family) result(e *box.Error, m errorSpec) (*mcp.CallToolResult, error) {
 	word := m.text
 	switch {
 	case e.Code == box.CodeInvalid && f.arg != "" && e.Context["field"] == "name":
@@ -227,7 +227,7 @@ func describe(log *slog.Logger, tool string, err error) *box.Error {
 	if !errors.As(err, &e) {
 		e = &box.Error{Code: box.CodeOf(err), Err: err}
 	}
-	if _, known := meetings[e.Code]; known && e.Code != box.CodeInternal {
+	if _, known := errorSpecs[e.Code]; known && e.Code != box.CodeInternal {
 		if e.Msg == "" {
 			e = &box.Error{Code: e.Code, Op: e.Op, Msg: "The call was cancelled", Hint: e.Hint, Context: e.Context}
 		}
@@ -244,7 +244,7 @@ func describe(log *slog.Logger, tool string, err error) *box.Error {
 // TooManyCalls is the error for a caller who has as many calls under way as they
 // may.
 func TooManyCalls(limit int) *jsonrpc.Error {
-	m := meetings[box.CodeLimit]
+	m := errorSpecs[box.CodeLimit]
 	return rpcError(m, fmt.Sprintf("%s%d calls of this user are under way already", m.prefix, limit),
 		[]string{"Wait for a running call to end."}, map[string]string{"limit": "calls_per_owner"})
 }
@@ -253,7 +253,7 @@ func TooManyCalls(limit int) *jsonrpc.Error {
 // that a server offers. ours says that the server offers a part of the catalogue,
 // so that the error can say which setting adds the tool.
 func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
-	m := meeting{jsonrpc.CodeMethodNotFound, "TOOL_NOT_FOUND", "", "execution", "low", "", nil}
+	m := errorSpec{jsonrpc.CodeMethodNotFound, "TOOL_NOT_FOUND", "", "execution", "low", "", nil}
 	text := "Method not found: tool:" + clip(name)
 	var suggest string
 	i := slices.IndexFunc(catalogue(), func(t Tool) bool { return t.Def.Name == name })
@@ -265,11 +265,11 @@ func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
 		if set == EverySet {
 			suggest = "The operator adds it with --toolset all."
 		}
-		suggest += " " + theTools(names)
+		suggest += " " + toolList(names)
 	case near != "":
 		suggest = "Did you mean '" + near + "'?"
 	default:
-		suggest = theTools(names)
+		suggest = toolList(names)
 	}
 	return rpcError(m, text+". "+suggest, []string{suggest}, map[string]string{"tool": clip(name)})
 }
@@ -277,7 +277,7 @@ func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
 // maxListed bounds the names in an answer: a gateway may offer hundreds of tools.
 const maxListed = 40
 
-func theTools(names []string) string {
+func toolList(names []string) string {
 	if len(names) == 0 {
 		return "This server has no tools at the moment."
 	}

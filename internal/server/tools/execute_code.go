@@ -19,7 +19,7 @@ var executeCode = define(info{
 		"Output over 24 KB is cut in the middle and kept whole in a file.",
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCodeIn) (executeCodeOut, error) {
-	b, err := c.open(ctx, want{id: in.SessionID, language: in.Language, flavor: in.Flavor})
+	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, flavor: in.Flavor})
 	if err != nil {
 		return executeCodeOut{}, err
 	}
@@ -33,7 +33,7 @@ var executeCode = define(info{
 		Success:    res.Success, Stdout: res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
 		Figures: figures(res.Images),
 	}
-	out.LostReason, out.Notes = lostBy(b.Lease, res, "session")
+	out.LostReason, out.Notes = describeRunLoss(b.Lease, res, "session")
 	out.StateLost = out.LostReason != ""
 	var more []string
 	out.images, more = attach(res.Images)

@@ -17,7 +17,7 @@ var executeCommand = define(info{
 		"Pass the session_id of an earlier answer, or leave it out for a new session. Background processes live on in the session. There is no network.",
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCommandIn) (executeCommandOut, error) {
-	b, err := c.open(ctx, want{id: in.SessionID, language: in.Language, flavor: in.Flavor})
+	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, flavor: in.Flavor})
 	if err != nil {
 		return executeCommandOut{}, err
 	}
@@ -42,7 +42,7 @@ var executeCommand = define(info{
 		}
 		out.Args = append(out.Args, echo(a))
 	}
-	out.LostReason, out.Notes = lostState(b.Lease, "session")
+	out.LostReason, out.Notes = describeLoss(b.Lease, "session")
 	out.StateLost = out.LostReason != ""
 	out.Notes = slices.Concat(b.notes, out.Notes, res.Notes)
 	return out, nil

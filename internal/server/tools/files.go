@@ -16,9 +16,9 @@ const maxUpload = 23 << 20
 // fileErrors are those of the contexts tools.
 var fileErrors = runErrors
 
-// inHome returns a path as the box takes it: absolute or below the home directory.
+// expandHome returns a path as the box takes it: absolute or below the home directory.
 // Models write ~ for the home directory as they do in a shell.
-func inHome(path string) string {
+func expandHome(path string) string {
 	for _, home := range []string{"~", "~user"} {
 		if path == home {
 			return "."
@@ -43,32 +43,32 @@ type reader interface {
 	ReadFile(context.Context, box.ReadRequest, io.Writer) (box.FileInfo, error)
 }
 
-// readable is an open reader. The caller closes it.
-type readable struct {
+// fileSource is an open reader. The caller closes it.
+type fileSource struct {
 	reader
 	of    boxRef
 	notes []string // on how the call came by it, for the model
 	close func()
 }
 
-// readable opens what a file tool reads.
-func (c *Call) readable(ctx context.Context, id string) (readable, error) {
+// openFiles opens what a file tool reads.
+func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 	id = c.contextID(id)
 	if kind, ok := c.Boxes.Find(c.Owner, id); ok {
 		st, err := c.Boxes.StoredFiles(c.Owner, kind, id)
 		if err != nil {
-			return readable{}, err
+			return fileSource{}, err
 		}
 		if st != nil {
-			return readable{st, boxRef{kind, id}, []string{st.Explain()}, st.Close}, nil
+			return fileSource{st, boxRef{kind, id}, []string{st.Explain()}, st.Close}, nil
 		}
 	}
-	b, err := c.open(ctx, want{id: id, existing: true})
+	b, err := c.open(ctx, openOptions{id: id, existing: true})
 	if err != nil {
-		return readable{}, err
+		return fileSource{}, err
 	}
-	_, notes := lostState(b.Lease, "session")
-	return readable{b, b.ref(), notes, b.Release}, nil
+	_, notes := describeLoss(b.Lease, "session")
+	return fileSource{b, b.ref(), notes, b.Release}, nil
 }
 
 func octal(mode uint32) string {

@@ -26,7 +26,7 @@ var getSessions = define(info{
 		}
 		out.Sessions = append(out.Sessions, sessionItem{
 			SessionID: b.ID, Language: b.Language, Template: string(b.Template), Flavor: string(b.Flavor),
-			CreatedAt: clock(b.Created), LastAccessed: clock(b.LastUsed), Status: string(b.State),
+			CreatedAt: formatTime(b.Created), LastAccessed: formatTime(b.LastUsed), Status: string(b.State),
 		})
 	}
 	if out.Total == len(out.Sessions) {

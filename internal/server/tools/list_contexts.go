@@ -24,7 +24,7 @@ var listContexts = define(info{
 		}
 		out.Contexts = append(out.Contexts, contextItem{
 			ContextID: b.ID, Name: b.Name, Description: brief(b.Description, maxNote), Language: b.Language,
-			Status: status, CreatedAt: clock(b.Created), LastUsed: clock(b.LastUsed),
+			Status: status, CreatedAt: formatTime(b.Created), LastUsed: formatTime(b.LastUsed),
 		})
 	}
 	return out, nil

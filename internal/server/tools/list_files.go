@@ -15,7 +15,7 @@ var listFiles = define(info{
 	description: "List a directory in the sandbox of a session, the home directory if no path is given; depth lists below it too.",
 	set:         Files, family: fileErrors, readOnly: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in listFilesIn) (listFilesOut, error) {
-	r, err := c.readable(ctx, in.SessionID)
+	r, err := c.openFiles(ctx, in.SessionID)
 	if err != nil {
 		return listFilesOut{}, err
 	}
@@ -23,7 +23,7 @@ var listFiles = define(info{
 	if in.Path == "" {
 		in.Path = "."
 	}
-	res, err := r.List(ctx, box.ListRequest{Path: inHome(in.Path), Depth: in.Depth, Max: in.MaxEntries})
+	res, err := r.List(ctx, box.ListRequest{Path: expandHome(in.Path), Depth: in.Depth, Max: in.MaxEntries})
 	if err != nil {
 		return listFilesOut{}, err
 	}
@@ -34,7 +34,7 @@ var listFiles = define(info{
 	for _, f := range res.Entries {
 		out.Entries = append(out.Entries, fileItem{
 			Name: f.Name, Path: f.Path, Type: f.Type, Size: f.Size, Mode: octal(f.Mode),
-			Modified: clock(time.Unix(0, f.Modified)), Target: f.Target,
+			Modified: formatTime(time.Unix(0, f.Modified)), Target: f.Target,
 		})
 	}
 	return out, nil
@@ -70,16 +70,16 @@ type fileItem struct {
 func (o listFilesOut) present() presentation {
 	var text strings.Builder
 	for _, f := range o.Entries {
-		text.WriteString(shown(f.Path))
+		text.WriteString(quoteName(f.Path))
 		switch f.Type {
 		case "directory":
 			text.WriteString("/")
 		case "symlink":
-			text.WriteString(" -> " + shown(f.Target))
+			text.WriteString(" -> " + quoteName(f.Target))
 		case "file":
 			fmt.Fprintf(&text, "  %d bytes", f.Size)
 		default:
-			text.WriteString("  " + shown(f.Type))
+			text.WriteString("  " + quoteName(f.Type))
 		}
 		fmt.Fprintf(&text, "  %s\n", f.Modified)
 	}

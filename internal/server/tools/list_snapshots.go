@@ -46,7 +46,7 @@ type snapshotItem struct {
 func newSnapshotItem(k box.SavedSnapshot) snapshotItem {
 	item := snapshotItem{
 		SnapshotID: k.ID, Name: k.Name, Description: brief(k.Description, maxNote),
-		Language: k.Language, Flavor: string(k.Flavor), CreatedAt: clock(k.Created), SizeBytes: k.Bytes,
+		Language: k.Language, Flavor: string(k.Flavor), CreatedAt: formatTime(k.Created), SizeBytes: k.Bytes,
 	}
 	if k.Kind == box.KindContext {
 		item.ContextID = k.BoxID

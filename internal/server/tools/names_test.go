@@ -33,7 +33,7 @@ func TestNamesOfFiles(t *testing.T) {
 			}
 		}
 	}
-	if got := shown("/home/user/Übersicht 2.csv"); got != "/home/user/Übersicht 2.csv" {
+	if got := quoteName("/home/user/Übersicht 2.csv"); got != "/home/user/Übersicht 2.csv" {
 		t.Errorf("an ordinary name: got %s", got)
 	}
 }

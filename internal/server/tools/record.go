@@ -34,9 +34,9 @@ func WithRecord(ctx context.Context, r *Record) context.Context {
 // first that is there counts.
 var boxFields = []string{"session_id", "context_id", "snapshot_id"}
 
-// note remembers what a struct of arguments or a result says of the box. What a
+// recordFields remembers what a struct of arguments or a result says of the box. What a
 // client wrote is remembered only if it can do no harm in a log.
-func note(ctx context.Context, v any) {
+func recordFields(ctx context.Context, v any) {
 	r, _ := ctx.Value(recordKey{}).(*Record)
 	if r == nil {
 		return
@@ -46,9 +46,9 @@ func note(ctx context.Context, v any) {
 	}
 }
 
-// touched remembers which box a call works in, which the client may have called by
+// recordBox remembers which box a call works in, which the client may have called by
 // a name, or not at all.
-func touched(ctx context.Context, s *box.Box) {
+func recordBox(ctx context.Context, s *box.Box) {
 	if r, _ := ctx.Value(recordKey{}).(*Record); r != nil && s != nil {
 		r.set(s.ID())
 	}

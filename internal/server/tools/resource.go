@@ -69,7 +69,7 @@ func (d *Deps) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 	if found, ok := boxes.Find(c.Owner, id); !ok || found != kind {
 		return nil, c.noSession(id)
 	}
-	r, err := c.readable(ctx, id)
+	r, err := c.openFiles(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func parseResource(uri string) (kind box.Kind, id, file string, err error) {
 // somebody else does not exist.
 func (d *Deps) resourceError(uri string, err error) error {
 	e := describe(d.Log, "resources/read", err)
-	m := meetingOf(e)
+	m := errorSpecOf(e)
 	switch e.Code {
 	case box.CodeNotFound, box.CodeFileNotFound:
 		body, _ := json.Marshal(map[string]string{"uri": uri}) // strings only
@@ -195,7 +195,7 @@ func understandsLinks(req *mcp.CallToolRequest) bool {
 // people: a model has download_file.
 func fileLink(of boxRef, file, mime string, size int64) mcp.Content {
 	return &mcp.ResourceLink{
-		URI: resourceURI(of, file), Name: shown(path.Base(file)), MIMEType: mime, Size: &size,
+		URI: resourceURI(of, file), Name: quoteName(path.Base(file)), MIMEType: mime, Size: &size,
 		Annotations: &mcp.Annotations{Audience: []mcp.Role{"user"}},
 	}
 }

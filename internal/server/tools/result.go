@@ -89,7 +89,7 @@ func (s *status) addFigures(list []figure) {
 	var paths []string
 	for _, f := range list {
 		if f.Path != "" {
-			paths = append(paths, shown(f.Path))
+			paths = append(paths, quoteName(f.Path))
 		}
 	}
 	if len(paths) > most {
@@ -120,10 +120,10 @@ func (s *status) addDuration(d time.Duration) {
 	}
 }
 
-// shown returns the name of a file as it stands in a line of text. Names are the
+// quoteName returns the name of a file as it stands in a line of text. Names are the
 // guest's: one with a line break, an escape sequence or a character that turns the
 // direction of writing is quoted, so that it cannot pass for a line of ours.
-func shown(name string) string {
+func quoteName(name string) string {
 	for _, r := range name {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return strconv.Quote(name)

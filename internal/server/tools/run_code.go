@@ -33,7 +33,7 @@ var runCode = define(info{
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
 	}
-	out.LostReason, out.Notes = lostBy(acq, res, "context")
+	out.LostReason, out.Notes = describeRunLoss(acq, res, "context")
 	out.StateLost = out.LostReason != ""
 	var more []string
 	out.images, more = attach(res.Images)

@@ -65,5 +65,5 @@ type snapshotOut struct {
 }
 
 func newSnapshotOut(k box.SavedSnapshot) snapshotOut {
-	return snapshotOut{SnapshotID: k.ID, CreatedAt: clock(k.Created), SizeBytes: k.Bytes}
+	return snapshotOut{SnapshotID: k.ID, CreatedAt: formatTime(k.Created), SizeBytes: k.Bytes}
 }

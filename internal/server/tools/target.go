@@ -14,8 +14,8 @@ import (
 // that of a context name boxes of one kind for all tools that run something or move
 // files. What one family of tools made, the other may use.
 
-// A want describes the box that a call needs.
-type want struct {
+// openOptions describes the box that a call needs.
+type openOptions struct {
 	id       string // of a session or a context; "" a new session
 	language string // of a new session; "" python. A box that is there must have it.
 	flavor   string // of a new session; "" the server's default. A box that is there must have it.
@@ -31,7 +31,7 @@ type target struct {
 }
 
 // open acquires the box that a call works in. The caller releases it.
-func (c *Call) open(ctx context.Context, w want) (target, error) {
+func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	template, err := box.ParseTemplate(w.language)
 	if err != nil {
 		return target{}, err
@@ -74,7 +74,7 @@ func (c *Call) open(ctx context.Context, w want) (target, error) {
 			b.notes = append(b.notes, fmt.Sprintf("There was no session %s: this is a new one, without earlier variables and files.%s", w.id, c.didYouMean(w.id)))
 		}
 	}
-	touched(ctx, b.Box)
+	recordBox(ctx, b.Box)
 	return b, nil
 }
 
@@ -93,7 +93,7 @@ func (c *Call) context(ctx context.Context, id string) (s *box.Box, acq box.Leas
 	default:
 		s, acq, err = c.Boxes.Context(ctx, c.Owner, id)
 	}
-	touched(ctx, s)
+	recordBox(ctx, s)
 	return s, acq, own, err
 }
 

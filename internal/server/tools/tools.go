@@ -167,37 +167,37 @@ func WithClient(ctx context.Context, c *Client) context.Context {
 // seconds is how long a call may take; 0 leaves it to the box.
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// clock is how the catalogue writes times.
-func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+// formatTime is how the catalogue writes times.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// lostState tells what became of a box before this call: why its earlier state,
+// describeLoss tells what became of a box before this call: why its earlier state,
 // or some of it, is gone ("" if it is not), and sentences for the model. A box
 // that was hibernated and is woken has lost nothing and is told of all the same:
 // its processes have stood still.
-func lostState(acq box.Lease, what string) (reason string, notes []string) {
+func describeLoss(acq box.Lease, what string) (reason string, notes []string) {
 	switch {
 	case acq.Woken != nil && acq.Woken.Rescued != nil:
 		return "memory_not_restored: " + acq.Woken.Rescued.Why, []string{acq.Woken.Rescued.Explain()}
 	case acq.Woken != nil && acq.Woken.Behind:
-		at := clock(acq.Woken.Saved)
+		at := formatTime(acq.Woken.Saved)
 		cause, note := "the server was killed", "The server was killed while it had this "+what
 		if t := acq.Woken.Why; t != nil {
-			cause, note = reasons[t.Reason], "This "+what+ended(t)
+			cause, note = reasons[t.Reason], "This "+what+describeEnd(t)
 		}
 		return cause + "; what the " + what + " did after " + at + " is lost",
 			[]string{note + ". It was woken as it was at " + at + ": what it did after that is lost."}
 	case acq.Woken != nil:
-		return "", []string{"This " + what + " was hibernated at " + clock(acq.Woken.Saved) + " and woken: its variables and files are kept."}
+		return "", []string{"This " + what + " was hibernated at " + formatTime(acq.Woken.Saved) + " and woken: its variables and files are kept."}
 	case acq.Lost != nil:
-		note := "The earlier " + what + " " + acq.Lost.ID + ended(acq.Lost)
+		note := "The earlier " + what + " " + acq.Lost.ID + describeEnd(acq.Lost)
 		return string(acq.Lost.Reason), []string{note + ". Its variables and files are gone; this is a new box under the same id."}
 	}
 	return "", nil
 }
 
-// lostBy is lostState with what the run has to tell.
-func lostBy(acq box.Lease, res *box.RunResult, what string) (reason string, notes []string) {
-	reason, notes = lostState(acq, what)
+// describeRunLoss is describeLoss with what the run has to tell.
+func describeRunLoss(acq box.Lease, res *box.RunResult, what string) (reason string, notes []string) {
+	reason, notes = describeLoss(acq, what)
 	if res.Lost != "" {
 		if reason == "" && res.Fresh {
 			notes = nil // it was woken, and yet its variables are not there
@@ -207,9 +207,9 @@ func lostBy(acq box.Lease, res *box.RunResult, what string) (reason string, note
 	return reason, append(notes, res.Notes...)
 }
 
-// ended says when a box ended, and why.
-func ended(t *box.Tombstone) string {
-	s := " ended at " + clock(t.At) + " (" + reasons[t.Reason] + ")"
+// describeEnd says when a box ended, and why.
+func describeEnd(t *box.Tombstone) string {
+	s := " ended at " + formatTime(t.At) + " (" + reasons[t.Reason] + ")"
 	if t.Detail != "" {
 		s += ": " + t.Detail
 	}

@@ -133,7 +133,7 @@ func TestLostState(t *testing.T) {
 			reason: "unreadable", orWords: "(it could not be woken): its checksum is wrong.",
 		},
 	} {
-		reason, notes := lostState(c.acq, "context")
+		reason, notes := describeLoss(c.acq, "context")
 		note := strings.Join(notes, "\n")
 		if reason != c.reason || c.orWords == "" && note != c.note || !strings.Contains(note, c.orWords) {
 			t.Errorf("%s: got %q, %q; want %q, %q", c.name, reason, note, c.reason, c.note+c.orWords)
@@ -144,8 +144,8 @@ func TestLostState(t *testing.T) {
 // protocol has the tools of sessions answer as the server did that they come from.
 var protocol = Deps{Log: slog.New(slog.DiscardHandler), ProtocolErrors: true}
 
-// TestMeet: how errors that depend on more than their code reach both families.
-func TestMeet(t *testing.T) {
+// TestErrors_OfBothFamilies: how errors that depend on more than their code reach both families.
+func TestErrors_OfBothFamilies(t *testing.T) {
 	notFound := func(what, key, value string) *box.Error {
 		return &box.Error{Code: box.CodeNotFound, Op: "restore " + what, Msg: what + " not found: " + value, Hint: "Look.", Context: map[string]string{key: value}}
 	}
@@ -169,7 +169,7 @@ func TestMeet(t *testing.T) {
 		{&box.Error{Code: box.CodeLimit, Msg: "Full"}, snapshotErrors, "SNAPSHOT_FAILED", "Resource limit exceeded: Full", "RESOURCE_LIMIT_ERROR"},
 		{gone, runErrors, "EXECUTION_FAILED", "Session ended: Session s has ended", "SESSION_ENDED"},
 	} {
-		res, err := c.family.meet(protocol, "tool", c.err)
+		res, err := c.family.answer(protocol, "tool", c.err)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestMeet(t *testing.T) {
 		if c.message == "" {
 			continue
 		}
-		_, err = sessionErrors.meet(protocol, "tool", c.err)
+		_, err = sessionErrors.answer(protocol, "tool", c.err)
 		var e *jsonrpc.Error
 		var d data
 		if !errors.As(err, &e) || e.Message != c.message || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
@@ -220,7 +220,7 @@ func TestErrorsOfOthers(t *testing.T) {
 		{box.CodeInternal, "", runErrors, "EXECUTION_FAILED", -32603, "Internal error ", "INTERNAL_ERROR"},
 	} {
 		failed := &box.Error{Code: c.code, Op: c.op, Msg: "What failed", Hint: "Do this."}
-		_, err := sessionErrors.meet(protocol, "tool", failed)
+		_, err := sessionErrors.answer(protocol, "tool", failed)
 		var e *jsonrpc.Error
 		var d data
 		if !errors.As(err, &e) || e.Code != c.rpc || !strings.HasPrefix(e.Message, c.prefix) || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
@@ -229,7 +229,7 @@ func TestErrorsOfOthers(t *testing.T) {
 		if len(d.Suggestions) == 0 || d.Context["tool"] != "tool" {
 			t.Errorf("%s: got data %+v", c.code, d)
 		}
-		res, err := c.family.meet(protocol, "tool", failed)
+		res, err := c.family.answer(protocol, "tool", failed)
 		var said struct{ Error, Code string }
 		if err != nil || !res.IsError || json.Unmarshal([]byte(res.Content[0].(*mcp.TextContent).Text), &said) != nil || said.Error == "" || said.Code != c.text {
 			t.Errorf("%s: got %+v, %+v, %v, want %s", c.code, res, said, err, c.text)
@@ -241,8 +241,8 @@ func TestErrorsOfOthers(t *testing.T) {
 func TestTablesAreComplete(t *testing.T) {
 	codes, reasons := constants(t, "Code"), reasonWords()
 	for _, code := range codes {
-		if _, ok := meetings[box.Code(code)]; !ok {
-			t.Errorf("code %q has no row in meetings", code)
+		if _, ok := errorSpecs[box.Code(code)]; !ok {
+			t.Errorf("code %q has no row in errorSpecs", code)
 		}
 	}
 	for _, r := range constants(t, "Reason") {

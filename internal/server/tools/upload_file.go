@@ -38,19 +38,19 @@ var uploadFile = define(info{
 	if err != nil || mode == 0 || mode > 0o777 {
 		return uploadFileOut{}, invalid("mode", "Parameter 'mode' must be permission bits in octal such as 0644, got %q", clip(in.Mode))
 	}
-	b, err := c.open(ctx, want{id: in.SessionID})
+	b, err := c.open(ctx, openOptions{id: in.SessionID})
 	if err != nil {
 		return uploadFileOut{}, err
 	}
 	defer b.Release()
 	f, err := b.WriteFile(ctx, box.WriteRequest{
-		Path: inHome(in.Path), Mode: uint32(mode), Exclusive: !in.Overwrite, Parents: true,
+		Path: expandHome(in.Path), Mode: uint32(mode), Exclusive: !in.Overwrite, Parents: true,
 	}, bytes.NewReader(data))
 	if err != nil {
 		return uploadFileOut{}, err
 	}
 	out := uploadFileOut{Path: f.Path, Size: f.Size, SessionID: b.ID(), SessionCreated: b.Created, box: b, sha256: f.SHA256}
-	_, out.Notes = lostState(b.Lease, "session")
+	_, out.Notes = describeLoss(b.Lease, "session")
 	out.Notes = append(b.notes, out.Notes...)
 	return out, nil
 })
@@ -94,7 +94,7 @@ type uploadFileOut struct {
 
 func (o uploadFileOut) present() presentation {
 	return presentation{
-		text:   fmt.Sprintf("Wrote %d bytes to %s", o.Size, shown(o.Path)),
+		text:   fmt.Sprintf("Wrote %d bytes to %s", o.Size, quoteName(o.Path)),
 		status: boxStatus(o.box, o.SessionCreated), notes: o.Notes,
 		meta: mcp.Meta{metaSHA256: o.sha256},
 	}
