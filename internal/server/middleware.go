@@ -31,7 +31,7 @@ func (s *Server) recover(next mcp.MethodHandler) mcp.MethodHandler {
 			if p := recover(); p != nil {
 				id := rand.Text()[:10]
 				s.log.Error("panic while handling a request", "method", method, "id", id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				res, err = nil, tools.Problem(box.CodeInternal, "Internal error "+id+"; the server's log has the details", map[string]string{"error_id": id})
+				res, err = nil, tools.ProtocolError(box.CodeInternal, "Internal error "+id+"; the server's log has the details", map[string]string{"error_id": id})
 			}
 		}()
 		return next(ctx, method, req)
@@ -90,9 +90,9 @@ func (s *Server) code(next mcp.MethodHandler) mcp.MethodHandler {
 		case method == initialize:
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: err.Error()}
 		case ctx.Err() != nil:
-			return nil, tools.Problem(box.CodeCancelled, cancelledPrefix+context.Cause(ctx).Error(), nil)
+			return nil, tools.ProtocolError(box.CodeCancelled, cancelledPrefix+context.Cause(ctx).Error(), nil)
 		}
-		return nil, tools.Problem(box.CodeInternal, err.Error(), nil)
+		return nil, tools.ProtocolError(box.CodeInternal, err.Error(), nil)
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *Server) rejectUnknown(next mcp.MethodHandler) mcp.MethodHandler {
 			return next(ctx, method, req)
 		}
 		if call.Params == nil || call.Params.Name == "" {
-			return nil, tools.Problem(box.CodeInvalid, "Missing required parameter: name", map[string]string{"field": "name"})
+			return nil, tools.ProtocolError(box.CodeInvalid, "Missing required parameter: name", map[string]string{"field": "name"})
 		}
 		if _, known := slices.BinarySearch(s.names, call.Params.Name); !known && !s.offers(call.Params.Name) {
 			return nil, s.unknownTool(call.Params.Name, modern(req))

@@ -156,9 +156,9 @@ func errorSpecOf(e *box.Error) errorSpec {
 	return m
 }
 
-// Problem is an error of the protocol that is none of a tool's, with the data that
+// ProtocolError returns an error of the protocol that is none of a tool's, with the data that
 // all have. Context may be nil.
-func Problem(code box.Code, text string, context map[string]string) *jsonrpc.Error {
+func ProtocolError(code box.Code, text string, context map[string]string) *jsonrpc.Error {
 	if context == nil {
 		context = map[string]string{}
 	}
