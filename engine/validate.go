@@ -1,63 +1,102 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"path/filepath"
+	"regexp"
 )
 
-// maxHostname is the longest host name that Linux has.
+// maxHostname is Linux's limit.
 const maxHostname = 64
 
-// CheckID returns ErrInvalid, wrapped, unless id is what the contract allows as
-// an id or as a Root.Key. Engines call it before they make a path of either.
+var idPattern = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf(format+": %w", append(args, ErrInvalid)...)
+}
+
+// CheckID returns ErrInvalid, wrapped, unless the contract allows id as an id or
+// a Root.Key. Engines call it before they make a path of either.
 func CheckID(id string) error {
-	ok := len(id) >= 1 && len(id) <= 64
-	for _, c := range []byte(id) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
-	}
-	if !ok {
-		return fmt.Errorf("id %q is not 1 to 64 of a-z, 0-9, -: %w", id, ErrInvalid)
+	if !idPattern.MatchString(id) {
+		return invalid("id %q is not 1 to 64 of a-z, 0-9, -", id)
 	}
 	return nil
 }
 
-// Validate returns ErrInvalid, wrapped, with what is wrong unless the spec is
-// well formed. It looks at no file: whether paths exist, and which of them the
-// engine keeps for itself, is the engine's to say.
+// Validate returns ErrInvalid, wrapped, unless the spec is well formed. It does
+// not access files: the engine checks that paths exist and are not reserved.
 func (s *Spec) Validate() error {
-	invalid := func(format string, args ...any) error {
-		return fmt.Errorf(format+": %w", append(args, ErrInvalid)...)
-	}
 	if s == nil {
 		return invalid("no spec")
 	}
-	if err := CheckID(s.Root.Key); err != nil {
-		return fmt.Errorf("root key: %w", err)
-	}
-	if !filepath.IsAbs(s.Root.Dir) {
-		return invalid("root directory %q is not absolute", s.Root.Dir)
-	}
-	for _, mounts := range [][]Mount{s.Root.Binds, s.Mounts} {
-		for _, m := range mounts {
-			if !filepath.IsAbs(m.Host) || !path.IsAbs(m.Guest) || path.Clean(m.Guest) != m.Guest || m.Guest == "/" {
-				return invalid("mount of %q at %q: paths are not absolute and clean", m.Host, m.Guest)
-			}
-		}
-	}
-	if !filepath.IsAbs(s.Agent.Path) {
-		return invalid("agent path %q is not absolute", s.Agent.Path)
-	}
-	if len(s.Agent.Args) == 0 {
-		return invalid("agent has no arguments, not even its name")
-	}
-	if len(s.Hostname) > maxHostname {
-		return invalid("hostname of %d bytes is longer than %d", len(s.Hostname), maxHostname)
+	err := cmp.Or(s.Root.validate(), s.Agent.validate())
+	for _, m := range s.Mounts {
+		err = cmp.Or(err, m.validate())
 	}
 	l := s.Limits
-	// The comparison is written so that it is false for what is not a number.
-	if !(l.CPUs >= 0 && l.CPUs <= 1e6) || l.MemoryMB < 0 || l.DiskMB < 0 || l.PIDs < 0 {
+	switch {
+	case err != nil:
+		return err
+	case len(s.Hostname) > maxHostname:
+		return invalid("hostname of %d bytes is longer than %d", len(s.Hostname), maxHostname)
+	// The comparison is false for NaN.
+	case !(l.CPUs >= 0 && l.CPUs <= 1e6) || l.MemoryMB < 0 || l.DiskMB < 0 || l.PIDs < 0:
 		return invalid("limits %+v: negative or not a number", l)
 	}
 	return nil
+}
+
+func (r *Root) validate() error {
+	if err := CheckID(r.Key); err != nil {
+		return fmt.Errorf("root key: %w", err)
+	}
+	if (r.Tree == nil) == (r.Image == nil) {
+		return invalid("root %q: want a tree or an image", r.Key)
+	}
+	return cmp.Or(r.Tree.validate(), r.Image.validate())
+}
+
+func (t *Tree) validate() error {
+	if t == nil {
+		return nil
+	}
+	if !filepath.IsAbs(t.Dir) {
+		return invalid("root directory %q is not absolute", t.Dir)
+	}
+	for _, b := range t.Binds {
+		if err := b.validate(); err != nil || b.Volume != "" {
+			return cmp.Or(err, invalid("bind of volume %q: a tree has host paths only", b.Volume))
+		}
+	}
+	return nil
+}
+
+func (i *Image) validate() error {
+	if i != nil && !digestPattern.MatchString(i.Digest) {
+		return invalid("image digest %q is not sha256: and 64 hexadecimal digits", i.Digest)
+	}
+	return nil
+}
+
+func (m *Mount) validate() error {
+	switch {
+	case !path.IsAbs(m.Guest) || path.Clean(m.Guest) != m.Guest || m.Guest == "/":
+		return invalid("mount at %q: the path is not absolute and clean", m.Guest)
+	case m.Volume == "" && !filepath.IsAbs(m.Host):
+		return invalid("mount of %q at %q: the host path is not absolute", m.Host, m.Guest)
+	case m.Volume != "" && (m.Host != "" || !idPattern.MatchString(m.Volume)):
+		return invalid("mount at %q: volume %q with host path %q: want one of them", m.Guest, m.Volume, m.Host)
+	}
+	return nil
+}
+
+func (p *Program) validate() error {
+	if !filepath.IsAbs(p.Path) || len(p.Args) == 0 {
+		return invalid("agent %q with arguments %q: want an absolute path and a name", p.Path, p.Args)
+	}
+	return p.Image.validate()
 }

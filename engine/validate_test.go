@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestCheckID(t *testing.T) {
+func TestCheckID_AllowsOnlyWords(t *testing.T) {
 	for id, ok := range map[string]bool{
 		"a": true, "box-1": true, strings.Repeat("x", 64): true,
 		"": false, strings.Repeat("x", 65): false, "A": false, "a/b": false, "..": false, "a\x00": false, "ä": false,
@@ -18,21 +18,41 @@ func TestCheckID(t *testing.T) {
 	}
 }
 
-func TestValidate(t *testing.T) {
+func TestSpecValidate_RejectsMalformedSpecs(t *testing.T) {
 	valid := func() *Spec {
-		return &Spec{Root: Root{Key: "k", Dir: "/"}, Agent: Program{Path: "/agent", Args: []string{"agent"}}}
+		return &Spec{
+			Root:   Root{Key: "k", Tree: &Tree{Dir: "/", Binds: []Mount{{Host: "/usr", Guest: "/usr"}}}},
+			Agent:  Program{Path: "/agent", Args: []string{"agent"}},
+			Mounts: []Mount{{Host: "/srv", Guest: "/srv"}, {Volume: "claim-1", Guest: "/data"}},
+		}
 	}
-	if err := valid().Validate(); err != nil {
-		t.Fatal(err)
+	image := func() *Image {
+		return &Image{Name: "registry.example/python", Digest: "sha256:" + strings.Repeat("0a", 32)}
+	}
+	pod := valid()
+	pod.Root, pod.Agent.Image = Root{Key: "k", Image: image()}, image()
+	for _, s := range []*Spec{valid(), pod} {
+		if err := s.Validate(); err != nil {
+			t.Errorf("%+v: %v", s, err)
+		}
 	}
 	if err := (*Spec)(nil).Validate(); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no spec: got %v", err)
 	}
 	for name, spoil := range map[string]func(*Spec){
 		"key":            func(s *Spec) { s.Root.Key = "../x" },
-		"relative root":  func(s *Spec) { s.Root.Dir = "x" },
+		"no root":        func(s *Spec) { s.Root.Tree = nil },
+		"two roots":      func(s *Spec) { s.Root.Image = image() },
+		"relative root":  func(s *Spec) { s.Root.Tree.Dir = "x" },
+		"bind of volume": func(s *Spec) { s.Root.Tree.Binds = []Mount{{Volume: "v", Guest: "/usr"}} },
+		"no digest":      func(s *Spec) { s.Root = Root{Key: "k", Image: &Image{Name: "python"}} },
+		"digest's case":  func(s *Spec) { s.Root = Root{Key: "k", Image: &Image{Digest: "sha256:" + strings.Repeat("0A", 32)}} },
+		"agent's image":  func(s *Spec) { s.Agent.Image = &Image{Digest: "sha512:00"} },
+		"no source":      func(s *Spec) { s.Mounts = []Mount{{Guest: "/srv"}} },
+		"two sources":    func(s *Spec) { s.Mounts = []Mount{{Host: "/srv", Volume: "v", Guest: "/srv"}} },
+		"volume's name":  func(s *Spec) { s.Mounts = []Mount{{Volume: "../v", Guest: "/srv"}} },
 		"mount over all": func(s *Spec) { s.Mounts = []Mount{{Host: "/srv", Guest: "/"}} },
-		"mount unclean":  func(s *Spec) { s.Root.Binds = []Mount{{Host: "/usr", Guest: "/usr/../etc"}} },
+		"mount unclean":  func(s *Spec) { s.Root.Tree.Binds = []Mount{{Host: "/usr", Guest: "/usr/../etc"}} },
 		"mount relative": func(s *Spec) { s.Mounts = []Mount{{Host: "srv", Guest: "/srv"}} },
 		"agent":          func(s *Spec) { s.Agent.Path = "agent" },
 		"agent's name":   func(s *Spec) { s.Agent.Args = nil },

@@ -12,7 +12,7 @@ import (
 // Bench measures what every engine can do. Its times are comparable between
 // engines on one machine.
 func Bench(b *testing.B, h Harness) {
-	h = h.withDefaults()
+	h = h.withDefaults(b)
 	probe := Probe(b)
 	e := h.Open(b)
 	defer func() {

@@ -62,10 +62,17 @@ func (b *box) talk() *box {
 }
 
 func (b *box) tryTalk(hello protocol.Hello) error {
-	open := client.Open
 	if b.l != nil {
-		open = client.Resume
+		return b.tryResumeLink(hello)
 	}
+	return b.openLink(hello, client.Open)
+}
+
+// tryResumeLink opens a link to an agent that had another one.
+func (b *box) tryResumeLink(hello protocol.Hello) error { return b.openLink(hello, client.Resume) }
+
+func (b *box) openLink(hello protocol.Hello, open func(context.Context, client.Dialer, client.Options) (*client.Conn, error)) error {
+	b.t.Helper()
 	b.unlink()
 	return b.t.call("open link", func(ctx context.Context) error {
 		l, err := open(ctx, b.Guest, client.Options{Hello: hello})

@@ -13,8 +13,7 @@ func contractTests() []test {
 	return []test{
 		{"info-is-constant", testInfoConstant},
 		{"info-is-complete", testInfoComplete},
-		{"caps-match-interfaces", testCaps},
-		{"caps-are-found-through-wrappers", testCapsWrapped},
+		{"abilities-of-unknown-guests-are-gone", testAbilitiesUnknown},
 		{"guest-has-its-id", testGuestID},
 	}
 }
@@ -48,9 +47,6 @@ func testInfoComplete(t *tester) {
 	default:
 		t.Errorf("isolation %q is none of the set", info.Isolation)
 	}
-	if known := engine.CapPauser | engine.CapStatser | engine.CapSnapshotter | engine.CapRestorer; info.Caps&^known != 0 {
-		t.Errorf("caps %b have bits that mean nothing", info.Caps)
-	}
 	var seen []string
 	for _, l := range info.Limits {
 		if !slices.Contains([]string{"cpu", "memory", "disk", "pids"}, l.Resource) {
@@ -69,38 +65,29 @@ func testInfoComplete(t *tester) {
 	}
 }
 
-func testCaps(t *tester) { t.checkCaps(t.create(t.spec()).Guest) }
-
-// wrapper is a decorator as layers above the engine make them.
-type wrapper struct {
-	engine.Guest
-}
-
-// Unwrap returns what is decorated.
-func (w wrapper) Unwrap() engine.Guest { return w.Guest }
-
-func testCapsWrapped(t *tester) { t.checkCaps(wrapper{wrapper{t.create(t.spec()).Guest}}) }
-
-func (t *tester) checkCaps(g engine.Guest) {
-	t.Helper()
-	caps := t.e.Info().Caps
-	_, pauser := engine.As[engine.Pauser](g)
-	_, statser := engine.As[engine.Statser](g)
-	_, snapshotter := engine.As[engine.Snapshotter](g)
-	_, restorer := t.e.(engine.Restorer)
-	for _, c := range []struct {
-		name    string
-		claimed bool
-		there   bool
-	}{
-		{"Pauser", caps.Has(engine.CapPauser), pauser},
-		{"Statser", caps.Has(engine.CapStatser), statser},
-		{"Snapshotter", caps.Has(engine.CapSnapshotter), snapshotter},
-		{"Restorer", caps.Has(engine.CapRestorer), restorer},
-	} {
-		if c.claimed != c.there {
-			t.Errorf("%s: claimed by Info is %t, implemented is %t", c.name, c.claimed, c.there)
-		}
+// testAbilitiesUnknown calls every ability with an id that no guest has.
+func testAbilitiesUnknown(t *tester) {
+	t.create(t.probeSpec("echo")) // another guest lives
+	id := newID()
+	gone := func(what string, f func(ctx context.Context) error) {
+		t.Helper()
+		t.wantErr(what+" of an unknown guest", t.call(what, f), engine.ErrGone)
+	}
+	if p, ok := engine.As[engine.Pauser](t.e); ok {
+		gone("pause", func(ctx context.Context) error { return p.Pause(ctx, id) })
+		gone("resume", func(ctx context.Context) error { return p.Resume(ctx, id) })
+	}
+	if s, ok := engine.As[engine.Statser](t.e); ok {
+		gone("stats", func(ctx context.Context) error { _, err := s.Stats(ctx, id); return err })
+	}
+	if s, ok := engine.As[engine.Snapshotter](t.e); ok {
+		dir := t.TempDir()
+		gone("snapshot", func(ctx context.Context) error { _, err := s.Snapshot(ctx, id, dir); return err })
+		t.checkDir("directory", dir)
+	}
+	if r, ok := engine.As[engine.Recoverer](t.e); ok {
+		gone("state", func(ctx context.Context) error { _, err := r.State(ctx, id); return err })
+		gone("detach", func(ctx context.Context) error { return r.Detach(ctx, id) })
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 )
 
 // Harness connects the suite to an engine.
@@ -17,9 +18,14 @@ type Harness struct {
 	// Open returns a new engine; the suite closes it. Required. It is called once
 	// per group, and by tests that close engines.
 	Open func(t testing.TB) engine.Engine
-	// Spec returns a small valid spec with the real agent. Required. All calls
-	// within one Run return the same Root.
+	// Spec returns a small valid spec. Required. All calls within one Run return
+	// the same Root. If it has no agent, the suite adds Glovebox's, built from
+	// source.
 	Spec func(t testing.TB) *engine.Spec
+	// Program turns a static executable on this machine into a program for the
+	// engine's guests, for example by storing it in an image. Default: the file
+	// itself.
+	Program func(t testing.TB, path string, args []string) engine.Program
 	// User says as whom code runs in guest id of e. Default: engine.UserID with
 	// the home /home/user.
 	User func(e engine.Engine, id string) User
@@ -69,6 +75,7 @@ func groups() []group {
 		{"limits", limitsTests()},
 		{"pause", pauseTests()},
 		{"snapshot", snapshotTests()},
+		{"recover", recoverTests()},
 		{"stats", statsTests()},
 		{"hostile", hostileTests()},
 	}
@@ -76,7 +83,7 @@ func groups() []group {
 
 // Run runs the suite.
 func Run(t *testing.T, h Harness) {
-	h = h.withDefaults()
+	h = h.withDefaults(t)
 	probe := Probe(t)
 	names := make(map[string]bool)
 	for _, g := range groups() {
@@ -92,7 +99,20 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-func (h Harness) withDefaults() Harness {
+func (h Harness) withDefaults(t testing.TB) Harness {
+	if h.Program == nil {
+		h.Program = func(_ testing.TB, path string, args []string) engine.Program {
+			return engine.Program{Path: path, Args: args}
+		}
+	}
+	if inner := h.Spec; inner(t).Agent.Path == "" {
+		agent := Agent(t)
+		h.Spec = func(t testing.TB) *engine.Spec {
+			s := inner(t)
+			s.Agent = h.Program(t, agent.Path, slices.Clone(agent.Args))
+			return s
+		}
+	}
 	if h.Timeout == 0 {
 		h.Timeout = 10 * time.Second
 	}
@@ -252,8 +272,26 @@ func warmUp(t testing.TB) {
 	}
 }
 
-// Probe builds the probe program and returns its path. Run does so by itself; it
-// is for those who run the suite in many processes.
+// Agent builds the agent of Glovebox from this module's source and returns a copy
+// that the test may use until its end. GLOVEBOX_TEST_GUEST names a built agent, for
+// machines without Go.
+func Agent(t testing.TB) engine.Program {
+	t.Helper()
+	agent := embedtest.Program(t)
+	// Another test process may replace the file.
+	program, err := os.ReadFile(agent.Path)
+	if err != nil {
+		t.Fatalf("read agent: %v", err)
+	}
+	agent.Path = filepath.Join(t.TempDir(), "agent")
+	if err := os.WriteFile(agent.Path, program, 0o755); err != nil {
+		t.Fatalf("copy agent: %v", err)
+	}
+	return agent
+}
+
+// Probe builds the probe program and returns its path. Run calls it; call it
+// yourself to run the suite in several processes with one probe.
 func Probe(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("GLOVEBOX_TEST_PROBE"); path != "" {

@@ -10,7 +10,10 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// invalidTests asks for what makes no sense in one way each.
+// tree returns a root with a key that no other test uses.
+func tree(dir string) engine.Root { return engine.Root{Key: "other", Tree: &engine.Tree{Dir: dir}} }
+
+// invalidTests creates guests with specs that are invalid in one way each.
 func invalidTests() []test {
 	var tests []test
 	invalid := func(name string, id string, change func(t *tester, s *engine.Spec) *engine.Spec) {
@@ -40,13 +43,26 @@ func invalidTests() []test {
 	set("spec-empty", func(s *engine.Spec) { *s = engine.Spec{} })
 	set("root-key-empty", func(s *engine.Spec) { s.Root.Key = "" })
 	set("root-key-path", func(s *engine.Spec) { s.Root.Key = "../x" })
-	set("root-relative", func(s *engine.Spec) { s.Root.Key, s.Root.Dir = "other", "usr" })
-	set("root-missing", func(s *engine.Spec) { s.Root.Key, s.Root.Dir = "other", "/no/such/directory" })
-	set("root-is-a-file", func(s *engine.Spec) { s.Root.Key, s.Root.Dir = "other", s.Agent.Path })
+	set("root-neither-tree-nor-image", func(s *engine.Spec) { s.Root.Tree, s.Root.Image = nil, nil })
+	set("root-relative", func(s *engine.Spec) { s.Root = tree("usr") })
+	set("root-without-digest", func(s *engine.Spec) {
+		s.Root = engine.Root{Key: "other", Image: &engine.Image{Name: "python"}}
+	})
+	onHost := func(name string, f func(t *tester, s *engine.Spec)) {
+		invalid(name, "invalid", func(t *tester, s *engine.Spec) *engine.Spec {
+			if s.Root.Tree == nil || s.Agent.Image != nil {
+				t.Skip("the guests of the harness use no files of this host")
+			}
+			f(t, s)
+			return s
+		})
+	}
+	onHost("root-missing", func(_ *tester, s *engine.Spec) { s.Root = tree("/no/such/directory") })
+	onHost("root-is-a-file", func(t *tester, s *engine.Spec) { s.Root = tree(t.probe) })
+	onHost("agent-missing", func(_ *tester, s *engine.Spec) { s.Agent.Path += "-missing" })
+	onHost("agent-is-a-directory", func(_ *tester, s *engine.Spec) { s.Agent.Path = filepath.Dir(s.Agent.Path) })
 	set("agent-empty", func(s *engine.Spec) { s.Agent.Path = "" })
 	set("agent-relative", func(s *engine.Spec) { s.Agent.Path = "probe" })
-	set("agent-missing", func(s *engine.Spec) { s.Agent.Path += "-missing" })
-	set("agent-is-a-directory", func(s *engine.Spec) { s.Agent.Path = filepath.Dir(s.Agent.Path) })
 	set("agent-without-name", func(s *engine.Spec) { s.Agent.Args = nil })
 	set("limit-of-processors-negative", func(s *engine.Spec) { s.Limits.CPUs = -1 })
 	set("limit-of-processors-not-a-number", func(s *engine.Spec) { s.Limits.CPUs = math.NaN() })

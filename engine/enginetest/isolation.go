@@ -175,15 +175,18 @@ func testReachesNoSocket(t *tester, b *box) {
 // testWritesNothing writes wherever the guest lets it; the host must not see it.
 // What it tries is harmless should it succeed.
 func testWritesNothing(t *tester, b *box) {
-	spec := t.spec()
 	dirs := []string{"/", "/usr", "/usr/bin", "/etc", "/tmp", "/var/tmp", "/dev/shm", "/run", "/home"}
-	for _, m := range spec.Root.Binds {
+	tree := t.spec().Root.Tree
+	if tree == nil {
+		tree = &engine.Tree{Dir: "/"}
+	}
+	for _, m := range tree.Binds {
 		dirs = append(dirs, m.Guest)
 	}
 	name := "enginetest-" + newID()
 	for _, d := range dirs {
 		b.exec(protocol.Exec{Argv: []string{"sh", "-c", `echo x > "$1"`, "sh", filepath.Join(d, name)}}, nil)
-		for _, host := range []string{filepath.Join(d, name), filepath.Join(spec.Root.Dir, d, name)} {
+		for _, host := range []string{filepath.Join(d, name), filepath.Join(tree.Dir, d, name)} {
 			if os.Remove(host) == nil {
 				t.Errorf("%s was written in the guest and was on the host", host)
 			}

@@ -94,8 +94,8 @@ func (t *tester) overuse(l engine.Limit, probes [][]string) {
 	}
 	most := uint64(0)
 	over := func() bool {
-		if s, ok := engine.As[engine.Statser](b.Guest); ok {
-			if stats, err := s.Stats(t.Context()); err == nil {
+		if s, ok := engine.As[engine.Statser](t.e); ok {
+			if stats, err := s.Stats(t.Context(), b.ID()); err == nil {
 				most = max(most, stats.MemoryBytes)
 			}
 		}
@@ -238,13 +238,13 @@ func testCPU(t *tester, l engine.Limit) {
 	}
 	const limit, wall = 0.2, 2 * time.Second
 	b := t.limitedBox(engine.Limits{CPUs: limit})
-	s, ok := engine.As[engine.Statser](b.Guest)
+	s, ok := engine.As[engine.Statser](t.e)
 	if !ok {
 		t.Skip("the engine does not tell how much processor time guests use")
 	}
 	b.startProbe("spin", "4").says("ready")
 	used := func() time.Duration {
-		stats, err := s.Stats(t.Context())
+		stats, err := s.Stats(t.Context(), b.ID())
 		t.must("stats", err)
 		return stats.CPU
 	}

@@ -14,45 +14,37 @@ import (
 
 func pauseTests() []test {
 	return []test{
-		{"paused-guest-runs-nothing", pausing(testPauseStops)},
-		{"streams-survive", pausing(testPauseStreams)},
-		{"pause-and-resume-may-be-repeated", pausing(testPauseTwice)},
-		{"pauses-and-resumes-at-once", pausing(testPauseAtOnce)},
-		{"paused-guest-can-be-destroyed", pausing(testPauseDestroy)},
-		{"paused-guest-can-be-destroyed-at-once", pausing(testPauseWhileDestroyed)},
-		{"pause-with-ended-context-is-its-cause", pausing(testPauseEnded)},
-		{"pause-after-destroy-is-gone", pausing(testPauseGone)},
+		{"paused-guest-runs-nothing", needs[engine.Pauser](testPauseStops)},
+		{"streams-survive", needs[engine.Pauser](testPauseStreams)},
+		{"pause-and-resume-may-be-repeated", needs[engine.Pauser](testPauseTwice)},
+		{"pauses-and-resumes-at-once", needs[engine.Pauser](testPauseAtOnce)},
+		{"paused-guest-can-be-destroyed", needs[engine.Pauser](testPauseDestroy)},
+		{"paused-guest-can-be-destroyed-at-once", needs[engine.Pauser](testPauseWhileDestroyed)},
+		{"pause-with-ended-context-is-its-cause", needs[engine.Pauser](testPauseEnded)},
+		{"pause-after-destroy-is-gone", needs[engine.Pauser](testPauseGone)},
 	}
-}
-
-// pausing makes a test skip on engines that cannot pause.
-func pausing(f func(t *tester)) func(t *tester) {
-	return func(t *tester) {
-		if !t.e.Info().Caps.Has(engine.CapPauser) {
-			t.Skip("the engine cannot pause guests")
-		}
-		f(t)
-	}
-}
-
-// pauser returns the ability that the engine claims.
-func (b *box) pauser() engine.Pauser {
-	b.t.Helper()
-	p, ok := engine.As[engine.Pauser](b.Guest)
-	if !ok {
-		b.t.Fatal("the guest is no Pauser, though the engine claims it")
-	}
-	return p
 }
 
 func (b *box) pause() {
 	b.t.Helper()
-	b.t.must("pause", b.t.call("pause", b.pauser().Pause))
+	b.t.must("pause", b.tryPause())
+}
+
+func (b *box) tryPause() error {
+	b.t.Helper()
+	p := ability[engine.Pauser](b.t)
+	return b.t.call("pause", func(ctx context.Context) error { return p.Pause(ctx, b.ID()) })
 }
 
 func (b *box) resume() {
 	b.t.Helper()
-	b.t.must("resume", b.t.call("resume", b.pauser().Resume))
+	b.t.must("resume", b.tryResume())
+}
+
+func (b *box) tryResume() error {
+	b.t.Helper()
+	p := ability[engine.Pauser](b.t)
+	return b.t.call("resume", func(ctx context.Context) error { return p.Resume(ctx, b.ID()) })
 }
 
 // last returns the last whole number that a counting command has said.
@@ -153,14 +145,14 @@ func testPauseTwice(t *tester) {
 
 func testPauseAtOnce(t *tester) {
 	b := t.create(t.probeSpec("echo"))
-	p := b.pauser()
+	p := ability[engine.Pauser](t)
 	errs := make(chan error)
 	for i := range 8 {
 		go func() {
 			if i%2 == 0 {
-				errs <- p.Pause(t.Context())
+				errs <- p.Pause(t.Context(), b.ID())
 			} else {
-				errs <- p.Resume(t.Context())
+				errs <- p.Resume(t.Context(), b.ID())
 			}
 		}()
 	}
@@ -188,8 +180,8 @@ func testPauseWhileDestroyed(t *tester) {
 	for range 5 {
 		b := t.create(t.probeSpec("echo"))
 		done := make(chan error, 1)
-		p := b.pauser()
-		go func() { done <- p.Pause(t.Context()) }()
+		p := ability[engine.Pauser](t)
+		go func() { done <- p.Pause(t.Context(), b.ID()) }()
 		t.destroy(b)
 		t.inTime("pause while the guest is destroyed", t.h.Timeout, func() {
 			if err := <-done; err != nil {
@@ -201,8 +193,8 @@ func testPauseWhileDestroyed(t *tester) {
 
 func testPauseEnded(t *tester) {
 	b := t.create(t.probeSpec("echo"))
-	p := b.pauser()
-	err := t.call("pause", func(ctx context.Context) error { return p.Pause(ended(ctx)) })
+	p := ability[engine.Pauser](t)
+	err := t.call("pause", func(ctx context.Context) error { return p.Pause(ended(ctx), b.ID()) })
 	if err != nil && !errors.Is(err, errStop) {
 		t.Errorf("pause with an ended context: got error %v, want none or its cause", err)
 	}
@@ -212,8 +204,7 @@ func testPauseEnded(t *tester) {
 
 func testPauseGone(t *tester) {
 	b := t.create(t.probeSpec("echo"))
-	p := b.pauser()
 	t.destroy(b)
-	t.wantErr("pause after destroy", t.call("pause", p.Pause), engine.ErrGone)
-	t.wantErr("resume after destroy", t.call("resume", p.Resume), engine.ErrGone)
+	t.wantErr("pause after destroy", b.tryPause(), engine.ErrGone)
+	t.wantErr("resume after destroy", b.tryResume(), engine.ErrGone)
 }

@@ -18,79 +18,83 @@ import (
 
 func snapshotTests() []test {
 	return []test{
-		{"processes-and-files-come-back", snapshotting(testSnapshotProcesses)},
-		{"kernels-come-back", snapshotting(testSnapshotKernels)},
-		{"original-goes-on", snapshotting(testSnapshotOriginal)},
-		{"restored-guests-differ", snapshotting(testSnapshotDiffer)},
-		{"clocks-go-on", snapshotting(testSnapshotClocks)},
-		{"busy-guest", snapshotting(testSnapshotBusy)},
-		{"calls-meanwhile-are-answered", snapshotting(testSnapshotCalls)},
-		{"flood-of-output", snapshotting(testSnapshotFlood)},
-		{"paused-guest", snapshotting(testSnapshotPaused)},
-		{"snapshot-of-a-restored-guest", snapshotting(testSnapshotChain)},
-		{"restored-guests-at-once", snapshotting(testSnapshotMany)},
-		{"snapshot-may-be-moved", snapshotting(testSnapshotMoved)},
-		{"limits-hold-after-restore", snapshotting(testSnapshotLimits)},
-		{"snapshot-into-what-is-not-empty-is-invalid", snapshotting(testSnapshotDir)},
-		{"snapshot-after-destroy-is-gone", snapshotting(testSnapshotGone)},
-		{"snapshot-while-destroyed", snapshotting(testSnapshotWhileDestroyed)},
-		{"snapshots-and-pauses-at-once", snapshotting(testSnapshotAtOnce)},
-		{"cancelled-snapshot-leaves-nothing", snapshotting(testSnapshotCancelled)},
-		{"snapshot-without-room-is-exhausted", snapshotting(testSnapshotNoRoom)},
-		{"damaged-snapshot-is-invalid", snapshotting(testRestoreDamaged)},
-		{"snapshot-of-another-spec-is-invalid", snapshotting(testRestoreOther)},
-		{"restore-refuses-what-create-refuses", snapshotting(testRestoreLikeCreate)},
-		{"cancelled-restore-leaves-nothing", snapshotting(testRestoreCancelled)},
+		{"processes-and-files-come-back", needs[engine.Snapshotter](testSnapshotProcesses)},
+		{"kernels-come-back", needs[engine.Snapshotter](testSnapshotKernels)},
+		{"original-goes-on", needs[engine.Snapshotter](testSnapshotOriginal)},
+		{"restored-guests-differ", needs[engine.Snapshotter](testSnapshotDiffer)},
+		{"clocks-go-on", needs[engine.Snapshotter](testSnapshotClocks)},
+		{"busy-guest", needs[engine.Snapshotter](testSnapshotBusy)},
+		{"calls-meanwhile-are-answered", needs[engine.Snapshotter](testSnapshotCalls)},
+		{"flood-of-output", needs[engine.Snapshotter](testSnapshotFlood)},
+		{"paused-guest", needs[engine.Snapshotter](testSnapshotPaused)},
+		{"snapshot-of-a-restored-guest", needs[engine.Snapshotter](testSnapshotChain)},
+		{"restored-guests-at-once", needs[engine.Snapshotter](testSnapshotMany)},
+		{"snapshot-is-inspected", needs[engine.Snapshotter](testSnapshotInspect)},
+		{"snapshot-may-be-moved", needs[engine.Snapshotter](testSnapshotMoved)},
+		{"limits-hold-after-restore", needs[engine.Snapshotter](testSnapshotLimits)},
+		{"snapshot-into-what-is-not-empty-is-invalid", needs[engine.Snapshotter](testSnapshotDir)},
+		{"snapshot-after-destroy-is-gone", needs[engine.Snapshotter](testSnapshotGone)},
+		{"snapshot-while-destroyed", needs[engine.Snapshotter](testSnapshotWhileDestroyed)},
+		{"snapshots-and-pauses-at-once", needs[engine.Snapshotter](testSnapshotAtOnce)},
+		{"cancelled-snapshot-leaves-nothing", needs[engine.Snapshotter](testSnapshotCancelled)},
+		{"snapshot-without-room-is-exhausted", needs[engine.Snapshotter](testSnapshotNoRoom)},
+		{"damaged-snapshot-is-invalid", needs[engine.Snapshotter](testRestoreDamaged)},
+		{"snapshot-of-another-spec-is-invalid", needs[engine.Snapshotter](testRestoreOther)},
+		{"restore-refuses-what-create-refuses", needs[engine.Snapshotter](testRestoreLikeCreate)},
+		{"cancelled-restore-leaves-nothing", needs[engine.Snapshotter](testRestoreCancelled)},
 	}
 }
 
-// snapshotting makes a test skip on engines without snapshots.
-func snapshotting(f func(t *tester)) func(t *tester) {
-	return func(t *tester) {
-		if !t.e.Info().Caps.Has(engine.CapSnapshotter | engine.CapRestorer) {
-			t.Skip("the engine has no snapshots")
-		}
-		f(t)
-	}
-}
-
-// trySnapshot writes b into dir.
-func (b *box) trySnapshot(dir string) error {
+// trySnapshot stores b in dir.
+func (b *box) trySnapshot(dir string) (engine.Snapshot, error) {
 	b.t.Helper()
-	s, ok := engine.As[engine.Snapshotter](b.Guest)
-	if !ok {
-		b.t.Fatal("the guest is no Snapshotter, though the engine claims it")
+	taken := engine.Snapshot{Dir: dir}
+	s := ability[engine.Snapshotter](b.t)
+	err := b.t.call("snapshot", func(ctx context.Context) (err error) {
+		taken.Ref, err = s.Snapshot(ctx, b.ID(), dir)
+		return err
+	})
+	if err == nil {
+		b.t.removeLater(taken)
 	}
-	return b.t.call("snapshot", func(ctx context.Context) error { return s.Snapshot(ctx, dir) })
+	return taken, err
 }
 
-// snapshot writes b into a new directory and returns it.
-func (b *box) snapshot() string {
-	b.t.Helper()
-	dir := b.t.TempDir()
-	b.t.must("snapshot "+b.ID(), b.trySnapshot(dir))
-	return dir
+// removeLater frees what the engine keeps of a snapshot at the end of the test.
+func (t *tester) removeLater(s engine.Snapshot) {
+	t.Cleanup(func() { t.must("remove snapshot", t.removeSnapshot(s)) })
 }
 
-func (t *tester) tryRestore(id string, spec *engine.Spec, dir string) (engine.Guest, error) {
+func (t *tester) removeSnapshot(s engine.Snapshot) error {
 	t.Helper()
-	r, ok := t.e.(engine.Restorer)
-	if !ok {
-		t.Fatal("the engine is no Restorer, though it claims it")
-	}
+	return t.call("remove snapshot", func(ctx context.Context) error {
+		return ability[engine.Snapshotter](t).RemoveSnapshot(ctx, s)
+	})
+}
+
+// snapshot stores b in a new directory.
+func (b *box) snapshot() engine.Snapshot {
+	b.t.Helper()
+	s, err := b.trySnapshot(b.t.TempDir())
+	b.t.must("snapshot "+b.ID(), err)
+	return s
+}
+
+func (t *tester) tryRestore(id string, spec *engine.Spec, s engine.Snapshot) (engine.Guest, error) {
+	t.Helper()
 	var g engine.Guest
 	err := t.call("restore", func(ctx context.Context) (err error) {
-		g, err = r.Restore(ctx, id, spec, dir)
+		g, err = ability[engine.Snapshotter](t).Restore(ctx, id, spec, s)
 		return err
 	})
 	return g, err
 }
 
 // restore boots a guest from a snapshot and destroys it at the end of the test.
-func (t *tester) restore(spec *engine.Spec, dir string) *box {
+func (t *tester) restore(spec *engine.Spec, s engine.Snapshot) *box {
 	t.Helper()
 	id := newID()
-	g, err := t.tryRestore(id, spec, dir)
+	g, err := t.tryRestore(id, spec, s)
 	t.must("restore "+id, err)
 	b := t.own(g)
 	b.user = t.h.User(t.e, id)
@@ -188,10 +192,10 @@ func testSnapshotProcesses(t *tester) {
 	t.eventually("count in the background", func() bool { return b.sh(count) != "" })
 
 	least := number(t, b.sh(count))
-	dir := b.snapshot()
+	taken := b.snapshot()
 	most := number(t, b.sh(count))
 	time.Sleep(300 * time.Millisecond) // no process of a snapshot may run meanwhile
-	r := t.restore(t.spec(), dir).wake()
+	r := t.restore(t.spec(), taken).wake()
 	r.ping()
 	if got := number(t, r.sh(count)); got < least || got > most+250 {
 		t.Errorf("a process that had counted to %d before and to %d shortly after the snapshot is at %d", least, most, got)
@@ -222,8 +226,8 @@ func testSnapshotKernels(t *tester) {
 	for _, l := range languages {
 		b.run(l, set[l])
 	}
-	dir := b.snapshot()
-	r := t.restore(t.spec(), dir).wake()
+	taken := b.snapshot()
+	r := t.restore(t.spec(), taken).wake()
 	for _, x := range []*box{r, b} {
 		for _, l := range languages {
 			if got := x.run(l, get[l]); got != "42 line more" {
@@ -265,20 +269,20 @@ func testSnapshotOriginal(t *tester) {
 }
 
 func testSnapshotPaused(t *tester) {
-	if !t.e.Info().Caps.Has(engine.CapPauser) {
-		t.Skip("the engine cannot pause guests")
+	if _, ok := engine.As[engine.Pauser](t.e); !ok {
+		t.Skip("the engine does not pause guests")
 	}
 	b := t.create(t.spec()).talk().install()
 	r := b.startProbe("count")
 	t.eventually("command counts", func() bool { return r.last() > 20 })
 	b.pause()
 	at := r.last()
-	dir := b.snapshot()
+	taken := b.snapshot()
 	time.Sleep(200 * time.Millisecond) // nothing must happen
 	if moved := r.last() - at; moved > 50 {
 		t.Errorf("a paused guest has counted on by %d while a snapshot was taken", moved)
 	}
-	t.restore(t.spec(), dir).wake().ping()
+	t.restore(t.spec(), taken).wake().ping()
 	b.resume()
 	b.ping()
 	t.eventually("command goes on counting", func() bool { return r.last() > at+20 })
@@ -292,9 +296,9 @@ func testSnapshotChain(t *tester) {
 		b.sh(fmt.Sprintf("echo %d >> file", i))
 		boots[b.sh("cat /proc/sys/kernel/random/boot_id")] = true
 		mounts = append(mounts, b.sh("wc -l < /proc/self/mounts"))
-		dir := b.snapshot()
+		taken := b.snapshot()
 		t.destroy(b)
-		b = t.restore(t.spec(), dir).wake()
+		b = t.restore(t.spec(), taken).wake()
 	}
 	if got := b.sh("cat file"); got != "0\n1\n2\n3\n" {
 		t.Errorf("after four generations the file is %q", got)
@@ -310,14 +314,14 @@ func testSnapshotChain(t *tester) {
 func testSnapshotMany(t *tester) {
 	b := t.create(t.spec()).talk()
 	b.sh("echo same > file")
-	dir := b.snapshot()
-	r, _ := t.e.(engine.Restorer)
+	taken := b.snapshot()
+	r := ability[engine.Snapshotter](t)
 	guests := make([]engine.Guest, t.h.Many/2)
 	errs := make([]error, len(guests))
 	var wg sync.WaitGroup
 	for i := range guests {
 		id := newID()
-		wg.Go(func() { guests[i], errs[i] = r.Restore(t.Context(), id, t.spec(), dir) })
+		wg.Go(func() { guests[i], errs[i] = r.Restore(t.Context(), id, t.spec(), taken) })
 	}
 	t.inTime("restore many", time.Duration(len(guests))*t.h.Timeout, wg.Wait)
 	for i, err := range errs {
@@ -333,16 +337,19 @@ func testSnapshotMany(t *tester) {
 func testSnapshotMoved(t *tester) {
 	b := t.create(t.spec()).talk()
 	b.sh("echo moved > file")
-	dir := b.snapshot()
-	to := filepath.Join(t.TempDir(), "elsewhere")
-	t.must("move", os.Rename(dir, to))
-	r := t.restore(t.spec(), to)
-	t.must("remove", os.RemoveAll(to)) // it is not needed any more
+	taken := b.snapshot()
+	moved := engine.Snapshot{Dir: filepath.Join(t.TempDir(), "elsewhere"), Ref: taken.Ref}
+	t.must("move", os.Rename(taken.Dir, moved.Dir))
+	r := t.restore(t.spec(), moved)
+	// The restored guest does not need it any more.
+	t.must("remove snapshot", t.removeSnapshot(moved))
+	t.must("remove directory", os.RemoveAll(moved.Dir))
 	if got := r.wake().sh("cat file"); got != "moved\n" {
 		t.Errorf("the file is %q", got)
 	}
-	_, err := t.tryRestore(newID(), t.spec(), to)
-	t.wantErr("restore of a snapshot that was removed", err, engine.ErrInvalid)
+	_, err := t.tryRestore(newID(), t.spec(), moved)
+	t.wantErr("restore of a removed snapshot", err, engine.ErrInvalid)
+	t.must("remove a removed snapshot", t.removeSnapshot(moved))
 }
 
 func testSnapshotLimits(t *tester) {
@@ -350,8 +357,8 @@ func testSnapshotLimits(t *tester) {
 	spec.Limits.DiskMB = 32
 	b := t.create(spec).talk().install()
 	b.look("fill", "first", "8")
-	dir := b.snapshot()
-	r := t.restore(spec, dir).wake()
+	taken := b.snapshot()
+	r := t.restore(spec, taken).wake()
 	r.probe = b.probe
 	if res := r.exec(protocol.Exec{Argv: []string{r.probe, "fill", "second", "40"}}, nil); res.err == nil && res.Code == 0 {
 		t.Errorf("a restored guest with a limit of 32 MiB has written 48 MiB")
@@ -360,4 +367,28 @@ func testSnapshotLimits(t *tester) {
 	if got := r.sh("stat -c %s first"); got != "8388608\n" {
 		t.Errorf("the file of before has %s bytes", got)
 	}
+}
+
+func testSnapshotInspect(t *tester) {
+	spec := t.spec()
+	taken := t.create(spec).snapshot()
+	s := ability[engine.Snapshotter](t)
+	var info engine.SnapshotInfo
+	t.must("inspect", t.call("inspect", func(ctx context.Context) (err error) {
+		info, err = s.InspectSnapshot(ctx, taken)
+		return err
+	}))
+	if info.RootKey != spec.Root.Key || info.Agent == "" {
+		t.Errorf("the snapshot is of %+v, want root %q and an agent", info, spec.Root.Key)
+	}
+	check := func(spec *engine.Spec, s engine.Snapshot) error {
+		return t.call("check", func(ctx context.Context) error {
+			return ability[engine.Snapshotter](t).CheckSnapshot(ctx, spec, s)
+		})
+	}
+	t.must("check", check(t.spec(), taken))
+	other := t.spec()
+	other.Limits.MemoryMB += 64
+	t.wantErr("check with another limit", check(other, taken), engine.ErrInvalid)
+	t.wantErr("check of an empty directory", check(t.spec(), engine.Snapshot{Dir: t.TempDir()}), engine.ErrInvalid)
 }

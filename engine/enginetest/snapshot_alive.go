@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -34,10 +35,10 @@ console.log([Math.random(), c.randomUUID(), c.randomBytes(8).toString('hex'), c.
 	for _, l := range languages {
 		b.run(l, draw[l]) // what is drawn ahead is in the snapshot
 	}
-	dir := b.snapshot()
+	taken := b.snapshot()
 	time.Sleep(2500 * time.Millisecond) // a clock that stood still meanwhile would show
 	seen := make(map[string]string)
-	restored := []*box{t.restore(t.spec(), dir).wake(), t.restore(t.spec(), dir).wake()}
+	restored := []*box{t.restore(t.spec(), taken).wake(), t.restore(t.spec(), taken).wake()}
 	for _, x := range append(restored, b) {
 		for _, l := range languages {
 			for i, line := range strings.Split(x.run(l, draw[l]), "\n") {
@@ -85,9 +86,9 @@ func testSnapshotClocks(t *tester) {
 	b.exec(protocol.Exec{Shell: "(sleep 2; date +%s.%N > woken) > /dev/null 2>&1 &"}, nil)
 	start := time.Now()
 	least := uptime(b)
-	dir := b.snapshot()
+	taken := b.snapshot()
 	time.Sleep(1500 * time.Millisecond) // must not be lost
-	r := t.restore(t.spec(), dir).wake()
+	r := t.restore(t.spec(), taken).wake()
 	for range 2 {
 		before := time.Now()
 		now := number(t, r.sh("date +%s%N"))
@@ -114,15 +115,15 @@ func testSnapshotFlood(t *tester) {
 	b := t.create(t.spec()).talk().install()
 	pour := b.startProbe("pour", strconv.Itoa(mib))
 	t.eventually("flood begins", func() bool { return pour.sink.size() > 1<<20 })
-	var dir string
-	for taken := 0; taken < 3; taken++ {
-		dir = b.snapshot()
+	var taken engine.Snapshot
+	for i := 0; i < 3; i++ {
+		taken = b.snapshot()
 		select {
 		case <-pour.done:
-			if taken == 0 {
+			if i == 0 {
 				t.Log("the flood was over before the first snapshot")
 			}
-			taken = 3
+			i = 3
 		default:
 		}
 	}
@@ -141,7 +142,7 @@ func testSnapshotFlood(t *tester) {
 	}
 	b.ping()
 	// The command was of the earlier link and ends with it.
-	r := t.restore(t.spec(), dir).wake()
+	r := t.restore(t.spec(), taken).wake()
 	r.ping()
 	t.eventually("command of the earlier link ends", func() bool { return !strings.Contains(r.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), "pour") })
 }
@@ -153,8 +154,14 @@ func testSnapshotCalls(t *tester) {
 	b.snapshot() // the first takes longer than others
 	for i := range 20 {
 		taken := make(chan error, 1)
-		dir := t.TempDir()
-		go func() { taken <- b.trySnapshot(dir) }()
+		dir, s := t.TempDir(), ability[engine.Snapshotter](t)
+		go func() {
+			ref, err := s.Snapshot(t.Context(), b.ID(), dir)
+			if err == nil {
+				err = s.RemoveSnapshot(t.Context(), engine.Snapshot{Dir: dir, Ref: ref})
+			}
+			taken <- err
+		}()
 		time.Sleep(time.Duration(3*i) * time.Millisecond) // another moment of it each time
 		b.ping()
 		t.inTime("snapshot", t.h.Timeout, func() { t.must("snapshot", <-taken) })

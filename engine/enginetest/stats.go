@@ -9,32 +9,19 @@ import (
 
 func statsTests() []test {
 	return []test{
-		{"guest-uses-something", counting(testStats)},
-		{"memory-is-counted", counting(testStatsMemory)},
-		{"processor-time-is-counted", counting(testStatsCPU)},
-		{"stats-after-destroy-are-gone", counting(testStatsGone)},
-	}
-}
-
-// counting makes a test skip on engines that do not count.
-func counting(f func(t *tester)) func(t *tester) {
-	return func(t *tester) {
-		if !t.e.Info().Caps.Has(engine.CapStatser) {
-			t.Skip("the engine does not tell what guests use")
-		}
-		f(t)
+		{"guest-uses-something", needs[engine.Statser](testStats)},
+		{"memory-is-counted", needs[engine.Statser](testStatsMemory)},
+		{"processor-time-is-counted", needs[engine.Statser](testStatsCPU)},
+		{"stats-after-destroy-are-gone", needs[engine.Statser](testStatsGone)},
 	}
 }
 
 func (b *box) tryStats() (engine.Stats, error) {
 	b.t.Helper()
-	s, ok := engine.As[engine.Statser](b.Guest)
-	if !ok {
-		b.t.Fatal("the guest is no Statser, though the engine claims it")
-	}
+	s := ability[engine.Statser](b.t)
 	var stats engine.Stats
 	err := b.t.call("stats", func(ctx context.Context) (err error) {
-		stats, err = s.Stats(ctx)
+		stats, err = s.Stats(ctx, b.ID())
 		return err
 	})
 	return stats, err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,13 +49,39 @@ var ids atomic.Int64
 // newID returns an id that no guest of the process had.
 func newID() string { return fmt.Sprintf("t-%d", ids.Add(1)) }
 
-// spec returns a spec with the real agent.
-func (t *tester) spec() *engine.Spec { return t.h.Spec(t.TB) }
+// spec returns a spec with the real agent. The caller may modify it.
+func (t *tester) spec() *engine.Spec {
+	s := *t.h.Spec(t.TB)
+	if s.Root.Tree != nil {
+		s.Root.Tree = &engine.Tree{Dir: s.Root.Tree.Dir, Binds: slices.Clone(s.Root.Tree.Binds)}
+	}
+	return &s
+}
+
+// needs makes a test skip on engines without an ability.
+func needs[T any](f func(t *tester)) func(t *tester) {
+	return func(t *tester) {
+		if _, ok := engine.As[T](t.e); !ok {
+			t.Skipf("the engine is not an %v", reflect.TypeFor[T]())
+		}
+		f(t)
+	}
+}
+
+// ability returns an ability of the engine.
+func ability[T any](t *tester) T {
+	t.Helper()
+	a, ok := engine.As[T](t.e)
+	if !ok {
+		t.Fatalf("the engine is not an %v", reflect.TypeFor[T]())
+	}
+	return a
+}
 
 // probeSpec returns a spec whose agent is the probe program in one of its parts.
 func (t *tester) probeSpec(args ...string) *engine.Spec {
 	s := t.spec()
-	s.Agent = engine.Program{Path: t.probe, Args: append([]string{"probe", "agent"}, args...)}
+	s.Agent = t.h.Program(t.TB, t.probe, append([]string{"probe", "agent"}, args...))
 	return s
 }
 
@@ -164,7 +192,7 @@ func (t *tester) exit(g engine.Guest) engine.Exit {
 
 // sentinels are all of the contract's.
 var sentinels = map[error]string{
-	engine.ErrNotFound: "ErrNotFound", engine.ErrExists: "ErrExists", engine.ErrInvalid: "ErrInvalid",
+	engine.ErrExists: "ErrExists", engine.ErrInvalid: "ErrInvalid",
 	engine.ErrUnsupported: "ErrUnsupported", engine.ErrUnavailable: "ErrUnavailable",
 	engine.ErrExhausted: "ErrExhausted", engine.ErrGone: "ErrGone",
 }

@@ -51,6 +51,9 @@ type meterGuest struct {
 	exit chan engine.Exit // ends Wait
 }
 
+// Unwrap returns the metered engine.
+func (m *meter) Unwrap() engine.Engine { return m.Engine }
+
 func (m *meter) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
 	m.mu.Lock()
 	err, hold := m.err, m.hold
@@ -101,8 +104,6 @@ func (m *meter) last() *meterGuest {
 	defer m.mu.Unlock()
 	return m.guests[len(m.guests)-1]
 }
-
-func (g *meterGuest) Unwrap() engine.Guest { return g.Guest }
 
 func (g *meterGuest) Destroy(ctx context.Context) error {
 	err := g.Guest.Destroy(ctx)
@@ -187,7 +188,7 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	f.Manager = New(cfg, Parts{
 		Machines: &machine.Maker{
-			Engine: f.engine, Agent: agent, Root: engine.Root{Key: "host", Dir: "/"},
+			Engine: f.engine, Agent: agent, Root: engine.Root{Key: "host", Tree: &engine.Tree{Dir: "/"}},
 			Interpreters: interps, Home: filepath.Join(dir, "home"), UID: -1, GID: -1, Log: log,
 		},
 		Log: log, Now: f.clock.Now,

@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -217,24 +218,21 @@ func (m *Manager) idle(s *Box) {
 // isIdle reports whether the box has computed next to nothing since the last
 // look. The first look cannot tell.
 func (m *Manager) isIdle(ctx context.Context, s *Box) bool {
-	st, ok := engine.As[engine.Statser](s.machine.Guest)
 	m.mu.Lock()
 	use := s.use
 	m.mu.Unlock()
-	var stats engine.Stats
-	var err error
-	if ok {
-		stats, err = st.Stats(ctx)
-	}
+	stats, err := s.machine.Stats(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.use != use {
 		return false // and what it computed is the call's
 	}
 	now, last := time.Now(), s.load
-	if !ok || err != nil { // it cannot tell; or it ends, or the host is in trouble
+	if err != nil {
+		// An engine that does not measure cannot show that the box is busy. Any other
+		// error comes from the end of the box or of a host in trouble.
 		s.load.at = now
-		return !ok
+		return errors.Is(err, engine.ErrUnsupported)
 	}
 	s.load = load{at: now, cpu: stats.CPU}
 	if last.at.IsZero() {

@@ -103,6 +103,7 @@ func (m *Manager) copy(ctx context.Context, s *Box) (mach *machine.Machine, sour
 	if err := os.Mkdir(memory, 0o700); err != nil {
 		return nil, SourceFork, fmt.Errorf("make room for a copy: %w", err)
 	}
+	defer func() { err = errors.Join(err, m.parts.Machines.RemoveSnapshot(m.base, memory)) }()
 	var maker *machine.Maker
 	if err := s.origin.parent.still(ctx, "fork", func(ctx context.Context, parent *machine.Machine) error {
 		m.mu.Lock()

@@ -187,11 +187,7 @@ func (m *Manager) makerOf(dir string, t Template) (*machine.Maker, error) {
 		return nil, fmt.Errorf("%s: %w", info.Only, engine.ErrInvalid)
 	}
 	maker := m.parts.Machines
-	in, ok := maker.Engine.(engine.Inspector)
-	if !ok {
-		return maker, nil
-	}
-	of, err := in.InspectSnapshot(dir)
+	of, err := maker.InspectSnapshot(m.base, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -217,12 +213,7 @@ func (m *Manager) restorable(dir string, t Template, f Flavor) error {
 	if err != nil {
 		return err
 	}
-	in, ok := maker.Engine.(engine.Inspector)
-	if !ok {
-		return nil
-	}
-	spec := maker.Spec(f.Limits())
-	return in.CheckSnapshot(&spec, dir)
+	return maker.CheckSnapshot(m.base, f.Limits(), dir)
 }
 
 func (m *Manager) setMaker(s *Box, maker *machine.Maker) {

@@ -13,10 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
+	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
 )
 
 // doctorTimeout bounds the whole examination: a hundred times what it takes.
@@ -30,11 +31,11 @@ type finding struct {
 	Fix    string `json:"fix,omitempty"` // what to type or do
 }
 
-// The levels of findings, as of gvisor.Level.
+// The levels of findings.
 const (
-	levelOK   = string(gvisor.LevelOK)
-	levelWarn = string(gvisor.LevelWarn)
-	levelFail = string(gvisor.LevelFail)
+	levelOK   = string(engine.LevelOK)
+	levelWarn = string(engine.LevelWarn)
+	levelFail = string(engine.LevelFail)
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -86,10 +87,10 @@ func (a *app) doctor(ctx context.Context, cfg *config.Config, asJSON bool) error
 	return nil
 }
 
-// probe is what the engine finds out without booting anything.
+// probe returns the engine's findings, without booting a guest.
 func probe(ctx context.Context) []finding {
 	var list []finding
-	for _, f := range gvisor.Probe(ctx) {
+	for _, f := range engines.Default().Probe(ctx) {
 		list = append(list, finding{f.Name, string(f.Level), f.Detail, f.Fix})
 	}
 	return list
@@ -99,8 +100,8 @@ func probe(ctx context.Context) []finding {
 func failed(name string, err error) finding {
 	f := finding{Name: name, Level: levelFail, Detail: err.Error()}
 	var h *hinted
-	if cause, fix, ok := noNamespaces(err); ok {
-		f.Detail, f.Fix = cause, fix
+	if host, ok := errors.AsType[*engine.HostError](err); ok {
+		f.Detail, f.Fix = host.Cause.Error(), host.Fix
 	} else if errors.As(err, &h) {
 		f.Fix = h.hint
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/server/metrics"
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
@@ -73,7 +74,7 @@ func broken(c pool.ClassStats) bool { return c.Ready == 0 && c.LastError != nil 
 // metrics returns the metrics of a server on h, of which server tells what it has.
 func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metrics {
 	opts.Version, opts.Commit = buildVersion()
-	opts.GVisor, _, _ = gvisorVersion()
+	opts.GVisor, _, _ = engines.Version("gvisor")
 	for _, t := range tools.All() {
 		opts.Tools = append(opts.Tools, t.Def.Name)
 	}

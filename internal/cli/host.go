@@ -18,19 +18,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/box/template"
+	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
 )
 
-// gvisorVersion is the version that is linked in; ok is false where none is.
-func gvisorVersion() (pin string, date time.Time, ok bool) {
-	pin, date = gvisor.Version()
-	return pin, date, pin != ""
-}
-
-// enter makes sure of the state directory and moves the program into namespaces
-// of its own, for which it may be started again: then enter does not return.
+// enter prepares the state directory and gives the program what the engine needs,
+// such as namespaces. For that the program may be executed again, in which case
+// enter does not return.
 func enter(cfg *config.Config) error {
 	if err := prepareState(cfg.StateDir); err != nil {
 		return err
@@ -43,7 +38,7 @@ func enter(cfg *config.Config) error {
 	if err := os.Setenv("GLOVEBOX_STATE_DIR", cfg.StateDir); err != nil {
 		return fmt.Errorf("pass on the state directory: %w", err)
 	}
-	return explain(gvisor.Enter())
+	return explain(engines.Enter())
 }
 
 // builtWithCgo reports whether the executable depends on the host's C library.
@@ -60,9 +55,9 @@ func builtWithCgo() bool {
 	return false
 }
 
-// explain adds what to do about what the engine says.
+// explain adds a hint to an error of the engine.
 func explain(err error) error {
-	if _, _, ok := noNamespaces(err); ok {
+	if _, ok := errors.AsType[*engine.HostError](err); ok {
 		return withHint(err, "%s", unitHint()+"glovebox doctor tells more about what this machine offers")
 	}
 	if errors.Is(err, engine.ErrUnsupported) {
@@ -74,7 +69,7 @@ func explain(err error) error {
 
 // host is the engine, what it shows to boxes, and the manager of boxes.
 type host struct {
-	engine  *gvisor.Engine
+	engine  engine.Engine
 	image   *image.Image
 	maker   *machine.Maker
 	log     *slog.Logger
@@ -131,7 +126,7 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 // open starts the engine and finds what boxes show. The caller closes the host,
 // also after an error.
 func (h *host) open(ctx context.Context, cfg *config.Config, progress func(string)) (err error) {
-	if h.engine, err = gvisor.Open(ctx, gvisor.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: h.log}); err != nil {
+	if h.engine, err = engines.Default().Open(ctx, engine.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: h.log}); err != nil {
 		return explain(err)
 	}
 	info := h.engine.Info()

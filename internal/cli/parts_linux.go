@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,17 +11,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/guest/agent"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
 )
 
-// Parts runs the part of the program that argv[0] names and does not return
-// then: the processes of the isolation are this executable too and, in a build
-// without an embedded agent, so is the agent. Call it first in main and in
-// TestMain.
+// Parts runs the helper process that argv[0] names, and does not return then. This
+// executable is also the engine's helper processes and, in a build without an
+// embedded agent, the agent. Call it first in main and in TestMain.
 func Parts() {
-	gvisor.Main()
+	engines.Main()
 	if len(os.Args) > 0 && filepath.Base(os.Args[0]) == embed.Name {
 		os.Exit(agent.Main())
 	}
@@ -52,14 +50,4 @@ func leaveTemplates() error {
 		return fmt.Errorf("start a process for them: %w", err)
 	}
 	return cmd.Process.Release()
-}
-
-// noNamespaces says why the namespaces that gVisor needs cannot be had and what
-// to do about it, if that is what err is.
-func noNamespaces(err error) (cause, fix string, ok bool) {
-	var e *gvisor.NamespaceError
-	if !errors.As(err, &e) {
-		return "", "", false
-	}
-	return e.Cause.Error(), e.Fix, true
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -66,7 +67,7 @@ func newVersionInfo(now time.Time) versionInfo {
 		Platform:      runtime.GOOS + "/" + runtime.GOARCH,
 		AgentProtocol: protocol.Version,
 	}
-	if pin, date, ok := gvisorVersion(); ok {
+	if pin, date, ok := engines.Version("gvisor"); ok {
 		info.GVisor = &gvisorStatus{Version: pin}
 		if !date.IsZero() {
 			info.GVisor.Date = date.Format(time.DateOnly)

@@ -81,7 +81,7 @@ func Directory(dir string) (*Image, error) {
 	}
 	defer root.Close()
 	img := &Image{
-		Root:         engine.Root{Key: hashKey("directory", dir, info.ModTime().String()), Dir: dir},
+		Root:         engine.Root{Key: hashKey("directory", dir, info.ModTime().String()), Tree: &engine.Tree{Dir: dir}},
 		Interpreters: make(map[string]Interpreter),
 	}
 	if i, ok := pythonIn(root); ok {

@@ -28,14 +28,14 @@ func TestToolchain(t *testing.T) {
 	}
 	t.Logf("%+v %q\n%+v", img.Interpreters, img.Notes, img.Root)
 	var covered bool
-	for _, b := range img.Root.Binds {
+	for _, b := range img.Root.Tree.Binds {
 		covered = covered || isWithin(python.Path, b.Guest)
 		for _, private := range []string{"/etc/shadow", "/root/.ssh", "/home/someone", "/var/run", "/run/docker.sock", "/etc/ssl/private"} {
 			if isWithin(private, b.Guest) {
 				t.Errorf("%s shows %s", b.Guest, private)
 			}
 		}
-		if target := filepath.Join(img.Root.Dir, b.Guest); !exists(target) && !isWithin(b.Guest, "/usr") {
+		if target := filepath.Join(img.Root.Tree.Dir, b.Guest); !exists(target) && !isWithin(b.Guest, "/usr") {
 			t.Errorf("no mount point %s", target)
 		}
 	}
@@ -50,10 +50,10 @@ func TestToolchain(t *testing.T) {
 	if lib := filepath.Dir(sysPath(t, python.Path)); !slices.Contains(python.Files, lib) {
 		t.Errorf("%s is not in %q", lib, python.Files)
 	}
-	if b, err := os.ReadFile(filepath.Join(img.Root.Dir, "etc/passwd")); err != nil || strings.Count(string(b), "\n") != 3 {
+	if b, err := os.ReadFile(filepath.Join(img.Root.Tree.Dir, "etc/passwd")); err != nil || strings.Count(string(b), "\n") != 3 {
 		t.Errorf("passwd: %q, %v", b, err)
 	}
-	if info, err := os.Stat(filepath.Join(img.Root.Dir, "tmp")); err != nil || info.Mode().Perm() != 0o777 || info.Mode()&os.ModeSticky == 0 {
+	if info, err := os.Stat(filepath.Join(img.Root.Tree.Dir, "tmp")); err != nil || info.Mode().Perm() != 0o777 || info.Mode()&os.ModeSticky == 0 {
 		t.Errorf("tmp: %v, %v", info, err)
 	}
 
@@ -69,7 +69,7 @@ func TestToolchain(t *testing.T) {
 	if got, want := again.Interpreters[Python].Files, python.Files; !slices.Equal(got, want) {
 		t.Errorf("files changed from %q to %q", want, got)
 	}
-	if again.Root.Key != img.Root.Key || again.Root.Dir != img.Root.Dir {
+	if again.Root.Key != img.Root.Key || again.Root.Tree.Dir != img.Root.Tree.Dir {
 		t.Errorf("key changed from %s to %s", img.Root.Key, again.Root.Key)
 	}
 }

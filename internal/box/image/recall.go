@@ -20,11 +20,40 @@ const recordFormat = 1
 // maxRecord bounds what is read of a record: some dozens of paths.
 const maxRecord = 1 << 20
 
-// record is what Remember writes of an image.
+// record is the file that Remember writes. Other processes and versions of this
+// program read it.
 type record struct {
 	Format       int                    `json:"format"`
-	Root         engine.Root            `json:"root"`
+	Root         recordRoot             `json:"root"`
 	Interpreters map[string]Interpreter `json:"interpreters"`
+}
+
+// recordRoot is an engine.Root with a tree.
+type recordRoot struct {
+	Key, Dir string
+	Binds    []recordBind
+}
+
+// recordBind is an engine.Mount of a tree.
+type recordBind struct {
+	Host, Guest string
+	ReadOnly    bool
+}
+
+func newRecordRoot(root engine.Root) recordRoot {
+	r := recordRoot{Key: root.Key, Dir: root.Tree.Dir}
+	for _, b := range root.Tree.Binds {
+		r.Binds = append(r.Binds, recordBind{b.Host, b.Guest, b.ReadOnly})
+	}
+	return r
+}
+
+func (r recordRoot) root() engine.Root {
+	tree := &engine.Tree{Dir: r.Dir}
+	for _, b := range r.Binds {
+		tree.Binds = append(tree.Binds, engine.Mount{Host: b.Host, Guest: b.Guest, ReadOnly: b.ReadOnly})
+	}
+	return engine.Root{Key: r.Key, Tree: tree}
 }
 
 func recordPath(stateDir, key string) string {
@@ -34,7 +63,7 @@ func recordPath(stateDir, key string) string {
 // Remember notes below stateDir what the image consists of, for Recall.
 func (img *Image) Remember(stateDir string) error {
 	path := recordPath(stateDir, img.Root.Key)
-	b, err := json.MarshalIndent(record{recordFormat, img.Root, img.Interpreters}, "", "\t")
+	b, err := json.MarshalIndent(record{recordFormat, newRecordRoot(img.Root), img.Interpreters}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("remember image: %w", err)
 	}
@@ -81,7 +110,7 @@ func Recall(stateDir, key, language string) (*Image, error) {
 	if err := json.Unmarshal(b, &r); err != nil || r.Format != recordFormat || r.Root.Key != key {
 		return nil, fmt.Errorf("it was made with another toolchain, whose description %q cannot be read", recordPath(stateDir, key))
 	}
-	img := &Image{Root: r.Root, Interpreters: maps.Clone(r.Interpreters)}
+	img := &Image{Root: r.Root.root(), Interpreters: maps.Clone(r.Interpreters)}
 	for _, i := range r.Interpreters {
 		// A link may lead to where only a guest can follow.
 		if _, err := os.Lstat(img.onHost(i.Path)); err == nil {
@@ -92,17 +121,18 @@ func Recall(stateDir, key, language string) (*Image, error) {
 		}
 		delete(img.Interpreters, i.Language)
 	}
-	if !exists(img.Root.Dir) {
-		return nil, fmt.Errorf("it was made with the image %s, which is not there any more", img.Root.Dir)
+	tree := img.Root.Tree
+	if !exists(tree.Dir) {
+		return nil, fmt.Errorf("it was made with the image %s, which is not there any more", tree.Dir)
 	}
-	img.Root.Binds = slices.DeleteFunc(img.Root.Binds, func(m engine.Mount) bool { return !exists(m.Host) })
+	tree.Binds = slices.DeleteFunc(tree.Binds, func(m engine.Mount) bool { return !exists(m.Host) })
 	return img, nil
 }
 
 // onHost returns where on the host a path of the image is.
 func (img *Image) onHost(p string) string {
-	guest, host := "", img.Root.Dir
-	for _, m := range img.Root.Binds {
+	guest, host := "", img.Root.Tree.Dir
+	for _, m := range img.Root.Tree.Binds {
 		if isWithin(p, m.Guest) && len(m.Guest) > len(guest) {
 			guest, host = m.Guest, m.Host
 		}
@@ -130,14 +160,14 @@ func (img *Image) Unrecorded(stateDir, key string) (*Image, bool) {
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || exists(recordPath(stateDir, key)) {
 		return nil, false
 	}
-	old := &Image{Root: engine.Root{Key: key, Dir: dir}, Interpreters: img.Interpreters}
-	for _, m := range img.Root.Binds {
-		within := slices.ContainsFunc(old.Root.Binds, func(o engine.Mount) bool { return isWithin(m.Guest, o.Guest) })
+	tree := &engine.Tree{Dir: dir}
+	for _, m := range img.Root.Tree.Binds {
+		within := slices.ContainsFunc(tree.Binds, func(o engine.Mount) bool { return isWithin(m.Guest, o.Guest) })
 		if within || exists(filepath.Join(dir, m.Guest)) {
-			old.Root.Binds = append(old.Root.Binds, m)
+			tree.Binds = append(tree.Binds, m)
 		}
 	}
-	return old, true
+	return &Image{Root: engine.Root{Key: key, Tree: tree}, Interpreters: img.Interpreters}, true
 }
 
 func readBounded(path string) ([]byte, error) {

@@ -2,9 +2,12 @@ package image
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/glovebox-dev/glovebox/engine"
 )
 
 // TestRecall finds an image again, with and without a record of it, and says what
@@ -51,5 +54,46 @@ func TestRecall(t *testing.T) {
 	}
 	if _, err := Recall(state, key, Python); err == nil || !strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("a damaged record: %v", err)
+	}
+}
+
+// TestRecall_ReadsRecordsOfEarlierVersions reads a record as version 1 of the
+// format has always been written.
+func TestRecall_ReadsRecordsOfEarlierVersions(t *testing.T) {
+	state, dir := t.TempDir(), t.TempDir()
+	text := `{
+	"format": 1,
+	"root": {
+		"Key": "k1",
+		"Dir": "` + dir + `",
+		"Binds": [
+			{
+				"Host": "/usr",
+				"Guest": "/usr",
+				"ReadOnly": true
+			}
+		]
+	},
+	"interpreters": {}
+}`
+	if err := os.MkdirAll(filepath.Dir(recordPath(state, "k1")), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(recordPath(state, "k1"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	img, err := Recall(state, "k1", Python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := engine.Root{Key: "k1", Tree: &engine.Tree{Dir: dir, Binds: []engine.Mount{{Host: "/usr", Guest: "/usr", ReadOnly: true}}}}
+	if !reflect.DeepEqual(img.Root, want) {
+		t.Errorf("got %+v, want %+v", img.Root, want)
+	}
+	if err := img.Remember(state); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(recordPath(state, "k1")); err != nil || string(got) != text {
+		t.Errorf("Remember writes another format: %s, %v", got, err)
 	}
 }

@@ -90,7 +90,7 @@ func Toolchain(ctx context.Context, cfg ToolchainConfig) (*Image, error) {
 	if err := s.write(dir); err != nil {
 		return nil, err
 	}
-	img.Root = engine.Root{Key: name, Dir: dir, Binds: s.binds}
+	img.Root = engine.Root{Key: name, Tree: &engine.Tree{Dir: dir, Binds: s.binds}}
 	cfg.Log.Debug("image of the host's toolchain", "key", name, "binds", len(s.binds))
 	return img, nil
 }

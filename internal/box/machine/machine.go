@@ -75,6 +75,8 @@ type Machine struct {
 	ID    string // of the guest
 	Guest engine.Guest
 	Agent *client.Conn
+
+	engine engine.Engine
 }
 
 // Spec is what the engine is asked for. limits are what user code may take.
@@ -86,12 +88,17 @@ func (k *Maker) Spec(limits engine.Limits) engine.Spec {
 
 // Snapshots reports whether machines can be written to disk and restored.
 func (k *Maker) Snapshots() bool {
-	return k.Engine != nil && k.Engine.Info().Caps.Has(engine.CapSnapshotter|engine.CapRestorer)
+	return has[engine.Snapshotter](k)
 }
 
 // Pauses reports whether machines can be paused.
 func (k *Maker) Pauses() bool {
-	return k.Engine != nil && k.Engine.Info().Caps.Has(engine.CapPauser)
+	return has[engine.Pauser](k)
+}
+
+func has[T any](k *Maker) bool {
+	_, ok := engine.As[T](k.Engine)
+	return ok
 }
 
 // Boot makes a new machine. id is as engine.Create wants it; ctx bounds the call.
@@ -104,23 +111,6 @@ func (k *Maker) Boot(ctx context.Context, id string, limits engine.Limits) (*Mac
 		return nil, err
 	}
 	return k.greet(ctx, id, guest, limits, false, client.Open)
-}
-
-// Restore makes a machine that goes on where the snapshot in dir found another
-// one of the same limits, kernels and files included. With copied, which is for a
-// snapshot that another machine goes on from as well, the kernels draw new
-// randomness before they run anything. Errors: those of engine.Restore and Boot.
-func (k *Maker) Restore(ctx context.Context, id string, limits engine.Limits, dir string, copied bool) (*Machine, error) {
-	r, ok := k.Engine.(engine.Restorer)
-	if !ok {
-		return nil, fmt.Errorf("restore %q: the engine %s restores nothing: %w", id, k.Engine.Info().Name, engine.ErrUnsupported)
-	}
-	spec := k.Spec(limits)
-	guest, err := r.Restore(ctx, id, &spec, dir)
-	if err != nil {
-		return nil, err
-	}
-	return k.greet(ctx, id, guest, limits, copied, client.Resume)
 }
 
 // opener is client.Open or client.Resume.
@@ -148,10 +138,10 @@ func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits
 	if err != nil {
 		freeing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		m := &Machine{ID: id, Guest: guest}
+		m := &Machine{ID: id, Guest: guest, engine: k.Engine}
 		return nil, errors.Join(fmt.Errorf("link to the agent: %w", err), m.Close(freeing))
 	}
-	return &Machine{ID: id, Guest: guest, Agent: lnk}, nil
+	return &Machine{ID: id, Guest: guest, Agent: lnk, engine: k.Engine}, nil
 }
 
 // Start starts the interpreter of a language, if it does not run, and has a new
@@ -188,33 +178,40 @@ type discard struct{}
 func (discard) Output(protocol.Channel, []byte) {}
 func (discard) Display(protocol.Display)        {}
 
-// Snapshot writes the machine into dir, an existing, empty directory; see
-// engine.Snapshotter. What runs on the link meanwhile goes on here, and is ended
-// in machines restored from it.
-func (m *Machine) Snapshot(ctx context.Context, dir string) error {
-	s, ok := engine.As[engine.Snapshotter](m.Guest)
-	if !ok {
-		return fmt.Errorf("snapshot %q: the engine cannot: %w", m.ID, engine.ErrUnsupported)
-	}
-	return s.Snapshot(ctx, dir)
-}
-
-// Pause stops the machine in its tracks; see engine.Pauser.
+// Pause stops everything in the machine; see engine.Pauser.
 func (m *Machine) Pause(ctx context.Context) error {
-	p, ok := engine.As[engine.Pauser](m.Guest)
-	if !ok {
-		return fmt.Errorf("pause %q: the engine cannot: %w", m.ID, engine.ErrUnsupported)
+	p, err := ability[engine.Pauser](m, "pause")
+	if err != nil {
+		return err
 	}
-	return p.Pause(ctx)
+	return p.Pause(ctx, m.ID)
 }
 
-// Resume lets a paused machine go on.
+// Resume lets a paused machine run again.
 func (m *Machine) Resume(ctx context.Context) error {
-	p, ok := engine.As[engine.Pauser](m.Guest)
-	if !ok {
-		return fmt.Errorf("resume %q: the engine cannot: %w", m.ID, engine.ErrUnsupported)
+	p, err := ability[engine.Pauser](m, "resume")
+	if err != nil {
+		return err
 	}
-	return p.Resume(ctx)
+	return p.Resume(ctx, m.ID)
+}
+
+// Stats returns the machine's resource usage; see engine.Statser.
+func (m *Machine) Stats(ctx context.Context) (engine.Stats, error) {
+	s, err := ability[engine.Statser](m, "measure")
+	if err != nil {
+		return engine.Stats{}, err
+	}
+	return s.Stats(ctx, m.ID)
+}
+
+// ability returns an ability of the machine's engine, or ErrUnsupported.
+func ability[T any](m *Machine, verb string) (T, error) {
+	t, ok := engine.As[T](m.engine)
+	if !ok {
+		return t, fmt.Errorf("%s machine %q: the engine is not able to: %w", verb, m.ID, engine.ErrUnsupported)
+	}
+	return t, nil
 }
 
 // Close ends the machine and frees what it holds on the host. ctx bounds the

@@ -49,7 +49,7 @@ func newFactory(t testing.TB) *factory {
 		t.Fatal(err)
 	}
 	f.maker = machine.Maker{
-		Engine: e, Agent: agent, Root: engine.Root{Key: "host", Dir: "/"},
+		Engine: e, Agent: agent, Root: engine.Root{Key: "host", Tree: &engine.Tree{Dir: "/"}},
 		Home: filepath.Join(filepath.Dir(f.dir), "home"), UID: -1, GID: -1,
 	}
 	t.Cleanup(func() {
@@ -291,11 +291,7 @@ func TestTakeSkipsUnresponsiveInstance(t *testing.T) {
 	p := f.pool(t, Config{Size: 2})
 	p.Start([]Class{small})
 	ready(t, p)
-	pauser, ok := engine.As[engine.Pauser](f.machine(1).Guest)
-	if !ok {
-		t.Fatal("the engine cannot pause")
-	}
-	if err := pauser.Pause(t.Context()); err != nil {
+	if err := f.machine(1).Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f.setHook(func(Class) error {

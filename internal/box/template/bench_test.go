@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/glovebox-dev/glovebox/engine"
 )
 
 // medians collects figures under names and reports their medians.
@@ -80,7 +78,7 @@ func benchPreload(b *testing.B, s *Store, preload []string, m medians) {
 		run(b, box, "python", "1")
 		m.since("result", start)
 		time.Sleep(300 * time.Millisecond) // the pages come in the background
-		if stats, err := box.Guest.(engine.Statser).Stats(b.Context()); err == nil {
+		if stats, err := box.Stats(b.Context()); err == nil {
 			m.add("PSS-MiB", float64(stats.MemoryBytes)/(1<<20))
 		}
 		for _, x := range [][2]string{{"pandas", "import pandas as pd"}, {"pyplot", "import matplotlib.pyplot as plt"}} {

@@ -28,7 +28,7 @@ func BenchmarkBoot(b *testing.B) {
 		took = append(took, time.Since(start))
 		b.StopTimer()
 		time.Sleep(50 * time.Millisecond)
-		if s, err := g.Guest.(engine.Statser).Stats(b.Context()); err == nil {
+		if s, err := e.Stats(b.Context(), g.ID()); err == nil {
 			memory = max(memory, s.MemoryBytes)
 		}
 		start = time.Now()

@@ -14,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
 )
 
@@ -30,7 +31,7 @@ const (
 
 // boot brings up a guest and calls begin once its kernel waits for something to
 // run. After an error nothing is left.
-func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made making, begin func(*guest, context.Context) error) (_ *guest, err error) {
+func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest, context.Context) error) (_ *guest, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("boot took longer than %v: %w", bootTimeout, engine.ErrUnavailable))
 	defer cancel()
 	select {
@@ -39,12 +40,12 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	tree, err := e.roots.get(spec)
+	tree, err := e.roots.get(p)
 	if err != nil {
 		return nil, err
 	}
 
-	g := &guest{e: e, id: id, tree: tree, limits: spec.Limits, made: made, socket: e.dir.socket(id), ended: make(chan struct{})}
+	g := &guest{e: e, id: id, tree: tree, limits: p.Limits, made: p.made, socket: e.dir.socket(id), end: guests.NewEnd()}
 	var trash files
 	defer trash.close()
 	defer func() {
@@ -70,11 +71,11 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 		}
 	}()
 
-	l := &launch{id: id, spec: spec, tree: tree, bundle: e.dir.root, socket: g.socket, debug: e.cfg.DebugDir, cpus: e.cpus.visible(spec.Limits)}
+	l := &launch{id: id, spec: p.Spec, tree: tree, bundle: e.dir.root, socket: g.socket, debug: e.cfg.DebugDir, cpus: e.cpus.visible(p.Limits)}
 	if err := g.openStreams(l, &trash); err != nil {
 		return nil, err
 	}
-	if g.group, err = e.groups.create(id, spec.Limits); err != nil {
+	if g.group, err = e.groups.create(id, p.Limits); err != nil {
 		return nil, err
 	}
 	l.group = g.group
@@ -82,7 +83,7 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, made ma
 		return nil, fmt.Errorf("make disk file: %w", err)
 	}
 	l.disk = g.disk
-	if l.volumes, err = e.vols.open(spec.Mounts); err != nil {
+	if l.volumes, err = e.vols.open(p.Mounts); err != nil {
 		return nil, err
 	}
 	defer l.volumes.close()
@@ -191,7 +192,7 @@ func (g *guest) control(ctx context.Context, call func(*urpc.Client) error) erro
 
 func isSentinel(err error) bool {
 	for _, s := range []error{
-		engine.ErrNotFound, engine.ErrExists, engine.ErrInvalid, engine.ErrUnsupported,
+		engine.ErrExists, engine.ErrInvalid, engine.ErrUnsupported,
 		engine.ErrUnavailable, engine.ErrExhausted, engine.ErrGone, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, s) {

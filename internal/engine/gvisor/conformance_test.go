@@ -17,23 +17,12 @@ import (
 	"github.com/glovebox-dev/glovebox/engine/enginetest"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
-	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 )
 
 func harness(t testing.TB) enginetest.Harness {
 	stateDir := t.TempDir()
 	tools, err := image.Toolchain(t.Context(), image.ToolchainConfig{StateDir: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
-	}
-	// A copy, because another test process may replace the file meanwhile.
-	agent := embedtest.Program(t)
-	program, err := os.ReadFile(agent.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent.Path = filepath.Join(t.TempDir(), "agent")
-	if err := os.WriteFile(agent.Path, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	instances := filepath.Join(stateDir, "gvisor")
@@ -47,11 +36,8 @@ func harness(t testing.TB) enginetest.Harness {
 			return e
 		},
 		Spec: func(testing.TB) *engine.Spec {
-			root := tools.Root
-			root.Binds = slices.Clone(root.Binds)
 			return &engine.Spec{
-				Root:   root,
-				Agent:  agent,
+				Root:   tools.Root,
 				Limits: engine.Limits{MemoryMB: 512, DiskMB: 256, PIDs: 256},
 			}
 		},

@@ -50,7 +50,7 @@ func TestServerHelper(t *testing.T) {
 	}
 	first := image(0)
 	snapshot := func(dir string) {
-		if err := b.Guest.(engine.Snapshotter).Snapshot(t.Context(), dir); err != nil {
+		if _, err := e.Snapshot(t.Context(), b.ID(), dir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -226,7 +226,7 @@ func (s *victim) checkImages(t *testing.T, e *Engine, spec *engine.Spec) {
 		}
 		// One of each kind is enough.
 		if last := i == len(images)-1; i == 0 || last {
-			g, restored := e.Restore(t.Context(), "left-behind", spec, dir)
+			g, restored := e.Restore(t.Context(), "left-behind", spec, engine.Snapshot{Dir: dir})
 			if restored == nil {
 				g.Destroy(t.Context())
 			}

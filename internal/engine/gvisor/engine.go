@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 )
 
 // Config is the configuration of the engine. The zero value of each field means
@@ -47,24 +48,20 @@ type Engine struct {
 	watch  *watcher
 	agents *digests      // of agents' executables
 	checks *checks       // of snapshots' files
-	boots  chan struct{} // a token per boot under way
+	boots  chan struct{} // a token per boot in progress
 	info   engine.Info
+	set    *guests.Set[*guest]
+	sweeps sync.WaitGroup // the sweeper
 
-	mu      sync.Mutex
-	guests  map[string]*guest // guarded by mu; nil values are being created
-	closed  bool              // guarded by mu
-	sweeps  sync.WaitGroup    // the sweeper
-	creates sync.WaitGroup    // creates under way; Add under mu while not closed
-
-	closing   context.Context // ended by Close: creates give up
-	cancel    context.CancelCauseFunc
 	closeOnce sync.Once
 	closeErr  error
 }
 
 var (
-	_ engine.Engine   = (*Engine)(nil)
-	_ engine.Restorer = (*Engine)(nil)
+	_ engine.Engine      = (*Engine)(nil)
+	_ engine.Pauser      = (*Engine)(nil)
+	_ engine.Statser     = (*Engine)(nil)
+	_ engine.Snapshotter = (*Engine)(nil)
 )
 
 // Open prepares the host for guests. The process must be inside Enter. The caller
@@ -97,7 +94,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		agents: newDigests(),
 		checks: newChecks(time.Now),
 		boots:  make(chan struct{}, cfg.Boots),
-		guests: make(map[string]*guest),
+		set:    guests.NewSet[*guest](),
 	}
 	var noGroups error
 	e.groups, noGroups = openCgroups(dir.name)
@@ -111,10 +108,8 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		Name:      "gvisor",
 		Version:   pin,
 		Isolation: engine.IsolationKernel,
-		Caps:      engine.CapPauser | engine.CapStatser | engine.CapSnapshotter | engine.CapRestorer,
 		Limits:    limits(e.groups, noGroups),
 	}
-	e.closing, e.cancel = context.WithCancelCause(context.Background())
 	if cfg.SweepEvery > 0 {
 		e.sweeps.Go(e.sweep)
 	}
@@ -130,7 +125,7 @@ func (e *Engine) sweep() {
 		case <-t.C:
 			removeStale(filepath.Dir(e.dir.root))
 			e.groups.removeStale()
-		case <-e.closing.Done():
+		case <-e.set.Closing():
 			return
 		}
 	}
@@ -145,111 +140,105 @@ func (e *Engine) Info() engine.Info {
 
 // Create boots a guest. See engine.Engine.
 func (e *Engine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
-	made, err := e.check(id, spec)
-	if err != nil {
-		return nil, fmt.Errorf("create guest %q: %w", id, err)
-	}
-	g, err := e.bringUp(ctx, id, spec, made, (*guest).startAgent)
+	g, err := e.create(ctx, id, spec)
 	if err != nil {
 		return nil, fmt.Errorf("create guest %q: %w", id, err)
 	}
 	return g, nil
 }
 
-// check fails if a guest cannot be made so, and returns of what it will be.
-func (e *Engine) check(id string, spec *engine.Spec) (making, error) {
+func (e *Engine) create(ctx context.Context, id string, spec *engine.Spec) (*guest, error) {
+	p, err := e.plan(ctx, id, spec)
+	if err != nil {
+		return nil, err
+	}
+	return e.bootPlan(ctx, id, p, (*guest).startAgent)
+}
+
+// plan is a valid spec whose root is a tree of this host, and the part of it that
+// snapshots record.
+type plan struct {
+	*engine.Spec
+	tree *engine.Tree
+	made making
+}
+
+// plan validates a spec and unpacks its root.
+func (e *Engine) plan(ctx context.Context, id string, spec *engine.Spec) (*plan, error) {
 	if err := engine.CheckID(id); err != nil {
-		return making{}, err
+		return nil, err
 	}
 	if err := validate(spec); err != nil {
-		return making{}, err
+		return nil, err
 	}
 	agent, err := e.agents.of(spec.Agent.Path)
 	if err != nil {
-		return making{}, err
-	}
-	return newMaking(spec, agent), nil
-}
-
-// bringUp boots a guest and has begin set it going.
-func (e *Engine) bringUp(ctx context.Context, id string, spec *engine.Spec, made making, begin func(*guest, context.Context) error) (*guest, error) {
-	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.reserve(id); err != nil {
-		return nil, err
-	}
-	defer e.creates.Done()
-
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(e.closing, func() { cancel(context.Cause(e.closing)) })()
-
-	g, err := e.boot(ctx, id, spec, made, begin)
+	tree, err := spec.Root.Unpack(ctx)
 	if err != nil {
-		e.release(id)
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
 		return nil, err
 	}
-	e.mu.Lock()
-	if _, reserved := e.guests[id]; reserved { // not so if it has ended already
-		e.guests[id] = g
-	}
-	e.mu.Unlock()
-	g.adopt(func() { e.release(id) })
-	return g, nil
+	return &plan{Spec: spec, tree: tree, made: newMaking(spec, agent)}, nil
 }
 
-// reserve takes the id and registers a create.
-func (e *Engine) reserve(id string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return fmt.Errorf("engine closed: %w", engine.ErrGone)
+// bootPlan boots a guest and has begin start its first process.
+func (e *Engine) bootPlan(ctx context.Context, id string, p *plan, begin func(*guest, context.Context) error) (*guest, error) {
+	return e.set.Create(ctx, id, func(ctx context.Context, release func()) (*guest, error) {
+		g, err := e.boot(ctx, id, p, begin)
+		if err != nil {
+			return nil, err
+		}
+		g.adopt(release)
+		return g, nil
+	})
+}
+
+// Pause stops everything in a guest. See engine.Pauser.
+func (e *Engine) Pause(ctx context.Context, id string) error {
+	return e.call("pause", id, func(g *guest) error { return g.setPaused(ctx, true) })
+}
+
+// Resume lets a paused guest run again. See engine.Pauser.
+func (e *Engine) Resume(ctx context.Context, id string) error {
+	return e.call("resume", id, func(g *guest) error { return g.setPaused(ctx, false) })
+}
+
+// Stats measures a guest's processes on the host. See engine.Statser.
+func (e *Engine) Stats(ctx context.Context, id string) (s engine.Stats, err error) {
+	err = e.call("measure", id, func(g *guest) error {
+		s, err = g.stats(ctx)
+		return err
+	})
+	return s, err
+}
+
+// Snapshot writes a guest into dir. See engine.Snapshotter.
+func (e *Engine) Snapshot(ctx context.Context, id, dir string) (string, error) {
+	return "", e.call("snapshot", id, func(g *guest) error { return g.snapshot(ctx, dir) })
+}
+
+// call calls f with a living guest and adds context to its error.
+func (e *Engine) call(verb, id string, f func(*guest) error) error {
+	g, err := e.set.Get(id)
+	if err == nil {
+		err = f(g)
 	}
-	if _, taken := e.guests[id]; taken {
-		return engine.ErrExists
+	if err != nil {
+		return fmt.Errorf("%s guest %q: %w", verb, id, err)
 	}
-	e.guests[id] = nil
-	e.creates.Add(1)
 	return nil
 }
 
-// release frees the id.
-func (e *Engine) release(id string) {
-	e.mu.Lock()
-	delete(e.guests, id)
-	e.mu.Unlock()
-}
-
-// Close destroys every guest and frees what the engine holds.
+// Close destroys every guest and frees the engine's resources.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() { e.closeErr = e.close() })
 	return e.closeErr
 }
 
 func (e *Engine) close() error {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	e.cancel(fmt.Errorf("engine closed: %w", engine.ErrGone))
-	e.creates.Wait()
+	e.set.Close()
 	e.sweeps.Wait()
-
-	e.mu.Lock()
-	left := make([]*guest, 0, len(e.guests))
-	for _, g := range e.guests {
-		left = append(left, g)
-	}
-	e.mu.Unlock()
-	var wait sync.WaitGroup
-	for _, g := range left {
-		wait.Go(func() { g.Destroy(context.Background()) })
-	}
-	wait.Wait()
-
 	e.watch.close()
 	e.spawn.close()
 	return errors.Join(e.roots.close(), e.groups.close(), e.dir.close())

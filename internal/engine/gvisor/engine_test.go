@@ -101,16 +101,16 @@ func hostRoot(t testing.TB) engine.Root {
 			t.Fatal(err)
 		}
 	}
-	root := engine.Root{Key: "host", Dir: dir, Binds: []engine.Mount{{Host: "/usr", Guest: "/usr"}}}
+	tree := &engine.Tree{Dir: dir, Binds: []engine.Mount{{Host: "/usr", Guest: "/usr"}}}
 	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
 		if to, err := os.Readlink("/" + name); err == nil {
 			os.Symlink(to, filepath.Join(dir, name))
 		} else if _, err := os.Stat("/" + name); err == nil {
 			os.Mkdir(filepath.Join(dir, name), 0o755)
-			root.Binds = append(root.Binds, engine.Mount{Host: "/" + name, Guest: "/" + name})
+			tree.Binds = append(tree.Binds, engine.Mount{Host: "/" + name, Guest: "/" + name})
 		}
 	}
-	return root
+	return engine.Root{Key: "host", Tree: tree}
 }
 
 func newSpec(t testing.TB) *engine.Spec {
@@ -282,9 +282,8 @@ func TestExit(t *testing.T) {
 func TestPause(t *testing.T) {
 	e := open(t)
 	b := create(t, e, "paused", newSpec(t))
-	g := b.Guest.(engine.Pauser)
 	for range 2 {
-		if err := g.Pause(t.Context()); err != nil {
+		if err := e.Pause(t.Context(), b.ID()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -297,20 +296,20 @@ func TestPause(t *testing.T) {
 	case <-time.After(300 * time.Millisecond):
 	}
 	for range 2 {
-		if err := g.Resume(t.Context()); err != nil {
+		if err := e.Resume(t.Context(), b.ID()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if s := <-got; s != "\"later\"\n" {
 		t.Errorf("answer %q", s)
 	}
-	if err := g.Pause(t.Context()); err != nil {
+	if err := e.Pause(t.Context(), b.ID()); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Resume(t.Context()); !errors.Is(err, engine.ErrGone) {
+	if err := e.Resume(t.Context(), b.ID()); !errors.Is(err, engine.ErrGone) {
 		t.Errorf("resume: %v", err)
 	}
 }
@@ -357,7 +356,7 @@ func TestStats(t *testing.T) {
 	spec.Limits.CPUs = 0.5
 	b := create(t, e, "measured", spec)
 	b.ask(t, "eat 50")
-	s, err := b.Guest.(engine.Statser).Stats(t.Context())
+	s, err := e.Stats(t.Context(), b.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,11 +365,11 @@ func TestStats(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	b.ask(t, "spin")
-	before, _ := b.Guest.(engine.Statser).Stats(t.Context())
+	before, _ := e.Stats(t.Context(), b.ID())
 	start, used := time.Now(), time.Duration(0)
 	for used < 200*time.Millisecond && time.Since(start) < 20*time.Second || time.Since(start) < time.Second {
 		time.Sleep(50 * time.Millisecond)
-		after, _ := b.Guest.(engine.Statser).Stats(t.Context())
+		after, _ := e.Stats(t.Context(), b.ID())
 		used = after.CPU - before.CPU
 	}
 	passed := time.Since(start)
@@ -423,12 +422,13 @@ func TestCreateErrors(t *testing.T) {
 	for name, change := range map[string]func(*engine.Spec){
 		"no agent":    func(s *engine.Spec) { s.Agent.Path = "/nonexistent" },
 		"agent a dir": func(s *engine.Spec) { s.Agent.Path = "/usr" },
-		"relative":    func(s *engine.Spec) { s.Root.Dir = "usr" },
-		"no root":     func(s *engine.Spec) { s.Root.Dir, s.Root.Key = "/nonexistent", "x" },
+		"relative":    func(s *engine.Spec) { s.Root.Tree = &engine.Tree{Dir: "usr"} },
+		"no root":     func(s *engine.Spec) { s.Root = engine.Root{Key: "x", Tree: &engine.Tree{Dir: "/nonexistent"}} },
 		"bad key":     func(s *engine.Spec) { s.Root.Key = "../x" },
 		"bad bind": func(s *engine.Spec) {
-			s.Root.Key = "y"
-			s.Root.Binds = []engine.Mount{{Host: "/nonexistent", Guest: "/usr"}}
+			s.Root = engine.Root{Key: "y", Tree: &engine.Tree{
+				Dir: s.Root.Tree.Dir, Binds: []engine.Mount{{Host: "/nonexistent", Guest: "/usr"}},
+			}}
 		},
 		"no volume":     func(s *engine.Spec) { s.Mounts = []engine.Mount{{Host: "/nonexistent", Guest: "/mnt"}} },
 		"volume in sys": func(s *engine.Spec) { s.Mounts = []engine.Mount{{Host: "/usr", Guest: "/proc/x"}} },

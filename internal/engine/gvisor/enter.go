@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/engine"
 )
 
 // enteredEnv tells the inner process which mount namespace the outer one had. It
@@ -27,7 +29,7 @@ const enteredEnv = "GLOVEBOX_OUTER_MNT_NS"
 // inner process does not survive the outer one. Inside, Enter returns nil.
 //
 // As an ordinary user the namespaces include a user namespace; where the host
-// forbids that, the error is a *NamespaceError that says what to type.
+// forbids that, the error is an *engine.HostError with the command to type.
 func Enter() error {
 	if entered() {
 		os.Unsetenv(enteredEnv)
@@ -36,7 +38,7 @@ func Enter() error {
 		err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")
 		if errors.Is(err, os.ErrPermission) {
 			// AppArmor lets namespaces be made, and then forbids what they are for.
-			return &NamespaceError{Cause: fmt.Errorf("mount in them: %w", err), Fix: fixFor(err)}
+			return hostError(fmt.Errorf("mount in them: %w", err), err)
 		}
 		if err != nil {
 			return fmt.Errorf("detach the mount namespace: %w", err)
@@ -44,7 +46,7 @@ func Enter() error {
 		return nil
 	}
 	if os.Getenv(enteredEnv) != "" {
-		return &NamespaceError{Cause: errors.New("the new namespaces give no power to mount"), Fix: fixFor(unix.EPERM)}
+		return hostError(errors.New("the new namespaces give no power to mount"), unix.EPERM)
 	}
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
@@ -102,7 +104,7 @@ func reexec(ownNS string) error {
 	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
 	if err := cmd.Start(); err != nil {
 		signal.Stop(signals)
-		return &NamespaceError{Cause: err, Fix: fixFor(err)}
+		return hostError(err, err)
 	}
 	go forward(cmd.Process, signals) // ends with the process
 	err := cmd.Wait()
@@ -143,22 +145,10 @@ func inForeground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// NamespaceError says why the namespaces that gVisor needs cannot be had and what
-// to do about it.
-type NamespaceError struct {
-	Cause error
-	Fix   string // a command to type, or a sentence
+// hostError is the error of namespaces that this host does not allow.
+func hostError(cause, sign error) error {
+	return &engine.HostError{Op: "create user and mount namespaces", Cause: cause, Fix: fixFor(sign)}
 }
-
-func (e *NamespaceError) Error() string {
-	text := "create user and mount namespaces: " + e.Cause.Error()
-	if e.Fix != "" {
-		text += "; " + e.Fix
-	}
-	return text
-}
-
-func (e *NamespaceError) Unwrap() error { return e.Cause }
 
 // fixFor says what makes user namespaces possible on this host after err.
 func fixFor(err error) string {

@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
 )
 
@@ -51,8 +52,7 @@ type guest struct {
 	gofer    *exec.Cmd   // nil if there are no volumes
 	goferEnd chan error  // gets the gofer's end once
 
-	ended chan struct{} // closed when nothing is left on the host
-	exit  engine.Exit   // set before ended is closed
+	end *guests.End // reached when nothing is left on the host
 
 	mu     sync.Mutex
 	reason engine.ExitReason // guarded by mu; why it is being killed, the first to say so wins
@@ -65,14 +65,9 @@ type guest struct {
 	bound  bool          // guarded by the token; they count as taken
 }
 
-var (
-	_ engine.Guest       = (*guest)(nil)
-	_ engine.Pauser      = (*guest)(nil)
-	_ engine.Statser     = (*guest)(nil)
-	_ engine.Snapshotter = (*guest)(nil)
-)
+var _ engine.Guest = (*guest)(nil)
 
-// ID is the id that Create was given.
+// ID returns the id passed to Create.
 func (g *guest) ID() string { return g.id }
 
 // Dial opens the stream to the agent.
@@ -90,30 +85,14 @@ func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	return conn, nil
 }
 
-// Wait blocks until the guest has ended and says why.
-func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
-	select {
-	case <-g.ended:
-		return g.exit, nil
-	default:
-	}
-	select {
-	case <-g.ended:
-		return g.exit, nil
-	case <-ctx.Done():
-		return engine.Exit{}, context.Cause(ctx)
-	}
-}
+// Wait blocks until the guest has ended and returns why.
+func (g *guest) Wait(ctx context.Context) (engine.Exit, error) { return g.end.Wait(ctx) }
 
 // Destroy ends the guest and returns when nothing of it is left.
 func (g *guest) Destroy(ctx context.Context) error {
 	g.kill(engine.ExitDestroyed, "")
-	select {
-	case <-g.ended:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	_, err := g.end.Wait(ctx)
+	return err
 }
 
 // kill ends the sentry for the given reason, unless it is being killed already.
@@ -158,10 +137,9 @@ func (g *guest) adopt(release func()) {
 		g.pause <- struct{}{} // a call to the sentry is under way no more
 		<-g.pause
 		g.free()
-		g.exit = exit
 		g.e.log.Debug("guest ended", "sandbox", g.id, "reason", exit.Reason, "code", exit.Code)
 		release()
-		close(g.ended)
+		g.end.Reach(exit)
 	}()
 }
 
@@ -290,43 +268,29 @@ func (g *guest) free() {
 	}
 }
 
-// Pause stops everything in the guest.
-func (g *guest) Pause(ctx context.Context) error { return g.setPaused(ctx, true) }
-
-// Resume lets the guest go on.
-func (g *guest) Resume(ctx context.Context) error { return g.setPaused(ctx, false) }
-
 // setPaused changes whether the guest runs.
 func (g *guest) setPaused(ctx context.Context, paused bool) error {
-	verb := "resume"
-	if paused {
-		verb = "pause"
+	if err := g.enter(ctx); err != nil {
+		return err
 	}
-	err := g.enter(ctx)
-	if err == nil {
-		err = g.see(ctx, func() error {
-			if g.paused == paused {
-				return nil
+	return g.see(ctx, func() error {
+		if g.paused == paused {
+			return nil
+		}
+		if !paused {
+			if err := g.bind(); err != nil {
+				return err
 			}
-			if !paused {
-				if err := g.bind(); err != nil {
-					return err
-				}
-			}
-			err := g.callPause(paused)
-			if err == nil {
-				g.paused = paused
-			}
-			if g.paused {
-				g.unbind()
-			}
-			return err
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("%s guest %q: %w", verb, g.id, err)
-	}
-	return nil
+		}
+		err := g.callPause(paused)
+		if err == nil {
+			g.paused = paused
+		}
+		if g.paused {
+			g.unbind()
+		}
+		return err
+	})
 }
 
 // callPause has the sentry stop the guest or let it go on.
@@ -343,13 +307,13 @@ func (g *guest) callPause(paused bool) error {
 func (g *guest) enter(ctx context.Context) error {
 	select {
 	case g.pause <- struct{}{}:
-	case <-g.ended:
+	case <-g.end.Done():
 		return engine.ErrGone
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	select {
-	case <-g.ended:
+	case <-g.end.Done():
 		g.leave()
 		return engine.ErrGone
 	default:
@@ -381,7 +345,7 @@ func (g *guest) see(ctx context.Context, call func() error) error {
 			g.waitIfDying()
 		}
 		select {
-		case <-g.ended:
+		case <-g.end.Done():
 			return engine.ErrGone
 		default:
 			return err
@@ -395,7 +359,7 @@ func (g *guest) see(ctx context.Context, call func() error) error {
 // noticed, so that the error can say so.
 func (g *guest) waitIfDying() {
 	select {
-	case <-g.ended:
+	case <-g.end.Done():
 	case <-time.After(goferTimeout):
 	}
 }

@@ -108,7 +108,7 @@ func (m making) mounted(path string) bool {
 }
 
 // changed returns the first file that is not what it was in the root, or "".
-func changed(files []hostFile, root *engine.Root) string {
+func changed(files []hostFile, root *engine.Tree) string {
 	for _, f := range files {
 		if !fs.ValidPath(strings.TrimPrefix(f.Path, "/")) {
 			return f.Path
@@ -123,7 +123,7 @@ func changed(files []hostFile, root *engine.Root) string {
 
 // hostPath returns where on the host a path of the guest's root is. It has no
 // symbolic links.
-func hostPath(root *engine.Root, path string) string {
+func hostPath(root *engine.Tree, path string) string {
 	guest, host := "", root.Dir
 	for _, b := range root.Binds {
 		if (path == b.Guest || strings.HasPrefix(path, b.Guest+"/")) && len(b.Guest) > len(guest) {

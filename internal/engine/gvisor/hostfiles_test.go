@@ -33,10 +33,10 @@ func testUpgrade(t *testing.T, withVolume bool) {
 	}
 	e := open(t)
 	spec := newSpec(t)
-	if err := os.MkdirAll(filepath.Join(spec.Root.Dir, "opt/lib"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(spec.Root.Tree.Dir, "opt/lib"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	spec.Root.Binds = append(spec.Root.Binds, engine.Mount{Host: data, Guest: "/opt/lib"})
+	spec.Root.Tree.Binds = append(spec.Root.Tree.Binds, engine.Mount{Host: data, Guest: "/opt/lib"})
 	notes := "/etc/passwd"
 	if withVolume {
 		notes = "/mnt/volume/notes"
@@ -63,7 +63,7 @@ func testUpgrade(t *testing.T, withVolume bool) {
 	if slices.Contains(has, notes) || slices.Contains(has, agentPath) {
 		t.Errorf("files of volumes or the agent are among those of the root: %q", has)
 	}
-	dir := snapshotOf(t, b)
+	dir := snapshotOf(t, e, b)
 
 	// Others may change, and so may volumes.
 	for _, path := range []string{filepath.Join(data, "other"), filepath.Join(volume, "notes")} {
@@ -81,14 +81,14 @@ func testUpgrade(t *testing.T, withVolume bool) {
 	if err := os.Rename(library+".new", library); err != nil {
 		t.Fatal(err)
 	}
-	_, err := e.Restore(t.Context(), "upgraded", spec, dir)
+	_, err := e.Restore(t.Context(), "upgraded", spec, engine.Snapshot{Dir: dir})
 	if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), "/opt/lib/library") {
 		t.Errorf("restore after an upgrade: %v", err)
 	}
 	if err := os.Remove(library); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Restore(t.Context(), "removed", spec, dir); !errors.Is(err, engine.ErrInvalid) {
+	if _, err := e.Restore(t.Context(), "removed", spec, engine.Snapshot{Dir: dir}); !errors.Is(err, engine.ErrInvalid) {
 		t.Errorf("restore after a removal: %v", err)
 	}
 }

@@ -83,14 +83,18 @@ func benchIdle(b *testing.B, preload string, paused bool) {
 	must(err)
 	run(l)
 	dir := b.TempDir()
-	must(g.(engine.Snapshotter).Snapshot(b.Context(), dir))
+	snapshotter, _ := engine.As[engine.Snapshotter](e)
+	pauser, _ := engine.As[engine.Pauser](e)
+	statser, _ := engine.As[engine.Statser](e)
+	_, err = snapshotter.Snapshot(b.Context(), g.ID(), dir)
+	must(err)
 	l.Close()
 	must(g.Destroy(b.Context()))
 
 	hello.Restored = true
 	var guests []engine.Guest
 	for i := range boxes {
-		g, err := e.(engine.Restorer).Restore(b.Context(), fmt.Sprintf("idle-%d", i), spec, dir)
+		g, err := snapshotter.Restore(b.Context(), fmt.Sprintf("idle-%d", i), spec, engine.Snapshot{Dir: dir})
 		must(err)
 		guests = append(guests, g)
 		l, err := client.Resume(b.Context(), g, client.Options{Hello: hello})
@@ -98,7 +102,7 @@ func benchIdle(b *testing.B, preload string, paused bool) {
 		defer l.Close()
 		run(l)
 		if paused {
-			must(g.(engine.Pauser).Pause(b.Context()))
+			must(pauser.Pause(b.Context(), g.ID()))
 		}
 	}
 	time.Sleep(settle)
@@ -118,7 +122,7 @@ func benchIdle(b *testing.B, preload string, paused bool) {
 		}
 		var stats float64
 		for _, g := range guests {
-			s, err := g.(engine.Statser).Stats(b.Context())
+			s, err := statser.Stats(b.Context(), g.ID())
 			must(err)
 			stats += float64(s.MemoryBytes)
 		}

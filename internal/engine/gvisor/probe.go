@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/engine"
 )
 
 // pinWarning is the age of the pinned gVisor from which on it is told: upstream
@@ -20,18 +22,18 @@ const pinWarning = 120 * 24 * time.Hour
 
 // Probe finds out what this machine can do, inside Enter or outside. It changes
 // nothing and starts nothing but one short process.
-func Probe(ctx context.Context) []Finding {
-	return []Finding{
+func Probe(ctx context.Context) []engine.Finding {
+	return []engine.Finding{
 		probeVersion(time.Now()),
 		probeKernel(),
 		probeNamespaces(ctx),
 		probeCgroups(),
-		{Name: "platform", OK: true, Level: LevelOK, Detail: "systrap (needs no hardware support)" + kvmNote()},
+		{Name: "platform", Level: engine.LevelOK, Detail: "systrap (needs no hardware support)" + kvmNote()},
 	}
 }
 
-func probeVersion(now time.Time) Finding {
-	f := Finding{Name: "gvisor", OK: true, Level: LevelOK}
+func probeVersion(now time.Time) engine.Finding {
+	f := engine.Finding{Name: "gvisor", Level: engine.LevelOK}
 	pin, date := Version()
 	f.Detail = pin
 	if date.IsZero() {
@@ -40,28 +42,28 @@ func probeVersion(now time.Time) Finding {
 	age := now.Sub(date)
 	f.Detail = fmt.Sprintf("%s, %d days old", pin, int(age.Hours()/24))
 	if age > pinWarning {
-		f.Level, f.Fix = LevelWarn, "install a newer release; to build one: make update-gvisor"
+		f.Level, f.Fix = engine.LevelWarn, "install a newer release; to build one: make update-gvisor"
 	}
 	return f
 }
 
 // probeKernel looks for what the engine uses of the kernel: mount_setattr came
 // with 5.12.
-func probeKernel() Finding {
-	f := Finding{Name: "kernel", OK: true, Level: LevelOK}
+func probeKernel() engine.Finding {
+	f := engine.Finding{Name: "kernel", Level: engine.LevelOK}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err == nil {
 		f.Detail = unix.ByteSliceToString(u.Release[:])
 	}
 	if err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{}); err == unix.ENOSYS {
-		f.OK, f.Level, f.Fix = false, LevelFail, "Linux 5.12 or newer is needed"
+		f.Level, f.Fix = engine.LevelFail, "Linux 5.12 or newer is needed"
 	}
 	return f
 }
 
 // probeNamespaces tries the namespaces that Enter makes.
-func probeNamespaces(ctx context.Context) Finding {
-	f := Finding{Name: "namespaces", OK: true, Level: LevelOK}
+func probeNamespaces(ctx context.Context) engine.Finding {
+	f := engine.Finding{Name: "namespaces", Level: engine.LevelOK}
 	if canMount() {
 		f.Detail = "root, or root in a user namespace"
 		return f
@@ -74,7 +76,7 @@ func probeNamespaces(ctx context.Context) Finding {
 		Pdeathsig:   unix.SIGKILL,
 	}
 	if err := cmd.Run(); err != nil {
-		f.OK, f.Level = false, LevelFail
+		f.Level = engine.LevelFail
 		f.Detail, f.Fix = "user namespaces cannot be made: "+err.Error(), fixFor(err)
 		return f
 	}
@@ -83,11 +85,11 @@ func probeNamespaces(ctx context.Context) Finding {
 }
 
 // probeCgroups says which limits a kernel holds here.
-func probeCgroups() Finding {
-	f := Finding{Name: "limits", OK: true, Level: LevelOK}
+func probeCgroups() engine.Finding {
+	f := engine.Finding{Name: "limits", Level: engine.LevelOK}
 	groups, err := openCgroups(fmt.Sprintf("%d-probe", os.Getpid()))
 	if err != nil {
-		f.Level = LevelWarn
+		f.Level = engine.LevelWarn
 		f.Detail = "cpu, memory and pids are watched, not held by the kernel: " + err.Error()
 		f.Fix = "run as root, or in a cgroup of its own: systemd-run --user --scope -p Delegate=yes glovebox ..."
 		return f

@@ -81,12 +81,12 @@ func TestRestoreForeign(t *testing.T) {
 	spec := newSpec(t)
 	b := create(t, e, "original", spec)
 	b.ask(t, "echo up") // it has all its processes then
-	whole := snapshotOf(t, b)
+	whole := snapshotOf(t, e, b)
 	restore(t, e, "warm", spec, copyOf(t, whole)).Destroy(t.Context())
 	before := settled(t, nil)
 	refused := func(what, dir string) {
 		t.Helper()
-		g, err := e.Restore(t.Context(), "foreign", spec, dir)
+		g, err := e.Restore(t.Context(), "foreign", spec, engine.Snapshot{Dir: dir})
 		if err == nil {
 			g.Destroy(t.Context())
 		}
@@ -178,7 +178,7 @@ func TestRestoreClocks(t *testing.T) {
 	}
 	from := time.Now()
 	_, least, leastVDSO := clocks(b)
-	whole := snapshotOf(t, b)
+	whole := snapshotOf(t, e, b)
 	to := time.Now()
 	const year = 365 * 24 * time.Hour
 	for what, c := range map[string]struct{ age, passes time.Duration }{
@@ -243,7 +243,7 @@ func TestRestoreKilled(t *testing.T) {
 	spec := withVolume(t, newSpec(t))
 	b := create(t, e, "original", spec)
 	b.ask(t, "echo up") // it has all its processes then
-	dir := snapshotOf(t, b)
+	dir := snapshotOf(t, e, b)
 	restore(t, e, "warm", spec, dir).Destroy(t.Context())
 	before := settled(t, nil)
 	for _, victim := range []string{sentryName, goferName} {
@@ -262,7 +262,7 @@ func TestRestoreKilled(t *testing.T) {
 				}
 				t.Errorf("%s: there is none", what)
 			}()
-			g, err := e.Restore(t.Context(), "killed", spec, dir)
+			g, err := e.Restore(t.Context(), "killed", spec, engine.Snapshot{Dir: dir})
 			<-killed
 			if err == nil {
 				if exit := wait(t, g); exit.Reason != engine.ExitCrashed {

@@ -57,9 +57,9 @@ func newRoots(dir string) *roots {
 	return &roots{dir: dir, trees: make(map[string]*tree)}
 }
 
-// get returns the tree for spec, to be given back with put.
-func (r *roots) get(spec *engine.Spec) (*tree, error) {
-	key, err := treeKey(spec)
+// get returns the tree for a plan. The caller releases it with put.
+func (r *roots) get(p *plan) (*tree, error) {
+	key, err := treeKey(p)
 	if err != nil {
 		return nil, err
 	}
@@ -72,17 +72,17 @@ func (r *roots) get(spec *engine.Spec) (*tree, error) {
 	if err := r.makeRoomLocked(); err != nil {
 		return nil, err
 	}
-	t := &tree{key: key, path: filepath.Join(r.dir, key), rootKey: spec.Root.Key, stays: true, users: 1}
+	t := &tree{key: key, path: filepath.Join(r.dir, key), rootKey: p.Root.Key, stays: true, users: 1}
 	for _, other := range r.trees {
 		if other.stays && other.rootKey == t.rootKey {
 			t.stays = false
 		}
 	}
-	if err := assemble(t.path, spec); err != nil {
-		return nil, fmt.Errorf("assemble root %q: %w", spec.Root.Key, err)
+	if err := assemble(t.path, p); err != nil {
+		return nil, fmt.Errorf("assemble root %q: %w", p.Root.Key, err)
 	}
 	if t.root, err = openTree(t.path); err != nil {
-		return nil, errors.Join(fmt.Errorf("assemble root %q: %w", spec.Root.Key, err), takeDown(t.path))
+		return nil, errors.Join(fmt.Errorf("assemble root %q: %w", p.Root.Key, err), takeDown(t.path))
 	}
 	r.trees[key] = t
 	return t, nil
@@ -128,20 +128,20 @@ func (r *roots) close() error {
 
 // treeKey tells trees apart: by what the root says of itself, by the agent's
 // executable and by the mount points of volumes.
-func treeKey(spec *engine.Spec) (string, error) {
-	info, err := os.Stat(spec.Agent.Path)
+func treeKey(p *plan) (string, error) {
+	info, err := os.Stat(p.Agent.Path)
 	if err != nil {
 		return "", fmt.Errorf("find agent: %w: %w", err, engine.ErrInvalid)
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return "", fmt.Errorf("agent %q is not an executable file: %w", spec.Agent.Path, engine.ErrInvalid)
+		return "", fmt.Errorf("agent %q is not an executable file: %w", p.Agent.Path, engine.ErrInvalid)
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %d %d", spec.Root.Key, spec.Root.Dir, spec.Agent.Path, info.Size(), info.ModTime().UnixNano())
-	for _, b := range spec.Root.Binds {
+	fmt.Fprintf(h, "%q %q %q %d %d", p.Root.Key, p.tree.Dir, p.Agent.Path, info.Size(), info.ModTime().UnixNano())
+	for _, b := range p.tree.Binds {
 		fmt.Fprintf(h, " %q:%q", b.Host, b.Guest)
 	}
-	for _, m := range spec.Mounts {
+	for _, m := range p.Mounts {
 		fi, err := os.Stat(m.Host)
 		if err != nil {
 			return "", fmt.Errorf("find volume: %w: %w", err, engine.ErrInvalid)
@@ -174,11 +174,11 @@ func (p *point) add(guest string, file bool) {
 }
 
 // assemble makes the tree at dir. After an error nothing is left.
-func assemble(dir string, spec *engine.Spec) (err error) {
-	if info, err := os.Stat(spec.Root.Dir); err != nil {
+func assemble(dir string, p *plan) (err error) {
+	if info, err := os.Stat(p.tree.Dir); err != nil {
 		return fmt.Errorf("find root: %w: %w", err, engine.ErrInvalid)
 	} else if !info.IsDir() {
-		return fmt.Errorf("%q is not a directory: %w", spec.Root.Dir, engine.ErrInvalid)
+		return fmt.Errorf("%q is not a directory: %w", p.tree.Dir, engine.ErrInvalid)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return fmt.Errorf("make mount point: %w", err)
@@ -196,14 +196,14 @@ func assemble(dir string, spec *engine.Spec) (err error) {
 		points.add(own, false)
 	}
 	points.add(agentPath, true)
-	for _, m := range spec.Mounts {
+	for _, m := range p.Mounts {
 		info, err := os.Stat(m.Host)
 		if err != nil {
 			return fmt.Errorf("find volume: %w: %w", err, engine.ErrInvalid)
 		}
 		points.add(m.Guest, !info.IsDir())
 	}
-	if err := lay(dir, spec.Root.Dir, points); err != nil {
+	if err := lay(dir, p.tree.Dir, points); err != nil {
 		return err
 	}
 	// gVisor covers an empty /tmp with a file system in memory; with an entry in
@@ -214,12 +214,12 @@ func assemble(dir string, spec *engine.Spec) (err error) {
 	if err := os.Mkdir(filepath.Join(dir, "tmp", ".glovebox"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("mark /tmp: %w", err)
 	}
-	for _, b := range spec.Root.Binds {
+	for _, b := range p.tree.Binds {
 		if err := bind(b.Host, dir, b.Guest); err != nil {
 			return err
 		}
 	}
-	if err := bind(spec.Agent.Path, dir, agentPath); err != nil {
+	if err := bind(p.Agent.Path, dir, agentPath); err != nil {
 		return err
 	}
 	return seal(dir)

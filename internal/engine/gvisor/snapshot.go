@@ -32,20 +32,21 @@ const settleTime = 100 * time.Millisecond
 // with all else.
 const maxStaged = 96 << 20
 
-// Snapshot writes the guest into dir. See engine.Snapshotter.
-func (g *guest) Snapshot(ctx context.Context, dir string) error {
-	if err := g.snapshot(ctx, dir); err != nil {
-		if exhausted(err) && !errors.Is(err, engine.ErrExhausted) {
-			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
-		} else if !isSentinel(err) && context.Cause(ctx) == nil {
-			err = fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
-		}
-		return fmt.Errorf("snapshot guest %q: %w", g.id, err)
+// snapshot writes the guest into dir. See engine.Snapshotter.
+func (g *guest) snapshot(ctx context.Context, dir string) error {
+	err := g.trySnapshot(ctx, dir)
+	switch {
+	case err == nil:
+		return nil
+	case exhausted(err) && !errors.Is(err, engine.ErrExhausted):
+		return fmt.Errorf("%w: %w", err, engine.ErrExhausted)
+	case !isSentinel(err) && context.Cause(ctx) == nil:
+		return fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
 	}
-	return nil
+	return err
 }
 
-func (g *guest) snapshot(ctx context.Context, dir string) error {
+func (g *guest) trySnapshot(ctx context.Context, dir string) error {
 	if err := g.enter(ctx); err != nil {
 		return err
 	}
@@ -149,33 +150,33 @@ func (g *guest) save(files []*os.File) error {
 	})
 }
 
-// Restore boots a guest from a snapshot. See engine.Restorer.
-func (e *Engine) Restore(ctx context.Context, id string, spec *engine.Spec, dir string) (engine.Guest, error) {
-	g, err := e.restore(ctx, id, spec, dir)
+// Restore boots a guest from a snapshot. See engine.Snapshotter.
+func (e *Engine) Restore(ctx context.Context, id string, spec *engine.Spec, s engine.Snapshot) (engine.Guest, error) {
+	g, err := e.restore(ctx, id, spec, s)
 	if err != nil {
 		return nil, fmt.Errorf("restore guest %q: %w", id, err)
 	}
 	return g, nil
 }
 
-func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, dir string) (*guest, error) {
-	made, err := e.check(id, spec)
+func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, s engine.Snapshot) (*guest, error) {
+	p, err := e.plan(ctx, id, spec)
 	if err != nil {
 		return nil, err
 	}
-	m, files, err := openImage(dir)
+	m, files, err := openImage(s.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll(files)
-	if err := m.fits(made); err != nil {
+	if err := m.fits(p.made); err != nil {
 		return nil, err
 	}
 	// Reading all of it takes as long as the kernel's boot, and goes on meanwhile.
 	checking, stop := context.WithCancelCause(ctx)
 	checked := make(chan error, 1)
 	go func() {
-		if err := m.mapped(&spec.Root); err != nil {
+		if err := m.mapped(p.tree); err != nil {
 			checked <- err
 			return
 		}
@@ -188,7 +189,7 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, dir 
 			<-checked
 		}
 	}()
-	return e.bringUp(ctx, id, spec, made, func(g *guest, ctx context.Context) error {
+	return e.bootPlan(ctx, id, p, func(g *guest, ctx context.Context) error {
 		err := <-checked
 		done = true
 		if err != nil {
@@ -208,16 +209,16 @@ func (m *manifest) fits(made making) error {
 
 // mapped returns an error that names a file of the root which has changed since
 // the guest opened it.
-func (m *manifest) mapped(root *engine.Root) error {
+func (m *manifest) mapped(root *engine.Tree) error {
 	if path := changed(m.HostFiles, root); path != "" {
 		return fmt.Errorf("%s, which it had open, has changed or is gone: %w", path, engine.ErrInvalid)
 	}
 	return nil
 }
 
-// InspectSnapshot says what a snapshot is of. See engine.Inspector.
-func (e *Engine) InspectSnapshot(dir string) (engine.SnapshotInfo, error) {
-	m, files, err := openImage(dir)
+// InspectSnapshot returns what Restore needs. See engine.Snapshotter.
+func (e *Engine) InspectSnapshot(_ context.Context, s engine.Snapshot) (engine.SnapshotInfo, error) {
+	m, files, err := openImage(s.Dir)
 	if err != nil {
 		return engine.SnapshotInfo{}, err
 	}
@@ -225,22 +226,27 @@ func (e *Engine) InspectSnapshot(dir string) (engine.SnapshotInfo, error) {
 	return engine.SnapshotInfo{RootKey: m.Making.RootKey, Agent: m.Making.Agent}, nil
 }
 
-// CheckSnapshot returns why a snapshot cannot be restored. See engine.Inspector.
-func (e *Engine) CheckSnapshot(spec *engine.Spec, dir string) error {
-	made, err := e.check("check", spec)
+// CheckSnapshot returns why Restore would reject a snapshot. See
+// engine.Snapshotter.
+func (e *Engine) CheckSnapshot(ctx context.Context, spec *engine.Spec, s engine.Snapshot) error {
+	p, err := e.plan(ctx, "check", spec)
 	if err != nil {
 		return err
 	}
-	m, files, err := openImage(dir)
+	m, files, err := openImage(s.Dir)
 	if err != nil {
 		return err
 	}
 	closeAll(files)
-	if err := m.fits(made); err != nil {
+	if err := m.fits(p.made); err != nil {
 		return err
 	}
-	return m.mapped(&spec.Root)
+	return m.mapped(p.tree)
 }
+
+// RemoveSnapshot does nothing: the directory holds everything. See
+// engine.Snapshotter.
+func (e *Engine) RemoveSnapshot(context.Context, engine.Snapshot) error { return nil }
 
 // load has the sentry take a snapshot for its kernel and run it, even if its
 // guest was paused.

@@ -78,15 +78,16 @@ func benchSnapshot(b *testing.B, preload []string) {
 			b.Fatalf("%+v, %v", res, err)
 		}
 	}
+	snapshotter, _ := engine.As[engine.Snapshotter](e)
+	statser, _ := engine.As[engine.Statser](e)
 	memory := func(g engine.Guest) float64 {
 		b.Helper()
-		s, err := g.(engine.Statser).Stats(b.Context())
+		s, err := statser.Stats(b.Context(), g.ID())
 		must(err)
 		return float64(s.MemoryBytes) / (1 << 20)
 	}
 	m := make(medians)
 	var size, coldMemory, warmMemory float64
-	restorer := e.(engine.Restorer)
 	for i := 0; b.Loop(); i++ {
 		start := time.Now()
 		must(exec.Command(python, "-c", code).Run())
@@ -117,7 +118,8 @@ func benchSnapshot(b *testing.B, preload []string) {
 		dir := filepath.Join(b.TempDir(), "image")
 		must(os.Mkdir(dir, 0o700))
 		start = time.Now()
-		must(g.(engine.Snapshotter).Snapshot(b.Context(), dir))
+		_, err = snapshotter.Snapshot(b.Context(), g.ID(), dir)
+		must(err)
 		m.add("snapshot", start)
 		cancel()
 		m["snapshot-pause"] = append(m["snapshot-pause"], <-slowest)
@@ -138,7 +140,7 @@ func benchSnapshot(b *testing.B, preload []string) {
 		var restored []engine.Guest
 		for j := range guests {
 			start = time.Now()
-			g, err = restorer.Restore(b.Context(), fmt.Sprintf("warm-%d-%d", i, j), spec, dir)
+			g, err = snapshotter.Restore(b.Context(), fmt.Sprintf("warm-%d-%d", i, j), spec, engine.Snapshot{Dir: dir})
 			must(err)
 			restored = append(restored, g)
 			m.add("restore", start)

@@ -32,7 +32,13 @@ func validate(s *engine.Spec) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
+	if s.Agent.Image != nil {
+		return fmt.Errorf("agent of image %s: %w", s.Agent.Image.Digest, engine.ErrUnsupported)
+	}
 	for _, m := range s.Mounts {
+		if m.Volume != "" {
+			return fmt.Errorf("volume %q: this engine mounts directories of the host only: %w", m.Volume, engine.ErrUnsupported)
+		}
 		if reserved(m.Guest) {
 			return fmt.Errorf("mount at %q: the path is the guest kernel's own: %w", m.Guest, engine.ErrInvalid)
 		}

@@ -43,7 +43,7 @@ func TestStart(t *testing.T) {
 	spec := newSpec(t)
 	b := create(t, e, "guest", spec)
 	b.ask(t, "echo up")
-	image := snapshotOf(t, b)
+	image := snapshotOf(t, e, b)
 	c := restore(t, e, "copy", spec, image)
 	c.ask(t, "echo up")
 	checkWatch(t, os.Getpid())

@@ -20,8 +20,8 @@ const maxProcesses = 1 << 14
 // clockTick is the unit of CPU times in /proc, the same on all Linux machines.
 const clockTick = 10 * time.Millisecond
 
-// Stats returns what the guest's processes use on the host.
-func (g *guest) Stats(ctx context.Context) (engine.Stats, error) {
+// stats measures the guest's processes on the host.
+func (g *guest) stats(ctx context.Context) (engine.Stats, error) {
 	if err := context.Cause(ctx); err != nil {
 		return engine.Stats{}, err
 	}
@@ -29,7 +29,7 @@ func (g *guest) Stats(ctx context.Context) (engine.Stats, error) {
 	dead := g.dead
 	g.mu.Unlock()
 	if dead {
-		return engine.Stats{}, fmt.Errorf("measure guest %q: %w", g.id, engine.ErrGone)
+		return engine.Stats{}, engine.ErrGone
 	}
 	var pids []int
 	if g.group != nil {

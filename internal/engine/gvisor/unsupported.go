@@ -34,9 +34,9 @@ func Enter() error { return unsupported() }
 func Open(context.Context, Config) (*Engine, error) { return nil, unsupported() }
 
 // Probe says that gVisor needs Linux.
-func Probe(context.Context) []Finding {
-	return []Finding{{
-		Name: "gvisor", Level: LevelFail, Detail: unsupported().Error(),
+func Probe(context.Context) []engine.Finding {
+	return []engine.Finding{{
+		Name: "gvisor", Level: engine.LevelFail, Detail: unsupported().Error(),
 		Fix: "run glovebox on Linux (amd64 or arm64), for example in a virtual machine",
 	}}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/enginetest"
 	"github.com/glovebox-dev/glovebox/internal/engine/process"
-	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 )
 
 // harness returns a harness in which every engine goes through wrap.
@@ -18,7 +17,6 @@ func harness(t testing.TB, wrap func(engine.Engine) engine.Engine) enginetest.Ha
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	agent := embedtest.Program(t)
 	return enginetest.Harness{
 		Open: func(t testing.TB) engine.Engine {
 			e, err := process.Open(process.Config{Dir: dir})
@@ -28,7 +26,7 @@ func harness(t testing.TB, wrap func(engine.Engine) engine.Engine) enginetest.Ha
 			return wrap(e)
 		},
 		Spec: func(testing.TB) *engine.Spec {
-			return &engine.Spec{Root: engine.Root{Key: "empty", Dir: root}, Agent: agent}
+			return &engine.Spec{Root: engine.Root{Key: "empty", Tree: &engine.Tree{Dir: root}}}
 		},
 		User: func(_ engine.Engine, id string) enginetest.User {
 			user := enginetest.User{Home: filepath.Join(dir, id), UID: -1, GID: -1}

@@ -10,18 +10,18 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 )
 
 // Config is the configuration of the engine.
 type Config struct {
-	// Dir is where guests have their homes. Required; made if missing.
+	// Dir contains the homes of guests. Required; created if missing.
 	Dir string
-	// Log is where the engine logs to. Default: nowhere.
+	// Log is the engine's log. Default: discarded.
 	Log *slog.Logger
 }
 
@@ -29,14 +29,15 @@ type Config struct {
 type Engine struct {
 	dir string
 	log *slog.Logger
-
-	mu      sync.Mutex
-	guests  map[string]*guest // guarded by mu; nil values are being created
-	closed  bool              // guarded by mu
-	creates sync.WaitGroup    // creates under way; Add under mu while not closed
+	set *guests.Set[*handle]
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var (
+	_ engine.Engine    = (*Engine)(nil)
+	_ engine.Pauser    = (*Engine)(nil)
+	_ engine.Statser   = (*Engine)(nil)
+	_ engine.Recoverer = (*Engine)(nil)
+)
 
 // Open returns an engine. The caller closes it.
 func Open(cfg Config) (*Engine, error) {
@@ -52,16 +53,15 @@ func Open(cfg Config) (*Engine, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("open process engine: become subreaper: %w", err)
 	}
-	return &Engine{dir: cfg.Dir, log: cfg.Log, guests: make(map[string]*guest)}, nil
+	return &Engine{dir: filepath.Clean(cfg.Dir), log: cfg.Log, set: guests.NewSet[*handle]()}, nil
 }
 
-// Info says what the engine is.
+// Info describes the engine.
 func (e *Engine) Info() engine.Info {
 	return engine.Info{
 		Name:      "process",
 		Version:   "1",
 		Isolation: engine.IsolationNone,
-		Caps:      engine.CapPauser | engine.CapStatser,
 		Limits: []engine.Limit{
 			{Resource: "memory", By: "watcher", Why: "plain processes share the host's memory"},
 		},
@@ -76,101 +76,93 @@ func (e *Engine) Create(ctx context.Context, id string, spec *engine.Spec) (engi
 	if err := engine.CheckID(id); err != nil {
 		return nil, fmt.Errorf("create guest: %w", err)
 	}
-	if err := validate(spec); err != nil {
-		return nil, fmt.Errorf("create guest %q: %w", id, err)
-	}
-	if err := e.reserve(id); err != nil {
-		return nil, fmt.Errorf("create guest %q: %w", id, err)
-	}
-	defer e.creates.Done()
-
-	g, err := e.boot(ctx, id, spec)
+	h, err := e.set.Create(ctx, id, func(ctx context.Context, release func()) (*handle, error) {
+		if err := validate(ctx, spec); err != nil {
+			return nil, err
+		}
+		if lives(e.Home(id)) { // in another engine, or detached
+			return nil, engine.ErrExists
+		}
+		g, err := start(id, e.Home(id), spec, e.log)
+		if err != nil {
+			return nil, err
+		}
+		h := &handle{guest: g, release: release, detached: make(chan struct{})}
+		g.owner = h
+		go g.run()
+		if err := context.Cause(ctx); err != nil {
+			g.destroy(context.WithoutCancel(ctx)) // cannot fail: its context does not end
+			return nil, err
+		}
+		return h, nil
+	})
 	if err != nil {
-		e.release(id)
 		return nil, fmt.Errorf("create guest %q: %w", id, err)
 	}
-	return g, nil
+	return h, nil
 }
 
-// boot starts the guest and enters it among the living ones, from which its end
-// removes it.
-func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec) (*guest, error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	g, err := start(id, e.Home(id), spec, e.log)
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	e.guests[id] = g
-	e.mu.Unlock()
-	go g.run(func() { e.release(id) })
-	if err := context.Cause(ctx); err != nil {
-		g.Destroy(context.WithoutCancel(ctx)) // cannot fail: the wait has no end but the guest's
-		return nil, err
-	}
-	return g, nil
-}
-
-// reserve takes the id and registers a create.
-func (e *Engine) reserve(id string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return fmt.Errorf("engine closed: %w", engine.ErrGone)
-	}
-	if _, taken := e.guests[id]; taken {
-		return engine.ErrExists
-	}
-	e.guests[id] = nil
-	e.creates.Add(1)
-	return nil
-}
-
-// release frees the id.
-func (e *Engine) release(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.guests, id)
-}
-
-// Close destroys every guest that is left.
+// Close destroys the guests of this engine.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	e.creates.Wait()
-
-	e.mu.Lock()
-	left := make([]*guest, 0, len(e.guests))
-	for _, g := range e.guests {
-		left = append(left, g)
-	}
-	e.mu.Unlock()
-	var wait sync.WaitGroup
-	for _, g := range left {
-		wait.Go(func() { g.Destroy(context.Background()) })
-	}
-	wait.Wait()
+	e.set.Close()
 	return nil
 }
 
-// validate checks what the contract asks of a spec, and that its files exist.
-func validate(s *engine.Spec) error {
+// Pause stops all processes of a guest. See engine.Pauser.
+func (e *Engine) Pause(ctx context.Context, id string) error {
+	return e.freeze(ctx, id, unix.SIGSTOP, "pause")
+}
+
+// Resume continues all processes of a guest. See engine.Pauser.
+func (e *Engine) Resume(ctx context.Context, id string) error {
+	return e.freeze(ctx, id, unix.SIGCONT, "resume")
+}
+
+func (e *Engine) freeze(ctx context.Context, id string, sig unix.Signal, verb string) error {
+	h, err := e.set.Get(id)
+	if err == nil {
+		err = h.freeze(ctx, sig)
+	}
+	if err != nil {
+		return fmt.Errorf("%s guest %q: %w", verb, id, err)
+	}
+	return nil
+}
+
+// Stats measures the resource usage of a guest. See engine.Statser.
+func (e *Engine) Stats(ctx context.Context, id string) (engine.Stats, error) {
+	h, err := e.set.Get(id)
+	if err == nil && h.agentEnded() {
+		err = engine.ErrGone
+	}
+	if err != nil {
+		return engine.Stats{}, fmt.Errorf("stats of guest %q: %w", id, err)
+	}
+	return h.family.stats(), nil
+}
+
+// validate checks the spec and that its files exist.
+func validate(ctx context.Context, s *engine.Spec) error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf(format+": %w", append(args, engine.ErrInvalid)...)
 	}
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	if info, err := os.Stat(s.Root.Dir); err != nil || !info.IsDir() {
-		return invalid("root %q is not a directory", s.Root.Dir)
+	tree, err := s.Root.Unpack(ctx)
+	if err != nil {
+		return err
 	}
-	for _, m := range append(append([]engine.Mount(nil), s.Root.Binds...), s.Mounts...) {
-		if _, err := os.Stat(m.Host); err != nil {
+	if info, err := os.Stat(tree.Dir); err != nil || !info.IsDir() {
+		return invalid("root %q is not a directory", tree.Dir)
+	}
+	for _, m := range append(append([]engine.Mount(nil), tree.Binds...), s.Mounts...) {
+		if _, err := os.Stat(m.Host); m.Host != "" && err != nil {
 			return invalid("mount of %q: %v", m.Host, err)
 		}
+	}
+	if s.Agent.Image != nil {
+		return fmt.Errorf("agent of image %s: %w", s.Agent.Image.Digest, engine.ErrUnsupported)
 	}
 	if info, err := os.Stat(s.Agent.Path); errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return invalid("agent %q is not a file", s.Agent.Path)

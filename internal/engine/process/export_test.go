@@ -8,10 +8,10 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// Forget makes the engine blind for all processes of g but the agent, as one is
-// that does not know what a guest has started.
+// Forget removes the mark from all processes of g but the agent, so that the
+// engine does not find them.
 func Forget(g engine.Guest) {
-	guest := g.(*guest)
+	guest := g.(*handle)
 	for _, m := range guest.family.members() {
 		if m.pid != guest.cmd.Process.Pid {
 			var limit unix.Rlimit
@@ -24,9 +24,9 @@ func Forget(g engine.Guest) {
 
 // SignalAgent sends a signal to the agent of g alone.
 func SignalAgent(g engine.Guest, sig unix.Signal) error {
-	guest, ok := g.(*guest)
+	guest, ok := g.(*handle)
 	if !ok {
-		return errors.New("no guest")
+		return errors.New("not a guest of this package")
 	}
 	return unix.Kill(guest.cmd.Process.Pid, sig)
 }

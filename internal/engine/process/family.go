@@ -15,18 +15,18 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// rlimitLocks is RLIMIT_LOCKS, which Linux has kept and not used since 2.4.
+// rlimitLocks is RLIMIT_LOCKS, which Linux has not used since 2.4.
 const rlimitLocks = 10
 
-// userHZ is the unit of times in /proc, the same on all machines that Go runs on.
+// userHZ is the unit of times in /proc, the same on all architectures of Go.
 const userHZ = 100
 
-// family is the mark that a process and all its descendants carry.
+// family is the mark of a process and all its descendants.
 type family string
 
-// found marks the process, which the calling thread has started to trace and
-// which stops before its first instruction, and lets it go.
-func found(pid int) (family, error) {
+// newFamily marks a process and continues it. The calling thread has started it
+// traced, so that it stops before its first instruction.
+func newFamily(pid int) (family, error) {
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
 		return "", fmt.Errorf("wait for process to stop: %w", err)
@@ -43,27 +43,27 @@ func found(pid int) (family, error) {
 		return "", fmt.Errorf("mark process: %w", err)
 	}
 	if err := unix.PtraceDetach(pid); err != nil {
-		return "", fmt.Errorf("let process go: %w", err)
+		return "", fmt.Errorf("detach from process: %w", err)
 	}
 	return family(strconv.FormatUint(limit.Cur, 10)), nil
 }
 
-// member is a process of a family, as /proc/PID/stat tells it.
+// member is a process of a family, as read from /proc/PID/stat.
 type member struct {
 	pid, parent, group int
 	state              byte // 'Z' zombie, 'T' stopped, ...
 	cpu                time.Duration
 }
 
-// members lists the family, its zombies included. Processes that are started
-// meanwhile may be missing.
+// members lists the family, including zombies. It may miss processes that start
+// during the scan.
 func (f family) members() []member {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
 	defer proc.Close()
-	names, _ := proc.Readdirnames(-1) // what could be read
+	names, _ := proc.Readdirnames(-1) // a partial list is better than none
 	var all []member
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
@@ -93,7 +93,7 @@ func readMember(pid int) (member, bool) {
 	if err != nil {
 		return member{}, false
 	}
-	// The name, in parentheses, may hold anything.
+	// The name, in parentheses, may contain anything.
 	s := string(b)
 	fields := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
 	if len(fields) < 15 {
@@ -102,18 +102,17 @@ func readMember(pid int) (member, bool) {
 	m := member{pid: pid, state: fields[0][0]}
 	m.parent, _ = strconv.Atoi(fields[1])
 	m.group, _ = strconv.Atoi(fields[2])
-	for _, ticks := range fields[11:15] { // of itself and of the children it has waited for
+	for _, ticks := range fields[11:15] { // its own and those of reaped children
 		n, _ := strconv.ParseInt(ticks, 10, 64)
 		m.cpu += time.Duration(n) * time.Second / userHZ
 	}
 	return m, true
 }
 
-// kill kills the family and returns when nothing is left of it. The head of the
-// family is waited for by others and its zombie does not count.
+// kill kills the family and returns when nothing is left of it. The caller reaps
+// the head of the family, whose zombie does not count.
 func (f family) kill(head int) {
-	// Twice, because a process that was started while the first look went on may
-	// not have been seen.
+	// Two empty scans in a row: one scan may miss a process that starts during it.
 	pause := 100 * time.Microsecond
 	for seen := 0; seen < 2; seen++ {
 		left := 0
@@ -121,8 +120,8 @@ func (f family) kill(head int) {
 			switch {
 			case m.state != 'Z':
 				left++
-				// A whole group dies at once: it cannot run away by forking. All
-				// groups of members are of the family's own making.
+				// Killing a whole group at once prevents an escape by forking. The
+				// family has created all groups of its members itself.
 				if m.group > 1 {
 					unix.Kill(-m.group, unix.SIGKILL)
 				}
@@ -134,14 +133,14 @@ func (f family) kill(head int) {
 		}
 		if left > 0 {
 			seen = -1
-			time.Sleep(pause) // there is no event for the end of what is not a child
+			time.Sleep(pause) // the kernel reports the end of children only
 			pause = min(2*pause, 10*time.Millisecond)
 		}
 	}
 }
 
-// signal sends SIGSTOP or SIGCONT to the family and reports whether all of it is
-// as it should be then.
+// signal sends SIGSTOP or SIGCONT to the family and reports whether all members
+// were in the wanted state already.
 func (f family) signal(sig syscall.Signal) bool {
 	done := true
 	for _, m := range f.members() {
@@ -154,16 +153,16 @@ func (f family) signal(sig syscall.Signal) bool {
 			continue
 		case m.state != 'D':
 			done = false
-			// In that state it runs nothing, and stops when it wakes. That may not come
-			// before the end of the pause: of a process that is just starting another
-			// one, say, which has stopped.
+			// A process in state D runs nothing and stops when it wakes. It may not
+			// wake before the pause ends, for example during vfork, while its child is
+			// stopped.
 		}
-		unix.Kill(m.pid, sig) // also takes back what is pending of the other one
+		unix.Kill(m.pid, sig) // also discards a pending signal of the other kind
 	}
 	return done
 }
 
-// stats sums up what the family uses.
+// stats sums up the resource usage of the family.
 func (f family) stats() engine.Stats {
 	var s engine.Stats
 	for _, m := range f.members() {
@@ -176,7 +175,7 @@ func (f family) stats() engine.Stats {
 	return s
 }
 
-// memory returns the resident bytes of a process, shared pages in proportion.
+// memory returns the proportional set size of a process in bytes.
 func memory(pid int) uint64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

@@ -23,14 +23,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
 )
 
-// watchEvery is how often the memory of a limited guest is looked at: often
-// enough that a hog cannot take more than a few hundred MiB in between.
+// watchEvery is the interval in which the memory of a limited guest is measured:
+// short enough that a hog cannot allocate more than a few hundred MiB in between.
 const watchEvery = 50 * time.Millisecond
 
-// guest is a running agent and all that descends from it.
+// guest is a running agent and its descendants.
 type guest struct {
 	id     string
 	home   string
@@ -41,21 +42,17 @@ type guest struct {
 	memory uint64 // limit in bytes; 0: none
 	log    *slog.Logger
 
-	freezing sync.Mutex    // held by Pause and Resume
-	agent    chan struct{} // closed when the agent has been waited for
-	done     chan struct{} // closed when everything is gone; exit is valid then
+	freezing sync.Mutex    // held by freeze
+	agent    chan struct{} // closed when the agent has been reaped
+	end      *guests.End   // reached when nothing is left
 
-	mu   sync.Mutex
-	exit engine.Exit // guarded by mu until done; why the guest ends; first come, first served
+	mu    sync.Mutex
+	exit  engine.Exit // guarded by mu; the first recorded reason wins
+	owner *handle     // guarded by mu; nil while detached
 }
 
-var (
-	_ engine.Guest   = (*guest)(nil)
-	_ engine.Pauser  = (*guest)(nil)
-	_ engine.Statser = (*guest)(nil)
-)
-
-// start starts the agent. The caller calls run, which ends when the guest does.
+// start starts the agent. The caller sets the owner and calls run, which ends when
+// the guest does.
 func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err error) {
 	var undo []func()
 	defer func() {
@@ -69,7 +66,7 @@ func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err 
 	undo = append(undo, func() { removeTree(home) })
 	stderr, err := unnamedFile(filepath.Dir(home))
 	if err != nil {
-		return nil, fmt.Errorf("make file for the agent's messages: %w", err)
+		return nil, fmt.Errorf("create file for the agent's standard error: %w", err)
 	}
 	undo = append(undo, func() { stderr.Close() })
 	inR, inW, err := os.Pipe()
@@ -89,7 +86,7 @@ func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err 
 		id: id, home: home, stderr: stderr, log: log,
 		memory: uint64(spec.Limits.MemoryMB) << 20,
 		agent:  make(chan struct{}),
-		done:   make(chan struct{}),
+		end:    guests.NewEnd(),
 		cmd: &exec.Cmd{
 			Path:   spec.Agent.Path,
 			Args:   spec.Agent.Args,
@@ -98,8 +95,8 @@ func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err 
 			Stdin:  inR,
 			Stdout: outW,
 			Stderr: stderr,
-			// The agent dies with this process; signals of its terminal are not for
-			// guests.
+			// The agent dies with this process. A session of its own keeps it from the
+			// signals of the terminal.
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true},
 		},
 	}
@@ -107,6 +104,9 @@ func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err 
 		return nil, fmt.Errorf("start agent: %w", err)
 	}
 	g.stream = stdiolink.New(outR, inW)
+	living.Lock()
+	living.guests[home] = g
+	living.Unlock()
 	return g, nil
 }
 
@@ -120,15 +120,15 @@ func (g *guest) launch() error {
 		defer runtime.UnlockOSThread()
 		err := g.cmd.Start()
 		if err == nil {
-			// Traced, so that it has not run yet and cannot have children.
-			if g.family, err = found(g.cmd.Process.Pid); err != nil {
+			// It is traced and stopped, so it has no children yet.
+			if g.family, err = newFamily(g.cmd.Process.Pid); err != nil {
 				g.cmd.Process.Kill()
 				g.cmd.Wait()
 			}
 		}
 		started <- startError(err)
 		if err == nil {
-			g.cmd.Wait() // what it says is in ProcessState
+			g.cmd.Wait() // the result is in ProcessState
 			close(g.agent)
 		}
 	}()
@@ -146,26 +146,34 @@ func startError(err error) error {
 	return err
 }
 
-// run waits for the end of the agent, ends all that is left of the guest and
-// frees what it holds.
-func (g *guest) run(release func()) {
+// run waits for the end of the agent, kills the other processes of the guest and
+// frees its resources.
+func (g *guest) run() {
 	if g.memory > 0 {
 		g.watch()
 	}
 	<-g.agent
 	g.family.kill(g.cmd.Process.Pid)
-	g.stream.Close() // nothing can be done about an error of closing a pipe
-	g.end(g.agentExit())
+	g.stream.Close() // an error of closing a pipe has no remedy
+	g.setExit(g.agentExit())
 	g.log.Debug("agent ended", "sandbox", g.id, "err", g.lastWords())
 	g.stderr.Close()
 	if err := removeTree(g.home); err != nil {
-		g.log.Error("home of guest is left", "sandbox", g.id, "err", err)
+		g.log.Error("home of guest not removed", "sandbox", g.id, "err", err)
 	}
-	release()
-	close(g.done)
+	living.Lock()
+	delete(living.guests, g.home)
+	living.Unlock()
+	g.mu.Lock()
+	exit, owner := g.exit, g.owner
+	g.mu.Unlock()
+	if owner != nil {
+		owner.release()
+	}
+	g.end.Reach(exit)
 }
 
-// watch ends the guest if it takes more memory than it may. It returns when the
+// watch kills the guest when it exceeds its memory limit. It returns when the
 // agent has ended.
 func (g *guest) watch() {
 	tick := time.NewTicker(watchEvery)
@@ -177,7 +185,7 @@ func (g *guest) watch() {
 		case <-tick.C:
 		}
 		if s := g.family.stats(); s.MemoryBytes > g.memory {
-			g.end(engine.Exit{
+			g.setExit(engine.Exit{
 				Reason: engine.ExitOOM,
 				Detail: fmt.Sprintf("%d MiB used, %d allowed", s.MemoryBytes>>20, g.memory>>20),
 			})
@@ -186,8 +194,8 @@ func (g *guest) watch() {
 	}
 }
 
-// end records why the guest ends, unless that is known already.
-func (g *guest) end(why engine.Exit) {
+// setExit records why the guest ends, unless a reason is recorded already.
+func (g *guest) setExit(why engine.Exit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.exit.Reason == "" {
@@ -195,7 +203,7 @@ func (g *guest) end(why engine.Exit) {
 	}
 }
 
-// agentExit says how the agent ended, as a shell would.
+// agentExit returns the agent's exit code as a shell would.
 func (g *guest) agentExit() engine.Exit {
 	exit := engine.Exit{Reason: engine.ExitExited, Code: g.cmd.ProcessState.ExitCode(), Detail: g.cmd.ProcessState.String()}
 	if s, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
@@ -204,7 +212,7 @@ func (g *guest) agentExit() engine.Exit {
 	return exit
 }
 
-// lastWords returns the end of what the agent wrote to its standard error.
+// lastWords returns the end of the agent's standard error.
 func (g *guest) lastWords() string {
 	const most = 2048
 	size, err := g.stderr.Seek(0, io.SeekEnd)
@@ -219,76 +227,52 @@ func (g *guest) lastWords() string {
 // ID is the id that Create was given.
 func (g *guest) ID() string { return g.id }
 
-// Dial opens the stream to the agent. See engine.Guest.
-func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, fmt.Errorf("dial guest %q: %w", g.id, err)
-	}
+func (g *guest) agentEnded() bool {
 	select {
 	case <-g.agent:
-		return nil, fmt.Errorf("dial guest %q: %w", g.id, engine.ErrGone)
+		return true
 	default:
+		return false
+	}
+}
+
+// dial opens the stream to the agent.
+func (g *guest) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if g.agentEnded() {
+		return nil, engine.ErrGone
 	}
 	conn, err := g.stream.Dial()
 	if errors.Is(err, os.ErrClosed) {
 		err = engine.ErrGone
 	}
-	if err != nil {
-		return nil, fmt.Errorf("dial guest %q: %w", g.id, err)
-	}
-	return conn, nil
+	return conn, err
 }
 
-// Wait blocks until the guest has ended. See engine.Guest.
-func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
-	select {
-	case <-g.done: // also if ctx has ended, too
-		return g.exit, nil
-	default:
+// destroy ends the guest and returns when nothing is left.
+func (g *guest) destroy(ctx context.Context) error {
+	if !g.agentEnded() {
+		g.setExit(engine.Exit{Reason: engine.ExitDestroyed})
+		g.cmd.Process.Kill() // fails if it has just ended
 	}
-	select {
-	case <-g.done:
-		return g.exit, nil
-	case <-ctx.Done():
-		return engine.Exit{}, fmt.Errorf("wait for guest %q: %w", g.id, context.Cause(ctx))
-	}
+	_, err := g.end.Wait(ctx)
+	return err
 }
 
-// Destroy ends the guest. See engine.Guest.
-func (g *guest) Destroy(ctx context.Context) error {
-	select {
-	case <-g.agent: // it ends by itself, for its own reason
-	default:
-		g.end(engine.Exit{Reason: engine.ExitDestroyed})
-		g.cmd.Process.Kill() // fails if it has just ended: fine
-	}
-	select {
-	case <-g.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("destroy guest %q: %w", g.id, context.Cause(ctx))
-	}
-}
-
-// Pause stops all processes of the guest. See engine.Pauser.
-func (g *guest) Pause(ctx context.Context) error { return g.freeze(ctx, unix.SIGSTOP, "pause") }
-
-// Resume lets them go on. See engine.Pauser.
-func (g *guest) Resume(ctx context.Context) error { return g.freeze(ctx, unix.SIGCONT, "resume") }
-
-func (g *guest) freeze(ctx context.Context, sig syscall.Signal, verb string) error {
+// freeze sends SIGSTOP or SIGCONT to all processes of the guest.
+func (g *guest) freeze(ctx context.Context, sig syscall.Signal) error {
 	g.freezing.Lock()
 	defer g.freezing.Unlock()
-	// Twice, because a process that was started while the first look went on may
-	// not have been seen.
+	// Two scans without a change in a row: one scan may miss a process that starts
+	// during it.
 	for seen := 0; seen < 2; {
 		if err := context.Cause(ctx); err != nil {
-			return fmt.Errorf("%s guest %q: %w", verb, g.id, err)
+			return err
 		}
-		select {
-		case <-g.agent:
-			return fmt.Errorf("%s guest %q: %w", verb, g.id, engine.ErrGone)
-		default:
+		if g.agentEnded() {
+			return engine.ErrGone
 		}
 		seen++
 		if !g.family.signal(sig) {
@@ -298,17 +282,7 @@ func (g *guest) freeze(ctx context.Context, sig syscall.Signal, verb string) err
 	return nil
 }
 
-// Stats tells what the guest uses. See engine.Statser.
-func (g *guest) Stats(ctx context.Context) (engine.Stats, error) {
-	select {
-	case <-g.agent:
-		return engine.Stats{}, fmt.Errorf("stats of guest %q: %w", g.id, engine.ErrGone)
-	default:
-		return g.family.stats(), nil
-	}
-}
-
-// unnamedFile returns a file that goes away with its last descriptor.
+// unnamedFile returns a file that is freed with its last descriptor.
 func unnamedFile(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "stderr-")
 	if err != nil {
@@ -317,14 +291,14 @@ func unnamedFile(dir string) (*os.File, error) {
 	return f, os.Remove(f.Name())
 }
 
-// removeTree removes dir even if the guest has forbidden it to its owner.
+// removeTree removes dir even if the guest has removed its owner's permissions.
 func removeTree(dir string) error {
 	if os.RemoveAll(dir) == nil {
 		return nil
 	}
 	filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
-			os.Chmod(name, 0o700) // what it does not help shows below
+			os.Chmod(name, 0o700) // RemoveAll reports what this does not help
 		}
 		return nil
 	})

@@ -145,13 +145,15 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// badEngine replaces methods of an engine.
+// badEngine replaces methods of an engine and keeps its abilities.
 type badEngine struct {
 	engine.Engine
 	info   func() engine.Info
 	create func(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error)
 	close  func() error
 }
+
+func (b *badEngine) Unwrap() engine.Engine { return b.Engine }
 
 func (b *badEngine) Info() engine.Info {
 	if b.info != nil {
@@ -174,7 +176,7 @@ func (b *badEngine) Close() error {
 	return b.Engine.Close()
 }
 
-// badGuest replaces methods of a guest and keeps its abilities.
+// badGuest replaces methods of a guest.
 type badGuest struct {
 	engine.Guest
 	id      func() string
@@ -182,8 +184,6 @@ type badGuest struct {
 	wait    func(ctx context.Context) (engine.Exit, error)
 	destroy func(ctx context.Context) error
 }
-
-func (b *badGuest) Unwrap() engine.Guest { return b.Guest }
 
 func (b *badGuest) ID() string {
 	if b.id != nil {
@@ -215,20 +215,52 @@ func (b *badGuest) Destroy(ctx context.Context) error {
 
 // badPauser replaces the ability to pause.
 type badPauser struct {
-	*badGuest
-	pause, resume func(ctx context.Context) error
+	*badEngine
+	pause, resume func(ctx context.Context, id string) error
 }
 
-func (b *badPauser) Pause(ctx context.Context) error  { return b.pause(ctx) }
-func (b *badPauser) Resume(ctx context.Context) error { return b.resume(ctx) }
+func (b *badPauser) Pause(ctx context.Context, id string) error  { return b.pause(ctx, id) }
+func (b *badPauser) Resume(ctx context.Context, id string) error { return b.resume(ctx, id) }
 
-// badStatser replaces the ability to tell what the guest uses.
+// badStatser replaces the ability to measure.
 type badStatser struct {
-	*badGuest
-	stats func(ctx context.Context) (engine.Stats, error)
+	engine.Engine
+	stats func(ctx context.Context, id string) (engine.Stats, error)
 }
 
-func (b *badStatser) Stats(ctx context.Context) (engine.Stats, error) { return b.stats(ctx) }
+func (b *badStatser) Unwrap() engine.Engine { return b.Engine }
+func (b *badStatser) Stats(ctx context.Context, id string) (engine.Stats, error) {
+	return b.stats(ctx, id)
+}
+
+// badRecoverer replaces methods of a Recoverer.
+type badRecoverer struct {
+	engine.Recoverer
+	engine.Engine
+	list         func(ctx context.Context) ([]engine.GuestState, error)
+	detach       func(ctx context.Context, id string) error
+	recoverGuest func(ctx context.Context, state engine.GuestState) (engine.Guest, error)
+}
+
+func (b *badRecoverer) Unwrap() engine.Engine { return b.Engine }
+func (b *badRecoverer) List(ctx context.Context) ([]engine.GuestState, error) {
+	if b.list != nil {
+		return b.list(ctx)
+	}
+	return b.Recoverer.List(ctx)
+}
+func (b *badRecoverer) Detach(ctx context.Context, id string) error {
+	if b.detach != nil {
+		return b.detach(ctx, id)
+	}
+	return b.Recoverer.Detach(ctx, id)
+}
+func (b *badRecoverer) Recover(ctx context.Context, state engine.GuestState) (engine.Guest, error) {
+	if b.recoverGuest != nil {
+		return b.recoverGuest(ctx, state)
+	}
+	return b.Recoverer.Recover(ctx, state)
+}
 
 // info returns a mutation of what an engine says of itself.
 func info(f func(i *engine.Info)) func(engine.Engine) engine.Engine {

@@ -20,7 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/process"
 )
 
-var mutants = slices.Concat(infoMutants, createMutants, leakMutants, endMutants, streamMutants, claimMutants, abilityMutants, knownMutants)
+var mutants = slices.Concat(infoMutants, createMutants, leakMutants, endMutants, streamMutants, claimMutants, abilityMutants, recoverMutants, knownMutants)
 
 var infoMutants = []mutant{
 	{name: "info changes", caught: []string{"contract/info-is-constant"},
@@ -37,12 +37,6 @@ var infoMutants = []mutant{
 		wrong: info(func(i *engine.Info) { i.Limits[0].Why = "" })},
 	{name: "unknown isolation", caught: []string{"contract/info-is-complete"},
 		wrong: info(func(i *engine.Info) { i.Isolation = "strong" })},
-	{name: "ability without its bit", caught: []string{"contract/caps-match-interfaces", "contract/caps-are-found-through-wrappers"},
-		wrong: info(func(i *engine.Info) { i.Caps &^= engine.CapStatser })},
-	{name: "bit without the ability", caught: []string{"contract/caps-match-interfaces"},
-		wrong: guests(func(g engine.Guest) engine.Guest {
-			return struct{ engine.Guest }{g} // hides what else the guest can do
-		})},
 }
 
 var createMutants = []mutant{
@@ -88,7 +82,7 @@ var createMutants = []mutant{
 			} else {
 				s.Agent = engine.Program{Path: "/bin/cat", Args: []string{"cat"}}
 			}
-			s.Root, s.Limits, s.Mounts = engine.Root{Key: "x", Dir: "/"}, engine.Limits{}, nil
+			s.Root, s.Limits, s.Mounts = engine.Root{Key: "x", Tree: &engine.Tree{Dir: "/"}}, engine.Limits{}, nil
 			return good(ctx, id, &s)
 		})},
 	{name: "errors say too much", caught: []string{"lifecycle/invalid-spec-nil", "lifecycle/exists-leaves-the-first-unharmed"},
@@ -604,61 +598,70 @@ func specs(f func(s *engine.Spec)) func(engine.Engine) engine.Engine {
 
 var abilityMutants = []mutant{
 	{name: "pause does nothing", caught: []string{"pause/paused-guest-runs-nothing", "pause/streams-survive"},
-		wrong: pauses(func(engine.Guest, context.Context) error { return nil }, nil)},
+		wrong: pauses(func(*pausing, context.Context, string) error { return nil }, nil)},
 	{name: "pause stops the agent only", caught: []string{"pause/paused-guest-runs-nothing"},
 		wrong: pauses(
-			func(g engine.Guest, _ context.Context) error { return process.SignalAgent(g, unix.SIGSTOP) },
-			func(g engine.Guest, _ context.Context) error { return process.SignalAgent(g, unix.SIGCONT) })},
+			func(e *pausing, _ context.Context, id string) error {
+				return process.SignalAgent(e.guest(id), unix.SIGSTOP)
+			},
+			func(e *pausing, _ context.Context, id string) error {
+				return process.SignalAgent(e.guest(id), unix.SIGCONT)
+			})},
 	{name: "pause closes the stream", caught: []string{"pause/streams-survive", "pause/paused-guest-runs-nothing"},
-		wrong: pauses(func(g engine.Guest, ctx context.Context) error {
-			if conn, err := g.Dial(ctx); err == nil {
+		wrong: pauses(func(e *pausing, ctx context.Context, id string) error {
+			if conn, err := e.guest(id).Dial(ctx); err == nil {
 				conn.Close()
 			}
-			return g.(engine.Pauser).Pause(ctx)
+			return e.Pauser.Pause(ctx, id)
 		}, nil)},
 	{name: "resume does nothing", caught: []string{"pause/streams-survive", "pause/pause-and-resume-may-be-repeated"},
-		wrong: pauses(nil, func(engine.Guest, context.Context) error { return nil })},
+		wrong: pauses(nil, func(*pausing, context.Context, string) error { return nil })},
 	{name: "pause and resume count", caught: []string{"pause/pause-and-resume-may-be-repeated"},
-		wrong: guests(func(g engine.Guest) engine.Guest {
-			depth, p := 0, g.(engine.Pauser)
-			return &badPauser{badGuest: &badGuest{Guest: g},
-				pause: func(ctx context.Context) error { depth++; return p.Pause(ctx) },
-				resume: func(ctx context.Context) error {
-					if depth = max(0, depth-1); depth > 0 {
-						return nil
-					}
-					return p.Resume(ctx)
-				}}
-		})},
+		wrong: pauses(
+			func(e *pausing, ctx context.Context, id string) error {
+				e.add(id, 1)
+				return e.Pauser.Pause(ctx, id)
+			},
+			func(e *pausing, ctx context.Context, id string) error {
+				if e.add(id, -1) > 0 {
+					return nil
+				}
+				return e.Pauser.Resume(ctx, id)
+			})},
 	{name: "resume of a running guest fails", caught: []string{"pause/pause-and-resume-may-be-repeated"},
-		wrong: guests(func(g engine.Guest) engine.Guest {
-			paused, p := false, g.(engine.Pauser)
-			return &badPauser{badGuest: &badGuest{Guest: g},
-				pause: func(ctx context.Context) error { paused = true; return p.Pause(ctx) },
-				resume: func(ctx context.Context) error {
-					if !paused {
-						return engine.ErrInvalid
-					}
-					paused = false
-					return p.Resume(ctx)
-				}}
-		})},
+		wrong: pauses(
+			func(e *pausing, ctx context.Context, id string) error {
+				e.set(id, 1)
+				return e.Pauser.Pause(ctx, id)
+			},
+			func(e *pausing, ctx context.Context, id string) error {
+				if e.set(id, 0) == 0 {
+					return engine.ErrInvalid
+				}
+				return e.Pauser.Resume(ctx, id)
+			})},
 	{name: "paused guest cannot be destroyed", caught: []string{"pause/paused-guest-can-be-destroyed"},
-		wrong: guests(func(g engine.Guest) engine.Guest {
-			paused, p := false, g.(engine.Pauser)
-			return &badPauser{
-				badGuest: &badGuest{Guest: g, destroy: func(ctx context.Context) error {
-					if paused {
-						return engine.ErrUnavailable
-					}
-					return g.Destroy(ctx)
-				}},
-				pause:  func(ctx context.Context) error { paused = true; return p.Pause(ctx) },
-				resume: func(ctx context.Context) error { paused = false; return p.Resume(ctx) }}
-		})},
-	{name: "pause of what is gone is fine", caught: []string{"pause/pause-after-destroy-is-gone"},
-		wrong: pauses(func(g engine.Guest, ctx context.Context) error {
-			if err := g.(engine.Pauser).Pause(ctx); !errors.Is(err, engine.ErrGone) {
+		wrong: func(e engine.Engine) engine.Engine {
+			p := newPausing(e)
+			p.destroy = func(g engine.Guest, ctx context.Context) error {
+				if p.set(g.ID(), 0) > 0 {
+					return engine.ErrUnavailable
+				}
+				return g.Destroy(ctx)
+			}
+			return p.with(
+				func(e *pausing, ctx context.Context, id string) error {
+					e.set(id, 1)
+					return e.Pauser.Pause(ctx, id)
+				},
+				func(e *pausing, ctx context.Context, id string) error {
+					e.set(id, 0)
+					return e.Pauser.Resume(ctx, id)
+				})
+		}},
+	{name: "pause of what is gone is fine", caught: []string{"pause/pause-after-destroy-is-gone", "contract/abilities-of-unknown-guests-are-gone"},
+		wrong: pauses(func(e *pausing, ctx context.Context, id string) error {
+			if err := e.Pauser.Pause(ctx, id); !errors.Is(err, engine.ErrGone) {
 				return err
 			}
 			return nil
@@ -671,33 +674,179 @@ var abilityMutants = []mutant{
 		})},
 	{name: "memory is counted many times", caught: []string{"stats/memory-is-counted"},
 		wrong: stats(func(s *engine.Stats, err *error) { s.MemoryBytes *= 16 })},
-	{name: "stats of what is gone are empty", caught: []string{"stats/stats-after-destroy-are-gone"},
+	{name: "stats of what is gone are empty", caught: []string{"stats/stats-after-destroy-are-gone", "contract/abilities-of-unknown-guests-are-gone"},
 		wrong: stats(func(s *engine.Stats, err *error) { *err = nil })},
 }
 
-// pauses replaces pausing and resuming; nil leaves one as it is.
-func pauses(pause, resume func(g engine.Guest, ctx context.Context) error) func(engine.Engine) engine.Engine {
-	return guests(func(g engine.Guest) engine.Guest {
-		p := g.(engine.Pauser)
-		b := &badPauser{badGuest: &badGuest{Guest: g}, pause: p.Pause, resume: p.Resume}
-		if pause != nil {
-			b.pause = func(ctx context.Context) error { return pause(g, ctx) }
-		}
-		if resume != nil {
-			b.resume = func(ctx context.Context) error { return resume(g, ctx) }
-		}
-		return b
-	})
+// pausing is an engine whose pauses a mutant replaces. It knows its guests and
+// keeps a number for each.
+type pausing struct {
+	engine.Pauser
+	bad     *badPauser
+	destroy func(g engine.Guest, ctx context.Context) error // nil: as it is
+
+	mu      sync.Mutex
+	guests  map[string]engine.Guest
+	numbers map[string]int
+}
+
+func newPausing(e engine.Engine) *pausing {
+	p := &pausing{guests: make(map[string]engine.Guest), numbers: make(map[string]int)}
+	p.Pauser, _ = engine.As[engine.Pauser](e)
+	p.bad = &badPauser{
+		badEngine: &badEngine{Engine: e, create: func(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+			g, err := e.Create(ctx, id, spec)
+			if err != nil {
+				return nil, err
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.guests[id] = g
+			if p.destroy != nil {
+				return &badGuest{Guest: g, destroy: func(ctx context.Context) error { return p.destroy(g, ctx) }}, nil
+			}
+			return g, nil
+		}},
+		pause: p.Pauser.Pause, resume: p.Pauser.Resume,
+	}
+	return p
+}
+
+// with replaces pausing and resuming; nil leaves one as it is.
+func (p *pausing) with(pause, resume func(e *pausing, ctx context.Context, id string) error) engine.Engine {
+	if pause != nil {
+		p.bad.pause = func(ctx context.Context, id string) error { return pause(p, ctx, id) }
+	}
+	if resume != nil {
+		p.bad.resume = func(ctx context.Context, id string) error { return resume(p, ctx, id) }
+	}
+	return p.bad
+}
+
+func (p *pausing) guest(id string) engine.Guest {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.guests[id]
+}
+
+// add changes the number of a guest, not below 0, and returns it.
+func (p *pausing) add(id string, n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.numbers[id] = max(0, p.numbers[id]+n)
+	return p.numbers[id]
+}
+
+// set replaces the number of a guest and returns the previous one.
+func (p *pausing) set(id string, n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	previous := p.numbers[id]
+	p.numbers[id] = n
+	return previous
+}
+
+// pauses is a mutation of pausing and resuming.
+func pauses(pause, resume func(e *pausing, ctx context.Context, id string) error) func(engine.Engine) engine.Engine {
+	return func(e engine.Engine) engine.Engine { return newPausing(e).with(pause, resume) }
 }
 
 func stats(f func(s *engine.Stats, err *error)) func(engine.Engine) engine.Engine {
-	return guests(func(g engine.Guest) engine.Guest {
-		return &badStatser{badGuest: &badGuest{Guest: g}, stats: func(ctx context.Context) (engine.Stats, error) {
-			s, err := g.(engine.Statser).Stats(ctx)
+	return func(e engine.Engine) engine.Engine {
+		good, _ := engine.As[engine.Statser](e)
+		return &badStatser{Engine: e, stats: func(ctx context.Context, id string) (engine.Stats, error) {
+			s, err := good.Stats(ctx, id)
 			f(&s, &err)
 			return s, err
 		}}
-	})
+	}
+}
+
+var recoverMutants = []mutant{
+	{name: "list forgets detached guests", caught: []string{"recover/detached-guest-outlives-its-engine"},
+		wrong: recovers(func(b *badRecoverer) {
+			b.list = func(ctx context.Context) ([]engine.GuestState, error) {
+				states, err := b.Recoverer.List(ctx)
+				return slices.DeleteFunc(states, func(s engine.GuestState) bool {
+					_, err := b.Recoverer.State(ctx, s.ID)
+					return err != nil
+				}), err
+			}
+		})},
+	{name: "list has the guests of other engines only", caught: []string{"recover/list-has-all-living-guests"},
+		wrong: recovers(func(b *badRecoverer) {
+			b.list = func(ctx context.Context) ([]engine.GuestState, error) {
+				states, err := b.Recoverer.List(ctx)
+				return slices.DeleteFunc(states, func(s engine.GuestState) bool {
+					_, err := b.Recoverer.State(ctx, s.ID)
+					return err == nil
+				}), err
+			}
+		})},
+	{name: "close destroys detached guests", caught: []string{"recover/detached-guest-outlives-its-engine", "recover/link-resumes-after-recover"},
+		wrong: recovers(func(b *badRecoverer) {
+			b.detach = func(ctx context.Context, id string) error {
+				state, err := b.Recoverer.State(ctx, id)
+				if err == nil {
+					err = b.Recoverer.Detach(ctx, id)
+				}
+				if err == nil {
+					_, err = b.Recoverer.Recover(ctx, state)
+				}
+				return err
+			}
+		})},
+	{name: "detached guest stays its holder's", caught: []string{"recover/detached-guest-is-gone-for-its-holder"},
+		wrong: recovers(func(b *badRecoverer) {
+			b.detach = func(context.Context, string) error { return nil }
+		})},
+	{name: "recover accepts any version", caught: []string{"recover/recover-refuses-what-is-held-gone-or-malformed"},
+		wrong: recovers(func(b *badRecoverer) {
+			b.recoverGuest = func(ctx context.Context, state engine.GuestState) (engine.Guest, error) {
+				state.Version = 1
+				return b.Recoverer.Recover(ctx, state)
+			}
+		})},
+	{name: "recovered guest has another id", caught: []string{"recover/detached-guest-outlives-its-engine"},
+		wrong: recovers(func(b *badRecoverer) {
+			b.recoverGuest = func(ctx context.Context, state engine.GuestState) (engine.Guest, error) {
+				g, err := b.Recoverer.Recover(ctx, state)
+				if err != nil {
+					return nil, err
+				}
+				return &badGuest{Guest: g, id: func() string { return "x" + state.ID }}, nil
+			}
+		})},
+	{name: "exit code of a recovered guest is lost", caught: []string{"recover/exit-of-a-recovered-guest-is-reported"},
+		wrong: recovers(func(b *badRecoverer) {
+			b.recoverGuest = func(ctx context.Context, state engine.GuestState) (engine.Guest, error) {
+				g, err := b.Recoverer.Recover(ctx, state)
+				if err != nil {
+					return nil, err
+				}
+				return &badGuest{Guest: g, wait: func(ctx context.Context) (engine.Exit, error) {
+					exit, err := g.Wait(ctx)
+					exit.Code = 0
+					return exit, err
+				}}, nil
+			}
+		})},
+	{name: "image is not unpacked", caught: []string{"lifecycle/image-is-unpacked", "lifecycle/image-that-cannot-be-unpacked"},
+		wrong: specs(func(s *engine.Spec) {
+			if s.Root.Image != nil {
+				s.Root.Image, s.Root.Tree = nil, &engine.Tree{Dir: "/"}
+			}
+		})},
+}
+
+// recovers is a mutation of a Recoverer.
+func recovers(change func(b *badRecoverer)) func(engine.Engine) engine.Engine {
+	return func(e engine.Engine) engine.Engine {
+		b := &badRecoverer{Engine: e}
+		b.Recoverer, _ = engine.As[engine.Recoverer](e)
+		change(b)
+		return b
+	}
 }
 
 // knownMutants are for TestKnown.

@@ -85,16 +85,16 @@ func hostRoot(t testing.TB) engine.Root {
 	must(t, os.Chmod(dir+"/tmp", 0o777|os.ModeSticky))
 	must(t, os.WriteFile(dir+"/etc/passwd", []byte("root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/home/user:/bin/sh\n"), 0o644))
 	must(t, os.WriteFile(dir+"/etc/secret", []byte("secret"), 0o600))
-	root := engine.Root{Key: "host", Dir: dir, Binds: []engine.Mount{{Host: "/usr", Guest: "/usr"}}}
+	tree := &engine.Tree{Dir: dir, Binds: []engine.Mount{{Host: "/usr", Guest: "/usr"}}}
 	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
 		if to, err := os.Readlink("/" + name); err == nil {
 			must(t, os.Symlink(to, filepath.Join(dir, name)))
 		} else if _, err := os.Stat("/" + name); err == nil {
 			must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
-			root.Binds = append(root.Binds, engine.Mount{Host: "/" + name, Guest: "/" + name})
+			tree.Binds = append(tree.Binds, engine.Mount{Host: "/" + name, Guest: "/" + name})
 		}
 	}
-	return root
+	return engine.Root{Key: "host", Tree: tree}
 }
 
 func must(t testing.TB, err error) {

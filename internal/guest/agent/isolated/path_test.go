@@ -19,19 +19,19 @@ func TestInterpretersOnPath(t *testing.T) {
 	root := hostRoot(t)
 	venv := func(dir, name string) string {
 		dir = filepath.Join("/opt", dir)
-		must(t, os.MkdirAll(filepath.Join(root.Dir, dir, "bin"), 0o755))
-		must(t, os.Symlink("/usr/bin/python3", filepath.Join(root.Dir, dir, "bin", name)))
-		must(t, os.WriteFile(filepath.Join(root.Dir, dir, "pyvenv.cfg"), []byte("home = /usr/bin\n"), 0o644))
+		must(t, os.MkdirAll(filepath.Join(root.Tree.Dir, dir, "bin"), 0o755))
+		must(t, os.Symlink("/usr/bin/python3", filepath.Join(root.Tree.Dir, dir, "bin", name)))
+		must(t, os.WriteFile(filepath.Join(root.Tree.Dir, dir, "pyvenv.cfg"), []byte("home = /usr/bin\n"), 0o644))
 		return filepath.Join(dir, "bin", name)
 	}
 	node := "/opt/it's node/bin/node"
-	must(t, os.MkdirAll(filepath.Join(root.Dir, filepath.Dir(node)), 0o755))
-	must(t, os.WriteFile(filepath.Join(root.Dir, node), []byte("#!/bin/sh\necho node \"$@\"\n"), 0o755))
-	must(t, os.WriteFile(filepath.Join(root.Dir, filepath.Dir(node), "npm"), []byte("#!/usr/bin/env node\n"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(root.Tree.Dir, filepath.Dir(node)), 0o755))
+	must(t, os.WriteFile(filepath.Join(root.Tree.Dir, node), []byte("#!/bin/sh\necho node \"$@\"\n"), 0o755))
+	must(t, os.WriteFile(filepath.Join(root.Tree.Dir, filepath.Dir(node), "npm"), []byte("#!/usr/bin/env node\n"), 0o755))
 	// What is on PATH beside the chosen one is not taken for it.
 	other := venv("other", "python3.11")
 	for _, name := range []string{"python", "python3", "pip", "pip3"} {
-		must(t, os.WriteFile(filepath.Join(root.Dir, filepath.Dir(other), name), []byte("#!/bin/sh\necho the wrong one\n"), 0o755))
+		must(t, os.WriteFile(filepath.Join(root.Tree.Dir, filepath.Dir(other), name), []byte("#!/bin/sh\necho the wrong one\n"), 0o755))
 	}
 	where := `-c "import sys; print(sys.prefix)"`
 	for _, test := range []struct{ name, python, node, prefix string }{

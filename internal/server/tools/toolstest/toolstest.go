@@ -45,7 +45,7 @@ func Manager(tb testing.TB, change func(*box.Config)) *box.Manager {
 	}
 	m := box.New(cfg, box.Parts{
 		Machines: &machine.Maker{
-			Engine: e, Agent: embedtest.Program(tb), Root: engine.Root{Key: "host", Dir: "/"},
+			Engine: e, Agent: embedtest.Program(tb), Root: engine.Root{Key: "host", Tree: &engine.Tree{Dir: "/"}},
 			Interpreters: map[string]string{box.Python: python, box.JavaScript: node},
 			Home:         filepath.Join(dir, "home"), UID: -1, GID: -1,
 		},

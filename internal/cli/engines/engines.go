@@ -1,0 +1,94 @@
+// Package engines lists the engines that this program can use and chooses one.
+// No other package of the command line depends on a concrete engine.
+package engines
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
+)
+
+// all lists the engines, the preferred one first.
+var all = []engine.Factory{gvisor.Factory()}
+
+// enteredEnv names the engine whose Enter has executed this program again. Inside
+// new namespaces another engine might be chosen.
+const enteredEnv = "GLOVEBOX_ENTERED_ENGINE"
+
+// probeTimeout bounds the choice: Probe takes milliseconds.
+const probeTimeout = 10 * time.Second
+
+// Main runs the helper process of an engine if os.Args[0] names one, and does not
+// return then.
+func Main() {
+	for _, f := range all {
+		if f.Main != nil {
+			f.Main()
+		}
+	}
+}
+
+// Default returns the preferred engine of those that this host can run, always the
+// same one. If the host can run none, it returns the preferred engine, whose errors
+// tell why.
+var Default = sync.OnceValue(func() engine.Factory {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	return choose(ctx, all, os.Getenv(enteredEnv))
+})
+
+// Enter gives this process what the default engine needs; see
+// engine.Factory.Enter. It may not return.
+func Enter() error {
+	f := Default()
+	if f.Enter == nil {
+		return nil
+	}
+	if err := os.Setenv(enteredEnv, f.Name); err != nil {
+		return err
+	}
+	defer os.Unsetenv(enteredEnv) // not for child processes
+	return f.Enter()
+}
+
+// Version returns the version of an engine and its date; ok is false if the engine
+// is not linked in.
+func Version(name string) (version string, date time.Time, ok bool) {
+	for _, f := range all {
+		if f.Name == name {
+			version, date = f.Version()
+		}
+	}
+	return version, date, version != ""
+}
+
+func choose(ctx context.Context, list []engine.Factory, entered string) engine.Factory {
+	for _, f := range list {
+		if f.Name == entered {
+			return f
+		}
+	}
+	if len(list) == 1 {
+		return list[0] // a probe would change nothing
+	}
+	for _, f := range list {
+		if runs(f.Probe(ctx)) {
+			return f
+		}
+	}
+	return list[0]
+}
+
+// runs reports whether a host with these findings can run the engine.
+func runs(findings []engine.Finding) bool {
+	for _, f := range findings {
+		if f.Level == engine.LevelFail {
+			return false
+		}
+	}
+	return true
+}
