@@ -8,7 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
-func TestD7_ServersThatDoNotKnowTheModernEra(t *testing.T) {
+func TestD7_Era_LegacyServers(t *testing.T) {
 	for _, kind := range []string{"legacy", "silent", "dies", "wrongids", "floods"} {
 		t.Run(kind, func(t *testing.T) {
 			eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))
@@ -24,10 +24,9 @@ func TestD7_ServersThatDoNotKnowTheModernEra(t *testing.T) {
 	}
 }
 
-// A server of the modern era that takes long to start, as npx does, is not taken for
-// an older one for good. Which of the two questions that wait for it by then it
-// answers first is its own affair.
-func TestD7_ASlowModernServer(t *testing.T) {
+// A modern server that starts slowly, as npx does, is not remembered as legacy. Which
+// of the two requests it answers first does not matter.
+func TestD7_Era_SlowModernServer(t *testing.T) {
 	for _, kind := range []string{"slow", "late"} {
 		t.Run(kind, func(t *testing.T) {
 			eras := OpenEras(filepath.Join(t.TempDir(), "eras.json"))

@@ -75,8 +75,8 @@ func TestD5_Elicitation(t *testing.T) {
 	}
 }
 
-// Row D7 as well: what a modern server asks in place of an answer.
-func TestD5_Rounds(t *testing.T) {
+// Also row D7: the questions that a modern server returns instead of a result.
+func TestD5_InputRounds(t *testing.T) {
 	hooks := Hooks{
 		Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "decline"}, nil
@@ -93,7 +93,7 @@ func TestD5_Rounds(t *testing.T) {
 		t.Errorf("as JSON: got %s, %v", raw, err)
 	}
 	if _, err := call(t, s, "rounds", map[string]any{"until": "never"}); err == nil || !strings.Contains(err.Error(), "asked for more input 10 times") {
-		t.Errorf("a server that asks for ever: got %v", err)
+		t.Errorf("a server that never stops asking: got %v", err)
 	}
 	hooks.Elicit = func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) { panic("oh") }
 	s = session(t, manager(t, Options{Era: Modern, Hooks: hooks}, program("srv", "good")), "srv")
@@ -106,8 +106,8 @@ func TestD5_Rounds(t *testing.T) {
 	}
 }
 
-// A modern server is told what those can do for whom requests are passed on.
-func TestWithCapabilities(t *testing.T) {
+// Requests declare the capabilities of WithCapabilities to modern servers.
+func TestWithCapabilities_DeclaredToModernServers(t *testing.T) {
 	hooks := Hooks{
 		Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) { return nil, nil },
 		Roots:  func(context.Context, string) ([]*mcp.Root, error) { return nil, nil },
@@ -126,8 +126,8 @@ func TestWithCapabilities(t *testing.T) {
 	wantCall(t, s, "able", nil, `{"elicitation":{"form":{}},"roots":{"listChanged":true}}`)
 }
 
-// A person may take longer to answer than a request may take, but not for ever.
-func TestTheTimeThatAPersonTakes(t *testing.T) {
+// The user may take longer to answer than the request's time-out, but not for ever.
+func TestQuestionTime_IsNotRequestTime(t *testing.T) {
 	for _, c := range []struct {
 		ask  time.Duration
 		want bool
@@ -151,8 +151,8 @@ func TestTheTimeThatAPersonTakes(t *testing.T) {
 	}
 }
 
-// Who is not trusted may ask the user, and nobody else.
-func TestWhatUntrustedServersMayAsk(t *testing.T) {
+// Untrusted servers are offered elicitation only.
+func TestUntrusted_QuestionsOffered(t *testing.T) {
 	server := newServer()
 	url := serve(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil).ServeHTTP)
 	hooks := Hooks{
@@ -177,7 +177,7 @@ func TestWhatUntrustedServersMayAsk(t *testing.T) {
 	}
 }
 
-func TestAHookThatPanics(t *testing.T) {
+func TestHook_Panic(t *testing.T) {
 	m := manager(t, Options{Era: Legacy, Hooks: Hooks{Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 		panic("oh")
 	}}}, program("srv", "good"))
@@ -188,15 +188,15 @@ func TestAHookThatPanics(t *testing.T) {
 	wantCall(t, s, "echo", map[string]any{"text": "on"}, "on")
 }
 
-// until waits for something that is bound to come.
+// until waits for a condition.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	polltest.Until(t, patience, what, f)
 }
 
-// A server that tells more than the client listens to loses what there is no room
-// for, and nothing else.
-func TestD6_AFloodOfNotifications(t *testing.T) {
+// If a server sends notifications faster than the hooks take them, the excess is
+// dropped and nothing else.
+func TestD6_Notifications_FloodIsDropped(t *testing.T) {
 	const all, room = 5000, 4
 	var heard atomic.Int64
 	leave := make(chan struct{})
@@ -206,16 +206,16 @@ func TestD6_AFloodOfNotifications(t *testing.T) {
 	}}}, program("srv", "floods"))
 	s := session(t, m, "srv")
 	wantCall(t, s, "any", nil, "odd") // although the hook still waits
-	until(t, "what there is no room for is dropped", func() bool { return s.Dropped() >= all-room-1 })
+	until(t, "the excess is dropped", func() bool { return s.Dropped() >= all-room-1 })
 	close(leave)
-	until(t, "the rest is heard", func() bool { return heard.Load()+s.Dropped() == all })
+	until(t, "the rest is delivered", func() bool { return heard.Load()+s.Dropped() == all })
 	if n := heard.Load(); n < room || n > room+1 {
-		t.Errorf("%d were heard, want %d that had room and one that was heard meanwhile", n, room)
+		t.Errorf("%d were delivered, want the %d of the queue and one delivered meanwhile", n, room)
 	}
 }
 
-// The end of a session does not wait for what is not heard yet, and ends the hook.
-func TestTheEndOfNews(t *testing.T) {
+// Close drops queued notifications and ends the context of the running hook.
+func TestClose_DropsNotifications(t *testing.T) {
 	heard := make(chan struct{}, 10_000)
 	m := manager(t, Options{Hooks: Hooks{Log: func(ctx context.Context, _ string, _ *mcp.LoggingMessageParams) {
 		heard <- struct{}{}
@@ -228,13 +228,12 @@ func TestTheEndOfNews(t *testing.T) {
 		t.Error(err)
 	}
 	if n := len(heard); n > 0 {
-		t.Errorf("%d more were heard after the end", n)
+		t.Errorf("%d notifications were delivered after Close", n)
 	}
 }
 
-// A list that changes again before anybody has looked has changed once, and that is
-// not dropped.
-func TestChangesOfListsAreHeard(t *testing.T) {
+// A change of a list that is already queued is not queued again, and never dropped.
+func TestListChanged_IsNeverDropped(t *testing.T) {
 	var n notifications
 	var got []string
 	begun, leave := make(chan struct{}), make(chan struct{})
@@ -264,8 +263,8 @@ func TestChangesOfListsAreHeard(t *testing.T) {
 	}
 }
 
-// A server that asks more than there is room for is told so.
-func TestD6_AFloodOfQuestions(t *testing.T) {
+// Questions beyond the limit are refused.
+func TestD6_Questions_FloodIsRefused(t *testing.T) {
 	leave := make(chan struct{})
 	m := manager(t, Options{Era: Legacy, Limits: Limits{PendingQuestions: 1}, Hooks: Hooks{Elicit: func(context.Context, string, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 		<-leave
@@ -284,7 +283,7 @@ func TestD6_AFloodOfQuestions(t *testing.T) {
 	}
 	close(leave)
 	if err := <-errs; err != nil {
-		t.Errorf("the one that there was room for: %v", err)
+		t.Errorf("the question within the limit: %v", err)
 	}
 }
 
@@ -301,7 +300,7 @@ func TestProgress(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := session(t, m, "srv").CallTool(ctx, params); done <- err }()
 	if got := <-heard; got != "srv waiting" {
-		t.Errorf("heard %q", got)
+		t.Errorf("got %q", got)
 	}
 	cancel()
 	if err := <-done; err == nil {
@@ -309,7 +308,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-func TestChangedListsAreTold(t *testing.T) {
+func TestListChanged_EveryEra(t *testing.T) {
 	for _, era := range []Era{Legacy, Modern} {
 		heard := make(chan string, 10)
 		m := manager(t, Options{Era: era, Hooks: Hooks{ListChanged: func(_ context.Context, server, list string) {
@@ -322,9 +321,9 @@ func TestChangedListsAreTold(t *testing.T) {
 	}
 }
 
-// A modern server's subscription that ends is the end of the connection: the next
-// request makes another, and the lists may have changed meanwhile.
-func TestASubscriptionThatEnds(t *testing.T) {
+// When a modern server ends its subscription, the next request reconnects and the hooks
+// are told that the lists may have changed.
+func TestSubscription_EndReconnects(t *testing.T) {
 	server := newServer()
 	ts := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
 	t.Cleanup(ts.Close)
@@ -345,11 +344,11 @@ func TestASubscriptionThatEnds(t *testing.T) {
 	}
 	wantCall(t, s, "grow", nil, "grown")
 	if got := <-heard; got != "tools" {
-		t.Errorf("over the new connection: heard %q", got)
+		t.Errorf("over the new connection: got %q", got)
 	}
 }
 
-// closer tells when it is closed.
+// closer counts calls of Close.
 type closer struct {
 	mu     sync.Mutex
 	b      strings.Builder
@@ -380,8 +379,8 @@ func TestLogsAreClosedWithTheConnection(t *testing.T) {
 	}
 }
 
-// Neither goroutines nor descriptors are left when all is closed.
-func TestD6_NothingIsLeft(t *testing.T) {
+// Close leaves no goroutines and no open files.
+func TestD6_Close_LeavesNothing(t *testing.T) {
 	once := func() {
 		for _, kind := range []string{"good", "silent", "dies"} {
 			def := program("srv", kind)
@@ -396,7 +395,7 @@ func TestD6_NothingIsLeft(t *testing.T) {
 	count := func() (int, int) {
 		fds, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
-			t.Skip("nothing tells the open files here:", err)
+			t.Skip("this system does not list open files:", err)
 		}
 		return runtime.NumGoroutine(), len(fds)
 	}

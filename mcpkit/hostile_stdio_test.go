@@ -18,7 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// hostilePrograms are what servers over standard streams do with a call of "odd".
+// hostilePrograms are programs that misbehave in a call of "odd".
 
 var hostilePrograms = map[string]func(in *bufio.Scanner, out *bufio.Writer, m message){
 	"floods-for-ever": func(_ *bufio.Scanner, out *bufio.Writer, _ message) {
@@ -110,9 +110,8 @@ var hostilePrograms = map[string]func(in *bufio.Scanner, out *bufio.Writer, m me
 	},
 }
 
-// A server's requests and notifications may come without params: no hook fails, and
-// what comes after them is heard.
-func TestHooksWithoutParams(t *testing.T) {
+// Requests and notifications without params fail no hook and block no later message.
+func TestHooks_MissingParams(t *testing.T) {
 	var log strings.Builder
 	done := make(chan string, 10)
 	hooks := Hooks{
@@ -137,7 +136,7 @@ func TestHooksWithoutParams(t *testing.T) {
 	select { // that of {}, which is the last
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Error("what comes after a notification without params is not heard")
+		t.Error("a notification after one without params is not delivered")
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -160,7 +159,7 @@ func result(m message, text string) string {
 
 func answer(out *bufio.Writer, m message, text string) { fmt.Fprintln(out, result(m, text)) }
 
-// hostileProgram is a legacy server by hand, if it knows that kind.
+// hostileProgram runs a hand-written legacy server of a kind, if that exists.
 func hostileProgram(kind string) bool {
 	odd := hostilePrograms[kind]
 	if odd == nil {
@@ -225,9 +224,9 @@ func TestD6_HostilePrograms(t *testing.T) {
 	}
 }
 
-// A server that does not read what it is sent fills a pipe: the request ends in
-// time, and the next has another server.
-func TestAProgramThatDoesNotRead(t *testing.T) {
+// If a server does not read its input, the request times out and the next one starts
+// another server.
+func TestProgram_DoesNotRead(t *testing.T) {
 	nothingLeft(t)
 	s := session(t, manager(t, Options{Limits: hostile}, program("srv", "is-deaf")), "srv")
 	if _, err := call(t, s, "odd", nil); !says(err, "no answer within 3s") {
@@ -239,8 +238,8 @@ func TestAProgramThatDoesNotRead(t *testing.T) {
 	wantCall(t, s, "good", nil, "good")
 }
 
-// Whatever a server has started is gone with it, also if nobody wants to go.
-func TestD6_NoOrphans(t *testing.T) {
+// Closing a server ends all processes that it has started, even if they ignore signals.
+func TestD6_Close_EndsProcessTree(t *testing.T) {
 	nothingLeft(t)
 	limits := hostile
 	limits.Grace = 50 * time.Millisecond
@@ -258,8 +257,8 @@ func TestD6_NoOrphans(t *testing.T) {
 	})
 }
 
-// What a connection that the caller has made does is bounded alike.
-func TestAStreamThatSaysNothing(t *testing.T) {
+// A connection made by the caller has the same bounds.
+func TestConnectIO_Silent(t *testing.T) {
 	nothingLeft(t)
 	m := manager(t, Options{Limits: hostile})
 	r, w := io.Pipe()
@@ -268,7 +267,7 @@ func TestAStreamThatSaysNothing(t *testing.T) {
 	}
 }
 
-// silent swallows what is written and says nothing until it is closed.
+// silent discards writes and blocks reads until it is closed.
 type silent struct {
 	*io.PipeReader
 	w *io.PipeWriter

@@ -24,14 +24,15 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// hostile are the limits that hostile servers meet here.
+// hostile are the limits for hostile servers in these tests.
 var hostile = Limits{Connect: 3 * time.Second, Request: 3 * time.Second, Message: 1 << 20, List: 1000}
 
-// patience is what may take its time on a busy machine, but must end.
+// patience bounds waits on a busy machine.
 const patience = time.Minute
 
-// limitsFor are those for a server whose call is to end so: what is to be an error
-// by itself, or none, is not to depend on how fast this machine is.
+// limitsFor returns limits for a server whose call is expected to end so. Time-outs
+// apply only if the test expects one, so that other results do not depend on the
+// machine's speed.
 func limitsFor(want string) Limits {
 	limits := hostile
 	if !strings.Contains(want, "no answer within 3s") {
@@ -43,15 +44,15 @@ func limitsFor(want string) Limits {
 	return limits
 }
 
-// nothingLeft holds that goroutines, open files and children are as many at the end
-// of the test, when all that it has made is closed, as they are now.
+// nothingLeft checks at the end of the test that there are as many goroutines, open
+// files and children as now.
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	count := func() (g, f, c int) {
 		fds, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
-			t.Skip("nothing tells the open files here:", err)
+			t.Skip("this system does not list open files:", err)
 		}
 		tasks, _ := filepath.Glob("/proc/self/task/*/children") // some kernels do not tell
 		for _, task := range tasks {
@@ -74,7 +75,7 @@ func nothingLeft(t *testing.T) {
 	})
 }
 
-// message is what of a message the servers of these tests look at.
+// message has the members of a message that the servers of these tests use.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -108,8 +109,8 @@ func events(w http.ResponseWriter) func(format string, args ...any) error {
 
 const initialized = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"hostile","version":"1"}}`
 
-// hostileHTTP is a legacy server over HTTP by hand. What odd answers true to it has
-// dealt with.
+// hostileHTTP is a hand-written legacy server over HTTP. If odd returns true, it has
+// handled the request.
 func hostileHTTP(t *testing.T, odd func(w http.ResponseWriter, r *http.Request, m message) bool) string {
 	t.Helper()
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -144,7 +145,7 @@ func hostileHTTP(t *testing.T, odd func(w http.ResponseWriter, r *http.Request, 
 	return ts.URL
 }
 
-// bomb is much in little: many times what a message may have.
+// bomb is a compressed response that expands to many times the message limit.
 func bomb(t *testing.T, head string, fill byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -162,8 +163,8 @@ func bomb(t *testing.T, head string, fill byte) []byte {
 	return b.Bytes()
 }
 
-// says reports whether an error has one of these texts, apart by '|', or is none if
-// there is none.
+// says reports whether an error has one of these texts, separated by '|'. An empty text
+// means no error.
 func says(err error, texts string) bool {
 	if err == nil || texts == "" {
 		return err == nil && texts == ""
@@ -330,8 +331,8 @@ func TestD6_HostileServersOverHTTP(t *testing.T) {
 	}
 }
 
-// What a server can do while a session begins.
-func TestD6_HostileBeginnings(t *testing.T) {
+// Servers that misbehave while a session begins.
+func TestD6_HostileHandshakes(t *testing.T) {
 	nothingLeft(t)
 	for _, tt := range []struct {
 		name string
@@ -404,8 +405,8 @@ func TestD6_HostileBeginnings(t *testing.T) {
 	}
 }
 
-// A stream that is there late is heard all the same.
-func TestALateStream(t *testing.T) {
+// Notifications arrive over a stream whose response is late.
+func TestLateStream_DeliversNotifications(t *testing.T) {
 	nothingLeft(t)
 	heard := make(chan string, 10)
 	url := hostileHTTP(t, func(w http.ResponseWriter, r *http.Request, _ message) bool {
@@ -421,14 +422,14 @@ func TestALateStream(t *testing.T) {
 	select {
 	case got := <-heard:
 		if got != "tools" {
-			t.Errorf("heard %q", got)
+			t.Errorf("got %q", got)
 		}
 	case <-time.After(patience):
-		t.Error("the stream is not heard")
+		t.Error("the stream delivers nothing")
 	}
 }
 
-// The older transport, in which the server says where to post to.
+// Over the older transport, the server announces the URL for POSTs.
 func TestD6_HostileEventStreams(t *testing.T) {
 	nothingLeft(t)
 	var reached atomic.Bool
@@ -487,9 +488,9 @@ func TestD6_HostileEventStreams(t *testing.T) {
 	})
 }
 
-// A server that is not trusted is refused where it redirects to, even to itself
-// under another name.
-func TestD4_RedirectsOfTheUntrusted(t *testing.T) {
+// Redirects of an untrusted server are not followed, not even to itself under another
+// name.
+func TestD4_Untrusted_RedirectsAreRefused(t *testing.T) {
 	var reached atomic.Bool
 	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	t.Cleanup(inside.Close)
@@ -509,8 +510,8 @@ func TestD4_RedirectsOfTheUntrusted(t *testing.T) {
 	}
 }
 
-// Lists that never end, by pages that are full and by pages that are empty.
-func TestEndlessLists(t *testing.T) {
+// Lists that never end, with full pages and with empty ones.
+func TestList_Endless(t *testing.T) {
 	for _, full := range []bool{true, false} {
 		var pages atomic.Int64
 		url := hostileHTTP(t, func(w http.ResponseWriter, _ *http.Request, m message) bool {
@@ -539,8 +540,8 @@ func TestEndlessLists(t *testing.T) {
 	}
 }
 
-// What a server changes between a list and a call is for the server to answer for.
-func TestToolsThatChange(t *testing.T) {
+// A tool that disappears between a list and a call is the server's error.
+func TestCallTool_ToolHasDisappeared(t *testing.T) {
 	s := session(t, manager(t, Options{Era: Legacy}, program("srv", "good")), "srv")
 	if _, err := s.Tools(t.Context()); err != nil {
 		t.Fatal(err)
@@ -570,8 +571,8 @@ func TestToolsThatChange(t *testing.T) {
 	}
 }
 
-// What a server asks for without permission it does not get, and is told so.
-func TestD5_AskingWithoutPermission(t *testing.T) {
+// Questions of a server that are not offered are refused.
+func TestD5_Questions_NotOffered(t *testing.T) {
 	told := make(chan message, 10)
 	url := hostileHTTP(t, func(w http.ResponseWriter, r *http.Request, m message) bool {
 		switch {
@@ -599,7 +600,7 @@ func TestD5_AskingWithoutPermission(t *testing.T) {
 	wantCall(t, session(t, manager(t, Options{}, endpoint("srv", url)), "srv"), "any", nil, "done")
 }
 
-// xs are a text of so many; read counts them.
+// xs is a text of n x's; read counts the bytes read.
 type xs struct{ left, read int }
 
 func (s *xs) Read(p []byte) (int, error) {
@@ -615,9 +616,8 @@ func (s *xs) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestLongRefusal: of a refusal in plain text the beginning is told, and the rest is
-// not read.
-func TestLongRefusal(t *testing.T) {
+// A refusal in plain text is quoted and read up to a limit.
+func TestErrorResponse_LongRefusal(t *testing.T) {
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":7,"method":"tools/list"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -635,6 +635,6 @@ func TestLongRefusal(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if want := "400 Bad Request: " + strings.Repeat("x", maxRefusal); got.Error.Message != want || text.read != maxRefusal {
-		t.Errorf("%d bytes were read, and %d told", text.read, len(got.Error.Message))
+		t.Errorf("%d bytes were read and %d quoted", text.read, len(got.Error.Message))
 	}
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// guarded is a server that wants a login, and the logins of somebody who says yes.
+// guarded starts a server that requires a login, and returns it with the logins of a
+// user who approves.
 func guarded(t *testing.T) (*logintest.Server, *login.Logins) {
 	t.Helper()
 	s := logintest.New()
@@ -51,8 +52,8 @@ func loginSession(t *testing.T, def *mcpjson.Server, change func(*mcpkit.Options
 	return s
 }
 
-// Every transport over HTTP has the token, and every message.
-func TestLogin(t *testing.T) {
+// The token is sent over every transport over HTTP, with every message.
+func TestLogin_EveryTransport(t *testing.T) {
 	for name, c := range map[string]struct {
 		path      string
 		transport mcpjson.Transport
@@ -91,7 +92,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-func TestLoginNeeded(t *testing.T) {
+func TestLogin_Required(t *testing.T) {
 	srv, _ := guarded(t)
 	def := &mcpjson.Server{Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(srv.URL)}
 	s := loginSession(t, def, func(o *mcpkit.Options) { o.OAuth = login.New(login.Options{}).OAuth })
@@ -106,8 +107,8 @@ func TestLoginNeeded(t *testing.T) {
 	}
 }
 
-// A token goes to the server that it is for, wherever that may send the client.
-func TestTokenStaysHome(t *testing.T) {
+// A token is sent only to its server, wherever that redirects.
+func TestLogin_TokenStaysAtTheServer(t *testing.T) {
 	srv, logins := guarded(t)
 	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s with %q", r.Method, r.URL, r.Header.Get("Authorization"))
@@ -134,7 +135,7 @@ func TestTokenStaysHome(t *testing.T) {
 	}
 }
 
-// unwilling logs in nowhere.
+// unwilling is a login handler that fails.
 type unwilling struct{ err error }
 
 func (u unwilling) TokenSource(context.Context) (oauth2.TokenSource, error) { return nil, nil }
@@ -144,9 +145,9 @@ func (u unwilling) Authorize(_ context.Context, _ *http.Request, res *http.Respo
 	return u.err
 }
 
-// A server of the modern era that wants a login is asked for the older handshake
-// too, which it does not know. That is not what went wrong.
-func TestALoginThatFailsIsTheReason(t *testing.T) {
+// A modern server that requires a login also gets the legacy handshake, which it does
+// not know. The error is that of the login.
+func TestLogin_FailureIsTheError(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") == "2026-07-28" {
 			http.Error(w, "who are you?", http.StatusUnauthorized)

@@ -27,7 +27,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// TestMain is one of the servers of these tests where the environment says so.
+// TestMain runs one of the test servers if the environment selects one.
 func TestMain(m *testing.M) {
 	switch kind := os.Getenv("MCPKIT_TEST_SERVER"); kind {
 	case "":
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// newServer is a server with something of everything.
+// newServer returns a server with every kind of feature.
 func newServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "good", Version: "1"}, nil)
 	type text struct {
@@ -139,7 +139,8 @@ func newServer() *mcp.Server {
 	return s
 }
 
-// odd is a server by hand: it answers a few legacy methods, or what kind says.
+// odd is a hand-written server: it answers a few legacy methods, and misbehaves as kind
+// says.
 func odd(kind string) {
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
@@ -185,7 +186,7 @@ func odd(kind string) {
 	}
 }
 
-// program is the definition of a server of these tests.
+// program returns the definition of a test server over standard streams.
 func program(name, kind string) *mcpjson.Server {
 	return &mcpjson.Server{
 		Name: name, Transport: mcpjson.TransportStdio, Command: mcpjson.Literal(os.Args[0]),
@@ -203,7 +204,7 @@ func endpoint(name, url string) *mcpjson.Server {
 
 func trusting(context.Context, *mcpjson.Server) (Trust, error) { return Trusted, nil }
 
-// manager is a Manager that trusts its servers and is closed at the end.
+// manager returns a Manager that trusts its servers. The test closes it.
 func manager(t *testing.T, o Options, servers ...*mcpjson.Server) *Manager {
 	t.Helper()
 	o.Config = &mcpjson.Config{Servers: servers, Client: mcpjson.Client{}}
@@ -253,7 +254,7 @@ func wantCall(t *testing.T, s *Session, tool string, args map[string]any, want s
 	}
 }
 
-// servers serves newServer in every way that a client can reach it.
+// servers starts newServer on every transport.
 func servers(t *testing.T) map[string]*mcpjson.Server {
 	t.Helper()
 	get := func(*http.Request) *mcp.Server { return newServer() }
@@ -300,7 +301,7 @@ func servers(t *testing.T) map[string]*mcpjson.Server {
 }
 
 // Row D7 as well.
-func TestD3_EveryTransport(t *testing.T) {
+func TestD3_RequestsOverEveryTransport(t *testing.T) {
 	for name, def := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			m := manager(t, Options{Eras: OpenEras(filepath.Join(t.TempDir(), "eras.json"))}, def)
@@ -361,7 +362,7 @@ func TestD3_EveryTransport(t *testing.T) {
 	}
 }
 
-func TestAServerThatNeverAnswersIsGivenUp(t *testing.T) {
+func TestConnect_TimesOutWithoutAnswer(t *testing.T) {
 	s := session(t, manager(t, Options{Limits: Limits{Connect: 300 * time.Millisecond}}, program("srv", "never")), "srv")
 	_, err := s.Initialize(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `connect of mcp server "srv": no answer within 300ms`) {
@@ -383,7 +384,7 @@ func startOn(t *testing.T, path string, h http.Handler) {
 	t.Cleanup(ts.Close)
 }
 
-func TestAnAnswerOfASocketThatIsTooLarge(t *testing.T) {
+func TestMessageLimit_Socket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "http")
 	startOn(t, path, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -395,14 +396,14 @@ func TestAnAnswerOfASocketThatIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestAMessageThatIsTooLarge(t *testing.T) {
+func TestMessageLimit_Program(t *testing.T) {
 	s := session(t, manager(t, Options{Limits: Limits{Message: 1 << 20}}, program("srv", "huge")), "srv")
 	if _, err := call(t, s, "any", nil); err == nil || !strings.Contains(err.Error(), "larger than 1048576 bytes") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestD3_RequestsOfAnyMethod(t *testing.T) {
+func TestD3_Request_AnyMethod(t *testing.T) {
 	s := session(t, manager(t, Options{}, program("srv", "legacy")), "srv")
 	got, err := s.Request(t.Context(), "acme/search", json.RawMessage(`{"q":"x"}`))
 	if want := `{"hits":[1,2],"unknown":{"kept":true}}`; err != nil || string(got) != want {
@@ -427,7 +428,7 @@ func TestD3_RequestsOfAnyMethod(t *testing.T) {
 		}
 	}
 	if got, err := s.Request(t.Context(), "logging/setLevel", json.RawMessage(`{"level":7}`)); !errors.Is(err, ErrBadParams) {
-		t.Errorf("a level that is none: %s, %v", got, err)
+		t.Errorf("an invalid level: %s, %v", got, err)
 	}
 	if _, err := s.Request(t.Context(), "notifications/x", nil); err == nil {
 		t.Error("a notification as a request: no error")
@@ -448,8 +449,8 @@ func TestD3_RequestsOfAnyMethod(t *testing.T) {
 	wantCall(t, s, "any", nil, "odd")
 }
 
-// A request that is given up leaves the connection and the server as they are.
-func TestD6_TimeoutsKeepTheConnection(t *testing.T) {
+// A request that times out leaves the connection and the server running.
+func TestD6_Timeout_KeepsConnection(t *testing.T) {
 	def := program("srv", "good")
 	def.Timeouts.Request = 200 * time.Millisecond
 	s := session(t, manager(t, Options{}, def), "srv")
@@ -465,9 +466,9 @@ func TestD6_TimeoutsKeepTheConnection(t *testing.T) {
 	wantCall(t, s, "pid", nil, pid)
 }
 
-// Requests one after another go over one connection of HTTP, although each context
-// ends with its request, before the server has ended the stream of its answer.
-func TestAConnectionIsUsedAgain(t *testing.T) {
+// Successive requests reuse one HTTP connection, although the context of each ends
+// before the server has ended the response stream.
+func TestHTTP_ReusesConnection(t *testing.T) {
 	var made atomic.Int32
 	serve := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return newServer() }, nil)
 	ts := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -500,7 +501,7 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-func TestD6_PendingRequestsAreBounded(t *testing.T) {
+func TestD6_PendingRequests_Bounded(t *testing.T) {
 	s := session(t, manager(t, Options{Limits: Limits{PendingRequests: 3}}, program("srv", "good")), "srv")
 	wantCall(t, s, "echo", map[string]any{"text": "up"}, "up")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -517,9 +518,9 @@ func TestD6_PendingRequestsAreBounded(t *testing.T) {
 	wantCall(t, s, "echo", map[string]any{"text": "on"}, "on")
 }
 
-// A server that dies in a call explains itself, the call is not repeated, and the
-// next one has a new server.
-func TestD6_ACrashIsNotRepeated(t *testing.T) {
+// A call that crashes the server fails with the cause and is not repeated. The next
+// call starts the server again.
+func TestD6_Crash_IsNotRepeated(t *testing.T) {
 	s := session(t, manager(t, Options{}, program("srv", "good")), "srv")
 	first, err := call(t, s, "pid", nil)
 	if err != nil {
@@ -534,8 +535,9 @@ func TestD6_ACrashIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A server over HTTP that has forgotten the session has not looked at the request.
-func TestALostSessionIsMadeAnew(t *testing.T) {
+// If a server over HTTP has lost the session, the request is repeated in a new one: the
+// server has not processed it.
+func TestLostSession_RequestIsRepeated(t *testing.T) {
 	var mu sync.Mutex
 	var h http.Handler
 	var calls int
@@ -572,9 +574,9 @@ func TestALostSessionIsMadeAnew(t *testing.T) {
 	}
 }
 
-// What is under way when the server forgets the session may have been done, and is
-// not repeated because another request is refused.
-func TestD6_WhatRunsInALostSessionIsNotRepeated(t *testing.T) {
+// A request in flight may have been executed, so it is not repeated because another
+// request finds the session unknown.
+func TestD6_LostSession_RequestInFlightIsNotRepeated(t *testing.T) {
 	var sessions, slow atomic.Int32
 	begun := make(chan struct{}, 2)
 	url := hostileHTTP(t, func(w http.ResponseWriter, r *http.Request, m message) bool {
@@ -599,14 +601,14 @@ func TestD6_WhatRunsInALostSessionIsNotRepeated(t *testing.T) {
 	<-begun
 	wantCall(t, s, "other", nil, "good")
 	if err := <-done; err == nil {
-		t.Error("the call that was under way: no error")
+		t.Error("the call in flight: no error")
 	}
 	if n := slow.Load(); n != 1 {
-		t.Errorf("the call that was under way was made %d times", n)
+		t.Errorf("the call in flight was made %d times", n)
 	}
 }
 
-func TestToolsThatAreNotAllowed(t *testing.T) {
+func TestToolFilter(t *testing.T) {
 	def := program("srv", "good")
 	def.Tools = mcpjson.ToolFilter{Allow: []string{"e*"}, Deny: []string{"env"}}
 	s := session(t, manager(t, Options{}, def), "srv")
@@ -632,20 +634,20 @@ func TestToolsThatAreNotAllowed(t *testing.T) {
 	}
 	got, err := s.Request(t.Context(), "tools/call", json.RawMessage(`{"name":"env","name":"echo","arguments":{"text":"said"}}`))
 	if err != nil || !bytes.Contains(got, []byte(`"said"`)) {
-		t.Errorf("request of what is allowed: %s, %v", got, err)
+		t.Errorf("request of an allowed tool: %s, %v", got, err)
 	}
 }
 
-func TestD3_Sessions(t *testing.T) {
+func TestD3_Manager_Sessions(t *testing.T) {
 	off := program("off", "good")
 	off.Disabled = true
 	m := manager(t, Options{}, program("a", "good"), off)
 	if _, err := m.Session("off"); !errors.Is(err, ErrDisabled) {
-		t.Errorf("a disabled one: %v", err)
+		t.Errorf("a disabled server: %v", err)
 	}
 	_, err := m.Session("b")
 	if want := `use mcp server "b": no server of that name; there are ["a"]`; !errors.Is(err, ErrNoServer) || err.Error() != want {
-		t.Errorf("an unknown one: %v, want %s", err, want)
+		t.Errorf("an unknown server: %v, want %s", err, want)
 	}
 	s := session(t, m, "a")
 	if again := session(t, m, "a"); again != s {
@@ -667,13 +669,13 @@ func TestD3_Sessions(t *testing.T) {
 		t.Errorf("after close: %v", err)
 	}
 	if _, err := m.Session("a"); !errors.Is(err, ErrClosed) {
-		t.Errorf("of a closed manager: %v", err)
+		t.Errorf("session of a closed manager: %v", err)
 	}
 }
 
-// What was released is its owner's, whatever becomes of the manager: also a
-// connection that is tied to a stream, and one that is made anew.
-func TestD3_AReleasedSessionLivesOn(t *testing.T) {
+// A released session outlives the manager, including a connection that depends on a
+// stream and one made later.
+func TestD3_Release_SessionOutlivesManager(t *testing.T) {
 	for name, def := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			m := manager(t, Options{}, def)
@@ -697,8 +699,8 @@ func TestD3_AReleasedSessionLivesOn(t *testing.T) {
 	}
 }
 
-// Close returns when a program that is just being started is gone, too.
-func TestCloseWhileItConnects(t *testing.T) {
+// Close also waits for a program that is just being started.
+func TestClose_WhileConnecting(t *testing.T) {
 	var stderr closer
 	started := make(chan struct{})
 	m := manager(t, Options{Era: Legacy, Limits: Limits{Connect: patience}, Stderr: func(string) io.WriteCloser {
@@ -714,7 +716,7 @@ func TestCloseWhileItConnects(t *testing.T) {
 	stderr.mu.Lock()
 	defer stderr.mu.Unlock()
 	if stderr.closed != 1 {
-		t.Error("the program is still there")
+		t.Error("the program is still running")
 	}
 	if err := <-done; !errors.Is(err, ErrClosed) {
 		t.Errorf("got %v, want ErrClosed", err)
@@ -739,11 +741,11 @@ func TestD3_ConnectIO(t *testing.T) {
 	}
 	other, _ := net.Pipe()
 	if _, err := m.ConnectIO(t.Context(), "mine", other); err == nil {
-		t.Error("two of one name: no error")
+		t.Error("a second session of that name: no error")
 	}
 }
 
-func TestEnvironment(t *testing.T) {
+func TestEnvironmentOfPrograms(t *testing.T) {
 	environ := func() []string { return []string{"PATH=/bin", "HOME=/home/u", "SECRET=hunter2", "PASSED=yes"} }
 	def := program("srv", "good")
 	def.PassEnv = []string{"PASSED"}
@@ -764,9 +766,9 @@ func TestEnvironment(t *testing.T) {
 	wantCall(t, s, "env", map[string]any{"text": "SECRET"}, "hunter2 true")
 }
 
-// Close ends what is under way, also over a connection that has been given up, and
-// what waits for a person.
-func TestCloseWhileItIsUsed(t *testing.T) {
+// Close ends requests in flight, including those over a retired connection and those
+// that wait for the user.
+func TestClose_RequestsInFlight(t *testing.T) {
 	over := make(chan struct{}) // not every server ends a call with its connection
 	get := func(*http.Request) *mcp.Server {
 		s := newServer()
@@ -832,8 +834,8 @@ func TestCloseWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// A hook may use the server whose connection is just being lost.
-func TestAHookThatAsksALostServer(t *testing.T) {
+// A hook may send a request to the server whose connection is just being lost.
+func TestHook_RequestDuringConnectionLoss(t *testing.T) {
 	for _, notification := range []bool{false, true} {
 		var s *Session
 		again := make(chan error, 1)

@@ -17,15 +17,15 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// tasksOnly makes the tool pid of a server one that runs as a task only. The SDK's
-// servers cannot say so.
+// tasksOnly marks the tool pid as running as a task only, which the SDK's servers
+// cannot do.
 var tasksOnly = strings.NewReplacer(
 	`"name":"pid"`, `"name":"pid","execution":{"taskSupport":"required"}`,
 	`"name":"wait"`, `"name":"wait","execution":{"taskSupport":"optional"}`,
 	`"name":"env"`, `"name":"env","execution":{}`,
 )
 
-// rewriter replaces what is in each write, which the SDK makes one of for a message.
+// rewriter replaces text in each write. The SDK makes one write for each message.
 type rewriter struct{ io.WriteCloser }
 
 func (r rewriter) Write(p []byte) (int, error) {
@@ -35,7 +35,7 @@ func (r rewriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// rewriting is a rewriter of the answers over HTTP.
+// rewriting is a rewriter of HTTP responses.
 type rewriting struct{ http.ResponseWriter }
 
 func (r rewriting) Unwrap() http.ResponseWriter { return r.ResponseWriter }
@@ -49,14 +49,14 @@ func (r rewriting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tasksProgram serves over the standard streams.
+// tasksProgram is the server over standard streams.
 func tasksProgram() error {
 	return newServer().Run(context.Background(), &mcp.IOTransport{Reader: os.Stdin, Writer: rewriter{os.Stdout}})
 }
 
-// A tool that runs as a task only is told from others, over every transport and from a
+// A tool that runs as a task only is recognized over every transport and from a
 // recording, and is not called.
-func TestToolsThatRequireTasks(t *testing.T) {
+func TestRequiresTask_EveryTransport(t *testing.T) {
 	get := func(*http.Request) *mcp.Server { return newServer() }
 	overHTTP := func(name string, h http.Handler) *mcpjson.Server {
 		ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(rewriting{w}, r) }))
@@ -118,8 +118,8 @@ func wantTask(t *testing.T, s *Session) {
 	}
 }
 
-// What is kept of a list follows the next list, and is bounded.
-func TestTaskToolsFollowTheList(t *testing.T) {
+// The stored tools follow the last list, and are bounded.
+func TestTaskTools_FollowTheList(t *testing.T) {
 	var tools taskTools
 	read := func(text string) { tools.read([]byte(text), 2) }
 	const list = `{"tools":[{"name":"a","inputSchema":{},"execution":{"taskSupport":"required"}},{"name":"b","inputSchema":{},"execution":{"taskSupport":"required"}},` +
@@ -136,6 +136,6 @@ func TestTaskToolsFollowTheList(t *testing.T) {
 		read(odd)
 	}
 	if len(tools.required) != 0 {
-		t.Errorf("got %v of lists that are none", tools.required)
+		t.Errorf("got %v from invalid lists", tools.required)
 	}
 }

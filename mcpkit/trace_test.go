@@ -20,8 +20,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// What was said over any transport can be played again.
-func TestTracesArePlayed(t *testing.T) {
+// Traces of every transport can be played.
+func TestTrace_CanBePlayed(t *testing.T) {
 	for name, def := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			var trace closer
@@ -64,14 +64,14 @@ func TestTracesArePlayed(t *testing.T) {
 				t.Errorf("%v, %v", res, err)
 			}
 			if _, err := call(t, s, "echo", map[string]any{"text": "other"}); !cassette.IsNotRecorded(err) {
-				t.Errorf("what was not recorded: %v", err)
+				t.Errorf("a request that was not recorded: %v", err)
 			}
 		})
 	}
 }
 
-// No secret of a definition, header or body, gets into a trace.
-func TestTracesHaveNoSecrets(t *testing.T) {
+// Traces contain no secret of a definition, header or body.
+func TestTrace_HasNoSecrets(t *testing.T) {
 	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return newServer() }, nil)
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer s3cret-token" {
@@ -97,13 +97,13 @@ func TestTracesHaveNoSecrets(t *testing.T) {
 	text := trace.b.String()
 	for _, never := range []string{"s3cret-token", "c00kie", "in-the-query", "team-of-mine"} {
 		if strings.Contains(text, never) {
-			t.Errorf("%s is there", never)
+			t.Errorf("the trace contains %s", never)
 		}
 	}
 	for _, want := range []string{`"Authorization":["••••"]`, `"Set-Cookie":["••••"]`, `"X-Team":["••••"]`, `"Mcp-Session-Id":["••••"]`, `"Content-Type":["application/json"]`,
 		`"status":200`, `/mcp?••••"`, `it is ••••`, `"method":"DELETE"`} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%s is missing", want)
+			t.Errorf("the trace lacks %s", want)
 		}
 	}
 	if t.Failed() {
@@ -111,9 +111,9 @@ func TestTracesHaveNoSecrets(t *testing.T) {
 	}
 }
 
-// An event stream is heard as it is read, whatever the pieces, and no event is kept
-// that is larger than a message.
-func TestEventsAreHeard(t *testing.T) {
+// Events are passed on while they are read, however the reads are split. Events larger
+// than a message are not kept.
+func TestMessageTap_SplitReads(t *testing.T) {
 	const one, two = `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":2,"result":{}}`
 	text := ": hello\r\nevent: endpoint\ndata: /messages\n\nid: 1\r\ndata: " + one + "\r\n\r\ndata: " + strings.Repeat("x", 5000) + "\ndata: y\n\n" +
 		"data: {\"jsonrpc\":\"2.0\",\ndata:\"id\":2,\"result\":{}}\n\nid: 3\n\ndata: {\"cut"
@@ -141,9 +141,9 @@ func TestEventsAreHeard(t *testing.T) {
 	}
 }
 
-// What a program writes is kept where its definition says; a log that cannot be
-// written costs a warning and nothing else.
-func TestD6_StdoutLogs(t *testing.T) {
+// The output of a program is logged as its definition says. A log that cannot be
+// written causes a warning.
+func TestD6_StdoutLog(t *testing.T) {
 	dir := t.TempDir()
 	def := program("srv", "answers-in-batches")
 	def.Dir = dir
@@ -167,7 +167,7 @@ func TestD6_StdoutLogs(t *testing.T) {
 		t.Errorf("%d answers are kept:\n%.2000s", got, all)
 	}
 	if bytes.Contains(all, []byte(`"method":"tools/call"`)) {
-		t.Error("what was sent is there as well")
+		t.Error("the log contains sent messages")
 	}
 
 	var warned bytes.Buffer
@@ -181,12 +181,12 @@ func TestD6_StdoutLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(warned.String(), "log of mcp server is not written") {
-		t.Errorf("warned of %q", warned.String())
+		t.Errorf("the warning is %q", warned.String())
 	}
 }
 
-// Whatever the stream and the pieces that it comes in, the same is heard.
-func FuzzEvents(f *testing.F) {
+// However the reads are split, the tap passes on the same messages.
+func FuzzMessageTap(f *testing.F) {
 	f.Add([]byte("id: 1\r\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"x\"}\r\n\r\n: on\n\n"), uint8(3))
 	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
 		heardIn := func(size int) string {
@@ -209,7 +209,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// pieces reads in pieces of a size.
+// pieces splits reads.
 type pieces struct {
 	io.Reader
 	size int
@@ -217,9 +217,8 @@ type pieces struct {
 
 func (r pieces) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p), r.size)]) }
 
-// What servers write to their error streams, and what is said, is kept in parts,
-// whatever the servers are called.
-func TestD6_LogsAreRotated(t *testing.T) {
+// Logs of standard error and of messages are rotated, whatever the servers' names.
+func TestD6_LogDir_Rotation(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	m := manager(t, Options{LogDir: dir, Limits: Limits{LogPart: 4 << 10, LogParts: 3}}, program("../a b", "good"), program("plain", "good"))
 	said := strings.Repeat("x", 1000)
@@ -277,6 +276,6 @@ func TestD6_LogsAreRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(warned.String(), "is not written"); n != 2 {
-		t.Errorf("warned of %q", warned.String())
+		t.Errorf("the warning is %q", warned.String())
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// Whether a connection would be refused is told without making one.
+// Allowed reports refusals without connecting.
 func TestAllowed(t *testing.T) {
 	at := func(url string) *mcpjson.Server {
 		return &mcpjson.Server{Name: "srv", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(url)}

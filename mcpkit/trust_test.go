@@ -17,8 +17,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// What an untrusted definition asks for is refused, each with a text of its
-// own, before anything is started, read or connected to.
+// Whatever an untrusted definition requires is refused with its own error, before
+// anything is started, read or connected to.
 func TestD4_Untrusted(t *testing.T) {
 	env := mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeEnv, Name: "MY_TOKEN"})
 	const url = "https://mcp.example.com/mcp"
@@ -92,8 +92,8 @@ func TestD4_Untrusted(t *testing.T) {
 	}
 }
 
-// Without being told otherwise, a Manager trusts nobody.
-func TestTheDefaultIsUntrusted(t *testing.T) {
+// By default a Manager trusts no definition.
+func TestTrust_DefaultIsUntrusted(t *testing.T) {
 	m := New(Options{Config: &mcpjson.Config{Servers: []*mcpjson.Server{program("srv", "good")}}})
 	defer m.Close()
 	if _, err := session(t, m, "srv").Initialize(t.Context()); !errors.Is(err, ErrUntrusted) {
@@ -106,9 +106,9 @@ func TestTheDefaultIsUntrusted(t *testing.T) {
 	}
 }
 
-// The headers of a definition go to its server, with every request, and not to where
-// that server redirects to.
-func TestHeaders(t *testing.T) {
+// The headers of a definition are sent with every request to its server, and not to the
+// target of a redirect.
+func TestHeaders_StayAtTheServer(t *testing.T) {
 	var missing, leaked atomic.Int32
 	key := func(r *http.Request) string { return r.Header.Get("X-Api-Key") }
 	elsewhere := serve(t, func(w http.ResponseWriter, r *http.Request) {
