@@ -27,7 +27,7 @@ func guarded(t *testing.T) (*logintest.Server, *login.Logins) {
 	s.Start()
 	t.Cleanup(s.Close)
 	return s, login.New(login.Options{RedirectURL: "http://127.0.0.1:7/callback", Authorize: func(ctx context.Context, _, page string) (login.AuthorizationResponse, error) {
-		back, err := logintest.Follow(ctx, page)
+		back, err := logintest.Approve(ctx, page)
 		if err != nil {
 			return login.AuthorizationResponse{}, err
 		}
@@ -122,7 +122,7 @@ func TestLogin_TokenStaysAtTheServer(t *testing.T) {
 				return
 			}
 			if r.Method == http.MethodGet {
-				logintest.Answer(w, http.StatusOK, map[string]any{"resource": "http://" + r.Host + "/mcp", "authorization_servers": []string{srv.Issuer}})
+				logintest.WriteJSON(w, http.StatusOK, map[string]any{"resource": "http://" + r.Host + "/mcp", "authorization_servers": []string{srv.Issuer}})
 				return
 			}
 			w.WriteHeader(http.StatusUnauthorized)

@@ -60,7 +60,7 @@ func parseKey(text string) (crypto.Signer, error) {
 
 // visit is a browser with a person who says yes at once.
 func visit(ctx context.Context, _, page string) (login.AuthorizationResponse, error) {
-	back, err := logintest.Follow(ctx, page)
+	back, err := logintest.Approve(ctx, page)
 	if err != nil {
 		return login.AuthorizationResponse{}, err
 	}

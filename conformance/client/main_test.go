@@ -59,7 +59,7 @@ func offering(t *testing.T) (url string, said map[string]any) {
 func wantsLogin(t *testing.T, issuer string) (url string) {
 	t.Helper()
 	s := logintest.New()
-	s.Say = issuer
+	s.ResponseIssuer = issuer
 	s.Start()
 	t.Cleanup(s.Close)
 	return s.URL

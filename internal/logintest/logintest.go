@@ -1,7 +1,7 @@
-// Package logintest is an MCP server that wants a login, with the authorization
-// server that gives it, over HTTP on this machine: what tests log in to. It holds
-// clients to the rules: PKCE, exact redirects, the way in which a client says who it
-// is, resources, and refresh tokens that are good for one use.
+// Package logintest provides an MCP server that requires a login, and its authorization
+// server, on the loopback interface, for tests. They enforce the rules on clients:
+// PKCE, exact redirect addresses, the method of client authentication, resource
+// indicators, and refresh tokens that are valid once.
 package logintest
 
 import (
@@ -24,28 +24,28 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Scopes of the server: Read is wanted for all, Admin for the tool "admin".
+// Scopes of the server. Every request requires Read, and the tool "admin" requires
+// Admin.
 const (
 	Read  = "mcp:read"
 	Admin = "mcp:admin"
 )
 
-// Server is both servers. The fields are set before it is used.
+// A Server is both servers. Set the fields before Start.
 type Server struct {
 	URL    string // of the MCP endpoint
 	Issuer string // of the authorization server
 
-	Lifetime    time.Duration // of access tokens; 0 says nothing of it
-	NoRefresh   bool          // gives no refresh tokens
-	Say         string        // the issuer that answers are said to be from; "" for its own
-	Deny        bool          // the person says no
-	Method      string        // of clients to say who they are; "" for none
-	StaticID    string        // a client that is there from the start, with
-	StaticKey   string        // its secret
-	NoRegister  bool          // registers nobody
-	Unprotected bool          // has no metadata of the resource: the revision 2025-03-26
-	// Before sees every request to the authorization server first, by its path; what
-	// it answers with true is done.
+	Lifetime           time.Duration // of access tokens; 0 omits expires_in
+	NoRefresh          bool          // issue no refresh tokens
+	ResponseIssuer     string        // the issuer in authorization responses; empty for the real one
+	Deny               bool          // the user refuses every login
+	Method             string        // method of client authentication; empty for "none"
+	StaticID           string        // a preregistered client
+	StaticKey          string        // its secret
+	NoRegister         bool          // no dynamic registration
+	NoResourceMetadata bool          // no protected resource metadata, as in the revision 2025-03-26
+	// Before handles a request to the authorization server if it returns true.
 	Before func(w http.ResponseWriter, r *http.Request) bool
 
 	api, auth *httptest.Server
@@ -55,9 +55,9 @@ type Server struct {
 	codes   map[string]*code   // guarded by mu
 	tokens  map[string]*grant  // guarded by mu: by access token
 	refresh map[string]*family // guarded by mu: by refresh token
-	used    map[string]*family // guarded by mu: refresh tokens that are spent
+	used    map[string]*family // guarded by mu: by spent refresh token
 	counts  map[string]int     // guarded by mu: requests by path
-	replays int                // guarded by mu: spent refresh tokens that came again
+	replays int                // guarded by mu: uses of spent refresh tokens
 }
 
 type client struct{ id, secret, method, redirect string }
@@ -78,7 +78,7 @@ type grant struct {
 	end    time.Time
 }
 
-// New returns servers that are not started.
+// New returns a Server that is not started.
 func New() *Server {
 	return &Server{
 		Lifetime: time.Hour,
@@ -87,28 +87,28 @@ func New() *Server {
 	}
 }
 
-// Start starts both. The caller closes them.
+// Start starts both servers. The caller closes them.
 func (s *Server) Start() {
 	s.api = httptest.NewUnstartedServer(s.resource())
-	s.auth = httptest.NewUnstartedServer(s.authority())
+	s.auth = httptest.NewUnstartedServer(s.authorizationServer())
 	s.URL = "http://" + s.api.Listener.Addr().String() + "/mcp"
 	s.Issuer = "http://" + s.auth.Listener.Addr().String()
 	if s.StaticID != "" {
 		s.clients[s.StaticID] = &client{s.StaticID, s.StaticKey, s.Method, ""}
 	}
-	// Nothing is written after this but under the lock: requests read.
+	// From here on fields are written under the lock only.
 	s.api.Start()
 	s.auth.Start()
 }
 
-// SayNo has the person say no from now on.
-func (s *Server) SayNo() {
+// DenyLogins makes the user refuse every login from now on.
+func (s *Server) DenyLogins() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Deny = true
 }
 
-// Close stops both.
+// Close stops both servers.
 func (s *Server) Close() {
 	s.api.CloseClientConnections() // streams do not end by themselves
 	s.api.Close()
@@ -116,28 +116,28 @@ func (s *Server) Close() {
 	s.auth.Close()
 }
 
-// Count is how many requests a path of the authorization server got.
+// Count returns the number of requests to a path of the authorization server.
 func (s *Server) Count(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[path]
 }
 
-// Replays is how many refresh tokens came again.
+// Replays returns how often spent refresh tokens were used again.
 func (s *Server) Replays() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.replays
 }
 
-// Expire ends all access tokens, though not to the knowledge of who has them.
+// Expire invalidates all access tokens; clients still consider them valid.
 func (s *Server) Expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.tokens)
 }
 
-// Revoke ends all logins.
+// Revoke invalidates all logins.
 func (s *Server) Revoke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,33 +145,33 @@ func (s *Server) Revoke() {
 	clear(s.refresh)
 }
 
-// Forget forgets all clients that have registered.
+// Forget deletes all registered clients.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.clients)
 }
 
-// Clients is how many there are.
+// Clients returns the number of clients.
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.clients)
 }
 
-// Answer writes JSON.
-func Answer(w http.ResponseWriter, status int, v any) {
+// WriteJSON writes a JSON response.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // whoever is gone needs none
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
 func refuse(w http.ResponseWriter, status int, code, detail string) {
-	Answer(w, status, map[string]string{"error": code, "error_description": detail})
+	WriteJSON(w, status, map[string]string{"error": code, "error_description": detail})
 }
 
-// resource is the MCP server.
+// resource returns the MCP server.
 func (s *Server) resource() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "guarded", Version: "1"}, nil)
 	for _, name := range []string{"hello", "admin"} {
@@ -185,16 +185,16 @@ func (s *Server) resource() http.Handler {
 	mux.Handle("/mcp", s.guard(streamable))
 	mux.Handle("/sse", s.guard(sse))
 	mux.HandleFunc("/.well-known/oauth-protected-resource/", func(w http.ResponseWriter, r *http.Request) {
-		if s.Unprotected {
+		if s.NoResourceMetadata {
 			http.NotFound(w, r)
 			return
 		}
 		path := strings.TrimPrefix(r.URL.Path, "/.well-known/oauth-protected-resource")
-		Answer(w, http.StatusOK, map[string]any{"resource": s.api.URL + path, "authorization_servers": []string{s.Issuer}, "scopes_supported": []string{Read}})
+		WriteJSON(w, http.StatusOK, map[string]any{"resource": s.api.URL + path, "authorization_servers": []string{s.Issuer}, "scopes_supported": []string{Read}})
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if s.Unprotected { // is its own authority
-			s.authority().ServeHTTP(w, r)
+		if s.NoResourceMetadata { // its own authorization server
+			s.authorizationServer().ServeHTTP(w, r)
 			return
 		}
 		http.NotFound(w, r)
@@ -215,14 +215,14 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		ok := g != nil && !g.family.revoked && (s.Lifetime == 0 || time.Now().Before(g.end))
 		s.mu.Unlock()
 		where := fmt.Sprintf(`resource_metadata="%s/.well-known/oauth-protected-resource%s"`, s.api.URL, r.URL.Path)
-		if s.Unprotected {
+		if s.NoResourceMetadata {
 			where = `realm="mcp"`
 		}
 		var call struct {
 			Method string
 			Params struct{ Name string }
 		}
-		_ = json.Unmarshal(body, &call) // what is no call wants no more
+		_ = json.Unmarshal(body, &call) // other messages need no more scopes
 		switch {
 		case !ok:
 			code := ""
@@ -247,8 +247,8 @@ func (s *Server) methods() []string {
 	return []string{s.Method}
 }
 
-// authority is the authorization server.
-func (s *Server) authority() http.Handler {
+// authorizationServer returns the authorization server.
+func (s *Server) authorizationServer() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/oauth-authorization-server", func(w http.ResponseWriter, r *http.Request) {
 		base := "http://" + r.Host
@@ -260,7 +260,7 @@ func (s *Server) authority() http.Handler {
 		if !s.NoRegister {
 			m["registration_endpoint"] = base + "/register"
 		}
-		Answer(w, http.StatusOK, m)
+		WriteJSON(w, http.StatusOK, m)
 	})
 	mux.HandleFunc("POST /register", s.register)
 	mux.HandleFunc("GET /authorize", s.authorize)
@@ -289,7 +289,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) {
 		Type      string   `json:"application_type"`
 	}
 	if json.NewDecoder(r.Body).Decode(&want) != nil || len(want.Redirects) != 1 || !slices.Contains(s.methods(), want.Method) || want.Type == "" {
-		refuse(w, http.StatusBadRequest, "invalid_client_metadata", "not like this")
+		refuse(w, http.StatusBadRequest, "invalid_client_metadata", "invalid metadata")
 		return
 	}
 	c := &client{id: rand.Text(), method: want.Method, redirect: want.Redirects[0]}
@@ -301,7 +301,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.clients[c.id] = c
 	s.mu.Unlock()
-	Answer(w, http.StatusCreated, answer)
+	WriteJSON(w, http.StatusCreated, answer)
 }
 
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
@@ -312,17 +312,17 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	back, err := url.Parse(q.Get("redirect_uri"))
 	if c == nil || err != nil || c.redirect != "" && c.redirect != q.Get("redirect_uri") || q.Get("code_challenge_method") != "S256" ||
 		q.Get("response_type") != "code" || q.Get("resource") == "" || q.Get("state") == "" {
-		http.Error(w, "a person sees: this is not right", http.StatusBadRequest)
+		http.Error(w, "invalid authorization request", http.StatusBadRequest)
 		return
 	}
-	say := s.Say
+	say := s.ResponseIssuer
 	if say == "" {
 		say = "http://" + r.Host
 	}
 	answer := url.Values{"state": {q.Get("state")}, "iss": {say}}
 	if s.Deny {
 		answer.Set("error", "access_denied")
-		answer.Set("error_description", "she said no")
+		answer.Set("error_description", "the user refused")
 	} else {
 		id := rand.Text()
 		s.codes[id] = &code{c.id, q.Get("code_challenge"), q.Get("redirect_uri"), q.Get("resource"), strings.Fields(q.Get("scope"))}
@@ -345,7 +345,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	}
 	c := s.clients[id]
 	if c == nil || c.secret != secret || c.method != "" && c.method != method {
-		refuse(w, http.StatusUnauthorized, "invalid_client", "who is that?")
+		refuse(w, http.StatusUnauthorized, "invalid_client", "unknown client")
 		return
 	}
 	var f *family
@@ -365,7 +365,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	case "refresh_token":
 		old := r.PostFormValue("refresh_token")
 		if spent := s.used[old]; spent != nil {
-			spent.revoked = true // somebody has stolen it, or races himself
+			spent.revoked = true // stolen, or used twice by its owner
 			s.replays++
 		}
 		f = s.refresh[old]
@@ -390,12 +390,12 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		s.refresh[next] = f
 		answer["refresh_token"] = next
 	}
-	Answer(w, http.StatusOK, answer)
+	WriteJSON(w, http.StatusOK, answer)
 }
 
-// Follow is a person who says yes at once: it returns where the browser would be
-// sent back to.
-func Follow(ctx context.Context, page string) (string, error) {
+// Approve acts as a user who approves the login at page. It returns the address to
+// which the browser is redirected.
+func Approve(ctx context.Context, page string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
 		return "", err
@@ -407,8 +407,8 @@ func Follow(ctx context.Context, page string) (string, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusFound {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // half of a reason is one
-		return "", fmt.Errorf("the page says %s: %s", res.Status, bytes.TrimSpace(b))
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // a partial reason suffices
+		return "", fmt.Errorf("the page answered %s: %s", res.Status, bytes.TrimSpace(b))
 	}
 	return res.Header.Get("Location"), nil
 }

@@ -1,8 +1,9 @@
-// Package statefile keeps small JSON documents on disk that several processes of
-// one user share: what was consented to, tokens, what is known of servers. Readers
-// see the whole of the last update or of the one before; updates take turns.
+// Package statefile stores small JSON documents that several processes of one user
+// share, such as approvals, tokens and facts about servers. Readers see a document
+// before or after an update, never in between; updates are exclusive.
 //
-// It is not a database: a document is read and written as a whole, and bounded.
+// It is not a database: a document is read and written as a whole, and its size is
+// bounded.
 package statefile
 
 import (
@@ -22,37 +23,37 @@ import (
 )
 
 const (
-	// maxSize bounds a document. What is kept here are names, hashes and tokens.
+	// maxSize bounds a document, which contains names, hashes and tokens.
 	maxSize = 4 << 20
-	// lockTimeout bounds the wait for another process, which holds the lock while
-	// it reads and writes a small file, or refreshes a token over the network.
+	// lockTimeout bounds the wait for another process, which holds the lock while it
+	// reads and writes a small file, or while it refreshes a token over the network.
 	lockTimeout = 60 * time.Second
-	// lockPoll is how often a lock that is taken is tried.
+	// lockPoll is the interval between attempts to take the lock.
 	lockPoll = 20 * time.Millisecond
 )
 
-// ErrUnsafe is what a file is that others than its owner may change: what it says
-// is not what the user said.
-var ErrUnsafe = errors.New("others may write to it")
+// ErrUnsafe reports a file that others can write to, so that its content may not be the
+// user's.
+var ErrUnsafe = errors.New("others can write to it")
 
-// A File is a document of type T in a file. Its directory is made when it is first
-// written, for nobody but the user, and so is the file. Methods may be called
-// concurrently, also by other processes.
+// A File is a document of type T in a file. The first update creates the directory and
+// the file, readable by the user only. Methods may be called concurrently, also by
+// other processes.
 type File[T any] struct {
-	// Path is where it is; a lock file with the suffix ".lock" lies beside it.
+	// Path is the path of the file. Its lock file has the suffix ".lock".
 	Path string
-	// Version is written with the document. A file of another version is an error.
+	// Version is stored with the document. A file with another version is an error.
 	Version int
 }
 
-// document is what the file holds.
+// document is the content of the file.
 type document[T any] struct {
 	Version int `json:"version"`
 	Data    T   `json:"data"`
 }
 
-// Read returns the document, or the zero value if there is none yet. A file that
-// others may write to is [ErrUnsafe].
+// Read returns the document, or the zero value if the file does not exist. The error is
+// [ErrUnsafe] if others can write to the file.
 func (f *File[T]) Read() (T, error) {
 	data, err := f.read()
 	if err != nil {
@@ -90,17 +91,17 @@ func (f *File[T]) read() (zero T, err error) {
 	var d document[T]
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if err := dec.Decode(&d); err != nil {
-		return zero, fmt.Errorf("it is damaged (%w); remove it to begin anew", err)
+		return zero, fmt.Errorf("it is damaged (%w); remove it to start anew", err)
 	}
 	if d.Version != f.Version {
-		return zero, fmt.Errorf("it has version %d, this program knows %d", d.Version, f.Version)
+		return zero, fmt.Errorf("it has version %d, this program supports %d", d.Version, f.Version)
 	}
 	return d.Data, nil
 }
 
-// Update reads the document, lets change work on it and replaces the file, all
-// under the lock. If change returns an error the file stays as it is and the error
-// is returned. The wait for the lock ends with ctx, and after a minute.
+// Update reads the document, calls change with it and replaces the file, while it holds
+// the lock. If change returns an error, the file stays unchanged and Update returns
+// that error. The wait for the lock is bounded by ctx and by a minute.
 func (f *File[T]) Update(ctx context.Context, change func(*T) error) error {
 	dir := filepath.Dir(f.Path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -135,7 +136,7 @@ func (f *File[T]) lock(ctx context.Context) (unlock func(), err error) {
 		}
 		return nil, err
 	}
-	// The lock file stays: removing it would let two others lock different files.
+	// Keep the lock file: without it, two others could lock different files.
 	return func() { _ = lock.Close() }, nil
 }
 

@@ -36,7 +36,7 @@ func increase(key string) func(*counts) error {
 func TestReadAndUpdate(t *testing.T) {
 	f := open(t)
 	if got, err := f.Read(); err != nil || got != nil {
-		t.Fatalf("a file that is not there: %v, %v", got, err)
+		t.Fatalf("a missing file: %v, %v", got, err)
 	}
 	if err := f.Update(t.Context(), increase("a")); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestReadAndUpdate(t *testing.T) {
 	}
 }
 
-func TestAnErrorChangesNothing(t *testing.T) {
+func TestUpdate_ErrorChangesNothing(t *testing.T) {
 	f := open(t)
 	if err := f.Update(t.Context(), increase("a")); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAnErrorChangesNothing(t *testing.T) {
 	}
 }
 
-func TestFilesThatCannotBeUsed(t *testing.T) {
+func TestFile_Unusable(t *testing.T) {
 	for _, tt := range []struct {
 		name, content string
 		mode          os.FileMode
@@ -83,10 +83,10 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}{
 		{"damaged", `{"version":1,"data":{`, 0o600, "it is damaged"},
 		{"empty", "", 0o600, "it is damaged"},
-		{"of another version", `{"version":7,"data":{}}`, 0o600, "it has version 7, this program knows 1"},
+		{"of another version", `{"version":7,"data":{}}`, 0o600, "it has version 7, this program supports 1"},
 		{"of another type", `{"version":1,"data":[1]}`, 0o600, "it is damaged"},
 		{"too large", `{"version":1,"data":{"` + strings.Repeat("x", maxSize) + `":1}}`, 0o600, "it is larger than"},
-		{"writable by others", `{"version":1,"data":{}}`, 0o622, "others may write to it"},
+		{"writable by others", `{"version":1,"data":{}}`, 0o622, "others can write to it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if runtime.GOOS == "windows" && tt.mode != 0o600 {
@@ -122,7 +122,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func TestWaitingForTheLockEndsWithTheContext(t *testing.T) {
+func TestUpdate_LockWaitEndsWithContext(t *testing.T) {
 	f := open(t)
 	inside, leave := make(chan struct{}), make(chan struct{})
 	first := make(chan error, 1)
@@ -142,8 +142,8 @@ func TestWaitingForTheLockEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// Updates of several processes with several goroutines each are all there.
-func TestUpdatesTakeTurns(t *testing.T) {
+// Concurrent updates of several processes with several goroutines each lose nothing.
+func TestUpdate_SeveralProcesses(t *testing.T) {
 	const processes, goroutines, updates = 3, 3, 10
 	if path := os.Getenv("STATEFILE_TEST_PATH"); path != "" {
 		f := &File[counts]{Path: path, Version: 1}
@@ -179,7 +179,7 @@ func TestUpdatesTakeTurns(t *testing.T) {
 	var wg sync.WaitGroup
 	for range processes {
 		wg.Go(func() {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestUpdatesTakeTurns$")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestUpdate_SeveralProcesses$")
 			cmd.Env = append(os.Environ(), "STATEFILE_TEST_PATH="+f.Path)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)

@@ -242,7 +242,7 @@ func TestWhatIsNoRecording(t *testing.T) {
 		"":                             "it is empty",
 		"{}\n":                         "line 1: it is no recording",
 		"x\n":                          "line 1: it is no recording",
-		`{"cassette":2}` + "\n":        "version 2, this program knows 1",
+		`{"cassette":2}` + "\n":        "version 2, this program supports 1",
 		head + "x\n":                   "line 2: it is damaged",
 		head + "{}\n":                  `line 2: the direction is ""`,
 		head + head + "x\n":            "line 3",

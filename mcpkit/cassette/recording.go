@@ -101,7 +101,7 @@ func parseHeader(text []byte) (h transcript.Header, err error) {
 		return h, errors.New("it is no recording")
 	}
 	if h.Cassette != transcript.Version {
-		return h, fmt.Errorf("it is a recording of version %d, this program knows %d", h.Cassette, transcript.Version)
+		return h, fmt.Errorf("it is a recording of version %d, this program supports %d", h.Cassette, transcript.Version)
 	}
 	return h, nil
 }

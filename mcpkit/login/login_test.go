@@ -44,7 +44,7 @@ func approve(asked *atomic.Int32) func(context.Context, string, string) (Authori
 		if asked != nil {
 			asked.Add(1)
 		}
-		back, err := logintest.Follow(ctx, page)
+		back, err := logintest.Approve(ctx, page)
 		if err != nil {
 			return AuthorizationResponse{}, err
 		}
@@ -301,7 +301,7 @@ func TestStepUp_IsBounded(t *testing.T) {
 	var n atomic.Int32
 	greedy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			logintest.Answer(w, http.StatusOK, map[string]any{"resource": "http://" + r.Host + "/mcp", "authorization_servers": []string{s.Issuer}})
+			logintest.WriteJSON(w, http.StatusOK, map[string]any{"resource": "http://" + r.Host + "/mcp", "authorization_servers": []string{s.Issuer}})
 			return
 		}
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer error="insufficient_scope", scope="more%d"`, n.Add(1)))
@@ -499,7 +499,7 @@ func TestDiscover_MetadataURLOfDefinition(t *testing.T) {
 }
 
 func TestDiscover_Revision20250326(t *testing.T) {
-	s := start(t, func(s *logintest.Server) { s.Unprotected = true })
+	s := start(t, func(s *logintest.Server) { s.NoResourceMetadata = true })
 	if err := greet(t.Context(), handler(t, s, Options{Authorize: approve(nil)}, nil), "hello"); err != nil {
 		t.Fatal(err)
 	}
@@ -514,10 +514,10 @@ func TestAskUser_ChecksResponse(t *testing.T) {
 	}{
 		"another state":  {answer: func(a *AuthorizationResponse) { a.State = "x" }, want: "its state differs"},
 		"no state":       {answer: func(a *AuthorizationResponse) { a.State = "" }, want: "its state differs"},
-		"another issuer": {server: func(s *logintest.Server) { s.Say = "https://evil.example.com" }, want: `is from "https://evil.example.com"`},
+		"another issuer": {server: func(s *logintest.Server) { s.ResponseIssuer = "https://evil.example.com" }, want: `is from "https://evil.example.com"`},
 		"no issuer":      {answer: func(a *AuthorizationResponse) { a.Issuer = "" }, want: "does not name the issuer"},
 		"a slash more":   {answer: func(a *AuthorizationResponse) { a.Issuer += "/" }, want: "not from"},
-		"no":             {server: func(s *logintest.Server) { s.Deny = true }, want: "access_denied: she said no"},
+		"no":             {server: func(s *logintest.Server) { s.Deny = true }, want: "access_denied: the user refused"},
 		"another code":   {answer: func(a *AuthorizationResponse) { a.Code = "x" }, want: "invalid_grant: no such code"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -684,19 +684,19 @@ func TestHostileMetadata(t *testing.T) {
 		want   string
 	}{
 		"resource of another": {func(w http.ResponseWriter, r *http.Request, self string) bool {
-			logintest.Answer(w, 200, map[string]any{"resource": "https://evil.example.com/mcp", "authorization_servers": []string{s.Issuer}})
+			logintest.WriteJSON(w, 200, map[string]any{"resource": "https://evil.example.com/mcp", "authorization_servers": []string{s.Issuer}})
 			return true
 		}, `it describes "https://evil.example.com/mcp"`},
 		"resource below": {func(w http.ResponseWriter, r *http.Request, self string) bool {
-			logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp/other", "authorization_servers": []string{s.Issuer}})
+			logintest.WriteJSON(w, 200, map[string]any{"resource": self + "/mcp/other", "authorization_servers": []string{s.Issuer}})
 			return true
 		}, "it describes"},
 		"no authorization server": {func(w http.ResponseWriter, r *http.Request, self string) bool {
-			logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp"})
+			logintest.WriteJSON(w, 200, map[string]any{"resource": self + "/mcp"})
 			return true
 		}, "names no authorization server"},
 		"a private one": {func(w http.ResponseWriter, r *http.Request, self string) bool {
-			logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{"http://169.254.169.254"}})
+			logintest.WriteJSON(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{"http://169.254.169.254"}})
 			return true
 		}, "not on the public Internet"},
 		"a redirect elsewhere": {func(w http.ResponseWriter, r *http.Request, self string) bool {
@@ -718,33 +718,33 @@ func TestHostileMetadata(t *testing.T) {
 		}, "it is not JSON of at most 1048576 bytes"},
 		"another issuer's": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			if strings.Contains(r.URL.Path, "protected-resource") {
-				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
+				logintest.WriteJSON(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
 			} else {
-				logintest.Answer(w, 200, map[string]any{"issuer": s.Issuer, "authorization_endpoint": s.Issuer + "/authorize", "token_endpoint": byName})
+				logintest.WriteJSON(w, 200, map[string]any{"issuer": s.Issuer, "authorization_endpoint": s.Issuer + "/authorize", "token_endpoint": byName})
 			}
 			return true
 		}, "it belongs to the issuer"},
 		"an endpoint of a script": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			if strings.Contains(r.URL.Path, "protected-resource") {
-				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
+				logintest.WriteJSON(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
 			} else {
-				logintest.Answer(w, 200, map[string]any{"issuer": self, "authorization_endpoint": "javascript:alert(1)", "token_endpoint": self + "/token"})
+				logintest.WriteJSON(w, 200, map[string]any{"issuer": self, "authorization_endpoint": "javascript:alert(1)", "token_endpoint": self + "/token"})
 			}
 			return true
 		}, "not http or https"},
 		"a private endpoint": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			if strings.Contains(r.URL.Path, "protected-resource") {
-				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
+				logintest.WriteJSON(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
 			} else {
-				logintest.Answer(w, 200, map[string]any{"issuer": self, "authorization_endpoint": self + "/a", "token_endpoint": "http://192.168.0.1/token"})
+				logintest.WriteJSON(w, 200, map[string]any{"issuer": self, "authorization_endpoint": self + "/a", "token_endpoint": "http://192.168.0.1/token"})
 			}
 			return true
 		}, "not on the public Internet"},
 		"no PKCE": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			if strings.Contains(r.URL.Path, "protected-resource") {
-				logintest.Answer(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
+				logintest.WriteJSON(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{self}})
 			} else {
-				logintest.Answer(w, 200, map[string]any{"issuer": self, "authorization_endpoint": self + "/a", "token_endpoint": self + "/token"})
+				logintest.WriteJSON(w, 200, map[string]any{"issuer": self, "authorization_endpoint": self + "/a", "token_endpoint": self + "/token"})
 			}
 			return true
 		}, "PKCE"},
@@ -816,13 +816,13 @@ func TestHostileAuthorizationServer(t *testing.T) {
 				http.Error(w, "your secret is hunter2", http.StatusTeapot)
 			}, "418"},
 			"a line break": {func(w http.ResponseWriter, r *http.Request) {
-				logintest.Answer(w, http.StatusOK, map[string]string{"client_id": "", "access_token": "a\r\nX: y", "token_type": "Bearer"})
+				logintest.WriteJSON(w, http.StatusOK, map[string]string{"client_id": "", "access_token": "a\r\nX: y", "token_type": "Bearer"})
 			}, ""},
 			"another type": {func(w http.ResponseWriter, r *http.Request) {
-				logintest.Answer(w, http.StatusOK, map[string]any{"client_id": "c", "token_endpoint_auth_method": "tls_client_auth", "access_token": "a", "token_type": "DPoP"})
+				logintest.WriteJSON(w, http.StatusOK, map[string]any{"client_id": "c", "token_endpoint_auth_method": "tls_client_auth", "access_token": "a", "token_type": "DPoP"})
 			}, "unknown"},
 			"control characters": {func(w http.ResponseWriter, r *http.Request) {
-				logintest.Answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant", "error_description": "\x1b[2J" + strings.Repeat("y", 10_000)})
+				logintest.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant", "error_description": "\x1b[2J" + strings.Repeat("y", 10_000)})
 			}, "invalid_grant"},
 		} {
 			t.Run(path[1:]+" "+name, func(t *testing.T) {
@@ -876,7 +876,7 @@ func TestStore_ForeignOrDamagedFile(t *testing.T) {
 	if err := os.WriteFile(file(other), b[:len(b)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenStore(dir).State(other); err == nil || !strings.Contains(err.Error(), "remove it to begin anew") {
+	if _, err := OpenStore(dir).State(other); err == nil || !strings.Contains(err.Error(), "remove it to start anew") {
 		t.Errorf("damaged file: got %v, want an error with a remedy", err)
 	}
 	for _, server := range []Server{

@@ -130,7 +130,7 @@ func (w tasksOnly) Write(p []byte) (int, error) {
 
 // browser is one that nobody looks at.
 func browser() {
-	back, err := logintest.Follow(context.Background(), os.Args[1])
+	back, err := logintest.Approve(context.Background(), os.Args[1])
 	if err == nil && os.Getenv("STUCK") == "" {
 		var res *http.Response
 		if res, err = http.Get(back); err == nil {
@@ -158,7 +158,7 @@ func paste() {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		fmt.Fprintln(os.Stderr, lines.Text())
 		if page := strings.TrimSpace(lines.Text()); strings.HasPrefix(page, "http://") {
-			back, err := logintest.Follow(context.Background(), page)
+			back, err := logintest.Approve(context.Background(), page)
 			fmt.Fprintf(in, "not this\n%s\n", back)
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -179,7 +179,7 @@ func guarded(ts *testscript.TestScript, _ bool, args []string) {
 	case "revoke":
 		s.Revoke()
 	case "deny":
-		s.SayNo()
+		s.DenyLogins()
 	default:
 		ts.Fatalf("guarded %s", args[0])
 	}

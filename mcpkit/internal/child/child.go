@@ -1,10 +1,10 @@
-// Package child runs programs that speak MCP over their standard input and output.
-// A program is started with the connection and is gone after it, with whatever it
-// has started itself: `npx` alone makes three processes.
+// Package child runs programs that speak MCP over their standard input and output. The
+// program starts with the connection. When the connection closes, the program ends,
+// together with all processes that it has started: `npx` alone makes three.
 //
-// What a program may see and where it runs is for the caller to say: nothing of this
-// process's environment is handed on by itself. Where a program may be started at
-// all is decided before this package is asked.
+// The caller decides what the program may see and where it runs: it inherits nothing
+// from the environment of this process. The caller also decides whether it may be
+// started at all.
 package child
 
 import (
@@ -24,54 +24,53 @@ import (
 )
 
 const (
-	// Grace is what a program has to notice the end of its input. Most that do end
-	// at once.
+	// Grace is the default time between closing a program's input and SIGTERM. Most
+	// programs that react to the end of their input exit at once.
 	Grace = 500 * time.Millisecond
-	// terms is how many times as long one has to save what it has after it was told
-	// to terminate. Those that have nothing to save end at once.
-	terms = 10
-	// drainDelay bounds the wait for what others hold open of its streams.
+	// termFactor times Grace is the time between SIGTERM and SIGKILL, for programs that
+	// save state.
+	termFactor = 10
+	// drainDelay bounds the wait for other processes that hold the program's streams
+	// open.
 	drainDelay = 200 * time.Millisecond
-	// lastWords bounds what is kept of the error stream to explain an end.
-	lastWords = 2 << 10
+	// maxTail bounds the part of standard error that is kept to explain an exit.
+	maxTail = 2 << 10
 )
 
-// A Command is a program to run. It is an [mcp.Transport]: the program is started
-// by Connect.
+// A Command is a program to run. It is an [mcp.Transport]: Connect starts the program.
 type Command struct {
-	// Name is the server's, for messages.
+	// Name is the name of the server, for errors.
 	Name string
-	// Argv is the program, looked up on the PATH of this process if it has no
-	// slash, and its arguments.
+	// Argv is the program and its arguments. A program without a slash is looked up on
+	// the PATH of this process.
 	Argv []string
-	// Dir is where it runs; "" is here.
+	// Dir is the working directory; empty means that of this process.
 	Dir string
-	// Env is its whole environment, as KEY=value.
+	// Env is the whole environment, as KEY=value.
 	Env []string
-	// Stderr gets its error stream; nil discards it. Writes come one after another
-	// and end with the connection.
+	// Stderr receives standard error; nil discards it. Writes are sequential and end
+	// with the connection.
 	Stderr io.Writer
-	// Grace bounds the wait for its end after the end of its input, and ten times of
-	// it that after being told to terminate. 0 means [Grace].
+	// Grace is the time between closing the input and SIGTERM; ten times as long is the
+	// time between SIGTERM and SIGKILL. 0 means [Grace].
 	Grace time.Duration
-	// Idle, if it is not 0, is how much of Grace a program has that does nothing
-	// about the end of its input: that in so long a time has used less than a tenth
-	// of it as processor time, with all that it has started, and does not wait for
-	// a processor or a disk. Many never end by themselves, because a timer or a
-	// connection keeps them; what works on its end has all of Grace. So has any
-	// program where the system does not tell of others, which only Linux does.
+	// Idle, if not 0, shortens Grace for a program that does not react to the end of
+	// its input: during Idle, the program and its descendants used less than a tenth of
+	// that time as processor time, and none waits for a processor or a disk. Many
+	// programs never exit by themselves, because a timer or a connection keeps them.
+	// This needs Linux; elsewhere Grace applies.
 	Idle time.Duration
-	// Stream says how its output is read.
+	// Stream configures how output is read.
 	Stream stream.Options
 }
 
 var _ mcp.Transport = (*Command)(nil)
 
-// ExitError says that a program ended before the connection was closed.
+// ExitError reports that a program exited before the connection was closed.
 type ExitError struct {
 	Name  string
 	State string // such as "exit status 1"
-	Words string // the last of its error stream; may be empty
+	Words string // the end of standard error; may be empty
 }
 
 func (e *ExitError) Error() string {
@@ -81,11 +80,11 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("mcp server %q ended: %s; it last wrote: %s", e.Name, e.State, e.Words)
 }
 
-// Connect starts the program. The connection's Close ends its input, then asks the
-// program to terminate, then kills it, and returns when it is gone and with it all
-// that it has started. Only what has left the program's process group gets away.
+// Connect starts the program. Close of the connection closes its input, then sends
+// SIGTERM, then SIGKILL, and returns when the program and all processes in its process
+// group have ended. Processes that have left the group are not found.
 //
-// ctx bounds the start alone.
+// ctx bounds the start only.
 func (c *Command) Connect(ctx context.Context) (mcp.Connection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -95,13 +94,13 @@ func (c *Command) Connect(ctx context.Context) (mcp.Connection, error) {
 	}
 	p, err := c.start()
 	if err != nil {
-		return nil, fmt.Errorf("start mcp server %q: %w", c.Name, explain(c.Argv[0], err))
+		return nil, fmt.Errorf("start mcp server %q: %w", c.Name, withRemedy(c.Argv[0], err))
 	}
 	return &conn{stream.New(p, c.Stream), p}, nil
 }
 
-// explain adds to an error what to do about it.
-func explain(program string, err error) error {
+// withRemedy adds a remedy to an error.
+func withRemedy(program string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("%w; install %q, or give its full path in command", err, program)
 	}
@@ -133,9 +132,9 @@ func (c *Command) start() (*process, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, c.Env
 	if cmd.Env == nil {
-		cmd.Env = []string{} // nil would be this process's
+		cmd.Env = []string{} // nil would inherit the environment
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = inRead, outWrite, io.MultiWriter(&p.words, stderr)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inRead, outWrite, io.MultiWriter(&p.stderr, stderr)
 	cmd.WaitDelay = drainDelay
 	ownGroup(cmd)
 	err = cmd.Start()
@@ -151,34 +150,33 @@ func (c *Command) start() (*process, error) {
 	return p, nil
 }
 
-// conn tells why its program has ended.
+// conn is the connection to a program.
 type conn struct {
 	*stream.Conn
 	p *process
 }
 
-// Process returns the number of the program's process, for those who show it.
+// Process returns the process id of the program.
 func (c *conn) Process() int { return c.p.cmd.Process.Pid }
 
-// process is a running program as a stream.
+// process is a running program, as a stream.
 type process struct {
-	name  string
-	cmd   *exec.Cmd
-	in    *os.File
-	out   *os.File
-	words tail
-	grace time.Duration
-	idle  time.Duration
+	name   string
+	cmd    *exec.Cmd
+	in     *os.File
+	out    *os.File
+	stderr tail
+	grace  time.Duration
+	idle   time.Duration
 
-	ended chan struct{} // closed when it is reaped
-	state string        // valid after ended
+	ended chan struct{} // closed when the process is reaped
+	state string        // valid after ended is closed
 
 	closing sync.Once
 }
 
-// wait owns the program's end. What the program leaves of its group is killed: it
-// has nobody to talk to. A group's number is not given to another process before
-// all other numbers have had their turn.
+// wait reaps the program and kills the rest of its process group, whose processes have
+// lost their peer. The group's id is not reused before all other ids were used.
 func (p *process) wait() {
 	err := p.cmd.Wait()
 	killGroup(p.cmd.Process)
@@ -191,8 +189,8 @@ func (p *process) wait() {
 	close(p.ended)
 }
 
-// Read implements [io.Reader]. At the end of a program that was not asked to end
-// the error says how that was.
+// Read implements [io.Reader]. If the program exited by itself, the error is an
+// [*ExitError].
 func (p *process) Read(b []byte) (int, error) {
 	n, err := p.out.Read(b)
 	if n > 0 || err == nil || errors.Is(err, os.ErrClosed) {
@@ -201,7 +199,7 @@ func (p *process) Read(b []byte) (int, error) {
 	return 0, p.explain(fmt.Errorf("mcp server %q has closed its output", p.name))
 }
 
-// Write implements [io.Writer], with errors as those of Read.
+// Write implements [io.Writer], with errors like those of Read.
 func (p *process) Write(b []byte) (int, error) {
 	n, err := p.in.Write(b)
 	if err != nil && !errors.Is(err, os.ErrClosed) {
@@ -210,22 +208,22 @@ func (p *process) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// explain says how the program ended, or returns err if it has closed a stream and
-// lives on.
+// explain returns an [*ExitError] if the program exits soon, and otherwise err: the
+// program has closed a stream and still runs.
 func (p *process) explain(err error) error {
 	if p.endsWithin(p.grace) {
-		return &ExitError{p.name, p.state, p.words.String()}
+		return &ExitError{p.name, p.state, p.stderr.String()}
 	}
 	return err
 }
 
-// Close ends the program and returns when it is gone.
+// Close ends the program and returns when it has exited.
 func (p *process) Close() error {
 	p.closing.Do(func() {
 		p.in.Close()
 		if !p.endsByItself() {
 			terminate(p.cmd.Process)
-			if !p.endsWithin(terms * p.grace) {
+			if !p.endsWithin(termFactor * p.grace) {
 				killGroup(p.cmd.Process)
 			}
 		}
@@ -236,21 +234,21 @@ func (p *process) Close() error {
 	return nil
 }
 
-// look is what a program and its living descendants do.
-type look struct {
+// activity describes a program and its living descendants.
+type activity struct {
 	used   time.Duration // processor time so far
-	active bool          // one of them computes just now, or would if it could
+	active bool          // one of them is computing or waiting for a processor or a disk
 }
 
-// endsByItself waits for the end, for as long as Grace and Idle say.
+// endsByItself waits for the program to exit, as long as grace and idle allow.
 func (p *process) endsByItself() bool {
-	before, known := lookAt(p.cmd.Process.Pid)
+	before, known := activityOf(p.cmd.Process.Pid)
 	for left := p.grace; left > 0; left -= p.idle {
 		if p.endsWithin(min(left, p.idle)) {
 			return true
 		}
-		now, still := lookAt(p.cmd.Process.Pid)
-		// Less than before is what one has used that has ended, which is progress.
+		now, still := activityOf(p.cmd.Process.Pid)
+		// If the sum shrinks, a descendant has exited, which is progress.
 		if used := now.used - before.used; known && still && !now.active && used >= 0 && used < p.idle/10 {
 			return false
 		}
@@ -270,7 +268,7 @@ func (p *process) endsWithin(d time.Duration) bool {
 	}
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of its input.
 type tail struct {
 	mu sync.Mutex
 	b  []byte // guarded by mu
@@ -279,12 +277,12 @@ type tail struct {
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.b = append(t.b, p[max(0, len(p)-lastWords):]...)
-	t.b = t.b[max(0, len(t.b)-lastWords):]
+	t.b = append(t.b, p[max(0, len(p)-maxTail):]...)
+	t.b = t.b[max(0, len(t.b)-maxTail):]
 	return len(p), nil
 }
 
-// String is the end in one line that cannot move a terminal's cursor.
+// String returns the end as a single line without control characters.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,7 +24,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 )
 
-// TestMain is the server of these tests where the environment says so.
+// TestMain runs the test server if the environment selects it.
 func TestMain(m *testing.M) {
 	if os.Getenv("CHILD_TEST_SERVER") != "" {
 		server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
@@ -44,14 +44,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// locked is a buffer that may be read while it is written.
-type locked struct {
+// lockedBuffer is a buffer for concurrent use.
+type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *locked) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(p) }
-func (l *locked) String() string              { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+func (l *lockedBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
 
 func sh(script string) *Command {
 	return &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 200 * time.Millisecond}
@@ -67,13 +71,13 @@ func connect(t *testing.T, c *Command) mcp.Connection {
 	return conn
 }
 
-func TestSession(t *testing.T) {
+func TestConnect_Session(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_HOST", "hunter2")
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stderr locked
+	var stderr lockedBuffer
 	c := &Command{Name: "srv", Argv: []string{os.Args[0]}, Dir: dir, Env: []string{"CHILD_TEST_SERVER=1", "A=b"}, Stderr: &stderr}
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(t.Context(), c, nil)
 	if err != nil {
@@ -84,17 +88,17 @@ func TestSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := res.Content[0].(*mcp.TextContent).Text, "CHILD_TEST_SERVER=1\nA=b\n"+dir; got != want {
-		t.Errorf("it sees %q, want %q", got, want)
+		t.Errorf("the program sees %q, want %q", got, want)
 	}
 	if err := session.Close(); err != nil {
 		t.Error(err)
 	}
 	if got := stderr.String(); got != "called\n" {
-		t.Errorf("its error stream is %q", got)
+		t.Errorf("standard error is %q", got)
 	}
 }
 
-func TestAProgramThatCannotStart(t *testing.T) {
+func TestConnect_StartErrors(t *testing.T) {
 	for _, tt := range []struct {
 		c    *Command
 		want string
@@ -116,7 +120,7 @@ func TestAProgramThatCannotStart(t *testing.T) {
 	}
 }
 
-func TestTheEndIsExplained(t *testing.T) {
+func TestExitError_ExplainsExit(t *testing.T) {
 	c := connect(t, sh(`echo "first line" >&2; printf 'fatal: no \033[31mtoken\033[0m\n' >&2; exit 3`))
 	_, err := c.Read(t.Context())
 	var ended *ExitError
@@ -128,20 +132,20 @@ func TestTheEndIsExplained(t *testing.T) {
 	}
 	c = connect(t, sh(`kill -9 $$`))
 	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "signal: killed") {
-		t.Errorf("got %v, want that it was killed", err)
+		t.Errorf("got %v, want the signal", err)
 	}
 	c = connect(t, sh(`exec >&-; sleep 100`))
 	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "has closed its output") {
-		t.Errorf("got %v, want that it has closed its output", err)
+		t.Errorf("got %v, want an error about closed output", err)
 	}
 	// Of much, the end is kept.
 	c = connect(t, sh(`head -c 1000000 /dev/zero | tr '\0' x >&2; echo the end >&2; exit 1`))
-	if _, err := c.Read(t.Context()); !errors.As(err, &ended) || !strings.HasSuffix(ended.Words, "xthe end") || len(ended.Words) > lastWords {
+	if _, err := c.Read(t.Context()); !errors.As(err, &ended) || !strings.HasSuffix(ended.Words, "xthe end") || len(ended.Words) > maxTail {
 		t.Errorf("got %v", err)
 	}
 }
 
-// pids reads the numbers that a script has written, one a line, once there are n.
+// pids waits until a script has written n process ids, one a line, and returns them.
 func pids(t *testing.T, file string, n int) (all []int) {
 	t.Helper()
 	polltest.Until(t, 20*time.Second, fmt.Sprintf("%s has %d numbers", file, n), func() bool {
@@ -160,7 +164,7 @@ func pids(t *testing.T, file string, n int) (all []int) {
 	return all
 }
 
-// gone waits until a process is gone, or only to be reaped by another.
+// gone waits until a process has exited, or is a zombie.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	polltest.Until(t, 10*time.Second, fmt.Sprintf("leak: process %d ends", pid), func() bool {
@@ -172,13 +176,13 @@ func gone(t *testing.T, pid int) {
 	})
 }
 
-// A tree like npx's, of which nobody listens to anything.
+// A process tree like that of npx, in which all processes ignore signals.
 const tree = `trap '' TERM INT HUP
 ( trap '' TERM INT HUP; sh -c 'echo $$ >>"$0"; while :; do sleep 1000; done' "$0" & echo $$ >>"$0"; wait ) &
 echo $$ >>"$0"
 `
 
-func TestNoOrphans(t *testing.T) {
+func TestClose_EndsProcessTree(t *testing.T) {
 	for name, rest := range map[string]string{
 		"deaf":                     "while :; do sleep 1000; done",
 		"ends with its input":      "cat >/dev/null",
@@ -202,8 +206,9 @@ func TestNoOrphans(t *testing.T) {
 	}
 }
 
-// What the program leaves is ended with it, although nobody closes the connection.
-func TestACrashTakesTheTreeWithIt(t *testing.T) {
+// A program that exits by itself takes its process tree with it, before the connection
+// closes.
+func TestExit_EndsProcessTree(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pids")
 	c := connect(t, &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", tree + "while [ $(wc -l <\"$0\") -lt 3 ]; do sleep 0.01; done; exit 7", file},
 		Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 10 * time.Second})
@@ -215,13 +220,13 @@ func TestACrashTakesTheTreeWithIt(t *testing.T) {
 	}
 }
 
-func TestAProgramEndsByItselfIfItDoes(t *testing.T) {
+func TestClose_WaitsForGrace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "end")
 	c := sh(`trap 'echo TERM >"` + file + `"' TERM; cat >/dev/null; echo input >"` + file + `"`)
 	c.Grace = 10 * time.Second
 	connect(t, c).Close()
 	if b, err := os.ReadFile(file); err != nil || string(b) != "input\n" {
-		t.Errorf("it noticed %q, %v, want the end of its input", b, err)
+		t.Errorf("the program noticed %q, %v, want the end of its input", b, err)
 	}
 	c = sh(`trap 'echo TERM >"` + file + `"; exit' TERM; echo '{"jsonrpc":"2.0","method":"up"}'; while :; do sleep 0.01; done`)
 	conn := connect(t, c)
@@ -230,16 +235,15 @@ func TestAProgramEndsByItselfIfItDoes(t *testing.T) {
 	}
 	conn.Close()
 	if b, err := os.ReadFile(file); err != nil || string(b) != "TERM\n" {
-		t.Errorf("it noticed %q, %v, want TERM", b, err)
+		t.Errorf("the program noticed %q, %v, want TERM", b, err)
 	}
 }
 
-// Programs that do nothing after the end of their input are told to terminate long
-// before Grace is over; those that work on their end are left to it, whichever
-// process of theirs it is.
-func TestIdle(t *testing.T) {
-	if _, known := lookAt(os.Getpid()); !known {
-		t.Skip("nothing tells what other processes do here")
+// Idle programs get SIGTERM long before Grace has passed. Programs that work after the
+// end of their input are left to it, whichever of their processes works.
+func TestClose_IdleProgram(t *testing.T) {
+	if _, known := activityOf(os.Getpid()); !known {
+		t.Skip("this system does not report the activity of processes")
 	}
 	const work = `i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done`
 	for name, tt := range map[string]struct{ script, want string }{
@@ -260,16 +264,16 @@ echo '{"jsonrpc":"2.0","method":"up"}'; cat >/dev/null; ` + tt.script, file},
 			begun := time.Now()
 			conn.Close()
 			if took := time.Since(begun); took > 40*time.Second {
-				t.Errorf("its end took %v", took)
+				t.Errorf("Close took %v", took)
 			}
 			if b, err := os.ReadFile(file); err != nil || string(b) != tt.want+"\n" {
-				t.Errorf("it noticed %q, %v, want %s", b, err, tt.want)
+				t.Errorf("the program noticed %q, %v, want %s", b, err, tt.want)
 			}
 		})
 	}
 }
 
-func TestAProgramThatDoesNotRead(t *testing.T) {
+func TestWrite_ProgramDoesNotRead(t *testing.T) {
 	c := sh("sleep 1000")
 	c.Stream = stream.Options{MaxMessage: 16 << 20}
 	conn := connect(t, c)
@@ -282,7 +286,7 @@ func TestAProgramThatDoesNotRead(t *testing.T) {
 	gone(t, conn.(interface{ Process() int }).Process())
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConnect_ManyConcurrently(t *testing.T) {
 	before := descriptors(t)
 	var wg sync.WaitGroup
 	for range 20 {
@@ -312,7 +316,7 @@ func descriptors(t *testing.T) int {
 	t.Helper()
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip("nothing tells the open files here:", err)
+		t.Skip("this system does not list open files:", err)
 	}
 	return len(names)
 }

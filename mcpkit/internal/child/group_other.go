@@ -10,9 +10,9 @@ import (
 
 func ownGroup(*exec.Cmd) {}
 
-// terminate ends the program and what it has started; there is no gentle way.
+// terminate ends the program and its descendants at once: there is no signal for it.
 func terminate(p *os.Process) {
 	_ = exec.Command("taskkill", "/T", "/F", "/PID", strconv.Itoa(p.Pid)).Run()
 }
 
-func killGroup(p *os.Process) { _ = p.Kill() } // gone is good
+func killGroup(p *os.Process) { _ = p.Kill() } // fails if the process has exited

@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// ownGroup has a program start in a process group of its own, so that it can be
-// ended with all that it starts, and so that Ctrl-C in a terminal is ours to handle.
+// ownGroup starts a program in its own process group, so that the whole group can be
+// killed, and so that Ctrl-C in a terminal does not reach it.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// terminate asks the program alone: it may need its children to save what it has.
-// What is left of them when it has ended is killed.
-func terminate(p *os.Process) { _ = p.Signal(syscall.SIGTERM) } // gone is good
+// terminate signals only the program, which may need its children to save state. The
+// rest of the group is killed when it has exited.
+func terminate(p *os.Process) { _ = p.Signal(syscall.SIGTERM) } // fails if the process has exited
 
-func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) } // none left is good
+func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) } // fails if the group is empty

@@ -1,9 +1,9 @@
-// Package partlog writes logs in parts of bounded size: to x.log and, each time that
-// it is full, on in a new x.log, while the old one becomes x.segment-0001.log,
-// x.segment-0002.log and so on. Of too many parts the oldest goes.
+// Package partlog writes logs in parts of bounded size. When x.log is full, it is
+// renamed to x.segment-0001.log, x.segment-0002.log and so on, and a new x.log is
+// started. If there are too many parts, the oldest is deleted.
 //
-// Where a log is, a stranger's configuration may have said, and what is in the
-// directory another stranger may write: a log never leads out of its root, nor over a
+// The path of a log may come from an untrusted configuration, and the directory may be
+// writable by others. A log therefore never leaves its root and never follows a
 // symbolic link.
 package partlog
 
@@ -21,7 +21,7 @@ import (
 	"sync"
 )
 
-// A Log is open for writing. Its methods may be called concurrently.
+// A Log is an open log. Its methods may be called concurrently.
 type Log struct {
 	root     *os.Root
 	name     string // below root, with slashes
@@ -31,16 +31,15 @@ type Log struct {
 	mu   sync.Mutex
 	f    *os.File // guarded by mu
 	size int64    // guarded by mu
-	err  error    // guarded by mu: why nothing is written any more
+	err  error    // guarded by mu: the first error, after which nothing is written
 }
 
-// Open opens the log at name, a path below the directory root or an absolute one;
-// its directories are made if need be, and both for the user alone. A part has at
-// most maxBytes, unless a single Write has more; of the parts, the one that is
-// written to among them, at most maxParts stay, or all if that is 0. Several logs of
-// one name may be open, also in several processes: their writes come one after another
-// in the same parts, of which those that are full may be larger by what the others
-// still write to them. The caller closes it.
+// Open opens the log at name, which is an absolute path or relative to root. It creates
+// missing directories and the file, readable by the user only. A part has at most
+// maxBytes, unless a single Write is larger. At most maxParts parts are kept, including
+// the current one; 0 keeps all. Several logs with the same name may be open, also in
+// other processes: they write to the same parts, and a full part may grow by what the
+// others still write to it. The caller closes the Log.
 func Open(root, name string, maxBytes int64, maxParts int) (*Log, error) {
 	l, err := open(root, name, maxBytes, maxParts)
 	if err != nil {
@@ -62,10 +61,10 @@ func open(root, name string, maxBytes int64, maxParts int) (*Log, error) {
 	}
 	l := &Log{root: r, name: name, maxBytes: maxBytes, maxParts: maxParts}
 	if dir := path.Dir(name); dir != "." {
-		err = errors.Join(l.plain(dir), r.MkdirAll(dir, 0o700))
+		err = errors.Join(l.refuseLinks(dir), r.MkdirAll(dir, 0o700))
 	}
 	if err == nil {
-		err = l.begin()
+		err = l.openPart()
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -73,12 +72,12 @@ func open(root, name string, maxBytes int64, maxParts int) (*Log, error) {
 	return l, nil
 }
 
-// plain refuses symbolic links on the way.
-func (l *Log) plain(name string) error {
-	var way string
+// refuseLinks returns an error if a part of the path is a symbolic link.
+func (l *Log) refuseLinks(name string) error {
+	var prefix string
 	for part := range strings.SplitSeq(name, "/") {
-		way = path.Join(way, part)
-		info, err := l.root.Lstat(way)
+		prefix = path.Join(prefix, part)
+		info, err := l.root.Lstat(prefix)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -86,15 +85,15 @@ func (l *Log) plain(name string) error {
 			return err
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {
-			return fmt.Errorf("%s is a symbolic link", way)
+			return fmt.Errorf("%s is a symbolic link", prefix)
 		}
 	}
 	return nil
 }
 
-// begin opens the part that is written to.
-func (l *Log) begin() error {
-	if err := l.plain(l.name); err != nil {
+// openPart opens the current part.
+func (l *Log) openPart() error {
+	if err := l.refuseLinks(l.name); err != nil {
 		return err
 	}
 	if info, err := l.root.Lstat(l.name); err == nil && !info.Mode().IsRegular() {
@@ -112,12 +111,12 @@ func (l *Log) begin() error {
 	return nil
 }
 
-// Write writes to the log. After the first error it writes nothing any more.
+// Write appends to the log. After the first error it writes nothing.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil && l.size > 0 && l.size+int64(len(p)) > l.maxBytes {
-		l.err = l.nextLocked()
+		l.err = l.rotateLocked()
 	}
 	if l.err != nil {
 		return 0, fmt.Errorf("write log %s: %w", l.name, l.err)
@@ -130,10 +129,10 @@ func (l *Log) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// nextLocked makes an old part of the one that is written to, and begins another.
-// Other logs of the same name may just do so: a part is moved to a name that is this
-// log's own, and what is not there any more has been moved or removed by another.
-func (l *Log) nextLocked() error {
+// rotateLocked renames the current part and opens a new one. Other logs with the same
+// name may do this at the same time: each renames to a name that it has reserved, and a
+// part that is missing was renamed or deleted by another.
+func (l *Log) rotateLocked() error {
 	ours, err := l.f.Stat()
 	if err := errors.Join(err, l.f.Close()); err != nil {
 		return err
@@ -143,7 +142,7 @@ func (l *Log) nextLocked() error {
 		return err
 	}
 	if err != nil || !os.SameFile(ours, now) {
-		return l.begin()
+		return l.openPart()
 	}
 	old, err := l.parts()
 	if err != nil {
@@ -178,10 +177,10 @@ func (l *Log) nextLocked() error {
 	if err != nil {
 		return err
 	}
-	return l.begin()
+	return l.openPart()
 }
 
-// remove removes an old part, if it is there.
+// remove deletes an old part, if it exists.
 func (l *Log) remove(n int) error {
 	if err := l.root.Remove(l.part(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -189,13 +188,13 @@ func (l *Log) remove(n int) error {
 	return nil
 }
 
-// part is the name of an old part.
+// part returns the name of an old part.
 func (l *Log) part(n int) string {
 	ext := path.Ext(l.name)
 	return fmt.Sprintf("%s.segment-%04d%s", strings.TrimSuffix(l.name, ext), n, ext)
 }
 
-// parts are the numbers of the old parts that there are, rising.
+// parts returns the numbers of the old parts in ascending order.
 func (l *Log) parts() (all []int, err error) {
 	dir, err := l.root.Open(path.Dir(l.name))
 	if err != nil {
@@ -205,7 +204,7 @@ func (l *Log) parts() (all []int, err error) {
 	ext := path.Ext(l.name)
 	before := strings.TrimSuffix(path.Base(l.name), ext) + ".segment-"
 	for {
-		names, err := dir.Readdirnames(namesAtOnce)
+		names, err := dir.Readdirnames(readdirBatch)
 		for _, name := range names {
 			digits := strings.TrimSuffix(strings.TrimPrefix(name, before), ext)
 			if n, err := strconv.Atoi(digits); err == nil && n > 0 && n < maxPart && path.Base(l.part(n)) == name {
@@ -222,10 +221,11 @@ func (l *Log) parts() (all []int, err error) {
 	}
 }
 
-// namesAtOnce bounds what is held of a directory, which may have many files of others.
-const namesAtOnce = 256
+// readdirBatch bounds the names read at once from a directory, which may contain many
+// other files.
+const readdirBatch = 256
 
-// maxPart is more parts than a disk takes; names with more are not ours.
+// maxPart bounds the numbers of parts. Larger ones in file names are ignored.
 const maxPart = 1 << 30
 
 // Close closes the log.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// files are the files below a directory with what is in them.
+// files returns the content of all files below a directory.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -41,7 +41,7 @@ func write(t *testing.T, l *Log, lines ...string) {
 	}
 }
 
-func TestParts(t *testing.T) {
+func TestLog_Rotates(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(dir, "logs/x.log", 6, 3)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-func TestHowManyPartsStay(t *testing.T) {
+func TestLog_KeepsMaxParts(t *testing.T) {
 	for parts, want := range map[int]int{0: 10, 1: 1, 4: 4} {
 		dir := t.TempDir()
 		l, err := Open(dir, "x", 1, parts)
@@ -99,10 +99,10 @@ func TestHowManyPartsStay(t *testing.T) {
 	}
 }
 
-// Parts are found among more files than are looked at at once.
-func TestPartsAmongMany(t *testing.T) {
+// Parts are found among more files than one batch of directory entries.
+func TestLog_DirectoryWithManyFiles(t *testing.T) {
 	dir := t.TempDir()
-	for i := range 3 * namesAtOnce {
+	for i := range 3 * readdirBatch {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("other-", i)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +124,8 @@ func TestPartsAmongMany(t *testing.T) {
 	}
 }
 
-// What could lead elsewhere is refused, also if it is there only later.
-func TestLinksAreRefused(t *testing.T) {
+// Paths that lead out of the root are refused, also if a link appears later.
+func TestLog_RefusesLinks(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	for name, target := range map[string]string{"link": elsewhere, "here": ".", "x.log": filepath.Join(elsewhere, "x.log"), "dead.log": filepath.Join(elsewhere, "dead")} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
@@ -151,11 +151,11 @@ func TestLinksAreRefused(t *testing.T) {
 		t.Error("a directory that became a link: no error")
 	}
 	if got := files(t, elsewhere); len(got) != 0 {
-		t.Errorf("elsewhere there is %v", got)
+		t.Errorf("files were written outside: %v", got)
 	}
 }
 
-func TestAbsolutePaths(t *testing.T) {
+func TestOpen_AbsolutePath(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open("/nowhere", filepath.Join(dir, "x.log"), 10, 1)
 	if err != nil {
@@ -168,9 +168,8 @@ func TestAbsolutePaths(t *testing.T) {
 	}
 }
 
-// Two logs of one name lose nothing to each other, in whatever order they go on to
-// the next part.
-func TestTwoOfOneName(t *testing.T) {
+// Two logs with the same name lose nothing when they rotate concurrently.
+func TestLog_TwoWithTheSameName(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup
 	for who := range 2 {
@@ -197,7 +196,7 @@ func TestTwoOfOneName(t *testing.T) {
 	for who := range 2 {
 		for i := range 200 {
 			if line := fmt.Sprintf("%d:%03d\n", who, i); strings.Count(all, line) != 1 {
-				t.Fatalf("%q is there %d times", line, strings.Count(all, line))
+				t.Fatalf("%q occurs %d times", line, strings.Count(all, line))
 			}
 		}
 	}

@@ -1,10 +1,10 @@
-// Package stream carries MCP messages over a stream of bytes, a message a line: the
-// standard streams of a program, a Unix socket, whatever a caller has connected. It
-// is the client's end and forgives what servers do: a line that is no message, such
-// as a log line that went to standard output, is counted, told and passed over.
+// Package stream carries MCP messages over a stream of bytes, one message a line: the
+// standard streams of a program, a Unix socket, or any other connection. It is the
+// client's end, and tolerant: a line that is not a message, such as log output on
+// standard output, is counted, traced and skipped.
 //
-// What it does not forgive is what it would have to guess at: a message larger than
-// the limit ends the connection, because nobody can tell whose answer it was.
+// A message larger than the limit ends the connection, because nothing tells which
+// request it belongs to.
 package stream
 
 import (
@@ -22,42 +22,42 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// MaxMessage is the limit of a message in bytes if [Options] does not say.
+// MaxMessage is the default limit of a message in bytes.
 const MaxMessage = 16 << 20
 
-// maxBatch bounds the messages of one line: a batch of empty ones is 3 bytes each.
+// maxBatch bounds the messages of one line. Empty ones in a batch take 3 bytes each.
 const maxBatch = 1000
 
-// A Direction is whose message it was.
+// A Direction is the direction of a message.
 type Direction string
 
 // The directions.
 const (
 	Sent     Direction = "sent"
 	Received Direction = "received"
-	Noise    Direction = "noise" // received, and no message
+	Noise    Direction = "noise" // received, but not a message
 )
 
-// Options says how to treat a stream. The zero value is good.
+// Options configures a connection. The zero value is valid.
 type Options struct {
-	// MaxMessage bounds a line, in bytes without its end; 0 means [MaxMessage].
+	// MaxMessage bounds a line, in bytes without the line break; 0 means [MaxMessage].
 	MaxMessage int
-	// Trace is told of every line, before it is acted on; may be nil. It must not
-	// keep the bytes. Calls of one direction come one after another.
+	// Trace, if not nil, is called with every line before it is processed. It must not
+	// retain the bytes. Calls for one direction are sequential.
 	Trace func(Direction, []byte)
 }
 
-// A Conn is an [mcp.Connection] over a stream. As its contract asks, all methods
-// may be called concurrently, but Read by one goroutine only.
+// A Conn is an [mcp.Connection] over a stream. All methods may be called concurrently,
+// but Read by one goroutine only.
 type Conn struct {
 	rwc   io.ReadWriteCloser
 	in    *bufio.Reader
 	max   int
 	trace func(Direction, []byte)
-	queue []jsonrpc.Message // of a batch, Read's
-	noise atomic.Int64
+	queue []jsonrpc.Message // the rest of a batch; used by Read only
+	noise atomic.Int64      // lines that were not messages
 
-	writing chan struct{} // has a value while a message is written
+	writing chan struct{} // holds a value while a message is written
 	closing sync.Once
 	closed  chan struct{}
 	err     error // of Close; valid after closed
@@ -65,8 +65,8 @@ type Conn struct {
 
 var _ mcp.Connection = (*Conn)(nil)
 
-// New returns a connection over rwc, which it closes. A Close of rwc must make its
-// Read and Write return.
+// New returns a connection over rwc, and closes rwc with it. Closing rwc must unblock
+// its Read and Write.
 func New(rwc io.ReadWriteCloser, opts Options) *Conn {
 	if opts.MaxMessage <= 0 {
 		opts.MaxMessage = MaxMessage
@@ -77,11 +77,8 @@ func New(rwc io.ReadWriteCloser, opts Options) *Conn {
 	return &Conn{rwc: rwc, in: bufio.NewReaderSize(rwc, 64<<10), max: opts.MaxMessage, trace: opts.Trace, writing: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// SessionID implements [mcp.Connection]. A stream is a session and has no name.
+// SessionID implements [mcp.Connection]. Sessions on streams have no id.
 func (c *Conn) SessionID() string { return "" }
-
-// NoiseLines is how many lines were no messages.
-func (c *Conn) NoiseLines() int64 { return c.noise.Load() }
 
 // Read returns the next message. It returns [io.EOF] after Close and at the end of
 // the stream.
@@ -108,7 +105,7 @@ func (c *Conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return next, nil
 }
 
-// line reads up to the end of a line, which it leaves out.
+// line reads a line and returns it without the line break.
 func (c *Conn) line() ([]byte, error) {
 	var line []byte
 	for {
@@ -126,8 +123,7 @@ func (c *Conn) line() ([]byte, error) {
 	}
 }
 
-// messages decodes a line: a message, a batch, or several that a server has not
-// kept apart.
+// messages decodes a line, which may contain one message, a batch, or several messages.
 func (c *Conn) messages(line []byte) (all []jsonrpc.Message) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	for {
@@ -135,14 +131,14 @@ func (c *Conn) messages(line []byte) (all []jsonrpc.Message) {
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
 			if rest := bytes.TrimSpace(line[from:]); len(rest) > 0 {
-				c.pass(rest)
+				c.skip(rest)
 			}
 			return all
 		}
 		for _, element := range split(value) {
 			m, err := jsonrpc.DecodeMessage(element)
-			if err != nil || !meant(m) {
-				c.pass(element)
+			if err != nil || !isUsable(m) {
+				c.skip(element)
 				continue
 			}
 			c.trace(Received, element)
@@ -151,8 +147,8 @@ func (c *Conn) messages(line []byte) (all []jsonrpc.Message) {
 	}
 }
 
-// split returns the messages of a batch. Another value, and a batch that is too
-// large, is one.
+// split returns the messages of a batch. Any other value, and a batch that is too
+// large, is returned as it is.
 func split(value json.RawMessage) (elements []json.RawMessage) {
 	dec := json.NewDecoder(bytes.NewReader(value))
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
@@ -168,23 +164,23 @@ func split(value json.RawMessage) (elements []json.RawMessage) {
 	return elements
 }
 
-// pass passes over what is no message.
-func (c *Conn) pass(b []byte) {
+// skip counts and traces input that is not a message.
+func (c *Conn) skip(b []byte) {
 	c.noise.Add(1)
 	c.trace(Noise, b)
 }
 
-// meant reports whether a message can be one. A response without an id answers
-// nothing.
-func meant(m jsonrpc.Message) bool {
+// isUsable reports whether a message can be delivered. A response without an id belongs
+// to no request.
+func isUsable(m jsonrpc.Message) bool {
 	r, ok := m.(*jsonrpc.Response)
 	return !ok || r.ID.IsValid()
 }
 
-// Write writes a message. A context that ends while the stream does not take it
-// closes the connection: half a message is there already. While it waits for the
-// message of another to be taken it only gives up. After Close it returns
-// [mcp.ErrConnectionClosed], and nothing was written.
+// Write writes a message. If ctx ends during the write, the connection is closed,
+// because part of the message may have been written. If ctx ends before, during the
+// write of another message, only this call fails. After Close it writes nothing and
+// returns [mcp.ErrConnectionClosed].
 func (c *Conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	b, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
@@ -219,22 +215,11 @@ func (c *Conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	return nil
 }
 
-// Close closes the stream. It may be called again, and returns the same.
+// Close closes the stream. Further calls return the same error.
 func (c *Conn) Close() error {
 	c.closing.Do(func() {
 		close(c.closed)
 		c.err = c.rwc.Close()
 	})
 	return c.err
-}
-
-// A Transport connects over a stream that exists already.
-type Transport struct {
-	Stream  io.ReadWriteCloser // closed with the connection
-	Options Options
-}
-
-// Connect implements [mcp.Transport]. It is called once.
-func (t *Transport) Connect(context.Context) (mcp.Connection, error) {
-	return New(t.Stream, t.Options), nil
 }

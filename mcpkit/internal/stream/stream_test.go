@@ -16,7 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// input is a stream that has some bytes to read and takes all that is written.
+// input is a stream with some bytes to read. It discards writes.
 type input struct {
 	io.Reader
 	written bytes.Buffer
@@ -25,7 +25,8 @@ type input struct {
 func (i *input) Write(p []byte) (int, error) { return i.written.Write(p) }
 func (i *input) Close() error                { return nil }
 
-// methods reads to the end and returns the methods of requests and "=" of responses.
+// methods reads all messages and returns the methods of requests, and "=" for
+// responses.
 func methods(t *testing.T, c *Conn) (all []string, err error) {
 	t.Helper()
 	for {
@@ -72,14 +73,14 @@ func TestRead(t *testing.T) {
 			if !errors.Is(err, io.EOF) {
 				t.Errorf("got %v, want EOF", err)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" || c.NoiseLines() != tt.noise {
-				t.Errorf("noise %d, want %d; (-want +got)\n%s", c.NoiseLines(), tt.noise, diff)
+			if diff := cmp.Diff(tt.want, got); diff != "" || c.noise.Load() != tt.noise {
+				t.Errorf("noise %d, want %d; (-want +got)\n%s", c.noise.Load(), tt.noise, diff)
 			}
 		})
 	}
 }
 
-func TestALineThatIsTooLarge(t *testing.T) {
+func TestRead_LineTooLarge(t *testing.T) {
 	fits := `{"jsonrpc":"2.0","method":"` + strings.Repeat("x", 100) + `"}`
 	c := New(&input{Reader: strings.NewReader(fits + "\n" + fits + " \n")}, Options{MaxMessage: len(fits)})
 	if _, err := c.Read(t.Context()); err != nil {
@@ -104,7 +105,7 @@ func (forever) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestCloseEndsRead(t *testing.T) {
+func TestClose_EndsRead(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	c := New(here, Options{})
@@ -121,7 +122,7 @@ func TestCloseEndsRead(t *testing.T) {
 	}
 }
 
-func TestAPeerThatDoesNotRead(t *testing.T) {
+func TestWrite_PeerDoesNotRead(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	c := New(here, Options{})
@@ -133,12 +134,12 @@ func TestAPeerThatDoesNotRead(t *testing.T) {
 		t.Errorf("got %v, want %v", err, enough)
 	}
 	if err := c.Write(t.Context(), m); err == nil {
-		t.Error("the connection goes on in the middle of a message")
+		t.Error("the connection is still open in the middle of a message")
 	}
 }
 
-// TestGivingUpBeforeItsTurn: whose message is not begun ends nothing of others.
-func TestGivingUpBeforeItsTurn(t *testing.T) {
+// A Write whose context ends while it waits for another does not affect that one.
+func TestWrite_CancelledWhileWaiting(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	c := New(here, Options{})
@@ -164,16 +165,16 @@ func TestGivingUpBeforeItsTurn(t *testing.T) {
 	}
 }
 
-// TestBatchOfTooMany: the messages of a batch are counted while they are read.
-func TestBatchOfTooMany(t *testing.T) {
+// The messages of a batch are counted while they are decoded.
+func TestRead_BatchTooLarge(t *testing.T) {
 	line := []byte("[" + strings.Repeat("0,", 1<<20) + "0]")
 	c := New(&input{Reader: strings.NewReader("")}, Options{})
-	if n := testing.AllocsPerRun(1, func() { c.messages(line) }); n > 10*maxBatch || c.NoiseLines() != 2 {
-		t.Errorf("%v allocations, %d lines of noise", n, c.NoiseLines())
+	if n := testing.AllocsPerRun(1, func() { c.messages(line) }); n > 10*maxBatch || c.noise.Load() != 2 {
+		t.Errorf("%v allocations, %d lines of noise", n, c.noise.Load())
 	}
 }
 
-// What was traced is what went over the wire.
+// The trace contains what was sent and received.
 func TestTrace(t *testing.T) {
 	in := &input{Reader: strings.NewReader("hi\n" + `{"jsonrpc":"2.0","method":"a"}` + "\n")}
 	var got []string
@@ -193,8 +194,9 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// A session of the SDK works over it, with a server that talks in between.
-func TestSession(t *testing.T) {
+// The SDK's client works over a Conn, with a server that writes other output in
+// between.
+func TestConn_Session(t *testing.T) {
 	here, there := net.Pipe()
 	server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
 	mcp.AddTool(server, &mcp.Tool{Name: "echo", Description: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct{ Text string }) (*mcp.CallToolResult, any, error) {
@@ -206,8 +208,7 @@ func TestSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ss.Close()
-	transport := &Transport{Stream: here}
-	cs, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(t.Context(), transport, nil)
+	cs, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(t.Context(), transport{New(here, Options{})}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,6 +220,11 @@ func TestSession(t *testing.T) {
 		}
 	}
 }
+
+// transport is a transport with an existing connection.
+type transport struct{ conn mcp.Connection }
+
+func (t transport) Connect(context.Context) (mcp.Connection, error) { return t.conn, nil }
 
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("{}\n[{}]\n"), 100)

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTree bounds the processes that are looked at: npx has three, a browser some
-// thirty.
+// maxTree bounds the processes to examine: npx has three, a browser about thirty.
 const maxTree = 200
 
-// lookAt looks at a program; known is false if it is gone, or is too many processes.
-func lookAt(pid int) (l look, known bool) {
+// activityOf examines a program. known is false if the program has exited or has too
+// many processes.
+func activityOf(pid int) (l activity, known bool) {
 	tree := []int{pid}
 	for i := 0; i < len(tree); i++ {
-		used, err := clock(tree[i])
+		used, err := cpuTime(tree[i])
 		if err != nil && i == 0 || len(tree) > maxTree {
-			return look{}, false
+			return activity{}, false
 		}
-		l.used += used // nothing, of a child that has ended meanwhile
+		l.used += used // 0 for a child that has exited meanwhile
 		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", tree[i]))
 		for _, t := range threads {
 			thread := fmt.Sprintf("/proc/%d/task/%s", tree[i], t.Name())
@@ -33,9 +33,9 @@ func lookAt(pid int) (l look, known bool) {
 	return l, true
 }
 
-// clock is the processor time of a process. The number of its clock is made as
-// clock_getcpuclockid(3) makes it; it is exact where /proc counts in 10 ms.
-func clock(pid int) (time.Duration, error) {
+// cpuTime returns the processor time of a process. It builds the clock id like
+// clock_getcpuclockid(3), because /proc counts in units of 10 ms.
+func cpuTime(pid int) (time.Duration, error) {
 	const ofProcess = 2 // CPUCLOCK_SCHED
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|ofProcess), &t); err != nil {
@@ -44,16 +44,16 @@ func clock(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// active reports whether a thread computes, waits for a processor or for a disk.
+// active reports whether a thread runs, or waits for a processor or a disk.
 func active(thread string) bool {
-	b, _ := os.ReadFile(thread + "/stat") // nothing of one that is gone
+	b, _ := os.ReadFile(thread + "/stat") // empty if the thread has exited
 	_, state, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" "))
 	return len(state) > 0 && (state[0] == 'R' || state[0] == 'D')
 }
 
-// children are those that a thread has started.
+// children returns the processes that a thread has started.
 func children(thread string) (all []int) {
-	b, _ := os.ReadFile(thread + "/children") // nothing of one that is gone
+	b, _ := os.ReadFile(thread + "/children") // empty if the thread has exited
 	for _, field := range bytes.Fields(b) {
 		if child, err := strconv.Atoi(string(field)); err == nil {
 			all = append(all, child)
