@@ -50,7 +50,7 @@ var rules = []rule{
 		ours:   []string{"internal/box/", "internal/server"},
 		others: []string{"github.com/prometheus/client_golang/"}},
 	{tree: "internal/server/tools",
-		ours:   []string{"internal/box", "internal/nearest", "internal/truncate"},
+		ours:   []string{"internal/box", "internal/nearest", "internal/revision", "internal/truncate"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
 	{tree: "internal/server/tools/toolstest",

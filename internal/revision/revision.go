@@ -5,6 +5,8 @@ package revision
 const (
 	// NoBatch is the first revision without JSON-RPC batches.
 	NoBatch = "2025-06-18"
+	// ResourceLinks is the first revision with content of type resource_link.
+	ResourceLinks = NoBatch
 	// Resumable is the first revision whose streams begin with an event that
 	// carries an id only, so that clients can resume them from the start.
 	Resumable = "2025-11-25"

@@ -14,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// info is the part of a definition that is not derived from types.
+// info is the part of a tool's definition that types do not determine.
 type info struct {
 	name, title, description string
 
@@ -22,7 +22,7 @@ type info struct {
 	needs   Set  // see Tool
 	alias   bool // see Tool, as volumes
 	volumes bool
-	family  family // how errors look
+	family  family // the format of errors
 
 	readOnly    bool
 	destructive bool
@@ -30,40 +30,39 @@ type info struct {
 	long        bool // see Tool
 }
 
-// A presenter says how its result reads. Without one the text of a result is
-// its JSON.
+// A presenter formats its result. The text of other results is their JSON.
 type presenter interface {
 	present() presentation
 }
 
 type presentation struct {
 	text   string
-	asJSON bool     // the text is the JSON of the result, and nothing else
-	status status   // a line after the text
-	notes  []string // lines after that, each a sentence or more
+	asJSON bool     // the text is the JSON of the result, without status and notes
+	status status   // the line after the text
+	notes  []string // lines after the status, each of one or more sentences
 	failed bool
 	images []box.Image
-	meta   mcp.Meta // what programs may want to know and models need not
+	meta   mcp.Meta // for programs; hosts do not show it to models
 	more   []mcp.Content
 }
 
-// Keys of the metadata of results. It is not shown to models.
+// Keys of the _meta of results.
 const (
-	metaSource = "glovebox/source" // how a box came to be
-	metaSHA256 = "glovebox/sha256" // of the content that was written, hexadecimal
+	metaSource = "glovebox/source" // how a box started
+	metaSHA256 = "glovebox/sha256" // of the written content, in hexadecimal
 	metaError  = "glovebox/error"  // why a call failed, as error.data
 )
 
-// define returns what makes an entry of the catalogue. Schemas, defaults and
-// checks come from the types and their tags:
+// define returns a constructor of a tool. Schemas, defaults and checks come from the
+// types and their tags:
 //
 //	jsonschema  the description of the field
-//	default     what an absent argument means
-//	min, max    of an integer; of a string's length
-//	enum        the allowed values; a handler that is more lenient says oneof
-//	alias       other names of the argument, accepted and not published
+//	default     the value of an absent argument
+//	min, max    bounds of an integer, or of a string's length
+//	enum        the allowed values; oneof if the handler accepts others too
+//	alias       other accepted names of the argument; the schema omits them
 //
-// The making panics on a definition that makes no sense.
+// The constructor panics on an invalid definition.
 func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)) func() Tool {
 	return func() Tool { return newTool(d, h) }
 }
@@ -98,7 +97,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 				c.Progress = p.add
 			}
 			out, err := h(ctx, c, args)
-			p.stop() // before the answer: nothing may follow it
+			p.stop() // no progress may follow the answer
 			if err != nil {
 				if box.CodeOf(err) == box.CodeCancelled && ctx.Err() != nil {
 					return nil, ctx.Err()
@@ -121,7 +120,7 @@ func ownerOf(extra *mcp.RequestExtra) box.Owner {
 	return box.Owner(extra.TokenInfo.UserID)
 }
 
-// present makes the message of a result.
+// present formats the result of a handler.
 func present(out any) (*mcp.CallToolResult, error) {
 	data, err := encode(out)
 	if err != nil {
@@ -149,7 +148,7 @@ func present(out any) (*mcp.CallToolResult, error) {
 	return res, nil
 }
 
-// encode is JSON for a reader that is no web page: < stays <.
+// encode returns JSON without HTML escapes.
 func encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -169,8 +168,8 @@ func indent(data []byte) string {
 	return buf.String()
 }
 
-// schemaOf renders the schema of a type once; the SDK would do so for every
-// call and every list.
+// schemaOf encodes the schema of a type once. The SDK would do it for every call and
+// list.
 func schemaOf[T any](tool string) json.RawMessage {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
@@ -182,15 +181,15 @@ func schemaOf[T any](tool string) json.RawMessage {
 		panic(fmt.Errorf("define %s: %w", tool, err))
 	}
 	if len(s.Properties) == 0 {
-		// The package leaves out what is empty. OpenAI refuses a function whose
-		// parameters have no properties.
+		// The package omits empty properties, and OpenAI's API rejects a function whose
+		// parameters have none.
 		data = bytes.Replace(data, []byte("{"), []byte(`{"properties":{},`), 1)
 	}
 	return data
 }
 
-// applyTags adds what the tags say beyond descriptions. A Go slice is null when
-// empty to the inference; ours are not.
+// applyTags adds the constraints of the tags to an inferred schema. It also removes
+// null from the types of slices: our results have no nil slices.
 func applyTags(s *jsonschema.Schema, t reflect.Type) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

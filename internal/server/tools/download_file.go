@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// maxShown is the largest picture that is shown. Claude takes 5 MB of base64.
+	// maxShown bounds an image in a result. Claude accepts 5 MB of base64.
 	maxShown = 3 << 20
-	// maxBinary is the largest file that is neither text nor a picture whose bytes
-	// are returned without being asked for. A model can do nothing with more.
+	// maxBinary bounds a binary file that encoding auto returns as base64. A model
+	// cannot use a larger one.
 	maxBinary = 2 << 10
 )
 
@@ -81,12 +81,12 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 	return out, nil
 }
 
-// picture makes the answer of a picture that begins with data.
+// picture returns the answer for an image that begins with data.
 func (o downloadFileOut) picture(kind string, data []byte, read func(limit int) ([]byte, error)) (downloadFileOut, error) {
 	o.Type = kind
 	if o.Size > maxShown {
 		o.Truncated = true
-		o.Notes = append(o.Notes, fmt.Sprintf("The picture is too large to be shown, which %d bytes would not be: make a smaller copy with execute_code.", maxShown))
+		o.Notes = append(o.Notes, fmt.Sprintf("The picture is too large to be shown: the limit is %d bytes. Make a smaller copy with execute_code.", maxShown))
 		return o, nil
 	}
 	if int64(len(data)) < o.Size {
@@ -99,7 +99,7 @@ func (o downloadFileOut) picture(kind string, data []byte, read func(limit int) 
 	return o, nil
 }
 
-// take puts a part of the file into the answer.
+// take adds a part of the file to the answer.
 func (o *downloadFileOut) take(data []byte, encoding, content string) {
 	o.Encoding, o.Content, o.part = encoding, content, int64(len(data))
 	if end := o.offset + o.part; end < o.Size {
@@ -107,7 +107,7 @@ func (o *downloadFileOut) take(data []byte, encoding, content string) {
 	}
 }
 
-// wholeRunes cuts a character that the end of data splits.
+// wholeRunes cuts an incomplete character at the end of data.
 func wholeRunes(data []byte) []byte {
 	for n := 1; n <= min(utf8.UTFMax-1, len(data)); n++ {
 		if tail := data[len(data)-n:]; utf8.RuneStart(tail[0]) {

@@ -17,14 +17,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// A family is how the errors of a tool reach the client. There are two, as clients
-// of two earlier servers expect them: the tools of sessions say what is wrong in
-// plain text or, where the operator asks for it, with an error of the protocol; the
-// others with JSON, {"error", "code"}.
+// A family is the format of a tool's errors. Clients of two earlier servers expect
+// different ones. The session tools return plain text or, with --tool-errors=protocol,
+// a JSON-RPC error. The others return JSON, {"error", "code"}.
 type family struct {
-	text  bool
-	other string // the word for what the table has no word for, if text
-	arg   string // the word for a name that cannot be; "" INVALID_PARAMS
+	text  bool   // JSON in the text
+	other string // if text: the code where the table has none
+	arg   string // if text: the code of an invalid name; "" INVALID_PARAMS
 }
 
 var (
@@ -36,18 +35,18 @@ var (
 	snapshotErrors = family{text: true, other: "SNAPSHOT_FAILED"}
 )
 
-// A errorSpec is how one code of the boxes meets the client.
+// An errorSpec maps one error code of package box to the fields of a client's error.
 type errorSpec struct {
 	code     int64  // of JSON-RPC
 	word     string // error.data.error_code
-	prefix   string // of the message, unless it is there
+	prefix   string // of the message, unless it begins so already
 	category string // configuration, resource, network, execution, session or system
 	severity string // low, medium, high or critical
 	text     string // the code of a text error; "" the tool's own
 	suggest  []string
 }
 
-// errorSpecs is the one table of errors.
+// errorSpecs maps every error code of package box.
 var errorSpecs = map[box.Code]errorSpec{
 	box.CodeInvalid: {jsonrpc.CodeInvalidParams, "INVALID_PARAMETERS", "Invalid parameters: ", "execution", "low", "INVALID_PARAMS",
 		[]string{"Correct the parameter that the message names and call again."}},
@@ -87,7 +86,7 @@ var errorSpecs = map[box.Code]errorSpec{
 		[]string{"Try again.", "Give the id of this error to the operator."}},
 }
 
-// data is the error.data of the sessions tools.
+// data is the data of a JSON-RPC error.
 type data struct {
 	ErrorCode   string            `json:"error_code"`
 	Category    string            `json:"category"`
@@ -96,9 +95,8 @@ type data struct {
 	Context     map[string]string `json:"context"`
 }
 
-// meet makes the answer to a call that failed. A model reads what is wrong if it is
-// the result of the tool (SEP-1303): many clients keep errors of the protocol from
-// it.
+// answer returns the answer to a failed call. By default that is a tool result
+// (SEP-1303): many clients hide JSON-RPC errors from the model.
 func (f family) answer(deps Deps, tool string, err error) (*mcp.CallToolResult, error) {
 	e := describe(deps.Log, tool, err)
 	m := errorSpecOf(e)
@@ -117,7 +115,7 @@ func (f family) answer(deps Deps, tool string, err error) (*mcp.CallToolResult, 
 	}
 	words := coded.Message
 	switch e.Code {
-	case box.CodeInvalid, box.CodeUnsupportedLanguage: // the message says it
+	case box.CodeInvalid, box.CodeUnsupportedLanguage: // the message says what to do
 	default:
 		words = m.advise(words, e)
 	}
@@ -128,7 +126,7 @@ func (f family) answer(deps Deps, tool string, err error) (*mcp.CallToolResult, 
 	}, nil
 }
 
-// advise appends what to do next to the words for e, unless a hint of e says it.
+// advise appends the first suggestion to a message, unless e has a hint.
 func (m errorSpec) advise(words string, e *box.Error) string {
 	if e.Hint != "" || len(m.suggest) == 0 {
 		return words
@@ -136,7 +134,7 @@ func (m errorSpec) advise(words string, e *box.Error) string {
 	return sentence(words) + " " + m.suggest[0]
 }
 
-// errorSpecOf is the row of the table, but for what depends on more than the code.
+// errorSpecOf returns the row for an error, adjusted by its context.
 func errorSpecOf(e *box.Error) errorSpec {
 	m := errorSpecs[e.Code]
 	switch reason := box.Reason(e.Context["reason"]); {
@@ -151,13 +149,13 @@ func errorSpecOf(e *box.Error) errorSpec {
 	case e.Code == box.CodeGone && (reason == box.ReasonHibernated || reason == box.ReasonRolledBack):
 		m.suggest = []string{"Call again: the box is there, only what this call did is lost."}
 	case e.Code == box.CodeGone && e.Context["saved"] != "":
-		m.suggest = nil // the hint says it
+		m.suggest = nil // the hint says what to do
 	}
 	return m
 }
 
-// ProtocolError returns an error of the protocol that is none of a tool's, with the data that
-// all have. Context may be nil.
+// ProtocolError returns a JSON-RPC error for a failure outside of tools. context may
+// be nil.
 func ProtocolError(code box.Code, text string, context map[string]string) *jsonrpc.Error {
 	if context == nil {
 		context = map[string]string{}
@@ -200,7 +198,7 @@ func (f family) result(e *box.Error, m errorSpec) (*mcp.CallToolResult, error) {
 	}, nil
 }
 
-// text is what a person or model reads.
+// text returns the message of an error with its hint.
 func text(e *box.Error, prefix string) string {
 	s := e.Msg
 	if prefix != "" && !strings.HasPrefix(strings.ToLower(s), strings.ToLower(prefix)) {
@@ -212,7 +210,7 @@ func text(e *box.Error, prefix string) string {
 	return sentence(s) + " " + e.Hint
 }
 
-// sentence ends a text with a stop, if it does not end as a sentence does.
+// sentence ends a text with a period unless it ends as a sentence does.
 func sentence(s string) string {
 	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") {
 		return s
@@ -220,8 +218,8 @@ func sentence(s string) string {
 	return s + "."
 }
 
-// describe makes err one of ours. What is our own fault is logged with an id
-// and told by the id alone.
+// describe converts err to a *box.Error. It logs an internal error with an id, and the
+// result contains the id only.
 func describe(log *slog.Logger, tool string, err error) *box.Error {
 	var e *box.Error
 	if !errors.As(err, &e) {
@@ -241,17 +239,16 @@ func describe(log *slog.Logger, tool string, err error) *box.Error {
 	}
 }
 
-// TooManyCalls is the error for a caller who has as many calls under way as they
-// may.
+// TooManyCalls is the error for a caller at the limit of concurrent calls.
 func TooManyCalls(limit int) *jsonrpc.Error {
 	m := errorSpecs[box.CodeLimit]
 	return rpcError(m, fmt.Sprintf("%s%d calls of this user are under way already", m.prefix, limit),
 		[]string{"Wait for a running call to end."}, map[string]string{"limit": "calls_per_owner"})
 }
 
-// UnknownTool is the error for a name that is not among the names of the tools
-// that a server offers. ours says that the server offers a part of the catalogue,
-// so that the error can say which setting adds the tool.
+// UnknownTool is the error for a tool that is not among names, those that a server
+// offers. ours is set for a server of this catalogue: the error then names the setting
+// that adds the tool.
 func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
 	m := errorSpec{jsonrpc.CodeMethodNotFound, "TOOL_NOT_FOUND", "", "execution", "low", "", nil}
 	text := "Method not found: tool:" + clip(name)
@@ -274,7 +271,7 @@ func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
 	return rpcError(m, text+". "+suggest, []string{suggest}, map[string]string{"tool": clip(name)})
 }
 
-// maxListed bounds the names in an answer: a gateway may offer hundreds of tools.
+// maxListed bounds the names in an error: a gateway may offer hundreds of tools.
 const maxListed = 40
 
 func toolList(names []string) string {

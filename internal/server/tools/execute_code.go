@@ -49,7 +49,7 @@ type executeCodeIn struct {
 	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted, if not 300" min:"1" max:"300"`
 }
 
-// sessionOut is what all calls into a session say about it.
+// sessionOut has the fields that all calls into a session return.
 type sessionOut struct {
 	SessionID       string `json:"session_id" jsonschema:"session that the call ran in; pass it on to continue"`
 	ExecutionTimeMS int64  `json:"execution_time_ms" jsonschema:"how long it ran, in milliseconds"`
@@ -85,7 +85,7 @@ func newSessionOut(b target, took time.Duration) sessionOut {
 	}
 }
 
-// meta says how a session came to be that the call made.
+// meta says how the call started a new session.
 func (o *sessionOut) meta() mcp.Meta {
 	if !o.SessionCreated {
 		return nil

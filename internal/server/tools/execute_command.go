@@ -23,7 +23,7 @@ var executeCommand = define(info{
 	}
 	defer b.Release()
 	req := box.ExecRequest{Shell: in.Command, Timeout: seconds(in.Timeout), Progress: c.Progress}
-	if len(in.Args) > 0 { // models that fill in every argument send an empty list
+	if len(in.Args) > 0 { // some models send an empty list
 		req.Shell, req.Argv = "", append([]string{in.Command}, in.Args...)
 	}
 	res, err := b.Exec(ctx, req)
@@ -48,7 +48,7 @@ var executeCommand = define(info{
 	return out, nil
 })
 
-// maxEcho and maxEchoArgs bound what of a call its answer repeats.
+// maxEcho and maxEchoArgs bound the arguments that an answer repeats.
 const (
 	maxEcho     = 1 << 10
 	maxEchoArgs = 64

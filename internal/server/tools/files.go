@@ -9,15 +9,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// maxUpload is what fits a request of the HTTP transport as base64, whose
-// default limit is 32 MiB.
+// maxUpload bounds a file whose base64 fits the default limit of HTTP requests, 32 MiB.
 const maxUpload = 23 << 20
 
-// fileErrors are those of the contexts tools.
+// fileErrors is the error format of the context tools.
 var fileErrors = runErrors
 
-// expandHome returns a path as the box takes it: absolute or below the home directory.
-// Models write ~ for the home directory as they do in a shell.
+// expandHome replaces a leading ~ or ~user, which models write as in a shell, by a
+// path relative to the home directory.
 func expandHome(path string) string {
 	for _, home := range []string{"~", "~user"} {
 		if path == home {
@@ -30,14 +29,14 @@ func expandHome(path string) string {
 	return path
 }
 
-// boxStatus is the line of a result that has only the box to name.
+// boxStatus returns a status line with the box only.
 func boxStatus(b target, created bool) (s status) {
 	s.addBox(b.ref(), created)
 	return s
 }
 
-// reader is where list_files and download_file read: a living box, or what is on
-// disk of a hibernated one whose memory cannot be restored.
+// reader reads files of a live box, or the files on disk of a hibernated box whose
+// memory cannot be restored.
 type reader interface {
 	List(context.Context, box.ListRequest) (box.ListResult, error)
 	ReadFile(context.Context, box.ReadRequest, io.Writer) (box.FileInfo, error)
@@ -47,11 +46,11 @@ type reader interface {
 type fileSource struct {
 	reader
 	of    boxRef
-	notes []string // on how the call came by it, for the model
+	notes []string // for the model, on where the files are read from
 	close func()
 }
 
-// openFiles opens what a file tool reads.
+// openFiles opens the files of a box for reading.
 func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 	id = c.contextID(id)
 	if kind, ok := c.Boxes.Find(c.Owner, id); ok {
@@ -79,8 +78,8 @@ func octal(mode uint32) string {
 	return s
 }
 
-// imageType returns the MIME type of a picture that clients can show, by its
-// first bytes; "" for anything else.
+// imageType returns the MIME type of an image that clients can show, by its magic
+// bytes; "" for other data.
 func imageType(b []byte) string {
 	has := func(at int, magic string) bool {
 		return len(b) >= at+len(magic) && string(b[at:at+len(magic)]) == magic

@@ -35,8 +35,7 @@ var getSessions = define(info{
 	return out, nil
 })
 
-// maxItems bounds the sessions and contexts of a list, of which a week may leave
-// any number on disk.
+// maxItems bounds the entries of a list: thousands of boxes may be on disk.
 const maxItems = 50
 
 type getSessionsIn struct {
@@ -58,7 +57,7 @@ type sessionItem struct {
 	Status       string `json:"status" jsonschema:"creating, ready, running, paused, hibernated, error or stopped"`
 }
 
-// The text is a list as JSON, as in the server that this tool comes from.
+// present formats the list as JSON, as the microsandbox server does.
 func (o getSessionsOut) present() presentation {
 	p := listing(o.Sessions)
 	if n := len(o.Sessions); n < o.Total {
@@ -67,7 +66,7 @@ func (o getSessionsOut) present() presentation {
 	return p
 }
 
-// listing is the text of a result that is a list.
+// listing formats a list as JSON.
 func listing(list any) presentation {
 	data, err := encode(list)
 	if err != nil {

@@ -20,18 +20,18 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
-// An input reads the arguments of one tool. It knows the fields of a struct
-// and what their tags demand; the schema it publishes is made of the same.
+// An input decodes the arguments of one tool into a struct, by the same tags that
+// its schema is made of.
 type input struct {
 	schema json.RawMessage
 	rules  []rule
 	names  []string
 }
 
-// A rule is what is demanded of one argument.
+// A rule describes one argument.
 type rule struct {
 	name     string
-	aliases  []string // other names that are accepted and not published
+	aliases  []string // other accepted names, not in the schema
 	index    int
 	kind     reflect.Kind // of the field: string, int, bool or slice of strings
 	required bool
@@ -72,7 +72,7 @@ func newRule(f reflect.StructField) rule {
 	return r
 }
 
-// describe puts the rule into a schema.
+// describe adds the rule to a schema.
 func (r rule) describe(s *jsonschema.Schema) {
 	for _, v := range append(slices.Clone(r.enum), r.oneof...) {
 		s.Enum = append(s.Enum, v)
@@ -117,13 +117,13 @@ func invalid(argument, format string, a ...any) *box.Error {
 	return e
 }
 
-// decode reads raw into *In, which into points to.
+// decode decodes raw into the struct that into points to. Errors are *box.Error.
 func (in *input) decode(raw json.RawMessage, into any) error {
 	args, err := object(raw)
 	if err != nil {
 		return err
 	}
-	// The second generation of the sessions server nested its arguments.
+	// Clients of a later version of the microsandbox server nest the arguments.
 	if nested, ok := args["params"]; ok && len(args) == 1 && !slices.Contains(in.names, "params") {
 		if args, err = object(nested); err != nil {
 			return err
@@ -145,8 +145,7 @@ func (in *input) decode(raw json.RawMessage, into any) error {
 			if r.required {
 				return invalid(r.name, "Missing required parameter: %s", r.name)
 			}
-			// What a new box defaults to is the box's to say: an old one has
-			// its own.
+			// Defaults of oneof apply to new boxes only, and package box sets them.
 			if r.def != "" && len(r.oneof) == 0 {
 				r.set(v.Field(r.index), r.def)
 			}
@@ -159,8 +158,8 @@ func (in *input) decode(raw json.RawMessage, into any) error {
 	return nil
 }
 
-// canonical returns args with the published name in place of each alias. An
-// argument may come under several of its names with one value.
+// canonical renames aliases in args. An argument may have several of its names if
+// the values are equal.
 func (in *input) canonical(args map[string]json.RawMessage) (map[string]json.RawMessage, error) {
 	for i := range in.rules {
 		r := &in.rules[i]
@@ -195,8 +194,8 @@ func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	return args, nil
 }
 
-// unknown names one argument too many; the smallest, so that the same call
-// gives the same answer.
+// unknown is the error for an unknown argument. Of several it names the first in
+// alphabetical order, so that equal calls get equal answers.
 func (in *input) unknown(name string, args map[string]json.RawMessage) error {
 	for other := range args {
 		if other < name && !slices.Contains(in.names, other) {
@@ -214,8 +213,8 @@ func (in *input) unknown(name string, args map[string]json.RawMessage) error {
 	return e
 }
 
-// nearest returns the published name of the argument that was probably meant; "" if
-// none is close.
+// nearest returns the published name of the argument that the client probably meant,
+// "" if no name is close.
 func (in *input) nearest(name string) string {
 	names := slices.Clone(in.names)
 	published := make(map[string]string)
@@ -339,7 +338,7 @@ func (r *rule) wrongType(want string, raw []byte) error {
 	return invalid(r.name, "Parameter '%s' must be %s, got %s", r.name, want, got)
 }
 
-// clip shortens a client's value for a message.
+// clip shortens a client's value for a message and removes control characters.
 func clip(s string) string {
 	return truncate.Bytes(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -2,9 +2,8 @@ package tools
 
 import "strings"
 
-// Instructions is what a server with this offer tells its client's model about
-// the tools as a whole. Many hosts drop it, so that the descriptions have to do
-// without.
+// Instructions returns the server instructions for an offer. Many hosts drop them, so
+// the descriptions of the tools do not depend on them.
 func Instructions(o Offer) string {
 	offered := make(map[string]bool)
 	for _, t := range catalogue() {

@@ -30,10 +30,10 @@ var listContexts = define(info{
 	return out, nil
 })
 
-// maxNote bounds the note on a context or snapshot in a list, in characters.
+// maxNote bounds a description in a list, in characters.
 const maxNote = 200
 
-// contextStatus is the word for a state; "" for what cannot be used.
+// contextStatus returns the status for a state, "" for a context that cannot be used.
 func contextStatus(s box.State) string {
 	switch s {
 	case box.StateReady, box.StateRunning:

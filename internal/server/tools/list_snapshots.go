@@ -29,8 +29,8 @@ type listSnapshotsOut struct {
 	Total     int            `json:"total" jsonschema:"how many there are"`
 }
 
-// snapshotItem is what is said of a snapshot. It has one of the two ids of what
-// it was taken of.
+// snapshotItem describes a snapshot. It has the id of the context or of the session
+// that it was taken of.
 type snapshotItem struct {
 	SnapshotID  string `json:"snapshot_id" jsonschema:"id of the snapshot"`
 	Name        string `json:"name" jsonschema:"its name, if it has one"`

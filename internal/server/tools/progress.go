@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// progressEvery is slow enough for a client that draws each one.
+	// progressEvery is the minimum time between two notifications, so that clients can
+	// draw each.
 	progressEvery = 250 * time.Millisecond
-	// progressText is the most of the newest output that one carries.
+	// progressText bounds the output in one notification, in bytes.
 	progressText = 1 << 10
 )
 
-// progress tells a client about output while a call runs. The box hands over
-// chunks and never waits; one goroutine sends.
+// progress sends output to a client while a call runs. add never blocks the box; one
+// goroutine sends.
 type progress struct {
 	ctx   context.Context
 	req   *mcp.CallToolRequest
@@ -30,10 +31,10 @@ type progress struct {
 
 	mu   sync.Mutex
 	seen int    // guarded by mu: bytes of output so far
-	tail string // guarded by mu: the newest that is not sent
+	tail string // guarded by mu: the newest output, not sent yet
 }
 
-// startProgress returns nil if the client did not ask.
+// startProgress returns nil if the client did not request progress.
 func startProgress(ctx context.Context, req *mcp.CallToolRequest) *progress {
 	token := req.Params.GetProgressToken()
 	if token == nil || req.Session == nil {
@@ -74,7 +75,7 @@ func (p *progress) send() {
 		p.tail = ""
 		p.mu.Unlock()
 		if text != "" {
-			// The result has all of it; a notification that is lost is not missed.
+			// The result has all output, so a lost notification does no harm.
 			_ = p.req.Session.NotifyProgress(p.ctx, &mcp.ProgressNotificationParams{
 				ProgressToken: p.token, Progress: float64(seen), Message: text,
 			})
@@ -87,7 +88,7 @@ func (p *progress) send() {
 	}
 }
 
-// stop returns when nothing more is sent.
+// stop ends the notifications and returns after the last one.
 func (p *progress) stop() {
 	if p == nil {
 		return

@@ -8,15 +8,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// A Record says which box a call was about, for whoever keeps account of calls.
-// Its methods may be called concurrently.
+// A Record collects the box of a call for the audit log. Its methods may be called
+// concurrently.
 type Record struct {
 	mu  sync.Mutex
 	box string // guarded by mu
 }
 
-// Box returns the id of the box or, if there was none, what the client called it
-// if that is plain text; "" if nobody said.
+// Box returns the id of the box. If there was none it returns the id that the client
+// sent, provided that it is plain text, otherwise "".
 func (r *Record) Box() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,17 +25,16 @@ func (r *Record) Box() string {
 
 type recordKey struct{}
 
-// WithRecord returns a context for a call that fills in the record.
+// WithRecord returns a context for a call that fills in r.
 func WithRecord(ctx context.Context, r *Record) context.Context {
 	return context.WithValue(ctx, recordKey{}, r)
 }
 
-// boxFields are the arguments and results that name what a call is about, the
-// first that is there counts.
+// boxFields are the fields of arguments and results that name a box, by precedence.
 var boxFields = []string{"session_id", "context_id", "snapshot_id"}
 
-// recordFields remembers what a struct of arguments or a result says of the box. What a
-// client wrote is remembered only if it can do no harm in a log.
+// recordFields records the box that a struct of arguments or a result names, if the
+// name is safe in a log.
 func recordFields(ctx context.Context, v any) {
 	r, _ := ctx.Value(recordKey{}).(*Record)
 	if r == nil {
@@ -46,8 +45,8 @@ func recordFields(ctx context.Context, v any) {
 	}
 }
 
-// recordBox remembers which box a call works in, which the client may have called by
-// a name, or not at all.
+// recordBox records the box that a call uses. The client may have passed its name, or
+// no id at all.
 func recordBox(ctx context.Context, s *box.Box) {
 	if r, _ := ctx.Value(recordKey{}).(*Record); r != nil && s != nil {
 		r.set(s.ID())
@@ -82,7 +81,7 @@ func boxOf(v reflect.Value) string {
 	return ""
 }
 
-// plainID reports whether a text may be an id or a name.
+// plainID reports whether s has only the characters of ids and names.
 func plainID(s string) bool {
 	if s == "" || len(s) > 128 {
 		return false

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
 // DownloadFile is the name of the tool whose results link to resources.
@@ -25,17 +26,14 @@ const (
 	// glovebox://session/ID/home/user/data.csv, or context in place of session.
 	resourceScheme = "glovebox"
 
-	// resourceLinks is the first protocol revision with content of type resource_link.
-	resourceLinks = "2025-06-18"
-
 	// maxResource bounds the file that one resources/read returns. Base64 in JSON
 	// stays below the 16 MiB that the Go SDK's client reads as one message.
 	maxResource = 4 << 20
 )
 
-// FileResources returns the template of the resources that are files of boxes, and
-// the handler that reads them. The handler applies the rules of download_file: the
-// box belongs to the caller, whatever the URI says.
+// FileResources returns the resource template for files of boxes and the handler that
+// reads them. The handler applies the rules of download_file. It finds boxes of the
+// caller only: the URI does not name an owner.
 func FileResources(d Deps) (*mcp.ResourceTemplate, mcp.ResourceHandler) {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
@@ -160,8 +158,8 @@ func parseResource(uri string) (kind box.Kind, id, file string, err error) {
 	return kind, id, file, nil
 }
 
-// resourceError returns err as an error of the protocol. To a caller, a box of
-// somebody else does not exist.
+// resourceError converts err to a JSON-RPC error. A box of another owner is reported
+// as one that does not exist.
 func (d *Deps) resourceError(uri string, err error) error {
 	e := describe(d.Log, "resources/read", err)
 	m := errorSpecOf(e)
@@ -181,18 +179,18 @@ func (d *Deps) resourceError(uri string, err error) error {
 // type resource_link.
 func understandsLinks(req *mcp.CallToolRequest) bool {
 	if version, ok := req.Params.Meta[mcp.MetaKeyProtocolVersion].(string); ok {
-		return version >= resourceLinks
+		return version >= revision.ResourceLinks
 	}
 	if req.Session != nil {
 		if p := req.Session.InitializeParams(); p != nil {
-			return p.ProtocolVersion >= resourceLinks
+			return p.ProtocolVersion >= revision.ResourceLinks
 		}
 	}
-	return req.Extra != nil && req.Extra.Header.Get("Mcp-Protocol-Version") >= resourceLinks
+	return req.Extra != nil && req.Extra.Header.Get("Mcp-Protocol-Version") >= revision.ResourceLinks
 }
 
-// fileLink returns a link to a file for resources/read. It is for programs and
-// people: a model has download_file.
+// fileLink returns a link to a file for resources/read. Its audience is the user: the
+// model has download_file.
 func fileLink(of boxRef, file, mime string, size int64) mcp.Content {
 	return &mcp.ResourceLink{
 		URI: resourceURI(of, file), Name: quoteName(path.Base(file)), MIMEType: mime, Size: &size,

@@ -13,8 +13,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
-// A figure is an image that code displayed. The image itself is content of the
-// result; this is how clients that drop images learn of it.
+// A figure describes an image that code displayed. The image itself is content of the
+// result; clients that drop images get this description.
 type figure struct {
 	Type string `json:"type" jsonschema:"MIME type"`
 	Size int    `json:"size" jsonschema:"bytes"`
@@ -29,12 +29,12 @@ func figures(images []box.Image) []figure {
 	return list
 }
 
-// maxAttached bounds the bytes of all images in one result; hosts refuse results
-// that are much larger. It is what download_file gives of one image.
+// maxAttached bounds the bytes of all images in one result, as maxShown does for
+// download_file. Hosts refuse much larger results.
 const maxAttached = maxShown
 
-// attach returns the images that go into a result, which are the first up to
-// maxAttached and at least one, and a note on the others, if any.
+// attach returns the first images up to maxAttached bytes, at least one, and a note on
+// the rest, if any.
 func attach(images []box.Image) (attached []box.Image, notes []string) {
 	size := 0
 	for i, img := range images {
@@ -45,13 +45,13 @@ func attach(images []box.Image) (attached []box.Image, notes []string) {
 	return images, nil
 }
 
-// status is the line that ends the text of a result: what a model has to know that
-// sees nothing but the text.
+// status is the last line of a result's text before the notes. It has the facts that
+// a model needs if its client passes on nothing but text.
 type status []string
 
 func (s *status) add(format string, args ...any) { *s = append(*s, fmt.Sprintf(format, args...)) }
 
-// line returns the line, "" if there is nothing to say.
+// line returns the line, "" if it is empty.
 func (s status) line() string {
 	if len(s) == 0 {
 		return ""
@@ -67,7 +67,7 @@ type boxRef struct {
 
 func (b target) ref() boxRef { return boxRef{b.Info().Kind, b.ID()} }
 
-// addBox names the box: with the whole id if the caller may not know it yet.
+// addBox adds the box, with its full id if the call created it.
 func (s *status) addBox(b boxRef, created bool) {
 	if created {
 		s.add("%s %s new", b.kind, b.id)
@@ -76,7 +76,7 @@ func (s *status) addBox(b boxRef, created bool) {
 	}
 }
 
-// addFigures says how many images there are and where the first of them are kept.
+// addFigures adds the number of images and the paths of the first ones.
 func (s *status) addFigures(list []figure) {
 	if len(list) == 0 {
 		return
@@ -120,9 +120,9 @@ func (s *status) addDuration(d time.Duration) {
 	}
 }
 
-// quoteName returns the name of a file as it stands in a line of text. Names are the
-// guest's: one with a line break, an escape sequence or a character that turns the
-// direction of writing is quoted, so that it cannot pass for a line of ours.
+// quoteName returns the name of a file for a line of text. Guests choose names: one
+// with a line break, an escape sequence or a bidirectional control is quoted, so that
+// it cannot imitate a line of ours.
 func quoteName(name string) string {
 	for _, r := range name {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
@@ -132,7 +132,7 @@ func quoteName(name string) string {
 	return name
 }
 
-// shortID is an id as a reminder to who knows it.
+// shortID shortens an id that the client knows already.
 func shortID(id string) string {
 	const whole, most = 16, 12
 	if len(id) <= whole {
@@ -141,10 +141,10 @@ func shortID(id string) string {
 	return id[:most] + "…"
 }
 
-// joined is the text of a result: standard output, then standard error.
+// joined returns standard output, then standard error.
 func joined(stdout, stderr string) string { return lines(stdout, stderr) }
 
-// lines joins texts, each of which begins a line.
+// lines joins texts so that each begins a line.
 func lines(texts ...string) string {
 	var b strings.Builder
 	for _, t := range texts {

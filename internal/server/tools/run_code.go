@@ -70,6 +70,6 @@ type runCodeOut struct {
 	images []box.Image
 }
 
-// A failing program is an answer here, as it was in the server that this tool
-// comes from: success says so, isError does not.
+// present does not set isError for a failed program, which clients of the earlier
+// server take for an error of the tool; success is false.
 func (o runCodeOut) present() presentation { return presentation{asJSON: true, images: o.images} }

@@ -6,7 +6,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// copiedContextOut is what is said of a context that was not made empty.
+// copiedContextOut describes a context made by a fork or from a snapshot.
 type copiedContextOut struct {
 	ContextID string `json:"context_id" jsonschema:"id of the context, for run_code"`
 	Name      string `json:"name" jsonschema:"its name"`
@@ -26,7 +26,7 @@ func newCopiedContextOut(s *box.Box, message string) copiedContextOut {
 	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Message: message, source: b.Source}
 }
 
-// notCopied says what a copy lacks; "" if nothing.
+// notCopied describes the state that a copy lacks, "" if none.
 func notCopied(s *box.Box) string {
 	if r := s.Rescued(); r != nil {
 		return ". " + r.Explain()
@@ -34,7 +34,7 @@ func notCopied(s *box.Box) string {
 	return ""
 }
 
-// copiedSessionOut is what is said of a session that was not made empty.
+// copiedSessionOut describes a session made by a fork or from a snapshot.
 type copiedSessionOut struct {
 	SessionID string `json:"session_id" jsonschema:"session to continue in"`
 	Language  string `json:"language" jsonschema:"python or javascript"`
@@ -57,7 +57,7 @@ func (o copiedSessionOut) present() presentation {
 	return presentation{text: o.text, meta: mcp.Meta{metaSource: string(o.source)}}
 }
 
-// snapshotOut is what is said of a snapshot to whoever has just taken it.
+// snapshotOut describes a new snapshot.
 type snapshotOut struct {
 	SnapshotID string `json:"snapshot_id" jsonschema:"id of the snapshot, to restore or delete it"`
 	CreatedAt  string `json:"created_at" jsonschema:"when it was taken, UTC"`

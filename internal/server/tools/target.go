@@ -10,16 +10,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// A model has one computer in mind, whichever tool it uses: the id of a session and
-// that of a context name boxes of one kind for all tools that run something or move
-// files. What one family of tools made, the other may use.
+// A model has one computer in mind, whichever tool it uses. So all tools that run
+// code or move files accept the ids of sessions and of contexts.
 
 // openOptions describes the box that a call needs.
 type openOptions struct {
 	id       string // of a session or a context; "" a new session
 	language string // of a new session; "" python. A box that is there must have it.
 	flavor   string // of a new session; "" the server's default. A box that is there must have it.
-	existing bool   // whether a box that is not there is an error
+	existing bool   // fail rather than create a session
 }
 
 // A target is the box that a call works in.
@@ -27,10 +26,10 @@ type target struct {
 	*box.Box
 	box.Lease
 
-	notes []string // on how the call came by it, for the model
+	notes []string // for the model, on how the box was found or created
 }
 
-// open acquires the box that a call works in. The caller releases it.
+// open leases the box that a call works in. The caller releases it.
 func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	template, err := box.ParseTemplate(w.language)
 	if err != nil {
@@ -50,7 +49,7 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 		if k, ok := c.Boxes.Find(c.Owner, w.id); ok {
 			kind, there = k, true
 		} else if isContextID(w.id) {
-			kind = box.KindContext // which says that it is not there, and why
+			kind = box.KindContext // Manager.Context returns why it does not exist
 		}
 	}
 	var b target
@@ -109,10 +108,10 @@ func (c *Call) contextID(id string) string {
 	return c.Client.ContextID()
 }
 
-// isContextID reports whether id is of the form that only contexts get.
+// isContextID reports whether id has the form of generated context ids.
 func isContextID(id string) bool { return strings.HasPrefix(id, "ctx-") && len(id) == len("ctx-")+36 }
 
-// matches returns an error if a context is not what a caller wants.
+// matches returns an error if a context does not have the requested properties.
 func matches(b box.Info, template box.Template, flavor box.Flavor) error {
 	switch {
 	case template != "" && template != b.Template:
@@ -123,7 +122,7 @@ func matches(b box.Info, template box.Template, flavor box.Flavor) error {
 	return nil
 }
 
-// noSession is the error for a call that makes no session.
+// noSession is the error for an unknown id in a call that creates no session.
 func (c *Call) noSession(id string) error {
 	if id == "" {
 		e := invalid("session_id", "Missing required parameter: session_id")
@@ -137,7 +136,7 @@ func (c *Call) noSession(id string) error {
 	}
 }
 
-// suggest adds to the error of an id that cannot be one which was probably meant.
+// suggest adds the nearest known id to the error for an invalid one.
 func (c *Call) suggest(id string, err error) error {
 	if e, ok := err.(*box.Error); ok && e.Code == box.CodeInvalid && e.Context["field"] == "session_id" {
 		e.Hint += c.didYouMean(id)
@@ -145,8 +144,8 @@ func (c *Call) suggest(id string, err error) error {
 	return err
 }
 
-// didYouMean is a sentence, with a space before it, about the one box whose id is
-// close to id; "" if there is none.
+// didYouMean returns a sentence, after a space, that names the box whose id is close
+// to id, "" if there is none.
 func (c *Call) didYouMean(id string) string {
 	var ids []string
 	for _, b := range c.Boxes.List(c.Owner, "") {
@@ -158,16 +157,16 @@ func (c *Call) didYouMean(id string) string {
 	return ""
 }
 
-// maxCompared bounds the ids, the newest, that an unknown one is compared with letter
-// by letter: there may be 10,000 boxes on disk, which would take seconds.
+// maxCompared bounds the ids, the newest ones, whose edit distance to an unknown id is
+// computed. With the 10,000 boxes that may be on disk it would take seconds.
 const maxCompared = 200
 
-// nearestID returns the one id that id is the beginning of, as the status line
-// shortens them, or a misspelling; "" if there is none or more.
+// nearestID returns the only id that has id as a prefix, which is how the status line
+// shortens ids, or that id misspells; "" if there is none or several.
 func nearestID(id string, ids []string) string {
-	const shortest = 4 // fewer letters say nothing
+	const shortest = 4 // shorter prefixes match by chance
 	id = strings.TrimRight(id, ".…")
-	others := slices.DeleteFunc(slices.Clone(ids), func(other string) bool { return other == id }) // which this call has made
+	others := slices.DeleteFunc(slices.Clone(ids), func(other string) bool { return other == id }) // the call may have created it
 	found := slices.DeleteFunc(slices.Clone(others), func(other string) bool {
 		return len(id) < shortest || !strings.HasPrefix(other, id)
 	})

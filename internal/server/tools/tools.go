@@ -1,10 +1,9 @@
-// Package tools is the catalogue of MCP tools: what each is called, what it
-// takes and gives, and the few lines that connect it to the boxes. One file a
-// tool. A handler is a plain function of typed input to typed output; how that
-// becomes a message is written once, in define.go, and how an error meets the
-// client once, in errors.go.
+// Package tools is the catalogue of MCP tools, one file each: name, description,
+// arguments, result and handler. A handler maps typed input to typed output; define.go
+// turns the output into a message, and errors.go an error. resource.go serves files
+// of boxes as MCP resources.
 //
-// It does not know transports, and boxes only through the Manager.
+// The package knows no transports, and boxes only through box.Manager.
 package tools
 
 //go:generate go test -run ^(TestCatalog|TestDocs)$ -update .
@@ -21,44 +20,44 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// A Set groups tools that are offered together.
+// A Set is a group of tools that --toolset enables together.
 type Set string
 
-// The closed set of sets.
+// All sets.
 const (
 	Sessions Set = "sessions"
 	Contexts Set = "contexts"
-	// Files comes with sessions and with contexts, whose files it moves.
+	// Files comes with Sessions and with Contexts.
 	Files Set = "files"
-	// Snapshots has what copies, keeps and brings back both sessions and contexts.
+	// Snapshots forks, snapshots and restores sessions and contexts.
 	Snapshots Set = "snapshots"
 )
 
-// EverySet, among the sets of an [Offer], stands for the whole catalogue.
+// EverySet in the sets of an [Offer] enables the whole catalogue.
 const EverySet = "all"
 
-// Sets returns all sets, in the order of the documentation.
+// Sets returns all sets in the order of the documentation.
 func Sets() []Set { return []Set{Sessions, Files, Contexts, Snapshots} }
 
-// An Offer says which part of the catalogue a server offers.
+// An Offer selects the tools that a server offers.
 type Offer struct {
-	Sets    []string // as --toolset names them; empty is [EverySet]
+	Sets    []string // names for --toolset; empty means [EverySet]
 	Volumes bool     // whether boxes have volumes
 }
 
-// Deps is what handlers work with.
+// Deps are the dependencies of the handlers.
 type Deps struct {
 	Boxes *box.Manager
-	// Await returns the manager in place of Boxes once calls may use it; nil: they
-	// may at once. The error is that of the call.
+	// Await waits until calls may use the manager and returns it in place of Boxes; nil
+	// uses Boxes at once. An error of Await is the error of the call.
 	Await func(context.Context) (*box.Manager, error)
 	Log   *slog.Logger // nil discards
-	// ProtocolErrors has the tools of sessions answer what they cannot do with an
-	// error of JSON-RPC in place of a result that is an error.
+	// ProtocolErrors makes the session tools fail with a JSON-RPC error instead of a
+	// result with isError.
 	ProtocolErrors bool
 }
 
-// manager returns the manager of boxes for a call.
+// manager returns the manager for a call.
 func (d *Deps) manager(ctx context.Context) (*box.Manager, error) {
 	if d.Await == nil {
 		return d.Boxes, nil
@@ -68,20 +67,19 @@ func (d *Deps) manager(ctx context.Context) (*box.Manager, error) {
 
 // A Tool is one entry of the catalogue.
 type Tool struct {
-	Def   *mcp.Tool // not to be changed
+	Def   *mcp.Tool // read-only
 	Set   Set
-	Needs Set  // of Snapshots: the set whose boxes the tool works on; "" both
-	Long  bool // a call may take minutes, and is worth a task where a client knows them
+	Needs Set  // for Snapshots: the other set that the tool needs; "" none
+	Long  bool // a call may take minutes and can become a task
 
-	alias   bool // another name of a tool
-	volumes bool // of use only where there are volumes
+	alias   bool // an alternative name of a tool
+	volumes bool // useful only with volumes
 
 	bind func(Deps) mcp.ToolHandler
 }
 
-// catalogue is in the order of the documentation. It is made when it is first
-// asked for: the processes of the isolation are this executable too, and none of
-// them has a use for it.
+// catalogue returns all tools in the order of the documentation. It is built lazily:
+// the isolation runs this executable as processes that never use it.
 var catalogue = sync.OnceValue(func() []Tool {
 	tools := make([]Tool, len(definitions))
 	for i, define := range definitions {
@@ -97,12 +95,12 @@ var definitions = []func() Tool{
 	forkContext, snapshotContext, restoreContext, forkSession, snapshotSession, restoreSession, listSnapshots, deleteSnapshot,
 }
 
-// All returns the catalogue, in the order of the documentation.
+// All returns all tools in the order of the documentation.
 func All() []Tool { return slices.Clone(catalogue()) }
 
-// In reports whether an offer has the tool. Sessions and Contexts bring Files;
-// Snapshots without either of them brings Sessions. Tools for volumes are offered
-// where there are volumes, and other names of a tool, only as part of everything.
+// In reports whether an offer includes the tool. Sessions and Contexts imply Files;
+// Snapshots without Contexts implies Sessions. Volume tools need volumes, and
+// alternative names need [EverySet].
 func (t *Tool) In(o Offer) bool {
 	if len(o.Sets) == 0 || slices.Contains(o.Sets, EverySet) {
 		return true
@@ -118,7 +116,7 @@ func (t *Tool) In(o Offer) bool {
 	return offered[t.Set] && (t.Needs == "" || offered[t.Needs])
 }
 
-// toolset is what --toolset has to name for the tool to be offered.
+// toolset returns the value of --toolset that enables the tool.
 func (t *Tool) toolset() string {
 	switch {
 	case t.alias, t.volumes:
@@ -129,8 +127,8 @@ func (t *Tool) toolset() string {
 	return string(t.Set)
 }
 
-// Handlers returns what does the tools that keep accepts, by name; nil keeps
-// all. They may be called without a session: then nothing is told of progress.
+// Handlers returns the handlers of the tools that keep accepts, by name; a nil keep
+// accepts all. A request without a session gets no progress notifications.
 func Handlers(d Deps, keep func(*Tool) bool) map[string]mcp.ToolHandler {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
@@ -144,36 +142,35 @@ func Handlers(d Deps, keep func(*Tool) bool) map[string]mcp.ToolHandler {
 	return handlers
 }
 
-// A Call is what a handler knows besides its input.
+// A Call is the context of one call of a handler.
 type Call struct {
 	Boxes    *box.Manager
 	Owner    box.Owner
-	Client   *Client         // nil: the caller has no identity between calls
-	Progress func(box.Chunk) // nil unless the client asked for it
+	Client   *Client         // nil: the client cannot be recognized across calls
+	Progress func(box.Chunk) // nil unless the client requested progress
 	Links    bool            // whether the client understands links to resources
 }
 
-// A Client is one caller over time; see [box.Client].
+// A Client is one client across its calls; see [box.Client].
 type Client = box.Client
 
 type clientKey struct{}
 
-// WithClient returns a context for the calls of one client. Without one, each call
-// is a client of its own.
+// WithClient returns a context for the calls of one client. Without it, each call is
+// from a client of its own.
 func WithClient(ctx context.Context, c *Client) context.Context {
 	return context.WithValue(ctx, clientKey{}, c)
 }
 
-// seconds is how long a call may take; 0 leaves it to the box.
+// seconds converts a timeout argument; 0 is the box's default.
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// formatTime is how the catalogue writes times.
+// formatTime formats a time for results.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// describeLoss tells what became of a box before this call: why its earlier state,
-// or some of it, is gone ("" if it is not), and sentences for the model. A box
-// that was hibernated and is woken has lost nothing and is told of all the same:
-// its processes have stood still.
+// describeLoss returns why earlier state of a box is lost ("" if none is), and notes
+// for the model. A box that woke from hibernation lost nothing and still gets a note:
+// time has passed for its processes.
 func describeLoss(acq box.Lease, what string) (reason string, notes []string) {
 	switch {
 	case acq.Woken != nil && acq.Woken.Rescued != nil:
@@ -195,19 +192,19 @@ func describeLoss(acq box.Lease, what string) (reason string, notes []string) {
 	return "", nil
 }
 
-// describeRunLoss is describeLoss with what the run has to tell.
+// describeRunLoss is describeLoss with the loss and the notes of a run.
 func describeRunLoss(acq box.Lease, res *box.RunResult, what string) (reason string, notes []string) {
 	reason, notes = describeLoss(acq, what)
 	if res.Lost != "" {
 		if reason == "" && res.Fresh {
-			notes = nil // it was woken, and yet its variables are not there
+			notes = nil // the box woke, but its variables are lost
 		}
 		reason = res.Lost
 	}
 	return reason, append(notes, res.Notes...)
 }
 
-// describeEnd says when a box ended, and why.
+// describeEnd says when and why a box ended.
 func describeEnd(t *box.Tombstone) string {
 	s := " ended at " + formatTime(t.At) + " (" + reasons[t.Reason] + ")"
 	if t.Detail != "" {

@@ -55,8 +55,7 @@ var uploadFile = define(info{
 	return out, nil
 })
 
-// decodeBase64 accepts what encoders make of it: line breaks, no padding, the
-// alphabet for URLs.
+// decodeBase64 accepts line breaks, missing padding and the URL alphabet.
 func decodeBase64(s string) ([]byte, error) {
 	s = strings.Map(func(r rune) rune {
 		switch r {
