@@ -15,52 +15,51 @@ import (
 )
 
 const (
-	// buildTimeout bounds a build, and the wait for another process that builds: it
-	// takes a second or two, and the interpreter may take half a minute to import
-	// from a cold disk.
+	// buildTimeout bounds a build, and the wait for another process that builds. A
+	// build takes a second or two, but importing from a cold disk may take half a
+	// minute.
 	buildTimeout = 3 * time.Minute
-	// proofTimeout bounds the empty cell in the machine that proves a template: it
-	// takes milliseconds.
-	proofTimeout = 30 * time.Second
-	// freeTimeout is how long an engine has to free a machine; it takes well under a
-	// second.
+	// verifyTimeout bounds the empty cell that verifies a template; it takes
+	// milliseconds.
+	verifyTimeout = 30 * time.Second
+	// freeTimeout bounds freeing a machine, which takes well under a second.
 	freeTimeout = 30 * time.Second
-	// retryAfter is how long a failed build counts for those who ask again: what
-	// made it fail seldom passes sooner, and each try takes a second of a processor.
+	// retryAfter is how long a failed build is not repeated: its cause seldom
+	// disappears sooner, and each attempt takes a second of processor time.
 	retryAfter = time.Minute
 )
 
-// errChanged: the files that went in are not those that the key is of.
+// errChanged: the input files are not those of the key any more.
 var errChanged = errors.New("the interpreter or its libraries changed during the build")
 
-// failure is a build that failed.
+// failure is a failed build.
 type failure struct {
 	err error
 	at  time.Time
 }
 
-// build is a build under way.
+// build is a build in progress.
 type build struct {
 	done chan struct{} // closed when t and err are set
 	t    Template
 	err  error
 
 	mu       sync.Mutex
-	now      string         // guarded by mu: what it does
-	progress []func(string) // guarded by mu: of those who wait
+	now      string         // guarded by mu: current step
+	progress []func(string) // guarded by mu: of the waiting callers
 }
 
-// say tells everybody who waits what the build does now.
+// say reports the current step to all waiting callers.
 func (b *build) say(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = fmt.Sprintf(format, args...)
-	for _, tell := range b.progress {
-		tell(b.now)
+	for _, report := range b.progress {
+		report(b.now)
 	}
 }
 
-// listen has progress told what the build does.
+// listen calls progress for the current and all later steps.
 func (b *build) listen(progress func(string)) {
 	if progress == nil {
 		return
@@ -73,19 +72,18 @@ func (b *build) listen(progress func(string)) {
 	b.progress = append(b.progress, progress)
 }
 
-// Build returns the template for exactly w, and makes it if there is none: it
-// boots a machine, has it import what is to be preloaded, takes a snapshot and
-// restores it once to prove it. However many ask for one template, in however
-// many processes, it is built once. A build that fails leaves nothing and is not
-// tried again within a minute.
+// Build returns the template for exactly w. If there is none, it builds it: it boots a
+// machine, imports the modules to preload, takes a snapshot, and restores it once to
+// verify it. A template is built once, however many callers and processes ask for it. A
+// failed build leaves nothing and is not repeated within a minute.
 //
-// progress, if not nil, is told what is being done, a few words each: "booting",
-// "importing numpy, pandas", "done in 1.4 s"; it must not block. If ctx ends, Build returns its cause and the build goes on: the next
-// caller finds it.
+// progress, if not nil, is called with each step in a few words ("booting", "importing
+// numpy, pandas", "done in 1.4 s"); it must not block. If ctx is done, Build returns
+// its cause, and the build continues for the next caller.
 //
-// Errors: engine.ErrUnsupported if the engine has no snapshots or the root file
-// system no interpreter for the language; engine.ErrInvalid for a w that makes no
-// sense; others of the engine and of the disk.
+// Errors: engine.ErrUnsupported if the engine has no snapshots or there is no
+// interpreter for the language; engine.ErrInvalid for an invalid w; others of the
+// engine and the disk.
 func (s *Store) Build(ctx context.Context, w Spec, progress func(string)) (Template, error) {
 	t, err := s.build(ctx, w, progress)
 	if err != nil {
@@ -96,7 +94,7 @@ func (s *Store) Build(ctx context.Context, w Spec, progress func(string)) (Templ
 
 func (s *Store) build(ctx context.Context, w Spec, progress func(string)) (Template, error) {
 	if !s.cfg.Maker.Snapshots() {
-		return Template{}, fmt.Errorf("the engine %s has no snapshots: %w", s.cfg.Maker.Engine.Info().Name, engine.ErrUnsupported)
+		return Template{}, fmt.Errorf("engine %s has no snapshots: %w", s.cfg.Maker.Engine.Info().Name, engine.ErrUnsupported)
 	}
 	for {
 		in, err := s.inputs(w)
@@ -119,7 +117,7 @@ func (s *Store) build(ctx context.Context, w Spec, progress func(string)) (Templ
 		if !errors.Is(b.err, errChanged) {
 			return b.t, b.err
 		}
-		// An upgrade is under way: what is there now is another template.
+		// An upgrade is in progress: the files now belong to another template.
 		select {
 		case <-ctx.Done():
 			return Template{}, context.Cause(ctx)
@@ -128,7 +126,7 @@ func (s *Store) build(ctx context.Context, w Spec, progress func(string)) (Templ
 	}
 }
 
-// join returns the build of a template that is under way, or starts one.
+// join returns the build in progress of a template, or starts one.
 func (s *Store) join(in *inputs) (*build, error) {
 	key := in.key()
 	s.mu.Lock()
@@ -142,7 +140,7 @@ func (s *Store) join(in *inputs) (*build, error) {
 	now := s.cfg.Now()
 	if f, ok := s.failed[key]; ok {
 		if age := now.Sub(f.at); age >= 0 && age < retryAfter {
-			return nil, fmt.Errorf("%w (%d s ago; it is tried again after %v)", f.err, int(age.Seconds()), retryAfter)
+			return nil, fmt.Errorf("%w (%d s ago; retried after %v)", f.err, int(age.Seconds()), retryAfter)
 		}
 		delete(s.failed, key)
 	}
@@ -166,15 +164,15 @@ func (s *Store) join(in *inputs) (*build, error) {
 	return b, nil
 }
 
-// make makes a template, unless another process has made it meanwhile.
+// make builds a template, unless another process has built it meanwhile.
 func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeoutCause(s.ctx, buildTimeout, fmt.Errorf("it took longer than %v", buildTimeout))
+	ctx, cancel := context.WithTimeoutCause(s.ctx, buildTimeout, fmt.Errorf("not done within %v", buildTimeout))
 	defer cancel()
 	key, w := in.key(), in.Spec
 	l, err := s.lockBuild(ctx, key, 0)
 	if errors.Is(err, errLocked) {
-		b.say("waiting for another process that builds it")
+		b.say("waiting for another process to build it")
 		l, err = s.lockBuild(ctx, key, buildTimeout)
 	}
 	if err != nil {
@@ -186,10 +184,10 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 		return t, nil
 	}
 	dir := filepath.Join(s.cfg.Dir, newPrefix+key)
-	if err := os.RemoveAll(dir); err != nil { // of a builder that was killed
+	if err := os.RemoveAll(dir); err != nil { // left by a killed builder
 		return Template{}, err
 	}
-	defer os.RemoveAll(dir) // gone already if it was renamed
+	defer os.RemoveAll(dir) // no effect after the rename
 	if err := os.MkdirAll(filepath.Join(dir, imageName), 0o700); err != nil {
 		return Template{}, err
 	}
@@ -200,8 +198,8 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 	if r.Bytes, err = sizeOf(dir); err != nil {
 		return Template{}, err
 	}
-	b.say("proving %d MiB", r.Bytes>>20)
-	if err := s.prove(ctx, in, filepath.Join(dir, imageName)); err != nil {
+	b.say("verifying %d MiB", r.Bytes>>20)
+	if err := s.verify(ctx, in, filepath.Join(dir, imageName)); err != nil {
 		return Template{}, err
 	}
 	if now, err := s.inputs(w); err != nil || now.key() != key {
@@ -210,9 +208,9 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 	if err := writeRecord(dir, r); err != nil {
 		return Template{}, fmt.Errorf("write record: %w", err)
 	}
-	// One with a damaged record may be in the way.
+	// A template with a damaged record may be in its place.
 	if err := s.remove(ctx, key, nil, removeWait); err != nil && !errors.Is(err, ErrNotFound) {
-		return Template{}, fmt.Errorf("remove what is in the way: %w", err)
+		return Template{}, fmt.Errorf("remove the damaged template: %w", err)
 	}
 	if err := os.Rename(dir, s.path(key)); err != nil {
 		return Template{}, err
@@ -226,8 +224,8 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 	return r.template(key), nil
 }
 
-// write boots a machine, prepares it and writes its snapshot into dir. It returns
-// which modules there are not.
+// write boots a machine, prepares it and writes its snapshot to dir. It returns the
+// modules that could not be imported.
 func (s *Store) write(ctx context.Context, in *inputs, dir string, b *build) (missing []string, err error) {
 	w := in.Spec
 	b.say("booting")
@@ -242,9 +240,9 @@ func (s *Store) write(ctx context.Context, in *inputs, dir string, b *build) (mi
 	if missing, err = m.Warm(ctx, w.Language, w.Preload); err != nil {
 		return nil, err
 	}
-	missing = only(w.Preload, missing) // the guest says what, not how it is spelled
+	missing = only(w.Preload, missing) // never strings made by the guest
 	if len(missing) > 0 {
-		b.say("there is no %s, left out", strings.Join(missing, ", "))
+		b.say("%s not installed, skipped", strings.Join(missing, ", "))
 	}
 	b.say("writing")
 	if err := m.Snapshot(ctx, dir); err != nil {
@@ -253,25 +251,25 @@ func (s *Store) write(ctx context.Context, in *inputs, dir string, b *build) (mi
 	return missing, nil
 }
 
-// prove restores a machine from dir and has it run an empty cell.
-func (s *Store) prove(ctx context.Context, in *inputs, dir string) (err error) {
-	m, err := s.cfg.Maker.Restore(ctx, machineID(in, "proof"), in.Spec.Limits, dir, true)
+// verify restores a machine from dir and runs an empty cell.
+func (s *Store) verify(ctx context.Context, in *inputs, dir string) (err error) {
+	m, err := s.cfg.Maker.Restore(ctx, machineID(in, "verify"), in.Spec.Limits, dir, true)
 	if err != nil {
-		return fmt.Errorf("prove: %w", err)
+		return fmt.Errorf("restore to verify: %w", err)
 	}
 	defer func() { err = errors.Join(err, free(ctx, m.Close)) }()
-	return m.Prove(ctx, in.Spec.Language, proofTimeout)
+	return m.Prove(ctx, in.Spec.Language, verifyTimeout)
 }
 
-// free has a machine freed, also when ctx has ended.
+// free frees a machine, also after ctx is done.
 func free(ctx context.Context, end func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 	defer cancel()
 	return end(ctx)
 }
 
-// Alone takes the right to build templates in a process that does nothing else; ok
-// is false if another process has it. It ends with release, or with the process.
+// Alone takes the lock for building templates in a process that does nothing else; ok
+// is false if another process has it. The lock ends with release, or with the process.
 func (s *Store) Alone(ctx context.Context) (release func() error, ok bool, err error) {
 	l, err := s.lockBuild(ctx, "alone", 0)
 	if errors.Is(err, errLocked) {
@@ -283,7 +281,7 @@ func (s *Store) Alone(ctx context.Context) (release func() error, ok bool, err e
 	return l.release, true, nil
 }
 
-// machineID is a name for a machine that nobody else has.
+// machineID returns a unique name for a machine.
 func machineID(in *inputs, what string) string {
 	return "template-" + what + "-" + in.key()[:8] + "-" + strings.ToLower(rand.Text()[:12])
 }

@@ -55,9 +55,9 @@ func builderCommand(tb testing.TB) *exec.Cmd {
 	return cmd
 }
 
-// TestBuilders has goroutines of two processes build one template at once: it is
+// TestConcurrentBuilds_OneBuilder has goroutines of two processes build one template at once: it is
 // built once.
-func TestBuilders(t *testing.T) {
+func TestConcurrentBuilds_OneBuilder(t *testing.T) {
 	s := open(t).store
 	cmd := builderCommand(t)
 	var theirs []byte
@@ -96,11 +96,11 @@ func TestBuilders(t *testing.T) {
 	}
 }
 
-// TestKilledBuilder kills a builder at every step: what it leaves counts for
+// TestBuild_AfterKilledBuilder kills a builder at every step: what it leaves counts for
 // nothing and is removed.
-func TestKilledBuilder(t *testing.T) {
+func TestBuild_AfterKilledBuilder(t *testing.T) {
 	l := open(t)
-	for _, step := range []string{"booting", "writing", "proving"} {
+	for _, step := range []string{"booting", "writing", "verifying"} {
 		cmd := builderCommand(t)
 		out, err := cmd.StdoutPipe()
 		if err != nil {

@@ -16,27 +16,27 @@ import (
 	"crypto/rand"
 )
 
-// What is in a template's directory.
+// Files in a template's directory.
 const (
 	recordName = "template.json"
 	imageName  = "image" // a directory, the engine's
-	usedName   = "used"  // empty; its time is that of the last restore
+	usedName   = "used"  // empty; its modification time is that of the last restore
 )
 
-// What else is in the store's directory, each followed by a key.
+// Other entries of the store's directory, each followed by a key.
 const (
-	newPrefix  = ".new-"  // being built, by the holder of the lock
-	lockPrefix = ".lock-" // held by whoever builds
+	newPrefix  = ".new-"  // being built, by the owner of the lock
+	lockPrefix = ".lock-" // locked by the process that builds
 	oldPrefix  = ".old-"  // being removed
 )
 
-// maxRecord bounds what is read of a record.
+// maxRecord bounds the size of a record.
 const maxRecord = 1 << 20
 
-// lockPoll is how often a lock that others hold is tried for.
+// lockPoll is the interval between attempts to take a lock: flock has no timeout.
 const lockPoll = 20 * time.Millisecond
 
-// record is the file that says what a template is.
+// record is the file that describes a template.
 type record struct {
 	Inputs  inputs    `json:"inputs"`
 	Missing []string  `json:"missing,omitempty"`
@@ -48,7 +48,7 @@ func (r *record) template(key string) Template {
 	return Template{Key: key, Spec: r.Inputs.Spec, Missing: r.Missing, Made: r.Made, Bytes: r.Bytes}
 }
 
-// readRecord reads the record of a template. One that is not of its key is none.
+// readRecord reads the record of a template and checks that it belongs to the key.
 func (s *Store) readRecord(key string) (*record, error) {
 	f, err := openPlain(s.path(key, recordName))
 	if err != nil {
@@ -61,18 +61,18 @@ func (s *Store) readRecord(key string) (*record, error) {
 	}
 	r := new(record)
 	if len(b) > maxRecord {
-		return nil, errors.New("the record is too long")
+		return nil, errors.New("record too long")
 	}
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, err
 	}
 	if r.Inputs.key() != key {
-		return nil, errors.New("the record is of another template")
+		return nil, errors.New("record of another template")
 	}
 	return r, nil
 }
 
-// writeRecord writes the record of a template into dir and gives it to the disk.
+// writeRecord writes the record of a template to dir and syncs it.
 func writeRecord(dir string, r *record) error {
 	b, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
@@ -100,7 +100,7 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// sizeOf returns how many bytes the files below dir have.
+// sizeOf returns the total size of the files below dir.
 func sizeOf(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -115,9 +115,9 @@ func sizeOf(dir string) (n int64, err error) {
 	return n, err
 }
 
-// hold opens the directory of a template and keeps it from being removed until
-// the caller closes it. Errors: ErrNotFound, or the cause of ctx.
-func (s *Store) hold(ctx context.Context, key string) (*os.File, error) {
+// openShared opens the directory of a template with a shared lock, which prevents its
+// removal until the caller closes it. Errors: ErrNotFound, or the cause of ctx.
+func (s *Store) openShared(ctx context.Context, key string) (*os.File, error) {
 	if !isKey(key) {
 		return nil, ErrNotFound
 	}
@@ -128,7 +128,7 @@ func (s *Store) hold(ctx context.Context, key string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It is held by others for as long as a rename takes.
+	// Others lock it for the time of a rename.
 	if err = lock(ctx, dir, shared, removeWait); err == nil && !isAt(dir, s.path(key)) {
 		err = ErrNotFound
 	}
@@ -139,9 +139,9 @@ func (s *Store) hold(ctx context.Context, key string) (*os.File, error) {
 	return dir, nil
 }
 
-// remove removes a template: at once it is no longer there for others, and then
-// its files go. dir is its directory if the caller holds it, else nil; wait is
-// for others that hold it. Errors: ErrNotFound, ErrInUse.
+// remove removes a template: first its name, then its files. dir is its directory if
+// the caller has it open, otherwise nil; wait bounds the wait for other locks. Errors:
+// ErrNotFound, ErrInUse.
 func (s *Store) remove(ctx context.Context, key string, dir *os.File, wait time.Duration) error {
 	path := s.path(key)
 	if dir == nil {
@@ -170,8 +170,7 @@ func (s *Store) remove(ctx context.Context, key string, dir *os.File, wait time.
 	return os.RemoveAll(old)
 }
 
-// clean removes what was left behind: what nobody builds any more and what nobody
-// finished removing.
+// clean removes what killed processes left of builds and removals.
 func (s *Store) clean() error {
 	entries, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {
@@ -203,10 +202,10 @@ func (s *Store) clean() error {
 	return errors.Join(errs...)
 }
 
-// buildLock is the right to build a template.
+// buildLock is the lock for building a template.
 type buildLock struct{ file *os.File }
 
-// lockBuild takes the right to build key, which others may have for at most wait.
+// lockBuild takes the lock for building key, waiting at most wait for others.
 func (s *Store) lockBuild(ctx context.Context, key string, wait time.Duration) (*buildLock, error) {
 	path := filepath.Join(s.cfg.Dir, lockPrefix+key)
 	end := time.Now().Add(wait)
@@ -222,21 +221,21 @@ func (s *Store) lockBuild(ctx context.Context, key string, wait time.Duration) (
 		if isAt(f, path) {
 			return &buildLock{f}, nil
 		}
-		f.Close() // its holder has removed it: there may be another
+		f.Close() // its owner removed it: there may be a new file
 	}
 }
 
-// release gives the right back.
+// release removes and unlocks the lock file.
 func (l *buildLock) release() error {
-	// Removed while it is held, so that nobody has another one of this name.
+	// Removed while locked, so that no two files of this name are locked.
 	return errors.Join(os.Remove(l.file.Name()), l.file.Close())
 }
 
-// errLocked: others held the lock all the time.
-var errLocked = errors.New("held by another process")
+// errLocked: another process kept the lock.
+var errLocked = errors.New("locked by another process")
 
-// lock takes a lock on an open file, which ends when the file is closed. It tries
-// for at most wait, once at least. Errors: errLocked, or the cause of ctx.
+// lock locks an open file; closing the file unlocks it. It tries at least once, and for
+// at most wait. Errors: errLocked, or the cause of ctx.
 func lock(ctx context.Context, f *os.File, kind lockKind, wait time.Duration) error {
 	end := time.Now().Add(wait)
 	for {
@@ -258,7 +257,7 @@ func lock(ctx context.Context, f *os.File, kind lockKind, wait time.Duration) er
 	}
 }
 
-// isAt reports whether an open file is the one that has the name path.
+// isAt reports whether path still names the open file.
 func isAt(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {
@@ -268,7 +267,7 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, named)
 }
 
-// only returns those of list that are in of.
+// only returns the elements of list that are in of.
 func only(list, of []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !slices.Contains(of, s) })
 }

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// format is the version of what is on disk and of how machines are prepared.
+	// format is the version of the files on disk and of the preparation of machines.
 	format = 1
-	// maxPreload and maxModule bound what is asked to be imported.
+	// maxPreload and maxModule bound the modules to preload and their names.
 	maxPreload, maxModule = 64, 128
-	// keyBytes of the hash are the key: enough that no two are alike.
+	// keyBytes is the length of the hash in a key.
 	keyBytes = 12
 )
 
-// inputs is all that goes into a template. Whatever of it is different makes
-// another template.
+// inputs is everything that a template depends on. Its hash is the key: a changed input
+// makes another template.
 type inputs struct {
 	Format       int               `json:"format"`
 	Spec         Spec              `json:"want"`
 	Engine       string            `json:"engine"`  // name and version
-	Machine      string            `json:"machine"` // what the processor is
+	Machine      string            `json:"machine"` // processor model
 	Agent        string            `json:"agent"`   // SHA-256 of the executable
 	AgentArgs    []string          `json:"agent_args"`
 	Root         string            `json:"root"` // the key of the file system
@@ -45,13 +45,13 @@ type inputs struct {
 	Files        []fileMark        `json:"files"` // of the interpreter and its libraries
 }
 
-// fileMark is a file and what tells that it has changed.
+// fileMark identifies the version of a file.
 type fileMark struct {
 	Path string `json:"path"`
-	Mark string `json:"mark"` // empty: there is none
+	Mark string `json:"mark"` // empty: no such file
 }
 
-// inputs gathers what would go into a template now.
+// inputs collects the inputs that a template would have now.
 func (s *Store) inputs(w Spec) (*inputs, error) {
 	k := s.cfg.Maker
 	if k.Interpreters[w.Language] == "" {
@@ -64,11 +64,11 @@ func (s *Store) inputs(w Spec) (*inputs, error) {
 		return nil, fmt.Errorf("preload %d modules, more than %d: %w", len(w.Preload), maxPreload, engine.ErrInvalid)
 	}
 	for _, module := range w.Preload {
-		// Names of packages of Node.js have more characters than those of Python.
+		// Names of Node.js packages have more characters than those of Python modules.
 		if module == "" || len(module) > maxModule || module[0] == '.' || strings.ContainsFunc(module, func(c rune) bool {
 			return c <= ' ' || c > '~' || strings.ContainsRune(`'"\`, c)
 		}) {
-			return nil, fmt.Errorf("preload %.40q: no name of a module: %w", module, engine.ErrInvalid)
+			return nil, fmt.Errorf("preload %.40q: invalid module name: %w", module, engine.ErrInvalid)
 		}
 	}
 	agent, err := s.agentSum()
@@ -103,7 +103,7 @@ func (s *Store) inputs(w Spec) (*inputs, error) {
 	return in, nil
 }
 
-// key is the name of the template that in makes.
+// key returns the key of the template with these inputs.
 func (in *inputs) key() string {
 	b, err := json.Marshal(in)
 	if err != nil {
@@ -119,8 +119,8 @@ func isKey(name string) bool {
 	return err == nil && len(b) == keyBytes && strings.ToLower(name) == name
 }
 
-// markOf returns what changes with a file: of a directory only what is directly
-// in it. It is empty if there is none.
+// markOf returns a string that changes with the file; for a directory, with its direct
+// entries. It is empty if there is none.
 func markOf(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -132,21 +132,21 @@ func markOf(path string) string {
 	return fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano())
 }
 
-// stale says what of a template's inputs is different now. Of what depends on
-// settings, which other processes may have made otherwise, it says nothing.
+// stale returns which of a template's inputs has changed, or "". It ignores inputs that
+// depend on settings, which other processes may have set differently.
 func (s *Store) stale(in *inputs) string {
 	k := s.cfg.Maker
 	info := k.Engine.Info()
 	switch {
 	case in.Format != format:
-		return "made by another version of Glovebox"
+		return "built by another version of Glovebox"
 	case in.Engine != info.Name+" "+info.Version:
-		return "made by another engine: " + in.Engine
+		return "built by another engine: " + in.Engine
 	case in.Machine != s.machine:
-		return "made on another machine"
+		return "built on another machine"
 	}
 	if agent, err := s.agentSum(); err == nil && agent != in.Agent {
-		return "made by another version of Glovebox"
+		return "built by another version of Glovebox"
 	}
 	for _, f := range in.Files {
 		if markOf(f.Path) != f.Mark {
@@ -159,13 +159,13 @@ func (s *Store) stale(in *inputs) string {
 	return ""
 }
 
-// agentSum is the digest of the agent's executable as it was when it was read.
+// agentSum is the cached digest of the agent's executable.
 type agentSum struct {
 	info os.FileInfo
 	sum  string
 }
 
-// agentSum returns the digest of the agent's executable, read again if the file
+// agentSum returns the digest of the agent's executable, and reads it again if the file
 // has changed.
 func (s *Store) agentSum() (string, error) {
 	path := s.cfg.Maker.Agent.Path
@@ -195,8 +195,8 @@ func (s *Store) agentSum() (string, error) {
 	return sum, nil
 }
 
-// processor names the host's processor and what it can do, as far as Linux tells:
-// programs choose their code by it when they start.
+// processor returns the host's processor model and features, as far as Linux reports
+// them: programs select code by them when they start.
 func processor() string {
 	name := runtime.GOOS + "/" + runtime.GOARCH
 	f, err := os.Open("/proc/cpuinfo")

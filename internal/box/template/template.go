@@ -17,39 +17,39 @@ import (
 )
 
 const (
-	// recheck is how long a key counts: for as long an old template may be used
-	// after a library was upgraded beneath the server.
+	// recheck is how long a key is cached, and so how long an old template may still be
+	// used after an upgrade of a library.
 	recheck = 2 * time.Second
-	// maxMemo bounds the keys that are remembered: names times flavors is a dozen.
+	// maxMemo bounds the cached keys: names times flavors is a dozen.
 	maxMemo = 256
-	// removeWait is how long removing waits for restores under way, which take a
+	// removeWait is how long removing waits for restores in progress, which take a
 	// quarter of a second.
 	removeWait = 10 * time.Second
-	// sweepInterval is how often templates that nobody uses are looked for.
+	// sweepInterval is the time between sweeps for unused templates.
 	sweepInterval = 24 * time.Hour
 	// staleKeep is how long a stale template stays after its last use: a server of
-	// another version, for which it is not stale, may be ending.
+	// another version, for which it is not stale, may still run.
 	staleKeep = 24 * time.Hour
 )
 
 var (
-	// ErrNotFound: there is no such template.
+	// ErrNotFound means that there is no such template.
 	ErrNotFound = errors.New("no such template")
-	// ErrInUse: machines are being restored from the template.
+	// ErrInUse means that machines are being restored from the template.
 	ErrInUse = errors.New("template is in use")
 )
 
-// Spec says what template is asked for.
+// Spec describes a template.
 type Spec struct {
-	Name     string        `json:"name"`     // for people: "python", "node"
+	Name     string        `json:"name"`     // for display: "python", "node"
 	Language string        `json:"language"` // of the interpreter, as in Maker.Interpreters
-	Flavor   string        `json:"flavor"`   // for people: the size's word
+	Flavor   string        `json:"flavor"`   // for display: the flavor's name
 	Limits   engine.Limits `json:"limits"`   // of the flavor
-	// Preload names modules to import where there are; the order does not matter.
+	// Preload lists modules to import if they are installed; the order does not matter.
 	Preload []string `json:"preload"`
 }
 
-// String is what messages call it: "python (small)".
+// String returns the name for messages: "python (small)".
 func (w Spec) String() string {
 	if w.Flavor == "" {
 		return w.Name
@@ -57,44 +57,43 @@ func (w Spec) String() string {
 	return fmt.Sprintf("%s (%s)", w.Name, w.Flavor)
 }
 
-// Template is a whole template on disk.
+// Template is a complete template on disk.
 type Template struct {
 	Key     string
 	Spec    Spec     // its Preload is sorted
-	Missing []string // of Preload, what could not be imported
+	Missing []string // modules of Preload that could not be imported
 	Made    time.Time
 	Bytes   int64 // on disk
 }
 
-// Info is a template as List shows it.
+// Info is the listing of a template.
 type Info struct {
 	Template
-	Used time.Time // when a machine was last restored from it, or it was made
-	// Stale says what has changed since it was made, so that nobody gets it any
-	// more; empty if nothing has.
+	Used time.Time // last restore, or time of the build
+	// Stale is the reason why the template is not used any more; empty if it is
+	// current.
 	Stale string
 }
 
 // Config of a Store.
 type Config struct {
-	Dir   string         // where templates are kept, made if need be; shared with other processes
-	Maker *machine.Maker // of the machines; not closed by the Store
-	// Files are what the interpreter of a language and its libraries consist of:
-	// files and directories of the host that change when it is upgraded or when a
-	// library is installed. In directories the modules that are preloaded are
-	// looked at, too.
+	Dir   string         // directory of templates, created if missing; shared with other processes
+	Maker *machine.Maker // creates the machines; not closed by the Store
+	// Files lists by language the host's files and directories that change when its
+	// interpreter is upgraded or a library is installed. In directories, the preloaded
+	// modules are checked, too.
 	Files map[string][]string
-	// Keep, if positive, is for how long templates stay that are not used: they are
-	// looked through when the store is opened and once a day. Stale ones stay a day.
+	// Keep, if positive, is how long unused templates stay; a sweep runs when the store
+	// is opened and once a day. Stale ones stay a day.
 	Keep time.Duration
 	Log  *slog.Logger     // default: none
 	Now  func() time.Time // default: time.Now
 }
 
-// Store is the templates in a directory. Its methods may be called concurrently.
+// Store is a directory of templates. Its methods may be called concurrently.
 type Store struct {
 	cfg     Config
-	machine string // what the host's processor is
+	machine string // the host's processor
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	wg      sync.WaitGroup // of builds and of the sweeper
@@ -108,13 +107,13 @@ type Store struct {
 	agent  agentSum           // guarded by mu
 }
 
-// memo is the key of a Want.
+// memo is a cached key.
 type memo struct {
 	key string
 	at  time.Time
 }
 
-// found is a template that was read.
+// found is a cached template.
 type found struct {
 	info     os.FileInfo // of its record
 	template Template
@@ -122,8 +121,8 @@ type found struct {
 
 var errClosed = errors.New("the store of templates is closed")
 
-// Open returns the store in cfg.Dir and removes what builders that were killed
-// have left there. The caller closes it.
+// Open returns the store in cfg.Dir and removes what killed builders left. The caller
+// must Close it.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -154,7 +153,7 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// sweep removes what nobody uses, until the store is closed.
+// sweep removes unused templates until the store is closed.
 func (s *Store) sweep() {
 	for {
 		n, bytes, err := s.prune(s.ctx, staleKeep, s.cfg.Keep)
@@ -172,7 +171,7 @@ func (s *Store) sweep() {
 	}
 }
 
-// Close ends the builds under way, which leave nothing, and waits for them. The
+// Close cancels the builds in progress, which leave nothing, and waits for them. The
 // templates stay.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -183,8 +182,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Find returns the template for exactly w, if there is one. It looks at a few
-// files at most.
+// Find returns the template for exactly w, if there is one. It reads a few files at
+// most.
 func (s *Store) Find(w Spec) (Template, bool) {
 	key, err := s.keyOf(w)
 	if err != nil {
@@ -193,7 +192,7 @@ func (s *Store) Find(w Spec) (Template, bool) {
 	return s.find(key)
 }
 
-// keyOf returns the key of w, which it works out anew when recheck has passed.
+// keyOf returns the key of w, cached for recheck.
 func (s *Store) keyOf(w Spec) (string, error) {
 	text := fmt.Sprintf("%q %q %q %v %q", w.Name, w.Language, w.Flavor, w.Limits, w.Preload)
 	now := s.cfg.Now()
@@ -217,7 +216,7 @@ func (s *Store) keyOf(w Spec) (string, error) {
 	return key, nil
 }
 
-// find returns the template of a key, read again if its record has changed.
+// find returns the template of a key, and reads it again if its record has changed.
 func (s *Store) find(key string) (Template, bool) {
 	info, err := os.Lstat(s.path(key, recordName))
 	if err != nil {
@@ -243,13 +242,12 @@ func (s *Store) find(key string) (Template, bool) {
 	return t, true
 }
 
-// path is that of a file of the template key.
+// path returns the path of a file of a template.
 func (s *Store) path(key string, elem ...string) string {
 	return filepath.Join(append([]string{s.cfg.Dir, key}, elem...)...)
 }
 
-// List returns the templates, by name and flavor. What is being built is not
-// among them.
+// List returns the templates, sorted by name and flavor, without those being built.
 func (s *Store) List() ([]Info, error) {
 	entries, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {
@@ -262,9 +260,9 @@ func (s *Store) List() ([]Info, error) {
 		}
 		r, err := s.readRecord(e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile
+			continue // removed in between
 		}
-		info := Info{Template: Template{Key: e.Name()}, Stale: "its record is damaged"}
+		info := Info{Template: Template{Key: e.Name()}, Stale: "damaged record"}
 		if err == nil {
 			info = Info{Template: r.template(e.Name()), Stale: s.stale(&r.Inputs)}
 		}
@@ -282,7 +280,7 @@ func (s *Store) List() ([]Info, error) {
 	return list, nil
 }
 
-// Remove removes a template, once nothing is restored from it any more. Errors:
+// Remove removes a template after waiting for restores in progress. Errors:
 // ErrNotFound, ErrInUse.
 func (s *Store) Remove(key string) error {
 	if !isKey(key) {
@@ -294,14 +292,13 @@ func (s *Store) Remove(key string) error {
 	return nil
 }
 
-// Prune removes the stale templates and, if keep is positive, those that were not
-// used for so long. It passes over those in use. It returns how many there were
-// and how many bytes they had.
+// Prune removes stale templates and, if keep is positive, those not used for that long,
+// except those in use. It returns their number and size.
 func (s *Store) Prune(ctx context.Context, keep time.Duration) (n int, bytes int64, err error) {
 	return s.prune(ctx, 0, keep)
 }
 
-// prune is Prune with stale templates kept for a while after their last use.
+// prune is Prune, but keeps stale templates for a time after their last use.
 func (s *Store) prune(ctx context.Context, stale, keep time.Duration) (n int, bytes int64, err error) {
 	list, err := s.List()
 	if err != nil {
@@ -326,11 +323,11 @@ func (s *Store) prune(ctx context.Context, stale, keep time.Duration) (n int, by
 	return n, bytes, nil
 }
 
-// Restore returns a machine that goes on from the template, with randomness of
-// its own, and has the limits of the template. id is as engine.Create wants it;
-// the caller closes the machine. Errors: those of Maker.Restore, and ErrNotFound.
-// After engine.ErrInvalid the template is gone, since it was damaged or another
-// program's, and the next Build makes it anew; in any case a boot may work.
+// Restore returns a machine restored from the template, with fresh randomness and the
+// template's limits. id is as for engine.Create; the caller must close the machine.
+// Errors: those of Maker.Restore, and ErrNotFound. After engine.ErrInvalid the template
+// was damaged or incompatible and has been removed: the next Build builds it anew, and
+// booting may still work.
 func (s *Store) Restore(ctx context.Context, t Template, id string) (*machine.Machine, error) {
 	m, err := s.restore(ctx, t, id)
 	if err != nil {
@@ -343,14 +340,14 @@ func (s *Store) restore(ctx context.Context, t Template, id string) (*machine.Ma
 	if err := engine.CheckID(id); err != nil {
 		return nil, err
 	}
-	dir, err := s.hold(ctx, t.Key)
+	dir, err := s.openShared(ctx, t.Key)
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close() // and with it the lock
+	defer dir.Close() // unlocks it
 	m, err := s.cfg.Maker.Restore(ctx, id, t.Spec.Limits, s.path(t.Key, imageName), true)
 	if errors.Is(err, engine.ErrInvalid) {
-		s.cfg.Log.Warn("template refused by the engine, removed", "template", t.Spec.String(), "key", t.Key, "err", err)
+		s.cfg.Log.Warn("engine rejected the template, removed it", "template", t.Spec.String(), "key", t.Key, "err", err)
 		if errRemove := s.remove(ctx, t.Key, dir, removeWait); errRemove != nil && !errors.Is(errRemove, ErrNotFound) {
 			err = errors.Join(err, fmt.Errorf("remove it: %w", errRemove))
 		}
@@ -359,6 +356,6 @@ func (s *Store) restore(ctx context.Context, t Template, id string) (*machine.Ma
 		return nil, err
 	}
 	now := s.cfg.Now()
-	os.Chtimes(s.path(t.Key, usedName), now, now) // it may be pruned too early, no more
+	os.Chtimes(s.path(t.Key, usedName), now, now) // if it fails, the template may be pruned too early
 	return m, nil
 }

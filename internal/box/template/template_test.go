@@ -39,9 +39,9 @@ func TestBuild(t *testing.T) {
 	}
 	if want := `^booting
 importing json, no_such_module
-there is no no_such_module, left out
+no_such_module not installed, skipped
 writing
-proving \d+ MiB
+verifying \d+ MiB
 done in \d+\.\d s$`; !regexp.MustCompile(want).MatchString(p.String()) {
 		t.Errorf("got progress\n%s", &p)
 	}
@@ -65,8 +65,8 @@ done in \d+\.\d s$`; !regexp.MustCompile(want).MatchString(p.String()) {
 	}
 }
 
-// TestTwins has two boxes of one template: what the one is, the other is not.
-func TestTwins(t *testing.T) {
+// TestRestoredMachinesDiffer has two boxes of one template: what the one is, the other is not.
+func TestRestoredMachinesDiffer(t *testing.T) {
 	const (
 		pythonCode = `
 import random, uuid, os, secrets, tempfile, sys
@@ -110,9 +110,9 @@ for (const f of [Math.random(), c.randomUUID(), crypto.getRandomValues(new Uint8
 	}
 }
 
-// TestHostname has every machine, booted or restored, call itself by a name that it
+// TestRestore_Hostname has every machine, booted or restored, call itself by a name that it
 // resolves to an address of its own.
-func TestHostname(t *testing.T) {
+func TestRestore_Hostname(t *testing.T) {
 	const code = `
 import socket, subprocess
 with socket.create_server((socket.gethostname(), 0)) as server:
@@ -136,8 +136,8 @@ socket.gethostname(), socket.gethostbyname('localhost'), socket.getfqdn(), subpr
 	}
 }
 
-// TestPandas has what was imported ahead there, and nothing else of the user's.
-func TestPandas(t *testing.T) {
+// TestBuild_PreloadsPandas has what was imported ahead there, and nothing else of the user's.
+func TestBuild_PreloadsPandas(t *testing.T) {
 	w := pandas(t)
 	l := open(t)
 	made := mustBuild(t, l.store, w)
@@ -161,7 +161,7 @@ func TestPandas(t *testing.T) {
 	}
 }
 
-func TestBuildRefuses(t *testing.T) {
+func TestBuild_InvalidSpec(t *testing.T) {
 	l := open(t)
 	s := l.another(t, nil)
 	w := python()
@@ -191,8 +191,8 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// TestDamaged spoils a template in many ways. It is refused, and made anew.
-func TestDamaged(t *testing.T) {
+// TestDamagedTemplates spoils a template in many ways. It is refused, and made anew.
+func TestDamagedTemplates(t *testing.T) {
 	s := open(t).another(t, nil)
 	w := python()
 	for what, spoil := range map[string]func(dir string) error{
@@ -260,8 +260,8 @@ func flip(path string) error {
 	return err
 }
 
-// TestBuildFails has builds that come to nothing.
-func TestBuildFails(t *testing.T) {
+// TestBuild_FailureLeavesNothing has builds that come to nothing.
+func TestBuild_FailureLeavesNothing(t *testing.T) {
 	l := open(t)
 	now := time.Now()
 	maker := *l.maker
@@ -275,11 +275,11 @@ func TestBuildFails(t *testing.T) {
 		t.Errorf("got %v, left %q", err, ls(t, s.cfg.Dir))
 	}
 	booted := strings.Count(p.String(), "booting")
-	if _, err := s.Build(t.Context(), python(), p.tell); err == nil || !strings.Contains(err.Error(), "it is tried again after 1m0s") || strings.Count(p.String(), "booting") != booted {
+	if _, err := s.Build(t.Context(), python(), p.tell); err == nil || !strings.Contains(err.Error(), "retried after 1m0s") || strings.Count(p.String(), "booting") != booted {
 		t.Errorf("soon after: %v\n%s", err, &p)
 	}
 	now = now.Add(2 * retryAfter)
-	if _, err := s.Build(t.Context(), python(), p.tell); err == nil || strings.Contains(err.Error(), "tried again") || strings.Count(p.String(), "booting") != booted+1 {
+	if _, err := s.Build(t.Context(), python(), p.tell); err == nil || strings.Contains(err.Error(), "retried after") || strings.Count(p.String(), "booting") != booted+1 {
 		t.Errorf("later: %v\n%s", err, &p)
 	}
 
@@ -295,8 +295,8 @@ func TestBuildFails(t *testing.T) {
 	}
 }
 
-// TestLeave has those who wait for a build leave, and the store closed.
-func TestLeave(t *testing.T) {
+// TestBuild_CallerLeaves has those who wait for a build leave, and the store closed.
+func TestBuild_CallerLeaves(t *testing.T) {
 	l := open(t)
 	s := l.another(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -334,8 +334,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestUpgrade changes a library while a template is built from it, and later.
-func TestUpgrade(t *testing.T) {
+// TestUpgradeChangesKey changes a library while a template is built from it, and later.
+func TestUpgradeChangesKey(t *testing.T) {
 	l := open(t)
 	site := t.TempDir()
 	library := filepath.Join(site, "json")
@@ -395,8 +395,8 @@ func TestUpgrade(t *testing.T) {
 	eventually(t, "the stale template is swept away", func() bool { return len(ls(t, s.cfg.Dir)) == 0 })
 }
 
-// TestInputs has every input make another template.
-func TestInputs(t *testing.T) {
+// TestKeyDependsOnInputs has every input make another template.
+func TestKeyDependsOnInputs(t *testing.T) {
 	l := open(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -481,15 +481,15 @@ func TestInputs(t *testing.T) {
 	check("a file that is gone")
 }
 
-// TestRemove has templates in use and not used for long.
-func TestRemove(t *testing.T) {
+// TestRemoveWaitsForRestores has templates in use and not used for long.
+func TestRemoveWaitsForRestores(t *testing.T) {
 	l := open(t)
 	now := time.Now()
 	s := l.another(t, func(cfg *Config) { cfg.Now = func() time.Time { return now } })
 	other := python()
 	other.Name = "other"
 	first, second := mustBuild(t, s, python()), mustBuild(t, s, other)
-	dir, err := s.hold(t.Context(), first.Key)
+	dir, err := s.openShared(t.Context(), first.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
