@@ -54,7 +54,7 @@ func (s *session) open(h protocol.Header, p []byte, dup *op) (*op, error) {
 	s.ops[h.Op] = o
 	s.mu.Unlock()
 	if full {
-		o.finish(nil, failf(protocol.CodeBusy, "%d operations are under way already", protocol.MaxOps))
+		o.finish(nil, failf(protocol.CodeBusy, "%d operations are already running", protocol.MaxOps))
 		return nil, nil
 	}
 	if err != nil {

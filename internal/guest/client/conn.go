@@ -1,10 +1,10 @@
-// Package client is the host's end of the agent protocol: operations of a guest
-// as Go functions, over the one byte stream that an engine's guest gives.
+// Package client is the host's side of the agent protocol: operations of a guest as Go
+// functions, over the byte stream that an engine's guest provides.
 //
-// What is at the other end is hostile. Everything that arrives is bounded and
-// checked; whatever breaks the protocol ends the link with an error that wraps
-// ErrLost, and costs neither memory nor the caller's patience. A link that was
-// lost is not mended: dial again with Resume, or end the guest.
+// The peer is hostile. Everything received is bounded and validated. A violation of the
+// protocol closes the connection with an error that wraps ErrLost, and costs neither
+// memory nor time. A lost connection is not repaired: dial again with Resume, or end
+// the guest.
 package client
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// ErrLost is wrapped by the error of every operation on a link that has ended.
+// ErrLost is wrapped by the error of every operation on a closed connection.
 var ErrLost = errors.New("link to the guest lost")
 
-// errClosed is the cause when Close ended the link.
+// errClosed is the cause after Close.
 var errClosed = errors.New("closed")
 
 // Dialer opens the stream to the agent. An engine.Guest is one.
@@ -31,52 +31,52 @@ type Dialer interface {
 	Dial(ctx context.Context) (io.ReadWriteCloser, error)
 }
 
-// Options are how a link is opened.
+// Options configure a connection.
 type Options struct {
-	// Hello configures the agent on the first link of a guest. Version and Nonce
-	// are filled in.
+	// Hello configures the agent on the guest's first connection. Version and Nonce are
+	// set by this package.
 	Hello protocol.Hello
 	Log   *slog.Logger // nil: none
 }
 
 const (
-	// helloTime bounds the first answer of an agent; a guest under load boots
-	// in less than a second.
+	// helloTime bounds the agent's first answer; a guest boots in less than a second,
+	// even under load.
 	helloTime = 30 * time.Second
-	// cancelTime is how long an operation whose context has ended waits for its
-	// End, on top of the grace that the guest's process has.
+	// cancelTime is how long a canceled operation waits for End, in addition to the
+	// grace period of the guest's process.
 	cancelTime = 5 * time.Second
-	// defaultGrace is what the agent takes for a grace of zero.
+	// defaultGrace is the agent's default grace period.
 	defaultGrace = 2 * time.Second
-	// maxResync bounds what a resumed link reads before the agent's answer: what
-	// was in flight on the earlier link is far less.
+	// maxResync bounds the bytes that a resumed connection skips before the agent's
+	// answer: far more than can be in flight from the earlier one.
 	maxResync = 64 << 20
 )
 
-// Conn is a live link. All methods may be called concurrently.
+// Conn is a connection to the agent of a guest. All methods may be called concurrently.
 type Conn struct {
-	conn  io.ReadWriteCloser
-	out   *protocol.Outbox
-	log   *slog.Logger
-	hello protocol.HelloResult
+	stream io.ReadWriteCloser
+	out    *protocol.Outbox
+	log    *slog.Logger
+	hello  protocol.HelloResult
 
 	mu   sync.Mutex
-	ops  map[uint32]*op // guarded by mu; begun, End not yet read
+	ops  map[uint32]*op // guarded by mu; started, End not yet read
 	next uint32         // guarded by mu
-	err  error          // guarded by mu; why the link ended
-	done chan struct{}  // closed when the link has ended
+	err  error          // guarded by mu; why the connection ended
+	done chan struct{}  // closed when the connection has ended
 
-	wg sync.WaitGroup // the reader and the writer
+	wg sync.WaitGroup // reader and writer
 }
 
-// Open dials a guest that has just been created and configures its agent. ctx
-// bounds the call. Close ends the link.
+// Open connects to a guest that has just been created and configures its agent. ctx
+// bounds the call. Close ends the connection.
 func Open(ctx context.Context, d Dialer, o Options) (*Conn, error) {
 	return open(ctx, d, o, false)
 }
 
-// Resume dials a guest that has had a link before: the agent drops what was
-// under way on that one; kernels and background processes live on.
+// Resume connects to a guest that has had a connection before: the agent drops the
+// operations of that one; kernels and background processes continue.
 func Resume(ctx context.Context, d Dialer, o Options) (*Conn, error) {
 	return open(ctx, d, o, true)
 }
@@ -84,16 +84,16 @@ func Resume(ctx context.Context, d Dialer, o Options) (*Conn, error) {
 func open(ctx context.Context, d Dialer, o Options, resume bool) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTime)
 	defer cancel()
-	conn, err := d.Dial(ctx)
+	stream, err := d.Dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("dial guest: %w", err)
 	}
-	l := &Conn{
-		conn: conn, out: protocol.NewOutbox(conn), log: o.Log,
+	c := &Conn{
+		stream: stream, out: protocol.NewOutbox(stream), log: o.Log,
 		ops: make(map[uint32]*op), next: 1, done: make(chan struct{}),
 	}
-	if l.log == nil {
-		l.log = slog.New(slog.DiscardHandler)
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
 	}
 	h := o.Hello
 	h.Version, h.Nonce = protocol.Version, protocol.NewNonce()
@@ -103,25 +103,25 @@ func open(ctx context.Context, d Dialer, o Options, resume bool) (*Conn, error) 
 	nonce := ""
 	if resume {
 		nonce = h.Nonce
-		l.out.Restart(0, protocol.AppendPreamble(nil, nonce))
+		c.out.Restart(0, protocol.AppendPreamble(nil, nonce))
 	}
-	l.wg.Add(2)
-	go l.write()
-	go l.read(nonce)
-	if err := l.greet(ctx, h); err != nil {
-		l.Close()
+	c.wg.Add(2)
+	go c.write()
+	go c.read(nonce)
+	if err := c.greet(ctx, h); err != nil {
+		c.Close()
 		return nil, err
 	}
-	return l, nil
+	return c, nil
 }
 
-// greet is the first operation. What the agent answers wrongly ends the link.
-func (l *Conn) greet(ctx context.Context, h protocol.Hello) error {
-	// Without this a guest that says nothing would be waited for twice.
-	stop := context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
+// greet performs the first operation. An invalid answer closes the connection.
+func (c *Conn) greet(ctx context.Context, h protocol.Hello) error {
+	// Otherwise a silent guest would cost the timeout twice.
+	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
 	defer stop()
 	var res protocol.HelloResult
-	if err := l.do(ctx, protocol.OpHello, h, nil, nil, 0, &res); err != nil {
+	if err := c.do(ctx, protocol.OpHello, h, nil, nil, 0, &res); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -129,99 +129,99 @@ func (l *Conn) greet(ctx context.Context, h protocol.Hello) error {
 	}
 	if res.Version != protocol.Version || res.Nonce != h.Nonce {
 		err := fmt.Errorf("%w: hello answered with version %d and nonce %.40q", protocol.ErrFrame, res.Version, res.Nonce)
-		l.end(err)
+		c.end(err)
 		return fmt.Errorf("greet agent: %w", err)
 	}
-	l.hello = res
+	c.hello = res
 	return nil
 }
 
-// Hello is what the agent said of itself.
-func (l *Conn) Hello() protocol.HelloResult { return l.hello }
+// Hello returns the agent's answer to Hello.
+func (c *Conn) Hello() protocol.HelloResult { return c.hello }
 
-// Done is closed when the link has ended.
-func (l *Conn) Done() <-chan struct{} { return l.done }
+// Done returns a channel that is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err says why the link has ended; it is nil while it has not.
-func (l *Conn) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
+// Err returns why the connection ended; nil while it has not.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
-// Close ends the link and with it every operation, and returns when the link
-// holds nothing any more. The guest lives on. Close may be called again.
-func (l *Conn) Close() error {
-	l.end(errClosed)
-	l.wg.Wait()
+// Close ends the connection and all its operations, and waits for its goroutines. The
+// guest continues. Close may be called more than once.
+func (c *Conn) Close() error {
+	c.end(errClosed)
+	c.wg.Wait()
 	return nil
 }
 
-// end ends the link; the first cause counts.
-func (l *Conn) end(cause error) {
-	l.mu.Lock()
-	if l.err != nil {
-		l.mu.Unlock()
+// end closes the connection; the first cause counts.
+func (c *Conn) end(cause error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
 		return
 	}
-	l.err = fmt.Errorf("%w: %w", ErrLost, cause)
-	l.ops = nil
-	close(l.done)
-	l.mu.Unlock()
-	l.out.Close(l.err)
-	l.conn.Close()
+	c.err = fmt.Errorf("%w: %w", ErrLost, cause)
+	c.ops = nil
+	close(c.done)
+	c.mu.Unlock()
+	c.out.Close(c.err)
+	c.stream.Close()
 	if cause != errClosed {
-		l.log.Warn("link to guest ended", "err", cause)
+		c.log.Warn("connection to guest ended", "err", cause)
 	}
 }
 
-func (l *Conn) write() {
-	defer l.wg.Done()
-	if err := l.out.Run(); err != nil {
-		l.end(fmt.Errorf("write to guest: %w", err))
+func (c *Conn) write() {
+	defer c.wg.Done()
+	if err := c.out.Run(); err != nil {
+		c.end(fmt.Errorf("write to guest: %w", err))
 	}
 }
 
-// read hands out what arrives. It never waits for an operation: what each may
-// have outstanding is bounded by its window.
-func (l *Conn) read(nonce string) {
-	defer l.wg.Done()
-	rd := protocol.NewReader(l.conn)
+// read dispatches incoming frames. It never waits for an operation: the window bounds
+// what each may have outstanding.
+func (c *Conn) read(nonce string) {
+	defer c.wg.Done()
+	rd := protocol.NewReader(c.stream)
 	if nonce != "" {
 		if _, err := rd.Resync(maxResync, func(n string) bool { return n == nonce }); err != nil {
-			l.end(fmt.Errorf("find the start of a resumed link: %w", err))
+			c.end(fmt.Errorf("find the start of a resumed connection: %w", err))
 			return
 		}
 	}
 	for {
 		h, p, err := rd.Next()
 		if err != nil {
-			l.end(fmt.Errorf("read from guest: %w", err))
+			c.end(fmt.Errorf("read from guest: %w", err))
 			return
 		}
-		if err := l.dispatch(h, p); err != nil {
-			l.end(err)
+		if err := c.dispatch(h, p); err != nil {
+			c.end(err)
 			return
 		}
 	}
 }
 
-// dispatch handles one frame; an error ends the link.
-func (l *Conn) dispatch(h protocol.Header, p []byte) error {
-	l.mu.Lock()
-	o := l.ops[h.Op]
+// dispatch processes one frame; an error closes the connection.
+func (c *Conn) dispatch(h protocol.Header, p []byte) error {
+	c.mu.Lock()
+	o := c.ops[h.Op]
 	if o == nil {
-		closed := l.err != nil
-		l.mu.Unlock()
+		closed := c.err != nil
+		c.mu.Unlock()
 		if closed {
 			return errClosed
 		}
-		return fmt.Errorf("%w: frame of type %d for operation %d, which is not under way", protocol.ErrFrame, h.Type, h.Op)
+		return fmt.Errorf("%w: frame of type %d for unknown operation %d", protocol.ErrFrame, h.Type, h.Op)
 	}
 	if h.Type == protocol.End {
-		delete(l.ops, h.Op)
+		delete(c.ops, h.Op)
 	}
-	l.mu.Unlock()
+	c.mu.Unlock()
 	switch h.Type {
 	case protocol.Data, protocol.EOF:
 		if h.Channel < protocol.Stdout {
@@ -247,24 +247,24 @@ func (l *Conn) dispatch(h protocol.Header, p []byte) error {
 	}
 }
 
-// begin registers an operation under a free number.
-func (l *Conn) begin(name protocol.Op) (*op, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		return nil, l.err
+// begin registers an operation under a free id.
+func (c *Conn) begin(name protocol.Op) (*op, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return nil, c.err
 	}
-	if len(l.ops) >= protocol.MaxOps {
-		return nil, &protocol.Error{Code: protocol.CodeBusy, Message: fmt.Sprintf("%d operations are under way on this box already", protocol.MaxOps)}
+	if len(c.ops) >= protocol.MaxOps {
+		return nil, &protocol.Error{Code: protocol.CodeBusy, Message: fmt.Sprintf("%d operations are already running in this box", protocol.MaxOps)}
 	}
-	for l.ops[l.next] != nil {
-		l.next += 2
+	for c.ops[c.next] != nil {
+		c.next += 2
 	}
 	o := &op{
-		l: l, name: name, id: l.next,
+		conn: c, name: name, id: c.next,
 		in: protocol.NewRecvQueue(), window: protocol.NewSendWindow(), end: make(chan struct{}), quit: make(chan struct{}),
 	}
-	l.next += 2 // odd numbers stay odd when they wrap
-	l.ops[o.id] = o
+	c.next += 2 // odd numbers stay odd when they wrap
+	c.ops[o.id] = o
 	return o, nil
 }

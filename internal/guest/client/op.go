@@ -13,9 +13,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// op is one operation under way.
+// op is an operation in progress.
 type op struct {
-	l      *Conn
+	conn   *Conn
 	name   protocol.Op
 	id     uint32
 	in     *protocol.RecvQueue
@@ -24,24 +24,24 @@ type op struct {
 	resp   protocol.Response // set before end is closed
 	quit   chan struct{}     // closed when the caller no longer waits
 
-	abandoned atomic.Bool // the caller no longer takes what arrives
+	abandoned atomic.Bool // the caller no longer consumes output
 }
 
-// output takes what an operation puts out, in order, in the caller's goroutine.
-// More says that the message goes on.
+// output consumes the output of an operation, in order, in the caller's goroutine. more
+// means that the message continues.
 type output func(ch protocol.Channel, more bool, p []byte) error
 
-// do begins an operation, sends body, hands out what arrives and decodes the
-// result into res, all in the caller's goroutine. When ctx ends it sends Cancel
-// and waits for End for the grace and a little more.
-func (l *Conn) do(ctx context.Context, name protocol.Op, args any, body io.Reader, out output, grace time.Duration, res any) error {
-	return l.doBytes(ctx, name, args, nil, body, out, grace, res)
+// do starts an operation, sends body, delivers output and decodes the result into res,
+// all in the caller's goroutine. When ctx is done it sends Cancel and waits for End for
+// the grace period and cancelTime.
+func (c *Conn) do(ctx context.Context, name protocol.Op, args any, body io.Reader, out output, grace time.Duration, res any) error {
+	return c.doBytes(ctx, name, args, nil, body, out, grace, res)
 }
 
-// doBytes is do with a body that is, or begins with, what is in memory already
-// and goes out with the request in one write.
-func (l *Conn) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, out output, grace time.Duration, res any) error {
-	o, err := l.start(ctx, name, args)
+// doBytes is do with a body that is in memory, or begins with bytes that are, and goes
+// out with the request in one write.
+func (c *Conn) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, out output, grace time.Duration, res any) error {
+	o, err := c.start(ctx, name, args)
 	if err != nil {
 		return err
 	}
@@ -55,20 +55,20 @@ func (l *Conn) doBytes(ctx context.Context, name protocol.Op, args any, first []
 			return err
 		}
 	} else {
-		l.out.Wake()
+		c.out.Wake()
 	}
 	return o.finish(ctx, out, grace, res)
 }
 
-// canceledNow is a context that has ended.
+// canceledNow is a context that is done.
 var canceledNow = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// start begins an operation and puts its Open in the outbox, without a Wake.
-func (l *Conn) start(ctx context.Context, name protocol.Op, args any) (*op, error) {
+// start starts an operation and adds its Open to the outbox, without Wake.
+func (c *Conn) start(ctx context.Context, name protocol.Op, args any) (*op, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -86,14 +86,14 @@ func (l *Conn) start(ctx context.Context, name protocol.Op, args any) (*op, erro
 	if len(p) > protocol.MaxPayload {
 		return nil, &protocol.Error{Code: protocol.CodeTooLarge, Message: fmt.Sprintf("the arguments of %s take %d bytes, more than %d; write a long command to a file and run that", name, len(p), protocol.MaxPayload)}
 	}
-	o, err := l.begin(name)
+	o, err := c.begin(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.out.Add(0, ctx.Done(), protocol.Header{Type: protocol.Open, Op: o.id}, p); err != nil {
-		l.mu.Lock()
-		delete(l.ops, o.id)
-		l.mu.Unlock()
+	if err := c.out.Add(0, ctx.Done(), protocol.Header{Type: protocol.Open, Op: o.id}, p); err != nil {
+		c.mu.Lock()
+		delete(c.ops, o.id)
+		c.mu.Unlock()
 		if errors.Is(err, protocol.ErrStopped) {
 			err = context.Cause(ctx)
 		}
@@ -104,20 +104,19 @@ func (l *Conn) start(ctx context.Context, name protocol.Op, args any) (*op, erro
 
 func (o *op) sendCancel() {
 	o.put(protocol.Header{Type: protocol.Cancel, Op: o.id}, nil)
-	o.l.out.Wake()
+	o.conn.out.Wake()
 }
 
-// put sends a frame that does not wait. A guest that does not read what it has
-// to loses the link.
+// put sends a frame without waiting. If the guest does not read, it closes the
+// connection.
 func (o *op) put(h protocol.Header, p []byte) {
-	if err := o.l.out.Put(0, h, p); errors.Is(err, protocol.ErrStuck) {
-		o.l.end(fmt.Errorf("write to guest: %w", err))
+	if err := o.conn.out.Put(0, h, p); errors.Is(err, protocol.ErrStuck) {
+		o.conn.end(fmt.Errorf("write to guest: %w", err))
 	}
 }
 
-// sendBody sends first, then what r has, then EOF. It stops without an error
-// when the operation has ended or ctx has: what the agent says tells why. An
-// error is r's.
+// sendBody sends first, then the content of r, then EOF. It stops without an error when
+// the operation or ctx has ended: the agent's answer tells why. An error is r's.
 func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r io.Reader) error {
 	stop := make(chan struct{})
 	defer close(stop)
@@ -126,14 +125,14 @@ func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r 
 		return nil
 	}
 	if r != nil {
-		o.l.out.Wake()
+		o.conn.out.Wake()
 		buf := make([]byte, 128<<10)
 		for {
 			n, err := r.Read(buf)
 			if !o.sendData(over, ch, buf[:n]) {
 				return nil
 			}
-			o.l.out.Wake()
+			o.conn.out.Wake()
 			if err == io.EOF {
 				break
 			}
@@ -143,12 +142,12 @@ func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r 
 		}
 	}
 	o.put(protocol.Header{Type: protocol.EOF, Channel: ch, Op: o.id}, nil)
-	o.l.out.Wake()
+	o.conn.out.Wake()
 	return nil
 }
 
-// over returns a channel that is closed when nothing more needs to be sent. It
-// costs a goroutine until stop, which a body that fits the window does without.
+// over returns a channel that is closed when nothing more need be sent. It uses a
+// goroutine until stop, unless the body fits the window.
 func (o *op) over(ctx context.Context, stop <-chan struct{}, needed bool) <-chan struct{} {
 	if !needed {
 		return ctx.Done()
@@ -160,7 +159,7 @@ func (o *op) over(ctx context.Context, stop <-chan struct{}, needed bool) <-chan
 		case <-ctx.Done():
 		case <-o.end:
 		case <-o.quit:
-		case <-o.l.done:
+		case <-o.conn.done:
 		case <-stop:
 		}
 	}()
@@ -173,25 +172,25 @@ func (o *op) sendData(over <-chan struct{}, ch protocol.Channel, p []byte) bool 
 		if err != nil {
 			return false
 		}
-		if o.l.out.Add(0, over, protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id}, p[:n]) != nil {
+		if o.conn.out.Add(0, over, protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id}, p[:n]) != nil {
 			return false
 		}
 		if p = p[n:]; len(p) > 0 {
-			o.l.out.Wake()
+			o.conn.out.Wake()
 		}
 	}
 	return true
 }
 
-// finish hands out what arrives until End and decodes the result. An error of
-// out ends the operation.
+// finish delivers output until End and decodes the result. An error of out ends the
+// operation.
 func (o *op) finish(ctx context.Context, out output, grace time.Duration, res any) error {
 	var data []byte
 	var items []protocol.Item
 	var failed error // of out
 	var patience <-chan time.Time
 	cancelled := ctx.Done()
-	// take hands out all there is.
+	// take delivers everything received.
 	take := func() {
 		for data, items = o.in.Take(data, items); len(items) > 0; data, items = o.in.Take(data, items) {
 			err := o.deliver(data, items, out)
@@ -200,8 +199,8 @@ func (o *op) finish(ctx context.Context, out output, grace time.Duration, res an
 			}
 			failed, out = err, nil
 			if errors.Is(err, protocol.ErrFrame) {
-				o.l.end(err)
-				failed = fmt.Errorf("%s: %w", o.name, o.l.Err())
+				o.conn.end(err)
+				failed = fmt.Errorf("%s: %w", o.name, o.conn.Err())
 			}
 			o.sendCancel()
 			patience = time.After(grace + cancelTime)
@@ -217,26 +216,26 @@ func (o *op) finish(ctx context.Context, out output, grace time.Duration, res an
 			patience = time.After(grace + cancelTime)
 			continue
 		case <-o.end:
-			take() // what came before End
+			take() // output received before End
 			if failed == nil {
 				return o.result(ctx, res)
 			}
 		case <-patience:
 			o.abandon()
 			if failed == nil {
-				failed = fmt.Errorf("%s: the guest does not answer: %w", o.name, context.Cause(ctx))
+				failed = fmt.Errorf("%s: the guest does not respond: %w", o.name, context.Cause(ctx))
 			}
-		case <-o.l.done:
+		case <-o.conn.done:
 			if failed == nil {
-				failed = fmt.Errorf("%s: %w", o.name, o.l.Err())
+				failed = fmt.Errorf("%s: %w", o.name, o.conn.Err())
 			}
 		}
 		return failed
 	}
 }
 
-// deliver hands one batch to out and gives its credit back. After an error of
-// out, which it returns, the rest is dropped.
+// deliver passes one batch to out and returns its credit. After an error of out, which
+// it returns, it drops the rest.
 func (o *op) deliver(data []byte, items []protocol.Item, out output) error {
 	var failed error
 	for _, it := range items {
@@ -249,21 +248,20 @@ func (o *op) deliver(data []byte, items []protocol.Item, out output) error {
 			var b [4]byte
 			binary.BigEndian.PutUint32(b[:], n)
 			o.put(protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
-			o.l.out.Wake()
+			o.conn.out.Wake()
 		}
 	}
 	return failed
 }
 
-// abandon leaves an operation to end when the agent gets to it. Its number
-// stays taken until then; what it still puts out is dropped by the reader.
+// abandon lets an operation end whenever the agent gets to it. Its id stays in use
+// until then; the reader drops its output.
 func (o *op) abandon() {
 	o.abandoned.Store(true)
 	o.drop()
 }
 
-// drop takes what has arrived and gives its credit back, so that the agent's
-// end is not held up.
+// drop discards received data and returns its credit, so that the agent is not blocked.
 func (o *op) drop() {
 	data, items := o.in.Take(nil, nil)
 	o.deliver(data, items, nil)
@@ -285,7 +283,7 @@ func (o *op) result(ctx context.Context, res any) error {
 	}
 	if err := json.Unmarshal(o.resp.Result, res); err != nil {
 		err = fmt.Errorf("%w: result of %s: %w", protocol.ErrFrame, o.name, err)
-		o.l.end(err)
+		o.conn.end(err)
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return nil

@@ -1,7 +1,7 @@
-// Package protocol is the language that the host's end (internal/guest/client) and the
-// agent inside a guest (internal/guest/agent) speak over one byte stream: frames,
+// Package protocol defines the protocol between the host (internal/guest/client) and
+// the agent inside a guest (internal/guest/agent) over one byte stream: frames,
 // messages, limits, version. It imports the standard library only.
-// docs/agent-protocol.md explains the protocol.
+// docs/agent-protocol.md explains it.
 package protocol
 
 import (
@@ -10,20 +10,20 @@ import (
 	"fmt"
 )
 
-// Version is the protocol's version. Host and agent must agree on it; builds
+// Version is the protocol's version. Host and agent must have the same; their builds
 // may differ.
 const Version = 1
 
 const (
 	// HeaderSize is the length of a frame's header in bytes.
 	HeaderSize = 12
-	// MaxPayload bounds the payload of one frame: large enough that a call costs
-	// one frame each way, small enough that a hostile length costs little memory.
+	// MaxPayload bounds the payload of one frame: large enough that a call takes one
+	// frame each way, small enough that a hostile length costs little memory.
 	MaxPayload = 256 << 10
-	// Window is how many bytes of data one side may send on one operation before
-	// the other grants more. It bounds what a slow reader makes anyone hold.
+	// Window is how many bytes of data one side may send on one operation before the
+	// other grants more credit. It bounds the memory that a slow reader costs.
 	Window = 512 << 10
-	// MaxOps bounds the operations under way at once on one link.
+	// MaxOps bounds the concurrent operations of one connection.
 	MaxOps = 256
 	// MaxDisplay bounds one display (all its representations, as JSON).
 	MaxDisplay = 8 << 20
@@ -33,20 +33,20 @@ const (
 	magic = 0x47
 )
 
-// Type says what a frame is.
+// Type is the type of a frame.
 type Type uint8
 
 // The closed set of frame types.
 const (
-	Open   Type = 1 + iota // begins an operation; payload: JSON of Request
+	Open   Type = 1 + iota // starts an operation; payload: JSON of Request
 	Data                   // bytes of one channel of an operation
 	EOF                    // the sender has no more bytes for that channel
-	Credit                 // payload: uint32, bytes of data the receiver has used up
-	Cancel                 // asks to end an operation; its End still comes
+	Credit                 // payload: uint32, bytes of data that the receiver has consumed
+	Cancel                 // requests the end of an operation; End still follows
 	End                    // ends an operation; payload: JSON of Response
 )
 
-// Channel says which bytes a Data or EOF frame carries.
+// Channel identifies the byte stream of a Data or EOF frame.
 type Channel uint8
 
 // The closed set of channels.
@@ -55,8 +55,8 @@ const (
 	Stdin
 	Stdout
 	Stderr
-	Displays // JSON of Display, one after the other, each ending with a frame without More
-	Body     // the content of a file or archive, the code of a run
+	Displays // JSON of Display, one after another; a frame without More ends each
+	Body     // content of a file or archive, code of a run
 	numChannels
 )
 
@@ -64,12 +64,12 @@ const (
 type Header struct {
 	Type    Type
 	Channel Channel
-	More    bool   // the message goes on in the next Data frame of this channel
-	Op      uint32 // odd: begun by the host; even: begun by the agent
+	More    bool   // the message continues in the next Data frame of this channel
+	Op      uint32 // odd: started by the host; even: by the agent
 	Length  uint32 // of the payload, at most MaxPayload
 }
 
-// ErrFrame is wrapped by every error about bytes that are not a frame.
+// ErrFrame is wrapped by every error about bytes that are not a valid frame.
 var ErrFrame = errors.New("malformed frame")
 
 // Append appends the header's encoding to b.
@@ -83,7 +83,7 @@ func (h Header) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, h.Length)
 }
 
-// ParseHeader decodes and checks a header. b must hold HeaderSize bytes.
+// ParseHeader decodes and validates a header. b must have at least HeaderSize bytes.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, fmt.Errorf("%w: %d bytes of %d", ErrFrame, len(b), HeaderSize)
@@ -94,7 +94,7 @@ func ParseHeader(b []byte) (Header, error) {
 	}
 	switch {
 	case b[0] != magic:
-		return Header{}, fmt.Errorf("%w: begins with %#x", ErrFrame, b[0])
+		return Header{}, fmt.Errorf("%w: first byte %#x", ErrFrame, b[0])
 	case h.Type < Open || h.Type > End:
 		return Header{}, fmt.Errorf("%w: type %d", ErrFrame, h.Type)
 	case h.Channel >= numChannels:

@@ -2,28 +2,27 @@ package protocol
 
 import "encoding/json"
 
-// Op names an operation. All are begun by the host.
+// Op names an operation. The host starts all of them.
 type Op string
 
-// The closed set of operations. Behind each: the arguments, what flows, the
-// result.
+// The operations, with their arguments, data flow and result.
 const (
-	OpHello   Op = "hello"   // Hello → HelloResult; the first operation of a link
-	OpPing    Op = "ping"    // nothing → nothing
+	OpHello   Op = "hello"   // Hello → HelloResult; first operation of a connection
+	OpPing    Op = "ping"    // none → none
 	OpRun     Op = "run"     // Run; in: Body (code); out: Stdout, Stderr, Displays → RunResult
 	OpKernel  Op = "kernel"  // Kernel: start, stop or restart one → KernelResult
 	OpExec    Op = "exec"    // Exec; in: Stdin; out: Stdout, Stderr → ExecResult
 	OpAttach  Op = "attach"  // Attach; out: Stdout, Stderr → ExecResult
-	OpSignal  Op = "signal"  // Signal → nothing
-	OpPS      Op = "ps"      // nothing → PSResult
+	OpSignal  Op = "signal"  // Signal → none
+	OpPS      Op = "ps"      // none → PSResult
 	OpRead    Op = "read"    // Read; out: Body → FileInfo
 	OpWrite   Op = "write"   // Write; in: Body → FileInfo
 	OpStat    Op = "stat"    // Path → FileInfo
 	OpList    Op = "list"    // List → ListResult
 	OpMkdir   Op = "mkdir"   // Mkdir → FileInfo
-	OpRemove  Op = "remove"  // Remove → nothing
-	OpArchive Op = "archive" // Path; out: Body (tar) → nothing
-	OpExtract Op = "extract" // Extract; in: Body (tar) → nothing
+	OpRemove  Op = "remove"  // Remove → none
+	OpArchive Op = "archive" // Path; out: Body (tar) → none
+	OpExtract Op = "extract" // Extract; in: Body (tar) → none
 	OpBackup  Op = "backup"  // Backup; out: Body (tar) → BackupResult
 )
 
@@ -47,37 +46,38 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Code is a closed set.
+// Code identifies the kind of an error.
 type Code string
 
 // The closed set of error codes.
 const (
 	CodeVersion    Code = "version"     // the two ends speak different versions
-	CodeInvalid    Code = "invalid"     // the arguments make no sense
+	CodeInvalid    Code = "invalid"     // invalid arguments
 	CodeNotFound   Code = "not_found"   // no such file, process or kernel
-	CodeExists     Code = "exists"      // it is there already
-	CodeNotAllowed Code = "not_allowed" // the path leaves the writable directories, or permissions forbid it
-	CodeTooLarge   Code = "too_large"   // over a limit
-	CodeNoSpace    Code = "no_space"    // the disk quota is used up
+	CodeExists     Code = "exists"      // it already exists
+	CodeNotAllowed Code = "not_allowed" // the path leaves the permitted directories, or permissions forbid it
+	CodeTooLarge   Code = "too_large"   // above a limit
+	CodeNoSpace    Code = "no_space"    // the disk quota is exhausted
 	CodeBusy       Code = "busy"        // too many operations, or the kernel is running
 	CodeNoLanguage Code = "no_language" // the image has no interpreter for it
 	CodeStart      Code = "start"       // a program or kernel did not start
 	CodeCancelled  Code = "cancelled"   // ended by Cancel
-	CodeInternal   Code = "internal"    // the agent's own fault
+	CodeInternal   Code = "internal"    // a fault of the agent
 )
 
-// Hello configures the agent; it comes once at the start of each link.
+// Hello configures the agent. It is the first operation of each connection.
 type Hello struct {
 	Version int    `json:"version"`
-	Nonce   string `json:"nonce"` // echoed; what comes before it is of an earlier link and dropped
-	// Restored says that the guest has come out of a snapshot since its last link,
-	// and that others may have come out of the same one: kernels draw new
-	// randomness, made with Entropy, before their next run.
+	Nonce   string `json:"nonce"` // echoed; data before it belong to an earlier connection
+	// Restored means that the guest was restored from a snapshot since its last
+	// connection, perhaps one of several from the same snapshot: kernels reseed their
+	// random generators with Entropy before their next run.
 	Restored bool `json:"restored,omitempty"`
-	// What follows is applied on the first link only, but for Entropy.
-	Home    string   `json:"home"`    // of the user, made if missing; the default directory
-	Scratch []string `json:"scratch"` // further directories that files may live in, such as /tmp
-	// ReadOnly are directories whose files may be read and not changed: read-only volumes.
+	// The following fields apply on the first connection only, except Entropy.
+	Home    string   `json:"home"`    // the user's home and default directory, created if missing
+	Scratch []string `json:"scratch"` // further directories for files, such as /tmp
+	// ReadOnly lists directories with readable files that must not change: read-only
+	// volumes.
 	ReadOnly     []string          `json:"read_only,omitempty"`
 	UID          int               `json:"uid"`           // of user code; -1: the agent's own
 	GID          int               `json:"gid"`           //
@@ -94,47 +94,48 @@ type HelloResult struct {
 	Version int    `json:"version"`
 	Nonce   string `json:"nonce"`
 	Build   string `json:"build"`
-	// Limits says how each limit ("pids", "memory", "open_files", "address_space",
-	// "core") is held inside: "cgroup", "rlimit", "watcher", "none".
+	// Limits reports how each limit ("pids", "memory", "open_files", "address_space",
+	// "core") is enforced inside: "cgroup", "rlimit", "watcher", "none".
 	Limits map[string]string `json:"limits"`
 }
 
-// Capture bounds the output of a run or command that crosses the link: of each
-// of stdout and stderr the first Head and the last Tail bytes. The whole output
-// is kept in a file of the guest (up to its own limit) once it is longer. With
-// both zero everything crosses, under back-pressure, and nothing is kept.
+// Capture bounds the output that a run or command sends: the first Head and the last
+// Tail bytes of each of stdout and stderr. If the output is longer, a file in the guest
+// keeps all of it, up to a limit of its own. If both are zero, everything is sent, with
+// flow control, and nothing is kept.
 type Capture struct {
 	Head int `json:"head"`
 	Tail int `json:"tail"`
 }
 
-// Output says what became of one stream of output.
+// Output describes one stream of output.
 type Output struct {
-	Bytes   int64  `json:"bytes"`             // in all
-	Omitted int64  `json:"omitted,omitempty"` // that did not cross, between head and tail
+	Bytes   int64  `json:"bytes"`             // total
+	Omitted int64  `json:"omitted,omitempty"` // not sent, between head and tail
 	Path    string `json:"path,omitempty"`    // file in the guest with the whole, if anything was omitted
 }
 
-// Run asks a kernel to run code. The kernel is started if it does not live.
+// Run runs code in a kernel, which is started if necessary.
 type Run struct {
 	Kernel    string  `json:"kernel"`     // its name; 1 to 64 characters of [a-z0-9-]
 	Language  string  `json:"language"`   // "python" or "javascript"
-	TimeoutMS int64   `json:"timeout_ms"` // 0: no time-out of the agent's
+	TimeoutMS int64   `json:"timeout_ms"` // 0: the agent applies none
 	GraceMS   int64   `json:"grace_ms"`   // between interrupt and kill; 0: 2,000
 	Capture   Capture `json:"capture"`
-	// Program says that the code is a whole program: the run ends when all that it
-	// began has ended, files are closed, and the kernel ends with it.
+	// Program marks a whole program: the run ends when everything it started has ended
+	// and its files are closed, and the kernel ends with it.
 	Program bool `json:"program,omitempty"`
-	// File is where the program lies, below the home directory, for tracebacks and
-	// for what the program says of itself. Empty: nowhere.
+	// File is the program's path below the home directory, for tracebacks and __file__.
+	// Empty: none.
 	File string `json:"file,omitempty"`
 }
 
-// RunResult says how a run ended. A failed run is not an Error.
+// RunResult is the result of a run. A failed run is not an Error.
 type RunResult struct {
 	OK    bool      `json:"ok"`
 	Error *RunError `json:"error,omitempty"` // uncaught in the user's code
-	// Stopped says why the agent ended the run early: "", "timeout" or "cancelled".
+	// Stopped is the reason why the agent ended the run early: "", "timeout" or
+	// "cancelled".
 	Stopped string `json:"stopped,omitempty"`
 	// Lost is set when the kernel ended during the run, so that its state is
 	// gone: "killed" (it did not yield to the interrupt), "oom", "exited" or
@@ -152,19 +153,19 @@ type RunResult struct {
 	Dropped int `json:"dropped,omitempty"`
 }
 
-// RunError is an uncaught error of the user's code.
+// RunError is an uncaught error of user code.
 type RunError struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
-	Traceback string `json:"traceback"` // as the language shows it, with the user's lines, without colour; it is not in stderr
+	Traceback string `json:"traceback"` // as the language prints it, with the user's lines, without colour; not part of stderr
 }
 
-// Display is something shown: the value of the last expression, or a figure.
+// Display is a displayed value: that of the last expression, or a figure.
 type Display struct {
 	// Result marks the value of the last expression.
 	Result bool `json:"result,omitempty"`
-	// Data holds the representations by MIME type: text as it is, binary types
-	// in base64. "text/plain" is always there.
+	// Data holds the representations by MIME type: text types as text, binary types in
+	// base64. "text/plain" is always present.
 	Data map[string]string `json:"data"`
 }
 
@@ -180,45 +181,45 @@ type Kernel struct {
 type KernelResult struct {
 	PID     int    `json:"pid"`
 	Version string `json:"version"` // of the interpreter
-	// Missing are the modules of the Preload that the kernel was started with that
-	// could not be imported.
+	// Missing lists the modules to preload that could not be imported when the kernel
+	// was started.
 	Missing []string `json:"missing,omitempty"`
 }
 
 // Exec runs a command as the guest's user.
 type Exec struct {
 	Argv       []string `json:"argv,omitempty"`  // program and arguments; or
-	Shell      string   `json:"shell,omitempty"` // a line for the shell
+	Shell      string   `json:"shell,omitempty"` // a shell command line
 	Env        []string `json:"env,omitempty"`   // added to the user's
 	Dir        string   `json:"dir,omitempty"`   // empty: home
 	TimeoutMS  int64    `json:"timeout_ms"`
 	GraceMS    int64    `json:"grace_ms"` // between TERM and KILL; 0: 2,000
-	Stdin      bool     `json:"stdin"`    // Stdin frames follow until EOF; otherwise it is empty
+	Stdin      bool     `json:"stdin"`    // Stdin frames follow until EOF; otherwise stdin is empty
 	Background bool     `json:"background"`
 	Capture    Capture  `json:"capture"`
 }
 
-// ExecResult says how a command ended; for Background, that it was started.
+// ExecResult is the result of a command; for Background, of its start.
 type ExecResult struct {
 	ID      string `json:"id"` // of the process, for Attach and Signal
 	PID     int    `json:"pid"`
-	Running bool   `json:"running,omitempty"` // it still runs
+	Running bool   `json:"running,omitempty"` // still running
 	Code    int    `json:"code"`              // exit code; 128 + n after signal n; 127 and 126 as in a shell
 	Signal  string `json:"signal,omitempty"`
-	// Stopped says why the agent ended it: "", "timeout", "cancelled" or "oom", the
-	// memory limit was reached and it was the largest.
+	// Stopped is the reason why the agent ended it: "", "timeout", "cancelled" or "oom"
+	// (the memory limit was reached and it was the largest process).
 	Stopped string  `json:"stopped,omitempty"`
 	Seconds float64 `json:"seconds"`
 	Stdout  Output  `json:"stdout"`
 	Stderr  Output  `json:"stderr"`
 }
 
-// Attach replays the kept output of a background process from an offset and,
-// with Follow, goes on until it ends. In its result Bytes is the offset after
-// what was sent, Omitted what was asked for and is no longer kept.
+// Attach replays the kept output of a background process from an offset and, with
+// Follow, continues until it ends. In its result, Bytes is the offset after the last
+// byte sent, Omitted the number of requested bytes that are no longer kept.
 type Attach struct {
 	ID     string `json:"id"`
-	Stdout int64  `json:"stdout"` // offsets in bytes; what is no longer kept is skipped
+	Stdout int64  `json:"stdout"` // offsets in bytes; bytes no longer kept are skipped
 	Stderr int64  `json:"stderr"`
 	Follow bool   `json:"follow"`
 }
@@ -251,28 +252,28 @@ type Path struct {
 // Extract unpacks a tar archive into a directory.
 type Extract struct {
 	Path string `json:"path"`
-	// Backup says that the archive was made by a Backup: its symbolic links are
-	// restored as they were, wherever they lead.
+	// Backup marks an archive made by Backup: its symbolic links are restored
+	// unchanged, wherever they lead.
 	Backup bool `json:"backup,omitempty"`
 }
 
-// Backup asks for a tar archive of the home directory that can be unpacked in
-// another box. What cannot be read or does not fit is left out and reported.
+// Backup requests a tar archive of the home directory, to be unpacked in another box.
+// Files that cannot be read or do not fit are omitted and counted.
 type Backup struct {
 	MaxBytes int64    `json:"max_bytes"`         // of file content
-	Exclude  []string `json:"exclude,omitempty"` // absolute paths that are left out, with all below them
-	Unless   string   `json:"unless,omitempty"`  // the Mark of an earlier backup: no archive is sent if it would be the same
+	Exclude  []string `json:"exclude,omitempty"` // absolute paths to omit, with everything below them
+	Unless   string   `json:"unless,omitempty"`  // Mark of an earlier backup: if nothing has changed, no archive is sent
 }
 
 // BackupResult describes what a Backup sent.
 type BackupResult struct {
-	// Mark changes with the files: their names, sizes, modes and times of change.
+	// Mark changes with the names, sizes, modes and modification times of the files.
 	Mark      string `json:"mark"`
 	Unchanged bool   `json:"unchanged,omitempty"` // Mark is Backup.Unless, and nothing was sent
 	Files     int    `json:"files"`               // in the archive, without directories and links
 	Bytes     int64  `json:"bytes"`               // of their content
 	Omitted   int    `json:"omitted,omitempty"`   // that could not be read or did not fit
-	// Examples names the first few that were omitted.
+	// Examples names the first few omitted files.
 	Examples []string `json:"examples,omitempty"`
 }
 
@@ -287,8 +288,8 @@ type Read struct {
 type Write struct {
 	Path      string `json:"path"`
 	Mode      uint32 `json:"mode"`      // permission bits; 0: those of the file it replaces, or 0644
-	Exclusive bool   `json:"exclusive"` // CodeExists if it is there
-	Parents   bool   `json:"parents"`   // make missing directories
+	Exclusive bool   `json:"exclusive"` // CodeExists if the file exists
+	Parents   bool   `json:"parents"`   // create missing directories
 	MaxBytes  int64  `json:"max_bytes"` // CodeTooLarge beyond; 0: no limit but the disk's
 }
 
@@ -299,7 +300,7 @@ type List struct {
 	Max   int    `json:"max"`   // entries; 0: 1,000; at most 1,000
 }
 
-// ListResult is what List found, in the order of paths.
+// ListResult lists the entries, sorted by path.
 type ListResult struct {
 	Entries   []FileInfo `json:"entries"`
 	Truncated bool       `json:"truncated,omitempty"`

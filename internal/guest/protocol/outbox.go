@@ -7,25 +7,24 @@ import (
 )
 
 const (
-	// outboxData is how much may be pending before Data has to wait.
+	// outboxData is the size of pending output from which Add blocks.
 	outboxData = 1 << 20
-	// outboxMax is how much may be pending at all: frames that never wait are
-	// small, so many of them mean that the other side has stopped reading.
+	// outboxMax bounds the pending output. Frames that do not wait are small, so
+	// reaching it means that the peer has stopped reading.
 	outboxMax = 4*outboxData + 2*(HeaderSize+MaxPayload)
 )
 
 var (
-	// ErrSuperseded: the frame belongs to a link that a newer one has replaced.
-	ErrSuperseded = errors.New("superseded by a new link")
-	// ErrStuck: too much is pending because the other side does not read.
-	ErrStuck = errors.New("the other side does not read")
-	// ErrStopped: waiting was given up.
+	// ErrSuperseded means that a newer connection has replaced that of the frame.
+	ErrSuperseded = errors.New("superseded by a new connection")
+	// ErrStuck means that too much output is pending because the peer does not read.
+	ErrStuck = errors.New("the peer does not read")
+	// ErrStopped means that the wait was abandoned.
 	ErrStopped = errors.New("stopped")
 )
 
-// Outbox gathers frames of all operations and writes them in as few writes as
-// possible: whatever has gathered while a write was under way goes out in the
-// next one. All methods may be called concurrently.
+// Outbox batches the frames of all operations: frames added during a write go out
+// together in the next one. All methods may be called concurrently.
 type Outbox struct {
 	w    io.Writer
 	wake chan struct{}
@@ -34,20 +33,19 @@ type Outbox struct {
 	mu      sync.Mutex
 	buf     []byte        // guarded by mu; pending
 	spare   []byte        // guarded by mu; the buffer of the last write
-	writing bool          // guarded by mu; a Flush is at it
-	epoch   uint64        // guarded by mu; frames of another one are refused
-	err     error         // guarded by mu; of the first failed write
-	room    chan struct{} // guarded by mu; closed when pending data shrinks; nil if nobody waits
+	writing bool          // guarded by mu; a Flush is writing
+	epoch   uint64        // guarded by mu; frames of other epochs are rejected
+	err     error         // guarded by mu; first write error
+	room    chan struct{} // guarded by mu; closed when pending output shrinks; nil without waiters
 }
 
-// NewOutbox returns an Outbox that writes to w. Run must be running for Wake to
-// have an effect.
+// NewOutbox returns an Outbox that writes to w. Wake needs a running Run.
 func NewOutbox(w io.Writer) *Outbox {
 	return &Outbox{w: w, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// Run writes what is pending after each Wake, until Close or until a write
-// fails, whose error it returns.
+// Run writes pending frames after each Wake, until Close or a write error, which it
+// returns.
 func (o *Outbox) Run() error {
 	for {
 		select {
@@ -61,7 +59,7 @@ func (o *Outbox) Run() error {
 	}
 }
 
-// Close ends Run and refuses later frames with err. It is to be called once.
+// Close ends Run and rejects later frames with err. It must be called once.
 func (o *Outbox) Close(err error) {
 	o.mu.Lock()
 	if o.err == nil {
@@ -72,8 +70,8 @@ func (o *Outbox) Close(err error) {
 	close(o.done)
 }
 
-// Put adds a frame without waiting for room. It is for frames that do not count
-// against a window.
+// Put adds a frame without waiting. It is for frames that do not count against a
+// window.
 func (o *Outbox) Put(epoch uint64, h Header, p []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,8 +81,8 @@ func (o *Outbox) Put(epoch uint64, h Header, p []byte) error {
 	return o.addLocked(epoch, h, p)
 }
 
-// Add adds a frame, after waiting for room. It returns ErrStopped if stop is
-// closed first.
+// Add adds a frame after waiting for room. It returns ErrStopped if stop is closed
+// first.
 func (o *Outbox) Add(epoch uint64, stop <-chan struct{}, h Header, p []byte) error {
 	o.mu.Lock()
 	for len(o.buf) >= outboxData && o.err == nil && o.epoch == epoch {
@@ -116,8 +114,8 @@ func (o *Outbox) addLocked(epoch uint64, h Header, p []byte) error {
 	return nil
 }
 
-// Restart drops what is pending, puts raw first in line and makes epoch the one
-// whose frames are taken. A write under way ends with whole frames.
+// Restart discards pending frames, puts raw first, and accepts frames of epoch only. A
+// write in progress ends with whole frames.
 func (o *Outbox) Restart(epoch uint64, raw []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,7 +124,7 @@ func (o *Outbox) Restart(epoch uint64, raw []byte) {
 	o.wakeLocked()
 }
 
-// Wake makes Run write soon.
+// Wake makes Run write the pending frames.
 func (o *Outbox) Wake() {
 	select {
 	case o.wake <- struct{}{}:
@@ -134,8 +132,8 @@ func (o *Outbox) Wake() {
 	}
 }
 
-// Flush writes what is pending. If another Flush is writing it returns at once:
-// that one goes on until nothing is left.
+// Flush writes the pending frames. If another Flush is writing, it returns at once:
+// that one continues until nothing is left.
 func (o *Outbox) Flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

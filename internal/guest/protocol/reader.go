@@ -7,17 +7,16 @@ import (
 	"io"
 )
 
-// Reader reads frames in large reads and without copying. It is for one
-// goroutine. After an error that wraps ErrFrame nothing was consumed, so that
-// Resync sees the bytes that were not a frame.
+// Reader reads frames with large reads and without copying. It is for one goroutine. An
+// error that wraps ErrFrame consumes nothing, so that Resync sees the bytes.
 type Reader struct {
 	r    io.Reader
 	buf  []byte
-	i, n int // buf[i:n] is read and not consumed
+	i, n int // buf[i:n] is unread
 }
 
-// readBuffer holds many small frames, the common case; a larger frame makes the
-// buffer grow once, to what the largest frame needs.
+// readBuffer holds many small frames, the common case. For a larger frame the buffer
+// grows once, to the maximum.
 const readBuffer = 64 << 10
 
 // NewReader returns a Reader of r.
@@ -25,8 +24,8 @@ func NewReader(r io.Reader) *Reader {
 	return &Reader{r: r, buf: make([]byte, readBuffer)}
 }
 
-// Next returns the next frame; the payload is valid until the next call. io.EOF
-// means that the stream ended between frames.
+// Next returns the next frame; the payload is valid until the next call. io.EOF means
+// that the stream ended between frames.
 func (r *Reader) Next() (Header, []byte, error) {
 	if err := r.fill(HeaderSize); err != nil {
 		return Header{}, nil, err
@@ -88,16 +87,15 @@ func (r *Reader) grow(size int) {
 	r.buf = b
 }
 
-// Resync drops bytes up to and including the next mark whose nonce accept takes
-// and returns that nonce. It gives up with ErrFrame after limit bytes; 0 means
-// no limit.
+// Resync discards bytes up to and including the next mark whose nonce accept approves,
+// and returns that nonce. It fails with ErrFrame after limit bytes; 0 means no limit.
 func (r *Reader) Resync(limit int64, accept func(nonce string) bool) (string, error) {
 	var dropped int64
 	for {
 		b := r.buf[r.i:r.n]
 		at := bytes.Index(b, []byte(markPrefix))
 		switch {
-		case at < 0: // keep what may be the beginning of a mark
+		case at < 0: // keep a possible beginning of a mark
 			drop := max(0, len(b)-len(markPrefix)+1)
 			r.i += drop
 			dropped += int64(drop)

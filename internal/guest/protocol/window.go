@@ -7,30 +7,30 @@ import (
 	"sync"
 )
 
-// ErrFlow is wrapped by every error about a side that ignores the windows.
-var ErrFlow = errors.New("flow control broken")
+// ErrFlow is wrapped by every error about a peer that violates flow control.
+var ErrFlow = errors.New("flow control violated")
 
-// Cost is what a Data frame with n bytes of payload takes of the window. The
-// header counts, so that many tiny frames cannot cost much memory.
+// Cost returns how many bytes of the window a Data frame with n bytes of payload takes.
+// The header counts, so that many tiny frames cannot cost much memory.
 func Cost(n int) int { return HeaderSize + n }
 
-// minGrant keeps a sender from cutting data into tiny frames when the window
-// is nearly used up.
+// minGrant prevents tiny frames when the window is nearly used up.
 const minGrant = 4 << 10
 
-// SendWindow is the sender's end of a window. All methods may be called concurrently.
+// SendWindow is the sender's side of flow control. All methods may be called
+// concurrently.
 type SendWindow struct {
 	mu   sync.Mutex
 	left int           // guarded by mu
-	wake chan struct{} // guarded by mu; closed when left grows; nil if nobody waits
+	wake chan struct{} // guarded by mu; closed when left grows; nil without waiters
 }
 
 // NewSendWindow returns a SendWindow with a full window.
 func NewSendWindow() *SendWindow { return &SendWindow{left: Window} }
 
-// Take reserves the window for a frame of at most want bytes, want > 0, and
-// returns how many it may carry. It waits for Credit and returns ErrStopped if
-// stop is closed first.
+// Take reserves window for a frame of at most want bytes, want > 0, and returns how
+// many it may carry. It waits for Credit and returns ErrStopped if stop is closed
+// first.
 func (w *SendWindow) Take(want int, stop <-chan struct{}) (int, error) {
 	want = min(want, MaxPayload)
 	need := Cost(min(want, minGrant))
@@ -54,7 +54,7 @@ func (w *SendWindow) Take(want int, stop <-chan struct{}) (int, error) {
 	return n, nil
 }
 
-// Credit handles the payload of a Credit frame.
+// Credit processes the payload of a Credit frame.
 func (w *SendWindow) Credit(p []byte) error {
 	if len(p) != 4 {
 		return fmt.Errorf("%w: credit of %d bytes", ErrFlow, len(p))
@@ -73,28 +73,29 @@ func (w *SendWindow) Credit(p []byte) error {
 	return nil
 }
 
-// Item is one or several frames of the same channel in a batch of a RecvQueue.
+// Item is one or several consecutive frames of the same channel in a batch of a
+// RecvQueue.
 type Item struct {
 	Channel Channel
-	More    bool // the message goes on
-	EOF     bool // no more of this channel; no bytes
-	Len     int  // of the batch's bytes that are this item's
+	More    bool // the message continues
+	EOF     bool // end of the channel; no bytes
+	Len     int  // length in the batch's bytes
 	cost    int
 }
 
-// RecvQueue is the receiver's end of a window: the frames of one operation between
-// the goroutine that reads the stream and the one that uses them up. Push and
-// Take may be called concurrently with each other.
+// RecvQueue is the receiver's side of flow control: it passes the frames of one
+// operation from the goroutine that reads the stream to the one that consumes them.
+// Push and Take may be called concurrently with each other.
 type RecvQueue struct {
-	// Wake has an element when something was pushed since the last Take.
+	// Wake receives an element after a Push since the last Take.
 	Wake chan struct{}
 
 	mu    sync.Mutex
 	data  []byte // guarded by mu
 	items []Item // guarded by mu
-	eof   uint8  // guarded by mu; bit set of channels that had EOF
-	left  int    // guarded by mu; of the window
-	owed  int    // guarded by mu; used up, not yet given back
+	eof   uint8  // guarded by mu; bit set of channels that ended
+	left  int    // guarded by mu; remaining window
+	owed  int    // guarded by mu; consumed, not yet credited
 }
 
 // NewRecvQueue returns an empty RecvQueue with a full window.
@@ -102,7 +103,7 @@ func NewRecvQueue() *RecvQueue {
 	return &RecvQueue{Wake: make(chan struct{}, 1), left: Window}
 }
 
-// Push adds a Data or EOF frame. It never waits; an error wraps ErrFlow.
+// Push adds a Data or EOF frame without blocking. Its errors wrap ErrFlow.
 func (q *RecvQueue) Push(h Header, p []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,8 +144,8 @@ func (q *RecvQueue) signal() {
 	}
 }
 
-// Take returns all that was pushed and leaves the queue with the buffers of an
-// earlier batch, which the caller no longer uses.
+// Take returns everything pushed so far, and reuses the buffers of an earlier batch,
+// which the caller must no longer use.
 func (q *RecvQueue) Take(data []byte, items []Item) ([]byte, []Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -153,8 +154,8 @@ func (q *RecvQueue) Take(data []byte, items []Item) ([]byte, []Item) {
 	return d, i
 }
 
-// Used notes that the item has been used up and returns the credit to send now,
-// 0 if it is not yet worth a frame.
+// Used records that the item was consumed and returns the credit to send now; 0 if it
+// is not yet worth a frame.
 func (q *RecvQueue) Used(it Item) uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
