@@ -11,7 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/filewatch"
 )
 
-// certificate is that of a server, as it was last right in its files.
+// certificate is a server's certificate, as last read without an error.
 type certificate struct {
 	cert, key string
 	log       *slog.Logger
@@ -21,7 +21,7 @@ type certificate struct {
 	wg  sync.WaitGroup
 }
 
-// openCertificate reads the files and begins to watch them; the caller closes it.
+// openCertificate reads the files and watches them. The caller closes it.
 func openCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
 	c := &certificate{cert: cert, key: key, log: log}
 	w := filewatch.New(cert, key)
@@ -33,16 +33,16 @@ func openCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
 	c.wg.Go(func() {
 		w.Run(ctx, func() {
 			if err := c.load(); err != nil {
-				log.Error("certificate not reloaded, the one read before stays in force", "err", err)
+				log.Error("certificate not reloaded, the previous one stays in use", "err", err)
 				return
 			}
-			log.Info("certificate read again", "file", cert)
+			log.Info("certificate reloaded", "file", cert)
 		})
 	})
 	return c, nil
 }
 
-// load takes what is in the files into force for new connections.
+// load reads the files for new connections.
 func (c *certificate) load() error {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package cli is the command line of Glovebox: one file a command, the program
-// as a value. Main can be called from a test as from main.
+// Package cli is the command line of Glovebox. Each command has a file of its own. Main
+// runs the program, also from tests.
 //
-// Data goes to standard output, everything else to standard error. Exit codes
-// are part of the interface, see docs of ExitOK and the following.
+// Data goes to standard output, everything else to standard error. The exit codes are
+// part of the interface: see ExitOK.
 package cli
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// Exit codes. Run passes on the code of what ran in the box besides.
+// Exit codes. The run command also returns the exit code of the program in the box.
 const (
 	ExitOK          = 0
-	ExitFailure     = 1   // it did not work; or, of run, the code in the box failed
-	ExitUsage       = 2   // a flag, an argument or a setting is wrong
-	ExitTimeout     = 124 // run: the time-out ended it
-	ExitOwnFault    = 125 // run: Glovebox itself failed, nothing is known about the code
+	ExitFailure     = 1   // failure; of run, also failure of the code in the box
+	ExitUsage       = 2   // invalid flag, argument or setting
+	ExitTimeout     = 124 // run: the time-out was reached
+	ExitOwnFault    = 125 // run: Glovebox failed; the result of the code is unknown
 	ExitInterrupted = 130 // SIGINT; 143 for SIGTERM
 )
 
@@ -39,19 +39,19 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// app is what commands share.
+// app is the state that commands share.
 type app struct {
 	Streams
 	lookup func(string) (string, bool) // the environment
 
-	began bool // a command has begun: what goes wrong now is no wrong command line
+	began bool // a command is running: later errors are not usage errors
 
 	level     *slog.LevelVar // of the log; set by openLog
-	reopenLog func() error   // opens the log file anew; set by openLog
+	reopenLog func() error   // reopens the log file; set by openLog
 }
 
-// Main runs the command line args, without the program's name, and returns the
-// exit code. It returns when everything it started has ended.
+// Main runs the command line args, without the program's name, and returns the exit
+// code. When it returns, everything that it started has stopped.
 func Main(ctx context.Context, args []string, s Streams) int {
 	out := &output{Writer: s.Out}
 	s.Out = out
@@ -75,17 +75,18 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	return exitCode(err)
 }
 
-// root is the command without a name.
+// root returns the root command.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "glovebox",
 		Short: "An isolated computer for an AI agent, reached through MCP",
 		Long: `Glovebox gives an AI agent an isolated computer of its own: Python, JavaScript
-and a shell, reached through MCP tools. What it handles stays inside.
+and a shell, through MCP tools.
 
-Exit codes: 0 done, 1 failed, 2 wrong flag, argument or setting; run passes on
-the code of what it ran, 124 after a time-out, 125 if Glovebox itself failed;
-mcp has codes of its own, see its help; 130 and 143 after an interrupt.`,
+Exit codes: 0 success; 1 failure; 2 invalid flag, argument or setting; 130 and
+143 interrupted by SIGINT and SIGTERM. The run command returns the program's exit
+code, 124 after a time-out, and 125 if Glovebox itself failed. The mcp commands
+have more exit codes: see "glovebox mcp --help".`,
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
@@ -100,13 +101,13 @@ mcp has codes of its own, see its help; 130 and 143 after an interrupt.`,
 	help.Install(root)
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.tokenCommand(), a.doctorCommand(), a.versionCommand(), a.mcpCommand(), settingsTopic())
-	root.InitDefaultCompletionCmd() // cobra would add it later, without what follows
+	root.InitDefaultCompletionCmd() // otherwise cobra adds it after watch
 	a.watch(root)
 	return root
 }
 
-// watch makes every command note that it has begun, and one that only has commands
-// below it refuse other words.
+// watch makes every command record that it runs, and commands that only have
+// subcommands reject other arguments.
 func (a *app) watch(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && cmd.Name() == "completion" {
 		cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -123,8 +124,8 @@ func (a *app) watch(cmd *cobra.Command) {
 	}
 }
 
-// warnOfVariables says which environment variables look like settings and are none,
-// before commands that have settings.
+// warnOfVariables warns about environment variables that look like settings but are
+// not, for commands with settings.
 func (a *app) warnOfVariables(cmd *cobra.Command) {
 	if cmd.Flags().Lookup("config") == nil {
 		return
@@ -132,12 +133,12 @@ func (a *app) warnOfVariables(cmd *cobra.Command) {
 	for _, w := range config.UnknownVariables(os.Environ()) {
 		a.note("glovebox: warning: %s", printable(w))
 	}
-	// The program may start itself again, with variables of its own.
+	// For the processes of this program that it starts.
 	_ = os.Setenv(config.CheckedEnv, "1") // the name is valid
 }
 
-// wrongUsage makes a usage error of what cobra says of a command line, and leaves
-// errors that know their exit code.
+// wrongUsage turns an error of cobra into a usage error. Errors with an exit code of
+// their own stay.
 func (a *app) wrongUsage(cmd *cobra.Command, err error) error {
 	var (
 		usage *usageError
@@ -149,11 +150,11 @@ func (a *app) wrongUsage(cmd *cobra.Command, err error) error {
 	return &usageError{err: err, cmd: cmd.CommandPath()}
 }
 
-// helpCommand explains other commands.
+// helpCommand returns the command that shows the help of others.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]...",
-		Short: "Explain a command",
+		Short: "Show the help of a command",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string
 			if about, _, err := cmd.Root().Find(args); err == nil {
@@ -177,17 +178,17 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// usageError is a wrong flag or argument.
+// usageError is an invalid flag or argument.
 type usageError struct {
 	err  error
-	cmd  string // whose help helps
-	hint string // in place of a pointer to the help
+	cmd  string // the command whose help applies
+	hint string // replaces the reference to the help
 }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// noArgs refuses arguments.
+// noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -198,7 +199,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return &usageError{err: fmt.Errorf("unexpected argument %q", args[0]), cmd: cmd.CommandPath()}
 }
 
-// unknownCommand is the error for a word that is no command below cmd.
+// unknownCommand is the error for an unknown subcommand of cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -215,7 +216,7 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	return e
 }
 
-// hinted is an error with what to do about it.
+// hinted is an error with a remedy.
 type hinted struct {
 	error
 	hint string
@@ -223,7 +224,7 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 
-// withHint says what to do about err; nil stays nil.
+// withHint adds a remedy to err; nil stays nil.
 func withHint(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -231,7 +232,7 @@ func withHint(err error, format string, args ...any) error {
 	return &hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// exitStatus ends the program with a code and, without an error, in silence.
+// exitStatus sets the exit code. Without an error, nothing is printed.
 type exitStatus struct {
 	code int
 	err  error
@@ -246,7 +247,8 @@ func (e *exitStatus) Error() string {
 
 func (e *exitStatus) Unwrap() error { return e.err }
 
-// report writes err to standard error, a line for each thing that is wrong.
+// report writes err to standard error, one line for each of its errors, and the
+// remedies.
 func (a *app) report(err error) {
 	var status *exitStatus
 	if errors.As(err, &status) && status.err == nil {
@@ -263,7 +265,7 @@ func (a *app) report(err error) {
 	}
 }
 
-// hints returns what is known to help against err.
+// hints returns the known remedies of err.
 func hints(err error) []string {
 	if own := (interface{ Hint() string })(nil); errors.As(err, &own) {
 		if hint := own.Hint(); hint != "" {
@@ -280,11 +282,11 @@ func hints(err error) []string {
 		if usage.hint != "" {
 			return []string{usage.hint}
 		}
-		return []string{fmt.Sprintf("%q explains its flags and arguments", usage.cmd+" --help")}
+		return []string{fmt.Sprintf("%q shows its flags and arguments", usage.cmd+" --help")}
 	}
 	var bad *config.Error
 	if errors.As(err, &bad) {
-		return []string{`"glovebox settings" explains the settings`}
+		return []string{`"glovebox settings" describes the settings`}
 	}
 	var output *outputError
 	if errors.As(err, &output) {
@@ -296,7 +298,7 @@ func hints(err error) []string {
 	return nil
 }
 
-// exitCode maps errors to exit codes.
+// exitCode returns the exit code of err.
 func exitCode(err error) int {
 	var (
 		status *exitStatus
@@ -320,8 +322,8 @@ func exitCode(err error) int {
 	return ExitFailure
 }
 
-// printable replaces control characters, which may come from a box or a file's
-// name and must not move the terminal's cursor.
+// printable replaces control characters. Text from boxes and file names must not
+// control the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {

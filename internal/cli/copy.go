@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxOutBytes and maxOutFiles bound what a box may leave on the host with one
-	// --out: what the largest flavor can hold.
+	// maxOutBytes and maxOutFiles bound what one --out writes to the host: as much as
+	// the largest flavor holds.
 	maxOutBytes = 8 << 30
 	maxOutFiles = 100_000
 )
@@ -28,8 +28,8 @@ const (
 // transfer is a file or directory to copy.
 type transfer struct{ from, to string }
 
-// parseCopies reads --copy PATH[:DEST]. A colon that is part of an existing
-// file's name stays one. volumes are where a box has more than its own directories.
+// parseCopies parses --copy PATH[:DEST]. A colon in the name of an existing file is
+// part of the name. volumes are directories that a box has in addition to its own.
 func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 	var list []transfer
 	for _, arg := range args {
@@ -47,7 +47,7 @@ func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--copy: %w", err)
 		}
-		base := filepath.Base(abs) // of "." too
+		base := filepath.Base(abs) // also of "."
 		if t.to == "" {
 			t.to = base
 		} else if strings.HasSuffix(t.to, "/") {
@@ -66,8 +66,9 @@ func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 	return list, nil
 }
 
-// checkCopyTo refuses a destination that a box cannot write. It reports whether the
-// destination is one of the directories that every box has, itself.
+// checkCopyTo returns an error for a destination that the box cannot write. root
+// reports whether the destination is itself a writable root, such as the home
+// directory.
 func checkCopyTo(to string, volumes []config.Volume) (root bool, err error) {
 	full := to
 	if !path.IsAbs(to) {
@@ -86,14 +87,14 @@ func checkCopyTo(to string, volumes []config.Volume) (root bool, err error) {
 			return full == dir, nil
 		}
 	}
-	return false, withHint(fmt.Errorf("a box cannot write the destination %q", to),
-		"the destination is relative to %s, or absolute and below one of: %s", machine.Home, strings.Join(writable, ", "))
+	return false, withHint(fmt.Errorf("the destination %q is not writable in a box", to),
+		"use a path relative to %s, or an absolute one below: %s", machine.Home, strings.Join(writable, ", "))
 }
 
 // below reports whether name is below dir, both clean and absolute.
 func below(dir, name string) bool { return strings.HasPrefix(name, dir+"/") }
 
-// parseOuts reads --out PATH[:DEST].
+// parseOuts parses --out PATH[:DEST].
 func parseOuts(args []string) ([]transfer, error) {
 	var list []transfer
 	for _, arg := range args {
@@ -137,7 +138,7 @@ func copyInOne(ctx context.Context, l *client.Conn, t transfer) error {
 		return err
 	}
 	if !info.IsDir() {
-		return errors.New("it is neither a file nor a directory")
+		return errors.New("not a file or directory")
 	}
 	if _, err := l.Mkdir(ctx, protocol.Mkdir{Path: t.to, Parents: true}); err != nil {
 		return err
@@ -154,16 +155,16 @@ func copyInOne(ctx context.Context, l *client.Conn, t transfer) error {
 	return errors.Join(err, ignore(<-packed, err))
 }
 
-// ignore drops the echo of an error that has been told.
-func ignore(echo, told error) error {
-	if told != nil {
+// ignore drops an error that only repeats one that is reported.
+func ignore(echo, reported error) error {
+	if reported != nil {
 		return nil
 	}
 	return echo
 }
 
-// pack writes the directory to w as tar. What is neither file, directory nor
-// link, and links that lead out of the directory, are left out.
+// pack writes the directory to w as tar. It leaves out special files, and links that
+// lead out of the directory.
 func pack(w io.Writer, dir string) error {
 	tw := tar.NewWriter(w)
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
@@ -185,7 +186,7 @@ func pack(w io.Writer, dir string) error {
 				return err
 			}
 			if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(filepath.Dir(rel), target)) {
-				return nil // it would lead elsewhere in the box
+				return nil // it would point elsewhere in the box
 			}
 		case !info.Mode().IsRegular() && !info.IsDir():
 			return nil
@@ -195,7 +196,7 @@ func pack(w io.Writer, dir string) error {
 			return err
 		}
 		h.Name = filepath.ToSlash(rel)
-		h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", "" // nothing of the host's accounts
+		h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", "" // no account of the host
 		if err := tw.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
 			return err
 		}
@@ -239,10 +240,10 @@ func (a *app) copyOutOne(ctx context.Context, l *client.Conn, t transfer) error 
 	case info.Type == "directory":
 		return a.unpack(ctx, l, t)
 	}
-	return fmt.Errorf("it is a %s", info.Type)
+	return fmt.Errorf("not a file or directory: %s", info.Type)
 }
 
-// replace writes a file whole or not at all.
+// replace writes a file completely or not at all.
 func replace(name string, write func(io.Writer) error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -266,7 +267,7 @@ func replace(name string, write func(io.Writer) error) (err error) {
 	return os.Rename(f.Name(), name)
 }
 
-// limited fails after so many bytes.
+// limited fails after a number of bytes.
 type limited struct {
 	w    io.Writer
 	left int64
@@ -279,8 +280,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// unpack copies a directory out. The archive comes from the box: names are used
-// below the destination only, and links and devices are not made at all.
+// unpack copies a directory out of the box. The archive is untrusted: unpack uses names
+// only below the destination, and creates no links or devices.
 func (a *app) unpack(ctx context.Context, l *client.Conn, t transfer) error {
 	if err := os.MkdirAll(t.to, 0o755); err != nil {
 		return err
@@ -299,17 +300,17 @@ func (a *app) unpack(ctx context.Context, l *client.Conn, t transfer) error {
 	}()
 	skipped, err := untar(root, tar.NewReader(r))
 	if err == nil {
-		_, err = io.Copy(io.Discard, r) // what follows the end of the archive
+		_, err = io.Copy(io.Discard, r) // padding after the archive
 	}
 	r.CloseWithError(errors.New("stopped reading"))
 	err = errors.Join(err, ignore(<-sent, err))
 	if skipped > 0 {
-		a.note("glovebox: warning: %d links or special files of %q are not copied", skipped, t.from)
+		a.note("glovebox: warning: %d links and special files of %q were not copied", skipped, t.from)
 	}
 	return err
 }
 
-// untar makes the files and directories of an archive that may be hostile.
+// untar creates the files and directories of an untrusted archive.
 func untar(root *os.Root, tr *tar.Reader) (skipped int, err error) {
 	for n := 0; ; n++ {
 		h, err := tr.Next()
@@ -327,7 +328,7 @@ func untar(root *os.Root, tr *tar.Reader) (skipped int, err error) {
 			continue
 		}
 		if !filepath.IsLocal(name) {
-			return skipped, fmt.Errorf("the archive names %q, which is not below it", h.Name)
+			return skipped, fmt.Errorf("the archive has the path %q, which is outside of it", h.Name)
 		}
 		switch h.Typeflag {
 		case tar.TypeDir:
@@ -347,7 +348,7 @@ func untarFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error 
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	// Not through a link that lies there, and not into what others have open.
+	// Never write through an existing link, or into an open file.
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

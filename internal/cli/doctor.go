@@ -20,15 +20,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// doctorTimeout bounds the whole examination: a hundred times what it takes.
+// doctorTimeout bounds all checks: a hundred times what they take.
 const doctorTimeout = 2 * time.Minute
 
-// finding is one fact about this machine. doctor --json prints them: a contract.
+// finding is the result of a check. The output of doctor --json is part of the
+// interface.
 type finding struct {
 	Name   string `json:"name"`
-	Level  string `json:"level"` // ok, warn (boxes run, with less) or fail (they do not)
+	Level  string `json:"level"` // ok, warn (boxes work with restrictions) or fail (they do not)
 	Detail string `json:"detail"`
-	Fix    string `json:"fix,omitempty"` // what to type or do
+	Fix    string `json:"fix,omitempty"` // command or other remedy
 }
 
 // The levels of findings.
@@ -43,8 +44,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether boxes work on this machine",
-		Long: `Doctor examines this machine and, as the final proof, boots a box and runs code
-in every language that was found. Exit code 0: boxes work; 1: they do not.`,
+		Long: `Doctor checks this machine. At the end, it boots a box for each installed language
+and runs code in it. Exit code 0: boxes work; 1: they do not.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
@@ -62,11 +63,10 @@ in every language that was found. Exit code 0: boxes work; 1: they do not.`,
 func (a *app) doctor(ctx context.Context, cfg *config.Config, asJSON bool) error {
 	ctx, stop := untilSignal(ctx, func() {}, nil)
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, doctorTimeout, fmt.Errorf("the examination took longer than %v", doctorTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, doctorTimeout, fmt.Errorf("the checks took longer than %v", doctorTimeout))
 	defer cancel()
 
-	// Where the program runs again inside new namespaces, all that follows is
-	// found out and printed there.
+	// If the program restarts in new namespaces, the checks run there.
 	entered := enter(cfg)
 	found := append(probe(ctx), examineUnit(ctx)...)
 	if entered != nil {
@@ -96,7 +96,7 @@ func probe(ctx context.Context) []finding {
 	return list
 }
 
-// failed turns an error into a finding.
+// failed converts an error into a finding.
 func failed(name string, err error) finding {
 	f := finding{Name: name, Level: levelFail, Detail: err.Error()}
 	var h *hinted
@@ -112,14 +112,14 @@ func failed(name string, err error) finding {
 	return f
 }
 
-// examine opens everything that a server would and boots boxes.
+// examine opens everything that a server opens, and boots boxes.
 func examine(ctx context.Context, cfg *config.Config) []finding {
 	found := []finding{{Name: "state", Level: levelOK, Detail: cfg.StateDir}}
 	h, err := openHost(ctx, cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return append(found, failed("start", err))
 	}
-	// Nothing of it goes to disk.
+	// These boxes use no disk.
 	if err := h.manage(ctx, sandboxConfig(cfg), box.Parts{Machines: h.maker, Log: h.log}); err != nil {
 		return append(found, failed("start", errors.Join(err, h.close())))
 	}
@@ -136,7 +136,7 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 	for _, language := range []string{image.Python, image.JavaScript} {
 		f := interpreter(h.image, language)
 		if cfg.Image != "" {
-			f.Fix = "" // it is for this machine's programs
+			f.Fix = "" // it applies to this machine's programs
 		}
 		found = append(found, f)
 	}
@@ -144,7 +144,7 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 		found = append(found, finding{Name: "note", Level: levelOK, Detail: note})
 	}
 	if len(h.image.Interpreters) == 0 {
-		f := finding{Name: "box", Level: levelFail, Detail: "neither Python nor Node was found", Fix: "type: apt-get install python3 nodejs"}
+		f := finding{Name: "box", Level: levelFail, Detail: "neither Python nor Node.js found", Fix: "type: apt-get install python3 nodejs"}
 		if cfg.Image != "" {
 			f.Detail, f.Fix = f.Detail+" in "+cfg.Image, "choose another image"
 		}
@@ -161,7 +161,7 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 	return found
 }
 
-// interpreter says what was found for a language.
+// interpreter returns the finding on the interpreter of a language.
 func interpreter(img *image.Image, language string) finding {
 	i, ok := img.Interpreters[language]
 	if !ok {
@@ -181,7 +181,7 @@ func interpreter(img *image.Image, language string) finding {
 	if len(i.Libraries) > 0 {
 		f.Detail += ", has " + strings.Join(i.Libraries, " ")
 	} else {
-		f.Detail += ", no libraries for data"
+		f.Detail += ", no data libraries"
 	}
 	var missing []string
 	for _, lib := range []string{"numpy", "pandas", "matplotlib"} {
@@ -196,13 +196,13 @@ func interpreter(img *image.Image, language string) finding {
 	return f
 }
 
-// proofs are lines of code and what they print.
+// proofs are programs and their output.
 var proofs = map[string][2]string{
 	image.Python:     {"print(6 * 7)", "42"},
 	image.JavaScript: {"console.log(6 * 7)", "42"},
 }
 
-// prove boots a box and runs a line of code.
+// prove boots a box and runs code in it.
 func prove(ctx context.Context, m *box.Manager, language string) finding {
 	name := "box " + language
 	begin := time.Now()
@@ -247,7 +247,7 @@ func (a *app) printFindings(found []finding, ok, asJSON bool) error {
 	}
 	verdict := "Boxes work on this machine."
 	if !ok {
-		verdict = "Boxes do not work on this machine yet: mend what is marked fail."
+		verdict = "Boxes do not work on this machine yet: fix the findings marked fail."
 	}
 	_, err := fmt.Fprintln(a.Out, "\n"+verdict)
 	return err

@@ -16,10 +16,10 @@ import (
 const (
 	// onlyTemplates is the hidden flag of the process that finishes templates.
 	onlyTemplates = "only-templates"
-	// finishTimeout bounds that process: building the templates of two languages on
-	// a busy machine takes half a minute.
+	// finishTimeout bounds that process. Two templates on a busy machine take half a
+	// minute.
 	finishTimeout = 5 * time.Minute
-	// finishGrace is how long it may take to clean up afterwards.
+	// finishGrace bounds its cleanup.
 	finishGrace = 30 * time.Second
 )
 
@@ -37,8 +37,8 @@ func bindFinish(cmd *cobra.Command) (only *bool) {
 	return only
 }
 
-// finishTemplates builds the templates that servers begin with, unless another
-// process is at it. It ends within finishTimeout.
+// finishTemplates builds the server's templates, unless another process does. It
+// returns within finishTimeout.
 func (a *app) finishTemplates(ctx context.Context, cfg *config.Config) error {
 	time.AfterFunc(finishTimeout+finishGrace, func() { os.Exit(1) })
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)

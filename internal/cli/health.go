@@ -15,11 +15,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/tracing/otlp"
 )
 
-// ready waits for the pool. It is an error if nothing could be made ready; if
-// something could, the rest is worth a warning. The error is nil if ctx has ended.
+// ready waits until the pool is full. It returns an error if no box could be created at
+// all, and logs a warning if only some could. It returns nil if ctx ends.
 func (h *host) ready(ctx context.Context) error {
 	begun := time.Now()
-	h.log.Info("health check begins: the engine is up, the pool is to be filled and each box in it to run code", "engine", h.engine.Info().Name)
+	h.log.Info("health check begins: filling the pool, every box runs code", "engine", h.engine.Info().Name)
 	err := h.manager.Ready(ctx)
 	some, members, wanted := false, 0, 0
 	for _, c := range h.manager.Pool() {
@@ -31,20 +31,20 @@ func (h *host) ready(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return nil
 	case err != nil && some:
-		h.log.Warn("health check passed in part: not every kind of box can be made", "engine", h.engine.Info().Name, "err", err)
+		h.log.Warn("health check passed in part: some kinds of boxes cannot be created", "engine", h.engine.Info().Name, "err", err)
 	case err != nil:
-		return withHint(fmt.Errorf("health check failed: %w", err), "%s", unitHint()+"glovebox doctor tells what this machine lacks; --pool-size 0 starts without the check")
+		return withHint(fmt.Errorf("health check failed: %w", err), "%s", unitHint()+"glovebox doctor shows what is missing; --pool-size 0 skips the check")
 	case wanted > 0:
-		h.log.Info("health check passed: the pool is full and every box in it has run code", "engine", h.engine.Info().Name,
+		h.log.Info("health check passed: the pool is full", "engine", h.engine.Info().Name,
 			"pool", fmt.Sprintf("%d/%d", members, wanted), "took", time.Since(begun).Round(time.Millisecond))
 	default:
-		h.log.Info("health check passed: the engine is up; there is no pool to fill", "engine", h.engine.Info().Name)
+		h.log.Info("health check passed: the engine is up, no pool", "engine", h.engine.Info().Name)
 	}
 	h.checked.Store(true)
 	return nil
 }
 
-// unready says why new clients should not come yet. What it says is for anybody:
+// unready returns why new clients should not connect yet. The reasons are public;
 // causes are in the log.
 func (h *host) unready() []string {
 	classes := h.manager.Pool()
@@ -54,9 +54,9 @@ func (h *host) unready() []string {
 			ready += c.Ready
 			wanted += c.Wanted
 		}
-		return []string{fmt.Sprintf("the health check after the start is under way (%d of %d boxes)", ready, wanted)}
+		return []string{fmt.Sprintf("the health check is in progress (%d of %d boxes)", ready, wanted)}
 	}
-	// A kind that works is enough: the other one's calls say what is wrong.
+	// One working kind is enough: calls that need the other get its error.
 	for _, c := range classes {
 		if !broken(c) {
 			return nil
@@ -65,13 +65,14 @@ func (h *host) unready() []string {
 	if len(classes) == 0 {
 		return nil
 	}
-	return []string{"no box can be made for the pool; the server's log says why"}
+	return []string{"no box can be created for the pool; see the server's log"}
 }
 
-// broken reports whether nothing is ready and the last attempt failed.
+// broken reports whether no box is ready and the last attempt failed.
 func broken(c pool.ClassStats) bool { return c.Ready == 0 && c.LastError != nil }
 
-// metrics returns the metrics of a server on h, of which server tells what it has.
+// metrics returns the metrics of the server on h. opts has the sources of the server's
+// own values.
 func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metrics {
 	opts.Version, opts.Commit = buildVersion()
 	opts.GVisor, _, _ = engines.Version("gvisor")
@@ -91,20 +92,20 @@ func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metric
 	return metrics.New(opts)
 }
 
-// openTraces returns what sends traces; nil without a collector.
+// openTraces opens the exporter of traces; nil without a collector.
 func (h *host) openTraces(ctx context.Context, cfg *config.Config, version string) (*otlp.Exporter, error) {
 	if cfg.OTLPEndpoint == "" {
 		return nil, nil
 	}
 	e, err := otlp.Open(ctx, cfg.OTLPEndpoint, version, h.log)
 	if err != nil {
-		return nil, withHint(err, "--otlp-endpoint is the URL of a collector for OTLP over HTTP, such as http://127.0.0.1:4318")
+		return nil, withHint(err, "set --otlp-endpoint to the URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318")
 	}
-	h.log.Info("traces are sent", "endpoint", cfg.OTLPEndpoint)
+	h.log.Info("sending traces", "endpoint", cfg.OTLPEndpoint)
 	return e, nil
 }
 
-// status is what the server's status says of the boxes, as JSON.
+// status returns the part of the server's JSON status on boxes.
 func (h *host) status(context.Context) map[string]any {
 	s := h.manager.Stats()
 	ready := map[string]int{}
@@ -126,11 +127,11 @@ func (h *host) status(context.Context) map[string]any {
 	}
 }
 
-// shownBoxes bounds the status page.
+// shownBoxes bounds the boxes on the status page.
 const shownBoxes = 100
 
-// page fills in what the status page says of the boxes: counts of all, ids and
-// names only of those of who is asking.
+// page adds boxes to the status page: counts of all, but ids and names only of the
+// requester's own.
 func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 	s := h.manager.Stats()
 	p.Uptime = s.Uptime
@@ -155,15 +156,15 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 	}
 	p.Versions = h.versions(time.Now())
 	p.Settings = []statuspage.Fact{
-		{Name: "size of a box, unless the call says", Value: cfg.DefaultFlavor},
-		{Name: "code may run for", Value: fmt.Sprintf("%s in a session, %s in a context, unless the call says", statuspage.Span(cfg.ExecutionTimeout), statuspage.Span(cfg.ContextTimeout))},
-		{Name: "an idle box leaves memory after", Value: statuspage.Span(cfg.SessionTimeout)},
-		{Name: "a hibernated one is kept for", Value: statuspage.Span(cfg.HibernateMaxAge)},
-		{Name: "a stop waits for calls", Value: "up to " + statuspage.Span(cfg.DrainTimeout)},
+		{Name: "default size of a box", Value: cfg.DefaultFlavor},
+		{Name: "default time limit of code", Value: fmt.Sprintf("%s in a session, %s in a context", statuspage.Span(cfg.ExecutionTimeout), statuspage.Span(cfg.ContextTimeout))},
+		{Name: "idle boxes leave memory after", Value: statuspage.Span(cfg.SessionTimeout)},
+		{Name: "hibernated boxes are kept for", Value: statuspage.Span(cfg.HibernateMaxAge)},
+		{Name: "a stop waits for running calls", Value: "up to " + statuspage.Span(cfg.DrainTimeout)},
 	}
 }
 
-// ownBoxes lists the boxes of who is asking, the newest first.
+// ownBoxes adds the requester's boxes to the status page, the newest first.
 func (h *host) ownBoxes(p *statuspage.Page) {
 	boxes := h.manager.List(box.Owner(p.Subject), "")
 	p.More = max(0, len(boxes)-shownBoxes)
@@ -189,8 +190,8 @@ func (h *host) versions(now time.Time) []statuspage.Fact {
 		statuspage.Fact{Name: "agent protocol", Value: fmt.Sprint(v.AgentProtocol)})
 }
 
-// boxLimits are the limits on boxes in memory. With eviction, idle boxes give way to
-// new ones.
+// boxLimits returns the limits of boxes in memory. With eviction, new boxes replace
+// idle ones.
 func boxLimits(s *box.Stats, eviction bool) []statuspage.Limit {
 	idle, idleMB := map[box.Kind]int{}, 0
 	for class, n := range s.Boxes {

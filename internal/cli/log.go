@@ -12,9 +12,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// openLog returns the log that cfg asks for and what closes its file. Standard
-// output is never written to: it may belong to the protocol. The level and the
-// file can be changed later, see app.
+// openLog returns the log for cfg and a function that closes its file. It never writes
+// to standard output, which may carry the protocol. Level and file can change later:
+// see app.
 func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(), error) {
 	closeLog := func() {}
 	a.level, a.reopenLog = new(slog.LevelVar), func() error { return nil }
@@ -25,10 +25,10 @@ func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(),
 	if cfg.LogFile != "" {
 		file, err := openLogFile(cfg, cfg.LogFile)
 		if err != nil {
-			return nil, nil, withHint(fmt.Errorf("open the log file: %w", err), "choose another one with --log-file or MSB_LOG_FILE")
+			return nil, nil, withHint(fmt.Errorf("open the log file: %w", err), "choose another file with --log-file or MSB_LOG_FILE")
 		}
 		closeLog = func() { file.Close() }
-		a.reopenLog = file.Close // the next line opens it by its name
+		a.reopenLog = file.Close // the next line reopens it by name
 		out = both(out, file)
 	}
 	if err := a.level.UnmarshalText([]byte(cfg.Level())); err != nil {
@@ -41,15 +41,15 @@ func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(),
 	}
 	log := slog.New(handler)
 	for _, note := range notes {
-		log.Debug("setting without effect", "note", note)
+		log.Debug("setting has no effect", "note", note)
 	}
 	return log, closeLog, nil
 }
 
-// openLogFile opens a file that is rotated as cfg says. It may be closed at any
-// time: the next line opens it again, by its name.
+// openLogFile opens a rotated log file. It may be closed at any time: the next line
+// reopens it by name.
 func openLogFile(cfg *config.Config, path string) (*lumberjack.Logger, error) {
-	// lumberjack opens the file at the first line: too late to tell anybody.
+	// lumberjack opens the file at the first line, too late to report an error.
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
@@ -65,8 +65,8 @@ func openLogFile(cfg *config.Config, path string) (*lumberjack.Logger, error) {
 	}, nil
 }
 
-// both writes to two writers; unlike io.MultiWriter it goes on with the second
-// when the first fails (a closed terminal must not end the log file).
+// both writes to two writers. Unlike io.MultiWriter, it writes to the second if the
+// first fails: a closed terminal must not end the log file.
 func both(first, second io.Writer) io.Writer {
 	if first == io.Discard {
 		return second

@@ -21,17 +21,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server"
 )
 
-// frontFlags are the settings of the front of HTTP that glovebox mcp serve takes too.
+// frontFlags are the settings of HTTP servers that apply to glovebox mcp serve.
 var frontFlags = []string{
 	"tokens-file", "oidc-issuer", "oidc-audience", "oidc-subject-claim", "oidc-scope-claim", "oidc-require-scopes", "public-url",
 	"tls-cert", "tls-key", "behind-proxy", "insecure-bind", "enable-cors", "allowed-origins", "allowed-hosts",
 	"rate-limit", "rate-burst", "audit-log",
 }
 
-// mcpCommand is all that is done with other servers.
+// mcpCommand returns the commands for MCP servers.
 func (a *app) mcpCommand() *cobra.Command {
 	v, _ := buildVersion()
-	// A set of their own: to the settings --config is another file.
+	// A flag set of their own: --config of settings is another file.
 	all, front := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.Bind(all, "server", "security")
 	groupSettings(all)
@@ -52,7 +52,7 @@ func (a *app) mcpCommand() *cobra.Command {
 		Serve: func(ctx context.Context, g *gateway.Gateway, address string, log *slog.Logger) error {
 			options := server.Options{
 				Version:      v,
-				Instructions: "The tools of several MCP servers; the part of a tool's name before the two underscores is the server's.",
+				Instructions: "The tools of several MCP servers. The server's name is the part of a tool's name before the two underscores.",
 				Extend: server.Extension{Alone: true, Server: g.Register, Offers: g.HasTool, Names: g.ToolNames, Capabilities: gateway.Capabilities(),
 					Configure: g.Configure, Middleware: []mcp.Middleware{g.Middleware}},
 				Log: log,
@@ -83,8 +83,8 @@ func mcpHint(err error) string {
 	return fullDiskIn(err) + " with GLOVEBOX_STATE_DIR"
 }
 
-// asUsage gives the error about a setting the exit code and the hint that it has in
-// other commands.
+// asUsage gives errors of settings the exit code and hint that they have in other
+// commands.
 func asUsage(err error) error {
 	if bad := (*config.Error)(nil); errors.As(err, &bad) {
 		return &mcpcli.Error{Code: mcpcli.ExitUsage, Err: err, HintTo: strings.Join(hints(err), "; ")}
@@ -92,7 +92,8 @@ func asUsage(err error) error {
 	return err
 }
 
-// serveGateway offers a gateway's servers over HTTP, behind the same front as our own.
+// serveGateway serves a gateway over HTTP, with the same access control as a server of
+// boxes.
 func (a *app) serveGateway(ctx context.Context, flags *pflag.FlagSet, address string, options server.Options) error {
 	cfg, notes, err := config.Load(flags, a.lookup)
 	if err != nil {
@@ -103,11 +104,11 @@ func (a *app) serveGateway(ctx context.Context, flags *pflag.FlagSet, address st
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return withHint(&config.Error{Text: fmt.Sprintf("listen on %q: %v", address, err)}, "give an address and a port, such as 127.0.0.1:8776")
+		return withHint(&config.Error{Text: fmt.Sprintf("listen on %q: %v", address, err)}, "use an address and a port, such as 127.0.0.1:8776")
 	}
 	number, err := strconv.Atoi(port)
 	if err != nil || number < 0 || number > 65535 {
-		return &config.Error{Text: fmt.Sprintf("listen on %q: %q is no port", address, port)}
+		return &config.Error{Text: fmt.Sprintf("listen on %q: invalid port %q", address, port)}
 	}
 	cfg.Host, cfg.Port = host, number
 	if err := checkBind(cfg, "use your servers, with your secrets,"); err != nil {

@@ -93,8 +93,8 @@ func TestD5_TheBridgePassesQuestionsOn(t *testing.T) {
 					p := gatewaytest.Join(t, transport, "ann", version, false)
 					questions := map[string]string{"form": "accept ann", "page": "accept <nil>", "sample": "said by ann", "roots": "file:///home/ann"}
 					if over == "http" && era == "legacy" {
-						delete(questions, "roots") // its connection is everybody's, and has one list
-						if _, err := p.Ask(t.Context(), "a__ask", gatewaytest.Question{What: "roots"}); err == nil || !strings.Contains(err.Error(), "name them in the configuration") {
+						delete(questions, "roots") // one list for the connection that clients share
+						if _, err := p.Ask(t.Context(), "a__ask", gatewaytest.Question{What: "roots"}); err == nil || !strings.Contains(err.Error(), "set its roots in the configuration") {
 							t.Errorf("roots: got %v", err)
 						}
 					}

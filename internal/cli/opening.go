@@ -8,12 +8,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// openLimit is how long a call waits for a server that is still starting. A first
-// start on a slow machine takes seconds; clients give up on a call after a minute.
+// openLimit bounds the wait of a call for a starting server. A first start on a slow
+// machine takes seconds; clients time out after a minute.
 const openLimit = 50 * time.Second
 
-// An opening is the start of a host while its clients are served already: they get
-// the protocol and the catalogue at once, and their calls wait.
+// An opening is the start of a host while clients are served already: they get the
+// protocol and the catalogue at once, and their calls wait.
 type opening struct {
 	limit   time.Duration
 	done    chan struct{} // closed by finish
@@ -23,15 +23,14 @@ type opening struct {
 
 func newOpening() *opening { return &opening{limit: openLimit, done: make(chan struct{})} }
 
-// finish lets calls go on with the manager, or fail with the reason why there is
-// none. It is called once.
+// finish releases the waiting calls, with the manager or with the error of the start.
+// It must be called once.
 func (o *opening) finish(m *box.Manager, err error) {
 	o.manager, o.err = m, err
 	close(o.done)
 }
 
-// await returns the manager of boxes once there is one. It waits until ctx ends,
-// and for no longer than the limit.
+// await waits for the manager until ctx ends or the limit is reached.
 func (o *opening) await(ctx context.Context) (*box.Manager, error) {
 	timer := time.NewTimer(o.limit)
 	defer timer.Stop()
@@ -42,20 +41,20 @@ func (o *opening) await(ctx context.Context) (*box.Manager, error) {
 	case <-timer.C:
 		return nil, &box.Error{
 			Code: box.CodeNotReady, Op: "wait for the server",
-			Msg:  fmt.Sprintf("The server is still starting after %v: it looks for this machine's interpreters", o.limit),
+			Msg:  fmt.Sprintf("The server is still starting after %v: it is inspecting this machine's interpreters", o.limit),
 			Hint: "Call again in a moment.",
 		}
 	}
 	if o.err != nil {
 		return nil, &box.Error{
 			Code: box.CodeNotReady, Op: "wait for the server", Msg: "The server could not start: " + o.err.Error(),
-			Hint: "It ends now; glovebox doctor tells what this machine lacks.",
+			Hint: "It is stopping. Run glovebox doctor to find out what is missing on this machine.",
 		}
 	}
 	return o.manager, nil
 }
 
-// flush has the manager write its boxes to disk; without one there are none.
+// flush makes the manager write its boxes to disk, if there is one.
 func (o *opening) flush() {
 	select {
 	case <-o.done:

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// output is the standard output of a command. It keeps the first error of a write, so
-// that a command whose output was lost fails, whoever wrote it. Its methods may be
-// called concurrently.
+// output is the standard output of a command. It keeps the first write error, so that a
+// command fails if its output is lost. Its methods may be called concurrently.
 type output struct {
 	io.Writer
 
@@ -37,8 +36,7 @@ type outputError struct{ err error }
 func (e *outputError) Error() string { return "write to standard output: " + e.err.Error() }
 func (e *outputError) Unwrap() error { return e.err }
 
-// Fd returns the descriptor, by which a terminal is recognised; one that is never open
-// if there is none.
+// Fd returns the descriptor, to detect a terminal; an invalid one if there is none.
 func (o *output) Fd() uintptr {
 	if f, ok := o.Writer.(interface{ Fd() uintptr }); ok {
 		return f.Fd()
@@ -46,8 +44,8 @@ func (o *output) Fd() uintptr {
 	return ^uintptr(0)
 }
 
-// SyscallConn returns the descriptor, by which a server over standard input and
-// output notices that its reader has gone.
+// SyscallConn returns the descriptor, with which a server over standard input and
+// output detects that its reader is gone.
 func (o *output) SyscallConn() (syscall.RawConn, error) {
 	if f, ok := o.Writer.(syscall.Conn); ok {
 		return f.SyscallConn()
@@ -55,9 +53,8 @@ func (o *output) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// lost returns the error of output that was not written and that err, the command's
-// error, does not report yet. A reader that has gone, as head does, loses nothing that
-// it wants.
+// lost returns the write error that err, the command's error, does not include. A
+// reader that closed the pipe, such as head, is not an error.
 func (o *output) lost(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -74,10 +74,10 @@ func TestServeReloads(t *testing.T) {
 
 	write(`{"max-sessions": 7, "max-contexts": 9, "drain-timeout": "3s", "log-level": "debug"}`)
 	s.hup(log,
-		`msg="reload: a setting has changed" setting=max-sessions from=3 to=7`,
-		`msg="reload: a setting has changed" setting=log-level from=auto to=debug`,
-		`msg="reload: a setting waits for a restart" setting=drain-timeout from=30s to=3s`,
-		`msg="reload: a file was opened again" file="log file"`)
+		`msg="reload: setting changed" setting=max-sessions from=3 to=7`,
+		`msg="reload: setting changed" setting=log-level from=auto to=debug`,
+		`msg="reload: setting needs a restart" setting=drain-timeout from=30s to=3s`,
+		`msg="reload: file reopened" file="log file"`)
 	if n := s.limit("max_sessions"); n != 7 {
 		t.Errorf("max_sessions: got %v, want 7", n)
 	}
@@ -89,11 +89,11 @@ func TestServeReloads(t *testing.T) {
 	}
 
 	write(`{"max-sessions": "many", "log-level": "loud"}`)
-	s.hup(log, `level=ERROR msg="reload: the settings stay as they were"`, file+": max-sessions must be a valid integer, got 'many'", file+": log-level must be one of")
+	s.hup(log, `level=ERROR msg="reload: settings unchanged"`, file+": max-sessions must be a valid integer, got 'many'", file+": log-level must be one of")
 	write(`{"max-sessions": 1`)
-	s.hup(log, `level=ERROR msg="reload: the settings stay as they were"`, file)
+	s.hup(log, `level=ERROR msg="reload: settings unchanged"`, file)
 	write(`{"max-sessions": 2, "session-timeout": "30s", "cleanup-interval": "10s"}`)
-	s.hup(log, `level=ERROR msg="reload: the settings stay as they were"`, "MSB_CLEANUP_INTERVAL")
+	s.hup(log, `level=ERROR msg="reload: settings unchanged"`, "MSB_CLEANUP_INTERVAL")
 	if n := s.limit("max_sessions"); n != 7 {
 		t.Errorf("max_sessions after settings that cannot be used: got %v, want 7", n)
 	}
@@ -158,7 +158,7 @@ func TestStdioEndsAtHangup(t *testing.T) {
 	defer held.Close()
 	state := t.TempDir()
 	s := launch(t, regexp.MustCompile("server is ready"), func(cmd *exec.Cmd) { cmd.Stdin = in },
-		"glovebox", "stdio", "--pool-size", "0", "--state-dir", state)
+		"glovebox", "stdio", "--log-level", "info", "--pool-size", "0", "--state-dir", state)
 	in.Close()
 	s.cmd.Process.Signal(syscall.SIGHUP)
 	if code, log := s.wait(30 * time.Second); code != 0 || !strings.Contains(log, "interrupted by SIGHUP") {

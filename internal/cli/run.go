@@ -24,7 +24,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// kernelName is the one kernel of a box that run boots.
+// kernelName is the name of the only kernel that run uses.
 const kernelName = "run"
 
 // runOptions are the flags of run.
@@ -45,18 +45,18 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run starts a box, runs one program or command in it and removes the box.
 
 FILE is a Python or JavaScript program. Run copies it into the box and waits for its
-threads, timers and promises. Figures that the program shows are saved as
-figure-1.png and so on; no file is replaced. With -, run reads the program from
-standard input and prints the value of its last expression, as a notebook does. A
-COMMAND after -- gets standard input.
+threads, timers and promises. It saves figures that the program shows as
+figure-1.png and so on, and never overwrites a file. With -, run reads the program
+from standard input and prints the value of its last expression, as a notebook does.
+A COMMAND after -- gets standard input.
 
---copy puts a file or directory below /home/user, or at an absolute path below
-/home/user or /tmp; a DEST that ends with / is a directory. --out copies results to
-this machine when the program has ended; a DEST that ends with .tar becomes an
-archive.
+--copy copies a file or directory to a path below /home/user, or to an absolute path
+below /home/user or /tmp. A DEST that ends with / is a directory. --out copies
+results to this machine when the program has ended. A DEST that ends with .tar
+becomes an archive.
 
-Output arrives as it is written. The exit code is the program's, 124 after a
-time-out, 125 if Glovebox itself failed.`,
+Output is streamed. The exit code is the program's, 124 after a time-out, or 125 if
+Glovebox itself failed.`,
 		Example: `  glovebox run analysis.py --copy data.csv --out result.csv
   echo '6 * 7' | glovebox run --lang python -
   glovebox run --copy src -- sh -c 'wc -l src/*'`,
@@ -77,10 +77,10 @@ time-out, 125 if Glovebox itself failed.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.lang, "lang", "", "`python|javascript` language of FILE [by its name]")
+	f.StringVar(&o.lang, "lang", "", "`python|javascript` language of FILE [from its name]")
 	f.StringArrayVar(&o.copies, "copy", nil, "`PATH[:DEST]` copy a file or directory in; repeatable")
 	f.StringArrayVar(&o.outs, "out", nil, "`PATH[:DEST]` copy a result out; repeatable")
-	f.StringVar(&o.figures, "figures", ".", "`directory` where to save figures; \"\" drops them")
+	f.StringVar(&o.figures, "figures", ".", "`directory` for figures; \"\" drops them")
 	f.StringVar(&o.timeout, "timeout", "", "`time` stop the program after 90 or 5m [never]")
 	f.StringVar(&o.flavor, "flavor", "", "`small|medium|large` size of the box [small]")
 	help.Group(f, "Program", "lang", "copy", "out", "figures", "timeout", "flavor")
@@ -90,8 +90,7 @@ time-out, 125 if Glovebox itself failed.`,
 	return cmd
 }
 
-// ownFault gives what is neither the program's failure nor the caller's mistake
-// the exit code that says so.
+// ownFault sets the exit code of errors that are neither the program's nor the user's.
 func ownFault(err error) error {
 	var (
 		status *exitStatus
@@ -108,11 +107,11 @@ func ownFault(err error) error {
 	return &exitStatus{ExitOwnFault, err}
 }
 
-// job is what to run.
+// job is a program or command to run.
 type job struct {
-	file     string // of a program; - for standard input
+	file     string // program; - for standard input
 	language string
-	argv     []string // of a command, instead
+	argv     []string // command, instead of a program
 
 	copies, outs []transfer
 	figures      string
@@ -120,7 +119,7 @@ type job struct {
 	flavor       box.Flavor
 }
 
-// name is what the program's file is called in the box; empty if it has none.
+// name returns the name of the program's file in the box; "" if it has none.
 func (j *job) name() string {
 	if j.file == "" || j.file == "-" {
 		return ""
@@ -128,7 +127,7 @@ func (j *job) name() string {
 	return filepath.Base(j.file)
 }
 
-// newJob reads and checks the command line, before anything is booted.
+// newJob parses and checks the command line before anything boots.
 func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash int) (*job, error) {
 	j := &job{figures: o.figures}
 	var err error
@@ -171,7 +170,7 @@ func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash
 	return j, err
 }
 
-// language tells the language of a program.
+// language returns the language of a program.
 func language(flag, file string) (string, error) {
 	if flag != "" {
 		t, err := box.ParseTemplate(flag)
@@ -191,7 +190,7 @@ func language(flag, file string) (string, error) {
 	return "", fmt.Errorf("%q is neither .py nor .js: name the language with --lang, or run a command: glovebox run -- COMMAND", file)
 }
 
-// readProgram reads the program, which is bounded by what an agent takes.
+// readProgram reads the program, up to the agent's limit.
 func (a *app) readProgram(file string) ([]byte, error) {
 	in := a.In
 	if file != "-" {
@@ -222,7 +221,7 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 		return err
 	}
 	defer closeLog()
-	// Before anything is read from standard input: the program may run again.
+	// Before reading standard input: enter may restart the program.
 	if err := enter(cfg); err != nil {
 		return err
 	}
@@ -244,7 +243,7 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 		if cfg.Image != "" {
 			return fmt.Errorf("no interpreter for %s in %s", j.language, cfg.Image)
 		}
-		return withHint(fmt.Errorf("no interpreter for %s on this machine", j.language), "glovebox doctor says what to type")
+		return withHint(fmt.Errorf("no interpreter for %s on this machine", j.language), "glovebox doctor shows how to install one")
 	}
 	guest, l, err := h.boot(ctx, cfg, j.flavor)
 	if err != nil {
@@ -270,7 +269,7 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 		}
 		var missing *protocol.Error
 		if errors.As(err, &missing) && missing.Code == protocol.CodeNotFound {
-			return withHint(&exitStatus{code: ExitFailure, err: err}, "the program ended without writing that file; --out names a path below its home directory")
+			return withHint(&exitStatus{code: ExitFailure, err: err}, "the program did not write that file; paths of --out are relative to its home directory")
 		}
 		return err
 	}
@@ -280,9 +279,9 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 	return nil
 }
 
-// boot boots a machine of the flavor. The engine's Close ends its guest.
+// boot boots a machine of the flavor. Closing the engine stops its guest.
 func (h *host) boot(ctx context.Context, cfg *config.Config, flavor box.Flavor) (engine.Guest, *client.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("it took longer than %v", cfg.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("not booted within %v", cfg.StartTimeout))
 	defer cancel()
 	m, err := h.maker.Boot(ctx, "run-"+strings.ToLower(rand.Text()), flavor.Limits())
 	if err != nil {
@@ -291,7 +290,8 @@ func (h *host) boot(ctx context.Context, cfg *config.Config, flavor box.Flavor) 
 	return m.Guest, m.Agent, nil
 }
 
-// ended explains a lost link by the end of the guest, if that was it.
+// ended replaces the error of a lost connection by the exit of the guest, if that is
+// the cause.
 func ended(ctx context.Context, guest engine.Guest, flavor box.Flavor, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -299,7 +299,7 @@ func ended(ctx context.Context, guest engine.Guest, flavor box.Flavor, err error
 	if !errors.Is(err, client.ErrLost) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // the two are told within milliseconds of each other
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // both are reported within milliseconds
 	defer cancel()
 	exit, werr := guest.Wait(ctx)
 	if werr != nil {
@@ -307,14 +307,14 @@ func ended(ctx context.Context, guest engine.Guest, flavor box.Flavor, err error
 	}
 	switch exit.Reason {
 	case engine.ExitOOM:
-		return &exitStatus{137, outOfMemory(errors.New("the box went over its memory limit and was ended"), flavor)}
+		return &exitStatus{137, outOfMemory(errors.New("the box exceeded its memory limit and was stopped"), flavor)}
 	case engine.ExitExited:
 		return fmt.Errorf("the agent of the box ended with code %d: %w", exit.Code, err)
 	}
 	return fmt.Errorf("the box ended (%s: %s): %w", exit.Reason, exit.Detail, err)
 }
 
-// execute runs the job. status is how the program ended, nil for exit code 0.
+// execute runs the job. status is the program's exit status, nil for exit code 0.
 func (a *app) execute(ctx context.Context, l *client.Conn, j *job, code []byte) (status *exitStatus, err error) {
 	sink := &terminal{app: a, figures: j.figures, values: j.file == "-"}
 	ms := j.timeout.Milliseconds()
@@ -332,11 +332,11 @@ func (a *app) execute(ctx context.Context, l *client.Conn, j *job, code []byte) 
 	if err != nil {
 		return nil, err
 	}
-	if text := lastWords(res); text != "" {
+	if text := traceback(res); text != "" {
 		fmt.Fprintln(a.Err, text)
 	}
 	if res.Dropped > 0 {
-		a.note("glovebox: warning: %d figures or tables were too many or too large and are dropped", res.Dropped)
+		a.note("glovebox: warning: dropped %d figures or tables: too many, or too large", res.Dropped)
 	}
 	status = stopped(ctx, res.Stopped, j, runCode(res))
 	if status != nil && status.err == nil {
@@ -345,28 +345,27 @@ func (a *app) execute(ctx context.Context, l *client.Conn, j *job, code []byte) 
 	return status, nil
 }
 
-// lastWords is what an interpreter of its own would have written of the end of
-// the program: the traceback of an error.
-func lastWords(res protocol.RunResult) string {
+// traceback returns the text that an interpreter prints at the end of the program: the
+// traceback of an error.
+func traceback(res protocol.RunResult) string {
 	if res.Error == nil || res.Stopped != "" || res.Error.Name == "SystemExit" {
 		return ""
 	}
 	return strings.TrimRight(res.Error.Traceback, "\n")
 }
 
-var errMemory = errors.New("the program went over the memory of its box and was killed")
+var errMemory = errors.New("the program exceeded the memory of its box and was killed")
 
-// outOfMemory adds to err how to get a box with more memory than one of the flavor.
+// outOfMemory adds the remedy to an error of a box without memory.
 func outOfMemory(err error, flavor box.Flavor) error {
 	larger, ok := flavor.Larger()
 	if !ok {
-		return withHint(err, "this is the largest box (%d MB): let the program work on less data at a time", flavor.Limits().MemoryMB)
+		return withHint(err, "this is the largest box (%d MB): process less data at a time", flavor.Limits().MemoryMB)
 	}
-	return withHint(err, "take a larger box with --flavor %s", larger)
+	return withHint(err, "use a larger box with --flavor %s", larger)
 }
 
-// lost says why the program ended without an exit code of its own; nil if it
-// had one.
+// lost returns why the program ended without an exit code; nil if it had one.
 func lost(res protocol.RunResult, flavor box.Flavor) error {
 	switch res.Lost {
 	case "", "exited":
@@ -375,17 +374,17 @@ func lost(res protocol.RunResult, flavor box.Flavor) error {
 		return outOfMemory(errMemory, flavor)
 	}
 	if res.LostDetail == "" {
-		return fmt.Errorf("the program was ended: %s", res.Lost)
+		return fmt.Errorf("the program was stopped: %s", res.Lost)
 	}
-	return fmt.Errorf("the program was ended: %s (%s)", res.Lost, res.LostDetail)
+	return fmt.Errorf("the program was stopped: %s (%s)", res.Lost, res.LostDetail)
 }
 
-// stopped is the status of something that ended with code or was stopped.
+// stopped returns the status of a program that exited with code or was stopped.
 func stopped(ctx context.Context, how string, j *job, code int) *exitStatus {
 	var sig *signalled
 	switch {
 	case how == "timeout":
-		return &exitStatus{ExitTimeout, withHint(fmt.Errorf("ended after the time-out of %v", j.timeout), "give it more time with --timeout")}
+		return &exitStatus{ExitTimeout, withHint(fmt.Errorf("stopped after the time-out of %v", j.timeout), "set a longer time-out with --timeout")}
 	case errors.As(context.Cause(ctx), &sig):
 		return &exitStatus{sig.code(), sig}
 	case how == "oom":
@@ -396,7 +395,7 @@ func stopped(ctx context.Context, how string, j *job, code int) *exitStatus {
 	return &exitStatus{code: code & 0xff}
 }
 
-// runCode is the exit code that a program of its own would have ended with.
+// runCode returns the exit code that the program would have on its own.
 func runCode(res protocol.RunResult) int {
 	var n int
 	switch {

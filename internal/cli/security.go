@@ -13,9 +13,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
-// security is who may use a server over HTTP, and how it is kept from others.
+// security is the access control and TLS of an HTTP server.
 type security struct {
-	verifier *auth.Verifier // nil: nobody is asked
+	verifier *auth.Verifier // nil: no authentication
 	cert     *certificate   // nil: no TLS
 	audit    *slog.Logger   // nil: none
 	rate     float64
@@ -24,7 +24,7 @@ type security struct {
 	closers  []func()
 }
 
-// openSecurity opens what cfg says; the caller closes it.
+// openSecurity opens what cfg configures. The caller closes it.
 func openSecurity(cfg *config.Config, log *slog.Logger) (s security, err error) {
 	defer func() {
 		if err != nil {
@@ -34,7 +34,7 @@ func openSecurity(cfg *config.Config, log *slog.Logger) (s security, err error) 
 	s.rate, s.burst = cfg.Rate()
 	if cfg.TLS() {
 		if s.cert, err = openCertificate(cfg.TLSCert, cfg.TLSKey, log); err != nil {
-			return s, withHint(err, "--tls-cert and --tls-key name PEM files that belong together")
+			return s, withHint(err, "--tls-cert and --tls-key must be PEM files of one key pair")
 		}
 		s.closers = append(s.closers, s.cert.close)
 		s.files = append(s.files, reloadFile{"certificate", s.cert.load})
@@ -53,7 +53,7 @@ func openSecurity(cfg *config.Config, log *slog.Logger) (s security, err error) 
 	if cfg.AuditLog != "" {
 		file, err := openLogFile(cfg, cfg.AuditLog)
 		if err != nil {
-			return s, withHint(fmt.Errorf("open the audit log: %w", err), "choose another one with --audit-log or GLOVEBOX_AUDIT_LOG")
+			return s, withHint(fmt.Errorf("open the audit log: %w", err), "choose another file with --audit-log or GLOVEBOX_AUDIT_LOG")
 		}
 		s.audit = slog.New(slog.NewJSONHandler(file, nil))
 		s.closers = append(s.closers, func() { file.Close() })
@@ -73,14 +73,14 @@ func authConfig(cfg *config.Config, log *slog.Logger) auth.Config {
 	return c
 }
 
-// close stops what watches and fetches.
+// close stops all watchers and fetchers.
 func (s *security) close() {
 	for _, c := range s.closers {
 		c()
 	}
 }
 
-// listener speaks TLS, if there is a certificate.
+// listener adds TLS to ln if there is a certificate.
 func (s *security) listener(ln net.Listener) net.Listener {
 	if s.cert == nil {
 		return ln
@@ -88,15 +88,15 @@ func (s *security) listener(ln net.Listener) net.Listener {
 	return tls.NewListener(ln, s.cert.config())
 }
 
-// checkBind refuses an address that other machines reach if anybody who reaches it
-// could do what is said, or listen to who may.
-func checkBind(cfg *config.Config, could string) error {
+// checkBind rejects an address beyond this machine without authentication, or without
+// TLS. abuse is what anyone could do without.
+func checkBind(cfg *config.Config, abuse string) error {
 	var why, hint string
 	switch {
 	case cfg.InsecureBind || isLoopback(cfg.Host):
 		return nil
 	case !cfg.Auth():
-		why = fmt.Sprintf("without authentication, anyone who can reach it could %s", could)
+		why = fmt.Sprintf("without authentication, anyone who can reach it could %s", abuse)
 		hint = "require tokens (--tokens-file or --oidc-issuer) and protect them with TLS (--tls-cert, --tls-key) or --behind-proxy; or keep it on 127.0.0.1 behind a proxy that authenticates; or pass --insecure-bind if you trust the network"
 	case !cfg.TLS() && !cfg.BehindProxy:
 		why = "tokens would cross the network in clear text, where others could read and use them"
@@ -107,10 +107,10 @@ func checkBind(cfg *config.Config, could string) error {
 	return withHint(&config.Error{Text: fmt.Sprintf("refuse to listen on %s: %s", cfg.Host, why)}, "%s", hint)
 }
 
-const hintAuth = "docs/security.md shows a file of tokens and the settings for an issuer; glovebox token new makes the file"
+const hintAuth = "glovebox token new creates a tokens file; docs/security.md describes it and the settings of an issuer"
 
-// checkTokens refuses a file of tokens before a user namespace is entered, in which
-// the files of all other users look alike.
+// checkTokens checks the tokens file before the program enters a user namespace, where
+// all other users' files have one owner.
 func checkTokens(cfg *config.Config) error {
 	if cfg.TokensFile == "" {
 		return nil
@@ -127,4 +127,4 @@ func isLoopback(host string) bool {
 	return err == nil && addr.IsLoopback()
 }
 
-var errNoTokensFile = errors.New("no file of tokens is named")
+var errNoTokensFile = errors.New("no tokens file")

@@ -28,8 +28,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
-// closeTimeout bounds how long boxes may take to go to disk after the last call:
-// 100 of them, two at a time, take about 10 s.
+// closeTimeout bounds hibernating the boxes after the last call: 100 of them, two at a
+// time, take about 10 s.
 const closeTimeout = 90 * time.Second
 
 func (a *app) serveCommand() *cobra.Command {
@@ -37,10 +37,10 @@ func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the tools over HTTP",
-		Long: `Serve offers the tools at http://127.0.0.1:8775/mcp until SIGINT or SIGTERM. It
-then refuses new calls, waits for running ones and hibernates the boxes. A second
-signal stops it at once. SIGHUP reloads settings and files. Standard output is used
-only with --mode stdio or dual.`,
+		Long: `Serve offers the tools at http://127.0.0.1:8775/mcp until it gets SIGINT or
+SIGTERM. Then it refuses new calls, waits for running ones and hibernates the boxes.
+A second signal stops it at once. SIGHUP reloads settings and files. Standard output
+is used only with --mode stdio or dual.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, notes, err := config.Load(cmd.Flags(), a.lookup)
@@ -66,8 +66,8 @@ func (a *app) stdioCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stdio",
 		Short: "Serve the tools over standard input and output",
-		Long: `Stdio serves the MCP client that starts it, over standard input and output. It
-stops at the end of its input, after the last answer. The log goes to standard error.`,
+		Long: `Stdio serves the MCP client that starts it over standard input and output. It stops
+at the end of its input, after the last answer. The log goes to standard error.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, notes, err := config.Load(cmd.Flags(), a.lookup)
@@ -86,8 +86,7 @@ stops at the end of its input, after the last answer. The log goes to standard e
 	return cmd
 }
 
-// bind adds the flags of groups of settings, their headings in the help and their
-// completion.
+// bind adds the flags of setting groups to cmd, with their headings and completion.
 func bind(cmd *cobra.Command, groups ...string) {
 	config.Bind(cmd.Flags(), groups...)
 	groupSettings(cmd.Flags())
@@ -96,7 +95,7 @@ func bind(cmd *cobra.Command, groups ...string) {
 			cmd.RegisterFlagCompletionFunc(k.Name, cobra.FixedCompletions(k.Choices, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
-	help.Footer(cmd, `"glovebox settings" explains these in full, with their environment variables and file keys.`)
+	help.Footer(cmd, `"glovebox settings" describes them in full, with environment variables and file keys.`)
 }
 
 // groupSettings puts the flags of settings under the headings of the documentation.
@@ -107,9 +106,9 @@ func groupSettings(flags *pflag.FlagSet) {
 	}
 }
 
-// serve runs the server over the transports of cfg.Mode until ctx or a signal
-// ends it or, with standard input alone, the input ends. load reads the settings
-// again; over HTTP a SIGHUP asks for that, otherwise it is the end.
+// serve runs the server over the transports of cfg.Mode until ctx ends, a signal
+// arrives or, with standard input and output alone, the input ends. load reads the
+// settings again on SIGHUP, which stops servers without HTTP.
 func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, load func() (*config.Config, error)) (err error) {
 	overHTTP, overStdio := cfg.Mode != "stdio", cfg.Mode != "http"
 	if overHTTP {
@@ -125,10 +124,10 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		return err
 	}
 	defer closeLog()
-	if err := enter(cfg); err != nil { // does not return where the program runs again inside
+	if err := enter(cfg); err != nil { // does not return if the program restarts in a namespace
 		return err
 	}
-	if os.Getenv("GOGC") == "" { // else the person has said it
+	if os.Getenv("GOGC") == "" { // otherwise the user chose
 		gctune.Follow()
 	}
 	var hangups chan struct{}
@@ -150,8 +149,8 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		defer sec.close()
 	}
 
-	// The port is taken first, so that the most likely fault is told at once; no
-	// request is read from it before the engine has started.
+	// Listen first: a port in use is the most likely error. No request is read before
+	// the engine has started.
 	var ln net.Listener
 	if overHTTP {
 		if ln, err = listen(ctx, cfg); err != nil {
@@ -168,10 +167,10 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	}
 	defer func() {
 		if err := traces.Close(); err != nil {
-			log.Warn("traces not sent", "err", err) // whoever stops the server cannot help it
+			log.Warn("traces not sent", "err", err) // does not fail the stop
 		}
 	}()
-	var srv *server.Server // made before anybody looks at what is measured
+	var srv *server.Server // set before metrics are read
 	measured := h.metrics(cfg, metrics.Options{
 		Server: func() server.Stats { return srv.Stats() },
 		Ready:  func() bool { return srv.Ready() },
@@ -203,8 +202,8 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	running := 0
 	serving, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A client that starts its server waits a second for it, some of them; what the
-	// server has to find out on a new machine takes longer.
+	// Answer before the engine is ready: some clients wait a second for the server that
+	// they start, and inspecting a new machine takes longer.
 	if overStdio {
 		running++
 		go func() { ended <- srv.ServeStdio(serving, a.In, a.Out) }()
@@ -229,7 +228,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		case err != nil:
 			cancel(err)
 		case srv.Ready():
-			a.tellReady(cfg, where, v, log, time.Since(begun))
+			a.noteReady(cfg, where, v, log, time.Since(begun))
 		}
 		health <- err
 	}()
@@ -253,20 +252,20 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	for ; running > 0; running-- {
 		end := <-ended
 		err = errors.Join(err, end)
-		// In dual mode the end of the input leaves HTTP running; a failure does not.
+		// In dual mode, the end of the input does not stop HTTP; an error does.
 		if end != nil || cfg.Mode != "dual" {
 			cancel(end)
 		}
 	}
 	if cfg.Mode == "stdio" && cfg.FinishTemplates && h.manager.Building() {
 		if err := leaveTemplates(); err != nil {
-			log.Warn("templates are not finished", "err", err)
+			log.Warn("templates not finished", "err", err)
 		}
 	}
 	return err
 }
 
-// frontOptions are those of who may use a server over HTTP, and how much of it.
+// frontOptions returns the options for access control and limits of an HTTP server.
 func frontOptions(cfg *config.Config, sec *security) server.Options {
 	return server.Options{
 		Path:           cfg.Endpoint,
@@ -285,7 +284,7 @@ func frontOptions(cfg *config.Config, sec *security) server.Options {
 	}
 }
 
-// listen takes the port.
+// listen opens the server's port.
 func listen(ctx context.Context, cfg *config.Config) (net.Listener, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(strings.Trim(cfg.Host, "[]"), strconv.Itoa(cfg.Port)))
@@ -295,18 +294,18 @@ func listen(ctx context.Context, cfg *config.Config) (net.Listener, error) {
 		if other > 65535 {
 			other = 8775
 		}
-		return nil, withHint(fmt.Errorf("listen on %s port %d: the port is taken", cfg.Host, cfg.Port),
-			"another glovebox may be running there; choose another port with --port %d or MCP_SERVER_PORT=%d, or take a free one with --port 0", other, other)
+		return nil, withHint(fmt.Errorf("listen on %s port %d: the port is in use", cfg.Host, cfg.Port),
+			"another glovebox may be running; choose another port with --port %d or MCP_SERVER_PORT=%d, or a free one with --port 0", other, other)
 	case errors.Is(err, syscall.EACCES):
-		return nil, withHint(fmt.Errorf("listen on %s port %d: %w", cfg.Host, cfg.Port, err), "ordinary users may use ports from 1024 on; choose one with --port")
+		return nil, withHint(fmt.Errorf("listen on %s port %d: %w", cfg.Host, cfg.Port, err), "ordinary users may use ports from 1024; choose one with --port")
 	case err != nil:
 		return nil, withHint(fmt.Errorf("listen on %s port %d: %w", cfg.Host, cfg.Port, err), "choose the address with --host and the port with --port")
 	}
 	return ln, nil
 }
 
-// announce tells where the server is and what to paste into a client. It returns
-// the endpoint.
+// announce prints the endpoint and the configuration of clients. It returns the
+// endpoint.
 func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Logger) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if ip, perr := netip.ParseAddr(host); err == nil && perr == nil && ip.IsUnspecified() {
@@ -340,16 +339,17 @@ func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Lo
 	return endpoint
 }
 
-// tellReady says that the server is of use, at the endpoint or, with "", over
-// standard input and output.
-func (a *app) tellReady(cfg *config.Config, endpoint, v string, log *slog.Logger, took time.Duration) {
+// noteReady logs and prints that the server is ready, at the endpoint or, if it is "",
+// over standard input and output.
+func (a *app) noteReady(cfg *config.Config, endpoint, v string, log *slog.Logger, took time.Duration) {
 	log.Info("server is ready, waiting for requests", "endpoint", endpoint, "version", v, "took", took.Round(time.Millisecond))
 	if endpoint != "" && cfg.LogFormat != "json" {
 		a.note("glovebox %s is ready: %s", v, endpoint)
 	}
 }
 
-// progress shows what takes long at the first start to a person, not to a log.
+// progress returns a function that tells the user of slow steps of the first start, or
+// nil if the log is JSON.
 func (a *app) progress(cfg *config.Config) func(string) {
 	if cfg.LogFormat == "json" {
 		return nil
@@ -371,16 +371,16 @@ type clientEntry struct {
 	Args    []string          `json:"args,omitempty"`
 }
 
-// clientConfig is an mcp.json with one server.
+// clientConfig returns an mcp.json with one server.
 func clientConfig(e clientEntry) string {
 	b, err := json.Marshal(map[string]map[string]clientEntry{"mcpServers": {"glovebox": e}})
 	if err != nil {
-		return err.Error() // not reached: strings always marshal
+		return err.Error() // not reached
 	}
 	return string(b)
 }
 
-// sandboxConfig is what the settings mean to the manager of boxes.
+// sandboxConfig returns the configuration of the box manager.
 func sandboxConfig(cfg *config.Config) box.Config {
 	sc := box.DefaultConfig()
 	sc.MaxSessions = cfg.MaxSessions
@@ -403,7 +403,7 @@ func sandboxConfig(cfg *config.Config) box.Config {
 	sc.PoolMaxAge = cfg.PoolMaxAge
 	if sc.PoolSize = cfg.PoolSize; sc.PoolSize < 0 {
 		sc.PoolSize = 3
-		if cfg.Mode == "stdio" { // a person may have many clients, each with a server of its own
+		if cfg.Mode == "stdio" { // each of a user's clients starts a server
 			sc.PoolSize = 1
 		}
 	}

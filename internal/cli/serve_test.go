@@ -178,7 +178,7 @@ func TestServeSecondSignalEndsAtOnce(t *testing.T) {
 	}()
 	s.awaitCalls(1)
 	s.cmd.Process.Signal(syscall.SIGINT)
-	time.Sleep(sameWish + 300*time.Millisecond)
+	time.Sleep(repeatDelay + 300*time.Millisecond)
 	s.cmd.Process.Signal(syscall.SIGINT)
 	if code, log := s.wait(5 * time.Second); code != ExitInterrupted {
 		t.Errorf("got exit code %d, want %d\n%s", code, ExitInterrupted, log)

@@ -10,9 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// settingsTopic is the help topic that explains every setting.
+// settingsTopic returns the help topic on settings.
 func settingsTopic() *cobra.Command {
-	cmd := &cobra.Command{Use: "settings", Short: "Every setting: flag, environment variable, default"}
+	cmd := &cobra.Command{Use: "settings", Short: "All settings: flags, environment variables, defaults"}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		fmt.Fprint(cmd.OutOrStdout(), settingsText(help.Width(cmd.OutOrStdout())))
 	})
@@ -22,7 +22,7 @@ func settingsTopic() *cobra.Command {
 // settingsText describes all settings in lines of at most width columns.
 func settingsText(width int) string {
 	var b strings.Builder
-	b.WriteString(help.Reflow(`The first place that has a setting wins: flag, environment variable, file, default. --config FILE or `+config.FileEnv+` names the file, which is JSON with comments; its keys are the names of the flags without the dashes. Durations are seconds (90) or have a unit (90s, 5m, 1h30m).`, width))
+	b.WriteString(help.Reflow(`The first source that has a setting wins: flag, environment variable, file, default. --config FILE or `+config.FileEnv+` names the file, which is JSON with comments; its keys are the names of the flags without the dashes. Durations are seconds (90) or have a unit (90s, 5m, 1h30m).`, width))
 	b.WriteByte('\n')
 	keys := map[string]config.Key{}
 	for _, k := range config.Keys() {

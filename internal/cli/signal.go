@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// signalled is the cause of a context that a signal ended.
+// signalled is the cause of a context that a signal cancelled.
 type signalled struct{ sig os.Signal }
 
 func (e *signalled) Error() string {
@@ -29,15 +29,15 @@ func (e *signalled) code() int {
 	return ExitInterrupted
 }
 
-// untilSignal returns a context that the first SIGINT, SIGTERM or SIGHUP ends,
-// with a *signalled as its cause. The second one ends the process at once, with
-// hurried called before; boxes end with the process. stop gives the signals back.
+// untilSignal returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with
+// a *signalled as its cause. A second signal calls hurried and exits the process, which
+// kills its boxes. stop restores the default handling of signals.
 //
-// Signals that come together are one: whoever tells a whole process group or
-// cgroup to end, as systemd does, tells the process that passes signals on as well.
+// Signals within repeatDelay count as one: systemd, for example, signals every process of
+// a cgroup, including the one that forwards signals.
 //
-// What comes over hangups is a SIGHUP that does not end anything: somebody's
-// wish, not the end of the terminal that the program runs in. nil: all end it.
+// If hangups is not nil, a SIGHUP that does not come from a closed terminal is sent
+// there and cancels nothing.
 func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ch := make(chan os.Signal, 4)
@@ -52,7 +52,7 @@ func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (
 				if sig == syscall.SIGHUP && hangups != nil && (!attached || hasTerminal()) {
 					select {
 					case hangups <- struct{}{}:
-					default: // one is waiting: it will see the same
+					default: // one is pending already
 					}
 					continue
 				}
@@ -61,7 +61,7 @@ func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (
 				case ended.IsZero():
 					ended = time.Now()
 					cancel(cause)
-				case time.Since(ended) > sameWish:
+				case time.Since(ended) > repeatDelay:
 					hurried()
 					os.Exit(cause.code())
 				}
@@ -77,12 +77,12 @@ func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (
 	}
 }
 
-// sameWish is less than a person takes for a second thought, and more than a signal
-// takes to be passed on.
-const sameWish = 500 * time.Millisecond
+// repeatDelay is shorter than the time between two signals of a user, and longer than
+// the forwarding of a signal takes.
+const repeatDelay = 500 * time.Millisecond
 
-// hasTerminal reports whether the process belongs to a terminal. After the end of
-// the terminal it belongs to none.
+// hasTerminal reports whether the process has a controlling terminal. A closed terminal
+// is none.
 func hasTerminal() bool {
 	f, err := os.Open("/dev/tty")
 	if err != nil {
@@ -92,7 +92,7 @@ func hasTerminal() bool {
 	return true
 }
 
-// note writes a line for the person at the terminal.
+// note writes a line to standard error.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.Err, format+"\n", args...)
 }

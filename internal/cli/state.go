@@ -33,18 +33,17 @@ func fullDiskIn(err error) string {
 	return "make room on " + disk + "; if it is the state directory's, choose another one"
 }
 
-// prepareState makes the state directory and proves that it can be written, so
-// that what is wrong with it is said at the start and plainly.
+// prepareState creates the state directory and checks that it is writable, to report a
+// problem at the start.
 //
-// Several processes may share the directory: what one process needs for itself
-// lies in a directory of its own with a lock (the engine's), and what they
-// share is addressed by its content and renamed into place.
+// Processes may share the directory: each has its own working directory with a lock
+// (the engine's), and shared files are addressed by content and renamed into place.
 func prepareState(dir string) error {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		var f *os.File
 		if f, err = os.CreateTemp(dir, ".probe-"); err == nil {
-			// Enough to notice a full disk.
+			// enough to detect a full disk
 			_, err = f.Write(make([]byte, 64<<10))
 			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
@@ -57,7 +56,7 @@ func prepareState(dir string) error {
 	case isFull(err):
 		return withHint(err, "%s", fullDisk(err))
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
-		return withHint(err, "choose a directory that you may write to with --state-dir or GLOVEBOX_STATE_DIR")
+		return withHint(err, "choose a writable directory with --state-dir or GLOVEBOX_STATE_DIR")
 	}
 	return withHint(err, "choose another directory with --state-dir or GLOVEBOX_STATE_DIR")
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// minPrefix is how much of a key is needed to name a template.
+// minPrefix is the shortest prefix of a key that names a template.
 const minPrefix = 4
 
 var flavors = []string{string(box.FlavorSmall), string(box.FlavorMedium), string(box.FlavorLarge)}
@@ -32,10 +32,10 @@ func (a *app) templateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "template",
 		Short: "Build, list and remove the templates that boxes are restored from",
-		Long: `A template is a box with a started interpreter and its libraries imported, kept
-on disk: a new box is a restore of it, several times as fast as a start. Servers
-build what they need by themselves, and again after an upgrade; these commands do
-it ahead of time, show what there is and make room.`,
+		Long: `A template is a snapshot of a box with a started interpreter and imported libraries.
+New boxes are restored from it, which is several times faster than a start. Servers
+build templates themselves, also after an upgrade. These commands build them in
+advance, list them, and remove them.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -71,7 +71,7 @@ func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(cont
 	return f(ctx, h, s)
 }
 
-// templateConfig says where templates are and what they are made of.
+// templateConfig returns the configuration of the template store.
 func templateConfig(cfg *config.Config, h *host, log *slog.Logger) template.Config {
 	files := make(map[string][]string)
 	for language, i := range h.image.Interpreters {
@@ -80,7 +80,8 @@ func templateConfig(cfg *config.Config, h *host, log *slog.Logger) template.Conf
 	return template.Config{Dir: filepath.Join(cfg.StateDir, "templates"), Maker: h.maker, Files: files, Log: log}
 }
 
-// templateWant is the template of a name and a flavor, as boxes want it.
+// templateWant returns the description of the template that boxes of the name and
+// flavor use.
 func templateWant(cfg *config.Config, t box.Template, flavor box.Flavor) template.Spec {
 	w := template.Spec{Name: string(t), Language: t.Language(), Flavor: string(flavor), Limits: flavor.Limits()}
 	if w.Language == image.Python {
@@ -96,11 +97,10 @@ func (a *app) templateBuildCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "build [NAME]...",
-		Short: "Build templates ahead of their first use",
-		Long: `Build makes the templates NAME, python or node; without a NAME, those that this
-machine has an interpreter for. A template that is there and fits is left as it
-is. Settings that boxes depend on (volumes, preload, interpreters) must be those
-of the server that is to use them.`,
+		Short: "Build templates in advance",
+		Long: `Build builds the templates NAME, python or node; without a NAME, those of all
+installed interpreters. It leaves current templates unchanged. The settings of boxes
+(volumes, preload, interpreters) must be the same as those of the server.`,
 		Example: `  glovebox template build
   glovebox template build python --flavor small,large`,
 		ValidArgs: []string{string(box.TemplatePython), string(box.TemplateNode)},
@@ -127,8 +127,8 @@ of the server that is to use them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&sizes, "flavor", nil, "`list` sizes of boxes: small, medium, large")
-	f.BoolVar(&force, "force", false, "build again what exists")
+	f.StringSliceVar(&sizes, "flavor", nil, "`list` of box sizes: small, medium, large")
+	f.BoolVar(&force, "force", false, "rebuild existing templates")
 	help.Group(f, "Build", "flavor", "force")
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions(flavors, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "volumes", "host", "log")
@@ -138,7 +138,7 @@ of the server that is to use them.`,
 	return cmd
 }
 
-// templateNames reads the names of templates.
+// templateNames parses the names of templates.
 func templateNames(args []string) ([]box.Template, error) {
 	var names []box.Template
 	for _, arg := range args {
@@ -161,12 +161,12 @@ func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s
 			}
 		}
 		if len(names) == 0 {
-			return withHint(errors.New("neither Python nor Node was found"), "glovebox doctor says what to type")
+			return withHint(errors.New("neither Python nor Node.js found"), "glovebox doctor shows how to install one")
 		}
 	}
 	for _, name := range names {
 		if h.maker.Interpreters[name.Language()] == "" {
-			return withHint(fmt.Errorf("no interpreter for %s on this machine", name.Language()), "glovebox doctor says what to type")
+			return withHint(fmt.Errorf("no interpreter for %s on this machine", name.Language()), "glovebox doctor shows how to install one")
 		}
 		for _, size := range sizes {
 			if err := a.buildTemplate(ctx, s, templateWant(cfg, name, box.Flavor(size)), force); err != nil {
@@ -180,14 +180,14 @@ func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s
 func (a *app) buildTemplate(ctx context.Context, s *template.Store, w template.Spec, force bool) error {
 	if t, ok := s.Find(w); ok {
 		if !force {
-			a.note("template %s: there already, %d MiB; --force builds it anew", w, t.Bytes>>20)
+			a.note("template %s exists, %d MiB; --force rebuilds it", w, t.Bytes>>20)
 			return nil
 		}
 		if err := s.Remove(t.Key); err != nil && !errors.Is(err, template.ErrNotFound) {
 			return err
 		}
 	}
-	// One line that grows.
+	// Progress appends to one line.
 	before := "building template " + w.String() + ": "
 	_, err := s.Build(ctx, w, func(step string) {
 		fmt.Fprint(a.Err, before, printable(step))
@@ -199,25 +199,26 @@ func (a *app) buildTemplate(ctx context.Context, s *template.Store, w template.S
 	return err
 }
 
-// explainTemplate adds what to do about a template that cannot be built.
+// explainTemplate adds the remedy to an error of building a template.
 func explainTemplate(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrExhausted):
-		return withHint(err, "make room on the disk of the state directory (glovebox template rm --stale), or choose another directory with --state-dir")
+		return withHint(err, "free disk space in the state directory (glovebox template rm --stale), or choose another one with --state-dir")
 	case errors.Is(err, engine.ErrUnsupported):
-		return withHint(err, "boxes work without templates, and start more slowly")
+		return withHint(err, "boxes work without templates, but start more slowly")
 	}
 	return err
 }
 
-// templateInfo is what template ls --output json prints of each: a contract.
+// templateInfo describes a template in the output of template ls --output json, which
+// is part of the interface.
 type templateInfo struct {
 	Key      string    `json:"key"`
 	Name     string    `json:"name"`
 	Language string    `json:"language"`
 	Flavor   string    `json:"flavor"`
 	Preload  []string  `json:"preload"`
-	Missing  []string  `json:"missing"` // of Preload, what could not be imported
+	Missing  []string  `json:"missing"` // modules of Preload that could not be imported
 	Made     time.Time `json:"made"`
 	Used     time.Time `json:"used"`
 	Bytes    int64     `json:"bytes"`
@@ -230,8 +231,8 @@ func (a *app) templateListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the templates",
-		Long: `Ls lists the templates in the state directory. A stale one, of other versions
-than this machine has now, is used no more and can be removed.`,
+		Long: `Ls lists the templates in the state directory. A stale template was built with other
+versions than this machine has now. It is not used any more and can be removed.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
@@ -250,7 +251,7 @@ than this machine has now, is used no more and can be removed.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "`text|json` form of the list")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "`text|json` output format")
 	help.Group(cmd.Flags(), "List", "output")
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "host", "log")
@@ -272,7 +273,7 @@ func (a *app) printTemplates(list []template.Info, asJSON bool) error {
 		return enc.Encode(infos)
 	}
 	if len(list) == 0 {
-		a.note("glovebox: there are no templates; glovebox template build makes them")
+		a.note("glovebox: no templates; glovebox template build builds them")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
@@ -297,22 +298,22 @@ func (a *app) templateRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm KEY...|--stale|--all",
 		Short: "Remove templates",
-		Long: `Rm removes templates by their keys, of which the first four characters are
-enough; or all that are stale; or all. Servers build anew what they need.`,
+		Long: `Rm removes templates by key (the first four characters are enough), all stale ones,
+or all. Servers rebuild the templates that they need.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
 				return err
 			}
 			if n := min(len(args), 1) + count(stale) + count(all); n != 1 {
-				return &usageError{err: errors.New("say what to remove: keys of templates, --stale or --all"), cmd: cmd.CommandPath()}
+				return &usageError{err: errors.New("name the templates to remove: keys, --stale or --all"), cmd: cmd.CommandPath()}
 			}
 			return a.withTemplates(cmd.Context(), cfg, func(ctx context.Context, _ *host, s *template.Store) error {
 				return a.removeTemplates(ctx, s, args, stale)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&stale, "stale", false, "remove the templates that nothing can use any more")
+	cmd.Flags().BoolVar(&stale, "stale", false, "remove stale templates")
 	cmd.Flags().BoolVar(&all, "all", false, "remove all templates")
 	help.Group(cmd.Flags(), "Remove", "stale", "all")
 	bind(cmd, "host", "log")
@@ -346,18 +347,18 @@ func (a *app) removeTemplates(ctx context.Context, s *template.Store, keys []str
 			continue
 		}
 		switch err := s.Remove(t.Key); {
-		case errors.Is(err, template.ErrNotFound): // somebody was faster
+		case errors.Is(err, template.ErrNotFound): // another process removed it
 		case err != nil:
 			return err
 		default:
 			n, bytes = n+1, bytes+t.Bytes
 		}
 	}
-	a.note("glovebox: removed %d of the templates, %d MiB", n, bytes>>20)
+	a.note("glovebox: removed %d templates, %d MiB", n, bytes>>20)
 	return nil
 }
 
-// pickTemplates returns those of list that keys name, each by its beginning.
+// pickTemplates returns the templates of list that keys, or prefixes of them, name.
 func pickTemplates(list []template.Info, keys []string) ([]template.Info, error) {
 	var picked []template.Info
 	for _, key := range keys {
@@ -369,7 +370,7 @@ func pickTemplates(list []template.Info, keys []string) ([]template.Info, error)
 		}
 		switch {
 		case len(found) == 0:
-			return nil, fmt.Errorf("there is no template %q", key)
+			return nil, fmt.Errorf("no template %q", key)
 		case len(found) > 1:
 			return nil, fmt.Errorf("%d templates begin with %q", len(found), key)
 		}

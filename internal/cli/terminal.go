@@ -12,22 +12,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// maxFigures bounds the files that one run leaves.
+// maxFigures bounds the figures that a run saves.
 const maxFigures = 100
 
-// terminal passes on the output of a box as it comes, byte for byte, and saves
-// figures. It implements client.Sink.
+// terminal writes the output of a box through, byte for byte, and saves figures. It
+// implements client.Sink.
 type terminal struct {
 	app     *app
-	figures string // directory, "" drops them
-	values  bool   // the value of the last expression is printed
+	figures string // directory; "" for none
+	values  bool   // print the value of the last expression
 	saved   int
-	last    int // the number in the last figure's name
+	last    int // number of the last figure's name
 }
 
 func (t *terminal) Output(ch protocol.Channel, p []byte) {
-	// A closed pipe at the other end is for the program to notice by itself;
-	// there is nobody left to tell.
+	// Main reports write errors.
 	if ch == protocol.Stderr {
 		t.app.Err.Write(p)
 	} else {
@@ -35,7 +34,7 @@ func (t *terminal) Output(ch protocol.Channel, p []byte) {
 	}
 }
 
-// images are the representations that are saved, best first.
+// images are the formats that are saved, best first.
 var images = []struct{ mime, ext string }{
 	{"image/png", "png"}, {"image/jpeg", "jpg"}, {"image/gif", "gif"}, {"image/webp", "webp"}, {"image/svg+xml", "svg"},
 }

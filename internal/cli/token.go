@@ -19,20 +19,20 @@ import (
 func (a *app) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and revoke the tokens of clients",
-		Long: `Token edits the file of static tokens that serve --tokens-file reads. The file
-has hashes only: a token is shown once, when it is made. A server that runs takes a
-change over within two seconds.`,
+		Short: "Create, list and revoke access tokens",
+		Long: `Token manages the access tokens in the file that serve --tokens-file reads. The file
+has hashes only: a token is shown once, when it is created. A running server applies
+changes within two seconds.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().String("tokens-file", "", "`file` file of tokens ($GLOVEBOX_TOKENS_FILE)")
+	cmd.PersistentFlags().String("tokens-file", "", "`file` with the tokens ($GLOVEBOX_TOKENS_FILE)")
 	cmd.PersistentFlags().String("config", "", "`file` read settings from this JSON file ($"+config.FileEnv+")")
 	cmd.AddCommand(a.tokenNewCommand(), a.tokenListCommand(), a.tokenRemoveCommand())
 	return cmd
 }
 
-// tokensFile is the file that the flags or the settings name; "" if none do.
+// tokensFile returns the tokens file of the flags or settings; "" if there is none.
 func (a *app) tokensFile(cmd *cobra.Command) (string, error) {
 	cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *app) tokensFile(cmd *cobra.Command) (string, error) {
 func (a *app) needTokensFile(cmd *cobra.Command) (string, error) {
 	path, err := a.tokensFile(cmd)
 	if err == nil && path == "" {
-		err = withHint(errNoTokensFile, "name it with --tokens-file or GLOVEBOX_TOKENS_FILE")
+		err = withHint(errNoTokensFile, "set it with --tokens-file or GLOVEBOX_TOKENS_FILE")
 	}
 	return path, err
 }
@@ -54,10 +54,10 @@ func (a *app) tokenNewCommand() *cobra.Command {
 	var scopes []string
 	cmd := &cobra.Command{
 		Use:   "new --name NAME",
-		Short: "Make a token, show it once and add it to the file",
-		Long: `New makes a token of 256 random bits and writes it to standard output. Its hash
-is added to the file, which is made if there is none (mode 0600). Without a file the
-entry to add is written after the token.`,
+		Short: "Create a token, show it once and add it to the file",
+		Long: `New creates a token of 256 random bits, writes it to standard output, and adds its
+hash to the file, which it creates if necessary (mode 0600). Without a file, it writes
+the entry for the file after the token.`,
 		Example: "  glovebox token new --name alice --expires 90d --tokens-file tokens.toml",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && name == "" {
@@ -68,7 +68,7 @@ entry to add is written after the token.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
-				return &usageError{err: errors.New("a token needs the name of its owner"), cmd: cmd.CommandPath(),
+				return &usageError{err: errors.New("the name of the token's owner is missing"), cmd: cmd.CommandPath(),
 					hint: "name the owner, as in: glovebox token new --name alice"}
 			}
 			path, err := a.tokensFile(cmd)
@@ -91,7 +91,7 @@ entry to add is written after the token.`,
 				if err := auth.AddToken(path, &token); err != nil {
 					return explainTokens(err)
 				}
-				a.note("glovebox: token %s of %s was added to %s; it is shown only now", token.ID(), name, path)
+				a.note("glovebox: added token %s of %s to %s; it is shown only this once", token.ID(), name, path)
 				_, err = fmt.Fprintln(a.Out, secret)
 				return err
 			}
@@ -99,22 +99,22 @@ entry to add is written after the token.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "`NAME` owner of the boxes made with it; need not be unique")
-	cmd.Flags().StringVar(&expires, "expires", "", "`when` 90d, 12h, or the last day, as 2027-01-31 [never]")
-	cmd.Flags().StringSliceVar(&scopes, "scope", []string{string(auth.Use)}, "`list` of use (all tools), read (only look), metrics")
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` owner of the token's boxes; need not be unique")
+	cmd.Flags().StringVar(&expires, "expires", "", "`when` 90d, 12h, or the last day, such as 2027-01-31 [never]")
+	cmd.Flags().StringSliceVar(&scopes, "scope", []string{string(auth.Use)}, "`list` of use (all tools), read (no changes), metrics")
 	cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"use", "read", "metrics"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// explainTokens adds what to do about a file of tokens that cannot be edited.
+// explainTokens adds the remedy to an error of editing the tokens file.
 func explainTokens(err error) error {
 	if missing, ok := errors.AsType[*auth.MissingDir](err); ok {
-		return withHint(err, "make the directory first, with mkdir -p %s, or name another file with --tokens-file", printable(missing.Dir))
+		return withHint(err, "create the directory with mkdir -p %s, or choose another file with --tokens-file", printable(missing.Dir))
 	}
 	return err
 }
 
-// expiryTime reads a time from now in days, hours and so on, or a date.
+// expiryTime parses a duration, such as 90d or 12h, or a date.
 func expiryTime(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -150,7 +150,7 @@ func (a *app) tokenListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the tokens of the file",
+		Short:   "List the tokens",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := a.needTokensFile(cmd)
@@ -159,7 +159,7 @@ func (a *app) tokenListCommand() *cobra.Command {
 			}
 			tokens, _, err := auth.ReadTokens(path)
 			if errors.Is(err, fs.ErrNotExist) {
-				return withHint(err, "glovebox token new makes it")
+				return withHint(err, "glovebox token new creates it")
 			}
 			if err != nil {
 				return err
@@ -199,13 +199,13 @@ func (a *app) tokenRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm ID|NAME",
 		Aliases: []string{"remove"},
-		Short:   "Revoke a token by its id, or all of a name",
-		Long: `Rm takes a token out of the file: the one of an id, as ls shows it, or all of a
-name. A server that runs ends within two seconds what they began: streams, running
-calls, everything. Boxes stay, for other tokens of the name.`,
+		Short:   "Revoke a token by its id, or all tokens of a name",
+		Long: `Rm removes a token from the file by its id, which ls shows, or all tokens of a name.
+Within two seconds, a running server ends their streams and cancels their calls. Boxes
+stay: they belong to the name.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &usageError{err: fmt.Errorf("one id or name is needed, got %d arguments", len(args)), cmd: cmd.CommandPath()}
+				return &usageError{err: fmt.Errorf("want one id or name, got %d arguments", len(args)), cmd: cmd.CommandPath()}
 			}
 			return nil
 		},
@@ -221,7 +221,7 @@ calls, everything. Boxes stay, for other tokens of the name.`,
 			if n == 0 {
 				return withHint(fmt.Errorf("remove token %q: %s has no token of that id or name", args[0], path), "glovebox token ls lists them")
 			}
-			a.note("glovebox: %d of the tokens in %s revoked", n, path)
+			a.note("glovebox: revoked %d of the tokens in %s", n, path)
 			return nil
 		},
 	}

@@ -13,22 +13,21 @@ import (
 // unitName is the systemd unit that docs/deploy.md installs.
 const unitName = "glovebox.service"
 
-// unitTimeout bounds a question to systemd, which answers within milliseconds.
+// unitTimeout bounds a query of systemd, which answers within milliseconds.
 const unitTimeout = 5 * time.Second
 
-// namespaces are those that boxes are made of, as RestrictNamespaces= names them.
+// namespaces are the namespaces that boxes need, as in RestrictNamespaces=.
 var namespaces = []string{"user", "mnt", "pid", "net", "ipc", "uts"}
 
-// neededCalls are the groups of system calls that boxes cannot do without:
-// SystemCallFilter= must not take them away.
+// neededCalls are the groups of system calls that boxes need: SystemCallFilter= must
+// allow them.
 var neededCalls = []string{"@mount", "@privileged", "@debug", "@setuid", "@process", "@system-service", "@basic-io", "@file-system"}
 
-// unitProblems returns the settings of a systemd unit, drop-ins included, with which
-// no box can be made, as they are written. Each was seen to keep boxes from working
-// on Debian 12.
+// unitProblems returns the settings of a systemd unit, with its drop-ins, that prevent
+// boxes from starting, as written. Each was observed on Debian 12.
 func unitProblems(unit string) []string {
 	var problems []string
-	last := map[string]string{} // of settings of which the last counts
+	last := map[string]string{} // settings whose last value counts
 	var calls []string
 	for line := range strings.Lines(unit) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
@@ -39,7 +38,7 @@ func unitProblems(unit string) []string {
 		switch {
 		case name != "SystemCallFilter":
 			last[name] = value
-		case value == "": // begins anew
+		case value == "": // resets the list
 			calls = nil
 		default:
 			calls = append(calls, value)
@@ -58,7 +57,7 @@ func unitProblems(unit string) []string {
 	if v := last["RestrictAddressFamilies"]; v != "" && !strings.HasPrefix(v, "~") && !slices.Contains(strings.Fields(v), "AF_UNIX") {
 		problem("RestrictAddressFamilies", v)
 	}
-	allowed := false // a list of what is allowed has begun
+	allowed := false // an allow list has begun
 	for _, v := range calls {
 		names, denies := strings.CutPrefix(v, "~")
 		switch {
@@ -72,8 +71,8 @@ func unitProblems(unit string) []string {
 	return problems
 }
 
-// allowsNamespaces reports whether a value of RestrictNamespaces= lets all
-// namespaces be made that boxes need.
+// allowsNamespaces reports whether a value of RestrictNamespaces= allows all namespaces
+// that boxes need.
 func allowsNamespaces(value string) bool {
 	if list, denies := strings.CutPrefix(value, "~"); denies {
 		return !slices.ContainsFunc(namespaces, func(name string) bool { return slices.Contains(strings.Fields(list), name) })
@@ -88,22 +87,22 @@ func isTrue(value string) bool {
 	return slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(value))
 }
 
-// inUnit reports whether systemd has started this process as a service.
+// inUnit reports whether systemd started this process as a service.
 func inUnit() bool { return os.Getenv("INVOCATION_ID") != "" && os.Getenv("SYSTEMD_EXEC_PID") != "" }
 
-// unitHint says why the doctor may find nothing wrong where a service fails; it is
-// empty outside of one.
+// unitHint explains why a service fails where the doctor, run from a shell, finds no
+// problem; "" outside of a service.
 func unitHint() string {
 	if !inUnit() {
 		return ""
 	}
-	return "this is a systemd service, whose settings (RestrictNamespaces=, SystemCallFilter=, MemoryDenyWriteExecute= …) may forbid " +
-		"what boxes need and a shell may do: compare systemctl cat " + unitName + " with packaging/glovebox.service; as root, " +
-		"glovebox doctor examines the unit as well; "
+	return "settings of this systemd service (RestrictNamespaces=, SystemCallFilter=, MemoryDenyWriteExecute= …) may forbid " +
+		"what boxes need: compare systemctl cat " + unitName + " with packaging/glovebox.service; as root, " +
+		"glovebox doctor checks the unit, too; "
 }
 
-// examineUnit looks at the unit of this machine, if it is installed: what the doctor
-// finds out by itself holds outside of it.
+// examineUnit checks the systemd unit, if it is installed. The doctor's other checks
+// apply outside of it.
 func examineUnit(ctx context.Context) []finding {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return nil // systemd does not run here
@@ -114,17 +113,17 @@ func examineUnit(ctx context.Context) []finding {
 	if err != nil {
 		return nil // not installed
 	}
-	f := finding{Name: "unit", Level: levelOK, Detail: unitName + " is installed and lets boxes be made"}
+	f := finding{Name: "unit", Level: levelOK, Detail: unitName + " is installed and allows boxes"}
 	if problems := unitProblems(string(text)); len(problems) > 0 {
 		f.Level = levelFail
-		f.Detail = fmt.Sprintf("%s lets no box be made: %s", unitName, strings.Join(problems, ", "))
-		f.Fix = "type: systemctl edit " + unitName + " and set these anew, as in packaging/glovebox.service"
+		f.Detail = fmt.Sprintf("%s does not allow boxes: %s", unitName, strings.Join(problems, ", "))
+		f.Fix = "type: systemctl edit " + unitName + " and set these as in packaging/glovebox.service"
 		return []finding{f}
 	}
-	// A service that fails and is started again is not failed to systemd.
+	// systemd does not report a service that it restarts as failed.
 	state, err := exec.CommandContext(ctx, "systemctl", "show", unitName, "--property=SubState", "--value").Output()
 	if err == nil && slices.Contains([]string{"auto-restart", "failed"}, strings.TrimSpace(string(state))) {
-		f.Level, f.Detail, f.Fix = levelWarn, unitName+" is installed, ends with an error and is started again", "type: journalctl -u "+unitName
+		f.Level, f.Detail, f.Fix = levelWarn, unitName+" is installed, but fails and restarts", "type: journalctl -u "+unitName
 	}
 	return []finding{f}
 }

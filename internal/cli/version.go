@@ -13,20 +13,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// Set by the linker, see the Makefile.
+// Set by the linker: see the Makefile.
 var (
 	version = ""
 	commit  = ""
 )
 
-// versionInfo is what version --json prints: a contract.
+// versionInfo is the output of version --json, which is part of the interface.
 type versionInfo struct {
 	Version       string        `json:"version"`
 	Commit        string        `json:"commit"`
 	Go            string        `json:"go"`
 	Platform      string        `json:"platform"`
 	AgentProtocol int           `json:"agent_protocol"`
-	GVisor        *gvisorStatus `json:"gvisor,omitempty"` // absent where it is not linked in
+	GVisor        *gvisorStatus `json:"gvisor,omitempty"` // absent if it is not linked in
 }
 
 // gvisorStatus is the version of gVisor in the binary.
@@ -36,7 +36,7 @@ type gvisorStatus struct {
 	AgeDays int    `json:"age_days"`
 }
 
-// buildVersion returns the version of the program, for people and for clients.
+// buildVersion returns version and commit of the program.
 func buildVersion() (v, rev string) {
 	v, rev = version, commit
 	info, ok := debug.ReadBuildInfo()
@@ -57,7 +57,7 @@ func buildVersion() (v, rev string) {
 	return v, rev
 }
 
-// newVersionInfo gathers what is known; now dates the age of gVisor.
+// newVersionInfo collects the versions; now dates the age of gVisor.
 func newVersionInfo(now time.Time) versionInfo {
 	v, rev := buildVersion()
 	info := versionInfo{
