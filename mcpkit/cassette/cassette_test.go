@@ -20,7 +20,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/transcript"
 )
 
-// tape writes a recording of these messages; a '>' was sent, a '<' received.
+// tape writes a recording of messages: '>' marks a sent one, '<' a received one, '?'
+// other output.
 func tape(t *testing.T, secrets []string, messages ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -41,7 +42,7 @@ func read(t *testing.T, b []byte) *Recording {
 	return r
 }
 
-// ask asks a player, and returns all that comes up to the answer.
+// ask sends a request to a player and returns its notifications and the response.
 func ask(t *testing.T, p *Player, id int64, method, params string) (notes []string, res *jsonrpc.Response) {
 	t.Helper()
 	n, err := jsonrpc.MakeID(float64(id))
@@ -70,7 +71,7 @@ func ask(t *testing.T, p *Player, id int64, method, params string) (notes []stri
 	}
 }
 
-func TestTheSameAnswers(t *testing.T) {
+func TestPlayer_RepeatsResponses(t *testing.T) {
 	p := NewPlayer(read(t, tape(t, nil,
 		`>{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"a","version":"1"}}}`,
 		`<{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25"}}`,
@@ -113,7 +114,7 @@ func TestTheSameAnswers(t *testing.T) {
 		t.Errorf("a recorded error: %#v", res.Error)
 	}
 	for _, tt := range []struct{ method, params, want string }{
-		{"silent", "", `the recording has no answer to silent: the server gave none`},
+		{"silent", "", `the recording has no response to silent: the server sent none`},
 		{"tools/call", `{"name":"a","arguments":{"n":2,"t":"x"}}`,
 			`the recording of server "srv" does not have the request tools/call {"arguments":{"n":2,"t":"x"},"name":"a"}; near are: tools/call {"arguments":{"n":1,"t":"x"},"name":"a"}; tools/call {"name":"b"}`},
 		{"tools/call", `{"name":"a","arguments":{"password":"hunter2"}}`, `{"arguments":{"password":"••••"},"name":"a"}`},
@@ -130,8 +131,8 @@ func TestTheSameAnswers(t *testing.T) {
 	}
 }
 
-// A real session of the SDK's client and server is played to another client.
-func TestPlayedToAClient(t *testing.T) {
+// A session of the SDK's client and server is recorded and played to another client.
+func TestPlayer_SDKClient(t *testing.T) {
 	var b bytes.Buffer
 	w := transcript.NewWriter(&b, "srv", nil)
 	s := mcp.NewServer(&mcp.Implementation{Name: "srv", Version: "1"}, nil)
@@ -204,7 +205,7 @@ type played struct{ p *Player }
 
 func (p played) Connect(context.Context) (mcp.Connection, error) { return p.p, nil }
 
-func TestNoSecretIsRecorded(t *testing.T) {
+func TestWriter_MasksSecrets(t *testing.T) {
 	secrets := []string{"hunter2", "hunter2-and-more", `quo"ted`}
 	b := tape(t, secrets,
 		`>{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"login","arguments":{"password":"swordfish","q":"is it hunter2?","apiKey":"k1"}}}`,
@@ -214,12 +215,12 @@ func TestNoSecretIsRecorded(t *testing.T) {
 	)
 	for _, never := range []string{"hunter2", "swordfish", "k1", "quo", "abcdef", "sk-a", "and-more"} {
 		if bytes.Contains(b, []byte(never)) {
-			t.Errorf("%s is there", never)
+			t.Errorf("the recording contains %s", never)
 		}
 	}
 	for _, want := range []string{`"nextPageToken":"page2"`, `"tokens":"12"`, `you said •••• and •••• <b>`, `"path":"C:\\"`, `is it ••••?`} {
 		if !bytes.Contains(b, []byte(want)) {
-			t.Errorf("%s is missing", want)
+			t.Errorf("the recording lacks %s", want)
 		}
 	}
 	if t.Failed() {
@@ -236,19 +237,19 @@ func TestNoSecretIsRecorded(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRecording(t *testing.T) {
+func TestRead_InvalidRecordings(t *testing.T) {
 	const head = `{"cassette":1,"server":"srv","at":"2026-01-01T00:00:00Z"}` + "\n"
 	for text, want := range map[string]string{
 		"":                             "it is empty",
-		"{}\n":                         "line 1: it is no recording",
-		"x\n":                          "line 1: it is no recording",
+		"{}\n":                         "line 1: it is not a recording",
+		"x\n":                          "line 1: it is not a recording",
 		`{"cassette":2}` + "\n":        "version 2, this program supports 1",
 		head + "x\n":                   "line 2: it is damaged",
-		head + "{}\n":                  `line 2: the direction is ""`,
+		head + "{}\n":                  `line 2: unknown direction ""`,
 		head + head + "x\n":            "line 3",
-		head + `{"cassette":1}` + "\n": `of server "", the recording of "srv"`,
-		head + `{"direction":"sent","message":{}}` + "\n":                                 "line 2: the message is none",
-		head + `{"direction":"sent","message":17}` + "\n":                                 "line 2: the message is none",
+		head + `{"cassette":1}` + "\n": `it belongs to server "", the recording to "srv"`,
+		head + `{"direction":"sent","message":{}}` + "\n":                                 "line 2: invalid message",
+		head + `{"direction":"sent","message":17}` + "\n":                                 "line 2: invalid message",
 		head + strings.Repeat(`{"direction":"noise"}`+"\n", maxLines):                     "more than 100000 lines",
 		head + `{"direction":"noise","text":"` + strings.Repeat("x", maxRecording) + `"}`: "larger than 67108864 bytes",
 	} {
@@ -258,8 +259,8 @@ func TestWhatIsNoRecording(t *testing.T) {
 	}
 }
 
-// Wherever a recording is cut off, what is before can be played.
-func TestACutRecording(t *testing.T) {
+// A recording cut off at any byte can be played up to there.
+func TestRead_CutRecording(t *testing.T) {
 	whole := tape(t, nil,
 		`>{"jsonrpc":"2.0","id":1,"method":"a"}`, `<{"jsonrpc":"2.0","id":1,"result":{"n":1}}`,
 		`>{"jsonrpc":"2.0","id":2,"method":"b"}`, `<{"jsonrpc":"2.0","id":2,"result":{"n":2}}`)
@@ -277,7 +278,7 @@ func TestACutRecording(t *testing.T) {
 	}
 }
 
-func TestFiles(t *testing.T) {
+func TestCreate_Files(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	record := func(method string) {
 		t.Helper()
@@ -331,8 +332,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// What is too much is told, and the recording up to there is good.
-func TestTheSizeIsBounded(t *testing.T) {
+// Exceeding the size limit is an error, and the recording up to there is valid.
+func TestFile_SizeLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	f, err := Create(path)
 	if err != nil {
@@ -343,7 +344,7 @@ func TestTheSizeIsBounded(t *testing.T) {
 	w.Message(stream.Sent, []byte(`{"jsonrpc":"2.0","id":1,"method":"a"}`))
 	w.Message(stream.Received, []byte(`{"jsonrpc":"2.0","id":1,"result":{"x":"`+strings.Repeat("x", 500)+`"}}`))
 	w.Message(stream.Sent, []byte(`{"jsonrpc":"2.0","id":2,"method":"b"}`))
-	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "what comes after is not in it") {
+	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "the rest is missing") {
 		t.Errorf("got %v", err)
 	}
 	r, err := Load(path)
@@ -373,7 +374,7 @@ func FuzzRead(f *testing.F) {
 			if x.params != nil {
 				req.Params = params
 			}
-			answers, err := p.answer(req)
+			answers, err := p.response(req)
 			if err != nil {
 				t.Fatalf("%s: %v", x, err)
 			}

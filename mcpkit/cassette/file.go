@@ -9,21 +9,21 @@ import (
 	"sync"
 )
 
-// maxRecording bounds a recording in bytes: some thousands of ordinary calls.
+// maxRecording bounds a recording in bytes, which suffices for some thousands of calls.
 const maxRecording = 64 << 20
 
-// A File is a recording on disk, for nobody but its user. Its methods may be called
+// A File is a recording on disk, readable by the user only. Its methods may be called
 // concurrently.
 type File struct {
 	path string
 	mu   sync.Mutex
 	f    *os.File // guarded by mu
 	left int64    // guarded by mu
-	err  error    // guarded by mu: why the recording is not whole
+	err  error    // guarded by mu: why the recording is incomplete
 }
 
-// Create makes a recording at path, in the place of an older one. What is there and
-// is no recording is left alone, with an error. The caller closes it.
+// Create creates a recording at path. It replaces an older recording, and returns an
+// error for any other file. The caller closes it.
 func Create(path string) (*File, error) {
 	f, err := create(path)
 	if err != nil {
@@ -48,16 +48,16 @@ func create(path string) (*os.File, error) {
 		return nil, cause(err)
 	}
 	err = func() error {
-		// Below the name there may be another file by now.
+		// The name may denote another file by now.
 		if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
-			return errors.Join(errors.New("it was replaced meanwhile"), err)
+			return errors.Join(errors.New("it was replaced in the meantime"), err)
 		}
 		if first, err := bufio.NewReader(io.LimitReader(f, maxHeader)).ReadBytes('\n'); len(first) > 0 {
 			if _, bad := parseHeader(first); err != nil || bad != nil {
-				return errors.New("there is a file that is no recording; remove it, or choose another name")
+				return errors.New("the file exists and is not a recording; remove it, or choose another name")
 			}
 		}
-		if err := f.Chmod(0o600); err != nil { // before anything is in it
+		if err := f.Chmod(0o600); err != nil { // before it has content
 			return err
 		}
 		_, err := f.Seek(0, io.SeekStart)
@@ -69,7 +69,7 @@ func create(path string) (*os.File, error) {
 	return f, nil
 }
 
-// cause leaves out the path, which is said already.
+// cause removes the path, which the caller adds.
 func cause(err error) error {
 	if e := (*os.PathError)(nil); errors.As(err, &e) {
 		return e.Err
@@ -77,8 +77,8 @@ func cause(err error) error {
 	return err
 }
 
-// Write writes a line. After the first that does not fit or cannot be written it
-// takes none.
+// Write appends a line. After the first line that does not fit or cannot be written, it
+// fails.
 func (f *File) Write(line []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +86,7 @@ func (f *File) Write(line []byte) (int, error) {
 		return 0, f.err
 	}
 	if int64(len(line)) > f.left {
-		f.err = fmt.Errorf("record to %s: it would be larger than %d bytes; what comes after is not in it", f.path, maxRecording)
+		f.err = fmt.Errorf("record to %s: the limit of %d bytes is reached; the rest is missing", f.path, maxRecording)
 		return 0, f.err
 	}
 	n, err := f.f.Write(line)
@@ -97,7 +97,7 @@ func (f *File) Write(line []byte) (int, error) {
 	return n, f.err
 }
 
-// Close ends the recording. The error says why it is not whole.
+// Close closes the recording. The error tells why it is incomplete.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

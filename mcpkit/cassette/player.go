@@ -18,13 +18,13 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/transcript"
 )
 
-// A Player is the server of a recording. It answers what was asked in it with what
-// was answered, whatever the ids, in the order of the recording where the same was
-// asked several times and with the last answer after that. What the server told
-// before an answer comes before it; what it asked of its client is not asked again.
+// A Player plays the server of a recording. It responds to a request with the recorded
+// response, whatever the ids. Repeated requests get the recorded responses in order,
+// and then the last one again. Notifications that the server sent before a response are
+// sent before it again; its questions are not asked again.
 //
-// What was not asked in the recording is an error of code [codeNotRecorded] that
-// names it and what is near. Its methods may be called concurrently.
+// A request that was not recorded gets an error that names it and similar ones; see
+// [IsNotRecorded]. The methods of a Player may be called concurrently.
 type Player struct {
 	out    chan jsonrpc.Message
 	closed chan struct{}
@@ -37,13 +37,13 @@ type Player struct {
 
 var _ mcp.Connection = (*Player)(nil)
 
-// codeNotRecorded is the code of the error for what is not in the recording.
+// codeNotRecorded is the error code for a request that was not recorded.
 const codeNotRecorded = -32090
 
-// maxOut is how much may wait to be read before a Write waits.
+// maxOut bounds the messages that wait for Read before Write blocks.
 const maxOut = 1000
 
-// NewPlayer plays a recording from its beginning.
+// NewPlayer returns a player at the beginning of a recording.
 func NewPlayer(r *Recording) *Player {
 	return &Player{out: make(chan jsonrpc.Message, maxOut), closed: make(chan struct{}), r: r, played: make(map[*exchange]bool)}
 }
@@ -71,11 +71,11 @@ func (p *Player) Read(ctx context.Context) (jsonrpc.Message, error) {
 
 // Write implements [mcp.Connection].
 func (p *Player) Write(ctx context.Context, m jsonrpc.Message) error {
-	asked, ok := m.(*jsonrpc.Request)
-	if !ok || !asked.IsCall() {
+	req, ok := m.(*jsonrpc.Request)
+	if !ok || !req.IsCall() {
 		return nil
 	}
-	answers, err := p.answer(asked)
+	answers, err := p.response(req)
 	if err != nil {
 		return err
 	}
@@ -91,50 +91,50 @@ func (p *Player) Write(ctx context.Context, m jsonrpc.Message) error {
 	return nil
 }
 
-func (p *Player) answer(asked *jsonrpc.Request) (all []jsonrpc.Message, err error) {
-	x, err := newExchange(asked)
+func (p *Player) response(req *jsonrpc.Request) (all []jsonrpc.Message, err error) {
+	x, err := newExchange(req)
 	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was := p.find(x)
-	res := &jsonrpc.Response{ID: asked.ID}
+	recorded := p.find(x)
+	res := &jsonrpc.Response{ID: req.ID}
 	switch {
-	case was == nil && asked.Method == "ping":
+	case recorded == nil && req.Method == "ping":
 		res.Result = json.RawMessage("{}")
-	case was == nil:
+	case recorded == nil:
 		res.Error = &jsonrpc.Error{Code: codeNotRecorded, Message: p.missing(x)}
-	case was.answer == nil && asked.Method == "subscriptions/listen":
+	case recorded.response == nil && req.Method == "subscriptions/listen":
 		return nil, nil // it lasts as long as the connection
-	case was.answer == nil:
-		res.Error = &jsonrpc.Error{Code: codeNotRecorded, Message: fmt.Sprintf("the recording has no answer to %s: the server gave none", x)}
+	case recorded.response == nil:
+		res.Error = &jsonrpc.Error{Code: codeNotRecorded, Message: fmt.Sprintf("the recording has no response to %s: the server sent none", x)}
 	default:
-		if !p.played[was] {
-			for _, note := range was.notes {
-				all = append(all, retoken(note, was.token, x.token))
+		if !p.played[recorded] {
+			for _, note := range recorded.notes {
+				all = append(all, replaceToken(note, recorded.token, x.token))
 			}
 		}
-		p.played[was] = true
-		res.Result, res.Error = was.answer.Result, was.answer.Error
+		p.played[recorded] = true
+		res.Result, res.Error = recorded.response.Result, recorded.response.Error
 	}
 	return append(all, res), nil
 }
 
-// find is what was asked in the recording: the first that was not played yet, else
-// the last, and one without an answer only if no other is there. What is the same to
-// the letter goes before what is but for secrets.
+// find returns the recorded exchange for a request: the first that was not played yet,
+// or else the last. Exchanges without a response come last. An exact match precedes one
+// that ignores masked secrets.
 func (p *Player) find(x *exchange) (found *exchange) {
-	for _, same := range []func(was, is any) bool{equal, matches} {
-		for _, was := range p.r.exchanges {
-			if was.method != x.method || !same(was.params, x.params) {
+	for _, same := range []func(recorded, is any) bool{equal, matches} {
+		for _, recorded := range p.r.exchanges {
+			if recorded.method != x.method || !same(recorded.params, x.params) {
 				continue
 			}
 			switch {
-			case was.answer != nil && !p.played[was]:
-				return was
-			case was.answer != nil || found == nil:
-				found = was
+			case recorded.response != nil && !p.played[recorded]:
+				return recorded
+			case recorded.response != nil || found == nil:
+				found = recorded
 			}
 		}
 		if found != nil {
@@ -144,10 +144,10 @@ func (p *Player) find(x *exchange) (found *exchange) {
 	return nil
 }
 
-// retoken has a note of progress be about the call that is made now.
-func retoken(note *jsonrpc.Request, was, is any) *jsonrpc.Request {
+// replaceToken gives a progress notification the token of the current request.
+func replaceToken(note *jsonrpc.Request, recorded, is any) *jsonrpc.Request {
 	var params map[string]any
-	if note.Method != "notifications/progress" || is == nil || json.Unmarshal(note.Params, &params) != nil || fmt.Sprint(params["progressToken"]) != fmt.Sprint(was) {
+	if note.Method != "notifications/progress" || is == nil || json.Unmarshal(note.Params, &params) != nil || fmt.Sprint(params["progressToken"]) != fmt.Sprint(recorded) {
 		return note
 	}
 	params["progressToken"] = is
@@ -158,14 +158,16 @@ func retoken(note *jsonrpc.Request, was, is any) *jsonrpc.Request {
 	return &jsonrpc.Request{Method: note.Method, Params: b}
 }
 
-func equal(was, is any) bool { return compare(was, is, func(was, is string) bool { return was == is }) }
+func equal(recorded, is any) bool {
+	return compare(recorded, is, func(recorded, is string) bool { return recorded == is })
+}
 
-// matches is equal, but for what was masked.
-func matches(was, is any) bool {
-	return compare(was, is, func(was, is string) bool {
-		parts := strings.Split(was, redact.Masked)
+// matches compares like equal, except that masked values match anything.
+func matches(recorded, is any) bool {
+	return compare(recorded, is, func(recorded, is string) bool {
+		parts := strings.Split(recorded, redact.Masked)
 		if len(parts) == 1 {
-			return was == is
+			return recorded == is
 		}
 		last := len(parts) - 1
 		if !strings.HasPrefix(is, parts[0]) {
@@ -183,14 +185,14 @@ func matches(was, is any) bool {
 	})
 }
 
-func compare(was, is any, same func(was, is string) bool) bool {
-	switch was := was.(type) {
+func compare(recorded, is any, same func(recorded, is string) bool) bool {
+	switch recorded := recorded.(type) {
 	case map[string]any:
 		is, ok := is.(map[string]any)
-		if !ok || len(was) != len(is) {
+		if !ok || len(recorded) != len(is) {
 			return false
 		}
-		for name, value := range was {
+		for name, value := range recorded {
 			other, ok := is[name]
 			if !ok || !compare(value, other, same) {
 				return false
@@ -199,48 +201,48 @@ func compare(was, is any, same func(was, is string) bool) bool {
 		return true
 	case []any:
 		is, ok := is.([]any)
-		return ok && slices.EqualFunc(was, is, func(a, b any) bool { return compare(a, b, same) })
+		return ok && slices.EqualFunc(recorded, is, func(a, b any) bool { return compare(a, b, same) })
 	case string:
 		is, ok := is.(string)
-		return ok && same(was, is)
+		return ok && same(recorded, is)
 	}
-	return was == is // numbers as they are written, true, false, null
+	return recorded == is // numbers as written, true, false, null
 }
 
-// maxShown bounds a request in an error, and maxNear how many there are.
+// maxShown bounds a request in an error, maxNear the number of similar requests.
 const (
 	maxShown = 200
 	maxNear  = 3
 )
 
-// String is the request, for errors.
+// String returns the request for errors.
 func (x *exchange) String() string {
 	text := ""
 	if x.params != nil {
 		b, err := json.Marshal(x.params)
 		if err != nil {
-			b = []byte("{…}") // what was decoded can be encoded
+			b = []byte("{…}") // cannot happen: it was decoded
 		}
 		text = " " + string(transcript.Mask(b, nil))
 	}
 	return x.method + truncate.Bytes(text, maxShown)
 }
 
-// missing says what was not recorded, and what of the same kind was.
+// missing describes a request that was not recorded, and similar ones that were.
 func (p *Player) missing(x *exchange) string {
 	type near struct {
-		text  string
-		alike int
+		text       string
+		similarity int
 	}
 	asked := x.String()
 	var all []near
 	var methods []string
-	for _, was := range p.r.exchanges {
-		if was.method == x.method {
-			text := was.String()
-			all = append(all, near{text, alike(text, asked)})
-		} else if !slices.Contains(methods, was.method) {
-			methods = append(methods, was.method)
+	for _, recorded := range p.r.exchanges {
+		if recorded.method == x.method {
+			text := recorded.String()
+			all = append(all, near{text, similarity(text, asked)})
+		} else if !slices.Contains(methods, recorded.method) {
+			methods = append(methods, recorded.method)
 		}
 	}
 	text := fmt.Sprintf("the recording of server %q does not have the request %s", p.r.Server, asked)
@@ -250,7 +252,7 @@ func (p *Player) missing(x *exchange) string {
 	if len(all) == 0 {
 		return fmt.Sprintf("%s, nor any of that method; it has %s", text, strings.Join(methods[:min(len(methods), 10)], ", "))
 	}
-	slices.SortStableFunc(all, func(a, b near) int { return b.alike - a.alike })
+	slices.SortStableFunc(all, func(a, b near) int { return b.similarity - a.similarity })
 	all = slices.CompactFunc(all, func(a, b near) bool { return a.text == b.text })
 	shown := make([]string, 0, maxNear)
 	for _, n := range all[:min(len(all), maxNear)] {
@@ -259,8 +261,9 @@ func (p *Player) missing(x *exchange) string {
 	return fmt.Sprintf("%s; near are: %s", text, strings.Join(shown, "; "))
 }
 
-// alike is how much of the beginning and of the end of two texts is the same.
-func alike(a, b string) (n int) {
+// similarity counts the bytes that two texts have in common at the beginning and the
+// end.
+func similarity(a, b string) (n int) {
 	short := min(len(a), len(b))
 	for n < short && a[n] == b[n] {
 		n++
@@ -271,7 +274,7 @@ func alike(a, b string) (n int) {
 	return n
 }
 
-// IsNotRecorded reports whether an error is that of a request that was not recorded.
+// IsNotRecorded reports whether err is the error of a request that was not recorded.
 func IsNotRecorded(err error) bool {
 	var e *jsonrpc.Error
 	return errors.As(err, &e) && e.Code == codeNotRecorded

@@ -17,30 +17,30 @@ import (
 
 const (
 	maxHeader = 64 << 10
-	// maxLines bounds what is kept of a file of nothing but short lines.
+	// maxLines bounds the lines kept in memory, for files of short lines.
 	maxLines = 100_000
 )
 
-// A Recording is what was said in a recording.
+// A Recording is the content of a recording.
 type Recording struct {
 	// Server is the name of the server.
 	Server string
-	// Cut says that the last line is not whole: whoever wrote it was interrupted.
+	// Cut reports that the last line is incomplete, because recording was interrupted.
 	Cut bool
 
 	exchanges []*exchange
 }
 
-// An exchange is a request of the client, and its answer.
+// An exchange is a request of the client and its response.
 type exchange struct {
-	method string
-	params any                // without _meta
-	token  any                // of progress, or nil
-	notes  []*jsonrpc.Request // what the server told before it answered
-	answer *jsonrpc.Response  // nil if there was none
+	method   string
+	params   any                // without _meta
+	token    any                // progress token, or nil
+	notes    []*jsonrpc.Request // notifications of the server before the response
+	response *jsonrpc.Response  // nil if there was none
 }
 
-// Load reads the recording in a file.
+// Load reads a recording from a file.
 func Load(path string) (*Recording, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,8 +61,7 @@ func Load(path string) (*Recording, error) {
 	return r, nil
 }
 
-// Read reads a recording of at most 64 MiB. A last line that is not whole
-// is left out.
+// Read reads a recording of at most 64 MiB. It ignores an incomplete last line.
 func Read(in io.Reader) (*Recording, error) {
 	lines := bufio.NewReader(io.LimitReader(in, maxRecording+1))
 	d := decoder{open: make(map[jsonrpc.ID]*exchange)}
@@ -77,7 +76,7 @@ func Read(in io.Reader) (*Recording, error) {
 			return nil, fmt.Errorf("it has more than %d lines", maxLines)
 		case errors.Is(err, io.EOF):
 			if n == 1 {
-				return nil, errors.New("it is empty, or no recording")
+				return nil, errors.New("it is empty, or not a recording")
 			}
 			d.r.Cut = len(text) > 0
 			return &d.r, nil
@@ -92,13 +91,13 @@ func Read(in io.Reader) (*Recording, error) {
 
 type decoder struct {
 	r     Recording
-	open  map[jsonrpc.ID]*exchange // those without an answer yet, of this connection
-	notes []*jsonrpc.Request       // since the last answer
+	open  map[jsonrpc.ID]*exchange // requests of this connection without a response
+	notes []*jsonrpc.Request       // notifications since the last response
 }
 
 func parseHeader(text []byte) (h transcript.Header, err error) {
 	if err := json.Unmarshal(text, &h); err != nil || h.Cassette == 0 {
-		return h, errors.New("it is no recording")
+		return h, errors.New("it is not a recording")
 	}
 	if h.Cassette != transcript.Version {
 		return h, fmt.Errorf("it is a recording of version %d, this program supports %d", h.Cassette, transcript.Version)
@@ -113,7 +112,7 @@ func (d *decoder) line(text []byte, first bool) error {
 			return err
 		}
 		if !first && h.Server != d.r.Server {
-			return fmt.Errorf("it is of server %q, the recording of %q", h.Server, d.r.Server)
+			return fmt.Errorf("it belongs to server %q, the recording to %q", h.Server, d.r.Server)
 		}
 		d.r.Server = h.Server
 		clear(d.open)
@@ -128,7 +127,7 @@ func (d *decoder) line(text []byte, first bool) error {
 	case stream.Noise:
 		return nil
 	default:
-		return fmt.Errorf("the direction is %q", l.Direction)
+		return fmt.Errorf("unknown direction %q", l.Direction)
 	}
 	if l.Message == nil {
 		return nil
@@ -140,7 +139,7 @@ func (d *decoder) line(text []byte, first bool) error {
 	for _, one := range batch {
 		m, err := jsonrpc.DecodeMessage(one)
 		if err != nil {
-			return fmt.Errorf("the message is none: %w", err)
+			return fmt.Errorf("invalid message: %w", err)
 		}
 		if err := d.message(l.Direction, m); err != nil {
 			return err
@@ -164,10 +163,10 @@ func (d *decoder) message(from stream.Direction, m jsonrpc.Message) error {
 			d.notes = append(d.notes, m)
 		}
 	case *jsonrpc.Response:
-		// An id that nobody asked with is a mistake of the server, or the id of a
-		// question of its own.
+		// An unknown id is a mistake of the server, or belongs to one of its own
+		// requests.
 		if x := d.open[m.ID]; x != nil && from == stream.Received {
-			x.answer, x.notes = m, d.notes
+			x.response, x.notes = m, d.notes
 			d.notes = nil
 			delete(d.open, m.ID)
 		}
@@ -192,12 +191,12 @@ func newExchange(m *jsonrpc.Request) (*exchange, error) {
 	if meta, ok := object["_meta"].(map[string]any); ok {
 		x.token = meta["progressToken"]
 	}
-	delete(object, "_meta") // who asks, with which token: not what
+	delete(object, "_meta") // not part of what is requested
 	switch {
 	case len(object) == 0:
 		x.params = nil
 	case m.Method == "initialize":
-		x.params = nil // it says who asks
+		x.params = nil // it describes the client
 	}
 	return x, nil
 }

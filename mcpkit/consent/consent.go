@@ -1,10 +1,10 @@
-// Package consent remembers which MCP servers a user has allowed to be used. A
-// configuration that comes with a project is somebody else's wish to run programs
-// and to be given secrets; it is followed for a server when the user has seen that
-// server's definition and said yes, and asked again when anything of it changes.
+// Package consent remembers which MCP servers the user has approved. A configuration in
+// a project was written by somebody else, and asks to run programs and to get secrets.
+// It applies to a server only after the user has seen and approved that server's
+// definition. Any change of the definition asks again.
 //
-// What is remembered is the hash of a definition, together with where it stands:
-// the same lines in another project's file are another question.
+// An approval consists of the hash of a definition and its source: the same definition
+// in another project is a new question.
 package consent
 
 import (
@@ -17,48 +17,47 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/statefile"
 )
 
-// maxGrants bounds what is remembered. The oldest goes first: it is asked about
+// maxGrants bounds the stored approvals. Beyond it, the oldest is deleted and asked for
 // again.
 const maxGrants = 1000
 
 const version = 1
 
-// A Grant is a yes of the user.
+// A Grant is an approval by the user.
 type Grant struct {
-	Server string    `json:"server"` // its name
-	Source string    `json:"source"` // the file, or whatever it is from
+	Server string    `json:"server"` // name of the server
+	Source string    `json:"source"` // file, or other origin of the definition
 	Hash   string    `json:"hash"`   // of the definition
 	At     time.Time `json:"at"`
 }
 
-// A State is what is known of a server's definition. The set is closed.
+// A State is the state of a definition. The set is closed.
 type State string
 
 // The states.
 const (
-	Unknown State = "unknown" // the user was never asked about a server of this name and source
-	Granted State = "granted" // the definition is the one that the user has allowed
-	Changed State = "changed" // the user has allowed another definition
+	Unknown State = "unknown" // no approval for a server with this name and source
+	Granted State = "granted" // the user has approved this definition
+	Changed State = "changed" // the user has approved another definition
 )
 
-// A Store is the user's consents in a file. Its methods may be called concurrently,
+// A Store holds the user's approvals in a file. Its methods may be called concurrently,
 // also by other processes.
 type Store struct {
 	file statefile.File[[]Grant]
 	now  func() time.Time
 }
 
-// Open returns the store at path, which need not exist.
+// Open returns the store at path, which is created with the first approval.
 func Open(path string) *Store {
 	return &Store{file: statefile.File[[]Grant]{Path: path, Version: version}, now: time.Now}
 }
 
-// State tells about a definition. A store that cannot be read is an error, and
-// must be taken for a no.
+// State returns the state of a definition. Treat an error as a refusal.
 func (s *Store) State(server, source, hash string) (State, error) {
 	grants, err := s.file.Read()
 	if err != nil {
-		return Unknown, fmt.Errorf("look for the consent to mcp server %q: %w", server, err)
+		return Unknown, fmt.Errorf("read the consent to mcp server %q: %w", server, err)
 	}
 	i := find(grants, server, source)
 	switch {
@@ -70,10 +69,10 @@ func (s *Store) State(server, source, hash string) (State, error) {
 	return Granted, nil
 }
 
-// Grant remembers a yes in place of an earlier one for the same server and source.
+// Grant stores an approval. It replaces an earlier one for the same server and source.
 func (s *Store) Grant(ctx context.Context, server, source, hash string) error {
 	if server == "" || source == "" || hash == "" {
-		return errors.New("remember a consent: server, source and hash are needed")
+		return errors.New("store a consent: server, source and hash are required")
 	}
 	err := s.file.Update(ctx, func(grants *[]Grant) error {
 		if i := find(*grants, server, source); i >= 0 {
@@ -86,13 +85,13 @@ func (s *Store) Grant(ctx context.Context, server, source, hash string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("remember the consent to mcp server %q: %w", server, err)
+		return fmt.Errorf("store the consent to mcp server %q: %w", server, err)
 	}
 	return nil
 }
 
-// Revoke forgets the consents to servers of a name, of one source or, if source is
-// "", of all, and returns what it forgot.
+// Revoke deletes the approvals of servers with a name, from one source or, if source is
+// empty, from all. It returns the deleted ones.
 func (s *Store) Revoke(ctx context.Context, server, source string) (forgotten []Grant, err error) {
 	err = s.file.Update(ctx, func(grants *[]Grant) error {
 		*grants = slices.DeleteFunc(*grants, func(g Grant) bool {
@@ -110,7 +109,7 @@ func (s *Store) Revoke(ctx context.Context, server, source string) (forgotten []
 	return forgotten, nil
 }
 
-// Grants returns all consents, oldest first.
+// Grants returns all approvals, oldest first.
 func (s *Store) Grants() ([]Grant, error) {
 	grants, err := s.file.Read()
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *Store) want(t *testing.T, server, source, hash string, want State) {
 	}
 }
 
-func TestAConsentIsToOneDefinition(t *testing.T) {
+func TestState_DependsOnDefinition(t *testing.T) {
 	s := open(t)
 	s.want(t, "fs", "/a/.mcp.json", "h1", Unknown)
 	if err := s.Grant(t.Context(), "fs", "/a/.mcp.json", "h1"); err != nil {
@@ -69,7 +69,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-func TestGrantsAreBoundedAndInOrder(t *testing.T) {
+func TestGrants_BoundedAndOrdered(t *testing.T) {
 	s := open(t)
 	err := s.file.Update(t.Context(), func(grants *[]Grant) error {
 		for i := range maxGrants {
@@ -92,8 +92,8 @@ func TestGrantsAreBoundedAndInOrder(t *testing.T) {
 	}
 }
 
-// What cannot be read is no yes.
-func TestAFileThatCannotBeRead(t *testing.T) {
+// An unreadable file is an error, not an approval.
+func TestState_UnreadableFile(t *testing.T) {
 	s := open(t)
 	if err := s.Grant(t.Context(), "fs", "/a", "h"); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestAConsentNeedsAllThree(t *testing.T) {
+func TestGrant_RequiresAllArguments(t *testing.T) {
 	s := open(t)
 	for _, args := range [][3]string{{"", "/a", "h"}, {"fs", "", "h"}, {"fs", "/a", ""}} {
 		if err := s.Grant(t.Context(), args[0], args[1], args[2]); err == nil {

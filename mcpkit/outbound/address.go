@@ -7,7 +7,7 @@ import (
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// special are the ranges of IANA's registries that no public service is in.
+// special are the ranges in IANA's registries that contain no public services.
 var special = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24",
@@ -25,7 +25,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// global reports whether an address is one of the public Internet.
+// global reports whether an address is on the public Internet.
 func global(addr netip.Addr) bool {
 	return !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
@@ -37,8 +37,8 @@ var (
 	v4Compat  = netip.MustParsePrefix("::/96")
 )
 
-// inner is the IPv4 address that packets to an IPv6 address end at, if its form
-// says so, and else the address, without a zone.
+// inner returns the IPv4 address embedded in an IPv6 address, and otherwise the address
+// itself, without a zone.
 func inner(addr netip.Addr) netip.Addr {
 	addr = addr.WithZone("").Unmap()
 	if addr.Is4() {

@@ -16,28 +16,30 @@ import (
 const (
 	// dialTimeout bounds a connection and its TLS handshake.
 	dialTimeout = 10 * time.Second
-	// minDial is what each of many addresses has, of which the first may be silent.
-	minDial = 2 * time.Second
-	// idleTimeout ends connections that nobody uses.
+	// minDialTimeout is the minimum time for each of several addresses, of which the
+	// first may not respond.
+	minDialTimeout = 2 * time.Second
+	// idleTimeout closes unused connections.
 	idleTimeout = 90 * time.Second
-	// maxRedirects is enough for http to https and for a slash at the end.
+	// maxRedirects suffices for a redirect to https and one to a path with a trailing
+	// slash.
 	maxRedirects = 5
-	// maxAddresses bounds what one name may stand for.
+	// maxAddresses bounds the addresses of one name.
 	maxAddresses = 32
-	// maxHeader bounds the header of an answer, of which a client sends some, such as
-	// the id of a session, back with each request.
+	// maxHeader bounds the header of a response. Clients send some of it back, such as
+	// the session id.
 	maxHeader = 64 << 10
 )
 
-// NewClient returns an HTTP client for one server that connects only where the
-// policy allows, on every request and every redirect, and follows redirects only
-// within one origin or from http to https of the same host: the headers that a
-// caller adds are meant for no other. Bodies of answers that are not event streams
-// are cut off with an error after maxBody bytes; 0 means no limit.
+// NewClient returns an HTTP client for one server that connects only where the policy
+// allows, for every request and redirect. It follows redirects only within one origin,
+// or from http to https on the same host, because headers added by the caller are meant
+// for that origin. Response bodies fail after maxBody bytes, except for event streams;
+// 0 means no limit.
 //
-// For a nil policy it uses the proxy that the environment names; else none, which
-// would have to be trusted to keep the rules. The caller may close idle
-// connections when it is done.
+// With a nil policy it uses the proxy of the environment. Otherwise it uses none, since
+// a proxy would have to be trusted to apply the policy. The caller may close idle
+// connections when done.
 func NewClient(server string, p *Policy, maxBody int64) *http.Client {
 	d := &dialer{server: server, policy: p, resolver: net.DefaultResolver}
 	c := newClient(server, p, maxBody, d.dial)
@@ -47,8 +49,8 @@ func NewClient(server string, p *Policy, maxBody int64) *http.Client {
 	return c
 }
 
-// NewSocketClient is [NewClient] for a trusted server on a Unix socket, to which all
-// requests go, whatever host they name.
+// NewSocketClient is [NewClient] for a trusted server on a Unix socket. All requests go
+// there, whatever host they name.
 func NewSocketClient(server, path string, maxBody int64) *http.Client {
 	return newClient(server, nil, maxBody, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -81,7 +83,7 @@ func checkRedirect(server string, p *Policy) func(*http.Request, []*http.Request
 	}
 }
 
-// sameOrigin reports whether what was meant for one URL may be sent to the other.
+// sameOrigin reports whether a request for one URL may be redirected to the other.
 func sameOrigin(from, to *url.URL) bool {
 	if from.Scheme == to.Scheme {
 		return canonical(from.Hostname()) == canonical(to.Hostname()) && port(from) == port(to)
@@ -100,7 +102,7 @@ func port(u *url.URL) string {
 	return "80"
 }
 
-// A guard checks every request, also those that no redirect led to.
+// A guard checks every request against the policy, not only redirects.
 type guard struct {
 	server  string
 	policy  *Policy
@@ -127,20 +129,21 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+// CloseIdleConnections supports [http.Client.CloseIdleConnections].
 func (g *guard) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
-// TooLargeError says that the body of an answer is larger than what was allowed.
+// TooLargeError reports a response body that exceeds the limit.
 type TooLargeError struct {
 	Server string
 	Limit  int64 // bytes
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("read answer of mcp server %q: larger than %d bytes", e.Server, e.Limit)
+	return fmt.Sprintf("read response of mcp server %q: larger than %d bytes", e.Server, e.Limit)
 }
 
-// bounded fails where io.LimitReader would pretend that the body ends.
+// bounded is a body that returns an error beyond the limit, where io.LimitReader would
+// return EOF.
 type bounded struct {
 	io.ReadCloser
 	left int64
@@ -159,7 +162,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// resolver is what of a [net.Resolver] is used.
+// resolver is the part of [net.Resolver] in use.
 type resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
@@ -170,8 +173,7 @@ type dialer struct {
 	resolver resolver
 }
 
-// dial looks the name up, judges every address that it stands for, and connects to
-// one of just these.
+// dial resolves the name, checks all its addresses, and connects to one of them.
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("no connection within %v", dialTimeout))
 	defer cancel()
@@ -186,14 +188,14 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, &Refusal{Server: d.server, Reason: Unresolved, Target: host, Cause: err}
 	}
-	// One address that is refused is enough: such a name is up to something.
+	// A single refused address suffices: such a name is suspicious.
 	for _, addr := range addrs {
-		if reason := d.policy.judge(addr); reason != "" {
+		if reason := d.policy.refusal(addr); reason != "" {
 			return nil, &Refusal{Server: d.server, Reason: reason, Target: host + " at " + addr.String()}
 		}
 	}
 	var errs []error
-	nd := net.Dialer{Timeout: max(dialTimeout/time.Duration(len(addrs)), minDial)}
+	nd := net.Dialer{Timeout: max(dialTimeout/time.Duration(len(addrs)), minDialTimeout)}
 	for _, addr := range addrs {
 		conn, err := nd.DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
 		if err == nil {

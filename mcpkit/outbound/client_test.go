@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// nameServer is a DNS server on loopback that answers with each of its answers in
-// turn, and goes on with the last. Without answers it is silent.
+// nameServer is a DNS server on loopback that returns its answers one after the other,
+// and then the last one again. Without answers it is silent.
 func nameServer(t *testing.T, answers ...netip.Addr) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -57,7 +57,7 @@ func nameServer(t *testing.T, answers ...netip.Addr) *net.Resolver {
 	}}
 }
 
-// client is NewClient with another name server.
+// client is NewClient with a given name server.
 func client(t *testing.T, p *Policy, r *net.Resolver) *http.Client {
 	t.Helper()
 	c := NewClient("srv", p, 1000)
@@ -93,7 +93,7 @@ func wantRefusal(t *testing.T, err error, want Reason) {
 	}
 }
 
-// hello is a server on loopback, and its port.
+// hello starts a server on loopback and returns it with its port.
 func hello(t *testing.T, h http.HandlerFunc) (url, port string) {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -101,7 +101,7 @@ func hello(t *testing.T, h http.HandlerFunc) (url, port string) {
 	return s.URL, s.URL[strings.LastIndex(s.URL, ":"):]
 }
 
-func TestANameThatStandsForThisMachineIsRefused(t *testing.T) {
+func TestClient_NameOfThisMachine(t *testing.T) {
 	reached := false
 	_, port := hello(t, func(http.ResponseWriter, *http.Request) { reached = true })
 	c := client(t, &Policy{AllowHTTP: true}, nameServer(t, netip.MustParseAddr("127.0.0.1")))
@@ -112,8 +112,8 @@ func TestANameThatStandsForThisMachineIsRefused(t *testing.T) {
 	}
 }
 
-// A name is one thing when it is looked at and another when it is used.
-func TestRebinding(t *testing.T) {
+// The address of a name changes between check and use.
+func TestClient_DNSRebinding(t *testing.T) {
 	var mu sync.Mutex
 	requests := 0
 	_, port := hello(t, func(http.ResponseWriter, *http.Request) {
@@ -138,7 +138,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-func TestANameThatNobodyAnswersFor(t *testing.T) {
+func TestClient_NameServerSilent(t *testing.T) {
 	c := client(t, &Policy{LookupTimeout: 100 * time.Millisecond}, nameServer(t))
 	_, err := get(t, c, "https://slow.example.com/")
 	wantRefusal(t, err, Unresolved)
@@ -147,7 +147,7 @@ func TestANameThatNobodyAnswersFor(t *testing.T) {
 	}
 }
 
-func TestRedirects(t *testing.T) {
+func TestClient_Redirects(t *testing.T) {
 	var elsewhere sync.Map
 	other, _ := hello(t, func(_ http.ResponseWriter, r *http.Request) { elsewhere.Store("key", r.Header.Get("X-Api-Key")) })
 	here, port := hello(t, func(w http.ResponseWriter, r *http.Request) {
@@ -189,7 +189,7 @@ func TestRedirects(t *testing.T) {
 	wantRefusal(t, err, Private)
 }
 
-func TestBodiesAreBounded(t *testing.T) {
+func TestClient_BodyLimit(t *testing.T) {
 	url, _ := hello(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/declared":
@@ -217,8 +217,8 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// The proxy of the environment would be told where to go, and would keep no rule.
-func TestNoProxyForWhatIsNotTrusted(t *testing.T) {
+// The proxy of the environment would apply no policy.
+func TestClient_NoProxyWithPolicy(t *testing.T) {
 	if c := NewClient("srv", &Policy{}, 0); c.Transport.(*guard).next.Proxy != nil {
 		t.Error("a proxy is used")
 	}

@@ -8,26 +8,24 @@ import (
 	"time"
 )
 
-// A Policy says where connections for servers that are not trusted may go. The
-// zero value is the strictest: https to public addresses only. A nil *Policy
-// allows everything, for servers that the user trusts.
+// A Policy defines where connections for untrusted servers may go. The zero value is
+// the strictest: https to public addresses only. A nil *Policy allows everything, for
+// servers that the user trusts.
 //
-// A Policy must not be changed once it is in use; it may then be used
-// concurrently.
+// A Policy must not be modified while it is in use. It may be used concurrently.
 type Policy struct {
-	// AllowHTTP lets requests go unencrypted.
+	// AllowHTTP allows unencrypted requests.
 	AllowHTTP bool
-	// AllowLocalhost lets them go to this machine: to loopback addresses and to
-	// names such as localhost, printer.local and the ones without a dot.
+	// AllowLocalhost allows requests to this machine: to loopback addresses, and to
+	// names such as localhost, printer.local and those without a dot.
 	AllowLocalhost bool
-	// AllowPrivate lets them go to addresses that are not on the public Internet,
-	// other than loopback ones. Multicast, broadcast and unspecified addresses are
-	// refused all the same.
+	// AllowPrivate allows addresses that are not on the public Internet, except for
+	// loopback. Multicast, broadcast and unspecified addresses are always refused.
 	AllowPrivate bool
-	// AllowedHosts, if not empty, are the only names that requests may go to, with
-	// the names below them. They allow nothing that another rule refuses.
+	// AllowedHosts, if not empty, lists the only names, with their subdomains, that
+	// requests may go to. Other rules still apply.
 	AllowedHosts []string
-	// LookupTimeout bounds the look-up of a name; 0 means 2 s.
+	// LookupTimeout bounds the lookup of a name; 0 means 2 s.
 	LookupTimeout time.Duration
 }
 
@@ -40,8 +38,8 @@ func (p *Policy) lookupTimeout() time.Duration {
 	return p.LookupTimeout
 }
 
-// Check refuses what can be seen of a URL without looking its name up: scheme,
-// credentials, name, literal address. The error is a [*Refusal] for server.
+// Check checks a URL without looking up its name: scheme, credentials, name and literal
+// address. The error is a [*Refusal] for server.
 func (p *Policy) Check(server string, u *url.URL) error {
 	refuse := func(reason Reason) error { return &Refusal{Server: server, Reason: reason, Target: target(u)} }
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
@@ -61,7 +59,7 @@ func (p *Policy) Check(server string, u *url.URL) error {
 		return refuse(NotListed)
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
-		if reason := p.judge(addr); reason != "" {
+		if reason := p.refusal(addr); reason != "" {
 			return refuse(reason)
 		}
 		return nil
@@ -79,12 +77,12 @@ func (p *Policy) allowed(host string) bool {
 	})
 }
 
-// canonical is a name as it is compared.
+// canonical returns a name in the form used for comparison.
 func canonical(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// localName reports whether a name is one of this machine or of its network.
+// localName reports whether a name is this machine's or of its network.
 func localName(host string) bool {
 	if !strings.Contains(host, ".") {
 		return true
@@ -97,8 +95,8 @@ func localName(host string) bool {
 	return false
 }
 
-// judge returns why an address is refused, or "".
-func (p *Policy) judge(addr netip.Addr) Reason {
+// refusal returns why an address is refused, or an empty Reason.
+func (p *Policy) refusal(addr netip.Addr) Reason {
 	if p == nil {
 		return ""
 	}
@@ -116,8 +114,7 @@ func (p *Policy) judge(addr netip.Addr) Reason {
 	return ""
 }
 
-// target is a URL as it is shown: where it leads, without credentials, path and
-// query, which may hold secrets.
+// target returns the part of a URL to show, without credentials, path and query.
 func target(u *url.URL) string {
 	if u.Host == "" {
 		return u.Scheme + ":"

@@ -84,18 +84,18 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Each rule has a text of its own, which names the server and gives nothing away.
+// Each reason has its own text, which names the server and no secrets.
 func TestRefusalTexts(t *testing.T) {
 	seen := make(map[string]Reason)
 	for _, reason := range []Reason{NotHTTP, Credentials, Unencrypted, NotListed, Localhost, Private, Unresolved, Redirected} {
 		text := (&Refusal{Server: "srv", Reason: reason, Target: "https://h"}).Error()
-		if said[reason] == [2]string{} || seen[text] != "" {
-			t.Errorf("%s has no text of its own: %q", reason, text)
+		if texts[reason] == [2]string{} || seen[text] != "" {
+			t.Errorf("%s has no text: %q", reason, text)
 		}
 		seen[text] = reason
 	}
-	if len(said) != len(seen) {
-		t.Errorf("%d texts for %d reasons", len(said), len(seen))
+	if len(texts) != len(seen) {
+		t.Errorf("%d texts for %d reasons", len(texts), len(seen))
 	}
 	u, err := url.Parse("https://user:hunter2@example.com/secret?token=hunter2")
 	if err != nil {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// ErrRefused is what every [*Refusal] is, for [errors.Is].
+// ErrRefused matches every [*Refusal] in [errors.Is].
 var ErrRefused = errors.New("refused by the outbound policy")
 
-// A Reason says which rule a refusal stands on. The set is closed.
+// A Reason is the rule that refused a connection. The set is closed.
 type Reason string
 
 // The reasons.
@@ -23,8 +23,8 @@ const (
 	Redirected  Reason = "redirected"
 )
 
-// said is what is refused, and what would allow it.
-var said = map[Reason][2]string{
+// texts describes, for each reason, what was refused and what would allow it.
+var texts = map[Reason][2]string{
 	NotHTTP:     {"a url that is not http or https", "give an https url"},
 	Credentials: {"a url with credentials in it", "send them in a header, and trust the server"},
 	Unencrypted: {"a url that is not https", "use https, or allow http"},
@@ -35,18 +35,18 @@ var said = map[Reason][2]string{
 	Redirected:  {"a redirect to another origin", "configure the url that it leads to"},
 }
 
-// A Refusal is a connection that a [Policy] does not allow. It names the server
-// and the host; never credentials, path or query of the URL.
+// A Refusal reports a connection that a [Policy] does not allow. It names the server
+// and the host, and never credentials, path or query.
 type Refusal struct {
 	Server string
 	Reason Reason
 	Target string // scheme and host, or an address
-	Cause  error  // of Unresolved; else nil
+	Cause  error  // for Unresolved; otherwise nil
 }
 
-// Error says what was refused, why, and what would allow it.
+// Error describes what was refused, why, and what would allow it.
 func (r *Refusal) Error() string {
-	text := said[r.Reason]
+	text := texts[r.Reason]
 	cause := ""
 	if r.Cause != nil {
 		cause = ": " + r.Cause.Error()
@@ -54,10 +54,11 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("refusing to connect mcp server %q to %s, %s%s (%s)", r.Server, r.Target, text[0], cause, text[1])
 }
 
-// Why says what the target is that made it a refusal, as in "this machine".
-func (r *Refusal) Why() string { return said[r.Reason][0] }
+// Why returns a description of the target that explains the refusal, such as "this
+// machine".
+func (r *Refusal) Why() string { return texts[r.Reason][0] }
 
-// Unwrap lets [errors.Is] find ErrRefused and the cause.
+// Unwrap returns ErrRefused and the cause.
 func (r *Refusal) Unwrap() []error {
 	if r.Cause != nil {
 		return []error{ErrRefused, r.Cause}
