@@ -1,9 +1,9 @@
-// Package agent is the agent: the first process inside a guest. It speaks the
-// protocol of internal/guest/protocol over its standard input and output and does what
-// the host asks: runs code in kernels, runs commands, handles files.
+// Package agent is the first process inside a guest. It speaks the protocol of
+// internal/guest/protocol over its standard input and output: it runs code in kernels,
+// runs commands, and handles files.
 //
-// It links the standard library, golang.org/x/sys/unix and internal/guest/protocol only:
-// it is part of every guest and has to be small and quick to start.
+// It imports only the standard library, golang.org/x/sys/unix and
+// internal/guest/protocol: every guest contains it, so it must be small and start fast.
 package agent
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// agent is the state that outlives a link.
+// agent is the state that outlives a connection.
 type agent struct {
 	log   *slog.Logger
 	out   *protocol.Outbox
 	build string
-	init  bool // it is the first process of a guest of its own
-	input int  // descriptor of the link's input; -1 if it is none
+	init  bool // it is process 1 of a guest
+	input int  // descriptor of the connection's input; -1: not a descriptor
 
 	mu  sync.Mutex               // held while the first hello is applied
 	cfg atomic.Pointer[settings] // nil before the first hello
@@ -35,15 +35,15 @@ type agent struct {
 	drains  drainSet
 }
 
-// serve speaks over in and out until in ends, which is the guest's end: it
-// returns when everything the agent started has been told to end.
+// serve handles the connection until in ends, which is the guest's end. It returns when
+// everything the agent started has been told to end.
 func (a *agent) serve(in io.Reader) error {
 	writer := make(chan error, 1)
 	go func() { writer <- a.out.Run() }()
 	r := &input{a: a, rd: protocol.NewReader(in), s: a.newSession(nil, 0), end: make(chan error, 1)}
 	defer func() {
-		r.s.end(errLinkEnded)
-		a.out.Close(errLinkEnded)
+		r.s.end(errConnEnded)
+		a.out.Close(errConnEnded)
 		a.shutdown()
 		<-writer
 		r.s.wait(endWait)
@@ -52,17 +52,17 @@ func (a *agent) serve(in io.Reader) error {
 	return <-r.end
 }
 
-// input is the reading of the link. One goroutine at a time has it.
+// input reads the connection. One goroutine at a time owns it.
 type input struct {
 	a   *agent
 	rd  *protocol.Reader
 	s   *session
-	end chan error // gets the reason when the input has ended
+	end chan error // receives the reason when the input has ended
 }
 
-// read handles frames. When nothing is left to handle it passes the reading on
-// to another goroutine and does itself what was asked last: to wake a goroutine
-// for that would be in the way of every call.
+// read handles frames. When no frame is left, it hands the reading to a new goroutine
+// and performs the last operation itself: waking another goroutine for it would delay
+// every call.
 func (r *input) read() {
 	var last *op
 	for {
@@ -87,7 +87,7 @@ func (r *input) read() {
 			}
 			continue
 		case errors.Is(err, protocol.ErrFrame), errors.Is(err, protocol.ErrFlow):
-			r.a.log.Debug("bytes that are no frame; waiting for a new link", "err", err)
+			r.a.log.Debug("invalid frame; waiting for a new connection", "err", err)
 			err = r.restart()
 		}
 		if err != nil {
@@ -100,7 +100,7 @@ func (r *input) read() {
 	}
 }
 
-// restart ends the link and waits for the next.
+// restart ends the connection and waits for the next.
 func (r *input) restart() error {
 	r.s.end(protocol.ErrSuperseded)
 	nonce, err := r.rd.Resync(0, func(string) bool { return true })
@@ -113,7 +113,7 @@ func (r *input) restart() error {
 	return nil
 }
 
-// shutdown ends what the agent started.
+// shutdown ends everything the agent started.
 func (a *agent) shutdown() {
 	a.kernels.closeAll()
 	a.procs.killAll()
@@ -129,24 +129,24 @@ func (a *agent) shutdown() {
 	}
 }
 
-// endWait bounds the wait for operations when the link has ended: everything
+// endWait bounds the wait for operations after the end of the connection: everything
 // they could wait for is gone.
 const endWait = time.Second
 
-// errLinkEnded is the cause of every operation's end when the stream ends.
-var errLinkEnded = errors.New("the link ended")
+// errConnEnded is the cause of every operation's end when the stream ends.
+var errConnEnded = errors.New("the connection ended")
 
-// session is one link: the operations between one start of the protocol and
-// the next.
+// session is one connection: the operations between one start of the protocol and the
+// next.
 type session struct {
 	a      *agent
 	epoch  uint64
-	prior  *session // the link it replaced; nil after hello
+	prior  *session // the connection it replaced; nil after hello
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	mu  sync.Mutex
-	ops map[uint32]*op // guarded by mu; under way
+	ops map[uint32]*op // guarded by mu; in progress
 	wg  sync.WaitGroup // of the operations' goroutines
 }
 
@@ -156,18 +156,18 @@ func (a *agent) newSession(prior *session, epoch uint64) *session {
 	return s
 }
 
-// alone reports whether one operation at most is under way.
+// alone reports whether at most one operation is in progress.
 func (s *session) alone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.ops) <= 1
 }
 
-// end tells every operation to end; wait waits for them.
+// end cancels all operations; wait waits for them.
 func (s *session) end(cause error) { s.cancel(cause) }
 
-// handle takes one frame and returns the operation that it began, if it did, to
-// be done. An error ends the link.
+// handle processes one frame and returns the operation that it started, if any, for the
+// caller to perform. An error ends the connection.
 func (s *session) handle(h protocol.Header, p []byte) (*op, error) {
 	s.mu.Lock()
 	o := s.ops[h.Op]
@@ -176,7 +176,7 @@ func (s *session) handle(h protocol.Header, p []byte) (*op, error) {
 		return s.open(h, p, o)
 	}
 	if o == nil {
-		// It ended while the host's frame was on its way.
+		// The operation ended while the host's frame was in transit.
 		if h.Type == protocol.End {
 			return nil, errEnd
 		}

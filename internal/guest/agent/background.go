@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// maxProcesses bounds the background processes that are kept, those that
-	// have ended included.
+	// maxProcesses bounds the background processes on record, including finished ones.
 	maxProcesses = 64
 	// ringSize is how much of each stream of a background process is kept.
 	ringSize = 1 << 20
@@ -38,7 +37,7 @@ func (r *ring) write(p []byte) {
 	if len(p) >= ringSize {
 		p = p[len(p)-ringSize:]
 	}
-	// Cutting off a quarter at a time costs a copy of the rest now and then.
+	// Removing a quarter at a time makes copying the rest rare.
 	if over := len(r.buf) + len(p) - ringSize; over > 0 {
 		cut := min(max(over, ringSize/4), len(r.buf))
 		r.buf = r.buf[:copy(r.buf, r.buf[cut:])]
@@ -59,9 +58,9 @@ func (r *ring) changedLocked() {
 	r.wake = make(chan struct{})
 }
 
-// from copies what is kept from the offset on, at most a frame's worth, and
-// returns the offset after it, a channel that is closed at the next change, and
-// whether no more will come.
+// from returns a copy of the kept output from the offset on, at most one frame, the
+// offset after it, a channel that is closed at the next change, and whether no more
+// will come.
 func (r *ring) from(off int64) (p []byte, next int64, wake <-chan struct{}, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,17 +91,17 @@ type background struct {
 	stopped string // guarded by mu
 }
 
-// processSet is the background processes.
+// processSet holds the background processes.
 type processSet struct {
 	mu       sync.Mutex
-	list     []*background // guarded by mu; the oldest first
-	reserved int           // guarded by mu; places for those that are being started
+	list     []*background // guarded by mu; oldest first
+	reserved int           // guarded by mu; places of processes being started
 	next     int           // guarded by mu
 	wg       sync.WaitGroup
 }
 
-// reserve takes a place, forgetting the oldest process that has ended if need
-// be. It reports false if all of them run.
+// reserve reserves a place, by forgetting the oldest finished process if necessary. It
+// returns false if all of them run.
 func (s *processSet) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +122,7 @@ func (s *processSet) release() {
 	s.reserved--
 }
 
-// adopt keeps a process in a reserved place.
+// adopt records a process in a reserved place.
 func (s *processSet) adopt(p *process, memory *memoryWatcher, drains *drainSet, timeout, grace time.Duration) protocol.ExecResult {
 	ctx, stop := context.WithCancel(context.Background())
 	b := &background{process: p, stop: stop, out: [2]*ring{newRing(), newRing()}}
@@ -151,7 +150,7 @@ func (s *processSet) adopt(p *process, memory *memoryWatcher, drains *drainSet, 
 		pumps.Wait()
 		for i, r := range p.output {
 			drains.add(r)
-			b.out[i].end() // what the process became is known by now
+			b.out[i].end() // after the process's result is known
 		}
 	})
 	return b.result()
@@ -187,7 +186,7 @@ func (s *processSet) find(id string) (*background, error) {
 	return nil, failf(protocol.CodeNotFound, "no background process %.40q", id)
 }
 
-// killAll ends the processes and waits for them.
+// killAll kills the processes and waits for them.
 func (s *processSet) killAll() {
 	s.mu.Lock()
 	list := slices.Clone(s.list)
@@ -223,7 +222,7 @@ func signalProcess(o *op, x protocol.Signal) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Once waited for, the number may be another's.
+	// After the wait, the process id may belong to another process.
 	err = unix.ESRCH
 	if b.running() {
 		err = b.signal(sig)
@@ -236,7 +235,7 @@ func signalProcess(o *op, x protocol.Signal) (any, error) {
 	return nil, nil
 }
 
-// attach replays what is kept of a background process and may follow it.
+// attach replays the kept output of a background process, and may follow it.
 func attach(o *op, x protocol.Attach) (any, error) {
 	b, err := o.s.a.procs.find(x.ID)
 	if err != nil {
@@ -275,7 +274,7 @@ func attach(o *op, x protocol.Attach) (any, error) {
 	}
 }
 
-// attached is the result of attach: Bytes are the offsets after what was sent.
+// attached is the result of attach: Bytes are the offsets after the last byte sent.
 func (b *background) attached(offsets, skipped [2]int64) protocol.ExecResult {
 	res := b.result()
 	res.Stdout = protocol.Output{Bytes: offsets[0], Omitted: skipped[0]}

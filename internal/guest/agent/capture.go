@@ -5,26 +5,26 @@ import (
 )
 
 const (
-	// maxKeep bounds what a caller may ask to be kept of one stream.
+	// maxKeep bounds the head and tail that a caller may request of one stream.
 	maxKeep = 1 << 20
-	// spoolChunk is what goes to the file in one write.
+	// spoolChunk is the size of writes to the file.
 	spoolChunk = 64 << 10
 )
 
-// capture takes one stream of output: the head goes on at once, the tail at the
-// end, and once they are not the whole, the whole goes to a file. It is for one
-// goroutine at a time.
+// capture processes one stream of output: it sends the head at once and the tail at the
+// end; if they are not everything, all of it goes to a file. It is for one goroutine at
+// a time.
 type capture struct {
-	send  func(p []byte) error // towards the host; blocks
-	spool func() *spoolFile    // opens the file, nil if that fails
+	send  func(p []byte) error // to the host; blocks
+	spool func() *spoolFile    // opens the file; nil on failure
 
 	head, tail int
 	total      int64
-	err        error // of send; the output is dropped from then on
+	err        error // of send; then output is discarded
 
 	first []byte // the head, until it is spooled
-	// kept is what came after the head and has gone nowhere yet: the tail and at
-	// most spoolChunk bytes before it.
+	// kept is output after the head that is not written yet: the tail, and up to
+	// spoolChunk bytes before it.
 	kept    []byte
 	file    *spoolFile
 	omitted int64
@@ -37,7 +37,7 @@ func newCapture(c protocol.Capture, spool func() *spoolFile, send func([]byte) e
 	}
 }
 
-// write takes more output. It blocks as long as the host does not take the head.
+// write adds output. It blocks while the host does not accept the head.
 func (c *capture) write(p []byte) {
 	before := c.total
 	c.total += int64(len(p))
@@ -67,7 +67,7 @@ func (c *capture) pass(p []byte) {
 	}
 }
 
-// spill moves all but the tail to the file.
+// spill writes everything but the tail to the file.
 func (c *capture) spill() {
 	n := len(c.kept) - c.tail
 	if c.omitted == 0 {
@@ -80,7 +80,7 @@ func (c *capture) spill() {
 	c.kept = c.kept[:copy(c.kept, c.kept[n:])]
 }
 
-// finish sends the tail and says what became of the stream.
+// finish sends the tail and returns what happened to the stream.
 func (c *capture) finish() protocol.Output {
 	if len(c.kept) > c.tail {
 		c.spill()

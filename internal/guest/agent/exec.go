@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// defaultGrace is between asking a process to end and killing it.
+	// defaultGrace is the time between TERM and KILL.
 	defaultGrace = 2 * time.Second
 	maxGrace     = time.Minute
-	// pipeDelay is how long a command whose main process has ended waits for
-	// others that hold its output.
+	// pipeDelay is how long a finished command waits for other processes that hold its
+	// output.
 	pipeDelay = 200 * time.Millisecond
 	// maxArgs bounds the arguments of one command.
 	maxArgs = 4096
@@ -34,7 +34,7 @@ func execCommand(o *op, x protocol.Exec) (any, error) {
 		return nil, failf(protocol.CodeInvalid, "a background process has no standard input")
 	}
 	if x.Background && !a.procs.reserve() {
-		return nil, failf(protocol.CodeBusy, "%d background processes are kept already and run", maxProcesses)
+		return nil, failf(protocol.CodeBusy, "%d background processes are already running", maxProcesses)
 	}
 	p, err := a.launch(cfg, x)
 	var nf *notRunnable
@@ -57,7 +57,7 @@ func execCommand(o *op, x protocol.Exec) (any, error) {
 	return o.foreground(cfg, p, x)
 }
 
-// notRunnable is a command that could not be started through the caller's doing.
+// notRunnable is a command that could not be started because of the request.
 type notRunnable struct {
 	code int
 	text string
@@ -65,7 +65,7 @@ type notRunnable struct {
 
 func (e *notRunnable) Error() string { return e.text }
 
-// notRunnable answers as a shell does.
+// notRunnable returns the result that a shell would.
 func (o *op) notRunnable(nf *notRunnable, c protocol.Capture) (any, error) {
 	stderr := newCapture(c, nil, func(b []byte) error { return o.send(protocol.Stderr, b, o.s.ctx.Done()) })
 	stderr.write([]byte(nf.text + "\n"))
@@ -111,7 +111,7 @@ func (a *agent) launch(cfg *settings, x protocol.Exec) (*process, error) {
 		case errors.Is(err, unix.E2BIG):
 			return nil, failf(protocol.CodeTooLarge, "start %.100q: arguments and environment are too long", argv[0])
 		case errors.Is(err, unix.EAGAIN):
-			return nil, failf(protocol.CodeStart, "start %.100q: the limit of processes is reached; end background processes or restart the kernel", argv[0])
+			return nil, failf(protocol.CodeStart, "start %.100q: limit of processes reached; end background processes or restart the kernel", argv[0])
 		}
 		return nil, failf(protocol.CodeStart, "start %.100q: %v", argv[0], err)
 	}
@@ -130,11 +130,11 @@ func argvOf(x protocol.Exec) ([]string, error) {
 	argv := x.Argv
 	switch {
 	case (len(argv) == 0) == (x.Shell == ""):
-		return nil, failf(protocol.CodeInvalid, "a command needs either arguments or a line for the shell")
+		return nil, failf(protocol.CodeInvalid, "a command needs either argv or shell")
 	case x.Shell != "":
 		argv = []string{shellPath(), "-c", x.Shell}
 	case argv[0] == "":
-		return nil, failf(protocol.CodeInvalid, "the name of the program is empty")
+		return nil, failf(protocol.CodeInvalid, "the program name is empty")
 	case len(argv) > maxArgs:
 		return nil, failf(protocol.CodeTooLarge, "%d arguments, more than %d", len(argv), maxArgs)
 	}
@@ -146,7 +146,8 @@ func argvOf(x protocol.Exec) ([]string, error) {
 	return argv, nil
 }
 
-// shellPath is the shell of command lines: what people write is bash.
+// shellPath returns the shell for command lines: bash where installed, since people
+// write bash.
 func shellPath() string {
 	if fi, err := os.Stat("/bin/bash"); err == nil && fi.Mode().IsRegular() {
 		return "/bin/bash"
@@ -154,7 +155,7 @@ func shellPath() string {
 	return "/bin/sh"
 }
 
-// commandLine is the command as people see it in a list.
+// commandLine returns the command for display.
 func commandLine(x protocol.Exec) string {
 	s := x.Shell
 	if s == "" {
@@ -166,8 +167,8 @@ func commandLine(x protocol.Exec) string {
 	return s
 }
 
-// lookPath finds a program as the child would: in the PATH of its environment,
-// relative to its directory.
+// lookPath finds a program as the child would: in the PATH of its environment, relative
+// to its directory.
 func lookPath(name, dir string, env []string) (string, error) {
 	check := func(p string) (string, error) {
 		if !filepath.IsAbs(p) {
@@ -213,7 +214,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 	return "", &notRunnable{code: 127, text: name + ": command not found"}
 }
 
-// duration makes a time of the host's milliseconds.
+// duration converts milliseconds from the host.
 func duration(ms int64, zero, most time.Duration) time.Duration {
 	if ms <= 0 {
 		return zero
@@ -221,7 +222,7 @@ func duration(ms int64, zero, most time.Duration) time.Duration {
 	return min(time.Duration(min(ms, int64(most/time.Millisecond)))*time.Millisecond, most)
 }
 
-// maxTimeout bounds time-outs, so that no arithmetic on them overflows.
+// maxTimeout bounds timeouts, so that arithmetic on them cannot overflow.
 const maxTimeout = 30 * 24 * time.Hour
 
 // foreground streams the command's input and output and waits for its end.
@@ -234,7 +235,7 @@ func (o *op) foreground(cfg *settings, p *process, x protocol.Exec) (any, error)
 			func(b []byte) error { return o.send(protocol.Stderr, b, stop) }),
 	}
 	if p.killed > 0 {
-		captures[1].write(fmt.Appendf(nil, "glovebox: the limit of processes was reached; %d processes that earlier commands had left behind were ended\n", p.killed))
+		captures[1].write(fmt.Appendf(nil, "glovebox: the limit of processes was reached; %d processes left behind by earlier commands were killed\n", p.killed))
 	}
 	var pumps sync.WaitGroup
 	for i, r := range p.output {
@@ -263,7 +264,7 @@ func (o *op) foreground(cfg *settings, p *process, x protocol.Exec) (any, error)
 	return res, nil
 }
 
-// feed copies what the host sends to the process.
+// feed copies input from the host to the process.
 func (o *op) feed(w *os.File) {
 	defer w.Close()
 	stop := context.AfterFunc(o.ctx, func() { w.SetWriteDeadline(time.Unix(1, 0)) })

@@ -6,7 +6,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// bodyWriter sends what is written as the operation's body.
+// bodyWriter sends written data as the operation's body.
 type bodyWriter struct{ o *op }
 
 func (w bodyWriter) Write(p []byte) (int, error) {

@@ -12,21 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userGroup is the control group, of the guest's kernel, of all the user's
-// processes.
+// userGroup is the control group, in the guest's kernel, of all user processes.
 type userGroup struct {
 	path string
-	dir  *os.File // version 2: where children are born
-	// tasks takes the threads of a version 1 group. A thread's children are born
-	// in its group, so it is enough that the thread that starts them is in it.
+	dir  *os.File // version 2: for CLONE_INTO_CGROUP
+	// tasks moves threads to a version 1 group. A thread's children start in its group,
+	// so only the thread that starts them has to join.
 	tasks string
 
-	pids   bool // the number of processes and threads is bounded
-	memory bool // what they use is counted, and bounded where the kernel can
+	pids   bool // limits the number of processes and threads
+	memory bool // accounts memory, and limits it where the kernel can
 }
 
-// newUserGroup makes the group and sets its limits, zero meaning none. Only the
-// first process of a guest may: it moves itself.
+// newUserGroup creates the group and sets its limits; zero means none. Only the first
+// process of a guest may call it: it moves itself.
 func newUserGroup(pids int, memory int64) (*userGroup, error) {
 	g, err := newGroupV2("/sys/fs/cgroup", pids, memory)
 	if err == nil {
@@ -48,7 +47,7 @@ func newGroupV2(root string, pids int, memory int64) (*userGroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A group has either members or limits for groups below it.
+	// A group has either members or limits for subgroups.
 	agent := filepath.Join(root, "glovebox-agent")
 	if err := makeGroup(agent); err != nil {
 		return nil, err
@@ -117,15 +116,15 @@ func control(group, file, value string) error {
 	return err
 }
 
-// attr makes a child be born in the group, where the kernel can do that.
+// attr makes a child start in the group, where the kernel supports that.
 func (g *userGroup) attr(a *syscall.SysProcAttr) {
 	if g != nil && g.dir != nil {
 		a.UseCgroupFD, a.CgroupFD = true, int(g.dir.Fd())
 	}
 }
 
-// join makes the calling thread a member, where children are born in the group
-// of their parent.
+// join adds the calling thread to the group, where children start in their parent's
+// group.
 func (g *userGroup) join() error {
 	if g == nil || g.tasks == "" {
 		return nil
@@ -136,7 +135,7 @@ func (g *userGroup) join() error {
 	return nil
 }
 
-// used is the memory that the user's processes use, -1 if it is not counted.
+// used returns the memory of the user's processes, -1 if it is not accounted.
 func (g *userGroup) used() int64 {
 	if g == nil || !g.memory {
 		return -1

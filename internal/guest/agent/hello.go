@@ -19,7 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// settings is what the first hello has set; it does not change.
+// settings are the immutable settings of the first hello.
 type settings struct {
 	home         string
 	env          []string // of user code
@@ -31,8 +31,8 @@ type settings struct {
 	memory       *memoryWatcher // nil: none
 }
 
-// priorWait bounds how long hello waits for the operations of the link before:
-// they were told to end, and a kernel gets its grace.
+// priorWait bounds how long hello waits for the operations of the earlier connection:
+// they are canceled, but a kernel gets its grace period.
 const priorWait = 3 * time.Second
 
 func hello(o *op, h protocol.Hello) (any, error) {
@@ -63,10 +63,10 @@ func hello(o *op, h protocol.Hello) (any, error) {
 
 func ping(*op, struct{}) (any, error) { return nil, nil }
 
-// wait returns when the session's operations have ended, or after d.
+// wait waits for the session's operations, at most d.
 func (s *session) wait(d time.Duration) {
 	done := make(chan struct{})
-	go func() { // ends with the operations, which were told to
+	go func() { // ends with the operations, which are canceled
 		s.wg.Wait()
 		close(done)
 	}()
@@ -149,7 +149,7 @@ func makeScratch(dir string) error {
 	return os.Chmod(dir, 0o777|fs.ModeSticky)
 }
 
-// baseEnv is the environment of user code: the agent's own takes no part in it.
+// baseEnv returns the environment of user code, without the agent's own.
 func baseEnv(h protocol.Hello, path string) []string {
 	name := userName(h.UID)
 	env := []string{
@@ -164,13 +164,12 @@ func baseEnv(h protocol.Hello, path string) []string {
 	return mergeEnv(env, h.Env)
 }
 
-// nodeHeap is the part of the guest's memory, in percent, that the heap of Node.js
-// may take. The default of Node.js is half, and two gigabytes at most. The rest is for
-// its code, for buffers and for other processes.
+// nodeHeap is the percentage of the guest's memory for the heap of Node.js. Its default
+// is half, at most two gigabytes. The rest is for code, buffers and other processes.
 const nodeHeap = 75
 
-// offline has installers fail at once where there is no network, and install what
-// is there: pip otherwise leaves Debian's Python alone.
+// offline makes installers fail at once without a network, and allows installing local
+// packages: pip otherwise refuses to touch Debian's Python.
 var offline = []string{
 	"PIP_RETRIES=0", "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1",
 	"npm_config_fetch_retries=0", "npm_config_update_notifier=false", "npm_config_audit=false", "npm_config_fund=false",
@@ -197,7 +196,7 @@ func mergeEnv(base, over []string) []string {
 	return env
 }
 
-// userName looks the user up in the guest's own list.
+// userName returns the user's name from the guest's own /etc/passwd.
 func userName(uid int) string {
 	if uid < 0 {
 		uid = os.Geteuid()
@@ -232,8 +231,8 @@ func readBounded(path string, n int) ([]byte, error) {
 	return b[:m], err
 }
 
-// newSeed makes a seed that nobody can know: of the host's entropy, and of the
-// guest kernel's own in case the host had none.
+// newSeed returns an unpredictable seed, from the host's entropy and, in case the host
+// sent none, the guest kernel's.
 func newSeed(entropy []byte) []byte {
 	var own [32]byte
 	rand.Read(own[:]) // never fails
@@ -241,7 +240,7 @@ func newSeed(entropy []byte) []byte {
 	return seed[:]
 }
 
-// mixEntropy adds to the guest's random generator; it cannot make it worse.
+// mixEntropy adds to the guest's random generator; it cannot weaken it.
 func mixEntropy(b []byte) {
 	if len(b) == 0 {
 		return
@@ -251,5 +250,5 @@ func mixEntropy(b []byte) {
 		return
 	}
 	defer f.Close()
-	f.Write(b) // a kernel that refuses has its own
+	f.Write(b) // a kernel that refuses has entropy of its own
 }

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// openFiles is how many files a process of the user may have open.
+	// openFiles is the limit of open files of a user process.
 	openFiles = 4096
 	mib       = 1 << 20
-	// addressSpace is what a process may reserve: an allocation by mistake fails
-	// there instead of in the use of it. JavaScript and WebAssembly reserve tens
-	// of gigabytes.
+	// addressSpace limits what a process may reserve, so that an excessive allocation
+	// fails at once and not when it is used. JavaScript and WebAssembly reserve tens of
+	// gigabytes.
 	addressSpace = 64 << 30
-	// pythonSpace is the least address space of a Python kernel: libraries for
-	// numbers reserve gigabytes for their threads.
+	// pythonSpace is the minimum address space of a Python kernel: numeric libraries
+	// reserve gigabytes for their threads.
 	pythonSpace = 4 << 30
 )
 
-// launcher starts the user's processes: with the user's identity, within its
-// limits, unable to gain privileges.
+// launcher starts user processes: with the user's identity and limits, and without a
+// way to gain privileges.
 type launcher struct {
 	a        *agent
 	cred     *syscall.Credential // nil: the agent's own
@@ -36,7 +36,7 @@ type launcher struct {
 	group    *userGroup // nil: none
 	data     uint64     // RLIMIT_DATA; 0: none
 	maxProcs uint64     // RLIMIT_NPROC; 0: none
-	hunt     sync.Mutex // held by endLeftovers
+	orphanMu sync.Mutex // serializes killOrphans
 }
 
 func (a *agent) newLauncher(h protocol.Hello, env []string, limits map[string]string) *launcher {
@@ -51,8 +51,7 @@ func (a *agent) newLauncher(h protocol.Hello, env []string, limits map[string]st
 		limits["address_space"] = lowerLimit(unix.RLIMIT_AS, addressSpace)
 	}
 	limits["pids"] = "none"
-	// Groups are for a kernel of the guest's own: elsewhere they would be the
-	// host's.
+	// Control groups only inside a guest: elsewhere they would be the host's.
 	if a.init && root {
 		g, err := newUserGroup(h.PIDs, int64(h.MemoryMB)*mib)
 		if err != nil {
@@ -65,7 +64,7 @@ func (a *agent) newLauncher(h protocol.Hello, env []string, limits map[string]st
 	case l.group != nil && l.group.pids:
 		limits["pids"] = "cgroup"
 	case a.init && l.cred != nil && l.cred.Uid != 0:
-		// Counts the user's processes wherever they are; root is exempt.
+		// RLIMIT_NPROC counts all processes of the user; root is exempt.
 		l.maxProcs = uint64(h.PIDs)
 		limits["pids"] = "rlimit"
 	}
@@ -75,7 +74,8 @@ func (a *agent) newLauncher(h protocol.Hello, env []string, limits map[string]st
 	return l
 }
 
-// lowerLimit lowers one of the agent's own limits, which its children inherit.
+// lowerLimit lowers one of the agent's own limits, which its children inherit, and
+// returns how it is enforced.
 func lowerLimit(resource int, n uint64) string {
 	var lim unix.Rlimit
 	if unix.Getrlimit(resource, &lim) != nil {
@@ -83,16 +83,16 @@ func lowerLimit(resource int, n uint64) string {
 	}
 	lim.Cur = min(n, lim.Cur)
 	lim.Max = lim.Cur
-	// Through the syscall package, which restores the limit of open files that
-	// the process was started with in its children otherwise.
+	// The syscall package otherwise restores the initial limit of open files in
+	// children.
 	if syscall.Setrlimit(resource, &syscall.Rlimit{Cur: lim.Cur, Max: lim.Max}) != nil {
 		return "none"
 	}
 	return "rlimit"
 }
 
-// command returns a command that is the head of a session and process group of
-// its own, has the user's environment and runs in the user's home.
+// command returns a command with the user's environment in the user's home, which leads
+// a session and process group of its own.
 func (l *launcher) command(argv []string) *exec.Cmd {
 	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: l.env, Dir: l.dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: l.cred}
@@ -100,14 +100,14 @@ func (l *launcher) command(argv []string) *exec.Cmd {
 	return cmd
 }
 
-// start starts a command made by command. Its process is to be waited for, and
-// then ended is to be called. It returns how many processes that earlier
-// commands had left behind were killed to make room.
+// start starts a command made by command. The caller must wait for its process and then
+// call ended. At the limit of processes it kills those that earlier commands left
+// behind and returns their number.
 func (l *launcher) start(cmd *exec.Cmd) (killed int, err error) {
-	try := *cmd // a Cmd starts once
+	try := *cmd // a Cmd can be started once
 	err = l.startOnce(&try)
 	if atLimit(err) {
-		if killed = l.endLeftovers(0); killed > 0 {
+		if killed = l.killOrphans(0); killed > 0 {
 			try = *cmd
 			err = l.startOnce(&try)
 		}
@@ -117,7 +117,7 @@ func (l *launcher) start(cmd *exec.Cmd) (killed int, err error) {
 }
 
 func (l *launcher) startOnce(cmd *exec.Cmd) error {
-	err := l.apart(func() error {
+	err := l.onOwnThread(func() error {
 		_, err := l.a.reaper.start(func() (int, error) {
 			if err := cmd.Start(); err != nil {
 				return 0, err
@@ -132,26 +132,26 @@ func (l *launcher) startOnce(cmd *exec.Cmd) error {
 	return err
 }
 
-// startKernel runs fn, which starts a kernel with commands made by command and
-// returns its process id.
+// startKernel runs fn, which starts a kernel with commands made by command and returns
+// its process id.
 func (l *launcher) startKernel(language string, fn func() (int, error)) error {
 	err := l.startKernelOnce(language, fn)
-	if atLimit(err) && l.endLeftovers(0) > 0 {
+	if atLimit(err) && l.killOrphans(0) > 0 {
 		err = l.startKernelOnce(language, fn)
 	}
 	return err
 }
 
 func (l *launcher) startKernelOnce(language string, fn func() (int, error)) error {
-	return l.apart(func() error {
+	return l.onOwnThread(func() error {
 		pid, err := l.a.reaper.start(fn)
 		if err != nil {
 			return err
 		}
 		l.confine(pid)
 		if language == kernel.Python && l.data > 0 {
-			// Python turns a refused allocation into an exception. Others reserve
-			// far more addresses than they use and do not start.
+			// Python raises an exception for a refused allocation. Other interpreters
+			// reserve far more addresses than they use and would not start.
 			l.limit(pid, unix.RLIMIT_AS, max(pythonSpace, 4*l.data))
 		}
 		return nil
@@ -160,9 +160,8 @@ func (l *launcher) startKernelOnce(language string, fn func() (int, error)) erro
 
 func (l *launcher) ended(pid int) { l.a.reaper.forget(pid) }
 
-// confine sets the limits of a process that has just started. They keep a
-// mistake from ending the whole guest; what a process does to evade them meets
-// the limits of the engine.
+// confine sets the limits of a new process. They keep a mistake from ending the whole
+// guest; the engine's limits stop a process that evades them.
 func (l *launcher) confine(pid int) {
 	l.limit(pid, unix.RLIMIT_DATA, l.data)
 	l.limit(pid, unix.RLIMIT_NPROC, l.maxProcs)
@@ -174,22 +173,21 @@ func (l *launcher) limit(pid, resource int, n uint64) {
 		return
 	}
 	lim := unix.Rlimit{Cur: n, Max: n}
-	// An engine may keep the agent from changing the limits of others: those that
-	// count are not these.
+	// An engine may forbid changing limits of other processes; its own limits hold
+	// anyway.
 	if err := unix.Prlimit(pid, resource, &lim, nil); err != nil && err != unix.ESRCH {
 		l.a.log.Debug("limit not set", "resource", resource, "err", err)
 	}
 }
 
-// apart runs fn on a thread that has what children are to inherit: no new
-// privileges and membership in the group that counts processes. The thread ends
-// afterwards.
-func (l *launcher) apart(fn func() error) error {
+// onOwnThread runs fn on a thread with the properties that children inherit: no new
+// privileges, and membership in the control group. The thread ends afterwards.
+func (l *launcher) onOwnThread(fn func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			done <- fmt.Errorf("renounce new privileges: %w", err)
+			done <- fmt.Errorf("set no_new_privs: %w", err)
 			return
 		}
 		if err := l.group.join(); err != nil {

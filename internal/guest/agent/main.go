@@ -16,12 +16,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// Name is the base name of argv[0] under which a program that links this
-// package is the agent.
+// Name is the base name of argv[0] that selects the agent in a program that links this
+// package.
 const Name = "glovebox-guest"
 
-// Main is the agent's main function: it serves over standard input and output
-// until the input ends and returns the exit code.
+// Main runs the agent over standard input and output until the input ends, and returns
+// the exit code.
 func Main() int {
 	if err := run(slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
 		fmt.Fprintln(os.Stderr, "glovebox-guest: error:", err)
@@ -31,8 +31,8 @@ func Main() int {
 }
 
 func run(log *slog.Logger) error {
-	// Nearly all that the agent does is to wait. With one processor nobody is
-	// woken up to share the work, which would cost more than the work.
+	// The agent mostly waits. With one processor no thread is woken to share the work,
+	// which would cost more than the work.
 	runtime.GOMAXPROCS(1)
 	in, err := rawio.NewReader(0)
 	if err != nil {
@@ -44,7 +44,7 @@ func run(log *slog.Logger) error {
 	}
 	a := newAgent(log, out, os.Getpid() == 1)
 	a.input = 0
-	if err := a.takeOver(); err != nil {
+	if err := a.setUpProcess(); err != nil {
 		return err
 	}
 	return a.serve(in)
@@ -54,12 +54,12 @@ func newAgent(log *slog.Logger, out io.Writer, init bool) *agent {
 	return &agent{log: log, out: protocol.NewOutbox(out), build: buildID(), init: init, input: -1}
 }
 
-// takeOver makes the process what the agent has to be: the parent of all that
-// it starts, deaf to what ends ordinary programs.
-func (a *agent) takeOver() error {
-	// Taken and forgotten, not ignored: what is ignored stays so in children.
+// setUpProcess prepares the process: it adopts orphans, ignores signals that end
+// ordinary programs, and closes its descriptors on exec.
+func (a *agent) setUpProcess() error {
+	// Caught and dropped, not ignored: children inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP, unix.SIGINT)
-	// Children get what they are given, nothing that the agent was started with.
+	// Children inherit none of the agent's descriptors.
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return fmt.Errorf("list descriptors: %w", err)
@@ -69,15 +69,14 @@ func (a *agent) takeOver() error {
 			unix.CloseOnExec(fd)
 		}
 	}
-	// The orphans of what it starts are its own, so that none is left as a
-	// zombie.
+	// The agent adopts the orphans of its children, so that no zombie is left.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err == nil || a.init {
 		a.reaper = startReaper()
 	}
 	return nil
 }
 
-// buildID names the build of the agent for logs.
+// buildID returns the agent's build for logs.
 func buildID() string {
 	bi, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -14,39 +14,39 @@ import (
 )
 
 const (
-	// A check costs a few system calls. It comes the sooner the less is left: at
-	// about two gigabytes a second nobody gets far over the limit between two.
+	// A check takes a few system calls. The less memory is left, the sooner the next
+	// one: at two gigabytes a second, no process gets far over the limit in between.
 	minCheck     = 10 * time.Millisecond
 	maxCheck     = 250 * time.Millisecond
 	fillPerCheck = 2 << 30 // bytes a second
-	// afterKill is the time that a killed process has to give its memory back.
+	// afterKill is the time for a killed process to free its memory.
 	afterKill = 200 * time.Millisecond
-	// checkAge is how long what a check has found says when the next is due.
+	// checkAge is how long the result of a check determines the next one.
 	checkAge = time.Second
-	// maxKilled bounds the memory of who was killed.
+	// maxKilled bounds the remembered kills.
 	maxKilled = 256
 )
 
-// memoryWatcher ends the user's largest process before the guest as a whole
-// goes over its limit, which would end everything. It looks only while
-// something runs. A nil memoryWatcher does nothing.
+// memoryWatcher kills the user's largest process before the guest as a whole exceeds
+// its limit, which would end everything. It checks only while something runs. A nil
+// memoryWatcher does nothing.
 type memoryWatcher struct {
 	limit int64
-	group *userGroup // nil: count the processes' memory
+	group *userGroup // nil: sum up the processes' memory
 	warn  func(pid int, used int64)
 
 	mu     sync.Mutex
-	users  int           // guarded by mu; operations and processes under way
-	last   time.Time     // guarded by mu; of the last check
-	next   time.Duration // guarded by mu; from then to the next
+	users  int           // guarded by mu; operations and processes in progress
+	last   time.Time     // guarded by mu; time of the last check
+	next   time.Duration // guarded by mu; from last to the next check
 	timer  *time.Timer   // guarded by mu; of the next check
 	armed  bool          // guarded by mu
 	closed bool          // guarded by mu
-	victim map[int]bool  // guarded by mu; who was killed
+	victim map[int]bool  // guarded by mu; killed processes
 }
 
-// watchMemory returns the watcher of the guest's memory, nil where there is no
-// limit or the guest's kernel holds it.
+// watchMemory returns a watcher of the guest's memory, nil without a limit or where the
+// guest's kernel enforces it.
 func (a *agent) watchMemory(h protocol.Hello, group *userGroup, limits map[string]string) *memoryWatcher {
 	limits["memory"] = "none"
 	if h.MemoryMB <= 0 {
@@ -65,7 +65,7 @@ func (a *agent) watchMemory(h protocol.Hello, group *userGroup, limits map[strin
 	}
 }
 
-// enter makes the watcher look until leave.
+// enter keeps the watcher active until leave.
 func (m *memoryWatcher) enter() {
 	if m == nil {
 		return
@@ -78,7 +78,7 @@ func (m *memoryWatcher) enter() {
 	}
 	first := 2 * minCheck
 	if !m.last.IsZero() && time.Since(m.last) < checkAge {
-		first = max(first, m.next) // a check is dear, compared with a short run
+		first = max(first, m.next) // a check is expensive compared with a short run
 	}
 	m.armLocked(first)
 }
@@ -116,7 +116,7 @@ func (m *memoryWatcher) close() {
 	}
 }
 
-// killed reports whether the watcher has ended the process, once.
+// killed reports, once, whether the watcher killed the process.
 func (m *memoryWatcher) killed(pid int) bool {
 	if m == nil {
 		return false
@@ -128,7 +128,7 @@ func (m *memoryWatcher) killed(pid int) bool {
 	return k
 }
 
-// check looks once and arms the next check while something runs.
+// check performs a check and schedules the next while something runs.
 func (m *memoryWatcher) check() {
 	used := m.group.used()
 	var largest, rss int64
@@ -159,8 +159,8 @@ func (m *memoryWatcher) check() {
 	}
 }
 
-// largestProcess finds the user's process with the most resident memory, and
-// the sum of all.
+// largestProcess returns the user's process with the most resident memory, and the sum
+// of all.
 func largestProcess() (pid, rss, sum int64) {
 	d, err := os.Open("/proc")
 	if err != nil {

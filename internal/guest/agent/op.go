@@ -20,31 +20,31 @@ var (
 	errCancelled = errors.New("cancelled by the host")
 )
 
-// op is one operation under way.
+// op is an operation in progress.
 type op struct {
 	s      *session
 	id     uint32
-	ctx    context.Context // ends with Cancel and with the link
+	ctx    context.Context // done after Cancel and after the end of the connection
 	cancel context.CancelCauseFunc
-	in     *protocol.RecvQueue  // what the host sends
-	window *protocol.SendWindow // what the host takes
+	in     *protocol.RecvQueue  // data from the host
+	window *protocol.SendWindow // data to the host
 	req    protocol.Request
 
 	begun    time.Time
 	lateOnce sync.Once
-	late     *time.Timer // sends young output, unless End comes first
+	late     *time.Timer // flushes delayed output, unless End comes first
 
 	// For Read, which one goroutine calls.
 	data  []byte
-	at    int // data[at:] is not yet read
+	at    int // data[at:] is unread
 	items []protocol.Item
 	eof   bool
 }
 
-// open begins an operation. One that is returned is to be done.
+// open starts an operation. The caller must perform a returned one.
 func (s *session) open(h protocol.Header, p []byte, dup *op) (*op, error) {
 	if h.Op%2 == 0 || dup != nil {
-		return nil, fmt.Errorf("%w: operation %d cannot be begun", protocol.ErrFrame, h.Op)
+		return nil, fmt.Errorf("%w: invalid id %d of a new operation", protocol.ErrFrame, h.Op)
 	}
 	o := &op{s: s, id: h.Op, in: protocol.NewRecvQueue(), window: protocol.NewSendWindow(), begun: time.Now()}
 	err := json.Unmarshal(p, &o.req)
@@ -65,13 +65,13 @@ func (s *session) open(h protocol.Header, p []byte, dup *op) (*op, error) {
 	return o, nil
 }
 
-// do does the operation and ends it.
+// do performs the operation and ends it.
 func (o *op) do() {
 	defer o.s.wg.Done()
 	o.finish(o.run(o.req))
 }
 
-// run does what is asked; a panic ends this operation only.
+// run performs the operation; a panic ends only this one.
 func (o *op) run(req protocol.Request) (result any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -89,8 +89,8 @@ func (o *op) run(req protocol.Request) (result any, err error) {
 	return h(o, req.Args)
 }
 
-// finish sends End and forgets the operation: its number is free when the host
-// reads End.
+// finish sends End and forgets the operation: its id is free once the host has read
+// End.
 func (o *op) finish(result any, err error) {
 	o.cancel(nil)
 	if o.lateOnce.Do(func() {}); o.late != nil {
@@ -109,7 +109,7 @@ func (o *op) finish(result any, err error) {
 func encodeResponse(result any, err error) []byte {
 	var resp protocol.Response
 	if err != nil {
-		resp.Error = asWire(err)
+		resp.Error = toProtocolError(err)
 	} else if result != nil {
 		raw, err := json.Marshal(result)
 		if err != nil || len(raw) > protocol.MaxPayload-256 {
@@ -125,7 +125,7 @@ func encodeResponse(result any, err error) []byte {
 	return p
 }
 
-// maxMessage bounds the text of an error, which may quote what the host sent.
+// maxMessage bounds the text of an error, which may quote input of the host.
 const maxMessage = 8 << 10
 
 // failf returns an error for the host.
@@ -137,8 +137,8 @@ func failf(code protocol.Code, format string, args ...any) *protocol.Error {
 	return &protocol.Error{Code: code, Message: msg}
 }
 
-// asWire turns any error into one for the host.
-func asWire(err error) *protocol.Error {
+// toProtocolError converts any error to one for the host.
+func toProtocolError(err error) *protocol.Error {
 	var we *protocol.Error
 	switch {
 	case errors.As(err, &we):
@@ -150,8 +150,8 @@ func asWire(err error) *protocol.Error {
 	}
 }
 
-// send sends p on a channel and returns when it is in the outbox. It waits as
-// long as the host does not take more, until stop.
+// send sends p on a channel and returns when it is in the outbox. It waits for credit
+// until stop.
 func (o *op) send(ch protocol.Channel, p []byte, stop <-chan struct{}) error {
 	return o.sendMessage(ch, p, false, stop)
 }
@@ -171,32 +171,32 @@ func (o *op) sendMessage(ch protocol.Channel, p []byte, message bool, stop <-cha
 		if err := o.s.a.out.Add(o.s.epoch, stop, h, p[:n]); err != nil {
 			return err
 		}
-		o.hurry(n)
+		o.flushLater(n)
 		p = p[n:]
 	}
 	return nil
 }
 
 const (
-	// young is the age up to which the output of an operation waits for its End,
-	// which is then in the same write, and so costs no wake-up of its own. Nobody
-	// sees the delay, and on a loaded machine a short run takes that long.
-	young = 50 * time.Millisecond
-	// youngSize is how much waits at most.
-	youngSize = 32 << 10
+	// batchDelay is the age of an operation up to which its output waits for its End,
+	// to go out in the same write without a wake-up of its own. Nobody notices the
+	// delay, and on a loaded machine a short run takes that long.
+	batchDelay = 50 * time.Millisecond
+	// batchSize is the size of output that is not delayed.
+	batchSize = 32 << 10
 )
 
-// hurry makes output of n bytes leave soon.
-func (o *op) hurry(n int) {
-	if n > youngSize || time.Since(o.begun) > young {
+// flushLater makes output of n bytes leave soon.
+func (o *op) flushLater(n int) {
+	if n > batchSize || time.Since(o.begun) > batchDelay {
 		o.s.a.out.Wake()
 		return
 	}
-	o.lateOnce.Do(func() { o.late = time.AfterFunc(young, o.s.a.out.Wake) })
+	o.lateOnce.Do(func() { o.late = time.AfterFunc(batchDelay, o.s.a.out.Wake) })
 }
 
-// Read reads what the host sends on the operation's only channel towards the
-// agent. It waits until the operation ends at the latest.
+// Read reads data from the host on the operation's only input channel. It returns at
+// the latest when the operation ends.
 func (o *op) Read(p []byte) (int, error) {
 	for o.at == len(o.data) {
 		if o.eof {
@@ -228,8 +228,8 @@ func (o *op) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// credit lets the host send more. The batch that is being read counts as used
-// up already: the two batches there can be are what the window bounds.
+// credit lets the host send more. The batch being read counts as consumed: the window
+// bounds the two batches that can exist.
 func (o *op) credit(n uint32) error {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], n)
@@ -238,10 +238,10 @@ func (o *op) credit(n uint32) error {
 	return err
 }
 
-// handler does one operation.
+// handler performs one operation.
 type handler func(o *op, args json.RawMessage) (any, error)
 
-// handle makes a handler of a function of typed arguments.
+// handle converts a function of typed arguments to a handler.
 func handle[A any](fn func(*op, A) (any, error)) handler {
 	return func(o *op, args json.RawMessage) (any, error) {
 		var a A
@@ -254,7 +254,7 @@ func handle[A any](fn func(*op, A) (any, error)) handler {
 	}
 }
 
-// handlerOf returns the handler of an operation, nil if there is none.
+// handlerOf returns the handler of an operation, nil for an unknown one.
 func handlerOf(name protocol.Op) handler {
 	switch name {
 	case protocol.OpHello:

@@ -13,39 +13,37 @@ import (
 )
 
 const (
-	// leftoverTime bounds how long processes are hunted that fork while they are.
-	leftoverTime = 3 * time.Second
-	// settle is how long a process that was told to stop may go on: a fork under
-	// way is seen in the look after it.
-	settle = 2 * time.Millisecond
-	// crowding is the least that code runs which fills the guest with processes;
-	// after shorter runs nobody looks, which would cost them more than they take.
-	crowding = 20 * time.Millisecond
+	// orphanTimeout bounds the search for orphans that fork meanwhile.
+	orphanTimeout = 3 * time.Second
+	// stopDelay is the time for SIGSTOP to take effect: the next search sees the result
+	// of a fork in progress.
+	stopDelay = 2 * time.Millisecond
+	// orphanMinRun is the shortest run after which to check for orphans: no shorter one
+	// fills the guest with processes, and the check would cost it more than it takes.
+	orphanMinRun = 20 * time.Millisecond
 )
 
-// atLimit reports whether a process did not start because there are too many.
+// atLimit reports whether a process did not start because of the limit of processes.
 func atLimit(err error) bool { return errors.Is(err, unix.EAGAIN) }
 
-// endLeftovers kills the user's processes that belong to no kernel and no
-// command that is under way, and returns how many there were. It is for the
-// moment in which nothing can be started any more, not even what would end
-// them.
+// killOrphans kills the user processes that belong to no kernel and no command in
+// progress, and returns their number. It is for the case that nothing can be started
+// any more, not even a program that would end them.
 //
-// It stops them all before it kills the first: at the limit those that are
-// stopped hold their places, so that even what forks as fast as it can gets no
-// further.
-func (l *launcher) endLeftovers(kernel int) int {
+// It stops all of them before it kills the first: at the limit, stopped processes keep
+// their slots, so that even a fork bomb gets no further.
+func (l *launcher) killOrphans(kernel int) int {
 	if l.group == nil {
 		return 0
 	}
-	l.hunt.Lock()
-	defer l.hunt.Unlock()
+	l.orphanMu.Lock()
+	defer l.orphanMu.Unlock()
 	killed := 0
-	for end := time.Now().Add(leftoverTime); time.Now().Before(end); {
+	for end := time.Now().Add(orphanTimeout); time.Now().Before(end); {
 		stopped := make(map[int]bool)
 		for quiet := 0; quiet < 2 && time.Now().Before(end); {
 			fresh := false
-			for _, pid := range l.leftovers(kernel) {
+			for _, pid := range l.orphans(kernel) {
 				if !stopped[pid] {
 					unix.Kill(pid, unix.SIGSTOP)
 					stopped[pid], fresh = true, true
@@ -56,7 +54,7 @@ func (l *launcher) endLeftovers(kernel int) int {
 				continue
 			}
 			quiet++
-			time.Sleep(settle)
+			time.Sleep(stopDelay)
 		}
 		if len(stopped) == 0 {
 			break
@@ -65,15 +63,15 @@ func (l *launcher) endLeftovers(kernel int) int {
 			unix.Kill(pid, unix.SIGKILL)
 		}
 		killed += len(stopped)
-		for len(l.leftovers(kernel)) > 0 && time.Now().Before(end) {
-			time.Sleep(settle)
-			if !anyOf(l.leftovers(kernel), stopped) {
+		for len(l.orphans(kernel)) > 0 && time.Now().Before(end) {
+			time.Sleep(stopDelay)
+			if !anyOf(l.orphans(kernel), stopped) {
 				break
 			}
 		}
 	}
 	if killed > 0 {
-		l.a.log.Warn("limit of processes reached, those left behind were killed", "count", killed)
+		l.a.log.Warn("limit of processes reached, killed orphans", "count", killed)
 	}
 	return killed
 }
@@ -82,26 +80,26 @@ func anyOf(pids []int, set map[int]bool) bool {
 	return slices.ContainsFunc(pids, func(pid int) bool { return set[pid] })
 }
 
-// endCrowd is endLeftovers after a run of the kernel with that process, if the
-// run has left so many processes behind that no further one can start. What the
-// kernel has started itself ends, too: its code had its chance to end it.
-func (l *launcher) endCrowd(kernel int) int {
+// killOrphansAtLimit is killOrphans after a run of the kernel with that process id, if
+// the run has left so many processes that no further one can start. It also kills
+// children of the kernel itself: its code could have ended them.
+func (l *launcher) killOrphansAtLimit(kernel int) int {
 	if l.group == nil || !l.group.full() {
 		return 0
 	}
-	return l.endLeftovers(kernel)
+	return l.killOrphans(kernel)
 }
 
-// leftovers are the user's processes in sessions that the agent did not start
-// or whose head has ended, and those in the session of a kernel but itself.
-func (l *launcher) leftovers(kernel int) []int {
+// orphans returns the user processes in sessions that the agent did not start or whose
+// leader has ended, and those in the session of a kernel except the kernel.
+func (l *launcher) orphans(kernel int) []int {
 	return slices.DeleteFunc(l.group.members(), func(pid int) bool {
 		sid, err := unix.Getsid(pid)
 		return err != nil || l.a.reaper.owns(sid) && (sid != kernel || pid == kernel)
 	})
 }
 
-// full reports whether the group has as many processes and threads as it may.
+// full reports whether the group is at its limit of processes and threads.
 func (g *userGroup) full() bool {
 	read := func(file string) (int, error) {
 		b, err := os.ReadFile(filepath.Join(g.path, file))
@@ -118,7 +116,7 @@ func (g *userGroup) full() bool {
 	return err == nil && now >= most
 }
 
-// members are the processes in the group, zombies included.
+// members returns the processes in the group, including zombies.
 func (g *userGroup) members() []int {
 	b, err := os.ReadFile(filepath.Join(g.path, "cgroup.procs"))
 	if err != nil {
@@ -133,8 +131,7 @@ func (g *userGroup) members() []int {
 	return pids
 }
 
-// owns reports whether the process was started by the agent and not yet waited
-// for.
+// owns reports whether the agent started the process and has not yet waited for it.
 func (r *reaper) owns(pid int) bool {
 	if r == nil {
 		return false

@@ -10,17 +10,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/agent/kernel"
 )
 
-// standardDirs are where programs are looked for.
+// standardDirs are searched for programs.
 var standardDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// launcherDir has programs that start the chosen interpreters under their usual
-// names, where nothing else does. It is the first on PATH.
+// launcherDir holds programs that start the configured interpreters under their usual
+// names, where nothing else does. It is first in PATH.
 const launcherDir = "/opt/glovebox/bin"
 
-// searchPath returns PATH for user code: commands find the interpreters that code
-// runs in, under their usual names and with the programs that are installed beside
-// them. It writes launchers to dir where names lead elsewhere or nowhere, as python
-// does on Debian; an empty dir means that nothing may be written.
+// searchPath returns PATH for user code: commands find the interpreters of the kernels
+// under their usual names, and the programs installed beside them. It writes launchers
+// to dir for names that lead elsewhere or nowhere, such as python on Debian; an empty
+// dir means that nothing may be written.
 func searchPath(interpreters map[string]string, dir string) (string, error) {
 	python, node := interpreters[kernel.Python], interpreters[kernel.JavaScript]
 	var dirs []string
@@ -37,7 +37,7 @@ func searchPath(interpreters map[string]string, dir string) (string, error) {
 				missing[name] = []string{python}
 			}
 		}
-		// The pip beside an interpreter is of the one that is called python3 there.
+		// The pip beside an interpreter belongs to that directory's python3.
 		_, other := missing["python3"]
 		for _, name := range []string{"pip", "pip3"} {
 			if found := find(dirs, name); other || found == "" || filepath.Dir(found) != filepath.Dir(python) {
@@ -65,7 +65,7 @@ func searchPath(interpreters map[string]string, dir string) (string, error) {
 	return strings.Join(dirs, ":"), nil
 }
 
-// find returns the first program of the given name in dirs, or "".
+// find returns the first program of that name in dirs, or "".
 func find(dirs []string, name string) string {
 	for _, dir := range dirs {
 		p := filepath.Join(dir, name)
@@ -76,8 +76,8 @@ func find(dirs []string, name string) string {
 	return ""
 }
 
-// same reports whether a and b are one interpreter. Which environment Python works
-// in depends on the directory that it is called in, so that has to be the same.
+// same reports whether a and b are the same interpreter. Python derives its environment
+// from the directory of its path, so the directories must be equal.
 func same(a, b string) bool {
 	if a == b {
 		return true
@@ -90,8 +90,8 @@ func same(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
-// writeLaunchers writes a program for each command line. It is no link: Python
-// would look for its libraries beside that.
+// writeLaunchers writes a program for each command line. A symbolic link would not do:
+// Python would look for its libraries beside it.
 func writeLaunchers(dir string, commands map[string][]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

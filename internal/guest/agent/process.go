@@ -16,12 +16,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// killWait bounds the wait for a process that was killed; only one that is stuck
-// in the guest's kernel needs longer.
+// killWait bounds the wait for a killed process; only one stuck in the guest's kernel
+// needs longer.
 const killWait = 10 * time.Second
 
-// maxCommand bounds the command line that a list shows; the whole list has to
-// fit a frame, whatever has to be escaped.
+// maxCommand bounds a command line in a list, which must fit a frame in any encoding.
 const maxCommand = 256
 
 // process is a running command.
@@ -32,7 +31,7 @@ type process struct {
 	started time.Time
 	input   *os.File    // nil: none
 	output  [2]*os.File // stdout, stderr
-	killed  int         // processes that had to make room
+	killed  int         // orphans killed to start it
 
 	done chan struct{} // closed when the main process has ended
 	// Set before done is closed.
@@ -88,7 +87,7 @@ func closeFiles(fs []*os.File) {
 	}
 }
 
-// wait ends with the process, which shutdown kills at the latest.
+// wait reaps the process. It ends at the latest when shutdown kills it.
 func (p *process) wait() {
 	p.state, _ = p.cmd.Process.Wait()
 	p.ended = time.Now()
@@ -103,8 +102,8 @@ func (p *process) signal(sig syscall.Signal) error {
 	return unix.Kill(-p.pid(), sig)
 }
 
-// supervise waits for the main process, ending it when ctx or the time is up,
-// and says why it did.
+// supervise waits for the main process, ends it when ctx is done or time is up, and
+// returns the reason.
 func (p *process) supervise(ctx context.Context, timeout, grace time.Duration) (stopped string) {
 	var timer <-chan time.Time
 	if timeout > 0 {
@@ -121,14 +120,14 @@ func (p *process) supervise(ctx context.Context, timeout, grace time.Duration) (
 		stopped = "cancelled"
 	}
 	p.signal(unix.SIGTERM)
-	p.signal(unix.SIGCONT) // a stopped process does not see TERM otherwise
+	p.signal(unix.SIGCONT) // a stopped process does not handle TERM
 	t := time.NewTimer(grace)
 	defer t.Stop()
 	select {
 	case <-p.done:
 	case <-t.C:
 	}
-	// Others of the group may live on after its head has yielded.
+	// Other processes of the group may outlive its leader.
 	p.signal(unix.SIGKILL)
 	select {
 	case <-p.done:
@@ -137,14 +136,14 @@ func (p *process) supervise(ctx context.Context, timeout, grace time.Duration) (
 	return stopped
 }
 
-// expire makes the pumps of the output end soon, whoever holds the pipes.
+// expire makes the pumps of the output end soon, whoever still holds the pipes.
 func (p *process) expire() {
 	for _, r := range p.output {
 		r.SetReadDeadline(time.Now().Add(pipeDelay))
 	}
 }
 
-// describe fills in how the process ended.
+// describe sets how the process ended.
 func (p *process) describe(res *protocol.ExecResult) {
 	res.PID = p.pid()
 	select {
@@ -170,8 +169,8 @@ func (p *process) describe(res *protocol.ExecResult) {
 	}
 }
 
-// pump moves output until the end of the pipe or its deadline; after the
-// deadline it takes what is there already.
+// pump copies output until the end of the pipe or its deadline, and then what the pipe
+// still contains.
 func pump(r *os.File, take func([]byte)) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -189,10 +188,10 @@ func pump(r *os.File, take func([]byte)) {
 	}
 }
 
-// maxRest is what may be in a pipe at most.
+// maxRest is the maximum content of a pipe.
 const maxRest = 1 << 20
 
-// drain takes what is in the pipe without waiting for more.
+// drain reads the pipe's content without waiting for more.
 func drain(r *os.File, buf []byte, take func([]byte)) {
 	r.SetReadDeadline(time.Time{})
 	rc, err := r.SyscallConn()
@@ -213,9 +212,8 @@ func drain(r *os.File, buf []byte, take func([]byte)) {
 	}
 }
 
-// drainSet reads and forgets the output of processes that outlive the command
-// that started them: a server that was put in the background does not end
-// because it writes a line.
+// drainSet reads and discards the output of processes that outlive the command that
+// started them, so that a background server does not die of SIGPIPE.
 type drainSet struct {
 	mu     sync.Mutex
 	files  []*os.File // guarded by mu; the oldest first
@@ -223,11 +221,10 @@ type drainSet struct {
 	wg     sync.WaitGroup
 }
 
-// maxDrains bounds the pipes that are drained; the oldest is closed for the
-// next.
+// maxDrains bounds the drained pipes; beyond it, the oldest is closed.
 const maxDrains = 128
 
-// add takes over a pipe that may be at its end.
+// add starts to drain a pipe, unless it is at its end.
 func (d *drainSet) add(r *os.File) {
 	r.SetReadDeadline(time.Time{})
 	if atEnd(r) {
@@ -259,7 +256,7 @@ func (d *drainSet) add(r *os.File) {
 	})
 }
 
-// atEnd reports whether nobody can write to the pipe any more.
+// atEnd reports whether the pipe has no writers left.
 func atEnd(r *os.File) bool {
 	end := false
 	rc, err := r.SyscallConn()
@@ -287,7 +284,7 @@ var signals = map[string]syscall.Signal{
 	"USR1": unix.SIGUSR1, "USR2": unix.SIGUSR2, "STOP": unix.SIGSTOP, "CONT": unix.SIGCONT,
 }
 
-// signalName is the name without SIG.
+// signalName returns the name without SIG.
 func signalName(s syscall.Signal) string {
 	if n := unix.SignalName(s); len(n) > 3 {
 		return n[3:]

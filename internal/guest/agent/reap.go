@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper waits for processes that nobody else waits for: those whose parent has
-// ended, which the first process of a guest inherits.
+// reaper waits for processes that nobody else waits for: orphans, which the first
+// process of a guest inherits.
 //
-// The agent's own children are waited for by who started them. They are known
-// because they are started while starting is held for reading and made known
-// before it is released.
+// The agent's own children are waited for by their starter. The reaper knows them
+// because starting a process holds r.starting for reading until its id is registered.
 type reaper struct {
 	starting sync.RWMutex
 
@@ -28,8 +27,8 @@ type reaper struct {
 	done chan struct{}
 }
 
-// busyDelay is how long the reaper leaves a child that is somebody else's: its
-// waiter is about to take it, and hides those behind it.
+// busyDelay is how long the reaper leaves a known child that has ended: its waiter is
+// about to reap it, and it hides others behind it.
 const busyDelay = 20 * time.Millisecond
 
 func startReaper() *reaper {
@@ -43,8 +42,8 @@ func (r *reaper) stop() {
 	<-r.done
 }
 
-// start runs fn, which starts a process and returns its id, and keeps the
-// process from being reaped until forget.
+// start runs fn, which starts a process and returns its id, and keeps the reaper from
+// reaping that process until forget.
 func (r *reaper) start(fn func() (pid int, err error)) (int, error) {
 	if r == nil {
 		return fn()
@@ -60,7 +59,7 @@ func (r *reaper) start(fn func() (pid int, err error)) (int, error) {
 	return pid, err
 }
 
-// forget is called once the process has been waited for.
+// forget must be called after the process has been waited for.
 func (r *reaper) forget(pid int) {
 	if r == nil {
 		return
@@ -89,7 +88,7 @@ func (r *reaper) run() {
 	}
 }
 
-// reap takes all orphans that have ended; false means that there may be more.
+// reap reaps all ended orphans; false means that there may be more.
 func (r *reaper) reap() bool {
 	for {
 		var info siginfo
@@ -101,7 +100,7 @@ func (r *reaper) reap() bool {
 			return true
 		}
 		pid := int(info.pid)
-		if !r.starting.TryLock() { // waiting in line would hold up those who start
+		if !r.starting.TryLock() { // waiting would block those who start processes
 			return false
 		}
 		r.mu.Lock()
@@ -117,12 +116,11 @@ func (r *reaper) reap() bool {
 	}
 }
 
-// killRounds bounds how often killAll looks for more: each round ends one
-// generation of processes.
+// killRounds bounds the rounds of killAll: each ends one generation of processes.
 const killRounds = 200
 
-// killAll ends all processes below this one, those that were adopted included.
-// The first process of a guest need not: with it everything ends.
+// killAll kills all descendants of this process, including adopted ones. The first
+// process of a guest need not: everything ends with it.
 func killAll() {
 	for range killRounds {
 		children := childrenOf(os.Getpid())
@@ -133,7 +131,7 @@ func killAll() {
 			unix.Kill(pid, unix.SIGKILL)
 		}
 		for _, pid := range children {
-			// One that does not end at once is looked at in the next round.
+			// A process that does not end at once is handled in the next round.
 			for range 20 {
 				if p, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); p != 0 || err != nil {
 					break
@@ -172,7 +170,7 @@ func childrenOf(parent int) []int {
 	return pids
 }
 
-// siginfo is the head of the kernel's siginfo_t for a child, in a buffer of its
+// siginfo is the beginning of the kernel's siginfo_t for a child, in a buffer of the
 // full size.
 type siginfo struct {
 	signo, errno, code int32

@@ -20,26 +20,26 @@ import (
 // maxKernels bounds the kernels of one guest: each is an interpreter.
 const maxKernels = 32
 
-// maxPreload bounds what a kernel is told to import at its start.
+// maxPreload bounds the modules that a kernel imports at its start.
 const maxPreload = 256
 
-// kernelSet is the kernels by name.
+// kernelSet holds the kernels by name.
 type kernelSet struct {
 	mu     sync.Mutex
 	byName map[string]*slot // guarded by mu
 	closed bool             // guarded by mu
 }
 
-// slot is the place of one kernel. busy is held by the operation that uses it.
+// slot holds one kernel. The operation that received from busy owns it.
 type slot struct {
-	busy     chan struct{} // holds an element when free
+	busy     chan struct{} // holds an element while free
 	language string
-	k        *kernel.Kernel // nil: none; of whoever holds busy
+	k        *kernel.Kernel // nil: none; belongs to the owner of busy
 	running  *kernel.Kernel // guarded by kernelSet.mu; set while it runs code
-	seed     []byte         // guarded by kernelSet.mu; for the generators of k, before its next run
+	seed     []byte         // guarded by kernelSet.mu; reseeds k before its next run
 }
 
-// take returns the slot of a name, held, made if need be.
+// take acquires the slot of a name, and creates it if necessary.
 func (s *kernelSet) take(name, language string) (*slot, error) {
 	if !validName(name) {
 		return nil, failf(protocol.CodeInvalid, "kernel name %.80q is not 1 to 64 characters of a-z, 0-9 and -", name)
@@ -69,14 +69,14 @@ func (s *kernelSet) take(name, language string) (*slot, error) {
 	if language != "" && sl.language != language {
 		if sl.alive() {
 			sl.busy <- struct{}{}
-			return nil, failf(protocol.CodeInvalid, "kernel %q speaks %s, not %.40q", name, sl.language, language)
+			return nil, failf(protocol.CodeInvalid, "kernel %q runs %s, not %.40q", name, sl.language, language)
 		}
 		sl.language = language
 	}
 	return sl, nil
 }
 
-// put gives a slot back; one without a kernel is forgotten.
+// put releases a slot, and removes it if it has no kernel.
 func (s *kernelSet) put(name string, sl *slot) {
 	if !sl.alive() && sl.k != nil {
 		sl.k.Close()
@@ -94,8 +94,8 @@ func (s *kernelSet) put(name string, sl *slot) {
 	sl.busy <- struct{}{}
 }
 
-// reseed has every kernel there is draw new randomness before its next run, each
-// its own.
+// reseed makes every kernel reseed its random generators before its next run, each with
+// a seed of its own.
 func (s *kernelSet) reseed(seed []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *kernelSet) reseed(seed []byte) {
 	}
 }
 
-// takeSeed returns the seed for the next run, once.
+// takeSeed returns and clears the seed for the next run.
 func (s *kernelSet) takeSeed(sl *slot) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *kernelSet) setRunning(sl *slot, k *kernel.Kernel) {
 	sl.running = k
 }
 
-// closeAll ends the kernels that nobody uses; those in use are ended by put.
+// closeAll closes the idle kernels; put closes those in use.
 func (s *kernelSet) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,21 +248,22 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	case res.Lost == "crashed" && sink.heap.seen:
 		res.Lost, res.LostDetail = "oom", "the heap of Node.js was full"
 	}
-	if res.Lost == "" && r.Seconds > crowding.Seconds() {
-		res.Ended = cfg.launch.endCrowd(k.PID())
+	if res.Lost == "" && r.Seconds > orphanMinRun.Seconds() {
+		res.Ended = cfg.launch.killOrphansAtLimit(k.PID())
 	}
 	res.Stdout, res.Stderr = sink.streams[0].finish(), sink.streams[1].finish()
 	return res, nil
 }
 
 const (
-	// maxText bounds name and value of an error.
+	// maxText bounds the name and value of an error.
 	maxText = 8 << 10
-	// maxError bounds an error as JSON: it has to fit a frame with the rest.
+	// maxError bounds an error as JSON, which must fit a frame with the rest of the
+	// result.
 	maxError = 200 << 10
 )
 
-// fit cuts an error down to what fits: the traceback loses its middle.
+// fit truncates an error to fit: it removes the middle of the traceback.
 func fit(e *protocol.RunError) *protocol.RunError {
 	if e == nil {
 		return nil
@@ -279,15 +280,15 @@ func fit(e *protocol.RunError) *protocol.RunError {
 	}
 }
 
-// runSink takes what a kernel puts out.
+// runSink receives the output of a kernel.
 type runSink struct {
 	o       *op
 	streams [2]*capture // stdout, stderr
-	heap    phrase      // in stderr: Node.js ends for want of memory
+	heap    phrase      // in stderr: Node.js ran out of heap
 	dropped int
 }
 
-// phrase looks for a text in a stream.
+// phrase searches a stream for a text.
 type phrase struct {
 	text string
 	tail []byte // of the stream, shorter than text
@@ -298,7 +299,7 @@ func (f *phrase) write(p []byte) {
 	if f.seen {
 		return
 	}
-	// What crosses the border is in the tail and as much of p.
+	// tail and the first bytes of p contain a match across the boundary.
 	f.tail = append(f.tail, p[:min(len(p), len(f.text)-1)]...)
 	f.seen = bytes.Contains(f.tail, []byte(f.text)) || bytes.Contains(p, []byte(f.text))
 	if len(p) >= len(f.text)-1 {
@@ -333,7 +334,7 @@ func (s *runSink) Display(d []byte) {
 	}
 }
 
-// readBody reads all that the host sends, at most max bytes.
+// readBody reads the whole body, at most max bytes.
 func (o *op) readBody(max int) ([]byte, error) {
 	body := make([]byte, 0, 4<<10)
 	for {
@@ -379,12 +380,11 @@ func controlKernel(o *op, x protocol.Kernel) (any, error) {
 	return protocol.KernelResult{PID: sl.k.PID(), Version: sl.k.Version(), Missing: sl.k.Missing()}, nil
 }
 
-// stopWait is how long stop and restart wait for a run to give the kernel back
-// once it was killed.
+// stopWait bounds the wait for a run to release its killed kernel.
 const stopWait = 5 * time.Second
 
-// takeWait takes the slot for an action. One that ends the kernel ends a run
-// that is under way, too.
+// takeWait acquires the slot for an action. An action that ends the kernel also ends
+// its run.
 func (s *kernelSet) takeWait(ctx context.Context, x protocol.Kernel) (*slot, error) {
 	if x.Action == "start" {
 		return s.take(x.Kernel, x.Language)
@@ -397,7 +397,7 @@ func (s *kernelSet) takeWait(ctx context.Context, x protocol.Kernel) (*slot, err
 	}
 	s.mu.Unlock()
 	if running != nil {
-		running.Close() // its run ends and gives the slot back
+		running.Close() // its run ends and releases the slot
 	}
 	if sl == nil {
 		if x.Action == "stop" {

@@ -14,28 +14,27 @@ import (
 )
 
 const (
-	// spoolDir is where long outputs are kept, below home.
+	// spoolDir is the directory of long outputs, below home.
 	spoolDir = ".outputs"
 	// spoolMax bounds one file.
 	spoolMax = 32 << 20
-	// spoolKeep is how many files are kept, the newest.
+	// spoolKeep is how many files are kept.
 	spoolKeep = 20
 )
 
-// spoolMu orders the making of files and the removal of old ones.
+// spoolMu serializes creating files and removing old ones.
 var spoolMu sync.Mutex
 
-// spoolFile is the file that holds the whole of one stream of output, up to
-// spoolMax. A nil spoolFile takes and keeps nothing.
+// spoolFile holds one complete stream of output, up to spoolMax. A nil spoolFile
+// discards everything.
 type spoolFile struct {
 	f    *os.File
 	path string
 	left int
 }
 
-// openSpool makes the file for one stream ("stdout" or "stderr") with the
-// user's rights. Output is worth more than its file: whatever goes wrong, there
-// is none.
+// openSpool creates the file for one stream ("stdout" or "stderr") with the user's
+// rights. A failure must not affect the output: it returns nil.
 func (cfg *settings) openSpool(stream string) *spoolFile {
 	spoolMu.Lock()
 	defer spoolMu.Unlock()
@@ -65,8 +64,8 @@ func (cfg *settings) openSpool(stream string) *spoolFile {
 	return s
 }
 
-// removeOldSpools keeps the newest files of ours. Files of other names are the
-// user's.
+// removeOldSpools removes all but the newest spool files. Files with other names belong
+// to the user.
 func removeOldSpools(root *os.Root) {
 	d, err := root.Open(spoolDir)
 	if err != nil {
@@ -83,11 +82,11 @@ func removeOldSpools(root *os.Root) {
 	}
 	slices.Sort(names)
 	for _, name := range names[:max(0, len(names)-spoolKeep)] {
-		root.Remove(path.Join(spoolDir, name)) // the next one tries again
+		root.Remove(path.Join(spoolDir, name)) // if it fails, the next one retries
 	}
 }
 
-// write appends, as long as there is room in the file and on the disk.
+// write appends while there is room in the file and on the disk.
 func (s *spoolFile) write(p []byte) {
 	if s == nil || s.left == 0 {
 		return

@@ -1,6 +1,5 @@
-// Package asuser lets the agent, which runs as the guest's root, act with the
-// rights of the guest's user: nothing that a caller asks of files borrows
-// root's power.
+// Package asuser lets the agent, which runs as the guest's root, act with the rights of
+// the guest's user, so that no file operation uses root's power.
 package asuser
 
 import (
@@ -11,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idleThreads is how many threads wait for the next call; it covers a few
-// callers at once, more cost a new thread each.
+// idleThreads is how many threads wait for calls. It covers a few concurrent callers;
+// more of them create a thread each.
 const idleThreads = 4
 
 // Runner runs functions with the rights of one user. All methods may be called
@@ -23,8 +22,8 @@ type Runner struct {
 	idle     chan *worker
 }
 
-// New returns a Runner for the user. With uid -1, or if the process is not root
-// or is to stay root, functions run as the process itself.
+// New returns a Runner for the user. With uid -1, or if the process is not root or the
+// user is root, functions run as the process itself.
 func New(uid, gid int) *Runner {
 	return &Runner{
 		uid: uid, gid: gid,
@@ -33,11 +32,11 @@ func New(uid, gid int) *Runner {
 	}
 }
 
-// Switches reports whether functions run as another user than the process.
+// Switches reports whether functions run as a user other than the process's.
 func (r *Runner) Switches() bool { return !r.inPlace }
 
-// Do runs fn with the user's rights and returns its error. fn must do its work
-// in its own goroutine: what it starts has the rights of the process.
+// Do runs fn with the user's rights and returns its error. fn must not start goroutines
+// for its work: they have the rights of the process.
 func (r *Runner) Do(fn func() error) error {
 	if r.inPlace {
 		return fn()
@@ -72,16 +71,16 @@ func (r *Runner) Do(fn func() error) error {
 	return err
 }
 
-// worker is a goroutine with a thread of its own, whose identity is the user's
-// until it ends.
+// worker is a goroutine with its own thread, which has the user's identity until it
+// ends.
 type worker struct {
 	calls chan func()
 	ready chan error
 }
 
 func (w *worker) run(uid, gid int) {
-	// Never unlocked: the thread ends with the goroutine instead of going back,
-	// changed, to the pool.
+	// Never unlocked: the changed thread ends with the goroutine and does not return to
+	// the pool.
 	runtime.LockOSThread()
 	err := become(uid, gid)
 	w.ready <- err
@@ -93,8 +92,8 @@ func (w *worker) run(uid, gid int) {
 	}
 }
 
-// become changes the effective identity of the calling thread. The real and
-// saved user stay root, so that the user may neither signal nor trace it.
+// become changes the effective identity of the calling thread. The real and saved user
+// stay root, so that the user can neither signal nor trace the thread.
 func become(uid, gid int) error {
 	const keep = ^uintptr(0)
 	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {

@@ -19,15 +19,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// maxExamples bounds how many omitted files a backup names.
+// maxExamples bounds the omitted files that a backup names.
 const maxExamples = 5
 
-// Backup writes a tar archive of the home directory to w: regular files,
-// directories and symbolic links. Unlike Archive it does not fail because of
-// single files: those that cannot be read or do not fit are left out and counted.
+// Backup writes a tar archive of the home directory to w: regular files, directories
+// and symbolic links. Unlike Archive it does not fail because of single files: those
+// that cannot be read or do not fit are omitted and counted.
 //
-// The directory is walked twice, first to find out whether anything has changed
-// since the backup x.Unless: an unchanged one costs no reading of files.
+// It walks the directory twice, first to determine whether anything has changed since
+// the backup x.Unless: if not, no file is read.
 func (t *Tree) Backup(x protocol.Backup, w io.Writer) (protocol.BackupResult, error) {
 	res, err := t.backup(x, w)
 	return res, t.explain("back up", t.home, err)
@@ -60,17 +60,17 @@ func (t *Tree) backup(x protocol.Backup, w io.Writer) (res protocol.BackupResult
 	return res, b.w.Close()
 }
 
-// walk visits what is below a directory, in the order of names.
+// walk visits the entries below a directory, sorted by name.
 type walk struct {
 	exclude []string
 	visit   func(dir *os.Root, name, abs string, fi fs.FileInfo) error
 	entries int
-	cut     int // directories that were not walked: too deep, too large or unreadable
+	cut     int // directories not walked: too deep, too large or unreadable
 }
 
-// dir visits the entries of a directory, whose absolute path is abs. Each
-// directory is opened once: with paths from the top, every entry would be looked
-// up through all directories above it.
+// dir visits the entries of a directory with the absolute path abs. Each directory is
+// opened once: with paths from the top, every lookup would pass through all directories
+// above.
 func (w *walk) dir(dir *os.Root, abs string, depth int) error {
 	names, all, err := readNames(dir, ".")
 	if err != nil || depth > maxArchiveDepth {
@@ -87,7 +87,7 @@ func (w *walk) dir(dir *os.Root, abs string, depth int) error {
 		}
 		fi, err := dir.Lstat(name)
 		if err != nil {
-			continue // removed meanwhile
+			continue // removed in between
 		}
 		if w.entries++; w.entries > maxArchived {
 			w.cut++
@@ -113,7 +113,7 @@ func (w *walk) dir(dir *os.Root, abs string, depth int) error {
 	return nil
 }
 
-// marker sums what tells that files have changed.
+// marker hashes the metadata that change with the files.
 type marker struct{ h hash.Hash }
 
 func (m *marker) visit(_ *os.Root, _, abs string, fi fs.FileInfo) error {
@@ -121,7 +121,7 @@ func (m *marker) visit(_ *os.Root, _, abs string, fi fs.FileInfo) error {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		changed = st.Ctim
 	}
-	if fi.IsDir() { // what is in it is visited
+	if fi.IsDir() { // its entries are visited
 		fmt.Fprintf(m.h, "%q %v\n", abs, fi.Mode())
 		return nil
 	}
@@ -129,7 +129,7 @@ func (m *marker) visit(_ *os.Root, _, abs string, fi fs.FileInfo) error {
 	return nil
 }
 
-// backupWriter writes what a walk visits.
+// backupWriter archives the entries that a walk visits.
 type backupWriter struct {
 	home string
 	w    *tar.Writer
@@ -154,19 +154,18 @@ func (b *backupWriter) visit(dir *os.Root, name, abs string, fi fs.FileInfo) err
 	case fi.Mode()&fs.ModeSymlink != 0:
 		target, err := dir.Readlink(name)
 		if err != nil {
-			return nil // replaced meanwhile
+			return nil // replaced in between
 		}
 		h.Typeflag, h.Linkname = tar.TypeSymlink, target
 	case fi.Mode().IsRegular():
 		return b.file(dir, name, h)
-	default: // a pipe or socket is of use only to processes
+	default: // pipes and sockets are of use only to processes
 		return nil
 	}
 	return b.w.WriteHeader(h)
 }
 
-// file writes a regular file with the size that it has when it is opened; see
-// archiver.file.
+// file writes a regular file with its size when opened; see archiver.file.
 func (b *backupWriter) file(dir *os.Root, name string, h *tar.Header) error {
 	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,7 +188,7 @@ func (b *backupWriter) file(dir *os.Root, name string, h *tar.Header) error {
 	b.left -= fi.Size()
 	b.res.Files++
 	b.res.Bytes += fi.Size()
-	n, _ := io.Copy(b.w, io.LimitReader(f, fi.Size())) // an error of b.w comes again below or with the next header
+	n, _ := io.Copy(b.w, io.LimitReader(f, fi.Size())) // an error of b.w recurs below or with the next header
 	zeros := make([]byte, 32<<10)
 	for n < fi.Size() { // it shrank, or cannot be read
 		k, err := b.w.Write(zeros[:min(int64(len(zeros)), fi.Size()-n)])

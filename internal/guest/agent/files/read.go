@@ -18,13 +18,13 @@ import (
 const (
 	maxDepth   = 16
 	maxEntries = 1000
-	// maxListing bounds the text of a listing, which has to fit a frame.
+	// maxListing bounds the text of a listing, which must fit a frame.
 	maxListing = 200 << 10
-	// maxScan bounds the entries that are looked at in one directory.
+	// maxScan bounds the entries read of one directory.
 	maxScan = 100_000
 )
 
-// Stat describes a file, not following a symbolic link at the end of the path.
+// Stat describes a file, without following a symbolic link at the end of the path.
 func (t *Tree) Stat(x protocol.Path) (protocol.FileInfo, error) {
 	p, err := t.locate(x.Path)
 	if err != nil {
@@ -39,8 +39,8 @@ func (t *Tree) Stat(x protocol.Path) (protocol.FileInfo, error) {
 	return fi, t.explain("stat", x.Path, err)
 }
 
-// openRegular opens a regular file for reading without ever waiting: a pipe or
-// device is refused, also one that takes the place of a file meanwhile.
+// openRegular opens a regular file for reading without blocking. It rejects pipes and
+// devices, also one that replaces the file meanwhile.
 func openRegular(root *os.Root, name string, flag int) (*os.File, fs.FileInfo, error) {
 	if fi, err := root.Stat(name); err != nil {
 		return nil, nil, err
@@ -73,8 +73,8 @@ func regular(fi fs.FileInfo) error {
 	}
 }
 
-// Read writes the content of a regular file to w, up to the size that it has
-// now. The error of w is returned as it is.
+// Read writes the content of a regular file to w, up to its size at the start. An error
+// of w is returned unchanged.
 func (t *Tree) Read(x protocol.Read, w io.Writer) (protocol.FileInfo, error) {
 	var none protocol.FileInfo
 	if x.Offset < 0 || x.Limit < 0 {
@@ -104,7 +104,7 @@ func (t *Tree) Read(x protocol.Read, w io.Writer) (protocol.FileInfo, error) {
 	return info(p.abs(), fi, ""), nil
 }
 
-// copyRange copies n bytes or up to the end of a file that has shrunk.
+// copyRange copies n bytes, or up to the end of a file that has shrunk.
 func copyRange(w io.Writer, f *os.File, off, n int64) error {
 	buf := make([]byte, min(n, protocol.MaxPayload))
 	for n > 0 {
@@ -126,7 +126,7 @@ func copyRange(w io.Writer, f *os.File, off, n int64) error {
 	return nil
 }
 
-// List lists a directory, not following symbolic links below it.
+// List lists a directory, without following symbolic links below it.
 func (t *Tree) List(x protocol.List) (protocol.ListResult, error) {
 	res := protocol.ListResult{Entries: []protocol.FileInfo{}}
 	if x.Path == "" {
@@ -168,8 +168,8 @@ type lister struct {
 	truncated  bool
 }
 
-// walk lists one directory and those below it. What vanishes or cannot be read
-// on the way is left out, but for the first directory.
+// walk lists a directory and its subdirectories. Entries that vanish or cannot be read
+// are skipped, except the first directory.
 func (l *lister) walk(dir *os.Root, name string, depth int) error {
 	names, all, err := readNames(dir, name)
 	if err != nil {
@@ -200,13 +200,13 @@ func (l *lister) walk(dir *os.Root, name string, depth int) error {
 		l.room -= size
 		l.entries = append(l.entries, fi)
 		if fi.Type == "directory" && depth < l.depth {
-			l.walk(dir, rel, depth+1) // unreadable: its entry is there
+			l.walk(dir, rel, depth+1) // on error, its entry is already listed
 		}
 	}
 	return nil
 }
 
-// readNames returns the names in a directory, sorted, and whether they are all.
+// readNames returns the sorted names in a directory, and whether they are complete.
 func readNames(root *os.Root, name string) (names []string, all bool, err error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {

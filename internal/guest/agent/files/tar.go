@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// maxArchived bounds the entries of an archive, either way.
+	// maxArchived bounds the entries of an archive, read or written.
 	maxArchived = 100_000
-	// maxArchiveDepth bounds how deep directories are walked.
+	// maxArchiveDepth bounds the depth of directories.
 	maxArchiveDepth = 256
-	// maxExtracted bounds what an archive may unpack to; the box's own limit of
-	// disk is usually lower.
+	// maxExtracted bounds the unpacked size of an archive; the box's disk limit is
+	// usually lower.
 	maxExtracted = 16 << 30
 )
 
-// Archive writes a tar archive of a file or directory to w: regular files,
-// directories and symbolic links as such; nothing is followed, and what is none
-// of these is left out. Names are relative to the directory, or the file's own.
+// Archive writes a tar archive of a file or directory to w: regular files, directories
+// and symbolic links, which are not followed; other files are skipped. Names are
+// relative to the directory, or the file's own.
 func (t *Tree) Archive(x protocol.Path, w io.Writer) error {
 	p, err := t.locate(x.Path)
 	if err != nil {
@@ -67,7 +67,7 @@ type archiver struct {
 	entries int
 }
 
-// dir adds what is in a directory.
+// dir adds the entries of a directory.
 func (a *archiver) dir(name string, depth int) error {
 	if depth > maxArchiveDepth {
 		return failf(protocol.CodeTooLarge, "directories are nested deeper than %d", maxArchiveDepth)
@@ -90,7 +90,7 @@ func (a *archiver) dir(name string, depth int) error {
 func (a *archiver) add(name string, depth int) error {
 	fi, err := a.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // removed meanwhile
+		return nil // removed in between
 	}
 	if err != nil {
 		return err
@@ -113,8 +113,8 @@ func (a *archiver) add(name string, depth int) error {
 	return nil
 }
 
-// file adds a regular file with the size that it has when it is opened: what it
-// grows by is left out, what it shrinks by is filled with zeros.
+// file adds a regular file with its size when opened: it cuts off growth, and fills up
+// with zeros if the file shrinks.
 func (a *archiver) file(name, as string) error {
 	f, fi, err := openRegular(a.root, name, 0)
 	if errors.Is(err, fs.ErrNotExist) && name == as {
@@ -169,12 +169,11 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Extract unpacks a tar archive into a directory, which is made if missing.
-// What is there already is replaced, but a directory only by a directory. An
-// archive that is not harmless is refused at its first entry that is not; what
-// was unpacked before stays. Symbolic links of a backup may lead anywhere: the
-// user made them in a box with the same image, and nothing is written through
-// them.
+// Extract unpacks a tar archive into a directory, which is created if missing. Existing
+// files are replaced, directories only by directories. The first unsafe entry ends the
+// operation with an error; earlier entries stay. Symbolic links of a backup may lead
+// anywhere: the user made them in a box with the same image, and nothing is written
+// through them.
 func (t *Tree) Extract(x protocol.Extract, r io.Reader) error {
 	p, err := t.locateWritable("unpack into", x.Path)
 	if err != nil {
@@ -197,14 +196,14 @@ func (t *Tree) Extract(x protocol.Extract, r io.Reader) error {
 	if err := e.all(tar.NewReader(r)); err != nil {
 		return t.explain("extract to", x.Path, err)
 	}
-	// The padding after the archive's end is the sender's to send.
+	// Consume the padding after the archive's end, which the sender still sends.
 	_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20))
 	return err
 }
 
 type extractor struct {
 	root    *os.Root
-	path    string // of root
+	path    string // path of root
 	backup  bool   // symbolic links may lead anywhere
 	entries int
 	bytes   int64
@@ -238,7 +237,7 @@ func (e *extractor) all(r *tar.Reader) error {
 	}
 }
 
-// entryName checks the name of an entry.
+// entryName validates the name of an entry.
 func entryName(h *tar.Header) (string, error) {
 	name := strings.TrimSuffix(h.Name, "/")
 	bad := name == "" || len(name) > maxPath || strings.ContainsAny(name, "\x00\\") || path.IsAbs(name)
@@ -305,8 +304,8 @@ func (e *extractor) entry(h *tar.Header, r io.Reader) error {
 	return failf(protocol.CodeNotAllowed, "archive entry %.200q is a device, pipe or of unknown type %q", h.Name, h.Typeflag)
 }
 
-// beneath returns an error if a name in an entry is below a symbolic link that leads
-// out: see Tree.open.
+// beneath returns an error if an entry's name is below a symbolic link that leads out:
+// see Tree.open.
 func (e *extractor) beneath(h *tar.Header, name string) error {
 	err := within(e.path, path.Dir(name))
 	if errors.Is(err, errOut) {
@@ -315,7 +314,7 @@ func (e *extractor) beneath(h *tar.Header, name string) error {
 	return err
 }
 
-// clear makes room for an entry that is not a directory.
+// clear removes what exists in the place of an entry that is not a directory.
 func (e *extractor) clear(name string) error {
 	if dir := path.Dir(name); dir != "." {
 		if err := e.root.MkdirAll(dir, 0o755); err != nil {

@@ -1,6 +1,6 @@
-// Package files does the agent's file operations: beneath a few directories of
-// the guest and nowhere else, whatever paths, symbolic links and races say. It
-// relies on os.Root for that, and joins no paths to open them.
+// Package files implements the agent's file operations, confined to a few directories
+// of the guest, whatever paths, symbolic links and races there are. It relies on
+// os.Root for that, and opens no joined paths.
 package files
 
 import (
@@ -20,23 +20,24 @@ import (
 )
 
 const (
-	// maxPath bounds a path in bytes, as the kernel does.
+	// maxPath bounds a path in bytes, like the kernel.
 	maxPath = 4096
-	// maxName bounds one element of it.
+	// maxName bounds one element of a path.
 	maxName = 255
 )
 
-// Tree is the directories in which files may be handled. Its methods act with
-// the rights of the calling thread, may be called concurrently, and return
-// errors for the host: *protocol.Error.
+// Tree is a set of directories with accessible files. Its methods act with the rights
+// of the calling thread, may be called concurrently, and return errors for the host:
+// *protocol.Error.
 type Tree struct {
 	home     string
-	roots    []string // the longest first
-	readOnly []string // of them
+	roots    []string // longest first
+	readOnly []string // subset of roots
 }
 
-// New returns a Tree of the directories in roots and of those in readOnly, in which
-// nothing may be changed. All are absolute and clean. Relative paths are below home.
+// New returns a Tree of the directories in roots, and of those in readOnly, in which
+// nothing may be changed. All must be absolute and clean. Relative paths are below
+// home.
 func New(home string, roots, readOnly []string) *Tree {
 	t := &Tree{home: home, roots: slices.Concat(roots, readOnly), readOnly: slices.Clone(readOnly)}
 	slices.SortFunc(t.roots, func(a, b string) int { return len(b) - len(a) })
@@ -44,13 +45,13 @@ func New(home string, roots, readOnly []string) *Tree {
 	return t
 }
 
-// place is a path resolved as far as text goes: a root and a name below it.
+// place is a lexically resolved path: a root and a name below it.
 type place struct {
-	root string // of the tree
+	root string // a root of the tree
 	name string // relative to root; "." is the root itself
 }
 
-// abs is the path as people see it.
+// abs returns the absolute path for messages.
 func (p place) abs() string { return filepath.Join(p.root, p.name) }
 
 // parent splits off the last element.
@@ -58,8 +59,8 @@ func (p place) parent() (dir, base string) {
 	return filepath.Dir(p.name), filepath.Base(p.name)
 }
 
-// locate finds the root that a path is in. Elements of ".." are taken as text
-// before symbolic links, as people and shells do.
+// locate returns the root that contains a path. It resolves ".." lexically, before
+// symbolic links, like a shell.
 func (t *Tree) locate(path string) (place, error) {
 	switch {
 	case path == "":
@@ -92,8 +93,7 @@ func (t *Tree) locate(path string) (place, error) {
 	return place{}, t.outside(path)
 }
 
-// locateWritable is locate for an operation that changes files. verb is for the
-// error.
+// locateWritable is locate for an operation that changes files. verb is for its error.
 func (t *Tree) locateWritable(verb, path string) (place, error) {
 	p, err := t.locate(path)
 	if err == nil && slices.Contains(t.readOnly, p.root) {
@@ -102,13 +102,13 @@ func (t *Tree) locateWritable(verb, path string) (place, error) {
 	return p, err
 }
 
-// outside is the error about a path that is not in the tree.
+// outside returns the error for a path outside the tree.
 func (t *Tree) outside(path string) error {
 	return failf(protocol.CodeNotAllowed, "path %.200q is outside the directories in which files may be handled: %s",
 		path, strings.Join(t.allowed(), ", "))
 }
 
-// escapes is the error about a path that a symbolic link takes out of the tree.
+// escapes returns the error for a path that a symbolic link takes out of the tree.
 func (t *Tree) escapes(verb, path string) error {
 	return failf(protocol.CodeNotAllowed, "%s %.200q: a symbolic link leads out of the directories in which files may be handled: %s",
 		verb, path, strings.Join(t.allowed(), ", "))
@@ -120,13 +120,13 @@ func (t *Tree) allowed() []string {
 	return a
 }
 
-// open opens the root of a place for an operation that follows symbolic links up
-// to and with follow, which is the place's name or the directory that it is in.
+// open opens the root of a place for an operation that follows symbolic links up to and
+// including follow, which is the place's name or its directory.
 //
-// os.Root follows no link out of the tree as long as O_NOFOLLOW holds for
-// directories. In gVisor it does not together with O_DIRECTORY, so that the links
-// are looked at before. Whoever changes one meanwhile is the guest's user, whose
-// rights the operation has and no more.
+// os.Root follows no link out of the tree as long as O_NOFOLLOW works for directories.
+// In gVisor it does not together with O_DIRECTORY, so open checks the links first. Only
+// the guest's user could change one in between, and the operation has no more rights
+// than that user.
 func (t *Tree) open(p place, follow string) (*os.Root, error) {
 	r, err := os.OpenRoot(p.root)
 	if err != nil {
@@ -142,13 +142,13 @@ func (t *Tree) open(p place, follow string) (*os.Root, error) {
 	return r, nil
 }
 
-// errOut says that a symbolic link leads out.
+// errOut means that a symbolic link leads out of the tree.
 var errOut = errors.New("a symbolic link leads out")
 
-// within returns nil if the longest part of name that exists is below root with
-// all symbolic links followed, and errOut if it is not. What can be looked at no
-// further, for its length or its many links, is an error, too: the operation, which
-// goes from one directory to the next, may get further.
+// within returns nil if the longest existing part of name is below root with all
+// symbolic links followed, and errOut otherwise. A path that cannot be checked, because
+// of its length or number of links, is an error too: the operation, which walks
+// directory by directory, might get further.
 func within(root, name string) error {
 	base, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -162,24 +162,24 @@ func within(root, name string) error {
 		case err == nil:
 			return errOut
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOTDIR):
-			continue // no operation gets further either: it will say
+			continue // no operation gets further; it reports the error
 		}
 		if _, ok := errors.AsType[*fs.PathError](err); !ok {
-			err = unix.ELOOP // the one error that has no number: too many links
+			err = unix.ELOOP // too many links: the only error without an errno
 		}
 		return err
 	}
 	return nil
 }
 
-// explain turns an error of the file system into one for the host. What was
-// tried comes first.
+// explain converts a file system error to one for the host, which starts with the
+// attempted action.
 func (t *Tree) explain(verb, path string, err error) error {
 	var we *protocol.Error
 	if err == nil || errors.As(err, &we) {
 		return err
 	}
-	// os.Root has no sentinel for it; a test holds the text.
+	// os.Root has no sentinel for this; a test pins the text.
 	if strings.Contains(err.Error(), "path escapes from parent") {
 		return t.escapes(verb, path)
 	}
@@ -199,14 +199,14 @@ func (t *Tree) explain(verb, path string, err error) error {
 		code = protocol.CodeTooLarge
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ELOOP),
 		errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOTSUP),
-		strings.HasSuffix(err.Error(), "not a directory"): // os.Root has no number for it; a test holds the text
+		strings.HasSuffix(err.Error(), "not a directory"): // os.Root has no errno for this; a test pins the text
 		code = protocol.CodeInvalid
 	}
 	return failf(code, "%s %.200q: %v", verb, path, cause(err))
 }
 
-// cause strips the paths that os puts around an error number: they are of our
-// making and would confuse.
+// cause removes the paths that package os adds to an errno: they are internal and would
+// confuse.
 func cause(err error) error {
 	var pe *fs.PathError
 	var le *os.LinkError
@@ -223,7 +223,7 @@ func failf(code protocol.Code, format string, args ...any) *protocol.Error {
 	return &protocol.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// info describes a file.
+// info converts a file's information.
 func info(path string, fi fs.FileInfo, target string) protocol.FileInfo {
 	w := protocol.FileInfo{
 		Path: path, Name: filepath.Base(path), Size: fi.Size(),
@@ -242,7 +242,7 @@ func info(path string, fi fs.FileInfo, target string) protocol.FileInfo {
 	return w
 }
 
-// stat describes what a name below root is, without following a link at its end.
+// stat describes the file name below root, without following a link at its end.
 func stat(root *os.Root, name, path string) (protocol.FileInfo, error) {
 	fi, err := root.Lstat(name)
 	if err != nil {
@@ -250,7 +250,7 @@ func stat(root *os.Root, name, path string) (protocol.FileInfo, error) {
 	}
 	target := ""
 	if fi.Mode()&fs.ModeSymlink != 0 {
-		target, _ = root.Readlink(name) // gone meanwhile: described without
+		target, _ = root.Readlink(name) // if it has just been removed, the target is empty
 	}
 	return info(path, fi, target), nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// TestReadOnly: what is in a read-only directory can be read, and whoever wants to
-// change it learns why that is not possible.
+// TestReadOnly checks that files in a read-only directory can be read, and that the
+// errors of changes say why they are refused.
 func TestReadOnly(t *testing.T) {
 	home, volume := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(volume, "f"), []byte("x"), 0o644); err != nil {

@@ -16,9 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// Write writes a regular file from r: to a temporary one beside it, which then
-// takes its place. An error has changed nothing. The error of r is returned as
-// it is.
+// Write writes a regular file from r: to a temporary file beside it, which then
+// replaces it. After an error nothing has changed. An error of r is returned unchanged.
 func (t *Tree) Write(x protocol.Write, r io.Reader) (protocol.FileInfo, error) {
 	var none protocol.FileInfo
 	p, err := t.locateWritable("write", x.Path)
@@ -45,13 +44,13 @@ func (t *Tree) Write(x protocol.Write, r io.Reader) (protocol.FileInfo, error) {
 func write(root *os.Root, p place, x protocol.Write, r io.Reader) (fs.FileInfo, []byte, error) {
 	parent, base := p.parent()
 	if x.Parents {
-		// What stands in the place of a directory, OpenRoot tells better.
+		// OpenRoot reports better what exists in the place of a directory.
 		if err := root.MkdirAll(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, nil, err
 		}
 	}
-	// From here on names are elements of one directory that stays the same,
-	// whatever becomes of its path.
+	// From here on, names are elements of one directory, which stays the same even if
+	// its path changes.
 	dir, err := root.OpenRoot(parent)
 	if err != nil {
 		return nil, nil, err
@@ -96,7 +95,8 @@ func write(root *os.Root, p place, x protocol.Write, r io.Reader) (fs.FileInfo, 
 		return nil, nil, err
 	}
 	if x.Exclusive {
-		// A link, unlike a rename, does not replace; the temporary name goes after.
+		// A link, unlike a rename, does not replace a file; the temporary name is
+		// removed afterwards.
 		return fi, sum, dir.Link(tmp, base)
 	}
 	if err := dir.Rename(tmp, base); err != nil {
@@ -106,7 +106,7 @@ func write(root *os.Root, p place, x protocol.Write, r io.Reader) (fs.FileInfo, 
 	return fi, sum, nil
 }
 
-// fill copies r to f, within the caller's limit.
+// fill copies r to f, up to the caller's limit.
 func fill(f *os.File, x protocol.Write, r io.Reader) ([]byte, error) {
 	h := sha256.New()
 	buf := make([]byte, 128<<10)
@@ -132,7 +132,7 @@ func fill(f *os.File, x protocol.Write, r io.Reader) ([]byte, error) {
 	}
 }
 
-// createTemp makes a file with a name that nobody else uses.
+// createTemp creates a file with a unique name.
 func createTemp(dir *os.Root) (string, *os.File, error) {
 	for range 10 {
 		name := ".glovebox-" + rand.Text()[:16] + ".tmp"
@@ -147,7 +147,7 @@ func createTemp(dir *os.Root) (string, *os.File, error) {
 	return "", nil, fmt.Errorf("make a temporary file: %w", fs.ErrExist)
 }
 
-// Mkdir makes a directory. With Parents one that exists is fine.
+// Mkdir creates a directory. With Parents an existing one is not an error.
 func (t *Tree) Mkdir(x protocol.Mkdir) (protocol.FileInfo, error) {
 	var none protocol.FileInfo
 	p, err := t.locateWritable("make directory", x.Path)
@@ -175,8 +175,7 @@ func (t *Tree) Mkdir(x protocol.Mkdir) (protocol.FileInfo, error) {
 	return fi, t.explain("make directory", x.Path, err)
 }
 
-// Remove removes a file, symbolic link or directory, never one of the tree's
-// own directories.
+// Remove removes a file, symbolic link or directory, but never a root of the tree.
 func (t *Tree) Remove(x protocol.Remove) error {
 	p, err := t.locateWritable("remove", x.Path)
 	if err != nil {

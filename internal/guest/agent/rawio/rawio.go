@@ -1,10 +1,10 @@
-// Package rawio reads and writes descriptors that do not block, and waits for a
-// short time, without telling Go's scheduler about it.
+// Package rawio reads, writes and polls non-blocking descriptors without informing Go's
+// scheduler.
 //
-// For a system call that may block the scheduler wakes a thread of its own to
-// watch over it, which then sleeps and looks every 20 microseconds. Inside of a
-// guest, where every system call is a trip through the sentry, that thread costs
-// more than the work. A call that cannot block needs no watch.
+// For a system call that may block, the scheduler wakes its monitor thread, which then
+// polls every 20 microseconds. In a guest, where every system call passes through the
+// sentry, that thread costs more than the work. A call that cannot block needs no
+// monitoring.
 package rawio
 
 import (
@@ -18,18 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads from a descriptor that does not block; the error is unix.EAGAIN if
-// there is nothing to read. At the end it returns 0, nil.
+// Read reads from a non-blocking descriptor; the error is unix.EAGAIN if there is
+// nothing to read. At the end it returns 0, nil.
 func Read(fd int, p []byte) (int, error) { return call(unix.SYS_READ, fd, p) }
 
-// Write writes to a descriptor that does not block; the error is unix.EAGAIN if
-// there is no room for any of p.
+// Write writes to a non-blocking descriptor; the error is unix.EAGAIN if nothing can be
+// written.
 func Write(fd int, p []byte) (int, error) { return call(unix.SYS_WRITE, fd, p) }
 
-// Poll waits, for d at most, until one of at most eight descriptors has something
-// to read or has come to its end, and returns a bit for each, the first one's the
-// lowest. A negative descriptor never has. While Poll waits the scheduler takes
-// the thread to be computing: d is to be short.
+// Poll waits, at most d, until one of at most eight descriptors is readable or at its
+// end, and returns a bit for each, lowest first. Negative descriptors are ignored. The
+// scheduler considers the thread busy meanwhile: d must be short.
 func Poll(d time.Duration, fds ...int) (ready uint) {
 	var polls [8]unix.PollFd
 	for i, fd := range fds {
@@ -61,15 +60,14 @@ func call(trap uintptr, fd int, p []byte) (int, error) {
 	}
 }
 
-// A Reader reads a descriptor, and waits in the runtime's poller while there is
-// nothing. It is for one goroutine at a time.
+// Reader reads a descriptor and waits for data in the runtime's poller. It is for one
+// goroutine at a time.
 type Reader struct {
 	f    *os.File
 	conn syscall.RawConn
 }
 
-// NewReader returns a Reader of fd, which it makes non-blocking and owns from
-// then on.
+// NewReader returns a Reader of fd, which it makes non-blocking and owns.
 func NewReader(fd int) (*Reader, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("set up descriptor %d: %w", fd, err)
@@ -99,19 +97,17 @@ func (r *Reader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// A Writer writes to a descriptor that no poller watches: it would be woken up
-// whenever the other side reads. For room, which is seldom missing, a Writer
-// waits in a system call. Its methods may be called concurrently, but what two
-// calls write mixes.
+// Writer writes to a descriptor that no poller watches: the poller would wake up
+// whenever the peer reads. If there is no room, which is rare, it waits in a system
+// call. Its methods may be called concurrently, but concurrent writes may interleave.
 type Writer struct {
 	f    *os.File
 	conn syscall.RawConn
 }
 
-// NewWriter returns a Writer to fd, which it makes non-blocking and owns from
-// then on.
+// NewWriter returns a Writer to fd, which it makes non-blocking and owns.
 func NewWriter(fd int) (*Writer, error) {
-	// What blocks when it becomes a file is not given to the poller.
+	// os.NewFile adds only non-blocking descriptors to the poller.
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return nil, fmt.Errorf("set up descriptor %d: %w", fd, err)
 	}
@@ -129,8 +125,8 @@ func NewWriter(fd int) (*Writer, error) {
 // Write implements [io.Writer].
 func (w *Writer) Write(p []byte) (int, error) { return w.WriteUntil(p, time.Time{}) }
 
-// WriteUntil is Write with a deadline, unless that is zero, after which the error
-// is os.ErrDeadlineExceeded.
+// WriteUntil is Write with a deadline, after which it returns os.ErrDeadlineExceeded; a
+// zero deadline means none.
 func (w *Writer) WriteUntil(p []byte, deadline time.Time) (done int, err error) {
 	cerr := w.conn.Control(func(fd uintptr) {
 		for done < len(p) && err == nil {
@@ -147,7 +143,7 @@ func (w *Writer) WriteUntil(p []byte, deadline time.Time) (done int, err error) 
 	return done, err
 }
 
-// Close closes the descriptor, once the calls under way have ended.
+// Close closes the descriptor after the calls in progress.
 func (w *Writer) Close() error { return w.f.Close() }
 
 func waitForRoom(fd int32, deadline time.Time) error {
