@@ -24,20 +24,20 @@ const (
 
 var errMalformed = errors.New("kernel sent a malformed message")
 
-// markSize is the payload of a mark: two positions in the raw pipes.
+// markSize is the payload size of a mark: two positions in the raw pipes.
 const markSize = 8
 
-// decoder cuts the stream of events into messages. It passes output on in the
-// pieces in which it comes and keeps displays and marks until they are whole; its
-// memory grows with what has come, never with what a length announces.
+// decoder splits the stream of events into messages. It passes output on in pieces as
+// received and buffers displays and marks until they are complete; its memory grows
+// with received data, not with announced lengths.
 type decoder struct {
 	head [5]byte
 	n    int    // bytes of head so far
-	rest int    // bytes of the payload still to come
+	rest int    // bytes of the payload still missing
 	body []byte // of a display or mark so far
 }
 
-// feed takes the next bytes of the stream. emit must not keep its argument. The
+// feed processes the next bytes of the stream. emit must not keep its argument. The
 // first error ends the stream.
 func (d *decoder) feed(p []byte, emit func(typ byte, p []byte) error) error {
 	for len(p) > 0 {
@@ -92,11 +92,11 @@ func (d *decoder) feed(p []byte, emit func(typ byte, p []byte) error) error {
 	return nil
 }
 
-// partial says whether the stream stops inside a message.
+// partial reports whether the stream stops inside a message.
 func (d *decoder) partial() bool { return d.n > 0 }
 
-// parseControl returns the first message of b and what follows it. ok is false
-// while it is not whole.
+// parseControl returns the first message of b and the bytes after it. ok is false while
+// the message is incomplete.
 func parseControl(b []byte) (typ byte, payload, rest []byte, ok bool, err error) {
 	if len(b) < 4 {
 		return 0, nil, b, false, nil
@@ -111,9 +111,9 @@ func parseControl(b []byte) (typ byte, payload, rest []byte, ok bool, err error)
 	return b[4], b[5 : 4+size], b[4+size:], true, nil
 }
 
-// control returns the next control message. The payload is valid until the next
-// call. It honours the read deadline of k.ctl. ask, if not nil, sends what the
-// message answers, once, and says whether to look for it at once.
+// control returns the next control message, within the read deadline of k.ctl. The
+// payload is valid until the next call. ask, if not nil, sends the request once, and
+// reports whether the answer is already there.
 func (k *Kernel) control(ask func() (bool, error)) (typ byte, payload []byte, err error) {
 	for {
 		typ, payload, rest, ok, err := parseControl(k.msg)

@@ -272,7 +272,7 @@ func TestStartErrors(t *testing.T) {
 		return p
 	}
 	for _, c := range []struct{ name, language, interpreter, want string }{
-		{"language", "cobol", "/bin/true", `language "cobol" is not known`},
+		{"language", "cobol", "/bin/true", `unknown language "cobol"`},
 		{"missing", Python, dir + "/nothing", "no such file"},
 		{"exits", Python, script("exits", "echo it is broken >&2; exit 7"), "exit code 7; its stderr: \"it is broken\""},
 		{"garbage", Python, script("garbage", "printf 'aaaaaaaaaaaaaaaa' >&4; exec sleep 100"), "malformed"},

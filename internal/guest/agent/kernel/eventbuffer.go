@@ -15,37 +15,37 @@ import (
 const (
 	// eventBufferSize holds the output of most runs.
 	eventBufferSize = 16 << 10
-	// eventBufferHead comes before the events. Its words say where they end, how far
-	// the raw pipes of stdout and stderr were read, and how many bytes of events
-	// there is room for.
+	// eventBufferHead precedes the events. Its words are the end of the events, the
+	// read positions of the raw pipes of stdout and stderr, and the capacity for
+	// events.
 	eventBufferHead = 64
 )
 
-// A board is memory that the kernel writes the first events of a run to, which
-// costs neither of us a system call. When it is full the rest of the run's
-// events goes through the pipe. It is for one goroutine at a time.
+// eventBuffer is memory to which the kernel writes the first events of a run, which
+// costs neither side a system call. When it is full, the run's further events use the
+// pipe. It is for one goroutine at a time.
 type eventBuffer struct {
-	mem  []byte // nil: there is none
-	room int    // for events
-	seen int    // bytes of events taken
-	copy []byte // of what was taken last
+	mem  []byte // nil: none
+	room int    // capacity for events
+	seen int    // bytes of events already taken
+	copy []byte // of the events taken last
 }
 
-// newEventBuffer makes a board and the file of it that the kernel gets.
+// newEventBuffer returns an event buffer and its file for the kernel.
 func newEventBuffer() (*eventBuffer, *os.File, error) {
 	b := &eventBuffer{}
 	if runtime.GOARCH == "amd64" {
-		// Only there are stores seen in the order in which they are made, without
-		// a barrier, which Python does not have.
+		// Only amd64 guarantees the order of stores without a barrier, which Python
+		// does not have.
 		b.room = eventBufferSize - eventBufferHead
 	}
-	fd, err := unix.MemfdCreate("glovebox-board", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	fd, err := unix.MemfdCreate("glovebox-events", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make memory file: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "kernel board")
-	// Pages are set aside here, and never fewer: an access to one that is missing
-	// would end us.
+	f := os.NewFile(uintptr(fd), "kernel event buffer")
+	// The pages are allocated here, and sealed: an access to a missing page would crash
+	// the agent.
 	_, err = f.Write(make([]byte, eventBufferSize))
 	if err == nil {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
@@ -65,7 +65,7 @@ func (b *eventBuffer) word(i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&b.mem[4*i]))
 }
 
-// reset empties the board for a run.
+// reset empties the buffer for a run.
 func (b *eventBuffer) reset() {
 	if b.mem != nil {
 		b.word(0).Store(0)
@@ -73,8 +73,8 @@ func (b *eventBuffer) reset() {
 	b.seen = 0
 }
 
-// position tells the kernel how far a raw pipe was read, and whether it is being
-// read at this moment: then there is nothing to go by.
+// position publishes how far a raw pipe was read, and whether a read is in progress,
+// during which the position is meaningless.
 func (b *eventBuffer) position(ch protocol.Channel, at uint32, reading bool) {
 	if b.mem == nil {
 		return
@@ -90,8 +90,8 @@ func (b *eventBuffer) position(ch protocol.Channel, at uint32, reading bool) {
 	b.word(i).Store(w)
 }
 
-// take returns the events that were not yet taken. They are valid until the next
-// take: the kernel may change the board at any time.
+// take returns the events not yet taken. They are valid until the next take: it copies
+// them, since the kernel may change the buffer at any time.
 func (b *eventBuffer) take() []byte {
 	if b.mem == nil {
 		return nil
@@ -105,7 +105,7 @@ func (b *eventBuffer) take() []byte {
 	return b.copy
 }
 
-// close gives the memory back. The board is empty from then on.
+// close releases the memory. The buffer is empty from then on.
 func (b *eventBuffer) close() {
 	if b.mem != nil {
 		unix.Munmap(b.mem)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEventBuffer_Order prints what fits the board, what does not, and both, in
+// TestEventBuffer_Order prints what fits the event buffer, what does not, and both, in
 // different ways, and holds that nothing is lost or out of order, however the
 // run is waited for.
 func TestEventBuffer_Order(t *testing.T) {
@@ -45,21 +45,21 @@ func TestEventBuffer_Order(t *testing.T) {
 	}
 }
 
-// TestEventBuffer_HostileWrites writes nonsense to the board.
+// TestEventBuffer_HostileWrites writes nonsense to the event buffer.
 func TestEventBuffer_HostileWrites(t *testing.T) {
 	const find = "import gc\n" +
-		"found = [o for o in gc.get_referents(*[o for o in gc.get_objects() if type(o) is dict and 'board_end' in o]) if type(o) is memoryview]\n" +
-		"end = [m for m in found if m.format == 'I'][0]; board = [m for m in found if m.format == 'B'][0]\n"
+		"found = [o for o in gc.get_referents(*[o for o in gc.get_objects() if type(o) is dict and 'buffer_end' in o]) if type(o) is memoryview]\n" +
+		"end = [m for m in found if m.format == 'I'][0]; buffer = [m for m in found if m.format == 'B'][0]\n"
 	for name, c := range map[string]struct{ code, lost, out string }{
-		"garbage":       {"board[:100] = b'\\xff' * 100; end[0] = 100", "crashed", ""},
-		"too long":      {"board[:] = bytes(len(board)); end[0] = 0xffffffff", "crashed", ""},
-		"half an event": {"print(1); board[7:16] = b'\\0\\0\\0\\x09oabcd'; end[0] = 16", "crashed", "1\nabcd"},
+		"garbage":       {"buffer[:100] = b'\\xff' * 100; end[0] = 100", "crashed", ""},
+		"too long":      {"buffer[:] = bytes(len(buffer)); end[0] = 0xffffffff", "crashed", ""},
+		"half an event": {"print(1); buffer[7:16] = b'\\0\\0\\0\\x09oabcd'; end[0] = 16", "crashed", "1\nabcd"},
 		"back":          {"print('x'); end[0] = 0", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := start(t, Python, pythons(t)[0])
 			if k.eventBuf.mem == nil {
-				t.Skip("no board on this platform")
+				t.Skip("no event buffer on this platform")
 			}
 			res, rec := runWith(t, k, Request{Code: []byte(find + c.code), Timeout: 20 * time.Second})
 			if res.Lost != c.lost || rec.out.String() != c.out {

@@ -1,19 +1,18 @@
-// Package kernel keeps an interpreter (Python, Node.js) alive as a child process
-// and runs cells of code in it, one after the other, in one lasting namespace.
-// It starts, interrupts, kills and reaps that one process; which kernels exist,
-// their limits and their names are the agent's.
+// Package kernel runs an interpreter (Python, Node.js) as a child process and executes
+// cells of code in it, one after another, in one persistent namespace. It starts,
+// interrupts, kills and reaps that process; the agent decides which kernels exist, with
+// which limits and names.
 //
-// The child runs a script of ours. Descriptors 0, 1 and 2 belong to the user's
-// code; the script has pipes of its own for commands (3), control messages (4)
-// and events (5), and the reading ends of the pipes behind 1 and 2 (6 and 7): what
-// children printed comes before what it prints itself, see rawPipe. The child is
-// hostile all the same: everything that comes from it is bounded and
-// checked.
+// The child runs a script of ours (scripts.go). Descriptors 0, 1 and 2 belong to user
+// code; the script has its own pipes for commands (3), control messages (4) and events
+// (5), and the read ends of the pipes behind 1 and 2 (6 and 7): output of children
+// precedes what the script prints afterwards, see rawPipe. The child is nevertheless
+// hostile: everything it sends is bounded and validated.
 //
-// Control and events are apart so that a short run wakes the agent once. While a
-// run is young nobody waits for events: they lie on a board in shared memory and,
-// when that is full, in their pipe, until the control message says that the run
-// is done, or until the first tick.
+// Control and events are separate so that a short run wakes the agent once. At the
+// beginning of a run nothing waits for events: they stay in the event buffer in shared
+// memory and, when that is full, in their pipe, until the control message says that the
+// run is done, or until the first tick.
 package kernel
 
 import (
@@ -40,94 +39,91 @@ const (
 )
 
 var (
-	// ErrBusy says that a run is under way.
+	// ErrBusy means that a run is in progress.
 	ErrBusy = errors.New("kernel is running")
-	// ErrEnded says that the kernel's process has ended.
+	// ErrEnded means that the kernel's process has ended.
 	ErrEnded = errors.New("kernel has ended")
 )
 
 const (
-	// readyTimeout is how long an interpreter may take to start: a cold page
-	// cache and a slow sandbox make it seconds, more is a hang.
+	// readyTimeout bounds the start of an interpreter: a cold page cache and a slow
+	// sandbox make it seconds.
 	readyTimeout = 30 * time.Second
 	// defaultGrace is the time between interrupt and kill.
 	defaultGrace = 2 * time.Second
-	// endTimeout bounds the wait for a killed process. SIGKILL takes
-	// milliseconds; only a process stuck in the operating system takes longer.
+	// endTimeout bounds the wait for a killed process: SIGKILL takes milliseconds,
+	// unless the process is stuck in the operating system.
 	endTimeout = 5 * time.Second
 
-	// firstTick is the age at which a run's output is first looked at: below it
-	// nobody sees the delay.
+	// firstTick is the age of a run at which its output is first collected: nobody
+	// notices a shorter delay.
 	firstTick = 50 * time.Millisecond
-	// blind is how long a run is waited for in a way that holds up all else: as
-	// long as the runtime would let any goroutine compute, twice.
-	blind = 20 * time.Millisecond
-	// busyTick and idleTick bound the time between two looks at a run that
-	// prints and at one that does not.
+	// maxBlock bounds one wait that blocks everything else: twice the time that the
+	// runtime lets a goroutine compute.
+	maxBlock = 20 * time.Millisecond
+	// busyTick and idleTick are the intervals between collecting output of a run that
+	// prints and of one that does not.
 	busyTick = 2 * time.Millisecond
 
-	// interruptTimeout bounds the writing of an interrupt into a pipe that has
-	// room for it: only a machine under load needs any of it.
+	// interruptTimeout bounds writing an interrupt to a pipe with room for it, which
+	// only a loaded machine delays.
 	interruptTimeout = time.Second
 	idleTick         = 100 * time.Millisecond
 
-	// maxHeld bounds what processes left behind may print between two runs, for
-	// each of stdout and stderr.
+	// maxHeld bounds the output of other processes between two runs, for each of stdout
+	// and stderr.
 	maxHeld = 64 << 10
-	// eventPipe is the size of the pipe of events, where the system grants it:
-	// what a young run may print without waiting for us.
+	// eventPipe is the size of the event pipe, where the system permits it: the output
+	// of a run that needs no waiting.
 	eventPipe = 256 << 10
 	readSize  = 64 << 10
-	// drainSize bounds one look, so that endless output cannot hide the end of a
+	// drainSize bounds one collection, so that endless output cannot hide the end of a
 	// run.
 	drainSize = 1 << 20
-	// stderrTail is how much of its stderr is quoted when a kernel does not start.
+	// stderrTail is how much of stderr the error quotes when a kernel does not start.
 	stderrTail = 2 << 10
 )
 
-// Config says which interpreter to start and how.
+// Config describes the interpreter to start.
 type Config struct {
 	Language    string   // Python or JavaScript
 	Interpreter string   // absolute path
 	Home        string   // working directory
 	Env         []string // KEY=value; nil: an empty environment
-	// Command makes the child: its user, its limits. Start sets environment,
+	// Command creates the child with its user and limits. Start sets environment,
 	// directory, descriptors and session. Nil: exec.Command.
 	Command func(argv []string) *exec.Cmd
-	// Preload names modules to import at start; those that are missing are
-	// passed over.
+	// Preload lists modules to import at start; missing ones are skipped.
 	Preload []string
 }
 
-// A Sink takes what a run shows. Its methods are called in order and never
-// concurrently, must not keep their argument, and may block: then the run waits.
+// Sink receives the output of a run. Its methods are called in order and never
+// concurrently, must not keep their argument, and may block, which blocks the run.
 type Sink interface {
 	Output(ch protocol.Channel, p []byte)
 	Display(d []byte) // JSON of protocol.Display
 }
 
-// Request is one cell.
+// Request is one cell to run.
 type Request struct {
 	Code    []byte
-	Seed    []byte        // if any, reseeds the interpreter's random generators first
+	Seed    []byte        // if not empty, reseeds the interpreter's random generators first
 	Timeout time.Duration // 0: none
-	// Alone says that nothing else is going on in this process until Input can be
-	// read. The run may then be waited for in a way that holds all else up, for
-	// 20 ms at a time.
+	// Alone means that nothing else happens in this process until Input is readable.
+	// Waiting for the run may then block everything else, for 20 ms at a time.
 	Alone bool
 	Input int
 	Grace time.Duration // between interrupt and kill; 0: 2 s
-	// Program says that the code is a whole program, and the last that is run: see
-	// protocol.Run. The caller closes the kernel afterwards. File is its absolute path;
-	// empty: it has none.
+	// Program marks a whole program, the last code to run: see protocol.Run. The caller
+	// must close the kernel afterwards. File is its absolute path; empty: none.
 	Program bool
 	File    string
 }
 
-// Result says how a cell ended.
+// Result is the result of a cell.
 type Result struct {
 	OK         bool
-	Error      *protocol.RunError // uncaught in the user's code
+	Error      *protocol.RunError // uncaught in user code
 	Stopped    string             // "", "timeout" or "cancelled"
 	Lost       string             // "", "killed", "exited" or "crashed"
 	LostDetail string
@@ -135,27 +131,27 @@ type Result struct {
 	Dropped    int // displays beyond the limits
 }
 
-// A Kernel is a running interpreter. Its methods may be called concurrently.
+// Kernel is a running interpreter. Its methods may be called concurrently.
 type Kernel struct {
 	language string
 	pid      int
 	version  string
-	missing  []string // of the modules to preload
+	missing  []string // modules to preload that could not be imported
 
 	in   *rawio.Writer   // commands
 	ctl  *os.File        // control messages
 	rc   syscall.RawConn // of ctl
-	done chan struct{}   // closed once the process was reaped
+	done chan struct{}   // closed after the process was reaped
 	wg   sync.WaitGroup  // of the goroutines below
 
-	busy    atomic.Bool // a run is under way
+	busy    atomic.Bool // a run is in progress
 	sending atomic.Bool // a command is being written
-	run     uint32      // number of the last run; owned by the run under way
-	msg     []byte      // control bytes not yet parsed; owned by the run under way
+	run     uint32      // number of the last run; owned by the current run
+	msg     []byte      // unparsed control bytes; owned by the current run
 
 	procMu sync.Mutex
-	reaped bool               // guarded by procMu: the process group is no longer ours
-	killed bool               // guarded by procMu: ended by us
+	reaped bool               // guarded by procMu: the process group may no longer be signaled
+	killed bool               // guarded by procMu: killed by this package
 	state  syscall.WaitStatus // guarded by procMu
 
 	outMu    sync.Mutex   // held while output is taken and delivered: it makes the order
@@ -170,21 +166,20 @@ type Kernel struct {
 	bad      error   // guarded by outMu: what the kernel sent is no message
 }
 
-// PID is the kernel's process, the leader of its session and group.
+// PID returns the kernel's process id; it leads its session and group.
 func (k *Kernel) PID() int { return k.pid }
 
-// Version is the interpreter's.
+// Version returns the interpreter's version.
 func (k *Kernel) Version() string { return k.version }
 
-// Missing are the modules of Config.Preload that could not be imported.
+// Missing returns the modules of Config.Preload that could not be imported.
 func (k *Kernel) Missing() []string { return k.missing }
 
-// Done is closed when the kernel's process has ended.
+// Done returns a channel that is closed when the kernel's process has ended.
 func (k *Kernel) Done() <-chan struct{} { return k.done }
 
-// Close kills the kernel and its process group and waits for its end. A run
-// under way ends with Lost, but not before its Sink returns. Close may be called
-// more than once.
+// Close kills the kernel and its process group and waits for its end. A current run
+// ends with Lost, but not before its Sink returns. Close may be called more than once.
 func (k *Kernel) Close() error {
 	k.kill()
 	var err error
@@ -200,7 +195,7 @@ func (k *Kernel) Close() error {
 	return err
 }
 
-// closePipes closes our ends. A run or a watcher under way notices.
+// closePipes closes the agent's ends, which ends a run and the watchers.
 func (k *Kernel) closePipes() {
 	k.in.Close()
 	k.ctl.Close()
@@ -216,8 +211,7 @@ func (k *Kernel) closePipes() {
 	k.raw[0].fd, k.raw[1].fd = -1, -1
 }
 
-// wait reaps the process, and kills what is left of its group: without the
-// kernel nobody owns it.
+// wait reaps the process and kills the rest of its group, which nobody owns any more.
 func (k *Kernel) wait(cmd *exec.Cmd) {
 	defer k.wg.Done()
 	for {
@@ -265,7 +259,7 @@ func (k *Kernel) announceInterrupts(run uint32, signals int) {
 
 func (k *Kernel) kill() { k.signal(unix.SIGKILL) }
 
-// ending says how the process ended.
+// ending returns how the process ended.
 func (k *Kernel) ending() (lost, detail string) {
 	k.procMu.Lock()
 	defer k.procMu.Unlock()
@@ -279,7 +273,7 @@ func (k *Kernel) ending() (lost, detail string) {
 	}
 }
 
-// command makes a message to the kernel.
+// command encodes a message to the kernel.
 func command(typ byte, parts ...[]byte) []byte {
 	n := 1
 	for _, p := range parts {

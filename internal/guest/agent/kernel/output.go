@@ -12,22 +12,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// rawPipe is the pipe behind descriptor 1 or 2 of the user's code. What lies in it
-// has its place among the events: a kernel that can puts marks among them, which
-// say how much had been written to the raw pipes by then. Only we read these, so
-// that a position is the same for both sides. Node.js cannot see how much there is
-// in a pipe; its kernel takes what is there and sends it as an event of its own.
+// rawPipe is the pipe behind descriptor 1 or 2 of user code. Its bytes have their place
+// among the events: the Python kernel sends marks, which say how much had been written
+// to the raw pipes by then. Only the agent reads these pipes, so a position means the
+// same on both sides. Node.js cannot query how much a pipe holds; its kernel reads what
+// is there and sends it as an event.
 type rawPipe struct {
 	file *os.File
 	fd   int // of file; -1 once closed
 	ch   protocol.Channel
-	at   uint32 // bytes read so far, modulo 2^31: the board has a bit less
-	buf  []byte // made at first use: most kernels print nothing here
+	at   uint32 // bytes read so far, modulo 2^31, as in the event buffer
+	buf  []byte // allocated at first use: most kernels print nothing here
 	rest []byte // of buf: read and not delivered; empty while nobody holds outMu
 	held []byte // printed between two runs
 }
 
-// watch takes what children print, in a run and between two.
+// watch collects output of children, during runs and between them.
 func (k *Kernel) watch(r *rawPipe) {
 	defer k.wg.Done()
 	rc, err := r.file.SyscallConn()
@@ -53,14 +53,14 @@ func (k *Kernel) watch(r *rawPipe) {
 	})
 }
 
-// drainRawLocked takes at most max bytes from a raw pipe in one read, and what the
-// kernel printed before them.
+// drainRawLocked reads at most max bytes from a raw pipe in one read, and delivers what
+// the kernel printed before them.
 func (k *Kernel) drainRawLocked(r *rawPipe, max int) (int, error) {
 	if r.fd < 0 {
 		return 0, io.EOF
 	}
 	if !k.marks() {
-		// The kernel printed it before it started what prints here.
+		// The kernel printed this before it started the child.
 		k.drainEventsLocked(drainSize)
 	}
 	n, err := k.readRawLocked(r, max)
@@ -68,18 +68,18 @@ func (k *Kernel) drainRawLocked(r *rawPipe, max int) (int, error) {
 		return n, err
 	}
 	if k.marks() {
-		// What was printed before these bytes is there by now, and marks say how many
-		// of them come before it.
+		// Everything printed before these bytes has arrived, and marks say how many of
+		// the bytes come before it.
 		k.drainEventsLocked(drainSize)
 	}
 	k.deliverRawLocked(r, len(r.rest))
 	return n, nil
 }
 
-// marks says whether the kernel marks how much was written to the raw pipes.
+// marks reports whether the kernel sends marks.
 func (k *Kernel) marks() bool { return k.language == Python }
 
-// readRawLocked reads at most max bytes to r.rest, which is empty.
+// readRawLocked reads at most max bytes into r.rest, which must be empty.
 func (k *Kernel) readRawLocked(r *rawPipe, max int) (int, error) {
 	if r.buf == nil {
 		r.buf = make([]byte, readSize)
@@ -105,17 +105,18 @@ func (k *Kernel) deliverRawLocked(r *rawPipe, n int) {
 	}
 }
 
-// markLocked delivers what was written to the raw pipes before a mark.
+// markLocked delivers the bytes written to the raw pipes before a mark.
 func (k *Kernel) markLocked(p []byte) {
 	for i, r := range k.raw {
-		// The difference is right whenever less than 1 GiB lies between the two.
+		// Correct while the two positions are less than 1 GiB apart.
 		before := func() int { return int(int32(binary.BigEndian.Uint32(p[4*i:])-r.at<<1)) >> 1 }
 		if n := min(len(r.rest)+before(), len(r.rest)); n > 0 {
 			k.deliverRawLocked(r, n)
 		}
 		n := before()
 		if n > 0 {
-			// No more than there is: the mark may be wrong, and others be printing.
+			// Never more than the pipe holds: the mark may be wrong, and others may be
+			// printing.
 			n = min(n, k.inRawLocked(r))
 		}
 		for n > 0 {
@@ -129,7 +130,7 @@ func (k *Kernel) markLocked(p []byte) {
 	}
 }
 
-// inRawLocked is how much lies in a raw pipe.
+// inRawLocked returns how many bytes a raw pipe holds.
 func (k *Kernel) inRawLocked(r *rawPipe) int {
 	if r.fd < 0 {
 		return 0
@@ -138,8 +139,8 @@ func (k *Kernel) inRawLocked(r *rawPipe) int {
 	return n
 }
 
-// drainEventsLocked takes the events that lie on the board and, about max bytes,
-// in their pipe, and returns how many bytes there were.
+// drainEventsLocked delivers the events in the event buffer and about max bytes of
+// their pipe, and returns how many bytes there were.
 func (k *Kernel) drainEventsLocked(max int) int {
 	total := k.drainEventBufferLocked()
 	for k.events >= 0 && k.bad == nil && total < max {
@@ -147,11 +148,11 @@ func (k *Kernel) drainEventsLocked(max int) int {
 		if n <= 0 {
 			break
 		}
-		// With a run's first bytes in the pipe its board is complete.
+		// The first bytes in the pipe mean that the event buffer is complete.
 		total += k.drainEventBufferLocked() + n
 		k.feedLocked(k.buf[:n])
 		if n < len(k.buf) {
-			break // a pipe gives all that it has
+			break // a pipe returns everything it has
 		}
 	}
 	return total
@@ -172,7 +173,7 @@ func (k *Kernel) feedLocked(p []byte) {
 // eventLocked delivers one event, or a part of an output event.
 func (k *Kernel) eventLocked(typ byte, p []byte) error {
 	if k.sink == nil {
-		return nil // of a thread that outlived its run
+		return nil // from a thread that outlived its run
 	}
 	switch typ {
 	case 'm':
@@ -196,8 +197,8 @@ func (k *Kernel) eventLocked(typ byte, p []byte) error {
 	return nil
 }
 
-// finish takes everything that the run printed and ends its claim to the sink.
-// It looks at the pipes unless they are known to be empty.
+// finish delivers the remaining output of the run and releases the sink. It reads the
+// pipes unless they are known to be empty.
 func (k *Kernel) finish(empty bool) (dropped int, err error) {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
@@ -214,8 +215,8 @@ func (k *Kernel) finish(empty bool) (dropped int, err error) {
 	return k.dropped, k.bad
 }
 
-// drainAllRawLocked takes what lies in the raw pipes and no more: a process left
-// behind may print for ever.
+// drainAllRawLocked delivers what the raw pipes hold, and no more: a process left
+// behind may print forever.
 func (k *Kernel) drainAllRawLocked() {
 	for _, r := range k.raw {
 		for n := k.inRawLocked(r); n > 0; {
@@ -228,7 +229,7 @@ func (k *Kernel) drainAllRawLocked() {
 	}
 }
 
-// drop forgets what was printed outside of a run.
+// drop discards output from outside a run.
 func (k *Kernel) drop() {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
@@ -238,7 +239,7 @@ func (k *Kernel) drop() {
 	}
 }
 
-// begin gives the sink to a new run, with what was printed since the last one.
+// begin sets the sink for a new run and delivers the output since the last one.
 func (k *Kernel) begin(sink Sink) {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
@@ -253,7 +254,7 @@ func (k *Kernel) begin(sink Sink) {
 	}
 }
 
-// drain is a look at the run's output; it says whether there was any.
+// drain collects the run's output and returns its size.
 func (k *Kernel) drain() (int, error) {
 	k.outMu.Lock()
 	defer k.outMu.Unlock()
@@ -261,7 +262,7 @@ func (k *Kernel) drain() (int, error) {
 	return n, k.bad
 }
 
-// retry repeats a system call that a signal interrupted.
+// retry repeats a system call interrupted by a signal.
 func retry(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()

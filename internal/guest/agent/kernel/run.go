@@ -18,12 +18,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// Run runs one cell and delivers its output and displays to sink, which is not
-// used after Run returned. When ctx is done or the time-out has passed, the
-// kernel's process group is interrupted, and killed if the run does not end
-// within the grace period; the interrupt is repeated once half way through it.
-// The error is ErrBusy, ErrEnded, or says what is wrong with the request; how the code
-// fared is in the Result.
+// Run runs one cell and delivers its output and displays to sink, which is not used
+// after Run returns. When ctx is done or the timeout has passed, it interrupts the
+// kernel's process group, again after half of the grace period, and kills it at its
+// end. The error is ErrBusy, ErrEnded, or describes an invalid request; the outcome of
+// the code is in the Result.
 func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error) {
 	if len(req.Code) > protocol.MaxCode {
 		return Result{}, fmt.Errorf("run code: %d bytes, more than %d", len(req.Code), protocol.MaxCode)
@@ -51,7 +50,7 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 		stop.at = start.Add(req.Timeout)
 	}
 	if len(req.Code) == 0 {
-		sink = nil // what others print meanwhile is held for the next run
+		sink = nil // output of other processes is held for the next run
 	}
 	k.begin(sink)
 	d, empty, err := k.converse(req, stop)
@@ -63,7 +62,7 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 		select {
 		case <-k.done:
 		case <-time.After(time.Second):
-			// It closed its pipes and lives on.
+			// It closed its pipes and continues to run.
 			k.kill()
 			select {
 			case <-k.done:
@@ -100,9 +99,9 @@ type done struct {
 	Dropped int                `json:"dropped"`
 }
 
-// converse sends the code and waits for the message that the run is done, with
-// a look at the output at every tick. Empty says that all pipes of output were
-// empty then. Any error means that the kernel is lost.
+// converse sends the code and waits for the message that the run is done; at every tick
+// it collects output. empty reports that all output pipes were empty at the end. An
+// error means that the kernel is lost.
 func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err error) {
 	var number [4]byte
 	binary.BigEndian.PutUint32(number[:], k.run)
@@ -120,8 +119,8 @@ func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err e
 		k.sending.Store(true)
 		defer k.sending.Store(false)
 		for {
-			// A kernel that is busy between two runs does not read; it is
-			// interrupted like one that runs.
+			// A kernel that is busy between two runs does not read; it is interrupted
+			// like a running one.
 			n, err := k.in.WriteUntil(msg, stop.next(wait))
 			if err == nil {
 				break
@@ -160,22 +159,21 @@ func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err e
 	}
 }
 
-// await waits until the kernel says something, and says whether it has and
-// whether the pipes of output are empty then. It gives up when one of them is
-// not, when input can be read and at the given time: that needs more than to
-// wait. The runtime does not know that this thread waits, see package rawio, and
-// gets it back after every blind at the latest.
+// await waits until the kernel sends something, and reports whether it did and whether
+// the output pipes are empty. It returns early when one of them is not, when input is
+// readable, and at the given time. The runtime does not know that this thread waits,
+// see package rawio, and gets it back after maxBlock at the latest.
 func (k *Kernel) await(input int, until time.Time) (there, empty bool) {
 	k.outMu.Lock()
 	events, raw := k.events, [2]int{k.raw[0].fd, k.raw[1].fd}
 	if k.eventBuf.room == 0 {
-		events = -1 // it is for them to wait there
+		events = -1 // they may wait in the pipe
 	}
 	k.outMu.Unlock()
 	var ready uint
 	k.rc.Control(func(fd uintptr) {
 		for left := time.Until(until); left > 0; left = time.Until(until) {
-			if ready = rawio.Poll(min(left, blind), int(fd), events, raw[0], raw[1], input); ready != 0 {
+			if ready = rawio.Poll(min(left, maxBlock), int(fd), events, raw[0], raw[1], input); ready != 0 {
 				return
 			}
 			runtime.Gosched()
@@ -184,7 +182,7 @@ func (k *Kernel) await(input int, until time.Time) (there, empty bool) {
 	return ready&1 != 0, ready == 1 && events >= 0
 }
 
-// tick delivers what was printed so far and returns the time until the next.
+// tick delivers the output so far and returns the time until the next tick.
 func (k *Kernel) tick(stop *stopper, wait time.Duration) (time.Duration, error) {
 	stop.arm()
 	n, err := k.drain()
@@ -193,8 +191,8 @@ func (k *Kernel) tick(stop *stopper, wait time.Duration) (time.Duration, error) 
 	}
 	select {
 	case <-k.done:
-		// Its control pipe did not end with it: a fork of it holds the pipe. It
-		// may have said the last word before.
+		// A fork of the process may hold the control pipe open. The process may have
+		// sent its reply before it ended.
 		k.ctl.SetReadDeadline(time.Now().Add(busyTick))
 		if stop.last {
 			return 0, ErrEnded
@@ -216,17 +214,17 @@ type stopper struct {
 	at    time.Time // of the time-out; zero: none
 	grace time.Duration
 	armed bool
-	last  bool // the process has ended; one more look
+	last  bool // the process has ended; this is the last tick
 
 	mu        sync.Mutex
 	reason    string        // guarded by mu
 	finished  bool          // guarded by mu
-	timers    []func() bool // guarded by mu: stop what is armed
+	timers    []func() bool // guarded by mu: stop the armed timers
 	signals   int           // guarded by mu; SIGINTs sent
 	announced int           // guarded by mu; of signals, those the kernel was told of
 }
 
-// next is the time of the next tick.
+// next returns the time of the next tick.
 func (s *stopper) next(wait time.Duration) time.Time {
 	t := time.Now().Add(wait)
 	if !s.armed && !s.at.IsZero() && s.at.Before(t) {
@@ -235,8 +233,8 @@ func (s *stopper) next(wait time.Duration) time.Time {
 	return t
 }
 
-// arm starts the timers of the time-out and of cancellation. From here on they
-// work even while the sink blocks.
+// arm starts the timers for timeout and cancellation, which work even while the sink
+// blocks.
 func (s *stopper) arm() {
 	if s.armed {
 		return
@@ -259,7 +257,7 @@ func (s *stopper) interrupt(reason string) {
 	}
 	s.reason = reason
 	s.signalLocked()
-	// An interrupt that arrives before the code has begun is lost.
+	// An interrupt that arrives before the code has started has no effect.
 	again := time.AfterFunc(s.grace/2, s.repeat)
 	t := time.AfterFunc(s.grace, s.kill)
 	s.timers = append(s.timers, again.Stop, t.Stop)
@@ -298,7 +296,7 @@ func (s *stopper) kill() {
 	}
 }
 
-// end disarms everything and returns why the run was stopped, if it was.
+// end stops all timers and returns why the run was stopped, if it was.
 func (s *stopper) end() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

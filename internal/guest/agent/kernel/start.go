@@ -20,8 +20,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// Start starts an interpreter and returns when it is ready for code, or when
-// ctx is done or 30 seconds have passed. The caller must Close the kernel.
+// Start starts an interpreter and returns when it is ready for code, or when ctx is
+// done or 30 seconds have passed. The caller must Close the kernel.
 func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	var script []byte
 	var argv []string
@@ -31,7 +31,7 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	case JavaScript:
 		script, argv = nodeScript(), []string{cfg.Interpreter, "-e", nodeBoot}
 	default:
-		return nil, fmt.Errorf("start kernel: language %q is not known", cfg.Language)
+		return nil, fmt.Errorf("start kernel: unknown language %q", cfg.Language)
 	}
 	k, err := spawn(cfg, argv, script)
 	if err != nil {
@@ -54,9 +54,9 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	return k, nil
 }
 
-// spawn starts the process and the goroutines that watch it.
+// spawn starts the process and its watching goroutines.
 func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
-	var fds []int // to be closed here, whatever happens
+	var fds []int // closed on return
 	defer func() {
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -94,8 +94,8 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 		}()
 	}
 
-	// Our ends do not block. Descriptions are shared with the child only for the
-	// reading ends of stdout and stderr, where it does not want to block either.
+	// The agent's ends are non-blocking. Only the read ends of stdout and stderr share
+	// their description with the child, which does not want to block either.
 	ours := []int{ends[0][1], ends[1][0], ends[2][0], ends[3][0], ends[4][0]}
 	for i, fd := range ours {
 		if ours[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
@@ -119,7 +119,7 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 	k.events = ours[2]
 	k.raw[0] = &rawPipe{file: os.NewFile(uintptr(ours[3]), "kernel stdout"), fd: ours[3], ch: protocol.Stdout}
 	k.raw[1] = &rawPipe{file: os.NewFile(uintptr(ours[4]), "kernel stderr"), fd: ours[4], ch: protocol.Stderr}
-	unix.FcntlInt(uintptr(k.events), unix.F_SETPIPE_SZ, eventPipe) // a smaller pipe serves too
+	unix.FcntlInt(uintptr(k.events), unix.F_SETPIPE_SZ, eventPipe) // a smaller pipe works too
 
 	command := cfg.Command
 	if command == nil {
@@ -157,7 +157,7 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 		unix.SetNonblock(r.fd, true) // shared, and passing a file may have changed it
 	}
 	if k.rc, err = k.ctl.SyscallConn(); err != nil {
-		panic(err) // of an open file: it cannot fail
+		panic(err) // of an open file: cannot fail
 	}
 	k.wg.Add(1)
 	go k.wait(cmd)
@@ -168,22 +168,22 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 	return k, nil
 }
 
-// ChownPipes makes the user of cmd the owner of pipes that it gets, so that its programs
-// can open them by name: /dev/stdin, /dev/stdout, /dev/stderr. It is called before
-// cmd starts.
+// ChownPipes makes the user of cmd the owner of its pipes, so that its programs can
+// open them by name: /dev/stdin, /dev/stdout, /dev/stderr. It must be called before cmd
+// starts.
 func ChownPipes(cmd *exec.Cmd, pipes ...*os.File) error {
 	if cmd.SysProcAttr == nil || cmd.SysProcAttr.Credential == nil {
 		return nil // they are the user's
 	}
 	for _, f := range pipes {
 		if err := f.Chown(int(cmd.SysProcAttr.Credential.Uid), int(cmd.SysProcAttr.Credential.Gid)); err != nil {
-			return fmt.Errorf("give a pipe to the user: %w", err)
+			return fmt.Errorf("chown a pipe: %w", err)
 		}
 	}
 	return nil
 }
 
-// scriptFile returns a file that holds the script and has no name.
+// scriptFile returns an anonymous file with the script.
 func scriptFile(script []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("glovebox-kernel", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -221,18 +221,18 @@ func (k *Kernel) ready(ctx context.Context, preload []string) error {
 		<-waitFor(k.done, time.Second)
 		return k.why(err)
 	case typ != 'I':
-		return fmt.Errorf("its first message is %q", typ)
+		return fmt.Errorf("first message is %q", typ)
 	}
 	var hello struct {
 		Version string
 		Missing []string
 	}
 	if err := json.Unmarshal(payload, &hello); err != nil || hello.Version == "" || len(hello.Version) > 64 {
-		return fmt.Errorf("its first message is no version")
+		return fmt.Errorf("first message has no valid version")
 	}
 	k.version = hello.Version
 	if len(preload) > 0 {
-		k.drop() // what modules print when they are imported is nobody's
+		k.drop() // output of imported modules belongs to no run
 	}
 	k.missing = slices.DeleteFunc(slices.Clone(preload), func(name string) bool { return !slices.Contains(hello.Missing, name) })
 	return nil
@@ -253,12 +253,12 @@ func waitFor(c <-chan struct{}, d time.Duration) <-chan struct{} {
 	return out
 }
 
-// why prefers the end of the process to the error that it caused.
+// why returns the end of the process rather than the error that it caused.
 func (k *Kernel) why(err error) error {
 	select {
 	case <-k.done:
 		_, detail := k.ending()
-		return errors.New("it ended: " + detail)
+		return errors.New("process ended: " + detail)
 	default:
 		return err
 	}

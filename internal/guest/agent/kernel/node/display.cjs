@@ -22,7 +22,7 @@ function asText(value) {
   return stringify(value);
 }
 
-// The rich representations, by MIME type. What throws is left out.
+// The rich representations by MIME type, without those that throw.
 async function representations(value) {
   const data = {};
   if (value === null || (typeof value !== 'object' && typeof value !== 'function')) return data;
@@ -73,7 +73,7 @@ function publish(data, result) {
   for (;;) {
     message = Buffer.from(stringify(result ? { result: true, data } : { data }));
     if (message.length <= MAX_DISPLAY) break;
-    // The largest representation goes first; the plain text always fits.
+    // Drop the largest representation first; the plain text always fits.
     const largest = Object.keys(data).filter((m) => m !== 'text/plain').reduce((a, b) => (data[a].length >= data[b].length ? a : b));
     delete data[largest];
   }
@@ -99,7 +99,7 @@ function show(value, result) {
   });
 }
 
-const shows = new Set(); // displays under way
+const shows = new Set(); // displays in progress
 
 function display(...values) {
   for (const value of values) {

@@ -2,13 +2,13 @@
 
 const CELL = /<cell-(\d+)>/g;
 
-// Our own frames are there when user code took prepareStackTrace away.
+// The kernel's frames appear when user code removed prepareStackTrace.
 const OURS = /\n +at Session\.post \(node:inspector[^\n]*(?:\n +at [^\n]*)*/g;
 
 function readable(text) { return text.replace(OURS, '').replace(CELL, '<cell $1>'); }
 
-// Stacks show the user's frames: none of this script, and nothing outside the
-// outermost frame of a cell.
+// Stacks contain the user's frames: none of this script, and none outside the outermost
+// frame of a cell.
 function prepareStackTrace(error, frames) {
   let text;
   try {
@@ -36,7 +36,7 @@ function sourceLine(cell, line, column) {
   return `<cell ${cell}>:${line}\n${text}\n${text.slice(0, Math.max(column - 1, 0)).replace(/[^\t]/g, ' ')}^\n\n`;
 }
 
-// A RunError of what was thrown. details are the inspector's.
+// Converts a thrown value to a RunError. details are the inspector's.
 function describe(error, details) {
   let name = 'Uncaught', value = '', trace = '';
   try {

@@ -18,8 +18,8 @@ function send(fd, type, payload) {
   writeAll(fd, head);
 }
 
-// What children printed so far goes before what is printed now. An empty pipe
-// is an exception and costs more than a line, hence the flag.
+// Output of children so far precedes what is printed now. Reading an empty pipe throws
+// and costs more than a line, hence the flag.
 let children = false;
 const scratch = Buffer.allocUnsafeSlow(65536);
 

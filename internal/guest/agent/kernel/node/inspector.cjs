@@ -5,7 +5,7 @@ session.connect();
 const holder = { take(v) { holder.value = v; }, value: undefined };
 let holderId;
 
-// The value behind one of the inspector's remote objects.
+// The value of one of the inspector's remote objects.
 function local(remote) {
   if (remote.objectId !== undefined) {
     holder.value = undefined;

@@ -1,4 +1,4 @@
-// What code and its children print, and questions that nobody can answer.
+// Output of the code and its children, and input, which does not exist.
 
 function watchChildren() {
   const cp = require('child_process');
@@ -14,8 +14,8 @@ function watchChildren() {
   for (const name of ['spawnSync', 'execSync', 'execFileSync']) watch(cp, name, interruptible);
 }
 
-// What code writes to descriptors 1 and 2 itself, and waits for, is printed like
-// all else: so it keeps its order. They are pipes unless the code closed them.
+// Synchronous writes of user code to descriptors 1 and 2 are sent as events, to keep
+// their order. The descriptors are pipes unless the code closed them.
 function watchWrites() {
   const { writeSync: original, fstatSync } = fs;
   const inodes = [0, fstatSync(1).ino, fstatSync(2).ino];
@@ -27,8 +27,8 @@ function watchWrites() {
     }
   };
   const part = (n, max) => Number.isInteger(n) && n >= 0 && n <= max;
-  // The bytes that are meant, or null: Node.js knows more ways to say it, and what
-  // is wrong with one.
+  // The bytes to write, or null: Node.js handles the other forms of arguments, and the
+  // errors in them.
   const meant = (data, from, size, position) => {
     if (typeof data === 'string') return from == null && (size == null || Buffer.isEncoding(size)) ? Buffer.from(data, size ?? 'utf8') : null;
     if (!(data instanceof Uint8Array) || position != null) return null;
@@ -46,8 +46,8 @@ function watchWrites() {
   Object.defineProperty(fs.writeSync, 'name', { value: 'writeSync' });
 }
 
-// Whoever asks with readline would wait for ever: standard input is empty. As with
-// Python's input, the question is shown, and asking fails.
+// Reading a line would wait forever, since standard input is empty. Like Python's
+// input(), this prints the question and fails.
 function refuseQuestions() {
   const readline = require('readline');
   const custom = util.promisify.custom;
@@ -68,8 +68,8 @@ function refuseQuestions() {
   if (promises) promises.question = refuse(promises.question, reject);
 }
 
-// An interrupt goes to the whole process group, and news of the child's death
-// may be here before the thread that ends this cell has run: it gets time to.
+// An interrupt goes to the whole process group, and the child's death may be reported
+// before the thread that ends this cell has run: give it time.
 const nothing = new Int32Array(new SharedArrayBuffer(4));
 
 function interruptible(call, object, args) {
@@ -110,8 +110,8 @@ function stream(type, fd) {
   s.fd = fd;
   s._type = 'pipe';
   s._isStdio = true;
-  // User code that ends its standard output goes on printing later. What waits for
-  // the end, as pipelines do, hears of it.
+  // User code that ends its standard output may print later. Streams that wait for the
+  // end, such as pipelines, are notified.
   s.end = function (chunk, encoding, done) {
     if (typeof chunk !== 'function' && chunk != null) s.write(chunk, typeof encoding === 'string' ? encoding : undefined);
     const f = [chunk, encoding, done].find((x) => typeof x === 'function');

@@ -1,9 +1,9 @@
 // Randomness after a restore.
 
-let replaced = false;     // the functions of crypto are
-let random = Math.random; // ours or V8's, as opposed to one of the user's
+let replaced = false;     // the functions of crypto are replaced
+let random = Math.random; // the kernel's or V8's, as opposed to user code's
 
-// Draws new randomness: this process may be one of several that came out of one
+// Reseeds random generators: this process may be one of several restored from one
 // snapshot.
 function reseed(entropy) {
   const fresh = (n) => {
@@ -32,8 +32,7 @@ function reseed(entropy) {
   }
 }
 
-// V8's generator cannot be seeded from here; this one (xoshiro128**) takes its
-// place.
+// V8's generator cannot be seeded from here; this one (xoshiro128**) replaces it.
 function generator(seed) {
   let a = seed.readInt32LE(0), b = seed.readInt32LE(4), c = seed.readInt32LE(8), d = seed.readInt32LE(12) | 1;
   const { imul } = Math;
@@ -48,10 +47,10 @@ function generator(seed) {
   return () => (next() * 0x200000 + (next() >>> 11)) / 0x20000000000000;
 }
 
-// Node.js has no way to reseed OpenSSL's generator, which goes on where the
-// snapshot found it until it takes new entropy by itself, at the latest after an
-// hour. The functions that return random values ask the system from now on; keys
-// that OpenSSL itself makes (generateKeyPair, TLS) cannot be reached.
+// Node.js cannot reseed OpenSSL's generator, which continues from the snapshot until it
+// takes new entropy by itself, at the latest after an hour. The functions that return
+// random values ask the system from now on; keys that OpenSSL generates itself
+// (generateKeyPair, TLS) cannot be changed.
 function replaceRandom(crypto, fresh) {
   const bytes = (view) => new Uint8Array(ArrayBuffer.isView(view) ? view.buffer : view, view.byteOffset || 0, view.byteLength);
   const { randomBytes, randomFillSync, randomFill, randomInt, randomUUID, webcrypto } = crypto;
@@ -62,7 +61,7 @@ function replaceRandom(crypto, fresh) {
     b[8] = (b[8] & 63) | 128;
     return b.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
   };
-  // The originals check the arguments, and what they return is written over.
+  // The original functions validate the arguments; their results are overwritten.
   crypto.randomBytes = function (size, callback) {
     const b = randomBytes(size);
     b.set(fresh(b.length));

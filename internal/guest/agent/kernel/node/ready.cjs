@@ -2,7 +2,7 @@
 
 const main = new Module('<cell>');
 
-// Says where the code lies, or would if it were a file.
+// Sets the path of the code, or the one that it would have as a file.
 function place(filename) {
   const dirname = path.dirname(filename);
   main.filename = filename;
@@ -16,7 +16,7 @@ function ready(names) {
   place(process.cwd() + '/(cell)');
   main.paths = Module._nodeModulePaths(main.path);
   const home = Module.createRequire(main.filename);
-  home.main = main; // scripts ask whether they are the program
+  home.main = main; // scripts check whether they are the program
   hide('module', main);
   hide('exports', main.exports);
   hide('require', home);
@@ -29,7 +29,7 @@ function ready(names) {
       missing.push(name);
     }
   }
-  // What they printed is nobody's: it would be part of the first cell's output.
+  // Their output is discarded: it would become part of the first cell's.
   held = [];
   heldSize = 0;
   globalThis[Symbol.for('glovebox.holder')] = holder;

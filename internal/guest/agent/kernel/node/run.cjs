@@ -1,7 +1,7 @@
 // One run: a cell or a whole program, from the command to its result.
 
-// Promises of cells that wait. V8 ends the process when the promise of a pending
-// evaluation is collected.
+// Promises of waiting cells. V8 ends the process when it collects the promise of a
+// pending evaluation.
 const pending = new Set();
 
 function evaluate(code, done) {
@@ -36,9 +36,9 @@ function evaluate(code, done) {
   }
 }
 
-// The end of a program is that of Node.js itself, which comes when nothing is left
-// to wait for: listeners to beforeExit may find something to do, and those to exit
-// say how it ends. The last of them has the last word, unless there is an exit code.
+// A program ends as in Node.js, when nothing is left to wait for: listeners to
+// beforeExit may add work, and those to exit may set the exit code. The last of them
+// replies, unless there is an exit code.
 function windUp() {
   const over = () => {
     if (!process.exitCode) finish(null);
@@ -59,7 +59,7 @@ function windUp() {
   input.unref();
 }
 
-// Runs a cell or, if a file is named, be it '', a whole program.
+// Runs a cell, or a whole program if file is not undefined (it may be '').
 function run(n, code, file) {
   const whole = file !== undefined;
   number = n;
@@ -68,8 +68,8 @@ function run(n, code, file) {
   displays = dropped = 0;
   broken = false;
   sigints = 0;
-  if (watching && watchdog.watchdogHasPendingSigint()) takeSigint(); // the code's own
-  // An empty cell proves that the kernel lives and leaves no trace in it.
+  if (watching && watchdog.watchdogHasPendingSigint()) takeSigint(); // sent by user code
+  // An empty cell only checks that the kernel responds.
   if (code.length === 0) return finish(null);
   cells++;
   active = true;
@@ -77,10 +77,10 @@ function run(n, code, file) {
   held = [];
   heldSize = 0;
   let over = false;
-  // What a program waits for at its top may never be: there is nothing to wait for.
+  // A top-level await that never settles: nothing else is left to wait for.
   const stuck = () => {
     err.write('Warning: Detected unsettled top-level await\n');
-    process.exit(13); // as Node.js does
+    process.exit(13); // like Node.js
   };
   if (whole) {
     process.argv[1] = main.filename;
@@ -95,7 +95,7 @@ function run(n, code, file) {
       process.removeListener('beforeExit', stuck);
       input.ref();
     }
-    // What this turn of the loop still has to say belongs to the run.
+    // Output of this turn of the event loop belongs to the run.
     later(() => {
       const last = whole && !error ? windUp : () => finish(error);
       if (shows.size === 0) last();
@@ -127,7 +127,7 @@ function run(n, code, file) {
         const details = reply.exceptionDetails;
         const thrown = details.exception ? local(details.exception) : new Error(details.text);
         if (whole && (others('uncaughtException') || process.listenerCount('exit') > 0)) {
-          process.nextTick(() => { throw thrown; }); // the program's listeners say what comes of it
+          process.nextTick(() => { throw thrown; }); // { throw thrown; }); => the program's listeners handle it
           end(null);
         } else {
           end(describe(thrown, details));
@@ -136,7 +136,7 @@ function run(n, code, file) {
       }
       const value = local(reply.result);
       if (value === undefined || whole && util.types.isPromise(value)) {
-        end(null); // a program's promise is waited for, and no news
+        end(null); // a program's promise is awaited and not displayed
         return;
       }
       last = value;

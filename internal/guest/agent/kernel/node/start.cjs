@@ -23,7 +23,7 @@ refuseQuestions();
 process.execArgv = [];
 process.argv.length = 1;
 
-// Listeners of the user's take the place of ours.
+// Listeners of user code replace the kernel's.
 function others(event) { return process.listenerCount(event) > 1; }
 
 function uncaught(what, error) {
@@ -35,7 +35,7 @@ process.on('uncaughtException', (e) => {
 });
 process.on('unhandledRejection', (e) => {
   if (others('unhandledRejection')) return;
-  if (others('uncaughtException')) throw e; // as Node.js does
+  if (others('uncaughtException')) throw e; // like Node.js
   uncaught('Unhandled rejection: ', e);
 });
 

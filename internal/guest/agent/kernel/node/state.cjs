@@ -6,7 +6,7 @@
 // (require, dynamicImport, source), and share its scope. Descriptors: 3 commands in,
 // 4 control out, 5 events out, 6 and 7 the read ends of the pipes behind 1 and 2.
 
-// Names that user code may take away.
+// Names that user code may overwrite.
 const { Atomics, BigInt, Buffer, Error, Int32Array, Map, Math, Number, Object, Promise, Reflect, Set, SharedArrayBuffer, String, Symbol, SyntaxError, Uint8Array, process } = globalThis;
 const fs = require('fs');
 const vm = require('vm');
@@ -35,13 +35,13 @@ const MAX_DISPLAYS = 20;         // per run
 const MAX_DISPLAY = 8 << 20;     // its JSON
 const MAX_SOURCES = 32 << 20;    // cells kept for error messages
 
-let active = false;   // between R and D: events may be written
+let active = false;   // between R and D: events may be sent
 let held = [], heldSize = 0;
 let number = 0;       // of the run
 let cells = 0;
 let displays = 0, dropped = 0;
-let settle = null;    // ends the run under way
+let settle = null;    // ends the current run
 let broken = false;   // the run was ended by SIGINT
-let program = false;  // the run is of a whole program
+let program = false;  // the run is a whole program
 const sources = new Map();
 let sourcesSize = 0;

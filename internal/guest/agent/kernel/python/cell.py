@@ -45,7 +45,7 @@ def run_async(coro):
         if not S.task_cancelled:
             raise
     except BaseException:
-        # Raised in the loop itself: the cell's own task is still to be ended.
+        # Raised in the loop itself: the cell's task still has to end.
         if not task.done():
             task.cancel()
             loop.run_until_complete(asyncio.wait([task], timeout=1))
@@ -113,9 +113,9 @@ def cell(code, name):
 
 
 def expression(source, name):
-    """The code of a source that is one expression on one line, None for others:
-    half the work of the general way. A backslash may cause a warning, which
-    would come twice."""
+    """Compiles a source that is one expression on one line, otherwise returns None:
+    half the work of the general case. A backslash may cause a warning, which
+    would appear twice."""
     if "\n" not in source and "\\" not in source:
         try:
             return compile(source, name, "eval", TOP_LEVEL_AWAIT | S.flags, True)
@@ -136,7 +136,7 @@ def execute(source, name, showing=True):
     except SyntaxError as e:
         failure = e
     if failure is not None:
-        # Not Python: perhaps a line for the shell or a magic.
+        # Not Python: perhaps a shell line or a magic.
         extras()
         source = transform(source)
         if source is None:
@@ -150,7 +150,7 @@ def execute(source, name, showing=True):
     flags = TOP_LEVEL_AWAIT | S.flags
     if body:
         code = compile(tree, name, "exec", flags, True)
-        # A future statement of this cell holds for its last expression too.
+        # A __future__ statement of this cell applies to its last expression too.
         flags |= code.co_flags & FUTURES
         evaluate(code)
     if last is not None:
@@ -172,7 +172,7 @@ def finish_with(code, showing):
 def remember_value(value):
     have = builtins.__dict__
     if have.get("_", S.last) is not S.last:
-        return  # gettext, or the user's own
+        return  # gettext's, or the user's own
     for new, old in (("___", "__"), ("__", "_")):
         if old in have:
             have[new] = have[old]

@@ -10,7 +10,7 @@ def clip(text, limit):
 
 
 def to_json(value):
-    """JSON of strings, ints, bools, None, lists and dicts of them."""
+    """Encodes strings, ints, bools, None, lists and dicts of them as JSON."""
     if value is None:
         return "null"
     if value is True:
@@ -38,7 +38,7 @@ REPRS = (
 
 
 def as_text(mime, value):
-    """The representation as a string, or None."""
+    """Converts a representation to a string, or None."""
     if isinstance(value, tuple) and value:
         value = value[0]  # (data, metadata)
     if value is None:
@@ -53,7 +53,7 @@ def as_text(mime, value):
 
 
 def representations(obj):
-    """The rich ones, by MIME type. What raises is left out."""
+    """The rich representations by MIME type, without those that raise."""
     data = {}
     kind = type(obj)
     if kind in SIMPLE or isinstance(obj, type):
@@ -121,7 +121,7 @@ def publish(data, result=False):
         message = encode(to_json(fields))
         if len(message) <= MAX_DISPLAY:
             break
-        # The largest representation goes first; the plain text always fits.
+        # Drop the largest representation first; the plain text always fits.
         largest = max((m for m in data if m != "text/plain"), key=lambda m: len(data[m]))
         del data[largest]
     S.displays += 1
@@ -130,8 +130,8 @@ def publish(data, result=False):
 
 
 class Handle:
-    """What display(…, display_id=…) returns. Nothing that was shown can be replaced:
-    an update is shown as well."""
+    """Result of display(…, display_id=…). A display cannot be replaced: an update is
+    displayed as well."""
 
     def __init__(self, display_id):
         self.display_id = display_id
@@ -146,7 +146,7 @@ class Handle:
 
 
 def display(*objects, include=None, exclude=None, metadata=None, display_id=None, raw=False, clear=False, **more):
-    """Shows objects in their richest form, like the value of a cell's last line."""
+    """Displays objects in their richest form, like the value of a cell's last line."""
     for obj in objects:
         if raw and isinstance(obj, dict):
             data = {}

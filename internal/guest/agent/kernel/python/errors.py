@@ -12,7 +12,7 @@ def remember(name, linecache=None):
 
 
 def split(source):
-    """Lines as Python counts them; splitlines knows more ends of lines."""
+    """Lines as Python counts them; splitlines knows more line endings."""
     return [line + "\n" for line in source.split("\n")]
 
 
@@ -31,7 +31,7 @@ def keep_source(name, source):
 
 
 def strip(tb):
-    """The traceback without our own frames and what lies between them and the
+    """The traceback without the kernel's frames and those between them and the
     cell, and not deeper than MAX_FRAMES."""
     entries = []
     while tb is not None:
@@ -94,7 +94,7 @@ def format_error(error):
 
 
 def repair():
-    """Puts back builtins and modules that user code took away."""
+    """Restores builtins and modules that user code removed."""
     have = builtins.__dict__
     for name in saved_builtins:
         if name not in have or (have[name] is not saved_builtins[name] and name not in ("_", "input", "__import__", "open", "print")):

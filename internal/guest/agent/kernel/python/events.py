@@ -3,7 +3,7 @@
 
 def pump(fd, tx):
     """Writes the rest of tx = (bytes, [lengths written so far]). The length is
-    appended inside one C call: whatever is raised afterwards, it is known."""
+    appended inside one C call, so it is recorded whatever is raised afterwards."""
     data, done = tx
     while True:
         n = sum(done)
@@ -17,7 +17,7 @@ def frame(kind, data):
 
 
 def frames(chunks):
-    """Joins neighbours of one type and frames them."""
+    """Joins adjacent chunks of one type and frames them."""
     if len(chunks) == 1 and len(chunks[0][1]) <= MAX_EVENT:
         return frame(*chunks[0])
     out = []
@@ -42,14 +42,14 @@ def frames(chunks):
 
 
 def mark():
-    """Says how much was written to descriptors 1 and 2 so far, by children and C
-    code, if it is more than was said last: what we print next comes after that.
-    Only the agent reads these pipes; it says on the board how much it has read,
-    doubled, and one more while it reads."""
+    """A mark: how much children and C code have written to descriptors 1 and 2 so far,
+    if it is more than in the last mark. What the kernel prints next comes after that.
+    Only the agent reads these pipes; it publishes in the event buffer how much it has
+    read, doubled, and one more while it reads."""
     if positions is None:
         return b"", S.marked
     try:
-        # In this order: what is no longer in the pipes is in the positions.
+        # In this order: bytes no longer in the pipes are in the positions.
         if not poller.poll(0) and positions.tolist() == S.marked:
             return b"", S.marked
         now = [position(0, RAWOUT), position(1, RAWERR)]
@@ -65,13 +65,14 @@ def position(i, fd):
         waiting = int.from_bytes(ioctl(fd, FIONREAD, bytes(4)), ORDER)
         if not at & 1 and at == positions[i]:
             break
-        # Its read is short, but on a busy machine it may have to wait for its turn.
+        # The agent's read is short, but on a busy machine the agent may have to wait
+        # for its turn.
         sleep(0 if tries < 50 else 0.001)
     return at + 2 * waiting & 0xfffffffe
 
 
 def flush():
-    """Sends what is pending."""
+    """Sends pending events."""
     if S.child or S.busy or not S.active:
         return
     with lock:
@@ -82,20 +83,20 @@ def flush():
             if S.tx is not None:
                 pump(EVENTS, S.tx)
                 S.tx = None
-            # Once, not until nothing is pending: a trace function of the user's
-            # may print at every step of this one.
+            # Once, not until nothing is pending: a trace function of user code may
+            # print at every step of this function.
             chunks = S.pending
             if chunks:
                 data, marked = mark()
                 data += frames(chunks)
                 n = len(chunks)
                 end = S.at + len(data)
-                if end <= BOARD:
-                    # No call from here on: nothing is raised in between.
-                    board[S.at:end] = data
-                    board_end[0] = S.at = end; S.pending = S.pending[n:]; S.size = 0; S.marked = marked
+                if end <= BUFFER:
+                    # No call from here on, so nothing can be raised in between.
+                    buffer[S.at:end] = data
+                    buffer_end[0] = S.at = end; S.pending = S.pending[n:]; S.size = 0; S.marked = marked
                 else:
-                    S.at = BOARD  # order: from now on everything goes through the pipe
+                    S.at = BUFFER  # from now on everything uses the pipe, to keep the order
                     S.tx = (data, []); S.pending = S.pending[n:]; S.size = 0; S.marked = marked
                     pump(EVENTS, S.tx)
                     S.tx = None

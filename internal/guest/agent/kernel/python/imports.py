@@ -12,7 +12,7 @@ def hook_pyplot(module):
 
 
 def hook_display(module):
-    """IPython's display without IPython's shell would print instead."""
+    """Without IPython's shell, IPython's display would print."""
     if hasattr(module, "display"):
         module.display = display
     if hasattr(module, "clear_output"):
@@ -42,7 +42,7 @@ class StubLoader:
 
 
 class Finder:
-    """Calls a hook after one of HOOKS was imported."""
+    """Calls a hook after the import of one of HOOKS."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -77,8 +77,8 @@ class Finder:
 
 
 class LateSite:
-    """The last to be asked for a module: adds the user's own directory of packages,
-    which Python passes over if it is made after the start, as pip does."""
+    """The last finder: adds the user's site-packages directory, which Python ignores
+    if it is created after the start, as by pip."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -1,9 +1,10 @@
-# What stands in for IPython, and IPython itself where it is installed.
+# A replacement for IPython's shell and displays, and IPython itself where it is
+# installed.
 
 
 class Shell:
-    """What get_ipython() returns: enough for notebooks that were exported as programs.
-    The rest is IPython's, where it is installed."""
+    """Result of get_ipython(): enough for notebooks exported as programs. Everything
+    else comes from IPython, where it is installed."""
 
     user_ns = property(lambda self: ns)
 
@@ -24,8 +25,8 @@ class Shell:
         return shell_output(expand(command, sys._getframe(1)))
 
     def __getattr__(self, name):
-        # Libraries look for Jupyter's kernel, and for representations, without
-        # having a use for IPython, which takes long to start.
+        # Libraries look for Jupyter's kernel and for representations without needing
+        # IPython, which takes long to start.
         if name == "kernel" or name.startswith("_"):
             raise AttributeError(name)
         ipython = interactive_shell()
@@ -33,7 +34,7 @@ class Shell:
             raise AttributeError("%s: IPython is not installed here" % name)
         return getattr(ipython, name)
 def interactive_shell():
-    """IPython's shell where it is installed, for the magics that it alone has."""
+    """IPython's shell where it is installed, for magics that only it has."""
     if S.ipython is None:
         S.ipython = False
         try:
@@ -47,9 +48,9 @@ def interactive_shell():
         hook, users = sys.excepthook, dict(ns)
         S.ipython = InteractiveShell.instance(config=config, user_module=main, user_ns=ns)
         sys.excepthook = hook
-        # IPython puts names of its own among the user's. Its empty _ would hide the
-        # last value, and its exit() ends nothing here; its magics need only _dh and
-        # the like.
+        # IPython adds names of its own to the user's. Its empty _ would hide the last
+        # value, and its exit() ends nothing here; its magics need only _dh and the
+        # like.
         for name in ("_", "__", "___", "In", "Out", "exit", "quit", "open", "get_ipython"):
             ns.pop(name, None)
             if name in users:

@@ -4,7 +4,7 @@ import os, re
 
 
 def replaced_line(kind, text, *more):
-    """What replaced lines call."""
+    """Called by the lines that transform replaced."""
     frame = sys._getframe(1)
     if kind == "!":
         shell(expand(text, frame))
@@ -138,7 +138,7 @@ def magic_timeit(rest):
 
 
 class TimeitResult:
-    """What %timeit -o returns."""
+    """Result of %timeit -o."""
 
     def __init__(self, text, **figures):
         self.text = text
@@ -174,7 +174,7 @@ def magic_run(rest):
     while parts and len(parts[0]) == 2 and parts[0][0] == "-":
         options.add(parts.pop(0))
     if not parts:
-        raise SyntaxError("%run wants the name of a file")
+        raise SyntaxError("%run needs a file name")
     if "-m" not in options:
         parts[0] = os.path.expanduser(parts[0])
         if not os.path.exists(parts[0]) and os.path.exists(parts[0] + ".py"):
@@ -219,5 +219,5 @@ LINE_MAGICS = {
 for command in ("ls", "ll", "cat", "mkdir", "rmdir", "rm", "cp", "mv", "head", "tail", "less", "more", "man"):
     LINE_MAGICS[command] = lambda rest, command=command: shell(({"ll": "ls -l", "less": "cat", "more": "cat"}.get(command, command)) + " " + rest)
 
-# They set up what is not there, and do no harm when passed over.
+# They configure features that do not exist here, and are safe to ignore.
 IGNORED = frozenset(("matplotlib", "pylab", "config", "load_ext", "reload_ext", "autoreload", "automagic", "colors", "precision", "xmode", "autosave", "logstop", "pdb"))

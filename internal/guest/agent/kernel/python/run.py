@@ -7,8 +7,8 @@ def ended_well(error):
 
 
 def guarded(step, *args):
-    """The exception of step(*args), or None. A value, not a handler: what runs
-    later has no context."""
+    """Returns the exception of step(*args), or None: code after a handler has no
+    exception context."""
     try:
         step(*args)
     except BaseException as e:
@@ -16,7 +16,7 @@ def guarded(step, *args):
 
 
 def prepare():
-    """Sets right what an earlier cell may have broken."""
+    """Repairs what an earlier cell may have broken."""
     if sys.modules.get("__main__") is not main or "sys" not in sys.modules or "builtins" not in sys.modules:
         sys.modules.setdefault("sys", sys)
         for name in saved_modules:
@@ -45,8 +45,8 @@ def settle():
 
 
 def wind_up():
-    """What Python does at the end of a program: waits for its threads, calls what
-    is registered for the end, and drops its names, which closes its files."""
+    """Ends a program as Python does: waits for its threads, calls its exit handlers,
+    and drops its names, which closes its files."""
     import atexit, gc
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
@@ -60,7 +60,7 @@ def wind_up():
 
 
 def exit_code(code):
-    """What Python ends with at sys.exit(code); what is no number it prints."""
+    """Python's exit code after sys.exit(code); other values than numbers are printed."""
     if isinstance(code, int):
         return str(int(code) & 255 if -2 ** 63 <= code < 2 ** 63 else 255)
     print(code, file=sys.stderr, flush=True)
@@ -68,7 +68,7 @@ def exit_code(code):
 
 
 def run(number, code, file=None):
-    """Runs a cell or, if a file is named, be it "", a whole program."""
+    """Runs a cell, or a whole program if file is not None (it may be "")."""
     S.run, S.displays, S.dropped, S.at, S.captured = number, 0, 0, 0, None
     S.cell += 1
     S.flushed = monotonic()
@@ -126,7 +126,7 @@ def remember_error(error):
 
 
 def leave_child(error):
-    """A fork made by user code came to the end of the cell."""
+    """Ends a fork made by user code that reached the end of the cell."""
     code = 0
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1

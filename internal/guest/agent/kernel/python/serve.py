@@ -2,19 +2,19 @@
 
 
 def settled_reply():
-    """Everything that was written is sent, then the reply; afterwards output is
-    held until the next run."""
+    """Sends all pending events, then the reply; afterwards output is held until the
+    next run."""
     with lock:
         while S.active and (S.tx is not None or S.pending):
             flush()
         S.active = False
         pump(CONTROL, S.reply)
         S.reply = None
-    take_descriptors()  # now that nobody waits
+    take_descriptors()  # while nobody waits
 
 
 def wait_command():
-    """Waits for the next command; tasks of the event loop go on meanwhile."""
+    """Waits for the next command while tasks of the event loop continue."""
     loop = S.loop
     if loop is None or loop.is_closed() or loop.is_running():
         return
@@ -33,7 +33,7 @@ incoming = []
 
 
 def read_command():
-    """One whole message, None at the end of the pipe. What was read survives an
+    """Reads one message, None at the end of the pipe. Bytes already read survive an
     exception raised here."""
     while True:
         have = sum(map(len, incoming))
@@ -53,9 +53,9 @@ def read_command():
 
 
 def reseed(entropy):
-    """Draws new randomness: this process may be one of several that came out of
-    one snapshot. What asks the system each time (os.urandom, secrets, uuid4)
-    needs nothing. Generators that user code made stay as they are."""
+    """Reseeds random generators: this process may be one of several restored from
+    one snapshot. Functions that ask the system each time (os.urandom, secrets,
+    uuid4) need nothing. Generators made by user code stay unchanged."""
     new = lambda n: entropy + posix.urandom(n)
     for name, step in (
         ("random", lambda m: m.seed(new(32))),
@@ -68,7 +68,7 @@ def reseed(entropy):
 
 
 def serve():
-    """The loop of the kernel. It ends with the pipe of commands."""
+    """The kernel's main loop. It ends with the command pipe."""
     task = None
     while True:
         try:
@@ -83,7 +83,7 @@ def serve():
             now, task = task, None
             kind = now[:1]
             if kind == b"R" and len(now) == 5:
-                # An empty cell proves that the kernel lives and leaves no trace in it.
+                # An empty cell only checks that the kernel responds.
                 S.reply = (frame(b"D", encode(to_json({"run": int.from_bytes(now[1:5], "big"), "ok": True, "error": None}))), [])
             elif kind == b"R":
                 S.reply = (run(int.from_bytes(now[1:5], "big"), now[5:]), [])

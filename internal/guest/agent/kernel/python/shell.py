@@ -6,8 +6,8 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def expand(text, frame):
-    """{expression} and $name with the values of the calling frame. What is no
-    expression, or no name there, is left for the shell."""
+    """Replaces {expression} and $name with values of the calling frame. Other braces
+    and names are left to the shell."""
     scope = dict(frame.f_globals)
     scope.update(frame.f_locals)
     out, done, k = [], 0, 0
@@ -63,7 +63,7 @@ def wait(process):
     try:
         return process.wait()
     except BaseException:
-        # The interrupt went to the child too.
+        # The interrupt also went to the child.
         try:
             process.wait(1)
         except BaseException:
@@ -85,7 +85,7 @@ def shell(command):
 
 
 class Lines(list):
-    """The lines that a command printed: x = !command."""
+    """Lines of a command's output: x = !command."""
 
     @property
     def n(self):

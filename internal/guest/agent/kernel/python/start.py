@@ -11,13 +11,13 @@ no_input.__name__ = no_input.__qualname__ = "input"
 
 
 def get_ipython():
-    """IPython's shell, as far as this kernel has one."""
+    """The kernel's replacement for IPython's shell."""
     extras()
     return Shell()
 
 
 def extras():
-    """Compiles transform.py and magics.py at their first use."""
+    """Compiles the files of magics at their first use."""
     global magics
     if magics is not None:
         exec(compile(magics, FILE, "exec"), globals())
@@ -25,7 +25,7 @@ def extras():
     builtins.__glovebox__ = replaced_line
 
 
-def open_board():
+def open_buffer():
     """(size, memory for events, one number: where they end, positions in the
     pipes behind 1 and 2)."""
     try:
@@ -35,7 +35,7 @@ def open_board():
         memory = memoryview(mmap.mmap(9, 0))
     except (OSError, ImportError, ValueError):
         return 0, None, None, None
-    for fd in (9, copy):  # mmap keeps one that it has no use for
+    for fd in (9, copy):  # mmap keeps a duplicate that it does not need
         try:
             posix.close(fd)
         except OSError:
@@ -45,7 +45,7 @@ def open_board():
 
 
 COMMANDS, CONTROL, EVENTS, RAWOUT, RAWERR = map(high, (3, 4, 5, 6, 7))
-BOARD, board, board_end, positions = open_board()
+BUFFER, buffer, buffer_end, positions = open_buffer()
 PLAIN = tuple((fd, high(posix.dup(fd)), fstat(fd).st_ino) for fd in (1, 2))
 PID = getpid()
 lock = _thread.RLock()
@@ -54,8 +54,8 @@ poller.register(RAWOUT, select.POLLIN)
 poller.register(RAWERR, select.POLLIN)
 
 _signal.signal(2, on_sigint)
-# A process group in which stopped children end is told to hang up. A handler,
-# unlike a signal that is ignored, does not pass on to programs that are run.
+# A process group with stopped children gets SIGHUP when it is orphaned. A handler,
+# unlike an ignored signal, is not inherited by programs.
 _signal.signal(1, lambda number, frame: None)
 posix.register_at_fork(before=flush, after_in_child=after_fork)
 sys.stdout = sys.__stdout__ = text_stream(b"o", 1, "<stdout>")
@@ -71,22 +71,23 @@ builtins.get_ipython = get_ipython
 
 
 def preload(names):
-    """Imports modules and returns the names of those that cannot be. What they
-    print is nobody's: it would be part of the first cell's output."""
+    """Imports modules and returns the names of those that cannot be imported. Their
+    output is discarded: it would become part of the first cell's."""
     missing = [name for name in names if guarded(__import__, name) is not None]
     if "matplotlib" in sys.modules:
-        # It looks for fonts only when pyplot is imported, for half a second or more.
+        # matplotlib searches for fonts when pyplot is imported, for half a second or
+        # more.
         guarded(__import__, "matplotlib.font_manager")
     flush_streams()
     S.pending, S.size = [], 0
     if len(missing) < len(names):
-        guarded(tidy)
+        guarded(trim_memory)
     return missing
 
 
-def tidy():
-    """Keeps what the imports made out of the garbage collections of user code, and
-    gives back the memory that they have used and freed."""
+def trim_memory():
+    """Excludes the imported objects from garbage collections during user code, and
+    returns the memory that the imports freed."""
     import gc
     gc.collect()
     gc.freeze()

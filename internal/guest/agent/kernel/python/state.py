@@ -33,7 +33,7 @@ MAX_DISPLAY = 8 << 20        # its JSON
 MAX_FRAMES = 2000            # of one traceback
 MAX_SOURCES = 32 << 20       # cells kept for tracebacks
 MAX_PIXELS = 4000000
-MAX_TRIES = 1000             # a second, to see a pipe while the agent does not read it
+MAX_TRIES = 1000             # a second; see position
 FIONREAD = 0x541b
 ORDER = sys.byteorder
 
@@ -44,7 +44,7 @@ mtext = io.TextIOWrapper
 
 
 def high(fd):
-    """Moves a descriptor out of the way of user code; closed on exec."""
+    """Moves a descriptor out of the range that user code uses; closed on exec."""
     for low in (900, 200, 50, 10):
         try:
             new = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, low)
@@ -61,27 +61,27 @@ class State:
 
 S = State()
 S.child = False        # this is a fork made by user code
-S.running = False      # user code runs: an interrupt is its KeyboardInterrupt
-S.active = False       # between R and D: events may be written
-S.busy = False         # inside flush; it is not to be entered again
-S.pending = []         # (type, bytes) to be framed
+S.running = False      # user code runs: an interrupt raises KeyboardInterrupt in it
+S.active = False       # between R and D: events may be sent
+S.busy = False         # in flush, which must not be reentered
+S.pending = []         # (type, bytes), not yet framed
 S.size = 0
-S.flushed = 0.0        # when
-S.tx = None            # frames under way to EVENTS
-S.reply = None         # message under way to CONTROL
-S.at = 0               # end of this run's events on the board
+S.flushed = 0.0        # time of the last flush
+S.tx = None            # frames being written to EVENTS
+S.reply = None         # message being written to CONTROL
+S.at = 0               # end of this run's events in the event buffer
 S.marked = [0, 0]      # positions of the last mark
 S.run = 0
 S.cell = 0
 S.displays = 0
-S.captured = None      # a list takes what is displayed
+S.captured = None      # a list receives the displays
 S.dropped = 0
 S.loop = None
 S.task = None
 S.task_cancelled = False
 S.trace = S.profile = None
-S.flags = 0            # of __future__ statements so far
-S.last = None          # what we put into builtins._
+S.flags = 0            # __future__ flags so far
+S.last = None          # what the kernel put into builtins._
 S.ipython = None
 sources = {}           # file name → lines of the cell
 sources_size = 0

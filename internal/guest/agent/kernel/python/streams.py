@@ -17,7 +17,7 @@ class Stream(io.BufferedIOBase):
         return False
 
     def close(self):
-        # User code that closes its standard output goes on printing later.
+        # User code that closes its standard output may print later.
         self.flush()
 
     def flush(self):
@@ -63,8 +63,8 @@ def take_streams():
 
 
 def take_descriptors():
-    """Puts back descriptors 1 and 2 for the children of the next cell, if this
-    one closed them or laid another file over them."""
+    """Restores descriptors 1 and 2 for the children of the next cell, if this
+    one closed or replaced them."""
     for fd, kept, inode in PLAIN:
         try:
             if fstat(fd).st_ino == inode:
@@ -83,8 +83,8 @@ def flush_streams():
 
 
 def after_fork():
-    """In a fork made by user code: it prints to the plain descriptors and never
-    touches the pipes of its parent."""
+    """Runs in forks made by user code: they print to the plain descriptors and never
+    touch the pipes of their parent."""
     global lock
     S.child = True
     lock = _thread.RLock()
