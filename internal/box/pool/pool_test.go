@@ -363,7 +363,7 @@ func TestLostInstancesAreReplaced(t *testing.T) {
 	}{
 		{"guest", false, destroy, "destroyed"},
 		{"paused guest", true, destroy, "destroyed"},
-		{"link", false, func(m *machine.Machine) { m.Agent.Close() }, "link to the guest lost"},
+		{"connection", false, func(m *machine.Machine) { m.Agent.Close() }, "connection to the guest lost"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFactory(t)

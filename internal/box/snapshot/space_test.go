@@ -119,7 +119,7 @@ func TestQuotaIsShared(t *testing.T) {
 	third := stored(t, s, of("alice", 7, Box), blob(3*kB))
 	want("one's own before the older one of who has less", first)
 
-	// Who comes new takes from who has most.
+	// A new owner takes from the owner with the most.
 	stored(t, s, of("carol", 8, Box), blob(3*kB))
 	want("of who has most", second)
 	stored(t, s, of("bob", 9, Kept), blob(2*kB))
@@ -154,7 +154,7 @@ func TestWrite_ExceedsEstimate(t *testing.T) {
 	}
 }
 
-// TestReservationCountsForOthers has two stores write at once what there is room for once.
+// TestReservationCountsForOthers has two stores write concurrently where only one fits.
 func TestReservationCountsForOthers(t *testing.T) {
 	s := open(t, Config{MaxBytes: 10 * kB})
 	other := open(t, Config{MaxBytes: 10 * kB, Dir: s.dir})

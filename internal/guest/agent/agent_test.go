@@ -31,8 +31,8 @@ func request(op uint32, name protocol.Op, args any) []byte {
 	return append(protocol.Header{Type: protocol.Open, Op: op, Length: uint32(len(p))}.Append(nil), p...)
 }
 
-// TestPanic holds that an operation that panics ends alone.
-func TestPanic(t *testing.T) {
+// TestPanicEndsOneOperation checks that an operation that panics ends alone.
+func TestPanicEndsOneOperation(t *testing.T) {
 	r, w := io.Pipe()
 	a := newTestAgent(t, w)
 	inR, inW := io.Pipe()
@@ -71,8 +71,8 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestBeforeHello holds that an agent that is not configured does nothing.
-func TestBeforeHello(t *testing.T) {
+// TestOperationsBeforeHello checks that an agent that is not configured does nothing.
+func TestOperationsBeforeHello(t *testing.T) {
 	var out bytes.Buffer
 	a := newAgent(slog.New(slog.DiscardHandler), &out, false)
 	s := a.newSession(nil, 0)
@@ -114,7 +114,7 @@ func TestMergeEnv(t *testing.T) {
 	}
 }
 
-func TestRing(t *testing.T) {
+func TestOutputRing(t *testing.T) {
 	r := newRing()
 	var all []byte
 	for i := range 500 {

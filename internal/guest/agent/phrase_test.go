@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPhrase cuts a stream into pieces of every size.
-func TestPhrase(t *testing.T) {
+// TestPhrase_SplitAnywhere cuts a stream into pieces of every size.
+func TestPhrase_SplitAnywhere(t *testing.T) {
 	for text, want := range map[string]bool{
 		"before out of memory after": true, "out of memory": true, "out of out of memory": true,
 		"out of memor": false, "ut of memory": false, "out of  memory": false, "": false,

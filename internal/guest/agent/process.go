@@ -136,7 +136,7 @@ func (p *process) supervise(ctx context.Context, timeout, grace time.Duration) (
 	return stopped
 }
 
-// expire makes the pumps of the output end soon, whoever still holds the pipes.
+// expire makes the pumps of the output end soon, even if others hold the pipes open.
 func (p *process) expire() {
 	for _, r := range p.output {
 		r.SetReadDeadline(time.Now().Add(pipeDelay))

@@ -12,9 +12,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// TestBackup moves a home directory from one guest to another. What does not fit
+// TestBackupAndUnpack moves a home directory from one guest to another. What does not fit
 // or is not the home's is left out, and an unchanged home is not sent again.
-func TestBackup(t *testing.T) {
+func TestBackupAndUnpack(t *testing.T) {
 	l, g := newLink(t)
 	home := func(p string) string { return filepath.Join(g.home, p) }
 	must(t, os.MkdirAll(home("venv/bin"), 0o755))

@@ -21,7 +21,7 @@ import (
 )
 
 // ErrLost is wrapped by the error of every operation on a closed connection.
-var ErrLost = errors.New("link to the guest lost")
+var ErrLost = errors.New("connection to the guest lost")
 
 // errClosed is the cause after Close.
 var errClosed = errors.New("closed")

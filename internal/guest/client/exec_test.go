@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-func TestExec(t *testing.T) {
+func TestExecCommand(t *testing.T) {
 	l, g := newLink(t)
 	for _, tc := range []struct {
 		name           string

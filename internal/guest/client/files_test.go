@@ -219,9 +219,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestSwapRace flips a directory to a link that leads outside and back while
+// TestPathsDuringSwap_StayInside flips a directory to a link that leads outside and back while
 // files are read and written below it.
-func TestSwapRace(t *testing.T) {
+func TestPathsDuringSwap_StayInside(t *testing.T) {
 	l, g := newLink(t)
 	outside := filepath.Dir(g.home) + "/outside"
 	must(t, os.Mkdir(outside, 0o755))
@@ -277,8 +277,8 @@ func TestSwapRace(t *testing.T) {
 	}
 }
 
-// TestGrowingFile holds that a file that grows while it is read ends.
-func TestGrowingFile(t *testing.T) {
+// TestRead_GrowingFile checks that a file that grows while it is read ends.
+func TestRead_GrowingFile(t *testing.T) {
 	l, g := newLink(t)
 	if _, err := l.Exec(t.Context(), protocol.Exec{Shell: "yes > grows", Background: true}, nil, nil); err != nil {
 		t.Fatal(err)
@@ -294,8 +294,8 @@ func TestGrowingFile(t *testing.T) {
 	l.Signal(t.Context(), protocol.Signal{ID: "p1", Signal: "KILL"})
 }
 
-// TestSparse holds that the reader of a file of ten terabytes can end it.
-func TestSparse(t *testing.T) {
+// TestRead_SparseFileCanBeCanceled checks that the reader of a file of ten terabytes can end it.
+func TestRead_SparseFileCanBeCanceled(t *testing.T) {
 	l, g := newLink(t)
 	f, err := os.Create(g.home + "/sparse")
 	must(t, err)
@@ -324,7 +324,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestList(t *testing.T) {
+func TestListDirectory(t *testing.T) {
 	l, g := newLink(t)
 	for _, p := range []string{"b/c/d/e", "a", ".hidden"} {
 		_, err := l.Write(t.Context(), protocol.Write{Path: p, Parents: true}, strings.NewReader("x"))
@@ -488,9 +488,9 @@ func TestExtractAttacks(t *testing.T) {
 	}
 }
 
-// TestNoSpace holds that a write that meets the end of the disk says so and
+// TestWrite_DiskFull checks that a write that meets the end of the disk says so and
 // leaves nothing.
-func TestNoSpace(t *testing.T) {
+func TestWrite_DiskFull(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it mounts, which tests of engines beside it take for theirs")
 	}

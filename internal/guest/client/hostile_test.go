@@ -148,9 +148,9 @@ func TestHostileHello(t *testing.T) {
 	}
 }
 
-// TestHostile plays an agent that is well behaved until an operation is under
+// TestHostileFrames plays an agent that is well behaved until an operation is under
 // way: the operation has to fail soon, and the link with it.
-func TestHostile(t *testing.T) {
+func TestHostileFrames(t *testing.T) {
 	data := func(ch protocol.Channel) func(f *fake, op uint32) {
 		return func(f *fake, op uint32) {
 			f.frame(protocol.Header{Type: protocol.Data, Channel: ch, Op: op}, []byte("x"))
@@ -219,8 +219,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestNoAnswer holds the bound of waiting for an agent that does not react.
-func TestNoAnswer(t *testing.T) {
+// TestUnresponsiveAgent checks the bound of waiting for an agent that does not react.
+func TestUnresponsiveAgent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -248,8 +248,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestNeverReads holds that an agent that does not read holds nobody up.
-func TestNeverReads(t *testing.T) {
+// TestAgentThatDoesNotRead checks that an agent that does not read holds nobody up.
+func TestAgentThatDoesNotRead(t *testing.T) {
 	checkGoroutines(t)
 	d, f := newFake(t)
 	go f.greet()
@@ -295,9 +295,9 @@ func (s *slow) Output(_ protocol.Channel, p []byte) {
 }
 func (s *slow) Display(protocol.Display) {}
 
-// TestFlood holds that a flood of frames, tiny ones included, costs no more
+// TestFrameFloodIsBounded checks that a flood of frames, tiny ones included, costs no more
 // memory than the window while the reader is slow, and that it ends the link.
-func TestFlood(t *testing.T) {
+func TestFrameFloodIsBounded(t *testing.T) {
 	for _, size := range []int{1, 4096, protocol.MaxPayload} {
 		checkGoroutines(t)
 		d, f := newFake(t)
@@ -348,9 +348,9 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestStuckSink holds that one operation whose caller does not take its output
+// TestBlockedSinkDelaysNoOther checks that one operation whose caller does not take its output
 // does not hold up another.
-func TestStuckSink(t *testing.T) {
+func TestBlockedSinkDelaysNoOther(t *testing.T) {
 	l, _ := newLink(t)
 	s := &slow{started: make(chan struct{}), proceed: make(chan struct{})}
 	done := make(chan error, 1)
@@ -391,8 +391,8 @@ func checkGoroutines(t *testing.T) {
 	})
 }
 
-// FuzzLinkInput feeds the host bytes in place of an agent's.
-func FuzzLinkInput(f *testing.F) {
+// FuzzConnInput feeds the host bytes in place of an agent's.
+func FuzzConnInput(f *testing.F) {
 	ok, _ := json.Marshal(protocol.Response{Result: json.RawMessage(`{"version":1}`)})
 	h := protocol.Header{Type: protocol.End, Op: 1, Length: uint32(len(ok))}
 	f.Add(append(h.Append(nil), ok...))

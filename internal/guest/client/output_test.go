@@ -21,9 +21,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// TestCapture holds what crosses the link of a long output, and that the file
+// TestCaptureHeadAndTail checks what crosses the link of a long output, and that the file
 // has the whole.
-func TestCapture(t *testing.T) {
+func TestCaptureHeadAndTail(t *testing.T) {
 	l, _ := newLink(t)
 	capture := protocol.Capture{Head: 1000, Tail: 500}
 	for _, n := range []int{0, 1, 999, 1000, 1001, 1500, 1501, 70_000, 66_536 + 1000, 3_000_000} {
@@ -53,7 +53,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestSpoolFiles holds that the files of long outputs are bounded in size and
+// TestSpoolFiles checks that the files of long outputs are bounded in size and
 // number.
 func TestSpoolFiles(t *testing.T) {
 	l, g := newLink(t)
@@ -139,7 +139,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func TestCancel(t *testing.T) {
+func TestCancelOperations(t *testing.T) {
 	l, _ := newLink(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -169,7 +169,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestBackground(t *testing.T) {
+func TestBackgroundProcess(t *testing.T) {
 	l, _ := newLink(t)
 	start := func(sh string) string {
 		t.Helper()
@@ -249,8 +249,8 @@ func ended(t *testing.T, l *client.Conn, id string) bool {
 	return !slices.ContainsFunc(ps.Processes, func(p protocol.Process) bool { return p.ID == id && p.Running })
 }
 
-// TestManyBackground holds the bound of what is kept.
-func TestManyBackground(t *testing.T) {
+// TestBackgroundProcessLimit checks the bound of what is kept.
+func TestBackgroundProcessLimit(t *testing.T) {
 	l, _ := newLink(t)
 	for range 100 {
 		res, err := l.Exec(t.Context(), protocol.Exec{Argv: []string{"true"}, Background: true}, nil, nil)
@@ -272,8 +272,8 @@ func TestManyBackground(t *testing.T) {
 	}
 }
 
-// TestConcurrent runs many operations of all kinds at once.
-func TestConcurrent(t *testing.T) {
+// TestConcurrentOperations runs many operations of all kinds at once.
+func TestConcurrentOperations(t *testing.T) {
 	l, _ := newLink(t)
 	var wg sync.WaitGroup
 	for i := range 64 {
@@ -300,8 +300,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestTooManyOps holds that operations beyond the limit are refused, not queued.
-func TestTooManyOps(t *testing.T) {
+// TestOperationLimit checks that operations beyond the limit are refused, not queued.
+func TestOperationLimit(t *testing.T) {
 	l, _ := newLink(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	res, err := l.Exec(t.Context(), protocol.Exec{Shell: "sleep 100", Background: true}, nil, nil)
@@ -324,8 +324,8 @@ func TestTooManyOps(t *testing.T) {
 	wg.Wait()
 }
 
-// TestZombies holds that processes whose parent has ended are waited for.
-func TestZombies(t *testing.T) {
+// TestOrphansAreReaped checks that processes whose parent has ended are waited for.
+func TestOrphansAreReaped(t *testing.T) {
 	l, g := newLink(t)
 	_, err := l.Exec(t.Context(), protocol.Exec{Shell: "for i in $(seq 20); do (setsid sleep 0.1 &) ; done"}, nil, nil)
 	must(t, err)
@@ -362,8 +362,8 @@ func TestZombies(t *testing.T) {
 	wg.Wait()
 }
 
-// TestFDs holds that operations leave no descriptors open in the agent.
-func TestFDs(t *testing.T) {
+// TestNoDescriptorLeaks checks that operations leave no descriptors open in the agent.
+func TestNoDescriptorLeaks(t *testing.T) {
 	l, g := newLink(t)
 	open := func() int {
 		names, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
@@ -393,9 +393,9 @@ func TestFDs(t *testing.T) {
 	within(t, 20*time.Second, func() bool { return open() <= before+2 })
 }
 
-// TestResume takes a link over while operations are under way, at every point
+// TestResumeConnection takes a link over while operations are under way, at every point
 // of a frame.
-func TestResume(t *testing.T) {
+func TestResumeConnection(t *testing.T) {
 	g := newGuest(t)
 	l, err := client.Open(t.Context(), g, g.options())
 	must(t, err)
@@ -440,7 +440,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-func TestKernels(t *testing.T) {
+func TestKernelActions(t *testing.T) {
 	l, _ := newLink(t)
 	k, err := l.Kernel(t.Context(), protocol.Kernel{Kernel: "a", Language: "python", Action: "start", Preload: []string{"json", "no_such_module"}})
 	if err != nil || k.PID <= 0 || !strings.HasPrefix(k.Version, "3.") || !slices.Equal(k.Missing, []string{"no_such_module"}) {
@@ -499,8 +499,8 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// TestForgery prints what looks like frames and messages: it is data.
-func TestForgery(t *testing.T) {
+// TestPrintedFramesAreData prints what looks like frames and messages: it is data.
+func TestPrintedFramesAreData(t *testing.T) {
 	l, _ := newLink(t)
 	forged := protocol.Header{Type: protocol.End, Op: 3, Length: 2}.Append(nil)
 	forged = append(forged, "{}"...)

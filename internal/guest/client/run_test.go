@@ -9,7 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-func TestRun(t *testing.T) {
+func TestRunCode(t *testing.T) {
 	l, _ := newLink(t)
 	run := func(code string) (protocol.RunResult, *record) {
 		t.Helper()
@@ -73,8 +73,8 @@ func BenchmarkExecTrue(b *testing.B) {
 	}
 }
 
-// TestLongTraceback holds that an error of any size comes through.
-func TestLongTraceback(t *testing.T) {
+// TestRun_LongTraceback checks that an error of any size comes through.
+func TestRun_LongTraceback(t *testing.T) {
 	l, _ := newLink(t)
 	for _, c := range []string{
 		`raise ValueError("<" * 10_000_000)`,

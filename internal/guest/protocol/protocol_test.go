@@ -17,7 +17,7 @@ func frame(h Header, p []byte) []byte {
 	return append(h.Append(nil), p...)
 }
 
-func TestReader(t *testing.T) {
+func TestReadFrames(t *testing.T) {
 	var in []byte
 	var want []Header
 	rnd := rand.New(rand.NewSource(1))
@@ -72,8 +72,8 @@ func TestParseHeader(t *testing.T) {
 	}
 }
 
-// TestHunt cuts a stream of frames anywhere and resumes it.
-func TestHunt(t *testing.T) {
+// TestResync cuts a stream of frames anywhere and resumes it.
+func TestResync(t *testing.T) {
 	old := frame(Header{Type: Data, Channel: Body, Op: 0x01020304}, make([]byte, MaxPayload))
 	old = append(old, frame(Header{Type: EOF, Op: 1, Channel: Body}, nil)...)
 	nonce := NewNonce()
@@ -106,7 +106,7 @@ func TestHunt(t *testing.T) {
 	}
 }
 
-func TestGate(t *testing.T) {
+func TestSendWindow(t *testing.T) {
 	g := NewSendWindow()
 	sent := 0
 	closed := make(chan struct{})
@@ -144,7 +144,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-func TestQueue(t *testing.T) {
+func TestRecvQueue(t *testing.T) {
 	q := NewRecvQueue()
 	pushed := 0
 	for {
@@ -246,7 +246,7 @@ func TestOutbox(t *testing.T) {
 	}
 }
 
-// FuzzReadFrame holds that no input makes the reader panic, hang or return what
+// FuzzReadFrame checks that no input makes the reader panic, hang or return what
 // is no frame.
 func FuzzReadFrame(f *testing.F) {
 	f.Add(frame(Header{Type: Data, Channel: Stdout, Op: 1}, []byte("abc")))

@@ -9,15 +9,14 @@ const (
 	markPrefix = "GLOVEBOX-RESUME-"
 	// NonceSize is the length of a nonce: hex digits.
 	NonceSize = 16
-	// MarkSize is the length of the mark after which a resumed stream goes on.
+	// MarkSize is the length of the mark after which a resumed stream continues.
 	MarkSize = len(markPrefix) + NonceSize
-	// preambleSize fills any frame that was cut off, and at least one header
-	// more, which zeros cannot be.
+	// preambleSize completes any truncated frame and adds at least one more header,
+	// which zeros cannot be.
 	preambleSize = HeaderSize + MaxPayload
 )
 
-// NewNonce returns a fresh nonce. It cannot be guessed by code that was in the
-// guest before.
+// NewNonce returns a new nonce, which code that was in the guest before cannot guess.
 func NewNonce() string {
 	var b [NonceSize / 2]byte
 	rand.Read(b[:]) // never fails
@@ -30,8 +29,7 @@ func AppendMark(b []byte, nonce string) []byte {
 	return append(b, nonce...)
 }
 
-// AppendPreamble appends what the host sends before anything else on a resumed
-// link.
+// AppendPreamble appends what the host sends first on a resumed connection.
 func AppendPreamble(b []byte, nonce string) []byte {
 	b = append(b, make([]byte, preambleSize)...)
 	return AppendMark(b, nonce)

@@ -103,7 +103,7 @@ func newPool(t testing.TB, cfg pool.Config) *pool.Pool {
 		if err != nil {
 			return nil, err
 		}
-		m, err := store.Restore(ctx, tmpl, fmt.Sprintf("member-%d", serial.Add(1)))
+		m, err := store.Restore(ctx, tmpl, fmt.Sprintf("instance-%d", serial.Add(1)))
 		if err != nil {
 			return nil, err
 		}
@@ -246,9 +246,9 @@ func lookAt(t *testing.T, m *machine.Machine) seen {
 	return s
 }
 
-// TestNothingIsSeenOfAnEarlierBox also holds that members differ from each other
+// TestTakenMachinesShareNothing also checks that members differ from each other
 // in what must not be the same twice.
-func TestNothingIsSeenOfAnEarlierBox(t *testing.T) {
+func TestTakenMachinesShareNothing(t *testing.T) {
 	p := newPool(t, pool.Config{Size: 2, Pause: true})
 	first := take(t, p)
 	clean := lookAt(t, first)
@@ -292,35 +292,35 @@ func TestNothingIsSeenOfAnEarlierBox(t *testing.T) {
 	check("a box made after the first one has ended")
 }
 
-// TestAKilledMemberIsReplaced kills the kernel of a member while it waits.
-func TestAKilledMemberIsReplaced(t *testing.T) {
+// TestKilledInstanceIsReplaced kills the kernel of an instance while it waits.
+func TestKilledInstanceIsReplaced(t *testing.T) {
 	for _, pause := range []bool{true, false} {
 		t.Run(fmt.Sprintf("pause=%t", pause), func(t *testing.T) {
 			p := newPool(t, pool.Config{Size: 2, Pause: pause})
 			before := sentries(t)
-			if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, []string{"member-1", "member-2"}) {
+			if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, []string{"instance-1", "instance-2"}) {
 				t.Fatalf("sentries: got %v", before)
 			}
-			if err := syscall.Kill(before["member-1"], syscall.SIGKILL); err != nil {
+			if err := syscall.Kill(before["instance-1"], syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			// At once, perhaps before the pool has heard of it.
 			m := take(t, p)
-			if got := strings.TrimSpace(run(t, m, "print(6*7)")); m.ID != "member-2" || got != "42" {
+			if got := strings.TrimSpace(run(t, m, "print(6*7)")); m.ID != "instance-2" || got != "42" {
 				t.Errorf("Take: got %s, which prints %q", m.ID, got)
 			}
 			full(t, p)
 			if s := p.Stats().Of(class); s.Lost != 1 || s.Made != 4 || s.HandedOut != 1 {
 				t.Errorf("stats: got %+v", s)
 			}
-			if got := slices.Sorted(maps.Keys(sentries(t))); !slices.Equal(got, []string{"member-2", "member-3", "member-4"}) {
+			if got := slices.Sorted(maps.Keys(sentries(t))); !slices.Equal(got, []string{"instance-2", "instance-3", "instance-4"}) {
 				t.Errorf("sentries: got %v", got)
 			}
 		})
 	}
 }
 
-// BenchmarkTake measures the hand-out of a member that waits paused or running,
+// BenchmarkTake measures the handing out an instance that waits paused or running,
 // and that with a first result, while the pool yields.
 func BenchmarkTake(b *testing.B) {
 	for _, pause := range []bool{true, false} {

@@ -147,7 +147,7 @@ func code(err error) protocol.Code {
 	return ""
 }
 
-func TestLimits(t *testing.T) {
+func TestReportedLimits(t *testing.T) {
 	l := newLink(t)
 	want := map[string]string{"pids": "cgroup", "memory": "watcher", "open_files": "rlimit", "core": "rlimit", "address_space": "rlimit"}
 	for k, v := range want {
@@ -157,8 +157,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestUser holds who the user is and what it cannot do to the agent.
-func TestUser(t *testing.T) {
+// TestUserPrivileges checks who the user is and what it cannot do to the agent.
+func TestUserPrivileges(t *testing.T) {
 	l := newLink(t)
 	_, r := sh(t, l, `id -un; id -G; pwd; stat -c '%a %U' .; grep -E 'CapEff|NoNewPrivs' /proc/self/status; ls /proc/self/fd | wc -l`)
 	if got, want := string(r.out), "ada\n1000\n/home/user\n700 ada\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n4\n"; got != want {
@@ -179,8 +179,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestFileRights holds that file operations lend nobody the agent's rights.
-func TestFileRights(t *testing.T) {
+// TestFileOperationsUseUserRights checks that file operations lend nobody the agent's rights.
+func TestFileOperationsUseUserRights(t *testing.T) {
 	l := newLink(t)
 	// /tmp is writable for all, what others have put there is not.
 	sh(t, l, "mkdir /tmp/mine; chmod 700 /tmp/mine; echo x > /tmp/mine/f; echo x > f; chmod 0 f; mkdir d; echo x > d/f; chmod 555 d")
@@ -202,9 +202,9 @@ func TestFileRights(t *testing.T) {
 	}
 }
 
-// TestLinksOut holds that no operation follows symbolic links out of the home in
+// TestSymlinksLeadingOut checks that no operation follows symbolic links out of the home in
 // gVisor, whose open does so with O_NOFOLLOW and O_DIRECTORY.
-func TestLinksOut(t *testing.T) {
+func TestSymlinksLeadingOut(t *testing.T) {
 	l := newLink(t)
 	if res, r := sh(t, l, `set -e
 		mkdir -p /dev/shm/out sub && echo secret >/dev/shm/out/f
@@ -296,7 +296,7 @@ func TestLinksOut(t *testing.T) {
 	}
 }
 
-func TestNoSpace(t *testing.T) {
+func TestDiskFull(t *testing.T) {
 	l := newLink(t)
 	_, err := l.Write(t.Context(), protocol.Write{Path: "big"}, io.LimitReader(zeros{}, 200<<20))
 	if code(err) != protocol.CodeNoSpace {
@@ -311,7 +311,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestForkBomb holds that commands can be run after one.
+// TestForkBomb checks that commands can be run after one.
 func TestForkBomb(t *testing.T) {
 	l := newLink(t)
 	for _, bomb := range []string{
@@ -336,9 +336,9 @@ func TestForkBomb(t *testing.T) {
 	}
 }
 
-// TestForkBombInKernel holds that what code leaves running cannot keep the box
+// TestForkBombLeftByKernel checks that what code leaves running cannot keep the box
 // from starting anything, and that the kernel keeps its variables.
-func TestForkBombInKernel(t *testing.T) {
+func TestForkBombLeftByKernel(t *testing.T) {
 	l := newLink(t)
 	res, r := python(t, l, `import subprocess
 x = 7
@@ -358,7 +358,7 @@ for i in range(10000):
 	}
 }
 
-// TestMemoryBomb holds that what uses too much ends, and nothing else.
+// TestMemoryBomb checks that what uses too much ends, and nothing else.
 func TestMemoryBomb(t *testing.T) {
 	l := newLink(t)
 	res, _ := python(t, l, "x = []\nwhile True: x.append(bytearray(1 << 20))")
@@ -383,8 +383,8 @@ func TestMemoryBomb(t *testing.T) {
 	}
 }
 
-// TestOrphans holds that the guest's first process reaps what it inherits.
-func TestOrphans(t *testing.T) {
+// TestInitReapsOrphans checks that the guest's first process reaps what it inherits.
+func TestInitReapsOrphans(t *testing.T) {
 	l := newLink(t)
 	sh(t, l, "for i in $(seq 30); do (setsid sleep 0.1 &); done; sleep 1")
 	polltest.Until(t, 10*time.Second, "leak: no zombies are left", func() bool {
@@ -393,7 +393,7 @@ func TestOrphans(t *testing.T) {
 	})
 }
 
-func TestManyCommands(t *testing.T) {
+func TestConcurrentCommands(t *testing.T) {
 	l := newLink(t)
 	done := make(chan error, 24)
 	for i := range cap(done) {

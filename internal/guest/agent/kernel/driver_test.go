@@ -19,8 +19,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// TestLost covers how a kernel can be lost, and that Run says so.
-func TestLost(t *testing.T) {
+// TestLostKernel covers how a kernel can be lost, and that Run says so.
+func TestLostKernel(t *testing.T) {
 	py, node := pythons(t)[0], nodes(t)[0]
 	for _, c := range []struct {
 		name, language, code string
@@ -98,7 +98,7 @@ func each(t *testing.T, f func(t *testing.T, language string, k *Kernel)) {
 	}
 }
 
-func TestCancel(t *testing.T) {
+func TestCancelRun(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{Python: "x = 5\nwhile True: pass", JavaScript: "x = 5; while (true);"}[language]
 		ctx, cancel := context.WithCancel(t.Context())
@@ -117,9 +117,9 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestEmpty has the cell that proves a kernel: nothing of it is seen later, and
+// TestEmptyCell has the cell that proves a kernel: nothing of it is seen later, and
 // nothing that was printed meanwhile gets lost.
-func TestEmpty(t *testing.T) {
+func TestEmptyCell(t *testing.T) {
 	setUp := map[string]string{
 		Python:     "import threading, os, time\nos.system('(sleep 0.1; echo child) &')\ndef late():\n    time.sleep(0.1)\n    print('thread')\nx = threading.Thread(target=late); x.start()\n41",
 		JavaScript: "let x = setTimeout(() => console.log('thread'), 100); require('child_process').spawn('sh', ['-c', 'sleep 0.1; echo child'], {stdio: ['ignore', 'inherit', 'inherit'], detached: true}); 41",
@@ -157,7 +157,7 @@ func TestEmpty(t *testing.T) {
 	})
 }
 
-func TestBusy(t *testing.T) {
+func TestRun_WhileBusy(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		dir := t.TempDir()
 		code := fmt.Sprintf(map[string]string{
@@ -193,7 +193,7 @@ func exists(path string) func() bool {
 
 // A child left behind holds the descriptors; the run ends all the same, and so
 // does the next, and Close kills it.
-func TestChildLeftBehind(t *testing.T) {
+func TestChildOutlivesRun(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{
 			Python:     "import subprocess; p = subprocess.Popen(['sh', '-c', 'echo $$; exec sleep 1000'])\nimport time; time.sleep(0.1)",
@@ -276,7 +276,7 @@ func TestStartErrors(t *testing.T) {
 		{"missing", Python, dir + "/nothing", "no such file"},
 		{"exits", Python, script("exits", "echo it is broken >&2; exit 7"), "exit code 7; its stderr: \"it is broken\""},
 		{"garbage", Python, script("garbage", "printf 'aaaaaaaaaaaaaaaa' >&4; exec sleep 100"), "malformed"},
-		{"no version", Python, script("version", "printf '\\0\\0\\0\\3I{}' >&4; exec sleep 100"), "no version"},
+		{"no version", Python, script("version", "printf '\\0\\0\\0\\3I{}' >&4; exec sleep 100"), "no valid version"},
 		{"other message", Python, script("other", "printf '\\0\\0\\0\\3D{}' >&4; exec sleep 100"), "first message is 'D'"},
 		{"silent", JavaScript, script("silent", "exec sleep 100"), "context deadline exceeded"},
 		{"hangs up", JavaScript, script("hangs", "exec 4>&-; exec sleep 100"), "EOF"},
@@ -296,7 +296,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-func TestCommand(t *testing.T) {
+func TestConfigCommand(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to run the kernel as another user")
 	}
@@ -318,8 +318,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestLeaks starts and ends kernels in all ways and counts what is left.
-func TestLeaks(t *testing.T) {
+// TestNoLeaks starts and ends kernels in all ways and counts what is left.
+func TestNoLeaks(t *testing.T) {
 	count := func() (goroutines, files int) {
 		d, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -359,8 +359,8 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// TestIdle checks that a kernel that waits uses no processor time.
-func TestIdle(t *testing.T) {
+// TestIdleKernelUsesNoCPU checks that a kernel that waits uses no processor time.
+func TestIdleKernelUsesNoCPU(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		run(t, k, "1")
 		time.Sleep(300 * time.Millisecond) // what a young interpreter still does

@@ -10,7 +10,7 @@ import (
 )
 
 // TestEventBuffer_Order prints what fits the event buffer, what does not, and both, in
-// different ways, and holds that nothing is lost or out of order, however the
+// different ways, and checks that nothing is lost or out of order, however the
 // run is waited for.
 func TestEventBuffer_Order(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
@@ -69,7 +69,7 @@ func TestEventBuffer_HostileWrites(t *testing.T) {
 	}
 }
 
-// TestRun_AloneStopsForInput holds that whoever waits for a run alone goes on when there is input,
+// TestRun_AloneStopsForInput checks that waiting for a run alone stops for input,
 // and that a run that was not alone ends like one that was.
 func TestRun_AloneStopsForInput(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
@@ -93,7 +93,7 @@ func TestRun_AloneStopsForInput(t *testing.T) {
 	}
 }
 
-// TestRun_TimeoutBeforeStart holds that code whose time is over before it was sent is sent all
+// TestRun_TimeoutBeforeStart checks that code whose timeout passes before it is sent is sent all
 // the same, and ended.
 func TestRun_TimeoutBeforeStart(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])

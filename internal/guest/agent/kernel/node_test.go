@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-func TestNode(t *testing.T) {
+func TestNodeCells(t *testing.T) {
 	for _, node := range nodes(t) {
 		b, err := exec.Command(node, "--version").Output()
 		if err != nil {

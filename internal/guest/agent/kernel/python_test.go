@@ -70,7 +70,7 @@ func runCells(t *testing.T, k *Kernel, cells []cell) {
 	}
 }
 
-func TestPython(t *testing.T) {
+func TestPythonCells(t *testing.T) {
 	for _, py := range pythons(t) {
 		version := pythonVersion(t, py)
 		for _, story := range pythonStories(version) {

@@ -42,8 +42,8 @@ func TestSeedPython(t *testing.T) {
 	}
 }
 
-// TestSeedBroken has user code take away what reseeding needs.
-func TestSeedBroken(t *testing.T) {
+// TestSeed_BrokenByUserCode has user code take away what reseeding needs.
+func TestSeed_BrokenByUserCode(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	runCells(t, k, []cell{{code: "import random, sys, os\ndel os.urandom\nrandom.seed = None\nsys.modules['numpy.random'] = 1"}})
 	if res, rec := runWith(t, k, Request{Code: []byte("print(1)"), Seed: []byte("x")}); !res.OK || rec.out.String() != "1\n" {

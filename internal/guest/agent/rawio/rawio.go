@@ -72,7 +72,7 @@ func NewReader(fd int) (*Reader, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("set up descriptor %d: %w", fd, err)
 	}
-	f := os.NewFile(uintptr(fd), "link")
+	f := os.NewFile(uintptr(fd), "connection")
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("set up descriptor %d: %w", fd, err)
@@ -90,7 +90,7 @@ func (r *Reader) Read(p []byte) (n int, err error) {
 	case werr != nil:
 		return 0, werr
 	case err != nil:
-		return 0, fmt.Errorf("read link: %w", err)
+		return 0, fmt.Errorf("read connection: %w", err)
 	case n == 0 && len(p) > 0:
 		return 0, io.EOF
 	}

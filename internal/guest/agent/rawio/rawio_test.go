@@ -21,9 +21,9 @@ func pipe(t *testing.T) (r, w int) {
 	return p[0], p[1]
 }
 
-// TestPipe sends more than a pipe holds, in pieces of every kind of size, past a
+// TestPipeTransfer sends more than a pipe holds, in pieces of every kind of size, past a
 // reader that comes late.
-func TestPipe(t *testing.T) {
+func TestPipeTransfer(t *testing.T) {
 	rfd, wfd := pipe(t)
 	r, err := NewReader(rfd)
 	if err != nil {
@@ -56,7 +56,7 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// TestWriteUntil holds that a pipe that nobody reads ends the wait, with what
+// TestWriteUntil checks that a pipe that nobody reads ends the wait, with what
 // was written told.
 func TestWriteUntil(t *testing.T) {
 	rfd, wfd := pipe(t)
@@ -76,7 +76,7 @@ func TestWriteUntil(t *testing.T) {
 	}
 }
 
-// TestWriteClosed holds that a reader that goes away ends a write that waits.
+// TestWriteClosed checks that a reader that goes away ends a write that waits.
 func TestWriteClosed(t *testing.T) {
 	rfd, wfd := pipe(t)
 	w, err := NewWriter(wfd)
@@ -123,8 +123,8 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// TestFile reads what cannot be polled.
-func TestFile(t *testing.T) {
+// TestReader_RegularFile reads what cannot be polled.
+func TestReader_RegularFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,3 @@
-// Interrupts.
-
 // Interrupts. The thread that ends endless loops on SIGINT is started once: with
 // breakOnSigint alone, every cell would start and join one. It receives every SIGINT,
 // so a command interrupts a cell that waits.
