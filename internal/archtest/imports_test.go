@@ -42,15 +42,15 @@ var rules = []rule{
 
 	// The server.
 	{tree: "internal/server",
-		ours:   []string{"internal/box", "internal/revision", "internal/tracing", "internal/truncate"},
+		ours:   []string{"internal/box", "internal/logkey", "internal/revision", "internal/tracing", "internal/truncate"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
-	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/truncate"},
+	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/truncate"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
 	{tree: "internal/server/metrics",
 		ours:   []string{"internal/box/", "internal/server"},
 		others: []string{"github.com/prometheus/client_golang/"}},
 	{tree: "internal/server/tools",
-		ours:   []string{"internal/box", "internal/nearest", "internal/revision", "internal/truncate"},
+		ours:   []string{"internal/box", "internal/logkey", "internal/nearest", "internal/revision", "internal/truncate"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
 	{tree: "internal/server/tools/toolstest",
@@ -59,16 +59,16 @@ var rules = []rule{
 
 	// Boxes.
 	{tree: "internal/box",
-		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/statefile", "internal/tracing", "internal/truncate"},
+		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/statefile", "internal/tracing", "internal/truncate"},
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
 		}},
 	{tree: "internal/engine/gvisor",
-		ours:   []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/gctune", "internal/truncate"},
+		ours:   []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/gctune", "internal/logkey", "internal/truncate"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
-	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/guests", "internal/engine/stdiolink"}, others: []string{sys}},
+	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey"}, others: []string{sys}},
 	{tree: "internal/engine/stdiolink", others: []string{sys}},
 
 	// Guests: the agent inside, the protocol, and the host's side of it.
@@ -96,6 +96,7 @@ var rules = []rule{
 	// Small packages for all of the above.
 	{tree: "internal/filewatch"},
 	{tree: "internal/gctune"},
+	{tree: "internal/logkey"},
 	{tree: "internal/nearest"},
 	{tree: "internal/revision"},
 	{tree: "internal/statefile", others: []string{"github.com/gofrs/flock"}},

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Event is one thing that happened to a box, for those who measure. It holds
@@ -54,7 +55,7 @@ func (m *Manager) diskUse() diskUse {
 	}
 	records, err := m.parts.Snapshots.List(nil)
 	if err != nil {
-		m.log.Warn("snapshots not counted", "err", err)
+		m.log.Warn("snapshots not counted", logkey.Error, err)
 	}
 	for _, r := range records {
 		u.bytes += r.Bytes

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -38,7 +39,7 @@ func (s *Box) saveDisplays(ctx context.Context, out *collector) {
 	defer cancel()
 	last, old := s.figures(ctx)
 	if err := s.saveAll(ctx, &last, out); err != nil {
-		s.m.log.Debug("display not saved", "box", s.key.id, "err", err)
+		s.m.log.Debug("display not saved", logkey.Box, s.key.id, logkey.Error, err)
 		return
 	}
 	for n, name := range old {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -53,7 +54,7 @@ func (m *Manager) record(s *Box) *snapshot.Lease {
 	meta.Live = true
 	claim, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
-		m.log.Warn("box has no record on disk", "kind", s.key.kind, "id", s.key.id, "err", err)
+		m.log.Warn("box has no record on disk", logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
 		return nil
 	}
 	return claim
@@ -68,7 +69,7 @@ func (m *Manager) releaseRecord(claim *snapshot.Lease, keep bool) {
 		err = claim.Remove()
 	}
 	if err != nil {
-		m.log.Warn("record not given up", "record", claim.ID(), "err", err)
+		m.log.Warn("record not given up", logkey.Record, claim.ID(), logkey.Error, err)
 	}
 }
 
@@ -134,12 +135,12 @@ func (m *Manager) hibernate(s *Box, reason Reason, detail string) {
 	m.observe(s, EventHibernate, "", took, !keep)
 	switch {
 	case err == nil:
-		m.log.Info("box hibernated", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "reason", reason, "took", took)
+		m.log.Info("box hibernated", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Reason, reason, logkey.Took, took)
 	case keep:
-		m.log.Warn("box hibernated as it was earlier: it could not be written to disk", "sandbox", s.guestID, "kind", s.key.kind,
-			"id", s.key.id, "saved", s.claim.Meta().Saved, "err", err)
+		m.log.Warn("box hibernated as it was earlier: it could not be written to disk", logkey.Guest, s.guestID, logkey.Kind, s.key.kind,
+			logkey.Box, s.key.id, logkey.Saved, s.claim.Meta().Saved, logkey.Error, err)
 	default:
-		m.log.Warn("box ended: it could not be hibernated", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "err", err)
+		m.log.Warn("box ended: it could not be hibernated", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
 	}
 	m.wg.Go(func() { m.free(s, keep) }) // the next one need not wait for that
 }
@@ -186,7 +187,7 @@ func (m *Manager) writeTo(ctx context.Context, claim *snapshot.Lease, meta snaps
 		return nil
 	})
 	if _, full := errors.AsType[*snapshot.FullError](err); full {
-		m.log.Warn("no room for the files of a box beside its memory", "sandbox", s.guestID, "err", err)
+		m.log.Warn("no room for the files of a box beside its memory", logkey.Guest, s.guestID, logkey.Error, err)
 		err = claim.Write(ctx, meta, 0, s.machine.Snapshot)
 	}
 	return err
@@ -218,7 +219,7 @@ func (m *Manager) onDisk(owner Owner, kind Kind) []snapshot.Record {
 		return meta.Class == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind))
 	})
 	if err != nil {
-		m.log.Warn("hibernated boxes not listed", "err", err)
+		m.log.Warn("hibernated boxes not listed", logkey.Error, err)
 		return nil
 	}
 	return records

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Beside a snapshot of a box's memory, its files are stored once more in a form
@@ -65,13 +66,13 @@ func (m *Manager) saveHome(ctx context.Context, s *Box, prev, dir string) {
 	if err == nil || s.ended() && context.Cause(ctx) != nil {
 		return
 	}
-	m.log.Warn("files of the box not stored apart from its memory", "sandbox", s.guestID, "err", err)
+	m.log.Warn("files of the box not stored apart from its memory", logkey.Guest, s.guestID, logkey.Error, err)
 	if prev == "" {
 		return
 	}
 	if info, err := readHomeInfo(prev); err == nil {
 		if err := linkHome(prev, dir, info); err != nil {
-			m.log.Warn("earlier files of the box not kept", "sandbox", s.guestID, "err", err)
+			m.log.Warn("earlier files of the box not kept", logkey.Guest, s.guestID, logkey.Error, err)
 		}
 	}
 }

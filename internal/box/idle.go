@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -185,7 +186,7 @@ func (m *Manager) writeLive(s *Box) bool {
 	defer cancel()
 	err := m.write(ctx, s, true)
 	if err != nil && !s.ended() {
-		m.log.Warn("box not written to disk", "sandbox", s.guestID, "err", err)
+		m.log.Warn("box not written to disk", logkey.Guest, s.guestID, logkey.Error, err)
 	}
 	return err == nil
 }
@@ -210,7 +211,7 @@ func (m *Manager) idle(s *Box) {
 	}
 	if m.parts.Machines.Pauses() {
 		if err := s.pause(m.base, use); err != nil && !s.ended() {
-			m.log.Warn("idle box not paused", "sandbox", s.guestID, "err", err)
+			m.log.Warn("idle box not paused", logkey.Guest, s.guestID, logkey.Error, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/box/template"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Source says how a box came into being. It is a closed set: a metric label.
@@ -82,7 +83,7 @@ func (m *Manager) fresh(ctx context.Context, c pool.Class, id string) (*machine.
 			if err == nil || ctx.Err() != nil || !errors.Is(err, engine.ErrInvalid) {
 				return mach, SourceCold, err
 			}
-			m.log.Warn("template not usable, booting instead", "template", c.Template, "flavor", c.Flavor, "err", err)
+			m.log.Warn("template not usable, booting instead", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Error, err)
 		}
 		m.build(c)
 	}
@@ -130,7 +131,7 @@ func (m *Manager) discard(mach *machine.Machine) {
 	defer cancel()
 	if err := mach.Close(ctx); err != nil {
 		// Nothing here can do more; the engine goes on with it.
-		m.log.Error("box was not freed in time", "sandbox", mach.ID, "err", err)
+		m.log.Error("box was not freed in time", logkey.Guest, mach.ID, logkey.Error, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -101,7 +102,7 @@ func (m *Manager) buildNow(c pool.Class) {
 	ctx, cancel := context.WithTimeout(m.base, buildTimeout)
 	defer cancel()
 	_, err := m.parts.Templates.Build(ctx, m.want(c), func(text string) {
-		m.log.Info("template", "template", c.Template, "flavor", c.Flavor, "progress", text)
+		m.log.Info("template", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Progress, text)
 	})
 	m.mu.Lock()
 	delete(m.builds, c)
@@ -113,7 +114,7 @@ func (m *Manager) buildNow(c pool.Class) {
 		if again { // once is enough
 			level = slog.LevelDebug
 		}
-		m.log.Log(ctx, level, "template not built; boxes are booted instead", "template", c.Template, "flavor", c.Flavor, "err", err)
+		m.log.Log(ctx, level, "template not built; boxes are booted instead", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Error, err)
 	}
 }
 

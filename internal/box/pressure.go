@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -46,7 +48,7 @@ func (m *Manager) relieve() {
 		ctx, cancel := context.WithTimeout(m.base, destroyTimeout)
 		defer cancel()
 		if n := m.pool.Trim(ctx, len(m.Pool())*m.cfg().PoolSize); n > 0 {
-			m.log.Warn("the host is short of memory: the pool was given up", "machines", n)
+			m.log.Warn("the host is short of memory: the pool was given up", logkey.Count, n)
 			return
 		}
 	}
@@ -65,7 +67,7 @@ func (m *Manager) relieve() {
 		return
 	}
 	s := slices.MinFunc(idle, func(a, b *Box) int { return cmp.Compare(a.use, b.use) })
-	m.log.Warn("the host is short of memory: the least recently used box is taken out of it", "sandbox", s.guestID)
+	m.log.Warn("the host is short of memory: the least recently used box is taken out of it", logkey.Guest, s.guestID)
 	m.unloadLocked(s, ReasonEvicted, "the host was short of memory")
 }
 

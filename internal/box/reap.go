@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // reap lets idle boxes rest, takes those out of memory that nobody has used for
@@ -72,7 +73,7 @@ func (m *Manager) sweepDisk() {
 	}
 	lost, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool { return meta.Class == snapshot.Box && meta.Saved.IsZero() })
 	if err != nil {
-		m.log.Warn("lost boxes not listed", "err", err)
+		m.log.Warn("lost boxes not listed", logkey.Error, err)
 	}
 	for i := range lost {
 		if !lost[i].Leased {
@@ -81,7 +82,7 @@ func (m *Manager) sweepDisk() {
 	}
 	removed, err := m.parts.Snapshots.Sweep(m.base)
 	if err != nil && m.base.Err() == nil {
-		m.log.Warn("snapshots not cleaned up", "err", err)
+		m.log.Warn("snapshots not cleaned up", logkey.Error, err)
 	}
 	for _, r := range removed {
 		if r.Class == snapshot.Box {
@@ -110,7 +111,7 @@ func (m *Manager) recordLost(r *snapshot.Record) bool {
 // tells the Manager of those that it evicts.
 func (m *Manager) OnEvicted(r snapshot.Removed) {
 	if r.Aside != "" { // the box goes on elsewhere
-		m.log.Info("earlier state of a box removed", "kind", r.Kind, "id", r.BoxID, "why", r.Why)
+		m.log.Info("earlier state of a box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, r.Why)
 		return
 	}
 	s := &Box{key: key{Owner(r.Owner), Kind(r.Kind), r.BoxID}, name: r.Name}
@@ -128,7 +129,7 @@ func (m *Manager) OnEvicted(r snapshot.Removed) {
 	if m.boxes[s.key] == nil {
 		m.recordExitLocked(s, reason, detail)
 	}
-	m.log.Info("hibernated box removed", "kind", s.key.kind, "id", s.key.id, "reason", reason, "detail", detail)
+	m.log.Info("hibernated box removed", logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Reason, reason, logkey.Detail, detail)
 }
 
 // expiredLocked reports whether nobody has used a box for the idle time-out.

@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Rescue describes a box whose memory could not be restored, and which goes on
@@ -95,14 +96,14 @@ func (m *Manager) rescue(ctx context.Context, s *Box, claim *snapshot.Lease, cau
 	meta := claim.Meta()
 	meta.Aside = clip(r.Why, 1000)
 	if err := claim.Update(meta); err != nil {
-		m.log.Warn("record not set aside", "record", claim.ID(), "err", err)
+		m.log.Warn("record not set aside", logkey.Record, claim.ID(), logkey.Error, err)
 	} else {
 		r.Aside = claim.ID()
 	}
 	m.setRescue(s, r, next)
 	m.releaseRecord(claim, true)
-	m.log.Warn("memory of a hibernated box not restored; it goes on with its files", "sandbox", mach.ID, "kind", s.key.kind, "id", s.key.id,
-		"files", r.Files, "kept", r.Aside, "err", cause)
+	m.log.Warn("memory of a hibernated box not restored; it goes on with its files", logkey.Guest, mach.ID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
+		logkey.Files, r.Files, logkey.Kept, r.Aside, logkey.Error, cause)
 	return mach, source, nil
 }
 
@@ -127,7 +128,7 @@ func (m *Manager) freshWithFiles(ctx context.Context, s *Box, dir string, cause 
 		return mach, source, nil, context.Cause(ctx) // start discards it
 	default:
 		r.NoFiles = reasonOf(err)
-		m.log.Warn("files of a box not restored", "sandbox", mach.ID, "kind", s.key.kind, "id", s.key.id, "err", err)
+		m.log.Warn("files of a box not restored", logkey.Guest, mach.ID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
 	}
 	return mach, source, r, nil
 }
@@ -149,7 +150,7 @@ func (m *Manager) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue
 		return linkHome(dir, to, info)
 	})
 	if err != nil {
-		m.log.Warn("files of a box not recorded", "record", claim.ID(), "err", err)
+		m.log.Warn("files of a box not recorded", logkey.Record, claim.ID(), logkey.Error, err)
 	}
 	return claim
 }

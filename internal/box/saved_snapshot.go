@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // SavedSnapshot describes a snapshot that an owner keeps.
@@ -294,7 +295,7 @@ func (m *Manager) savedRecords(owner Owner) []snapshot.Record {
 		return (meta.Class == snapshot.Kept || meta.Aside != "") && meta.Owner == string(owner) && !meta.Saved.IsZero()
 	})
 	if err != nil {
-		m.log.Warn("kept snapshots not listed", "err", err)
+		m.log.Warn("kept snapshots not listed", logkey.Error, err)
 	}
 	return records
 }

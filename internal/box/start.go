@@ -11,6 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -50,8 +51,8 @@ func (m *Manager) start(op string, s *Box, wait []*Box) {
 		m.publishLocked(s, mach, source, claim)
 		m.mu.Unlock()
 		m.observe(s, EventStart, source, time.Since(begun), false)
-		m.log.Info("box started", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id,
-			"template", s.template, "flavor", s.flavor, "source", source, "took", time.Since(begun).Round(time.Millisecond))
+		m.log.Info("box started", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
+			logkey.Template, s.template, logkey.Flavor, s.flavor, logkey.Source, source, logkey.Took, time.Since(begun).Round(time.Millisecond))
 		return
 	}
 	tomb := s.tomb // before the error of the start is one
@@ -64,7 +65,7 @@ func (m *Manager) start(op string, s *Box, wait []*Box) {
 
 	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errElsewhere) {
 		m.observe(s, EventStart, source, time.Since(begun), true)
-		m.log.Error("box did not start", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "source", source, "err", err)
+		m.log.Error("box did not start", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Source, source, logkey.Error, err)
 	}
 	if mach != nil {
 		m.discard(mach)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/statefile"
 )
 
@@ -50,7 +51,7 @@ func (m *Manager) shareTombstones(ctx context.Context) {
 	m.apart = err != nil
 	m.mu.Unlock()
 	if err != nil && !again { // once is enough
-		m.log.Warn("tombstones not shared with other servers", "err", err)
+		m.log.Warn("tombstones not shared with other servers", logkey.Error, err)
 	}
 }
 

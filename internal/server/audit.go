@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -99,8 +100,8 @@ func (s *Server) audit(c *caller, tool string, record *tools.Record, start time.
 			how = outcomeRefused
 		}
 	}
-	s.opts.Audit.Info("call", "who", c.who(s.opts.Auth != nil), "tool", tool, "box", record.Box(), "outcome", string(how), "code", code,
-		"duration_ms", time.Since(start).Milliseconds(), "remote", c.remote, "request", c.request)
+	s.opts.Audit.Info("call", logkey.Who, c.who(s.opts.Auth != nil), logkey.Tool, tool, logkey.Box, record.Box(), logkey.Outcome, string(how), logkey.Code, code,
+		logkey.DurationMS, time.Since(start).Milliseconds(), logkey.Remote, c.remote, logkey.Request, c.request)
 }
 
 // auditRefusal writes the line of a request that was not let in.
@@ -108,5 +109,5 @@ func (s *Server) auditRefusal(c *caller, r *http.Request, reason string) {
 	if s.opts.Audit == nil {
 		return
 	}
-	s.opts.Audit.Warn("refused", "who", c.who(s.opts.Auth != nil), "reason", reason, "method", plainWord(r.Method), "remote", c.remote, "request", c.request)
+	s.opts.Audit.Warn("refused", logkey.Who, c.who(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method), logkey.Remote, c.remote, logkey.Request, c.request)
 }

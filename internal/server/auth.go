@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
@@ -84,7 +85,7 @@ func (s *Server) refuseUnknown(w http.ResponseWriter, r *http.Request, basic boo
 	refusal, known := errors.AsType[*auth.Refusal](err)
 	if !known {
 		s.auditRefusal(c, r, "unavailable")
-		s.log.Warn("token not verified", "request", c.request, "err", err)
+		s.log.Warn("token not verified", logkey.Request, c.request, logkey.Error, err)
 		w.Header().Set("Retry-After", "5")
 		s.refuse(w, http.StatusServiceUnavailable, nil, codeRefused, "Tokens cannot be verified at the moment")
 		return

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
@@ -113,7 +114,7 @@ func (s *Server) serveDirect(ctx context.Context, res *response, r *http.Request
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(answer); err != nil {
-		s.log.Error("encode answer", "tool", m.Tool, "err", err)
+		s.log.Error("encode answer", logkey.Tool, m.Tool, logkey.Error, err)
 		status = http.StatusInternalServerError
 		buf.Reset()
 		buf.Write(envelope.ErrorReply(m.ID, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"}))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
@@ -26,7 +27,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		if p == http.ErrAbortHandler {
 			panic(p)
 		}
-		s.log.Error("panic while serving HTTP", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		s.log.Error("panic while serving HTTP", logkey.Path, r.URL.Path, logkey.Panic, fmt.Sprint(p), logkey.Stack, string(debug.Stack()))
 		writeRefusal(w, http.StatusInternalServerError, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"})
 	}()
 	rc := http.NewResponseController(w)
@@ -85,8 +86,8 @@ func (s *Server) setWriteDeadline(rc *http.ResponseController) {
 func clearWriteDeadline(rc *http.ResponseController) { _ = rc.SetWriteDeadline(time.Time{}) }
 
 func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
-	s.log.Debug("request_received", "method", r.Method, "path", s.opts.Path,
-		"session", r.Header.Get(headerSession), "protocol", r.Header.Get(headerVersion))
+	s.log.Debug("request_received", logkey.Method, r.Method, logkey.Path, s.opts.Path,
+		logkey.MCPSession, r.Header.Get(headerSession), logkey.Protocol, r.Header.Get(headerVersion))
 	if tooMany(r) {
 		s.refuseBusy(w, nil, "Too many connections")
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -30,7 +31,7 @@ func (s *Server) recover(next mcp.MethodHandler) mcp.MethodHandler {
 		defer func() {
 			if p := recover(); p != nil {
 				id := rand.Text()[:10]
-				s.log.Error("panic while handling a request", "method", method, "id", id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				s.log.Error("panic while handling a request", logkey.Method, method, logkey.ErrorID, id, logkey.Panic, fmt.Sprint(p), logkey.Stack, string(debug.Stack()))
 				res, err = nil, tools.ProtocolError(box.CodeInternal, "Internal error "+id+"; the server's log has the details", map[string]string{"error_id": id})
 			}
 		}()
@@ -61,7 +62,7 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 			s.faults.add(o.Code, start)
 		}
 		endTrace(request, tool, &o)
-		s.log.Debug("request", "method", o.Method, "tool", o.Tool, "duration", o.Duration, "code", o.Code, "tool_error", o.ToolErr)
+		s.log.Debug("request", logkey.Method, o.Method, logkey.Tool, o.Tool, logkey.Took, o.Duration, logkey.Code, o.Code, logkey.ToolError, o.ToolErr)
 		if s.opts.Observe != nil {
 			s.opts.Observe(o)
 		}

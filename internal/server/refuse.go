@@ -6,6 +6,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
@@ -17,7 +18,7 @@ func (s *Server) refuse(w http.ResponseWriter, status int, id json.RawMessage, c
 }
 
 func (s *Server) refuseWith(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
-	s.log.Debug("refuse request", "status", status, "err", e.Message)
+	s.log.Debug("refuse request", logkey.Status, status, logkey.Error, e.Message)
 	if s.opts.Refused != nil {
 		s.opts.Refused(status)
 	}

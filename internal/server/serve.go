@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -69,7 +71,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.tasks.Linger(ctx)
 		s.posts.wait(ctx) // those who were told
 	} else {
-		s.log.Warn("cancel calls that outlast the shutdown", "calls", s.calls.counted.value())
+		s.log.Warn("cancel calls that outlast the shutdown", logkey.Count, s.calls.counted.value())
 	}
 	s.calls.cancel(nil, errShutdown) // also the streams that only listen
 

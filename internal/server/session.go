@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -176,7 +177,7 @@ func (p *sessions) count() int {
 // closeSession cancels what a session does, ends its streams and has the SDK
 // forget it, which takes until its last handler returns and is not waited for.
 func (s *Server) closeSession(of *mcpSession, cause error) {
-	s.log.Debug("end session", "session", of.id, "cause", cause)
+	s.log.Debug("end session", logkey.MCPSession, of.id, logkey.Reason, cause)
 	s.calls.cancel(func(m mcp.Session) bool { return m == mcp.Session(of.mcp) }, cause)
 	of.end(cause)
 	s.closing.add(1)

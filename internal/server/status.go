@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
 )
@@ -79,7 +80,7 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, why []string)
 		p.State = statuspage.Draining
 	}
 	if err := statuspage.Write(w, s.statusCode(), p); err != nil {
-		s.log.Debug("status page not sent", "err", err)
+		s.log.Debug("status page not sent", logkey.Error, err)
 	}
 }
 

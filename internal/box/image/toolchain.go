@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // layoutVersion changes when the skeleton is made differently.
@@ -91,7 +92,7 @@ func Toolchain(ctx context.Context, cfg ToolchainConfig) (*Image, error) {
 		return nil, err
 	}
 	img.Root = engine.Root{Key: name, Tree: &engine.Tree{Dir: dir, Binds: s.binds}}
-	cfg.Log.Debug("image of the host's toolchain", "key", name, "binds", len(s.binds))
+	cfg.Log.Debug("image of the host's toolchain", logkey.Image, name, logkey.Binds, len(s.binds))
 	return img, nil
 }
 

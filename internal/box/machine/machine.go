@@ -18,6 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Home is the home directory of user code inside, unless a Maker says otherwise.
@@ -134,7 +135,7 @@ func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	lnk, err := open(ctx, guest, client.Options{Hello: hello, Log: log.With("sandbox", id)})
+	lnk, err := open(ctx, guest, client.Options{Hello: hello, Log: log.With(logkey.Guest, id)})
 	if err != nil {
 		freeing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()

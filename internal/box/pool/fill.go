@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -173,16 +174,16 @@ func (p *Pool) logReady(c *class, m *machine.Machine, took time.Duration) {
 		c.filled, c.streak, c.warned, c.cause = true, 0, false, nil
 	}
 	p.mu.Unlock()
-	log := p.cfg.Log.With("template", c.id.Template, "flavor", c.id.Flavor, "size", p.cfg.Size)
+	log := p.cfg.Log.With(logkey.Template, c.id.Template, logkey.Flavor, c.id.Flavor, logkey.Size, p.cfg.Size)
 	level := slog.LevelInfo
 	if !first { // later ones accompany every box that starts
 		level = slog.LevelDebug
 	}
-	log.Log(p.base, level, "pool instance is ready", "sandbox", m.ID, "ready", ready, "took", took.Round(time.Millisecond))
+	log.Log(p.base, level, "pool instance is ready", logkey.Guest, m.ID, logkey.Ready, ready, logkey.Took, took.Round(time.Millisecond))
 	if full && first {
-		log.Info("pool is full", "failures", failures, "took", p.cfg.Now().Sub(c.begun).Round(time.Millisecond))
+		log.Info("pool is full", logkey.Failures, failures, logkey.Took, p.cfg.Now().Sub(c.begun).Round(time.Millisecond))
 	} else if full && failures > 0 {
-		log.Info("pool is full again", "failures", failures)
+		log.Info("pool is full again", logkey.Failures, failures)
 	}
 }
 
@@ -219,8 +220,8 @@ func (p *Pool) fail(c *class, err error) {
 	wait := c.retry.Sub(p.cfg.Now())
 	p.changeLocked()
 	p.mu.Unlock()
-	p.cfg.Log.Log(p.base, level, "pool instance could not be created, retrying", "template", c.id.Template, "flavor", c.id.Flavor,
-		"err", err, "in", wait.Round(time.Millisecond))
+	p.cfg.Log.Log(p.base, level, "pool instance could not be created, retrying", logkey.Template, c.id.Template, logkey.Flavor, c.id.Flavor,
+		logkey.Error, err, logkey.Retry, wait.Round(time.Millisecond))
 }
 
 // failLocked records a failure and sets the time of the next attempt. Failures during a
@@ -278,8 +279,8 @@ func (p *Pool) recordLossLocked(c *class, m *instance, cause error) {
 		if exit, err := m.Guest.Wait(ctx); err == nil {
 			cause = exitError(exit)
 		}
-		p.cfg.Log.Warn("pool instance ended while it waited, replacing it", "sandbox", m.ID,
-			"template", c.id.Template, "flavor", c.id.Flavor, "err", cause)
+		p.cfg.Log.Warn("pool instance ended while it waited, replacing it", logkey.Guest, m.ID,
+			logkey.Template, c.id.Template, logkey.Flavor, c.id.Flavor, logkey.Error, cause)
 		p.retire(m)
 	})
 }

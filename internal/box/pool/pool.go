@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -126,7 +127,7 @@ func (p *Pool) Start(ids []Class) {
 	for i, id := range ids {
 		if !slices.Contains(ids[:i], id) {
 			classes = append(classes, &class{id: id, begun: p.cfg.Now()})
-			p.cfg.Log.Info("pool begins to fill", "template", id.Template, "flavor", id.Flavor, "size", p.cfg.Size)
+			p.cfg.Log.Info("pool begins to fill", logkey.Template, id.Template, logkey.Flavor, id.Flavor, logkey.Size, p.cfg.Size)
 		}
 	}
 	p.mu.Lock()
@@ -420,7 +421,7 @@ func (p *Pool) retire(m *instance) <-chan error {
 	p.wg.Go(func() {
 		err := p.free(m.Machine)
 		if err != nil {
-			p.cfg.Log.Error("pool instance was not freed", "sandbox", m.ID, "err", err)
+			p.cfg.Log.Error("pool instance was not freed", logkey.Guest, m.ID, logkey.Error, err)
 		}
 		done <- err
 	})

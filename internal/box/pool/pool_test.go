@@ -249,7 +249,7 @@ func TestFillsInTurnAndHandsOut(t *testing.T) {
 
 			for _, words := range [][]string{
 				{"INFO", "pool begins to fill", "template=python", "flavor=small", "size=2"},
-				{"INFO", "pool instance is ready", "sandbox=member-4", "template=node", "ready=2"},
+				{"INFO", "pool instance is ready", "guest=member-4", "template=node", "ready=2"},
 				{"INFO", "pool is full", "template=python"},
 			} {
 				if got := f.log.with(words...); len(got) != 1 {
@@ -376,7 +376,7 @@ func TestLostInstancesAreReplaced(t *testing.T) {
 			}
 			waitFor(t, p, "the lost instance to be replaced", func() bool { s := p.Stats().Of(small); return s.Ready == 2 && s.Lost == 1 })
 			died := func() []string {
-				return f.log.with("WARN", "pool instance ended while it waited", "sandbox=member-1")
+				return f.log.with("WARN", "pool instance ended while it waited", "guest=member-1")
 			}
 			wait(t, "the loss to be logged", func() bool { return len(died()) > 0 })
 			if got := died(); len(got) != 1 || !strings.Contains(got[0], c.want) {

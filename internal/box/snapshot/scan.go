@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // settled is the age of a directory's last change from which its content may be cached:
@@ -125,7 +127,7 @@ func (s *Store) logDamaged(it, before *item) {
 		return
 	}
 	if before == nil || before.err == nil || before.err.Error() != it.err.Error() {
-		s.log.Warn("snapshot record cannot be used", "record", it.id, "err", it.err)
+		s.log.Warn("snapshot record cannot be used", logkey.Record, it.id, logkey.Error, it.err)
 	}
 }
 

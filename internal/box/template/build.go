@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -220,7 +221,7 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 	}
 	took := time.Since(start)
 	b.say("done in %.1f s", took.Seconds())
-	s.cfg.Log.Info("template built", "template", w.String(), "key", key, "bytes", r.Bytes, "seconds", took.Seconds(), "missing", r.Missing)
+	s.cfg.Log.Info("template built", logkey.Template, w.String(), logkey.Image, key, logkey.Bytes, r.Bytes, logkey.Took, took.Round(time.Millisecond), logkey.Missing, r.Missing)
 	return r.template(key), nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -158,10 +159,10 @@ func (s *Store) sweep() {
 	for {
 		n, bytes, err := s.prune(s.ctx, staleKeep, s.cfg.Keep)
 		if n > 0 {
-			s.cfg.Log.Info("unused templates removed", "count", n, "bytes", bytes)
+			s.cfg.Log.Info("unused templates removed", logkey.Count, n, logkey.Bytes, bytes)
 		}
 		if err != nil && s.ctx.Err() == nil {
-			s.cfg.Log.Warn("unused templates not removed", "err", err)
+			s.cfg.Log.Warn("unused templates not removed", logkey.Error, err)
 		}
 		select {
 		case <-s.ctx.Done():
@@ -347,7 +348,7 @@ func (s *Store) restore(ctx context.Context, t Template, id string) (*machine.Ma
 	defer dir.Close() // unlocks it
 	m, err := s.cfg.Maker.Restore(ctx, id, t.Spec.Limits, s.path(t.Key, imageName), true)
 	if errors.Is(err, engine.ErrInvalid) {
-		s.cfg.Log.Warn("engine rejected the template, removed it", "template", t.Spec.String(), "key", t.Key, "err", err)
+		s.cfg.Log.Warn("engine rejected the template, removed it", logkey.Template, t.Spec.String(), logkey.Image, t.Key, logkey.Error, err)
 		if errRemove := s.remove(ctx, t.Key, dir, removeWait); errRemove != nil && !errors.Is(errRemove, ErrNotFound) {
 			err = errors.Join(err, fmt.Errorf("remove it: %w", errRemove))
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Config is the configuration of the engine. The zero value of each field means
@@ -99,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	var noGroups error
 	e.groups, noGroups = openCgroups(dir.name)
 	if noGroups != nil {
-		e.log.Info("no cgroups: limits are watched, not held by the kernel", "err", noGroups)
+		e.log.Info("no cgroups: limits are watched, not held by the kernel", logkey.Error, noGroups)
 	}
 	e.watch = newWatcher()
 	slackenWatch()

@@ -20,6 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -137,7 +138,7 @@ func (g *guest) adopt(release func()) {
 		g.pause <- struct{}{} // a call to the sentry is under way no more
 		<-g.pause
 		g.free()
-		g.e.log.Debug("guest ended", "sandbox", g.id, "reason", exit.Reason, "code", exit.Code)
+		g.e.log.Debug("guest ended", logkey.Guest, g.id, logkey.Reason, exit.Reason, logkey.Code, exit.Code)
 		release()
 		g.end.Reach(exit)
 	}()
@@ -258,13 +259,13 @@ func (g *guest) free() {
 	g.stderr.close()
 	g.report.close()
 	if err := os.Remove(g.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		g.e.log.Warn("control socket left behind", "sandbox", g.id, "err", err)
+		g.e.log.Warn("control socket left behind", logkey.Guest, g.id, logkey.Error, err)
 	}
 	if err := g.group.remove(); err != nil {
-		g.e.log.Warn("cgroup left behind", "sandbox", g.id, "err", err)
+		g.e.log.Warn("cgroup left behind", logkey.Guest, g.id, logkey.Error, err)
 	}
 	if err := g.e.roots.put(g.tree); err != nil {
-		g.e.log.Warn("root left behind", "sandbox", g.id, "err", err)
+		g.e.log.Warn("root left behind", logkey.Guest, g.id, logkey.Error, err)
 	}
 }
 

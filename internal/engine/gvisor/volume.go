@@ -21,6 +21,7 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -132,7 +133,7 @@ func (v *volumes) show(m engine.Mount, spaces spaces) (volume, error) {
 			if !holdsAll(v.uids) {
 				owner = "the user that runs the server"
 			}
-			v.tell(m.Host, "code in boxes cannot write to volume", "mode", fmt.Sprintf("%#o", st.Mode&0o7777), "err", err,
+			v.tell(m.Host, "code in boxes cannot write to volume", logkey.Mode, fmt.Sprintf("%#o", st.Mode&0o7777), logkey.Error, err,
 				"fix", fmt.Sprintf("make %s the owner of %s, or chmod o+rwX it, or share it with :ro", owner, m.Host))
 		}
 		return volume{Mount: m}, nil
@@ -238,7 +239,7 @@ func (v *volumes) tell(host, message string, args ...any) {
 	v.told[host] = true
 	v.mu.Unlock()
 	if !told {
-		v.log.Warn(message, append([]any{"volume", host}, args...)...)
+		v.log.Warn(message, append([]any{logkey.Volume, host}, args...)...)
 	}
 }
 

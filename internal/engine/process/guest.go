@@ -25,6 +25,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // watchEvery is the interval in which the memory of a limited guest is measured:
@@ -156,10 +157,10 @@ func (g *guest) run() {
 	g.family.kill(g.cmd.Process.Pid)
 	g.stream.Close() // an error of closing a pipe has no remedy
 	g.setExit(g.agentExit())
-	g.log.Debug("agent ended", "sandbox", g.id, "err", g.lastWords())
+	g.log.Debug("agent ended", logkey.Guest, g.id, logkey.Error, g.lastWords())
 	g.stderr.Close()
 	if err := removeTree(g.home); err != nil {
-		g.log.Error("home of guest not removed", "sandbox", g.id, "err", err)
+		g.log.Error("home of guest not removed", logkey.Guest, g.id, logkey.Error, err)
 	}
 	living.Lock()
 	delete(living.guests, g.home)

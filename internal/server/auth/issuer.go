@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
@@ -121,7 +123,7 @@ func (i *issuer) run() {
 		wait := renewAfter
 		if err != nil {
 			wait, retry = retry, min(2*retry, retryLast)
-			i.v.log.Warn("issuer's keys not fetched", "issuer", i.cfg.URL, "err", err, "retry", wait)
+			i.v.log.Warn("issuer's keys not fetched", logkey.Issuer, i.cfg.URL, logkey.Error, err, logkey.Retry, wait)
 		} else {
 			retry = retryFirst
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // tokenFile holds the static tokens of the last valid version of the file.
@@ -36,7 +38,7 @@ func (f *tokenFile) load() error {
 		return err
 	}
 	if open {
-		f.v.log.Warn("tokens file is readable by every user: it reveals names and hashes, not tokens; chmod 600", "file", f.path)
+		f.v.log.Warn("tokens file is readable by every user: it reveals names and hashes, not tokens; chmod 600", logkey.File, f.path)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,7 +59,7 @@ func (f *tokenFile) load() error {
 	}
 	revoked := len(f.tokens)
 	f.tokens = now
-	f.v.log.Info("tokens read", "file", f.path, "tokens", len(now), "revoked", revoked)
+	f.v.log.Info("tokens read", logkey.File, f.path, logkey.Tokens, len(now), logkey.Revoked, revoked)
 	return nil
 }
 
@@ -68,7 +70,7 @@ func (t *Token) same(o *Token) bool {
 // changed reloads the file. filewatch calls it.
 func (f *tokenFile) changed() {
 	if err := f.load(); err != nil {
-		f.v.log.Error("tokens not reloaded; the previous ones stay valid", "err", err)
+		f.v.log.Error("tokens not reloaded; the previous ones stay valid", logkey.Error, err)
 	}
 }
 

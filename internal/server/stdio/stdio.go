@@ -22,6 +22,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
@@ -154,7 +155,7 @@ func (c *conn) next(ctx context.Context) (m jsonrpc.Message, modern bool, err er
 		case l := <-c.lines:
 			if l.err != nil {
 				if !errors.Is(l.err, io.EOF) {
-					c.t.Log.Warn("read input", "err", l.err)
+					c.t.Log.Warn("read input", logkey.Error, l.err)
 				}
 				c.holdBack(ctx, c.t.Grace)
 				return nil, false, io.EOF
@@ -328,7 +329,7 @@ func versionIn(raw json.RawMessage) string {
 }
 
 func (c *conn) refuse(id json.RawMessage, e *jsonrpc.Error) {
-	c.t.Log.Debug("refuse message", "code", e.Code, "err", e.Message)
+	c.t.Log.Debug("refuse message", logkey.Code, e.Code, logkey.Error, e.Message)
 	_ = c.writeLine(envelope.ErrorReply(id, e)) // a broken pipe shows at the next read
 }
 
@@ -413,7 +414,7 @@ func (c *conn) writeLine(data []byte) error {
 	default:
 	}
 	if _, err := c.w.Write(append(data, '\n')); err != nil {
-		c.t.Log.Info("end session: the client is gone", "err", err)
+		c.t.Log.Info("end session: the client is gone", logkey.Error, err)
 		c.close()
 		return fmt.Errorf("write message: %w", err)
 	}

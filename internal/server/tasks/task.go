@@ -10,6 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // maxRounds bounds how often a task may ask for input.
@@ -76,7 +78,7 @@ type outcome struct {
 func (s *Tasks) run(ctx context.Context, t *task, call *mcp.CallToolRequest) (o outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.opts.Log.Error("panic in a task", "panic", fmt.Sprint(p))
+			s.opts.Log.Error("panic in a task", logkey.Panic, fmt.Sprint(p))
 			o = outcome{err: &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"}}
 		}
 	}()

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Extension is the name under which clients and servers declare it.
@@ -134,7 +136,7 @@ func (s *Tasks) Close(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		s.opts.Log.Warn("give up waiting for calls that do not end", "err", context.Cause(ctx))
+		s.opts.Log.Warn("give up waiting for calls that do not end", logkey.Error, context.Cause(ctx))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
@@ -232,7 +233,7 @@ func describe(log *slog.Logger, tool string, err error) *box.Error {
 		return e
 	}
 	id := rand.Text()[:10]
-	log.Error("tool failed", "tool", tool, "id", id, "op", e.Op, "err", err)
+	log.Error("tool failed", logkey.Tool, tool, logkey.ErrorID, id, logkey.Operation, e.Op, logkey.Error, err)
 	return &box.Error{
 		Code: box.CodeInternal, Op: e.Op, Msg: "Internal error " + id + "; the server's log has the details",
 		Context: map[string]string{"error_id": id},

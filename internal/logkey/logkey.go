@@ -1,0 +1,62 @@
+// Package logkey names the keys of log and audit lines, so that one thing has one key
+// everywhere. docs/security.md documents those of the audit log.
+package logkey
+
+// Objects.
+const (
+	Box        = "box"         // id of a session or context; in the audit log also of a snapshot
+	Kind       = "kind"        // of the box: session or context
+	Guest      = "guest"       // id that the engine knows the box by
+	Record     = "record"      // id of the record of a box or snapshot on disk
+	Template   = "template"    // language or template of a box
+	Flavor     = "flavor"      // size of a box
+	MCPSession = "mcp_session" // id of the protocol's session
+	Request    = "request"     // id of an HTTP request, as in its X-Request-Id
+	Tool       = "tool"        // name of a tool, or the method of another audited call
+	File       = "file"
+	Volume     = "volume" // path on the host
+	Mode       = "mode"   // permission bits in octal
+	Issuer     = "issuer"
+	Image      = "image" // key of an image or a template on disk
+)
+
+// Circumstances.
+const (
+	Who        = "who"    // the caller: an owner, local or unknown
+	Remote     = "remote" // address of the caller
+	Method     = "method" // of JSON-RPC or HTTP
+	Path       = "path"   // of a URL
+	Protocol   = "protocol"
+	Source     = "source" // how a box started
+	Operation  = "op"
+	Retry      = "retry" // time until the next attempt
+	Progress   = "progress"
+	Count      = "count"
+	Size       = "size" // wanted number
+	Ready      = "ready"
+	Failures   = "failures"
+	Bytes      = "bytes"
+	Binds      = "binds"
+	Missing    = "missing"
+	Files      = "files" // whether files were kept
+	Kept       = "kept"  // id of a snapshot that keeps earlier state
+	Saved      = "saved" // time at which a box was last written
+	Tokens     = "tokens"
+	Revoked    = "revoked"
+	DurationMS = "duration_ms"
+	Took       = "took"
+)
+
+// Outcomes.
+const (
+	Outcome   = "outcome" // ok, failed, refused, cancelled or error
+	Reason    = "reason"
+	Detail    = "detail"
+	Code      = "code" // of a JSON-RPC error, or an exit code
+	Status    = "status"
+	ToolError = "tool_error"
+	ErrorID   = "error_id" // id of an internal error, which the client is told
+	Error     = "err"
+	Panic     = "panic"
+	Stack     = "stack"
+)
