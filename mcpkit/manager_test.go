@@ -23,6 +23,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -31,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	switch kind := os.Getenv("MCPKIT_TEST_SERVER"); kind {
 	case "":
-		os.Exit(m.Run())
+		os.Exit(proctest.Main(m))
 	case "slow", "good":
 		if kind == "slow" {
 			time.Sleep(probeTimeout + probeTimeout/2)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -28,7 +29,7 @@ import (
 func TestMain(m *testing.M) {
 	name := os.Getenv("GATEWAY_TEST_SERVER")
 	if name == "" {
-		os.Exit(m.Run())
+		os.Exit(proctest.Main(m))
 	}
 	gatewaytest.Note(os.Getenv("GATEWAY_TEST_NOTES"), name)
 	s := gatewaytest.New(name, os.Getenv("GATEWAY_TEST_NOTES"))

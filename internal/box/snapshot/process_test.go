@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
 // childEnv tells a process of this test program what to do, instead of the tests.
@@ -29,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(proctest.Main(m))
 }
 
 // child does, with the store in args[1], what args[0] says.

@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
 func TestMain(m *testing.M) {
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(builderEnv) != "" {
 		os.Exit(builder())
 	}
-	code := m.Run()
+	code := proctest.Main(m)
 	code = max(code, cleanUp())
 	os.Exit(code)
 }

@@ -20,10 +20,11 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/gateway"
 	"github.com/glovebox-dev/glovebox/internal/logintest"
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(proctest.Checked(m), map[string]func(){
 		"mcp":    program,
 		"server": server,
 		// What opens a page finds somebody who says yes at once.

@@ -23,6 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
 // missing says why there can be no guests here.
@@ -31,7 +32,7 @@ var missing error
 func TestMain(m *testing.M) {
 	gvisor.Main()
 	missing = gvisor.Enter()
-	os.Exit(m.Run())
+	os.Exit(proctest.Main(m))
 }
 
 const (
