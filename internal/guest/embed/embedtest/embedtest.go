@@ -1,5 +1,5 @@
-// Package embedtest gives tests an agent program: the embedded one would be out
-// of date, or not there in a fresh clone, so it is built from the source.
+// Package embedtest builds the agent for tests from source: the embedded one may be
+// out of date, or missing in a fresh clone.
 package embedtest
 
 import (
@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -26,23 +27,41 @@ var build = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// A file for each process: another one may be running its own, which cannot
-	// be written to. The build cache makes this quick.
+	source, err := moduleDir()
+	if err != nil {
+		return "", err
+	}
+	// Each process writes a file of its own, because a file that runs cannot be
+	// written to. The build cache makes this quick.
 	path := filepath.Join(dir, "guest-"+cgo)
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	defer os.Remove(tmp)
 	args := append([]string{"build", "-o", tmp}, buildFlags...)
-	cmd := exec.Command("go", append(args, "github.com/glovebox-dev/glovebox/cmd/glovebox-guest")...)
-	cmd.Env = append(os.Environ(), cgo, "GOFLAGS=")
+	cmd := exec.Command("go", append(args, "./cmd/glovebox-guest")...)
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), cgo, "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build agent: %w\n%s", err, out)
 	}
 	return path, os.Rename(tmp, path)
 })
 
-// Program returns the agent, built once for the process from the source that
-// the test is built from. GLOVEBOX_TEST_GUEST names a built one, for a user
-// without Go.
+// moduleDir returns the directory of Glovebox's module, which is not the main
+// module when another module's tests run.
+func moduleDir() (string, error) {
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/glovebox-dev/glovebox")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	dir := strings.TrimSpace(string(out))
+	if err != nil || dir == "" {
+		return "", fmt.Errorf("find the source of the agent: directory %q: %w: %s", dir, err, strings.TrimSpace(stderr.String()))
+	}
+	return dir, nil
+}
+
+// Program returns the agent, built once for the process from the source that the
+// test is built from. GLOVEBOX_TEST_GUEST names a built one, for users without Go.
 func Program(tb testing.TB) engine.Program {
 	tb.Helper()
 	path, err := build()
