@@ -41,6 +41,6 @@ func TestConformance(t *testing.T) {
 			}
 			return user
 		},
-		Held: enginetest.Host{Dirs: []string{dir}}.Held,
+		Held: enginetest.Host{Dirs: []string{dir}, Cgroups: []string{"glovebox-user", "glovebox-agent"}}.Held,
 	})
 }

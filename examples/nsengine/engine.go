@@ -142,7 +142,9 @@ func check(ctx context.Context, spec *engine.Spec) error {
 		if _, err := os.Stat(m.Host); m.Host != "" && err != nil {
 			return fmt.Errorf("mount of %q: %w: %w", m.Host, err, engine.ErrInvalid)
 		}
-		return fmt.Errorf("mount at %q: no volumes: %w", m.Guest, engine.ErrUnsupported)
+	}
+	if len(spec.Mounts) > 0 {
+		return fmt.Errorf("volumes: %w", engine.ErrUnsupported)
 	}
 	return nil
 }

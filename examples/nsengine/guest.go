@@ -32,9 +32,10 @@ type guest struct {
 	destroyed bool // guarded by mu; Destroy has killed the agent
 }
 
-// enter is run by the shell as the first process of a guest: it mounts the /proc of
-// the new PID namespace and becomes the agent.
-const enter = `mount -t proc proc /proc && exec "$0" "$@"`
+// enter is run by the shell as the first process of a guest. It mounts the /proc of
+// the new PID namespace, hides the host's cgroups, because an agent that is process
+// 1 and root manages those of its guest, and becomes the agent.
+const enter = `mount -t proc proc /proc && mount -t tmpfs -o ro none /sys/fs/cgroup && exec "$0" "$@"`
 
 // start starts the agent and a goroutine that frees everything at its end and then
 // calls release.
