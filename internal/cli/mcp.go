@@ -53,7 +53,7 @@ func (a *app) mcpCommand() *cobra.Command {
 			options := server.Options{
 				Version:      v,
 				Instructions: "The tools of several MCP servers. The server's name is the part of a tool's name before the two underscores.",
-				Extend: server.Extension{Alone: true, Server: g.Register, Offers: g.HasTool, Names: g.ToolNames, Capabilities: gateway.Capabilities(),
+				Extend: server.Extension{Alone: true, Server: g.Register, Offers: g.HasTool, Schema: g.InputSchema, Names: g.ToolNames, Capabilities: gateway.Capabilities(),
 					Configure: g.Configure, Middleware: []mcp.Middleware{g.Middleware}},
 				Log: log,
 			}

@@ -81,3 +81,19 @@ func modernRequest(req mcp.Request) bool {
 	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
 	return revision.IsModern(version)
 }
+
+// InputSchema returns the input schema of a tool that is offered now, or nil.
+func (g *Gateway) InputSchema(tool string) any {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, ok := g.names.original[tool]
+	if !ok || g.published[at[0]] == nil {
+		return nil
+	}
+	for _, t := range g.published[at[0]].Tools {
+		if t.Name == at[1] {
+			return t.InputSchema
+		}
+	}
+	return nil
+}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
@@ -49,9 +48,6 @@ func (c *caller) who(asked bool) string {
 // has reports whether the caller may do what the scope is about.
 func (c *caller) has(want auth.Scope) bool { return c.id == nil || c.id.Scopes.Has(want) }
 
-// callerMember is where the SDK carries the caller of each request.
-const callerMember = "caller"
-
 // stdioCaller is whoever started the server as their child.
 var stdioCaller = &caller{remote: "stdio"}
 
@@ -66,10 +62,8 @@ func piped(ctx context.Context) context.Context { return context.WithValue(ctx, 
 
 // callerOf returns who makes a request that the SDK hands on.
 func callerOf(ctx context.Context, req mcp.Request) *caller {
-	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
-		if c, ok := extra.TokenInfo.Extra[callerMember].(*caller); ok {
-			return c
-		}
+	if c := originOf(req).caller; c != nil {
+		return c
 	}
 	if ctx.Value(pipedKey{}) != nil {
 		return stdioCaller
@@ -83,21 +77,6 @@ type callerKey struct{}
 func callerIn(r *http.Request) *caller {
 	c, _ := r.Context().Value(callerKey{}).(*caller)
 	return c
-}
-
-// withCaller hands the caller to the SDK in the only way that it knows: as what a token
-// is found to be. The token itself goes no further than this.
-func withCaller(next http.Handler) http.Handler {
-	install := sdkauth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
-		c := ctx.Value(callerKey{}).(*caller)
-		return &sdkauth.TokenInfo{UserID: c.owner(), Extra: map[string]any{callerMember: c}}, nil
-	}, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		to := r.WithContext(r.Context())
-		to.Header = r.Header.Clone()
-		to.Header.Set("Authorization", "Bearer -")
-		install.ServeHTTP(w, to)
-	})
 }
 
 // newCaller says from where a request comes, and names it.

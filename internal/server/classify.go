@@ -26,11 +26,10 @@ var known = map[string]bool{
 // SDK does not know, and its version the newest that is claimed.
 type postBody struct {
 	envelope.Envelope
-	batch   bool
-	calls   int             // requests in it
-	ids     map[string]bool // of the requests of a batch, as [envelope.Key] has them
-	session *mcpSession     // that the request names, once it is found
-	request *request        // of the session, once it is begun
+	messages []envelope.Envelope
+	batch    bool
+	calls    int         // requests in it, which count against limits
+	session  *mcpSession // that the request names, once it is found
 }
 
 // classify parses the envelopes of a body, which decide how it is dispatched. With an error the envelope still
@@ -38,7 +37,7 @@ type postBody struct {
 func classify(body []byte) (m postBody, refused *jsonrpc.Error) {
 	if !envelope.IsBatch(body) {
 		m.Envelope, refused = envelope.Parse(body)
-		m.calls = 1
+		m.messages, m.calls = []envelope.Envelope{m.Envelope}, 1
 		return m, refused
 	}
 	m.batch = true
@@ -47,7 +46,7 @@ func classify(body []byte) (m postBody, refused *jsonrpc.Error) {
 		return m, refused
 	}
 	m.Kind = envelope.Notification
-	m.ids = make(map[string]bool, len(elements))
+	ids := make(map[string]bool, len(elements))
 	for _, element := range elements {
 		e, refused := envelope.Parse(element)
 		switch {
@@ -56,7 +55,7 @@ func classify(body []byte) (m postBody, refused *jsonrpc.Error) {
 			refused = envelope.ErrInexact
 		case e.Method == initialize, e.Method == listen: // each is bounded by a limit of its own
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + e.Method + " must not be part of a batch"}
-		case e.Kind == envelope.Request && m.ids[envelope.Key(e.ID)]:
+		case e.Kind == envelope.Request && ids[envelope.Key(e.ID)]:
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: two requests of the batch have one id"}
 		}
 		if refused != nil {
@@ -66,12 +65,13 @@ func classify(body []byte) (m postBody, refused *jsonrpc.Error) {
 		if e.Kind == envelope.Request {
 			m.Kind = envelope.Request
 			m.calls++
-			m.ids[envelope.Key(e.ID)] = true
+			ids[envelope.Key(e.ID)] = true
 		}
 		if e.Method != "" && (m.Method == "" || known[m.Method]) {
 			m.Method = e.Method
 		}
 		m.Version = max(m.Version, e.Version)
+		m.messages = append(m.messages, e)
 	}
 	return m, nil
 }

@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
@@ -64,7 +62,7 @@ func (s *Server) direct(r *http.Request, m *postBody) (call *mcp.CallToolRequest
 	}
 	call = &mcp.CallToolRequest{
 		Params: params,
-		Extra:  &mcp.RequestExtra{TokenInfo: auth.TokenInfoFromContext(r.Context()), Header: r.Header},
+		Extra:  &mcp.RequestExtra{Header: r.Header},
 	}
 	if m.session != nil {
 		call.Session = m.session.mcp
@@ -78,61 +76,40 @@ func object[T any](raw json.RawMessage) bool {
 	return len(raw) > 0 && raw[0] == '{' && json.Unmarshal(raw, &v) == nil
 }
 
-// serveDirect answers a direct call in the goroutine of its request: as JSON, or,
-// if it takes so long that the client has to be told that we are alive, as an
-// event. With ok false it is the SDK's to answer after all: the tool asks a client
-// that has a session for input.
-func (s *Server) serveDirect(ctx context.Context, res *response, r *http.Request, m *postBody, call *mcp.CallToolRequest) (ok bool) {
-	modern := m.IsModern()
-	if !modern && m.request == nil {
-		ctx = context.WithoutCancel(ctx) // as with the SDK: older clients cancel by a message
-	}
-	if m.request != nil && r.Header.Get(headerVersion) >= revision.Resumable {
-		res.follow(&track{events: s.replay, session: m.session.id, stream: m.request.stream, taken: &m.request.taken})
-	}
-	result, err := s.call(context.WithValue(ctx, directKey{}, true), callTool, call)
-	if asked, ok := result.(*mcp.CallToolResult); ok && m.session != nil && asked.InputRequests != nil && !m.Inexact {
-		res.leave()
+// serveDirect serves a direct call in the goroutine of its POST. It reports false if the
+// SDK has to serve it after all: the tool asks a client with a session for input.
+func (s *Server) serveDirect(q *call, req *mcp.CallToolRequest, modern bool) (served bool) {
+	q.handled.Store(true)
+	req.Extra.TokenInfo = origin{q.caller, q}.extra(nil).TokenInfo
+	ctx := context.WithValue(context.WithValue(q.ctx, callKey{}, q), directKey{}, true)
+	result, err := s.call(ctx, callTool, req)
+	if asked, ok := result.(*mcp.CallToolResult); ok && q.session != nil && asked.InputRequests != nil && !q.inexact {
 		return false
 	}
-	if m.session != nil && m.session.requests.isUnwanted(envelope.Key(m.ID)) {
-		res.drop()
-		return true
-	}
-	answer := directAnswer{Version: "2.0", ID: m.ID}
-	status := http.StatusOK
+	var encoded []byte
 	if err == nil {
-		answer.Result, err = s.directResult(result, modern)
-	}
-	if err != nil {
-		answer.Error = coded(err)
-		if modern {
-			status = errorStatus(answer.Error.Code)
+		var wire any
+		if wire, err = s.directResult(result, modern); err == nil {
+			encoded, err = encode(wire)
 		}
 	}
+	s.answer(q, encoded, err)
+	return true
+}
+
+// encode encodes a result as the SDK does.
+func encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(answer); err != nil {
-		s.log.Error("encode answer", logkey.Tool, m.Tool, logkey.Error, err)
-		status = http.StatusInternalServerError
-		buf.Reset()
-		buf.Write(envelope.ErrorReply(m.ID, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"}))
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode result: %w", err)
 	}
-	res.answer(status, bytes.TrimSuffix(buf.Bytes(), []byte("\n")))
-	return true
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
 // directKey marks the context of a direct call.
 type directKey struct{}
-
-// directAnswer is a JSON-RPC response.
-type directAnswer struct {
-	Version string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id"`
-	Result  any             `json:"result,omitempty"`
-	Error   *jsonrpc.Error  `json:"error,omitempty"`
-}
 
 // directResult is an [mcp.CallToolResult] with the member that the SDK keeps to
 // itself.
@@ -184,29 +161,6 @@ func (s *Server) signed(meta mcp.Meta) mcp.Meta {
 	return meta
 }
 
-// coded is the error as it goes over the wire.
-func coded(err error) *jsonrpc.Error {
-	if e, ok := err.(*jsonrpc.Error); ok {
-		return e
-	}
-	e := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
-	if inner := (*jsonrpc.Error)(nil); errors.As(err, &inner) {
-		e.Code = inner.Code
-	}
-	return e
-}
-
-// errorStatus is the status of HTTP that a modern client gets with an error.
-func errorStatus(code int64) int {
-	switch code {
-	case jsonrpc.CodeMethodNotFound:
-		return http.StatusNotFound
-	case jsonrpc.CodeInvalidParams, mcp.CodeHeaderMismatch, mcp.CodeMissingRequiredClientCapabilities, mcp.CodeUnsupportedProtocolVersion:
-		return http.StatusBadRequest
-	}
-	return http.StatusOK
-}
-
 // callHandler is the innermost handler of a direct call.
 func (s *Server) callHandler(ctx context.Context, _ string, req mcp.Request) (mcp.Result, error) {
 	call := req.(*mcp.CallToolRequest)
@@ -219,7 +173,6 @@ func (s *Server) callHandler(ctx context.Context, _ string, req mcp.Request) (mc
 
 // openDirect makes what direct calls need besides their handlers.
 func (s *Server) openDirect(middleware []mcp.Middleware) {
-	s.versions = mcp.SupportedProtocolVersions()
 	s.self = mcp.Meta{mcp.MetaKeyServerInfo: &mcp.Implementation{Name: s.opts.Name, Title: title, Version: s.opts.Version}}
 	s.call = chain(middleware, s.callHandler)
 }

@@ -123,7 +123,7 @@ func TestIDAgain(t *testing.T) {
 	h := session(t, url)
 	for _, body := range []string{ping, toolCall(1, "get_sessions", "{}"), toolCall(1, "nope", "{}")} {
 		for i := range 300 {
-			res := stream(t, t.Context(), "POST", url, h, body)
+			res := openStream(t, t.Context(), "POST", url, h, body)
 			if res.StatusCode != 200 {
 				t.Fatalf("%s: at the %dth time %s", body, i, res.Status)
 			}

@@ -26,6 +26,9 @@ type Extension struct {
 	Alone bool
 	// Offers reports whether Server offers a tool of a name now; nil: it adds none.
 	Offers func(tool string) bool
+	// Schema returns the input schema of a tool that Server offers now, which may ask
+	// for headers that repeat arguments; nil: none does.
+	Schema func(tool string) any
 	// Names are the tools that Server offers now, for the answer to a name that is
 	// none of them; may be nil.
 	Names func() []string

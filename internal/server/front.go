@@ -60,7 +60,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		looks := r.Method == http.MethodGet || r.Method == http.MethodHead
 		r, ok := s.identify(w, r, looks && !parseAccept(r.Header.Values("Accept")).stream)
 		if ok {
-			s.endpoint.ServeHTTP(w, r)
+			s.serveEndpoint(w, r)
 		}
 	case path == "/health":
 		s.serveHealth(w, r)

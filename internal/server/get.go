@@ -1,13 +1,14 @@
 package server
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
@@ -64,24 +65,75 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer s.streams.add(-1)
 	ctx, unbind := callerIn(r).bound(r.Context(), true)
 	defer unbind()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(of.ended, func() { cancel(context.Cause(of.ended)) })()
 	clearWriteDeadline(http.NewResponseController(w))
-	res := s.respond(w, nil, s.opts.Limits.Heartbeat)
-	defer res.finish()
-	res.shallow = true
-	res.skip = of.requests.answersUnwanted
-	awaitDirect(ctx, r, of)
-	stream, _, resumed := strings.Cut(r.Header.Get(headerLastEvent), "_")
-	if resumed {
-		of.streamOwners.take(ctx, stream)
+	beat := s.opts.Limits.Heartbeat
+	var first []byte
+	if r.Header.Get(headerLastEvent) == "" {
+		first = []byte(streamHello)
 	}
-	defer of.streamOwners.hold(stream, cancel)()
-	s.stateful.ServeHTTP(res, r.WithContext(ctx))
-	if !res.begun() {
+	res := s.respond(w, beat, beat, first)
+	res.noJSON = true
+	defer res.finish()
+
+	st, detached, err := s.attachGET(r, of, res)
+	if err != nil {
+		res.finish() // no heartbeat comes between
+	}
+	switch {
+	case errors.Is(err, errConflict):
+		s.refuse(w, http.StatusConflict, nil, codeRefused, "Conflict: another connection has the stream of this session")
+		return
+	case errors.Is(err, errBadEventID):
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: %v", err))
+		return
+	case err != nil:
+		s.log.Debug("resume a stream", logkey.MCPSession, of.id, logkey.Error, err)
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: events after the one in Last-Event-ID are not kept any more, or there is no such stream: repeat the request")
+		return
+	}
+	if st != nil {
+		defer st.detach(res)
+		select {
+		case <-st.done:
+		case <-detached:
+		case <-of.ended.Done():
+		case <-ctx.Done():
+		}
+	}
+	if !res.finish() && ctx.Err() == nil {
 		// The stream is over and has nothing that the client does not know. Clients take
 		// this status as the end, and another one as a reason to come back.
 		s.refuseMethod(w, "POST, DELETE, OPTIONS")
 	}
+}
+
+var errBadEventID = errors.New("Last-Event-ID is not the id of an event of this server")
+
+// attachGET has res deliver the stream that a GET asks for. A stream that is over is
+// nil: res then has what the client missed.
+func (s *Server) attachGET(r *http.Request, of *mcpSession, res *response) (st *stream, detached <-chan struct{}, err error) {
+	if len(r.Header.Values(headerLastEvent)) == 0 {
+		st = of.conn.stream("")
+		if detached, err = st.listen(res); err == nil {
+			res.openSoon()
+		}
+		return st, detached, err
+	}
+	id, index, ok := parseEventID(r.Header.Get(headerLastEvent))
+	if !ok {
+		return nil, nil, errBadEventID
+	}
+	if st = of.conn.stream(id); st != nil {
+		if detached, err = st.resume(res, index); err == nil && id == "" {
+			res.openSoon()
+		}
+		return st, detached, err
+	}
+	missed, err := s.replay.after(of.id, id, index)
+	if err != nil {
+		return nil, nil, err
+	}
+	over := newStream(id, of.id, "", 0, s.replay)
+	over.writeLocked(res, missed)
+	return nil, nil, nil
 }

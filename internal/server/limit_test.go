@@ -303,18 +303,6 @@ func TestRefusedBody(t *testing.T) {
 	}
 }
 
-// TestRefusalText: the text of a refusal is bounded, however often it is written to.
-func TestRefusalText(t *testing.T) {
-	w := httptest.NewRecorder()
-	res := New(Options{}).respond(w, json.RawMessage("7"), 0)
-	http.Error(res, strings.Repeat("x", 3*maxRefusal), http.StatusBadRequest)
-	_, _ = io.WriteString(res, "more")
-	res.finish()
-	if r := parse(t, w.Body.String()); w.Code != 400 || string(r.ID) != "7" || r.Error == nil || len(r.Error.Message) != maxRefusal {
-		t.Errorf("got %d with %d bytes", w.Code, w.Body.Len())
-	}
-}
-
 // TestRatesAreBounded: so many callers' rates are remembered, the latest.
 func TestRatesAreBounded(t *testing.T) {
 	r, now := newRates(0.001, 1), time.Now()

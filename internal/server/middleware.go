@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -94,23 +93,5 @@ func (s *Server) code(next mcp.MethodHandler) mcp.MethodHandler {
 			return nil, tools.ProtocolError(box.CodeCancelled, cancelledPrefix+context.Cause(ctx).Error(), nil)
 		}
 		return nil, tools.ProtocolError(box.CodeInternal, err.Error(), nil)
-	}
-}
-
-// register keeps what is in flight, so that it can be waited for and
-// cancelled: the SDK closes a session only after its calls, and never
-// cancels them.
-func (s *Server) register(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		if strings.HasPrefix(method, "notifications/") {
-			return next(ctx, method, req)
-		}
-		session := req.GetSession()
-		if of, ok := session.(*mcp.ServerSession); ok && of == nil {
-			session = nil // a direct call without one
-		}
-		ctx, end := s.calls.begin(ctx, session, method != listen)
-		defer end()
-		return next(ctx, method, req)
 	}
 }

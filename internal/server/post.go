@@ -1,11 +1,9 @@
 package server
 
 import (
-	"bytes"
-	"context"
-	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -75,58 +73,24 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	next, json, leave, ok := s.route(w, r, &m)
+	to, leave, ok := s.route(w, r, &m)
 	if !ok {
 		return
 	}
-	defer leave()
-	call, direct := s.direct(r, &m)
-	if m.Inexact && !direct {
+	release = sync.OnceFunc(leave)
+	defer release()
+	direct, ok := s.direct(r, &m)
+	if m.Inexact && !ok {
 		s.refuse(w, http.StatusBadRequest, m.ID, envelope.ErrInexact.Code, envelope.ErrInexact.Message)
 		return
 	}
-	ctx, end, ok := s.begin(w, r, &m)
 	if !ok {
-		return
+		if id, status, e := s.checkMessages(r, &m); e != nil {
+			s.refuseWith(w, status, id, e)
+			return
+		}
 	}
-	defer end()
-	beat := s.opts.Limits.Heartbeat
-	if json || m.Method == initialize {
-		beat = 0 // nothing can come before the one body, or the header with the id of the session
-	}
-	res := s.respond(w, m.ID, beat)
-	defer res.finish()
-	if !m.batch {
-		res.before = end // the client may use its id again as soon as it has the answer
-	}
-	if m.session != nil {
-		res.skip = m.session.requests.answersUnwanted
-	}
-	if direct && s.serveDirect(ctx, res, r, &m, call) {
-		return
-	}
-	s.forward(next, res, r, &m, body)
-}
-
-// forward has the SDK answer.
-func (s *Server) forward(next http.Handler, res *response, r *http.Request, m *postBody, body []byte) {
-	ctx, unbind := callerIn(r).bound(r.Context(), m.Method == listen)
-	defer unbind()
-	if m.session != nil {
-		var cancel context.CancelCauseFunc
-		ctx, cancel = context.WithCancelCause(ctx)
-		defer cancel(nil)
-		release := func() {}
-		defer func() { release() }()
-		res.primed = func(stream string) { release = m.session.streamOwners.hold(stream, cancel) }
-	}
-	// A copy: the SDK assigns the body while net/http may look at it.
-	to := r.WithContext(ctx)
-	to.Body = io.NopCloser(bytes.NewReader(body))
-	to.ContentLength = int64(len(body))
-	to.Header = r.Header.Clone()
-	to.Header.Set("Accept", "application/json, "+eventStream) // it has been judged
-	next.ServeHTTP(res, to)
+	s.exchange(w, r, &m, to, direct, release)
 }
 
 // admit takes a request in, if there is room for it, until leave is called.

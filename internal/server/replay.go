@@ -1,9 +1,7 @@
 package server
 
 import (
-	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 
@@ -14,17 +12,14 @@ import (
 // event without data costs memory too.
 const maxReplayEvents = 512
 
-// replayTotal is how many times what one session may keep all may keep together.
+// replayTotal times the limit of one session is what all sessions may keep.
 const replayTotal = 64
 
-// A replay is an [mcp.EventStore] that keeps the newest events of every
-// session: what a client misses while it reconnects. Streams that are over
-// cost nothing once their events have been pushed out.
+// A replay keeps the newest events of each session, for clients that resume a
+// stream. It never blocks and its methods may be called concurrently.
 type replay struct {
 	limit int // bytes per session
 	total int // bytes of all sessions
-	// skip reports whether an event is not to be kept; nil keeps all.
-	skip func(session string, data []byte) bool
 
 	mu       sync.Mutex
 	bytes    int                 // guarded by mu
@@ -34,72 +29,69 @@ type replay struct {
 type history struct {
 	bytes  int
 	events []event        // oldest first
-	next   map[string]int // stream to the index of its next event
+	last   map[string]int // by stream: the index of its newest event, kept or evicted
 }
 
+// An event is one message of a stream. Indexes of a stream are consecutive.
 type event struct {
 	stream string
 	index  int
 	data   []byte
 }
 
-var _ mcp.EventStore = (*replay)(nil)
-
 func newReplay(limit int) *replay {
 	return &replay{limit: limit, total: replayTotal * limit, sessions: make(map[string]*history)}
 }
 
-// Open implements [mcp.EventStore]. A session begins with the stream that no
-// call has opened.
-func (p *replay) Open(_ context.Context, session, stream string) error {
-	if stream == "" {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.sessions[session] = &history{}
-	}
-	return nil
+// open begins the history of a session.
+func (p *replay) open(session string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sessions[session] = &history{last: make(map[string]int)}
 }
 
-// Append implements [mcp.EventStore]. What comes after the end of a session is
-// not kept.
-func (p *replay) Append(_ context.Context, session, stream string, data []byte) error {
-	if p.skip != nil && p.skip(session, data) {
-		return nil
-	}
+// append keeps an event, and evicts older ones of the session, or of the session
+// with the most bytes, to make room. It ignores sessions that are not open.
+func (p *replay) append(session, stream string, index int, data []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.sessions[session]
 	if h == nil {
-		return nil
+		return
 	}
-	if h.next == nil {
-		h.next = make(map[string]int)
-	}
-	h.events = append(h.events, event{stream, h.next[stream], data})
-	h.next[stream]++
+	h.events = append(h.events, event{stream, index, data})
+	h.last[stream] = index
 	h.bytes += len(data)
 	p.bytes += len(data)
 	// The newest event stays, however large: it is the answer if anything is.
 	for len(h.events) > 1 && (h.bytes > p.limit || len(h.events) > maxReplayEvents) {
-		p.dropLocked(h)
+		p.evictLocked(h)
 	}
 	for p.bytes > p.total {
-		p.dropLocked(p.largestLocked())
+		p.evictLocked(p.largestLocked())
 	}
-	if len(h.next) > 2*maxReplayEvents {
-		h.forget()
-	}
-	return nil
+	h.forget()
 }
 
-// dropLocked drops the oldest event of a session.
-func (p *replay) dropLocked(h *history) {
+// skip notes an index without an event, so that a client that has seen it learns
+// that the stream is over instead of that events are missing.
+func (p *replay) skip(session, stream string, index int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.sessions[session]; h != nil {
+		h.last[stream] = max(h.last[stream], index)
+		h.forget()
+	}
+}
+
+// evictLocked evicts the oldest event of a session.
+func (p *replay) evictLocked(h *history) {
 	h.bytes -= len(h.events[0].data)
 	p.bytes -= len(h.events[0].data)
 	h.events = slices.Delete(h.events, 0, 1)
 }
 
-// largestLocked is the session that has most to lose.
+// largestLocked returns the session with the most bytes.
 func (p *replay) largestLocked() (most *history) {
 	for _, h := range p.sessions {
 		if most == nil || h.bytes > most.bytes {
@@ -109,51 +101,63 @@ func (p *replay) largestLocked() (most *history) {
 	return most
 }
 
-// forget drops the counts of streams without events; nobody says when a
-// stream is over. A stream that goes on after all cannot be resumed.
+// forget drops the indexes of streams without events when there are many. To a client
+// that resumes one of them, its events count as evicted.
 func (h *history) forget() {
-	next := map[string]int{"": h.next[""]}
+	if len(h.last) <= 2*maxReplayEvents {
+		return
+	}
+	last := make(map[string]int)
 	for _, e := range h.events {
-		next[e.stream] = h.next[e.stream]
+		last[e.stream] = h.last[e.stream]
 	}
-	h.next = next
+	h.last = last
 }
 
-// After implements [mcp.EventStore]. What has been pushed out is left out: an
-// answer without the progress before it is better than none.
-func (p *replay) After(_ context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
+// after returns all events of a stream after an index; none if that is the newest.
+// If any of them was evicted, or the stream is unknown, it returns
+// [mcp.ErrEventsPurged] and no events: a client that got some of them could not
+// tell that others are missing.
+func (p *replay) after(session, stream string, index int) ([]event, error) {
 	p.mu.Lock()
-	var found [][]byte
-	var next int
+	defer p.mu.Unlock()
 	if h := p.sessions[session]; h != nil {
-		next = h.next[stream]
-		for _, e := range h.events {
-			if e.stream == stream && e.index > index {
-				found = append(found, e.data)
-			}
+		found := h.of(stream, index)
+		last, known := h.last[stream]
+		if known && last-index == len(found) {
+			return found, nil
 		}
 	}
-	p.mu.Unlock()
-	return func(yield func([]byte, error) bool) {
-		if len(found) == 0 && index >= 0 && next != index+1 {
-			yield(nil, fmt.Errorf("replay stream %q after %d: %w", stream, index, mcp.ErrEventsPurged))
-			return
-		}
-		for _, data := range found {
-			if !yield(data, nil) {
-				return
-			}
-		}
-	}
+	return nil, fmt.Errorf("replay stream %q after event %d: %w", stream, index, mcp.ErrEventsPurged)
 }
 
-// SessionClosed implements [mcp.EventStore].
-func (p *replay) SessionClosed(_ context.Context, session string) error {
+// newest returns the events of a stream that are kept, for a client that has not
+// seen any.
+func (p *replay) newest(session, stream string) []event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.sessions[session]; h != nil {
+		return h.of(stream, -1)
+	}
+	return nil
+}
+
+// of returns the events of a stream that are kept and come after index.
+func (h *history) of(stream string, index int) (found []event) {
+	for _, e := range h.events {
+		if e.stream == stream && e.index > index {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// close drops the history of a session. Events that come later are not kept.
+func (p *replay) close(session string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h := p.sessions[session]; h != nil {
 		p.bytes -= h.bytes
 		delete(p.sessions, session)
 	}
-	return nil
 }

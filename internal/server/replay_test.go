@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,50 +9,87 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-func TestReplayIsBounded(t *testing.T) {
+// indexes returns those of events, for comparison.
+func indexes(events []event) string {
+	var b strings.Builder
+	for _, e := range events {
+		fmt.Fprint(&b, e.index, " ")
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// TestReplay_AfterEvictionReturnsNoEvents: a client that resumes a stream gets all
+// events that it missed, or an error. Some of them would look like all.
+func TestReplay_AfterEvictionReturnsNoEvents(t *testing.T) {
+	p := newReplay(100)
+	p.open("s")
+	for i := range 5 {
+		p.append("s", "a", i, make([]byte, 30)) // three have room
+	}
+	for after, want := range map[int]string{1: "2 3 4", 2: "3 4", 3: "4", 4: ""} {
+		if got, err := p.after("s", "a", after); err != nil || indexes(got) != want {
+			t.Errorf("after %d: got %q, %v, want %q", after, indexes(got), err, want)
+		}
+	}
+	for _, after := range []int{-1, 0, 5, 99} {
+		if got, err := p.after("s", "a", after); !errors.Is(err, mcp.ErrEventsPurged) || len(got) > 0 {
+			t.Errorf("after %d: got %q, %v, want ErrEventsPurged", after, indexes(got), err)
+		}
+	}
+	if got := indexes(p.newest("s", "a")); got != "2 3 4" {
+		t.Errorf("the newest: got %q", got)
+	}
+}
+
+// TestReplay_SecondReconnectKeepsIndexes: an event has the same index whenever it is
+// replayed, so that a connection that breaks again resumes where it broke.
+func TestReplay_SecondReconnectKeepsIndexes(t *testing.T) {
 	p := newReplay(1000)
-	ctx := t.Context()
+	p.open("s")
+	for i := 3; i < 9; i++ {
+		p.append("s", "a", i, []byte("x"))
+		p.append("s", "b", i-3, []byte("y"))
+	}
+	first, err := p.after("s", "a", 4)
+	if err != nil || indexes(first) != "5 6 7 8" {
+		t.Fatalf("first: got %q, %v", indexes(first), err)
+	}
+	second, err := p.after("s", "a", first[1].index)
+	if err != nil || indexes(second) != "7 8" {
+		t.Errorf("second: got %q, %v", indexes(second), err)
+	}
+}
+
+func TestReplay_IsBounded(t *testing.T) {
+	p := newReplay(1000)
 	for _, id := range []string{"x", "y", "z"} {
-		_ = p.Open(ctx, id, "")
+		p.open(id)
 	}
 	for i := range 5000 {
-		stream := fmt.Sprint("s", i/3)
-		_ = p.Append(ctx, "x", stream, []byte(strings.Repeat("y", i%50)))
+		p.append("x", fmt.Sprint("s", i/3), i%3, []byte(strings.Repeat("y", i%50)))
 	}
 	h := p.sessions["x"]
-	if h.bytes > 1000 || len(h.events) > maxReplayEvents || len(h.next) > 2*maxReplayEvents {
-		t.Errorf("kept %d bytes, %d events, %d streams", h.bytes, len(h.events), len(h.next))
-	}
-	if n, err := collectOf(p, ctx, "x", "s1666", -1); n != 2 || err != nil {
-		t.Errorf("the newest stream: %d events, %v", n, err)
+	if h.bytes > 1000 || len(h.events) > maxReplayEvents || len(h.last) > 2*maxReplayEvents {
+		t.Errorf("kept %d bytes, %d events, %d streams", h.bytes, len(h.events), len(h.last))
 	}
 	for _, stream := range []string{"s0", "never"} {
-		if _, err := collectOf(p, ctx, "x", stream, 0); !errors.Is(err, mcp.ErrEventsPurged) {
+		if _, err := p.after("x", stream, 0); !errors.Is(err, mcp.ErrEventsPurged) {
 			t.Errorf("stream %s: got %v", stream, err)
 		}
 	}
-	if n, err := collectOf(p, ctx, "x", "", -1); n != 0 || err != nil {
-		t.Errorf("a new stream: %d events, %v", n, err)
+	for i := range maxReplayEvents + 5 {
+		p.append("y", "a", i, nil)
 	}
-	for range maxReplayEvents + 5 {
-		_ = p.Append(ctx, "y", "a", nil)
+	if got := p.newest("y", "a"); len(got) != maxReplayEvents {
+		t.Errorf("%d events without bytes are kept", len(got))
 	}
-	if n, err := collectOf(p, ctx, "y", "a", 2); n != maxReplayEvents || err != nil {
-		t.Errorf("what is left of a stream: %d events, %v", n, err)
-	}
-	if n, err := collectOf(p, ctx, "y", "a", maxReplayEvents+2); n != 2 || err != nil {
-		t.Errorf("the newest events: %d, %v", n, err)
-	}
-	if n, err := collectOf(p, ctx, "y", "a", maxReplayEvents+4); n != 0 || err != nil {
-		t.Errorf("after the last event: %d, %v", n, err)
-	}
-	_ = p.Append(ctx, "z", "a", make([]byte, 5000))
-	if n, _ := collectOf(p, ctx, "z", "a", -1); n != 1 {
-		t.Error("an answer over the limit is not kept")
+	p.append("z", "a", 0, make([]byte, 5000))
+	if got, err := p.after("z", "a", -1); len(got) != 1 || err != nil {
+		t.Errorf("an answer over the limit: %d events, %v", len(got), err)
 	}
 	for i := range 200 {
-		_ = p.Open(ctx, fmt.Sprint("many", i), "")
-		_ = p.Append(ctx, fmt.Sprint("many", i), "a", make([]byte, 900))
+		p.open(fmt.Sprint("many", i))
+		p.append(fmt.Sprint("many", i), "a", 0, make([]byte, 900))
 	}
 	sum := 0
 	for _, h := range p.sessions {
@@ -63,20 +99,10 @@ func TestReplayIsBounded(t *testing.T) {
 		t.Errorf("all keep %d bytes and count %d", sum, p.bytes)
 	}
 	for id := range p.sessions {
-		_ = p.SessionClosed(ctx, id)
-		_ = p.Append(ctx, id, "a", []byte("late"))
+		p.close(id)
+		p.append(id, "a", 0, []byte("late"))
 	}
 	if len(p.sessions) != 0 || p.bytes != 0 {
 		t.Errorf("closed sessions keep %d bytes", p.bytes)
 	}
-}
-
-func collectOf(p *replay, ctx context.Context, session, stream string, after int) (n int, failed error) {
-	for _, err := range p.After(ctx, session, stream, after) {
-		if err != nil {
-			return n, err
-		}
-		n++
-	}
-	return n, nil
 }

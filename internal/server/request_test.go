@@ -37,7 +37,7 @@ func TestDirectResume(t *testing.T) {
 	back := func(id string) header { return with(h, "Accept", eventStream, headerLastEvent, id) }
 	for i, early := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
-		id := eventID(t, bufio.NewReader(stream(t, ctx, "POST", url, h, toolCall(i, "slow", "{}")).Body))
+		id := eventID(t, bufio.NewReader(openStream(t, ctx, "POST", url, h, toolCall(i, "slow", "{}")).Body))
 		<-started
 		cancel()
 		if early {
@@ -65,7 +65,7 @@ func TestDirectResume(t *testing.T) {
 func TestDirectStream(t *testing.T) {
 	_, url, release, started, _ := directSlow(t)
 	h := session(t, url)
-	for version, want := range map[string]int{"2025-11-25": 2, "2025-06-18": 0, "": 0} {
+	for version, want := range map[string]int{"2025-11-25": 2, "2025-06-18": 1, "": 2} {
 		time.AfterFunc(300*time.Millisecond, func() { <-started; release <- struct{}{} })
 		res, body := do(t, "POST", url, with(h, headerVersion, version), toolCall(1, "slow", "{}"))
 		if res.StatusCode != 200 || strings.Count(body, "\nid: ") != want || !strings.Contains(body, `"text":"done"`) || !strings.Contains(body, ": hb\n") {

@@ -3,12 +3,10 @@ package server
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +175,11 @@ func resumes(t *testing.T, direct bool) {
 		body := w.body(t)
 		id := eventID(t, body)
 		<-started
+		name, _, _ := parseEventID(id)
+		to := s.sessions.find(h[headerSession]).conn.stream(name)
+		to.mu.Lock()
+		first := to.res
+		to.mu.Unlock()
 		answer := make(chan string, 1)
 		go func() {
 			_, got := do(t, "GET", url, with(h, "Accept", eventStream, "Last-Event-ID", id), "")
@@ -184,11 +187,9 @@ func resumes(t *testing.T, direct bool) {
 		}()
 		if direct { // it holds the connection until the call is over
 			eventually(t, "the answer is taken", func() bool {
-				of, leave := s.sessions.hold(h[headerSession])
-				defer leave()
-				of.requests.mu.Lock()
-				defer of.requests.mu.Unlock()
-				return of.requests.running["10"].taken.Load()
+				to.mu.Lock()
+				defer to.mu.Unlock()
+				return to.res != nil && to.res != first
 			})
 			release <- struct{}{}
 		}
@@ -317,15 +318,12 @@ func TestStuckReader(t *testing.T) {
 	}
 }
 
-// TestLostAnswer: an answer that could not be kept is not there for who comes back,
-// on whose stream heartbeats have been sent by then: it ends, and holds nothing that
-// is no message.
-func TestLostAnswer(t *testing.T) {
+// TestLostAnswer_IsAnError: a client whose answer could not be kept gets an error when it
+// resumes the stream, not a stream that never has the answer.
+func TestLostAnswer_IsAnError(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
-	_, url := serve(t, func(o *Options) {
+	s, url := serve(t, func(o *Options) {
 		o.Extend.Tools = slow(release, started)
-		o.Extend.Tools[0].Direct = true
-		o.Limits.Heartbeat = 20 * time.Millisecond
 		o.Limits.Replay = 1
 	})
 	h := session(t, url)
@@ -334,26 +332,11 @@ func TestLostAnswer(t *testing.T) {
 	id := eventID(t, w.body(t))
 	<-started
 	w.cut()
-	res := stream(t, t.Context(), "GET", url, with(h, "Accept", eventStream, headerLastEvent, id), "")
-	in := bufio.NewReader(res.Body)
-	if line, err := in.ReadString('\n'); res.StatusCode != 200 || line != ": hb\n" {
-		t.Fatalf("got %s, %q, %v", res.Status, line, err)
-	}
+	eventually(t, "the server notices", func() bool { return s.posts.value() == 0 })
 	release <- struct{}{}
-	if rest, err := io.ReadAll(in); err != nil || strings.Contains(string(rest), "data: ") {
-		t.Errorf("got %q, %v", rest, err)
-	}
-}
-
-// TestRefusedLate: a request that is refused when its stream has begun gets its
-// error as an event.
-func TestRefusedLate(t *testing.T) {
-	w := httptest.NewRecorder()
-	res := New(Options{}).respond(w, json.RawMessage("7"), time.Hour)
-	res.tick()
-	http.Error(res, "too late", http.StatusBadRequest)
-	res.finish()
-	if r := parse(t, w.Body.String()); w.Code != 200 || string(r.ID) != "7" || r.Error == nil || r.Error.Message != "too late" || !strings.HasSuffix(w.Body.String(), "\n\n") {
-		t.Errorf("got %d %q", w.Code, w.Body)
+	eventually(t, "the call ends", func() bool { return s.calls.counted.value() == 0 })
+	res, body := do(t, "GET", url, with(h, "Accept", eventStream, headerLastEvent, id), "")
+	if r := parse(t, body); res.StatusCode != 400 || r.Error == nil || !strings.Contains(r.Error.Message, "not kept") {
+		t.Errorf("got %s %q", res.Status, body)
 	}
 }

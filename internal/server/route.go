@@ -3,14 +3,13 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 )
 
 const (
@@ -19,91 +18,72 @@ const (
 	headerLastEvent = "Last-Event-Id"
 )
 
-// openHTTP makes the SDK's handlers. One accepts only revisions with
-// sessions, another only those without; both serve the one server.
-func (s *Server) openHTTP() {
-	get := func(*http.Request) *mcp.Server { return s.mcp }
-	s.replay = newReplay(s.opts.Limits.Replay)
-	s.replay.skip = s.storesUnwanted
-	log := slog.New(quiet{s.log.Handler()})
-	s.stateful = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		EventStore: s.replay, Logger: log,
-		MaxRequestBodyBytes: -1, DisableLocalhostProtection: true, // the front has done both
-	})
-	s.stateless = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		Stateless: true, PropagateRequestCancellation: true, Logger: log,
-		MaxRequestBodyBytes: -1, DisableLocalhostProtection: true,
-	})
-	s.statelessJSON = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, Logger: log,
-		MaxRequestBodyBytes: -1, DisableLocalhostProtection: true,
-	})
-}
-
 func modernHeader(r *http.Request) bool { return revision.IsModern(r.Header.Get(headerVersion)) }
 
-// route chooses the handler; json says that it answers in one JSON body. What no
-// handler would serve it refuses. Leave ends what it holds for the request.
+// A target says who serves a body, and how it is answered.
+type target struct {
+	modern  bool   // by a revision without sessions
+	json    bool   // in one JSON body
+	version string // the revision, "" if nothing names it
+}
+
+// route decides who serves a body, and refuses what nobody serves. The caller calls
+// leave when the requests are booked.
 //
 // A request of an older revision without a session is answered without one,
 // unless it begins one: clients of the first generation know no handshake.
-func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (next http.Handler, json bool, leave func(), ok bool) {
+func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to target, leave func(), ok bool) {
 	leave = func() {}
-	version := r.Header.Get(headerVersion)
-	modern := revision.IsModern(version) || m.IsModern()
+	to.version = r.Header.Get(headerVersion)
+	to.modern = revision.IsModern(to.version) || m.IsModern()
 	named := r.Header.Get(headerSession) != ""
 	accept := parseAccept(r.Header.Values("Accept"))
 	if accept.none || accept.any {
 		accept.json, accept.stream = true, true
-		json = true
+		to.json = true
 	}
-	switch bare := !modern && !named && m.Method != initialize; {
+	switch bare := !to.modern && !named && m.Method != initialize; {
 	case bare && accept.json && !accept.stream:
-		json = true
+		to.json = true
 	case !accept.json || !accept.stream:
 		s.refuse(w, http.StatusNotAcceptable, m.ID, jsonrpc.CodeInvalidRequest, "Not Acceptable: Accept must contain both application/json and text/event-stream")
-		return nil, false, nil, false
+		return to, nil, false
 	case !bare:
-		json = false
+		to.json = false
 	}
 	switch {
-	case modern:
-		next = s.stateless
+	case to.modern:
 	case named:
-		of, release, ok := s.holdSession(w, r, m.ID)
-		if !ok {
-			return nil, false, nil, false
+		if m.session, leave, ok = s.holdSession(w, r, m.ID); !ok {
+			return to, nil, false
 		}
-		next, leave, m.session = s.stateful, release, of
-		version = cmp.Or(version, of.version)
+		to.version = cmp.Or(to.version, m.session.version)
 	case m.Method == initialize:
-		release, ok := s.sessions.reserve(subject(r))
-		if !ok {
+		if leave, ok = s.sessions.reserve(callerIn(r).owner()); !ok {
 			s.refuseBusy(w, m.ID, "Too many sessions")
-			return nil, false, nil, false
+			return to, nil, false
 		}
-		next, leave = s.stateful, release
-	case json:
-		next = s.statelessJSON
-	default:
-		next = s.stateless
 	}
-	if m.batch && version >= revision.NoBatch {
+	if m.batch && to.version >= revision.NoBatch {
 		leave()
-		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: batches are not part of protocol revision %.20s", version))
-		return nil, false, nil, false
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: batches are not part of protocol revision %.20s", to.version))
+		return to, nil, false
 	}
-	if modern || m.Method == "" || known[m.Method] {
-		return next, json, leave, true
+	if m.Method == "" || known[m.Method] || to.modern && tasks.Serves(m.Method) {
+		return to, leave, true
 	}
 	leave()
-	switch {
+	switch text := "Method not found: " + m.Method; {
 	case m.batch:
-		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeMethodNotFound, "Method not found: "+m.Method)
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeMethodNotFound, text)
+	case m.Kind == envelope.Notification && to.modern:
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeMethodNotFound, text)
 	case m.Kind == envelope.Notification:
 		w.WriteHeader(http.StatusAccepted)
+	case to.modern:
+		s.refuse(w, http.StatusNotFound, m.ID, jsonrpc.CodeMethodNotFound, text)
 	default:
-		s.refuse(w, http.StatusOK, m.ID, jsonrpc.CodeMethodNotFound, "Method not found: "+m.Method)
+		s.refuse(w, http.StatusOK, m.ID, jsonrpc.CodeMethodNotFound, text)
 	}
-	return nil, false, nil, false
+	return to, nil, false
 }

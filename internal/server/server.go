@@ -41,17 +41,12 @@ type Server struct {
 	unauthenticated *rates          // of requests without a token that is known, by address
 	quota           quota           // of calls of tools
 	listening       quota           // of streams that only listen
-	endpoint        http.Handler
-	alias           alias
 
-	stateful      http.Handler
-	stateless     http.Handler
-	statelessJSON http.Handler
-
-	handlers map[string]mcp.ToolHandler // of direct calls, by name
-	versions []string                   // of the protocol, that the SDK takes
-	self     mcp.Meta                   // of the results of direct calls
-	call     mcp.MethodHandler          // does a direct call
+	handlers map[string]mcp.ToolHandler  // of direct calls, by name
+	headers  map[string][]argumentHeader // by tool, of those that never change
+	versions []string                    // of the protocol, that the SDK takes
+	self     mcp.Meta                    // of the results of direct calls
+	call     mcp.MethodHandler           // does a direct call
 	tasks    *tasks.Tasks
 
 	faults      faults
@@ -86,11 +81,13 @@ func New(opts Options) *Server {
 	}
 	def(&opts.Instructions, tools.Instructions(offer))
 	opts.Limits = opts.Limits.withDefaults()
-	s := &Server{opts: opts, offer: offer, log: opts.Log, alias: newAlias(), stopping: make(chan struct{}), readOnly: make(map[string]bool)}
+	s := &Server{opts: opts, offer: offer, log: opts.Log, stopping: make(chan struct{}), readOnly: make(map[string]bool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
 	s.quota.limit, s.listening.limit = opts.Limits.OwnerCalls, opts.Limits.OwnerStreams
-	s.endpoint = withCaller(http.HandlerFunc(s.serveEndpoint))
+	s.versions = mcp.SupportedProtocolVersions()
+	s.headers = make(map[string][]argumentHeader)
+	s.replay = newReplay(opts.Limits.Replay)
 	if opts.Extend.Capabilities != nil {
 		s.caps = *opts.Extend.Capabilities
 	}
@@ -128,16 +125,15 @@ func New(opts Options) *Server {
 	}
 	tasks.Register(s.mcp)
 	// A task is a call that is observed, registered and judged when it runs.
-	run := []mcp.Middleware{s.observe, s.access, s.open, s.register, s.code, s.rejectUnknown}
+	run := []mcp.Middleware{s.observe, s.access, s.open, s.book, s.code, s.rejectUnknown}
 	s.tasks = tasks.New(tasks.Options{
-		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover}, run), s.callHandler),
+		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover, s.bookTask}, run), s.callHandler),
 		Limits: opts.Limits.Tasks, Log: opts.Log,
 	})
 	run = slices.Insert(run, len(run)-1, s.tasks.Serve)
 	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run)
-	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.disguise}, all)...)
+	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.attach}, all)...)
 	s.openDirect(all)
-	s.openHTTP()
 	return s
 }
 
@@ -183,6 +179,7 @@ func (s *Server) openTools() map[string]tasks.Policy {
 
 func (s *Server) addName(def *mcp.Tool) {
 	s.names = append(s.names, def.Name)
+	s.headers[def.Name] = headersOf(def.InputSchema)
 	s.readOnly[def.Name] = def.Annotations != nil && def.Annotations.ReadOnlyHint
 }
 

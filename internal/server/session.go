@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
@@ -19,24 +18,26 @@ import (
 // room for a new one: longer than a model thinks between two calls.
 const restBeforeEviction = time.Minute
 
+const cancelled = "notifications/cancelled"
+
 var (
-	errDeleted = errors.New("the client ended the session")
-	errIdle    = errors.New("the session was idle for too long")
-	errEvicted = errors.New("the session made room for a new one")
+	errCancelled = errors.New("the client cancelled the call")
+	errDeleted   = errors.New("the client ended the session")
+	errIdle      = errors.New("the session was idle for too long")
+	errEvicted   = errors.New("the session made room for a new one")
 )
 
 // An mcpSession is an MCP session over HTTP. It belongs to the subject that opened
 // it; to others it is not there.
 type mcpSession struct {
-	id           string
-	subject      string
-	version      string // of the protocol
-	mcp          *mcp.ServerSession
-	ended        context.Context // until the session ends
-	end          context.CancelCauseFunc
-	requests     requests
-	streamOwners streamOwners
-	client       tools.Client
+	id      string
+	subject string
+	version string // of the protocol
+	mcp     *mcp.ServerSession
+	ended   context.Context // until the session ends
+	end     context.CancelCauseFunc
+	conn    *conn
+	client  tools.Client
 
 	busy  int         // guarded by sessions.mu: requests and calls under way
 	since time.Time   // guarded by sessions.mu: when busy fell to zero
@@ -97,9 +98,9 @@ func (p *sessions) evictLocked(subject string) bool {
 	return true
 }
 
-// add notes a session that the SDK has begun.
-func (p *sessions) add(m *mcp.ServerSession, subject, version string) {
-	s := &mcpSession{id: m.ID(), subject: subject, version: version, mcp: m, since: time.Now()}
+// add adds a session that the SDK has begun.
+func (p *sessions) add(m *mcp.ServerSession, c *conn, subject, version string) {
+	s := &mcpSession{id: m.ID(), subject: subject, version: version, mcp: m, conn: c, since: time.Now()}
 	s.ended, s.end = context.WithCancelCause(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,15 +123,28 @@ func (p *sessions) hold(id string) (s *mcpSession, release func()) {
 	if s = p.live[id]; s == nil {
 		return nil, nil
 	}
+	p.useLocked(s)
+	return s, func() { p.release(s) }
+}
+
+// use keeps a session from expiring until release is called.
+func (p *sessions) use(s *mcpSession) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.useLocked(s)
+}
+
+func (p *sessions) useLocked(s *mcpSession) {
 	s.timer.Stop()
 	s.busy++
-	return s, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if s.busy--; s.busy == 0 && p.live[id] == s {
-			s.since = time.Now()
-			s.timer.Reset(p.idle)
-		}
+}
+
+func (p *sessions) release(s *mcpSession) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.busy--; s.busy == 0 && p.live[s.id] == s {
+		s.since = time.Now()
+		s.timer.Reset(p.idle)
 	}
 }
 
@@ -187,19 +201,11 @@ func (s *Server) closeSession(of *mcpSession, cause error) {
 	}()
 }
 
-// subject is who makes a request, as far as anybody asked.
-func subject(r *http.Request) string {
-	if info := auth.TokenInfoFromContext(r.Context()); info != nil {
-		return info.UserID
-	}
-	return ""
-}
-
 // holdSession finds the session that a request names. What is not there, or is
 // another's, it refuses.
 func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (of *mcpSession, release func(), ok bool) {
 	of, release = s.sessions.hold(r.Header.Get(headerSession))
-	if of != nil && of.subject == subject(r) {
+	if of != nil && of.subject == callerIn(r).owner() {
 		return of, release, true
 	}
 	if of != nil {
@@ -209,25 +215,19 @@ func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.Raw
 	return nil, nil, false
 }
 
-// open notes sessions over HTTP as they begin, and keeps them while a call of
-// theirs runs, even if nobody listens any more.
+// open adds sessions over HTTP when they begin, and gives tools what is remembered of
+// the client of a session.
 func (s *Server) open(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		of, ok := req.GetSession().(*mcp.ServerSession)
-		if !ok || of == nil || of.ID() == "" {
-			return next(ctx, method, req)
-		}
-		if held, release := s.sessions.hold(of.ID()); release != nil {
-			defer release()
-			ctx = tools.WithClient(ctx, &held.client)
+		q := callIn(ctx)
+		if q != nil && q.session != nil {
+			ctx = tools.WithClient(ctx, &q.session.client)
 		}
 		res, err := next(ctx, method, req)
-		if begun, ok := res.(*mcp.InitializeResult); ok && err == nil {
-			var who string
-			if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
-				who = extra.TokenInfo.UserID
+		if begun, ok := res.(*mcp.InitializeResult); ok && err == nil && q != nil && q.conn != nil && q.session == nil {
+			if of, ok := req.GetSession().(*mcp.ServerSession); ok {
+				s.sessions.add(of, q.conn, q.caller.owner(), begun.ProtocolVersion)
 			}
-			s.sessions.add(of, who, begun.ProtocolVersion)
 		}
 		return res, err
 	}

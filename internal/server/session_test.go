@@ -13,9 +13,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// stream sends a request and returns with the head of the answer; the body goes
+// openStream sends a request and returns with the head of the answer; the body goes
 // on until the context ends or the test does.
-func stream(tb testing.TB, ctx context.Context, method, url string, h header, body string) *http.Response {
+func openStream(tb testing.TB, ctx context.Context, method, url string, h header, body string) *http.Response {
 	tb.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -36,7 +36,7 @@ func stream(tb testing.TB, ctx context.Context, method, url string, h header, bo
 // listenTo opens the stream of a session.
 func listenTo(tb testing.TB, ctx context.Context, url string, h header) *http.Response {
 	tb.Helper()
-	return stream(tb, ctx, "GET", url, with(h, "Accept", eventStream), "")
+	return openStream(tb, ctx, "GET", url, with(h, "Accept", eventStream), "")
 }
 
 // eventually fails the test if something does not come true.
@@ -78,7 +78,7 @@ func TestSessionIdle(t *testing.T) {
 	defer cancel()
 	listenTo(t, ctx, url, listens)
 	gone, leave := context.WithCancel(t.Context())
-	stream(t, gone, "POST", url, runs, toolCall(1, "slow", "{}"))
+	openStream(t, gone, "POST", url, runs, toolCall(1, "slow", "{}"))
 	<-started
 	leave()
 	eventually(t, "the idle session ends", func() bool { return !s.sessions.has(idle) })
@@ -142,7 +142,7 @@ func TestDelete(t *testing.T) {
 		})}
 	})
 	h := session(t, url)
-	stream(t, t.Context(), "POST", url, h, toolCall(1, "deaf", "{}"))
+	openStream(t, t.Context(), "POST", url, h, toolCall(1, "deaf", "{}"))
 	<-started
 	events := listenTo(t, t.Context(), url, h)
 	begin := time.Now()

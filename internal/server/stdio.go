@@ -44,7 +44,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	sessionContext := tools.WithClient(piped(tasks.Within(context.WithoutCancel(ctx), life)), &tools.Client{})
 	var sessions []mcp.Session
 	transport := &stdio.Transport{
-		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log, Reveal: s.alias.reveal,
+		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log,
 		Stop: stop, StopGrace: s.opts.Limits.Grace, Ending: s.opts.Ending,
 		Abort: func() {
 			s.calls.cancel(func(of mcp.Session) bool { return slices.Contains(sessions, of) }, errShutdown)

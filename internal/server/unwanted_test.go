@@ -116,31 +116,3 @@ func TestFinishedStream(t *testing.T) {
 		t.Errorf("after the first event: got %s %v %q, want what followed", res.Status, res.Header, body)
 	}
 }
-
-// TestUnwantedIsBounded: a client that cancels what it never asked for takes no
-// more memory than a set of ids.
-func TestUnwantedIsBounded(t *testing.T) {
-	var p requests
-	for i := range 10 * maxUnwanted {
-		p.cancel(fmt.Sprint(i))
-	}
-	if len(p.unwanted) > maxUnwanted {
-		t.Errorf("%d ids are remembered, want at most %d", len(p.unwanted), maxUnwanted)
-	}
-	for i := range maxUnwanted { // bodies have up to 32 MiB
-		p.cancel(fmt.Sprint(i) + strings.Repeat("x", 1<<20))
-	}
-	held := 0
-	for id := range p.unwanted {
-		held += len(id)
-	}
-	if held > maxUnwanted*maxUnwantedID {
-		t.Errorf("%d bytes of ids are remembered, want at most %d", held, maxUnwanted*maxUnwantedID)
-	}
-	p.cancel(fmt.Sprint(10*maxUnwanted - 1))
-	ctx, q, end := p.begin(t.Context(), fmt.Sprint(10*maxUnwanted-1))
-	defer end()
-	if q == nil || ctx.Err() != nil || p.isUnwanted(fmt.Sprint(10*maxUnwanted-1)) {
-		t.Error("a request cannot use the id of one that was cancelled")
-	}
-}

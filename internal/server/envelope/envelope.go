@@ -47,6 +47,9 @@ type Envelope struct {
 
 	Params map[string]json.RawMessage // the members of params, of a request or notification
 	Meta   map[string]json.RawMessage // the members of params._meta
+
+	raw    json.RawMessage // params, or the result of a response
+	failed json.RawMessage // the error of a response
 }
 
 // IsModern reports whether the message claims a revision without sessions.
@@ -62,6 +65,7 @@ type message struct {
 }
 
 type params struct {
+	raw                    json.RawMessage
 	present, array, object bool
 	members, meta          map[string]json.RawMessage
 	name                   string
@@ -69,6 +73,7 @@ type params struct {
 }
 
 func (p *params) UnmarshalJSON(b []byte) error {
+	p.raw = bytes.Clone(b)
 	p.present = true
 	switch b[0] {
 	case '[':
@@ -78,7 +83,7 @@ func (p *params) UnmarshalJSON(b []byte) error {
 	case '{':
 		p.object = true
 		// A member of an unexpected type is not for us to judge.
-		if json.Unmarshal(b, &p.members) != nil {
+		if json.Unmarshal(p.raw, &p.members) != nil {
 			return nil
 		}
 		get(p.members["name"], &p.name)
@@ -145,7 +150,7 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 		if e.ID == nil {
 			return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: a response needs an id")
 		}
-		e.Kind = Response
+		e.Kind, e.raw, e.failed = Response, m.Result, m.Error
 		return e, nil
 	case m.Method == nil:
 		return e, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: Missing required 'method' field")
@@ -168,8 +173,39 @@ func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 		return e, refuse(jsonrpc.CodeInvalidParams, "Invalid parameters: initialize needs params, an object with protocolVersion, capabilities and clientInfo")
 	}
 	e.Tool, e.Version = m.Params.name, m.Params.version
-	e.Params, e.Meta = m.Params.members, m.Params.meta
+	e.Params, e.Meta, e.raw = m.Params.members, m.Params.meta, m.Params.raw
 	return e, nil
+}
+
+// Message returns the message for the SDK, without parsing it again. The id must be
+// exact.
+func (e *Envelope) Message() (jsonrpc.Message, *jsonrpc.Error) {
+	id, err := sdkID(e.ID)
+	if err != nil {
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: "+err.Error())
+	}
+	if e.Kind != Response {
+		return &jsonrpc.Request{ID: id, Method: e.Method, Params: e.raw}, nil
+	}
+	r := &jsonrpc.Response{ID: id, Result: e.raw}
+	if e.failed != nil {
+		failed := new(jsonrpc.Error)
+		if err := json.Unmarshal(e.failed, failed); err != nil {
+			return nil, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: error must be an object with code and message")
+		}
+		r.Error = failed
+	}
+	return r, nil
+}
+
+func sdkID(raw json.RawMessage) (jsonrpc.ID, error) {
+	var v any
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return jsonrpc.ID{}, err
+		}
+	}
+	return jsonrpc.MakeID(v)
 }
 
 var errValues = refuse(jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d values in a message", maxValues))
@@ -213,14 +249,40 @@ func Key(id json.RawMessage) string {
 	}
 	switch v := v.(type) {
 	case string:
-		return `"` + v
+		return stringKey(v)
 	case float64:
 		if !whole(v) {
 			break
 		}
-		return strconv.FormatFloat(v, 'g', -1, 64)
+		return numberKey(v)
 	}
 	return string(id)
+}
+
+func stringKey(s string) string  { return `"` + s }
+func numberKey(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+// CancelledKey returns the [Key] of the request that a notifications/cancelled with
+// these params is about; "" if they name none.
+func CancelledKey(params json.RawMessage) string {
+	var p struct {
+		ID json.RawMessage `json:"requestId"`
+	}
+	if json.Unmarshal(params, &p) != nil || len(p.ID) == 0 {
+		return ""
+	}
+	return Key(p.ID)
+}
+
+// SDKKey is [Key] of an id that the SDK holds; "" of no id.
+func SDKKey(id jsonrpc.ID) string {
+	switch v := id.Raw().(type) {
+	case string:
+		return stringKey(v)
+	case int64:
+		return numberKey(float64(v))
+	}
+	return ""
 }
 
 // IsBatch reports whether data is a JSON array.
@@ -274,20 +336,4 @@ func PrefixID(prefix []byte) json.RawMessage {
 			return id
 		}
 	}
-}
-
-// ErrorReply renders an error response; id may be nil.
-func ErrorReply(id json.RawMessage, e *jsonrpc.Error) []byte {
-	if id == nil {
-		id = json.RawMessage("null")
-	}
-	b, err := json.Marshal(struct {
-		Version string          `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Error   *jsonrpc.Error  `json:"error"`
-	}{"2.0", id, e})
-	if err != nil {
-		return []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"Internal error"}}`)
-	}
-	return b
 }

@@ -2,6 +2,9 @@ package envelope
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -112,6 +115,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return // stricter
 		}
+		if got, refused := e.Message(); !e.Inexact && (refused != nil || !reflect.DeepEqual(got, m)) {
+			t.Errorf("%q: got %#v, %v, the SDK reads %#v", data, got, refused, m)
+		}
 		switch m := m.(type) {
 		case *jsonrpc.Request:
 			if m.Method != e.Method || m.IsCall() != (e.Kind == Request) {
@@ -123,4 +129,51 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestMessage_IsTheSDKs: the message built from an envelope is the one that the SDK's
+// decoder reads.
+func TestMessage_IsTheSDKs(t *testing.T) {
+	for _, in := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":"a","method":"x","params":{"a":[1, 2]}}`,
+		`{"jsonrpc":"2.0","method":"notifications/x","params":null}`, `{"jsonrpc":"2.0","id":7.0,"method":"x","params":{}}`,
+		`{"jsonrpc":"2.0","id":3,"result":{"a":1}}`, `{"jsonrpc":"2.0","id":3,"error":{"code":5,"message":"m","data":[1]}}`,
+	} {
+		e, refused := Parse([]byte(in))
+		if refused != nil {
+			t.Fatalf("%s: %v", in, refused)
+		}
+		got, refused := e.Message()
+		want, err := jsonrpc.DecodeMessage([]byte(in))
+		if refused != nil || err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %#v, %v, want %#v, %v", in, got, refused, want, err)
+		}
+	}
+	e, _ := Parse([]byte(`{"jsonrpc":"2.0","id":3,"error":"x"}`))
+	if _, refused := e.Message(); refused == nil {
+		t.Error("an error that is no object is accepted")
+	}
+}
+
+// TestSeal_HidesMethodNotFoundFromTheSDK: the SDK looks for the code with errors.Is, and
+// replaces what it finds.
+func TestSeal_HidesMethodNotFoundFromTheSDK(t *testing.T) {
+	e := &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "m", Data: json.RawMessage("1")}
+	sealed := Seal(e)
+	if errors.Is(sealed, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}) {
+		t.Error("the SDK finds the code")
+	}
+	if got := WireError(sealed); got != e {
+		t.Errorf("got %v", got)
+	}
+	for err, want := range map[error]int64{
+		errors.New("x"):                               jsonrpc.CodeInternalError,
+		&jsonrpc.Error{Code: 0}:                       jsonrpc.CodeInternalError,
+		&jsonrpc.Error{Code: -5}:                      -5,
+		fmt.Errorf("y: %w", &jsonrpc.Error{Code: -6}): -6,
+	} {
+		if got := WireError(Seal(err)); got.Code != want || got.Message != err.Error() {
+			t.Errorf("%v: got %+v", err, got)
+		}
+	}
 }

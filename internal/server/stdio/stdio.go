@@ -67,8 +67,6 @@ type Transport struct {
 	// Abort cancels the calls in flight when Grace is over, or Out is a pipe or
 	// socket that has lost its reader after In has ended; may be nil.
 	Abort func()
-	// Reveal makes of a message what is written; nil leaves it as it is.
-	Reveal func([]byte) []byte
 	// Log takes notes about refused lines; nil discards them.
 	Log *slog.Logger
 }
@@ -267,11 +265,8 @@ func parse(data []byte) (env envelope.Envelope, m jsonrpc.Message, refused *json
 	case env.Inexact:
 		return env, nil, envelope.ErrInexact
 	}
-	m, err := jsonrpc.DecodeMessage(data)
-	if err != nil {
-		return env, nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + err.Error()}
-	}
-	return env, m, nil
+	m, refused = env.Message()
+	return env, m, refused
 }
 
 // enqueue queues a message for its session, unless there is no room for a request.
@@ -281,8 +276,7 @@ func (c *conn) enqueue(m jsonrpc.Message, modern bool, b *batch) {
 	case r == nil: // only older servers ask, and are answered
 	case r.IsCall():
 		if refused := c.register(r, modern, b); refused != "" {
-			raw, _ := json.Marshal(r.ID.Raw())
-			c.refuse(raw, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + refused})
+			c.refuse(rawID(r.ID), &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + refused})
 			return
 		}
 	case r.Method == cancelled:
@@ -357,15 +351,12 @@ func (c *conn) write(m jsonrpc.Message) error {
 	}
 	c.mu.Unlock()
 	var data []byte
-	if !unwanted {
-		var err error
-		data, err = jsonrpc.EncodeMessage(&jsonrpc.Response{ID: r.ID, Result: r.Result, Error: wireError(r.Error, started)})
-		if err != nil {
-			return err
-		}
-		if c.t.Reveal != nil {
-			data = c.t.Reveal(data)
-		}
+	switch {
+	case unwanted:
+	case r.Error != nil:
+		data = envelope.ErrorReply(rawID(r.ID), wireError(r.Error, started))
+	default:
+		data = envelope.Reply(rawID(r.ID), r.Result)
 	}
 	switch {
 	case q.batch != nil:
@@ -376,20 +367,23 @@ func (c *conn) write(m jsonrpc.Message) error {
 	return c.writeLine(data)
 }
 
-// wireError gives an error its code: the SDK's own refusals have none.
-func wireError(err error, started bool) error {
-	if err == nil {
-		return nil
+// rawID encodes an id. It is a string or an integer.
+func rawID(id jsonrpc.ID) json.RawMessage {
+	raw, err := json.Marshal(id.Raw())
+	if err != nil {
+		return json.RawMessage("null")
 	}
-	var coded *jsonrpc.Error
-	if errors.As(err, &coded) && coded.Code != 0 {
-		return err
+	return raw
+}
+
+// wireError returns the error that the client gets. Before the handshake the SDK refuses
+// requests without a code: "… is invalid during session initialization".
+func wireError(err error, started bool) *jsonrpc.Error {
+	e := envelope.WireError(err)
+	if _, coded := errors.AsType[*jsonrpc.Error](err); !coded && !started && e.Code == jsonrpc.CodeInternalError {
+		e = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: e.Message}
 	}
-	code := int64(jsonrpc.CodeInternalError)
-	if !started {
-		code = jsonrpc.CodeInvalidRequest // "… is invalid during session initialization"
-	}
-	return &jsonrpc.Error{Code: code, Message: err.Error()}
+	return e
 }
 
 // answered forgets a request and wakes up who waits for the last one.

@@ -89,6 +89,9 @@ func Register(s *mcp.Server) {
 	}
 }
 
+// Serves reports whether a method is one of the extension.
+func Serves(method string) bool { return method == get || method == update || method == cancel }
+
 // Follows reports whether a method only asks after what runs already, and may so
 // be served by a server that takes nothing new.
 func Follows(method string) bool { return method == get || method == cancel }
@@ -96,7 +99,7 @@ func Follows(method string) bool { return method == get || method == cancel }
 // CheckHeaders holds a modern HTTP request to what its header says of its body,
 // as far as that is the extension's: the id of the task.
 func CheckHeaders(h http.Header, method string, params map[string]json.RawMessage) *jsonrpc.Error {
-	if method != get && method != update && method != cancel {
+	if !Serves(method) {
 		return nil
 	}
 	var id string

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/revision"
+	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+// A conn carries the messages of POSTs to a session of the SDK, and what that session
+// writes to the streams of its client. A client's session has one for its whole life;
+// requests without a session have one for their POST.
+type conn struct {
+	server  *Server
+	session string // the id of the session; "" without
+	modern  bool   // carries the revisions without sessions, and no others
+
+	incoming chan jsonrpc.Message
+	closed   chan struct{}
+
+	mu       sync.Mutex
+	isClosed bool               // guarded by mu
+	calls    map[string]*call   // guarded by mu: by key
+	streams  map[string]*stream // guarded by mu: with requests in flight, by id; only of sessions
+	own      *stream            // guarded by mu: of messages that belong to no request; nil: there are none
+}
+
+var (
+	_ mcp.Transport                = (*conn)(nil)
+	_ mcp.Connection               = (*conn)(nil)
+	_ mcp.ProtocolVersionSupporter = (*conn)(nil)
+)
+
+func (s *Server) newConn(session string, modern bool) *conn {
+	return &conn{
+		server: s, session: session, modern: modern,
+		incoming: make(chan jsonrpc.Message), closed: make(chan struct{}),
+		calls: make(map[string]*call), streams: make(map[string]*stream),
+	}
+}
+
+// Connect implements [mcp.Transport].
+func (c *conn) Connect(context.Context) (mcp.Connection, error) { return c, nil }
+
+// SupportsProtocolVersion implements [mcp.ProtocolVersionSupporter].
+func (c *conn) SupportsProtocolVersion(version string) bool {
+	return c.modern || !revision.IsModern(version)
+}
+
+// SessionID implements [mcp.Connection].
+func (c *conn) SessionID() string { return c.session }
+
+// Read implements [mcp.Connection].
+func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	select {
+	case m := <-c.incoming:
+		return m, nil
+	case <-c.closed:
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// deliver hands a message to the session, and reports false if that has ended.
+func (c *conn) deliver(m jsonrpc.Message) bool {
+	select {
+	case c.incoming <- m:
+		return true
+	case <-c.closed:
+		return false
+	}
+}
+
+// Write implements [mcp.Connection]. A message that cannot be delivered is an error
+// for who sends it and leaves the session as it is.
+func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
+	if r, ok := m.(*jsonrpc.Response); ok {
+		q := c.find(envelope.SDKKey(r.ID))
+		if q == nil {
+			return errNotDelivered
+		}
+		c.server.answer(q, r.Result, r.Error)
+		return nil
+	}
+	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() && c.session == "" {
+		return &jsonrpc.Error{Code: errNotDelivered.Code, Message: "a client without a session cannot be asked"}
+	}
+	to := c.streamOf(ctx)
+	if to == nil {
+		return errNotDelivered
+	}
+	data, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return err
+	}
+	return to.send(data)
+}
+
+// streamOf returns the stream for a message that is sent with ctx: that of the request
+// whose handler sends it, or the one that belongs to no request.
+func (c *conn) streamOf(ctx context.Context) *stream {
+	q := callIn(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if q == nil || q.conn != c {
+		return c.own
+	}
+	if c.calls[q.key] != q {
+		return nil // it has been answered
+	}
+	return q.stream
+}
+
+// Close implements [mcp.Connection]. Calls in flight are answered with an error.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	if c.isClosed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.isClosed = true
+	close(c.closed)
+	var left []*call
+	for _, q := range c.calls {
+		left = append(left, q)
+	}
+	c.mu.Unlock()
+	for _, q := range left {
+		cause := context.Cause(q.ctx)
+		if cause == nil {
+			cause = errSessionEnded
+		}
+		c.server.answer(q, nil, tools.ProtocolError(box.CodeCancelled, cancelledPrefix+cause.Error(), nil))
+	}
+	if c.session != "" {
+		c.server.replay.close(c.session)
+	}
+	return nil
+}
+
+var errSessionEnded = errors.New("the session has ended")
+
+// add adds a call in flight, unless another has its id.
+func (c *conn) add(q *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls[q.key] != nil || c.isClosed {
+		return false
+	}
+	c.calls[q.key] = q
+	if c.session != "" {
+		c.streams[q.stream.id] = q.stream
+	}
+	return true
+}
+
+// take removes a call from those in flight, so that the client may use its id again. It
+// reports false if that is done: each call is answered once.
+func (c *conn) take(q *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls[q.key] != q {
+		return false
+	}
+	delete(c.calls, q.key)
+	return true
+}
+
+// forget removes a stream whose requests are all answered.
+func (c *conn) forget(to *stream) {
+	select {
+	case <-to.done:
+	default:
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.streams, to.id)
+}
+
+func (c *conn) find(key string) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[key]
+}
+
+// stream returns a stream with requests in flight, or the one that belongs to no
+// request; nil if there is none of that id.
+func (c *conn) stream(id string) *stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id == "" {
+		return c.own
+	}
+	return c.streams[id]
+}
+
+// cancel cancels a call that the client does not want any more, if it is in flight.
+func (c *conn) cancel(key string) {
+	if q := c.find(key); q != nil {
+		q.unwanted.Store(true)
+		q.cancel(errCancelled)
+	}
+}
+
+// ended reports whether the session has ended.
+func (c *conn) ended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isClosed
+}
+
+// setOwn sets the stream of messages that belong to no request.
+func (c *conn) setOwn(to *stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = to
+}

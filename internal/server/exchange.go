@@ -1,0 +1,233 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"net/http"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+)
+
+// exchange has the messages of a POST served, and returns when their answers are
+// written or the client of a session is gone: its calls then run on, and it can resume
+// the stream. booked is called when the calls keep their session by themselves.
+func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, to target, direct *mcp.CallToolRequest, booked func()) {
+	messages, refused := decode(m, direct != nil)
+	if refused != nil {
+		s.refuseWith(w, http.StatusBadRequest, m.ID, refused)
+		return
+	}
+	if m.Kind != envelope.Request {
+		if m.session != nil && !m.session.deliverAll(callerIn(r), r.Header, messages) {
+			s.refuseEnded(w, m)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted) // without a session, they are about nothing
+		return
+	}
+
+	c, end, err := s.connect(m, to, direct != nil)
+	if err != nil {
+		s.log.Error("connect a session", logkey.Error, err)
+		s.refuse(w, http.StatusInternalServerError, m.ID, jsonrpc.CodeInternalError, "Internal error")
+		return
+	}
+	defer end()
+	session := ""
+	if m.session != nil {
+		session = m.session.id
+	}
+	st := newStream(rand.Text(), session, to.version, m.requests(), s.replay)
+	st.json, st.batch, st.direct = to.json, m.batch, direct != nil
+	if m.Method == listen {
+		c.setOwn(st)
+	}
+	calls, ok := s.beginAll(w, r, m, to, c, st)
+	if !ok {
+		return
+	}
+	if m.session != nil {
+		booked()
+	}
+
+	beat, delay := s.opts.Limits.Heartbeat, s.opts.Limits.Heartbeat
+	switch {
+	case to.json || m.Method == initialize:
+		beat = 0 // nothing can come before the one body, or the header with the id of the session
+	case st.primed:
+		delay = primeDelay
+	}
+	res := s.respond(w, beat, delay, st.first())
+	defer res.finish()
+	detached := st.attach(res)
+	defer st.detach(res)
+
+	if direct != nil && s.serveDirect(calls[0], direct, to.modern) {
+		return
+	}
+	for i, message := range messages {
+		if q := calls[i]; q != nil {
+			message.(*jsonrpc.Request).Extra = q.extra(r.Header)
+		} else {
+			m.session.observe(callerIn(r), r.Header, message)
+		}
+		if !c.deliver(message) {
+			break // the session has ended, and has answered its calls
+		}
+	}
+	gone := r.Context().Done()
+	if session == "" {
+		gone = nil // the calls of modern clients end by themselves
+	}
+	select {
+	case <-st.done:
+	case <-detached:
+	case <-gone:
+	}
+}
+
+// decode returns the messages of a body for the SDK. That of a direct call may be nil:
+// its id need not be one that the SDK can hold.
+func decode(m *postBody, direct bool) ([]jsonrpc.Message, *jsonrpc.Error) {
+	messages := make([]jsonrpc.Message, len(m.messages))
+	for i := range m.messages {
+		if direct && m.Inexact {
+			continue
+		}
+		var err *jsonrpc.Error
+		if messages[i], err = m.messages[i].Message(); err != nil {
+			return nil, err
+		}
+	}
+	return messages, nil
+}
+
+// requests counts the requests of a body.
+func (m *postBody) requests() (n int) {
+	for i := range m.messages {
+		if m.messages[i].Kind == envelope.Request {
+			n++
+		}
+	}
+	return n
+}
+
+// connect returns the connection that serves a body: that of its session, or a new one.
+// Direct calls without a session need none. The caller calls end when the answers are
+// written.
+func (s *Server) connect(m *postBody, to target, direct bool) (c *conn, end func(), err error) {
+	switch {
+	case m.session != nil:
+		return m.session.conn, func() {}, nil
+	case direct:
+		return nil, func() {}, nil
+	case m.Method == initialize && !to.modern:
+		c = s.newConn(rand.Text(), false)
+		s.replay.open(c.session)
+		c.setOwn(newStream("", c.session, "", 1, s.replay))
+		of, err := s.mcp.Connect(context.Background(), c, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, func() {
+			if s.sessions.find(c.session) == nil {
+				_ = of.Close() // initialize failed
+			}
+		}, nil
+	}
+	c = s.newConn("", to.modern)
+	state := &mcp.ServerSessionState{}
+	if !to.modern {
+		state.InitializeParams = &mcp.InitializeParams{ProtocolVersion: cmp.Or(to.version, oldestStateless)}
+		state.InitializedParams = &mcp.InitializedParams{}
+		state.LogLevel = "info"
+	}
+	of, err := s.mcp.Connect(context.Background(), c, &mcp.ServerSessionOptions{State: state})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, func() { _ = of.Close() }, nil
+}
+
+// oldestStateless is the revision of a request that names none.
+const oldestStateless = "2025-03-26"
+
+// beginAll books the requests of a body. The result has a nil for each other message.
+func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, to target, c *conn, st *stream) ([]*call, bool) {
+	calls := make([]*call, len(m.messages))
+	for i := range m.messages {
+		e := &m.messages[i]
+		if e.Kind != envelope.Request {
+			continue
+		}
+		q := &call{
+			caller: callerIn(r), method: e.Method, id: e.ID, key: envelope.Key(e.ID),
+			inexact: e.Inexact, modern: to.modern, session: m.session, conn: c, stream: st,
+		}
+		if m.session != nil {
+			q.sdk = m.session.mcp
+		}
+		ctx := r.Context()
+		if !to.modern {
+			ctx = context.WithoutCancel(ctx) // older clients cancel by a message
+		}
+		q.ctx, q.cancel = context.WithCancelCause(ctx)
+		if s.begin(q) {
+			calls[i] = q
+			continue
+		}
+		for _, begun := range calls[:i] {
+			if begun != nil && c.take(begun) {
+				s.end(begun)
+			}
+		}
+		if c.ended() {
+			s.refuseEnded(w, m)
+		} else {
+			s.refuse(w, http.StatusBadRequest, e.ID, jsonrpc.CodeInvalidRequest, "Invalid request: another request with this id is in flight")
+		}
+		return nil, false
+	}
+	return calls, true
+}
+
+func (s *Server) refuseEnded(w http.ResponseWriter, m *postBody) {
+	s.refuse(w, http.StatusNotFound, m.ID, codeRefused, "Session not found: begin a new one with initialize")
+}
+
+// extra returns what accompanies a request through the SDK.
+func (q *call) extra(h http.Header) *mcp.RequestExtra {
+	extra := origin{q.caller, q}.extra(h)
+	extra.CloseSSEStream = func(args mcp.CloseSSEStreamArgs) { q.stream.closeConnection(args.RetryAfter) }
+	return extra
+}
+
+// deliverAll delivers notifications and responses to a session. It reports false if the
+// session has ended.
+func (of *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonrpc.Message) bool {
+	for _, message := range messages {
+		of.observe(from, h, message)
+		if !of.conn.deliver(message) {
+			return false
+		}
+	}
+	return true
+}
+
+// observe prepares a notification for the SDK, and cancels the call that one says is
+// not wanted any more.
+func (of *mcpSession) observe(from *caller, h http.Header, message jsonrpc.Message) {
+	n, ok := message.(*jsonrpc.Request)
+	if !ok {
+		return
+	}
+	n.Extra = origin{caller: from}.extra(h)
+	if n.Method == cancelled {
+		of.conn.cancel(envelope.CancelledKey(n.Params))
+	}
+}
