@@ -136,7 +136,7 @@ func TestD1_ReferenceServers(t *testing.T) {
 		"files": map[string]any{"command": "node", "args": []string{reference(t, filesystem), dir}},
 		"web":   map[string]any{"type": "http", "url": everythingOverHTTP(t)},
 	})
-	if _, stderr, code := k.run(t, "call", "every.echo", "message=hi"); code != 3 || !strings.Contains(stderr, "you have not been asked about it") {
+	if _, stderr, code := k.run(t, "call", "every.echo", "message=hi"); code != 3 || !strings.Contains(stderr, "you have not approved it") {
 		t.Errorf("before consent: exit code %d, %s", code, stderr)
 	}
 	for _, server := range []string{"every", "files"} {

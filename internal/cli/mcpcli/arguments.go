@@ -16,17 +16,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// maxArgument bounds a file whose text is an argument, as a message is bounded.
+// maxArgument bounds a file that is the value of an argument, as messages are bounded.
 const maxArgument = 16 << 20
 
-// argument is one of the command line.
+// argument is an argument of the command line.
 type argument struct {
 	key  string
-	text string          // as typed, or of a file
-	json json.RawMessage // of key:=; else nil
+	text string          // as typed, or read from a file
+	json json.RawMessage // of key:=, otherwise nil
 }
 
-// arguments reads the command line, without knowing what the tool wants.
+// arguments parses the command line, without the tool's schema.
 func (a *app) arguments(words []string, whole string) (all []argument, err error) {
 	if whole != "" {
 		text, err := a.atFile(whole)
@@ -44,14 +44,14 @@ func (a *app) arguments(words []string, whole string) (all []argument, err error
 	for _, word := range words {
 		key, text, ok := strings.Cut(word, "=")
 		if !ok || key == "" {
-			return nil, usage("write key=value", "%q is no argument", word)
+			return nil, usage("write key=value", "invalid argument %q", word)
 		}
 		if raw, isJSON := strings.CutSuffix(key, ":"); isJSON && raw != "" {
 			if text, err = a.atFile(text); err != nil {
 				return nil, err
 			}
 			if !json.Valid([]byte(text)) {
-				return nil, usage("quote it so that the shell leaves it alone, or write key=value", "argument %q is no JSON", raw)
+				return nil, usage("quote the value for the shell, or write key=value", "argument %q is not JSON", raw)
 			}
 			all = append(all, argument{key: raw, json: json.RawMessage(text)})
 			continue
@@ -66,12 +66,12 @@ func (a *app) arguments(words []string, whole string) (all []argument, err error
 
 func notObject(err error) error {
 	if err == nil {
-		return fmt.Errorf("it is null")
+		return fmt.Errorf("got null")
 	}
 	return err
 }
 
-// atFile is the text of a file if it is named, with @ before it; @@ is an @.
+// atFile replaces @FILE by the text of the file. @@ stands for @.
 func (a *app) atFile(text string) (string, error) {
 	name, ok := strings.CutPrefix(text, "@")
 	if !ok {
@@ -86,7 +86,7 @@ func (a *app) atFile(text string) (string, error) {
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			return "", usage("write @@ for an @", "read argument: %v", err)
+			return "", usage("write @@ for a literal @", "read argument: %v", err)
 		}
 		defer f.Close()
 		in = f
@@ -96,12 +96,12 @@ func (a *app) atFile(text string) (string, error) {
 	case err != nil:
 		return "", usage("", "read argument %q: %v", text, err)
 	case len(b) > maxArgument:
-		return "", usage("", "read argument %q: it has more than %d bytes", text, maxArgument)
+		return "", usage("", "read argument %q: larger than %d bytes", text, maxArgument)
 	}
 	return string(b), nil
 }
 
-// schema is what of a JSON schema decides how a word is read.
+// schema is the part of a JSON schema that decides how values are parsed.
 type schema struct {
 	Type        any               `json:"type"` // a string or a list of them
 	Description string            `json:"description"`
@@ -119,7 +119,7 @@ type schema struct {
 	root *schema
 }
 
-// schemaOf is the schema of a tool's arguments. One that cannot be read allows all.
+// schemaOf returns the schema of a tool's arguments. An invalid schema allows all.
 func schemaOf(t *mcp.Tool) *schema {
 	s := &schema{}
 	b, err := json.Marshal(t.InputSchema)
@@ -132,14 +132,14 @@ func schemaOf(t *mcp.Tool) *schema {
 
 func (s *schema) names() []string { return slices.Sorted(maps.Keys(s.Properties)) }
 
-// property is the schema of an argument, with its reference followed.
+// property returns the schema of an argument, with references resolved.
 func (s *schema) property(name string) *schema {
 	p := s.Properties[name]
 	p.root = s.root
 	return p.resolve()
 }
 
-// maxRefs is where references go in a circle.
+// maxRefs bounds chains of references, which may be circular.
 const maxRefs = 16
 
 func (s *schema) resolve() *schema {
@@ -164,7 +164,7 @@ func (s *schema) resolve() *schema {
 	return &schema{root: s.root}
 }
 
-// types are all that a value may be.
+// types returns all types that a value may have.
 func (s *schema) types() (types []string) {
 	switch t := s.Type.(type) {
 	case string:
@@ -185,7 +185,7 @@ func (s *schema) types() (types []string) {
 	return types
 }
 
-// kind is how an argument is shown.
+// kind returns the types or choices for the help.
 func (s *schema) kind() string {
 	if len(s.Enum) > 0 {
 		var choices []string
@@ -201,14 +201,14 @@ func (s *schema) kind() string {
 	return strings.Join(slices.Compact(types), "|")
 }
 
-// read makes the arguments of a tool of those of the command line.
+// read converts the arguments of the command line into those of a tool.
 func (s *schema) read(server, tool string, given []argument) (map[string]any, error) {
-	help := fmt.Sprintf("glovebox mcp tools %s %s shows the arguments", server, tool)
+	help := fmt.Sprintf("glovebox mcp tools %s %s shows its arguments", server, tool)
 	args := make(map[string]any)
 	for _, arg := range given {
 		_, known := s.Properties[arg.key]
-		// Schemas rarely say that there is nothing else, and servers rarely take it;
-		// who is sure writes JSON.
+		// Schemas rarely exclude other properties, but servers rarely accept them. JSON
+		// arguments may have any key.
 		if !known && (string(s.Additional) == "false" || len(s.Properties) > 0 && len(s.Additional) == 0 && arg.json == nil) {
 			return nil, usage(suggestion(arg.key, s.names(), help), "tool %q has no argument %q", tool, arg.key)
 		}
@@ -240,7 +240,7 @@ func (s *schema) read(server, tool string, given []argument) (map[string]any, er
 	return args, nil
 }
 
-// value reads one argument as the schema says.
+// value converts one argument according to the schema.
 func (s *schema) value(arg argument) (any, error) {
 	if arg.json != nil {
 		return decode(arg.json)
@@ -256,9 +256,9 @@ func (s *schema) value(arg argument) (any, error) {
 		}
 		choices := strings.Split(s.kind(), "|")
 		if near := nearest.Of(text, choices); near != "" {
-			return nil, fmt.Errorf("it is one of %s; did you mean %s?", strings.Join(choices, ", "), near)
+			return nil, fmt.Errorf("must be one of %s; did you mean %s?", strings.Join(choices, ", "), near)
 		}
-		return nil, fmt.Errorf("it is one of %s, not %q", strings.Join(choices, ", "), text)
+		return nil, fmt.Errorf("must be one of %s, got %q", strings.Join(choices, ", "), text)
 	}
 	trimmed := strings.TrimSpace(text)
 	if may("boolean") && (trimmed == "true" || trimmed == "false") {
@@ -296,7 +296,7 @@ func (s *schema) value(arg argument) (any, error) {
 	}
 	for i, t := range types {
 		article := "a "
-		if t != "" && strings.Contains("aeiou", t[:1]) { // the server may say anything
+		if t != "" && strings.Contains("aeiou", t[:1]) { // the type may be any text
 			article = "an "
 		}
 		types[i] = article + t
@@ -309,7 +309,7 @@ func whole(n json.Number) bool {
 	return err == nil
 }
 
-// decode reads JSON and keeps numbers as they were written.
+// decode decodes JSON and keeps the spelling of numbers.
 func decode(b []byte) (v any, err error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
@@ -317,7 +317,7 @@ func decode(b []byte) (v any, err error) {
 		return nil, err
 	}
 	if dec.More() {
-		return nil, fmt.Errorf("there is something after the value")
+		return nil, fmt.Errorf("unexpected text after the value")
 	}
 	return v, nil
 }

@@ -19,9 +19,9 @@ func (a *app) callCommand() *cobra.Command {
 		Short: "Call a tool",
 		Long: `Call calls a tool of a server, given as SERVER.TOOL or SERVER TOOL.
 
-Arguments are key=value, read as the tool's schema says; key=@file takes the text of
-a file, key=@- that of standard input, key:=JSON is JSON whatever the schema says.
-Repeat a key to pass a list. --json passes all arguments at once, as JSON or @file.`,
+Arguments are key=value, converted to the type in the tool's schema. key=@file reads
+the value from a file, key=@- from standard input. key:=JSON passes a JSON value of
+any type. Repeat a key to pass a list. --json passes all arguments as a JSON object.`,
 		Example: `  glovebox mcp call github.search_issues query="is:open label:bug" perPage=5
   glovebox mcp call files.write_file path=copy.txt content=@notes.txt
   glovebox mcp call box.execute_code --json '{"code": "1 + 1"}'`,
@@ -32,7 +32,7 @@ Repeat a key to pass a list. --json passes all arguments at once, as JSON or @fi
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.call(ctx, args, json, save) }),
 	}
 	cmd.Flags().StringVar(&json, "json", "", "the arguments as a JSON `object`, or @file")
-	cmd.Flags().StringVar(&save, "save", "", "save images, sounds and files of the result to this `directory`")
+	cmd.Flags().StringVar(&save, "save", "", "save images, audio and files of the result to this `directory`")
 	return cmd
 }
 
@@ -45,7 +45,7 @@ func (a *app) call(ctx context.Context, args []string, whole, save string) error
 	if err != nil {
 		return err
 	}
-	// What can be known to be wrong is, before a program is started.
+	// Report invalid arguments before the server starts.
 	given, err := a.arguments(rest, whole)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (a *app) call(ctx context.Context, args []string, whole, save string) error
 		if err != nil {
 			return err
 		}
-		a.keepTools(ctx, s.Definition(), tools)
+		a.cacheTools(ctx, s.Definition(), tools)
 		t, err := a.pick(server, tools, tool)
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func (a *app) call(ctx context.Context, args []string, whole, save string) error
 			return err
 		}
 		if res.IsError {
-			return &Error{Code: ExitTool, Err: errors.New("the tool says that it failed"), Silent: true}
+			return &Error{Code: ExitTool, Err: errors.New("the tool reported a failure"), Silent: true}
 		}
 		return nil
 	})

@@ -1,9 +1,9 @@
-// Package mcpcli is the commands below "glovebox mcp": every MCP server of a
-// configuration from the shell. It is to mcpkit what a shell is to a library: it
-// reads arguments, asks for consent, and shows answers.
+// Package mcpcli implements the commands of "glovebox mcp", which use the MCP servers
+// of a configuration. It reads arguments, asks for approval and shows results; mcpkit
+// does the rest.
 //
-// Data goes to standard output, everything else to standard error. The exit codes
-// are those of this package's constants.
+// Data goes to standard output, everything else to standard error. The exit codes are
+// the constants of this package.
 package mcpcli
 
 import (
@@ -25,58 +25,57 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 )
 
-// Env is what the commands get from outside.
+// Env is the environment of the commands.
 type Env struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Lookup   func(string) (string, bool) // the environment
 	Environ  func() []string
-	// Until returns a context that a signal ends, with an error that says so as its
-	// cause; the function gives the signals back.
+	// Until returns a context that a signal cancels, with the signal as its cause. The
+	// function restores the default handling of signals.
 	Until func(context.Context) (context.Context, func())
-	// StateDir is where consents and what is known of servers are kept.
+	// StateDir returns the directory of approvals, logins and caches.
 	StateDir func() (string, error)
 	Version  string
 	// HintFor returns advice about an error for which this package has none, such as a
 	// full disk; "" if there is none. It may be nil.
 	HintFor func(error) string
-	// BindServe adds the flags that Serve looks at to the command that calls it; may
-	// be nil.
+	// BindServe adds the flags of Serve to the command that calls it. It may be nil.
 	BindServe func(*cobra.Command)
-	// Serve offers a gateway's servers: over standard input and output if listen is
-	// "", else over HTTP at that address.
+	// Serve serves a gateway: over standard input and output if listen is "", otherwise
+	// over HTTP at that address.
 	Serve func(ctx context.Context, g *gateway.Gateway, listen string, log *slog.Logger) error
 }
 
-// app is what the commands share.
+// app is the state that commands share.
 type app struct {
 	Env
 	flags flags
-	// recording is what --replay plays; else nil.
+	// recording is the one of --replay, or nil.
 	recording *cassette.Recording
-	// terminal reports whether there is a person to ask.
+	// terminal reports whether there is a terminal to ask the user.
 	terminal func() bool
 }
 
-// person is where to write what a person has to read before answering, also if the
-// error stream goes to a file; nil if there is nobody.
+// person returns the writer for questions to the user, even if the error stream is a
+// file; nil if there is no terminal.
 func (a *app) person() io.Writer {
 	if isTerminal(a.Err) {
 		return a.Err
 	}
 	if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
-		return tty // closed with the program, which asks once or twice
+		return tty // closed at exit
 	}
 	return nil
 }
 
-// isTerminal reports whether a stream is one.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// flags are those of all commands.
+// flags are the flags of all commands.
 type flags struct {
 	config, root   string
 	configOutside  bool
@@ -94,7 +93,7 @@ type flags struct {
 	output         string
 	verbose        bool
 	logDir         string
-	record, replay string // of commands about one server
+	record, replay string // of commands for one server
 }
 
 // duration is a flag: a number of seconds, or a time with a unit; 0 is the default.
@@ -129,40 +128,39 @@ func Command(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Use the MCP servers of an mcp.json",
-		Long: `Mcp lists, calls and inspects the servers of a configuration: .mcp.json or mcp.json
-of the current directory, or the file of --config, in the dialect of any of the
-usual clients.
+		Long: `Mcp lists, inspects and calls the servers of a configuration: .mcp.json or mcp.json in
+the current directory, or the file --config, in the format of any common client.
 
 A server's definition can run a program or receive secrets, so you approve each
 definition once, and again when it changes. Servers over https that need neither are
 used without approval.
 
-Exit codes: 0 done; 1 the server answered with an error; 2 a wrong argument or
-configuration; 3 not trusted or not logged in; 4 not reached, or no answer in
-time; 5 the tool says that it failed.`,
+Exit codes: 0 success; 1 the server returned an error; 2 invalid argument or
+configuration; 3 not approved or not logged in; 4 unreachable or timed out; 5 the tool
+reported a failure.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := cmd.PersistentFlags()
-	f.SortFlags = false // help has them in groups, in this order
-	f.StringVar(&a.flags.config, "config", "", "the configuration `file`, of any dialect")
-	f.StringVar(&a.flags.root, "root", "", "the `directory` that the configuration is for (default: the current one)")
-	f.BoolVar(&a.flags.configOutside, "allow-config-outside-root", false, "let the file of --config lie outside of the directory of --root")
-	f.BoolVar(&a.flags.logOutside, "allow-stdout-log-outside-root", false, "let the logs of what servers write lie outside of it, too")
-	f.BoolVar(&a.flags.trust, "trust", false, "trust the server for this time, without asking or remembering")
-	f.BoolVar(&a.flags.allowHTTP, "allow-http", false, "let untrusted servers be reached without encryption")
-	f.BoolVar(&a.flags.allowLocalhost, "allow-localhost", false, "let untrusted servers be on this machine")
-	f.BoolVar(&a.flags.allowPrivate, "allow-private-ip", false, "let untrusted servers be at private addresses")
-	f.StringArrayVar(&a.flags.allowHosts, "allow-host", nil, "let untrusted servers be at this `host` and those below it only; may be repeated")
+	f.SortFlags = false // the help shows them in this order
+	f.StringVar(&a.flags.config, "config", "", "configuration `file`, in any client's format")
+	f.StringVar(&a.flags.root, "root", "", "project `directory` of the configuration (default: the current one)")
+	f.BoolVar(&a.flags.configOutside, "allow-config-outside-root", false, "allow a --config file outside of --root")
+	f.BoolVar(&a.flags.logOutside, "allow-stdout-log-outside-root", false, "allow servers' output logs outside of --root")
+	f.BoolVar(&a.flags.trust, "trust", false, "trust the server for this command only, without asking")
+	f.BoolVar(&a.flags.allowHTTP, "allow-http", false, "allow untrusted servers without TLS")
+	f.BoolVar(&a.flags.allowLocalhost, "allow-localhost", false, "allow untrusted servers on this machine")
+	f.BoolVar(&a.flags.allowPrivate, "allow-private-ip", false, "allow untrusted servers at private addresses")
+	f.StringArrayVar(&a.flags.allowHosts, "allow-host", nil, "allow untrusted servers only at this `host` and its subdomains; repeatable")
 	a.flags.dnsTimeout = duration(2 * time.Second)
 	f.Var(&a.flags.dnsTimeout, "dns-timeout", "timeout of a DNS lookup")
 	f.Var(&a.flags.timeout, "timeout", "timeout of a request, such as 90 or 5m (default: the server's setting, or 30s; 60s for a call)")
 	f.Var(&a.flags.connectTimeout, "connect-timeout", "timeout of start and handshake (default: the server's setting, or 30s)")
-	f.StringVar(&a.flags.era, "era", "auto", "the protocol's generation to speak: auto, legacy or modern")
-	f.StringArrayVar(&a.flags.inputs, "input", nil, "the answer to an input that the configuration asks for, as `id=value`; may be repeated")
-	f.StringVarP(&a.flags.output, "output", "o", "text", "text, or json: the answer as it is, errors in one line of JSON on standard error")
-	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "show what servers log and write to their error streams, and progress, which a terminal shows anyhow")
-	f.StringVar(&a.flags.logDir, "log-dir", "", "keep what servers write to their error streams, and all that is said without secrets, in files of bounded size in this `directory`")
+	f.StringVar(&a.flags.era, "era", "auto", "`auto|legacy|modern` generation of the protocol")
+	f.StringArrayVar(&a.flags.inputs, "input", nil, "`id=value` of an input of the configuration; repeatable")
+	f.StringVarP(&a.flags.output, "output", "o", "text", "`text|json` output format; with json, errors are a line of JSON on standard error")
+	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "show servers' logs, error streams and progress, which terminals always show")
+	f.StringVar(&a.flags.logDir, "log-dir", "", "write servers' error streams and messages, without secrets, to rotated files in this `directory`")
 	_ = cmd.MarkPersistentFlagDirname("log-dir") // the flag exists
 	for name, choices := range map[string][]string{"era": {"auto", "legacy", "modern"}, "output": {"text", "json"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
@@ -179,7 +177,7 @@ time; 5 the tool says that it failed.`,
 	return cmd
 }
 
-// run makes a command's function of one that returns errors of any kind.
+// run adapts f to cobra: it handles signals, classifies errors and formats them.
 func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := a.Until(cmd.Context())
@@ -192,7 +190,7 @@ func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.
 			return nil
 		}
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-			err = cause // a signal explains itself
+			err = cause // the signal
 		}
 		if ctx.Err() != nil {
 			return err
@@ -211,18 +209,18 @@ func (a *app) checkFlags() error {
 	case "text", "json":
 	default:
 		a.flags.output = "text"
-		return usage("", "--output is text or json")
+		return usage("", "--output must be text or json")
 	}
 	switch a.flags.era {
 	case "auto", "legacy", "modern":
 	default:
-		return usage("", "--era is auto, legacy or modern, not %q", a.flags.era)
+		return usage("", "--era must be auto, legacy or modern, got %q", a.flags.era)
 	}
 	if a.flags.record != "" && a.flags.replay != "" {
-		return usage("", "--record and --replay are not for the same command: a recording has nothing to record")
+		return usage("", "--record and --replay exclude each other")
 	}
 	for _, input := range a.flags.inputs {
-		if !strings.Contains(input, "=") { // whose text may be a secret
+		if !strings.Contains(input, "=") { // do not print it: it may be a secret
 			return usage("write --input id=value", "an --input has no \"=\"")
 		}
 	}
@@ -239,13 +237,13 @@ func (a *app) era() mcpkit.Era {
 	return mcpkit.Era(a.flags.era)
 }
 
-// note writes a line for a person.
+// note writes a line to standard error.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.Err, printable(fmt.Sprintf(format, args...)))
 }
 
-// printable replaces control characters, which may come from a server and must not
-// move the terminal's cursor. Line ends and tabs stay.
+// printable replaces control characters, except newlines and tabs. Text from servers
+// must not control the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' && r != '\n' || r == 0x7f || r >= 0x80 && r < 0xa0 {

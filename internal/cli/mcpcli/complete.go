@@ -11,7 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// offers is what is remembered of what servers offer. Completion starts nothing.
+// listings returns the cache of servers' lists. Completion starts no server.
 func (a *app) listings() (*listing.Cache, error) {
 	path, err := a.state("offers.json")
 	if err != nil {
@@ -20,11 +20,11 @@ func (a *app) listings() (*listing.Cache, error) {
 	return listing.Open(path), nil
 }
 
-// keepTools remembers the tools of a server. Nothing depends on it but completion,
-// so what goes wrong is told and no more.
-func (a *app) keepTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Tool) {
+// cacheTools caches the tools of a server. An error is only a note, since nothing but
+// completion depends on the cache.
+func (a *app) cacheTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Tool) {
 	if a.recording != nil {
-		return // they are those of long ago
+		return // the tools are those of the recording
 	}
 	store, err := a.listings()
 	if err == nil {
@@ -35,7 +35,7 @@ func (a *app) keepTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Too
 	}
 }
 
-// toolsOf are the tools of a server as far as they are known.
+// toolsOf returns the cached tools of a server.
 func (a *app) toolsOf(server string) []*mcp.Tool {
 	cfg, err := a.quietly()
 	if err != nil {
@@ -53,7 +53,7 @@ func (a *app) toolsOf(server string) []*mcp.Tool {
 	return all[s.Hash()].Tools
 }
 
-// quietly loads the configuration without a word: a shell waits for completions.
+// quietly loads the configuration without warnings, for completion.
 func (a *app) quietly() (*mcpjson.Config, error) {
 	b := *a
 	b.Err = discard{}

@@ -13,20 +13,20 @@ import (
 func (a *app) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Explain the configuration, take it over from other clients and give it to them",
+		Short: "Explain the configuration, import servers from other clients and export them",
 		Args:  exactly(0),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:               "explain [SERVER…]",
-		Short:             "Say what each field is and where it was written; secrets are masked, nothing is expanded",
+		Short:             "Show each field and where it is set; secrets are masked, variables not expanded",
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(a.explain),
 	}, a.exportCommand(), a.importCommand(), a.findCommand())
 	return cmd
 }
 
-// explained is a field as config explain shows it.
+// explained is a field in the output of config explain.
 type explained struct {
 	Field string `json:"field"`
 	Value string `json:"value"`

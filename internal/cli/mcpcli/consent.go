@@ -15,8 +15,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// trustOf decides about a server: by flag, by what was consented to, or by asking.
-// What wants nothing that needs trust is used without it.
+// trustOf decides on a server: by flag, by an earlier approval, or by asking the user.
+// A server that needs no approval is used without.
 func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, error) {
 	if a.flags.trust {
 		return mcpkit.Trusted, nil
@@ -34,29 +34,28 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 	}
 	barred := a.barred(ctx, s) != nil
 	if !wants(s) && (!barred || !a.terminal()) {
-		return mcpkit.Untrusted, nil // a connection says why it is refused
+		return mcpkit.Untrusted, nil // connecting returns the refusal
 	}
 	if !a.terminal() {
-		why := "you have not been asked about it"
+		why := "you have not approved it"
 		if state == consent.Changed {
-			why = "its definition has changed since you allowed it"
+			why = "its definition has changed since you approved it"
 		}
 		return mcpkit.Untrusted, &Error{Code: ExitRefused,
 			Err:    &notAsked{s.Name, why},
-			HintTo: a.lineFor("trust", s.Name) + ", or --trust for this time"}
+			HintTo: a.lineFor("trust", s.Name) + ", or --trust for this command only"}
 	}
 	yes, err := a.consent(ctx, s, state)
 	if err != nil || !yes {
 		if err == nil {
-			err = &Error{Code: ExitRefused, Err: fmt.Errorf("mcp server %q is not used: you said no", s.Name)}
+			err = &Error{Code: ExitRefused, Err: fmt.Errorf("mcp server %q was not approved", s.Name)}
 		}
 		return mcpkit.Untrusted, err
 	}
 	return mcpkit.Trusted, store.Grant(ctx, s.Name, source(s), s.Hash())
 }
 
-// source is the absolute path of the file that a definition is in, whatever the
-// working directory is; "-" for a definition that is in no file.
+// source returns the absolute path of the file with a definition; "-" if there is none.
 func source(s *mcpjson.Server) string {
 	switch {
 	case s.File == "":
@@ -67,7 +66,8 @@ func source(s *mcpjson.Server) string {
 	return filepath.Join(s.Dir, s.File) // shown relative to the root, which is Dir
 }
 
-// notAsked is a server that the user would have to be asked about.
+// notAsked is the error for a server that needs the user's approval when there is no
+// terminal.
 type notAsked struct{ server, why string }
 
 func (e *notAsked) Error() string {
@@ -77,8 +77,8 @@ func (e *notAsked) Error() string {
 // Is reports whether target is [mcpkit.ErrUntrusted].
 func (e *notAsked) Is(target error) bool { return target == mcpkit.ErrUntrusted }
 
-// lineFor is the command "glovebox mcp VERB SERVER" for this configuration, to be
-// typed in any working directory.
+// lineFor returns the command "glovebox mcp VERB SERVER" for this configuration, valid
+// in any working directory.
 func (a *app) lineFor(verb, server string) string {
 	line := "glovebox mcp " + verb + " "
 	for _, f := range []struct{ flag, path string }{{"--config", a.flags.config}, {"--root", a.flags.root}} {
@@ -89,7 +89,7 @@ func (a *app) lineFor(verb, server string) string {
 	return line + shellWord(server)
 }
 
-// shellWord is a word as a shell takes it.
+// shellWord quotes a word for a shell if necessary.
 func shellWord(s string) string {
 	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-./:@%+,=", r)
@@ -99,8 +99,8 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// barred is why a server may not be connected to without consent because of where its
-// URL leads; nil if it may, as far as that can be told without looking up names.
+// barred returns why the URL of a server requires approval, as far as it is known
+// without DNS lookups; nil if it does not.
 func (a *app) barred(ctx context.Context, s *mcpjson.Server) *outbound.Refusal {
 	if s.Transport != mcpjson.TransportHTTP && s.Transport != mcpjson.TransportSSE {
 		return nil
@@ -114,18 +114,18 @@ func (a *app) barred(ctx context.Context, s *mcpjson.Server) *outbound.Refusal {
 	return refusal
 }
 
-// wants reports whether a definition asks for more than to be connected to over https.
+// wants reports whether a definition needs more than a connection over https.
 func wants(s *mcpjson.Server) bool {
 	n := s.Needs()
 	secret := s.OAuth != nil && len(s.OAuth.ClientSecret) > 0
 	return n.Spawn || n.Socket || n.Secrets() || len(n.SensitiveHeaders) > 0 || secret
 }
 
-// consent shows a definition and asks. Whatever is not a yes is a no.
+// consent shows a definition and asks the user. Any answer but yes means no.
 func (a *app) consent(ctx context.Context, s *mcpjson.Server, state consent.State) (bool, error) {
 	w := a.person()
 	if state == consent.Changed {
-		fmt.Fprintf(w, "The definition of the MCP server %q has changed since you allowed it.\n", s.Name)
+		fmt.Fprintf(w, "The definition of the MCP server %q has changed since you approved it.\n", s.Name)
 	}
 	a.describe(ctx, w, s)
 	fmt.Fprintf(w, "Use it? [y/N] ")
@@ -140,7 +140,7 @@ func (a *app) consent(ctx context.Context, s *mcpjson.Server, state consent.Stat
 	return false, nil
 }
 
-// describe shows all that a definition does.
+// describe shows everything that a definition does.
 func (a *app) describe(ctx context.Context, w io.Writer, s *mcpjson.Server) {
 	n := s.Needs()
 	fmt.Fprintf(w, "MCP server %s of %s\n", printable(s.Name), printable(source(s)))
@@ -151,23 +151,23 @@ func (a *app) describe(ctx context.Context, w io.Writer, s *mcpjson.Server) {
 		is   bool
 		text string
 	}{
-		{n.Spawn, "It runs a program on this machine, with your rights."},
-		{n.Socket, "It connects to a socket of this machine."},
-		{n.InheritEnv, "It gets your whole environment."},
-		{len(n.Env) > 0, "It gets from your environment: " + strings.Join(n.Env, ", ")},
-		{n.EnvFile, "It gets what is in a file of variables."},
-		{len(n.Inputs) > 0, "You will be asked for: " + strings.Join(n.Inputs, ", ")},
+		{n.Spawn, "It runs a program on this machine, as your user."},
+		{n.Socket, "It connects to a socket on this machine."},
+		{n.InheritEnv, "It gets all of your environment variables."},
+		{len(n.Env) > 0, "It gets these environment variables: " + strings.Join(n.Env, ", ")},
+		{n.EnvFile, "It gets the variables in a file."},
+		{len(n.Inputs) > 0, "It will ask you for: " + strings.Join(n.Inputs, ", ")},
 	} {
 		if fact.is {
 			fmt.Fprintln(w, printable(fact.text))
 		}
 	}
 	if refusal := a.barred(ctx, s); refusal != nil {
-		fmt.Fprintf(w, "It leads to %s, %s.\n", oneLine(refusal.Target), refusal.Why())
+		fmt.Fprintf(w, "It connects to %s, %s.\n", oneLine(refusal.Target), refusal.Why())
 	}
 }
 
-// oneLine shows a value so that it cannot pass for other lines.
+// oneLine makes text safe to print within a line.
 func oneLine(s string) string {
 	return strings.ReplaceAll(printable(s), "\n", "\uFFFD")
 }

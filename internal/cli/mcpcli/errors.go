@@ -21,25 +21,25 @@ import (
 // The exit codes of the commands below "glovebox mcp". They are part of the
 // interface.
 const (
-	ExitOK          = 0 // done
+	ExitOK          = 0 // success
 	ExitFailure     = 1 // the server answered with an error, or something else failed
-	ExitUsage       = 2 // an argument, a flag or the configuration is wrong
+	ExitUsage       = 2 // invalid argument, flag or configuration
 	ExitRefused     = 3 // not trusted, or not logged in
-	ExitUnreachable = 4 // the server cannot be started or reached, or does not answer in time
-	ExitTool        = 5 // the tool says that it failed
+	ExitUnreachable = 4 // the server could not be started or reached, or timed out
+	ExitTool        = 5 // the tool reported a failure
 )
 
-// kinds are the exit codes in words, for programs that read the errors.
+// kinds are the names of the exit codes in JSON errors.
 var kinds = map[int]string{
 	ExitFailure: "failed", ExitUsage: "usage", ExitRefused: "refused", ExitUnreachable: "unreachable", ExitTool: "tool",
 }
 
-// Error is an error with its exit code and what to do about it.
+// Error is an error with its exit code and remedy.
 type Error struct {
 	Code   int
 	Err    error
 	HintTo string // may be empty
-	Silent bool   // it has been shown already
+	Silent bool   // it was printed already
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -47,16 +47,16 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// ExitCode is what the program ends with.
+// ExitCode returns the exit code of the program.
 func (e *Error) ExitCode() int { return e.Code }
 
-// Hint is what to do about it, or "".
+// Hint returns the remedy, or "".
 func (e *Error) Hint() string { return e.HintTo }
 
-// Shown reports whether the error has been written already.
+// Shown reports whether the error was printed already.
 func (e *Error) Shown() bool { return e.Silent }
 
-// usage is a wrong argument.
+// usage is the error for an invalid argument.
 func usage(hint, format string, args ...any) *Error {
 	return &Error{Code: ExitUsage, Err: fmt.Errorf(format, args...), HintTo: hint}
 }
@@ -99,7 +99,7 @@ func (a *app) exitError(err error) *Error {
 	case errors.Is(err, mcpkit.ErrTaskRequired):
 		return &Error{Code: ExitUsage, Err: err, HintTo: "glovebox mcp tools SERVER marks the tools that need tasks; call one of the others"}
 	case errors.As(err, &untrust):
-		return &Error{Code: ExitRefused, Err: err, HintTo: a.lineFor("trust", untrust.Server) + " shows the definition and asks"}
+		return &Error{Code: ExitRefused, Err: err, HintTo: a.lineFor("trust", untrust.Server) + " shows its definition and asks"}
 	case errors.As(err, &outbound):
 		return &Error{Code: ExitRefused, Err: err, HintTo: a.lineFor("trust", outbound.Server) + ", or one of --allow-http, --allow-localhost, --allow-private-ip, --allow-host"}
 	case errors.As(err, &needed):
@@ -107,11 +107,11 @@ func (a *app) exitError(err error) *Error {
 	case errors.As(err, &refused):
 		return &Error{Code: ExitRefused, Err: err}
 	case errors.Is(err, mcpkit.ErrNoLogin):
-		return &Error{Code: ExitUsage, Err: err, HintTo: "a server over HTTP without an Authorization header is one, unless its oauth is switched off"}
+		return &Error{Code: ExitUsage, Err: err, HintTo: "login applies to HTTP servers without an Authorization header and with oauth enabled"}
 	case errors.As(err, &config), errors.Is(err, mcpjson.ErrNotFound):
 		return &Error{Code: ExitUsage, Err: err}
 	case cassette.IsNotRecorded(err):
-		return &Error{Code: ExitFailure, Err: err, HintTo: "record it with --record FILE in place of --replay"}
+		return &Error{Code: ExitFailure, Err: err, HintTo: "record it with --record FILE instead of --replay"}
 	case errors.As(err, &answer) && answer.Code != codeUnsent:
 		return &Error{Code: ExitFailure, Err: err}
 	case errors.As(err, &ended), errors.As(err, &timeout) && timeout.Timeout(), errors.As(err, &dial),
@@ -121,13 +121,13 @@ func (a *app) exitError(err error) *Error {
 	return &Error{Code: ExitFailure, Err: err}
 }
 
-// codeUnsent is what the SDK says in place of a server that a message did not reach.
+// codeUnsent is the SDK's code for a message that did not reach the server.
 const codeUnsent = -32005
 
-// errConnect marks whatever kept a session from beginning.
+// errConnect marks errors of connecting.
 var errConnect = errors.New("no connection")
 
-// envelope is an error as --output json writes it to standard error, in one line.
+// envelope formats an error as one line of JSON, for --output json.
 func envelope(e *Error) string {
 	var answer *jsonrpc.Error
 	body := map[string]any{"code": e.Code, "kind": kinds[e.Code], "message": e.Error()}
@@ -143,12 +143,12 @@ func envelope(e *Error) string {
 	}
 	b, err := json.Marshal(map[string]any{"error": body})
 	if err != nil {
-		return err.Error() // data of the server that is no JSON
+		return err.Error() // the server's data is not JSON
 	}
 	return string(b)
 }
 
-// suggestion is a hint that names what may have been meant.
+// suggestion returns a hint with the name that was probably meant.
 func suggestion(name string, known []string, otherwise string) string {
 	if near := nearest.Of(name, known); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// readHidden reads a line that is not shown. Where the input is no terminal it is
-// read as it comes.
+// readHidden reads a line without echo. Without a terminal, it reads normally.
 func readHidden(in io.Reader, out io.Writer) (string, error) {
 	f, ok := in.(*os.File)
 	if !ok || !isTerminal(f) {

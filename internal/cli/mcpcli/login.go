@@ -22,31 +22,31 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// clientName is what authorization servers show of us to people.
+// clientName is the name that authorization servers show to the user.
 const clientName = "Glovebox"
 
 func (a *app) loginCommand() *cobra.Command {
 	var noBrowser bool
 	cmd := &cobra.Command{
 		Use:   "login SERVER",
-		Short: "Log in to a server that wants OAuth",
-		Long: `Login has you say yes to a server's login in your browser, and keeps what comes of
-it in files that only you may read. All commands use it, and refresh it; it lasts
-until the server ends it or you log out.
+		Short: "Log in to a server with OAuth",
+		Long: `Login opens a server's login page in your browser, and stores the tokens in files
+that only you can read. All commands use and refresh them, until they expire or you
+log out.
 
-The browser comes back to an address of this machine: that of oauth.redirectUri or
-of oauth.callbackPort, if the configuration has one. Where the browser is on another
-machine, use --no-browser: open the page that is shown, say yes, and paste the
-address that the browser cannot open then.`,
+The browser returns to an address of this machine: that of oauth.redirectUri or
+oauth.callbackPort, if the configuration sets one. If your browser is on another
+machine, use --no-browser: open the page that login shows, log in, and paste the
+address that the browser then fails to open.`,
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(func(ctx context.Context, args []string) error { return a.login(ctx, args[0], noBrowser) }),
 	}
-	cmd.Flags().BoolVar(&noBrowser, "no-browser", false, "show the page and open nothing; the address that it leads back to may be pasted")
+	cmd.Flags().BoolVar(&noBrowser, "no-browser", false, "print the login page's URL instead of opening it, and read the final URL from standard input")
 	return cmd
 }
 
-// logins is where logins are kept.
+// logins returns the store of logins.
 func (a *app) logins() (*login.Store, error) {
 	dir, err := a.state("logins")
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *app) login(ctx context.Context, name string, noBrowser bool) error {
 	return nil
 }
 
-// withLogin does something with what logs in to a server, made by handlers.
+// withLogin calls f with the login handler of a server, which handlers creates.
 func (a *app) withLogin(ctx context.Context, name string, handlers func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error), f func(*login.Handler) error) (err error) {
 	cfg, err := a.load()
 	if err != nil {
@@ -113,16 +113,16 @@ func (a *app) withLogin(ctx context.Context, name string, handlers func(*mcpjson
 	return s.OAuth(ctx, func(h auth.OAuthHandler) error { return f(h.(*login.Handler)) })
 }
 
-// waiting is for the browser to come back, or for somebody to say where it went.
+// waiting waits for the browser's return, or for its final URL from the user.
 type waiting struct {
 	a         *app
 	noBrowser bool
 	redirect  string
-	loopback  *login.Loopback // nil if the browser goes elsewhere
+	loopback  *login.Loopback // nil if the browser returns elsewhere
 }
 
-// listen finds the address for the browser to come back to: that of the definition,
-// or the one that is registered.
+// listen listens at the address that the browser returns to: that of the definition, or
+// the registered one.
 func (w *waiting) listen(o *mcpjson.OAuth, registered string) (err error) {
 	configured := ""
 	switch {
@@ -138,7 +138,7 @@ func (w *waiting) listen(o *mcpjson.OAuth, registered string) (err error) {
 	if configured != "" {
 		w.loopback, err = login.Listen(configured)
 	} else if w.loopback, err = login.Listen(registered); err != nil {
-		w.loopback, err = login.Listen("") // somebody else has the port
+		w.loopback, err = login.Listen("") // the port is in use
 	}
 	if err != nil {
 		return err
@@ -149,15 +149,15 @@ func (w *waiting) listen(o *mcpjson.OAuth, registered string) (err error) {
 
 func (w *waiting) close() {
 	if w.loopback != nil {
-		_ = w.loopback.Close() // nobody comes any more
+		_ = w.loopback.Close() // no one returns any more
 	}
 }
 
-// authorize shows the page and waits.
+// authorize shows the login page and waits.
 func (w *waiting) authorize(ctx context.Context, server, page string) (login.AuthorizationResponse, error) {
 	opened := !w.noBrowser && browse(page) == nil
 	if opened {
-		w.a.note("glovebox: your browser asks whether %s may be used. If it does not, open this page:", server)
+		w.a.note("glovebox: log in to %s in your browser. If no page opened, open this one:", server)
 	} else {
 		w.a.note("glovebox: open this page in a browser to log in to %s:", server)
 	}
@@ -176,8 +176,8 @@ func (w *waiting) authorize(ctx context.Context, server, page string) (login.Aut
 		}()
 	}
 	if w.noBrowser || w.loopback == nil || w.a.terminal() {
-		w.a.note("If the browser is on another machine, paste the address that it ends at:")
-		go func() { // ends with the input; nothing can end the wait for a person's words
+		w.a.note("If the browser is on another machine, paste the final address here:")
+		go func() { // ends with the input; a read of a terminal cannot be cancelled
 			lines := bufio.NewScanner(w.a.In)
 			lines.Buffer(nil, maxAnswer)
 			for lines.Scan() {
@@ -189,7 +189,7 @@ func (w *waiting) authorize(ctx context.Context, server, page string) (login.Aut
 				w.a.note("glovebox: %v; paste all of it", err)
 			}
 			if w.loopback == nil {
-				results <- result{err: errors.Join(errors.New("the input ended before an address came"), lines.Err())}
+				results <- result{err: errors.Join(errors.New("the input ended without an address"), lines.Err())}
 			}
 		}()
 	}
@@ -201,8 +201,8 @@ func (w *waiting) authorize(ctx context.Context, server, page string) (login.Aut
 	}
 }
 
-// advising says what to type where nobody sees the hint of an error: to clients of
-// the gateway, and in its log.
+// advising adds the command to type to errors, for clients and log of the gateway,
+// where no hint is shown.
 type advising struct {
 	*login.Handler
 	classify func(error) *Error
@@ -217,7 +217,7 @@ func (h advising) Authorize(ctx context.Context, req *http.Request, res *http.Re
 	return err
 }
 
-// advised makes the handlers that give advice.
+// advised returns handlers with advice.
 func (a *app) advised(l *login.Logins) func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) {
 	return func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
 		h, err := l.Handler(login.ServerFor(r), p)
@@ -228,8 +228,8 @@ func (a *app) advised(l *login.Logins) func(*mcpjson.Resolved, *outbound.Policy)
 	}
 }
 
-// browse opens a page in the user's browser. The address is an argument of its own,
-// which no shell sees.
+// browse opens a page in the user's browser. The URL is an argument of its own, which
+// no shell parses.
 func browse(page string) error {
 	argv := []string{"xdg-open"}
 	switch runtime.GOOS {
@@ -239,12 +239,12 @@ func browse(page string) error {
 		argv = []string{"rundll32", "url.dll,FileProtocolHandler"}
 	default:
 		if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
-			return errors.New("there is no screen")
+			return errors.New("no display")
 		}
 	}
 	cmd := exec.Command(argv[0], append(argv[1:], page)...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	return cmd.Process.Release() // it may be the browser itself, and stays
+	return cmd.Process.Release() // it may be the browser itself
 }

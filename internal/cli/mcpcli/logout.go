@@ -14,9 +14,9 @@ import (
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "logout SERVER",
-		Short: "End the login to a server, and forget it",
-		Long: `Logout tells the authorization server that the login is over, if it wants to be
-told, and forgets the tokens and the client that was registered for them.`,
+		Short: "Log out of a server",
+		Long: `Logout revokes the tokens at the authorization server, if it supports that, and
+deletes them and the registered client.`,
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(func(ctx context.Context, args []string) error { return a.logout(ctx, args[0]) }),
@@ -36,16 +36,16 @@ func (a *app) logout(ctx context.Context, name string) error {
 		case err != nil && !was:
 			return err
 		case err != nil:
-			a.note("glovebox: warning: the login is forgotten here, and may go on there: %v", err)
+			a.note("glovebox: warning: deleted the login, but the server may still accept it: %v", err)
 		case !was:
-			a.note("glovebox: note: there was no login to %s", name)
+			a.note("glovebox: note: you were not logged in to %s", name)
 		}
 		return nil
 	})
 }
 
-// loginState is what is known of the login to a server, in a word or two; "" for
-// nothing. Nobody is asked, and nothing is connected to.
+// loginState describes the login to a server; "" if nothing is known. It connects to no
+// server.
 func (a *app) loginState(ctx context.Context, s *mcpjson.Server, trusted bool) (string, error) {
 	if s.Transport != mcpjson.TransportHTTP && s.Transport != mcpjson.TransportSSE || s.OAuth != nil && s.OAuth.Disabled {
 		return "", nil
@@ -56,7 +56,7 @@ func (a *app) loginState(ctx context.Context, s *mcpjson.Server, trusted bool) (
 	}
 	r, err := s.Resolve(ctx, resolver)
 	if err != nil {
-		return "", nil // there is no way to know
+		return "", nil // unknown
 	}
 	store, err := a.logins()
 	if err != nil {
@@ -69,7 +69,7 @@ func (a *app) loginState(ctx context.Context, s *mcpjson.Server, trusted bool) (
 	case state.LoggedIn:
 		return "logged in", nil
 	case state.Issuer != "":
-		return "login has ended", nil
+		return "login expired", nil
 	}
 	return "", nil
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// listed is a server as ls shows it: names of things, never their values.
+// listed is a server in the output of ls. It has no secrets.
 type listed struct {
 	Name        string   `json:"name"`
 	Transport   string   `json:"transport"`
-	Target      string   `json:"target"` // program or address, secrets masked
+	Target      string   `json:"target"` // command or URL, secrets masked
 	Trust       string   `json:"trust"`
 	Login       string   `json:"login,omitempty"`
 	Disabled    bool     `json:"disabled,omitempty"`
@@ -28,7 +28,7 @@ func (a *app) lsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the servers of the configuration; connects to none",
+		Short:   "List the servers of the configuration, without connecting",
 		Args:    exactly(0),
 		RunE:    a.run(a.ls),
 	}
@@ -78,8 +78,8 @@ func (a *app) ls(ctx context.Context, _ []string) error {
 	return w.Flush()
 }
 
-// trustState is what would happen to a server now: "trusted", "ask", "changed", or
-// "open" for one that is used without a question.
+// trustState returns "trusted", "ask", "changed", or "open" for a server that needs no
+// approval.
 func (a *app) trustState(ctx context.Context, s *mcpjson.Server) (string, error) {
 	store, err := a.consents()
 	if err != nil {
@@ -100,7 +100,7 @@ func (a *app) trustState(ctx context.Context, s *mcpjson.Server) (string, error)
 	return "ask", nil
 }
 
-// targetOf is the program or address of a server, with secrets masked.
+// targetOf returns the command or URL of a server, with secrets masked.
 func targetOf(s *mcpjson.Server) string {
 	text := ""
 	for _, f := range s.Explain() {
@@ -114,21 +114,21 @@ func targetOf(s *mcpjson.Server) string {
 	return text
 }
 
-// exactly refuses any other number of arguments.
+// exactly requires n arguments.
 func exactly(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage(cmd.CommandPath()+" --help tells what there is", "%s takes %d arguments, got %d", cmd.CommandPath(), n, len(args))
+			return usage(cmd.CommandPath()+" --help shows its arguments", "%s takes %d arguments, got %d", cmd.CommandPath(), n, len(args))
 		}
 		return nil
 	}
 }
 
-// atLeast refuses fewer arguments.
+// atLeast requires n or more arguments.
 func atLeast(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < n {
-			return usage(cmd.CommandPath()+" --help tells what there is", "%s takes at least %d arguments, got %d", cmd.CommandPath(), n, len(args))
+			return usage(cmd.CommandPath()+" --help shows its arguments", "%s takes at least %d arguments, got %d", cmd.CommandPath(), n, len(args))
 		}
 		return nil
 	}

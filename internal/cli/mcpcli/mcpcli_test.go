@@ -27,13 +27,13 @@ func TestMain(m *testing.M) {
 	testscript.Main(proctest.Checked(m), map[string]func(){
 		"mcp":    program,
 		"server": server,
-		// What opens a page finds somebody who says yes at once.
+		// The browser agrees at once.
 		"xdg-open": browser,
 		"paste":    paste,
 	})
 }
 
-// program is the command as the real program has it, but for its errors' words.
+// program runs the command like the real program, but prints errors in another form.
 func program() {
 	cmd := Command(Env{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Lookup: os.LookupEnv, Environ: os.Environ,
@@ -117,8 +117,8 @@ func server() {
 	}
 }
 
-// tasksOnly makes the tool study in messages one that runs as a task only, which the
-// SDK's servers cannot say.
+// tasksOnly marks the tool study as one that only runs as a task, which the SDK's
+// servers cannot declare.
 type tasksOnly struct{ io.WriteCloser }
 
 func (w tasksOnly) Write(p []byte) (int, error) {
@@ -129,7 +129,7 @@ func (w tasksOnly) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// browser is one that nobody looks at.
+// browser follows a login page as a user who agrees.
 func browser() {
 	back, err := logintest.Approve(context.Background(), os.Args[1])
 	if err == nil && os.Getenv("STUCK") == "" {
@@ -236,8 +236,8 @@ func fileMode(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// At a terminal a line ends with the window; elsewhere nothing is cut.
-func TestListing(t *testing.T) {
+// At a terminal, lines are cut at its width; other output is complete.
+func TestTable_CutAtTerminalWidth(t *testing.T) {
 	var l table
 	l.add("a", "short")
 	l.add("name", "what\nit is\tfor, and é more")
@@ -254,8 +254,7 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// Progress is for whoever watches.
-func TestWhoSeesProgress(t *testing.T) {
+func TestShowsProgress_TerminalOrVerbose(t *testing.T) {
 	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip("no terminal to play:", err)
@@ -269,7 +268,7 @@ func TestWhoSeesProgress(t *testing.T) {
 	}
 }
 
-func TestNamesOfFiles(t *testing.T) {
+func TestFileName_Untrusted(t *testing.T) {
 	for name, want := range map[string]string{
 		"srv-tool": "srv-tool", "../../etc/passwd": "etc-passwd", "-rf": "rf", "a/b\x00c": "a-b-c",
 		strings.Repeat("x", 200): strings.Repeat("x", 80),

@@ -23,13 +23,12 @@ import (
 )
 
 const (
-	// connectTimeout is more than the library's: npx may have to install first.
+	// connectTimeout is longer than the library's: npx may install a package first.
 	connectTimeout = 30 * time.Second
 	requestTimeout = 30 * time.Second
 	callTimeout    = 60 * time.Second
-	// idleAtEnd is what a server's program has to do something about the end of its
-	// input before it is told to terminate: the shell waits, and many programs never
-	// do anything. Those that do are left to it.
+	// idleAtEnd is the time for a server's process to react to the end of its input
+	// before it gets SIGTERM: many never do. A process that does react may finish.
 	idleAtEnd = 100 * time.Millisecond
 )
 
@@ -56,7 +55,7 @@ func (a *app) load() (*mcpjson.Config, error) {
 		a.note("glovebox: warning: %v", w)
 	}
 	if cfg.Path == "" && len(cfg.Servers) == 0 {
-		return nil, usage("write an mcp.json here, or name a file with --config", "there is no .mcp.json and no mcp.json in %s", a.here())
+		return nil, usage("create an mcp.json, or choose a file with --config", "no .mcp.json or mcp.json in %s", a.here())
 	}
 	return cfg, nil
 }
@@ -69,7 +68,7 @@ func (a *app) here() string {
 	return dir
 }
 
-// state is where something about servers is kept.
+// state returns the path of a state file.
 func (a *app) state(name string) (string, error) {
 	dir, err := a.StateDir()
 	if err != nil {
@@ -86,7 +85,7 @@ func (a *app) consents() (*consent.Store, error) {
 	return consent.Open(path), nil
 }
 
-// open makes a manager of the configuration for one command. The caller closes it.
+// open returns a manager of the configuration for one command. The caller closes it.
 func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options) error) (*mcpkit.Manager, error) {
 	o, err := a.options(cfg)
 	o.Limits.IdleGrace = idleAtEnd
@@ -99,7 +98,7 @@ func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options) error) (*mc
 	return mcpkit.New(o), nil
 }
 
-// options are those of a manager of the configuration.
+// options returns the options of a manager of the configuration.
 func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 	eras, err := a.state("eras.json")
 	if err != nil {
@@ -140,7 +139,7 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 	return o, nil
 }
 
-// outbound is where servers that are not trusted may be.
+// outbound returns the policy for untrusted servers.
 func (a *app) outbound() outbound.Policy {
 	return outbound.Policy{
 		AllowHTTP: a.flags.allowHTTP, AllowLocalhost: a.flags.allowLocalhost, AllowPrivate: a.flags.allowPrivate,
@@ -148,7 +147,7 @@ func (a *app) outbound() outbound.Policy {
 	}
 }
 
-// untimed leaves the time out of what is logged while somebody looks.
+// untimed removes the time from log lines.
 func untimed(_ []string, attr slog.Attr) slog.Attr {
 	if attr.Key == slog.TimeKey {
 		return slog.Attr{}
@@ -156,10 +155,10 @@ func untimed(_ []string, attr slog.Attr) slog.Attr {
 	return attr
 }
 
-// showsProgress says that somebody watches, or wants it all the same.
+// showsProgress reports whether to show progress.
 func (a *app) showsProgress() bool { return a.flags.verbose || isTerminal(a.Err) }
 
-// progress shows how far a call is.
+// progress shows a progress notification.
 func (a *app) progress(server string, p *mcp.ProgressNotificationParams) {
 	text := fmt.Sprintf("%g", p.Progress)
 	if p.Total > 0 {
@@ -171,8 +170,8 @@ func (a *app) progress(server string, p *mcp.ProgressNotificationParams) {
 	a.note("%s: %s", server, text)
 }
 
-// with does something with the session of a server. Whatever keeps the session from
-// beginning is told apart from what goes wrong later.
+// with calls f with the session of a server. Errors of connecting have a class of their
+// own.
 func (a *app) with(ctx context.Context, server string, change func(*mcpkit.Options), f func(*mcpkit.Session) error) error {
 	cfg, err := a.load()
 	if err != nil {
@@ -204,7 +203,7 @@ func (a *app) withConfig(ctx context.Context, cfg *mcpjson.Config, server string
 	return f(s)
 }
 
-// unreached marks an error as one of reaching a server, unless it says otherwise.
+// unreached marks an error as one of connecting, unless it has another class.
 func (a *app) unreached(err error) error {
 	if a.classify(err).Code != ExitFailure {
 		return err
@@ -216,7 +215,7 @@ type notReached struct{ error }
 
 func (e *notReached) Unwrap() []error { return []error{e.error, errConnect} }
 
-// ask answers an input of the configuration.
+// ask returns the value of an input of the configuration.
 func (a *app) ask(_ context.Context, in mcpjson.Input) (string, error) {
 	for _, input := range slices.Backward(a.flags.inputs) { // the last one counts
 		if id, answer, _ := strings.Cut(input, "="); id == in.ID {
@@ -224,7 +223,7 @@ func (a *app) ask(_ context.Context, in mcpjson.Input) (string, error) {
 		}
 	}
 	if !a.terminal() {
-		return "", usage("give it with --input "+in.ID+"=…", "the configuration asks for the input %q, and there is no terminal to ask at", in.ID)
+		return "", usage("set it with --input "+in.ID+"=…", "the configuration needs the input %q, and there is no terminal to ask", in.ID)
 	}
 	what := in.Description
 	if what == "" {
@@ -233,7 +232,7 @@ func (a *app) ask(_ context.Context, in mcpjson.Input) (string, error) {
 	if len(in.Options) > 0 {
 		what += " (" + strings.Join(in.Options, ", ") + ")"
 	}
-	switch { // whoever only presses Enter should know for what
+	switch { // Enter selects the default
 	case in.Default == "":
 	case in.Password:
 		what += " [as configured]"
@@ -251,7 +250,7 @@ func (a *app) ask(_ context.Context, in mcpjson.Input) (string, error) {
 	return line, nil
 }
 
-// maxAnswer bounds what a person types.
+// maxAnswer bounds an answer of the user.
 const maxAnswer = 64 << 10
 
 func (a *app) line(hidden bool) (string, error) {
@@ -265,14 +264,14 @@ func (a *app) line(hidden bool) (string, error) {
 	return strings.TrimRight(line, "\r\n"), nil
 }
 
-// prefixed writes whole lines with the server's name before them.
+// prefixed writes complete lines with the server's name as prefix.
 type prefixed struct {
 	a      *app
 	prefix string
 	line   []byte
 }
 
-// maxLine bounds a line that never ends.
+// maxLine bounds a line.
 const maxLine = 8 << 10
 
 func (p *prefixed) Write(b []byte) (int, error) {
@@ -292,7 +291,7 @@ func (p *prefixed) flush() {
 	p.line = p.line[:0]
 }
 
-// Close writes what is left.
+// Close writes the last, incomplete line.
 func (p *prefixed) Close() error {
 	if len(p.line) > 0 {
 		p.flush()

@@ -46,7 +46,7 @@ func (a *app) prompts(ctx context.Context, args []string) error {
 func (a *app) promptCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "prompt SERVER PROMPT [key=value…]",
-		Short:             "Get a prompt with its arguments filled in",
+		Short:             "Get a prompt",
 		Args:              atLeast(2),
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(a.prompt),

@@ -10,7 +10,7 @@ import (
 )
 
 func (a *app) requestCommand() *cobra.Command {
-	return a.rawCommand("request", "Make a request of any method", func(ctx context.Context, s *mcpkit.Session, method string, params json.RawMessage) error {
+	return a.rawCommand("request", "Send a request of any method", func(ctx context.Context, s *mcpkit.Session, method string, params json.RawMessage) error {
 		res, err := s.Request(ctx, method, params)
 		if err != nil {
 			return err
@@ -31,7 +31,7 @@ func (a *app) notifyCommand() *cobra.Command {
 	})
 }
 
-// rawCommand sends what the command line has of a message to a server.
+// rawCommand returns a command that sends a message to a server.
 func (a *app) rawCommand(name, short string, send func(ctx context.Context, s *mcpkit.Session, method string, params json.RawMessage) error) *cobra.Command {
 	return &cobra.Command{
 		Use:               name + " SERVER METHOD [PARAMS]",
@@ -50,7 +50,7 @@ func (a *app) rawCommand(name, short string, send func(ctx context.Context, s *m
 	}
 }
 
-// params are the third argument.
+// params parses the third argument.
 func (a *app) params(args []string) (json.RawMessage, error) {
 	if len(args) < 3 {
 		return nil, nil
@@ -66,11 +66,11 @@ func (a *app) params(args []string) (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// between refuses any other number of arguments.
+// between requires least to most arguments.
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usage(cmd.CommandPath()+" --help tells what there is", "%s takes %d to %d arguments, got %d", cmd.CommandPath(), least, most, len(args))
+			return usage(cmd.CommandPath()+" --help shows its arguments", "%s takes %d to %d arguments, got %d", cmd.CommandPath(), least, most, len(args))
 		}
 		return nil
 	}

@@ -27,7 +27,7 @@ func (a *app) resources(ctx context.Context, args []string) error {
 		}
 		templates, err := s.ResourceTemplates(ctx)
 		if err != nil {
-			a.note("glovebox: note: %v", err) // many servers have none and say that they do not know the method
+			a.note("glovebox: note: %v", err) // many servers without templates do not implement the method
 		}
 		if a.flags.output == "json" {
 			return a.json(map[string]any{"resources": resources, "resourceTemplates": templates})
@@ -43,7 +43,7 @@ func (a *app) resources(ctx context.Context, args []string) error {
 	})
 }
 
-// title is what something is called, and what it is.
+// title returns title or name, and the description.
 func title(title, name, description string) string {
 	if title == "" {
 		title = name
@@ -63,7 +63,7 @@ func (a *app) readCommand() *cobra.Command {
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(func(ctx context.Context, args []string) error { return a.read(ctx, args, save) }),
 	}
-	cmd.Flags().StringVar(&save, "save", "", "save what is no text to this `directory`")
+	cmd.Flags().StringVar(&save, "save", "", "save binary contents to this `directory`")
 	return cmd
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// json writes an answer as it is.
+// json writes v as JSON.
 func (a *app) json(v any) error {
 	enc := json.NewEncoder(a.Out)
 	enc.SetIndent("", "  ")
@@ -23,8 +23,8 @@ func (a *app) json(v any) error {
 	return nil
 }
 
-// result shows the result of a call. Files go to the directory save, named after
-// name, or are told of.
+// result shows the result of a call. Files are saved in the directory save, with names
+// from name, or noted.
 func (a *app) result(res *mcp.CallToolResult, name, save string) error {
 	files := &files{a: a, dir: save, name: fileName(name)}
 	if a.flags.output == "json" {
@@ -55,7 +55,7 @@ func (a *app) result(res *mcp.CallToolResult, name, save string) error {
 	return nil
 }
 
-// text writes text as it is, but for what would move a terminal's cursor.
+// text writes text; at a terminal, without control characters.
 func (a *app) text(s string) {
 	if a.terminal() {
 		s = printable(s)
@@ -66,10 +66,10 @@ func (a *app) text(s string) {
 	}
 }
 
-// maxFiles bounds what one answer leaves.
+// maxFiles bounds the files that one result saves.
 const maxFiles = 100
 
-// files saves what is no text.
+// files saves binary contents.
 type files struct {
 	a     *app
 	dir   string // "" saves nothing
@@ -82,7 +82,7 @@ func (f *files) content(c mcp.Content, quiet bool) error {
 	case *mcp.ImageContent:
 		return f.put("image", c.MIMEType, c.Data)
 	case *mcp.AudioContent:
-		return f.put("sound", c.MIMEType, c.Data)
+		return f.put("audio", c.MIMEType, c.Data)
 	case *mcp.EmbeddedResource:
 		if c.Resource != nil && c.Resource.Blob != nil {
 			return f.put("file "+c.Resource.URI, c.Resource.MIMEType, c.Resource.Blob)
@@ -127,10 +127,11 @@ func (f *files) put(what, kind string, data []byte) error {
 		f.a.note("glovebox: saved %s/%s", f.dir, name)
 		return nil
 	}
-	return fmt.Errorf("save %s: there are %d files of that name in %s", what, maxFiles, f.dir)
+	return fmt.Errorf("save %s: %d files with this name exist in %s", what, maxFiles, f.dir)
 }
 
-// extension is that of a type, of the usual ones, whatever this machine's tables say.
+// extension returns the file name extension of a MIME type, independent of this
+// machine's tables.
 func extension(kind string) string {
 	kind, _, _ = mime.ParseMediaType(kind)
 	known := map[string]string{
@@ -144,7 +145,7 @@ func extension(kind string) string {
 	return ".bin"
 }
 
-// fileName makes a file's name of names from outside.
+// fileName makes a file name from untrusted text.
 func fileName(name string) string {
 	const most = 80
 	name = strings.Map(func(r rune) rune {

@@ -16,23 +16,21 @@ func (a *app) serveCommand() *cobra.Command {
 	var untrusted bool
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Offer all servers as one MCP server",
-		Long: `Serve is one MCP server that offers what all servers of the configuration offer:
-tools as server__tool, prompts alike, resources under their own addresses. Each
-server is started when it is first used. It speaks over standard input and output,
-or over HTTP with --listen: without tokens (--tokens-file, --oidc-issuer) to this
-machine only.
+		Short: "Serve all servers as one MCP server",
+		Long: `Serve combines all servers of the configuration into one MCP server: tools and prompts
+as server__name, resources under their own URIs. Each server starts when it is first
+used. Serve uses standard input and output or, with --listen, HTTP. Without tokens
+(--tokens-file, --oidc-issuer), HTTP is limited to this machine.
 
-What a server asks during a call (for words of the user or of the client's model, for
-roots) is put to the client that made the call, if that can answer, and to no other;
-progress and log messages go there too. Servers that you do not trust may ask the
-user only.
+Requests for input (elicitation, sampling, roots), progress and log messages of a
+server go to the client whose call is in progress, and to no other. Untrusted servers
+may use elicitation only.
 
-Nobody is asked for trust here: a server that wants it is offered after
+Serve does not ask for approval or logins. Approve a server with
 
   glovebox mcp trust SERVER
 
-and one that wants you to log in after
+and log in to one with
 
   glovebox mcp login SERVER`,
 		Example: `  {"mcpServers": {"all": {"command": "glovebox", "args": ["mcp", "serve", "--config", "/home/me/mcp.json"]}}}`,
@@ -40,7 +38,7 @@ and one that wants you to log in after
 		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.serve(ctx, listen, untrusted) }),
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "serve over HTTP at this `address`, such as 127.0.0.1:8776, at /mcp")
-	cmd.Flags().BoolVar(&untrusted, "untrusted-may-ask", false, "let servers that are not trusted use the client's model and see its roots")
+	cmd.Flags().BoolVar(&untrusted, "untrusted-may-ask", false, "let untrusted servers use sampling and roots of the client")
 	if a.BindServe != nil {
 		a.BindServe(cmd)
 	}
@@ -52,7 +50,7 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 	if err != nil {
 		return err
 	}
-	a.terminal = func() bool { return false } // the streams are the protocol's
+	a.terminal = func() bool { return false } // the streams carry the protocol
 	level := slog.LevelInfo
 	switch {
 	case a.flags.verbose:

@@ -14,10 +14,10 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// atOnce bounds the servers that status starts at once.
-const atOnce = 4
+// maxConcurrent bounds the servers that status checks at the same time.
+const maxConcurrent = 4
 
-// health is what status found.
+// health is the result of a check.
 type health struct {
 	Name     string `json:"name"`
 	OK       bool   `json:"ok"`
@@ -34,10 +34,10 @@ type health struct {
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [SERVER…]",
-		Short: "Connect to servers and say how they are; exits with the worst code",
-		Long: `Status connects to the servers, all that are not disabled if none is named, and
-lists their tools. It asks nothing: a server that you have not been asked about is
-refused.`,
+		Short: "Check servers",
+		Long: `Status connects to servers, by default all that are not disabled, and lists their
+tools. It refuses servers that you have not approved, without asking. The exit code is
+the highest of all servers.`,
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(a.status),
 	}
@@ -64,7 +64,7 @@ func (a *app) status(ctx context.Context, names []string) error {
 		}
 	}
 	found := make([]health, len(names))
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, maxConcurrent)
 	var wg sync.WaitGroup
 	for i, name := range names {
 		wg.Go(func() {
@@ -106,7 +106,7 @@ func (a *app) status(ctx context.Context, names []string) error {
 		return err
 	}
 	if worst != 0 {
-		return &Error{Code: worst, Err: errors.New("not all servers are well"), Silent: true}
+		return &Error{Code: worst, Err: errors.New("some servers failed"), Silent: true}
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (a *app) check(ctx context.Context, m *mcpkit.Manager, name string) health 
 	return h
 }
 
-// addLogin adds what is known of the login, now that it was used.
+// addLogin adds the state of the login, after its use.
 func (a *app) addLogin(ctx context.Context, cfg *mcpjson.Config, h *health) error {
 	s := cfg.Server(h.Name)
 	if s == nil {

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// maxColumn is the widest name that others are aligned with.
+	// maxColumn bounds the width of the name column.
 	maxColumn = 40
-	// minText is what is left of a description in a narrow window.
+	// minText is the minimum width of descriptions in a narrow window.
 	minText = 20
 )
 
-// table is a list of names and what they are for, a line each.
+// table is a list of names with descriptions, one a line.
 type table struct {
 	rows  [][2]string
 	width int
 }
 
-// add adds a line. Both texts are a server's.
+// add adds a line. Both texts are untrusted.
 func (t *table) add(name, text string) {
 	name = oneLine(name)
 	if n := utf8.RuneCountInString(name); n <= maxColumn {
@@ -33,10 +33,10 @@ func (t *table) add(name, text string) {
 	t.rows = append(t.rows, [2]string{name, words(text)})
 }
 
-// words are those of a server's text, in one line.
+// words returns text in one line.
 func words(text string) string { return oneLine(strings.Join(strings.Fields(text), " ")) }
 
-// after is a text as it stands after a name; nothing if there is none.
+// after returns text to print after a name; "" if there is none.
 func after(text string) string {
 	if text = words(text); text != "" {
 		return "  " + text
@@ -44,8 +44,8 @@ func after(text string) string {
 	return ""
 }
 
-// show writes the lines with the texts aligned. At a terminal a line ends with the
-// window; elsewhere, where programs read, nothing is cut.
+// show writes the table. At a terminal, lines are cut at its width; other output is
+// complete.
 func (t *table) show(a *app) error {
 	window := 0
 	if f, ok := a.Out.(interface{ Fd() uintptr }); ok {
@@ -56,7 +56,7 @@ func (t *table) show(a *app) error {
 	return t.write(a.Out, window)
 }
 
-// write writes the lines, which end at the window's width if that is not 0.
+// write writes the table, cut at the width of the window if that is not 0.
 func (t *table) write(w io.Writer, window int) error {
 	for _, row := range t.rows {
 		name, text := row[0], row[1]

@@ -17,7 +17,7 @@ import (
 func (a *app) toolsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "tools SERVER [TOOL…]",
-		Short: "List the tools of a server, or show some with their arguments",
+		Short: "List the tools of a server, or describe some of them",
 		Args:  atLeast(1),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
@@ -35,7 +35,7 @@ func (a *app) tools(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		a.keepTools(ctx, s.Definition(), tools)
+		a.cacheTools(ctx, s.Definition(), tools)
 		if len(args) > 1 {
 			picked := make([]*mcp.Tool, 0, len(args)-1)
 			for _, name := range args[1:] {
@@ -62,7 +62,7 @@ func (a *app) tools(ctx context.Context, args []string) error {
 	})
 }
 
-// summary is the first line of a description, clipped, for completions.
+// summary returns the first line of a description, shortened for completion.
 func summary(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	if text == "" {
@@ -74,7 +74,7 @@ func summary(text string) string {
 // needsTasks marks a tool that cannot be called.
 const needsTasks = "(needs tasks, which glovebox mcp does not support yet)"
 
-// described is the description of a tool, with a mark first if it cannot be called.
+// described returns the description of a tool, marked if the tool cannot be called.
 func described(t *mcp.Tool) string {
 	if mcpkit.RequiresTask(t) {
 		return needsTasks + " " + t.Description
@@ -82,8 +82,7 @@ func described(t *mcp.Tool) string {
 	return t.Description
 }
 
-// pick finds a tool. A name that differs only in case and dashes is the tool's; for
-// others there is a suggestion.
+// pick returns the tool of a name. Case and separators may differ if one tool matches.
 func (a *app) pick(server string, tools []*mcp.Tool, name string) (*mcp.Tool, error) {
 	names := make([]string, len(tools))
 	var same []*mcp.Tool
@@ -97,7 +96,7 @@ func (a *app) pick(server string, tools []*mcp.Tool, name string) (*mcp.Tool, er
 		names[i] = t.Name
 	}
 	if len(same) == 1 {
-		a.note("glovebox: note: %s has no tool %q; %q is meant", server, name, same[0].Name)
+		a.note("glovebox: note: %s has no tool %q; using %q", server, name, same[0].Name)
 		return same[0], nil
 	}
 	return nil, usage(suggestion(name, names, fmt.Sprintf("glovebox mcp tools %s lists them", server)), "mcp server %q has no tool %q", server, name)
@@ -107,7 +106,7 @@ func fold(name string) string {
 	return strings.NewReplacer("_", "", "-", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// showTool shows a tool as one would call it.
+// showTool prints a tool with its arguments.
 func (a *app) showTool(t *mcp.Tool) {
 	fmt.Fprintf(a.Out, "%s\n", oneLine(t.Name))
 	if mcpkit.RequiresTask(t) {
@@ -128,11 +127,11 @@ func (a *app) showTool(t *mcp.Tool) {
 	fmt.Fprintln(a.Out)
 }
 
-// split takes SERVER.TOOL or SERVER TOOL apart. Both may have dots.
+// split splits SERVER.TOOL or SERVER TOOL. Both names may contain dots.
 func (a *app) split(cfg *mcpjson.Config, args []string) (server, tool string, rest []string, err error) {
 	if cfg.Server(args[0]) != nil {
 		if len(args) < 2 {
-			return "", "", nil, usage(fmt.Sprintf("glovebox mcp tools %s lists them", args[0]), "say which tool of %q to call", args[0])
+			return "", "", nil, usage(fmt.Sprintf("glovebox mcp tools %s lists them", args[0]), "name the tool of %q to call", args[0])
 		}
 		return args[0], args[1], args[2:], nil
 	}

@@ -19,16 +19,16 @@ func (a *app) exportCommand() *cobra.Command {
 	var to, out string
 	cmd := &cobra.Command{
 		Use:   "export [SERVER…]",
-		Short: "Write servers in another client's dialect, to standard output or into a file",
-		Long: `Export writes servers of the configuration, all if none is named, in the dialect of
---to. With --out they go into that file: what else is in it stays, comments
-included, and the file as it was is kept beside it. What the dialect cannot say is
-told. References to secrets are written as references.`,
+		Short: "Write servers in another client's format",
+		Long: `Export writes servers of the configuration, by default all, in the format --to. With
+--out, it adds them to that file: other contents and comments stay, and a backup is
+kept beside it. Export warns about settings that the format does not support. It does
+not resolve references to secrets.`,
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(func(_ context.Context, args []string) error { return a.export(args, to, out) }),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "the `dialect`: v1, claude-code, claude-desktop, cursor, vscode, codex, gemini, opencode, opencode2, windsurf, cline, zed, amp or mcp")
-	cmd.Flags().StringVar(&out, "out", "", "the `file` to write into, in place of standard output")
+	cmd.Flags().StringVar(&to, "to", "", "`format` to write: v1, claude-code, claude-desktop, cursor, vscode, codex, gemini, opencode, opencode2, windsurf, cline, zed, amp or mcp")
+	cmd.Flags().StringVar(&out, "out", "", "add the servers to this `file` instead of writing to standard output")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(dialects(), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
@@ -42,7 +42,7 @@ func dialects() (names []string) {
 
 func (a *app) export(names []string, to, out string) error {
 	if to == "" {
-		return usage("say --to claude-code, cursor, vscode, codex or another", "the dialect to export to is missing")
+		return usage("use --to claude-code, cursor, vscode, codex or another", "the format to export to is missing")
 	}
 	dialect, err := mcpjson.ParseDialect(to)
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *app) export(names []string, to, out string) error {
 	if err != nil {
 		return err
 	}
-	a.tellLosses(losses)
+	a.noteLosses(losses)
 	_, err = a.Out.Write(data)
 	return err
 }
@@ -72,22 +72,21 @@ func (a *app) importCommand() *cobra.Command {
 	var force, drop bool
 	cmd := &cobra.Command{
 		Use:   "import FILE [SERVER…]",
-		Short: "Take servers over from another client's file",
-		Long: `Import adds servers of another client's file, all if none is named, to the
-configuration. A server that is there already stays as it is; a different one of the
-same name as well, unless --force replaces it. Lists of allowed and denied tools are
-kept, and Glovebox enforces them; where the configuration cannot hold them, a server
-that has some is not imported, unless --drop-tool-lists says so. The file as it was is
-kept beside it.`,
+		Short: "Import servers from another client's file",
+		Long: `Import adds servers from another client's file, by default all, to the configuration.
+Existing servers stay unchanged; --force replaces those that differ. Lists of allowed
+and denied tools are imported and enforced. If the target format does not support
+them, the import fails unless --drop-tool-lists is set. A backup of the changed file
+is kept beside it.`,
 		Args: atLeast(1),
 		RunE: a.run(func(_ context.Context, args []string) error {
 			return a.importFrom(args[0], args[1:], from, into, force, drop)
 		}),
 	}
-	cmd.Flags().StringVar(&from, "from", "", "the `dialect` of the file (default: told from its name and content)")
-	cmd.Flags().StringVar(&into, "into", "", "the `file` to add to (default: the configuration, or .mcp.json)")
+	cmd.Flags().StringVar(&from, "from", "", "`format` of the file (default: detected from its name and content)")
+	cmd.Flags().StringVar(&into, "into", "", "`file` to add to (default: the configuration, or .mcp.json)")
 	cmd.Flags().BoolVar(&force, "force", false, "replace different servers of the same name")
-	cmd.Flags().BoolVar(&drop, "drop-tool-lists", false, "import servers without the lists of tools that the configuration cannot hold: all their tools may be used then")
+	cmd.Flags().BoolVar(&drop, "drop-tool-lists", false, "import servers without tool lists that the target format does not support, which allows all their tools")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(dialects(), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
@@ -103,7 +102,7 @@ func (a *app) importFrom(file string, names []string, from, into string, force, 
 	cfg, err := mcpjson.LoadFile(file, mcpjson.Options{Dialect: dialect, Import: true})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &Error{Code: ExitUsage, Err: err, HintTo: "glovebox mcp config find lists the files of clients on this machine"}
+		return &Error{Code: ExitUsage, Err: err, HintTo: "glovebox mcp config find lists the configuration files of clients on this machine"}
 	case err != nil:
 		return err
 	}
@@ -130,13 +129,13 @@ func (a *app) importFrom(file string, names []string, from, into string, force, 
 		case err != nil:
 			return err
 		case same:
-			a.note("glovebox: %s has the server %q already", into, s.Name)
+			a.note("glovebox: %s already has the server %q", into, s.Name)
 		case old == nil || force:
 			add.Servers = append(add.Servers, s)
 		case len(names) > 0:
-			return usage("--force replaces it", "%s has a different server of the name %q", into, s.Name)
+			return usage("--force replaces it", "%s has a different server %q", into, s.Name)
 		default:
-			a.note("glovebox: warning: %s has a different server of the name %q, which is left alone; --force replaces it", into, s.Name)
+			a.note("glovebox: warning: %s has a different server %q, which stays unchanged; --force replaces it", into, s.Name)
 		}
 	}
 	if len(add.Servers) == 0 {
@@ -150,8 +149,7 @@ func (a *app) importFrom(file string, names []string, from, into string, force, 
 	return a.update(into, &add, target)
 }
 
-// isThere reports whether a file has a server as it would be written into it. Where the
-// files are makes no difference.
+// isThere reports whether a file has the server s, ignoring the location of the files.
 func isThere(cfg *mcpjson.Config, s, old *mcpjson.Server, d mcpjson.Dialect) (bool, error) {
 	if old == nil {
 		return false, nil
@@ -167,14 +165,15 @@ func isThere(cfg *mcpjson.Config, s, old *mcpjson.Server, d mcpjson.Dialect) (bo
 		return false, err
 	}
 	written := back.Server(s.Name)
-	if written == nil { // the dialect cannot have it
+	if written == nil { // the format does not support it
 		return false, nil
 	}
 	written.Dir = old.Dir
 	return written.Hash() == old.Hash() && written.Disabled == old.Disabled, nil
 }
 
-// keepsTools refuses to write servers without the lists of tools that restrict them.
+// keepsTools returns an error if exporting would lose lists of tools that restrict a
+// server.
 func keepsTools(cfg *mcpjson.Config, d mcpjson.Dialect) error {
 	_, losses, err := mcpjson.Export(cfg, d)
 	if err != nil {
@@ -182,14 +181,14 @@ func keepsTools(cfg *mcpjson.Config, d mcpjson.Dialect) error {
 	}
 	for _, l := range losses {
 		if l.Field == "tools.allow" || l.Field == "tools.deny" {
-			return usage("import into a file of another dialect with --into, or say --drop-tool-lists to allow all tools",
-				"import server %q: the configuration cannot hold its list of tools (%s), so that more of them could be used than before", l.Server, l.Field)
+			return usage("import into a file of another format with --into, or allow all tools with --drop-tool-lists",
+				"import server %q: the target format does not support its tool list (%s), and would allow more tools than before", l.Server, l.Field)
 		}
 	}
 	return nil
 }
 
-// target is the file that an import goes to, and what is in it.
+// target returns the file that an import changes, and its contents.
 func (a *app) target(into string) (string, *mcpjson.Config, error) {
 	if into == "" {
 		into = a.flags.config
@@ -211,31 +210,32 @@ func (a *app) target(into string) (string, *mcpjson.Config, error) {
 	return into, cfg, err
 }
 
-// update writes servers into a file, and says what it did.
+// update adds servers to a file and reports the result.
 func (a *app) update(file string, cfg *mcpjson.Config, d mcpjson.Dialect) error {
 	done, err := mcpjson.Update(file, cfg, d)
 	if err != nil {
 		return err
 	}
-	a.tellLosses(done.Losses)
+	a.noteLosses(done.Losses)
 	switch {
 	case !done.Changed:
-		a.note("glovebox: %s says all of it already", file)
+		a.note("glovebox: %s is up to date", file)
 	case done.Backup != "":
-		a.note("glovebox: wrote %s; as it was: %s", file, done.Backup)
+		a.note("glovebox: wrote %s; backup: %s", file, done.Backup)
 	default:
 		a.note("glovebox: wrote %s", file)
 	}
 	return nil
 }
 
-func (a *app) tellLosses(losses []mcpjson.Loss) {
+func (a *app) noteLosses(losses []mcpjson.Loss) {
 	for _, l := range losses {
 		a.note("glovebox: warning: %v", l)
 	}
 }
 
-// only is a configuration with some of its servers, or all if none is named.
+// only returns the configuration with the named servers; with all if there are no
+// names.
 func only(cfg *mcpjson.Config, names []string) (*mcpjson.Config, error) {
 	if len(names) == 0 {
 		return cfg, nil
@@ -255,13 +255,13 @@ func only(cfg *mcpjson.Config, names []string) (*mcpjson.Config, error) {
 func (a *app) findCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "find",
-		Short: "List the files in which clients on this machine keep servers",
+		Short: "List the configuration files of clients on this machine",
 		Args:  exactly(0),
 		RunE:  a.run(a.find),
 	}
 }
 
-// found is a file of a client.
+// found is a configuration file of a client.
 type found struct {
 	Path    string   `json:"path"`
 	Dialect string   `json:"dialect"`

@@ -15,19 +15,18 @@ func (a *app) trustCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "trust SERVER…",
-		Short: "Show what servers would do, and allow them",
-		Long: `Trust shows the definitions of servers and asks whether to use them. It remembers
-your approval together with a hash of the definition, and asks again when anything
-in the definition changes.`,
+		Short: "Approve servers",
+		Long: `Trust shows the definitions of servers and asks whether to use them. It stores your
+approval with a hash of the definition: any change requires a new approval.`,
 		Args:              atLeast(1),
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(func(ctx context.Context, args []string) error { return a.trustServers(ctx, args, yes) }),
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "say yes without being asked")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "approve without asking")
 	cmd.AddCommand(&cobra.Command{
-		Use: "ls", Short: "List what you have allowed", Args: exactly(0), RunE: a.run(a.listTrust),
+		Use: "ls", Short: "List approved servers", Args: exactly(0), RunE: a.run(a.listTrust),
 	}, &cobra.Command{
-		Use: "revoke SERVER…", Short: "Revoke approval of servers with that name, in all configurations", Args: atLeast(1), RunE: a.run(a.revoke),
+		Use: "revoke SERVER…", Short: "Revoke the approval of servers with that name, in all configurations", Args: atLeast(1), RunE: a.run(a.revoke),
 	})
 	return cmd
 }
@@ -58,19 +57,19 @@ func (a *app) trustServers(ctx context.Context, names []string, yes bool) error 
 		}
 		switch {
 		case state == consent.Granted:
-			a.note("glovebox: %s is allowed already", name)
+			a.note("glovebox: %s is already approved", name)
 			continue
 		case yes:
 			a.describe(ctx, a.Err, s)
 		case !a.terminal():
-			return usage("say --yes", "there is no terminal to ask at about mcp server %q", name)
+			return usage("use --yes", "no terminal to ask about mcp server %q", name)
 		default:
 			ok, err := a.consent(ctx, s, state)
 			if err != nil {
 				return err
 			}
 			if !ok {
-				return &Error{Code: ExitRefused, Err: fmt.Errorf("mcp server %q is not allowed: you said no", name)}
+				return &Error{Code: ExitRefused, Err: fmt.Errorf("mcp server %q was not approved", name)}
 			}
 		}
 		if err := store.Grant(ctx, s.Name, source(s), s.Hash()); err != nil {
@@ -110,7 +109,7 @@ func (a *app) revoke(ctx context.Context, names []string) error {
 			return err
 		}
 		if len(gone) == 0 {
-			a.note("glovebox: note: %s was not allowed", name)
+			a.note("glovebox: note: %s was not approved", name)
 		}
 	}
 	return nil
