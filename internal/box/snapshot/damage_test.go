@@ -136,7 +136,7 @@ func spoil(t *testing.T, do func(dir string) error, dir string) {
 	}
 }
 
-// TestForeignFilesAreLeftAlone puts into the store what is no record.
+// TestForeignFilesAreLeftAlone puts files into the store that are not records.
 func TestForeignFilesAreLeftAlone(t *testing.T) {
 	s := open(t, Config{})
 	records := filepath.Join(s.dir, recordsDir)
@@ -154,8 +154,8 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMetaTornByPowerFailure has a power cut leave what was not waited for in any state: what was
-// waited for counts.
+// TestMetaTornByPowerFailure leaves unsynced files in any state, as a power failure
+// does; synced ones are intact.
 func TestMetaTornByPowerFailure(t *testing.T) {
 	for _, torn := range []string{"", "\x00\x00\x00", `{"format":1`, framed(1, `{"class":"box"}`), blob(maxEntry + 1)} {
 		s := open(t, Config{})

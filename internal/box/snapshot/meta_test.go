@@ -48,8 +48,8 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads whatever may be on a disk: what is taken is within its limits
-// and comes out the same again.
+// FuzzDecode decodes arbitrary bytes: an accepted entry is within its limits and
+// survives another round trip.
 func FuzzDecode(f *testing.F) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
 	e.Saved = day(3)

@@ -90,7 +90,7 @@ func dieAt(step, where string) {
 	}
 }
 
-// contend claims records and finds out whether anybody else has.
+// contend acquires records and checks that no other process has them.
 func contend(s *Store, ids []string) error {
 	for range 40 {
 		for _, id := range ids {
@@ -104,7 +104,7 @@ func contend(s *Store, ids []string) error {
 			mark := filepath.Join(s.dir, id)
 			f, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL, 0o600)
 			if err != nil {
-				return fmt.Errorf("two hold one record: %w", err)
+				return fmt.Errorf("two leases of one record: %w", err)
 			}
 			f.Close()
 			if err := c.Update(c.Meta()); err != nil {
@@ -192,7 +192,7 @@ func TestSharedByProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := content(t, c.Dir()); got != "data" {
-		t.Errorf("claimed: %q", got)
+		t.Errorf("acquired record: %q", got)
 	}
 	// Children of this process must not keep what it gives up.
 	kill = startReady(t, "create", s.dir)
@@ -294,7 +294,7 @@ func TestKilledWrite(t *testing.T) {
 					wantData = "new data"
 				}
 				if got := content(t, c.Dir()); got != wantData || c.Meta() != want {
-					t.Errorf("claimed: %q, %+v", got, c.Meta())
+					t.Errorf("acquired record: %q, %+v", got, c.Meta())
 				}
 				all := tree(t, filepath.Dir(c.Dir()))
 				n := len(slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, dataPrefix) }))
@@ -310,7 +310,7 @@ func TestKilledWrite(t *testing.T) {
 	}
 }
 
-// data is tree without the files of what is not waited for.
+// data is tree without the unsynced files.
 func data(t testing.TB, dir string) []string {
 	return slices.DeleteFunc(tree(t, dir), func(name string) bool { return strings.HasPrefix(filepath.Base(name), metaName) })
 }
@@ -327,7 +327,7 @@ func TestKilledWriteThenWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := content(t, c.Dir()); got != "new data" {
-		t.Errorf("claimed: %q", got)
+		t.Errorf("acquired record: %q", got)
 	}
 	write(t, c, usedOn(21), "newer")
 	dir := filepath.Dir(c.Dir())
@@ -336,7 +336,7 @@ func TestKilledWriteThenWrite(t *testing.T) {
 	}
 }
 
-// TestKilledReservation claims what a process was killed at.
+// TestKilledReservation acquires a record whose writer was killed.
 func TestKilledReservation(t *testing.T) {
 	s := open(t, Config{MaxBytes: 10})
 	c := create(t, s, usedOn(10))
@@ -372,7 +372,7 @@ func TestFailedSync(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := content(t, c.Dir()); got != "new!" {
-		t.Errorf("claimed: %q", got)
+		t.Errorf("acquired record: %q", got)
 	}
 }
 

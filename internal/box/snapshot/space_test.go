@@ -95,9 +95,8 @@ func TestQuotaEvictsLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestWrite_ExceedsEstimate writes more than was said before.
-// TestQuotaIsShared: who has much on the disk makes room with their own, and takes
-// from nobody who has less.
+// TestQuotaIsShared: an owner with much data makes space from their own records, and
+// takes none from owners with less.
 func TestQuotaIsShared(t *testing.T) {
 	var evicted []string
 	s := open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) { evicted = append(evicted, r.ID) }})
@@ -124,7 +123,7 @@ func TestQuotaIsShared(t *testing.T) {
 	want("of who has most", second)
 	stored(t, s, of("bob", 9, Kept), blob(2*kB))
 
-	// Nobody has as much as alice would: she gets what is hers.
+	// Nobody has as much as alice would have: only her own records are evicted.
 	c := create(t, s, of("alice", 10, Box))
 	err := c.Write(t.Context(), of("alice", 10, Box), 7*kB, fill(blob(7*kB)))
 	wantErr(t, "7 kB beside 5 kB of others", err, ErrFull)
@@ -265,7 +264,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("trash: %q", got)
 	}
 
-	// The clock is set back: nothing has become older.
+	// The clock is set back: nothing has aged.
 	now = day(1)
 	if removed := sweep(t, s); len(removed) > 0 {
 		t.Errorf("with an earlier clock: %+v", removed)

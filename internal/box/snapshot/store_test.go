@@ -31,7 +31,7 @@ func open(t testing.TB, cfg Config) *Store {
 	return s
 }
 
-// box is the Meta of somebody's box.
+// box returns the Meta of a box.
 func box(name string) Meta {
 	return Meta{
 		Class: Box, Owner: "someone", Kind: "context", BoxID: "box-" + name, Name: name,
@@ -75,7 +75,7 @@ func content(t testing.TB, dir string) string {
 	return string(b)
 }
 
-// stored makes a record with data that nobody holds and returns its id.
+// stored creates a record with data and without a lease, and returns its id.
 func stored(t testing.TB, s *Store, m Meta, content string) string {
 	t.Helper()
 	c := create(t, s, m)
@@ -171,7 +171,7 @@ func TestRecordLifecycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.Meta(); got != m {
-		t.Errorf("goes on: %+v", got)
+		t.Errorf("live record: %+v", got)
 	}
 	first := c.Dir()
 	m.Live = false
@@ -202,7 +202,7 @@ func TestRecordLifecycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := content(t, c.Dir()); got != "second" || c.Meta() != m {
-		t.Errorf("claimed: %q, %+v", got, c.Meta())
+		t.Errorf("acquired record: %q, %+v", got, c.Meta())
 	}
 	if removed := sweep(t, s); len(removed) != 0 {
 		t.Errorf("sweep: %+v", removed)
@@ -271,7 +271,7 @@ func TestInvalidMeta(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := list(t, s); len(got) != 1 || got[0].Meta != m {
-		t.Error("the longest strings do not come back")
+		t.Error("strings of maximum length are not returned")
 	}
 }
 
@@ -343,7 +343,7 @@ func TestKeptSnapshots(t *testing.T) {
 	_, _, _, err = s.Read(c.ID())
 	wantErr(t, "read of nothing", err, ErrNotFound)
 	if _, err := s.Acquire(c.ID()); err != nil {
-		t.Errorf("claim after a read of nothing: %v", err)
+		t.Errorf("acquire after a failed read: %v", err)
 	}
 }
 
@@ -492,7 +492,7 @@ func TestConcurrentAcquire(t *testing.T) {
 					return
 				}
 				if n := held.Add(1); n != 1 {
-					t.Errorf("%d hold the record", n)
+					t.Errorf("%d concurrent leases of one record", n)
 				}
 				claims.Add(1)
 				if _, err := s.List(nil); err != nil {
@@ -505,7 +505,7 @@ func TestConcurrentAcquire(t *testing.T) {
 			}
 		})
 	}
-	// None of this may disturb a claim.
+	// None of this may affect a lease.
 	wg.Go(func() {
 		for range 20 {
 			if removed, err := other.Sweep(t.Context()); err != nil || len(removed) > 0 {
@@ -515,11 +515,11 @@ func TestConcurrentAcquire(t *testing.T) {
 	})
 	wg.Wait()
 	if claims.Load() == 0 {
-		t.Error("nobody ever held it")
+		t.Error("no goroutine acquired the record")
 	}
 }
 
-// TestAcquireOrDelete has some claim what others delete.
+// TestAcquireOrDelete acquires and deletes the same records concurrently.
 func TestAcquireOrDelete(t *testing.T) {
 	s := open(t, Config{})
 	other := open(t, Config{Dir: s.dir})
@@ -543,7 +543,7 @@ func TestAcquireOrDelete(t *testing.T) {
 				case err == nil:
 					claimed.Add(1)
 					if got := content(t, c.Dir()); got != "data" {
-						t.Errorf("claimed: %q", got)
+						t.Errorf("acquired record: %q", got)
 					}
 					if err := c.Remove(); err != nil {
 						t.Error(err)
@@ -563,7 +563,7 @@ func TestAcquireOrDelete(t *testing.T) {
 	}
 }
 
-// TestLeaseUsedConcurrently uses one claim from many goroutines.
+// TestLeaseUsedConcurrently uses one lease from many goroutines.
 func TestLeaseUsedConcurrently(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, box("a"))
@@ -635,11 +635,11 @@ func TestLockFileReplaced(t *testing.T) {
 	}
 	open(t, Config{Dir: s.dir})
 	if _, err := s.Acquire(id); err == nil {
-		t.Error("a record was claimed by a lock that nobody else knows of")
+		t.Error("acquired a record by a lock file that was replaced")
 	}
 }
 
-// TestDamageIsLoggedOnce counts what is logged of a damaged record.
+// TestDamageIsLoggedOnce counts the log lines about a damaged record.
 func TestDamageIsLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	s := open(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -55,8 +55,8 @@ func builderCommand(tb testing.TB) *exec.Cmd {
 	return cmd
 }
 
-// TestConcurrentBuilds_OneBuilder has goroutines of two processes build one template at once: it is
-// built once.
+// TestConcurrentBuilds_OneBuilder builds one template from goroutines of two processes:
+// it is built once.
 func TestConcurrentBuilds_OneBuilder(t *testing.T) {
 	s := open(t).store
 	cmd := builderCommand(t)
@@ -96,8 +96,8 @@ func TestConcurrentBuilds_OneBuilder(t *testing.T) {
 	}
 }
 
-// TestBuild_AfterKilledBuilder kills a builder at every step: what it leaves counts for
-// nothing and is removed.
+// TestBuild_AfterKilledBuilder kills a builder at every step: its files are not a
+// template and are removed.
 func TestBuild_AfterKilledBuilder(t *testing.T) {
 	l := open(t)
 	for _, step := range []string{"booting", "writing", "verifying"} {
@@ -123,7 +123,7 @@ func TestBuild_AfterKilledBuilder(t *testing.T) {
 			t.Errorf("%s: it left only %q", step, names)
 		}
 		if _, ok := l.store.Find(contested()); ok {
-			t.Errorf("%s: what it left is a template", step)
+			t.Errorf("%s: an unfinished build counts as a template", step)
 		}
 		if step == "writing" {
 			continue // the next builder has to do with what is there

@@ -39,8 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lab is what tests share: an engine, what machines are made of, and a store in
-// which templates stay.
+// lab is shared by tests: an engine, a maker of machines, and a store of templates.
 type lab struct {
 	dir   string // removed at the end
 	maker *machine.Maker
@@ -116,7 +115,7 @@ func (l *lab) close() error {
 	return err
 }
 
-// cleanUp ends the lab and returns 1 if something was left of it.
+// cleanUp closes the lab and returns 1 if it left something behind.
 func cleanUp() int {
 	l := theLab.lab
 	if l == nil {
@@ -137,7 +136,7 @@ func cleanUp() int {
 	return 0
 }
 
-// another returns a store in a directory of its own.
+// another returns a store in a new directory.
 func (l *lab) another(tb testing.TB, change func(*Config)) *Store {
 	tb.Helper()
 	cfg := Config{Dir: filepath.Join(tb.TempDir(), "store"), Maker: l.maker, Files: l.files, Log: slog.New(slog.NewTextHandler(tb.Output(), nil))}
@@ -176,12 +175,12 @@ func ls(tb testing.TB, dir string) []string {
 
 var small = engine.Limits{CPUs: 1, MemoryMB: 512, DiskMB: 256, PIDs: 64}
 
-// python wants Python with nothing loaded ahead: it is built quickest.
+// python is the spec of a Python without preloaded modules, which is built fastest.
 func python() Spec {
 	return Spec{Name: "python", Language: "python", Flavor: "small", Limits: small}
 }
 
-// pandas wants Python with pandas, or skips the test where there is none.
+// pandas is the spec of a Python with pandas; it skips the test without pandas.
 func pandas(tb testing.TB) Spec {
 	tb.Helper()
 	w := python()

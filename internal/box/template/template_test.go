@@ -65,7 +65,8 @@ done in \d+\.\d s$`; !regexp.MustCompile(want).MatchString(p.String()) {
 	}
 }
 
-// TestRestoredMachinesDiffer has two boxes of one template: what the one is, the other is not.
+// TestRestoredMachinesDiffer checks that two machines of one template have different
+// identities and randomness.
 func TestRestoredMachinesDiffer(t *testing.T) {
 	const (
 		pythonCode = `
@@ -110,8 +111,8 @@ for (const f of [Math.random(), c.randomUUID(), crypto.getRandomValues(new Uint8
 	}
 }
 
-// TestRestore_Hostname has every machine, booted or restored, call itself by a name that it
-// resolves to an address of its own.
+// TestRestore_Hostname checks that every machine, booted or restored, resolves its own
+// hostname.
 func TestRestore_Hostname(t *testing.T) {
 	const code = `
 import socket, subprocess
@@ -136,7 +137,8 @@ socket.gethostname(), socket.gethostbyname('localhost'), socket.getfqdn(), subpr
 	}
 }
 
-// TestBuild_PreloadsPandas has what was imported ahead there, and nothing else of the user's.
+// TestBuild_PreloadsPandas checks that preloaded modules are loaded, and add no names
+// to the user's.
 func TestBuild_PreloadsPandas(t *testing.T) {
 	w := pandas(t)
 	l := open(t)
@@ -191,7 +193,7 @@ func TestBuild_InvalidSpec(t *testing.T) {
 	}
 }
 
-// TestDamagedTemplates spoils a template in many ways. It is refused, and made anew.
+// TestDamagedTemplates damages a template in many ways. It is rejected and rebuilt.
 func TestDamagedTemplates(t *testing.T) {
 	s := open(t).another(t, nil)
 	w := python()
@@ -217,7 +219,7 @@ func TestDamagedTemplates(t *testing.T) {
 		}
 	}
 
-	// Without its record it is none, and in the way of none.
+	// A template without a record does not count, and does not prevent a build.
 	made := mustBuild(t, s, w)
 	for what, record := range map[string]string{"empty": "", "other": `{"inputs": {"format": 1}}`} {
 		if err := os.WriteFile(s.path(made.Key, recordName), []byte(record), 0o600); err != nil {
@@ -260,7 +262,7 @@ func flip(path string) error {
 	return err
 }
 
-// TestBuild_FailureLeavesNothing has builds that come to nothing.
+// TestBuild_FailureLeavesNothing makes builds fail.
 func TestBuild_FailureLeavesNothing(t *testing.T) {
 	l := open(t)
 	now := time.Now()
@@ -295,7 +297,7 @@ func TestBuild_FailureLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestBuild_CallerLeaves has those who wait for a build leave, and the store closed.
+// TestBuild_CallerLeaves cancels the waiting callers of a build, and closes the store.
 func TestBuild_CallerLeaves(t *testing.T) {
 	l := open(t)
 	s := l.another(t, nil)
@@ -375,12 +377,12 @@ func TestUpgradeChangesKey(t *testing.T) {
 	}
 	now = now.Add(recheck)
 	if _, ok := s.Find(w); ok {
-		t.Error("found what was made of another library")
+		t.Error("found a template of another library")
 	}
 	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Stale != "changed since: "+library {
 		t.Errorf("list: %+v, %v", list, err)
 	}
-	// One that keeps what is used leaves it there for a day.
+	// A store with Keep leaves a used template for a day.
 	cfg := s.cfg
 	cfg.Keep = 240 * time.Hour
 	if n, _, err := s.prune(t.Context(), staleKeep, cfg.Keep); n != 0 || err != nil {
@@ -395,7 +397,7 @@ func TestUpgradeChangesKey(t *testing.T) {
 	eventually(t, "the stale template is swept away", func() bool { return len(ls(t, s.cfg.Dir)) == 0 })
 }
 
-// TestKeyDependsOnInputs has every input make another template.
+// TestKeyDependsOnInputs checks that every input changes the key.
 func TestKeyDependsOnInputs(t *testing.T) {
 	l := open(t)
 	dir := t.TempDir()
@@ -481,7 +483,7 @@ func TestKeyDependsOnInputs(t *testing.T) {
 	check("a file that is gone")
 }
 
-// TestRemoveWaitsForRestores has templates in use and not used for long.
+// TestRemoveWaitsForRestores removes templates in use, and prunes unused ones.
 func TestRemoveWaitsForRestores(t *testing.T) {
 	l := open(t)
 	now := time.Now()
@@ -495,7 +497,7 @@ func TestRemoveWaitsForRestores(t *testing.T) {
 	}
 	defer dir.Close()
 	if err := s.remove(t.Context(), first.Key, nil, 0); !errors.Is(err, ErrInUse) {
-		t.Errorf("remove what is in use: %v", err)
+		t.Errorf("remove a template in use: %v", err)
 	}
 	now = now.Add(90 * time.Minute)
 	if n, _, err := s.Prune(t.Context(), 2*time.Hour); n != 0 || err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// newTestAgent returns an agent that handles files below a new home and can
-// start nothing.
+// newTestAgent returns an agent that handles files below a new home and cannot start
+// processes.
 func newTestAgent(t testing.TB, out io.Writer) *agent {
 	a := newAgent(slog.New(slog.DiscardHandler), out, false)
 	home := t.TempDir()
@@ -31,7 +31,7 @@ func request(op uint32, name protocol.Op, args any) []byte {
 	return append(protocol.Header{Type: protocol.Open, Op: op, Length: uint32(len(p))}.Append(nil), p...)
 }
 
-// TestPanicEndsOneOperation checks that an operation that panics ends alone.
+// TestPanicEndsOneOperation checks that a panic ends only its operation.
 func TestPanicEndsOneOperation(t *testing.T) {
 	r, w := io.Pipe()
 	a := newTestAgent(t, w)
@@ -71,7 +71,7 @@ func TestPanicEndsOneOperation(t *testing.T) {
 	}
 }
 
-// TestOperationsBeforeHello checks that an agent that is not configured does nothing.
+// TestOperationsBeforeHello checks that an unconfigured agent rejects operations.
 func TestOperationsBeforeHello(t *testing.T) {
 	var out bytes.Buffer
 	a := newAgent(slog.New(slog.DiscardHandler), &out, false)
@@ -85,7 +85,7 @@ func TestOperationsBeforeHello(t *testing.T) {
 	}
 }
 
-// FuzzAgentInput feeds the agent bytes in place of a host's.
+// FuzzAgentInput feeds the agent arbitrary bytes instead of a host's.
 func FuzzAgentInput(f *testing.F) {
 	f.Add(request(1, protocol.OpPing, nil))
 	f.Add(request(1, protocol.OpList, protocol.List{Path: "."}))
@@ -150,6 +150,6 @@ func TestMemoryWatcher(t *testing.T) {
 	m.leave()
 	m.close()
 	if m.killed(1) {
-		t.Error("killed by nobody")
+		t.Error("reported a kill that did not happen")
 	}
 }

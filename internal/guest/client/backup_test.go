@@ -12,10 +12,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// TestBackupAndUnpack moves a home directory from one guest to another. What does not fit
-// or is not the home's is left out, and an unchanged home is not sent again.
+// TestBackupAndUnpack moves a home directory from one guest to another. Files that do
+// not fit or are not the user's are omitted, and an unchanged home is not sent again.
 func TestBackupAndUnpack(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	home := func(p string) string { return filepath.Join(g.home, p) }
 	must(t, os.MkdirAll(home("venv/bin"), 0o755))
 	must(t, os.MkdirAll(home("volume/sub"), 0o755))
@@ -24,8 +24,8 @@ func TestBackupAndUnpack(t *testing.T) {
 	must(t, os.WriteFile(home("venv/run"), []byte("#!/bin/sh\n"), 0o755))
 	must(t, os.WriteFile(home("data.csv"), []byte(strings.Repeat("a,b\n", 1000)), 0o640))
 	must(t, os.Symlink("/usr/bin/python3", home("venv/bin/python")))
-	// A file that claims to be larger than any disk must neither be sent nor keep
-	// the others from being sent.
+	// A file larger than any disk must neither be sent nor prevent the others from
+	// being sent.
 	must(t, os.WriteFile(home("0sparse"), nil, 0o644))
 	must(t, os.Truncate(home("0sparse"), 1<<40))
 	when := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -46,14 +46,15 @@ func TestBackupAndUnpack(t *testing.T) {
 	if !same.Unchanged || again.Len() > 0 {
 		t.Errorf("an unchanged home: got %+v and %d bytes", same, again.Len())
 	}
-	// Content of the same size, with the old time: only the time of change tells.
+	// New content of the same size with the old modification time: only the change time
+	// differs.
 	must(t, os.WriteFile(home("data.csv"), []byte(strings.Repeat("c,d\n", 1000)), 0o640))
 	must(t, os.Chtimes(home("data.csv"), when, when))
 	if other, err := l.Backup(t.Context(), ask, &again); err != nil || other.Unchanged || again.Len() == 0 {
 		t.Errorf("a changed home: got %+v, %v and %d bytes", other, err, again.Len())
 	}
 
-	to, og := newLink(t)
+	to, og := newConn(t)
 	must(t, to.Unpack(t.Context(), &b))
 	at := func(p string) string { return filepath.Join(og.home, p) }
 	if got, err := os.ReadFile(at("data.csv")); err != nil || string(got) != strings.Repeat("a,b\n", 1000) {

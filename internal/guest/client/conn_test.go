@@ -18,7 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// guest is a real agent without isolation.
+// guest is a real agent in a process without isolation.
 type guest struct {
 	home   string
 	cmd    *exec.Cmd
@@ -78,8 +78,8 @@ func look(name string) string {
 	return p
 }
 
-// newLink starts an agent and opens a link to it.
-func newLink(t testing.TB) (*client.Conn, *guest) {
+// newConn starts an agent and connects to it.
+func newConn(t testing.TB) (*client.Conn, *guest) {
 	t.Helper()
 	g := newGuest(t)
 	l, err := client.Open(t.Context(), g, g.options())
@@ -113,7 +113,7 @@ func (r *record) Display(d protocol.Display) {
 	r.displays = append(r.displays, d)
 }
 
-// code is the code of an agent's error, "" for nil.
+// code returns the code of an agent's error, "" for nil.
 func code(t *testing.T, err error) protocol.Code {
 	t.Helper()
 	if err == nil {

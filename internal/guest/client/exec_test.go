@@ -13,7 +13,7 @@ import (
 )
 
 func TestExecCommand(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	for _, tc := range []struct {
 		name           string
 		x              protocol.Exec
@@ -80,7 +80,7 @@ func TestExecCommand(t *testing.T) {
 }
 
 func TestExecErrors(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	for _, tc := range []struct {
 		x    protocol.Exec
 		want protocol.Code

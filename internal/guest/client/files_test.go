@@ -25,7 +25,7 @@ import (
 )
 
 func TestWriteRead(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
 	fi, err := l.Write(t.Context(), protocol.Write{Path: "a/b/c.bin", Parents: true, Mode: 0o640}, bytes.NewReader(big))
 	if err != nil {
@@ -50,7 +50,7 @@ func TestWriteRead(t *testing.T) {
 			t.Errorf("read %d+%d: got %d bytes, %v; want %d bytes", tc.offset, tc.limit, b.Len(), err, len(tc.want))
 		}
 	}
-	// The mode of a file that is replaced stays unless one is given.
+	// A replaced file keeps its mode unless one is given.
 	if fi, err := l.Write(t.Context(), protocol.Write{Path: "a/b/c.bin"}, strings.NewReader("x")); err != nil || fi.Mode != 0o640 {
 		t.Errorf("replace: got %+v, %v", fi, err)
 	}
@@ -78,7 +78,7 @@ func TestWriteRead(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := l.Stat(t.Context(), "a"); code(t, err) != protocol.CodeNotFound {
-		t.Errorf("stat of what was removed: got %v", err)
+		t.Errorf("stat of a removed file: got %v", err)
 	}
 }
 
@@ -89,7 +89,7 @@ func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 // noTemp fails the test if a temporary file is left.
 func noTemp(t *testing.T, dir string) {
 	t.Helper()
-	// A write whose upload broke off ends a little after the caller's error.
+	// A write with a failed upload ends shortly after the caller's error.
 	none := func() bool {
 		left := ""
 		filepath.WalkDir(dir, func(p string, _ fs.DirEntry, _ error) error {
@@ -105,9 +105,9 @@ func noTemp(t *testing.T, dir string) {
 	}
 }
 
-// TestPathAttacks tries to get out of home with every operation.
+// TestPathAttacks tries to leave the home directory with every operation.
 func TestPathAttacks(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	outside := filepath.Dir(g.home)
 	secret := outside + "/secret"
 	must(t, os.WriteFile(secret, []byte("secret"), 0o600))
@@ -195,7 +195,7 @@ func TestPathAttacks(t *testing.T) {
 	if _, err := l.Write(t.Context(), protocol.Write{Path: "abs"}, strings.NewReader("mine")); err != nil {
 		t.Error(err)
 	}
-	// Removing takes the link, not what it leads to, and never home itself.
+	// Remove removes the link, not its target, and never home itself.
 	if err := l.Remove(t.Context(), protocol.Remove{Path: "up", Recursive: true}); err != nil {
 		t.Error(err)
 	}
@@ -219,10 +219,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestPathsDuringSwap_StayInside flips a directory to a link that leads outside and back while
-// files are read and written below it.
+// TestPathsDuringSwap_StayInside repeatedly replaces a directory by a link that leads
+// outside while files below it are read and written.
 func TestPathsDuringSwap_StayInside(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	outside := filepath.Dir(g.home) + "/outside"
 	must(t, os.Mkdir(outside, 0o755))
 	must(t, os.WriteFile(outside+"/f", []byte("secret"), 0o644))
@@ -277,9 +277,9 @@ func TestPathsDuringSwap_StayInside(t *testing.T) {
 	}
 }
 
-// TestRead_GrowingFile checks that a file that grows while it is read ends.
+// TestRead_GrowingFile checks that reading a file that keeps growing ends.
 func TestRead_GrowingFile(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	if _, err := l.Exec(t.Context(), protocol.Exec{Shell: "yes > grows", Background: true}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -294,9 +294,10 @@ func TestRead_GrowingFile(t *testing.T) {
 	l.Signal(t.Context(), protocol.Signal{ID: "p1", Signal: "KILL"})
 }
 
-// TestRead_SparseFileCanBeCanceled checks that the reader of a file of ten terabytes can end it.
+// TestRead_SparseFileCanBeCanceled checks that reading a file of ten terabytes can be
+// canceled.
 func TestRead_SparseFileCanBeCanceled(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	f, err := os.Create(g.home + "/sparse")
 	must(t, err)
 	if err := f.Truncate(10 << 40); err != nil {
@@ -325,7 +326,7 @@ func (l *limited) Write(p []byte) (int, error) {
 }
 
 func TestListDirectory(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	for _, p := range []string{"b/c/d/e", "a", ".hidden"} {
 		_, err := l.Write(t.Context(), protocol.Write{Path: p, Parents: true}, strings.NewReader("x"))
 		must(t, err)
@@ -358,7 +359,7 @@ func TestListDirectory(t *testing.T) {
 			t.Errorf("list %+v: got %q, truncated %v; want %q, %v", tc.x, got, truncated, tc.want, tc.truncated)
 		}
 	}
-	// However long the names: the answer fits.
+	// The answer fits a frame, however long the names are.
 	must(t, os.Mkdir(g.home+"/long", 0o755))
 	for i := range 1200 {
 		must(t, os.WriteFile(g.home+"/long/"+strings.Repeat("é", 100)+string(rune('a'+i%26))+string(rune('a'+i/26%26))+string(rune('a'+i/676)), nil, 0o644))
@@ -395,7 +396,7 @@ func tarOf(t testing.TB, entries ...tarEntry) io.Reader {
 }
 
 func TestArchive(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	must(t, l.Extract(t.Context(), "in", tarOf(t,
 		tarEntry{name: "d/", typ: tar.TypeDir, mode: 0o755},
 		tarEntry{name: "d/f", body: "content", mode: 0o6755},
@@ -436,7 +437,7 @@ func TestArchive(t *testing.T) {
 }
 
 func TestExtractAttacks(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	outside := filepath.Dir(g.home)
 	must(t, os.WriteFile(outside+"/secret", []byte("secret"), 0o600))
 	many := make([]tarEntry, 100_001)
@@ -488,13 +489,13 @@ func TestExtractAttacks(t *testing.T) {
 	}
 }
 
-// TestWrite_DiskFull checks that a write that meets the end of the disk says so and
-// leaves nothing.
+// TestWrite_DiskFull checks that a write to a full disk returns that error and leaves
+// nothing.
 func TestWrite_DiskFull(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it mounts, which tests of engines beside it take for theirs")
 	}
-	l, g := newLink(t)
+	l, g := newConn(t)
 	small := g.home + "/small"
 	must(t, os.Mkdir(small, 0o755))
 	if err := unix.Mount("none", small, "tmpfs", 0, "size=1m"); err != nil {

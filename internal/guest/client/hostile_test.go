@@ -19,7 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// fake is the far end of a link, played by the test.
+// fake is the peer of a connection, played by the test.
 type fake struct {
 	r, w *os.File
 	rd   *protocol.Reader
@@ -33,7 +33,7 @@ func (p pair) Write(b []byte) (int, error)                      { return p.w.Wri
 func (p pair) Close() error                                     { p.r.Close(); return p.w.Close() }
 func (p pair) Dial(context.Context) (io.ReadWriteCloser, error) { return p, nil }
 
-// newFake returns a dialer and what is behind it.
+// newFake returns a dialer and its fake agent.
 func newFake(t testing.TB) (pair, *fake) {
 	t.Helper()
 	r1, w1, err := os.Pipe()
@@ -77,7 +77,7 @@ func (f *fake) open() (op uint32, req protocol.Request, ok bool) {
 	}
 }
 
-// greet answers hello as it should be.
+// greet answers hello correctly.
 func (f *fake) greet() {
 	op, req, _ := f.open()
 	var h protocol.Hello
@@ -85,7 +85,7 @@ func (f *fake) greet() {
 	f.end(op, protocol.HelloResult{Version: protocol.Version, Nonce: h.Nonce})
 }
 
-// garbage is a frame that is none.
+// garbage is an invalid frame.
 var garbage = []byte("HTTP/1.1 200 OK\r\n\r\n{}")
 
 func TestHostileHello(t *testing.T) {
@@ -148,8 +148,8 @@ func TestHostileHello(t *testing.T) {
 	}
 }
 
-// TestHostileFrames plays an agent that is well behaved until an operation is under
-// way: the operation has to fail soon, and the link with it.
+// TestHostileFrames plays an agent that behaves until an operation is in progress: the
+// operation and the connection must fail soon.
 func TestHostileFrames(t *testing.T) {
 	data := func(ch protocol.Channel) func(f *fake, op uint32) {
 		return func(f *fake, op uint32) {
@@ -219,7 +219,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestUnresponsiveAgent checks the bound of waiting for an agent that does not react.
+// TestUnresponsiveAgent checks that waiting for an agent that does not respond is
+// bounded.
 func TestUnresponsiveAgent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -248,7 +249,7 @@ func TestUnresponsiveAgent(t *testing.T) {
 	}
 }
 
-// TestAgentThatDoesNotRead checks that an agent that does not read holds nobody up.
+// TestAgentThatDoesNotRead checks that an agent that does not read blocks no caller.
 func TestAgentThatDoesNotRead(t *testing.T) {
 	checkGoroutines(t)
 	d, f := newFake(t)
@@ -280,7 +281,7 @@ func TestAgentThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// slow is a Sink that does not return until it is told.
+// slow is a Sink that blocks until it is released.
 type slow struct {
 	started, proceed chan struct{}
 	n                int
@@ -295,8 +296,8 @@ func (s *slow) Output(_ protocol.Channel, p []byte) {
 }
 func (s *slow) Display(protocol.Display) {}
 
-// TestFrameFloodIsBounded checks that a flood of frames, tiny ones included, costs no more
-// memory than the window while the reader is slow, and that it ends the link.
+// TestFrameFloodIsBounded checks that a flood of frames, tiny ones included, costs no
+// more memory than the window while the reader is slow, and closes the connection.
 func TestFrameFloodIsBounded(t *testing.T) {
 	for _, size := range []int{1, 4096, protocol.MaxPayload} {
 		checkGoroutines(t)
@@ -348,10 +349,10 @@ func TestFrameFloodIsBounded(t *testing.T) {
 	}
 }
 
-// TestBlockedSinkDelaysNoOther checks that one operation whose caller does not take its output
-// does not hold up another.
+// TestBlockedSinkDelaysNoOther checks that a caller that does not consume its output
+// delays no other operation.
 func TestBlockedSinkDelaysNoOther(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	s := &slow{started: make(chan struct{}), proceed: make(chan struct{})}
 	done := make(chan error, 1)
 	go func() {
@@ -391,7 +392,7 @@ func checkGoroutines(t *testing.T) {
 	})
 }
 
-// FuzzConnInput feeds the host bytes in place of an agent's.
+// FuzzConnInput feeds the host arbitrary bytes instead of an agent's.
 func FuzzConnInput(f *testing.F) {
 	ok, _ := json.Marshal(protocol.Response{Result: json.RawMessage(`{"version":1}`)})
 	h := protocol.Header{Type: protocol.End, Op: 1, Length: uint32(len(ok))}

@@ -21,10 +21,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// TestCaptureHeadAndTail checks what crosses the link of a long output, and that the file
-// has the whole.
+// TestCaptureHeadAndTail checks which part of a long output is sent, and that the file
+// has all of it.
 func TestCaptureHeadAndTail(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	capture := protocol.Capture{Head: 1000, Tail: 500}
 	for _, n := range []int{0, 1, 999, 1000, 1001, 1500, 1501, 70_000, 66_536 + 1000, 3_000_000} {
 		want := bytes.Repeat([]byte("0123456789\n"), n/11+1)[:n]
@@ -56,7 +56,7 @@ func TestCaptureHeadAndTail(t *testing.T) {
 // TestSpoolFiles checks that the files of long outputs are bounded in size and
 // number.
 func TestSpoolFiles(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	x := protocol.Exec{Shell: "head -c 40000000 /dev/zero; seq 100000 >&2", Capture: protocol.Capture{Head: 10, Tail: 10}}
 	res, err := l.Exec(t.Context(), x, nil, nil)
 	if err != nil {
@@ -75,7 +75,7 @@ func TestSpoolFiles(t *testing.T) {
 	if len(names) != 21 {
 		t.Errorf("%d files are kept: %q", len(names), names)
 	}
-	// What the user puts in their place does no harm.
+	// Files that the user puts in their place do no harm.
 	must(t, os.RemoveAll(g.home+"/.outputs"))
 	must(t, os.Symlink("/tmp", g.home+"/.outputs"))
 	res, err = l.Exec(t.Context(), protocol.Exec{Shell: "seq 100000", Capture: x.Capture}, nil, nil)
@@ -86,7 +86,7 @@ func TestSpoolFiles(t *testing.T) {
 
 // TestLargeOutput moves 100 MB without a capture and with one.
 func TestLargeOutput(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	const n = 100_000_000
 	for _, c := range []protocol.Capture{{}, {Head: 20_000, Tail: 10_000}} {
 		count := &counter{}
@@ -113,14 +113,14 @@ func (c *counter) Display(protocol.Display)            {}
 
 // TestLargeInput streams 50 MB through a process.
 func TestLargeInput(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	const n = 50_000_000
 	count := &counter{}
 	res, err := l.Exec(t.Context(), protocol.Exec{Argv: []string{"cat"}}, io.LimitReader(zeros{}, n), count)
 	if err != nil || res.Code != 0 || count.n != n {
 		t.Errorf("got %+v, %v, %d bytes", res, err, count.n)
 	}
-	// A process that does not read, or not all: the input does not hold it up.
+	// A process that does not read all of its input is not blocked by it.
 	for _, sh := range []string{"exit 4", "head -c 10; exit 4", "sleep 0.2; exit 4"} {
 		res, err = l.Exec(t.Context(), protocol.Exec{Shell: sh}, zeros{}, nil)
 		if err != nil || res.Code != 4 {
@@ -140,7 +140,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestCancelOperations(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	var r record
@@ -148,7 +148,7 @@ func TestCancelOperations(t *testing.T) {
 	if err != nil || res.Stopped != "cancelled" || res.Code != 9 || string(r.out) != "on\nbye\n" {
 		t.Errorf("got %+v, %v, %q", res, err, r.out)
 	}
-	// The interpreter may take its time to start; it is the run that is to end.
+	// The interpreter may take time to start; only the run must end.
 	if run, err := l.Run(t.Context(), protocol.Run{Kernel: "main", Language: "python"}, []byte("0"), nil); err != nil || !run.OK {
 		t.Fatalf("got %+v, %v", run, err)
 	}
@@ -170,7 +170,7 @@ func TestCancelOperations(t *testing.T) {
 }
 
 func TestBackgroundProcess(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	start := func(sh string) string {
 		t.Helper()
 		res, err := l.Exec(t.Context(), protocol.Exec{Shell: sh, Background: true}, nil, nil)
@@ -227,7 +227,7 @@ func TestBackgroundProcess(t *testing.T) {
 	if _, err := l.Exec(t.Context(), protocol.Exec{Argv: []string{"no-such"}, Background: true}, nil, nil); code(t, err) != protocol.CodeStart {
 		t.Errorf("got %v", err)
 	}
-	// A daemon does not hold its starter's end up, and lives on though it prints.
+	// A daemon does not delay the end of its starter, and survives although it prints.
 	id = start("(for i in $(seq 20); do sleep 0.05; echo tick; done; touch survived) & echo started")
 	res, err = l.Attach(t.Context(), protocol.Attach{ID: id, Follow: true}, nil)
 	if err != nil || res.Running {
@@ -241,7 +241,7 @@ func within(t *testing.T, d time.Duration, ok func() bool) {
 	polltest.Until(t, d, "the condition", ok)
 }
 
-// ended returns whether a process in the background has ended.
+// ended reports whether a background process has ended.
 func ended(t *testing.T, l *client.Conn, id string) bool {
 	t.Helper()
 	ps, err := l.PS(t.Context())
@@ -249,9 +249,9 @@ func ended(t *testing.T, l *client.Conn, id string) bool {
 	return !slices.ContainsFunc(ps.Processes, func(p protocol.Process) bool { return p.ID == id && p.Running })
 }
 
-// TestBackgroundProcessLimit checks the bound of what is kept.
+// TestBackgroundProcessLimit checks the bound of recorded processes.
 func TestBackgroundProcessLimit(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	for range 100 {
 		res, err := l.Exec(t.Context(), protocol.Exec{Argv: []string{"true"}, Background: true}, nil, nil)
 		must(t, err)
@@ -274,7 +274,7 @@ func TestBackgroundProcessLimit(t *testing.T) {
 
 // TestConcurrentOperations runs many operations of all kinds at once.
 func TestConcurrentOperations(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
@@ -302,7 +302,7 @@ func TestConcurrentOperations(t *testing.T) {
 
 // TestOperationLimit checks that operations beyond the limit are refused, not queued.
 func TestOperationLimit(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	res, err := l.Exec(t.Context(), protocol.Exec{Shell: "sleep 100", Background: true}, nil, nil)
 	must(t, err)
@@ -324,9 +324,9 @@ func TestOperationLimit(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOrphansAreReaped checks that processes whose parent has ended are waited for.
+// TestOrphansAreReaped checks that the agent reaps processes whose parent has ended.
 func TestOrphansAreReaped(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	_, err := l.Exec(t.Context(), protocol.Exec{Shell: "for i in $(seq 20); do (setsid sleep 0.1 &) ; done"}, nil, nil)
 	must(t, err)
 	zombies := func() (n int) {
@@ -364,7 +364,7 @@ func TestOrphansAreReaped(t *testing.T) {
 
 // TestNoDescriptorLeaks checks that operations leave no descriptors open in the agent.
 func TestNoDescriptorLeaks(t *testing.T) {
-	l, g := newLink(t)
+	l, g := newConn(t)
 	open := func() int {
 		names, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
 		return len(names)
@@ -393,8 +393,8 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	within(t, 20*time.Second, func() bool { return open() <= before+2 })
 }
 
-// TestResumeConnection takes a link over while operations are under way, at every point
-// of a frame.
+// TestResumeConnection replaces a connection with operations in progress, at every
+// point of a frame.
 func TestResumeConnection(t *testing.T) {
 	g := newGuest(t)
 	l, err := client.Open(t.Context(), g, g.options())
@@ -441,7 +441,7 @@ func TestResumeConnection(t *testing.T) {
 }
 
 func TestKernelActions(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	k, err := l.Kernel(t.Context(), protocol.Kernel{Kernel: "a", Language: "python", Action: "start", Preload: []string{"json", "no_such_module"}})
 	if err != nil || k.PID <= 0 || !strings.HasPrefix(k.Version, "3.") || !slices.Equal(k.Missing, []string{"no_such_module"}) {
 		t.Errorf("got %+v, %v", k, err)
@@ -499,9 +499,9 @@ func TestKernelActions(t *testing.T) {
 	}
 }
 
-// TestPrintedFramesAreData prints what looks like frames and messages: it is data.
+// TestPrintedFramesAreData prints bytes that look like frames and messages.
 func TestPrintedFramesAreData(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	forged := protocol.Header{Type: protocol.End, Op: 3, Length: 2}.Append(nil)
 	forged = append(forged, "{}"...)
 	code := fmt.Sprintf(`

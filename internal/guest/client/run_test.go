@@ -10,7 +10,7 @@ import (
 )
 
 func TestRunCode(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	run := func(code string) (protocol.RunResult, *record) {
 		t.Helper()
 		var r record
@@ -43,7 +43,7 @@ func TestRunCode(t *testing.T) {
 }
 
 func BenchmarkRun(b *testing.B) {
-	l, _ := newLink(b)
+	l, _ := newConn(b)
 	x := protocol.Run{Kernel: "main", Language: "python"}
 	var r record
 	for b.Loop() {
@@ -56,7 +56,7 @@ func BenchmarkRun(b *testing.B) {
 }
 
 func BenchmarkPing(b *testing.B) {
-	l, _ := newLink(b)
+	l, _ := newConn(b)
 	for b.Loop() {
 		if _, err := l.Ping(b.Context()); err != nil {
 			b.Fatal(err)
@@ -65,7 +65,7 @@ func BenchmarkPing(b *testing.B) {
 }
 
 func BenchmarkExecTrue(b *testing.B) {
-	l, _ := newLink(b)
+	l, _ := newConn(b)
 	for b.Loop() {
 		if _, err := l.Exec(b.Context(), protocol.Exec{Argv: []string{"true"}}, nil, nil); err != nil {
 			b.Fatal(err)
@@ -73,9 +73,9 @@ func BenchmarkExecTrue(b *testing.B) {
 	}
 }
 
-// TestRun_LongTraceback checks that an error of any size comes through.
+// TestRun_LongTraceback checks that an error of any size arrives.
 func TestRun_LongTraceback(t *testing.T) {
-	l, _ := newLink(t)
+	l, _ := newConn(t)
 	for _, c := range []string{
 		`raise ValueError("<" * 10_000_000)`,
 		`raise ValueError("\x01\udcff\n" * 1_000_000)`,

@@ -72,7 +72,7 @@ func TestParseHeader(t *testing.T) {
 	}
 }
 
-// TestResync cuts a stream of frames anywhere and resumes it.
+// TestResync truncates a stream of frames anywhere and resumes it.
 func TestResync(t *testing.T) {
 	old := frame(Header{Type: Data, Channel: Body, Op: 0x01020304}, make([]byte, MaxPayload))
 	old = append(old, frame(Header{Type: EOF, Op: 1, Channel: Body}, nil)...)
@@ -226,7 +226,7 @@ func TestOutbox(t *testing.T) {
 		t.Errorf("got %q, %v", w.all[1:], err)
 	}
 
-	// A writer that does not get on holds those who add data up, not others.
+	// A blocked writer blocks Add, but not Put.
 	w.wait = make(chan struct{})
 	stop := make(chan struct{})
 	time.AfterFunc(50*time.Millisecond, func() { close(stop) })
@@ -246,8 +246,8 @@ func TestOutbox(t *testing.T) {
 	}
 }
 
-// FuzzReadFrame checks that no input makes the reader panic, hang or return what
-// is no frame.
+// FuzzReadFrame checks that no input makes the reader panic, hang or return an invalid
+// frame.
 func FuzzReadFrame(f *testing.F) {
 	f.Add(frame(Header{Type: Data, Channel: Stdout, Op: 1}, []byte("abc")))
 	f.Add(AppendPreamble(nil, "0123456789abcdef")[preambleSize-5:])

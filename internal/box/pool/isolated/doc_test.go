@@ -1,4 +1,4 @@
-// Package isolated tests the pool with what it is for: machines in real
-// isolation, restored from a template. Its logic is tested in internal/box/pool. The
-// sentry is not made for cgo, so neither are these tests.
+// Package isolated tests the pool with real isolation: machines restored from a
+// template. internal/box/pool tests its logic. The sentry does not support cgo, so
+// these tests do not run with it.
 package isolated

@@ -33,7 +33,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
-// missing says why there can be no guests here.
+// missing is the reason why there can be no guests here.
 var missing error
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 var class = pool.Class{Template: "python", Flavor: "small"}
 
-// newPool returns a full pool of Python machines, as a server has them.
+// newPool returns a full pool of Python machines, configured as by a server.
 func newPool(t testing.TB, cfg pool.Config) *pool.Pool {
 	t.Helper()
 	if missing != nil {
@@ -186,7 +186,7 @@ func run(t testing.TB, m *machine.Machine, code string) string {
 	return out.String()
 }
 
-// look tells what a box shows of itself, without leaving a trace in it.
+// look reports the visible state of a box without leaving a trace in it.
 const look = `
 def _look():
     import json, os, random, secrets, sys, uuid, builtins
@@ -247,8 +247,7 @@ func lookAt(t *testing.T, m *machine.Machine) seen {
 	return s
 }
 
-// TestTakenMachinesShareNothing also checks that members differ from each other
-// in what must not be the same twice.
+// TestTakenMachinesShareNothing also checks that instances differ where they must.
 func TestTakenMachinesShareNothing(t *testing.T) {
 	p := newPool(t, pool.Config{Size: 2, Pause: true})
 	first := take(t, p)
@@ -260,7 +259,7 @@ func TestTakenMachinesShareNothing(t *testing.T) {
 	spoilt := lookAt(t, first)
 	for what, before := range clean.Box {
 		if reflect.DeepEqual(before, spoilt.Box[what]) {
-			t.Errorf("what was done to the first box does not show in its %s: %v", what, before)
+			t.Errorf("the change to the first box is not visible in its %s: %v", what, before)
 		}
 	}
 

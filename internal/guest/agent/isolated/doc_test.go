@@ -1,5 +1,5 @@
-// Package isolated tests the agent where it lives: as the first process of a
-// real guest, with a user of its own to switch to and a kernel of its own to
-// hold limits. What needs no guest is tested in internal/guest/client. The sentry is not
-// made for cgo, so neither are these tests.
+// Package isolated tests the agent as the first process of a real guest, with another
+// user to switch to and a kernel of its own to enforce limits. internal/guest/client
+// has the tests that need no guest. The sentry does not support cgo, so these tests do
+// not run with it.
 package isolated

@@ -26,7 +26,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
-// missing says why there can be no guests here.
+// missing is the reason why there can be no guests here.
 var missing error
 
 func TestMain(m *testing.M) {
@@ -40,14 +40,14 @@ const (
 	memoryMB = 256
 )
 
-// newLink boots a guest with the host's programs and links to its agent.
-func newLink(t testing.TB) *client.Conn {
+// newConn boots a guest with the host's programs and connects to its agent.
+func newConn(t testing.TB) *client.Conn {
 	t.Helper()
-	return linkTo(t, hostRoot(t), map[string]string{"python": "/usr/bin/python3"})
+	return connTo(t, hostRoot(t), map[string]string{"python": "/usr/bin/python3"})
 }
 
-// linkTo boots a guest of the given root and links to its agent.
-func linkTo(t testing.TB, root engine.Root, interpreters map[string]string) *client.Conn {
+// connTo boots a guest of the given root and connects to its agent.
+func connTo(t testing.TB, root engine.Root, interpreters map[string]string) *client.Conn {
 	t.Helper()
 	if missing != nil {
 		t.Skip("guests cannot be isolated here:", missing)
@@ -76,7 +76,7 @@ func linkTo(t testing.TB, root engine.Root, interpreters map[string]string) *cli
 	return l
 }
 
-// hostRoot is a root with the host's programs.
+// hostRoot returns a root with the host's programs.
 func hostRoot(t testing.TB) engine.Root {
 	t.Helper()
 	dir := t.TempDir()
@@ -149,18 +149,18 @@ func code(err error) protocol.Code {
 }
 
 func TestReportedLimits(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	want := map[string]string{"pids": "cgroup", "memory": "watcher", "open_files": "rlimit", "core": "rlimit", "address_space": "rlimit"}
 	for k, v := range want {
 		if got := l.Hello().Limits[k]; got != v {
-			t.Errorf("%s is held by %q, want %q", k, got, v)
+			t.Errorf("%s is enforced by %q, want %q", k, got, v)
 		}
 	}
 }
 
-// TestUserPrivileges checks who the user is and what it cannot do to the agent.
+// TestUserPrivileges checks the user's identity and that it cannot affect the agent.
 func TestUserPrivileges(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	_, r := sh(t, l, `id -un; id -G; pwd; stat -c '%a %U' .; grep -E 'CapEff|NoNewPrivs' /proc/self/status; ls /proc/self/fd | wc -l`)
 	if got, want := string(r.out), "ada\n1000\n/home/user\n700 ada\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n4\n"; got != want {
 		t.Errorf("got %q, want %q; stderr %q", got, want, r.err)
@@ -180,10 +180,11 @@ func TestUserPrivileges(t *testing.T) {
 	}
 }
 
-// TestFileOperationsUseUserRights checks that file operations lend nobody the agent's rights.
+// TestFileOperationsUseUserRights checks that file operations do not use the agent's
+// rights.
 func TestFileOperationsUseUserRights(t *testing.T) {
-	l := newLink(t)
-	// /tmp is writable for all, what others have put there is not.
+	l := newConn(t)
+	// /tmp is writable for everyone, but files of others in it are not.
 	sh(t, l, "mkdir /tmp/mine; chmod 700 /tmp/mine; echo x > /tmp/mine/f; echo x > f; chmod 0 f; mkdir d; echo x > d/f; chmod 555 d")
 	fi, err := l.Write(t.Context(), protocol.Write{Path: "/tmp/mine/g"}, strings.NewReader("y"))
 	if err != nil || fi.Size != 1 {
@@ -206,7 +207,7 @@ func TestFileOperationsUseUserRights(t *testing.T) {
 // TestSymlinksLeadingOut checks that no operation follows symbolic links out of the home in
 // gVisor, whose open does so with O_NOFOLLOW and O_DIRECTORY.
 func TestSymlinksLeadingOut(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	if res, r := sh(t, l, `set -e
 		mkdir -p /dev/shm/out sub && echo secret >/dev/shm/out/f
 		ln -s /dev/shm/out direct
@@ -255,8 +256,8 @@ func TestSymlinksLeadingOut(t *testing.T) {
 			}
 		}
 	}
-	// Those that an archive brings: a is where it is, b leads out, t is a directory
-	// with a path that is longer than one may be, and t/up leads out of it.
+	// Links from an archive: a stays inside, b leads out, t is a directory with a path
+	// longer than permitted, and t/up leads out of it.
 	symlink := func(name, target string) tar.Header {
 		return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}
 	}
@@ -298,7 +299,7 @@ func TestSymlinksLeadingOut(t *testing.T) {
 }
 
 func TestDiskFull(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	_, err := l.Write(t.Context(), protocol.Write{Path: "big"}, io.LimitReader(zeros{}, 200<<20))
 	if code(err) != protocol.CodeNoSpace {
 		t.Errorf("got %v", err)
@@ -312,9 +313,9 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestForkBomb checks that commands can be run after one.
+// TestForkBomb checks that commands can be run after a fork bomb.
 func TestForkBomb(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	for _, bomb := range []string{
 		":(){ :|:& };:",
 		"setsid perl -e 'fork while 1' &",
@@ -337,10 +338,10 @@ func TestForkBomb(t *testing.T) {
 	}
 }
 
-// TestForkBombLeftByKernel checks that what code leaves running cannot keep the box
-// from starting anything, and that the kernel keeps its variables.
+// TestForkBombLeftByKernel checks that processes left by code cannot prevent the box
+// from starting others, and that the kernel keeps its variables.
 func TestForkBombLeftByKernel(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	res, r := python(t, l, `import subprocess
 x = 7
 for i in range(10000):
@@ -359,9 +360,10 @@ for i in range(10000):
 	}
 }
 
-// TestMemoryBomb checks that what uses too much ends, and nothing else.
+// TestMemoryBomb checks that the process that uses too much memory is killed, and no
+// other.
 func TestMemoryBomb(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	res, _ := python(t, l, "x = []\nwhile True: x.append(bytearray(1 << 20))")
 	if res.Lost != "oom" {
 		t.Errorf("got %+v", res)
@@ -384,9 +386,9 @@ func TestMemoryBomb(t *testing.T) {
 	}
 }
 
-// TestInitReapsOrphans checks that the guest's first process reaps what it inherits.
+// TestInitReapsOrphans checks that the guest's first process reaps orphans.
 func TestInitReapsOrphans(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	sh(t, l, "for i in $(seq 30); do (setsid sleep 0.1 &); done; sleep 1")
 	polltest.Until(t, 10*time.Second, "leak: no zombies are left", func() bool {
 		_, r := sh(t, l, "ps -eo stat= | grep -c Z")
@@ -395,7 +397,7 @@ func TestInitReapsOrphans(t *testing.T) {
 }
 
 func TestConcurrentCommands(t *testing.T) {
-	l := newLink(t)
+	l := newConn(t)
 	done := make(chan error, 24)
 	for i := range cap(done) {
 		go func() {
@@ -416,7 +418,7 @@ func TestConcurrentCommands(t *testing.T) {
 
 // Benchmark measures round trips from the host to the agent and to its kernel.
 func Benchmark(b *testing.B) {
-	l := newLink(b)
+	l := newConn(b)
 	python(b, l, "1")
 	if _, err := exec.LookPath("true"); err != nil {
 		b.Skip(err)

@@ -12,9 +12,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// Commands find the interpreters that code runs in, under every usual name: in a
-// virtual environment, where it is installed under another name, and where the
-// system has no such name.
+// TestInterpretersOnPath checks that commands find the kernels' interpreters under
+// every usual name: in a virtual environment, where it is installed under another name,
+// and where the system has no such name.
 func TestInterpretersOnPath(t *testing.T) {
 	root := hostRoot(t)
 	venv := func(dir, name string) string {
@@ -28,7 +28,7 @@ func TestInterpretersOnPath(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(root.Tree.Dir, filepath.Dir(node)), 0o755))
 	must(t, os.WriteFile(filepath.Join(root.Tree.Dir, node), []byte("#!/bin/sh\necho node \"$@\"\n"), 0o755))
 	must(t, os.WriteFile(filepath.Join(root.Tree.Dir, filepath.Dir(node), "npm"), []byte("#!/usr/bin/env node\n"), 0o755))
-	// What is on PATH beside the chosen one is not taken for it.
+	// Another interpreter on PATH is not taken for the configured one.
 	other := venv("other", "python3.11")
 	for _, name := range []string{"python", "python3", "pip", "pip3"} {
 		must(t, os.WriteFile(filepath.Join(root.Tree.Dir, filepath.Dir(other), name), []byte("#!/bin/sh\necho the wrong one\n"), 0o755))
@@ -41,7 +41,7 @@ func TestInterpretersOnPath(t *testing.T) {
 		{"beside another", other, node, "/opt/other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := linkTo(t, root, map[string]string{"python": test.python, "javascript": test.node})
+			l := connTo(t, root, map[string]string{"python": test.python, "javascript": test.node})
 			for _, line := range []string{
 				"python " + where, "python3 " + where, "sh -c 'python " + where + "'", "env python3 " + where,
 				`python -c "import subprocess; subprocess.run(['python3', '-c', 'import sys; print(sys.prefix)'])"`,
@@ -53,7 +53,7 @@ func TestInterpretersOnPath(t *testing.T) {
 					t.Errorf("!%s: got %q, %q, want %s", line, r.out, r.err, test.prefix)
 				}
 			}
-			// Whether it has pip or not, it is this one's.
+			// If there is a pip, it belongs to this interpreter.
 			for _, pip := range []string{"pip --version", "pip3 --version"} {
 				_, r := sh(t, l, pip)
 				_, want := sh(t, l, "python -m pip --version")
@@ -73,9 +73,10 @@ func TestInterpretersOnPath(t *testing.T) {
 	}
 }
 
-// The directory of launchers belongs to the agent.
+// TestLaunchersCannotBeReplaced checks that the directory of launchers belongs to the
+// agent.
 func TestLaunchersCannotBeReplaced(t *testing.T) {
-	l := linkTo(t, hostRoot(t), map[string]string{"python": "/usr/bin/python3", "javascript": "/usr/bin/env"})
+	l := connTo(t, hostRoot(t), map[string]string{"python": "/usr/bin/python3", "javascript": "/usr/bin/env"})
 	for _, attack := range []string{"rm /opt/glovebox/bin/*", "touch /opt/glovebox/bin/x", "mv /opt/glovebox /opt/y", "echo x > /opt/glovebox/bin/node"} {
 		if res, r := sh(t, l, attack); res.Code == 0 {
 			t.Errorf("%s: succeeded: %q", attack, r.out)

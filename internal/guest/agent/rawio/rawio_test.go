@@ -21,8 +21,8 @@ func pipe(t *testing.T) (r, w int) {
 	return p[0], p[1]
 }
 
-// TestPipeTransfer sends more than a pipe holds, in pieces of every kind of size, past a
-// reader that comes late.
+// TestPipeTransfer sends more than a pipe holds, in pieces of every size, to a reader
+// that starts late.
 func TestPipeTransfer(t *testing.T) {
 	rfd, wfd := pipe(t)
 	r, err := NewReader(rfd)
@@ -56,8 +56,8 @@ func TestPipeTransfer(t *testing.T) {
 	}
 }
 
-// TestWriteUntil checks that a pipe that nobody reads ends the wait, with what
-// was written told.
+// TestWriteUntil checks that a write to a pipe without a reader ends at the deadline
+// and reports how much was written.
 func TestWriteUntil(t *testing.T) {
 	rfd, wfd := pipe(t)
 	defer unix.Close(rfd)
@@ -76,7 +76,7 @@ func TestWriteUntil(t *testing.T) {
 	}
 }
 
-// TestWriteClosed checks that a reader that goes away ends a write that waits.
+// TestWriteClosed checks that a waiting write ends when the reader closes its end.
 func TestWriteClosed(t *testing.T) {
 	rfd, wfd := pipe(t)
 	w, err := NewWriter(wfd)
@@ -123,7 +123,7 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// TestReader_RegularFile reads what cannot be polled.
+// TestReader_RegularFile reads a file that cannot be polled.
 func TestReader_RegularFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
