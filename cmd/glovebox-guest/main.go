@@ -1,5 +1,4 @@
-// Command glovebox-guest is the agent that runs inside a guest. It is not
-// called by people.
+// Command glovebox-guest is the agent that runs inside a guest. Only engines start it.
 package main
 
 import (

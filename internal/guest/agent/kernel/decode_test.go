@@ -12,8 +12,8 @@ func event(typ byte, payload string) []byte {
 	return append(append(b, typ), payload...)
 }
 
-// decode feeds b in pieces of n bytes and returns the events, neighbouring
-// output joined, as typ:payload lines.
+// decode feeds b in pieces of n bytes and returns the events as typ:payload lines, with
+// adjacent output joined.
 func decode(b []byte, n int) (events string, partial bool, err error) {
 	var d decoder
 	var out strings.Builder

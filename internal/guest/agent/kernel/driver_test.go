@@ -19,7 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// TestLostKernel covers how a kernel can be lost, and that Run says so.
+// TestLostKernel loses kernels in every way and checks what Run reports.
 func TestLostKernel(t *testing.T) {
 	py, node := pythons(t)[0], nodes(t)[0]
 	for _, c := range []struct {
@@ -117,8 +117,8 @@ func TestCancelRun(t *testing.T) {
 	})
 }
 
-// TestEmptyCell has the cell that proves a kernel: nothing of it is seen later, and
-// nothing that was printed meanwhile gets lost.
+// TestEmptyCell runs the empty cell that checks a kernel: it leaves no trace, and no
+// output printed meanwhile is lost.
 func TestEmptyCell(t *testing.T) {
 	setUp := map[string]string{
 		Python:     "import threading, os, time\nos.system('(sleep 0.1; echo child) &')\ndef late():\n    time.sleep(0.1)\n    print('thread')\nx = threading.Thread(target=late); x.start()\n41",
@@ -186,13 +186,13 @@ func TestRun_WhileBusy(t *testing.T) {
 	})
 }
 
-// exists returns whether a file is there.
+// exists reports whether a file exists.
 func exists(path string) func() bool {
 	return func() bool { _, err := os.Stat(path); return err == nil }
 }
 
-// A child left behind holds the descriptors; the run ends all the same, and so
-// does the next, and Close kills it.
+// TestChildOutlivesRun: a child that holds the descriptors delays neither its run nor
+// the next one, and Close kills it.
 func TestChildOutlivesRun(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{
@@ -246,7 +246,8 @@ func (s *slowSink) Output(ch protocol.Channel, p []byte) {
 	s.recorder.Output(ch, p)
 }
 
-// While the sink blocks, the kernel blocks too, and the time-out holds.
+// TestBackPressure: while the sink blocks, the kernel blocks too, and the timeout still
+// applies.
 func TestBackPressure(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{
@@ -318,7 +319,7 @@ func TestConfigCommand(t *testing.T) {
 	}
 }
 
-// TestNoLeaks starts and ends kernels in all ways and counts what is left.
+// TestNoLeaks starts and ends kernels in all ways and counts the remaining resources.
 func TestNoLeaks(t *testing.T) {
 	count := func() (goroutines, files int) {
 		d, err := os.ReadDir("/proc/self/fd")
@@ -343,7 +344,7 @@ func TestNoLeaks(t *testing.T) {
 			t.Errorf("process %d is still there", k.PID())
 		}
 	}
-	once(Python, py, "1") // what is opened once and kept
+	once(Python, py, "1") // resources that are opened once and kept
 	g0, f0 := count()
 	for range 3 {
 		once(Python, py, "print(1)")

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEventBuffer_Order prints what fits the event buffer, what does not, and both, in
-// different ways, and checks that nothing is lost or out of order, however the
-// run is waited for.
+// TestEventBuffer_Order prints output that fits the event buffer, output that does not,
+// and both, and checks that nothing is lost or out of order, however the agent waits
+// for the run.
 func TestEventBuffer_Order(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	cells := map[string]string{
@@ -24,7 +24,7 @@ func TestEventBuffer_Order(t *testing.T) {
 		"print('f' * 16300); time.sleep(0.05); print('g' * 100); print('h')":     strings.Repeat("f", 16300) + "\n" + strings.Repeat("g", 100) + "\nh\n",
 		"display(1); print(2); display('x' * 20000); print(3)":                   "<display>2\n<display>3\n",
 	}
-	// Both ways in turns, faster than anybody looks.
+	// Alternates between events and raw writes, faster than the agent collects them.
 	var want strings.Builder
 	for i := range 400 {
 		fmt.Fprintf(&want, "%d\n", i)
@@ -33,7 +33,7 @@ func TestEventBuffer_Order(t *testing.T) {
 	cells["for i in range(0, 400, 2): n = os.write(2, b'%d\\n' % i); print(i + 1); time.sleep(i % 20 / 1e4)"] = want.String()
 	cells["for i in range(0, 400, 2): print(i, file=sys.stderr); os.system(f'echo {i + 1}') if i % 40 == 0 else os.write(1, b'%d\\n' % (i + 1))\nNone"] = want.String()
 	for _, alone := range []bool{true, false} {
-		for range 2 { // what is left of one run is not the next one's
+		for range 2 { // output left of one run must not appear in the next
 			for code, want := range cells {
 				rec := &recorder{}
 				res, err := k.Run(t.Context(), Request{Code: []byte("import os, sys, time\n" + code), Alone: alone, Input: -1}, rec)
@@ -45,7 +45,7 @@ func TestEventBuffer_Order(t *testing.T) {
 	}
 }
 
-// TestEventBuffer_HostileWrites writes nonsense to the event buffer.
+// TestEventBuffer_HostileWrites writes invalid data to the event buffer.
 func TestEventBuffer_HostileWrites(t *testing.T) {
 	const find = "import gc\n" +
 		"found = [o for o in gc.get_referents(*[o for o in gc.get_objects() if type(o) is dict and 'buffer_end' in o]) if type(o) is memoryview]\n" +
@@ -69,8 +69,8 @@ func TestEventBuffer_HostileWrites(t *testing.T) {
 	}
 }
 
-// TestRun_AloneStopsForInput checks that waiting for a run alone stops for input,
-// and that a run that was not alone ends like one that was.
+// TestRun_AloneStopsForInput checks that waiting alone for a run stops when there is
+// input, without affecting the run.
 func TestRun_AloneStopsForInput(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	var p [2]int
@@ -93,8 +93,8 @@ func TestRun_AloneStopsForInput(t *testing.T) {
 	}
 }
 
-// TestRun_TimeoutBeforeStart checks that code whose timeout passes before it is sent is sent all
-// the same, and ended.
+// TestRun_TimeoutBeforeStart checks that code whose timeout passes before it is sent is
+// sent and then stopped.
 func TestRun_TimeoutBeforeStart(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	for range 5 {

@@ -18,8 +18,8 @@ import (
 func TestInterrupt_LateSignal(t *testing.T) {
 	for _, c := range []struct {
 		name, code string
-		signals    int           // sent in time, each with its announcement
-		late       time.Duration // of one more
+		signals    int           // sent in time, each followed by its announcement
+		late       time.Duration // delay of one more
 	}{
 		{"first interrupt of a waiting cell", "console.log('begun'); await new Promise(() => {})", 0, 500 * time.Millisecond},
 		{"second interrupt of a computing cell", "console.log('begun'); while (true);", 1, 100 * time.Millisecond},
@@ -69,8 +69,8 @@ func (f *firstOutput) Output(protocol.Channel, []byte) {
 }
 func (f *firstOutput) Display([]byte) {}
 
-// TestInterrupt_NextCell times cells out at about the moment at which they end by
-// themselves, each followed by another cell at once. No interrupt may reach that.
+// TestInterrupt_NextCell stops cells at about the moment at which they end by
+// themselves, and runs another cell at once, which no interrupt may reach.
 func TestInterrupt_NextCell(t *testing.T) {
 	cells := map[string][]string{
 		Python: {"time.sleep(0.012)", "end = time.monotonic() + 0.012\nwhile time.monotonic() < end: pass", "await asyncio.sleep(0.012)", "os.system('sleep 0.012')"},

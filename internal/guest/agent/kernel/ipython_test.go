@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestIPython is about magics that only IPython has, where it is installed: they
-// see the names of cells, and what they show is shown.
+// TestIPython runs magics that only IPython has, where it is installed: they see the
+// names of cells, and their displays appear.
 func TestIPython(t *testing.T) {
 	tried := 0
 	for _, py := range pythons(t) {

@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// recorder keeps what a run shows.
+// recorder records the output of a run.
 type recorder struct {
 	out, err strings.Builder
 	all      strings.Builder // both, and <display> where one came
@@ -49,7 +49,7 @@ func (r *recorder) value() string {
 	return ""
 }
 
-// pythons are the interpreters of this machine to test with.
+// pythons returns the Python interpreters of this machine.
 func pythons(tb testing.TB) []string {
 	tb.Helper()
 	return interpreters(tb, append([]string{"python3", "/usr/bin/python3"}, strings.Fields(os.Getenv("GLOVEBOX_TEST_PYTHONS"))...)...)
@@ -117,7 +117,7 @@ func runWith(tb testing.TB, k *Kernel, req Request) (Result, *recorder) {
 	return res, rec
 }
 
-// nodes are the versions of Node.js of this machine to test with.
+// nodes returns the versions of Node.js on this machine.
 func nodes(tb testing.TB) []string {
 	tb.Helper()
 	return interpreters(tb, append([]string{"node"}, strings.Fields(os.Getenv("GLOVEBOX_TEST_NODES"))...)...)

@@ -230,7 +230,7 @@ func TestNodeStreaming(t *testing.T) {
 	}
 }
 
-// What is printed between two runs does not block the timers that print it.
+// TestNodeBetweenRuns: output between two runs does not block the timers that print it.
 func TestNodeBetweenRuns(t *testing.T) {
 	k := start(t, JavaScript, nodes(t)[0])
 	mark := filepath.Join(t.TempDir(), "printed")
@@ -241,7 +241,8 @@ func TestNodeBetweenRuns(t *testing.T) {
 	}
 }
 
-// A pending cell that is collected must not take the kernel with it.
+// TestNodeCollectedPromise: collecting the promise of a pending cell does not end the
+// kernel.
 func TestNodeCollectedPromise(t *testing.T) {
 	for _, node := range nodes(t) {
 		k := start(t, JavaScript, node)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// TestProgram: a whole program has ended when all that it began has.
+// TestProgram checks that a whole program ends when everything it started has ended.
 func TestProgram(t *testing.T) {
 	for _, c := range []struct {
-		name, language, code string // FILE is written to
+		name, language, code string // FILE stands for a path
 		out, err, file       string
 		error                string
-		exit                 string // how it ended without a last word
+		exit                 string // exit of a process without a reply
 		stop                 bool
 	}{
 		{name: "threads", language: Python, code: "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()\nprint('early')", out: "early\nlate\n"},

@@ -16,8 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// cell is a cell and what is expected of it. Strings that begin with ~ are to be
-// contained, others to be equal.
+// cell is a cell and its expected results. Strings that begin with ~ must be contained,
+// others must be equal.
 type cell struct {
 	code  string
 	out   string
@@ -27,7 +27,7 @@ type cell struct {
 	value2,
 	trace string // of the error
 	not   string // must not be in the traceback
-	stop  bool   // runs with a short time-out, that must end it
+	stop  bool   // runs with a short timeout, which must end it
 	shows int    // displays besides the value
 }
 
@@ -423,7 +423,8 @@ func TestPythonStreaming(t *testing.T) {
 	}
 }
 
-// A thread that prints between two runs does not block, and is heard in the next.
+// TestPythonBetweenRuns: a thread that prints between two runs does not block, and its
+// output appears in the next run.
 func TestPythonBetweenRuns(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	run(t, k, "import threading, time\ndef w():\n    for i in range(100000): print('x' * 100)\n    open('finished', 'w').close()\nthreading.Thread(target=w).start()\n!(sleep 0.2; yes | head -c 3000000; touch child-finished) &")
@@ -436,7 +437,7 @@ func TestPythonBetweenRuns(t *testing.T) {
 	})
 }
 
-// A task goes on between two cells.
+// TestPythonBackgroundTask: a task continues between two cells.
 func TestPythonBackgroundTask(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	mark := filepath.Join(t.TempDir(), "counted")

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// seeds returns what a run with a new seed says to code that draws after it was
-// brought into a known state.
+// seeds returns what code draws after a known state and a run with a new seed.
 func seeds(t *testing.T, k *Kernel, known, draw string) (before, after string) {
 	t.Helper()
 	value := func(code string, seed []byte) string {
@@ -42,7 +41,7 @@ func TestSeedPython(t *testing.T) {
 	}
 }
 
-// TestSeed_BrokenByUserCode has user code take away what reseeding needs.
+// TestSeed_BrokenByUserCode removes what reseeding needs.
 func TestSeed_BrokenByUserCode(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	runCells(t, k, []cell{{code: "import random, sys, os\ndel os.urandom\nrandom.seed = None\nsys.modules['numpy.random'] = 1"}})
@@ -51,7 +50,7 @@ func TestSeed_BrokenByUserCode(t *testing.T) {
 	}
 }
 
-// TestSeedNode cannot bring V8 into a known state; it looks at what is replaced.
+// TestSeedNode cannot set V8 to a known state; it checks the replaced functions.
 func TestSeedNode(t *testing.T) {
 	for _, node := range nodes(t) {
 		k := start(t, JavaScript, node)
@@ -60,7 +59,7 @@ func TestSeedNode(t *testing.T) {
 			const {getRandomValues} = globalThis.crypto || crypto.webcrypto;
 			let seen = new Set();
 			0`, value: "0"}})
-		for _, seed := range []string{"a", "a"} { // the same twice: the system's randomness is mixed in
+		for _, seed := range []string{"a", "a"} { // the same seed twice: the system's randomness is mixed in
 			const check = `{
 				const draws = Array.from({length: 20000}, () => Math.random());
 				const mean = draws.reduce((a, b) => a + b) / draws.length;

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// helper is a process that runs one of our scripts on texts, outside of a kernel.
+// helper is a process that runs one of the scripts on texts, outside of a kernel.
 type helper struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -50,7 +50,7 @@ func sourcer(tb testing.TB, node string) *helper {
 	return startHelper(tb, node, "testdata/source.cjs", "node/source.cjs")
 }
 
-// call has the helper do something and decodes what it returns.
+// call calls a task of the helper and decodes its result.
 func (h *helper) call(tb testing.TB, result any, args ...any) {
 	tb.Helper()
 	b, err := json.Marshal(args)
@@ -71,8 +71,8 @@ func (h *helper) call(tb testing.TB, result any, args ...any) {
 }
 
 // TestTransformLibrary puts a magic above every file and every line of the standard
-// library. Nothing of valid Python may change, and the work must stay in proportion
-// to the text: the measure is what the same Python takes to parse it.
+// library. Valid Python must stay unchanged, and the time must be proportional to the
+// text, compared with the time that the same Python takes to parse it.
 func TestTransformLibrary(t *testing.T) {
 	for _, py := range pythons(t) {
 		t.Run(py, func(t *testing.T) {
@@ -101,11 +101,11 @@ func TestTransformLibrary(t *testing.T) {
 	}
 }
 
-// unit is a text that grows: what it begins with, what is repeated, what it ends with.
+// unit is a text of growing size: prefix, repeated part, suffix.
 type unit [3]string
 
-// linear is how much longer work on sixteen times the text may take: sixteen times,
-// and more for memory beyond the caches; quadratic work takes 256 times as long.
+// linear is how much longer sixteen times the text may take: sixteen times, and more
+// for memory beyond the caches; quadratic work takes 256 times as long.
 const linear = 80
 
 func TestTransformIsLinear(t *testing.T) {
@@ -155,8 +155,8 @@ func TestSourceIsLinear(t *testing.T) {
 	}
 }
 
-// FuzzTransform transforms any text in one lasting Python process, which counts the
-// lines of the script that run, and has every text that is Python left as it is.
+// FuzzTransform transforms any text in one Python process, which counts the executed
+// lines, and checks that valid Python stays unchanged.
 func FuzzTransform(f *testing.F) {
 	for _, s := range pythonStories("3.12") {
 		for _, c := range s.cells {
@@ -181,8 +181,8 @@ func FuzzTransform(f *testing.F) {
 	})
 }
 
-// FuzzSource prepares any text in one lasting Node.js process: it never fails, and
-// what has no import or export stays as it is.
+// FuzzSource prepares any text in one Node.js process: it never fails, and text without
+// import or export stays unchanged.
 func FuzzSource(f *testing.F) {
 	for _, s := range nodeStories() {
 		for _, c := range s.cells {

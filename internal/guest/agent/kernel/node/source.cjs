@@ -1,8 +1,8 @@
-// What of a cell or program a script may not have (import and export declarations,
-// import(), import.meta), rewritten for V8's REPL mode. Text in, text out.
+// Rewrites import and export declarations, import() and import.meta, which a script may
+// not contain, for V8's REPL mode. Text in, text out.
 //
-// A cell may be any text, so all of this takes time linear in its length: the
-// declarations are read token by token, and a token that does not belong ends it.
+// A cell may be any text, so everything here takes time linear in its length:
+// declarations are read token by token, and an unexpected token ends them.
 (function (require) {
 'use strict';
 
@@ -10,21 +10,21 @@ const { Set } = globalThis;
 const { stringify } = JSON;
 const vm = require('vm');
 
-const HIDDEN = 'imp0rt'; // as long as "import": columns stay true
+const HIDDEN = 'imp0rt'; // as long as "import", so that columns stay correct
 const WORD = /[\p{ID_Start}$_][\p{ID_Continue}$\u200c\u200d]*|\d[\w.]*/uy;
 const SPACE = /\s*/y;
 const BEFORE_REGEX = new Set(['return', 'typeof', 'case', 'in', 'of', 'delete', 'void', 'throw', 'new', 'instanceof', 'await', 'yield', 'else', 'do', '']);
 const DECLARED = new Set(['function', 'class', 'const', 'let', 'var']);
 
-// Reads tokens. Each method but space returns what it has read, '' if that is not
-// what comes next; then nothing is read.
+// Reads tokens. Each method except space returns the token, or '' without reading if
+// the next token is another one.
 class Reader {
   constructor(code, at) {
     this.code = code;
     this.at = at;
   }
 
-  // Passes over white space and comments.
+  // Skips white space and comments.
   space() {
     const { code } = this;
     for (;;) {
@@ -67,8 +67,8 @@ class Reader {
     return text;
   }
 
-  // What is in braces, each of it one or two names (a, a as b; a: b), as pairs, or
-  // null.
+  // The content of braces, each element one or two names (a, a as b; a: b), as pairs;
+  // null if it is something else.
   braces(between) {
     const pairs = [];
     if (!this.mark('{')) return null;
@@ -88,10 +88,9 @@ class Reader {
 const as = (reader) => reader.word('as');
 const colon = (reader) => reader.mark(':');
 
-// Evaluated code has no module loader of its own, so import() becomes a call of
-// ours, and import declarations, which scripts may not have, become such calls;
-// import.meta, which they may not have either, is a property of it. Nobody sees what
-// is exported.
+// Evaluated code has no module loader, so import() becomes a call of the kernel, and so
+// do import declarations, which scripts may not contain; import.meta becomes a property
+// of it. Exports have no importer.
 function rewriteImports(code) {
   const edits = [];
   const braces = []; // of templates: depth at ${
@@ -180,8 +179,8 @@ function rewriteImports(code) {
   return out + code.slice(at);
 }
 
-// The import declaration at i as calls of ours: where it ends, and the text for it.
-// null if there is none.
+// The import declaration at i as calls of the kernel: its end and the replacement; null
+// if there is none.
 function importDeclaration(code, i) {
   const reader = new Reader(code, i + 6);
   const parts = [];
@@ -223,8 +222,8 @@ function importDeclaration(code, i) {
   return { end, text: (parts.length || named ? `const {${parts.join(', ')}} = ${call};` : `${call};`) + lines };
 }
 
-// What of the export declaration at i is no declaration by itself, as blanks. A
-// default that has no name is an expression.
+// Blanks out the parts of the export declaration at i that are not a declaration. A
+// default without a name is an expression.
 function exportDeclaration(code, i) {
   const reader = new Reader(code, i + 6);
   const blank = (end, first = '  ') => ({ end, text: code.slice(i, end).replace(/[^\n]/g, ' ').replace('  ', first) });

@@ -1,12 +1,12 @@
-# IPython's syntax beyond Python's as calls: shell lines, magics, questions. Text in,
-# text out: it runs in the globals of the kernel and uses none of them.
+# Converts IPython's syntax beyond Python's to calls: shell lines, magics, questions.
+# Text in, text out: it runs in the globals of the kernel and uses none of them.
 #
-# A cell may be any text, prose included, so all of this takes time linear in its
-# length. Patterns are single character classes, and no character is looked at more
-# often than a few times.
+# A cell may be any text, prose included, so everything here takes time linear in its
+# length. Patterns are single character classes, and each character is examined a few
+# times at most.
 import re
 
-CALL = "__glovebox__"  # in the builtins: what a replaced line calls
+CALL = "__glovebox__"  # in the builtins: called by replaced lines
 CODE_STOP = re.compile(r"""['"#()\[\]{}\\=]""")
 STRING_STOP = re.compile(r"""['"\\]""")
 BLANKS = re.compile(r"[ \t]*")
@@ -184,5 +184,5 @@ class LineState:
                         return line[:k + 1] + " ", "=" + mark, line[text:]
             k += 1
         if len(self.quote) == 1 and k <= n:
-            self.quote = ""  # it ends with its line, unless a backslash carries it on
+            self.quote = ""  # it ends with its line, unless a backslash continues it
         return None
