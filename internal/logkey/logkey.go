@@ -16,6 +16,7 @@ const (
 	File       = "file"
 	Volume     = "volume" // path on the host
 	Mode       = "mode"   // permission bits in octal
+	Fix        = "fix"    // remedy, for the operator
 	Issuer     = "issuer"
 	Image      = "image" // key of an image or a template on disk
 )

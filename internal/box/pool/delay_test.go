@@ -47,7 +47,7 @@ func TestReadyGivesUp_FillContinues(t *testing.T) {
 		if !slices.Equal(at, want) {
 			t.Errorf("times of the attempts: got %v, want %v", at, want)
 		}
-		if got := log.with("WARN"); len(got) != 1 || !strings.Contains(got[0], "in=1s") {
+		if got := log.with("WARN"); len(got) != 1 || !strings.Contains(got[0], "retry=1s") {
 			t.Errorf("warnings: got %q, want one", got)
 		}
 	})

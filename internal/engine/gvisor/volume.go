@@ -134,13 +134,13 @@ func (v *volumes) show(m engine.Mount, spaces spaces) (volume, error) {
 				owner = "the user that runs the server"
 			}
 			v.tell(m.Host, "code in boxes cannot write to volume", logkey.Mode, fmt.Sprintf("%#o", st.Mode&0o7777), logkey.Error, err,
-				"fix", fmt.Sprintf("make %s the owner of %s, or chmod o+rwX it, or share it with :ro", owner, m.Host))
+				logkey.Fix, fmt.Sprintf("make %s the owner of %s, or chmod o+rwX it, or share it with :ro", owner, m.Host))
 		}
 		return volume{Mount: m}, nil
 	}
 	if st.Uid == 0 && holdsAll(v.uids) && !ignoresSetuid(m.Host) {
 		v.tell(m.Host, "programs that code in boxes leaves in volume can run as root",
-			"fix", fmt.Sprintf("make another user the owner of %s, or keep other users out of the directory that it is in, or mount its file system nosuid", m.Host))
+			logkey.Fix, fmt.Sprintf("make another user the owner of %s, or keep other users out of the directory that it is in, or mount its file system nosuid", m.Host))
 	}
 	return shown, nil
 }
