@@ -12,8 +12,8 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// callScenario has a shell call a tool of a program that is started for it and
-// ended after it: glovebox mcp call beside mcporter call, the whole command.
+// callScenario measures whole commands that start a server, call a tool and end the
+// server: glovebox mcp call beside mcporter call.
 func callScenario(ctx context.Context, b *bench) error {
 	const id, name = "call.stdio", "mcp call of a program, the whole command"
 	program := b.peers.module("@modelcontextprotocol/server-everything", "dist/index.js")
@@ -67,8 +67,7 @@ func callScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// answersAfter is how long a server takes from its start to the answer of its tool echo,
-// without its end.
+// answersAfter measures from the start of a server to the answer of its tool echo.
 func answersAfter(ctx context.Context, want string, argv []string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -82,8 +81,8 @@ func answersAfter(ctx context.Context, want string, argv []string) (float64, err
 	return ms(time.Since(begun)), err
 }
 
-// overStdio starts a program and connects the SDK's client to it. Its environment
-// is env, or this program's; closing the session ends it.
+// overStdio starts a program and connects the SDK's client to it. A nil env stands for
+// this program's environment. Closing the session ends the program.
 func overStdio(ctx context.Context, env, argv []string) (*mcp.ClientSession, *exec.Cmd, error) {
 	cmd := prepare(ctx, argv...)
 	cmd.Env = env

@@ -13,8 +13,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// clientScenario calls the Go SDK's plain server again and again over one connection
-// of mcpkit, and of the SDK's plain client which that stands on, call by call.
+// clientScenario calls the Go SDK's plain server repeatedly over one connection of mcpkit
+// and one of the SDK's client below it, alternately.
 func clientScenario(ctx context.Context, b *bench) error {
 	program, err := b.buildEcho(ctx)
 	if err != nil {
@@ -57,8 +57,8 @@ func clientScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// callBoth connects both clients to a server and returns how long the calls of each
-// took, one after the other in turns.
+// callBoth connects both clients to a server and returns the durations of their alternate
+// calls.
 func (b *bench) callBoth(ctx context.Context, def *mcpjson.Server, connect func() (*mcp.ClientSession, error)) (kit, plain []float64, err error) {
 	manager := mcpkit.New(mcpkit.Options{
 		Config: &mcpjson.Config{Servers: []*mcpjson.Server{def}},
@@ -103,10 +103,10 @@ func (b *bench) callBoth(ctx context.Context, def *mcpjson.Server, connect func(
 	return kit, plain, nil
 }
 
-// toolCaller is what every client has.
+// toolCaller is the common part of both clients.
 type toolCaller func(context.Context, *mcp.CallToolParams) (*mcp.CallToolResult, error)
 
-// says calls a tool and fails unless it answers with the text.
+// says calls a tool and returns an error unless the result is text.
 func says(ctx context.Context, call toolCaller, tool string, args map[string]any, want string) error {
 	r, err := call(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
@@ -120,8 +120,7 @@ func says(ctx context.Context, call toolCaller, tool string, args map[string]any
 	return fmt.Errorf("call %s: got %+v, want %q", tool, r.Content, want)
 }
 
-// connectPlainly connects the SDK's client as it comes, with a handshake, which all
-// servers know.
+// connectPlainly connects the SDK's client with default options.
 func connectPlainly(ctx context.Context, t mcp.Transport) (*mcp.ClientSession, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "glovebox-bench", Version: "1"}, nil)
 	return client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: legacy})

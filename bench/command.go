@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// stopDelay is how long a process that was told to end may take before it is
-// killed: podman removes its container meanwhile.
+// stopDelay is the time between SIGTERM and SIGKILL. podman removes its container
+// meanwhile.
 const stopDelay = 10 * time.Second
 
-// prepare prepares a program that ends with ctx and with this program.
+// prepare returns a command that ends with ctx and with this program.
 func prepare(ctx context.Context, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -28,8 +28,8 @@ func prepare(ctx context.Context, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// timed runs a program from start to end and returns the milliseconds; its
-// environment is env, or this program's. It fails unless the output is want.
+// timed runs a program and returns its duration in milliseconds. A nil env stands for this
+// program's environment. It returns an error unless the output is want.
 func timed(ctx context.Context, want string, env []string, argv ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -49,14 +49,13 @@ func timed(ctx context.Context, want string, env []string, argv ...string) (floa
 	return took, nil
 }
 
-// lastLine is the one that tells what went wrong, of a traceback or a usage.
+// lastLine returns the last line of a traceback or usage, which names the error.
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// dialogue is a program that answers each line on its input by a number of
-// milliseconds on its output.
+// dialogue is a program that answers each line of input with a duration in milliseconds.
 type dialogue struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -66,7 +65,7 @@ type dialogue struct {
 
 func converse(ctx context.Context, argv ...string) (*dialogue, error) {
 	d := &dialogue{cmd: prepare(ctx, argv...)}
-	// Debian's kernels warn about frozen modules on the terminal otherwise.
+	// Without it, Debian's kernels warn about frozen modules.
 	d.cmd.Env = append(os.Environ(), "PYDEVD_DISABLE_FILE_VALIDATION=1")
 	d.cmd.Stderr = &d.stderr
 	var err error
@@ -84,7 +83,7 @@ func converse(ctx context.Context, argv ...string) (*dialogue, error) {
 	return d, nil
 }
 
-// ask sends one request and returns the milliseconds that the answer tells.
+// ask sends one request and returns the milliseconds of the answer.
 func (d *dialogue) ask(request string) (float64, error) {
 	_, err := io.WriteString(d.in, request+"\n")
 	if err != nil || !d.out.Scan() {
@@ -94,7 +93,7 @@ func (d *dialogue) ask(request string) (float64, error) {
 	return strconv.ParseFloat(strings.TrimSpace(d.out.Text()), 64)
 }
 
-// close ends the program through the end of its input.
+// close closes the program's input and waits for its end.
 func (d *dialogue) close() error {
 	d.in.Close()
 	timer := time.AfterFunc(stopDelay, func() { syscall.Kill(-d.cmd.Process.Pid, syscall.SIGKILL) })

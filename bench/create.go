@@ -10,12 +10,12 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// useOfPandas is a first result of pandas; it prints 6.
+// useOfPandas computes a first result with pandas and prints 6.
 const useOfPandas = "import pandas as pd; print(int(pd.DataFrame({'a': [1, 2, 3]}).a.sum()))"
 
-// bootScenario measures boxes that boot: by glovebox run, from start to end as
-// other programs that isolate a command; and by create_context in a server on an
-// empty state directory, which makes its templates meanwhile if it has any.
+// bootScenario measures boxes that boot: by glovebox run, the whole command like its
+// peers; and by create_context in a server on an empty state directory, which builds
+// templates meanwhile.
 func bootScenario(ctx context.Context, b *bench) error {
 	script := filepath.Join(b.dir, "print.py")
 	if err := os.WriteFile(script, []byte("print(1)\n"), 0o644); err != nil {
@@ -81,8 +81,7 @@ func bootScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// coldScenario measures contexts that come from a template with pandas in it while
-// the pool is empty.
+// coldScenario measures contexts restored from a template with pandas, without a pool.
 func coldScenario(ctx context.Context, b *bench) error {
 	absent := func(why string) error {
 		b.add(
@@ -145,12 +144,12 @@ func coldScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// poolRest is between the filling of the pool and the next context: what the last
-// box has stirred up settles.
+// poolRest is the pause between filling the pool and the next context, for the work that
+// the last box caused.
 const poolRest = 200 * time.Millisecond
 
-// poolScenario measures contexts that stand ready. Between two of them the pool
-// has the time to fill, as it has between the requests of a model.
+// poolScenario measures contexts from the pool. The pool fills between two of them, as it
+// does between the requests of a model.
 func poolScenario(ctx context.Context, b *bench) error {
 	absent := func(why string) error {
 		b.add(

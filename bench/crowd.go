@@ -9,8 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// crowdScenario calls print(1) in 1, 8 and 32 contexts at once, each from a
-// connection of its own, and in as many Jupyter kernels.
+// crowdScenario calls print(1) in 1, 8 and 32 contexts concurrently, each over its own
+// connection, and in as many Jupyter kernels.
 func crowdScenario(ctx context.Context, b *bench) error {
 	s, err := b.servePlain(ctx, plain)
 	if err != nil {
@@ -59,7 +59,7 @@ func crowdScenario(ctx context.Context, b *bench) error {
 		}
 		jupyter := report.Absent(fmt.Sprintf("peer.jupyter.%d", n), fmt.Sprintf("%d Jupyter kernel%s, print(1)", n, many), missing)
 		var rate, peerRate, took []float64
-		// In turns, so that both meet the same machine.
+		// Alternately, so that both run under the same load.
 		for range b.n(3, 1) {
 			calls, samples, err := storm(ctx, ours, b.pause(3*time.Second, time.Second))
 			if err != nil {
@@ -89,11 +89,11 @@ func crowdScenario(ctx context.Context, b *bench) error {
 	return s.end(ctx, ids...)
 }
 
-// caller makes one call and returns the milliseconds.
+// caller makes one call and returns its duration in milliseconds.
 type caller func(context.Context) (float64, error)
 
-// storm lets every caller call again and again for a while, all at once, and
-// returns their calls per second in all and what each call took.
+// storm runs all callers concurrently for a while and returns the total calls per second
+// and the duration of each call.
 func storm(ctx context.Context, callers []caller, d time.Duration) (perSecond float64, took []float64, err error) {
 	var (
 		mu sync.Mutex
@@ -123,8 +123,8 @@ func storm(ctx context.Context, callers []caller, d time.Duration) (perSecond fl
 	return float64(len(took)) / time.Since(begun).Seconds(), took, err
 }
 
-// kernels starts n Jupyter kernels, each with a client of its own. Those that
-// started are returned even after an error.
+// kernels starts n Jupyter kernels, each with its own client. After an error it still
+// returns those that started.
 func (b *bench) kernels(ctx context.Context, n int) ([]*dialogue, error) {
 	var all []*dialogue
 	for range n {
@@ -132,7 +132,7 @@ func (b *bench) kernels(ctx context.Context, n int) ([]*dialogue, error) {
 		if err != nil {
 			return all, err
 		}
-		// One after the other: starting takes a second of processor time.
+		// Sequentially, because each start takes a second of processor time.
 		if _, err := d.ask("run print(1)"); err != nil {
 			return all, err
 		}

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// frame makes a table; sumOfFrame prints 499500 in whoever has it.
+	// frame creates a table of which sumOfFrame prints the sum, 499500.
 	frame      = "import pandas as pd; df = pd.DataFrame({'a': range(1000)})"
 	sumOfFrame = "print(int(df.a.sum()))"
 	frameSum   = "499500"
 
-	// watch starts a thread that looks at two clocks each millisecond and keeps
-	// the largest gap between two looks; one that stands still sees a large one.
+	// watch starts a thread that reads two clocks each millisecond and keeps the largest
+	// gap between two reads, which grows while the box is paused.
 	watch = `
 import threading, time
 gap, watching = 0.0, True
@@ -36,8 +36,8 @@ _thread.start()
 	unwatch  = "watching = False; _thread.join()"
 )
 
-// forkScenario measures copies of a live context with pandas, and for how long
-// the original stands still.
+// forkScenario measures copies of a live context with pandas, and how long the original is
+// paused.
 func forkScenario(ctx context.Context, b *bench) error {
 	s, err := b.servePlain(ctx, plain)
 	if err != nil {
@@ -102,8 +102,8 @@ func forkScenario(ctx context.Context, b *bench) error {
 	return s.end(ctx, parent)
 }
 
-// standstill measures the largest gap that a thread of the original sees during
-// each fork, and as long without one.
+// standstill measures the largest gap that a thread of the original sees during each fork,
+// and over the same time without a fork.
 func standstill(ctx context.Context, b *bench, s *server, parent string, fork func(int) error) (still, quiet []float64, err error) {
 	if _, err := s.eval(ctx, parent, watch); err != nil {
 		return nil, nil, err

@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// hibernateScenario writes contexts with pandas to disk, by a graceful stop of the
-// server, and wakes them by calls after its next start.
+// hibernateScenario hibernates contexts with pandas by stopping the server, and wakes them
+// by calls to the next one.
 func hibernateScenario(ctx context.Context, b *bench) error {
 	const state = "hibernate"
 	open := func() (*server, error) { return b.servePlain(ctx, state, "GLOVEBOX_PAUSE_AFTER=never") }
@@ -29,7 +29,7 @@ func hibernateScenario(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		// What stopping costs without contexts.
+		// The duration of a stop without contexts.
 		empty, err := s.stop()
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func hibernateScenario(ctx context.Context, b *bench) error {
 	return b.snapshots(ctx)
 }
 
-// snapshots measures snapshot_context and restore_context of one with pandas.
+// snapshots measures snapshot_context and restore_context of a context with pandas.
 func (b *bench) snapshots(ctx context.Context) error {
 	s, err := b.servePlain(ctx, plain)
 	if err != nil {
@@ -142,7 +142,7 @@ func (b *bench) snapshots(ctx context.Context) error {
 	return s.end(ctx, ids...)
 }
 
-// frames makes n contexts with a table of pandas.
+// frames creates n contexts with a pandas table.
 func (b *bench) frames(ctx context.Context, s *server, n int) ([]string, error) {
 	var ids []string
 	for i := range n {
@@ -158,7 +158,7 @@ func (b *bench) frames(ctx context.Context, s *server, n int) ([]string, error) 
 	return ids, nil
 }
 
-// size is what a directory takes on disk, in MB.
+// size returns the disk usage of a directory in MB.
 func size(dir string) float64 {
 	var blocks int64
 	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -175,7 +175,7 @@ func size(dir string) float64 {
 	return float64(blocks) * 512 / 1e6
 }
 
-// free is what a file system has left, in MB.
+// free returns the free space of a file system in MB.
 func free(dir string) (float64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

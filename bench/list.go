@@ -12,10 +12,10 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// listScenario calls list_contexts over HTTP, which is the server without a box,
-// and the echo tool of the Go SDK's and the TypeScript SDK's plain servers, in turns
-// and with one client program for all: without a handshake, in MCP sessions, and as
-// the newest revision does; one caller and 32.
+// listScenario measures the server without boxes: list_contexts over HTTP, alternating
+// with the echo tool of plain Go and TypeScript SDK servers and with the same client
+// program: without a handshake, in MCP sessions and in the newest revision, with 1 and 32
+// callers.
 func listScenario(ctx context.Context, b *bench) error {
 	s, err := b.servePlain(ctx, plain)
 	if err != nil {
@@ -34,8 +34,7 @@ func listScenario(ctx context.Context, b *bench) error {
 	for _, way := range []struct {
 		id, name string
 		open     opener
-		// The path of the peers, and what callers of theirs do if their revision
-		// is an older one.
+		// The path of the peers, and their callers for older revisions.
 		path  string
 		theTS opener
 	}{
@@ -80,7 +79,7 @@ func listScenario(ctx context.Context, b *bench) error {
 	return s.end(ctx, id)
 }
 
-// listRows are ours beside the two peers, and the peers.
+// listRows returns our rows with ratios to both peers, and the peers' rows.
 func listRows(suffix, name string, ours, goSDK, tsSDK *side) []report.Figure {
 	rate := func(id, name string, s *side) report.Figure {
 		if s.err != nil {
@@ -105,15 +104,13 @@ func listRows(suffix, name string, ours, goSDK, tsSDK *side) []report.Figure {
 	}
 }
 
-// opener makes a caller of a tool at an address.
+// opener returns a caller of a tool at an address.
 type opener func(ctx context.Context, url, tool string, args map[string]any, want string) (*poster, error)
 
-// crowd are callers at once, each with a connection and, if any, a session of its
-// own.
+// crowd is a set of concurrent callers, each with its own connection and, if any, session.
 type crowd []*poster
 
-// muster makes n callers and has each call a few times, so that both ends run
-// warm.
+// muster creates n callers and warms each up with a few calls.
 func muster(ctx context.Context, n int, open opener, url, tool string, args map[string]any, want string) (crowd, error) {
 	var c crowd
 	for range n {
@@ -148,7 +145,7 @@ func (c crowd) callers() []caller {
 	return all
 }
 
-// side is a crowd before a server and what it measured.
+// side is a crowd with its server and measurements.
 type side struct {
 	crowd
 	id, name string
@@ -159,7 +156,7 @@ type side struct {
 	cpu      []float64 // of the server, a call, in each turn
 }
 
-// turn lets the crowd call for d.
+// turn runs the crowd for d.
 func (s *side) turn(ctx context.Context, d time.Duration) error {
 	before, err := usage(s.pid)
 	if err != nil {
@@ -178,7 +175,7 @@ func (s *side) turn(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// usage is the processor time of a process and all below it.
+// usage returns the processor time of a process and its descendants.
 func usage(pid int) (proc.Usage, error) {
 	tree, err := proc.Tree(pid)
 	if err != nil {
@@ -187,7 +184,7 @@ func usage(pid int) (proc.Usage, error) {
 	return proc.UsageOf(tree)
 }
 
-// inTurns lets one crowd after the other call for d, and that n times.
+// inTurns runs each crowd for d in turn, n times.
 func inTurns(ctx context.Context, sides []*side, n int, d time.Duration) error {
 	for range n {
 		for i, s := range sides {
@@ -204,13 +201,13 @@ func inTurns(ctx context.Context, sides []*side, n int, d time.Duration) error {
 	return nil
 }
 
-// echo is a plain server of an SDK.
+// echo is a plain SDK server.
 type echo struct {
 	d   *dialogue
 	url string
 }
 
-// buildEcho builds the Go SDK's.
+// buildEcho builds the Go SDK's plain server.
 func (b *bench) buildEcho(ctx context.Context) (program string, err error) {
 	program = filepath.Join(b.dir, "echo")
 	build := prepare(ctx, "go", "build", "-o", program, "./peers/echo")
@@ -221,7 +218,7 @@ func (b *bench) buildEcho(ctx context.Context) (program string, err error) {
 	return program, nil
 }
 
-// goEcho builds and starts it.
+// goEcho builds and starts the Go SDK's plain server.
 func (b *bench) goEcho(ctx context.Context) (*echo, error) {
 	program, err := b.buildEcho(ctx)
 	if err != nil {
@@ -230,12 +227,12 @@ func (b *bench) goEcho(ctx context.Context) (*echo, error) {
 	return startEcho(ctx, program)
 }
 
-// tsEcho starts the TypeScript SDK's.
+// tsEcho starts the TypeScript SDK's plain server.
 func (b *bench) tsEcho(ctx context.Context) (*echo, error) {
 	return startEcho(ctx, b.peers.node(), filepath.Join(b.here, "peers", "echo.mjs"))
 }
 
-// startEcho starts a server that tells its address first.
+// startEcho starts a server that prints its address first.
 func startEcho(ctx context.Context, argv ...string) (*echo, error) {
 	d, err := converse(ctx, argv...)
 	if err != nil {
@@ -248,7 +245,7 @@ func startEcho(ctx context.Context, argv ...string) (*echo, error) {
 	return &echo{d: d, url: d.out.Text()}, nil
 }
 
-// close ends the server, if there is one.
+// close ends the server, if any.
 func (e *echo) close() {
 	if e != nil {
 		e.d.close()

@@ -14,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// How many there are of each in the load scenario.
+// Numbers of clients in the load scenario.
 const (
 	loadSessions = 1000 // that do nothing
 	loadStreams  = 100  // that listen
@@ -25,16 +25,16 @@ const (
 	loadTrickle  = 20   // that send a request by 8 bytes a second
 )
 
-// loadPace is between two calls of a well-behaved caller: all together are far from
-// what the server can do, so that what they wait for is others.
+// loadPace is the pause between two calls of a well-behaved caller. Together they stay far
+// below the server's capacity, so that their delays come from others.
 const loadPace = 100 * time.Millisecond
 
-// recoverLimit is how long the server may take to forget clients that are gone.
+// recoverLimit bounds the time in which the server must release clients that left.
 const recoverLimit = time.Minute
 
-// loadScenario has well-behaved callers call beside idle sessions, streams and clients
-// that come, call and go; and beside the same where clients read slowly or not at
-// all, break off their calls and trickle. Then it looks whether anything is left.
+// loadScenario measures well-behaved callers next to idle sessions, streams and
+// short-lived clients, and then next to clients that also read slowly or not at all, abort
+// calls and send byte by byte. Finally it checks for leaks.
 func loadScenario(ctx context.Context, b *bench) error {
 	s, err := b.servePlain(ctx, plain, roomy...)
 	if err != nil {
@@ -58,7 +58,7 @@ func loadScenario(ctx context.Context, b *bench) error {
 	}
 	d := b.pause(10*time.Second, 2*time.Second)
 	var decent, beside []float64
-	// In turns, so that both meet the same machine.
+	// Alternately, so that both run under the same load.
 	var bad misbehaviour
 	for range b.n(3, 2) {
 		for _, turn := range []struct {
@@ -106,13 +106,13 @@ func loadScenario(ctx context.Context, b *bench) error {
 	return errors.Join(err, s.end(ctx, box))
 }
 
-// calm waits until those who do not read have asked for enough: until it fills the
-// buffers between, they are clients like any other and make the server busy.
+// calm waits until the clients that do not read have filled the buffers. Until then they
+// are ordinary clients and keep the server busy.
 func (s *server) calm(ctx context.Context) error {
 	const busy = 0.25 // of one processor: what all the others take
 	const looks = 3   // in a row: they all begin a little apart
 	calm := 0
-	// Less than a stuck client has until it is ended.
+	// Less than the server's time-out for stuck clients.
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		before, err := usage(s.cmd.Process.Pid)
 		if err != nil {
@@ -135,7 +135,7 @@ func (s *server) calm(ctx context.Context) error {
 	return nil // a busy machine; what is measured says so
 }
 
-// loadClients are those that behave well.
+// loadClients are the well-behaved clients.
 type loadClients struct {
 	idle, callers crowd
 	deaf          atomic.Int64 // streams that ended by themselves
@@ -143,8 +143,8 @@ type loadClients struct {
 	hush          context.CancelFunc
 }
 
-// openLoad opens sessions, streams and callers. What was opened is returned even
-// after an error.
+// openLoad opens sessions, streams and callers. After an error it still returns those that
+// it opened.
 func (b *bench) openLoad(ctx context.Context, s *server, box string) (*loadClients, error) {
 	c := &loadClients{}
 	var listen context.Context
@@ -178,7 +178,7 @@ func (b *bench) openLoad(ctx context.Context, s *server, box string) (*loadClien
 	return c, err
 }
 
-// call has every caller call at its pace for d.
+// call runs all callers at loadPace for d.
 func (c *loadClients) call(ctx context.Context, d time.Duration) ([]float64, error) {
 	var paced []caller
 	for _, p := range c.callers {
@@ -193,7 +193,7 @@ func (c *loadClients) call(ctx context.Context, d time.Duration) ([]float64, err
 	return took, err
 }
 
-// close ends all. It may be called again.
+// close ends all clients. It is idempotent.
 func (c *loadClients) close(ctx context.Context) {
 	c.hush()
 	c.listening.Wait()
@@ -203,20 +203,19 @@ func (c *loadClients) close(ctx context.Context) {
 	c.idle, c.callers = nil, nil
 }
 
-// misbehaviour counts what bad clients did.
+// misbehaviour counts the actions of bad clients.
 type misbehaviour struct {
 	broken atomic.Int64 // calls broken off
 }
 
-// behave starts clients that come, call and go; when ctx has ended, end waits for
-// them.
+// behave starts short-lived clients. After ctx has ended, end waits for them.
 func (m *misbehaviour) behave(ctx context.Context, url, box string) (end func()) {
 	var all sync.WaitGroup
 	m.visitors(ctx, &all, url, box, true)
 	return all.Wait
 }
 
-// visitors are clients that open a connection, and some a session, for each call.
+// visitors are clients that open a connection, and some of them a session, for each call.
 func (m *misbehaviour) visitors(ctx context.Context, all *sync.WaitGroup, url, box string, patient bool) {
 	for i := range loadBreaking {
 		all.Go(func() {
@@ -230,7 +229,7 @@ func (m *misbehaviour) visitors(ctx context.Context, all *sync.WaitGroup, url, b
 	}
 }
 
-// begin is behave with bad clients.
+// begin is behave for bad clients.
 func (m *misbehaviour) begin(ctx context.Context, url, box string) (end func()) {
 	var all sync.WaitGroup
 	m.visitors(ctx, &all, url, box, false)
@@ -250,8 +249,7 @@ func (m *misbehaviour) begin(ctx context.Context, url, box string) (end func()) 
 	return all.Wait
 }
 
-// greedy asks for megabytes, request after request, and reads 16 bytes of them
-// after each pause.
+// greedy requests megabytes repeatedly and reads 16 bytes after each pause.
 func greedy(ctx context.Context, url string, pause time.Duration) error {
 	w, err := dial(ctx, url)
 	if err != nil {
@@ -269,7 +267,7 @@ func greedy(ctx context.Context, url string, pause time.Duration) error {
 	return w.sip(ctx, pause)
 }
 
-// trickling sends a request little by little, and now and then ends half-way.
+// trickling sends requests in small pieces and aborts some of them.
 func trickling(ctx context.Context, url string) error {
 	w, err := dial(ctx, url)
 	if err != nil {
@@ -285,8 +283,8 @@ func trickling(ctx context.Context, url string) error {
 	return w.trickle(ctx, text[quick:], time.Second)
 }
 
-// visit calls a tool, in a session or as the newest revision does, and either waits
-// for the answer or is gone before it.
+// visit calls a tool, in a session or in the newest revision, and either waits for the
+// answer or disconnects before it.
 func visit(ctx context.Context, url, box string, session, patient bool) error {
 	pause := "0.2"
 	if patient {
@@ -296,8 +294,7 @@ func visit(ctx context.Context, url, box string, session, patient bool) error {
 	if session {
 		open, tool, args = sessionCaller, "list_contexts", map[string]any{}
 	}
-	// Sessions are ended, since those that are not stay until they have been idle
-	// for an hour, and would look like a leak.
+	// End the session: otherwise it lives for an idle hour and counts as a leak.
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	defer cancel()
 	p, err := open(whole, url, tool, args, "")

@@ -16,7 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// machine tells where the figures come from. What cannot be read stays empty.
+// machine describes this machine. Fields that cannot be read stay empty.
 func machine() report.Machine {
 	m := report.Machine{CPUs: runtime.NumCPU(), Arch: runtime.GOARCH, Root: os.Geteuid() == 0}
 	m.CPU = field("/proc/cpuinfo", "model name", ":")
@@ -48,7 +48,7 @@ func field(path, key, separator string) string {
 	return ""
 }
 
-// versions of Glovebox and of the peers. What is not there is left out.
+// versions returns the versions of Glovebox and the installed peers.
 func (b *bench) versions(ctx context.Context) map[string]string {
 	versions := map[string]string{"go": runtime.Version()}
 	note := func(name, out string) {
@@ -101,8 +101,8 @@ func (b *bench) versions(ctx context.Context) map[string]string {
 	return versions
 }
 
-// findPython finds the Python for boxes and peers: the same one, with pandas. Debian's
-// comes first, since its Jupyter and pandas are what scripts/setup installs.
+// findPython finds a Python with pandas for boxes and peers. It tries Debian's first, for
+// which scripts/setup installs Jupyter and pandas.
 func findPython(ctx context.Context) (string, error) {
 	any := ""
 	for _, name := range []string{"/usr/bin/python3", "python3"} {

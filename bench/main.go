@@ -22,7 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// runLimit bounds a whole run: twice what one takes on two processors.
+// runLimit bounds a whole run: twice its duration on two processors.
 const runLimit = time.Hour
 
 // defaultTolerance is how much worse a ratio may be before it is a regression.
@@ -59,7 +59,7 @@ func main() {
 	}
 }
 
-// command is the program but for the exit code.
+// command runs the program and returns the error for its exit code.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// idleScenario measures the processor time of contexts that nobody calls, over the
-// second minute after their last call, in percent of one core.
+// idleScenario measures the processor time of idle contexts over the second minute after
+// their last call, in percent of one core.
 func idleScenario(ctx context.Context, b *bench) error {
 	n := b.n(50, 5)
 	s, err := b.servePlain(ctx, plain, "GLOVEBOX_MAX_CONTEXTS=100")
@@ -54,8 +54,8 @@ func idleScenario(ctx context.Context, b *bench) error {
 	return s.end(ctx, ids...)
 }
 
-// numbered makes contexts, each with its number as a variable, from the first on
-// until there are n or one is refused.
+// numbered creates contexts, each with its number in a variable, until there are n or the
+// server refuses one.
 func numbered(ctx context.Context, s *server, first, n int) (ids []string, took []float64, err error) {
 	for i := first; i < first+n; i++ {
 		create, id, _, err := s.create(ctx, fmt.Sprintf("number-%d", i))
@@ -71,7 +71,7 @@ func numbered(ctx context.Context, s *server, first, n int) (ids []string, took 
 	return ids, took, nil
 }
 
-// answers counts the contexts that do not know their number.
+// answers counts the contexts that lost their number.
 func answers(ctx context.Context, s *server, ids []string) (wrong int, err error) {
 	for i, id := range ids {
 		if _, err := s.run(ctx, id, "print(number)", fmt.Sprint(i)); err != nil {
@@ -84,8 +84,8 @@ func answers(ctx context.Context, s *server, ids []string) (wrong int, err error
 	return wrong, nil
 }
 
-// liveScenario makes contexts until there are a hundred or one is refused, and
-// asks each for its number. None may be hibernated meanwhile.
+// liveScenario creates up to a hundred live contexts, until the server refuses one, and
+// checks the number of each. None may be hibernated meanwhile.
 func liveScenario(ctx context.Context, b *bench) error {
 	n := b.n(100, 8)
 	s, err := b.servePlain(ctx, plain, fmt.Sprintf("GLOVEBOX_MAX_CONTEXTS=%d", n), "MSB_ENABLE_LRU_EVICTION=false")
@@ -137,12 +137,12 @@ func liveScenario(ctx context.Context, b *bench) error {
 	return s.end(ctx, ids...)
 }
 
-// diskReserve is what the search for hibernated contexts leaves free, in MB.
+// diskReserve is the disk space in MB that the search for hibernated contexts leaves free.
 const diskReserve = 5000
 
-// asleepScenario makes contexts while few may live, so that the others go to disk,
-// until there are a thousand, one is refused, time is up or the disk is nearly
-// full; and wakes some at random.
+// asleepScenario creates contexts in a server that keeps few in memory and hibernates the
+// others, until there are a thousand, the server refuses one, time is up or the disk is
+// nearly full. It then wakes some at random.
 func asleepScenario(ctx context.Context, b *bench) error {
 	most := min(b.most, b.n(b.most, 12))
 	const live = 4

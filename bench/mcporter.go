@@ -15,7 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/proc"
 )
 
-// entry is a server in a file that both Glovebox and mcporter read.
+// entry is a server in an mcp.json for both Glovebox and mcporter.
 type entry struct {
 	Command   string            `json:"command"`
 	Args      []string          `json:"args"`
@@ -23,7 +23,7 @@ type entry struct {
 	Lifecycle string            `json:"lifecycle,omitempty"` // mcporter's, which it keeps servers by
 }
 
-// writeServers writes such a file.
+// writeServers writes an mcp.json.
 func (b *bench) writeServers(name string, servers map[string]entry) (string, error) {
 	text, err := json.Marshal(map[string]any{"mcpServers": servers, "imports": []string{}}) // of no other client's
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *bench) writeServers(name string, servers map[string]entry) (string, err
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// mcporter is the client of that name with a home of its own.
+// mcporter is an mcporter client with its own home directory.
 type mcporter struct {
 	home   string
 	argv   []string // the program, with the file of servers
@@ -41,8 +41,8 @@ type mcporter struct {
 	log    tail // of the daemon
 }
 
-// mcporter makes one for a file of servers. Its home is not below the run's directory:
-// the path of its socket must be short.
+// mcporter returns a client for an mcp.json. Its home is not below the run's directory
+// because the path of its socket must be short.
 func (b *bench) mcporter(servers string) (*mcporter, error) {
 	program := b.peers.module("mcporter", "dist/cli.js")
 	if _, err := os.Stat(program); err != nil {
@@ -55,7 +55,7 @@ func (b *bench) mcporter(servers string) (*mcporter, error) {
 	return &mcporter{home: home, argv: []string{b.peers.node(), program, "--config", servers}}, nil
 }
 
-// command is its command line.
+// command returns mcporter's command line.
 func (m *mcporter) command(words ...string) []string { return slices.Concat(m.argv, words) }
 
 func (m *mcporter) environment() []string {
@@ -65,8 +65,8 @@ func (m *mcporter) environment() []string {
 	return append(env, "HOME="+m.home)
 }
 
-// keep starts the process that keeps servers, which else were started by the first
-// who wants it and would outlive all.
+// keep starts mcporter's daemon. Otherwise the first command would start it, and it would
+// outlive the run.
 func (m *mcporter) keep(ctx context.Context) error {
 	m.daemon = prepare(ctx, m.command("daemon", "start", "--foreground")...)
 	m.daemon.Env = m.environment()
@@ -89,7 +89,7 @@ func (m *mcporter) keep(ctx context.Context) error {
 	}
 }
 
-// close ends the process, its servers and the home.
+// close stops the daemon with its servers and removes the home.
 func (m *mcporter) close() error {
 	var err error
 	if m.daemon != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// memoryScenario weighs boxes that do nothing: what the server and all its
-// processes hold more with n boxes than without, by n.
+// memoryScenario measures the memory of an idle box: the growth of the server and all its
+// processes by n boxes, divided by n.
 func memoryScenario(ctx context.Context, b *bench) error {
 	idle, loaded := b.weighKernel(ctx)
 	if err := b.buildTemplates(ctx, plain, nothing); err != nil {
 		return err
 	}
-	// With pandas imported by each for itself, then loaded by the template.
+	// First with pandas imported in each box, then preloaded by the template.
 	for _, kind := range []struct {
 		id, name, language, code, preload string
 		peer                              report.Figure
@@ -58,7 +58,7 @@ func memoryScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// weightRows are the rows of a weight, with a target if there is a limit.
+// weightRows returns the rows of a memory measurement, with a target if limit is set.
 func weightRows(id, name string, m proc.Memory, peer report.Figure, limit float64) []report.Figure {
 	row := report.Measured(id, name+" (PSS)", "MB", float64(m.PSS)/1e6).Against(peer)
 	if limit > 0 {
@@ -71,7 +71,7 @@ func weightRows(id, name string, m proc.Memory, peer report.Figure, limit float6
 	}
 }
 
-// weigh is the memory of the server and all its processes.
+// weigh returns the memory of the server and all its processes.
 func (s *server) weigh() (proc.Memory, error) {
 	tree, err := proc.Tree(s.cmd.Process.Pid)
 	if err != nil {
@@ -85,8 +85,8 @@ func each(before, after proc.Memory, n int) proc.Memory {
 	return proc.Memory{PSS: (after.PSS - before.PSS) / by, Shared: (after.Shared - before.Shared) / by, Whole: (after.Whole - before.Whole) / by}
 }
 
-// weighBoxes makes boxes, runs code in each, and weighs one. The first is made
-// before the weighing: what all share counts once, not for each.
+// weighBoxes creates boxes, runs code in each and returns the memory of one. The first box
+// comes before the measurement, so that shared memory does not count.
 func (b *bench) weighBoxes(ctx context.Context, state, language, code string, settings ...string) (proc.Memory, error) {
 	s, err := b.serve(ctx, state, append(settings, "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PAUSE_AFTER=never")...)
 	if err != nil {
@@ -130,12 +130,11 @@ func (b *bench) weighBoxes(ctx context.Context, state, language, code string, se
 	return each(before, after, n), s.end(ctx, ids...)
 }
 
-// quiet is how long boxes do nothing before they are weighed: what a run leaves
-// to be freed is freed.
+// quiet is the idle time before a measurement, in which garbage of a run is freed.
 const quiet = 2 * time.Second
 
-// weighPool weighs the boxes of a pool: a server with a large one beside one with
-// a small one.
+// weighPool measures the boxes of a pool: a server with a large pool against one with a
+// small pool.
 func (b *bench) weighPool(ctx context.Context) (proc.Memory, error) {
 	small, large := 1, b.n(6, 3)
 	weigh := func(boxes int) (proc.Memory, error) {
@@ -163,7 +162,8 @@ func (b *bench) weighPool(ctx context.Context) (proc.Memory, error) {
 	return each(before, after, large-small), nil
 }
 
-// weighKernel weighs a Jupyter kernel without its client, idle and with pandas.
+// weighKernel measures the memory of a Jupyter kernel without its client, idle and with
+// pandas.
 func (b *bench) weighKernel(ctx context.Context) (idle, loaded report.Figure) {
 	idle = report.Figure{ID: "peer.jupyter.memory", Name: "Jupyter kernel, idle (PSS)"}
 	loaded = report.Figure{ID: "peer.jupyter.memory.pandas", Name: "Jupyter kernel, after import pandas (PSS)"}

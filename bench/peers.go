@@ -12,8 +12,8 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// peer is something that Glovebox is compared with. It is sampled where it
-// matters, alternately with ours; its own row is made of all its samples.
+// peer is a program that Glovebox is compared with. Scenarios sample it alternately with
+// ours; its own row uses all samples.
 type peer struct {
 	id, name string
 	once     func(context.Context) (float64, error) // one sample, in milliseconds
@@ -21,8 +21,8 @@ type peer struct {
 	why      string // it cannot run here
 }
 
-// sample takes one, or says that there is none. A peer that fails once is not
-// asked again.
+// sample takes one sample and reports whether there is one. A peer that failed once is not
+// sampled again.
 func (p *peer) sample(ctx context.Context) (float64, bool) {
 	if p.why != "" {
 		return 0, false
@@ -38,7 +38,7 @@ func (p *peer) sample(ctx context.Context) (float64, bool) {
 	return x, true
 }
 
-// figure is the peer's row, of the samples given.
+// figure returns the peer's row for the samples.
 func (p *peer) figure(samples []float64) report.Figure {
 	if p.why != "" {
 		return report.Absent(p.id, p.name, p.why).As(report.Peer)
@@ -46,14 +46,14 @@ func (p *peer) figure(samples []float64) report.Figure {
 	return report.Measured(p.id, p.name, "ms", samples...).As(report.Peer)
 }
 
-// beside collects the samples of peers that are taken alternately with ours.
+// beside collects samples of peers, taken alternately with ours.
 type beside struct {
 	peers   []*peer
 	samples map[*peer][]float64
 }
 
-// alternately samples each peer once without keeping it, so that files are in
-// memory and long-lived ones run.
+// alternately samples each peer once and discards the sample: files are then cached and
+// long-lived peers run.
 func alternately(ctx context.Context, peers ...*peer) *beside {
 	for _, p := range peers {
 		if _, ok := p.sample(ctx); ok {
@@ -72,10 +72,10 @@ func (b *beside) take(ctx context.Context) {
 	}
 }
 
-// of is the figure of a peer, of the samples taken here.
+// of returns the figure of a peer for the samples taken here.
 func (b *beside) of(p *peer) report.Figure { return p.figure(b.samples[p]) }
 
-// peers are all there are.
+// peers holds all peers.
 type peers struct {
 	b                                 *bench
 	python, nodeStart, pandas         *peer // bare processes of the host
@@ -120,7 +120,7 @@ func (p *peers) all() []*peer {
 	return []*peer{p.python, p.nodeStart, p.pandas, p.podman, p.srt, p.pyodide, p.pyodidePandas, p.pyodideUp, p.jupyter, p.jupyterUp}
 }
 
-// figures are the rows of the peers that were sampled.
+// figures returns the rows of the sampled peers.
 func (p *peers) figures() []report.Figure {
 	var figures []report.Figure
 	for _, one := range p.all() {
@@ -131,7 +131,7 @@ func (p *peers) figures() []report.Figure {
 	return figures
 }
 
-// talk is a peer that lives on between samples, until close.
+// talk is a peer whose process lives until close.
 func (p *peers) talk(id, name, request string, argv func() []string) *peer {
 	one := &peer{id: id, name: name}
 	one.once = func(ctx context.Context) (float64, error) {
@@ -152,7 +152,7 @@ func (p *peers) talk(id, name, request string, argv func() []string) *peer {
 	return one
 }
 
-// close ends the peers that live on.
+// close ends the long-lived peers.
 func (p *peers) close() {
 	for one, d := range p.live {
 		d.close()
@@ -160,18 +160,18 @@ func (p *peers) close() {
 	}
 }
 
-// kernel is the command of a Jupyter kernel with its client.
+// kernel returns the command of a Jupyter kernel with its client.
 func (p *peers) kernel() []string {
 	return []string{p.b.python, filepath.Join(p.b.here, "peers", "jupyter.py")}
 }
 
-// module is a file of an installed npm package.
+// module returns the path of a file in an installed npm package.
 func (p *peers) module(name, file string) string {
 	return filepath.Join(p.b.here, "peers", "node_modules", name, file)
 }
 
-// node is the Node that npm peers run in: the pinned one, since sandbox-runtime
-// wants a newer one than Debian's; else the host's.
+// node returns the Node.js for npm peers: the pinned one, because sandbox-runtime needs a
+// newer one than Debian's, or else the host's.
 func (p *peers) node() string {
 	arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
 	if arch == "" {
@@ -184,8 +184,8 @@ func (p *peers) node() string {
 	return "node"
 }
 
-// podman runs an interpreter of the host in a container of its own: the same
-// program, the same files, no network.
+// podman runs an interpreter of the host in a new container: the same program and files,
+// without network.
 type podman struct {
 	root string
 	runs int
@@ -215,13 +215,13 @@ func (p *peers) runPodman(ctx context.Context) (float64, error) {
 func (c *podman) run(ctx context.Context, python string) (float64, error) {
 	c.runs++
 	name := fmt.Sprintf("glovebox-bench-%d-%d", os.Getpid(), c.runs)
-	// runc, because crun refuses hybrid cgroups; the ulimits, because the limits
-	// that podman asks for may be above what the machine allows.
+	// runc, because crun refuses hybrid cgroups. The ulimits, because podman's defaults
+	// may exceed the machine's limits.
 	took, err := timed(ctx, "1", nil, "podman", "--runtime", "runc", "run", "--rm", "--name", name, "--network", "none",
 		"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024",
 		"-v", "/usr:/usr:ro", "--rootfs", c.root, python, "-c", "print(1)")
 	if err != nil {
-		// One that was interrupted may be left.
+		// An interrupted run may have left one.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopDelay)
 		defer cancel()
 		exec.CommandContext(clean, "podman", "rm", "--force", "--ignore", name).Run()
@@ -229,7 +229,7 @@ func (c *podman) run(ctx context.Context, python string) (float64, error) {
 	return took, err
 }
 
-// peersScenario samples every peer, also those that no scenario had beside it.
+// peersScenario samples every peer, including those of no other scenario.
 func peersScenario(ctx context.Context, b *bench) error {
 	for _, p := range b.peers.all() {
 		b.say("peers: %s", p.name)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// poster sends one request again and again over one connection of its own, without
-// a client library. One goroutine uses it.
+// poster sends one request repeatedly over its own connection, without a client library.
+// It is not safe for concurrent use.
 type poster struct {
 	client *http.Client
 	url    string
@@ -20,7 +20,7 @@ type poster struct {
 	want   []byte // what every answer must hold
 }
 
-// poster makes one that calls a tool without a handshake.
+// poster returns a poster that calls a tool without a handshake.
 func (s *server) poster(tool string, args map[string]any, want string) (*poster, error) {
 	body, err := toolCall(tool, args, nil)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *server) poster(tool string, args map[string]any, want string) (*poster,
 	return newPoster(s.url, nil, body, want), nil
 }
 
-// newPoster makes one that has no connection yet.
+// newPoster returns a poster without a connection.
 func newPoster(url string, header map[string]string, body []byte, want string) *poster {
 	p := &poster{
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, DisableCompression: true}, Timeout: callLimit},
@@ -41,7 +41,7 @@ func newPoster(url string, header map[string]string, body []byte, want string) *
 	return p
 }
 
-// post returns the milliseconds that one call took.
+// post makes one call and returns its duration in milliseconds.
 func (p *poster) post(ctx context.Context) (float64, error) {
 	begun := time.Now()
 	_, answer, err := p.send(ctx, http.MethodPost, p.body)
@@ -55,8 +55,8 @@ func (p *poster) post(ctx context.Context) (float64, error) {
 	return took, nil
 }
 
-// send makes one request and reads its whole answer. It fails unless that says
-// success.
+// send makes one request and reads the whole answer. It returns an error unless the call
+// succeeded.
 func (p *poster) send(ctx context.Context, method string, body []byte) (http.Header, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, p.url, bytes.NewReader(body))
 	if err != nil {
@@ -78,7 +78,7 @@ func (p *poster) send(ctx context.Context, method string, body []byte) (http.Hea
 	return res.Header, answer, nil
 }
 
-// end ends the session, if there is one, and closes the connection.
+// end ends the session, if any, and closes the connection.
 func (p *poster) end(ctx context.Context) {
 	if p.header.Get("Mcp-Session-Id") != "" {
 		_, _, _ = p.send(ctx, http.MethodDelete, nil) // what is measured is over
@@ -88,16 +88,16 @@ func (p *poster) end(ctx context.Context) {
 
 func (p *poster) close() { p.client.CloseIdleConnections() }
 
-// Revisions of the protocol: the newest with sessions and the first without.
+// Protocol revisions: the newest with sessions and the first without.
 const (
 	legacy = "2025-11-25"
 	modern = "2026-07-28"
 )
 
-// both is what clients of Streamable HTTP accept.
+// both is the Accept header of Streamable HTTP clients.
 const both = "application/json, text/event-stream"
 
-// toolCall is the body of a call; meta may be nil.
+// toolCall returns the body of a call. meta may be nil.
 func toolCall(tool string, args, meta map[string]any) ([]byte, error) {
 	params := map[string]any{"name": tool, "arguments": args}
 	if meta != nil {
@@ -106,7 +106,7 @@ func toolCall(tool string, args, meta map[string]any) ([]byte, error) {
 	return json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
 }
 
-// bareCaller is a poster of an older client that knows no handshake.
+// bareCaller is a poster for older revisions without a handshake.
 func bareCaller(_ context.Context, url, tool string, args map[string]any, want string) (*poster, error) {
 	body, err := toolCall(tool, args, nil)
 	if err != nil {
@@ -115,7 +115,7 @@ func bareCaller(_ context.Context, url, tool string, args map[string]any, want s
 	return newPoster(url, map[string]string{"Accept": both, "Mcp-Protocol-Version": legacy}, body, want), nil
 }
 
-// modernCaller is a poster of the first revision without sessions.
+// modernCaller is a poster for the first revision without sessions.
 func modernCaller(_ context.Context, url, tool string, args map[string]any, want string) (*poster, error) {
 	body, err := toolCall(tool, args, map[string]any{
 		"io.modelcontextprotocol/protocolVersion":    modern,
@@ -130,7 +130,7 @@ func modernCaller(_ context.Context, url, tool string, args map[string]any, want
 	}, body, want), nil
 }
 
-// sessionCaller is a poster with an MCP session of its own.
+// sessionCaller is a poster with its own MCP session.
 func sessionCaller(ctx context.Context, url, tool string, args map[string]any, want string) (*poster, error) {
 	body, err := toolCall(tool, args, nil)
 	if err != nil {
@@ -144,7 +144,7 @@ func sessionCaller(ctx context.Context, url, tool string, args map[string]any, w
 	return p, nil
 }
 
-// handshake opens a session, in which all that follows is sent.
+// handshake opens a session for all later requests.
 func (p *poster) handshake(ctx context.Context) error {
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + legacy + `","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`
 	header, answer, err := p.send(ctx, http.MethodPost, []byte(hello))

@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// scenario measures some figures that belong together, with servers of its own.
+// scenario measures related figures with its own servers.
 type scenario struct {
 	name  string
 	about string
@@ -44,7 +44,7 @@ var scenarios = []scenario{
 	{name: "build", about: "a build with an empty cache; only if named", limit: 15 * time.Minute, named: true, run: buildScenario},
 }
 
-// bench is one run. It is used by one goroutine.
+// bench is one run. It is not safe for concurrent use.
 type bench struct {
 	options
 	dir     string // of this run, removed at its end
@@ -55,9 +55,8 @@ type bench struct {
 	built   map[string]float64 // seconds that the templates of a state directory took
 }
 
-// run runs the scenarios that were asked for. A scenario that fails is part of
-// the result; an error means that there is none. When ctx ends, so does the run,
-// with what there is.
+// run runs the selected scenarios. The result includes failed scenarios; an error means
+// that there is no result. When ctx ends, run returns the result so far.
 func run(ctx context.Context, o options, log io.Writer) (report.Result, error) {
 	binary, err := filepath.Abs(o.binary)
 	if err != nil {
@@ -140,7 +139,7 @@ func (b *bench) add(figures ...report.Figure) {
 	}
 }
 
-// n is a number of samples: full, or few for a quick run.
+// n returns a number of samples: full, or few in a quick run.
 func (b *bench) n(full, quick int) int {
 	if b.quick {
 		return quick
@@ -148,7 +147,7 @@ func (b *bench) n(full, quick int) int {
 	return full
 }
 
-// pause is a length of time: full, or short for a quick run.
+// pause returns a duration: full, or short in a quick run.
 func (b *bench) pause(full, quick time.Duration) time.Duration {
 	if b.quick {
 		return quick
@@ -160,10 +159,10 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.log, "bench: "+format+"\n", args...)
 }
 
-// notOffered is why a row has no figure if the binary lacks what it measures.
+// notOffered is the reason of rows for features that the binary lacks.
 const notOffered = "not offered by this binary"
 
-// sleep waits, but not beyond the end of ctx.
+// sleep waits for d or the end of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	// startLimit bounds a server's start: one that builds a template first takes
-	// some seconds.
+	// startLimit bounds a server's start, which takes some seconds if it builds a template
+	// first.
 	startLimit = 2 * time.Minute
-	// stopLimit bounds a graceful stop: a hundred contexts to disk, two at a time.
+	// stopLimit bounds a graceful stop that hibernates a hundred contexts, two at a time.
 	stopLimit = 2 * time.Minute
 	// callLimit bounds a call. None should take a tenth of it.
 	callLimit = time.Minute
 )
 
-// server is the shipped binary, serving HTTP, and a client of it.
+// server is a running HTTP server of the binary, with a client.
 type server struct {
 	cmd     *exec.Cmd
 	url     string
@@ -56,12 +56,12 @@ func (b *bench) environment(state string, settings ...string) []string {
 	return append(env, settings...)
 }
 
-// serve starts a server. It dies with this program, whatever becomes of it.
+// serve starts a server, which dies with this program.
 func (b *bench) serve(ctx context.Context, state string, settings ...string) (*server, error) {
 	cmd := exec.Command(b.binary, "serve", "--port", "0")
 	cmd.Env = b.environment(state, settings...)
-	// Its own group: what is typed on a terminal is for the benchmark alone,
-	// which then stops its servers in order.
+	// Its own process group: a Ctrl-C reaches only the benchmark, which stops its servers
+	// in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -122,8 +122,8 @@ func (s *server) connect(ctx context.Context) (*mcp.ClientSession, error) {
 	return session, nil
 }
 
-// stop ends the server as its operator would and returns how long that took, in
-// milliseconds. It does not look at ctx: a server is stopped in any case.
+// stop ends the server gracefully and returns the duration in milliseconds. It ignores
+// ctx, because a server must always be stopped.
 func (s *server) stop() (float64, error) {
 	var tree []proc.Process
 	select {
@@ -165,9 +165,9 @@ func (s *server) kill() {
 	}
 }
 
-// reap waits until none of a server's processes are left, and ends those that are
-// after a while: they would be in the figures of the next server. Numbers of
-// processes come back soon, so only the very processes are ended.
+// reap waits until all processes of a server have ended and kills those that remain, which
+// would distort the figures of the next server. It checks their identity, because process
+// ids are reused.
 func reap(tree []proc.Process) error {
 	for range 50 {
 		tree = slices.DeleteFunc(tree, func(p proc.Process) bool { return !p.Alive() })
@@ -210,8 +210,8 @@ func (s *server) call(ctx context.Context, tool string, args map[string]any) (fl
 	return took, content, nil
 }
 
-// create makes a context and returns its id and where it came from: "warm",
-// "cold", "boot", or nothing from a binary that does not say.
+// create creates a context and returns its id and its origin: "warm", "cold", "boot", or
+// "" from a binary that does not report it.
 func (s *server) create(ctx context.Context, name string) (took float64, id, source string, err error) {
 	took, content, err := s.call(ctx, "create_context", map[string]any{"name": name})
 	if err != nil {
@@ -222,8 +222,8 @@ func (s *server) create(ctx context.Context, name string) (took float64, id, sou
 	return took, id, source, nil
 }
 
-// run runs code in a context and returns the milliseconds. It fails unless the
-// output is want.
+// run runs code in a context and returns the duration in milliseconds. It returns an error
+// unless the output is want.
 func (s *server) run(ctx context.Context, id, code, want string) (float64, error) {
 	took, content, err := s.call(ctx, "run_code", map[string]any{"context_id": id, "code": code})
 	if err != nil {
@@ -236,7 +236,7 @@ func (s *server) run(ctx context.Context, id, code, want string) (float64, error
 	return took, nil
 }
 
-// eval runs code in a context and returns what it printed.
+// eval runs code in a context and returns its standard output.
 func (s *server) eval(ctx context.Context, id, code string) (string, error) {
 	_, content, err := s.call(ctx, "run_code", map[string]any{"context_id": id, "code": code})
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *server) eval(ctx context.Context, id, code string) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// end ends contexts.
+// end stops contexts.
 func (s *server) end(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		if _, _, err := s.call(ctx, "stop_context", map[string]any{"context_id": id}); err != nil {
@@ -291,7 +291,7 @@ func (t *tail) add(line string) {
 	}
 }
 
-// Write takes what a program writes at once for whole lines, as it mostly is.
+// Write expects whole lines, as programs mostly write them.
 func (t *tail) Write(p []byte) (int, error) {
 	for line := range strings.Lines(string(p)) {
 		t.add(strings.TrimSuffix(line, "\n"))

@@ -13,8 +13,8 @@ import (
 // manyServers is how many servers are offered as one.
 const manyServers = 20
 
-// serversScenario weighs glovebox mcp serve while it is connected to many servers,
-// each of which has been used, beside mcporter serve. The servers are not counted.
+// serversScenario measures the memory of glovebox mcp serve connected to many used
+// servers, beside mcporter serve, without the servers themselves.
 func serversScenario(ctx context.Context, b *bench) error {
 	program, err := b.buildEcho(ctx)
 	if err != nil {
@@ -79,8 +79,8 @@ func serversScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// offer starts a program that offers the servers as one over its standard streams,
-// and uses each server once.
+// offer starts a program that offers the servers as one over stdio, and uses each server
+// once.
 func (b *bench) offer(ctx context.Context, env, argv []string) (*exec.Cmd, func() error, error) {
 	limited, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -110,8 +110,8 @@ func (b *bench) offer(ctx context.Context, env, argv []string) (*exec.Cmd, func(
 	return cmd, session.Close, nil
 }
 
-// weighAbove weighs a process, in MB, without those that it has started, of which
-// there must be n.
+// weighAbove returns the memory of a process in MB, without its n children. It returns an
+// error if their number differs.
 func weighAbove(cmd *exec.Cmd, n int) (float64, error) {
 	tree, err := proc.Tree(cmd.Process.Pid)
 	if err != nil {

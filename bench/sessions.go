@@ -9,7 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// beatWait is until every stream has had a heartbeat, which is sent each 15 s.
+// beatWait is the time until every stream has had a heartbeat, which the server sends each
+// 15 s.
 const beatWait = 17 * time.Second
 
 // sessionsScenario weighs MCP sessions that do nothing, streams on which nothing but
@@ -77,7 +78,7 @@ func sessionsScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// stay opens a connection, makes a request and leaves it open until ctx ends.
+// stay opens a connection, makes a request and keeps the connection open until ctx ends.
 func stay(ctx context.Context, url string) error {
 	w, err := dial(ctx, url)
 	if err != nil {
@@ -91,8 +92,8 @@ func stay(ctx context.Context, url string) error {
 	return err
 }
 
-// weighEach starts a server and weighs what n clients make it hold more, each, in kB:
-// begin against prepare alone.
+// weighEach starts a server and returns the memory of each of n clients in kB: with begin
+// against prepare alone.
 func (b *bench) weighEach(ctx context.Context, n int, prepare func(context.Context, *server) (crowd, error),
 	begin func(context.Context, *server, crowd) error) ([]float64, error) {
 	s, err := b.servePlain(ctx, plain, roomy...)
@@ -129,8 +130,8 @@ var roomy = []string{
 	"MCP_MAX_CONNECTIONS=2000", "GLOVEBOX_MAX_STREAMS=1500", "GLOVEBOX_MAX_CALLS=1000", "GLOVEBOX_MAX_MCP_SESSIONS=2000",
 }
 
-// settled weighs the server several times, each after as much work as has its
-// garbage collector turn.
+// settled measures the server several times, each time after enough work for its garbage
+// collector to run.
 func (s *server) settled(ctx context.Context) ([]float64, error) {
 	churn := newPoster(s.url, map[string]string{"Accept": both}, []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`), `"tools"`)
 	defer churn.close()

@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// startScenario measures from the start of the process until it tells its
-// endpoint: on an empty state directory, and again on the same one.
+// startScenario measures from the start of the process until it logs its endpoint: on an
+// empty state directory, and again on the same one.
 func startScenario(ctx context.Context, b *bench) error {
 	beside := alternately(ctx, b.peers.nodeStart)
 	var first, again []float64
@@ -46,8 +46,8 @@ func startScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// startsWithPool measures from the start of the process until the pool is full,
-// the templates built before.
+// startsWithPool measures from the start of the process until the pool is full, with
+// existing templates.
 func (b *bench) startsWithPool(ctx context.Context) (report.Figure, error) {
 	const id, name = "start.pool", "start of the server until the pool is full"
 	if !b.offersTemplates(ctx) {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// State directories that several scenarios use, one after the other. They end
-// their contexts.
+// State directories that several scenarios use in sequence. Each scenario stops its
+// contexts.
 const (
 	shared = "shared" // with the modules that templates load ahead
 	lean   = "lean"   // with some of them
@@ -26,23 +26,23 @@ const (
 )
 
 const (
-	// templateLimit bounds the building of templates: some seconds each.
+	// templateLimit bounds building the templates, which takes some seconds each.
 	templateLimit = 3 * time.Minute
-	// fillLimit bounds the filling of a pool: a second or two.
+	// fillLimit bounds filling a pool, which takes a second or two.
 	fillLimit = time.Minute
-	// fillPause is between two looks at a pool.
+	// fillPause is the interval of polling a pool.
 	fillPause = 20 * time.Millisecond
 )
 
 // offersTemplates reports whether the binary has templates.
 func (b *bench) offersTemplates(ctx context.Context) bool {
-	// Help of a command that is not there is help of another one.
+	// For an unknown command, --help prints the help of its parent.
 	help, _ := prepare(ctx, b.binary, "template", "build", "--help").CombinedOutput()
 	return strings.Contains(string(help), "glovebox template build")
 }
 
-// buildTemplates builds the templates of a state directory, once, so that no
-// server does while it is measured. A binary without templates has nothing to do.
+// buildTemplates builds the templates of a state directory once, so that no server does
+// during a measurement. It does nothing for a binary without templates.
 func (b *bench) buildTemplates(ctx context.Context, state, preload string) error {
 	if _, done := b.built[state]; done || !b.offersTemplates(ctx) {
 		return nil
@@ -59,7 +59,7 @@ func (b *bench) buildTemplates(ctx context.Context, state, preload string) error
 	return nil
 }
 
-// servePlain starts a server without a pool, whose contexts load nothing ahead.
+// servePlain starts a server without a pool and without preloaded libraries.
 func (b *bench) servePlain(ctx context.Context, state string, settings ...string) (*server, error) {
 	if err := b.buildTemplates(ctx, state, nothing); err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ func (b *bench) servePlain(ctx context.Context, state string, settings ...string
 	return b.serve(ctx, state, append(settings, "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PRELOAD="+nothing)...)
 }
 
-// poolFull waits until the pool has so many boxes of Python and of Node, as the
-// server's status page says.
+// poolFull waits until the status page reports the given numbers of Python and Node boxes
+// in the pool.
 func (s *server) poolFull(ctx context.Context, size int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, fillLimit, fmt.Errorf("the pool was not full after %v", fillLimit))
 	defer cancel()
@@ -90,7 +90,7 @@ func (s *server) poolFull(ctx context.Context, size int) error {
 	}
 }
 
-// poolReady reads from the status page how many boxes are ready, by template.
+// poolReady reads the numbers of ready boxes by template from the status page.
 func (s *server) poolReady(ctx context.Context) (map[string]int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {

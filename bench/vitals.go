@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// vitals are what a leak shows in.
+// vitals are the metrics in which leaks show.
 type vitals struct {
 	goroutines, descriptors float64
 	heap                    float64 // bytes that a collection leaves
 }
 
-// errNoMetrics is of a binary that does not tell.
+// errNoMetrics means that the binary has no metrics.
 var errNoMetrics = errors.New(notOffered)
 
-// vitals reads them from the server itself, while it has so much to do that its
-// garbage collector turns several times.
+// vitals reads the metrics from the server, under enough work for several runs of its
+// garbage collector.
 func (s *server) vitals(ctx context.Context) (vitals, error) {
 	churn := newPoster(s.url, map[string]string{"Accept": both}, []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`), `"tools"`)
 	defer churn.close()
@@ -47,7 +47,7 @@ func (s *server) vitals(ctx context.Context) (vitals, error) {
 	return v, nil
 }
 
-// metrics reads those without labels.
+// metrics reads the metrics without labels.
 func (s *server) metrics(ctx context.Context) (map[string]float64, error) {
 	at, err := url.Parse(s.url)
 	if err != nil {
@@ -78,16 +78,16 @@ func (s *server) metrics(ctx context.Context) (map[string]float64, error) {
 	return told, nil
 }
 
-// Bounds of what is no leak: connections of the HTTP client that looks, caches,
-// and the garbage that one look finds and another does not.
+// Differences that are no leak: connections of the measuring client, caches, and garbage
+// at the time of a reading.
 const (
 	spareGoroutines  = 10
 	spareDescriptors = 5
 	spareHeap        = 3e6
 )
 
-// recovered waits until the server has come back to what it was, and says what it
-// lacks if it does not.
+// recovered waits until the vitals are back to their earlier values, and returns an error
+// that names those that are not.
 func (s *server) recovered(ctx context.Context, before vitals, limit time.Duration) (after vitals, err error) {
 	for end := time.Now().Add(limit); ; {
 		if after, err = s.vitals(ctx); err != nil {

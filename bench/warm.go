@@ -6,8 +6,8 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// warmScenario compares print(1) in a warm context over HTTP with the same in a
-// bare Jupyter kernel, call by call, and shows where our time goes.
+// warmScenario compares print(1) in a warm context over HTTP with a bare Jupyter kernel,
+// call by call, and breaks our time down.
 func warmScenario(ctx context.Context, b *bench) error {
 	s, err := b.servePlain(ctx, plain)
 	if err != nil {

@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// wire is a connection of HTTP by hand, for clients that no client library would
-// be.
+// wire is a hand-written HTTP connection, for clients that no library provides.
 type wire struct {
 	*net.TCPConn
 	host, path string
 }
 
-// dial connects to a server's endpoint; the connection ends with ctx.
+// dial connects to a server's endpoint. The connection ends with ctx.
 func dial(ctx context.Context, endpoint string) (*wire, error) {
 	at, err := url.Parse(endpoint)
 	if err != nil {
@@ -34,7 +33,7 @@ func dial(ctx context.Context, endpoint string) (*wire, error) {
 	return &wire{c.(*net.TCPConn), at.Host, at.Path}, nil
 }
 
-// request is the text of one.
+// request returns the text of an HTTP request.
 func (w *wire) request(method string, header http.Header, body []byte) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, w.path, w.host)
@@ -60,7 +59,7 @@ func (w *wire) trickle(ctx context.Context, text string, pause time.Duration) er
 	return nil
 }
 
-// sip reads little by little.
+// sip reads small pieces with pauses.
 func (w *wire) sip(ctx context.Context, pause time.Duration) error {
 	for {
 		if _, err := w.Read(make([]byte, 16)); err != nil {
@@ -72,14 +71,13 @@ func (w *wire) sip(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// reset ends the connection at once, as the crash of a client's machine does.
+// reset closes the connection with a TCP reset.
 func (w *wire) reset() {
 	w.SetLinger(0)
 	w.Close()
 }
 
-// listen opens the stream of a session and reads it until the connection ends; it
-// is to be called once that the head of the answer is wanted.
+// listen opens the stream of a session and reads it until the connection ends.
 func (w *wire) listen(header http.Header) error {
 	header = header.Clone()
 	header.Set("Accept", "text/event-stream")

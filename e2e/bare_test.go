@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestBarePOSTs has Python's standard library alone use the server as the clients
-// of the first generation do, which know no handshake.
+// TestBarePOSTs uses the server with Python's standard library alone and without a
+// handshake, as first-generation clients do.
 func TestBarePOSTs(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t))

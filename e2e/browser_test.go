@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// browser returns what a client needs besides that drives one.
+// browser returns the environment of a client that drives a browser.
 func browser(t *testing.T) (env string) {
 	t.Helper()
 	clients(t)
@@ -22,7 +22,7 @@ func browser(t *testing.T) (env string) {
 	return "CHROMIUM=" + path
 }
 
-// TestPageInBrowser has pages in a real browser use the server with fetch, across
+// TestPageInBrowser uses the server from pages in a real browser with fetch, across
 // origins.
 func TestPageInBrowser(t *testing.T) {
 	t.Parallel()

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// commandLine is a client that is run anew for every single thing that it does.
+// commandLine is a client that runs as a new process for each action.
 type commandLine struct {
 	list func(t *testing.T) []string // the names of the tools
 	call func(t *testing.T, tool string, args map[string]any) *answer
 }
 
-// begin lists the tools and makes a context with x = 41.
+// begin lists the tools and creates a context with x = 41.
 func (c commandLine) begin(t *testing.T) (id string) {
 	t.Helper()
 	listed := c.list(t)
@@ -34,7 +34,7 @@ func (c commandLine) begin(t *testing.T) (id string) {
 	return id
 }
 
-// figure draws in such a context and holds that the picture comes back.
+// figure draws in such a context and checks that the client gets the image.
 func (c commandLine) figure(t *testing.T, id string) {
 	t.Helper()
 	a := c.call(t, "run_code", map[string]any{"context_id": id, "code": "import matplotlib.pyplot as plt\n" +
@@ -55,7 +55,7 @@ func (c commandLine) figure(t *testing.T, id string) {
 	t.Errorf("no image came back: %s", a.text())
 }
 
-// fail holds that an error of the user's code is told as one.
+// fail checks that the client reports an exception of the code.
 func (c commandLine) fail(t *testing.T, id string) {
 	t.Helper()
 	a := c.call(t, "run_code", map[string]any{"context_id": id, "code": "1/0"})
@@ -64,7 +64,7 @@ func (c commandLine) fail(t *testing.T, id string) {
 	}
 }
 
-// files sends one and gets it back.
+// files uploads a file and downloads it.
 func (c commandLine) files(t *testing.T, id string) {
 	t.Helper()
 	const text = "äöü\n"
@@ -75,8 +75,7 @@ func (c commandLine) files(t *testing.T, id string) {
 	}
 }
 
-// sleeper is code that runs for a while and notes how it ended; a file says that it
-// has begun.
+// sleeper is code that sleeps and records how it ended. It creates a file when it starts.
 func sleeper(seconds string) string {
 	return "import time\nend = 'unknown'\ntry:\n    open('begun', 'w').close()\n    time.sleep(" + seconds + ")\n" +
 		"    end = 'finished'\nexcept KeyboardInterrupt:\n    end = 'interrupted'\n    raise"
@@ -105,7 +104,7 @@ func killed(t *testing.T, p *process, id string, cmd *exec.Cmd, waits func() boo
 	return p.run(t, id, "print(end)")
 }
 
-// boxName is a name for a context of a test.
+// boxName returns a context name for the test.
 func boxName(t *testing.T) string {
 	return strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())
 }

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// lacking skips a test for want of something; after scripts/setup test nothing is
-// to be wanting, and it fails.
+// lacking skips a test that lacks a prerequisite. With GLOVEBOX_TEST_COMPLETE set, after
+// scripts/setup test, it fails the test instead.
 func lacking(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("GLOVEBOX_TEST_COMPLETE") != "" {
@@ -30,7 +30,7 @@ func lacking(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// glovebox returns the path of the binary under test, which make build leaves.
+// glovebox returns the path of the binary under test, by default the one of make build.
 func glovebox(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("GLOVEBOX_BINARY")
@@ -63,15 +63,14 @@ func clients(t *testing.T) {
 	}
 }
 
-// environment is what a server over stdio runs in, and a client that starts one:
-// a state directory, and a home of its own for what the client keeps there.
+// environment returns the environment of a stdio server, or of a client that starts one:
+// with a state directory and a new home directory.
 func environment(t *testing.T, dir string) []string {
 	home := t.TempDir()
 	return append(os.Environ(), "GLOVEBOX_STATE_DIR="+dir, "GLOVEBOX_POOL_SIZE=1", "HOME="+home)
 }
 
-// node runs a client to its end, which is to be a success, and returns what it
-// printed.
+// node runs a client and returns its output. It fails the test if the client fails.
 func node(t *testing.T, env []string, args ...string) []byte {
 	t.Helper()
 	out, err := tryNode(t, env, args...)
@@ -81,11 +80,11 @@ func node(t *testing.T, env []string, args ...string) []byte {
 	return out
 }
 
-// clientLimit is what a client gets for its whole conversation. It has time-outs of
-// its own; this is for one that hangs.
+// clientLimit bounds the run of a client that hangs. Clients have shorter time-outs of
+// their own.
 const clientLimit = 5 * time.Minute
 
-// tryNode is node for a client that may fail; the error has what it printed.
+// tryNode is node for a client that may fail. The error contains its output.
 func tryNode(t *testing.T, env []string, args ...string) ([]byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clientLimit)

@@ -88,7 +88,7 @@ func TestKilledServerLosesWhatWasNotWritten(t *testing.T) {
 	}
 }
 
-// Five boxes share room for two: every call finds the state that its box had.
+// With room for two boxes in memory, five keep their state over every call.
 func TestMoreBoxesThanRoom(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "GLOVEBOX_MAX_CONTEXTS=2")
@@ -127,7 +127,7 @@ func TestIdleBoxLeavesMemory(t *testing.T) {
 	p.stop(t)
 }
 
-// A box that computes is not idle, though nobody calls.
+// A box whose code runs in the background is not idle, even without calls.
 func TestBusyBoxIsNotPaused(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "GLOVEBOX_PAUSE_AFTER=1")
@@ -223,7 +223,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	p.stop(t)
 }
 
-// Where boxes may take no disk they end as they did before there was any.
+// Without disk quota, boxes are not hibernated and end with the server.
 func TestNoRoomOnDisk(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "GLOVEBOX_SNAPSHOT_DISK_MB=1", "GLOVEBOX_MAX_CONTEXTS=1")
@@ -237,7 +237,7 @@ func TestNoRoomOnDisk(t *testing.T) {
 	p.stop(t)
 }
 
-// A hibernated box that makes room on disk for another one is told of.
+// The next call reports a hibernated box that was evicted from disk.
 func TestDiskOfHibernatedBoxes(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -276,8 +276,8 @@ func TestDiskOfHibernatedBoxes(t *testing.T) {
 	p.stop(t)
 }
 
-// A stop that cannot write a box to disk says so to who comes back to the next
-// server, and so does a box that ended before.
+// After a stop that could not write a box to disk, the next server reports the loss to the
+// caller. It also reports a box that ended before the stop.
 func TestTombstonesOutliveTheServer(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -308,8 +308,8 @@ func TestTombstonesOutliveTheServer(t *testing.T) {
 	p.stop(t)
 }
 
-// A box whose kernel or gofer is killed is told of, and goes on from what was last
-// written of it.
+// The next call reports a box whose kernel or gofer was killed, and resumes it from its
+// last save.
 func TestKilledBox(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
@@ -326,7 +326,7 @@ func TestKilledBox(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// underACall kills it under a call and returns what the call is told.
+		// underACall kills it during a call and returns the error of the call.
 		underACall := func(id string) string {
 			t.Helper()
 			ran := make(chan *answer, 1)

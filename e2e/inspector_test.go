@@ -19,8 +19,8 @@ func inspector(t *testing.T) string {
 	return path
 }
 
-// inspectorAt returns the Inspector's command line for a server, and its arguments
-// for the call of a tool.
+// inspectorAt returns the Inspector's command line for a server, and its arguments for a
+// tool call.
 func inspectorAt(t *testing.T, env []string, target ...string) (c commandLine, callArgs func(tool string, args map[string]any) []string) {
 	base := append([]string{inspector(t), "--cli"}, target...)
 	base = append(base, "-q", "--format", "json", "--method")
@@ -49,7 +49,7 @@ func inspectorAt(t *testing.T, env []string, target ...string) (c commandLine, c
 	c.call = func(t *testing.T, tool string, args map[string]any) *answer {
 		t.Helper()
 		var got struct{ Result *answer }
-		// It fails if the tool does, after it has printed the result.
+		// It exits with an error if the tool fails, after printing the result.
 		out, failed := tryNode(t, env, callArgs(tool, args)...)
 		if err := json.NewDecoder(bytes.NewReader(out)).Decode(&got); err != nil || got.Result == nil || failed != nil && !got.Result.IsError {
 			t.Fatalf("%s: %v: %v: %s", tool, err, failed, out)
@@ -112,8 +112,8 @@ func TestInspector(t *testing.T) {
 	p.stop(t)
 }
 
-// TestInspectorOverStdio has it start a server for each call, in each of its eras;
-// the context wakes up in the next one.
+// TestInspectorOverStdio starts a server for each call, in each era. The context wakes up
+// in the next server.
 func TestInspectorOverStdio(t *testing.T) {
 	t.Parallel()
 	clients(t)

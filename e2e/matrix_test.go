@@ -21,7 +21,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// A target is a server of the matrix: at a URL, or a program that the client starts.
+// A target is a server of the matrix: a URL, or a program that the client starts.
 type target struct {
 	Name    string            `json:"name"`
 	Session string            `json:"session"` // of the client, that it runs code in
@@ -31,7 +31,7 @@ type target struct {
 	Env     map[string]string `json:"env"`
 }
 
-// A visit is what a client got from one target.
+// A visit is the outcome of one client and one target.
 type visit struct {
 	Name  string
 	Error string
@@ -43,10 +43,10 @@ type visit struct {
 	brief                   bool     // the call that prints nothing was left out
 }
 
-// notApplicable is the error of a client that has no way to reach a target.
+// notApplicable is the error of a client that cannot reach a kind of target.
 const notApplicable = "not applicable"
 
-// judge returns what is wrong with a visit; "" if nothing is.
+// judge returns the defect of a visit, or "".
 func (v *visit) judge() string {
 	switch {
 	case strings.Contains(v.Error, notApplicable):
@@ -169,8 +169,8 @@ func matrixTable(targets []target, riders []rider, verdicts map[string][]string)
 	return b.String()
 }
 
-// matrixTargets starts what the matrix has over HTTP and says how to start the rest.
-// The gateways' one server is a box over stdio.
+// matrixTargets starts the HTTP targets and returns the commands of the others. The
+// gateways connect to one server, over stdio.
 func matrixTargets(t *testing.T) []target {
 	dir := state(t)
 	env := make(map[string]string)
@@ -197,8 +197,8 @@ func matrixTargets(t *testing.T) []target {
 	}
 }
 
-// launchGateway starts a gateway over HTTP, which the end of the test stops, and
-// returns its URL.
+// launchGateway starts a gateway over HTTP and returns its URL. The end of the test stops
+// it.
 func launchGateway(t *testing.T, env map[string]string, args []string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -232,7 +232,7 @@ func launchGateway(t *testing.T, env map[string]string, args []string) string {
 	return url + "/mcp"
 }
 
-// list is an environment as a program gets it.
+// list formats an environment as NAME=value entries.
 func list(env map[string]string) []string {
 	var all []string
 	for name, value := range env {
@@ -241,7 +241,7 @@ func list(env map[string]string) []string {
 	return all
 }
 
-// scripted runs a client that reads the targets and prints its visits.
+// scripted runs a client that reads the targets and prints the visits as JSON.
 func scripted(t *testing.T, targets []target, program string, args ...string) []visit {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clientLimit)
@@ -266,10 +266,10 @@ func scripted(t *testing.T, targets []target, program string, args ...string) []
 	return visits
 }
 
-// tail is the end of a text.
+// tail returns the end of a text.
 func tail(s string) string { return s[max(0, len(s)-4000):] }
 
-// goVisits has the Go SDK make the visits.
+// goVisits makes the visits with the Go SDK.
 func goVisits(era string) func(*testing.T, []target) []visit {
 	version := map[string]string{"legacy": "2025-11-25", "modern": ""}[era]
 	return func(t *testing.T, targets []target) []visit {
@@ -328,7 +328,7 @@ func goVisit(ctx context.Context, to target, version string, v *visit) error {
 	return c.Close()
 }
 
-// inspectorOf makes the Inspector's command line for a target in one of its eras.
+// inspectorOf returns the Inspector's command line for a target in one era.
 func inspectorOf(era string) func(*testing.T, target) commandLine {
 	return func(t *testing.T, to target) commandLine {
 		args := []string{to.URL, "--transport", "http"}
@@ -340,9 +340,9 @@ func inspectorOf(era string) func(*testing.T, target) commandLine {
 	}
 }
 
-// commandLineVisits has a client that is run anew for everything make the visits.
-// Only names of tools are seen, and not the schemas; each call takes a process or
-// two, and the one that prints nothing is left to the others.
+// commandLineVisits makes the visits with a command line client. It checks only the names
+// of tools, not the schemas, and leaves out the call without output, since each call takes
+// a process or two.
 func commandLineVisits(t *testing.T, targets []target, of func(*testing.T, target) commandLine) []visit {
 	visits := make([]visit, len(targets))
 	for i, to := range targets {
@@ -370,7 +370,7 @@ func commandLineVisits(t *testing.T, targets []target, of func(*testing.T, targe
 	return visits
 }
 
-// mcporterVisits has mcporter make the visits. It keeps no connections.
+// mcporterVisits makes the visits with mcporter, without its daemon.
 func mcporterVisits(t *testing.T, targets []target) []visit {
 	servers := make(map[string]any)
 	for _, to := range targets {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// mcporter returns mcporter's command line for one of its servers. What it prints
-// is the structured content alone, and the images go to files.
+// mcporter returns mcporter's command line for one of its servers. mcporter prints the
+// structured content only and saves images to files.
 func mcporter(env []string, config, server string) commandLine {
 	program := []string{"node_modules/mcporter/dist/cli.js", "--config", config}
 	with := func(rest ...string) []string { return append(program[:len(program):len(program)], rest...) }
@@ -35,10 +35,10 @@ func mcporter(env []string, config, server string) commandLine {
 				t.Fatal(err)
 			}
 			images := t.TempDir()
-			// It fails if the tool does, after it has printed the result.
+			// It exits with an error if the tool fails, after printing the result.
 			out, failed := tryNode(t, env, with("call", server+"."+tool, "--args", string(text), "--output", "json", "--save-images", images)...)
 			a := &answer{Content: []content{{Type: "text", Text: string(out)}}}
-			// What a server that it has ended wrote to standard error follows.
+			// The standard error of a server that it ended follows the JSON.
 			if err := json.NewDecoder(bytes.NewReader(out)).Decode(&a.StructuredContent); err != nil {
 				t.Fatalf("%s: %v: %v: %s", tool, err, failed, out)
 			}
@@ -58,15 +58,15 @@ func mcporter(env []string, config, server string) commandLine {
 	}
 }
 
-// TestMcporter has mcporter use a server over HTTP and one over stdio that it
-// starts itself. It keeps both connections in a process in the background. It gives
-// up on a call in each. Both servers are restarted.
+// TestMcporter uses an HTTP server, and a stdio server that mcporter starts, through
+// mcporter's daemon, which keeps both connections. On each, a call times out in the
+// client, and the server is restarted.
 func TestMcporter(t *testing.T) {
 	t.Parallel()
 	clients(t)
 	p := launchSteady(t, state(t))
 
-	// The path of the socket of its background process must be short.
+	// The path of the daemon's socket must be short.
 	home, err := os.MkdirTemp("", "mcporter-")
 	if err != nil {
 		t.Fatal(err)
@@ -102,9 +102,9 @@ func TestMcporter(t *testing.T) {
 		ended   bool   // whether it gets to its end
 		restart func(t *testing.T)
 	}{
-		// It gives up without a word to the server, which lets the call go on.
+		// mcporter does not notify the server, so that the call goes on.
 		{"http", "5", true, func(*testing.T) { p.restart() }},
-		// It ends the server and starts another one.
+		// mcporter ends the server and starts another one.
 		{"stdio", "25", false, func(t *testing.T) { node(t, env, append(program, "daemon", "stop")...) }},
 	} {
 		t.Run(s.name, func(t *testing.T) {
@@ -115,8 +115,8 @@ func TestMcporter(t *testing.T) {
 			c.files(t, id)
 
 			if s.name == "stdio" {
-				// It leaves a server little time to end: what must not be lost has to
-				// be on disk before.
+				// mcporter gives a server little time to end: the state has to be on disk
+				// before.
 				until(t, "the box is on disk", func() bool {
 					list, err := json.Marshal(c.call(t, "list_contexts", map[string]any{}).StructuredContent)
 					return err == nil && strings.Contains(string(list), `"paused"`)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// line returns the number of the first line of the log from the given one on that
-// has all of words, or -1.
+// line returns the index of the first log line from start on that contains all words, or
+// -1.
 func (p *process) line(from int, words ...string) int {
 	for i, line := range strings.Split(p.text(), "\n") {
 		if i >= from && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
@@ -32,8 +32,8 @@ func (p *process) awaitLine(t *testing.T, from int, words ...string) int {
 	return p.line(from, words...)
 }
 
-// residue prints what a box has of an earlier one, a number that no other box
-// draws, and leaves traces for a later one.
+// residue prints traces of earlier boxes and a random number, and leaves traces for later
+// boxes.
 const residue = `
 import os, random, subprocess
 seen = [n for n in ("mark",) if n in globals()] + [v for v in os.environ if v == "MARK"]
@@ -50,8 +50,8 @@ subprocess.Popen(["sleep", "86399"], start_new_session=True)
 del seen, paths, pid, p
 `
 
-// TestPool drives a server with a pool of 3 from its start to its end. It is not
-// run beside others: what they take of the memory could be the pool's.
+// TestPool drives a server with a pool of 3 from start to end. It does not run in
+// parallel, because other tests take memory that the pool may use.
 func TestPool(t *testing.T) {
 	p := launch(t, state(t), "GLOVEBOX_POOL_SIZE=3", "GLOVEBOX_LOG_LEVEL=debug")
 	checked := p.awaitLine(t, 0, "health check passed")
@@ -132,7 +132,7 @@ func TestPool(t *testing.T) {
 	p.stop(t)
 }
 
-// TestBrokenPython holds that a server that cannot make any box says so and ends.
+// TestBrokenPython checks that a server that cannot start any box reports why and exits.
 func TestBrokenPython(t *testing.T) {
 	t.Parallel()
 	const words = "this Python is broken"
@@ -157,7 +157,7 @@ func TestBrokenPython(t *testing.T) {
 			if err != nil || len(sites) != 1 {
 				t.Fatalf("site-packages of the environment: %v, %v", sites, err)
 			}
-			// The host asks in isolated mode what there is.
+			// The host queries the interpreter in isolated mode.
 			code := "import os, sys; sys.flags.isolated or (os.write(2, b'" + words + "\\n'), os._exit(7))\n"
 			if err := os.WriteFile(filepath.Join(sites[0], "broken.pth"), []byte(code), 0o644); err != nil {
 				t.Fatal(err)
@@ -210,8 +210,8 @@ func TestBrokenPython(t *testing.T) {
 	}
 }
 
-// TestKilledServerIsCleanedUpAfter holds that the next start removes what a killed
-// server has left, and nothing of one that lives.
+// TestKilledServerIsCleanedUpAfter checks that the next server removes everything that a
+// killed one left, and nothing of a running one.
 func TestKilledServerIsCleanedUpAfter(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -231,7 +231,7 @@ func TestKilledServerIsCleanedUpAfter(t *testing.T) {
 	id := living.create(t, "box")
 	living.run(t, id, "x = 6 * 7")
 	victim.run(t, victim.create(t, "box"), "x = 1")
-	// Else the processes of the next member are there and not among those below.
+	// Otherwise the processes of the next box would be missing from the list below.
 	victim.awaitLine(t, checked+1, "pool instance is ready", "template=python")
 
 	pids := descendants(victim.cmd.Process.Pid)
@@ -289,8 +289,8 @@ func instances(t *testing.T, state string) []string {
 	return names
 }
 
-// named lists what is below dir and has part in its name. What cannot be read or
-// vanishes meanwhile is passed over.
+// named lists the files below dir with part in their name. It ignores files that cannot be
+// read or vanish meanwhile.
 func named(t *testing.T, dir, part string) []string {
 	t.Helper()
 	var found []string
@@ -306,7 +306,7 @@ func named(t *testing.T, dir, part string) []string {
 	return found
 }
 
-// descendants lists a process and those below it.
+// descendants lists a process and all its descendants.
 func descendants(pid int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
@@ -315,8 +315,7 @@ func descendants(pid int) []int {
 	return all
 }
 
-// lives reports whether a process runs. A zombie is waited for by whoever adopts
-// orphans here.
+// lives reports whether a process runs. A zombie does not; its adoptive parent reaps it.
 func lives(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(b), ") Z ")

@@ -66,7 +66,7 @@ func everythingOverHTTP(t *testing.T) (url string) {
 	return fmt.Sprintf("http://%s/mcp", address)
 }
 
-// kit is the commands below "glovebox mcp" with one configuration.
+// kit runs "glovebox mcp" commands with one configuration.
 type kit struct {
 	program, dir string
 	env          []string
@@ -86,10 +86,10 @@ func newKit(t *testing.T, dir string, servers map[string]any) *kit {
 	return k
 }
 
-// run runs a command, and returns what it prints and its exit code.
+// run runs a command and returns its output and exit code.
 func (k *kit) run(t *testing.T, args ...string) (out, stderr string, code int) {
 	t.Helper()
-	// A busy machine takes its time to start node.
+	// Node starts slowly on a busy machine.
 	cmd := exec.CommandContext(t.Context(), k.program, append([]string{"mcp", "--connect-timeout", "2m", "--timeout", "2m"}, args...)...)
 	cmd.Dir, cmd.Env = k.dir, k.env
 	var o, e bytes.Buffer
@@ -103,7 +103,7 @@ func (k *kit) run(t *testing.T, args ...string) (out, stderr string, code int) {
 	return o.String(), e.String(), code
 }
 
-// want runs a command that is to print something.
+// want runs a command and fails the test unless the output contains the text.
 func (k *kit) want(t *testing.T, want string, args ...string) {
 	t.Helper()
 	if out, stderr, code := k.run(t, args...); code != 0 || !strings.Contains(out, want) {
@@ -111,7 +111,7 @@ func (k *kit) want(t *testing.T, want string, args ...string) {
 	}
 }
 
-// speaks holds a server to the revision that it is spoken to in.
+// speaks fails the test unless a server answers in the revision of the request.
 func (k *kit) speaks(t *testing.T, server, revision string, flags ...string) {
 	t.Helper()
 	k.want(t, fmt.Sprintf(`"protocol": %q`, revision), append(flags, "status", server, "-o", "json")...)
@@ -173,8 +173,8 @@ func TestD1_ReferenceServers(t *testing.T) {
 	}
 }
 
-// TestD7_BothEras speaks both eras to our own server, on standard streams and on one
-// URL, and the one that they know to servers of others.
+// TestD7_BothEras uses our own server in both eras, over stdio and at one URL, and
+// reference servers in the era that they support.
 func TestD7_BothEras(t *testing.T) {
 	t.Parallel()
 	clients(t)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// relay passes connections on to a server, so that a client may keep one address
-// over a restart, and lose its connections.
+// relay forwards connections to a server. A client keeps one address over a restart, and
+// tests can cut its connections.
 type relay struct {
 	url string // as of the server's endpoint
 
@@ -18,11 +18,10 @@ type relay struct {
 	links   map[*link]bool // guarded by mu: whether the client is lost
 }
 
-// link is a connection that is passed on.
+// link is a forwarded connection.
 type link struct{ client, server net.Conn }
 
-// steady is a server that keeps its address over restarts: that of a relay. Its
-// own is that of its process.
+// steady is a server behind a relay, whose address stays the same over restarts.
 type steady struct {
 	*process
 	outer *testing.T // of the test that started it, which outlives those inside
@@ -31,7 +30,7 @@ type steady struct {
 	env   []string
 }
 
-// launchSteady is launch with a relay before it.
+// launchSteady is launch with a relay in front of the server.
 func launchSteady(t *testing.T, dir string, env ...string) *steady {
 	t.Helper()
 	s := &steady{process: launch(t, dir, env...), outer: t, dir: dir, env: env}
@@ -48,7 +47,7 @@ func (s *steady) restart() {
 	s.front.to(s.outer, s.process)
 }
 
-// newRelay starts a relay, as yet to nowhere; it ends with the test.
+// newRelay starts a relay without a target. It ends with the test.
 func newRelay(t *testing.T) *relay {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +73,7 @@ func newRelay(t *testing.T) *relay {
 	return r
 }
 
-// to sends connections that come from now on to another server.
+// to forwards new connections to another server.
 func (r *relay) to(t *testing.T, p *process) {
 	t.Helper()
 	u, err := url.Parse(p.url)
@@ -86,7 +85,7 @@ func (r *relay) to(t *testing.T, p *process) {
 	r.backend = u.Host
 }
 
-// cut ends all connections, for the client with a reset. The server is told.
+// cut resets all connections towards the client and closes them towards the server.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,8 +95,8 @@ func (r *relay) cut() {
 	}
 }
 
-// lose ends all connections for the client alone. The server is not told, as when a
-// machine is carried into another network.
+// lose resets all connections towards the client only. The server does not notice, as when
+// a machine moves to another network.
 func (r *relay) lose() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,7 @@ func (r *relay) lost(l *link) bool {
 	return r.links[l]
 }
 
-// pass carries bytes both ways until either side ends.
+// pass copies bytes both ways until either side closes.
 func (r *relay) pass(client net.Conn) {
 	defer client.Close()
 	r.mu.Lock()

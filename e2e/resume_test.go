@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// event is one of a stream.
+// event is a server-sent event.
 type event struct {
 	id      string
 	message struct {
@@ -22,8 +22,8 @@ type event struct {
 	}
 }
 
-// events reads the stream of a response. It ends with an error when the connection
-// is cut.
+// events reads the event stream of a response. It returns an error when the connection is
+// cut.
 func events(t *testing.T, res *http.Response, each func(event) (more bool)) error {
 	t.Helper()
 	if kind := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "text/event-stream") {
@@ -56,10 +56,9 @@ func events(t *testing.T, res *http.Response, each func(event) (more bool)) erro
 	return lines.Err()
 }
 
-// TestResumeAfterCut holds that a client with an MCP session whose connection is
-// cut in the middle of a call gets what it has missed, once and in order: while the
-// call runs on, and after it has ended with nobody there; whether or not the server
-// has noticed.
+// TestResumeAfterCut cuts the connection of an MCP session in the middle of a call and
+// checks that the client gets the missed events once and in order: while the call still
+// runs and after it has ended, and whether or not the server noticed the cut.
 func TestResumeAfterCut(t *testing.T) {
 	t.Parallel()
 	p := launchSteady(t, state(t))

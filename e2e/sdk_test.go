@@ -17,8 +17,8 @@ var generations = []struct{ sdk, era, version string }{
 	{"v2", "modern", "2026-07-28"},
 }
 
-// TestTypeScriptSDKOverHTTP has the generations use one server, one after the
-// other; each has it restarted once.
+// TestTypeScriptSDKOverHTTP runs each generation of the SDK against one server, and
+// restarts the server once for each.
 func TestTypeScriptSDKOverHTTP(t *testing.T) {
 	t.Parallel()
 	clients(t)
@@ -35,8 +35,7 @@ func TestTypeScriptSDKOverHTTP(t *testing.T) {
 	p.stop(t)
 }
 
-// TestTypeScriptSDKOverStdio has them use servers of their own on one state
-// directory.
+// TestTypeScriptSDKOverStdio runs each with its own servers on one state directory.
 func TestTypeScriptSDKOverStdio(t *testing.T) {
 	t.Parallel()
 	clients(t)
@@ -52,7 +51,7 @@ func TestTypeScriptSDKOverStdio(t *testing.T) {
 	}
 }
 
-// checkReport reads what client.mjs prints in the end.
+// checkReport parses the last line of client.mjs.
 func checkReport(t *testing.T, out []byte, version string) {
 	t.Helper()
 	var report struct {
@@ -70,8 +69,8 @@ func checkReport(t *testing.T, out []byte, version string) {
 	}
 }
 
-// converse runs a client that prints the line "restart" when it wants its server to
-// be restarted, and goes on when a line comes in. It returns the last line.
+// converse runs a client and returns its last line of output. When the client prints
+// "restart", converse restarts the server and then writes a line to the client.
 func converse(t *testing.T, env []string, restart func(), args ...string) (last []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clientLimit)

@@ -20,8 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
-// shared is the state directory of tests that leave nothing in it: templates are
-// built once. Those of a test's own are copies of its templates.
+// shared is a state directory whose templates are built once. Tests use copies of it.
 var shared = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "glovebox-e2e-")
 	if err != nil {
@@ -82,9 +81,8 @@ type process struct {
 	log   bytes.Buffer // guarded by mu
 }
 
-// launch starts the server over HTTP on a state directory, without a pool unless
-// env says otherwise, and returns when it is there. It is killed at the end of the
-// test, if it still runs.
+// launch starts the HTTP server on a state directory, without a pool unless env sets one,
+// and returns when it listens. The end of the test kills it.
 func launch(t *testing.T, dir string, env ...string) *process {
 	t.Helper()
 	p := begin(t, dir, env...)
@@ -98,7 +96,7 @@ func launch(t *testing.T, dir string, env ...string) *process {
 	return p
 }
 
-// begin is launch without waiting.
+// begin is launch without waiting for the endpoint.
 func begin(t *testing.T, dir string, env ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(glovebox(t), "serve", "--port", "0"), found: make(chan string, 1), done: make(chan struct{})}
@@ -135,14 +133,14 @@ func begin(t *testing.T, dir string, env ...string) *process {
 	return p
 }
 
-// text is its log so far.
+// text returns the log so far.
 func (p *process) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String()
 }
 
-// stop asks the server to stop and wants a clean end.
+// stop sends SIGTERM and fails the test unless the server exits with 0.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	p.cmd.Process.Signal(syscall.SIGTERM)
@@ -154,7 +152,7 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// kill ends the server as a crash of the machine would.
+// kill sends SIGKILL and waits.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	p.cmd.Process.Kill()
@@ -184,14 +182,13 @@ func (a *answer) text() string {
 	return strings.Join(texts, "\n")
 }
 
-// str is a string of the structured content.
+// str returns a string of the structured content, or "".
 func (a *answer) str(name string) string {
 	s, _ := a.StructuredContent[name].(string)
 	return s
 }
 
-// try calls a tool with a bare POST. An error of the protocol is an answer that
-// failed.
+// try calls a tool with a bare POST. It returns a JSON-RPC error as a failed result.
 func (p *process) try(tool string, args map[string]any) (*answer, error) {
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": map[string]any{"name": tool, "arguments": args}})
 	if err != nil {
@@ -231,7 +228,7 @@ func (p *process) try(tool string, args map[string]any) (*answer, error) {
 	return msg.Result, nil
 }
 
-// call is try for a call that must not fail.
+// call is try for a call that must succeed.
 func (p *process) call(t *testing.T, tool string, args map[string]any) *answer {
 	t.Helper()
 	a, err := p.try(tool, args)
@@ -244,7 +241,7 @@ func (p *process) call(t *testing.T, tool string, args map[string]any) *answer {
 	return a
 }
 
-// run runs code in a context and returns what it printed.
+// run runs code in a context and returns its standard output.
 func (p *process) run(t *testing.T, id, code string) string {
 	t.Helper()
 	a := p.call(t, "run_code", map[string]any{"context_id": id, "code": code})
@@ -254,13 +251,13 @@ func (p *process) run(t *testing.T, id, code string) string {
 	return strings.TrimSuffix(a.str("stdout"), "\n")
 }
 
-// create makes a context.
+// create creates a context and returns its id.
 func (p *process) create(t *testing.T, name string) string {
 	t.Helper()
 	return p.call(t, "create_context", map[string]any{"name": name}).str("context_id")
 }
 
-// status returns how a context is listed; "" if it is not.
+// status returns the listed status of a context, or "".
 func (p *process) status(t *testing.T, id string) string {
 	t.Helper()
 	list, _ := p.call(t, "list_contexts", map[string]any{}).StructuredContent["contexts"].([]any)
@@ -272,7 +269,7 @@ func (p *process) status(t *testing.T, id string) string {
 	return ""
 }
 
-// until waits for what the server does by itself.
+// until polls for up to a minute.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); {

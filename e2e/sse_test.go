@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestOlderTransport: a stock client of the HTTP+SSE transport, which is not served,
-// shows what to use instead.
+// TestOlderTransport checks that a stock client of the HTTP+SSE transport, which is not
+// supported, shows the user what to use instead.
 func TestOlderTransport(t *testing.T) {
 	t.Parallel()
 	clients(t)

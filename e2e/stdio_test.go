@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// child is a server over stdio and the client that started it.
+// child is a stdio server with its client.
 type child struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -52,8 +52,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// spawn starts a server over stdio on a state directory and shakes hands. It is
-// killed at the end of the test, if it still runs.
+// spawn starts a stdio server on a state directory and initializes the session. The end of
+// the test kills it.
 func spawn(t *testing.T, dir string, env ...string) *child {
 	t.Helper()
 	c := &child{cmd: exec.Command(glovebox(t), "stdio"), done: make(chan struct{}), waiting: make(map[int]chan<- *message)}
@@ -101,7 +101,7 @@ func spawn(t *testing.T, dir string, env ...string) *child {
 	return c
 }
 
-// begin sends a request and returns where the answer will come.
+// begin sends a request and returns a channel for the response.
 func (c *child) begin(t *testing.T, method string, params any) <-chan *message {
 	t.Helper()
 	answer := make(chan *message, 1)
@@ -120,8 +120,8 @@ func (c *child) begin(t *testing.T, method string, params any) <-chan *message {
 	return answer
 }
 
-// send sends a request and waits for the answer. An error of the protocol is an
-// answer that failed.
+// send sends a request and waits for the response. It returns a JSON-RPC error as a failed
+// result.
 func (c *child) send(t *testing.T, method string, params any) *answer {
 	t.Helper()
 	select {
@@ -144,7 +144,7 @@ func (c *child) try(t *testing.T, tool string, args map[string]any) *answer {
 	return c.send(t, "tools/call", map[string]any{"name": tool, "arguments": args})
 }
 
-// call is try for a call that must not fail.
+// call is try for a call that must succeed.
 func (c *child) call(t *testing.T, tool string, args map[string]any) *answer {
 	t.Helper()
 	a := c.try(t, tool, args)
@@ -159,7 +159,7 @@ func (c *child) wait() error {
 	return c.cmd.Wait()
 }
 
-// end closes the input and gives the server as long as it takes.
+// end closes the input and waits for the server to exit.
 func (c *child) end(t *testing.T) {
 	t.Helper()
 	c.in.Close()
@@ -168,8 +168,7 @@ func (c *child) end(t *testing.T) {
 	}
 }
 
-// endWithin closes the input, sends SIGTERM after a time and SIGKILL after
-// another.
+// endWithin closes the input, sends SIGTERM after term and SIGKILL after another kill.
 func (c *child) endWithin(term, kill time.Duration) {
 	c.in.Close()
 	signal := func(after time.Duration, sig syscall.Signal) bool {
@@ -187,8 +186,8 @@ func (c *child) endWithin(term, kill time.Duration) {
 	_ = c.wait() // the signal
 }
 
-// Two clients that name no context have one each, at once and one after the other,
-// and nothing of either is lost: a third finds both by the ids that were told.
+// Each client that names no context gets one of its own. A third client finds both by
+// their ids, with their state.
 func TestEachStdioClientHasADefaultContext(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -225,9 +224,9 @@ func TestEachStdioClientHasADefaultContext(t *testing.T) {
 	c.end(t)
 }
 
-// An id that a client chose names one box among all servers of a state directory. A
-// server that does not have it says so instead of making an empty second one, and
-// goes on with it when the other server has ended.
+// An id that a client chose names one box among all servers of a state directory. A server
+// that does not hold it returns an error instead of creating an empty second box, and
+// takes the box over when the other server has ended.
 func TestIDOfAnotherServersBox(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -259,8 +258,8 @@ func TestIDOfAnotherServersBox(t *testing.T) {
 	b.end(t)
 }
 
-// Of two servers that are asked for one new id at the same time, one makes the box
-// and the other says so.
+// If two servers get the same new id at the same time, one creates the box and the other
+// returns an error.
 func TestOneIDInTwoServersAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -315,7 +314,7 @@ func TestLostBoxIsToldOfAtOnce(t *testing.T) {
 	}
 }
 
-// written returns how many boxes have data on disk.
+// written counts the boxes with data on disk.
 func written(t *testing.T, dir string) int {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "snapshots", "records", "*", "saved.json"))
@@ -325,9 +324,9 @@ func written(t *testing.T, dir string) int {
 	return len(found)
 }
 
-// A client that ends its server as mcporter does, by the end of the input, SIGTERM
-// and SIGKILL within a second and a half, loses of each box no more than the last
-// call, however busy the machine is, and is told of that.
+// A client that ends its server as mcporter does (end of input, SIGTERM and SIGKILL within
+// a second and a half) loses at most the last call of each box, even on a busy machine,
+// and the next call reports that loss.
 func TestClientThatKillsSoon(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -371,8 +370,8 @@ func TestClientThatKillsSoon(t *testing.T) {
 	}
 }
 
-// A server that is told to end while a call runs writes what the other calls have
-// done at once, and does not wait for that call first.
+// A server that stops during a call saves the results of earlier calls at once, without
+// waiting for that call.
 func TestEndUnderACallIsWrittenFirst(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -398,7 +397,7 @@ func TestEndUnderACallIsWrittenFirst(t *testing.T) {
 	b.end(t)
 }
 
-// At the end the boxes used last are written first.
+// A stopping server saves the most recently used boxes first.
 func TestLastUsedIsWrittenFirst(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -443,8 +442,8 @@ func TestLastUsedIsWrittenFirst(t *testing.T) {
 	}
 }
 
-// A new box is on disk within seconds of its first call, and not only when it is
-// paused, so that a kill later loses what was done since and not the box.
+// A new box is saved within seconds of its first call, not only when it is paused. A later
+// SIGKILL then loses only the calls since.
 func TestNewBoxIsWrittenSoon(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
@@ -465,8 +464,7 @@ func TestNewBoxIsWrittenSoon(t *testing.T) {
 	b.end(t)
 }
 
-// An idle box is written and paused when it has been idle for as long as the
-// setting says, not at some later look.
+// An idle box is saved and paused as soon as it has been idle for pause-after.
 func TestIdleBoxIsPausedOnTime(t *testing.T) {
 	t.Parallel()
 	const after = 12 * time.Second

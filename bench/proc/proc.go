@@ -1,5 +1,5 @@
-// Package proc reads from /proc what a tree of processes uses: memory and
-// processor time. Processes that end meanwhile count as using nothing.
+// Package proc reads the memory and processor time of process trees from /proc. Processes
+// that end meanwhile count as zero.
 package proc
 
 import (
@@ -50,14 +50,13 @@ func Tree(root int) ([]int, error) {
 	return tree, nil
 }
 
-// Process is one process and no later one of the same number.
+// Process identifies a process, and not a later one with the same id.
 type Process struct {
 	PID   int
 	start string // in ticks since the machine's start
 }
 
-// Identify tells processes apart from later ones of their numbers. Those that have
-// ended are left out.
+// Identify returns the identities of the processes that still run.
 func Identify(pids []int) []Process {
 	var all []Process
 	for _, pid := range pids {
@@ -68,10 +67,10 @@ func Identify(pids []int) []Process {
 	return all
 }
 
-// Alive reports whether the process is still there, as a zombie too.
+// Alive reports whether the process exists, including as a zombie.
 func (p Process) Alive() bool { return startOf(p.PID) == p.start }
 
-// startOf is when a process started; empty if there is none.
+// startOf returns the start time of a process, or "" if there is none.
 func startOf(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -85,17 +84,17 @@ func startOf(pid int) string {
 	return fields[start]
 }
 
-// Memory is what processes hold, in bytes.
+// Memory is the memory of processes in bytes.
 type Memory struct {
 	PSS    int64 // proportional set size: a page that n processes map counts a nth in each
 	Shared int64 // of it anonymous shared memory: what guests have as theirs
-	// Whole is PSS with anonymous shared memory counted by what is allocated
-	// instead of what is mapped just now: a guest's memory that no process has
-	// touched since it was restored is in no PSS and in memory all the same.
+	// Whole is PSS with anonymous shared memory counted as allocated instead of as mapped:
+	// pages of a restored guest that no process has touched yet are in no PSS, but occupy
+	// memory.
 	Whole int64
 }
 
-// MemoryOf adds up the memory of processes. It fails if one may not be looked at,
+// MemoryOf adds up the memory of processes. It returns an error if one cannot be read,
 // since the sum would be too small.
 func MemoryOf(pids []int) (Memory, error) {
 	var m Memory
@@ -127,9 +126,8 @@ func MemoryOf(pids []int) (Memory, error) {
 	return m, nil
 }
 
-// distinct leaves out processes that share their address space with an earlier
-// one, as gVisor's stubs of one guest process do: the kernel tells the same pages
-// of each, undivided.
+// distinct drops processes that share the address space of an earlier one, as gVisor's
+// stubs of one guest process do: the kernel reports the same pages undivided for each.
 func distinct(pids []int) ([]int, error) {
 	var kept []int
 next:
@@ -152,7 +150,7 @@ next:
 	return kept, nil
 }
 
-// sum adds up a field over the mappings whose name is wanted, in bytes.
+// sum adds up a field in bytes over the mappings with a wanted name.
 func sum(path, field string, want func(name string) bool) (int64, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -184,8 +182,8 @@ func sum(path, field string, want func(name string) bool) (int64, error) {
 
 type inode struct{ dev, ino uint64 }
 
-// memfds notes what the anonymous files that a process holds open or maps have
-// allocated. A file counts once, however many processes have it.
+// memfds records the allocated size of anonymous files that a process has open or mapped.
+// Each file counts once.
 func memfds(pid int, files map[inode]int64) {
 	for _, dir := range []string{"fd", "map_files"} {
 		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/%s/*", pid, dir))
@@ -205,13 +203,13 @@ func memfds(pid int, files map[inode]int64) {
 	}
 }
 
-// Usage is the processor time that each thread has had.
+// Usage is the processor time by thread.
 type Usage map[thread]time.Duration
 
 type thread struct{ pid, tid int }
 
-// UsageOf reads the processor time of all threads of processes, to the nanosecond
-// where the kernel counts so.
+// UsageOf reads the processor time of all threads of processes, in nanoseconds where the
+// kernel counts them.
 func UsageOf(pids []int) (Usage, error) {
 	usage := make(Usage)
 	for _, pid := range pids {
@@ -240,8 +238,8 @@ func UsageOf(pids []int) (Usage, error) {
 	return usage, nil
 }
 
-// threadTime prefers schedstat, which counts nanoseconds, over stat, which counts
-// ticks of 10 ms: threads that wake for microseconds are what is to be seen.
+// threadTime prefers schedstat, in nanoseconds, over stat, in ticks of 10 ms, which misses
+// threads that run for microseconds.
 func threadTime(dir string) (time.Duration, error) {
 	if data, err := os.ReadFile(dir + "/schedstat"); err == nil {
 		if fields := strings.Fields(string(data)); len(fields) == 3 {
@@ -268,8 +266,8 @@ func threadTime(dir string) (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
-// Since is the processor time used since before. Threads that came and went in
-// between are not in it.
+// Since returns the processor time used since before, without threads that started and
+// ended in between.
 func (u Usage) Since(before Usage) time.Duration {
 	var total time.Duration
 	for t, used := range u {

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// Verdict is what became of a figure.
+// Verdict classifies the change of a figure.
 type Verdict string
 
 const (
@@ -34,11 +34,10 @@ type Comparison struct {
 	Changes   []Change
 }
 
-// Compare looks at our figures that have a ratio to a peer, and at nothing else:
-// a ratio of two things measured alternately survives a slower or busier machine,
-// an absolute time does not. A ratio that got worse by more than the tolerance
-// (0.25 is a quarter) is a regression, and so is a figure that could be measured
-// before and cannot be now through our own fault.
+// Compare compares only our figures with a ratio to a peer: a ratio of two alternate
+// measurements is stable on a slower or busier machine, an absolute time is not. A ratio
+// that is worse by more than the tolerance (0.25 is a quarter) is a regression, and so is
+// a figure that can no longer be measured through our own fault.
 func Compare(old, new Result, tolerance float64) Comparison {
 	c := Comparison{Old: old, New: new, Tolerance: tolerance}
 	before := make(map[string]Figure)
@@ -102,7 +101,7 @@ func change(then, now Figure, tolerance float64) Change {
 	return c
 }
 
-// Compared counts the figures that both results have a ratio of.
+// Compared counts the figures with a ratio in both results.
 func (c Comparison) Compared() int {
 	n := 0
 	for _, ch := range c.Changes {
@@ -124,7 +123,7 @@ func (c Comparison) Regressions() []Change {
 	return out
 }
 
-// Table shows both results and what changed.
+// Table formats both results and their differences.
 func (c Comparison) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "before: %s\nnow:    %s\n", c.Old.about(), c.New.about())

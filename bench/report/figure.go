@@ -1,6 +1,5 @@
-// Package report is what the benchmark says: figures with their peers and
-// targets, the table for people, the JSON for programs, and the comparison of two
-// results. It measures nothing.
+// Package report defines the benchmark's results: figures with peers and targets, their
+// table and JSON, and the comparison of two results. It measures nothing.
 package report
 
 import (
@@ -9,7 +8,7 @@ import (
 	"slices"
 )
 
-// Role says what a figure is about.
+// Role classifies figures.
 type Role string
 
 const (
@@ -18,8 +17,8 @@ const (
 	Peer Role = "peer" // something else, measured in the same run
 )
 
-// Figure is one row of the report. The zero values of P50 to Max are figures too:
-// whether there is one is what Missing says.
+// Figure is one row of the report. Missing, not a zero in P50 to Max, marks a row without
+// a figure.
 type Figure struct {
 	ID       string  `json:"id"` // "create.warm"; stable, comparisons go by it
 	Scenario string  `json:"scenario"`
@@ -32,8 +31,8 @@ type Figure struct {
 	P95      float64 `json:"p95"`
 	P99      float64 `json:"p99"`
 	Max      float64 `json:"max"`
-	// What Ratio compares with: the peer's ID and the median of its samples
-	// that were taken alternately with ours. Ratio is ours through the peer's.
+	// The peer's ID and the median of its samples that were taken alternately with ours.
+	// Ratio is ours divided by the peer's.
 	Peer    string   `json:"peer,omitempty"`
 	PeerP50 float64  `json:"peer_p50,omitempty"`
 	Ratio   float64  `json:"ratio,omitempty"`
@@ -42,7 +41,7 @@ type Figure struct {
 	Missing string   `json:"missing,omitempty"` // why there is no figure
 }
 
-// Quantity is what of a figure a target is about.
+// Quantity is the quantity of a figure that a target limits.
 type Quantity string
 
 const (
@@ -60,8 +59,8 @@ type Target struct {
 	Met     *bool    `json:"met,omitempty"`
 }
 
-// Measured makes a figure of samples, in any order; it keeps them. Without
-// samples, or with one that is no number, the figure is missing.
+// Measured returns a figure for samples in any order. Without samples, or with one that is
+// not a number, the figure is missing.
 func Measured(id, name, unit string, samples ...float64) Figure {
 	f := Figure{ID: id, Name: name, Unit: unit, Role: Ours, N: len(samples)}
 	if f.N == 0 {
@@ -78,7 +77,7 @@ func Measured(id, name, unit string, samples ...float64) Figure {
 	return f
 }
 
-// Absent makes a row that says why there is no figure.
+// Absent returns a row without a figure, for the reason why.
 func Absent(id, name, why string) Figure {
 	return Figure{ID: id, Name: name, Role: Ours, Missing: why}
 }
@@ -89,7 +88,7 @@ func (f Figure) As(role Role) Figure {
 	return f
 }
 
-// MoreIsBetter says that a larger figure is a better one.
+// MoreIsBetter marks a figure as better when larger.
 func (f Figure) MoreIsBetter() Figure {
 	f.More = true
 	return f
@@ -104,8 +103,8 @@ func (f Figure) Noting(format string, args ...any) Figure {
 	return f
 }
 
-// Against sets the ratio to a peer whose samples were taken beside f's. If the
-// peer is missing, the row says so instead. Targets come after this.
+// Against sets the ratio to a peer whose samples were taken alternately with f's. If the
+// peer is missing, it adds a note instead. Set targets after it.
 func (f Figure) Against(peer Figure) Figure {
 	f.Peer = peer.ID
 	switch {
@@ -140,7 +139,7 @@ func (f Figure) aim(t Target) Figure {
 	return f
 }
 
-// value is the quantity that a target is about, if the figure has it.
+// value returns a quantity of the figure, if it has one.
 func (f Figure) value(of Quantity) (float64, bool) {
 	if f.Missing != "" {
 		return 0, false
@@ -158,7 +157,7 @@ func (f Figure) value(of Quantity) (float64, bool) {
 	return 0, false
 }
 
-// Missed lists the targets that were judged and are not met.
+// Missed lists the judged targets that are not met.
 func (f Figure) Missed() []Target {
 	return slices.DeleteFunc(slices.Clone(f.Targets), func(t Target) bool { return t.Met == nil || *t.Met })
 }

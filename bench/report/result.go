@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// Schema is the version of the JSON. A field that goes away or changes its meaning
-// makes a new version; a new field does too, since readers refuse what they do
-// not know.
+// Schema is the version of the JSON. Every change of fields makes a new version, also an
+// addition, since readers reject unknown fields.
 const Schema = 1
 
-// maxResult bounds a result that is read: a run writes some 40 KB.
+// maxResult bounds the size of a result to read. A run writes some 40 KB.
 const maxResult = 4 << 20
 
 // Result is one run.
@@ -32,7 +31,7 @@ type Result struct {
 	Figures   []Figure          `json:"figures"`
 }
 
-// Machine is where a result comes from.
+// Machine describes the machine of a result.
 type Machine struct {
 	CPUs     int     `json:"cpus"`
 	CPU      string  `json:"cpu"`
@@ -44,14 +43,14 @@ type Machine struct {
 	Load     float64 `json:"load"` // one-minute load average before the run: how much else was going on
 }
 
-// Scenario is one that ran.
+// Scenario is a scenario that ran.
 type Scenario struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"` // why it ended early; figures until then are there
 }
 
-// Write puts the result into a file, whole or not at all.
+// Write writes the result to a file atomically.
 func (r Result) Write(path string) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -67,7 +66,7 @@ func (r Result) Write(path string) error {
 	return os.Rename(tmp, path)
 }
 
-// Read reads a result of this schema.
+// Read reads a result. It returns an error for another schema.
 func Read(path string) (Result, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -119,7 +118,7 @@ func decode(data []byte) (Result, error) {
 	return r, nil
 }
 
-// Storable says why a result is no baseline for others, if it is none.
+// Storable returns an error if the result cannot be a baseline.
 func (r Result) Storable() error {
 	switch {
 	case r.Quick:

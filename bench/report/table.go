@@ -8,8 +8,8 @@ import (
 	"text/tabwriter"
 )
 
-// Table is the result for people: rows by scenario, remarks last, and at the end
-// how many targets are met.
+// Table formats the result: rows by scenario with remarks last, then the number of met
+// targets.
 func (r Result) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", r.about())
@@ -33,8 +33,8 @@ func (r Result) Table() string {
 	return b.String()
 }
 
-// cells are the columns of a row. Peers go by their short names, which begin
-// their own rows.
+// cells returns the columns of a row. Peers have short names, with which their own rows
+// begin.
 func (f Figure) cells() []string {
 	name := "  " + f.Name
 	switch f.Role {
@@ -76,7 +76,7 @@ func (f Figure) cells() []string {
 	return cells
 }
 
-// short is what a peer is called in the column of ratios.
+// short returns the name of a peer in the ratio column.
 func short(id string) string { return strings.TrimPrefix(id, "peer.") }
 
 func (f Figure) targets() string {
@@ -104,7 +104,7 @@ func (t Target) text(unit string) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", sign, limit, unit))
 }
 
-// number writes three significant digits without an exponent.
+// number formats three significant digits without an exponent.
 func number(x float64) string {
 	digits := 0
 	switch a := math.Abs(x); {
@@ -129,7 +129,7 @@ func (r Result) about() string {
 		r.Machine.CPUs, r.Machine.CPU, r.Machine.MemoryMB, r.Machine.Kernel, r.Seconds, mode)
 }
 
-// verdict counts the targets and names the ones missed and what failed.
+// verdict counts the targets and lists missed targets and failed scenarios.
 func (r Result) verdict() string {
 	var b strings.Builder
 	met, judged, all := 0, 0, 0
