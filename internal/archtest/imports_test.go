@@ -30,7 +30,7 @@ var rules = []rule{
 	{tree: "internal/cli",
 		ours: []string{
 			"engine", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
-			"internal/gateway", "internal/nearest", "internal/server/", "internal/tracing/otlp",
+			"internal/gateway", "internal/logkey", "internal/nearest", "internal/server/", "internal/tracing/otlp",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
@@ -90,7 +90,7 @@ var rules = []rule{
 
 	// The gateway.
 	{tree: "internal/gateway",
-		ours:   []string{"internal/revision", "internal/statefile", "mcpkit", "mcpkit/outbound"},
+		ours:   []string{"internal/logkey", "internal/revision", "internal/statefile", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
 
 	// Small packages for all of the above.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/glovebox-dev/glovebox/internal/filewatch"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // certificate is a server's certificate, as last read without an error.
@@ -33,10 +34,10 @@ func openCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
 	c.wg.Go(func() {
 		w.Run(ctx, func() {
 			if err := c.load(); err != nil {
-				log.Error("certificate not reloaded, the previous one stays in use", "err", err)
+				log.Error("certificate not reloaded, the previous one stays in use", logkey.Error, err)
 				return
 			}
-			log.Info("certificate reloaded", "file", cert)
+			log.Info("certificate reloaded", logkey.File, cert)
 		})
 	})
 	return c, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/metrics"
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
@@ -19,7 +20,7 @@ import (
 // all, and logs a warning if only some could. It returns nil if ctx ends.
 func (h *host) ready(ctx context.Context) error {
 	begun := time.Now()
-	h.log.Info("health check begins: filling the pool, every box runs code", "engine", h.engine.Info().Name)
+	h.log.Info("health check begins: filling the pool, every box runs code", logkey.Engine, h.engine.Info().Name)
 	err := h.manager.Ready(ctx)
 	some, members, wanted := false, 0, 0
 	for _, c := range h.manager.Pool() {
@@ -31,14 +32,14 @@ func (h *host) ready(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return nil
 	case err != nil && some:
-		h.log.Warn("health check passed in part: some kinds of boxes cannot be created", "engine", h.engine.Info().Name, "err", err)
+		h.log.Warn("health check passed in part: some kinds of boxes cannot be created", logkey.Engine, h.engine.Info().Name, logkey.Error, err)
 	case err != nil:
 		return withHint(fmt.Errorf("health check failed: %w", err), "%s", unitHint()+"glovebox doctor shows what is missing; --pool-size 0 skips the check")
 	case wanted > 0:
-		h.log.Info("health check passed: the pool is full", "engine", h.engine.Info().Name,
-			"pool", fmt.Sprintf("%d/%d", members, wanted), "took", time.Since(begun).Round(time.Millisecond))
+		h.log.Info("health check passed: the pool is full", logkey.Engine, h.engine.Info().Name,
+			logkey.Pool, fmt.Sprintf("%d/%d", members, wanted), logkey.Took, time.Since(begun).Round(time.Millisecond))
 	default:
-		h.log.Info("health check passed: the engine is up, no pool", "engine", h.engine.Info().Name)
+		h.log.Info("health check passed: the engine is up, no pool", logkey.Engine, h.engine.Info().Name)
 	}
 	h.checked.Store(true)
 	return nil
@@ -101,7 +102,7 @@ func (h *host) openTraces(ctx context.Context, cfg *config.Config, version strin
 	if err != nil {
 		return nil, withHint(err, "set --otlp-endpoint to the URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318")
 	}
-	h.log.Info("sending traces", "endpoint", cfg.OTLPEndpoint)
+	h.log.Info("sending traces", logkey.Endpoint, cfg.OTLPEndpoint)
 	return e, nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // enter prepares the state directory and gives the program what the engine needs,
@@ -130,15 +131,15 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 		return explain(err)
 	}
 	info := h.engine.Info()
-	h.log.Info("engine ready", "engine", info.Name, "version", info.Version, "isolation", info.Isolation)
+	h.log.Info("engine ready", logkey.Engine, info.Name, logkey.Version, info.Version, logkey.Isolation, info.Isolation)
 	if h.image, err = openImage(ctx, cfg, progress); err != nil {
 		return err
 	}
 	if err := h.image.Remember(cfg.StateDir); err != nil {
-		h.log.Warn("boxes will not wake with this toolchain once another is chosen", "err", err)
+		h.log.Warn("boxes will not wake with this toolchain once another is chosen", logkey.Error, err)
 	}
 	for _, note := range h.image.Notes {
-		h.log.Info("note on the toolchain", "note", note)
+		h.log.Info("note on the toolchain", logkey.Note, note)
 	}
 	agent, err := embed.Lay(filepath.Join(cfg.StateDir, "agent"))
 	if err != nil {
@@ -208,7 +209,7 @@ func (h *host) openScratch(cfg *config.Config) (string, error) {
 		return "", fmt.Errorf("make a directory for copies of boxes: %w", err)
 	}
 	if err := mountScratch(dir); err != nil {
-		h.log.Warn("copies of boxes go over the disk", "err", err)
+		h.log.Warn("copies of boxes go over the disk", logkey.Error, err)
 	}
 	return dir, nil
 }

@@ -10,6 +10,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // openLog returns the log for cfg and a function that closes its file. It never writes
@@ -41,7 +42,7 @@ func (a *app) openLog(cfg *config.Config, notes []string) (*slog.Logger, func(),
 	}
 	log := slog.New(handler)
 	for _, note := range notes {
-		log.Debug("setting has no effect", "note", note)
+		log.Debug("setting has no effect", logkey.Note, note)
 	}
 	return log, closeLog, nil
 }

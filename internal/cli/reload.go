@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // reloader applies changed settings to a running server on SIGHUP.
@@ -44,10 +45,10 @@ func (r *reloader) run(ctx context.Context, requests <-chan struct{}) {
 func (r *reloader) reload() {
 	for _, f := range r.files {
 		if err := f.reload(); err != nil {
-			r.log.Error("reload: file unchanged", "file", f.name, "err", err)
+			r.log.Error("reload: file unchanged", logkey.File, f.name, logkey.Error, err)
 			continue
 		}
-		r.log.Info("reload: file reopened", "file", f.name)
+		r.log.Info("reload: file reopened", logkey.File, f.name)
 	}
 	r.settings()
 }
@@ -56,7 +57,7 @@ func (r *reloader) settings() {
 	old := r.now.Load()
 	next, err := r.load()
 	if err != nil {
-		r.log.Error("reload: settings unchanged", "err", err)
+		r.log.Error("reload: settings unchanged", logkey.Error, err)
 		return
 	}
 	adopted, changes, err := old.Adopt(next)
@@ -64,18 +65,18 @@ func (r *reloader) settings() {
 		err = r.apply(adopted)
 	}
 	if err != nil {
-		r.log.Error("reload: settings unchanged", "err", err)
+		r.log.Error("reload: settings unchanged", logkey.Error, err)
 		return
 	}
 	if err := r.level.UnmarshalText([]byte(adopted.Level())); err != nil {
-		r.log.Error("reload: log level unchanged", "err", err) // not reached: Load checked it
+		r.log.Error("reload: log level unchanged", logkey.Error, err) // not reached: Load checked it
 	}
 	r.now.Store(adopted)
 	for _, c := range changes {
 		if c.Live {
-			r.log.Info("reload: setting changed", "setting", c.Name, "from", c.From, "to", c.To)
+			r.log.Info("reload: setting changed", logkey.Setting, c.Name, logkey.From, c.From, logkey.To, c.To)
 		} else {
-			r.log.Warn("reload: setting needs a restart", "setting", c.Name, "from", c.From, "to", c.To)
+			r.log.Warn("reload: setting needs a restart", logkey.Setting, c.Name, logkey.From, c.From, logkey.To, c.To)
 		}
 	}
 	if len(changes) == 0 {

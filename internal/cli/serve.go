@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/gctune"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server"
 	"github.com/glovebox-dev/glovebox/internal/server/metrics"
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
@@ -139,7 +140,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 
 	begun := time.Now()
 	v, _ := buildVersion()
-	log.Info("glovebox starts", "version", v, "mode", cfg.Mode, "state", cfg.StateDir)
+	log.Info("glovebox starts", logkey.Version, v, logkey.Transport, cfg.Mode, logkey.StateDir, cfg.StateDir)
 
 	var sec security
 	if overHTTP {
@@ -167,7 +168,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	}
 	defer func() {
 		if err := traces.Close(); err != nil {
-			log.Warn("traces not sent", "err", err) // does not fail the stop
+			log.Warn("traces not sent", logkey.Error, err) // does not fail the stop
 		}
 	}()
 	var srv *server.Server // set before metrics are read
@@ -247,7 +248,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		go func() { ended <- srv.Serve(serving, ln) }()
 	}
 	context.AfterFunc(ctx, func() {
-		log.Info("stopping: no new calls, running ones may finish", "cause", context.Cause(ctx), "timeout", cfg.DrainTimeout)
+		log.Info("stopping: no new calls, running ones may finish", logkey.Reason, context.Cause(ctx), logkey.Timeout, cfg.DrainTimeout)
 	})
 	for ; running > 0; running-- {
 		end := <-ended
@@ -259,7 +260,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	}
 	if cfg.Mode == "stdio" && cfg.FinishTemplates && h.manager.Building() {
 		if err := leaveTemplates(); err != nil {
-			log.Warn("templates not finished", "err", err)
+			log.Warn("templates not finished", logkey.Error, err)
 		}
 	}
 	return err
@@ -323,7 +324,7 @@ func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Lo
 	if cfg.TokensFile != "" {
 		entry.Headers = map[string]string{"Authorization": "Bearer TOKEN"}
 	}
-	log.Info("server listens; it is ready when the health check has passed", "endpoint", endpoint)
+	log.Info("server listens; it is ready when the health check has passed", logkey.Endpoint, endpoint)
 	if cfg.LogFormat == "json" {
 		return endpoint
 	}
@@ -342,7 +343,7 @@ func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Lo
 // noteReady logs and prints that the server is ready, at the endpoint or, if it is "",
 // over standard input and output.
 func (a *app) noteReady(cfg *config.Config, endpoint, v string, log *slog.Logger, took time.Duration) {
-	log.Info("server is ready, waiting for requests", "endpoint", endpoint, "version", v, "took", took.Round(time.Millisecond))
+	log.Info("server is ready, waiting for requests", logkey.Endpoint, endpoint, logkey.Version, v, logkey.Took, took.Round(time.Millisecond))
 	if endpoint != "" && cfg.LogFormat != "json" {
 		a.note("glovebox %s is ready: %s", v, endpoint)
 	}

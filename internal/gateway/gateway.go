@@ -26,6 +26,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
@@ -272,7 +273,7 @@ func (g *Gateway) observe(method string, req mcp.Request) {
 			if s, err := g.manager.Session(def.Name); err == nil {
 				g.tasks.Go(func() {
 					if err := s.RootsChanged(g.ctx); err != nil {
-						g.log.Debug("notify server of changed roots", "server", s.Name(), "err", err)
+						g.log.Debug("notify server of changed roots", logkey.Server, s.Name(), logkey.Error, err)
 					}
 				})
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
@@ -117,7 +118,7 @@ func (g *Gateway) sendLevel(ctx context.Context, s *mcpkit.Session) {
 		return
 	}
 	if err := s.SetLoggingLevel(ctx, level); err != nil {
-		g.log.Debug("set the logging level of a server", "server", s.Name(), "err", err)
+		g.log.Debug("set the logging level of a server", logkey.Server, s.Name(), logkey.Error, err)
 		return
 	}
 	g.mu.Lock()

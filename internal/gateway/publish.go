@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // publish replaces the published listing of a server. It leaves unchanged items alone,
@@ -67,7 +68,7 @@ func publishByURI[T any](g *Gateway, server, kind string, owners map[string]stri
 		func(one *T) {
 			name := address(one)
 			if owner, taken := owners[name]; taken && owner != server {
-				g.log.Warn("item of a server left out", "server", server, "kind", kind, "name", name, "err", fmt.Sprintf("the server %q has it", owner))
+				g.log.Warn("item of a server left out", logkey.Server, server, logkey.Item, kind, logkey.Name, name, logkey.Error, fmt.Sprintf("the server %q has it", owner))
 				return
 			}
 			addOwned(server, one)
@@ -95,7 +96,7 @@ func publishByURI[T any](g *Gateway, server, kind string, owners map[string]stri
 func (g *Gateway) tryAdd(server, kind, name string, add func()) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.log.Warn("item of a server left out", "server", server, "kind", kind, "name", name, "err", fmt.Sprint(p))
+			g.log.Warn("item of a server left out", logkey.Server, server, logkey.Item, kind, logkey.Name, name, logkey.Error, fmt.Sprint(p))
 			ok = false
 		}
 	}()

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -20,7 +21,7 @@ func (g *Gateway) cachedListings() map[string]listing.Entry {
 	}
 	known, err := g.listings.All()
 	if err != nil {
-		g.log.Warn("cached server listings not used", "err", err)
+		g.log.Warn("cached server listings not used", logkey.Error, err)
 	}
 	return known
 }
@@ -138,9 +139,9 @@ func (g *Gateway) markFailed(server string, err error) {
 	switch {
 	case now.text == before.text:
 	case now.refused:
-		g.log.Warn("server not listed: trust it first", "server", server, "err", err, "command", g.trustCommand(server))
+		g.log.Warn("server not listed: trust it first", logkey.Server, server, logkey.Error, err, logkey.Command, g.trustCommand(server))
 	default:
-		g.log.Warn("server not available", "server", server, "err", err)
+		g.log.Warn("server not available", logkey.Server, server, logkey.Error, err)
 	}
 }
 
@@ -189,6 +190,6 @@ func (g *Gateway) saveListing(ctx context.Context, server string, o listing.Entr
 		return
 	}
 	if err := g.listings.Put(ctx, def.Hash(), o); err != nil {
-		g.log.Warn("server listing not cached", "server", server, "err", err)
+		g.log.Warn("server listing not cached", logkey.Server, server, logkey.Error, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // maxSubscriptions bounds the resources with subscriptions, of all clients together.
@@ -160,7 +162,7 @@ func (g *Gateway) unsubscribeUpstream(ctx context.Context, server, uri string) {
 		err = s.Unsubscribe(ctx, uri)
 	}
 	if err != nil {
-		g.log.Debug("unsubscribe from a resource", "server", server, "err", err)
+		g.log.Debug("unsubscribe from a resource", logkey.Server, server, logkey.Error, err)
 	}
 }
 

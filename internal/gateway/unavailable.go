@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
@@ -29,7 +30,7 @@ func (g *Gateway) withoutTaskTools(server string, tools []*mcp.Tool) (callable [
 	g.tasksOnly[server] = tasksOnly
 	g.mu.Unlock()
 	if !known && len(tasksOnly) > 0 {
-		g.log.Warn("tools left out: they only run as tasks, which glovebox mcp does not support yet", "server", server, "tools", tasksOnly)
+		g.log.Warn("tools left out: they only run as tasks, which glovebox mcp does not support yet", logkey.Server, server, logkey.Tools, tasksOnly)
 	}
 	return callable
 }

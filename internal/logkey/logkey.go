@@ -18,7 +18,19 @@ const (
 	Mode       = "mode"   // permission bits in octal
 	Fix        = "fix"    // remedy, for the operator
 	Issuer     = "issuer"
-	Image      = "image" // key of an image or a template on disk
+	Image      = "image"  // key of an image or a template on disk
+	Server     = "server" // name of a server in an mcp.json
+	Tools      = "tools"
+	Item       = "item" // what a server lists: tool, prompt, resource or resource template
+	Name       = "name" // of an item of a server
+	Engine     = "engine"
+	Version    = "version"
+	Isolation  = "isolation"
+	Transport  = "transport" // http, stdio or dual
+	StateDir   = "state_dir"
+	Endpoint   = "endpoint" // URL
+	Setting    = "setting"
+	Pool       = "pool" // ready and wanted boxes
 )
 
 // Circumstances.
@@ -46,6 +58,11 @@ const (
 	Revoked    = "revoked"
 	DurationMS = "duration_ms"
 	Took       = "took"
+	From       = "from" // old value of a setting
+	To         = "to"   // new value of a setting
+	Timeout    = "timeout"
+	Command    = "command" // to type
+	Note       = "note"
 )
 
 // Outcomes.
