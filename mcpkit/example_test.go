@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -13,22 +16,74 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// greeter is a server with one tool, which asks whoever calls it for a name.
+// greeter starts a server with two tools: add, and greet, which asks the user for a name.
 func greeter() *httptest.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "greeter", Version: "1"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "greet", Description: "Greet somebody."},
+	mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Add two numbers."},
+		func(_ context.Context, _ *mcp.CallToolRequest, in struct{ A, B int }) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(in.A + in.B)}}}, nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "greet", Description: "Greet the user."},
 		func(_ context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
-			answer, ok := r.Params.InputResponses["who"].(*mcp.ElicitResult)
+			answer, ok := r.Params.InputResponses["name"].(*mcp.ElicitResult)
 			if !ok {
-				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"who": &mcp.ElicitParams{Message: "Who are you?"}}}, nil, nil
+				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"name": &mcp.ElicitParams{Message: "What is your name?"}}}, nil, nil
 			}
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint("Hello, ", answer.Content["name"])}}}, nil, nil
 		})
 	return httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true}))
 }
 
-// A program calls a tool, and answers what its server asks meanwhile.
+// A project has a server in its mcp.json. A program lists the server's tools and calls
+// one.
 func Example() {
+	server := greeter()
+	defer server.Close()
+	project, err := os.MkdirTemp("", "project-*")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(project)
+	file := fmt.Sprintf(`{"mcpServers": {"greeter": {"type": "http", "url": %q}}}`, server.URL)
+	if err := os.WriteFile(filepath.Join(project, ".mcp.json"), []byte(file), 0o600); err != nil {
+		log.Fatal(err)
+	}
+
+	cfg, err := mcpjson.Load(mcpjson.Options{Root: project})
+	if err != nil {
+		log.Fatal(err)
+	}
+	m := mcpkit.New(mcpkit.Options{
+		Config: cfg,
+		// Ask the user here: a definition may start programs and send secrets.
+		Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return mcpkit.Trusted, nil },
+	})
+	defer m.Close()
+	s, err := m.Session("greeter")
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	tools, err := s.Tools(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range tools {
+		fmt.Println(t.Name+":", t.Description)
+	}
+	res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "add", Arguments: map[string]int{"A": 2, "B": 3}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Content[0].(*mcp.TextContent).Text)
+	// Output:
+	// add: Add two numbers.
+	// greet: Greet the user.
+	// 5
+}
+
+// A hook answers the questions that a server asks during a call.
+func ExampleHooks() {
 	server := greeter()
 	defer server.Close()
 	m := mcpkit.New(mcpkit.Options{
@@ -54,11 +109,11 @@ func Example() {
 	}
 	fmt.Println(res.Content[0].(*mcp.TextContent).Text)
 	// Output:
-	// greeter asks: Who are you?
+	// greeter asks: What is your name?
 	// Hello, Ann
 }
 
-// Without an explicit yes a definition runs nothing.
+// An untrusted definition starts no program.
 func ExampleTrust() {
 	m := mcpkit.New(mcpkit.Options{Config: &mcpjson.Config{Servers: []*mcpjson.Server{
 		{Name: "files", Transport: mcpjson.TransportStdio, Command: mcpjson.Literal("npx")},
@@ -77,8 +132,7 @@ func ExampleTrust() {
 	// true
 }
 
-// ExampleRequestTyped makes a request of a method that the library has no function
-// for.
+// RequestTyped sends requests for which Session has no method.
 func ExampleRequestTyped() {
 	server := greeter()
 	defer server.Close()
@@ -98,5 +152,5 @@ func ExampleRequestTyped() {
 		Tools []struct{ Name string }
 	}](context.Background(), s, "tools/list", nil)
 	fmt.Println(list.Tools, err)
-	// Output: [{greet}] <nil>
+	// Output: [{add} {greet}] <nil>
 }
