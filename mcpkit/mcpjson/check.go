@@ -14,14 +14,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// maxName bounds the names of servers: they become parts of the names of tools.
+// maxName bounds the names of servers, which become parts of tool names.
 const maxName = 128
 
-// maxServers bounds a configuration; people have dozens.
+// maxServers bounds a configuration. Real ones have dozens of servers.
 const maxServers = 1000
 
-// server reads one definition, and returns nil if there is none that is right.
-// What is wrong with it is in errs then.
+// server reads one definition. It returns nil, and adds to errs, if the definition is
+// invalid.
 func (r *reader) server(m member) *Server {
 	r.errs = nil
 	r.s = &Server{Name: m.name, Dir: r.opts.Root, Dialect: r.spec.dialect, File: r.doc.file, Origins: make(map[string]Origin)}
@@ -64,16 +64,16 @@ func (r *reader) checkName(m member) {
 	case len(name) > maxName:
 		r.fail(n, "", "the name has %d bytes, more than %d", len(name), maxName)
 	case r.spec.names != nil && !r.spec.names.MatchString(name):
-		r.fail(n, "", "the name may have letters, digits, '_' and '-' only")
+		r.fail(n, "", "the name may consist of letters, digits, '_' and '-' only")
 	case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) || c == utf8.RuneError }):
-		r.fail(n, "", "the name has characters that cannot be shown")
+		r.fail(n, "", "the name contains unprintable characters")
 	case name != strings.TrimSpace(name):
 		r.fail(n, "", "the name begins or ends with a space")
 	}
 }
 
-// argumentsOf puts the program and its arguments together, in whichever of the
-// ways they were written.
+// argumentsOf combines the program and its arguments, in whichever form they were
+// written.
 func (r *reader) argumentsOf() {
 	key := r.set["command"]
 	if r.argv != nil {
@@ -108,7 +108,7 @@ func (r *reader) argumentsOf() {
 	for i := range rest {
 		places[indexed("args", before+i)] = r.s.Origins[indexed("args", i)]
 	}
-	// The arguments in the command come first and have lost their places.
+	// Arguments in the command come first and have no origin of their own.
 	for i := range min(before, len(rest)) {
 		line, column := r.doc.place(r.argv.elems[i+1].offset)
 		places[indexed("args", i)] = Origin{File: r.doc.file, Line: line, Column: column, Key: r.at + "." + indexed(key, i+1)}
@@ -117,7 +117,7 @@ func (r *reader) argumentsOf() {
 	r.s.Args = append(r.s.Args, rest...)
 }
 
-// transport decides how the server is reached.
+// transport determines the transport of the server.
 func (r *reader) transport(n *node) {
 	s := r.s
 	has := func(field string) bool { _, ok := r.set[field]; return ok }
@@ -147,7 +147,7 @@ func (r *reader) transport(n *node) {
 		r.fail(n, "", "it has neither %q nor an address to connect to", r.wordFor("command"))
 		return
 	case ways > 1 && !named:
-		r.fail(n, "", "it has both a command and an address, so that it is not clear how to reach it").Hint = "remove one of them"
+		r.fail(n, "", "it has both a command and an address").Hint = "remove one of them"
 		return
 	case r.spec.strict && !named:
 		r.fail(n, "transport", "it is missing").Hint = "allowed are " + strings.Join(r.words(), ", ")
@@ -177,7 +177,7 @@ func (r *reader) transport(n *node) {
 	}
 }
 
-// wordFor is the dialect's own word for a field.
+// wordFor returns the dialect's name of a field.
 func (r *reader) wordFor(field string) string {
 	own := map[string]string{"command": "argv", "socket": "unix_path"}
 	if w, ok := own[field]; ok && (r.spec.strict || field == "socket") {
@@ -186,7 +186,7 @@ func (r *reader) wordFor(field string) string {
 	return field
 }
 
-// words are the transports that the dialect may name.
+// words returns the transports that the dialect can name.
 func (r *reader) words() []string {
 	if r.spec.strict {
 		return slices.Sorted(maps.Keys(r.spec.words))
@@ -194,7 +194,7 @@ func (r *reader) words() []string {
 	return slices.Sorted(maps.Keys(transportWords))
 }
 
-// belongs says which fields only some transports have.
+// belongs checks fields that only some transports have.
 var belongs = map[string][]Transport{
 	"command": {TransportStdio}, "args": {TransportStdio}, "env": {TransportStdio}, "passEnv": {TransportStdio},
 	"inheritEnv": {TransportStdio}, "envFile": {TransportStdio}, "cwd": {TransportStdio}, "stdoutLog": {TransportStdio},
@@ -238,7 +238,7 @@ func (r *reader) checkFields(n *node) {
 	r.checkDialect(n)
 }
 
-// drop empties a field that has no effect.
+// drop clears a field that has no effect.
 func (s *Server) drop(field string) {
 	switch field {
 	case "args":
@@ -280,12 +280,12 @@ func (r *reader) checkEnv(n *node) {
 	}
 	for _, name := range names {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			r.fail(n, key, "%q cannot be the name of a variable", clip(name))
+			r.fail(n, key, "%q is not a valid name of a variable", clip(name))
 		}
 	}
 }
 
-// checkURL looks at what is known of an address before it is expanded.
+// checkURL checks the parts of an address that are known before expansion.
 func (r *reader) checkURL(n *node, field string, t Text) {
 	key, ok := r.set[field]
 	if !ok {
@@ -299,14 +299,14 @@ func (r *reader) checkURL(n *node, field string, t Text) {
 	case literal:
 		u, err := url.Parse(strings.TrimSpace(whole))
 		if err != nil || u.Scheme == "" {
-			r.fail(at, key, "found a string that is no URL").Hint = "begin it with https://"
+			r.fail(at, key, "invalid URL").Hint = "begin it with https://"
 		} else if !slices.Contains([]string{"http", "https", "unix", "pipe"}, u.Scheme) {
 			r.fail(at, key, "the address begins with %q; allowed are http, https, unix and pipe", clip(u.Scheme))
 		}
 	}
 }
 
-// headerName is what a header may be called (RFC 9110).
+// headerName matches the names of headers (RFC 9110).
 var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 func (r *reader) checkHeaders(n *node) {
@@ -342,11 +342,11 @@ func (r *reader) checkHeaders(n *node) {
 	}
 	if name := s.BearerTokenEnv; name != "" {
 		if variable.FindString(name) != name {
-			r.fail(n, r.set["bearerTokenEnv"], "found a string that is no name of an environment variable").Hint = "it takes the name of a variable, not the token"
+			r.fail(n, r.set["bearerTokenEnv"], "found a string that is not the name of an environment variable").Hint = "it takes the name of a variable, not the token"
 		}
 		for _, h := range s.Headers {
 			if isAuthorization(h.Name) {
-				r.fail(n, "headers."+h.Name, "there is also a variable for the token; only one of them may be there")
+				r.fail(n, "headers."+h.Name, "there is also a variable for the token; only one of them is allowed")
 			}
 		}
 	}
@@ -361,7 +361,7 @@ func hasControl(t Text) bool {
 	return false
 }
 
-// bearerEnv recognises the header that BearerTokenEnv stands for.
+// bearerEnv recognizes a header that BearerTokenEnv can express.
 func bearerEnv(h Pair) (name string, ok bool) {
 	t := h.Value
 	if !isAuthorization(h.Name) || len(t) != 2 || t[0].Literal != "Bearer " || len(t[1].Sources) != 1 || t[1].Sources[0].Scheme != SchemeEnv {
@@ -370,7 +370,7 @@ func bearerEnv(h Pair) (name string, ok bool) {
 	return t[1].Sources[0].Name, true
 }
 
-// checkDialect holds a file to rules that only its dialect has.
+// checkDialect applies the rules of a single dialect.
 func (r *reader) checkDialect(n *node) {
 	s := r.s
 	if s.StdoutLog != nil {
@@ -383,7 +383,7 @@ func (r *reader) checkDialect(n *node) {
 		r.warn(n, "type", "it is missing").Hint = "the portable form wants stdio, sse or streamable-http"
 	}
 	if s.OAuth != nil && (s.BearerTokenEnv != "" || slices.ContainsFunc(s.Headers, func(h Pair) bool { return isAuthorization(h.Name) })) {
-		r.fail(n, "oauth", "there is also an Authorization header; only one of them may be there")
+		r.fail(n, "oauth", "there is also an Authorization header; only one of them is allowed")
 	}
 	for field, limit := range map[string]int{"title": 100, "description": 500} {
 		if v := n.get(field); v != nil && utf8.RuneCountInString(v.text) > limit {
@@ -392,7 +392,7 @@ func (r *reader) checkDialect(n *node) {
 	}
 }
 
-// checkLog keeps what a server writes below the root.
+// checkLog checks that the log of a server is below the root.
 func (r *reader) checkLog(n *node) {
 	p, v := r.s.StdoutLog.Path, n.at("stdout_log", "path")
 	if v == nil {
@@ -409,5 +409,5 @@ func (r *reader) checkLog(n *node) {
 	}
 }
 
-// isDrive recognises absolute paths of Windows anywhere.
+// isDrive recognizes absolute paths of Windows on every system.
 func isDrive(p string) bool { return len(p) > 1 && p[1] == ':' }

@@ -2,44 +2,42 @@ package mcpjson
 
 import "encoding/json"
 
-// Config is what one file, or one discovery, says. It is plain data: whoever
-// holds it may change it; nothing here locks.
+// Config is the content of a configuration. It is plain data without locks.
 type Config struct {
-	// Path is the file that was read, as it is shown to people; empty if no
-	// file was found or the bytes came from elsewhere.
+	// Path is the file, as messages show it; empty if no file was found or the bytes
+	// came from elsewhere.
 	Path string
 
-	// Dialect is that of the file.
+	// Dialect is the dialect of the file.
 	Dialect Dialect
 
-	// Client is what the file says of the client itself. Only the dialect V1
-	// has it.
+	// Client configures the client itself. Only the dialect V1 has it.
 	Client Client
 
 	// Servers are in the order of the file. Names are unique.
 	Servers []*Server
 
-	// Inputs are the questions whose answers ${input:id} stands for. Only VS
-	// Code defines them; a reference to an undefined one is asked by its id.
+	// Inputs are the questions whose answers replace ${input:id}. Only VS Code defines
+	// them; a reference to an undefined one asks by its id.
 	Inputs []Input
 
-	// Extra is what the file says beside its servers and this package does not
-	// know, in the dialects whose whole file is about MCP. A client's settings
-	// file holds much more, which is neither kept nor looked at.
+	// Extra has the unknown members beside the servers, for dialects whose files are
+	// about MCP only. Other members of a client's settings file are neither stored nor
+	// read.
 	Extra []Extra
 
-	// KeepTools has Export, Merge and Update write lists of allowed and denied tools
-	// also where the dialect's client has no word for them, as includeTools and
-	// excludeTools: this package reads them there and whoever uses it keeps to them,
-	// the client does not. No file sets it.
+	// KeepTools makes Export, Merge and Update write tool filters also in dialects
+	// whose clients do not support them, as includeTools and excludeTools. This package
+	// reads them there, and its users apply them; the client does not. No file sets
+	// this field.
 	KeepTools bool
 
-	// Warnings are complaints that did not stop the file from being read, and
-	// the servers that were left out because of what is wrong with them.
+	// Warnings are the problems that did not prevent reading the file, and the servers
+	// that were skipped.
 	Warnings []*Error
 }
 
-// Server returns the server of that name, or nil.
+// Server returns the server with that name, or nil.
 func (c *Config) Server(name string) *Server {
 	for _, s := range c.Servers {
 		if s.Name == name {
@@ -49,27 +47,27 @@ func (c *Config) Server(name string) *Server {
 	return nil
 }
 
-// Client is what a file says of the client itself.
+// Client configures the client itself.
 type Client struct {
-	// ProtocolVersion is the revision to offer; empty means newest.
+	// ProtocolVersion is the revision to request; empty means the newest.
 	ProtocolVersion string
 
-	// Capabilities is a JSON object to declare beside what is built in; nil if
-	// the file has none.
+	// Capabilities is a JSON object of capabilities to declare in addition; nil if the
+	// file has none.
 	Capabilities json.RawMessage
 
-	// Roots are what roots/list answers. Not nil but empty declares the ability
-	// with no root.
+	// Roots is the answer to roots/list. An empty list that is not nil declares the
+	// capability without roots.
 	Roots []Root
 }
 
-// Root is a directory, or another place, that servers may look at.
+// Root is a directory or another place that servers may access.
 type Root struct {
 	URI  string
 	Name string
 }
 
-// Input is a question to the user, defined in the file.
+// Input is a question to the user, defined in a file.
 type Input struct {
 	ID          string
 	Type        string // promptString, pickString or command
@@ -80,8 +78,7 @@ type Input struct {
 	Extra       []Extra
 }
 
-// Extra is a member that this package does not know, kept so that a file that
-// is written back loses nothing.
+// Extra is an unknown member, kept so that writing the file back loses nothing.
 type Extra struct {
 	Key   string
 	Value json.RawMessage // compact

@@ -9,7 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// byName tells a dialect from where a file is; Auto if that says nothing.
+// byName detects a dialect from the path of a file; Auto if it is unknown.
 func byName(file string) Dialect {
 	base, parent := filepath.Base(file), filepath.Base(filepath.Dir(file))
 	switch base {
@@ -43,16 +43,16 @@ func byName(file string) Dialect {
 	return Auto
 }
 
-// isTOML says which files are not JSON.
+// isTOML lists the dialects that are not JSON.
 func isTOML(o Options, file string) bool {
 	return o.Dialect == Codex || o.Dialect == Auto && strings.EqualFold(filepath.Ext(file), ".toml")
 }
 
-// rootKeys are the names below which some dialect has its servers.
+// rootKeys are the keys below which dialects have their servers.
 var rootKeys = []string{"mcpServers", "servers", "mcp", "mcp_servers", "context_servers", "amp.mcpServers"}
 
-// detect tells the dialect from the keys and, where several have the same, from
-// the name of the file. bare says that the file is nothing but servers.
+// detect determines the dialect from the keys of a file and, if several dialects share
+// them, from its name. bare reports that the file has nothing but servers.
 func detect(file string, toml bool, top *node) (d Dialect, bare bool, err error) {
 	if top.kind != object {
 		return "", false, fmt.Errorf("found %s, want an object", top.describe())
@@ -72,11 +72,11 @@ func detect(file string, toml bool, top *node) (d Dialect, bare bool, err error)
 		}
 		return byServers(file, top.get("mcpServers")), false, nil
 	case named == Gemini || named == ClaudeDesktop:
-		return named, false, nil // other settings of theirs have names that say something elsewhere
+		return named, false, nil // keys of other settings in these files may be root keys of other dialects
 	case servers != nil && top.get("version") != nil && named != VSCode:
 		return V1, false, nil
 	case servers != nil && servers.kind == array:
-		return "", false, fmt.Errorf("its servers are a list, which is a form that is not read here; want an object of servers by name")
+		return "", false, fmt.Errorf("its servers are a list, which is not supported; want an object of servers by name")
 	case servers != nil && !isServer(servers):
 		return VSCode, false, nil
 	case mcp != nil && mcp.kind == object && !isServer(mcp):
@@ -95,7 +95,7 @@ func detect(file string, toml bool, top *node) (d Dialect, bare bool, err error)
 	return ClaudeCode, true, nil
 }
 
-// noServers says what a file has instead of servers.
+// noServers returns an error that describes a file without servers.
 func noServers(top *node, odd string) error {
 	for _, name := range top.names()[:min(len(top.members), maxWarnings)] {
 		if near := nearest.Of(name, rootKeys); near != "" {
@@ -105,7 +105,7 @@ func noServers(top *node, odd string) error {
 	return fmt.Errorf("there are no servers: want one of the keys %s, or nothing but servers by name, which %q is not", strings.Join(rootKeys, ", "), clip(odd))
 }
 
-// looksBare returns the name of a member that is no server, or "".
+// looksBare returns the name of a member that is not a server, or "".
 func looksBare(top *node) string {
 	for _, m := range top.members {
 		if !isServer(m.value) {
@@ -115,7 +115,7 @@ func looksBare(top *node) string {
 	return ""
 }
 
-// isServer says that an object looks like a definition.
+// isServer reports whether an object looks like a definition.
 func isServer(n *node) bool {
 	if n.kind != object {
 		return false
@@ -133,8 +133,8 @@ func isServer(n *node) bool {
 	return false
 }
 
-// byServers tells apart the dialects that have mcpServers by words that only
-// one of them has.
+// byServers distinguishes the dialects that share mcpServers, by members that only one
+// of them has.
 func byServers(file string, servers *node) Dialect {
 	typed, portable := len(servers.members) > 0, filepath.Base(file) == "mcp.json"
 	for _, m := range servers.members {
@@ -160,8 +160,8 @@ func byServers(file string, servers *node) Dialect {
 	return ClaudeCode
 }
 
-// rootOf is the directory that a file of a client is for: the one that it is
-// in, or the one above if clients keep their own directory there.
+// rootOf returns the directory that a client's file is for: its own directory, or the
+// one above if the client keeps a directory of its own there.
 func rootOf(file string) string {
 	dir := filepath.Dir(file)
 	switch filepath.Base(dir) {
@@ -171,19 +171,19 @@ func rootOf(file string) string {
 	return dir
 }
 
-// Location is where a client keeps its servers.
+// Location is a file in which a client keeps its servers.
 type Location struct {
 	Dialect Dialect
 	Path    string
 
-	// Project says that the file belongs to a directory of work, which may be
-	// somebody else's, and not to the user.
+	// Project reports that the file belongs to a project, possibly written by others,
+	// and not to the user.
 	Project bool
 }
 
-// Locations are the files that clients read, for the project in root and the user
-// whose directories those are; either may be empty. configDir is what
-// os.UserConfigDir returns. The files need not be there.
+// Locations returns the files that clients read, for the project in root and the user
+// with the directories home and configDir, as returned by os.UserConfigDir. root and
+// home may be empty. The files need not exist.
 func Locations(root, home, configDir string) []Location {
 	var list []Location
 	add := func(project bool, base string, d Dialect, parts ...string) {

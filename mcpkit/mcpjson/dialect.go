@@ -6,11 +6,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
-// Dialect is a way to write servers down. The set is closed.
+// Dialect is the format of a client's configuration. The set is closed.
 type Dialect string
 
 const (
-	// Auto is told from the file's name and its keys.
+	// Auto detects the dialect from the file's name and keys.
 	Auto Dialect = ""
 
 	V1            Dialect = "v1"             // our own strict schema: version, client, servers
@@ -29,10 +29,10 @@ const (
 	SEP           Dialect = "mcp"            // the portable mcp.json of SEP-2633
 )
 
-// Dialects are all that can be read and written, in the order of the list above.
+// Dialects lists all dialects, in the order above.
 var Dialects = []Dialect{V1, ClaudeCode, ClaudeDesktop, Cursor, VSCode, Codex, Gemini, OpenCode, OpenCode2, Windsurf, Cline, Zed, Amp, SEP}
 
-// ParseDialect finds a dialect by its name, and suggests one if there is none.
+// ParseDialect returns the dialect with a name. The error suggests a similar name.
 func ParseDialect(name string) (Dialect, error) {
 	names := make([]string, len(Dialects))
 	for i, d := range Dialects {
@@ -42,7 +42,7 @@ func ParseDialect(name string) (Dialect, error) {
 		names[i] = string(d)
 	}
 	if near := nearest.Of(name, names); near != "" {
-		return "", fmt.Errorf("find dialect %q: there is none of that name; did you mean %q?", clip(name), near)
+		return "", fmt.Errorf("find dialect %q: unknown dialect; did you mean %q?", clip(name), near)
 	}
-	return "", fmt.Errorf("find dialect %q: there is none of that name; there are %v", clip(name), names)
+	return "", fmt.Errorf("find dialect %q: unknown dialect; known are %v", clip(name), names)
 }

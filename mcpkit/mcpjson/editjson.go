@@ -6,8 +6,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// editJSON changes the bytes of a file from what before says to what after
-// says, and leaves everything that both say as it is written.
+// editJSON edits the bytes of a file so that its content changes from before to after,
+// and leaves equal parts as they are written.
 func (d *document) editJSON(before, after *node) ([]byte, error) {
 	v, err := hujson.Parse(d.data)
 	if err != nil {
@@ -22,7 +22,7 @@ func (d *document) editJSON(before, after *node) ([]byte, error) {
 	return data, checkEdit(data, false, after)
 }
 
-// indentOf is by how much a file indents: what its first indented line has.
+// indentOf returns the indentation step of a file, taken from its first indented line.
 func indentOf(data []byte) string {
 	for _, line := range bytes.Split(data, []byte("\n")) {
 		if rest := bytes.TrimLeft(line, " \t"); len(rest) < len(line) && len(bytes.TrimSpace(rest)) > 0 {
@@ -37,8 +37,8 @@ type jsonEdit struct {
 	newline string
 }
 
-// change makes v, which says before, say after. prefix is the indentation of
-// the line on which v begins.
+// change edits v from before to after. prefix is the indentation of the line on which v
+// begins.
 func (e jsonEdit) change(v *hujson.Value, before, after *node, prefix string) {
 	if before.equal(after) {
 		return
@@ -50,7 +50,7 @@ func (e jsonEdit) change(v *hujson.Value, before, after *node, prefix string) {
 			return
 		}
 	case *hujson.Array:
-		// A list that only grew, or whose objects changed, keeps its comments.
+		// A list that only grows, or whose objects change, keeps its comments.
 		if after.kind == array && len(after.elems) >= len(before.elems) && len(before.elems) > 0 && !before.flat() {
 			e.array(t, before, after, prefix)
 			return
@@ -59,7 +59,7 @@ func (e jsonEdit) change(v *hujson.Value, before, after *node, prefix string) {
 	v.Value = e.render(after, prefix).Value
 }
 
-// render makes a new value.
+// render returns a new value.
 func (e jsonEdit) render(n *node, prefix string) hujson.Value {
 	b := indentJSON(nil, n, prefix, e.indent)
 	if e.newline != "\n" {
@@ -89,7 +89,7 @@ func (e jsonEdit) object(o *hujson.Object, before, after *node, prefix string) {
 	}
 }
 
-// lineIndent is the indentation of what follows extra.
+// lineIndent returns the indentation after extra.
 func (e jsonEdit) lineIndent(extra hujson.Extra, prefix string) string {
 	if i := bytes.LastIndexByte(extra, '\n'); i >= 0 {
 		if rest := extra[i+1:]; len(bytes.Trim(rest, " \t")) == 0 {
@@ -99,8 +99,7 @@ func (e jsonEdit) lineIndent(extra hujson.Extra, prefix string) string {
 	return prefix
 }
 
-// add puts a member at the end of an object, in the way that the others are
-// laid out.
+// add appends a member to an object, in the layout of the others.
 func (e jsonEdit) add(o *hujson.Object, m member, prefix string) {
 	var items []*hujson.Value
 	for i := range o.Members {
@@ -117,8 +116,8 @@ func (e jsonEdit) add(o *hujson.Object, m member, prefix string) {
 	o.Members = append(o.Members, hujson.ObjectMember{Name: name, Value: value})
 }
 
-// place prepares the end of an object or list for one more item: what stands
-// before it, how its lines are indented, and what marks a trailing comma.
+// place prepares the end of an object or list for another item: what precedes it, how
+// its lines are indented, and how a trailing comma is marked.
 func (e jsonEdit) place(items []*hujson.Value, last *hujson.Value, after *hujson.Extra, prefix string) (before hujson.Extra, inner string, trailing hujson.Extra) {
 	lines, inner := len(items) == 0, prefix+e.indent
 	for _, item := range items {
@@ -128,7 +127,7 @@ func (e jsonEdit) place(items []*hujson.Value, last *hujson.Value, after *hujson
 	}
 	if last != nil && last.AfterExtra != nil {
 		trailing, last.AfterExtra = last.AfterExtra, nil
-		if len(bytes.TrimSpace(trailing)) > 0 { // a comment before the comma stays where it is
+		if len(bytes.TrimSpace(trailing)) > 0 { // a comment before the comma stays there
 			last.AfterExtra, trailing = trailing, hujson.Extra{}
 		}
 	}
@@ -162,7 +161,7 @@ func (e jsonEdit) array(a *hujson.Array, before, after *node, prefix string) {
 	}
 }
 
-// removeMember takes a member away, but not the comments around it.
+// removeMember deletes a member, but not the comments around it.
 func removeMember(o *hujson.Object, i int) {
 	gone := o.Members[i]
 	o.Members = append(o.Members[:i:i], o.Members[i+1:]...)
@@ -175,7 +174,7 @@ func removeMember(o *hujson.Object, i int) {
 		}
 		return
 	}
-	// It was the last: the one before it decides now whether a comma trails.
+	// The member before it now determines whether there is a trailing comma.
 	trailed := gone.Value.AfterExtra != nil
 	if i > 0 {
 		last := &o.Members[i-1].Value
@@ -190,8 +189,7 @@ func removeMember(o *hujson.Object, i int) {
 	}
 }
 
-// joinComments puts those together that hold a comment; a comment to the end of
-// the line ends its line.
+// joinComments joins the parts that contain a comment. A line comment ends its line.
 func joinComments(list ...hujson.Extra) hujson.Extra {
 	var all hujson.Extra
 	for _, x := range list {

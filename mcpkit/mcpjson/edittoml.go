@@ -8,7 +8,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// appendTable writes a table with a header of its own.
+// appendTable writes a table with its own header.
 func appendTable(b []byte, path []string, n *node) []byte {
 	if len(b) > 0 {
 		b = append(b, '\n')
@@ -34,21 +34,21 @@ func dotted(path []string) string {
 	return strings.Join(parts, ".")
 }
 
-// tomlExpr is one expression of a file: a header, or a key with its value.
+// tomlExpr is one expression of a file: a table header, or a key and its value.
 type tomlExpr struct {
 	header     bool
-	path       []string // from the top
-	table      int      // how much of path is said by the header above
+	path       []string // from the root
+	table      int      // length of the part of path given by the header above
 	start, end int
-	value      int // where the value begins
+	value      int // offset of the value
 }
 
-// tomlEdit collects changes to a file, in the words of the file.
+// tomlEdit collects edits of a file.
 type tomlEdit struct {
 	data  []byte
 	exprs []tomlExpr
 	edits []splice
-	tail  []byte // what is appended
+	tail  []byte // text to append
 }
 
 // splice replaces a part of the file.
@@ -57,7 +57,7 @@ type splice struct {
 	text       string
 }
 
-// editTOML changes the bytes of a file from what before says to what after says.
+// editTOML edits the bytes of a file so that its content changes from before to after.
 func (d *document) editTOML(before, after *node) ([]byte, error) {
 	e := tomlEdit{data: d.data}
 	e.scan()
@@ -67,7 +67,7 @@ func (d *document) editTOML(before, after *node) ([]byte, error) {
 	at := 0
 	for _, s := range e.edits {
 		if s.start < at {
-			continue // within what is gone already
+			continue // within a removed part
 		}
 		out = append(append(out, d.data[at:s.start]...), s.text...)
 		at = s.end
@@ -135,7 +135,7 @@ func (e *tomlEdit) lineEnd(offset int) int {
 	return len(e.data)
 }
 
-// object changes what differs between two tables at a path.
+// object edits the differences between two tables at a path.
 func (e *tomlEdit) object(path []string, before, after *node) {
 	for _, m := range before.members {
 		at := append(slices.Clone(path), m.name)
@@ -161,7 +161,7 @@ func (e *tomlEdit) object(path []string, before, after *node) {
 	}
 }
 
-// exact is the line that gives the whole value at a path.
+// exact returns the expression with the whole value at a path.
 func (e *tomlEdit) exact(path []string) *tomlExpr {
 	for i, x := range e.exprs {
 		if !x.header && slices.Equal(x.path, path) {
@@ -171,7 +171,7 @@ func (e *tomlEdit) exact(path []string) *tomlExpr {
 	return nil
 }
 
-// remove takes all lines away that speak of a path, but not their comments.
+// remove deletes all lines about a path, but not their comments.
 func (e *tomlEdit) remove(path []string) {
 	for _, x := range e.exprs {
 		if len(x.path) < len(path) || !slices.Equal(x.path[:len(path)], path) {
@@ -192,8 +192,7 @@ func (e *tomlEdit) remove(path []string) {
 	}
 }
 
-// insert adds a value: below the last line of its table, or as a table at the
-// end.
+// insert adds a value: below the last line of its table, or as a table at the end.
 func (e *tomlEdit) insert(path []string, v *node) {
 	parent := path[:len(path)-1]
 	var host *tomlExpr
@@ -204,7 +203,7 @@ func (e *tomlEdit) insert(path []string, v *node) {
 	}
 	switch {
 	case len(parent) == 0 && v.kind == object && len(v.members) > 0:
-		for _, m := range v.members { // [mcp_servers] by itself says nothing
+		for _, m := range v.members { // a header [mcp_servers] without keys is not needed
 			e.insert(append(slices.Clone(path), m.name), m.value)
 		}
 	case host != nil:

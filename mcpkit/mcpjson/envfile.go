@@ -1,16 +1,17 @@
 package mcpjson
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
 
-// maxEnvFile bounds a file of variables; the kernel hands no more to a process.
+// maxEnvFile bounds a file of variables; the kernel passes no more to a process.
 const maxEnvFile = 1 << 20
 
-// readEnvFile reads a file of KEY=value lines as the usual tools do: comments,
-// "export ", single quotes without and double quotes with escapes, no
-// references to other variables.
+// readEnvFile parses KEY=value lines like common tools: comments, "export ", single
+// quotes without escapes and double quotes with them. References to other variables are
+// not expanded.
 func readEnvFile(name string) ([][2]string, error) {
 	b, err := readRegular(name, maxEnvFile)
 	if err != nil {
@@ -56,7 +57,7 @@ func unquoteEnv(v string) (string, error) {
 		switch c := v[i]; {
 		case c == quote:
 			if tail := strings.TrimSpace(v[i+1:]); tail != "" && tail[0] != '#' {
-				return "", fmt.Errorf("there is something after the closing quote")
+				return "", errors.New("unexpected text after the closing quote")
 			}
 			return b.String(), nil
 		case c == '\\' && quote == '"' && i+1 < len(v):
@@ -78,5 +79,5 @@ func unquoteEnv(v string) (string, error) {
 			b.WriteByte(c)
 		}
 	}
-	return "", fmt.Errorf("the closing quote is missing")
+	return "", errors.New("the closing quote is missing")
 }

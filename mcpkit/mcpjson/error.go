@@ -8,26 +8,26 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
-// Error is one complaint about one place of a file.
+// Error is a problem at one place of a file.
 type Error struct {
-	File   string // as it was named; may be empty for bytes from elsewhere
-	Line   int    // from 1; 0 if the complaint is about the whole file
+	File   string // path as given; empty for bytes from elsewhere
+	Line   int    // from 1; 0 for the whole file
 	Column int    // from 1, in bytes
-	Server string // empty if it is about none
-	Field  string // in the file's own words; empty if it is about none
+	Server string // empty if the problem concerns none
+	Field  string // as the file names it; empty if the problem concerns none
 
-	// Msg says what was found and what is allowed. It holds no value of a field
-	// that could be a secret.
+	// Msg describes the problem and what is allowed. It contains no value that could be
+	// a secret.
 	Msg string
 
-	// Hint says what to do; may be empty.
+	// Hint is a remedy; may be empty.
 	Hint string
 
 	// Err is the cause; may be nil.
 	Err error
 }
 
-// Error shows all that is known in one line.
+// Error returns all fields in one line.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("read ")
@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// place is file:line:column, as far as known.
+// place returns file:line:column, as far as known.
 func (e *Error) place() string {
 	file := e.File
 	if file == "" {
@@ -71,11 +71,10 @@ func (e *Error) place() string {
 	return fmt.Sprintf("%s:%d:%d", file, e.Line, e.Column)
 }
 
-// maxErrors bounds how much is said about one file: who has made more mistakes
-// reads the first ones first.
+// maxErrors bounds the problems reported for one file.
 const maxErrors = 20
 
-// join makes one error of many; nil of none.
+// join joins errors; nil if there are none.
 func join(list []*Error) error {
 	if len(list) == 0 {
 		return nil
@@ -91,10 +90,10 @@ func join(list []*Error) error {
 	return errors.Join(errs...)
 }
 
-// maxClip is how much of a name from a file goes into a message.
+// maxClip bounds a name from a file in a message.
 const maxClip = 64
 
-// clip shortens what comes from a file and is shown to people.
+// clip shortens text from a file for a message.
 func clip(s string) string {
 	return truncate.Bytes(s, maxClip)
 }

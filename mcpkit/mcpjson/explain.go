@@ -10,29 +10,28 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 )
 
-// Field is one thing that a definition says, ready to be shown.
+// Field is one field of a definition, ready to be shown.
 type Field struct {
 	// Path names the field: "command", "args[0]", "headers.Authorization".
 	Path string
 
-	// Value is unexpanded, references as ${scheme:name}, what could be a secret
-	// as Masked.
+	// Value is the unexpanded value, with references as ${scheme:name} and possible
+	// secrets as Masked.
 	Value string
 
-	// Masked says that something was left out of Value.
+	// Masked reports that a part of Value is masked.
 	Masked bool
 
-	// Origin says where it was written; zero for what was not in a file.
+	// Origin tells where the field was written; zero if not in a file.
 	Origin Origin
 }
 
-// Masked stands for what is not shown.
+// Masked replaces secrets in values to show.
 const Masked = redact.Masked
 
-// Explain lists all that the definition says, with the place of each, in the
-// order of the fields of Server. It expands nothing; what looks like a secret
-// is masked, and so are all literal values of headers and of the environment
-// whose names say that they are.
+// Explain returns all fields of the definition with their origins, in the order of
+// Server's fields. It expands nothing. It masks possible secrets, and the literal
+// values of headers and variables whose names suggest a secret.
 func (s *Server) Explain() []Field {
 	x := &explanation{s: s}
 	x.add("transport", string(s.Transport))
@@ -86,7 +85,7 @@ func (s *Server) Explain() []Field {
 		x.fields = append(x.fields, Field{Path: indexed("roots", i), Value: r.URI, Origin: s.Origins["roots"]})
 	}
 	for _, e := range s.Extra {
-		// What is not known is not known to be harmless either.
+		// An unknown member may be a secret.
 		x.fields = append(x.fields, Field{Path: "extra." + e.Key, Value: Masked, Masked: true, Origin: s.Origins["extra."+e.Key]})
 	}
 	return x.fields
@@ -130,8 +129,8 @@ func (x *explanation) text(path string, t Text, secret bool) {
 	x.fields = append(x.fields, f)
 }
 
-// mask shows a text without its secrets: of one that is secret all literals but
-// the word before a reference, such as "Bearer ".
+// mask returns a text with its secrets masked. If the text is secret, this includes all
+// literals except a word before a reference, such as "Bearer ".
 func (t Text) mask(secret bool) (s string, masked bool) {
 	shown := make(Text, 0, len(t))
 	for i, p := range t {
@@ -164,10 +163,10 @@ func (t Text) mask(secret bool) (s string, masked bool) {
 	return shown.String(), masked
 }
 
-// userInfo is what stands before the host in the address of a database, say.
+// userInfo matches the credentials in an address, such as that of a database.
 var userInfo = regexp.MustCompile(`://[^/\s@]*:[^/\s@]*@`)
 
-// isScheme recognises what stands before the credentials of a header.
+// isScheme recognizes the scheme before the credentials of a header.
 func isScheme(s string) bool {
 	switch strings.ToLower(s) {
 	case "bearer ", "basic ", "token ":
@@ -176,7 +175,7 @@ func isScheme(s string) bool {
 	return false
 }
 
-// maskFlag hides the value of --api-key=value, and of NAME=value.
+// maskFlag masks the value in --api-key=value and in NAME=value.
 func maskFlag(p Piece) (Piece, bool) {
 	name, value, ok := strings.Cut(p.Literal, "=")
 	if len(p.Sources) > 0 || !ok || value == "" || value == Masked || strings.ContainsAny(name, " /?&") || !redact.IsSecretName(name) {
@@ -185,14 +184,14 @@ func maskFlag(p Piece) (Piece, bool) {
 	return Piece{Literal: name + "=" + Masked}, true
 }
 
-// isSecretFlag says that what follows an argument is a secret.
+// isSecretFlag reports whether the argument after this one is a secret.
 func isSecretFlag(t Text) bool {
 	s, ok := t.Literal()
 	return ok && strings.HasPrefix(s, "-") && !strings.Contains(s, "=") && redact.IsSecretName(strings.TrimLeft(s, "-"))
 }
 
-// address shows a URL without password and without the values of parameters
-// that are secret by their names.
+// address returns a URL without password and without the values of parameters with
+// names of secrets.
 func (x *explanation) address(path string, t Text) {
 	if len(t) == 0 {
 		return
@@ -209,7 +208,7 @@ func (x *explanation) address(path string, t Text) {
 	x.fields = append(x.fields, f)
 }
 
-// maskURL hides what is secret in a URL; what is no URL is hidden altogether.
+// maskURL masks the secrets in a URL. An invalid URL is masked completely.
 func maskURL(raw string) (string, bool) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -238,7 +237,7 @@ func maskURL(raw string) (string, bool) {
 	return raw, hidden
 }
 
-// maskLoose hides the literals after the host of an address with references.
+// maskLoose masks the literals after the host of an address with references.
 func maskLoose(t Text) string {
 	shown, late := make(Text, len(t)), false
 	for i, p := range t {

@@ -8,25 +8,24 @@ import (
 	"strings"
 )
 
-// Export writes the configuration as a file of dialect d. What the dialect
-// cannot say is in losses: fields that are left out or would be read as
-// something else, and servers that are left out as a whole because the dialect
-// cannot reach them, or cannot turn them off.
+// Export writes the configuration as a file of dialect d. losses lists what the dialect
+// cannot express: fields that are omitted or would be read differently, and servers
+// that are omitted because the dialect cannot reach or disable them.
 //
-// No secret is read: references are written as references. Literal secrets are
-// written as they are, so the result is as secret as cfg.
+// Export reads no secrets: it writes references as references. It writes literal
+// secrets literally, so the result is as secret as cfg.
 func Export(cfg *Config, d Dialect) (data []byte, losses []Loss, err error) {
 	return Merge(nil, cfg, d)
 }
 
-// entry is a server as a dialect writes it.
+// entry is a server in the form of a dialect.
 type entry struct {
 	name     string
 	disabled bool
 	node     *node
 }
 
-// entries writes every server that the dialect can have.
+// entries writes all servers that the dialect can express.
 func entries(cfg *Config, spec *spec) (list []entry, losses []Loss) {
 	for _, s := range cfg.Servers {
 		n, lost := write(cfg, s, spec)
@@ -38,7 +37,7 @@ func entries(cfg *Config, spec *spec) (list []entry, losses []Loss) {
 	return list, append(losses, besides(cfg, spec)...)
 }
 
-// write makes the entry of one server, nil if the dialect cannot have it.
+// write returns the entry of one server, nil if the dialect cannot express it.
 func write(cfg *Config, s *Server, spec *spec) (*node, []Loss) {
 	own := *s
 	w := &writer{spec: spec, s: &own, out: newObject(), said: make(map[string]bool)}
@@ -51,7 +50,7 @@ func write(cfg *Config, s *Server, spec *spec) (*node, []Loss) {
 	if s.Dialect == spec.dialect {
 		addExtra(w.out, s.Extra)
 	}
-	// What the dialect makes of it is found by reading it.
+	// Read the result to find the losses.
 	top, at := newObject(), (*node)(nil)
 	at = top
 	for _, name := range spec.root {
@@ -87,7 +86,7 @@ func write(cfg *Config, s *Server, spec *spec) (*node, []Loss) {
 	return w.out, w.losses
 }
 
-// lossWords says what becomes of a field that does not come back.
+// lossWords describes what happens to a field that is read differently.
 func lossWords(spec *spec, field string, back *Server) string {
 	switch {
 	case field == "transport" && back.SSEFallback:
@@ -101,7 +100,7 @@ func lossWords(spec *spec, field string, back *Server) string {
 	case strings.HasPrefix(field, "extra."):
 		return spec.title + " does not know it"
 	}
-	return spec.title + " has no word for it"
+	return spec.title + " cannot express it"
 }
 
 // encode writes a whole file.
@@ -116,9 +115,8 @@ func (s *spec) encode(top *node) []byte {
 	return append(indentJSON(nil, top, "", "  "), '\n')
 }
 
-// difference names the fields in which two definitions say different things, as
-// Explain names them. Where they come from makes no difference, nor does the
-// order of variables and headers.
+// difference returns the names, as in Explain, of fields in which two definitions
+// differ. It ignores origins, and the order of variables and headers.
 func difference(a, b *Server) []string {
 	var fields []string
 	differ := func(field string, same bool) {
@@ -160,7 +158,7 @@ func difference(a, b *Server) []string {
 	return fields
 }
 
-// sameList tells an empty list, which allows nothing, from none.
+// sameList distinguishes an empty list, which allows nothing, from nil.
 func sameList(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 func differentPairs(field string, a, b []Pair) []string {
@@ -205,11 +203,11 @@ func differentOAuth(a, b *OAuth) []string {
 	return fields
 }
 
-// besides is what cfg says beside its servers and the dialect cannot.
+// besides returns what a dialect cannot express of cfg beside its servers.
 func besides(cfg *Config, spec *spec) []Loss {
 	var losses []Loss
 	lose := func(field string) {
-		losses = append(losses, Loss{Field: field, Msg: spec.title + " has no word for it"})
+		losses = append(losses, Loss{Field: field, Msg: spec.title + " cannot express it"})
 	}
 	c := cfg.Client
 	if spec.dialect != V1 {

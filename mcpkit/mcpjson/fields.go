@@ -8,27 +8,27 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 )
 
-// fieldSpec is what there is to know of a field of a server, under any key.
+// fieldSpec describes a field of a server, under any key.
 type fieldSpec struct {
 	read  func(r *reader, key string, n *node)
-	write func(w *writer, key string) // nil if no dialect writes it, or each in a way of its own
+	write func(w *writer, key string) // nil if no dialect writes it, or each in its own way
 }
 
-// fields are the members of a server that a dialect knows; nil is one that is
-// none of ours.
+// fields are the known members of a server in a dialect. nil marks members that are
+// known and ignored.
 type fields map[string]*fieldSpec
 
 func (f fields) names() []string { return slices.Sorted(maps.Keys(f)) }
 
-// with is f with some members more, or read otherwise.
+// with returns f with additional or replaced members.
 func (f fields) with(more fields) fields {
 	all := maps.Clone(f)
 	maps.Copy(all, more)
 	return all
 }
 
-// The fields below are what servers have in any dialect; a dialect takes those
-// that it knows, under the names that it has for them.
+// The following fields exist in several dialects. Each dialect takes those that it
+// knows, under its own names.
 
 func textField(field string, at func(*Server) *Text) *fieldSpec {
 	return &fieldSpec{
@@ -76,7 +76,7 @@ func stringsField(field string, at func(*Server) *[]string) *fieldSpec {
 	}
 }
 
-// pairsField is written by write, which adds what other fields say of it.
+// pairsField is written by spec.write, which adds related fields.
 func pairsField(field string, at func(*Server) *[]Pair, write func(*writer, string)) *fieldSpec {
 	return &fieldSpec{
 		read: func(r *reader, key string, n *node) {
@@ -136,7 +136,7 @@ var (
 func requestTimeout(s *Server) *time.Duration { return &s.Timeouts.Request }
 func connectTimeout(s *Server) *time.Duration { return &s.Timeouts.Connect }
 
-// readEnabled reads the opposite of disabledField.
+// readEnabled reads the inverse of disabledField.
 func readEnabled(r *reader, key string, n *node) {
 	if r.once(n, "disabled", key) {
 		r.origin("disabled", key, n)
@@ -159,7 +159,7 @@ func readType(r *reader, key string, n *node) {
 	}
 }
 
-// readCommand takes the program, alone or with its arguments.
+// readCommand reads the program, alone or with its arguments.
 func readCommand(r *reader, key string, n *node) {
 	if !r.once(n, "command", key) {
 		return
@@ -171,8 +171,8 @@ func readCommand(r *reader, key string, n *node) {
 	r.s.Command = r.text(n, "command", key)
 }
 
-// readZedCommand takes the program as Zed has it: a string or, in older files, an object
-// with its path, arguments and variables.
+// readZedCommand reads Zed's program: a string or, in older files, an object with path,
+// arguments and variables.
 func readZedCommand(r *reader, key string, n *node) {
 	if n.kind != object {
 		readCommand(r, key, n)
@@ -200,13 +200,13 @@ func readArgs(r *reader, key string, n *node) {
 	}
 }
 
-// readEnvHeaders takes headers whose values are names of variables.
+// readEnvHeaders reads headers whose values are names of variables.
 func readEnvHeaders(r *reader, key string, n *node) {
 	for _, m := range r.entries(n, key) {
 		at, field := key+"."+m.name, "headers."+m.name
 		name := r.string(m.value, at)
 		if variable.FindString(name) != name || name == "" {
-			r.fail(m.value, at, "found a string that is no name of an environment variable")
+			r.fail(m.value, at, "found a string that is not the name of an environment variable")
 			continue
 		}
 		r.origin(field, at, m.value)
@@ -218,7 +218,7 @@ func readEnvHeaders(r *reader, key string, n *node) {
 	}
 }
 
-// readPassEnv takes names of variables, or objects that name one.
+// readPassEnv reads names of variables, or objects with a name.
 func readPassEnv(r *reader, key string, n *node) {
 	if !r.once(n, "passEnv", key) {
 		return
@@ -236,7 +236,7 @@ func readPassEnv(r *reader, key string, n *node) {
 	}
 }
 
-// readRoots takes a list of {uri, name}.
+// readRoots reads a list of {uri, name}.
 func readRoots(r *reader, key string, n *node) {
 	if r.once(n, "roots", key) {
 		r.origin("roots", key, n)
@@ -268,12 +268,12 @@ func (r *reader) roots(n *node, key string) []Root {
 	return list
 }
 
-// refuse is for a field that must not be used.
+// refuse returns a field that is an error.
 func refuse(msg, hint string) *fieldSpec {
 	return &fieldSpec{read: func(r *reader, key string, n *node) { r.fail(n, key, "%s", msg).Hint = hint }}
 }
 
-// ignore is for a field that the client itself ignores: it is kept, and said.
+// ignore returns a field that the client itself ignores: it is kept, with a warning.
 func ignore(msg, hint string) *fieldSpec {
 	return &fieldSpec{read: func(r *reader, key string, n *node) {
 		r.warn(n, key, "%s", msg).Hint = hint
@@ -281,14 +281,13 @@ func ignore(msg, hint string) *fieldSpec {
 	}}
 }
 
-// keep is for what is none of our business.
+// keep is a field that does not matter here.
 func keep(r *reader, key string, n *node) {
 	r.origin("extra."+key, key, n)
 	r.s.Extra = extra(r.s.Extra, key, n)
 }
 
-// readToolList takes the list that Copilot CLI has; of another kind it is none
-// of ours.
+// readToolList reads the tool list of Copilot CLI. It ignores other kinds of values.
 func readToolList(r *reader, key string, n *node) {
 	if n.kind != array {
 		keep(r, key, n)
@@ -330,7 +329,7 @@ func writeStdoutLog(w *writer, key string) {
 	}
 }
 
-// What a log keeps if the file does not say: 32 MiB.
+// The default size of a log: 32 MiB.
 const (
 	defaultLogPart  = 1 << 20
 	defaultLogParts = 32

@@ -16,8 +16,8 @@ const maxFile = 4 << 20
 
 var errLink = errors.New("it is a symbolic link, which is not followed; name the file itself")
 
-// cause is what the system says of a file, without the name of its call, which people
-// need not know: os.Root has "statat" and "openat" there.
+// cause returns the system's error without the name of the call, such as "statat" of
+// os.Root.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -25,9 +25,8 @@ func cause(err error) error {
 	return err
 }
 
-// readRegular reads a file that the user named or that a trusted definition
-// names. It refuses what is no regular file, so that nothing waits for a pipe
-// or reads a device.
+// readRegular reads a file named by the user or by a trusted definition. It refuses
+// pipes, devices and other files that are not regular.
 func readRegular(name string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -37,9 +36,9 @@ func readRegular(name string, limit int64) ([]byte, error) {
 	return readOpen(f, limit)
 }
 
-// readBelow reads a file below root. Links that lead out of root are refused by
-// os.Root, a link in the last element always: a repository could otherwise pass
-// off any JSON file of the user as its own.
+// readBelow reads a file below root. os.Root refuses links that leave root; a link as
+// the last element is always refused, because a repository could otherwise present any
+// JSON file of the user as its own.
 func readBelow(root *os.Root, name string, limit int64) ([]byte, os.FileInfo, error) {
 	before, err := root.Lstat(name)
 	if err != nil {
@@ -58,13 +57,13 @@ func readBelow(root *os.Root, name string, limit int64) ([]byte, os.FileInfo, er
 		return nil, nil, err
 	}
 	if !os.SameFile(before, after) {
-		return nil, nil, errors.New("it was exchanged while it was opened")
+		return nil, nil, errors.New("it was replaced while it was opened")
 	}
 	b, err := readOpen(f, limit)
 	return b, after, err
 }
 
-// readOpen reads an open file up to limit.
+// readOpen reads an open file of at most limit bytes.
 func readOpen(f *os.File, limit int64) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -97,8 +96,8 @@ func kindOf(m fs.FileMode) string {
 	return "special file"
 }
 
-// below says how root's os.Root names path, and whether path lies below root
-// when its directories' links are followed.
+// below returns the name of path for the os.Root of root, and whether path is below
+// root after following the links of its directories.
 func below(root, path string) (rel string, ok bool) {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {

@@ -6,15 +6,14 @@ import (
 	"encoding/json"
 )
 
-// hashVersion changes when the same definition would get another hash, so that
-// whoever remembers hashes asks again instead of comparing apples with pears.
+// hashVersion changes when the hash of an unchanged definition would change, so that
+// users are asked again.
 const hashVersion = "glovebox-mcp-server-1"
 
-// Hash identifies the definition: what a person who consented has consented to.
-// It is of the unexpanded fields, so computing it reads no secret, and it does
-// not depend on the dialect that they were written in. It leaves out what
-// changes nothing that is done: titles, descriptions, switches, places in
-// files. Dir is part of it where relative paths can matter.
+// Hash returns a hash that identifies the definition that a user approves. It covers
+// the unexpanded fields, so it reads no secrets and does not depend on the dialect. It
+// omits fields without effect: titles, descriptions, switches, origins. Dir is part of
+// it if relative paths matter.
 func (s *Server) Hash() string {
 	d := *s
 	d.Title, d.Description = "", ""
@@ -23,7 +22,7 @@ func (s *Server) Hash() string {
 	if !s.usesDir() {
 		d.Dir = ""
 	}
-	// What is marked as secret follows from names and values.
+	// Secret follows from names and values.
 	unmarked := func(pairs []Pair) []Pair {
 		out := make([]Pair, len(pairs))
 		for i, p := range pairs {
@@ -37,16 +36,14 @@ func (s *Server) Hash() string {
 		Server  *Server
 	}{hashVersion, &d})
 	if err != nil {
-		// Only an Extra that is no JSON gets here, and only from a program's
-		// own hands: the loader makes none.
+		// Only an invalid Extra set by a program gets here; the loader creates none.
 		panic("mcpjson: hash server " + s.Name + ": " + err.Error())
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-// usesDir reports whether the definition means different things in different
-// directories.
+// usesDir reports whether the meaning of the definition depends on the directory.
 func (s *Server) usesDir() bool {
 	if s.Transport == TransportStdio || s.Transport == TransportUnix {
 		return true

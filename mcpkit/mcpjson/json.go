@@ -9,7 +9,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// parseJSON reads JSON, with comments and trailing commas if those are allowed.
+// parseJSON parses JSON, with comments and trailing commas if those are allowed.
 func (d *document) parseJSON(comments bool) (*node, *Error) {
 	if err := d.checkDepth(false); err != nil {
 		return nil, err
@@ -27,11 +27,11 @@ func (d *document) parseJSON(comments bool) (*node, *Error) {
 	return d.fromJSON(&v)
 }
 
-// syntax turns an error of the parser, which names a place, into ours.
+// syntax converts an error of the parser, which contains a position.
 func (d *document) syntax(err error) *Error {
 	msg := strings.TrimPrefix(err.Error(), "hujson: ")
 	place, cause, ok := strings.Cut(msg, ": ")
-	e := &Error{File: d.file, Msg: "this is no JSON", Err: errors.New(clip(msg))}
+	e := &Error{File: d.file, Msg: "invalid JSON", Err: errors.New(clip(msg))}
 	if ok && strings.HasPrefix(place, "line ") {
 		words := strings.FieldsFunc(place, func(r rune) bool { return r < '0' || r > '9' })
 		if len(words) == 2 {
@@ -50,7 +50,7 @@ func atoi(digits string) int {
 	return n
 }
 
-// strict complains of the first comment or trailing comma.
+// strict reports the first comment or trailing comma.
 func (d *document) strict() *Error {
 	offset := len(d.data)
 	var bad *json.SyntaxError
@@ -73,7 +73,7 @@ func (d *document) fromJSON(v *hujson.Value) (*node, *Error) {
 			name := m.Name.Value.(hujson.Literal).String()
 			if first, ok := seen[name]; ok {
 				line, _ := d.place(first)
-				return nil, d.fail(m.Name.StartOffset, "the key %q is there twice; first in line %d", clip(name), line)
+				return nil, d.fail(m.Name.StartOffset, "duplicate key %q; first in line %d", clip(name), line)
 			}
 			seen[name] = m.Name.StartOffset
 			value, err := d.fromJSON(&m.Value)
@@ -107,7 +107,7 @@ func (d *document) fromJSON(v *hujson.Value) (*node, *Error) {
 	return n, nil
 }
 
-// parseRaw makes a node of JSON that this package or a program made.
+// parseRaw parses JSON written by this package or a program.
 func parseRaw(raw json.RawMessage) (*node, *Error) {
 	d, err := newDocument("", raw)
 	if err != nil {
@@ -116,8 +116,8 @@ func parseRaw(raw json.RawMessage) (*node, *Error) {
 	return d.parseJSON(false)
 }
 
-// indentJSON writes a node as people do: objects over several lines, lists of
-// plain values on one.
+// indentJSON writes a node in the usual layout: objects over several lines, lists of
+// scalars on one.
 func indentJSON(b []byte, n *node, prefix, indent string) []byte {
 	inner := prefix + indent
 	switch {
@@ -155,7 +155,7 @@ func indentJSON(b []byte, n *node, prefix, indent string) []byte {
 	return n.appendJSON(b)
 }
 
-// flat says that a list holds no lists and objects.
+// flat reports whether a list contains no lists and objects.
 func (n *node) flat() bool {
 	for _, e := range n.elems {
 		if e.kind == object || e.kind == array {

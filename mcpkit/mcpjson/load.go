@@ -9,51 +9,50 @@ import (
 	"strings"
 )
 
-// Options say what to read and how strictly. The zero value looks for the
-// configuration of the current directory.
+// Options select what to read and how strictly. The zero value finds the configuration
+// of the current directory.
 type Options struct {
-	// Root is the directory that the configuration is for; empty means the
-	// current one. Files below it are read without leaving it.
+	// Root is the directory that the configuration is for; empty means the current one.
+	// Files below it are read without leaving it.
 	Root string
 
-	// Path is the file to read, relative to Root; empty looks for .mcp.json and
-	// then mcp.json. One that is named must exist.
+	// Path is the file to read, relative to Root. If empty, Load tries .mcp.json and
+	// then mcp.json. A named file must exist.
 	Path string
 
-	// Required makes it an error that nothing was found.
+	// Required makes it an error if no file is found.
 	Required bool
 
-	// Dialect is that of the file; Auto tells it from its name and keys.
+	// Dialect is the dialect of the file; Auto detects it from the file's name and
+	// keys.
 	Dialect Dialect
 
-	// AllowOutside lets Path, and the file that it refers to, lie outside of
-	// Root.
+	// AllowOutside allows Path, and the file that it includes, to be outside of Root.
 	AllowOutside bool
 
-	// AllowLogOutside lets the logs of servers lie outside of Root.
+	// AllowLogOutside allows logs of servers outside of Root.
 	AllowLogOutside bool
 
-	// Import leaves out servers that are wrong, with a warning, instead of
-	// refusing the file: right for files that are other clients' first.
+	// Import skips invalid servers with a warning instead of refusing the file. Use it
+	// for files of other clients.
 	Import bool
 }
 
-// ErrNotFound says that there is no configuration where one was required.
+// ErrNotFound reports that a required configuration was not found.
 var ErrNotFound = errors.New("there is no configuration")
 
-// discovered are the files that are looked for in Root, in this order.
+// discovered are the file names that Load tries, in this order.
 var discovered = []string{".mcp.json", "mcp.json"}
 
-// maxHops bounds how often a file may refer to another one.
+// maxHops bounds the length of a chain of included files.
 const maxHops = 16
 
-// Load reads the configuration that o names or, without a path, the first that
-// is there; a Config without servers if none is. Errors are *Error, possibly
-// joined.
+// Load reads the configuration that o selects. If no path is given and no file is
+// found, it returns a Config without servers. Errors are *Error, possibly joined.
 //
-// Files are bounded by 4 MiB; they must be regular and UTF-8; a symbolic link
-// is not followed, and directories that are links only where they stay below
-// Root. Nothing is expanded and nothing else is read.
+// A file has at most 4 MiB, and must be regular and UTF-8. A symbolic link is not
+// followed, and linked directories only if they stay below Root. Nothing is expanded
+// and nothing else is read.
 func Load(o Options) (*Config, error) {
 	root, err := filepath.Abs(o.Root)
 	if err != nil {
@@ -75,8 +74,7 @@ func Load(o Options) (*Config, error) {
 	return &Config{}, nil
 }
 
-// LoadFile reads one file, wherever it is. If o has no Root, it is the
-// directory that the file is for by its name: rootOf.
+// LoadFile reads one file, anywhere. If o has no Root, the file's path determines it.
 func LoadFile(path string, o Options) (*Config, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -89,8 +87,9 @@ func LoadFile(path string, o Options) (*Config, error) {
 	return Load(o)
 }
 
-// Parse reads bytes. Relative paths in them mean the current directory, which
-// is also the Dir of the servers; a file that refers to another one is refused.
+// Parse parses a configuration. Relative paths in it are relative to the current
+// directory, which is also the Dir of the servers. A file that includes another one is
+// refused.
 func Parse(d Dialect, data []byte) (*Config, error) {
 	root, err := filepath.Abs("")
 	if err != nil {
@@ -98,7 +97,7 @@ func Parse(d Dialect, data []byte) (*Config, error) {
 	}
 	cfg, next, err := parse(Options{Dialect: d, Root: root}, "", data)
 	if next != "" {
-		return nil, &Error{Field: "mcpServers", Msg: "it refers to another file, and there is none that it could be relative to"}
+		return nil, &Error{Field: "mcpServers", Msg: "it includes another file, but has no path itself"}
 	}
 	return cfg, err
 }
@@ -110,7 +109,7 @@ func (o Options) absolute(path string) string {
 	return filepath.Join(o.Root, path)
 }
 
-// follow reads a file, and the one that it refers to instead of having servers.
+// follow reads a file, and the one that it includes instead of having servers.
 func (o Options) follow(path string) (*Config, error) {
 	var seen []os.FileInfo
 	for hop := 0; ; hop++ {
@@ -120,7 +119,7 @@ func (o Options) follow(path string) (*Config, error) {
 		}
 		for _, s := range seen {
 			if os.SameFile(s, info) {
-				return nil, &Error{File: o.show(path), Field: "mcpServers", Msg: "the files refer to each other in a circle"}
+				return nil, &Error{File: o.show(path), Field: "mcpServers", Msg: "the files include each other in a cycle"}
 			}
 		}
 		seen = append(seen, info)
@@ -132,16 +131,16 @@ func (o Options) follow(path string) (*Config, error) {
 			return cfg, err
 		}
 		if hop == maxHops {
-			return nil, &Error{File: o.show(path), Field: "mcpServers", Msg: fmt.Sprintf("more than %d files refer to one another", maxHops)}
+			return nil, &Error{File: o.show(path), Field: "mcpServers", Msg: fmt.Sprintf("the chain of included files has more than %d files", maxHops)}
 		}
 		if filepath.IsAbs(next) || strings.HasPrefix(next, "~") {
-			return nil, &Error{File: o.show(path), Field: "mcpServers", Msg: "it refers to a file by an absolute path", Hint: "name it relative to this file"}
+			return nil, &Error{File: o.show(path), Field: "mcpServers", Msg: "it includes a file by an absolute path", Hint: "name it relative to this file"}
 		}
 		path = filepath.Join(filepath.Dir(path), filepath.FromSlash(next))
 	}
 }
 
-// show is how a path is named to people: below the root without it.
+// show returns a path as messages show it: relative to the root if it is below.
 func (o Options) show(path string) string {
 	if rel, err := filepath.Rel(o.Root, path); err == nil && filepath.IsLocal(rel) {
 		return rel
@@ -153,7 +152,7 @@ func (o Options) show(path string) string {
 func (o Options) read(path string) (data []byte, info os.FileInfo, err error) {
 	fail := func(msg string, err error) ([]byte, os.FileInfo, error) {
 		if errors.Is(err, fs.ErrNotExist) {
-			msg = "" // the file is named already
+			msg = "" // the error names the file already
 		}
 		return nil, nil, &Error{File: o.show(path), Msg: msg, Err: cause(err)}
 	}

@@ -154,8 +154,8 @@ func TestD1_References(t *testing.T) {
 	}{
 		"relative to the file": {map[string]string{"mcp.json": refer("sub/a.json"), "sub/a.json": refer("b.json"), "sub/b.json": good}, ""},
 		"up and still inside":  {map[string]string{"mcp.json": refer("sub/a.json"), "sub/a.json": refer("../b.json"), "b.json": good}, ""},
-		"itself":               {map[string]string{"mcp.json": refer("mcp.json")}, "in a circle"},
-		"a circle":             {map[string]string{"mcp.json": refer("a.json"), "a.json": refer("./mcp.json")}, "in a circle"},
+		"itself":               {map[string]string{"mcp.json": refer("mcp.json")}, "in a cycle"},
+		"a circle":             {map[string]string{"mcp.json": refer("a.json"), "a.json": refer("./mcp.json")}, "in a cycle"},
 		"out":                  {map[string]string{"mcp.json": refer("../x.json")}, "lies outside of"},
 		"absolute":             {map[string]string{"mcp.json": refer(filepath.Join(outside, "secret.json"))}, "by an absolute path"},
 		"home":                 {map[string]string{"mcp.json": refer("~/x.json")}, "by an absolute path"},

@@ -7,14 +7,12 @@ import (
 	"slices"
 )
 
-// Merge writes the servers of cfg into the file of a client: a server that is
-// there by that name is changed, others are added, and all else stays as it is,
-// comments included. Members of a changed server that this package does not know
-// stay as well. Empty existing makes a new file.
+// Merge writes the servers of cfg into the file of a client. It changes servers with
+// the same names, adds others, and preserves everything else, including comments and
+// unknown members of changed servers. If existing is empty, it creates a new file.
 //
-// The error is about existing: that it cannot be read, or not be changed in
-// place. Losses are as those of Export. Comments inside of a value that is
-// replaced, such as a list of arguments, go with it.
+// The error tells why existing cannot be read, or not edited in place. Losses are as in
+// Export. Comments inside a replaced value, such as a list of arguments, are lost.
 func Merge(existing []byte, cfg *Config, d Dialect) (data []byte, losses []Loss, err error) {
 	spec := specs[d]
 	if spec == nil {
@@ -27,7 +25,7 @@ func Merge(existing []byte, cfg *Config, d Dialect) (data []byte, losses []Loss,
 		return nil, nil, bad
 	}
 	if len(bytes.TrimSpace(doc.data)) == 0 {
-		return fresh(cfg, spec, list), losses, nil
+		return newFile(cfg, spec, list), losses, nil
 	}
 	var before *node
 	if spec.toml {
@@ -43,7 +41,7 @@ func Merge(existing []byte, cfg *Config, d Dialect) (data []byte, losses []Loss,
 	}
 	if spec.dialect == V1 {
 		if v := before.get("version"); v == nil || v.text != "1" {
-			return nil, nil, doc.fail(before.offset, "the file is not of version 1 of the strict schema")
+			return nil, nil, doc.fail(before.offset, "the file does not use version 1 of the strict schema")
 		}
 	}
 	if bad := doc.checkRoot(before, spec); bad != nil {
@@ -64,8 +62,8 @@ func Merge(existing []byte, cfg *Config, d Dialect) (data []byte, losses []Loss,
 	return append(slices.Clone(mark), data...), losses, nil
 }
 
-// checkRoot refuses a file that has its servers where another dialect has them:
-// it would be read as either of two.
+// checkRoot refuses a file that has its servers at the root of another dialect, since
+// it would become ambiguous.
 func (d *document) checkRoot(top *node, spec *spec) *Error {
 	found, bare, err := detect(spec.file, spec.toml, top)
 	if err != nil || len(top.members) == 0 {
@@ -83,8 +81,8 @@ func (d *document) checkRoot(top *node, spec *spec) *Error {
 	return e
 }
 
-// fresh writes a file that holds nothing else.
-func fresh(cfg *Config, spec *spec, list []entry) []byte {
+// newFile writes a file with nothing else.
+func newFile(cfg *Config, spec *spec, list []entry) []byte {
 	top := newObject()
 	if spec.dialect == V1 {
 		top.put("version", newInt(1))
@@ -95,7 +93,7 @@ func fresh(cfg *Config, spec *spec, list []entry) []byte {
 	return spec.encode(top)
 }
 
-// apply makes of a file's tree what it is to be.
+// apply changes the tree of a file to the intended content.
 func (d *document) apply(top *node, cfg *Config, spec *spec, list []entry) *Error {
 	if spec.dialect == VSCode {
 		if bad := d.applyInputs(top, cfg.Inputs); bad != nil {
@@ -134,7 +132,7 @@ func (d *document) apply(top *node, cfg *Config, spec *spec, list []entry) *Erro
 	return nil
 }
 
-// update makes an object say what want says, and keeps what is not known.
+// update changes an object to match want, and keeps unknown members.
 func (n *node) update(want *node, known fields) {
 	n.members = slices.DeleteFunc(n.members, func(m member) bool {
 		f, ok := known[m.name]
@@ -155,7 +153,7 @@ func (n *node) update(want *node, known fields) {
 	}
 }
 
-// set replaces a member, or adds it.
+// set replaces or adds a member.
 func (n *node) set(name string, v *node) {
 	if i := n.find(name); i >= 0 {
 		n.members[i].value = v
@@ -207,7 +205,7 @@ func applyClient(top *node, c Client) {
 	}
 }
 
-// applyInputs adds the questions, and replaces those with the same id.
+// applyInputs adds inputs, and replaces those with the same id.
 func (d *document) applyInputs(top *node, inputs []Input) *Error {
 	if len(inputs) == 0 {
 		return nil
@@ -240,7 +238,7 @@ func (d *document) applyInputs(top *node, inputs []Input) *Error {
 			continue
 		}
 		if old := list.elems[i].get("options"); old != nil && in.Options != nil && sameOptions(old, in.Options) {
-			n.set("options", old) // with the labels that are not kept
+			n.set("options", old) // with labels, which Input lacks
 		}
 		for _, m := range n.members {
 			list.elems[i].set(m.name, m.value)
@@ -260,7 +258,7 @@ func sameOptions(n *node, options []string) bool {
 	return slices.Equal(have, options)
 }
 
-// applySwitches turns servers off and on in Gemini's lists.
+// applySwitches enables and disables servers in Gemini's lists.
 func (d *document) applySwitches(top *node, list []entry) {
 	mcp := top.get("mcp")
 	if mcp == nil || mcp.kind != object {
@@ -303,9 +301,8 @@ func (d *document) applySwitches(top *node, list []entry) {
 	}
 }
 
-// checkEdit reads what an edit made, and holds it to what was meant. It cannot
-// fail unless this package is wrong about a file, and then the file stays as it
-// is.
+// checkEdit parses the edited file and compares it with the intended content. A
+// difference is a bug in this package, and then the file stays unchanged.
 func checkEdit(data []byte, toml bool, want *node) error {
 	doc, bad := newDocument("", data)
 	var got *node
@@ -315,15 +312,15 @@ func checkEdit(data []byte, toml bool, want *node) error {
 		got, bad = doc.parseJSON(true)
 	}
 	if bad != nil {
-		return fmt.Errorf("change the file in place: what came out cannot be read: %w", bad)
+		return fmt.Errorf("edit the file in place: the result is invalid: %w", bad)
 	}
 	if !got.equal(want) {
-		return fmt.Errorf("change the file in place: it is written in a way that cannot be changed without losing something; the servers that differ: %v", differentMembers(got, want))
+		return fmt.Errorf("edit the file in place: its layout does not allow that without loss; affected servers: %v", differentMembers(got, want))
 	}
 	return nil
 }
 
-// differentMembers names what two objects differ in.
+// differentMembers returns the names of members in which two objects differ.
 func differentMembers(a, b *node) []string {
 	names := make(map[string]bool)
 	for _, m := range append(slices.Clone(a.members), b.members...) {

@@ -197,13 +197,13 @@ func TestMergeRefuses(t *testing.T) {
 		d        Dialect
 		in, want string
 	}{
-		{ClaudeCode, `{`, "this is no JSON"},
+		{ClaudeCode, `{`, "invalid JSON"},
 		{ClaudeCode, `[]`, "found a list, want an object"},
 		{ClaudeCode, `{"mcpServers": []}`, `"mcpServers" is a list, want an object`},
 		{ClaudeCode, `{"mcpServers": "x.json"}`, `"mcpServers" is a string, want an object`},
 		{VSCode, `{"inputs": {}}`, `"inputs" is an empty object, want a list`},
 		{Codex, `mcp_servers = 1`, `"mcp_servers" is a number, want an object`},
-		{V1, `{"servers": {}}`, "not of version 1"},
+		{V1, `{"servers": {}}`, "does not use version 1"},
 		{VSCode, `{"mcpServers": {"s": {"command": "x"}}}`, "the file has its servers where Claude Code has them, not where VS Code has; write the dialect that the file has"},
 		{OpenCode2, `{"mcp": {"s": {"type": "local", "command": ["x"]}}}`, "the file has its servers where OpenCode has them"},
 		{OpenCode, `{"mcp": {"servers": {"s": {"type": "local", "command": ["x"]}}}}`, "the file has its servers where OpenCode 2 has them"},
@@ -266,7 +266,7 @@ func TestUpdateRefuses(t *testing.T) {
 	link(t, "real.json", at)
 	for path, want := range map[string]string{
 		at:                                  "symbolic link",
-		filepath.Join(root, "bad.json"):     "no JSON",
+		filepath.Join(root, "bad.json"):     "invalid JSON",
 		filepath.Join(root, "no", "x.json"): "no such file",
 	} {
 		if _, err := Update(path, newServers(ClaudeCode), ClaudeCode); err == nil || !strings.Contains(err.Error(), want) {

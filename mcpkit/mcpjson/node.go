@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds how deep a file may nest: parsers recurse, and no client's
-// configuration comes near.
+// maxDepth bounds the nesting of a file, because parsers recurse. Real configurations
+// nest much less.
 const maxDepth = 64
 
-// maxEntries bounds what is in a TOML file: to check for keys that are there
-// twice, the decoder compares each with all that came before.
+// maxEntries bounds the entries of a TOML file: to find duplicates, the decoder
+// compares each key with all previous ones.
 const maxEntries = 20000
 
-// kind is what a node is, in words for messages.
+// kind is the kind of a node, in words for messages.
 type kind string
 
 const (
@@ -30,15 +30,15 @@ const (
 	null    kind = "null"
 )
 
-// node is a value of a file, JSON or TOML, with its place.
+// node is a value in a JSON or TOML file, with its position.
 type node struct {
 	kind    kind
-	text    string // of a string its value, else the literal as JSON has it
+	text    string // the value of a string, otherwise the literal in JSON's form
 	members []member
 	elems   []*node
 	offset  int
 
-	// index finds the first members by name; get makes it where there are many.
+	// index maps names to the first member; get builds it for large objects.
 	index map[string]int
 }
 
@@ -48,7 +48,7 @@ type member struct {
 	value  *node
 }
 
-// get returns the member of that name, or nil.
+// get returns the member with that name, or nil.
 func (n *node) get(name string) *node {
 	if i := n.find(name); i >= 0 {
 		return n.members[i].value
@@ -56,10 +56,10 @@ func (n *node) get(name string) *node {
 	return nil
 }
 
-// manyMembers is from where on an index is worth its memory.
+// manyMembers is the number of members from which an index is worth its memory.
 const manyMembers = 32
 
-// find returns where the member of that name is, or -1.
+// find returns the index of the member with that name, or -1.
 func (n *node) find(name string) int {
 	if n == nil {
 		return -1
@@ -79,7 +79,7 @@ func (n *node) find(name string) int {
 	return -1
 }
 
-// at follows a path of names, or returns nil.
+// at returns the node at a path of names, or nil.
 func (n *node) at(path ...string) *node {
 	for _, name := range path {
 		n = n.get(name)
@@ -95,7 +95,7 @@ func (n *node) names() []string {
 	return names
 }
 
-// put appends a member to an object that is being made.
+// put appends a member to an object under construction.
 func (n *node) put(name string, v *node) { n.members = append(n.members, member{name: name, value: v}) }
 
 func newObject() *node         { return &node{kind: object} }
@@ -139,21 +139,21 @@ func (n *node) appendJSON(b []byte) []byte {
 	return append(b, n.text...)
 }
 
-// raw is the node as compact JSON.
+// raw returns the node as compact JSON.
 func (n *node) raw() json.RawMessage { return n.appendJSON(nil) }
 
-// appendQuoted writes a JSON string without escaping what only browsers mind.
+// appendQuoted writes a JSON string without the escapes for HTML.
 func appendQuoted(b []byte, s string) []byte {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(s); err != nil {
-		panic("mcpjson: quote a string: " + err.Error()) // strings always can be
+		panic("mcpjson: quote a string: " + err.Error()) // cannot happen
 	}
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }
 
-// equal compares what two nodes say, wherever they are and in whatever order.
+// equal compares the content of two nodes, ignoring positions and the order of members.
 func (n *node) equal(o *node) bool {
 	if n.kind != o.kind || n.text != o.text || len(n.members) != len(o.members) || len(n.elems) != len(o.elems) {
 		return false
@@ -171,14 +171,14 @@ func (n *node) equal(o *node) bool {
 	return true
 }
 
-// document is a file's bytes and where its lines are.
+// document is the content of a file with the positions of its lines.
 type document struct {
 	file  string
 	data  []byte
-	lines []int // where each line begins; made when first asked for
+	lines []int // offsets of lines; computed on first use
 }
 
-// place turns an offset into line and column.
+// place converts an offset to line and column.
 func (d *document) place(offset int) (line, column int) {
 	if d.lines == nil {
 		d.lines = []int{0}
@@ -195,14 +195,14 @@ func (d *document) place(offset int) (line, column int) {
 	return line, offset - d.lines[line-1] + 1
 }
 
-// fail makes a complaint about a place.
+// fail returns an Error about a position.
 func (d *document) fail(offset int, format string, args ...any) *Error {
 	line, column := d.place(offset)
 	return &Error{File: d.file, Line: line, Column: column, Msg: fmt.Sprintf(format, args...)}
 }
 
-// newDocument checks what is true of every text file. A byte order mark is
-// dropped; some editors put one there.
+// newDocument checks the encoding of a file. It drops a byte order mark, which some
+// editors write.
 func newDocument(file string, data []byte) (*document, *Error) {
 	d := &document{file: file, data: bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))}
 	if len(data) > maxFile {
@@ -226,9 +226,8 @@ func newDocument(file string, data []byte) (*document, *Error) {
 	return d, nil
 }
 
-// checkDepth bounds the nesting before a parser recurses into it. Quotes and
-// comments are skipped as far as needed not to count brackets in them; what is
-// wrong with them is for the parser to say.
+// checkDepth checks the nesting before a parser recurses. It skips strings and comments
+// only as far as needed to ignore their brackets; the parser reports their errors.
 func (d *document) checkDepth(toml bool) *Error {
 	depth, dots, entries, b := 0, 0, 0, d.data
 	for i := 0; i < len(b); i++ {
@@ -271,8 +270,8 @@ func (d *document) checkDepth(toml bool) *Error {
 	return nil
 }
 
-// quotedLen is the length of the quoted string that b begins with, up to the
-// end of b if it is not closed.
+// quotedLen returns the length of the quoted string at the beginning of b; to the end
+// of b if it is not closed.
 func quotedLen(b []byte, toml bool) int {
 	quote, escapes := b[:1], b[0] == '"'
 	if triple := bytes.Repeat(quote, 3); toml && bytes.HasPrefix(b, triple) {
@@ -283,7 +282,7 @@ func quotedLen(b []byte, toml bool) int {
 		case b[i] == '\\' && escapes:
 			i++
 		case b[i] == '\n' && len(quote) == 1:
-			return i // not closed on its line: an error that is the parser's to report
+			return i // not closed on its line; the parser reports it
 		case bytes.HasPrefix(b[i:], quote):
 			return i + len(quote)
 		}
@@ -291,7 +290,7 @@ func quotedLen(b []byte, toml bool) int {
 	return len(b)
 }
 
-// describe says what was found, without a value that could be a secret.
+// describe describes a node without values that could be secret.
 func (n *node) describe() string {
 	switch {
 	case n.kind == object && len(n.members) == 0:

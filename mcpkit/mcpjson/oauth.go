@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// oauthMember is what there is to know of a member of OAuth, under any key.
+// oauthMember describes a member of an OAuth object, under any key.
 type oauthMember struct {
 	read  func(r *reader, o *OAuth, field, at string, v *node)
 	write func(w *writer, o *OAuth, field string) *node // nil if it is not set
@@ -82,7 +82,7 @@ func oauthPlain(at func(*OAuth) *string) oauthMember {
 	}
 }
 
-// newText is a string, nil if it is empty.
+// newText returns a string node, nil if it is empty.
 func newText(s string) *node {
 	if s == "" {
 		return nil
@@ -97,7 +97,7 @@ func (r *reader) oauth(what, at string, v *node) {
 	oauthMembers[what].read(r, r.login(), field, at, v)
 }
 
-// oauthWords are the words that dialects have for what OAuth holds.
+// oauthWords are the names of OAuth members in all dialects.
 var oauthWords = map[string]string{
 	"clientId": "clientId", "client_id": "clientId", "CLIENT_ID": "clientId",
 	"clientSecret": "clientSecret", "client_secret": "clientSecret", "CLIENT_SECRET": "clientSecret",
@@ -117,7 +117,7 @@ const (
 	grantClient = "client_credentials"
 )
 
-// login is the OAuth of the server, made when first asked for.
+// login returns the OAuth of the server, creating it if needed.
 func (r *reader) login() *OAuth {
 	if r.s.OAuth == nil {
 		r.s.OAuth = &OAuth{}
@@ -125,7 +125,7 @@ func (r *reader) login() *OAuth {
 	return r.s.OAuth
 }
 
-// readOAuth takes an object of oauthWords, or a switch.
+// readOAuth reads an object of oauthWords, or a boolean.
 func readOAuth(r *reader, key string, n *node) {
 	if !r.once(n, "oauth", key) {
 		return
@@ -148,7 +148,7 @@ func readOAuth(r *reader, key string, n *node) {
 	})
 }
 
-// scopes takes a list, or one string with spaces between.
+// scopes reads a list, or a string separated by spaces.
 func (r *reader) scopes(v *node, field, at string) []string {
 	if v.kind == text && !r.spec.strict {
 		return strings.Fields(v.text)
@@ -159,7 +159,7 @@ func (r *reader) scopes(v *node, field, at string) []string {
 	return nil
 }
 
-// oauthOutside takes a member of OAuth that a dialect has beside it.
+// oauthOutside reads an OAuth member that a dialect has outside of the object.
 func oauthOutside(what string) *fieldSpec {
 	return &fieldSpec{
 		read: func(r *reader, key string, n *node) {
@@ -175,8 +175,8 @@ func oauthOutside(what string) *fieldSpec {
 	}
 }
 
-// readAuth takes Cursor's object of a static client; a word, as other clients
-// have it, is kept.
+// readAuth reads Cursor's object for a registered client. A string, as in other
+// clients, is kept.
 func readAuth(r *reader, key string, n *node) {
 	if n.kind != object {
 		keep(r, key, n)
@@ -185,8 +185,7 @@ func readAuth(r *reader, key string, n *node) {
 	readOAuth(r, key, n)
 }
 
-// oauth makes an object of those members of OAuth that are named, in words of
-// oauthWords.
+// oauth writes an object of the named OAuth members, with the names in oauthWords.
 func (w *writer) oauth(key string, words ...string) {
 	o := w.s.OAuth
 	if o == nil {

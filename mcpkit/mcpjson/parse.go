@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// parse reads the bytes of a file. next is the path of another file that the
-// servers are in; the Config is nil then.
+// parse parses a file. next is the path of the file that it includes for its servers;
+// the Config is nil then.
 func parse(o Options, file string, data []byte) (cfg *Config, next string, err error) {
 	doc, bad := newDocument(file, data)
 	if bad != nil {
@@ -44,7 +44,7 @@ func parse(o Options, file string, data []byte) (cfg *Config, next string, err e
 	return r.file(top, bare)
 }
 
-// choose finds the dialect to read with.
+// choose determines the dialect.
 func (d *document) choose(o Options, file string, toml bool, top *node) (*spec, bool, *Error) {
 	found, bare, err := detect(file, toml, top)
 	plain := true
@@ -61,7 +61,7 @@ func (d *document) choose(o Options, file string, toml bool, top *node) (*spec, 
 		e.Err = err
 		return nil, false, e
 	case o.Dialect == Auto && found == SEP && !plain:
-		// The portable form has no comments, so this is not that.
+		// The portable format has no comments.
 		return specs[ClaudeCode], bare, nil
 	case o.Dialect == Auto:
 		return specs[found], bare, nil
@@ -84,7 +84,7 @@ func (d *document) choose(o Options, file string, toml bool, top *node) (*spec, 
 	return s, false, nil
 }
 
-// file reads what there is beside the servers, and them.
+// file reads the servers and the members beside them.
 func (r *reader) file(top *node, bare bool) (*Config, string, error) {
 	servers := top.at(r.spec.root...)
 	if bare {
@@ -117,7 +117,7 @@ func (r *reader) file(top *node, bare bool) (*Config, string, error) {
 		}
 		s := r.server(m)
 		switch {
-		case s != nil && r.cfg.Server(s.Name) != nil: // that of the project goes before that of the user
+		case s != nil && r.cfg.Server(s.Name) != nil: // the project's server overrides the user's
 			i := slices.IndexFunc(r.cfg.Servers, func(o *Server) bool { return o.Name == s.Name })
 			r.cfg.Servers[i] = s
 		case s != nil:
@@ -142,8 +142,7 @@ func (r *reader) file(top *node, bare bool) (*Config, string, error) {
 	return r.cfg, "", nil
 }
 
-// ofProject is where Claude Code keeps the servers that a user added for one
-// directory only.
+// ofProject returns the servers that Claude Code stores for one directory only.
 func (r *reader) ofProject(top *node) []*node {
 	if filepath.Base(r.doc.file) != ".claude.json" {
 		return nil
@@ -154,16 +153,16 @@ func (r *reader) ofProject(top *node) []*node {
 	return nil
 }
 
-// isSwitch recognises what OpenCode has to turn on a server that is defined
-// elsewhere, and what Zed has for one that an extension brings.
+// isSwitch recognizes an entry that only enables a server defined elsewhere, in
+// OpenCode and in Zed.
 func (r *reader) isSwitch(n *node) bool {
-	if r.spec.dialect == Zed { // the program of an extension is the extension's
+	if r.spec.dialect == Zed { // the extension defines the program
 		return n.kind == object && n.get("command") == nil && n.get("url") == nil
 	}
 	return (r.spec.dialect == OpenCode || r.spec.dialect == OpenCode2) && len(n.members) == 1 && n.get("enabled") != nil
 }
 
-// beside reads the members of the file that are not servers.
+// beside reads the members beside the servers.
 func (r *reader) beside(top *node) {
 	known := []string{r.spec.root[0], "$schema"}
 	switch r.spec.dialect {
@@ -193,7 +192,7 @@ func (r *reader) beside(top *node) {
 	}
 }
 
-// version holds the strict schema to the one version that there is.
+// version checks the version of the strict schema.
 func (r *reader) version(top *node) {
 	v := top.get("version")
 	switch {
@@ -204,7 +203,7 @@ func (r *reader) version(top *node) {
 		if v.kind == number {
 			found = clip(v.text)
 		}
-		r.fail(v, "version", "found %s; the only one there is is 1", found)
+		r.fail(v, "version", "found %s; the only version is 1", found)
 	}
 }
 
@@ -234,7 +233,7 @@ func (r *reader) client(n *node) {
 	})
 }
 
-// inputs reads the questions of VS Code.
+// inputs reads the inputs of VS Code.
 func (r *reader) inputs(n *node) {
 	known := []string{"id", "type", "description", "default", "password", "options"}
 	for i, e := range r.list(n, "inputs") {
@@ -272,7 +271,7 @@ func (r *reader) inputs(n *node) {
 	}
 }
 
-// options are strings, or objects with a label and a value.
+// options reads strings, or objects with a label and a value.
 func (r *reader) options(in *Input, n *node, at string) {
 	in.Options = []string{}
 	for i, e := range r.list(n, at) {
@@ -283,8 +282,8 @@ func (r *reader) options(in *Input, n *node, at string) {
 	}
 }
 
-// ampRules denies the tools that Amp has disabled, which it names mcp__SERVER__TOOL, and
-// says that its rules about servers are not applied.
+// ampRules denies the tools disabled in Amp as mcp__SERVER__TOOL, and warns that its
+// rules about servers are not applied.
 func (r *reader) ampRules(top *node) {
 	if r.spec.dialect != Amp {
 		return
@@ -310,7 +309,7 @@ func (r *reader) ampRules(top *node) {
 }
 
 // ampTool returns the tools of a server, as a pattern, that an entry of
-// amp.tools.disable names; "" if it names none. Its patterns may span servers.
+// amp.tools.disable names; "" if it names none. Patterns in the entry may span servers.
 func ampTool(entry, server string) string {
 	if entry == "*" {
 		return "*"
@@ -332,7 +331,7 @@ func ampTool(entry, server string) string {
 	return ""
 }
 
-// switches applies the lists by which Gemini turns servers off.
+// switches applies the lists with which Gemini disables servers.
 func (r *reader) switches(top *node) {
 	if r.spec.dialect != Gemini {
 		return

@@ -10,27 +10,27 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 )
 
-// reader makes a Config of a file's tree.
+// reader builds a Config from the tree of a file.
 type reader struct {
 	doc  *document
 	spec *spec
 	opts Options
 	cfg  *Config
 
-	guesses int // how often it was asked what could be meant
+	guesses int // number of searches for similar names
 
-	// Of the server being read.
+	// The server being read:
 	s    *Server
 	at   string            // its path in the file
-	set  map[string]string // which key said what a field is
-	word *node             // what the file calls the transport
+	set  map[string]string // the key that set each field
+	word *node             // the transport in the file
 	argv *node             // command, if it is a list
 	args *node
 	errs []*Error
 }
 
-// complain makes an Error about a place in the server being read.
-func (r *reader) complain(offset int, field, format string, args ...any) *Error {
+// problem returns an Error about a place in the server being read.
+func (r *reader) problem(offset int, field, format string, args ...any) *Error {
 	e := r.doc.fail(offset, format, args...)
 	e.Field = field
 	if r.s != nil {
@@ -39,45 +39,45 @@ func (r *reader) complain(offset int, field, format string, args ...any) *Error 
 	return e
 }
 
-// fail says that the server, or outside of one the file, cannot be used.
+// fail reports a problem that makes the server, or outside of one the file, unusable.
 func (r *reader) fail(n *node, field, format string, args ...any) *Error {
-	e := r.complain(n.offset, field, format, args...)
+	e := r.problem(n.offset, field, format, args...)
 	if len(r.errs) <= maxErrors {
 		r.errs = append(r.errs, e)
 	}
 	return e
 }
 
-// maxWarnings bounds what is said about a file that can be used.
+// maxWarnings bounds the warnings about one file.
 const maxWarnings = 200
 
 func (r *reader) warn(n *node, field, format string, args ...any) *Error {
-	e := r.complain(n.offset, field, format, args...)
+	e := r.problem(n.offset, field, format, args...)
 	if len(r.cfg.Warnings) < maxWarnings {
 		r.cfg.Warnings = append(r.cfg.Warnings, e)
 	}
 	return e
 }
 
-// origin remembers where a field was written. key is its path below the server.
+// origin records where a field was written. key is its path below the server.
 func (r *reader) origin(field, key string, n *node) {
 	line, column := r.doc.place(n.offset)
 	r.s.Origins[field] = Origin{File: r.doc.file, Line: line, Column: column, Key: r.at + "." + key}
 }
 
-// note adds to an origin how the value came about.
+// note adds an explanation to an origin.
 func (r *reader) note(field, note string) {
 	o := r.s.Origins[field]
 	o.Note = note
 	r.s.Origins[field] = o
 }
 
-// wrong complains of a value of the wrong kind.
+// wrong reports a value of the wrong kind.
 func (r *reader) wrong(n *node, field string, want kind) {
 	r.fail(n, field, "found %s, want %s", n.describe(), want)
 }
 
-// absent says that a value counts as not written.
+// absent reports whether a value counts as missing.
 func (r *reader) absent(n *node) bool { return n.kind == null && !r.spec.strict }
 
 func (r *reader) string(n *node, field string) string {
@@ -94,7 +94,7 @@ func (r *reader) bool(n *node, field string) bool {
 	return n.text == "true"
 }
 
-// text reads a string that may hold placeholders.
+// text reads a string that may contain placeholders.
 func (r *reader) text(n *node, field, key string) Text {
 	r.origin(field, key, n)
 	if n.kind != text {
@@ -109,17 +109,17 @@ func (r *reader) text(n *node, field, key string) Text {
 		return nil
 	}
 	if x := r.spec.syntax; !x.braces {
-		// What other clients would expand was probably meant to be.
+		// The author probably meant a placeholder that other clients expand.
 		if t, _ := (syntax{braces: true}).parse(n.text); len(t.Sources()) > 0 {
-			r.warn(n, key, "it looks like a placeholder, but %s does not expand it; it is taken as it stands", r.spec.title)
+			r.warn(n, key, "it looks like a placeholder, but %s does not expand it; it is taken literally", r.spec.title)
 		}
 	}
 	t, strange := r.spec.syntax.parse(n.text)
 	for _, s := range strange {
 		if r.spec.strict {
-			r.fail(n, key, "%q is no placeholder that is known", s).Hint = "allowed are ${NAME}, ${NAME:-default} and ${scheme:name | …}"
+			r.fail(n, key, "unknown placeholder %q", s).Hint = "allowed are ${NAME}, ${NAME:-default} and ${scheme:name | …}"
 		} else {
-			r.warn(n, key, "%q is no placeholder that is known; it is taken as it stands", s)
+			r.warn(n, key, "unknown placeholder %q; it is taken literally", s)
 		}
 	}
 	return t
@@ -137,17 +137,17 @@ func (r *reader) texts(n *node, field, key string) []Text {
 	return list
 }
 
-// asText takes a number or a switch for the string that was meant, where a
-// dialect is not strict.
+// asText accepts a number or a boolean for a string, in dialects that are not strict.
 func (r *reader) asText(n *node, field string) *node {
 	if r.spec.strict {
 		return n
 	}
-	r.warn(n, field, "found %s where a string belongs; it is taken as one", n.kind)
+	r.warn(n, field, "found %s instead of a string; it is taken as one", n.kind)
 	return &node{kind: text, text: n.text, offset: n.offset}
 }
 
-// strings reads a list of strings without placeholders. Not nil if there is one.
+// strings reads a list of strings without placeholders. The result of an empty list is
+// not nil.
 func (r *reader) strings(n *node, field, key string) []string {
 	r.origin(field, key, n)
 	list := []string{}
@@ -174,7 +174,7 @@ func (r *reader) pairs(n *node, field, key string) []Pair {
 	return list
 }
 
-// maxTimeout bounds time-outs: a longer one is a mistake of units.
+// maxTimeout bounds time-outs. A longer one is a wrong unit.
 const maxTimeout = 7 * 24 * time.Hour
 
 // duration reads a number of units.
@@ -200,7 +200,7 @@ func unitWord(unit time.Duration) string {
 	return "millisecond"
 }
 
-// int reads a whole number of at least low.
+// int reads an integer of at least low.
 func (r *reader) int(n *node, field string, low, high int64) int64 {
 	if n.kind != number {
 		r.wrong(n, field, number)
@@ -214,21 +214,22 @@ func (r *reader) int(n *node, field string, low, high int64) int64 {
 	return i
 }
 
-// once reports whether a field is still unset, and complains if two keys set it.
+// once reports whether a field is still unset. It is an error if two keys set it.
 func (r *reader) once(n *node, field, key string) bool {
 	if first, ok := r.set[field]; ok {
-		r.fail(n, key, "it says the same as %q; only one of them may be there", first)
+		r.fail(n, key, "it has the same meaning as %q; only one of them is allowed", first)
 		return false
 	}
 	r.set[field] = key
 	return true
 }
 
-// maxItems bounds the lists and objects of a definition. People have dozens.
+// maxItems bounds the lists and objects of a definition. Real ones have dozens of
+// entries.
 const maxItems = 1000
 
-// list are the elements of an array. It complains of what is no array, or too
-// long, and has none of its elements.
+// list returns the elements of an array. It reports anything else, or a longer list,
+// and then returns nil.
 func (r *reader) list(n *node, key string) []*node {
 	if n.kind != array {
 		r.wrong(n, key, array)
@@ -239,8 +240,8 @@ func (r *reader) list(n *node, key string) []*node {
 	return n.elems
 }
 
-// entries are the members of an object. It complains of what is no object, or too
-// long, and has none of its members.
+// entries returns the members of an object. It reports anything else, or a larger
+// object, and then returns nil.
 func (r *reader) entries(n *node, key string) []member {
 	if n.kind != object {
 		r.wrong(n, key, object)
@@ -251,8 +252,7 @@ func (r *reader) entries(n *node, key string) []member {
 	return n.members
 }
 
-// tooMany complains of a list or an object that is longer than any that is
-// meant.
+// tooMany reports a list or object that is too large.
 func (r *reader) tooMany(n *node, key string) bool {
 	if count := max(len(n.elems), len(n.members)); count > maxItems {
 		r.fail(n, key, "it has %d entries, more than %d", count, maxItems)
@@ -261,8 +261,8 @@ func (r *reader) tooMany(n *node, key string) bool {
 	return false
 }
 
-// members walks an object whose keys must be known: f returns false for one
-// that is not.
+// members iterates over an object whose keys must be known: f returns false for an
+// unknown one.
 func (r *reader) members(n *node, key string, known []string, f func(name string, v *node) bool) {
 	for _, m := range r.entries(n, key) {
 		if !f(m.name, m.value) {
@@ -275,8 +275,8 @@ func (r *reader) members(n *node, key string, known []string, f func(name string
 	}
 }
 
-// unknown complains of a key: strict dialects refuse it, in others it may be
-// from a newer version of the client, unless it looks like a slip.
+// unknown reports an unknown key. Strict dialects refuse it. In others it may belong to
+// a newer version of the client, unless it looks like a typo.
 func (r *reader) unknown(m member, key string, known []string) {
 	n := &node{offset: m.offset}
 	near, hint := "", ""
@@ -296,7 +296,7 @@ func (r *reader) unknown(m member, key string, known []string) {
 	}
 }
 
-// extra keeps what is not known.
+// extra stores an unknown member.
 func extra(list []Extra, name string, v *node) []Extra {
 	return append(list, Extra{Key: name, Value: v.raw()})
 }

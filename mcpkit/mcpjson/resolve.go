@@ -12,42 +12,42 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/redact"
 )
 
-// Sentinels of Resolve, wrapped in an *Error that names variable, server,
-// field, file and line.
+// Errors of Resolve, wrapped in an *Error that names variable, server, field, file and
+// line.
 var (
-	// ErrUnset says that a reference has no value and no default.
+	// ErrUnset reports a reference without value and default.
 	ErrUnset = errors.New("no value")
 
-	// ErrWithheld says that the Resolver was not given what a reference needs:
-	// the environment, say, of a caller that does not trust the file.
+	// ErrWithheld reports a reference to a source that the Resolver does not provide,
+	// such as the environment for an untrusted file.
 	ErrWithheld = errors.New("may not be read")
 )
 
-// Resolver says where values come from. The zero Resolver gives nothing away:
-// with it, only definitions without references to the outside can be resolved.
+// Resolver provides values. The zero Resolver provides none, and can resolve only
+// definitions without external references.
 type Resolver struct {
-	// Env looks up the environment, as os.LookupEnv does. Nil withholds it, and
-	// files of variables as well.
+	// Env looks up an environment variable like os.LookupEnv. Nil withholds the
+	// environment and files of variables.
 	Env func(name string) (value string, ok bool)
 
-	// Inputs are the questions that the file defines; Input asks one of them,
-	// or one that has only an ID. Nil withholds all.
+	// Inputs are the questions defined in the file. Input asks one of them, or an
+	// undefined one that has only an ID. Nil withholds all.
 	Inputs []Input
 	Input  func(ctx context.Context, in Input) (string, error)
 
-	// Root is what ${workspaceFolder} and its synonyms stand for; empty means
-	// the Dir of the server.
+	// Root is the value of ${workspaceFolder} and its synonyms; empty means the Dir of
+	// the server.
 	Root string
 
-	// Home is what ${userHome} stands for. It is used to expand, not looked up.
+	// Home is the value of ${userHome}.
 	Home string
 
-	// Schemes answer for all other kinds of sources.
+	// Schemes provide values of all other schemes.
 	Schemes map[Scheme]func(ctx context.Context, name string) (string, error)
 }
 
-// Resolved is a definition with every placeholder replaced: what a connection
-// is made of. It holds secrets; it is not to be shown or logged.
+// Resolved is a definition with all placeholders expanded, as a connection needs it. It
+// contains secrets: do not show or log it.
 type Resolved struct {
 	// Server is the definition.
 	Server *Server
@@ -55,23 +55,22 @@ type Resolved struct {
 	// Argv is the program and its arguments.
 	Argv []string
 
-	// Env is what the definition adds to the environment, as NAME=value, in
-	// rising rank: from the file of variables, passed on, set. What the process
-	// gets besides is InheritEnv of the definition, or BaseEnv.
+	// Env is added to the environment of the program, as NAME=value, with increasing
+	// precedence: from the file of variables, passed on, set. The rest of the
+	// environment depends on InheritEnv of the definition; see BaseEnv.
 	Env []string
 
-	// Dir is where the process starts, absolute unless the definition has no Dir.
+	// Dir is the working directory; absolute unless the definition has no Dir.
 	Dir string
 
-	// Socket is the path of a unix socket: of TransportUnix, or of an endpoint
-	// that speaks HTTP over one.
+	// Socket is the path of a unix socket, for TransportUnix or for HTTP over a socket.
 	Socket string
 
 	// URL and SSEURL are absolute, with scheme http or https.
 	URL    string
 	SSEURL string
 
-	// Headers are ready to be sent, Authorization from BearerTokenEnv included.
+	// Headers are the headers to send, including Authorization from BearerTokenEnv.
 	Headers []Header
 
 	OAuthClientID     string
@@ -81,24 +80,23 @@ type Resolved struct {
 	Secrets []string
 }
 
-// Header is one header with its value.
+// Header is a header with its value.
 type Header struct {
 	Name   string
 	Value  string
 	Secret bool
 }
 
-// BaseEnv are the variables that a process gets from the caller's environment
-// in any case: what programs need to be found and to find their files.
+// BaseEnv lists the variables that every program gets from the caller's environment:
+// programs need them to be found and to find their files.
 var BaseEnv = []string{"PATH", "HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "SystemRoot", "SYSTEMROOT"}
 
-// maxValue bounds one expanded value; the kernel takes no longer argument.
+// maxValue bounds an expanded value. The kernel accepts no longer argument.
 const maxValue = 128 << 10
 
-// Resolve replaces the placeholders of the definition, once: what a value
-// expands to is not looked at again. It is the one step that reads the
-// environment, files of variables and other secrets, and only through r. The
-// error is an *Error or several, joined.
+// Resolve expands the placeholders of the definition once: expanded values are not
+// expanded again. Only this step reads the environment, files of variables and other
+// secrets, and only through r. The error is an *Error, or several joined.
 func (s *Server) Resolve(ctx context.Context, r Resolver) (*Resolved, error) {
 	e := expansion{ctx: ctx, r: r, s: s, out: &Resolved{Server: s}}
 	if e.r.Root == "" {
@@ -112,7 +110,7 @@ func (s *Server) Resolve(ctx context.Context, r Resolver) (*Resolved, error) {
 	case TransportHTTP, TransportSSE:
 		e.endpoint()
 	default:
-		e.fail("transport", &Error{Msg: fmt.Sprintf("transport %q is none of stdio, unix, streamable-http, sse", clip(string(s.Transport)))})
+		e.fail("transport", &Error{Msg: fmt.Sprintf("unknown transport %q; allowed are stdio, unix, streamable-http and sse", clip(string(s.Transport)))})
 	}
 	if err := join(e.errs); err != nil {
 		return nil, err
@@ -120,9 +118,8 @@ func (s *Server) Resolve(ctx context.Context, r Resolver) (*Resolved, error) {
 	return e.out, nil
 }
 
-// ResolveAll resolves every server that is not disabled. Those that cannot be
-// are left out, with a warning each: what is right for a file that somebody
-// else's client reads as well.
+// ResolveAll resolves all servers that are not disabled. It skips those that fail, with
+// a warning each, which suits files of other clients.
 func (c *Config) ResolveAll(ctx context.Context, r Resolver) (ok []*Resolved, warnings []*Error) {
 	r.Inputs = c.Inputs
 	for _, s := range c.Servers {
@@ -146,7 +143,7 @@ func (c *Config) ResolveAll(ctx context.Context, r Resolver) (ok []*Resolved, wa
 	return ok, warnings
 }
 
-// expansion is one Resolve under way.
+// expansion is the state of one Resolve.
 type expansion struct {
 	ctx  context.Context
 	r    Resolver
@@ -209,7 +206,7 @@ func (e *expansion) envFile() {
 		e.fail("envFile", &Error{Msg: "read the file of variables", Err: err})
 	}
 	for _, p := range pairs {
-		// Files of variables exist to keep secrets out of configurations.
+		// Files of variables usually contain secrets.
 		e.setEnv(p[0], p[1], true)
 	}
 }
@@ -224,7 +221,7 @@ func (e *expansion) endpoint() {
 		field := "headers." + h.Name
 		v := e.text(field, h.Value)
 		if strings.ContainsAny(v, "\r\n\x00") {
-			e.fail(field, &Error{Msg: "the value has a line break, which a header cannot have"})
+			e.fail(field, &Error{Msg: "the value contains a line break, which is invalid in a header"})
 		}
 		secret := h.Secret || slices.Contains(sensitiveHeaders, strings.ToLower(h.Name))
 		e.secret(v, secret)
@@ -233,7 +230,7 @@ func (e *expansion) endpoint() {
 	if s.BearerTokenEnv != "" {
 		token := e.text("bearerTokenEnv", Ref(Source{SchemeEnv, s.BearerTokenEnv}))
 		if strings.ContainsAny(token, "\r\n\x00") {
-			e.fail("bearerTokenEnv", &Error{Msg: "the token has a line break, which a header cannot have"})
+			e.fail("bearerTokenEnv", &Error{Msg: "the token contains a line break, which is invalid in a header"})
 		}
 		e.secret(token, true)
 		e.out.Headers = append(e.out.Headers, Header{Name: "Authorization", Value: "Bearer " + token, Secret: true})
@@ -245,8 +242,8 @@ func (e *expansion) endpoint() {
 	}
 }
 
-// address expands and checks an endpoint. One that is reached over a socket
-// becomes an ordinary URL, with the socket beside it.
+// address expands and checks an endpoint. An endpoint over a socket yields an ordinary
+// URL and the socket.
 func (e *expansion) address(field string, t Text) string {
 	raw := strings.TrimSpace(e.text(field, t))
 	if raw == "" {
@@ -257,7 +254,7 @@ func (e *expansion) address(field string, t Text) string {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		// The text of err holds the address, and that may hold a password.
+		// err quotes the address, which may contain a password.
 		e.fail(field, &Error{Msg: "the address is not a URL"})
 		return ""
 	}
@@ -319,7 +316,7 @@ func (e *expansion) text(field string, t Text) string {
 	return b.String()
 }
 
-// ref gives the first source that has a value.
+// ref returns the value of the first source that has one.
 func (e *expansion) ref(field string, sources []Source) string {
 	set, failed := false, &Error{}
 	for _, src := range sources {
@@ -335,7 +332,7 @@ func (e *expansion) ref(field string, sources []Source) string {
 			}
 		}
 		if errors.Is(err, ErrWithheld) {
-			break // what comes after it would be a guess at what is meant
+			break // do not fall back after an error
 		}
 	}
 	if set && !errors.Is(failed.Err, ErrWithheld) {
@@ -355,8 +352,8 @@ func sourceWords(src Source) string {
 	return fmt.Sprintf("source %q", clip(src.String()))
 }
 
-// source asks one source. Errors wrap ErrUnset or ErrWithheld, or come from
-// whoever was asked.
+// source returns the value of one source. Errors wrap ErrUnset or ErrWithheld, or come
+// from the Resolver's function.
 func (e *expansion) source(src Source) (string, error) {
 	switch src.Scheme {
 	case SchemeValue:
@@ -414,8 +411,8 @@ func (e *expansion) dir(name string) (string, error) {
 	return v, nil
 }
 
-// minSecret is the length below which blotting a value out of messages would
-// blot out half of the messages.
+// minSecret is the minimum length of values that are masked in messages. Masking
+// shorter ones would make messages unreadable.
 const minSecret = 4
 
 func (e *expansion) secret(v string, is bool) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Transport is how a server is reached. The set is closed.
+// Transport is the way to reach a server. The set is closed.
 type Transport string
 
 const (
@@ -17,12 +17,11 @@ const (
 	TransportSSE   Transport = "sse"             // the older HTTP with server-sent events
 )
 
-// Server is the definition of one MCP server, whatever dialect it was written
-// in, with placeholders unexpanded. Resolve makes of it what can be connected
-// to.
+// Server is the definition of one MCP server in any dialect, with placeholders
+// unexpanded. Resolve expands it to what a connection needs.
 //
 // Which fields may be set depends on Transport: Command to StdoutLog belong to
-// TransportStdio, Socket to TransportUnix, URL to OAuth to the other two.
+// TransportStdio, Socket to TransportUnix, URL to OAuth to the others.
 type Server struct {
 	// Name is unique in its Config: letters, digits, '_' and '-' in strict
 	// dialects; elsewhere any printable text of at most 128 bytes.
@@ -32,85 +31,84 @@ type Server struct {
 
 	Transport Transport
 
-	// Command is the program, Args are its arguments without the program.
+	// Command is the program, and Args its arguments.
 	Command Text
 	Args    []Text
 
 	// Env is set for the process, in this order. Names are unique.
 	Env []Pair
 
-	// PassEnv names variables of the caller's environment that the process gets
-	// with their values; one that is not set is left out.
+	// PassEnv names variables that are passed on from the caller's environment. Unset
+	// ones are omitted.
 	PassEnv []string
 
-	// InheritEnv gives the process the caller's whole environment instead of
-	// the few harmless variables of BaseEnv.
+	// InheritEnv passes on the caller's whole environment, instead of the harmless
+	// variables of BaseEnv.
 	InheritEnv bool
 
-	// EnvFile is a file of KEY=value lines, below Env in rank; relative to Dir.
+	// EnvFile is a file of KEY=value lines, relative to Dir. Env overrides it.
 	EnvFile Text
 
-	// Cwd is where the process starts, relative to Dir; empty means Dir.
+	// Cwd is the working directory of the program, relative to Dir; empty means Dir.
 	Cwd Text
 
-	// StdoutLog is where what the server writes is kept; nil for nowhere.
+	// StdoutLog configures the log of standard output; nil means none.
 	StdoutLog *StdoutLog
 
 	// Socket is the path of a unix socket, relative to Dir.
 	Socket Text
 
-	// URL is the endpoint. With SSEURL it is where requests are posted.
+	// URL is the endpoint. If SSEURL is set, requests are posted to URL.
 	URL Text
 
-	// SSEURL is a second address, from which events are read; rarely set.
+	// SSEURL is a second address, from which events are read. It is rarely set.
 	SSEURL Text
 
-	// SSEFallback says that the file left the kind of HTTP open: if Streamable
-	// HTTP is refused, the older transport is to be tried. Only with
-	// TransportHTTP.
+	// SSEFallback reports that the file does not specify the kind of HTTP: if
+	// Streamable HTTP is refused, try the older transport. Only with TransportHTTP.
 	SSEFallback bool
 
-	// Headers are sent with every request, in this order. Names are unique
-	// without regard to case. A header that is just "Bearer" and a variable of
-	// the environment is BearerTokenEnv instead.
+	// Headers are sent with every request, in this order. Names are unique, ignoring
+	// case. An Authorization header with "Bearer" and a variable is BearerTokenEnv
+	// instead.
 	Headers []Pair
 
-	// BearerTokenEnv names the variable that holds the token of the
-	// Authorization header; empty for none.
+	// BearerTokenEnv names the variable with the token for the Authorization header;
+	// empty means none.
 	BearerTokenEnv string
 
-	// OAuth is what the file says of logging in; nil leaves all to discovery.
+	// OAuth configures logins; nil leaves everything to discovery.
 	OAuth *OAuth
 
-	// Timeouts are zero where the file says nothing.
+	// Timeouts are zero where the file has none.
 	Timeouts Timeouts
 
-	// Disabled servers are kept in the Config and are not to be connected to.
+	// Disabled servers stay in the Config, but must not be connected to.
 	Disabled bool
 
-	// Required says that the client should not start without this server.
+	// Required reports that the client should not start without this server.
 	Required bool
 
 	Tools ToolFilter
 
-	// Roots replace those of Config.Client for this server, if not nil.
+	// Roots, if not nil, override those of Config.Client.
 	Roots []Root
 
-	// Extra is what the file says of this server and this package does not
-	// know. It is exported to the dialect that it came from only.
+	// Extra has the unknown members of this server. They are exported to their own
+	// dialect only.
 	Extra []Extra
 
-	// Dir is the absolute directory in which relative paths of this definition
-	// are meant: the root that the file was found below. It is part of the
-	// hash, since "node server.js" is another program in another directory.
+	// Dir is the absolute directory that relative paths are relative to: the root of
+	// the configuration. It is part of the hash, since "node server.js" is another
+	// program in another directory.
 	Dir string
 
-	// Dialect and File say where the definition comes from.
+	// Dialect and File tell where the definition was read.
 	Dialect Dialect
 	File    string
 
-	// Origins says where each field was written. Keys are field paths as Explain
-	// shows them: "command", "args[0]", "env.TOKEN", "headers.Authorization".
+	// Origins tells where each field was written. Keys are field paths as in Explain:
+	// "command", "args[0]", "env.TOKEN", "headers.Authorization".
 	Origins map[string]Origin
 }
 
@@ -119,13 +117,13 @@ type Pair struct {
 	Name  string
 	Value Text
 
-	// Secret says that the value is not to be shown: its name says so, or it
-	// looks like a key. What it is when expanded is secret in any case if it
-	// came from the environment or an input marked as a password.
+	// Secret reports that the value must not be shown, because of its name or because
+	// it has the form of a key. The expanded value is secret in any case if it comes
+	// from the environment or a password input.
 	Secret bool
 }
 
-// OAuth is what a file says of logging in.
+// OAuth configures logins to a server.
 type OAuth struct {
 	Disabled          bool // never start a login
 	ClientID          Text
@@ -136,27 +134,27 @@ type OAuth struct {
 	MetadataURL       string // of the authorization server, instead of discovery
 	ClientMetadataURL string // the client id metadata document
 	Resource          string // the resource indicator, instead of the URL
-	ClientCredentials bool   // log in as the client itself, without a person
+	ClientCredentials bool   // log in as the client itself, without a user
 	Extra             []Extra
 }
 
-// Timeouts bound a server's calls; zero means the client's default.
+// Timeouts bound operations of a server; zero means the client's default.
 type Timeouts struct {
-	Connect time.Duration // start, handshake and first listing
-	Request time.Duration // each request
+	Connect time.Duration // for start, handshake and first listing
+	Request time.Duration // for each request
 }
 
-// StdoutLog keeps what a stdio server writes.
+// StdoutLog configures the log of a program's standard output.
 type StdoutLog struct {
-	Path            string // relative to Dir, or absolute where that was allowed
+	Path            string // relative to Dir, or absolute if allowed
 	MaxBytesPerPart int64
 	MaxParts        int // 0 keeps all
 }
 
-// ToolFilter says which of a server's tools may be used.
+// ToolFilter restricts the tools of a server.
 type ToolFilter struct {
 	Allow []string // nil allows all; empty allows none; '*' stands for any text
-	Deny  []string // goes before Allow
+	Deny  []string // overrides Allow
 }
 
 // Allows reports whether a tool of that name may be used.
@@ -181,55 +179,55 @@ func matchAny(patterns []string, tool string) bool {
 	return false
 }
 
-// Origin says where the value of a field was written.
+// Origin tells where a field was written.
 type Origin struct {
 	File   string
 	Line   int // from 1; 0 if not known
 	Column int // from 1, in bytes
 
-	// Key is the path in the file's own words: "mcpServers.github.headers.Authorization".
+	// Key is the path in the file: "mcpServers.github.headers.Authorization".
 	Key string
 
-	// Note says how the value came about if it was not written there as it is:
-	// a synonym, a default of the dialect.
+	// Note explains a value that was not written like this, such as a synonym or a
+	// default of the dialect.
 	Note string
 }
 
-// Needs is what a definition wants from the machine and its user before
-// anything has been expanded: the facts that trust is about.
+// Needs lists what a definition requires of the machine and the user, before expansion.
+// Trust decisions are based on it.
 type Needs struct {
 	Spawn   bool // starts a process
-	Socket  bool // connects to a socket of this machine, be it for HTTP
+	Socket  bool // connects to a socket of this machine, also for HTTP
 	EnvFile bool // reads a file of variables
 
-	// InheritEnv hands the whole environment to the process.
+	// InheritEnv passes the whole environment to the process.
 	InheritEnv bool
 
-	// Env names the variables of the environment whose values are read, sorted.
+	// Env names the environment variables that are read, sorted.
 	Env []string
 
 	// Inputs are the ids of questions to the user, sorted.
 	Inputs []string
 
-	// Other are all further sources but literal values and directories:
-	// keychains, password managers, files, commands.
+	// Other lists the other sources, except literal values and directories: keychains,
+	// password managers, files, commands.
 	Other []Source
 
-	// SensitiveHeaders are the headers that carry credentials by their name,
-	// lower case, sorted; with BearerTokenEnv also authorization.
+	// SensitiveHeaders lists the headers that carry credentials, in lower case, sorted.
+	// BearerTokenEnv adds authorization.
 	SensitiveHeaders []string
 }
 
-// Secrets reports whether resolving the definition reads anything from outside
-// of the file: the environment, files, answers of the user.
+// Secrets reports whether Resolve reads anything outside of the file: the environment,
+// other files, answers of the user.
 func (n Needs) Secrets() bool {
 	return n.EnvFile || n.InheritEnv || len(n.Env)+len(n.Inputs)+len(n.Other) > 0
 }
 
-// sensitiveHeaders carry credentials, whatever their values look like.
+// sensitiveHeaders carry credentials, whatever their values.
 var sensitiveHeaders = []string{"authorization", "cookie", "proxy-authorization"}
 
-// Needs returns what the definition wants. It reads nothing.
+// Needs returns what the definition requires. It reads nothing.
 func (s *Server) Needs() Needs {
 	overSocket := len(s.URL) > 0 && (strings.HasPrefix(s.URL[0].Literal, "unix:") || strings.HasPrefix(s.URL[0].Literal, "pipe:"))
 	n := Needs{

@@ -2,46 +2,46 @@ package mcpjson
 
 import "regexp"
 
-// spec is what there is to know of a dialect.
+// spec describes a dialect.
 type spec struct {
 	dialect  Dialect
-	title    string   // for people
+	title    string   // for messages
 	file     string   // its usual name
-	root     []string // where the servers are
+	root     []string // path of the servers
 	toml     bool
 	comments bool // JSON with comments and trailing commas
-	strict   bool // what is not known is refused
-	settings bool // the file is about much else, and need not have servers
+	strict   bool // unknown members are refused
+	settings bool // the file has other settings, and need not have servers
 	syntax   syntax
 
-	// names is what servers may be called; nil for any printable text.
+	// names restricts the names of servers; nil allows any printable text.
 	names *regexp.Regexp
 
-	// fields are the members of a server that are understood. The dialects that
-	// have their servers below mcpServers share one generous set: people copy
-	// from one file to the other. Nil is for what is known to be none of ours.
+	// fields are the known members of a server. The dialects with mcpServers share one
+	// permissive set, because people copy definitions between files. nil marks members
+	// that are known and ignored.
 	fields fields
 
 	scopeText bool // the scopes of OAuth are written as one string
 
-	// bareURL is the transport that an address without a type means.
+	// bareURL is the transport of an address without a type.
 	bareURL  Transport
-	fallback bool // a bare address leaves the kind of HTTP open
+	fallback bool // an address without a type leaves the kind of HTTP open
 
-	// words are types that mean something else than in other dialects.
+	// words are types with a meaning that differs from other dialects.
 	words map[string]meaning
 
-	// write makes the members of a server.
+	// write writes the members of a server.
 	write func(w *writer)
 }
 
-// meaning is what a word for a transport says.
+// meaning is the meaning of a word for a transport.
 type meaning struct {
 	transport Transport
 	fallback  bool
 }
 
-// transportWords are the words that dialects have for transports.
+// transportWords are the words for transports in all dialects.
 var transportWords = map[string]meaning{
 	"stdio": {TransportStdio, false}, "local": {TransportStdio, false},
 	"unix": {TransportUnix, false},
@@ -51,9 +51,9 @@ var transportWords = map[string]meaning{
 	"sse":    {TransportSSE, false},
 }
 
-// generous are the members that any dialect below mcpServers has, and a few
-// that people write because another client has them.
-var generous = fields{
+// permissiveFields are the members of all dialects with mcpServers, and a few that
+// people copy from other clients.
+var permissiveFields = fields{
 	"name": nil, "title": titleField, "description": descriptionField, "$schema": nil,
 	"type": typeField, "transport": typeField, "transportType": typeField,
 	"command": commandField, "argv": commandField, "args": argsField,
@@ -73,7 +73,7 @@ var generous = fields{
 	"headersHelper": ignore("it names a command that makes headers, which is not run", "write the headers, or a variable that holds the secret"),
 }
 
-// v1Fields are all that the strict schema has.
+// v1Fields are the members of the strict schema.
 var v1Fields = fields{
 	"transport": typeField, "argv": commandField, "inherit_env": inheritField, "env": envField, "stdout_log": stdoutLogField,
 	"unix_path": socketField, "url": urlField, "sse_url": sseURLField, "http_url": urlField,
@@ -118,28 +118,28 @@ var specs = titled(map[Dialect]*spec{
 		write:  writeV1,
 	},
 	ClaudeCode: {
-		title: "Claude Code", file: ".mcp.json", root: []string{"mcpServers"}, comments: true, fields: generous,
+		title: "Claude Code", file: ".mcp.json", root: []string{"mcpServers"}, comments: true, fields: permissiveFields,
 		bareURL: TransportHTTP, fallback: true,
 		syntax:    syntax{braces: true, writes: forms{env: "${%s}", fallback: true, dirs: map[string]string{DirRoot: "${CLAUDE_PROJECT_DIR:-.}"}}},
 		scopeText: true,
 		write:     writeClaudeCode,
 	},
 	ClaudeDesktop: {
-		title: "Claude Desktop", file: "claude_desktop_config.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: generous,
+		title: "Claude Desktop", file: "claude_desktop_config.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: permissiveFields,
 		bareURL: TransportHTTP, fallback: true,
 		write: writeClaudeDesktop,
 	},
 	Cursor: {
-		title: "Cursor", file: ".cursor/mcp.json", root: []string{"mcpServers"}, comments: true, fields: generous,
+		title: "Cursor", file: ".cursor/mcp.json", root: []string{"mcpServers"}, comments: true, fields: permissiveFields,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", dirs: editorDirs}},
 		write:  writeCursor,
 	},
 	VSCode: {
 		title: "VS Code", file: ".vscode/mcp.json", root: []string{"servers"}, comments: true,
-		fields:  generous.with(fields{"sandboxEnabled": nil, "sandbox": nil, "dev": nil, "gallery": nil, "version": nil}),
+		fields:  permissiveFields.with(fields{"sandboxEnabled": nil, "sandbox": nil, "dev": nil, "gallery": nil, "version": nil}),
 		bareURL: TransportHTTP, fallback: true,
-		// VS Code tries the older transport if the newer one is refused.
+		// VS Code tries the older transport if Streamable HTTP is refused.
 		words:  map[string]meaning{"http": {TransportHTTP, true}},
 		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", input: true, command: true, dirs: editorDirs}},
 		write:  writeVSCode,
@@ -150,7 +150,7 @@ var specs = titled(map[Dialect]*spec{
 		write:   writeCodex,
 	},
 	Gemini: {
-		title: "Gemini CLI", file: ".gemini/settings.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: generous,
+		title: "Gemini CLI", file: ".gemini/settings.json", root: []string{"mcpServers"}, settings: true, comments: true, fields: permissiveFields,
 		bareURL: TransportSSE,
 		syntax:  syntax{braces: true, dollar: true, writes: forms{env: "${%s}"}},
 		write:   writeGemini,
@@ -170,14 +170,14 @@ var specs = titled(map[Dialect]*spec{
 		write:     writeOpenCode2,
 	},
 	Windsurf: {
-		title: "Windsurf", file: "mcp_config.json", root: []string{"mcpServers"}, comments: true, fields: generous,
+		title: "Windsurf", file: "mcp_config.json", root: []string{"mcpServers"}, comments: true, fields: permissiveFields,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{braces: true, writes: forms{env: "${env:%s}"}},
 		write:  writeWindsurf,
 	},
 	Cline: {
 		title: "Cline", file: "cline_mcp_settings.json", root: []string{"mcpServers"}, comments: true,
-		fields:  generous.with(fields{"timeout": requestSeconds}),
+		fields:  permissiveFields.with(fields{"timeout": requestSeconds}),
 		bareURL: TransportSSE,
 		syntax:  syntax{braces: true, writes: forms{env: "${env:%s}"}},
 		write:   writeCline,
@@ -188,20 +188,20 @@ var specs = titled(map[Dialect]*spec{
 		write:   writeZed,
 	},
 	Amp: {
-		title: "Amp", file: "settings.json", root: []string{"amp.mcpServers"}, settings: true, comments: true, fields: generous,
+		title: "Amp", file: "settings.json", root: []string{"amp.mcpServers"}, settings: true, comments: true, fields: permissiveFields,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{braces: true, writes: forms{env: "${%s}"}},
 		write:  writeAmp,
 	},
 	SEP: {
-		title: "the portable mcp.json", file: "mcp.json", root: []string{"mcpServers"}, names: sepNames, fields: generous,
+		title: "the portable mcp.json", file: "mcp.json", root: []string{"mcpServers"}, names: sepNames, fields: permissiveFields,
 		bareURL: TransportHTTP, fallback: true,
 		syntax: syntax{braces: true, writes: forms{env: "${env:%s}", input: true, chain: true}},
 		write:  writeSEP,
 	},
 })
 
-// titled tells each spec which dialect it is of.
+// titled sets the dialect of each spec.
 func titled(all map[Dialect]*spec) map[Dialect]*spec {
 	for d, s := range all {
 		s.dialect = d

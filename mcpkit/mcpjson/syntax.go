@@ -5,29 +5,28 @@ import (
 	"strings"
 )
 
-// syntax says which placeholders a client expands.
+// syntax describes the placeholders that a client expands.
 type syntax struct {
 	braces bool // ${VAR}, ${VAR:-default}, ${scheme:name | …}, and $env:VAR
 	dollar bool // $VAR
 	curly  bool // {env:VAR}, {file:path}
 
-	// writes are the forms that the client itself is known to expand. Reading
-	// is more generous than that.
+	// writes are the forms that the client itself expands. Reading accepts more.
 	writes forms
 }
 
-// forms says how a dialect writes references.
+// forms describes how a dialect writes references.
 type forms struct {
-	env      string // with %s for the name; empty if there is no way
+	env      string // with %s for the name; empty if unsupported
 	fallback bool   // ${VAR:-default}
-	chain    bool   // ${scheme:name | …}, whatever the schemes
+	chain    bool   // ${scheme:name | …}, with any scheme
 	input    bool   // ${input:id}
 	command  bool   // ${command:id}
 	file     bool   // {file:path}
 	dirs     map[string]string
 }
 
-// dirNames are the words for directories that clients have.
+// dirNames are the names of directories in all clients.
 var dirNames = map[string]string{
 	"workspaceFolder": DirRoot, "workspaceRoot": DirRoot, "MCP_ROOT": DirRoot, "CLAUDE_PLUGIN_ROOT": DirRoot, "CLAUDE_PROJECT_DIR": DirRoot,
 	"workspaceFolderBasename": DirRootName,
@@ -40,8 +39,8 @@ var (
 	withScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+._]*:`)
 )
 
-// parse takes a string apart. Strange are the placeholders that it could make
-// nothing of and left as they are.
+// parse parses a string. It returns the placeholders that it did not understand, which
+// stay literal.
 func (x syntax) parse(s string) (t Text, strange []string) {
 	var literal strings.Builder
 	flush := func() {
@@ -76,9 +75,9 @@ func (x syntax) parse(s string) (t Text, strange []string) {
 	return t, strange
 }
 
-// reference reads the placeholder that s begins with. n is its length, 0 if
-// there is none; odd says that it looked like one. end is where its brace is
-// closed, not positive if nowhere.
+// reference parses the placeholder at the beginning of s. n is its length; 0 if there
+// is none. odd reports that it looked like one. end is the offset of its closing brace;
+// not positive if there is none.
 func (x syntax) reference(s string, end int) (sources []Source, n int, odd bool) {
 	switch {
 	case x.braces && strings.HasPrefix(s, "${"):
@@ -109,17 +108,17 @@ func (x syntax) reference(s string, end int) (sources []Source, n int, odd bool)
 	return nil, 0, false
 }
 
-// maxStrange bounds the complaints about one string.
+// maxStrange bounds the problems reported for one string.
 const maxStrange = 3
 
 // maxSources bounds the alternatives in one placeholder.
 const maxSources = 16
 
-// maxNested is how deep defaults may hold placeholders.
+// maxNested bounds the nesting of placeholders in defaults.
 const maxNested = 4
 
-// matching finds for every ${ where its brace is closed. Those that nest too
-// deep are left out, as those that are never closed.
+// matching returns for each ${ the offset of its closing brace. It omits those that are
+// nested too deeply or never closed.
 func matching(s string) map[int]int {
 	type opened struct{ at, height int }
 	var open []opened
@@ -144,10 +143,10 @@ func matching(s string) map[int]int {
 	return ends
 }
 
-// maxCurly bounds what is looked at for the end of {file:path}.
+// maxCurly bounds the search for the end of {file:path}.
 const maxCurly = 4096
 
-// named is what a bare word in braces stands for.
+// named returns the source for a plain name in braces.
 func named(name string) Source {
 	if dir, ok := dirNames[name]; ok {
 		return Source{SchemeDir, dir}
@@ -155,7 +154,7 @@ func named(name string) Source {
 	return Source{SchemeEnv, name}
 }
 
-// alternatives reads what is between the braces; nil if it is no placeholder.
+// alternatives parses the content of braces; nil if it is not a placeholder.
 func (x syntax) alternatives(s string) []Source {
 	if name := variable.FindString(s); name != "" && strings.HasPrefix(s[len(name):], ":-") {
 		return x.withDefault(named(name), s[len(name)+2:])
@@ -194,7 +193,7 @@ func knownDir(name string) bool {
 	return name == DirRoot || name == DirRootName || name == DirHome || name == DirSeparator
 }
 
-// withDefault reads what stands after ":-": a literal, or one more placeholder.
+// withDefault parses the text after ":-": a literal, or another placeholder.
 func (x syntax) withDefault(first Source, fallback string) []Source {
 	if first.Scheme == SchemeDir {
 		return []Source{first} // it always has a value
@@ -211,17 +210,17 @@ func (x syntax) withDefault(first Source, fallback string) []Source {
 	return nil
 }
 
-// likeness says how much of a text a dialect can say.
+// likeness tells how exactly a dialect can express a text.
 type likeness int
 
 const (
 	exact likeness = iota
-	near           // something else is written, which comes near
-	none           // what is written means something else altogether
+	near           // the result is similar
+	none           // the result has another meaning
 )
 
-// format writes a text as like as the client can have it, and as this package
-// reads it.
+// format writes a text as exactly as the client can read it, and as this package reads
+// it.
 func (x syntax) format(t Text) (s string, like likeness) {
 	write := func(escape bool) string {
 		var b strings.Builder
@@ -251,13 +250,13 @@ func (x syntax) format(t Text) (s string, like likeness) {
 	return s, max(like, near)
 }
 
-// reads says that s is read as t.
+// reads reports whether s parses as t.
 func (x syntax) reads(s string, t Text) bool {
 	back, strange := x.parse(s)
 	return len(strange) == 0 && back.equal(t)
 }
 
-// equal compares two texts; adjacent literals count as one.
+// equal compares two texts, with adjacent literals joined.
 func (t Text) equal(o Text) bool {
 	a, b := t.joined(), o.joined()
 	if len(a) != len(b) {
@@ -276,7 +275,7 @@ func (t Text) equal(o Text) bool {
 	return true
 }
 
-// joined is the text without empty pieces and with adjacent literals as one.
+// joined returns the text without empty pieces and with adjacent literals joined.
 func (t Text) joined() Text {
 	var out Text
 	for _, p := range t {
@@ -318,8 +317,8 @@ func (x syntax) formatRef(sources []Source) (string, likeness) {
 		}
 		return Ref(sources...).String(), exact
 	}
-	// The nearest: without what else there is to try, or what the word for a
-	// directory comes to in a server that is started in the root.
+	// Approximate: omit the alternatives, or write what the name of a directory expands
+	// to in a server started in the root.
 	switch {
 	case plain:
 		return strings.ReplaceAll(w.env, "%s", first.Name), near

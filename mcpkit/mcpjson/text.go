@@ -5,51 +5,50 @@ import (
 	"strings"
 )
 
-// Text is a string of a file, taken apart into literal pieces and references
-// but not expanded. What it expands to is never taken apart again.
+// Text is a string of a file, parsed into literals and references but not expanded.
+// Expanded values are not parsed again.
 type Text []Piece
 
 // Piece is a literal, or a reference if Sources is not empty.
 type Piece struct {
 	Literal string `json:",omitempty"`
 
-	// Sources are tried in order; the first that has a value that is not empty
-	// wins. If all that are set are empty, the reference is empty; if none is
-	// set, expanding it is an error.
+	// Sources are tried in order; the first with a value that is not empty is used. If
+	// all values are empty, the reference is empty. If no source has a value, expanding
+	// it is an error.
 	Sources []Source `json:",omitempty"`
 }
 
-// Source is one place that a value may come from.
+// Source is a source of a value.
 type Source struct {
 	Scheme Scheme
 	Name   string
 }
 
-// Scheme is a kind of Source. Files may name others than those below; they need
-// a function of that name in the Resolver.
+// Scheme is the kind of a Source. Files may use other schemes, which need a function in
+// the Resolver.
 type Scheme string
 
 const (
 	SchemeEnv      Scheme = "env"      // a variable of the environment
-	SchemeValue    Scheme = "value"    // the name itself: a default
+	SchemeValue    Scheme = "value"    // the name itself, as a default
 	SchemeInput    Scheme = "input"    // an answer of the user, by id
-	SchemeDir      Scheme = "dir"      // one of the names Dir… below
+	SchemeDir      Scheme = "dir"      // one of the constants Dir…
 	SchemeFile     Scheme = "file"     // the contents of a file
-	SchemeCommand  Scheme = "command"  // what a command prints
+	SchemeCommand  Scheme = "command"  // the output of a command
 	SchemeKeychain Scheme = "keychain" // an entry of the system's keyring
 	SchemeOP       Scheme = "op"       // an entry of 1Password
 )
 
-// Names of SchemeDir.
+// Names for SchemeDir.
 const (
 	DirRoot      = "root"      // the directory that the configuration is for
 	DirRootName  = "rootName"  // its last element
-	DirHome      = "home"      // the user's
-	DirSeparator = "separator" // between elements of a path
+	DirHome      = "home"      // the user's home directory
+	DirSeparator = "separator" // the separator of path elements
 )
 
-// Literal makes a Text of a string without placeholders. An empty string makes
-// an empty Text.
+// Literal returns a Text without references. An empty string yields an empty Text.
 func Literal(s string) Text {
 	if s == "" {
 		return nil
@@ -57,7 +56,7 @@ func Literal(s string) Text {
 	return Text{{Literal: s}}
 }
 
-// Ref makes a Text that is one reference.
+// Ref returns a Text of one reference.
 func Ref(sources ...Source) Text { return Text{{Sources: sources}} }
 
 // Literal returns the string if the text has no references.
@@ -81,8 +80,8 @@ func (t Text) Sources() []Source {
 	return all
 }
 
-// String shows the text with its references in the form ${scheme:name | …}. It
-// is for people: a literal that looks like a reference is not marked.
+// String returns the text with references in the form ${scheme:name | …}, for display:
+// a literal that looks like a reference is not marked.
 func (t Text) String() string {
 	var b strings.Builder
 	for _, p := range t {
@@ -102,8 +101,8 @@ func (t Text) String() string {
 	return b.String()
 }
 
-// String shows the source as scheme:name.
+// String returns the source as scheme:name.
 func (s Source) String() string { return string(s.Scheme) + ":" + s.Name }
 
-// indexed is the path of an element of a list.
+// indexed returns the path of a list element.
 func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }

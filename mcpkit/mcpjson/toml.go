@@ -12,15 +12,15 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// parseTOML reads TOML. The decoder says whether the file is right, keys that
-// are there twice included; the tree with the places comes from its parser.
+// parseTOML parses TOML. The decoder checks the file, including duplicate keys; its
+// parser provides the tree with offsets.
 func (d *document) parseTOML() (*node, *Error) {
 	if err := d.checkDepth(true); err != nil {
 		return nil, err
 	}
 	var all map[string]any
 	if err := toml.Unmarshal(d.data, &all); err != nil {
-		e := &Error{File: d.file, Msg: "this is no TOML", Err: errors.New(clip(strings.TrimPrefix(err.Error(), "toml: ")))}
+		e := &Error{File: d.file, Msg: "invalid TOML", Err: errors.New(clip(strings.TrimPrefix(err.Error(), "toml: ")))}
 		var bad *toml.DecodeError
 		if errors.As(err, &bad) {
 			e.Line, e.Column = bad.Position()
@@ -42,7 +42,7 @@ func (d *document) parseTOML() (*node, *Error) {
 		}
 	}
 	if err := p.Error(); err != nil {
-		return nil, &Error{File: d.file, Msg: "this is no TOML", Err: errors.New(clip(err.Error()))}
+		return nil, &Error{File: d.file, Msg: "invalid TOML", Err: errors.New(clip(err.Error()))}
 	}
 	return root, nil
 }
@@ -61,7 +61,7 @@ func keysOf(it unstable.Iterator) []key {
 	return keys
 }
 
-// descend finds the table at a path, making what is not there.
+// descend returns the table at a path, creating missing ones.
 func (n *node) descend(path []key, list bool) *node {
 	for i, k := range path {
 		next := n.get(k.name)
@@ -84,7 +84,7 @@ func (n *node) descend(path []key, list bool) *node {
 }
 
 func (n *node) add(k key, v *node) {
-	if v.offset == 0 { // the parser does not say where lists and tables are
+	if v.offset == 0 { // the parser has no offsets of lists and tables
 		v.offset = k.offset
 	}
 	n.members = append(n.members, member{k.name, k.offset, v})
@@ -116,13 +116,13 @@ func (d *document) fromTOML(p *unstable.Parser, v *unstable.Node) *node {
 			keys := keysOf(kv.Key())
 			n.descend(keys[:len(keys)-1], false).add(keys[len(keys)-1], d.fromTOML(p, kv.Value()))
 		}
-	default: // dates, which JSON writes as strings
+	default: // dates become strings in JSON
 		n.kind, n.text = text, string(v.Data)
 	}
 	return n
 }
 
-// tomlInt writes an integer as JSON does.
+// tomlInt writes an integer in JSON's form.
 func tomlInt(s string) string {
 	if i, err := strconv.ParseInt(s, 0, 64); err == nil && !leadsOctal(s) {
 		return strconv.FormatInt(i, 10)
@@ -133,13 +133,13 @@ func tomlInt(s string) string {
 	return "0"
 }
 
-// leadsOctal says that Go would take the digits for octal ones.
+// leadsOctal reports whether Go would read the digits as octal.
 func leadsOctal(s string) bool {
 	s = strings.TrimLeft(s, "+-")
 	return len(s) > 1 && s[0] == '0' && s[1] >= '0' && s[1] <= '9'
 }
 
-// tomlFloat writes a number as JSON does, and what JSON has none for as a string.
+// tomlFloat writes a number in JSON's form, or as a string if JSON has none.
 func tomlFloat(s string) (kind, string) {
 	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
@@ -179,13 +179,13 @@ func appendTOML(b []byte, n *node) []byte {
 		}
 		return append(b, ']')
 	case text:
-		// A TOML string is a JSON string, but for one control character.
+		// A TOML string is a JSON string, except for one control character.
 		return append(b, bytes.ReplaceAll(appendQuoted(nil, n.text), []byte{0x7f}, []byte(`\u007f`))...)
 	}
 	return append(b, n.text...)
 }
 
-// tomlKey quotes a key if it must be.
+// tomlKey quotes a key if necessary.
 func tomlKey(name string) string {
 	for _, c := range name {
 		if c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {

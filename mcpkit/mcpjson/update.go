@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// Updated says what Update did to a file.
+// Updated describes what Update did to a file.
 type Updated struct {
-	Changed bool   // false if the file said all of it already
-	Backup  string // where the file as it was is kept; empty if there was none
+	Changed bool   // false if the file had this content already
+	Backup  string // copy of the previous file; empty if there was none
 	Losses  []Loss
 }
 
-// Update merges cfg into the file at path as Merge does, and writes it so that
-// no reader ever sees half of it. What was there is kept beside it under a name
-// with the time in it. The file may be new, its directory must exist; it is
-// written with its mode, or 0600. A file that changes meanwhile is left alone,
-// as is one that is a symbolic link: the caller names the file itself.
+// Update merges cfg into the file at path like Merge, and replaces the file atomically.
+// It keeps a copy of the previous file beside it, with the time in its name. The file
+// may be new, but its directory must exist. It keeps its mode; a new file gets 0600.
+// Update fails if the file changes in the meantime or is a symbolic link: name the file
+// itself.
 func Update(path string, cfg *Config, d Dialect) (Updated, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -63,7 +63,7 @@ func updateBelow(root *os.Root, name string, cfg *Config, d Dialect, now time.Ti
 	if info != nil {
 		u.Backup = name + "." + now.UTC().Format("20060102-150405.000") + ".bak"
 		if err := writeNew(root, u.Backup, old, mode); err != nil {
-			return Updated{}, fmt.Errorf("keep what was there: %w", err)
+			return Updated{}, fmt.Errorf("copy the previous file: %w", err)
 		}
 	}
 	temporary := "." + name + "." + rand.Text()[:8] + ".tmp"
@@ -80,23 +80,23 @@ func updateBelow(root *os.Root, name string, cfg *Config, d Dialect, now time.Ti
 	return u, nil
 }
 
-// unchanged says whether a file is still what was read.
+// unchanged returns an error if a file is not what was read before.
 func unchanged(root *os.Root, name string, old []byte, info os.FileInfo) error {
 	now, _, err := readBelow(root, name, maxFile)
 	if info == nil && errors.Is(err, fs.ErrNotExist) || info != nil && err == nil && bytes.Equal(now, old) {
 		return nil
 	}
-	return errors.New("somebody else has changed it meanwhile; try again")
+	return errors.New("another process has changed it in the meantime; try again")
 }
 
-// writeNew writes a file that must not be there yet, down to the disk.
+// writeNew creates a file, which must not exist, and syncs it to disk.
 func writeNew(root *os.Root, name string, data []byte, mode fs.FileMode) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	// The mode that the process was started with may have taken bits away.
+	// The umask may have removed bits.
 	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err != nil {
 		return errors.Join(err, root.Remove(name))

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// The functions below say which members of a server each dialect writes, and in
-// which order. What none of them writes is found by reading what was written.
+// These functions write the members of a server in each dialect, in order. Fields that
+// none of them writes are found by reading the result.
 
 func writeV1(w *writer) {
 	s := w.s
@@ -17,7 +17,7 @@ func writeV1(w *writer) {
 		w.string("transport", "stdio")
 		w.argv("argv")
 		w.put("inherit_env")
-		// An empty value is refused when read.
+		// Reading refuses an empty value.
 		s.Env = slices.DeleteFunc(slices.Clone(s.Env), func(p Pair) bool { return len(p.Value) == 0 })
 		w.put("env", "stdout_log")
 	case TransportUnix:
@@ -37,7 +37,7 @@ func writeV1(w *writer) {
 	}
 }
 
-// unixOut leaves out what only the strict schema has.
+// unixOut omits what only the strict schema has.
 func (w *writer) unixOut() bool {
 	if w.s.Transport == TransportUnix {
 		w.leave("transport", "%s has no transport unix", w.spec.title)
@@ -123,14 +123,14 @@ func writeCodex(w *writer) {
 	w.put("enabled", "required", "enabled_tools", "disabled_tools", "startup_timeout_sec", "tool_timeout_sec")
 }
 
-// writeCodexEnv passes on what stands for the variable of the same name.
+// writeCodexEnv passes on variables whose value is the variable of the same name.
 func writeCodexEnv(w *writer) {
 	pass := w.s.PassEnv
 	var fixed []Pair
 	for _, p := range w.s.Env {
 		if len(p.Value) == 1 && len(p.Value[0].Sources) == 1 && p.Value[0].Sources[0] == (Source{SchemeEnv, p.Name}) {
 			pass = append(pass[:len(pass):len(pass)], p.Name)
-			w.lose("env."+p.Name, "%s passes the variable on as it is, and leaves it out if it is not set", w.spec.title)
+			w.lose("env."+p.Name, "%s passes the variable on, and omits it if it is not set", w.spec.title)
 			w.said["passEnv"] = true
 		} else {
 			fixed = append(fixed, p)
@@ -140,7 +140,7 @@ func writeCodexEnv(w *writer) {
 	w.pairs("env", "env", fixed)
 }
 
-// splitHeaders takes those apart whose value is just a variable.
+// splitHeaders separates the headers whose value is just a variable.
 func splitHeaders(all []Pair) (fixed, fromEnv []Pair) {
 	for _, p := range all {
 		if len(p.Value) == 1 && len(p.Value[0].Sources) == 1 && p.Value[0].Sources[0].Scheme == SchemeEnv {
@@ -229,7 +229,7 @@ func writeZed(w *writer) {
 	switch w.s.Transport {
 	case TransportStdio:
 		w.text("command", "command", w.s.Command)
-		w.out.put("args", newStrings(append([]string{}, w.arguments()...))) // Zed wants it, also empty
+		w.out.put("args", newStrings(append([]string{}, w.arguments()...))) // Zed requires it, even if empty
 		w.put("env")
 	case TransportHTTP:
 		w.put("url", "headers")

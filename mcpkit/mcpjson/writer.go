@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Loss is something that a definition says and a dialect cannot.
+// Loss is a part of a definition that a dialect cannot express.
 type Loss struct {
-	Server string // empty for what is not about a server
+	Server string // empty if it concerns no server
 	Field  string // as Explain names it; empty for the whole server
 	Msg    string
 }
 
-// String shows the loss in one line.
+// String returns the loss in one line.
 func (l Loss) String() string {
 	var b strings.Builder
 	if l.Server != "" {
@@ -27,14 +27,14 @@ func (l Loss) String() string {
 	return b.String() + l.Msg
 }
 
-// writer makes the members of one server in one dialect.
+// writer writes the members of one server in one dialect.
 type writer struct {
 	spec   *spec
 	s      *Server // a copy
 	out    *node
 	losses []Loss
-	said   map[string]bool // fields whose loss is in losses, under whatever name
-	left   bool            // the dialect cannot have the server at all
+	said   map[string]bool // fields whose loss is in losses, under any name
+	left   bool            // the dialect cannot express the server at all
 }
 
 func (w *writer) lose(field, format string, args ...any) {
@@ -42,7 +42,7 @@ func (w *writer) lose(field, format string, args ...any) {
 	w.said[field] = true
 }
 
-// leave gives the server up.
+// leave omits the server.
 func (w *writer) leave(field, format string, args ...any) {
 	w.lose(field, format+"; the server is left out", args...)
 	w.left = true
@@ -55,7 +55,7 @@ func (w *writer) put(keys ...string) {
 	}
 }
 
-// transport writes what the dialect calls the server's transport.
+// transport writes the dialect's name of the transport.
 func (w *writer) transport(key, stdio, http, sse string) {
 	w.string(key, map[Transport]string{TransportStdio: stdio, TransportHTTP: http, TransportSSE: sse}[w.s.Transport])
 }
@@ -78,7 +78,7 @@ func (w *writer) strings(key string, list []string) {
 	}
 }
 
-// format writes a text, and says if the client will take it for something else.
+// format writes a text, and reports a loss if the client will read it differently.
 func (w *writer) format(field string, t Text) string {
 	s, like := w.spec.syntax.format(t)
 	switch like {
@@ -96,7 +96,7 @@ func (w *writer) text(key, field string, t Text) {
 	}
 }
 
-// arguments are those of the program, nil if there are none.
+// arguments returns those of the program, nil if there are none.
 func (w *writer) arguments() []string {
 	var list []string
 	for i, a := range w.s.Args {
@@ -110,9 +110,8 @@ func (w *writer) argv(key string) {
 	w.strings(key, append([]string{w.format("command", w.s.Command)}, w.arguments()...))
 }
 
-// pairs writes variables or headers. One whose value the client would not
-// expand is left out: a server that gets the words "${env:TOKEN}" for its token
-// is harder to understand than one that gets none.
+// pairs writes variables or headers. It omits those whose value the client would not
+// expand: a missing token is easier to understand than the token "${env:TOKEN}".
 func (w *writer) pairs(key, field string, pairs []Pair) {
 	n := newObject()
 	for _, p := range pairs {
@@ -128,8 +127,8 @@ func (w *writer) pairs(key, field string, pairs []Pair) {
 	}
 }
 
-// env writes the variables of the process, those that are passed on as
-// references to themselves.
+// env writes the variables of the program. Passed-on variables become references to
+// themselves.
 func (w *writer) env(key string) {
 	pairs := w.s.Env
 	for _, name := range w.s.PassEnv {
@@ -142,7 +141,7 @@ func (w *writer) env(key string) {
 	w.pairs(key, "env", pairs)
 }
 
-// headers writes the headers, with that of BearerTokenEnv.
+// headers writes the headers, including that of BearerTokenEnv.
 func (w *writer) headers(key string) {
 	pairs := w.s.Headers
 	if name := w.s.BearerTokenEnv; name != "" {
@@ -152,7 +151,7 @@ func (w *writer) headers(key string) {
 	w.pairs(key, "headers", pairs)
 }
 
-// keepTools writes the lists of tools that the dialect's client has no word for.
+// keepTools writes the tool filter in dialects whose client has none.
 func (w *writer) keepTools() {
 	for key, f := range map[string]*fieldSpec{"includeTools": allowField, "excludeTools": denyField} {
 		written := slices.ContainsFunc(w.out.members, func(m member) bool { return w.spec.fields[m.name] == f })
@@ -168,7 +167,7 @@ func (w *writer) duration(key string, d, unit time.Duration) {
 	}
 }
 
-// addExtra puts back what was kept.
+// addExtra writes the unknown members.
 func addExtra(n *node, list []Extra) {
 	for _, e := range list {
 		if v, err := parseRaw(e.Value); err == nil && n.get(e.Key) == nil {
@@ -177,5 +176,5 @@ func addExtra(n *node, list []Extra) {
 	}
 }
 
-// http says whether the server is reached by HTTP of either kind.
+// http reports whether the server is reached over HTTP of either kind.
 func (w *writer) http() bool { return w.s.Transport == TransportHTTP || w.s.Transport == TransportSSE }
