@@ -15,7 +15,7 @@ import (
 // BenchmarkCreate makes as many records as live on one machine, then anew.
 func BenchmarkCreate(b *testing.B) {
 	s := open(b, Config{MaxBytes: 1 << 40, MinFree: 1 << 20})
-	var claims []*Lease
+	var leases []*Lease
 	var took []time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -24,15 +24,15 @@ func BenchmarkCreate(b *testing.B) {
 			b.Fatal(err)
 		}
 		took = append(took, time.Since(start))
-		claims = append(claims, c)
-		if len(claims) == 100 {
+		leases = append(leases, c)
+		if len(leases) == 100 {
 			b.StopTimer()
-			for _, c := range claims {
+			for _, c := range leases {
 				if err := c.Remove(); err != nil {
 					b.Fatal(err)
 				}
 			}
-			claims = claims[:0]
+			leases = leases[:0]
 			b.StartTimer()
 		}
 	}

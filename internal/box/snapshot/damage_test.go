@@ -91,7 +91,7 @@ func TestDamagedRecords(t *testing.T) {
 			spoil(t, c.spoil, dir)
 			for range 2 {
 				_, err := s.Acquire(id)
-				wantErr(t, "claim", err, ErrDamaged)
+				wantErr(t, "acquire", err, ErrDamaged)
 				_, _, _, err = s.Read(id)
 				wantErr(t, "read", err, ErrDamaged)
 			}

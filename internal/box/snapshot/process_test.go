@@ -163,7 +163,7 @@ func TestSharedByProcesses(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		_, err := s.Acquire(id)
-		wantErr(t, "claim", err, ErrLeased)
+		wantErr(t, "acquire", err, ErrLeased)
 		wantErr(t, "delete", s.Delete(id), ErrLeased)
 		if got := list(t, s); len(got) != 1 || !got[0].Leased {
 			t.Errorf("listed: %+v", got)

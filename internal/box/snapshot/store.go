@@ -307,7 +307,7 @@ func (s *Store) meta(m Meta, old entry) (Meta, error) {
 func (s *Store) Acquire(id string) (*Lease, error) {
 	dir, e, err := s.leaseAndLoad(id, false)
 	if err != nil {
-		return nil, fmt.Errorf("claim record %.40q: %w", id, err)
+		return nil, fmt.Errorf("acquire record %.40q: %w", id, err)
 	}
 	c := &Lease{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}
 	_ = c.reserve(0) // clear a reservation of a killed process
@@ -318,8 +318,8 @@ func (s *Store) Acquire(id string) (*Lease, error) {
 // directory of its data. The data stay until release is called, which is required and
 // idempotent.
 //
-// Errors: ErrNotFound, also if there are no data; ErrLeased if somebody has claimed
-// it, ErrDamaged.
+// Errors: ErrNotFound, also if there are no data; ErrLeased if it has an exclusive
+// lease; ErrDamaged.
 func (s *Store) Read(id string) (dir string, m Meta, release func(), err error) {
 	root, e, err := s.leaseAndLoad(id, true)
 	if err != nil {

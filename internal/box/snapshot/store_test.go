@@ -213,7 +213,7 @@ func TestRecordLifecycle(t *testing.T) {
 		}
 	}
 	_, err = s.Acquire(c.ID())
-	wantErr(t, "claim of what was removed", err, ErrNotFound)
+	wantErr(t, "acquire a removed record", err, ErrNotFound)
 	if got, want := tree(t, s.dir), []string{"lock", "records", "trash"}; !slices.Equal(got, want) {
 		t.Errorf("left: %q", got)
 	}
@@ -282,7 +282,7 @@ func TestInvalidIDs(t *testing.T) {
 		strings.Repeat("a", 24) + "/x", strings.Repeat("a", 27), strings.Repeat("a", 26), strings.Repeat("a", 25) + "\x00",
 	} {
 		_, err := s.Acquire(id)
-		wantErr(t, "claim "+id, err, ErrNotFound)
+		wantErr(t, "acquire "+id, err, ErrNotFound)
 		_, _, _, err = s.Read(id)
 		wantErr(t, "read "+id, err, ErrNotFound)
 		wantErr(t, "delete "+id, s.Delete(id), ErrNotFound)
@@ -319,7 +319,7 @@ func TestKeptSnapshots(t *testing.T) {
 		for _, s := range []*Store{s, other} {
 			wantErr(t, "delete of what is read", s.Delete(id), ErrLeased)
 			_, err := s.Acquire(id)
-			wantErr(t, "claim of what is read", err, ErrLeased)
+			wantErr(t, "acquire a record being read", err, ErrLeased)
 			if r := list(t, s); len(r) != 1 || !r[0].Leased {
 				t.Errorf("read: %+v", r)
 			}
@@ -477,7 +477,7 @@ func TestConcurrentAcquire(t *testing.T) {
 	s := open(t, Config{})
 	other := open(t, Config{Dir: s.dir})
 	id := stored(t, s, box("a"), "data")
-	var held, claims atomic.Int32
+	var held, acquired atomic.Int32
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
@@ -494,7 +494,7 @@ func TestConcurrentAcquire(t *testing.T) {
 				if n := held.Add(1); n != 1 {
 					t.Errorf("%d concurrent leases of one record", n)
 				}
-				claims.Add(1)
+				acquired.Add(1)
 				if _, err := s.List(nil); err != nil {
 					t.Error(err)
 				}
@@ -514,7 +514,7 @@ func TestConcurrentAcquire(t *testing.T) {
 		}
 	})
 	wg.Wait()
-	if claims.Load() == 0 {
+	if acquired.Load() == 0 {
 		t.Error("no goroutine acquired the record")
 	}
 }
@@ -525,7 +525,7 @@ func TestAcquireOrDelete(t *testing.T) {
 	other := open(t, Config{Dir: s.dir})
 	for range 30 {
 		id := stored(t, s, box("a"), "data")
-		var deleted, claimed atomic.Int32
+		var deleted, acquired atomic.Int32
 		var wg sync.WaitGroup
 		for i := range 6 {
 			wg.Go(func() {
@@ -541,7 +541,7 @@ func TestAcquireOrDelete(t *testing.T) {
 				}
 				switch c, err := s.Acquire(id); {
 				case err == nil:
-					claimed.Add(1)
+					acquired.Add(1)
 					if got := content(t, c.Dir()); got != "data" {
 						t.Errorf("acquired record: %q", got)
 					}
@@ -554,8 +554,8 @@ func TestAcquireOrDelete(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if deleted.Load()+claimed.Load() != 1 {
-			t.Errorf("deleted %d times, removed %d times", deleted.Load(), claimed.Load())
+		if deleted.Load()+acquired.Load() != 1 {
+			t.Errorf("deleted %d times, removed %d times", deleted.Load(), acquired.Load())
 		}
 	}
 	if got := tree(t, filepath.Join(s.dir, trashDir)); len(got) > 0 {
@@ -614,7 +614,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("release after the end: %v", err)
 	}
 	_, err = other.Acquire(taken.ID())
-	wantErr(t, "claim of what is claimed", err, ErrLeased)
+	wantErr(t, "acquire a leased record", err, ErrLeased)
 	for what, err := range map[string]error{
 		"create": func() error { _, err := s.Create(box("b")); return err }(),
 		"list":   func() error { _, err := s.List(nil); return err }(),

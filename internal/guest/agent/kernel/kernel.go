@@ -154,7 +154,7 @@ type Kernel struct {
 	killed bool               // guarded by procMu: killed by this package
 	state  syscall.WaitStatus // guarded by procMu
 
-	outMu    sync.Mutex   // held while output is taken and delivered: it makes the order
+	outMu    sync.Mutex   // held while output is collected and delivered: preserves the order
 	events   int          // guarded by outMu: descriptor, -1 once closed
 	eventBuf *eventBuffer // guarded by outMu: the first events of a run
 	raw      [2]*rawPipe
