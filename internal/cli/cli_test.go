@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 	if _, set := os.LookupEnv("GLOVEBOX_FINISH_TEMPLATES"); !set {
 		os.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false")
 	}
-	testscript.Main(m, map[string]func(){
+	testscript.Main(proctest.Checked(m), map[string]func(){
 		"glovebox": func() {
 			os.Exit(Main(context.Background(), os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 		},

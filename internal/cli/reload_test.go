@@ -139,7 +139,7 @@ func TestServeEndsWithItsTerminal(t *testing.T) {
 	}, "glovebox", "serve", "--port", "0", "--state-dir", t.TempDir(), "--pool-size", "0", "--log-file", file)
 	slave.Close()
 	s.awaitReady()
-	s.hup(file, "reload: no setting has changed") // a user's wish
+	s.hup(file, "reload: no setting changed") // a user's wish
 	if status, _, _ := s.get("/ready", "*/*"); status != 200 {
 		t.Errorf("after a SIGHUP of a user: got %d", status)
 	}
