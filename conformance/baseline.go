@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A baseline says which checks fail, and why that is right.
+// A baseline lists the checks that are expected to fail, with reasons.
 type baseline struct {
 	file    string
 	reasons map[string]string // "target scenario:check" to the reason
@@ -47,7 +47,7 @@ func (b *baseline) expects(target, scenario, check string) bool {
 	return ok
 }
 
-// stale are the entries that nothing failed of.
+// stale returns the entries whose checks no longer fail.
 func (b *baseline) stale() []string {
 	var list []string
 	for key := range b.reasons {

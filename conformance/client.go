@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// notOffered are scenarios of extensions that the client kit does not have. The
-// suite does not score them.
+// notOffered are the scenarios of extensions that the client kit does not implement.
+// The suite does not score them.
 var notOffered = []string{"auth/dpop", "auth/dpop-nonce", "auth/enterprise-managed-authorization", "auth/wif-jwt-bearer"}
 
-// clientLimit is what the suite gives a client, in ms: its time with that of those
-// whose turn comes before. It is less than suiteLimit, so that the suite can tell.
+// clientLimit bounds a client in the suite, in ms, including its wait for other
+// clients. It is less than suiteLimit, so that the suite reports the timeout.
 const clientLimit = "100000"
 
-// kit is the client that is made of the client kit, a program.
+// kit returns the subject for a client built on the client kit.
 func kit(program string) *subject {
 	return &subject{
 		target: clientKit, side: clientSide, reach: []string{"--command", program, "--timeout", clientLimit},
@@ -22,8 +22,8 @@ func kit(program string) *subject {
 	}
 }
 
-// finished notes whether the client came to the end of its script: the suite only
-// judges what it saw on the wire.
+// finished adds a failed check if the client did not reach the end of its script: the
+// suite judges only the messages on the wire.
 func (sc *scenario) finished(dir string) error {
 	said, err := readBounded(filepath.Join(dir, "stdout.txt"))
 	if err != nil || string(said) == "done\n" {

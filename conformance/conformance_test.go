@@ -24,9 +24,9 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// TestBuild: the test build is a server with the fixtures, for clients of both eras,
-// and notices which calls go past the SDK.
-func TestBuild(t *testing.T) {
+// TestBuild_ServesBothEras: the test build offers the fixtures to clients of both eras
+// and counts the calls that bypass the SDK.
+func TestBuild_ServesBothEras(t *testing.T) {
 	b, err := startBuild(false)
 	if err != nil {
 		t.Fatal(err)
@@ -135,8 +135,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// fake is a suite for which a shell script stands. It finds where to write results
-// in $out.
+// fake returns a suite that is a shell script. The script writes results to $out.
 func fake(t *testing.T, script string) *suite {
 	t.Helper()
 	b, err := readBaseline(write(t, "b", ""))
@@ -147,8 +146,8 @@ func fake(t *testing.T, script string) *suite {
 	return &suite{node: "/bin/sh", script: write(t, "suite.sh", find+script), baseline: b, out: t.TempDir()}
 }
 
-// The suite fails every other time. A failed set is run once more if the run of all
-// tests may retry that many scenarios, and the list of retried tests names them.
+// The suite fails every other time. A failed set runs once more if the retry list has
+// room for its scenarios, and the list then names them.
 func TestRunStable(t *testing.T) {
 	s := fake(t, `
 echo "=== SUMMARY ==="
@@ -198,8 +197,9 @@ echo '[{"id":"c","status":"'$status'"}]' > "$out/server-one-2026-01-01/checks.js
 	}
 }
 
-// TestClientThatDoesNotFinish: what the suite saw of a client is not enough.
-func TestClientThatDoesNotFinish(t *testing.T) {
+// TestKit_ClientDoesNotFinish: a client that does not end its script fails, even if the
+// suite is satisfied.
+func TestKit_ClientDoesNotFinish(t *testing.T) {
 	s := fake(t, `
 mkdir -p "$out"
 echo "✓ tools_call: 1 passed, 0 failed, 1 warnings"
@@ -224,9 +224,8 @@ echo "level=WARN" "client: error: no such tool" > "$out/initialize-2026-01-01/st
 	}
 }
 
-// TestHost: the row of our own tells a server that checks the Host header from one
-// that does not.
-func TestHost(t *testing.T) {
+// TestJudgeHost: a server that does not check the Host header fails.
+func TestJudgeHost(t *testing.T) {
 	b, err := startBuild(false)
 	if err != nil {
 		t.Fatal(err)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// hostLimit is what a server gets to answer one request.
+// hostLimit bounds one request.
 const hostLimit = 10 * time.Second
 
-// judgeHost adds a row of our own: the suite's requests from a foreign host carry a
-// foreign Origin as well, so that it does not notice a server that checks no Host.
-// A page whose name was made to resolve to loopback is of the same origin as what it
-// asks, and its GET requests carry no Origin.
+// judgeHost adds a row of our own for DNS rebinding. The suite sends a foreign Origin
+// with each foreign Host, so it passes a server that does not check Host. A page whose
+// name resolves to loopback has the same origin as the server, and its GET requests
+// carry no Origin.
 func judgeHost(ctx context.Context, all *results, target, url string) error {
 	r := row{target: target, set: "all", scenario: "Host header alone", scored: true}
 	const call = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
@@ -45,7 +45,7 @@ func judgeHost(ctx context.Context, all *results, target, url string) error {
 	return nil
 }
 
-// askAs makes one request under a name and returns the status of the answer.
+// askAs sends one request with a Host header and returns the status.
 func askAs(ctx context.Context, method, url, host, accept, body string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, hostLimit)
 	defer cancel()

@@ -10,42 +10,42 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/retrylist"
 )
 
-// The targets: what is held to the suite.
+// The programs under test.
 const (
 	testBuild = "test-build"
 	shipped   = "shipped"
 	clientKit = "client-kit"
 )
 
-// The revisions of the protocol: those that the suite has a list of requirements
-// for, and those before.
+// The revisions of the protocol for which the suite has a list of requirements, and
+// the older ones.
 var (
 	revisions = []string{"2025-11-25", "2026-07-28"}
 	older     = []string{"2025-06-18", "2025-03-26"}
 )
 
-// fixtureFree are the scenarios that a server passes without the suite's tools,
-// resources and prompts.
+// fixtureFree are the scenarios that need none of the suite's tools, resources and
+// prompts.
 var fixtureFree = []string{
 	"server-initialize", "server-session-lifecycle", "ping", "logging-set-level", "tools-list", "resources-list", "prompts-list",
 	"server-sse-multiple-streams", "server-sse-polling", "dns-rebinding-protection", "server-stateless", "http-header-validation",
 	"caching", "sep-2164-resource-not-found", "input-required-result-unsupported-methods",
 }
 
-// needFixtures are scenarios that call a tool of the fixtures and cannot fail on a
-// server without it: the suite takes the error for an unknown tool for a refusal of
-// the input, or only warns. The shipped server is not judged by them.
+// needFixtures are scenarios that cannot fail on a server without the fixtures: the
+// suite takes the error for an unknown tool for a rejection of the input, or only
+// warns. They are not run on the shipped server.
 var needFixtures = []string{
 	"input-required-result-missing-input-response", "input-required-result-ignore-extra-params", "input-required-result-validate-input",
 }
 
-// judge runs everything.
+// judge runs all scenarios on all subjects.
 func (s *suite) judge(ctx context.Context, b *build, binary, client string) (*results, error) {
 	all := &results{}
 	if err := s.judgeRevisions(ctx, all, serverSubject(testBuild, b.url)); err != nil {
 		return nil, err
 	}
-	// The shipped server does plain calls past the SDK.
+	// The shipped server answers plain calls without the SDK.
 	direct := row{target: testBuild, set: "all", scenario: "calls past the SDK", scored: true}
 	if n, names := b.directCalls(); n > 0 {
 		direct.passed = 1
@@ -148,7 +148,7 @@ func (s *suite) judgeRequirements(ctx context.Context, all *results, of *subject
 	return nil
 }
 
-// agree notes a verdict of the suite that is worse than ours.
+// agree adds a failure if the verdict of the suite is worse than ours.
 func (s *suite) agree(all *results, target, set string, clean bool) {
 	if clean {
 		return
@@ -161,7 +161,7 @@ func (s *suite) agree(all *results, target, set string, clean bool) {
 	all.add(row{target: target, set: set, scenario: "verdict of the suite", failures: []string{"it found a failure that is in none of its results"}, scored: true})
 }
 
-// note adds what scenarios came to; required says which are scored, nil all.
+// note adds the results of scenarios. required names the scored ones; nil: all.
 func (s *suite) note(all *results, target, set string, list []scenario, required map[string]bool) {
 	for _, sc := range list {
 		r := row{target: target, set: set, scenario: sc.name, scored: required == nil || required[sc.name]}

@@ -1,9 +1,8 @@
-// Command conformance holds Glovebox to the letter of MCP: it runs the official
-// conformance suite against the real front and the real server with the suite's
-// fixtures added, against the program that is shipped, and against a client made of
-// the client kit.
+// Command conformance runs the official MCP conformance suite against the server with
+// the suite's fixtures, against the shipped program, and against a client built on the
+// client kit.
 //
-// scripts/conformance sets up what it needs and calls it; docs/conformance.md has
+// scripts/conformance installs the suite and runs this command; docs/conformance.md has
 // the results.
 package main
 
@@ -93,7 +92,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// A build is the server that is shipped with the suite's fixtures.
+// A build is the server with the suite's fixtures.
 type build struct {
 	url  string
 	stop func()
@@ -102,8 +101,8 @@ type build struct {
 	direct map[string]int // guarded by mu: calls done past the SDK, by tool
 }
 
-// startBuild serves on a free port of loopback. The catalogue is listed, but has
-// no boxes.
+// startBuild serves on a free port of loopback. It lists the catalogue but has no
+// boxes.
 func startBuild(verbose bool) (*build, error) {
 	log := slog.New(slog.DiscardHandler)
 	if verbose {
@@ -147,7 +146,7 @@ func startBuild(verbose bool) (*build, error) {
 	return b, nil
 }
 
-// directCalls says how many calls went past the SDK, and of which tools.
+// directCalls returns the number and the tools of the calls that bypassed the SDK.
 func (b *build) directCalls() (n int, names string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
-// A row is what one scenario came to.
+// A row is the result of one scenario.
 type row struct {
 	target, set, scenario string
 
@@ -32,7 +32,7 @@ func (r *row) verdict() string {
 	return "passed"
 }
 
-// results are all rows, in the order in which they ran.
+// results are all rows in the order of the runs.
 type results struct {
 	rows  []row
 	notes []string
@@ -53,7 +53,7 @@ func (a *results) count() (passed, failed int) {
 	return passed, failed
 }
 
-// A sum is what the scenarios of a set came to.
+// A sum counts the results of a set of scenarios.
 type sum struct {
 	target, set  string
 	scored, good int // scenarios that the revision demands, and those of them that passed
@@ -91,7 +91,8 @@ func (s sum) String() string {
 	return fmt.Sprintf("%s, %s: %d of %d required scenarios passed, %d of %d others, %d checks", s.target, s.set, s.good, s.scored, s.fine, s.other, s.checks)
 }
 
-// table is for a terminal: a line a scenario, and what is wrong with it below.
+// table formats the results for a terminal: a line for each scenario, with its failures
+// below.
 func (a *results) table() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -129,18 +130,18 @@ func (r *row) checks() string {
 	return s
 }
 
-// short is the first of what the suite says, which can be pages.
+// short shortens a message of the suite, which can be pages long.
 func short(s string) string {
 	return truncate.Bytes(strings.Join(strings.Fields(s), " "), 300)
 }
 
-// The marks between which a document has the table.
+// The marks around the table in a document.
 const (
 	beginMark = "<!-- begin: table by scripts/conformance -doc -->\n"
 	endMark   = "<!-- end -->\n"
 )
 
-// writeDoc puts the table into a document.
+// writeDoc replaces the table in a document.
 func (a *results) writeDoc(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

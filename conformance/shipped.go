@@ -15,10 +15,9 @@ import (
 )
 
 const (
-	// readyLimit is what a server gets to make its first box; a slow machine
-	// builds a template meanwhile.
+	// readyLimit bounds the start of a server, which builds a template first.
 	readyLimit = time.Minute
-	// stopLimit is more than the drain of a server on which nothing runs.
+	// stopLimit exceeds the drain time of an idle server.
 	stopLimit = 20 * time.Second
 )
 
@@ -40,8 +39,8 @@ func (s *suite) judgeShipped(ctx context.Context, all *results, binary string) e
 	return judgeHost(ctx, all, shipped, url)
 }
 
-// serve starts the program on a free port of loopback, with a state of its own,
-// and returns when it answers.
+// serve starts the program on a free port of loopback, with its own state directory,
+// and returns once it answers.
 func (s *suite) serve(ctx context.Context, binary string) (url string, stop func(), err error) {
 	state, err := os.MkdirTemp(s.out, "state-")
 	if err != nil {
@@ -94,7 +93,7 @@ func (s *suite) serve(ctx context.Context, binary string) (url string, stop func
 	}
 }
 
-// announced finds the address in the log of a server.
+// announced returns the address in the log of a server.
 func announced(log string) (base string, err error) {
 	data, err := os.ReadFile(log)
 	if err != nil {
@@ -109,7 +108,7 @@ func announced(log string) (base string, err error) {
 	return "", errors.New("it has not said its address")
 }
 
-// answers asks a server whether it is ready.
+// answers reports an error if a server is not ready.
 func answers(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -128,7 +127,7 @@ func answers(ctx context.Context, url string) error {
 	return nil
 }
 
-// tail is the end of what a program said.
+// tail returns the end of a program's output.
 func tail(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {

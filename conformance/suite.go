@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// suiteLimit ends a run of the suite that hangs; a whole one takes seconds.
+	// suiteLimit bounds a run of the suite, which usually takes seconds.
 	suiteLimit = 2 * time.Minute
 	// maxResult bounds a file of results.
 	maxResult = 16 << 20
 )
 
-// A suite is the official one, as npm laid it out.
+// A suite is the official suite as npm installed it.
 type suite struct {
 	dir      string // with node_modules
 	node     string
@@ -57,26 +57,26 @@ func openSuite(dir string) (*suite, error) {
 
 func (s *suite) close() { _ = os.RemoveAll(s.out) }
 
-// A check is one finding of the suite.
+// A check is one result of the suite.
 type check struct {
 	ID     string `json:"id"`
 	Status string `json:"status"`
 	Error  string `json:"errorMessage"`
-	// Details is what the suite saw, in no fixed form.
+	// Details has no fixed form.
 	Details json.RawMessage `json:"details"`
 }
 
-// vacuous reports whether the suite saw the error for a tool of the fixtures that
-// the server does not have.
+// vacuous reports whether the check passed only because the server lacks a tool of
+// the fixtures.
 func (c *check) vacuous() bool { return bytes.Contains(c.Details, []byte("not found: tool:test_")) }
 
-// A scenario is what a run of one came to.
+// A scenario has the checks of one run.
 type scenario struct {
 	name   string
 	checks []check
 }
 
-// A subject is what is held to the suite.
+// A subject is a program under test.
 type subject struct {
 	target string                     // as the results call it
 	side   string                     // of the protocol, as the suite calls it
@@ -143,7 +143,7 @@ func (s *suite) command(ctx context.Context, of *subject, args ...string) *exec.
 	return cmd
 }
 
-// show runs one scenario and passes on all that the suite says.
+// show runs one scenario and prints the output of the suite.
 func (s *suite) show(ctx context.Context, of *subject, name, version string) error {
 	args := []string{"--scenario", name, "--verbose"}
 	if version != "" {
@@ -157,7 +157,7 @@ func (s *suite) show(ctx context.Context, of *subject, name, version string) err
 	return nil
 }
 
-// isForClients reports whether a scenario is one that clients have to pass.
+// isForClients reports whether a scenario tests clients.
 func (s *suite) isForClients(ctx context.Context, scenario string) (bool, error) {
 	list, err := exec.CommandContext(ctx, s.node, s.script, "list", "--client").Output()
 	if err != nil {
@@ -166,11 +166,11 @@ func (s *suite) isForClients(ctx context.Context, scenario string) (bool, error)
 	return strings.Contains(string(list), "- "+scenario+" ["), nil
 }
 
-// ran finds the scenarios in the suite's summary, each with its mark.
+// ran matches the scenarios in the suite's summary.
 var ran = regexp.MustCompile(`(?m)^(✓|✗) (\S+): \d+ passed, `)
 
-// readScenario reads the checks of the one run of a scenario. One that could not
-// run at all has left none.
+// readScenario reads the checks of the only run of a scenario. A scenario that could
+// not run has none.
 func readScenario(out, side, name string) (scenario, error) {
 	sc := scenario{name: name}
 	prefix := ""
@@ -195,7 +195,7 @@ func readScenario(out, side, name string) (scenario, error) {
 	return sc, err
 }
 
-// readBounded reads a file that the suite has written.
+// readBounded reads a file that the suite wrote.
 func readBounded(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// metadataURL is how the suite wants clients to be known that have a document of
-	// metadata. Nobody can read it.
+	// metadataURL is the client id that the suite expects of clients with a metadata
+	// document. The document does not exist.
 	metadataURL = "https://conformance-test.local/client-metadata.json"
-	// redirectURL is where nobody listens: visit looks where the browser is sent.
+	// redirectURL has no listener: visit reads the redirect.
 	redirectURL = "http://localhost:3000/callback"
 )
 
-// logins logs in as the client that the suite tells of, or as one that is found.
+// logins logs in as the client of the suite's facts, or as a registered one.
 func logins(scenario string, told *facts) func(*mcpjson.Resolved, *outbound.Policy) (auth.OAuthHandler, error) {
 	l := login.New(login.Options{Authorize: visit, RedirectURL: redirectURL, ClientName: clientName, ClientMetadataURL: metadataURL})
 	return func(r *mcpjson.Resolved, p *outbound.Policy) (auth.OAuthHandler, error) {
@@ -58,7 +58,7 @@ func parseKey(text string) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// visit is a browser with a person who says yes at once.
+// visit is a browser whose user consents at once.
 func visit(ctx context.Context, _, page string) (login.AuthorizationResponse, error) {
 	back, err := logintest.Approve(ctx, page)
 	if err != nil {

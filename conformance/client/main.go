@@ -1,8 +1,8 @@
-// Command client is a client of MCP that the conformance suite can look at: what it
-// does over the wire is the client kit's, and it does what a scenario waits for.
+// Command client is the MCP client under test in the conformance suite. It performs
+// the calls that each scenario expects; the client kit does the rest.
 //
-// The suite calls it with the URL of a server, and names the scenario in its
-// environment. It ends with "done" if all went as the scenario means it to.
+// The suite runs it with the URL of a server and the scenario in its environment. It
+// prints "done" if the scenario succeeded.
 package main
 
 import (
@@ -22,8 +22,7 @@ import (
 
 const (
 	clientName = "glovebox-conformance"
-	// limit ends a client that hangs. It is generous, since nobody waits for it but a
-	// run that fails anyhow.
+	// limit bounds a client that hangs. It is generous: only failed runs reach it.
 	limit = 30 * time.Second
 )
 
@@ -35,18 +34,18 @@ func main() {
 	fmt.Println("done")
 }
 
-// facts are what the suite tells a client beside the server's URL.
+// facts is the context that the suite passes to a client beside the server's URL.
 type facts struct {
 	ToolCalls []*mcp.CallToolParams `json:"toolCalls"`
 
-	// The client, where it is one that is registered already.
+	// The client, if it is registered already.
 	ClientID     string `json:"client_id"`
 	ClientSecret string `json:"client_secret"`
 	PrivateKey   string `json:"private_key_pem"`
 	Issuer       string `json:"issuer"`
 }
 
-// run plays a scenario. In the directory GLOVEBOX_CONFORMANCE_TURNS clients take
+// run runs a scenario. Clients that share the directory GLOVEBOX_CONFORMANCE_TURNS take
 // turns.
 func run(args []string, getenv func(string) string) (err error) {
 	if len(args) != 1 {
@@ -90,12 +89,12 @@ func run(args []string, getenv func(string) string) (err error) {
 	return play(ctx, s, &told)
 }
 
-// answer is a model of few words.
+// answer answers for the client's model.
 func answer(context.Context, string, *mcp.CreateMessageParams) (*mcp.CreateMessageResult, error) {
 	return &mcp.CreateMessageResult{Role: "assistant", Model: "none", Content: &mcp.TextContent{Text: "Yes."}}, nil
 }
 
-// accept is a user who says yes, also to what is asked, and leaves the rest as it is.
+// accept accepts every form with its default values.
 func accept(_ context.Context, _ string, asked *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	schema, _ := asked.RequestedSchema.(map[string]any)
 	fields, _ := schema["properties"].(map[string]any)

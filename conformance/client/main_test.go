@@ -15,8 +15,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logintest"
 )
 
-// offering is a server of the SDK with the tools of two scenarios. It keeps what its
-// user said.
+// offering is an SDK server with the tools of two scenarios. It records the user's
+// answers.
 func offering(t *testing.T) (url string, said map[string]any) {
 	t.Helper()
 	said = make(map[string]any)
@@ -54,8 +54,8 @@ func offering(t *testing.T) (url string, said map[string]any) {
 	return ts.URL, said
 }
 
-// wantsLogin is a server that wants a login, whose answers say that they are from an
-// issuer; "" is the right one.
+// wantsLogin is a server that requires a login; issuer is the issuer that its answers
+// claim, "" the right one.
 func wantsLogin(t *testing.T, issuer string) (url string) {
 	t.Helper()
 	s := logintest.New()
@@ -84,7 +84,7 @@ func TestRun(t *testing.T) {
 		{"sep-2322-client-request-state", "", []string{url}, "test_mrtr_echo_state"},
 		{"initialize", "", []string{guarded}, ""},
 		{"initialize", `{"client_id":"c","private_key_pem":"k"}`, []string{guarded}, "no PEM"},
-		{"initialize", "", []string{evil}, "the answer is from"},
+		{"initialize", "", []string{evil}, "the authorization response is from"},
 		{"auth/iss-wrong-issuer", "", []string{evil}, ""},
 		{"auth/iss-wrong-issuer", "", []string{url}, "want a refusal"},
 		{"tools_call", "", []string{"http://127.0.0.1:1/mcp"}, "connect"},
@@ -106,8 +106,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestTurn: whoever has the turn keeps it from others until it ends.
-func TestTurn(t *testing.T) {
+// TestTurn_IsExclusive: a place that one client holds is not given to another.
+func TestTurn_IsExclusive(t *testing.T) {
 	dir := t.TempDir()
 	held := func() bool {
 		files, err := filepath.Glob(filepath.Join(dir, "*"))

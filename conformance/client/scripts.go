@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
-// A script is what the client does in a scenario. Whether it was done well the
-// suite knows; a script fails if the scenario cannot have gone as it is meant to.
+// A script performs the client's part of a scenario. The suite judges the messages; a
+// script fails if the scenario cannot have succeeded.
 type script func(context.Context, *mcpkit.Session, *facts) error
 
 var scripts = map[string]script{
@@ -27,32 +27,32 @@ var scripts = map[string]script{
 	"http-invalid-tool-headers":           callAll,
 	"json-schema-2020-12-preservation":    echoSchema,
 
-	// Servers that want a login.
+	// Servers that require a login.
 	"auth/2025-03-26-oauth-endpoint-fallback":   useTestTool,
 	"auth/2025-03-26-oauth-metadata-backcompat": useTestTool,
 	"auth/authorization-server-migration":       useTestTool,
 	"auth/basic-cimd":                           useTestTool,
 	"auth/client-credentials-basic":             useTestTool,
 	"auth/client-credentials-jwt":               useTestTool,
-	"auth/iss-normalized":                       refuse("the answer is from"),
+	"auth/iss-normalized":                       refuse("the authorization response is from"),
 	"auth/iss-not-advertised":                   useTestTool,
 	"auth/iss-supported":                        useTestTool,
-	"auth/iss-supported-missing":                refuse("the answer does not say"),
-	"auth/iss-unexpected":                       refuse("the answer is from"),
-	"auth/iss-wrong-issuer":                     refuse("the answer is from"),
+	"auth/iss-supported-missing":                refuse("does not name the issuer"),
+	"auth/iss-unexpected":                       refuse("the authorization response is from"),
+	"auth/iss-wrong-issuer":                     refuse("the authorization response is from"),
 	"auth/metadata-default":                     useTestTool,
-	"auth/metadata-issuer-mismatch":             refuse("they are of"),
+	"auth/metadata-issuer-mismatch":             refuse("it belongs to the issuer"),
 	"auth/metadata-var1":                        useTestTool,
 	"auth/metadata-var2":                        useTestTool,
 	"auth/metadata-var3":                        useTestTool,
 	"auth/offline-access-not-supported":         useTestTool,
 	"auth/offline-access-scope":                 useTestTool,
 	"auth/pre-registration":                     useTestTool,
-	"auth/resource-mismatch":                    refuse("it is about"),
+	"auth/resource-mismatch":                    refuse("it describes"),
 	"auth/scope-from-scopes-supported":          useTestTool,
 	"auth/scope-from-www-authenticate":          useTestTool,
 	"auth/scope-omitted-when-undefined":         useTestTool,
-	"auth/scope-retry-limit":                    refuse("asked for already"),
+	"auth/scope-retry-limit":                    refuse("already requested"),
 	"auth/scope-step-up":                        useTestTool,
 	"auth/token-endpoint-auth-basic":            useTestTool,
 	"auth/token-endpoint-auth-none":             useTestTool,
@@ -61,8 +61,7 @@ var scripts = map[string]script{
 
 var useTestTool = call(nil, "test-tool")
 
-// refuse is for servers with which the kit must not go on, for the reason that its
-// error gives.
+// refuse returns a script for servers that the kit must refuse for a given reason.
 func refuse(reason string) script {
 	return func(ctx context.Context, s *mcpkit.Session, told *facts) error {
 		err := useTestTool(ctx, s, told)
@@ -127,7 +126,7 @@ func useAll(ctx context.Context, s *mcpkit.Session, told *facts) error {
 	return err
 }
 
-// callAsTold makes the calls that the suite wants.
+// callAsTold makes the calls that the suite lists.
 func callAsTold(ctx context.Context, s *mcpkit.Session, told *facts) error {
 	if _, err := s.Tools(ctx); err != nil {
 		return err
@@ -143,7 +142,7 @@ func callAsTold(ctx context.Context, s *mcpkit.Session, told *facts) error {
 	return nil
 }
 
-// callAll calls every tool that the kit lets through.
+// callAll calls every tool that the kit accepts.
 func callAll(ctx context.Context, s *mcpkit.Session, _ *facts) error {
 	tools, err := s.Tools(ctx)
 	if err != nil {

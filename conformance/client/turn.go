@@ -8,12 +8,12 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// atOnce is how many clients work at a time. The suite starts all that it has,
-// which on a busy machine would leave each too little to be in time.
+// atOnce bounds the clients that run at a time. The suite starts all at once, too many
+// for its timeouts on a busy machine.
 const atOnce = 4
 
-// turn waits for a turn among the clients that share a directory, and returns what
-// ends it. Without a directory nobody is waited for.
+// turn waits for one of atOnce places among the clients that share a directory. The
+// returned function frees it. Without a directory there is no limit.
 func turn(dir, scenario string) (end func(), err error) {
 	if dir == "" {
 		return func() {}, nil

@@ -11,7 +11,7 @@ import (
 
 // Many large figures do not make a result that hosts refuse: those that are left out
 // are named as files.
-func TestAttachIsBounded(t *testing.T) {
+func TestAttach_IsBounded(t *testing.T) {
 	image := func(size int) box.Image { return box.Image{MIME: "image/png", Data: make([]byte, size)} }
 	for _, c := range []struct {
 		sizes []int

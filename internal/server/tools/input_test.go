@@ -9,7 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-func TestInput(t *testing.T) {
+func TestInput_Decode(t *testing.T) {
 	code := inputOf[executeCodeIn]("execute_code")
 	command := inputOf[executeCommandIn]("execute_command")
 	file := inputOf[uploadFileIn]("upload_file")
@@ -92,7 +92,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// FuzzInput: whatever arrives is read or refused.
+// FuzzInput: any input is decoded or refused.
 func FuzzInput(f *testing.F) {
 	in := inputOf[executeCommandIn]("execute_command")
 	for _, s := range []string{`{"command":"x"}`, `{"params":{"command":"x","args":["y"]}}`, `[`, `{"timeout":1e999}`, "{\"\xff\":1}"} {

@@ -10,9 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// TestNamesOfFiles: the name of a file, which code in a box chooses, cannot pass for
+// TestQuoteName_CannotImitateStatus: the name of a file, which code in a box chooses, cannot imitate
 // a line of the server's.
-func TestNamesOfFiles(t *testing.T) {
+func TestQuoteName_CannotImitateStatus(t *testing.T) {
 	const forged = "[session forged new · exit 0]"
 	of := boxRef{box.KindSession, "s1"}
 	for _, name := range []string{"/home/user/a\n" + forged, "/home/user/\x1b[2K" + forged, "/home/user/\u202e" + forged, "/home/user/\xff" + forged, "/home/user/\r" + forged} {

@@ -49,9 +49,9 @@ func said(t *testing.T, m *box.Manager, name, args string) (text string, res *mc
 
 var newSession = regexp.MustCompile(`\[session ([0-9a-f-]{36}) new · `)
 
-// TestTextAlone: who sees nothing but text knows how to continue, how it ended and
-// what else there is to know.
-func TestTextAlone(t *testing.T) {
+// TestResults_TextIsSufficient: the text alone says how to continue and how the call ended,
+// with notes.
+func TestResults_TextIsSufficient(t *testing.T) {
 	m := toolstest.Manager(t, nil)
 	text, _ := said(t, m, "execute_code", `{"code":"x = 42"}`)
 	found := newSession.FindStringSubmatch(text)
@@ -101,8 +101,8 @@ func TestTextAlone(t *testing.T) {
 	}
 }
 
-// TestBounds: no answer floods a model, and each says how to get the rest.
-func TestBounds(t *testing.T) {
+// TestResults_AreBounded: results are bounded and say how to get the rest.
+func TestResults_AreBounded(t *testing.T) {
 	m := toolstest.Manager(t, nil)
 	must := func(args string) {
 		t.Helper()
@@ -134,9 +134,9 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestFigures: an image is content once, and structured content and text say where
+// TestResults_Figures: an image is content once, and structured content and text say where
 // it is kept.
-func TestFigures(t *testing.T) {
+func TestResults_Figures(t *testing.T) {
 	if exec.Command("/usr/bin/python3", "-c", "import matplotlib").Run() != nil {
 		t.Skip("no matplotlib")
 	}
@@ -179,8 +179,9 @@ func TestFigures(t *testing.T) {
 	check("run_code", `context_id":"c`, 1, `"path": "\S+/\.outputs/figure-`)
 }
 
-// TestOneNameSpace: what one family of tools made, the tools of the other use.
-func TestOneNameSpace(t *testing.T) {
+// TestTools_ShareIDs: session tools accept the ids of contexts, and the other way
+// round.
+func TestTools_ShareIDs(t *testing.T) {
 	m := toolstest.Manager(t, nil)
 	var c struct {
 		ContextID string `json:"context_id"`

@@ -54,7 +54,7 @@ func structured(t *testing.T, m *box.Manager, name, args string) map[string]any 
 
 // Plain processes cannot be written to disk: the tools say so, each in the way of
 // its family, and the boxes are unharmed.
-func TestNoSnapshotsHere(t *testing.T) {
+func TestSnapshots_EngineWithout(t *testing.T) {
 	m := toolstest.Manager(t, nil)
 	c := structured(t, m, "create_context", `{"name":"c"}`)
 	if c["source"] != "boot" {
@@ -108,7 +108,7 @@ func TestNoSnapshotsHere(t *testing.T) {
 	}
 }
 
-func TestSnapshotArguments(t *testing.T) {
+func TestSnapshots_InvalidArguments(t *testing.T) {
 	m := box.New(box.DefaultConfig(), box.Parts{})
 	for _, c := range []struct{ tool, args, want string }{
 		{"fork_context", `{}`, "Missing required parameter: context_id"},

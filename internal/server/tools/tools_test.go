@@ -20,8 +20,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// TestOffers: what each value of --toolset offers, by name.
-func TestOffers(t *testing.T) {
+// TestOffer_Toolsets: the tools that each value of --toolset enables.
+func TestOffer_Toolsets(t *testing.T) {
 	const (
 		sessions  = "execute_code execute_command get_sessions stop_session"
 		files     = "upload_file download_file list_files"
@@ -66,8 +66,7 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// TestUnknownTool: the error for a tool that a server does not offer says what to
-// do about it.
+// TestUnknownTool: the error for a tool that a server does not offer has the remedy.
 func TestUnknownTool(t *testing.T) {
 	offered := []string{"execute_code", "list_files"}
 	for _, c := range []struct {
@@ -90,7 +89,7 @@ func TestUnknownTool(t *testing.T) {
 	}
 }
 
-func TestLostState(t *testing.T) {
+func TestDescribeLoss(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	for _, c := range []struct {
 		name    string
@@ -191,9 +190,9 @@ func TestErrors_OfBothFamilies(t *testing.T) {
 	}
 }
 
-// TestErrorsOfOthers: codes and texts are those of the servers that clients were
+// TestErrors_CompatibleCodes: codes and texts are those of the servers that clients were
 // written against.
-func TestErrorsOfOthers(t *testing.T) {
+func TestErrors_CompatibleCodes(t *testing.T) {
 	for _, c := range []struct {
 		code   box.Code
 		op     string
