@@ -26,9 +26,8 @@ const (
 	outcomeError     outcome = "error" // ours
 )
 
-// access is what every request goes through: the caller must have the scope and
-// may not have too many calls under way; what a revoked token began ends; and calls
-// of tools leave a line in the audit log.
+// access checks the caller's scope and quota of calls, cancels the request when the
+// caller's token is revoked, and writes tool calls to the audit log.
 func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		c := callerOf(ctx, req)
@@ -67,8 +66,8 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 
 var errPanicked = errors.New("panic")
 
-// listed returns the name of a tool if there is one of that name, or "": what else
-// clients write is not for logs.
+// listed returns the name of a tool if the server has it, or "": names that clients make
+// up do not go into logs.
 func (s *Server) listed(tool string) string {
 	if _, known := slices.BinarySearch(s.names, tool); known {
 		return tool
@@ -76,8 +75,7 @@ func (s *Server) listed(tool string) string {
 	return ""
 }
 
-// audit writes the line of a call: who, what, where, how it ended; never what was
-// in it.
+// audit logs a call: caller, tool, box and outcome, never arguments or results.
 func (s *Server) audit(c *caller, tool string, record *tools.Record, start time.Time, res mcp.Result, err error) {
 	if s.opts.Audit == nil {
 		return
@@ -104,7 +102,7 @@ func (s *Server) audit(c *caller, tool string, record *tools.Record, start time.
 		logkey.DurationMS, time.Since(start).Milliseconds(), logkey.Remote, c.remote, logkey.Request, c.request)
 }
 
-// auditRefusal writes the line of a request that was not let in.
+// auditRefusal logs a request that was refused.
 func (s *Server) auditRefusal(c *caller, r *http.Request, reason string) {
 	if s.opts.Audit == nil {
 		return

@@ -20,12 +20,11 @@ import (
 
 var errExpired = errors.New("the token expired")
 
-// metadataPath is where clients learn who gives out tokens (RFC 9728).
+// metadataPath serves the authorization servers (RFC 9728).
 const metadataPath = "/.well-known/oauth-protected-resource"
 
-// identify says who makes a request and names it in the answer. Whom it does not
-// know it refuses, if anybody has to be known. basic allows what browsers can do:
-// to send the token as a password.
+// identify authenticates a request, and refuses it if that fails. basic also accepts the
+// token as a password, which browsers can send.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request, basic bool) (*http.Request, bool) {
 	c := s.newCaller(r)
 	w.Header().Set(headerRequest, c.request)
@@ -52,8 +51,8 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, basic bool) (*
 	return r, true
 }
 
-// bearer returns the token of a request. It is in the header Authorization, once,
-// and nowhere else: what is in a URL is in logs.
+// bearer returns the token of a request, from a single Authorization header. A token in
+// the URL is ignored, since URLs get into logs.
 func bearer(r *http.Request, basic bool) (token string, given bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
@@ -74,10 +73,10 @@ func bearer(r *http.Request, basic bool) (token string, given bool) {
 	return strings.Trim(token, " "), true
 }
 
-// refuseUnknown refuses a request whose token is not believed.
+// refuseUnknown refuses a request without a valid token.
 func (s *Server) refuseUnknown(w http.ResponseWriter, r *http.Request, basic bool, err error) {
 	c := callerIn(r)
-	// Whoever guesses is slowed down, and cannot fill the log.
+	// The limit slows down guessing, and bounds the log.
 	if wait := s.unauthenticated.take(network(c.remote), 1, time.Now()); wait > 0 {
 		s.refuseRate(w, nil, wait, "Too many requests without a token that is known")
 		return
@@ -108,8 +107,7 @@ func (s *Server) refuseUnknown(w http.ResponseWriter, r *http.Request, basic boo
 	s.refuse(w, http.StatusUnauthorized, nil, codeRefused, "Unauthorized: "+refusal.Text)
 }
 
-// permit reports whether the caller may do what the scope is about, and refuses if
-// not.
+// permit reports whether the caller has the scope, and refuses the request if not.
 func (s *Server) permit(w http.ResponseWriter, r *http.Request, id json.RawMessage, want auth.Scope) bool {
 	c := callerIn(r)
 	if c.has(want) {
@@ -126,7 +124,7 @@ func insufficient(want auth.Scope) string {
 	return fmt.Sprintf("the token does not have the scope %q", string(want))
 }
 
-// challenge says how to come by a token that will do.
+// challenge sets WWW-Authenticate: which token the request needs, and where to get it.
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request, params []string) {
 	if s.opts.Auth != nil && len(s.opts.Auth.Issuers()) > 0 {
 		base, path := s.resource(r)
@@ -135,7 +133,7 @@ func (s *Server) challenge(w http.ResponseWriter, r *http.Request, params []stri
 	w.Header().Add("WWW-Authenticate", "Bearer "+strings.Join(params, ", "))
 }
 
-// quoted is a quoted string of HTTP. What could not stand in one is replaced.
+// quoted returns a quoted string of HTTP, with characters that it cannot have replaced.
 func quoted(s string) string {
 	return `"` + strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' {
@@ -145,7 +143,7 @@ func quoted(s string) string {
 	}, s) + `"`
 }
 
-// resource is the endpoint as clients know it: scheme and host, and path.
+// resource returns the URL of the endpoint as clients know it: scheme and host, and path.
 func (s *Server) resource(r *http.Request) (base, path string) {
 	if u, err := url.Parse(s.opts.PublicURL); err == nil && u.Host != "" {
 		return u.Scheme + "://" + u.Host, strings.TrimSuffix(u.EscapedPath(), "/")
@@ -157,8 +155,8 @@ func (s *Server) resource(r *http.Request) (base, path string) {
 	return scheme + "://" + r.Host, strings.TrimSuffix(s.opts.Path, "/")
 }
 
-// serveMetadata tells clients who gives out tokens, at the place for the endpoint
-// and at the one for the whole host; it reports whether it was asked for.
+// serveMetadata serves the authorization servers, below the path of the endpoint and
+// for the whole host. It reports false for other paths.
 func (s *Server) serveMetadata(w http.ResponseWriter, r *http.Request) bool {
 	at, asked := strings.CutPrefix(r.URL.Path, metadataPath)
 	if !asked || s.opts.Auth == nil || len(s.opts.Auth.Issuers()) == 0 {
@@ -191,15 +189,14 @@ func (s *Server) serveMetadata(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// refuseRate says that a limit of the caller is reached.
+// refuseRate refuses a request because a limit of the caller is reached.
 func (s *Server) refuseRate(w http.ResponseWriter, id json.RawMessage, wait time.Duration, text string) {
 	seconds := int64((wait + time.Second - 1) / time.Second)
 	w.Header().Set("Retry-After", strconv.FormatInt(max(seconds, 1), 10))
 	s.refuse(w, http.StatusTooManyRequests, id, codeRefused, text+": try again in a moment")
 }
 
-// scopeOf is what a caller needs for a message: most that is no call of a tool
-// needs what a look needs.
+// scopeOf returns the scope that a message needs.
 func (s *Server) scopeOf(method, tool string) auth.Scope {
 	switch {
 	case method == callTool && !s.readOnly[tool], strings.HasPrefix(method, "tasks/") && method != "tasks/get":
@@ -208,7 +205,7 @@ func (s *Server) scopeOf(method, tool string) auth.Scope {
 	return auth.Read
 }
 
-// scopeError is the refusal of one message among others.
+// scopeError refuses one message of a batch or a session.
 func scopeError(want auth.Scope) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: codeRefused, Message: "Forbidden: " + insufficient(want)}
 }

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// firstBody is what is set aside for a body before its bytes are here.
+	// firstBody bounds the buffer allocated before any byte of a body has arrived.
 	firstBody = 64 << 10
-	// refusedBody and refusedLimit bound what is read, and thrown away, of a body
-	// that is too large or that nobody wants: most clients do not look for an answer
-	// while they send, and would meet a reset connection in place of the reason.
+	// refusedBody and refusedLimit bound what is read and discarded of a refused body:
+	// most clients read no answer while they send, and would see a reset connection in
+	// place of the reason.
 	refusedBody  = 512 << 20
 	refusedLimit = 10 * time.Second
-	// largeBody is what counts as a large one. Of these, all together may take
-	// largeBodies times the limit of one.
+	// largeBody is the size from which a body counts as large. All large bodies together
+	// may take largeBodies times the limit of one.
 	largeBody   = 1 << 20
 	largeBodies = 8
 )
 
-// readBody reads a body that is not too large. It counts as held until release is
-// called.
+// readBody reads a body within the limits, or refuses the request. The body counts
+// against the limit of all large bodies until release is called.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), ok bool) {
 	limit := s.opts.Limits.Body
 	rc := http.NewResponseController(w)

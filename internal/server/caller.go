@@ -16,16 +16,16 @@ import (
 
 const headerRequest = "X-Request-Id"
 
-// A caller is who makes a request, and from where. It belongs to the one request:
-// what the SDK keeps of a session is the caller who began it.
+// A caller is the identity and address that a request comes from. It belongs to that
+// request only: others of the session may have another.
 type caller struct {
-	id      *auth.Identity // nil: nobody is asked
+	id      *auth.Identity // nil: the server does not authenticate
 	remote  string         // address, without port; "stdio"
-	request string         // what logs call the request
-	account string         // what its rate is counted under
+	request string         // id of the request, for logs
+	account string         // key of its rate limit
 }
 
-// owner is who boxes belong to; "" is the local user.
+// owner returns the owner of the caller's boxes; "" is the local user.
 func (c *caller) owner() string {
 	if c.id == nil {
 		return ""
@@ -33,8 +33,8 @@ func (c *caller) owner() string {
 	return c.id.Owner
 }
 
-// who is the caller for people: the owner, who is "local" if nobody is asked, and
-// "unknown" if the answer was not believed.
+// who names the caller for people: the owner, "local" without authentication, or
+// "unknown" if authentication failed.
 func (c *caller) who(asked bool) string {
 	switch {
 	case c.id != nil:
@@ -45,22 +45,22 @@ func (c *caller) who(asked bool) string {
 	return "local"
 }
 
-// has reports whether the caller may do what the scope is about.
+// has reports whether the caller has a scope.
 func (c *caller) has(want auth.Scope) bool { return c.id == nil || c.id.Scopes.Has(want) }
 
-// stdioCaller is whoever started the server as their child.
+// stdioCaller is the process that started the server as its child.
 var stdioCaller = &caller{remote: "stdio"}
 
-// nobody may do nothing: what did not come the way that it should have is refused.
+// nobody has no scopes. It is the caller of a request without a known origin.
 var nobody = &caller{id: &auth.Identity{Owner: "nobody"}, remote: "unknown"}
 
 type pipedKey struct{}
 
-// piped marks the requests of a session over standard input and output: those have
-// the context of their session.
+// piped marks the context of a session over standard input and output, which its
+// requests inherit.
 func piped(ctx context.Context) context.Context { return context.WithValue(ctx, pipedKey{}, true) }
 
-// callerOf returns who makes a request that the SDK hands on.
+// callerOf returns the caller of a request that the SDK serves.
 func callerOf(ctx context.Context, req mcp.Request) *caller {
 	if c := originOf(req).caller; c != nil {
 		return c
@@ -73,13 +73,13 @@ func callerOf(ctx context.Context, req mcp.Request) *caller {
 
 type callerKey struct{}
 
-// callerIn returns who makes an HTTP request that was let in.
+// callerIn returns the caller of an authenticated HTTP request.
 func callerIn(r *http.Request) *caller {
 	c, _ := r.Context().Value(callerKey{}).(*caller)
 	return c
 }
 
-// newCaller says from where a request comes, and names it.
+// newCaller returns the caller of an HTTP request, not authenticated yet.
 func (s *Server) newCaller(r *http.Request) *caller {
 	c := &caller{remote: remote(r, s.opts.BehindProxy)}
 	if s.opts.BehindProxy {
@@ -91,8 +91,8 @@ func (s *Server) newCaller(r *http.Request) *caller {
 	return c
 }
 
-// remote is the address that a request comes from. A proxy of ours adds the one
-// that it saw last; what stands before that anybody may have written.
+// remote returns the client's address. Behind a proxy that is the last address in
+// X-Forwarded-For, which the proxy added; the client may have written the others.
 func remote(r *http.Request, proxied bool) string {
 	from := r.RemoteAddr
 	if proxied {
@@ -114,8 +114,7 @@ func remote(r *http.Request, proxied bool) string {
 	return addr.Unmap().String()
 }
 
-// plainWord returns a word of somebody else's if it can stand in a log and a
-// header, or "".
+// plainWord returns a word from outside if it is safe in logs and headers, or "".
 func plainWord(s string) string {
 	if len(s) > 64 {
 		return ""
@@ -129,8 +128,8 @@ func plainWord(s string) string {
 	return s
 }
 
-// bound ends a request when its token is revoked and, with expires, when it
-// expires.
+// bound returns a context that ends when the caller's token is revoked and, with
+// expires, when it expires.
 func (c *caller) bound(ctx context.Context, expires bool) (context.Context, func()) {
 	if c.id == nil {
 		return ctx, func() {}

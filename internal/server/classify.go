@@ -8,8 +8,7 @@ import (
 
 const initialize = "initialize"
 
-// known are the methods that the SDK serves; another one makes it refuse the
-// whole POST in plain text.
+// known are the methods that the SDK serves.
 var known = map[string]bool{
 	initialize: true, "ping": true, "server/discover": true,
 	"tools/list": true, callTool: true,

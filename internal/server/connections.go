@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// spareConnections are taken beyond the limit, to tell those who knock that
-	// it is reached. The next are closed without a word.
+	// spareConnections are accepted above the limit, to refuse their requests with the
+	// reason. Further ones are closed without an answer.
 	spareConnections = 32
-	// restBeforeReclaim is how long a connection must have been idle before a
-	// new one may take its place: its client may be about to use it.
+	// restBeforeReclaim is how long a connection must be idle before a new one may
+	// replace it: its client may be about to use it.
 	restBeforeReclaim = time.Second
 )
 
-// connections counts those of HTTP. A connection that is kept open between two
-// requests makes room for one that has a request.
+// connections counts HTTP connections. At the limit, a new connection replaces an idle
+// one.
 type connections struct {
 	limit int
 

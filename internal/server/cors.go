@@ -4,15 +4,15 @@ import "net/http"
 
 const methods = "GET, POST, DELETE, OPTIONS"
 
-// cors lets the pages of allowed origins read the answer, and reports whether
-// that was all: a preflight asks nothing else. A preflight carries no
-// credentials, so it is answered before anybody is asked for them.
+// cors sets the headers with which browsers let the pages of allowed origins read the
+// answer. It answers preflight requests, and then reports true; they carry no
+// credentials, so that comes before authentication.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request, origin string) (done bool) {
 	h := w.Header()
 	share := ""
 	switch {
 	case s.opts.CORS:
-		share = "*" // no credentials of the browser's are ever of use here
+		share = "*" // the server uses no credentials of browsers
 	case len(s.opts.AllowedOrigins) > 0:
 		h.Add("Vary", "Origin")
 		if s.originListed(origin) {

@@ -23,13 +23,10 @@ const (
 	callTool = "tools/call"
 )
 
-// direct returns the tool call of a request that needs nothing but its one answer,
-// so that it can do without the SDK: it makes a session for each request that has
-// none, and decodes each half a dozen times in any case, which costs more than all
-// the rest of a short call.
+// direct returns the tool call of a request that needs nothing but its one answer, and
+// so no session of the SDK: with one, a short call costs twice as much.
 //
-// It takes what it can see to be right. Whatever is unusual, or wrong, is the
-// SDK's to serve or to refuse, with ok false.
+// Requests that are unusual, or invalid, are left to the SDK: then ok is false.
 func (s *Server) direct(r *http.Request, m *postBody) (call *mcp.CallToolRequest, ok bool) {
 	if m.batch || m.Kind != envelope.Request || m.Method != callTool || s.handlers[m.Tool] == nil ||
 		r.Header.Get(headerSession) != "" && m.session == nil || r.Header.Get(headerLastEvent) != "" {
@@ -108,11 +105,11 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// directKey marks the context of a direct call.
+// directKey marks the contexts of direct calls.
 type directKey struct{}
 
-// directResult is an [mcp.CallToolResult] with the member that the SDK keeps to
-// itself.
+// directResult is an [mcp.CallToolResult] with the member resultType, which the SDK does
+// not export.
 type directResult struct {
 	Meta       mcp.Meta            `json:"_meta,omitempty"`
 	Content    []mcp.Content       `json:"content,omitzero"`
@@ -123,8 +120,8 @@ type directResult struct {
 	Type       string              `json:"resultType,omitempty"`
 }
 
-// directResult is a result as it goes over the wire. A modern one says who we are
-// and whether it is complete.
+// directResult returns a result for the wire. A modern one names the server and says
+// whether it is complete.
 func (s *Server) directResult(result mcp.Result, modern bool) (any, error) {
 	meta := mcp.Meta(result.GetMeta())
 	if modern {
@@ -151,7 +148,7 @@ func (s *Server) directResult(result mcp.Result, modern bool) (any, error) {
 	return d, nil
 }
 
-// signed is the metadata of a result with who we are.
+// signed adds the name of the server to the metadata of a result.
 func (s *Server) signed(meta mcp.Meta) mcp.Meta {
 	if len(meta) == 0 {
 		return s.self
@@ -171,7 +168,7 @@ func (s *Server) callHandler(ctx context.Context, _ string, req mcp.Request) (mc
 	return res, nil
 }
 
-// openDirect makes what direct calls need besides their handlers.
+// openDirect prepares direct calls.
 func (s *Server) openDirect(middleware []mcp.Middleware) {
 	s.self = mcp.Meta{mcp.MetaKeyServerInfo: &mcp.Implementation{Name: s.opts.Name, Title: title, Version: s.opts.Version}}
 	s.call = chain(middleware, s.callHandler)

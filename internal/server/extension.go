@@ -6,11 +6,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 )
 
-// An Extension is what a server offers besides the catalogue. The zero value adds
-// nothing.
+// An Extension adds to the catalogue of a server. The zero value adds nothing.
 type Extension struct {
-	// Tools are offered besides those of the catalogue, of whose names they
-	// may have none.
+	// Tools are added to those of the catalogue, under other names.
 	Tools []Tool
 	// Middleware goes around every request, whichever way it is served; the
 	// first is outermost.

@@ -11,13 +11,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
 )
 
-// faults remembers errors of the protocol by code, for the status page.
+// faults counts protocol errors by code, for the status page.
 type faults struct {
 	mu     sync.Mutex
 	counts map[int64]statuspage.Error // guarded by mu
 }
 
-// meanings are those codes that are told apart; the rest is 0.
+// meanings has the codes that are counted separately; all others count as 0.
 var meanings = map[int64]string{
 	jsonrpc.CodeParseError:     "not JSON",
 	jsonrpc.CodeInvalidRequest: "invalid request, or a limit was reached",
@@ -40,7 +40,7 @@ func (f *faults) add(code int64, at time.Time) {
 	f.counts[code] = statuspage.Error{Code: code, Meaning: meanings[code], Count: f.counts[code].Count + 1, Last: at}
 }
 
-// list returns them, the last first.
+// list returns the errors, the most recent first.
 func (f *faults) list() []statuspage.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

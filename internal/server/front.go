@@ -16,8 +16,8 @@ import (
 // "/", /health, /ready and /metrics.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
-// serveHTTP is the chain that every request goes through: Host, Origin, CORS, who
-// it is where that matters, then its path.
+// serveHTTP checks every request in this order: Host, Origin, CORS, authentication where
+// the path needs it. Then it dispatches on the path.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		p := recover()
@@ -32,9 +32,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	rc := http.NewResponseController(w)
 	s.setWriteDeadline(rc)
-	defer s.setWriteDeadline(rc) // net/http writes what it still holds
+	defer s.setWriteDeadline(rc) // for what net/http has buffered
 	if r.Body != http.NoBody {
-		// net/http reads a body that nobody has read before it sends an answer.
+		// net/http reads the rest of a body before it sends the answer.
 		_ = rc.SetReadDeadline(time.Now().Add(refusedLimit))
 	}
 	if tooMany(r) {

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// A gauge counts, and can be waited for to be zero.
+// A gauge is a counter on which goroutines can wait for zero.
 type gauge struct {
 	mu   sync.Mutex
 	n    int           // guarded by mu
-	zero chan struct{} // guarded by mu: closed when n falls to zero; nil if nobody waits
+	zero chan struct{} // guarded by mu: closed when n falls to zero; nil without waiters
 }
 
 func (g *gauge) add(d int) {

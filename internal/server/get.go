@@ -26,16 +26,16 @@ func (s *Server) serveGET(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveStream serves the stream of a session that no call has opened, or goes on
-// with one whose connection is gone.
+// serveStream serves the stream of a session that belongs to no request, or resumes the
+// stream of a request.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case modernHeader(r):
 		s.refuseMethod(w, "POST, OPTIONS")
 		return
 	case r.Header.Get(headerSession) == "":
-		// So begins a client of the transport before Streamable HTTP, and one of
-		// Streamable HTTP that looks for a stream before it has a session.
+		// Clients of the older HTTP+SSE transport begin with this request, and clients of
+		// Streamable HTTP that try for a stream before they have a session.
 		w.Header().Set("Allow", "POST, OPTIONS")
 		s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed: a stream needs the header Mcp-Session-Id of a session. "+
 			"The older HTTP+SSE transport of revision 2024-11-05 is not served: use Streamable HTTP (\"type\": \"http\") at this URL")

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// hostAllowed refuses requests under a name that is not ours: those of a web
-// page that had its own name resolved to our address. Without a list, that can
-// be told only of requests that reach us over loopback.
+// hostAllowed reports whether the Host header names this server, which keeps out web
+// pages that resolve their own name to our address (DNS rebinding). Without a list, only
+// requests over loopback can be checked.
 func (s *Server) hostAllowed(r *http.Request) bool {
 	host := strings.ToLower(r.Host)
 	if loopbackHost(host) || slices.Contains(s.opts.AllowedHosts, host) {
@@ -27,9 +27,8 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	return !ok || !loopbackHost(local.String())
 }
 
-// originAllowed refuses requests that pages of other sites make, to whose
-// browser we may be closer than to them. Pages of this machine may ask; whether
-// they may read the answer is for CORS to say.
+// originAllowed reports whether pages of an origin may send requests. Pages of this
+// machine may; cors decides whether they can read the answers.
 func (s *Server) originAllowed(origin string) bool {
 	if s.opts.CORS || s.originListed(origin) {
 		return true

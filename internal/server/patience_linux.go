@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long what was sent may go without a sign of the other end.
-// Heartbeats see to it that something is sent; the kernel's own patience is some
-// 15 minutes, for which a client that is gone would keep its place.
+// patience bounds how long sent data may stay unacknowledged. Heartbeats keep data
+// flowing. The kernel's default of about 15 minutes would let a dead client keep its
+// place that long.
 const patience = time.Minute
 
-// limitPatience has the kernel give up on a client that is gone.
+// limitPatience sets the time after which the kernel closes the connection of a dead client.
 func limitPatience(c net.Conn) {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn() // below TLS

@@ -4,5 +4,5 @@ package server
 
 import "net"
 
-// limitPatience leaves the kernel its own.
+// limitPatience keeps the kernel's default.
 func limitPatience(net.Conn) {}

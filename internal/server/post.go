@@ -93,9 +93,9 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	s.exchange(w, r, &m, to, direct, release)
 }
 
-// admit takes a request in, if there is room for it, until leave is called.
-// Notifications and responses cost little, and may be what makes room. A batch
-// takes as much room as what is in it, one that is larger than all room takes all.
+// admit counts a POST against the limits until leave is called, or refuses it.
+// Notifications and responses cost little, may free resources, and are not counted. Each
+// request of a batch counts; a batch above the limit takes all of it.
 func (s *Server) admit(w http.ResponseWriter, m *postBody) (leave func(), ok bool) {
 	l := s.opts.Limits
 	in, limit, text := &s.posts, l.Calls, "Too many calls at once"
@@ -104,12 +104,12 @@ func (s *Server) admit(w http.ResponseWriter, m *postBody) (leave func(), ok boo
 		return func() {}, true
 	case m.Method == listen:
 		in, limit, text = &s.streams, l.Streams, "Too many open streams"
-	case s.calls.counted.value() >= l.Calls && !tasks.Follows(m.Method): // some of them without a client
+	case s.calls.counted.value() >= l.Calls && !tasks.Follows(m.Method): // some may have lost their client
 		s.refuseBusy(w, m.ID, text)
 		return nil, false
 	}
 	n := min(m.calls, limit)
-	if !in.enter(n, limit) { // before the look at draining, so that Shutdown misses none
+	if !in.enter(n, limit) { // before draining is read, so that Shutdown misses none
 		s.refuseBusy(w, m.ID, text)
 		return nil, false
 	}

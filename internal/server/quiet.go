@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// quiet demotes the SDK's notes: it logs every session at info and every
-// refusal at error, which in a server are events of a client's making.
+// quiet logs the SDK's records at level debug: the SDK logs each session at info and each
+// refusal at error, which any client can cause.
 type quiet struct{ slog.Handler }
 
 func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {

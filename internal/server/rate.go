@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// maxRates bounds how many callers' rates are remembered. Who is forgotten
+	// maxRates bounds the callers whose rates are remembered. A forgotten caller
 	// begins anew, with a full bucket.
 	maxRates = 10_000
-	// unauthenticatedRate and unauthenticatedBurst bound the requests without a token that is
-	// known which one address gets an answer of its own for.
+	// unauthenticatedRate and unauthenticatedBurst limit the requests without a valid
+	// token of one address.
 	unauthenticatedRate  = 10
 	unauthenticatedBurst = 50
 )
 
-// rates bounds the requests of each caller.
+// rates limits the requests of each caller.
 type rates struct {
 	limit rate.Limit // 0: none
 	burst int
@@ -36,8 +36,8 @@ func newRates(limit float64, burst int) *rates {
 	return &rates{limit: rate.Limit(limit), burst: burst, buckets: buckets}
 }
 
-// take counts n requests of a caller and returns 0, or how long to wait until they
-// will do; for more than the burst that is forever.
+// take counts n requests of a caller and returns 0, or how long the caller has to wait
+// before it may make them; for more than the burst, forever.
 func (r *rates) take(key string, n int, now time.Time) time.Duration {
 	if r.limit <= 0 {
 		return 0
@@ -57,7 +57,7 @@ func (r *rates) take(key string, n int, now time.Time) time.Duration {
 	return 0
 }
 
-// network is what is counted as one address: a machine has many of IPv6.
+// network returns the network that counts as one address: a machine has many IPv6 addresses.
 func network(remote string) string {
 	addr, err := netip.ParseAddr(remote)
 	if err != nil || addr.Is4() {
@@ -70,7 +70,7 @@ func network(remote string) string {
 	return prefix.String()
 }
 
-// quota counts the calls of each owner that are under way.
+// quota counts the calls in flight of each owner.
 type quota struct {
 	limit int // 0: none
 
@@ -78,7 +78,7 @@ type quota struct {
 	calls map[string]int // guarded by mu
 }
 
-// enter counts a call until leave is called, if the owner may have one more.
+// enter counts a call until leave is called. It reports false at the owner's limit.
 func (q *quota) enter(owner string) (leave func(), ok bool) {
 	if q.limit <= 0 {
 		return func() {}, true
@@ -101,7 +101,7 @@ func (q *quota) enter(owner string) (leave func(), ok bool) {
 	}, true
 }
 
-// full reports whether the owner may have no more calls.
+// full reports whether the owner is at the limit.
 func (q *quota) full(owner string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

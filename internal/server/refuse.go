@@ -36,13 +36,13 @@ func (s *Server) refuseDraining(w http.ResponseWriter, id json.RawMessage) {
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, "The server is shutting down")
 }
 
-// refuseBusy says that a limit of the whole server is reached.
+// refuseBusy refuses a request because a limit of the whole server is reached.
 func (s *Server) refuseBusy(w http.ResponseWriter, id json.RawMessage, text string) {
 	w.Header().Set("Retry-After", "1")
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, text+": try again in a moment")
 }
 
-// refusalCode is the JSON-RPC code of what the transport itself refuses.
+// refusalCode returns the JSON-RPC code for a refusal of the transport.
 func refusalCode(status int) int64 {
 	switch status {
 	case http.StatusNotFound, http.StatusForbidden, http.StatusConflict,

@@ -13,19 +13,18 @@ import (
 )
 
 const (
-	// idleLimit is longer than most clients keep a connection that they do not use
-	// (Go's 90 seconds), so that none sends into one that we are about to close.
+	// idleLimit is longer than most clients keep an idle connection (Go's 90 seconds), so
+	// that none sends into one that the server is about to close.
 	idleLimit = 2 * time.Minute
 	// maxHeader bounds the header of a request, in bytes; a token may take 16 KiB
 	// of it.
 	maxHeader = 64 << 10
-	// afterGrace is what cancelled calls have to send their answer, which says no
-	// more than that; a stop should not take much longer than it was told to.
+	// afterGrace bounds how long a shutdown waits for the answers of cancelled calls.
 	afterGrace = 2 * time.Second
 )
 
-// Serve accepts connections on ln until ctx ends or [Server.Shutdown] is
-// called, then finishes what runs and returns nil.
+// Serve accepts connections on ln until ctx ends or [Server.Shutdown] is called, then
+// drains the server and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s.Handler(),
@@ -56,8 +55,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
-// Shutdown refuses what is new, waits for what runs until ctx ends, cancels
-// the rest and closes sessions and connections. It may be called again.
+// Shutdown refuses new calls, waits for those in flight until ctx ends, cancels the rest,
+// and closes sessions and connections. It may be called again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
 	s.stop.Do(func() {
@@ -69,7 +68,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	idle := s.calls.counted.wait(ctx) && s.posts.wait(ctx)
 	if idle {
 		s.tasks.Linger(ctx)
-		s.posts.wait(ctx) // those who were told
+		s.posts.wait(ctx) // the polls that Linger waited for
 	} else {
 		s.log.Warn("cancel calls that outlast the shutdown", logkey.Count, s.calls.counted.value())
 	}

@@ -1,10 +1,9 @@
 // Package server serves the tool catalogue over MCP: Streamable HTTP in
 // both eras of the protocol on one path, and stdio. The protocol itself is the
-// SDK's; this package is what the SDK leaves to its user: who may knock, what
-// a refusal looks like, what happens on shutdown, and that no client and no
-// tool can take the process down.
+// SDK's; this package has the transports, access control, limits, shutdown, and
+// the recovery from panics, so that no client and no tool ends the process.
 //
-// It knows nothing about sandboxes beyond handing them to the catalogue.
+// It knows nothing about boxes beyond handing them to the catalogue.
 package server
 
 import (
@@ -20,7 +19,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	_ "github.com/glovebox-dev/glovebox/internal/server/switches" // off, before the SDK looks
+	_ "github.com/glovebox-dev/glovebox/internal/server/switches" // before the SDK reads them
 	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
@@ -36,27 +35,27 @@ type Server struct {
 	calls           calls
 	offer           tools.Offer     // of the catalogue
 	names           []string        // of the tools, sorted
-	readOnly        map[string]bool // tools that only look
+	readOnly        map[string]bool // tools without effects
 	rate            *rates          // of all requests, by owner or address
-	unauthenticated *rates          // of requests without a token that is known, by address
+	unauthenticated *rates          // of requests without a valid token, by address
 	quota           quota           // of calls of tools
-	listening       quota           // of streams that only listen
+	listening       quota           // of GET and subscription streams
 
 	handlers map[string]mcp.ToolHandler  // of direct calls, by name
 	headers  map[string][]argumentHeader // by tool, of those that never change
-	versions []string                    // of the protocol, that the SDK takes
+	versions []string                    // of the protocol, that the SDK supports
 	self     mcp.Meta                    // of the results of direct calls
-	call     mcp.MethodHandler           // does a direct call
+	call     mcp.MethodHandler           // serves direct calls
 	tasks    *tasks.Tasks
 
 	faults      faults
 	connections connections
 	sessions    sessions
-	closing     gauge        // sessions that the SDK is about to forget
+	closing     gauge        // sessions of the SDK that are closing
 	piped       gauge        // sessions over stdio
 	posts       gauge        // requests over HTTP
-	bodies      atomic.Int64 // bytes of large ones that are held
-	streams     gauge        // over HTTP, that only listen
+	bodies      atomic.Int64 // bytes of large bodies in memory
+	streams     gauge        // GET and subscription streams over HTTP
 	replay      *replay
 
 	draining atomic.Bool
@@ -124,7 +123,7 @@ func New(opts Options) *Server {
 		opts.Extend.Server(s.mcp)
 	}
 	tasks.Register(s.mcp)
-	// A task is a call that is observed, registered and judged when it runs.
+	// A call that becomes a task is observed, booked and checked when it runs.
 	run := []mcp.Middleware{s.observe, s.access, s.open, s.book, s.code, s.rejectUnknown}
 	s.tasks = tasks.New(tasks.Options{
 		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover, s.bookTask}, run), s.callHandler),
@@ -145,8 +144,8 @@ func chain(middleware []mcp.Middleware, handler mcp.MethodHandler) mcp.MethodHan
 	return handler
 }
 
-// openTools tells the SDK of the tools, and notes which calls can do without it.
-// It returns how calls become tasks.
+// openTools registers the tools with the SDK, and the handlers of direct calls. It
+// returns the policies by which calls become tasks.
 func (s *Server) openTools() map[string]tasks.Policy {
 	tasked := make(map[string]tasks.Policy)
 	s.handlers = tools.Handlers(s.opts.Tools, s.keep)

@@ -14,8 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
-// restBeforeEviction is how long a session must have been idle before it makes
-// room for a new one: longer than a model thinks between two calls.
+// restBeforeEviction is how long a session must be idle before a new one may evict it:
+// longer than a model thinks between two calls.
 const restBeforeEviction = time.Minute
 
 const cancelled = "notifications/cancelled"
@@ -27,8 +27,8 @@ var (
 	errEvicted   = errors.New("the session made room for a new one")
 )
 
-// An mcpSession is an MCP session over HTTP. It belongs to the subject that opened
-// it; to others it is not there.
+// An mcpSession is an MCP session over HTTP. Only the subject that opened it may use it;
+// others get the answer for an unknown session.
 type mcpSession struct {
 	id      string
 	subject string
@@ -39,27 +39,24 @@ type mcpSession struct {
 	conn    *conn
 	client  tools.Client
 
-	busy  int         // guarded by sessions.mu: requests and calls under way
+	busy  int         // guarded by sessions.mu: requests and calls in flight
 	since time.Time   // guarded by sessions.mu: when busy fell to zero
 	timer *time.Timer // guarded by sessions.mu: ends the session
 }
 
-// sessions are all that are open. The SDK keeps its own account, which does not
-// count listeners or calls whose client has gone as use, has no bound, and ends
-// a session only after its calls.
+// sessions are the open sessions over HTTP.
 type sessions struct {
 	limit int
 	idle  time.Duration
-	close func(*mcpSession, error) // ends a session that is not in live any more
+	close func(*mcpSession, error) // ends a session that has been removed from live
 
 	mu      sync.Mutex
 	live    map[string]*mcpSession // guarded by mu
-	opening int                    // guarded by mu: reserved and not there yet
+	opening int                    // guarded by mu: reserved, not open yet
 }
 
-// reserve makes sure that there is room for one more of a subject, for which one
-// that has been idle for long may have to go. Release is called when the new
-// session is there, or will not be.
+// reserve reserves a place for a new session of a subject, and may evict an idle one for
+// it. The caller calls release when the new session is open, or failed to open.
 func (p *sessions) reserve(subject string) (release func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,8 +71,8 @@ func (p *sessions) reserve(subject string) (release func(), ok bool) {
 	}, true
 }
 
-// evictLocked ends the session that has been idle for longest: the subject's own or,
-// if that has none that rests, one of who has more.
+// evictLocked ends the session that has been idle longest: of the subject itself or, if
+// none of those is idle, of a subject with more sessions.
 func (p *sessions) evictLocked(subject string) bool {
 	has := make(map[string]int)
 	for _, s := range p.live {
@@ -148,14 +145,14 @@ func (p *sessions) release(s *mcpSession) {
 	}
 }
 
-// find returns a session that is open; nil if there is none of that id.
+// find returns an open session, or nil.
 func (p *sessions) find(id string) *mcpSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.live[id]
 }
 
-// remove ends a session, if it is still there.
+// remove ends a session, if it is open.
 func (p *sessions) remove(id string, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,8 +185,8 @@ func (p *sessions) count() int {
 	return len(p.live)
 }
 
-// closeSession cancels what a session does, ends its streams and has the SDK
-// forget it, which takes until its last handler returns and is not waited for.
+// closeSession cancels the calls of a session, ends its streams, and closes it in the
+// SDK. It does not wait for that, which takes until the last handler returns.
 func (s *Server) closeSession(of *mcpSession, cause error) {
 	s.log.Debug("end session", logkey.MCPSession, of.id, logkey.Reason, cause)
 	s.calls.cancel(func(m mcp.Session) bool { return m == mcp.Session(of.mcp) }, cause)
@@ -201,8 +198,8 @@ func (s *Server) closeSession(of *mcpSession, cause error) {
 	}()
 }
 
-// holdSession finds the session that a request names. What is not there, or is
-// another's, it refuses.
+// holdSession finds the session that a request names. It refuses the request if there is
+// no such session, or it belongs to another subject.
 func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (of *mcpSession, release func(), ok bool) {
 	of, release = s.sessions.hold(r.Header.Get(headerSession))
 	if of != nil && of.subject == callerIn(r).owner() {

@@ -10,11 +10,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
 )
 
-// Stats counts what there is at one moment.
+// Stats is a snapshot of the server's counters.
 type Stats struct {
 	Connections int // of HTTP
 	Sessions    int // MCP sessions, over all transports
-	Streams     int // over HTTP, that only listen
+	Streams     int // GET and subscription streams over HTTP
 	Calls       int // requests that are being handled
 }
 
@@ -53,7 +53,7 @@ func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request, html bool) 
 	writeJSON(w, s.statusCode(), status)
 }
 
-// statusCode is that of a status: one that stops is of no use to new clients.
+// statusCode returns the HTTP status of the status page: 503 while the server drains.
 func (s *Server) statusCode() int {
 	if s.draining.Load() {
 		return http.StatusServiceUnavailable
@@ -84,15 +84,15 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, why []string)
 	}
 }
 
-// serveHealth says that the process is alive, also while it stops: whoever
-// restarts what is not alive must not cut running calls off.
+// serveHealth answers that the process is alive, also while it drains: a supervisor must
+// not kill it before running calls end.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	if s.onlyGET(w, r) {
 		writeJSON(w, http.StatusOK, map[string]any{"status": s.health(), "wrapper_started": true, "server_started": true})
 	}
 }
 
-// serveReady says whether new clients should come, and if not, why.
+// serveReady answers whether the server is ready for new clients, and if not, why.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	if !s.onlyGET(w, r) {
 		return
@@ -112,7 +112,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// onlyGET reports whether a request only looks; if not, it is refused.
+// onlyGET reports whether the method is GET or HEAD, and refuses any other.
 func (s *Server) onlyGET(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return true
@@ -122,7 +122,7 @@ func (s *Server) onlyGET(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// health is the word of A13's status.
+// health returns the word for the state of the process.
 func (s *Server) health() string {
 	if s.draining.Load() {
 		return "draining"
@@ -130,8 +130,8 @@ func (s *Server) health() string {
 	return "healthy"
 }
 
-// Ready reports whether new clients should come: [Options.Ready] has no reason
-// against it and the server does not stop.
+// Ready reports whether the server takes new clients: [Options.Ready] has no reason
+// against it and the server is not draining.
 func (s *Server) Ready() bool { return len(s.unready()) == 0 }
 
 func (s *Server) unready() []string {

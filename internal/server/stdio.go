@@ -20,8 +20,8 @@ import (
 // returns when the input ends and every answer is written, or when ctx ends. Only
 // messages of the protocol are written to out.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	// A write to a closed standard output would otherwise kill the process.
-	// Being told, unlike ignoring, is not inherited by children.
+	// Without a handler, a write to a closed standard output kills the process. Children
+	// do not inherit a handler, but they would inherit an ignored signal.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
@@ -61,7 +61,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	})
 	for _, gone := range []error{io.EOF, io.ErrClosedPipe, os.ErrClosed, syscall.EPIPE} {
 		if errors.Is(err, gone) {
-			return nil // a client that is gone is the end of a session, not a fault
+			return nil // the client is gone, which ends the session without an error
 		}
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/tracing"
 )
 
-// The members of _meta, and headers, that say which trace a request is part of.
+// The members of _meta, and headers, that carry the trace context.
 const (
 	traceParent = "traceparent"
 	traceState  = "tracestate"
@@ -34,9 +34,8 @@ func (s *Server) trace(ctx context.Context, method, tool string, req mcp.Request
 	return ctx, request, call
 }
 
-// traceOf says which trace a request is part of: what its message says or, if it
-// says nothing, its header. Never the context, which is that of the request which
-// opened the session.
+// traceOf returns the trace context of a request: that of its message or, without one,
+// of its HTTP header.
 func traceOf(req mcp.Request) (c tracing.Caller) {
 	if modern(req) {
 		meta := req.GetParams().GetMeta()
@@ -64,7 +63,7 @@ func endTrace(request, call tracing.Span, o *Observation) {
 	request.End(nil)
 }
 
-// keepTrace copies what a message says of its trace.
+// keepTrace copies the trace context of a message.
 func keepTrace(to mcp.Meta, from *envelope.Envelope) {
 	for _, name := range []string{traceParent, traceState} {
 		var value string

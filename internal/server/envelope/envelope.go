@@ -1,7 +1,6 @@
-// Package envelope reads the outside of a JSON-RPC message: what kind it is,
-// its id, its method and the few members of its params that decide where it
-// goes. It is the one place that judges whether bytes from a client are a
-// message at all; the meaning of a message is for others.
+// Package envelope parses the envelopes of JSON-RPC messages: kind, id, method, and the
+// members of params that decide how a message is dispatched. It alone decides whether
+// bytes from a client are a message. It also renders responses.
 package envelope
 
 import (
@@ -23,7 +22,7 @@ import (
 // handful; each element costs a goroutine.
 const maxBatch = 256
 
-// A Kind says what a message is.
+// A Kind is the kind of a message.
 type Kind int
 
 // The kinds of messages.
@@ -33,12 +32,12 @@ const (
 	Response
 )
 
-// An Envelope is the outside of one message.
+// An Envelope is a parsed message, without the contents of its params.
 type Envelope struct {
 	Kind Kind
 	ID   json.RawMessage // the exact bytes; nil without an id
-	// Inexact says that the id is a number that does not survive the way
-	// through the SDK, which holds numbers as float64, but for the sender.
+	// Inexact says that the SDK cannot hold the id: a number that is no integer, or
+	// too large for a float64.
 	Inexact bool
 	Method  string // empty for a response
 
@@ -82,7 +81,7 @@ func (p *params) UnmarshalJSON(b []byte) error {
 		p.present = false
 	case '{':
 		p.object = true
-		// A member of an unexpected type is not for us to judge.
+		// Handlers refuse members of the wrong type.
 		if json.Unmarshal(p.raw, &p.members) != nil {
 			return nil
 		}
@@ -93,7 +92,7 @@ func (p *params) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// get decodes a member into v, which stays as it is if that has another type.
+// get decodes a member into v, and leaves v unchanged if the member has another type.
 func get[T any](raw json.RawMessage, v *T) {
 	var got T
 	if len(raw) > 0 && json.Unmarshal(raw, &got) == nil {
@@ -105,8 +104,8 @@ func refuse(code int64, text string) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: code, Message: text}
 }
 
-// Parse reads one message. With an error the envelope still holds the id, if
-// there was a usable one.
+// Parse parses one message. With an error the envelope still has the id, if that is
+// valid.
 func Parse(data []byte) (Envelope, *jsonrpc.Error) {
 	var e Envelope
 	if !utf8.Valid(data) {
@@ -210,19 +209,18 @@ func sdkID(raw json.RawMessage) (jsonrpc.ID, error) {
 
 var errValues = refuse(jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d values in a message", maxValues))
 
-// IDPrefix is how much of a message that is not decoded is searched for its id:
-// most clients write it among the first.
+// IDPrefix is how many bytes of a message that is not decoded are searched for its id,
+// which most clients write first.
 const IDPrefix = 4 << 10
 
 // maxNumber bounds the digits of an id that is a number.
 const maxNumber = 64
 
-// ErrInexact refuses a message for an id that would come back changed.
+// ErrInexact refuses a message whose id the SDK would change.
 var ErrInexact = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: id must be a string or an integer below 2^53"}
 
-// usableID reports whether raw may be the id of a message, and whether it comes
-// back from the SDK as it is. No id at all may; a null one belongs to error
-// responses only.
+// usableID reports whether raw is a valid id, and whether the SDK can hold it exactly. A
+// missing id is valid; null belongs to error responses only.
 func usableID(raw json.RawMessage) (id json.RawMessage, exact, ok bool) {
 	if len(raw) == 0 {
 		return nil, true, true
@@ -237,11 +235,11 @@ func usableID(raw json.RawMessage) (id json.RawMessage, exact, ok bool) {
 	return nil, false, false
 }
 
-// whole reports whether f is an integer that no other number is held as.
+// whole reports whether f is an integer that a float64 holds exactly.
 func whole(f float64) bool { return f == math.Trunc(f) && math.Abs(f) < 1<<53 }
 
-// Key returns what two ids have in common if they are the same: "a" may be
-// written with an escape, and 7 as 7.0.
+// Key returns a string that is the same for equal ids: "a" may be written with an escape,
+// and 7 as 7.0.
 func Key(id json.RawMessage) string {
 	var v any
 	if json.Unmarshal(id, &v) != nil {
@@ -308,8 +306,8 @@ func Split(data []byte) ([]json.RawMessage, *jsonrpc.Error) {
 	return elements, nil
 }
 
-// PrefixID finds the id of a message of which only the beginning is known. It
-// returns nil unless the id comes before anything that is cut off.
+// PrefixID finds the id of a message in its first bytes. It returns nil unless the id is
+// complete.
 func PrefixID(prefix []byte) json.RawMessage {
 	dec := json.NewDecoder(bytes.NewReader(prefix))
 	dec.UseNumber()

@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// maxValues bounds the values of a message. Each takes a hundred bytes and more once
-// it is decoded, and as few as two before: so many take about what the largest
-// message does. Calls have a dozen.
+// maxValues bounds the values of a message: each takes at least a hundred bytes once
+// decoded, and as few as two before. Calls have a dozen.
 const maxValues = 1 << 18
 
-// values is how many values are in a message, or a few more. It need not be valid.
+// values counts the values of a message, or a few more. The message need not be valid.
 func values(message []byte) (n int) {
 	for i := 0; i < len(message); i++ {
 		switch message[i] {
@@ -25,12 +24,11 @@ func values(message []byte) (n int) {
 	return n
 }
 
-// members are what a message is made of.
+// members are the members of a message.
 var members = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// ambiguous finds a name in an object by which decoders differ: it is there twice, or
-// in other letters than ours, which some take for the same. Whoever serves the
-// message must not read another one than has been judged.
+// ambiguous finds a member that decoders read in different ways: one that is there twice,
+// or in another case. The handlers must not see another message than was checked.
 func ambiguous(object []byte) (name string, found bool) {
 	var seen [6]bool
 	for key := range names(object) {
@@ -47,8 +45,8 @@ func ambiguous(object []byte) (name string, found bool) {
 	return "", false
 }
 
-// names are those of the members of an object, which must be valid JSON. They are
-// found without decoding the values, of which one may be a large file.
+// names returns the names of the members of an object, which must be valid JSON, without
+// decoding the values.
 func names(object []byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		depth, isName := 0, false
@@ -73,7 +71,7 @@ func names(object []byte) iter.Seq[string] {
 	}
 }
 
-// textEnd returns where the text that has begun before b is over, its quote included.
+// textEnd returns the end of a string that began before b, including its quote.
 func textEnd(b []byte) int {
 	for end := 0; ; end++ {
 		quote := bytes.IndexByte(b[end:], '"')

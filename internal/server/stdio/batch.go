@@ -52,8 +52,8 @@ func (c *conn) takeBatch(data []byte) {
 	}
 }
 
-// answerBatch adds an answer to a batch, none if data is nil, and sends the batch
-// when it is complete. The client does not get an empty one.
+// answerBatch adds an answer to a batch, unless data is nil, and sends the batch when it
+// is complete and not empty.
 func (c *conn) answerBatch(b *batch, data []byte) error {
 	c.mu.Lock()
 	if data != nil {

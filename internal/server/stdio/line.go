@@ -8,16 +8,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
-// A line is one of the input.
+// A line is a line of the input.
 type line struct {
 	data []byte // without the line's end
 	long bool   // data is only the beginning
 	err  error
 }
 
-// readLines hands lines to Read. A read of standard input cannot be
-// interrupted, so this goroutine may outlive the session; it then holds
-// nothing but its buffer.
+// readLines reads lines into c.lines. A read of standard input cannot be interrupted, so
+// this goroutine may outlive the session, with nothing but its buffer.
 func (c *conn) readLines() {
 	r := bufio.NewReaderSize(c.t.In, 64<<10)
 	for {

@@ -1,12 +1,9 @@
-// Package stdio carries the messages of one MCP client over a pair of byte streams,
-// one JSON message a line. Nothing that a client writes ends the connection: a line
-// that is not a message is answered with an error and the next line is read. A
-// request that the client cancels is not answered.
+// Package stdio is the transport over standard input and output: one JSON message a
+// line. No input ends the connection: the answer to an invalid line is an error, and the
+// next line is read. A request that the client cancels is not answered.
 //
-// The end of the input is the end of the client's questions, not of our
-// answers: it is held back from the session until every request in flight is
-// answered, a time limit passes, or nobody is left to read an answer: a client
-// that was killed.
+// At the end of the input the transport waits until every request in flight is answered,
+// a time limit passes, or the reader of the output is gone, and then ends the session.
 package stdio
 
 import (
@@ -30,12 +27,11 @@ const (
 	// defaultMaxLine fits the largest upload, 31 MiB as base64, and as much code
 	// with every character escaped.
 	defaultMaxLine = 64 << 20
-	// defaultGrace is one call of the longest allowed duration, and a little.
+	// defaultGrace is a little longer than the longest call.
 	defaultGrace = 310 * time.Second
-	// maxPending is how many requests may be in flight. Agents make a few at once;
-	// each may hold a line, and a goroutine.
+	// maxPending bounds the requests in flight: each may hold a line and a goroutine.
 	maxPending = 1000
-	// lastWords is how long cancelled calls have to send their answer.
+	// lastWords bounds how long the answers of cancelled calls are waited for.
 	lastWords = 2 * time.Second
 )
 
@@ -46,16 +42,16 @@ const (
 
 var bom = []byte("\xef\xbb\xbf")
 
-// A Transport connects exactly one client.
+// A Transport serves exactly one client.
 type Transport struct {
 	In  io.Reader
 	Out io.Writer
 
-	// MaxLine bounds the bytes of one incoming line; 0 means 64 MiB. A longer
-	// line is answered with an error and skipped without being held.
+	// MaxLine bounds the bytes of an incoming line; 0 means 64 MiB. The answer to a
+	// longer line is an error; the line is skipped without being stored.
 	MaxLine int
-	// Grace bounds how long the end of input waits for calls in flight; 0
-	// means a little over the longest call.
+	// Grace bounds how long Serve waits for calls in flight after the end of the
+	// input; 0 means a little over the longest call.
 	Grace time.Duration
 	// Stop, when closed, ends the session as the end of input does, with
 	// StopGrace in place of Grace; 0 means the same.
@@ -67,7 +63,7 @@ type Transport struct {
 	// Abort cancels the calls in flight when Grace is over, or Out is a pipe or
 	// socket that has lost its reader after In has ended; may be nil.
 	Abort func()
-	// Log takes notes about refused lines; nil discards them.
+	// Log gets a record for each refused line; nil discards them.
 	Log *slog.Logger
 }
 
@@ -170,8 +166,8 @@ func (c *conn) next(ctx context.Context) (m jsonrpc.Message, modern bool, err er
 	}
 }
 
-// holdBack returns when nothing is in flight any more, the grace is over or the
-// client is gone.
+// holdBack returns when no request is in flight, the grace period is over, or the client
+// is gone.
 func (c *conn) holdBack(ctx context.Context, grace time.Duration) {
 	if c.t.Ending != nil {
 		c.t.Ending()
@@ -196,8 +192,8 @@ func (c *conn) holdBack(ctx context.Context, grace time.Duration) {
 	}
 }
 
-// await reports whether nothing is in flight, or the session is over, before the
-// limit is over or stop or gone is closed.
+// await reports whether no request is in flight, or the session has ended, before the
+// limit passes or stop or gone is closed.
 func (c *conn) await(ctx context.Context, limit time.Duration, stop, gone <-chan struct{}) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -229,7 +225,7 @@ func (c *conn) await(ctx context.Context, limit time.Duration, stop, gone <-chan
 	}
 }
 
-// take turns a line into queued messages, or into an error for the client.
+// take queues the messages of a line, or answers it with an error.
 func (c *conn) take(l line) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(l.data, bom))
 	if l.long {
@@ -249,7 +245,7 @@ func (c *conn) take(l line) {
 	env, m, refused := parse(data)
 	if refused != nil {
 		if env.Kind == envelope.Notification {
-			return // a notification is never answered, not even a wrong one
+			return // notifications get no answer, even if they are invalid
 		}
 		c.refuse(env.ID, refused)
 		return
@@ -269,11 +265,11 @@ func parse(data []byte) (env envelope.Envelope, m jsonrpc.Message, refused *json
 	return env, m, refused
 }
 
-// enqueue queues a message for its session, unless there is no room for a request.
+// enqueue queues a message for its session. It refuses requests above the limit.
 func (c *conn) enqueue(m jsonrpc.Message, modern bool, b *batch) {
 	r, _ := m.(*jsonrpc.Request)
 	switch {
-	case r == nil: // only older servers ask, and are answered
+	case r == nil: // a response, which belongs to the older era
 	case r.IsCall():
 		if refused := c.register(r, modern, b); refused != "" {
 			c.refuse(rawID(r.ID), &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + refused})
@@ -282,13 +278,13 @@ func (c *conn) enqueue(m jsonrpc.Message, modern bool, b *batch) {
 	case r.Method == cancelled:
 		var ok bool
 		if modern, ok = c.cancel(r.Params); !ok {
-			return // the answer is on its way, or there never was such a request
+			return // it has been answered, or there is no such request
 		}
 	}
 	c.queue = append(c.queue, incoming{m, modern})
 }
 
-// register notes a request in flight, or says why it is refused.
+// register records a request in flight, or returns why it is refused.
 func (c *conn) register(r *jsonrpc.Request, modern bool, b *batch) (refused string) {
 	id := r.ID.Raw()
 	c.mu.Lock()
@@ -307,7 +303,7 @@ func (c *conn) register(r *jsonrpc.Request, modern bool, b *batch) (refused stri
 	}
 	c.pending[id] = &call{method: r.Method, modern: modern, batch: b}
 	if r.Method == initialize && !c.started {
-		// What follows in the same breath is judged by what is asked for.
+		// Lines before the answer are checked against the requested revision.
 		c.version = versionIn(r.Params)
 	}
 	return ""
@@ -386,7 +382,7 @@ func wireError(err error, started bool) *jsonrpc.Error {
 	return e
 }
 
-// answered forgets a request and wakes up who waits for the last one.
+// answered removes a request from those in flight, and wakes await.
 func (c *conn) answered(id any) {
 	c.mu.Lock()
 	delete(c.pending, id)
@@ -397,8 +393,7 @@ func (c *conn) answered(id any) {
 	}
 }
 
-// writeLine writes data and a newline in one write. A client that is gone
-// ends the session.
+// writeLine writes data and a newline in one write. A failed write ends the session.
 func (c *conn) writeLine(data []byte) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()

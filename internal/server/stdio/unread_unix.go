@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unreadEvery is how often the output is looked at once the input has ended.
+// unreadEvery is the interval of checks of the output after the end of the input.
 const unreadEvery = 200 * time.Millisecond
 
-// unread returns true when the pipe or socket behind w has lost its reader, and false
-// when ctx ends or w has no descriptor to tell.
+// unread waits until the pipe or socket behind w has lost its reader, and then returns
+// true. It returns false when ctx ends, or at once if w has no descriptor.
 func unread(ctx context.Context, w io.Writer) bool {
 	f, ok := w.(syscall.Conn)
 	if !ok {

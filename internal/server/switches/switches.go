@@ -1,10 +1,10 @@
-// Package switches takes the SDK's compatibility switches away. With them, whoever
-// sets the environment changes what goes over the wire; one that is misspelt ends
-// the program before main. Who serves with the SDK imports this package.
+// Package switches disables the SDK's compatibility switches: an environment variable
+// that changes the protocol, and ends the program before main if it is misspelt. Every
+// program that serves with the SDK imports this package.
 //
-// The SDK reads them while packages are initialized, so that later is too late.
-// Of all packages whose imports are initialized, Go begins with the first by path:
-// this one imports less than the SDK and comes before it.
+// The SDK reads the variable while packages are initialized. Go initializes packages
+// whose imports are ready in the order of their paths; this package imports less than
+// the SDK and sorts before it.
 package switches
 
 import "os"

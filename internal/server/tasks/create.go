@@ -30,13 +30,13 @@ func ownerOf(req mcp.Request) string {
 
 type lifeKey struct{}
 
-// Within returns a context for requests whose tasks are to end with life, because
-// nobody can ask for them when it is over.
+// Within returns a context for requests whose tasks end with life, because no client can
+// poll them afterwards.
 func Within(ctx, life context.Context) context.Context {
 	return context.WithValue(ctx, lifeKey{}, life)
 }
 
-// Create is a middleware that makes tasks of tool calls.
+// Create is a middleware that turns tool calls into tasks.
 func (s *Tasks) Create(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		call, ok := req.(*mcp.CallToolRequest)
@@ -66,8 +66,8 @@ func (s *Tasks) Create(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// create runs a call as a task and returns what its client gets; ok is false if
-// there is no room for a task.
+// create runs a call as a task and returns the answer for its client: the task, or the
+// call's. It reports false at a limit of tasks.
 func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolRequest) (_ mcp.Result, _ error, ok bool) {
 	// The request ends before the task.
 	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -101,7 +101,7 @@ func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolReq
 	case o := <-inPlace:
 		return o.result, o.err, true
 	case <-ctx.Done():
-		// Nobody will ever know its id.
+		// No client will know its id.
 		stop(errGone)
 		s.forget(t)
 		return nil, context.Cause(ctx), true
@@ -113,8 +113,7 @@ func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolReq
 	return o.result, o.err, true
 }
 
-// hand is what a client gets that is to ask for the end of a task; nil if that
-// has come.
+// hand returns the description of a task for its client, or nil if the task has ended.
 func (s *Tasks) hand(t *task) *description {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +126,8 @@ func (s *Tasks) hand(t *task) *description {
 	return d
 }
 
-// detached is a call that goes on without its session, which ends with the
-// request: there is nobody to tell of progress.
+// detached returns a call without its session, which ends with the request, and so
+// without progress notifications.
 func detached(call *mcp.CallToolRequest) *mcp.CallToolRequest {
 	params := *call.Params
 	params.Meta = maps.Clone(params.Meta)

@@ -24,7 +24,7 @@ const (
 	headerName = "Mcp-Name"
 )
 
-// maxID bounds what is repeated of an id that a client made up.
+// maxID bounds how much of an unknown id an error repeats.
 const maxID = 64
 
 // Params are the parameters of all methods of the extension.
@@ -34,7 +34,8 @@ type Params struct {
 	InputResponses map[string]json.RawMessage `json:"inputResponses,omitempty"`
 }
 
-// GetMeta is asked for before anybody knows whether there are parameters.
+// GetMeta implements [mcp.Params] for nil too: middleware calls it before the check for
+// parameters.
 func (p *Params) GetMeta() map[string]any {
 	if p == nil {
 		return nil
@@ -42,7 +43,7 @@ func (p *Params) GetMeta() map[string]any {
 	return p.Meta.GetMeta()
 }
 
-// description is a task as clients see it, with what belongs to its status.
+// description is a task as clients see it.
 type description struct {
 	mcp.ResultBase
 	ResultType    string              `json:"resultType"`
@@ -57,7 +58,7 @@ type description struct {
 	InputRequests mcp.InputRequestMap `json:"inputRequests,omitzero"`
 }
 
-// acknowledgement says that a request was understood, and nothing of the task.
+// acknowledgement is the result of methods that return none.
 type acknowledgement struct {
 	mcp.ResultBase
 	ResultType string `json:"resultType"`
@@ -65,7 +66,7 @@ type acknowledgement struct {
 
 func done() *acknowledgement { return &acknowledgement{ResultType: "complete"} }
 
-// describeLocked leaves out what a task that has only begun does not say.
+// describeLocked describes a task without its outcome.
 func (s *Tasks) describeLocked(t *task) *description {
 	return &description{
 		TaskID: t.id, Status: t.status,
@@ -74,10 +75,10 @@ func (s *Tasks) describeLocked(t *task) *description {
 	}
 }
 
-// clock is how MCP writes times.
+// clock formats a time as MCP does.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// Register makes the methods known to the SDK. [Tasks.Serve] answers them.
+// Register registers the methods with the SDK. [Tasks.Serve] serves them.
 func Register(s *mcp.Server) {
 	for _, method := range []string{get, update, cancel} {
 		err := mcp.AddReceivingCustomMethod(s, method, func(context.Context, *mcp.ServerSession, *Params) (*acknowledgement, error) {
@@ -92,19 +93,19 @@ func Register(s *mcp.Server) {
 // Serves reports whether a method is one of the extension.
 func Serves(method string) bool { return method == get || method == update || method == cancel }
 
-// Follows reports whether a method only asks after what runs already, and may so
-// be served by a server that takes nothing new.
+// Follows reports whether a method is about calls in flight only, so that a draining
+// server serves it.
 func Follows(method string) bool { return method == get || method == cancel }
 
-// CheckHeaders holds a modern HTTP request to what its header says of its body,
-// as far as that is the extension's: the id of the task.
+// CheckHeaders checks that the header Mcp-Name of a modern HTTP request is the id of the
+// task in its body.
 func CheckHeaders(h http.Header, method string, params map[string]json.RawMessage) *jsonrpc.Error {
 	if !Serves(method) {
 		return nil
 	}
 	var id string
 	if json.Unmarshal(params["taskId"], &id) != nil {
-		return nil // refused for that
+		return nil // the method refuses it
 	}
 	switch name := strings.Trim(h.Get(headerName), " \t"); name {
 	case id:
@@ -115,7 +116,7 @@ func CheckHeaders(h http.Header, method string, params map[string]json.RawMessag
 	return &jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: "Header mismatch: Mcp-Name is not the taskId of the body"}
 }
 
-// Serve is a middleware that answers the methods of the extension.
+// Serve is a middleware that serves the methods of the extension.
 func (s *Tasks) Serve(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		var serve func(t *task, p *Params) (mcp.Result, error)
@@ -179,8 +180,7 @@ func (s *Tasks) cancelLocked(t *task, _ *Params) (mcp.Result, error) {
 	return done(), nil
 }
 
-// updateLocked takes answers to what the task has asked. Others are no answers, and
-// are passed over.
+// updateLocked takes answers to the requests of a task, and ignores others.
 func (s *Tasks) updateLocked(t *task, p *Params) (mcp.Result, error) {
 	if t.status != inputRequired {
 		return done(), nil
@@ -211,7 +211,7 @@ func unknownMethod(method string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found: " + method}
 }
 
-// unknown tells a task that an earlier process had from one that never was.
+// unknown returns the error for an unknown id. It says so if the id is of another process.
 func (s *Tasks) unknown(id string) error {
 	server, _, ok := strings.Cut(id, "-")
 	text := "Task not found: " + id
@@ -224,7 +224,7 @@ func (s *Tasks) unknown(id string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: text}
 }
 
-// missing refuses a client that does not declare the extension.
+// missing returns the error for a client that does not declare the extension.
 func missing() error {
 	var need mcp.ClientCapabilities
 	need.AddExtension(Extension, nil)

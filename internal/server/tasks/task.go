@@ -14,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// maxRounds bounds how often a task may ask for input.
+// maxRounds bounds how many times a task may ask for input.
 const maxRounds = 16
 
 type status string
@@ -29,8 +29,7 @@ const (
 
 func (s status) final() bool { return s == completed || s == failed || s == cancelled }
 
-// A task is one call. Its fields below the line are guarded by the mutex of its
-// [Tasks].
+// A task is a call that its client polls.
 type task struct {
 	id      string
 	owner   string
@@ -39,23 +38,23 @@ type task struct {
 	expiry  *time.Timer
 	cancel  context.CancelCauseFunc
 
-	told     chan struct{} // closed when its client has been told how it ended
+	told     chan struct{} // closed when its client has the result
 	parked   chan struct{} // closed when it first waits for input
-	answered chan struct{} // gets a value when all input is there
+	answered chan struct{} // gets a value when the client has answered all requests
 
-	// guarded by mu
+	// Guarded by the mutex of Tasks:
 
 	status    status
 	updated   time.Time
 	asked     time.Time // when its client last asked
-	handed    bool      // its client has been given it
-	inPlace   bool      // its client has been, or will be, given the answer instead
+	handed    bool      // its client has its id
+	inPlace   bool      // its client gets the answer instead of the task
 	wasTold   bool
 	wasParked bool
 	result    json.RawMessage     // of a completed one
-	shrunk    bool                // the result was told and then dropped
+	shrunk    bool                // the client got the result, and it was dropped
 	fault     *jsonrpc.Error      // of a failed one
-	requests  mcp.InputRequestMap // that have no answer yet
+	requests  mcp.InputRequestMap // without an answer
 	responses mcp.InputResponseMap
 }
 
@@ -68,13 +67,13 @@ func (t *task) failLocked(e *jsonrpc.Error) {
 	t.setLocked(failed)
 }
 
-// outcome is what a call came to.
+// An outcome is the result or the error of a call.
 type outcome struct {
 	result mcp.Result
 	err    error
 }
 
-// run does the call, with as many rounds as it asks for input.
+// run serves the call, in one round for each time that it asks for input.
 func (s *Tasks) run(ctx context.Context, t *task, call *mcp.CallToolRequest) (o outcome) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -99,7 +98,8 @@ func (s *Tasks) run(ctx context.Context, t *task, call *mcp.CallToolRequest) (o 
 	return outcome{err: fmt.Errorf("the tool asked for input more than %d times", maxRounds)}
 }
 
-// ask parks the task until its client has answered all requests.
+// ask puts the task into the state input_required until its client has answered all
+// requests.
 func (s *Tasks) ask(ctx context.Context, t *task, requests mcp.InputRequestMap) (mcp.InputResponseMap, error) {
 	if len(requests) == 0 {
 		return nil, errBusy
@@ -124,9 +124,8 @@ func (s *Tasks) ask(ctx context.Context, t *task, requests mcp.InputRequestMap) 
 	}
 }
 
-// finish notes what the call came to, and reports whether it is for the task to
-// tell: a client that has not been given the task gets the answer itself. A task
-// that has been cancelled stays so.
+// finish stores the outcome of the call in the task. It reports false if the client does
+// not have the task yet, and so gets the outcome itself. A cancelled task stays so.
 func (s *Tasks) finish(t *task, o outcome) (kept bool) {
 	if s.answersInPlace(t) {
 		return false
@@ -159,8 +158,8 @@ func (s *Tasks) finish(t *task, o outcome) (kept bool) {
 	return true
 }
 
-// answer is an [mcp.CallToolResult] with the member that the SDK keeps to itself,
-// and that no result of the newest revision goes without.
+// answer is an [mcp.CallToolResult] with the member resultType, which the newest revision
+// requires and the SDK does not export.
 type answer struct {
 	Meta       mcp.Meta      `json:"_meta,omitempty"`
 	Content    []mcp.Content `json:"content"`
@@ -181,8 +180,8 @@ func encode(result mcp.Result) ([]byte, error) {
 	return json.Marshal(a)
 }
 
-// answersInPlace reports whether nobody has been given the task, which is then
-// forgotten: its answer takes its place.
+// answersInPlace reports whether the client does not have the task yet, and removes the
+// task then: the client gets the answer in its place.
 func (s *Tasks) answersInPlace(t *task) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +195,7 @@ func (s *Tasks) answersInPlace(t *task) bool {
 	return true
 }
 
-// fault is an error as a client gets it.
+// fault returns an error for the client.
 func fault(err error) *jsonrpc.Error {
 	if e := (*jsonrpc.Error)(nil); errors.As(err, &e) {
 		return e

@@ -1,15 +1,14 @@
-// Package tasks is the tasks extension of MCP, io.modelcontextprotocol/tasks: a
-// client that declares it gets, in place of the answer of a long tool call, a
-// task that it asks about until the answer is there.
+// Package tasks implements the tasks extension of MCP, io.modelcontextprotocol/tasks: a
+// client that declares it gets a task in place of the answer to a long tool call, and
+// polls the task until it has the answer.
 //
-// The life of a task: a tools/call of a tool that has a [Policy] begins to run. If
-// its answer is there at once, the client gets it, and there was no task. If it is
-// not, the client gets the task, which is then working; it may ask for input
-// and wait for it; and it ends completed with the result of the call, failed with
-// its error, or cancelled. It can be asked about until its time is over, and by
-// nobody but the one who made it. What runs is bounded, and what is kept.
+// A tools/call of a tool with a [Policy] starts to run. If it ends at once, the client
+// gets the answer and no task. Otherwise the client gets a task in the state working.
+// The task may wait for input from the client. It ends completed with the result of the
+// call, failed with its error, or cancelled. Only its owner can poll it, until its TTL is
+// over. Running tasks and kept results are bounded.
 //
-// The package knows no tools and no boxes: it is given what does a call.
+// The package knows no tools and no boxes: its options have the handler of calls.
 package tasks
 
 import (
@@ -28,17 +27,17 @@ import (
 // Extension is the name under which clients and servers declare it.
 const Extension = "io.modelcontextprotocol/tasks"
 
-// A Policy says how the calls of a tool become tasks.
+// A Policy configures how calls of a tool become tasks.
 type Policy struct {
-	// Required refuses clients that do not declare the extension. Otherwise
-	// they are answered as if there were no tasks.
+	// Required refuses clients that do not declare the extension. Otherwise they
+	// wait for the answer.
 	Required bool
-	// AskFirst has the tool ask for input before there is a task: a call
-	// without input is an ordinary one.
+	// AskFirst makes a task only of calls that carry input: the tool asks for it in
+	// an ordinary call first.
 	AskFirst bool
 }
 
-// Limits bounds what tasks may use. Zero fields mean their defaults.
+// Limits bounds the resources of tasks. Zero fields mean their defaults.
 type Limits struct {
 	Running     int           // tasks that run at once, of one owner; 32, which is more than a box queues
 	Kept        int           // tasks of one owner, until their time is over; 256
@@ -74,8 +73,8 @@ func def[T comparable](v *T, d T) {
 // Options configures [New].
 type Options struct {
 	Policies map[string]Policy // by the name of the tool; the calls of others are never tasks
-	// Call does a tools/call that has no session, and returns when ctx ends
-	// at the latest.
+	// Call serves a tools/call without a session, and returns when ctx ends at the
+	// latest.
 	Call   mcp.MethodHandler
 	Limits Limits
 	Log    *slog.Logger // nil discards
@@ -92,11 +91,11 @@ type Tasks struct {
 	mu     sync.Mutex
 	closed bool             // guarded by mu
 	tasks  map[string]*task // guarded by mu, by id
-	owners map[string]*uses // guarded by mu; nobody without a task has an entry
+	owners map[string]*uses // guarded by mu; only owners with tasks
 	bytes  int              // guarded by mu: of all results
 }
 
-// uses is what one owner has.
+// uses counts the resources of one owner.
 type uses struct{ tasks, running, bytes int }
 
 var (
@@ -107,7 +106,7 @@ var (
 	errGone      = errors.New("the client is gone")
 )
 
-// New returns a server's tasks, of which there are none yet.
+// New returns an empty set of tasks.
 func New(opts Options) *Tasks {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -118,8 +117,8 @@ func New(opts Options) *Tasks {
 	}
 }
 
-// Close cancels what runs, waits for it until ctx ends, and forgets all tasks. No
-// new ones begin. It may be called again.
+// Close cancels running tasks, waits for them until ctx ends, and removes all tasks.
+// Afterwards no call becomes a task. It may be called again.
 func (s *Tasks) Close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
@@ -152,9 +151,8 @@ func (s *Tasks) Len() (all, unfinished int) {
 	return len(s.tasks), unfinished
 }
 
-// Linger waits until whoever asked about a task lately has been told its end, at
-// most for two looks: a server that stops ends calls, and would otherwise throw
-// away what they came to.
+// Linger waits until clients that polled recently have the results of their finished
+// tasks, at most two poll intervals. A stopping server would otherwise discard them.
 func (s *Tasks) Linger(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.limits.Poll)
 	defer cancel()
@@ -167,7 +165,7 @@ func (s *Tasks) Linger(ctx context.Context) {
 	}
 }
 
-// awaited are the tasks whose end a client will soon ask for.
+// awaited returns finished tasks that a client polled recently and has no result of.
 func (s *Tasks) awaited() []*task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +178,7 @@ func (s *Tasks) awaited() []*task {
 	return list
 }
 
-// begin makes a task of a call, which may not run yet. It returns nil if there is
-// no room for it.
+// begin adds a task for a call that does not run yet. It returns nil at a limit.
 func (s *Tasks) begin(owner string, cancel context.CancelCauseFunc) *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,15 +235,15 @@ func (s *Tasks) forgetLocked(t *task) {
 	s.disownLocked(t)
 }
 
-// disownLocked forgets an owner who has nothing left.
+// disownLocked removes an owner without tasks and results.
 func (s *Tasks) disownLocked(t *task) {
 	if *t.uses == (uses{}) && s.owners[t.owner] == t.uses {
 		delete(s.owners, t.owner)
 	}
 }
 
-// keepLocked stores a result and reports whether there was room. For more of it,
-// results that their client has been told are dropped, the oldest first.
+// keepLocked stores a result, and reports false if there is no room. It makes room by
+// dropping results that their clients have, the oldest first.
 func (s *Tasks) keepLocked(t *task, result []byte) bool {
 	if len(result) > s.limits.Result {
 		return false
