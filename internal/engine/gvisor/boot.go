@@ -61,7 +61,7 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 		}
 		var load *loadError
 		switch {
-		case exhausted(err):
+		case exhausted(err, report):
 			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
 		case isSentinel(err):
 		case errors.As(err, &load) && (load.answered || endedByItself(g.sentry)) && g.servedWell():

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -273,14 +272,4 @@ func (t *files) close() {
 		f.Close()
 	}
 	t.open = nil
-}
-
-// exhausted reports whether err says that a resource of the host ran out.
-func exhausted(err error) bool {
-	for _, errno := range []syscall.Errno{unix.ENOSPC, unix.EDQUOT, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EUSERS} {
-		if strings.Contains(err.Error(), errno.Error()) {
-			return true
-		}
-	}
-	return false
 }

@@ -38,7 +38,7 @@ func (g *guest) snapshot(ctx context.Context, dir string) error {
 	switch {
 	case err == nil:
 		return nil
-	case exhausted(err) && !errors.Is(err, engine.ErrExhausted):
+	case exhausted(err, "") && !errors.Is(err, engine.ErrExhausted):
 		return fmt.Errorf("%w: %w", err, engine.ErrExhausted)
 	case !isSentinel(err) && context.Cause(ctx) == nil:
 		return fmt.Errorf("%w: %w", err, engine.ErrUnavailable)

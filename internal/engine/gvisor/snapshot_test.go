@@ -127,7 +127,7 @@ func TestSnapshotDiskFull(t *testing.T) {
 		if err := g.enter(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.write(t.Context(), dir, i < 4); err == nil || !exhausted(err) {
+		if err := g.write(t.Context(), dir, i < 4); err == nil || !exhausted(err, "") {
 			t.Errorf("snapshot into %s: %v", size, err)
 		}
 		checkEmpty(t, dir)
