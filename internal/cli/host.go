@@ -141,9 +141,9 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 	for _, note := range h.image.Notes {
 		h.log.Info("note on the toolchain", logkey.Note, note)
 	}
-	agent, err := embed.Lay(filepath.Join(cfg.StateDir, "agent"))
+	agent, err := embed.Install(filepath.Join(cfg.StateDir, "agent"))
 	if err != nil {
-		return fmt.Errorf("lay out the agent: %w", err)
+		return fmt.Errorf("install the agent: %w", err)
 	}
 	h.maker = &machine.Maker{
 		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: programs(h.image),

@@ -34,7 +34,7 @@ func Main() {
 		addFilter()
 		holdProcs()
 		slackenWatch()
-		keepTidy()
+		startScavenger()
 		log.SetLevel(log.Warning) // a debug log has all the same
 	}
 	cli.Run(nil, map[util.SubCommand]string{

@@ -20,22 +20,22 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// maxSplit bounds how many entries a directory may have in which a mount point
-// has to be made, because each entry becomes a mount.
+// maxSplit bounds the entries of a directory that needs a new mount point, because
+// each entry becomes a mount.
 const maxSplit = 512
 
-// maxRoots bounds the assembled trees of an engine: each costs mounts.
+// maxRoots bounds the trees of an engine: each consists of mounts.
 const maxRoots = 128
 
 // roots assembles the root file systems of guests.
 //
-// A tree is made of an in-memory directory that holds the mount points (those of
-// the guest kernel, of the agent and of volumes) and, bind-mounted read-only,
-// everything else of the root's directory. So nothing is ever written to the
-// directory of the root, and all of it is one file system to a sentry.
+// A tree consists of an in-memory directory with the mount points (of the guest
+// kernel, the agent and volumes) and, bind-mounted read-only, everything else of
+// the root's directory. Nothing is ever written to the root's directory, and a
+// sentry sees a single file system.
 //
-// The first tree of each engine.Root stays for the next guest; others, with
-// another agent or with volumes, go with their last guest.
+// The first tree of each engine.Root is kept for the next guest; others, with
+// another agent or with volumes, are removed with their last guest.
 type roots struct {
 	dir string
 
@@ -47,9 +47,9 @@ type roots struct {
 type tree struct {
 	key     string
 	path    string
-	root    *os.File // the same tree once more, with nothing above it
+	root    *os.File // the same tree, detached, with nothing above it
 	rootKey string
-	stays   bool // when no guest uses it
+	stays   bool // kept when no guest uses it
 	users   int  // guarded by roots.mu
 }
 
@@ -69,7 +69,7 @@ func (r *roots) get(p *plan) (*tree, error) {
 		t.users++
 		return t, nil
 	}
-	if err := r.makeRoomLocked(); err != nil {
+	if err := r.evictLocked(); err != nil {
 		return nil, err
 	}
 	t := &tree{key: key, path: filepath.Join(r.dir, key), rootKey: p.Root.Key, stays: true, users: 1}
@@ -88,7 +88,7 @@ func (r *roots) get(p *plan) (*tree, error) {
 	return t, nil
 }
 
-// put gives a tree back.
+// put releases a tree.
 func (r *roots) put(t *tree) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +100,8 @@ func (r *roots) put(t *tree) error {
 	return t.takeDown()
 }
 
-// makeRoomLocked takes a tree down that nobody uses, if there are too many.
-func (r *roots) makeRoomLocked() error {
+// evictLocked removes an unused tree if there are too many.
+func (r *roots) evictLocked() error {
 	if len(r.trees) < maxRoots {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (r *roots) makeRoomLocked() error {
 	return fmt.Errorf("assemble root: %d are in use: %w", len(r.trees), engine.ErrExhausted)
 }
 
-// close takes all trees down. No guest may be left.
+// close removes all trees. No guest may be left.
 func (r *roots) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,8 +126,8 @@ func (r *roots) close() error {
 	return errors.Join(errs...)
 }
 
-// treeKey tells trees apart: by what the root says of itself, by the agent's
-// executable and by the mount points of volumes.
+// treeKey identifies a tree by the root, the agent's executable and the mount
+// points of volumes.
 func treeKey(p *plan) (string, error) {
 	info, err := os.Stat(p.Agent.Path)
 	if err != nil {
@@ -173,7 +173,7 @@ func (p *point) add(guest string, file bool) {
 	p.file = file
 }
 
-// assemble makes the tree at dir. After an error nothing is left.
+// assemble mounts the tree at dir. After an error nothing is left.
 func assemble(dir string, p *plan) (err error) {
 	if info, err := os.Stat(p.tree.Dir); err != nil {
 		return fmt.Errorf("find root: %w: %w", err, engine.ErrInvalid)
@@ -203,7 +203,7 @@ func assemble(dir string, p *plan) (err error) {
 		}
 		points.add(m.Guest, !info.IsDir())
 	}
-	if err := lay(dir, p.tree.Dir, points); err != nil {
+	if err := populate(dir, p.tree.Dir, points); err != nil {
 		return err
 	}
 	// gVisor covers an empty /tmp with a file system in memory; with an entry in
@@ -225,9 +225,9 @@ func assemble(dir string, p *plan) (err error) {
 	return seal(dir)
 }
 
-// lay fills the in-memory directory dir with what host has, and makes the mount
-// points that are not there.
-func lay(dir, host string, p *point) error {
+// populate fills the in-memory directory dir with the entries of host and creates
+// missing mount points.
+func populate(dir, host string, p *point) error {
 	entries, err := os.ReadDir(host)
 	if err != nil {
 		return fmt.Errorf("read root: %w", err)
@@ -265,7 +265,7 @@ func lay(dir, host string, p *point) error {
 			if below == nil {
 				err = bind(from, dir, name)
 			} else {
-				err = lay(to, from, below)
+				err = populate(to, from, below)
 			}
 			if err != nil {
 				return err
@@ -284,7 +284,7 @@ func lay(dir, host string, p *point) error {
 	return addPoints(dir, p, seen)
 }
 
-// addPoints makes the mount points of p in dir that are not there.
+// addPoints creates the mount points of p in dir that are missing.
 func addPoints(dir string, p *point, seen map[string]bool) error {
 	names := make([]string, 0, len(p.sub))
 	for name := range p.sub {
@@ -311,7 +311,7 @@ func addPoints(dir string, p *point, seen map[string]bool) error {
 	return nil
 }
 
-// mkdir makes a directory of the given mode, whatever the umask.
+// mkdir creates a directory with the given mode, regardless of the umask.
 func mkdir(dir string, mode fs.FileMode) error {
 	if err := os.Mkdir(dir, mode); err != nil {
 		return fmt.Errorf("make mount point: %w", err)
@@ -330,8 +330,8 @@ func touch(file string) error {
 	return f.Close()
 }
 
-// bind shows the host path at guest inside dir. The target is reached without
-// following links, so that one in the tree cannot lead a mount elsewhere.
+// bind mounts the host path at guest in dir. It does not follow symbolic links to
+// the target, so that one in the tree cannot redirect a mount.
 func bind(host, dir, guest string) error {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -352,7 +352,7 @@ func bind(host, dir, guest string) error {
 	return nil
 }
 
-// seal makes the whole tree read-only, without devices and set-user-id bits.
+// seal remounts the whole tree read-only, nosuid and nodev.
 func seal(dir string) error {
 	err := unix.MountSetattr(unix.AT_FDCWD, dir, unix.AT_RECURSIVE, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,

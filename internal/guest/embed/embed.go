@@ -1,6 +1,5 @@
-// Package embed carries the agent that runs inside guests: a static program
-// that is embedded in ours and laid out on the host for the engines to show to
-// their guests.
+// Package embed contains the agent that runs in guests, a static executable, and
+// installs it on the host, from where engines make it visible in guests.
 package embed
 
 import (
@@ -22,19 +21,18 @@ import (
 //go:embed all:bin
 var bin embed.FS
 
-// Name is argv[0] of the agent: a program that links internal/guest/agent and finds
-// this as its name acts as the agent.
+// Name is argv[0] of the agent. A program that links internal/guest/agent runs it
+// when started under this name.
 const Name = "glovebox-guest"
 
-// embeddedName is the agent for this architecture.
+// embeddedName returns the file of the agent for this architecture.
 func embeddedName() string { return "bin/guest-linux-" + runtime.GOARCH }
 
-// Lay makes sure that the agent is a file below dir, an absolute directory that
-// is made if missing, and returns how an engine starts it. The file's name tells
-// its content, so that it is written once for all processes that share dir and
-// never changes under a guest that runs it. Without an embedded agent it is the
-// running program.
-func Lay(dir string) (engine.Program, error) {
+// Install writes the agent to a file in dir, an absolute directory that is created
+// if missing, and returns how an engine starts it. The file is named by its content:
+// processes that share dir write it once, and it never changes under a guest that
+// runs it. Without an embedded agent, Install returns the running program.
+func Install(dir string) (engine.Program, error) {
 	b, err := bin.ReadFile(embeddedName())
 	if errors.Is(err, fs.ErrNotExist) {
 		exe, err := os.Executable()
@@ -46,15 +44,15 @@ func Lay(dir string) (engine.Program, error) {
 	if err != nil {
 		return engine.Program{}, fmt.Errorf("read embedded agent: %w", err)
 	}
-	path, err := lay(dir, b)
+	path, err := install(dir, b)
 	if err != nil {
-		return engine.Program{}, fmt.Errorf("lay out agent: %w", err)
+		return engine.Program{}, fmt.Errorf("install agent: %w", err)
 	}
 	return engine.Program{Path: path, Args: []string{Name}}, nil
 }
 
-// Find returns an agent that Lay has laid out below dir, also one of another
-// version of this program, by the SHA-256 of its executable in hex.
+// Find returns an installed agent, possibly of another version of this program, by
+// the SHA-256 of its executable in hex.
 func Find(dir, sum string) (engine.Program, bool) {
 	if b, err := hex.DecodeString(sum); err != nil || len(b) != sha256.Size {
 		return engine.Program{}, false
@@ -66,10 +64,10 @@ func Find(dir, sum string) (engine.Program, bool) {
 	return engine.Program{Path: path, Args: []string{Name}}, true
 }
 
-func lay(dir string, b []byte) (string, error) {
+func install(dir string, b []byte) (string, error) {
 	sum := sha256.Sum256(b)
 	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
-	// Its size is enough: the file appears whole, by rename.
+	// The size is sufficient: a rename creates the file, so it is complete.
 	if fi, err := os.Lstat(path); err == nil && fi.Mode().IsRegular() && fi.Size() == int64(len(b)) && fi.Mode().Perm() == 0o755 {
 		return path, nil
 	}

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// TestAwaitGarbage: garbage is tidied up when no more is made, and now and then
-// while more is; a sentry that has made next to none is left alone.
-func TestAwaitGarbage(t *testing.T) {
+// A sentry is scavenged when it allocates no more, and now and then while it does;
+// one that has allocated next to nothing is left alone.
+func TestAwaitGarbage_WaitsForAQuietSentry(t *testing.T) {
 	const s, kb, mb = time.Second, 1 << 10, 1 << 20
 	for name, tt := range map[string]struct {
-		allocated func(time.Duration) uint64 // so long after it was tidied
+		allocated func(time.Duration) uint64 // at this time after a scavenge
 		want      time.Duration
 	}{
 		"once": {func(d time.Duration) uint64 {
@@ -31,7 +31,7 @@ func TestAwaitGarbage(t *testing.T) {
 				begun := time.Now()
 				awaitGarbage(func() uint64 { return tt.allocated(time.Since(begun)) })
 				if got := time.Since(begun); got != tt.want {
-					t.Errorf("tidied after %s, want %s", got, tt.want)
+					t.Errorf("scavenged after %s, want %s", got, tt.want)
 				}
 			})
 		})
