@@ -68,7 +68,7 @@ func explain(err error) error {
 	return err
 }
 
-// host is the engine, what it shows to boxes, and the manager of boxes.
+// host combines the engine, the image of boxes and the manager of boxes.
 type host struct {
 	engine  engine.Engine
 	image   *image.Image
@@ -82,8 +82,8 @@ type host struct {
 	templates *template.Store // nil unless boxes are restored from templates
 }
 
-// openImage finds what boxes show and its interpreters; progress is told what
-// takes time.
+// openImage opens the image of boxes and finds its interpreters. It calls progress
+// before steps that take time.
 func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (*image.Image, error) {
 	if cfg.Image != "" {
 		img, err := image.Directory(cfg.Image)
@@ -114,8 +114,7 @@ func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (
 	return img, nil
 }
 
-// openHost returns a host that is open. The program must be inside enter. The
-// caller closes the host.
+// openHost opens a host. enter must have returned. The caller closes the host.
 func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progress func(string)) (*host, error) {
 	h := &host{log: log}
 	if err := h.open(ctx, cfg, progress); err != nil {
@@ -124,8 +123,8 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 	return h, nil
 }
 
-// open starts the engine and finds what boxes show. The caller closes the host,
-// also after an error.
+// open opens the engine and the image. The caller closes the host, also after an
+// error.
 func (h *host) open(ctx context.Context, cfg *config.Config, progress func(string)) (err error) {
 	if h.engine, err = engines.Default().Open(ctx, engine.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: h.log}); err != nil {
 		return explain(err)
@@ -152,7 +151,7 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 	return nil
 }
 
-// programs returns the path of each language's interpreter.
+// programs returns the path of the interpreter of each language.
 func programs(img *image.Image) map[string]string {
 	paths := make(map[string]string, len(img.Interpreters))
 	for language, i := range img.Interpreters {
@@ -161,10 +160,10 @@ func programs(img *image.Image) map[string]string {
 	return paths
 }
 
-// keepTemplates is for how long a template that no box is made from stays on disk.
+// keepTemplates is the time after which an unused template is removed from disk.
 const keepTemplates = 30 * 24 * time.Hour
 
-// openTemplates opens the templates on disk.
+// openTemplates opens the template store.
 func (h *host) openTemplates(cfg *config.Config) (err error) {
 	tc := templateConfig(cfg, h, h.log)
 	tc.Keep = keepTemplates
@@ -175,24 +174,24 @@ func (h *host) openTemplates(cfg *config.Config) (err error) {
 	return nil
 }
 
-// minFree is how much of the disk is always left to others: a full disk hurts
-// more than a box that is lost.
+// minFree is the disk space that is always left free: a full disk is worse than a
+// lost box.
 const minFree = 256 << 20
 
-// maxRecords bounds how many boxes and snapshots there are on disk: listing them
-// takes 10 ms per 1,000.
+// maxRecords bounds the boxes and snapshots on disk: listing them takes 10 ms per
+// 1,000.
 const maxRecords = 10_000
 
-// ageDoubt is for how long a hibernated box must seem too old: a clock that jumped
-// ahead, as when a machine starts, is set right within minutes.
+// ageDoubt is the time for which a hibernated box must appear too old before it is
+// removed: a clock that jumped ahead, as during a boot, is corrected within minutes.
 const ageDoubt = 10 * time.Minute
 
-// openSnapshots opens the snapshots of boxes on disk.
+// openSnapshots opens the snapshot store.
 func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	h.snapshots, err = snapshot.Open(snapshot.Config{
 		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: minFree,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, Log: h.log,
-		// Only the manager writes, so that there is one by then.
+		// Only the manager writes to the store, so it exists by then.
 		Evicted: func(r snapshot.Removed) { h.manager.OnEvicted(r) },
 	})
 	if err != nil {
@@ -201,20 +200,20 @@ func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	return nil
 }
 
-// openScratch returns a directory for what lives for a moment, in memory if that
-// can be had.
+// openScratch returns a directory for short-lived files, on a tmpfs if possible.
 func (h *host) openScratch(cfg *config.Config) (string, error) {
 	dir := filepath.Join(cfg.StateDir, "scratch")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make a directory for copies of boxes: %w", err)
 	}
 	if err := mountScratch(dir); err != nil {
-		h.log.Warn("copies of boxes go over the disk", logkey.Error, err)
+		h.log.Warn("no tmpfs: forks are written to disk", logkey.Error, err)
 	}
 	return dir, nil
 }
 
-// openDisk opens what boxes have on disk: templates, snapshots and scratch.
+// openDisk opens the parts of the manager that use the disk: templates, snapshots
+// and scratch.
 func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
 	parts = box.Parts{Machines: h.maker, Log: h.log, Tombstones: filepath.Join(cfg.StateDir, "tombstones.json")}
 	parts.Images = func(key, language string) (engine.Root, map[string]string, error) {
@@ -258,9 +257,8 @@ func (h *host) manage(ctx context.Context, sc box.Config, parts box.Parts) error
 	return nil
 }
 
-// prepare opens the host with all that boxes need and starts their manager, which
-// tells observe of what happens to boxes. The caller closes the host, also after an
-// error.
+// prepare opens the host and starts the manager, which calls observe for each event.
+// The caller closes the host, also after an error.
 func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(string), observe func(box.Event)) error {
 	if err := h.open(ctx, cfg, progress); err != nil {
 		return err
@@ -273,7 +271,7 @@ func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(st
 	return h.manage(ctx, sandboxConfig(cfg), parts)
 }
 
-// close hibernates or ends every box and ends the engine. Calls have ended before.
+// close hibernates or ends every box and closes the engine. No call is in progress.
 func (h *host) close() error {
 	var errs []error
 	if h.manager != nil {
@@ -297,7 +295,7 @@ func (h *host) close() error {
 	return errors.Join(errs...)
 }
 
-// mounts are volumes as the engine wants them.
+// mounts converts volumes for the engine.
 func mounts(volumes []config.Volume) []engine.Mount {
 	var list []engine.Mount
 	for _, v := range volumes {

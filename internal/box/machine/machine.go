@@ -1,10 +1,11 @@
-// Package machine is a guest with a link to its agent: what the boxes, the
-// templates and the pool are made of. It knows neither owners nor time.
+// Package machine combines a guest with the connection to its agent. Boxes,
+// templates and the pool consist of machines. Machines have no owners and no
+// timeouts of their own.
 //
 //	m, err := maker.Boot(ctx, id, limits)      // or Restore, from a snapshot
 //	res, err := m.Link.Run(ctx, …)
-//	err = m.Snapshot(ctx, dir)                 // it goes on
-//	err = m.Close(ctx)                         // nothing is left
+//	err = m.Snapshot(ctx, dir)                 // the machine continues
+//	err = m.Close(ctx)                         // frees everything
 package machine
 
 import (
@@ -24,8 +25,8 @@ import (
 // Home is the home directory of user code inside, unless a Maker says otherwise.
 const Home = "/home/user"
 
-// Hostname is the host name of every machine. It is not the id, which is another one
-// after a restore. The /etc/hosts of image.Toolchain resolves it.
+// Hostname is the host name of every machine. It is not the id, which changes with a
+// restore. The /etc/hosts of image.Toolchain resolves it.
 const Hostname = "glovebox"
 
 const (
@@ -34,8 +35,8 @@ const (
 	// 20 MB and 15 threads, with room for growth.
 	overheadMB   = 64
 	overheadPIDs = 64
-	// closeTimeout is how long an engine has to free a guest that came to nothing;
-	// it takes well under a second unless the host is in trouble.
+	// closeTimeout bounds the destruction of a guest whose agent could not be
+	// reached. It takes well under a second unless the host is in trouble.
 	closeTimeout = 30 * time.Second
 )
 
@@ -80,7 +81,7 @@ type Machine struct {
 	engine engine.Engine
 }
 
-// Spec is what the engine is asked for. limits are what user code may take.
+// Spec returns the spec of a machine. limits are those of user code.
 func (k *Maker) Spec(limits engine.Limits) engine.Spec {
 	limits.MemoryMB += overheadMB
 	limits.PIDs += overheadPIDs

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// bootTimeout bounds a boot whose caller set no bound: a hundred times what it
-	// takes on an idle machine.
+	// bootTimeout bounds a boot whose caller set no timeout: a hundred times its
+	// duration on an idle machine.
 	bootTimeout = 30 * time.Second
 	// pipeSize is the size of the pipes to and from the agent, if the host allows:
 	// large writes take fewer trips through the sentry.
 	pipeSize = 1 << 20
-	// reportSize bounds what is kept of gVisor's last words.
+	// reportSize bounds the error report of a gVisor process.
 	reportSize = 8 << 10
 )
 
-// boot brings up a guest and calls begin once its kernel waits for something to
-// run. After an error nothing is left.
+// boot starts a guest's kernel and calls begin when it is ready to run something.
+// After an error nothing is left.
 func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest, context.Context) error) (_ *guest, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("boot took longer than %v: %w", bootTimeout, engine.ErrUnavailable))
 	defer cancel()
@@ -52,7 +52,7 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 		if err == nil {
 			return
 		}
-		trash.close() // what the gofer waits for has no other end then
+		trash.close() // or the gofer would wait for the other end forever
 		g.endProcesses(err, context.Cause(ctx) == nil)
 		report := g.report.tail()
 		g.free()
@@ -92,7 +92,7 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 	if err != nil {
 		return nil, err
 	}
-	// Only the children may hold the far ends, or their end would go unnoticed.
+	// Only the children hold the far ends, so that the pipes close with them.
 	trash.closeExcept(s.ready)
 	if err := waitReady(ctx, s.ready); err != nil {
 		return nil, fmt.Errorf("wait for the sentry: %w", err)
@@ -106,7 +106,7 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 	return g, nil
 }
 
-// openStreams makes the pipes of the agent and of the processes' last words.
+// openStreams creates the pipes to the agent and for the processes' error reports.
 func (g *guest) openStreams(l *launch, trash *files) error {
 	in, inW, err := os.Pipe()
 	if err != nil {
@@ -138,7 +138,7 @@ func (g *guest) openStreams(l *launch, trash *files) error {
 	return nil
 }
 
-// waitReady waits until the sentry answers at its control socket.
+// waitReady waits until the sentry serves its control socket.
 func waitReady(ctx context.Context, ready *os.File) error {
 	stop := context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -151,7 +151,7 @@ func waitReady(ctx context.Context, ready *os.File) error {
 	return nil
 }
 
-// startAgent sets up the guest's loopback interface and starts its first process.
+// startAgent configures the guest's loopback interface and starts its first process.
 func (g *guest) startAgent(ctx context.Context) error {
 	return g.control(ctx, func(c *urpc.Client) error {
 		if err := setUpLoopback(c); err != nil {
@@ -172,7 +172,7 @@ func setUpLoopback(c *urpc.Client) error {
 	return nil
 }
 
-// control calls the sentry. When ctx ends, the connection is cut.
+// control calls the sentry. It closes the connection when ctx ends.
 func (g *guest) control(ctx context.Context, call func(*urpc.Client) error) error {
 	c, err := dialControl(g.socket)
 	if err != nil {

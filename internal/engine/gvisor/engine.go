@@ -20,19 +20,19 @@ import (
 // Config is the configuration of the engine. The zero value of each field means
 // its default.
 type Config struct {
-	// StateDir is where the engine keeps its files. Required; made if missing.
-	// What guests write to disk goes to the file system it is on.
+	// StateDir is the directory for the engine's files. Required; created if missing.
+	// The writable layers of guests are on its file system.
 	StateDir string
-	// Log is where the engine logs to. Default: nowhere.
+	// Log is the engine's log. Default: discarded.
 	Log *slog.Logger
-	// Boots is how many guests boot at a time. Default: twice the processors,
+	// Boots bounds the guests that boot concurrently. Default: twice the processors,
 	// since a boot waits for the kernel about half of its time.
 	Boots int
-	// SweepEvery is how often, beside the start, what instances have left whose
-	// process is gone is looked for and removed. 0: only at the start.
+	// SweepEvery is the interval in which the engine removes files and cgroups of
+	// dead processes. 0: only in Open.
 	SweepEvery time.Duration
-	// DebugDir, if set, is where gVisor writes its debug logs: large, not bounded,
-	// and slow. For developers.
+	// DebugDir, if set, is the directory for gVisor's debug logs, which are large,
+	// unbounded and slow. For developers.
 	DebugDir string
 }
 
@@ -65,7 +65,7 @@ var (
 	_ engine.Snapshotter = (*Engine)(nil)
 )
 
-// Open prepares the host for guests. The process must be inside Enter. The caller
+// Open returns an engine. Enter must have returned in this process. The caller
 // closes the engine.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if cfg.StateDir == "" {
@@ -100,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	var noGroups error
 	e.groups, noGroups = openCgroups(dir.name)
 	if noGroups != nil {
-		e.log.Info("no cgroups: limits are watched, not held by the kernel", logkey.Error, noGroups)
+		e.log.Info("no cgroups: a watcher enforces limits instead of the kernel", logkey.Error, noGroups)
 	}
 	e.watch = newWatcher()
 	slackenWatch()
@@ -117,7 +117,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// sweep removes what dead instances have left, until Close.
+// sweep removes files and cgroups of dead processes until Close.
 func (e *Engine) sweep() {
 	t := time.NewTicker(e.cfg.SweepEvery)
 	defer t.Stop()
@@ -132,7 +132,7 @@ func (e *Engine) sweep() {
 	}
 }
 
-// Info says what the engine is.
+// Info describes the engine.
 func (e *Engine) Info() engine.Info {
 	info := e.info
 	info.Limits = append([]engine.Limit(nil), e.info.Limits...)

@@ -26,22 +26,22 @@ import (
 const (
 	// goferTimeout bounds the wait for a gofer that has lost its sentry.
 	goferTimeout = time.Second
-	// lastWordsTimeout bounds the wait for a process that fails to say why.
+	// lastWordsTimeout bounds the wait for a failing process to report why.
 	lastWordsTimeout = 200 * time.Millisecond
-	// dyingTimeout bounds the wait for a process that is about to end by itself, of
-	// which it is to be known how, on a machine that has much else to do.
+	// dyingTimeout bounds the wait for the exit status of a process that is about to
+	// end by itself, on a busy machine.
 	dyingTimeout = 5 * time.Second
 )
 
-// guest is one box: a sentry and what gives it files, a gofer or a rootServer.
+// guest is a sentry and its file server, a gofer or a rootServer.
 type guest struct {
 	e       *Engine
 	id      string
 	tree    *tree
 	limits  engine.Limits
-	made    making   // of what, for snapshots
-	renewed bool     // it came out of a snapshot and has a second /proc
-	disk    *os.File // backs what the guest writes
+	made    making   // recorded in snapshots
+	renewed bool     // restored from a snapshot, so it has a second /proc
+	disk    *os.File // backs the writable layer
 	socket  string
 	link    *stdiolink.Stream
 	stderr  *tail
@@ -56,9 +56,9 @@ type guest struct {
 	end *guests.End // reached when nothing is left on the host
 
 	mu     sync.Mutex
-	reason engine.ExitReason // guarded by mu; why it is being killed, the first to say so wins
+	reason engine.ExitReason // guarded by mu; why it is being killed; the first reason wins
 	detail string            // guarded by mu
-	dead   bool              // guarded by mu; the sentry has been waited for: its pid may be another's
+	dead   bool              // guarded by mu; the sentry has been reaped: its pid may be reused
 
 	pause  chan struct{} // a token: one Pause, Resume or Snapshot at a time
 	paused bool          // guarded by the token
@@ -108,8 +108,8 @@ func (g *guest) kill(reason engine.ExitReason, detail string) {
 	}
 }
 
-// adopt starts the goroutines that own the guest's end: they wait for its
-// processes, free everything and then call release.
+// adopt starts the goroutines that wait for the guest's processes, free everything
+// and then call release.
 func (g *guest) adopt(release func()) {
 	g.pause = make(chan struct{}, 1)
 	g.goferEnd = make(chan error, 1)
@@ -121,8 +121,8 @@ func (g *guest) adopt(release func()) {
 		}
 		err := g.gofer.Wait()
 		if err != nil {
-			// Without its files a guest is of no use. If the sentry has asked the
-			// gofer to end, there is no error.
+			// A guest without its files is useless. There is no error if the sentry has
+			// asked the gofer to end.
 			g.kill(engine.ExitCrashed, "gofer ended: "+clean(err.Error()))
 		}
 		g.goferEnd <- err
@@ -135,7 +135,7 @@ func (g *guest) adopt(release func()) {
 		g.e.watch.remove(g)
 		g.endGofer()
 		exit := g.classify(err)
-		g.pause <- struct{}{} // a call to the sentry is under way no more
+		g.pause <- struct{}{} // no call to the sentry is in progress any more
 		<-g.pause
 		g.free()
 		g.e.log.Debug("guest ended", logkey.Guest, g.id, logkey.Reason, exit.Reason, logkey.Code, exit.Code)
@@ -144,8 +144,8 @@ func (g *guest) adopt(release func()) {
 	}()
 }
 
-// endGofer waits for the gofer, which ends by itself without a sentry. When
-// nobody wants to know whether the gofer has failed first, it is killed at once.
+// endGofer waits for the gofer, which ends by itself without a sentry. If the reason
+// of the guest's end is known already, it kills the gofer at once.
 func (g *guest) endGofer() {
 	g.mu.Lock()
 	known := g.reason != ""
@@ -163,8 +163,8 @@ func (g *guest) endGofer() {
 	<-g.goferEnd
 }
 
-// classify says why the sentry has ended. Its exit code is the agent's, unless it
-// was killed or left last words.
+// classify returns why the sentry has ended. Its exit code is the agent's, unless it
+// was killed or reported an error.
 func (g *guest) classify(err error) engine.Exit {
 	g.mu.Lock()
 	reason, detail := g.reason, g.detail
@@ -232,13 +232,13 @@ func (g *guest) processes() []*exec.Cmd {
 	return []*exec.Cmd{g.gofer, g.sentry}
 }
 
-// endedByItself reports whether a process that has been waited for was not killed.
+// endedByItself reports whether a reaped process was not killed.
 func endedByItself(cmd *exec.Cmd) bool {
 	return cmd != nil && cmd.ProcessState != nil && cmd.ProcessState.Exited()
 }
 
-// servedWell reports, after the end of all processes, whether the sentry could get
-// its files.
+// servedWell reports, after the end of all processes, whether the file server of the
+// sentry worked.
 func (g *guest) servedWell() bool {
 	if g.gofer != nil {
 		return endedByItself(g.gofer)
@@ -255,7 +255,7 @@ func (g *guest) free() {
 	if g.disk != nil {
 		g.disk.Close()
 	}
-	g.root.close() // it is of no interest any more what it could not do
+	g.root.close() // its error does not matter any more
 	g.stderr.close()
 	g.report.close()
 	if err := os.Remove(g.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +294,7 @@ func (g *guest) setPaused(ctx context.Context, paused bool) error {
 	})
 }
 
-// callPause has the sentry stop the guest or let it go on.
+// callPause makes the sentry pause or resume the guest.
 func (g *guest) callPause(paused bool) error {
 	method := boot.ContMgrResume
 	if paused {
@@ -303,8 +303,8 @@ func (g *guest) callPause(paused bool) error {
 	return g.control(context.Background(), func(c *urpc.Client) error { return c.Call(method, nil, nil) })
 }
 
-// enter waits until nobody else stops or starts the guest. leave or see has to
-// follow.
+// enter acquires the exclusive right to pause, resume or snapshot the guest. The
+// caller releases it with leave or see.
 func (g *guest) enter(ctx context.Context) error {
 	select {
 	case g.pause <- struct{}{}:
@@ -324,10 +324,10 @@ func (g *guest) enter(ctx context.Context) error {
 
 func (g *guest) leave() { <-g.pause }
 
-// see makes a call to the sentry that stops or starts the guest, and leaves. The
-// sentry counts pauses, so that such a call is never given up: if ctx ends first,
-// a goroutine sees it through and keeps others out until then. The end of the
-// guest ends it too.
+// see makes a call to the sentry that pauses, resumes or snapshots the guest, and
+// leaves. The sentry counts pauses, so such a call always runs to its end: if ctx
+// ends first, a goroutine completes it and leaves then. The end of the guest ends it
+// too.
 func (g *guest) see(ctx context.Context, call func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -340,7 +340,7 @@ func (g *guest) see(ctx context.Context, call func() error) error {
 		if err == nil {
 			return nil
 		}
-		// What the sentry itself has answered does not mean its end.
+		// An error that the sentry itself returned does not mean its end.
 		var remote urpc.RemoteError
 		if !errors.As(err, &remote) {
 			g.waitIfDying()
@@ -356,8 +356,8 @@ func (g *guest) see(ctx context.Context, call func() error) error {
 	}
 }
 
-// waitIfDying gives the end of a guest that does not answer the time to be
-// noticed, so that the error can say so.
+// waitIfDying waits for a guest that does not answer to be recognized as ended, so
+// that the caller returns ErrGone.
 func (g *guest) waitIfDying() {
 	select {
 	case <-g.end.Done():

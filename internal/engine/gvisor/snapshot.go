@@ -19,17 +19,16 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// stateRoom is how much room a snapshot needs beside the guest's pages: the state
-// of a kernel with some hundred processes.
+// stateRoom is the disk space of a snapshot beside the guest's pages: the state of a
+// kernel with some hundred processes.
 const stateRoom = 16 << 20
 
-// settleTime bounds the wait until the guest has read its input; one that is busy
-// with other things does not wait for input either.
+// settleTime bounds the wait for the guest to read its input; a busy guest does not
+// wait for input either.
 const settleTime = 100 * time.Millisecond
 
-// maxStaged is up to how many bytes of pages are written to memory first. They
-// count as the guest's, on top of what it has, and must fit into memoryOverhead
-// with all else.
+// maxStaged is the largest snapshot, in bytes of pages, that is staged in memory. The
+// copy counts as the guest's memory and has to fit into memoryOverhead.
 const maxStaged = 96 << 20
 
 // snapshot writes the guest into dir. See engine.Snapshotter.
@@ -58,13 +57,13 @@ func (g *guest) trySnapshot(ctx context.Context, dir string) error {
 	return g.write(ctx, dir, pages <= maxStaged && !inMemory(dir))
 }
 
-// inMemory reports whether a directory is of a file system in memory.
+// inMemory reports whether a directory is on a tmpfs.
 func inMemory(dir string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC
 }
 
-// pages returns how many bytes of pages a snapshot has at most.
+// pages returns an upper bound of a snapshot's pages in bytes.
 func (g *guest) pages() uint64 {
 	n := findMemoryFile(g.sentry.Process.Pid).bytes()
 	if info, err := g.disk.Stat(); err == nil {
@@ -75,8 +74,8 @@ func (g *guest) pages() uint64 {
 	return n
 }
 
-// checkRoom fails if dir has no room for a snapshot: nobody is better off when
-// the guest stands still until the disk is full.
+// checkRoom returns ErrExhausted if the disk is too full for a snapshot, so that the
+// guest does not stop for one that must fail.
 func checkRoom(dir string, pages uint64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -89,8 +88,8 @@ func checkRoom(dir string, pages uint64) error {
 	return nil
 }
 
-// write writes the snapshot while nobody else stops or starts the guest: enter
-// has been called, leave will be. After an error nothing is left in dir.
+// write writes the snapshot and leaves; the caller has called enter. After an error
+// dir is empty.
 func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 	img, files, err := newImage(dir, stage)
 	if err != nil {
@@ -100,18 +99,17 @@ func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 	defer img.close()
 	m := newManifest(g.made)
 	m.Renewed = g.renewed
-	// The files are the call's, which may go on after this function.
+	// The call owns the files, since it may outlive this function.
 	err = g.see(ctx, func() error {
 		defer closeAll(files)
-		// The sentry takes what it finds in the guest's input along, and does not
-		// wake a reader for it: input that arrived just then would be read with the
-		// next that comes, perhaps never.
+		// The sentry saves the guest's unread input but does not wake a reader for it:
+		// the reader would not see that input until more arrives.
 		defer g.link.Hold(settleTime)()
 		return g.still(func() error {
 			if err := g.save(files); err != nil {
 				return err
 			}
-			// By now the sentry has closed what it only kept for later.
+			// By now the sentry has closed its cached files.
 			m.HostFiles = g.hostFiles()
 			return nil
 		})
@@ -125,7 +123,7 @@ func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 	return nil
 }
 
-// still calls do while the guest is stopped.
+// still calls do while the guest is paused.
 func (g *guest) still(do func() error) error {
 	if g.paused {
 		return do()
@@ -136,8 +134,8 @@ func (g *guest) still(do func() error) error {
 	return errors.Join(do(), g.callPause(false))
 }
 
-// save has the sentry stop the guest, write it into files and let it go on.
-// Nothing is compressed: that would take longer than writing.
+// save makes the sentry write the guest into files. Compression would take longer
+// than writing.
 func (g *guest) save(files []*os.File) error {
 	opts := &control.SaveOpts{
 		Metadata:      statefile.CompressionLevelNone.ToMetadata(),
@@ -172,7 +170,7 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, s en
 	if err := m.fits(p.made); err != nil {
 		return nil, err
 	}
-	// Reading all of it takes as long as the kernel's boot, and goes on meanwhile.
+	// Reading everything takes as long as the kernel's boot, so both run concurrently.
 	checking, stop := context.WithCancelCause(ctx)
 	checked := make(chan error, 1)
 	go func() {
@@ -199,7 +197,7 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, s en
 	})
 }
 
-// fits returns why a guest of another making cannot be restored.
+// fits returns ErrInvalid if the snapshot is of another spec.
 func (m *manifest) fits(made making) error {
 	if what := m.Making.differs(made); what != "" {
 		return fmt.Errorf("the snapshot is %s: %w", what, engine.ErrInvalid)
@@ -248,14 +246,13 @@ func (e *Engine) CheckSnapshot(ctx context.Context, spec *engine.Spec, s engine.
 // engine.Snapshotter.
 func (e *Engine) RemoveSnapshot(context.Context, engine.Snapshot) error { return nil }
 
-// load has the sentry take a snapshot for its kernel and run it, even if its
-// guest was paused.
+// load makes the sentry load a snapshot and run it, even if the guest was paused.
 func (g *guest) load(ctx context.Context, m *manifest, files []*os.File) error {
 	opts := &boot.RestoreOpts{
 		FilePayload:   urpc.FilePayload{Files: files},
 		HavePagesFile: true,
-		// The guest runs as soon as its kernel is there; a page that it wants
-		// before its turn is read first.
+		// The guest runs as soon as its kernel is loaded; pages are read in the
+		// background and on demand.
 		Background: true,
 	}
 	err := g.control(ctx, func(c *urpc.Client) error {
@@ -271,7 +268,7 @@ func (g *guest) load(ctx context.Context, m *manifest, files []*os.File) error {
 	if err != nil {
 		return err
 	}
-	// Another connection: the first one is with the kernel that there was before.
+	// A new connection: the first one is to the kernel before the restore.
 	return g.control(ctx, func(c *urpc.Client) error { return g.renew(c, m.Renewed) })
 }
 
@@ -297,11 +294,11 @@ func (g *guest) renew(c *urpc.Client, again bool) error {
 	return nil
 }
 
-// loadError says that a sentry could not make a guest of a snapshot. That is the
-// snapshot's fault unless somebody has killed the sentry or the gofer.
+// loadError is the error of a sentry that could not load a snapshot. The snapshot is
+// at fault unless the sentry or the gofer was killed.
 type loadError struct {
 	cause    error
-	answered bool // the sentry has said so itself; otherwise it has ended
+	answered bool // the sentry returned the error; otherwise it ended
 }
 
 func (e *loadError) Error() string { return "load snapshot: " + e.cause.Error() }
