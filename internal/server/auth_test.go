@@ -130,7 +130,7 @@ func rpc(method, params string) string {
 	return `{"jsonrpc":"2.0","id":7,"method":"` + method + `","params":` + params + `}`
 }
 
-func TestWhoMayKnock(t *testing.T) {
+func TestAccessControl(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(nil))
 	base := strings.TrimSuffix(url, "/mcp")
@@ -306,8 +306,8 @@ func TestOwnersOnEveryPath(t *testing.T) {
 	}
 }
 
-// TestRevoked: what a token began ends with it.
-func TestRevoked(t *testing.T) {
+// TestRevokedTokenEndsItsRequests: what a token began ends with it.
+func TestRevokedTokenEndsItsRequests(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(withBoxes(t, nil)))
 	res, _ := do(t, "POST", url, p.as("alice"), initBody)
@@ -407,7 +407,7 @@ func TestExpiredStream(t *testing.T) {
 	}
 }
 
-func TestRates(t *testing.T) {
+func TestRateOfOwner(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 3 }))
 	list := toolCall(7, "list_contexts", "{}")
@@ -536,8 +536,8 @@ func TestCallsOfOwner(t *testing.T) {
 	}
 }
 
-// TestShares: streams and sessions of one owner leave room for others'.
-func TestShares(t *testing.T) {
+// TestOwnersShareLimits: streams and sessions of one owner leave room for others'.
+func TestOwnersShareLimits(t *testing.T) {
 	p := newPeople(t)
 	s, url := serve(t, p.options(func(o *Options) { o.Limits.OwnerStreams, o.Limits.Sessions = 1, 4 }))
 	begin := func(who string) (int, string) {

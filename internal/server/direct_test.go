@@ -33,9 +33,9 @@ func message(t *testing.T, body string) (v any) {
 	return v
 }
 
-// TestDirectLikeSDK sends every kind of call to a server with direct calls and to
+// TestDirect_AnswersLikeSDK sends every kind of call to a server with direct calls and to
 // one that has the SDK do all: the answers are the same.
-func TestDirectLikeSDK(t *testing.T) {
+func TestDirect_AnswersLikeSDK(t *testing.T) {
 	endpoint := func(change func(*Server)) string {
 		s := New(Options{
 			Tools:  tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})},
@@ -167,9 +167,9 @@ func odd() []Tool {
 	return all
 }
 
-// TestDirectTaken holds that plain calls are direct ones, of which nothing else
+// TestDirect_TakesPlainCalls holds that plain calls are direct ones, of which nothing else
 // would tell, and that what needs more is not.
-func TestDirectTaken(t *testing.T) {
+func TestDirect_TakesPlainCalls(t *testing.T) {
 	late := extra("late", nil)
 	s := New(Options{
 		Tools:  tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})},
@@ -205,9 +205,9 @@ func TestDirectTaken(t *testing.T) {
 	}
 }
 
-// TestDirectLife: a direct call is kept alive, ends when its modern client goes
+// TestDirect_LifeOfCall: a direct call is kept alive, ends when its modern client goes
 // away and only then, holds up a shutdown, and may panic.
-func TestDirectLife(t *testing.T) {
+func TestDirect_LifeOfCall(t *testing.T) {
 	s := New(Options{Limits: Limits{Heartbeat: 20 * time.Millisecond, Grace: 5 * time.Second}})
 	started, release, ended := make(chan bool, 1), make(chan bool), make(chan error, 1)
 	s.handlers["slow"] = func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

@@ -52,9 +52,9 @@ func TestUnknownTool(t *testing.T) {
 	check("stdio", last)
 }
 
-// TestIDs: an answer has the id of its question, to the byte; where that cannot
+// TestIDsAreEchoed: an answer has the id of its question, to the byte; where that cannot
 // be, the question is refused.
-func TestIDs(t *testing.T) {
+func TestIDsAreEchoed(t *testing.T) {
 	_, url := serve(t, nil)
 	h := session(t, url)
 	for _, id := range []string{`1`, `0`, `-7`, `9007199254740991`, `"x"`, `""`, `"9007199254740993"`, `"ü\u00e9\n"`, `"` + strings.Repeat("x", 5000) + `"`} {
@@ -116,8 +116,8 @@ func TestDuplicateIDs(t *testing.T) {
 	}
 }
 
-// TestIDAgain: the id of a request is free once its answer is there.
-func TestIDAgain(t *testing.T) {
+// TestIDIsFreeAfterAnswer: the id of a request is free once its answer is there.
+func TestIDIsFreeAfterAnswer(t *testing.T) {
 	// Each answer is left before its end, and with it a connection.
 	_, url := serve(t, func(o *Options) { o.Limits.Connections, o.Limits.Calls = 2000, 2000 })
 	h := session(t, url)

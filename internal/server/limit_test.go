@@ -196,9 +196,9 @@ func TestConnectionLimit(t *testing.T) {
 	silent.Close()
 }
 
-// TestLargeBodies: large requests at once are bounded in all, and leave the small
+// TestLargeBodiesAreLimited: large requests at once are bounded in all, and leave the small
 // ones alone.
-func TestLargeBodies(t *testing.T) {
+func TestLargeBodiesAreLimited(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Body = 2 << 20 })
 	var all []wire
 	for range largeBodies {
@@ -225,9 +225,9 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
-// TestTrickle: who sends a request by the byte loses the connection, and holds
+// TestSlowUploadIsRefused: who sends a request by the byte loses the connection, and holds
 // nothing afterwards.
-func TestTrickle(t *testing.T) {
+func TestSlowUploadIsRefused(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Header, o.Limits.Upload = 300*time.Millisecond, 300*time.Millisecond })
 	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n"
 	for name, begin := range map[string]string{"header": head, "body": head + "\r\n{"} {
@@ -265,8 +265,8 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestExpect: a client that asks before it sends is told at once.
-func TestExpect(t *testing.T) {
+// TestExpectContinue: a client that asks before it sends is told at once.
+func TestExpectContinue(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Body = 1 << 10 })
 	w := dialWire(t, url)
 	fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", 1<<20)
@@ -324,9 +324,9 @@ func TestRatesAreBounded(t *testing.T) {
 	}
 }
 
-// TestAtOnce: a short answer is JSON; a long one is an event to a client that could
+// TestLongAnswerIsAnEvent: a short answer is JSON; a long one is an event to a client that could
 // take up a stream, and JSON to others.
-func TestAtOnce(t *testing.T) {
+func TestLongAnswerIsAnEvent(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Extend.Tools = []Tool{extra("text", func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			var in struct{ Size int }

@@ -16,9 +16,9 @@ import (
 // Options configures a [Server]. The zero value of every field means its
 // default.
 type Options struct {
-	Name         string // how the server calls itself; "glovebox"
+	Name         string // of the server, in the protocol; "glovebox"
 	Version      string // "dev"
-	Instructions string // what a client tells its model about the server; [tools.Instructions]
+	Instructions string // for the model, which clients pass on; [tools.Instructions]
 
 	Tools    tools.Deps
 	Toolsets []string // the sets to offer; none means all
@@ -29,16 +29,16 @@ type Options struct {
 	AllowedOrigins []string // scheme://host[:port] in lower case: may ask, and read the answers; those on loopback may ask
 	AllowedHosts   []string // Host headers in lower case, with or without port, besides those of loopback; none allows any on other addresses
 
-	// Auth says who bears a token; nil: nobody is asked, and all that there is is
-	// the local user's. Not closed by the Server.
+	// Auth authenticates requests; nil: without authentication, all boxes are the local
+	// user's. The Server does not close it.
 	Auth *auth.Verifier
-	// PublicURL is the endpoint as clients know it, if a proxy stands before it; ""
-	// is what the request says.
+	// PublicURL is the endpoint's URL for clients behind a proxy; "" takes it from the
+	// request.
 	PublicURL string
-	// BehindProxy believes X-Forwarded-For and X-Request-Id.
+	// BehindProxy trusts X-Forwarded-For and X-Request-Id.
 	BehindProxy bool
-	// Audit gets a line for every call of a tool and every request that is refused
-	// for want of a token or scope; nil: nobody does.
+	// Audit gets a record for each tool call, and for each request refused for its token
+	// or scope; nil: no audit log.
 	Audit *slog.Logger
 
 	Limits Limits
@@ -46,8 +46,8 @@ type Options struct {
 	// Status adds members to the status as JSON, Page to the page; both may be nil.
 	Status func(context.Context) map[string]any
 	Page   func(context.Context, *statuspage.Page)
-	// Ready says, in sentences for anybody, why new clients should not come yet;
-	// none if they may. May be nil: they may.
+	// Ready returns why the server is not ready for new clients, in public sentences; none
+	// if it is. May be nil: it is.
 	Ready func() []string
 	// Ending is called when the server begins to stop, or its client over standard
 	// input has ended the input, before running calls are waited for. It may be
@@ -55,10 +55,10 @@ type Options struct {
 	Ending func()
 	// Metrics answers /metrics; nil: there is none.
 	Metrics http.Handler
-	// Observe is told of every request that reached a handler, Refused of the
-	// status of HTTP of those that did not; both may be nil.
+	// Observe is called after each request that reached a handler, Refused with the HTTP
+	// status of each other request; both may be nil.
 	Observe func(Observation)
-	// Trace begins a span for every request that reaches a handler; nil: none.
+	// Trace starts a span for each request that reaches a handler; nil: none.
 	Trace   *tracing.Tracer
 	Refused func(status int)
 	// Extend adds to the catalogue.
@@ -67,15 +67,15 @@ type Options struct {
 	Log *slog.Logger // nil discards
 }
 
-// Limits bounds what clients may use. The defaults are for a few agents of one
-// person and their many windows.
+// Limits bounds the resources of clients. The defaults are for a few agents of one
+// person, with many windows.
 type Limits struct {
 	Body        int64         // bytes of one HTTP request; 32 MiB, in which an upload of 23 MiB fits as base64
 	Line        int           // bytes of one stdio line; 64 MiB, in which it fits with every character escaped
 	Connections int           // of HTTP; 100
 	Sessions    int           // open over HTTP; 1000: clients begin one for each conversation, and few end them
 	Calls       int           // at once over HTTP, each of a batch counted; 100, one for each connection
-	Streams     int           // that only listen, over HTTP; 80, so that calls get through
+	Streams     int           // GET and subscription streams over HTTP; 80, so that calls get through
 	SessionIdle time.Duration // until an MCP session is forgotten; 1 h, longer than a person is away for lunch
 	Header      time.Duration // for a client to send the header of a request; 10 s, it is a packet or two
 	Upload      time.Duration // for it to send the body; 2 min, in which 32 MiB pass a line of 2.5 Mbit/s
@@ -85,11 +85,11 @@ type Limits struct {
 	Replay      int           // bytes kept per session for resuming; 1 MiB, more than most answers have
 	Tasks       tasks.Limits
 
-	// Of each owner, or of each address where nobody is asked; 0: none.
+	// Of each owner, or of each address without authentication; 0: none.
 	Rate         float64 // requests a second
 	Burst        int     // requests at once, however long nothing came; Rate if 0, and at least 1
 	OwnerCalls   int     // calls of tools under way
-	OwnerStreams int     // streams that only listen
+	OwnerStreams int     // GET and subscription streams
 }
 
 func (l Limits) withDefaults() Limits {
@@ -117,11 +117,11 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// An Observation is what happened to one request.
+// An Observation is the outcome of a request.
 type Observation struct {
 	Method   string
-	Tool     string // of tools/call; only names that are offered
-	Direct   bool   // done past the SDK
+	Tool     string // of tools/call; only names of tools that the server has
+	Direct   bool   // served without the SDK
 	Duration time.Duration
 	Code     int64 // the JSON-RPC error code, 0 for a result
 	ToolErr  bool  // a result that says isError

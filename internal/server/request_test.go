@@ -29,9 +29,9 @@ func directSlow(t *testing.T) (s *Server, url string, release, started chan stru
 	return s, url, release, started, direct
 }
 
-// TestDirectResume: who loses the connection in the middle of a direct call, and
+// TestDirect_ResumedStreamHasAnswer: who loses the connection in the middle of a direct call, and
 // comes back before or after its end, gets the answer.
-func TestDirectResume(t *testing.T) {
+func TestDirect_ResumedStreamHasAnswer(t *testing.T) {
 	s, url, release, started, direct := directSlow(t)
 	h := session(t, url)
 	back := func(id string) header { return with(h, "Accept", eventStream, headerLastEvent, id) }
@@ -60,9 +60,9 @@ func TestDirectResume(t *testing.T) {
 	}
 }
 
-// TestDirectStream: who stays gets the answer on the stream, with its id; revisions
+// TestDirect_StreamHasEventIDs: who stays gets the answer on the stream, with its id; revisions
 // before that of resumable streams get none.
-func TestDirectStream(t *testing.T) {
+func TestDirect_StreamHasEventIDs(t *testing.T) {
 	_, url, release, started, _ := directSlow(t)
 	h := session(t, url)
 	for version, want := range map[string]int{"2025-11-25": 2, "2025-06-18": 1, "": 2} {
@@ -74,9 +74,9 @@ func TestDirectStream(t *testing.T) {
 	}
 }
 
-// TestDirectCancel: the client cancels a direct call by a message; another call may
+// TestDirect_CancelledByMessage: the client cancels a direct call by a message; another call may
 // not take its id meanwhile, and the end of the session ends it.
-func TestDirectCancel(t *testing.T) {
+func TestDirect_CancelledByMessage(t *testing.T) {
 	s, url, _, started, _ := directSlow(t)
 	h := session(t, url)
 	call := func(id string) chan string {
@@ -132,9 +132,9 @@ func TestDirectCancel(t *testing.T) {
 	})
 }
 
-// TestDirectAsks: a tool that asks for input gets it from a client with a session,
+// TestDirect_ToolAsksForInput: a tool that asks for input gets it from a client with a session,
 // though the call was begun past the SDK.
-func TestDirectAsks(t *testing.T) {
+func TestDirect_ToolAsksForInput(t *testing.T) {
 	for _, wait := range []time.Duration{0, 3 * primeDelay} {
 		_, url := serve(t, func(o *Options) {
 			o.Extend.Tools = []Tool{extra("greet", func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

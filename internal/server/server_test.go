@@ -300,9 +300,9 @@ func TestUnknownToolModern(t *testing.T) {
 	}
 }
 
-// TestCaches: lists differ from owner to owner, and are for no cache that has
+// TestListsAreNotShared: lists differ from owner to owner, and are for no cache that has
 // several.
-func TestCaches(t *testing.T) {
+func TestListsAreNotShared(t *testing.T) {
 	_, url := serve(t, nil)
 	h := header{"Accept": mcpAccept, "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
 	if res, body := do(t, "POST", url, h, modernBody(1, "tools/list", `"cursor":""`)); res.StatusCode != 200 || !strings.Contains(body, `"cacheScope":"private"`) {
@@ -343,8 +343,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestBare: clients of the first generation send a call and nothing before.
-func TestBare(t *testing.T) {
+// TestRequestsWithoutSession: clients of the first generation send a call and nothing before.
+func TestRequestsWithoutSession(t *testing.T) {
 	_, url := serve(t, nil)
 	for _, h := range []header{{}, {"Accept": "*/*"}, {"Accept": "application/json"}, nil} {
 		res, body := do(t, "POST", url, h, `{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{}}`)

@@ -166,9 +166,9 @@ func TestBodyThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestAfterGrace: calls that a stop has cancelled have a little time for their last
+// TestShutdown_CancelledCallsAnswer: calls that a stop has cancelled have a little time for their last
 // words, whether they use it or not.
-func TestAfterGrace(t *testing.T) {
+func TestShutdown_CancelledCallsAnswer(t *testing.T) {
 	const grace = 10 * time.Second
 	tool := func(end func()) Options {
 		deaf := extra("deaf", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -230,9 +230,9 @@ func TestAfterGrace(t *testing.T) {
 	})
 }
 
-// TestNobodyReads: a client that does not take its answer, whatever that is, loses
+// TestStdio_ReaderIsGone: a client that does not take its answer, whatever that is, loses
 // its connection.
-func TestNobodyReads(t *testing.T) {
+func TestStdio_ReaderIsGone(t *testing.T) {
 	now := extra("now", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{}, nil
 	})
