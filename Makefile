@@ -1,12 +1,12 @@
-# The targets that people type: build, demo, test, check, bench, cross, fuzz.
-# scripts/setup installs what is missing (as root) or says what to type.
+# make help lists the targets. As root, scripts/setup installs missing packages; for other
+# users it prints the command.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 
 export CGO_ENABLED := 0
-# Everywhere, not only in what is shipped, so that nothing is compiled twice.
+# For every build, so that nothing is compiled twice.
 export GOFLAGS += -trimpath
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -31,7 +31,7 @@ generate-guest: ## the agent that runs in boxes; embedded into the binary
 	$(GO) generate ./internal/guest/embed
 
 .PHONY: setup
-setup: ## install what is missing, or say what to type
+setup: ## install missing packages, or print the command
 	scripts/setup
 
 .PHONY: demo
@@ -87,7 +87,7 @@ cross: generate-guest ## the other platforms compile
 	GOOS=windows GOARCH=amd64 $(GO) vet ./internal/cli ./internal/config
 
 .PHONY: ahead
-ahead: ## compile beside the tests what cross and check need
+ahead: ## compile dependencies of cross and check during the tests
 	scripts/ahead
 
 .PHONY: fuzz
@@ -95,7 +95,7 @@ fuzz: generate-guest ## every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
 
 .PHONY: update-gvisor
-update-gvisor: ## take the newest gVisor that builds with go build
+update-gvisor: ## update to the newest gVisor that builds with go build
 	$(GO) get gvisor.dev/gvisor@go
 	$(GO) mod tidy
 
