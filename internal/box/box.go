@@ -2,90 +2,109 @@ package box
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
-	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
 // Box is one box. All methods may be called concurrently. Once the box has
 // ended, every call returns CodeGone with the reason.
 type Box struct {
-	m        *Manager
+	spec
+	env  *env
+	reg  *registry
+	life *lifecycle
+
+	guestID  string              // of the machine to be; another one's if the pool gave it
+	commands *callQueue          // commands and file calls
+	callLock *semaphore.Weighted // held by calls, one unit each, or exclusively for fork and snapshot
+	writing  sync.Mutex          // held while the box is written to disk; before reg.mu
+	power    power               // pauses and resumes the machine
+
+	bootCtx    context.Context // of the start
+	cancelBoot context.CancelCauseFunc
+	ready      chan struct{} // closed when the start has succeeded or failed
+	startErr   error         // of the start; read after ready
+	terminated chan struct{} // closed when the box has left the registry
+	freed      chan struct{} // closed when nothing of it is left in memory
+
+	networkNoted atomic.Bool // a result had the note that boxes have no network
+
+	// guarded by reg.mu
+	state       state
+	booted      // once it has started
+	hasStarted  bool
+	tomb        *Tombstone // how it ended; nil: it has not, or its start was abandoned or failed
+	recordStays bool       // its record on disk outlives it
+	use         use
+	kernels     map[string]*kernel // by language
+	disk        diskState
+	idle        idleState
+}
+
+// spec describes a box that is to be made. It does not change.
+type spec struct {
 	key      key
-	guestID  string // of the machine to be; another one's if the pool gave it
 	name     string
 	desc     string
 	template Template
 	flavor   Flavor
-	created  time.Time
+	created  time.Time // zero: now
 	origin   origin
-	chosen   bool                // a client chose the id, so that another server may have a box of that id
-	slots    *callQueue          // commands and file calls
-	callLock *semaphore.Weighted // 1 per call, allCalls for who wants the box to stand still
-	writing  sync.Mutex          // held while the box is written to disk; before m.mu
-	power    sync.Mutex          // held while the machine is paused or resumed; before m.mu
-
-	boot       context.Context // of the start
-	cancelBoot context.CancelCauseFunc
-	ready      chan struct{} // closed when the start has ended
-	startErr   error         // of the start; read after ready
-	terminated chan struct{} // closed when the box has ended
-	freed      chan struct{} // closed when nothing is left of it
-
-	networkNoted atomic.Bool // a result had the note that boxes have no network
-
-	// guarded by m.mu
-	machine     *machine.Machine // nil until started
-	maker       *machine.Maker   // what made the machine: the box's image
-	rescued     *Rescue          // what it could not bring along; nil: nothing is missing
-	source      Source           // how the machine came to be
-	claim       *snapshot.Lease  // its record on disk; nil if there is none
-	paused      bool             // also guarded by power
-	maintaining bool             // rest is at work
-	savedUse    uint64           // the use after which the box was written to disk; 0: never
-	saveTook    time.Duration    // how long the last write took
-	savedAt     time.Time        // when that was, or when the box was made
-	called      bool             // it has been called, here
-	early       bool             // it was written soon after its first call, or tried to be
-	load        load             // what it computed at a look since the last call
-	tomb        *Tombstone       // nil while it lives
-
-	recordStays bool // it has ended, and its record stays for the next call
-	lastUsed    time.Time
-	use         uint64             // order of the last use among all boxes
-	calls       int                // under way, those that wait included
-	pins        []*pin             // of callers that are about to call, the oldest first
-	stopping    int                // callers of Stop that wait for calls to end
-	stopped     chan struct{}      // not nil while stopping; closed when calls is 0
-	kernels     map[string]*kernel // by language
+	chosen   bool // a client chose the id, so that another server may have a box of that id
 }
+
+// use is who uses a box, and when it was used last.
+type use struct {
+	lastUsed time.Time
+	seq      uint64        // order of the last use among all boxes
+	calls    int           // in flight, queued ones included
+	called   bool          // there has been one
+	pins     []*pin        // of callers that are about to call, the oldest first
+	drainers int           // callers of drain
+	noCalls  chan struct{} // not nil while draining; closed when calls is 0
+}
+
+// newBox returns a box that is not in the registry yet. It is hibernated if sp has a
+// record.
+func (l *lifecycle) newBox(sp spec) *Box {
+	if sp.created.IsZero() {
+		sp.created = l.now()
+	}
+	s := &Box{
+		spec: sp, env: l.env, reg: l.reg, life: l,
+		guestID: newGuestID(), booted: booted{maker: l.parts.Machines},
+		callLock: semaphore.NewWeighted(allCalls), commands: newCallQueue(l.cfg().ParallelCalls, l.cfg().QueueLen),
+		kernels: map[string]*kernel{},
+		ready:   make(chan struct{}), terminated: make(chan struct{}), freed: make(chan struct{}),
+	}
+	if sp.origin.record != nil {
+		s.state = stateHibernated
+	}
+	s.bootCtx, s.cancelBoot = context.WithCancelCause(l.base)
+	return s
+}
+
+func newGuestID() string { return "box-" + uuid.NewString() }
 
 // kernel is the host's view of one interpreter in a box.
 type kernel struct {
 	runs *callQueue  // one run at a time
-	ran  atomic.Bool // something ran, so that there is state to lose; set inside gate
+	ran  atomic.Bool // something ran, so that there is state to lose; set while it has the queue
 }
-
-var (
-	errDead      = errors.New("the box has ended")
-	errAbandoned = errors.New("nobody waits for it any more")
-)
 
 // ID returns the id of the session or context.
 func (s *Box) ID() string { return s.key.id }
 
 // Info describes the box now.
 func (s *Box) Info() Info {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	s.reg.mu.Lock()
+	defer s.reg.mu.Unlock()
 	return s.infoLocked()
 }
 
@@ -93,131 +112,51 @@ func (s *Box) infoLocked() Info {
 	return Info{
 		ID: s.key.id, Kind: s.key.kind, Owner: s.key.owner, Name: s.name, Description: s.desc,
 		Template: s.template, Language: s.template.Language(), Flavor: s.flavor,
-		State: s.stateLocked(), Created: s.created, LastUsed: s.lastUsed, Source: s.source,
+		State: s.stateLocked(), Created: s.created, LastUsed: s.use.lastUsed, Source: s.source,
 	}
 }
 
+// stateLocked is what clients are told of the state.
 func (s *Box) stateLocked() State {
-	switch {
-	case s.tomb != nil:
-		switch s.tomb.Reason {
-		case ReasonOOM, ReasonCrashed, ReasonExited:
-			return StateError
-		}
-		return StateStopped
-	case s.machine == nil:
+	switch s.state {
+	case stateNew, stateStarting, stateWaking:
 		return StateCreating
-	case s.calls > 0:
+	case stateReady:
+		return StateReady
+	case stateRunning, stateDraining:
 		return StateRunning
-	case s.paused:
+	case statePaused:
 		return StatePaused
 	}
-	return StateReady
-}
-
-func (s *Box) touchLocked() {
-	s.m.uses++
-	s.use = s.m.uses
-	s.lastUsed = s.m.now()
-}
-
-// busyLocked reports whether the box is in use, so that it must not be taken
-// away.
-func (s *Box) busyLocked() bool {
-	return s.machine == nil || s.calls > 0 || len(s.pins) > 0 || s.stopping > 0
-}
-
-// pin keeps a box from being evicted until its caller's first call.
-type pin struct {
-	s    *Box
-	done bool        // guarded by m.mu
-	stop func() bool // of the AfterFunc that releases
-}
-
-func (m *Manager) pinLocked(ctx context.Context, s *Box) *pin {
-	h := &pin{s: s}
-	s.pins = append(s.pins, h)
-	s.touchLocked()
-	h.stop = context.AfterFunc(ctx, h.release)
-	return h
-}
-
-func (h *pin) release() {
-	m := h.s.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	h.releaseLocked()
-}
-
-func (h *pin) releaseLocked() {
-	if h.done {
-		return
+	if s.recordStays {
+		return StateHibernated
 	}
-	h.done = true
-	h.stop()
-	s := h.s
-	s.pins = slices.DeleteFunc(s.pins, func(o *pin) bool { return o == h })
-	if s.m.boxes[s.key] == s && s.machine == nil && len(s.pins) == 0 {
-		// From now on it is not found, so that nobody joins a start that ends.
-		delete(s.m.boxes, s.key)
-		s.m.leaving[s] = struct{}{}
-		s.cancelBoot(errAbandoned)
+	if s.tomb != nil && s.tomb.Reason.failure() {
+		return StateError
 	}
-	s.m.signalDrainedLocked()
+	return StateStopped
 }
 
-// begin counts a call into the box and sees to it that the box runs. The caller
+// evictableLocked reports whether nobody uses the box or is about to.
+func (s *Box) evictableLocked() bool {
+	return (s.state == stateReady || s.state == statePaused) && len(s.use.pins) == 0
+}
+
+// begin counts a call into the box and resumes the box if it is paused. The caller
 // must call end once if it gets no error.
 func (s *Box) begin(ctx context.Context, op string) (end func(), err error) {
-	end, paused, err := s.count(ctx, op)
-	if err == nil && paused {
-		if err = s.resume(ctx, op); err != nil {
-			end()
-			return nil, err
-		}
+	if err := s.reg.beginCall(ctx, op, s); err != nil {
+		return nil, err
 	}
-	return end, err
-}
-
-// count counts a call and reports whether the box has to be resumed.
-func (s *Box) count(ctx context.Context, op string) (end func(), paused bool, err error) {
-	m := s.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if ctx.Err() != nil {
-		return nil, false, s.cancelled(op, context.Cause(ctx))
+	end = func() {
+		s.reg.endCall(s)
+		s.life.reaper.callEnded(s)
 	}
-	if s.tomb != nil {
-		return nil, false, s.gone(op, s.tomb)
+	if err := s.resume(ctx, op); err != nil {
+		end()
+		return nil, err
 	}
-	if s.stopping > 0 {
-		return nil, false, s.error(CodeBusy, op, fmt.Sprintf("The %s %s is being stopped", s.key.kind, s.key.id), "Create a new one.", nil)
-	}
-	if !(m.phase == phaseDraining && len(s.pins) > 0) {
-		if err := m.openLocked(op); err != nil {
-			return nil, false, err
-		}
-	}
-	s.calls++
-	s.called, s.load = true, load{}
-	s.touchLocked()
-	if len(s.pins) > 0 {
-		s.pins[0].releaseLocked()
-	}
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		s.calls--
-		s.touchLocked()
-		if !s.early {
-			m.checkIdleInLocked(saveGap)
-		}
-		if s.calls == 0 && s.stopped != nil {
-			close(s.stopped)
-			s.stopped = nil
-		}
-		m.signalDrainedLocked()
-	}, s.paused, nil
+	return end, nil
 }
 
 // slot is begin for a call beside the kernels: at most Config.ParallelCalls run
@@ -227,24 +166,24 @@ func (s *Box) slot(ctx context.Context, op string) (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.slots.enter(ctx, s.terminated); err != nil {
+	if err := s.commands.enter(ctx, s.terminated); err != nil {
 		ended()
 		return nil, s.queueError(op, err)
 	}
 	if err := s.callLock.Acquire(ctx, 1); err != nil {
-		s.slots.leave()
+		s.commands.leave()
 		ended()
 		return nil, s.cancelled(op, context.Cause(ctx))
 	}
-	return func() { s.callLock.Release(1); s.slots.leave(); ended() }, nil
+	return func() { s.callLock.Release(1); s.commands.leave(); ended() }, nil
 }
 
 // allCalls is more calls than a box can have under way.
 const allCalls = 1 << 20
 
-// still calls do with the box's machine when no call is under way in it, and
-// holds new ones up meanwhile.
-func (s *Box) still(ctx context.Context, op string, do func(context.Context, *machine.Machine) error) error {
+// exclusively calls do with the box's machine while no call is in flight in it. New
+// calls wait meanwhile.
+func (s *Box) exclusively(ctx context.Context, op string, do func(context.Context, *machine.Machine) error) error {
 	end, err := s.begin(ctx, op)
 	if err != nil {
 		return err
@@ -259,12 +198,12 @@ func (s *Box) still(ctx context.Context, op string, do func(context.Context, *ma
 
 // kernel returns the host's view of a language's interpreter.
 func (s *Box) kernel(language string) *kernel {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	s.reg.mu.Lock()
+	defer s.reg.mu.Unlock()
 	k := s.kernels[language]
 	if k == nil {
-		k = &kernel{runs: newCallQueue(1, s.m.cfg().QueueLen)}
-		k.ran.Store(s.origin.ran && language == s.template.Language())
+		k = &kernel{runs: newCallQueue(1, s.env.cfg().QueueLen)}
+		k.ran.Store(s.ran && language == s.template.Language())
 		s.kernels[language] = k
 	}
 	return k
@@ -276,5 +215,5 @@ func (s *Box) ranLocked() bool {
 	if k := s.kernels[s.template.Language()]; k != nil {
 		return k.ran.Load()
 	}
-	return s.origin.ran
+	return s.ran
 }

@@ -23,7 +23,7 @@ type callQueue struct {
 func newCallQueue(width, maxQueue int) *callQueue { return &callQueue{free: width, maxQueue: maxQueue} }
 
 // enter returns nil when the caller is in, which must then leave. It returns
-// errQueueFull at once, or the cause of ctx, or errDead when dead is closed.
+// errQueueFull at once, or the cause of ctx, or errEnded when dead is closed.
 func (g *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
 	g.mu.Lock()
 	if g.free > 0 {
@@ -46,7 +46,7 @@ func (g *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-dead:
-		err = errDead
+		err = errEnded
 	}
 	g.mu.Lock()
 	i := slices.Index(g.queue, turn)

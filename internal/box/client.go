@@ -44,22 +44,16 @@ func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Clien
 		id = client.ContextID()
 	}
 	k := key{owner, KindContext, id}
-	fresh := func() *Box {
-		return &Box{
-			key: k, name: DefaultContextID + "-" + id[len("ctx-"):][:8], desc: "Made for code without a context_id",
-			template: TemplatePython, flavor: m.cfg().DefaultFlavor,
-		}
+	sp := spec{
+		key: k, name: DefaultContextID + "-" + id[len("ctx-"):][:8], desc: "Made for code without a context_id",
+		template: TemplatePython, flavor: m.cfg().DefaultFlavor,
 	}
-	var s *Box
-	var acq Lease
-	var err error
 	if client == nil {
-		s, acq, err = m.admit(ctx, op, fresh())
-	} else {
-		s, acq, err = m.acquire(ctx, search{op: op, key: k, make: fresh})
+		return m.create(ctx, op, sp)
 	}
+	s, lease, err := m.acquire(ctx, search{op: op, key: k, make: func() spec { return sp }})
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return m.await(ctx, op, s, acq)
+	return s.await(ctx, op, lease)
 }

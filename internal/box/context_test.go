@@ -55,8 +55,8 @@ func TestContexts(t *testing.T) {
 	if err.Error() != "Context not found: "+c.ID() {
 		t.Errorf("after a day: got %q", err)
 	}
-	f.sweep()
-	if n := f.tombstones.lru.Len(); n != 0 {
+	f.reaper.sweep()
+	if n := f.reg.tombstones.lru.Len(); n != 0 {
 		t.Errorf("tombstones after a day: got %d", n)
 	}
 }
@@ -174,9 +174,9 @@ func TestStopContextWaits(t *testing.T) {
 		stopped <- err
 	}()
 	eventually(t, "stop waits", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return c.stopping > 0
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		return c.state == stateDraining
 	})
 	_, err = c.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeBusy, "being stopped")

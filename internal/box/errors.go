@@ -102,30 +102,31 @@ func (k key) held(op string) *Error {
 		fmt.Sprintf("Use another %s id, or leave it out for a new %s; or end the other client, and call again: then it goes on here with its variables and files.", k.kind, k.kind))
 }
 
-func (s *Box) error(code Code, op, msg, hint string, err error) *Error {
+func (s *spec) error(code Code, op, msg, hint string, err error) *Error {
 	return &Error{Code: code, Op: op, Msg: msg, Hint: hint, Err: err, Context: s.key.details()}
 }
 
-func (s *Box) invalid(op, field, format string, args ...any) *Error {
+func (s *spec) invalid(op, field, format string, args ...any) *Error {
 	e := s.error(CodeInvalid, op, fmt.Sprintf(format, args...), "", nil)
 	e.Context["field"] = field
 	return e
 }
 
-func (s *Box) cancelled(op string, cause error) *Error { return cancelled(op, s.key, cause) }
+func (s *spec) cancelled(op string, cause error) *Error { return cancelled(op, s.key, cause) }
 
 func cancelled(op string, k key, cause error) *Error {
 	return &Error{Code: CodeCancelled, Op: op, Msg: "Cancelled: " + op, Err: cause, Context: k.details()}
 }
 
-// gone says that the box has ended. The caller holds m.mu.
-func (s *Box) gone(op string, t *Tombstone) *Error {
+// goneLocked says that the box has ended, and how.
+func (s *Box) goneLocked(op string) *Error {
+	t := s.tomb
 	kind := "Session"
 	if s.key.kind == KindContext {
 		kind = "Context"
 	}
 	e := s.error(CodeGone, op,
-		fmt.Sprintf("%s %s has ended: %s", kind, s.key.id, t.Explain(s.m.now())),
+		fmt.Sprintf("%s %s has ended: %s", kind, s.key.id, t.Explain(s.env.now())),
 		"Its variables and files are gone. Create a new one, or call again with the same session_id.", nil)
 	if s.key.kind == KindContext {
 		e.Hint = "Its variables and files are gone. Create a new context."
@@ -135,8 +136,8 @@ func (s *Box) gone(op string, t *Tombstone) *Error {
 		e.Hint = "Call again: it wakes with its variables and files."
 	case t.Reason == ReasonRolledBack:
 		e.Hint = "Call again: it goes on from the snapshot."
-	case s.recordStays && s.claim.Dir() != "":
-		saved := s.claim.Meta().Saved.UTC().Format(time.RFC3339)
+	case s.recordStays && s.data:
+		saved := s.saved.UTC().Format(time.RFC3339)
 		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
 		e.Context["saved"] = saved
 	}
@@ -149,23 +150,23 @@ func (s *Box) queueError(op string, err error) error {
 	switch {
 	case errors.Is(err, errQueueFull):
 		return s.error(CodeBusy, op,
-			fmt.Sprintf("The %s %s is busy: %d calls wait already", s.key.kind, s.key.id, s.m.cfg().QueueLen),
+			fmt.Sprintf("The %s %s is busy: %d calls wait already", s.key.kind, s.key.id, s.env.cfg().QueueLen),
 			"Try again when running calls have ended, or use another one.", nil)
-	case errors.Is(err, errDead):
+	case errors.Is(err, errEnded):
 		return s.goneNow(op, err)
 	}
 	return s.cancelled(op, err)
 }
 
-// goneNow is gone for a box whose end may only be about to be known.
+// goneNow is goneLocked for a box whose end may only be about to be known.
 func (s *Box) goneNow(op string, err error) error {
 	t := time.NewTimer(exitWait + time.Second)
 	defer t.Stop()
 	select {
 	case <-s.terminated:
-		s.m.mu.Lock()
-		defer s.m.mu.Unlock()
-		return s.gone(op, s.tomb)
+		s.reg.mu.Lock()
+		defer s.reg.mu.Unlock()
+		return s.goneLocked(op)
 	case <-t.C:
 		return s.error(CodeInternal, op, "The link to the box broke", "Try again.", err)
 	}

@@ -27,13 +27,6 @@ const (
 	EventHibernate EventType = "hibernate" // a box went to disk and out of memory
 )
 
-// observe tells Parts.Observe. It is called without locks.
-func (m *Manager) observe(s *Box, what EventType, source Source, took time.Duration, failed bool) {
-	if m.parts.Observe != nil {
-		m.parts.Observe(Event{Type: what, Kind: s.key.kind, Flavor: s.flavor, Source: source, Took: took, Failed: failed})
-	}
-}
-
 // Class is what boxes are counted by.
 type Class struct {
 	State  State
@@ -43,19 +36,19 @@ type Class struct {
 
 // diskUse is what the records of all owners come to.
 type diskUse struct {
-	asleep map[Class]int // hibernated boxes that nobody holds
-	kept   int           // snapshots that were asked for
-	bytes  int64
+	hibernated map[Class]int // hibernated boxes that nobody holds
+	kept       int           // snapshots that were asked for
+	bytes      int64
 }
 
-func (m *Manager) diskUse() diskUse {
-	u := diskUse{asleep: map[Class]int{}}
-	if !m.hibernates() {
+func (d *records) use() diskUse {
+	u := diskUse{hibernated: map[Class]int{}}
+	if !d.hibernates() {
 		return u
 	}
-	records, err := m.parts.Snapshots.List(nil)
+	records, err := d.parts.Snapshots.List(nil)
 	if err != nil {
-		m.log.Warn("snapshots not counted", logkey.Error, err)
+		d.log.Warn("snapshots not counted", logkey.Error, err)
 	}
 	for _, r := range records {
 		u.bytes += r.Bytes
@@ -63,7 +56,7 @@ func (m *Manager) diskUse() diskUse {
 		case r.Class != snapshot.Box, r.Aside != "":
 			u.kept++
 		case !r.Leased && !r.Saved.IsZero():
-			u.asleep[Class{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++
+			u.hibernated[Class{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++
 		}
 	}
 	return u

@@ -33,13 +33,13 @@ func (s *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 		Argv: req.Argv, Shell: req.Shell, Env: req.Env, Dir: req.Dir,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
 		Stdin: req.Stdin != nil, Background: req.Background,
-		Capture: protocol.Capture{Head: s.m.cfg().OutputHead, Tail: s.m.cfg().OutputTail},
+		Capture: protocol.Capture{Head: s.env.cfg().OutputHead, Tail: s.env.cfg().OutputTail},
 	}
 	if req.Background {
 		x.TimeoutMS = 0
 	}
 	ctx, span := tracing.Start(ctx, "box exec")
-	out := newCollector(s.m.cfg(), req.Progress)
+	out := newCollector(s.env.cfg(), req.Progress)
 	release := s.guard(ctx, timeout)
 	res, err := s.machine.Agent.Exec(ctx, x, req.Stdin, out)
 	release()
@@ -114,7 +114,7 @@ func (s *Box) Attach(ctx context.Context, req AttachRequest) (*ExecResult, error
 		return nil, err
 	}
 	defer end()
-	out := newCollector(s.m.cfg(), req.Progress)
+	out := newCollector(s.env.cfg(), req.Progress)
 	follow, cancel := context.WithTimeoutCause(ctx, timeout, errFollowed)
 	defer cancel()
 	res, err := s.machine.Agent.Attach(follow, protocol.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)

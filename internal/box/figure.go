@@ -39,7 +39,7 @@ func (s *Box) saveDisplays(ctx context.Context, out *collector) {
 	defer cancel()
 	last, old := s.figures(ctx)
 	if err := s.saveAll(ctx, &last, out); err != nil {
-		s.m.log.Debug("display not saved", logkey.Box, s.key.id, logkey.Error, err)
+		s.env.log.Debug("display not saved", logkey.Box, s.key.id, logkey.Error, err)
 		return
 	}
 	for n, name := range old {

@@ -16,7 +16,7 @@ func (s *Box) call(ctx context.Context, op string, do func(context.Context) erro
 		return err
 	}
 	defer end()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.m.cfg().MaxTimeout, errCallTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.env.cfg().MaxTimeout, errCallTimeout)
 	defer cancel()
 	return s.callError(ctx, op, do(ctx))
 }
@@ -49,8 +49,8 @@ func (s *Box) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (info 
 // WriteFile writes a regular file from r, whole or not at all. MaxBytes 0 means
 // Config.MaxFileSize, which is also the most.
 func (s *Box) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) (info FileInfo, err error) {
-	if req.MaxBytes <= 0 || req.MaxBytes > s.m.cfg().MaxFileSize {
-		req.MaxBytes = s.m.cfg().MaxFileSize
+	if req.MaxBytes <= 0 || req.MaxBytes > s.env.cfg().MaxFileSize {
+		req.MaxBytes = s.env.cfg().MaxFileSize
 	}
 	err = s.file(ctx, "write file", req.Path, func(ctx context.Context) (err error) {
 		info, err = s.machine.Agent.Write(ctx, req, r)

@@ -22,33 +22,33 @@ type ForkOptions struct {
 // hibernated box is woken.
 //
 // Errors: CodeNotFound, CodeUnsupported, else as Session.
-func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, want ForkOptions) (*Box, error) {
+func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, opts ForkOptions) (*Box, error) {
 	op := "fork " + string(kind)
 	if !m.parts.Machines.Snapshots() {
 		return nil, unsupported(op)
 	}
-	child := &Box{key: newContextKey(owner)}
+	child := spec{key: newContextKey(owner)}
 	if kind == KindSession {
-		child.key, child.chosen = key{owner, KindSession, want.ID}, want.ID != ""
-		if want.ID == "" {
+		child.key, child.chosen = key{owner, KindSession, opts.ID}, opts.ID != ""
+		if opts.ID == "" {
 			child.key.id = uuid.NewString()
-		} else if err := checkID(op, want.ID); err != nil {
+		} else if err := checkID(op, opts.ID); err != nil {
 			return nil, err
 		}
-	} else if err := checkTexts(op, "context", want.Name, want.Description); err != nil {
+	} else if err := checkTexts(op, "context", opts.Name, opts.Description); err != nil {
 		return nil, err
 	}
-	parent, acq, err := m.existing(ctx, op, key{owner, kind, id})
+	parent, held, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
 		return nil, err
 	}
-	defer acq.Release()
+	defer held.Release()
 	if kind == KindSession {
 		if err := m.unused(op, child.key); err != nil {
 			return nil, err
 		}
 	} else {
-		child.name, child.desc = want.Name, want.Description
+		child.name, child.desc = opts.Name, opts.Description
 		if child.name == "" {
 			child.name = copyName(parent.name)
 		}
@@ -57,57 +57,9 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, w
 		}
 	}
 	child.template, child.flavor, child.origin = parent.template, parent.flavor, origin{parent: parent}
-	child, held, err := m.admit(ctx, op, child)
-	if err != nil {
-		return nil, err
-	}
-	child, held, err = m.await(ctx, op, child, held)
-	held.Release()
-	return child, err
-}
-
-// existing acquires a box that there is, living or hibernated.
-func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Lease, error) {
-	s, acq, err := m.acquire(ctx, search{op: op, key: k})
-	if err != nil {
-		return nil, Lease{}, err
-	}
-	if s == nil {
-		if k.kind == KindContext {
-			return nil, Lease{}, m.contextNotFound(op, k.owner, k.id)
-		}
-		return nil, Lease{}, m.sessionNotFound(op, k)
-	}
-	return m.await(ctx, op, s, acq)
-}
-
-func (m *Manager) sessionNotFound(op string, k key) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e := &Error{
-		Code: CodeNotFound, Op: op, Msg: "Session not found: " + clip(k.id, maxID), Context: map[string]string{"session_id": clip(k.id, maxID)},
-		Hint: "List the sessions with get_sessions.",
-	}
-	if t := m.tombstones.get(k); t != nil {
-		e.Msg += "; " + t.Explain(m.now())
-		e.Context["reason"] = string(t.Reason)
-	}
-	return e
-}
-
-// unused returns an error if a session of that id is there.
-func (m *Manager) unused(op string, k key) error {
-	r, err := find(m.onDisk(k.owner, k.kind), k)
-	there := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Saved.IsZero())
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err == nil && !there && m.boxes[k] == nil && m.leavingLocked(k) == nil {
-		return nil
-	}
-	return &Error{
-		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Session %s exists already", k.id), Hint: "Leave the new id out, or choose another.",
-		Context: map[string]string{"field": "new_session_id", "session_id": k.id},
-	}
+	s, lease, err := m.create(ctx, op, child)
+	lease.Release()
+	return s, err
 }
 
 // copyName is the name of the copy of a context, cut to what a name may have.

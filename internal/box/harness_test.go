@@ -313,9 +313,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // result.
 func background(t *testing.T, s *Box, code string) func() (*RunResult, error) {
 	t.Helper()
-	s.m.mu.Lock()
-	calls := s.calls
-	s.m.mu.Unlock()
+	s.reg.mu.Lock()
+	calls := s.use.calls
+	s.reg.mu.Unlock()
 	type answer struct {
 		res *RunResult
 		err error
@@ -326,9 +326,9 @@ func background(t *testing.T, s *Box, code string) func() (*RunResult, error) {
 		done <- answer{res, err}
 	}()
 	eventually(t, "the run has begun", func() bool {
-		s.m.mu.Lock()
-		defer s.m.mu.Unlock()
-		return s.calls > calls || s.tomb != nil || len(done) > 0
+		s.reg.mu.Lock()
+		defer s.reg.mu.Unlock()
+		return s.use.calls > calls || s.tomb != nil || len(done) > 0
 	})
 	return sync.OnceValues(func() (*RunResult, error) {
 		a := <-done

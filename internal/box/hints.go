@@ -74,7 +74,7 @@ func (s *Box) hints(notes []string, failed bool, stdout, stderr string) []string
 	if network != "" && s.networkNoted.Swap(true) {
 		network = ""
 	}
-	for _, note := range []string{network, readOnlyNote(s.m.parts.Machines.Volumes, stderr)} {
+	for _, note := range []string{network, readOnlyNote(s.env.parts.Machines.Volumes, stderr)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

@@ -72,12 +72,12 @@ func TestMemoryNotes(t *testing.T) {
 	f := newFixture(t, nil)
 	for flavor, want := range map[Flavor]string{FlavorSmall: "'medium' (2048 MB)", FlavorMedium: "'large' (4096 MB)", FlavorLarge: "the largest flavor"} {
 		s := f.sessionOf(t, "", SessionOptions{ID: string(flavor), Flavor: flavor})
-		heap := newCollector(s.m.cfg(), nil)
+		heap := newCollector(s.env.cfg(), nil)
 		heap.Output(protocol.Stderr, []byte("FATAL ERROR: Reached heap limit Allocation failed - "+heapExhausted+"\n"))
 		for name, notes := range map[string][]string{
-			"kernel":      s.runResult(s.kernel(Python), &protocol.RunResult{Lost: "oom"}, newCollector(s.m.cfg(), nil), 0).Notes,
-			"MemoryError": s.runResult(s.kernel(Python), &protocol.RunResult{Error: &protocol.RunError{Name: "_ArrayMemoryError"}}, newCollector(s.m.cfg(), nil), 0).Notes,
-			"command":     s.execResult(&protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.m.cfg(), nil), 0).Notes,
+			"kernel":      s.runResult(s.kernel(Python), &protocol.RunResult{Lost: "oom"}, newCollector(s.env.cfg(), nil), 0).Notes,
+			"MemoryError": s.runResult(s.kernel(Python), &protocol.RunResult{Error: &protocol.RunError{Name: "_ArrayMemoryError"}}, newCollector(s.env.cfg(), nil), 0).Notes,
+			"command":     s.execResult(&protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.env.cfg(), nil), 0).Notes,
 			"node":        s.execResult(&protocol.ExecResult{Code: 134, Signal: "ABRT"}, heap, 0).Notes,
 		} {
 			text := strings.Join(notes, " ")

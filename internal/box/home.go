@@ -59,27 +59,27 @@ var errNoHome = errors.New("its files were not stored apart from its memory")
 // that is there. prev is the directory of the box's earlier snapshot, or "": what
 // has not changed since is linked from there, and what cannot be had now is taken
 // from there as it was. A box whose files cannot be stored is written all the same.
-func (m *Manager) saveHome(ctx context.Context, s *Box, prev, dir string) {
+func (d *records) saveHome(ctx context.Context, s *Box, prev, dir string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
 	defer cancel()
-	err := m.archiveHome(ctx, s, prev, dir)
+	err := d.archiveHome(ctx, s, prev, dir)
 	if err == nil || s.ended() && context.Cause(ctx) != nil {
 		return
 	}
-	m.log.Warn("files of the box not stored apart from its memory", logkey.Guest, s.guestID, logkey.Error, err)
+	d.log.Warn("files of the box not stored apart from its memory", logkey.Guest, s.guestID, logkey.Error, err)
 	if prev == "" {
 		return
 	}
 	if info, err := readHomeInfo(prev); err == nil {
 		if err := linkHome(prev, dir, info); err != nil {
-			m.log.Warn("earlier files of the box not kept", logkey.Guest, s.guestID, logkey.Error, err)
+			d.log.Warn("earlier files of the box not kept", logkey.Guest, s.guestID, logkey.Error, err)
 		}
 	}
 }
 
-func (m *Manager) archiveHome(ctx context.Context, s *Box, prev, dir string) error {
+func (d *records) archiveHome(ctx context.Context, s *Box, prev, dir string) error {
 	ask := protocol.Backup{MaxBytes: int64(s.flavor.Limits().DiskMB) << 20}
-	for _, v := range m.parts.Machines.Volumes {
+	for _, v := range d.parts.Machines.Volumes {
 		ask.Exclude = append(ask.Exclude, v.Guest)
 	}
 	before, err := readHomeInfo(prev)

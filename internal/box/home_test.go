@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"testing"
@@ -60,13 +59,11 @@ func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Conn {
 // TestLyingAgent: an agent that claims that an archive is still right which it was
 // never asked about harms nobody but its own box.
 func TestLyingAgent(t *testing.T) {
-	m := &Manager{log: slog.New(slog.DiscardHandler), parts: Parts{Machines: &machine.Maker{}}}
-	box := &Box{
-		m: m, flavor: FlavorSmall, terminated: make(chan struct{}),
-		machine: &machine.Machine{Agent: lyingAgent(t, protocol.BackupResult{Unchanged: true, Mark: "m"})},
-	}
+	m := New(DefaultConfig(), Parts{})
+	box := m.life.newBox(spec{flavor: FlavorSmall})
+	box.machine = &machine.Machine{Agent: lyingAgent(t, protocol.BackupResult{Unchanged: true, Mark: "m"})}
 	dir := t.TempDir()
-	m.saveHome(t.Context(), box, "", dir)
+	m.records.saveHome(t.Context(), box, "", dir)
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v; want nothing stored", left, err)
 	}

@@ -10,14 +10,11 @@ import (
 )
 
 const (
-	// powerTimeout bounds the pausing and resuming of a machine, which take
-	// milliseconds.
-	powerTimeout = 10 * time.Second
 	// busyShare is the part of one core above which a box without calls counts as
-	// at work: something that user code left running.
+	// busy: user code left something running.
 	busyShare = 0.02
-	// saveGap is the pause in the use of a box that is taken for writing it, which
-	// costs about 0.2 s of a core and holds up a call that comes just then for less.
+	// saveGap is the pause in the use of a box that is taken for writing it to disk.
+	// That costs about 0.2 s of a core, and delays a call that comes just then by less.
 	saveGap = time.Second
 	// A box in use is written at most every saveEvery, and at most once in saveShare
 	// times the duration of its last write: that is 1% of a core and, for a box with
@@ -26,50 +23,54 @@ const (
 	saveEvery   = 30 * time.Second
 	saveAtLeast = 5 * time.Minute
 	saveShare   = 100
-	// A new box is written in the first pause after its first call. For earlyGap
-	// times as long as such a write took there is none for any other box, so that a
-	// burst of new boxes costs a fifth of a core for a while, and none as long as
-	// boxes are being made, which earlyYield looks for again.
-	earlyGap   = 4
-	earlyYield = 250 * time.Millisecond
+	// A new box is written in the first pause after its first call. For earlyGap times
+	// as long as such a write took no other box has its first, so that a burst of new
+	// boxes costs a fifth of a core for a while; and none while boxes are being made.
+	earlyGap = 4
 )
 
-// load is what a box had computed at one look.
+// idleState is what the reaper knows of a box.
+type idleState struct {
+	working bool // a goroutine of the reaper works on the box
+	load    load
+}
+
+// load is what a box had computed at one time.
 type load struct {
 	at  time.Time
 	cpu time.Duration
 }
 
-// rests reports whether idle boxes are written to disk and paused.
-func (m *Manager) maintainsIdle() bool {
-	return m.cfg().PauseAfter > 0 && (m.hibernates() || m.parts.Machines.Pauses())
+// maintains reports whether idle boxes are written to disk or paused.
+func (p *reaper) maintains() bool {
+	return p.cfg().PauseAfter > 0 && (p.hibernates() || p.parts.Machines.Pauses())
 }
 
-// checkIdle lets boxes rest that nobody has used for a while and that compute
-// nothing: they are written to disk, so that little is lost if the server is
-// killed, and paused, so that they take no CPU. New boxes are written soon after
-// their first call, boxes in steady use in between. It returns when it is to be
-// called again; checkIdleInLocked may make that earlier.
-func (m *Manager) checkIdle() (next time.Duration) {
-	next = m.cfg().tickOf()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.maintainsIdle() && m.phase == phaseOpen {
-		for _, s := range m.boxes {
-			if !s.busyLocked() && !s.paused && !s.maintaining {
-				next = min(next, m.idleStepLocked(s))
+// checkIdle writes boxes to disk that nobody has used for a while and that compute
+// nothing, so that little is lost if the server is killed, and pauses them, so that
+// they take no CPU. New boxes are written soon after their first call, boxes in steady
+// use in between. It returns when it has to be called again; checkInLocked may make
+// that earlier.
+func (p *reaper) checkIdle() (next time.Duration) {
+	next = p.cfg().tick()
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	if p.maintains() && p.reg.phase == phaseOpen {
+		for _, s := range p.reg.boxes {
+			if s.state == stateReady && len(s.use.pins) == 0 && !s.idle.working {
+				next = min(next, p.maintainLocked(s))
 			}
 		}
 	}
 	next = max(next, 0)
-	m.nextCheck = time.Now().Add(next)
+	p.nextCheck = time.Now().Add(next)
 	return next
 }
 
-// idleStepLocked begins what is due for an idle box, and returns when something else
+// maintainLocked begins what is due for an idle box, and returns when something else
 // may be.
-func (m *Manager) idleStepLocked(s *Box) (next time.Duration) {
-	next = m.cfg().tickOf()
+func (p *reaper) maintainLocked(s *Box) (next time.Duration) {
+	next = p.cfg().tick()
 	due := func(left time.Duration) bool {
 		if left > 0 {
 			next = min(next, left)
@@ -77,21 +78,24 @@ func (m *Manager) idleStepLocked(s *Box) (next time.Duration) {
 		return left <= 0
 	}
 	begin := func(do func(*Box)) {
-		s.maintaining = true
-		m.wg.Go(func() { do(s) })
+		s.idle.working = true
+		p.wg.Go(func() {
+			defer p.finished(s)
+			do(s)
+		})
 	}
-	pause, gap := m.cfg().PauseAfter, m.cfg().PauseAfter/4
-	idle, looked := m.now().Sub(s.lastUsed), !s.load.at.IsZero()
+	pause, gap := p.cfg().PauseAfter, p.cfg().PauseAfter/4
+	idle, sampled := p.now().Sub(s.use.lastUsed), !s.idle.load.at.IsZero()
 	switch {
-	case !looked && due(pause-gap-idle): // to compare with when it is to be paused
-		begin(m.sampleLoad)
-	case looked && due(pause-idle) && due(gap-time.Since(s.load.at)):
-		begin(m.idle)
-	case s.savedUse == 0 && !s.early && s.worthLocked() && due(saveGap-idle) && due(m.earlyInLocked()):
-		s.early, m.earlyBusy = true, true
-		begin(m.saveEarly)
-	case s.savedUse != s.use && due(saveGap-idle) && due(s.saveEveryLocked()-m.now().Sub(s.savedAt)):
-		begin(m.save)
+	case !sampled && due(pause-gap-idle): // to compare with when it is to be paused
+		begin(p.sampleLoad)
+	case sampled && due(pause-idle) && due(gap-time.Since(s.idle.load.at)):
+		begin(p.saveAndPause)
+	case s.disk.seq == 0 && !s.disk.early && s.worthSavingLocked() && due(saveGap-idle) && p.earlyAllowedLocked(due):
+		s.disk.early, p.earlyBusy = true, true
+		begin(p.saveEarly)
+	case s.disk.seq != s.use.seq && due(saveGap-idle) && due(s.saveEveryLocked()-p.now().Sub(s.disk.at)):
+		begin(func(s *Box) { p.save(s) })
 	}
 	return next
 }
@@ -99,204 +103,136 @@ func (m *Manager) idleStepLocked(s *Box) (next time.Duration) {
 // saveEveryLocked returns how long the box goes without being written while it is in
 // use.
 func (s *Box) saveEveryLocked() time.Duration {
-	return min(max(saveEvery, saveShare*s.saveTook), saveAtLeast)
+	return min(max(saveEvery, saveShare*s.disk.took), saveAtLeast)
 }
 
-// worthLocked reports whether the box has anything to lose but its id.
-func (s *Box) worthLocked() bool {
-	return s.called || s.origin.parent != nil || s.origin.saved != ""
+// worthSavingLocked reports whether the box has anything to lose but its id.
+func (s *Box) worthSavingLocked() bool {
+	return s.use.called || s.origin.parent != nil || s.origin.snapshot != ""
 }
 
-// earlyInLocked returns how long no new box is to be written.
-func (m *Manager) earlyInLocked() time.Duration {
-	if m.earlyBusy || m.starting.Load() > 0 {
-		return earlyYield
-	}
-	return time.Until(m.earlyNext)
+// earlyAllowedLocked reports whether a new box may be written. It calls due with the
+// time after which it may, if that is known: the ends of the write of another new box
+// and of the start of the last box wake the reaper.
+func (p *reaper) earlyAllowedLocked(due func(time.Duration) bool) bool {
+	return !p.earlyBusy && p.reg.starting == 0 && due(time.Until(p.earlyNext))
 }
 
-// checkIdleInLocked sees to it that checkIdle is called after d, or before.
-func (m *Manager) checkIdleInLocked(d time.Duration) {
+// checkInLocked has checkIdle called after d, or before. The caller holds reg.mu.
+func (p *reaper) checkInLocked(d time.Duration) {
 	at := time.Now().Add(d)
-	if !at.Before(m.nextCheck) {
+	if !at.Before(p.nextCheck) {
 		return
 	}
-	m.nextCheck = at
+	p.nextCheck = at
 	select {
-	case m.wakeReaper <- struct{}{}:
-	default: // it is about to see the new time
+	case p.wake <- struct{}{}:
+	default: // the reaper is about to see the new time
 	}
 }
 
-// idleDone says that rest or save is over.
-func (m *Manager) idleDone(s *Box) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s.maintaining = false
-	m.checkIdleInLocked(0)
+// callEnded has a box that has not been written yet looked at in the next pause of
+// its use.
+func (p *reaper) callEnded(s *Box) {
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	if !s.disk.early {
+		p.checkInLocked(saveGap)
+	}
 }
 
-// look notes what a box has computed.
-func (m *Manager) sampleLoad(s *Box) {
-	defer m.idleDone(s)
-	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
+// finished notes that a goroutine of the reaper has finished its work on a box.
+func (p *reaper) finished(s *Box) {
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	s.idle.working = false
+	p.checkInLocked(0)
+}
+
+// sampleLoad notes what a box has computed.
+func (p *reaper) sampleLoad(s *Box) {
+	ctx, cancel := context.WithTimeout(p.base, powerTimeout)
 	defer cancel()
-	m.isIdle(ctx, s)
+	p.isIdle(ctx, s)
 }
 
 // saveEarly writes a new box for the first time.
-func (m *Manager) saveEarly(s *Box) {
-	defer m.idleDone(s)
+func (p *reaper) saveEarly(s *Box) {
 	begun := time.Now()
-	m.saveNow(s)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.earlyBusy, m.earlyNext = false, time.Now().Add(earlyGap*time.Since(begun))
+	p.save(s)
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	p.earlyBusy, p.earlyNext = false, time.Now().Add(earlyGap*time.Since(begun))
 }
 
-// save writes a living box to disk.
-func (m *Manager) save(s *Box) {
-	defer m.idleDone(s)
-	m.saveNow(s)
-}
-
-// saveNow is save; it reports whether there is nothing left to write.
-func (m *Manager) saveNow(s *Box) bool {
-	if s.claim == nil || !m.hibernates() {
+// save writes a box to disk that stays in memory, and reports whether there is nothing
+// left to write.
+func (p *reaper) save(s *Box) bool {
+	if s.record == nil || !p.hibernates() {
 		return true
 	}
-	if m.writes.Acquire(m.base, 1) != nil {
+	if p.life.records.writes.Acquire(p.base, 1) != nil {
 		return false
 	}
-	defer m.writes.Release(1)
-	return m.writeLive(s)
+	defer p.life.records.writes.Release(1)
+	return p.life.writeLive(s)
 }
 
-// writeLive writes a box that goes on, and reports whether that went well. What it
-// has begun it also finishes while the Manager closes: it may be all that is written
-// of the box. The caller has a turn of m.writes.
-func (m *Manager) writeLive(s *Box) bool {
-	m.mu.Lock()
-	there := s.machine != nil && s.claim != nil
-	m.mu.Unlock()
-	if !there {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+// saveAndPause writes an idle box to disk and pauses it.
+func (p *reaper) saveAndPause(s *Box) {
+	p.reg.mu.Lock()
+	seq, unsaved := s.use.seq, s.disk.seq != s.use.seq
+	p.reg.mu.Unlock()
+	ctx, cancel := context.WithTimeout(p.base, powerTimeout)
 	defer cancel()
-	err := m.write(ctx, s, true)
-	if err != nil && !s.ended() {
-		m.log.Warn("box not written to disk", logkey.Guest, s.guestID, logkey.Error, err)
-	}
-	return err == nil
-}
-
-func (m *Manager) idle(s *Box) {
-	defer m.idleDone(s)
-	m.mu.Lock()
-	use, unsaved := s.use, s.savedUse != s.use
-	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
-	defer cancel()
-	if !m.isIdle(ctx, s) {
-		// What goes on computing is not paused, but without calls it would never
-		// have been written either.
+	if !p.isIdle(ctx, s) {
+		// A box that computes is not paused, but without calls nothing else would write it.
 		if unsaved {
-			m.saveNow(s)
+			p.save(s)
 		}
 		return
 	}
-	if !m.saveNow(s) {
+	if !p.save(s) {
 		return
 	}
-	if m.parts.Machines.Pauses() {
-		if err := s.pause(m.base, use); err != nil && !s.ended() {
-			m.log.Warn("idle box not paused", logkey.Guest, s.guestID, logkey.Error, err)
+	if p.parts.Machines.Pauses() {
+		if err := s.pause(p.base, seq); err != nil && !s.ended() {
+			p.log.Warn("idle box not paused", logkey.Guest, s.guestID, logkey.Error, err)
 		}
 	}
 }
 
-// isIdle reports whether the box has computed next to nothing since the last
-// look. The first look cannot tell.
-func (m *Manager) isIdle(ctx context.Context, s *Box) bool {
-	m.mu.Lock()
-	use := s.use
-	m.mu.Unlock()
+// isIdle reports whether the box has computed next to nothing since the last sample.
+// The first sample cannot tell.
+func (p *reaper) isIdle(ctx context.Context, s *Box) bool {
+	p.reg.mu.Lock()
+	seq := s.use.seq
+	p.reg.mu.Unlock()
 	stats, err := s.machine.Stats(ctx)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s.use != use {
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	if s.use.seq != seq {
 		return false // and what it computed is the call's
 	}
-	now, last := time.Now(), s.load
+	now, last := time.Now(), s.idle.load
 	if err != nil {
 		// An engine that does not measure cannot show that the box is busy. Any other
 		// error comes from the end of the box or of a host in trouble.
-		s.load.at = now
+		s.idle.load.at = now
 		return errors.Is(err, engine.ErrUnsupported)
 	}
-	s.load = load{at: now, cpu: stats.CPU}
+	s.idle.load = load{at: now, cpu: stats.CPU}
 	if last.at.IsZero() {
 		return false
 	}
 	return (stats.CPU - last.cpu).Seconds() <= busyShare*now.Sub(last.at).Seconds()
 }
 
-// pause stops the box in its tracks, unless a call has come since the given use:
-// also one that is over, since what it did is not on disk yet.
-func (s *Box) pause(ctx context.Context, use uint64) error {
-	s.power.Lock()
-	defer s.power.Unlock()
-	s.m.mu.Lock()
-	if s.tomb != nil || s.busyLocked() || s.use != use || s.paused {
-		s.m.mu.Unlock()
-		return nil
+// tick is how often idle boxes are looked for: often enough for the shorter of the
+// two idle times.
+func (c *Config) tick() time.Duration {
+	if c.PauseAfter > 0 {
+		return min(c.CleanupInterval, max(c.PauseAfter/4, 50*time.Millisecond))
 	}
-	s.paused = true
-	s.m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
-	defer cancel()
-	err := s.machine.Pause(ctx)
-	if err != nil {
-		s.m.mu.Lock()
-		s.paused = false
-		s.m.mu.Unlock()
-	}
-	return err
-}
-
-// resume lets a paused box go on. The caller has counted a call, so that it is
-// not paused again.
-func (s *Box) resume(ctx context.Context, op string) error {
-	s.power.Lock()
-	defer s.power.Unlock()
-	if !s.paused {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
-	defer cancel()
-	if err := s.machine.Resume(ctx); err != nil {
-		if s.ended() {
-			return s.goneNow(op, err)
-		}
-		if ctx.Err() != nil {
-			return s.cancelled(op, context.Cause(ctx))
-		}
-		return s.error(CodeInternal, op, "The box could not be resumed", "Try again.", err)
-	}
-	s.m.mu.Lock()
-	s.paused = false
-	s.load = load{}
-	s.m.mu.Unlock()
-	return nil
-}
-
-// ended reports whether the box has ended.
-func (s *Box) ended() bool {
-	select {
-	case <-s.terminated:
-		return true
-	default:
-		return false
-	}
+	return c.CleanupInterval
 }

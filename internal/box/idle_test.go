@@ -8,9 +8,9 @@ func TestPauseComesNotAfterAUse(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.context(t, "", "c")
 	state := func() (use uint64, paused bool) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return s.use, s.paused
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		return s.use.seq, s.state == statePaused
 	}
 	written, _ := state()
 	wantOut(t, s, "x = 1; print(x)", "1\n")

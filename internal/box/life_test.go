@@ -172,9 +172,9 @@ func TestCloseDrains(t *testing.T) {
 		go func() { closed <- f.Close(context.Background()) }()
 	}
 	eventually(t, "it drains", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.phase == phaseDraining
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		return f.reg.phase == phaseDraining
 	})
 	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: "x"})
 	wantCode(t, err, CodeNotReady, "shutting down")

@@ -25,7 +25,7 @@ const (
 
 // timeout resolves the time-out of a call.
 func (s *Box) timeout(op string, d time.Duration) (time.Duration, error) {
-	c := s.m.cfg()
+	c := s.env.cfg()
 	switch {
 	case d == 0 && s.key.kind == KindContext:
 		return c.ContextTimeout, nil
@@ -49,11 +49,11 @@ func secs(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
 func (s *Box) guard(ctx context.Context, d time.Duration) (release func()) {
 	var mu sync.Mutex
 	over := false // guarded by mu
-	t := time.AfterFunc(d+s.m.answerGrace, func() {
+	t := time.AfterFunc(d+s.env.answerGrace, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !over {
-			s.m.terminate(s, ReasonCrashed, "its agent did not answer in time")
+			s.life.terminate(s, ReasonCrashed, "its agent did not answer in time")
 		}
 	})
 	stop := context.AfterFunc(ctx, func() {

@@ -2,11 +2,8 @@ package box
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
@@ -20,107 +17,118 @@ const (
 	// buildTimeout bounds the building of a template on a busy host: a boot and
 	// the imports of large libraries.
 	buildTimeout = 5 * time.Minute
-	// yieldPause is between two looks whether the pool may go on.
-	yieldPause = 20 * time.Millisecond
 )
 
-// startPool begins to build the templates of the default flavor and to fill the
-// pool from them.
-func (m *Manager) startPool() {
-	if m.parts.Templates == nil {
+// start begins to build the templates of the default flavor and to fill the pool from
+// them. waitForCapacity is as pool.Config.Yield.
+func (f *factory) start(waitForCapacity func(context.Context) error) {
+	if f.parts.Templates == nil {
 		return
 	}
 	var classes []pool.Class
 	for _, t := range []Template{TemplatePython, TemplateNode} {
-		if m.parts.Machines.Interpreters[t.Language()] != "" {
-			classes = append(classes, pool.Class{Template: string(t), Flavor: string(m.cfg().DefaultFlavor)})
+		if f.parts.Machines.Interpreters[t.Language()] != "" {
+			classes = append(classes, pool.Class{Template: string(t), Flavor: string(f.cfg().DefaultFlavor)})
 		}
 	}
-	if m.cfg().PoolSize > 0 {
-		m.pool = pool.New(pool.Config{
-			Size: m.cfg().PoolSize, MaxAge: m.cfg().PoolMaxAge, Make: m.poolInstance, Yield: m.waitForCapacity,
-			Pause: m.parts.Machines.Pauses(), Log: m.log, Now: m.now,
+	if f.cfg().PoolSize > 0 {
+		f.pool = pool.New(pool.Config{
+			Size: f.cfg().PoolSize, MaxAge: f.cfg().PoolMaxAge, Make: f.poolInstance, Yield: waitForCapacity,
+			Pause: f.parts.Machines.Pauses(), Log: f.log, Now: f.now,
 		})
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, c := range classes {
-		m.builds[c] = true
+		f.builds[c] = true
 	}
-	m.wg.Go(func() {
-		defer close(m.filling)
+	f.wg.Go(func() {
+		defer close(f.filling)
 		for _, c := range classes {
-			m.buildNow(c)
+			f.buildNow(c)
 		}
-		if m.pool != nil && m.base.Err() == nil {
-			m.pool.Start(classes)
+		if f.pool != nil && f.base.Err() == nil {
+			f.pool.Start(classes)
 		}
 	})
 }
 
-// Building reports whether templates are being built.
-func (m *Manager) Building() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.builds) > 0
+// close begins no builds any more and ends the pool. ctx bounds the wait for its
+// machines.
+func (f *factory) close(ctx context.Context) error {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	if f.pool == nil {
+		return nil
+	}
+	return f.pool.Close(ctx)
 }
 
-// Ready waits until the pool is full, every machine in it proved by a run. The
-// error says what cannot be made. Without a pool it returns at once.
-func (m *Manager) Ready(ctx context.Context) error {
-	if m.pool == nil {
+// building reports whether templates are being built.
+func (f *factory) building() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.builds) > 0
+}
+
+// poolReady waits until the pool is full.
+func (f *factory) poolReady(ctx context.Context) error {
+	if f.pool == nil {
 		return nil
 	}
 	select {
-	case <-m.filling:
-		return m.pool.Ready(ctx)
+	case <-f.filling:
+		return f.pool.Ready(ctx)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// Pool says what the pool has; nil if there is none.
-func (m *Manager) Pool() pool.Stats {
-	if m.pool == nil {
+// poolStats describes the pool; nil if there is none.
+func (f *factory) poolStats() pool.Stats {
+	if f.pool == nil {
 		return nil
 	}
-	return m.pool.Stats()
+	return f.pool.Stats()
 }
 
 // build builds the template of a class in the background, once.
-func (m *Manager) build(c pool.Class) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.builds[c] || m.phase != phaseOpen {
+func (f *factory) build(c pool.Class) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.builds[c] || f.closed {
 		return
 	}
-	m.builds[c] = true
-	m.wg.Go(func() { m.buildNow(c) })
+	f.builds[c] = true
+	f.wg.Go(func() { f.buildNow(c) })
 }
 
-// buildNow builds the template of a class, if it is missing. It may be tried
-// again after a failure, by the next box that misses it.
-func (m *Manager) buildNow(c pool.Class) {
-	ctx, cancel := context.WithTimeout(m.base, buildTimeout)
+// buildNow builds the template of a class, if it is missing. After a failure, the
+// next box that misses it tries again.
+func (f *factory) buildNow(c pool.Class) {
+	ctx, cancel := context.WithTimeout(f.base, buildTimeout)
 	defer cancel()
-	_, err := m.parts.Templates.Build(ctx, m.want(c), func(text string) {
-		m.log.Info("template", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Progress, text)
+	_, err := f.parts.Templates.Build(ctx, f.want(c), func(text string) {
+		f.log.Info("template", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Progress, text)
 	})
-	m.mu.Lock()
-	delete(m.builds, c)
-	again := m.unbuilt[c]
-	m.unbuilt[c] = err != nil
-	m.mu.Unlock()
-	if err != nil && m.base.Err() == nil {
+	f.mu.Lock()
+	delete(f.builds, c)
+	again := f.unbuilt[c]
+	f.unbuilt[c] = err != nil
+	f.mu.Unlock()
+	if err != nil && f.base.Err() == nil {
 		level := slog.LevelWarn
 		if again { // once is enough
 			level = slog.LevelDebug
 		}
-		m.log.Log(ctx, level, "template not built; boxes are booted instead", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Error, err)
+		f.log.Log(ctx, level, "template not built; boxes are booted instead", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Error, err)
 	}
 }
 
-// member makes a machine for the pool.
-func (m *Manager) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
-	mach, source, err := m.fresh(ctx, c, "box-"+uuid.NewString())
+// poolInstance makes a machine for the pool, proved by a run.
+func (f *factory) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
+	mach, source, err := f.fresh(ctx, c, newGuestID())
 	if err != nil {
 		return nil, err
 	}
@@ -132,21 +140,8 @@ func (m *Manager) poolInstance(ctx context.Context, c pool.Class) (*machine.Mach
 		err = mach.Prove(ctx, language, proofTimeout)
 	}
 	if err != nil {
-		m.discard(mach)
+		f.discard(mach)
 		return nil, err
 	}
 	return mach, nil
-}
-
-// yield waits until making a machine for the pool takes nothing from anybody: no
-// box is being made and there is memory for one more.
-func (m *Manager) waitForCapacity(ctx context.Context) error {
-	for m.starting.Load() > 0 || m.tight() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for room for the pool: %w", context.Cause(ctx))
-		case <-time.After(yieldPause):
-		}
-	}
-	return nil
 }

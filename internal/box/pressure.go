@@ -2,10 +2,9 @@ package box
 
 import (
 	"bufio"
-	"cmp"
 	"context"
+	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,60 +14,78 @@ import (
 
 const (
 	// lowShare of the host's memory, and at least lowMB, is left to others: below
-	// it idle boxes go to disk before the host's kernel chooses a victim.
+	// it, idle boxes are written to disk before the host's kernel kills a process.
 	lowShare = 0.05
 	lowMB    = 256
+	// memoryLook is the time between two looks at the host's memory while the pool
+	// waits for it. Nothing announces memory that other programs free.
+	memoryLook = time.Second
 )
 
-// tight reports whether there is no memory for another machine in the pool.
-func (m *Manager) tight() bool {
-	if m.cfg().MaxTotalMemoryMB > 0 {
-		flavor := m.cfg().DefaultFlavor.Limits().MemoryMB
-		ready := 0
-		for _, c := range m.Pool() {
-			ready += c.Ready
+// waitForCapacity waits until making a machine for the pool takes nothing from others:
+// no box is being made and there is memory for one more. The registry announces the end
+// of a start and of a box; the host's memory has to be looked at.
+func (p *reaper) waitForCapacity(ctx context.Context) error {
+	for {
+		changed, busy := p.busy()
+		if !busy && !memoryLow() {
+			return nil
 		}
-		m.mu.Lock()
-		u := m.usageLocked()
-		m.mu.Unlock()
-		if u.memoryMB+(ready+1)*flavor > m.cfg().MaxTotalMemoryMB {
-			return true
+		var look <-chan time.Time
+		if !busy {
+			look = time.After(memoryLook)
+		}
+		select {
+		case <-changed:
+		case <-look:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for room for the pool: %w", context.Cause(ctx))
 		}
 	}
-	return memoryLow()
 }
 
-// relieve gives memory back when the host runs short of it: first the pool, then
-// the box that nobody has used for longest, one at a look.
-func (m *Manager) relieve() {
+// busy reports whether boxes are being made, or the configured memory is used up, and
+// returns a channel that is closed when that may have changed.
+func (p *reaper) busy() (changed <-chan struct{}, busy bool) {
+	need := p.cfg().DefaultFlavor.Limits().MemoryMB
+	for _, c := range p.life.machines.poolStats() {
+		need += c.Ready * p.cfg().DefaultFlavor.Limits().MemoryMB
+	}
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	limit := p.cfg().MaxTotalMemoryMB
+	return p.reg.changed.wait(), p.reg.starting > 0 || limit > 0 && p.reg.usageLocked().memoryMB+need > limit
+}
+
+// relieve frees memory when the host is short of it: first the pool, then the box that
+// nobody has used for longest, one at a time.
+func (p *reaper) relieve() {
 	if !memoryLow() {
 		return
 	}
-	if m.pool != nil {
-		ctx, cancel := context.WithTimeout(m.base, destroyTimeout)
+	if pool := p.life.machines.pool; pool != nil {
+		ctx, cancel := context.WithTimeout(p.base, destroyTimeout)
 		defer cancel()
-		if n := m.pool.Trim(ctx, len(m.Pool())*m.cfg().PoolSize); n > 0 {
-			m.log.Warn("the host is short of memory: the pool was given up", logkey.Count, n)
+		if n := pool.Trim(ctx, len(pool.Stats())*p.cfg().PoolSize); n > 0 {
+			p.log.Warn("the host is short of memory: the pool was emptied", logkey.Count, n)
 			return
 		}
 	}
-	if !m.cfg().Evict {
-		return
+	if s := p.evictIdlest(); s != nil {
+		p.log.Warn("the host is short of memory: the least recently used box is taken out of it", logkey.Guest, s.guestID)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var idle []*Box
-	for _, s := range m.boxes {
-		if !s.busyLocked() {
-			idle = append(idle, s)
-		}
+}
+
+// evictIdlest evicts the box that nobody has used for longest; nil if there is none.
+func (p *reaper) evictIdlest() *Box {
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	s := p.reg.idleLongestLocked()
+	if s == nil || !p.cfg().Evict || p.reg.phase != phaseOpen {
+		return nil
 	}
-	if len(idle) == 0 || m.phase != phaseOpen {
-		return
-	}
-	s := slices.MinFunc(idle, func(a, b *Box) int { return cmp.Compare(a.use, b.use) })
-	m.log.Warn("the host is short of memory: the least recently used box is taken out of it", logkey.Guest, s.guestID)
-	m.unloadLocked(s, ReasonEvicted, "the host was short of memory")
+	p.life.unloadLocked(s, ReasonEvicted, "the host was short of memory")
+	return s
 }
 
 // memoryLow reports whether the host has little memory left; false where it does
@@ -97,13 +114,4 @@ func hostMemory() (total, available uint64, ok bool) {
 		}
 	}
 	return total, available, total > 0 && available > 0
-}
-
-// tickOf is how often idle boxes are looked for: often enough for the shorter of
-// the two idle times.
-func (c *Config) tickOf() time.Duration {
-	if c.PauseAfter > 0 {
-		return min(c.CleanupInterval, max(c.PauseAfter/4, 50*time.Millisecond))
-	}
-	return c.CleanupInterval
 }

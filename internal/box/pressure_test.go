@@ -22,7 +22,7 @@ func TestShortOfMemory(t *testing.T) {
 
 	want := func(when string, ids ...string) {
 		t.Helper()
-		f.relieve()
+		f.reaper.relieve()
 		got := f.ids("")
 		if len(got) != len(ids) {
 			t.Errorf("%s: got %v, want %q", when, got, ids)

@@ -31,7 +31,7 @@ func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		lang = t.Language()
 	}
 	if !s.hasInterpreter(lang) {
-		return nil, s.m.noInterpreter(op, lang)
+		return nil, s.env.noInterpreter(op, lang)
 	}
 	timeout, err := s.timeout(op, req.Timeout)
 	if err != nil {
@@ -57,12 +57,12 @@ func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 
 	ctx, span := tracing.Start(ctx, "box run")
 	span.Set("glovebox.language", lang)
-	out := newCollector(s.m.cfg(), req.Progress)
-	release := s.guard(ctx, timeout+s.m.kernelStart)
+	out := newCollector(s.env.cfg(), req.Progress)
+	release := s.guard(ctx, timeout+s.env.kernelStart)
 	res, err := s.machine.Agent.Run(ctx, protocol.Run{
 		Kernel: lang, Language: lang,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
-		Capture: protocol.Capture{Head: s.m.cfg().OutputHead, Tail: s.m.cfg().OutputTail},
+		Capture: protocol.Capture{Head: s.env.cfg().OutputHead, Tail: s.env.cfg().OutputTail},
 	}, []byte(req.Code), out)
 	release()
 	span.End(err)

@@ -254,7 +254,7 @@ func TestParallelCommands(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "one waits", func() bool { return s.slots.waiting() == 1 })
+	eventually(t, "one waits", func() bool { return s.commands.waiting() == 1 })
 	_, err := s.Stat(t.Context(), ".")
 	wantCode(t, err, CodeBusy)
 	wg.Wait()

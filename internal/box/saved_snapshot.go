@@ -12,7 +12,6 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
-	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // SavedSnapshot describes a snapshot that an owner keeps.
@@ -42,52 +41,52 @@ type SnapshotOptions struct{ Name, Description string }
 //
 // Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, or the disk is full),
 // CodeUnsupported, else as Session.
-func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, want SnapshotOptions) (SavedSnapshot, error) {
+func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, error) {
 	op := "snapshot " + string(kind)
 	if !m.hibernates() {
 		return SavedSnapshot{}, unsupported(op)
 	}
-	if err := checkTexts(op, "snapshot", want.Name, want.Description); err != nil {
+	if err := checkTexts(op, "snapshot", opts.Name, opts.Description); err != nil {
 		return SavedSnapshot{}, err
 	}
-	own := slices.DeleteFunc(m.savedRecords(owner), func(r snapshot.Record) bool { return r.Aside != "" })
+	own := slices.DeleteFunc(m.records.saved(owner), func(r snapshot.Record) bool { return r.Aside != "" })
 	if n := len(own); n >= m.cfg().MaxSnapshots {
 		return SavedSnapshot{}, &Error{
 			Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, m.cfg().MaxSnapshots),
 			Hint: "Delete snapshots that are no longer needed with delete_snapshot.", Context: map[string]string{"limit": "snapshots"},
 		}
 	}
-	s, acq, err := m.existing(ctx, op, key{owner, kind, id})
+	s, held, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
 		return SavedSnapshot{}, err
 	}
-	defer acq.Release()
+	defer held.Release()
 	meta := snapshot.Meta{
-		Class: snapshot.Kept, Owner: string(owner), Kind: string(kind), BoxID: s.key.id, Name: want.Name, Description: want.Description,
+		Class: snapshot.Kept, Owner: string(owner), Kind: string(kind), BoxID: s.key.id, Name: opts.Name, Description: opts.Description,
 		Template: string(s.template), Flavor: string(s.flavor), Created: m.now(), Used: m.now(),
 	}
-	claim, err := m.parts.Snapshots.Create(meta)
+	lease, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
 		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
 	}
-	if err := m.writes.Acquire(ctx, 1); err != nil {
-		m.releaseRecord(claim, false)
+	if err := m.records.writes.Acquire(ctx, 1); err != nil {
+		m.records.release(lease, false)
 		return SavedSnapshot{}, s.cancelled(op, context.Cause(ctx))
 	}
-	err = s.still(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
-		m.mu.Lock()
+	err = s.exclusively(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
+		m.reg.mu.Lock()
 		meta.Ran = s.ranLocked()
-		m.mu.Unlock()
-		return m.writeTo(ctx, claim, meta, s)
+		m.reg.mu.Unlock()
+		return m.records.write(ctx, lease, meta, s)
 	})
-	m.writes.Release(1)
+	m.records.writes.Release(1)
 	if err != nil {
-		m.releaseRecord(claim, false)
+		m.records.release(lease, false)
 		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
 	}
-	id = claim.ID()
-	m.releaseRecord(claim, true)
-	r := m.savedRecord(owner, id)
+	id = lease.ID()
+	m.records.release(lease, true)
+	r := m.records.findSaved(owner, id)
 	if r == nil { // deleted by another process meanwhile
 		return SavedSnapshot{}, snapshotNotFound(op, id)
 	}
@@ -114,7 +113,7 @@ func (m *Manager) Snapshots(owner Owner) ([]SavedSnapshot, error) {
 	if !m.hibernates() {
 		return nil, unsupported("list snapshots")
 	}
-	records := m.savedRecords(owner)
+	records := m.records.saved(owner)
 	list := make([]SavedSnapshot, 0, len(records))
 	for i := range records {
 		list = append(list, savedSnapshot(&records[i]))
@@ -130,7 +129,7 @@ func (m *Manager) DeleteSnapshot(owner Owner, id string) error {
 	if !m.hibernates() {
 		return unsupported(op)
 	}
-	r := m.savedRecord(owner, id)
+	r := m.records.findSaved(owner, id)
 	if r == nil {
 		return snapshotNotFound(op, id)
 	}
@@ -161,15 +160,15 @@ type RestoreOptions struct {
 //
 // Errors: CodeNotFound (snapshot or box), CodeInvalid (the snapshot is of the
 // other kind), CodeUnsupported, else as Session.
-func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, want RestoreOptions) (*Box, error) {
+func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, opts RestoreOptions) (*Box, error) {
 	op := "restore " + string(kind)
 	if !m.hibernates() {
 		return nil, unsupported(op)
 	}
-	if err := checkTexts(op, "context", want.Name, want.Description); err != nil {
+	if err := checkTexts(op, "context", opts.Name, opts.Description); err != nil {
 		return nil, err
 	}
-	r := m.savedRecord(owner, id)
+	r := m.records.findSaved(owner, id)
 	if r == nil {
 		return nil, snapshotNotFound(op, id)
 	}
@@ -179,145 +178,61 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 			Hint: fmt.Sprintf("Use restore_%s.", r.Kind), Context: map[string]string{"field": "snapshot_id"},
 		}
 	}
-	s := &Box{
-		template: Template(r.Template), flavor: Flavor(r.Flavor), name: want.Name, desc: want.Description, origin: origin{saved: r.ID, ran: r.Ran},
+	sp := spec{
+		template: Template(r.Template), flavor: Flavor(r.Flavor), name: opts.Name, desc: opts.Description, origin: origin{snapshot: r.ID, ran: r.Ran},
 	}
-	if want.Into != "" {
-		return m.rollBack(ctx, op, key{owner, kind, want.Into}, s)
+	if opts.Into != "" {
+		return m.rollBack(ctx, op, key{owner, kind, opts.Into}, sp)
 	}
-	s.key = newContextKey(owner)
+	sp.key = newContextKey(owner)
 	if kind == KindSession {
-		s.key, s.chosen = key{owner, kind, want.ID}, want.ID != ""
-		if want.ID == "" {
-			s.key.id = uuid.NewString()
-		} else if err := checkID(op, want.ID); err != nil {
+		sp.key, sp.chosen = key{owner, kind, opts.ID}, opts.ID != ""
+		if opts.ID == "" {
+			sp.key.id = uuid.NewString()
+		} else if err := checkID(op, opts.ID); err != nil {
 			return nil, err
-		} else if err := m.unused(op, s.key); err != nil {
+		} else if err := m.unused(op, sp.key); err != nil {
 			return nil, err
 		}
 	} else {
-		if s.name == "" {
-			s.name = r.Name
+		if sp.name == "" {
+			sp.name = r.Name
 		}
-		if s.desc == "" {
-			s.desc = r.Description
+		if sp.desc == "" {
+			sp.desc = r.Description
 		}
 	}
-	s, held, err := m.admit(ctx, op, s)
-	if err != nil {
-		return nil, err
-	}
-	s, held, err = m.await(ctx, op, s, held)
-	held.Release()
+	s, lease, err := m.create(ctx, op, sp)
+	lease.Release()
 	return s, err
 }
 
-// rollBack puts s in the place of the box of k.
-func (m *Manager) rollBack(ctx context.Context, op string, k key, s *Box) (*Box, error) {
-	old, acq, err := m.existing(ctx, op, k)
+// rollBack replaces the box of a key by the one that sp describes.
+func (m *Manager) rollBack(ctx context.Context, op string, k key, sp spec) (*Box, error) {
+	old, lease, err := m.existing(ctx, op, k)
 	if err != nil {
 		return nil, err
 	}
-	defer acq.Release()
-	s.key, s.name, s.desc, s.created = old.key, old.name, old.desc, old.created
-	s.origin.rollBack = true
-	m.prepare(s)
-	mach, source, err := m.bootWhenFree(ctx, s, nil)
+	defer lease.Release()
+	sp.key, sp.name, sp.desc, sp.created = old.key, old.name, old.desc, old.created
+	sp.origin.rollBack = true
+	s := m.life.newBox(sp)
+	defer s.cancelBoot(nil)
+	b, err := m.life.boot(ctx, s, nil)
 	if err != nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return nil, m.startErrorLocked(op, s, err)
+		m.reg.mu.Lock()
+		defer m.reg.mu.Unlock()
+		return nil, m.life.startErrorLocked(op, s, err)
 	}
-	claim := m.record(s)
-	if err := m.swap(ctx, op, acq, old, s, func() { m.publishLocked(s, mach, source, claim) }); err != nil {
-		m.discard(mach)
-		if claim != nil {
-			m.releaseRecord(claim, false)
+	b.record = m.records.create(s)
+	if err := m.life.drainAndReplace(ctx, op, lease, old, s, b); err != nil {
+		m.discard(b.machine)
+		if b.record != nil {
+			m.records.release(b.record, false)
 		}
 		return nil, err
 	}
 	return s, nil
-}
-
-// swap ends old when no call is under way in it and has publish put s in its
-// place.
-func (m *Manager) swap(ctx context.Context, op string, acq Lease, old, s *Box, publish func()) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	acq.pin.releaseLocked()
-	if err := m.waitCallsLocked(ctx, op, old); err != nil {
-		return err
-	}
-	if old.tomb != nil {
-		return old.gone(op, old.tomb)
-	}
-	if err := m.openLocked(op); err != nil {
-		return err
-	}
-	m.terminateLocked(old, ReasonRolledBack, "")
-	m.boxes[s.key] = s
-	s.touchLocked()
-	publish()
-	return nil
-}
-
-// restoreSaved makes a machine of a kept snapshot. If its memory cannot be
-// restored, a new box gets its files; a box that is rolled back stays as it is.
-func (m *Manager) restoreSaved(ctx context.Context, s *Box) (*machine.Machine, Source, error) {
-	dir, _, release, err := m.parts.Snapshots.Read(s.origin.saved)
-	switch {
-	case errors.Is(err, snapshot.ErrNotFound):
-		return nil, SourceSnapshot, snapshotNotFound("restore", s.origin.saved)
-	case err != nil:
-		return nil, SourceSnapshot, fmt.Errorf("read snapshot: %w", err)
-	}
-	defer release()
-	mach, err := m.restore(ctx, s, dir, true)
-	if !unusable(err) {
-		return mach, SourceSnapshot, err
-	}
-	_, noFiles := readHomeInfo(dir)
-	switch {
-	case noFiles != nil:
-		return nil, SourceSnapshot, fmt.Errorf("the memory cannot be restored, and %w: %w", noFiles, err)
-	case s.origin.rollBack:
-		return nil, SourceSnapshot, fmt.Errorf("the memory cannot be restored; restore it as a new %s to get its files: %w", s.key.kind, err)
-	}
-	mach, source, r, err := m.freshWithFiles(ctx, s, dir, err)
-	if err == nil {
-		m.setRescue(s, r, nil)
-	}
-	return mach, source, err
-}
-
-func (m *Manager) savedRecords(owner Owner) []snapshot.Record {
-	records, err := m.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
-		return (meta.Class == snapshot.Kept || meta.Aside != "") && meta.Owner == string(owner) && !meta.Saved.IsZero()
-	})
-	if err != nil {
-		m.log.Warn("kept snapshots not listed", logkey.Error, err)
-	}
-	return records
-}
-
-// savedRecord finds a kept snapshot of an owner by its id or its unique name.
-func (m *Manager) savedRecord(owner Owner, id string) *snapshot.Record {
-	var named *snapshot.Record
-	names := 0
-	records := m.savedRecords(owner)
-	for i := range records {
-		switch r := &records[i]; {
-		case r.ID == id:
-			return r
-		case r.Name == id && id != "":
-			named = r
-			names++
-		}
-	}
-	if names == 1 {
-		return named
-	}
-	return nil
 }
 
 func savedSnapshot(r *snapshot.Record) SavedSnapshot {

@@ -236,10 +236,10 @@ func TestCallersThatLeave(t *testing.T) {
 }
 
 func (f *fixture) pins(id string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.boxes[key{"", KindSession, id}]; s != nil {
-		return len(s.pins)
+	f.reg.mu.Lock()
+	defer f.reg.mu.Unlock()
+	if s := f.reg.boxes[key{"", KindSession, id}]; s != nil {
+		return len(s.use.pins)
 	}
 	return 0
 }

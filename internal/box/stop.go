@@ -4,38 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// Stop ends a box and says whether there was one. A session ends at once, its
+// Stop ends a box and reports whether there was one. A session ends at once, its
 // running calls fail with CodeGone. For a context (id or unique name) Stop waits
 // for running calls, at most Config.StopWait, refusing new ones, and never
 // interrupts them: CodeStopFailed if they do not end.
 func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (bool, error) {
 	op := "stop " + string(kind)
-	m.mu.Lock()
-	s, err := m.findLocked(op, key{owner, kind, id})
-	if s != nil && m.expiredLocked(s) && !m.hibernates() {
-		m.expireLocked(s)
-		s = nil
+	k := key{owner, kind, id}
+	s, err := m.life.stop(ctx, op, k)
+	if err != nil {
+		return s != nil, err
 	}
-	if s == nil || err != nil {
-		m.mu.Unlock()
-		if err != nil {
-			return false, err
-		}
-		return m.stopHibernated(ctx, op, key{owner, kind, id})
+	if s == nil {
+		return m.stopHibernated(ctx, op, k)
 	}
-	if kind == KindContext {
-		if err := m.waitCallsLocked(ctx, op, s); err != nil {
-			m.mu.Unlock()
-			return true, err
-		}
-	}
-	m.terminateLocked(s, ReasonStopped, "")
-	m.mu.Unlock()
 	select {
 	case <-s.freed:
 		return true, nil
@@ -44,11 +31,32 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 	}
 }
 
+// stop ends the live box of a key; nil if there is none.
+func (l *lifecycle) stop(ctx context.Context, op string, k key) (*Box, error) {
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	s, err := l.reg.findLocked(op, k)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	if !l.hibernates() && l.expireLocked(s) {
+		return nil, nil
+	}
+	if k.kind == KindContext {
+		defer l.reg.undrainLocked(s)
+		if err := l.reg.drainLocked(ctx, op, s); err != nil {
+			return s, err
+		}
+	}
+	l.terminateLocked(s, ReasonStopped, "")
+	return s, nil
+}
+
 // stopHibernated removes a hibernated box.
 func (m *Manager) stopHibernated(ctx context.Context, op string, k key) (bool, error) {
-	m.mu.Lock()
-	wait := m.leavingLocked(k)
-	m.mu.Unlock()
+	m.reg.mu.Lock()
+	wait := m.reg.leavingLocked(k)
+	m.reg.mu.Unlock()
 	if wait != nil {
 		select {
 		case <-wait.freed:
@@ -56,7 +64,7 @@ func (m *Manager) stopHibernated(ctx context.Context, op string, k key) (bool, e
 			return true, cancelled(op, k, context.Cause(ctx))
 		}
 	}
-	r, err := find(m.onDisk(k.owner, k.kind), k)
+	r, err := findRecord(m.records.list(k.owner, k.kind), k)
 	switch {
 	case r == nil || err != nil:
 		return false, err
@@ -74,119 +82,42 @@ func (m *Manager) stopHibernated(ctx context.Context, op string, k key) (bool, e
 	default:
 		return true, &Error{Code: CodeInternal, Op: op, Msg: fmt.Sprintf("Failed to remove the hibernated %s %s", k.kind, clip(k.id, maxID)), Err: err, Context: k.details()}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	k.id = r.BoxID
-	m.recordExitLocked(&Box{key: k, name: r.Name}, ReasonStopped, "")
+	m.reg.recordExit(m.reg.tombstone(recordKey(r), r.Name, ReasonStopped, ""))
 	return true, nil
 }
 
-// leavingLocked returns the box of a key that is on its way to disk, or ends and
-// has something there.
-func (m *Manager) leavingLocked(k key) *Box {
-	for s := range m.leaving {
-		if s.key.owner == k.owner && s.key.kind == k.kind && (s.key.id == k.id || k.kind == KindContext && s.name == k.id) &&
-			s.recordStays {
-			return s
-		}
+// removeLost removes the record of a box that was lost with its server before
+// anything had been written, and remembers the box; false if somebody else has it.
+func (l *lifecycle) removeLost(r *snapshot.Record) bool {
+	lease, err := l.parts.Snapshots.Acquire(r.ID)
+	if err != nil {
+		return errors.Is(err, snapshot.ErrNotFound)
 	}
-	return nil
+	if lease.Dir() != "" {
+		l.records.release(lease, true)
+		return false
+	}
+	// Remembered first, so that there is never neither a record nor a tombstone.
+	l.recordRemoved(snapshot.Removed{Record: *r, Why: snapshot.Lost})
+	l.records.release(lease, false)
+	return true
 }
 
-// endingForGood reports whether the box of a record that this process holds has
-// ended and does not come back.
-func (m *Manager) endingForGood(r *snapshot.Record) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for s := range m.leaving {
-		if s.claim != nil && s.claim.ID() == r.ID {
-			return !s.recordStays
-		}
-	}
-	return false
-}
-
-// waitCallsLocked waits until no call is under way in s, without holding mu
-// meanwhile. While it waits, new calls are refused.
-func (m *Manager) waitCallsLocked(ctx context.Context, op string, s *Box) error {
-	if s.calls == 0 {
-		return nil
-	}
-	s.stopping++
-	defer func() { s.stopping-- }()
-	if s.stopped == nil {
-		s.stopped = make(chan struct{})
-	}
-	stopped := s.stopped
-	m.mu.Unlock()
-	t := time.NewTimer(m.cfg().StopWait)
-	defer t.Stop()
-	var err error
-	select {
-	case <-stopped:
-	case <-s.terminated:
-	case <-ctx.Done():
-		err = s.cancelled(op, context.Cause(ctx))
-	case <-t.C:
-		err = s.error(CodeStopFailed, op,
-			fmt.Sprintf("Failed to %s %s: its code still runs after %s", op, s.key.id, span(m.cfg().StopWait)),
-			"Running code is not interrupted. Try again when it has ended.", nil)
-	}
-	m.mu.Lock()
-	return err
-}
-
-func (m *Manager) terminate(s *Box, reason Reason, detail string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.terminateLocked(s, reason, detail)
-}
-
-// terminateLocked ends a box: from now on it is not found, its calls fail, and a
-// goroutine frees what it holds. Only the first reason counts.
-func (m *Manager) terminateLocked(s *Box, reason Reason, detail string) {
-	if s.tomb != nil || m.boxes[s.key] != s {
+// recordRemoved remembers a hibernated box whose record was removed.
+func (l *lifecycle) recordRemoved(r snapshot.Removed) {
+	if r.Aside != "" { // the box goes on elsewhere
+		l.log.Info("earlier state of a box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, r.Why)
 		return
 	}
-	s.tomb = &Tombstone{
-		ID: s.key.id, Kind: s.key.kind, Owner: s.key.owner, Name: s.name,
-		Reason: reason, Detail: detail, At: m.now(),
+	reason, detail := ReasonUnreadable, "its record on disk was damaged"
+	switch r.Why {
+	case snapshot.Lost:
+		reason, detail = ReasonHostRestart, "the server was killed before the box had been written to disk"
+	case snapshot.Age:
+		reason, detail = ReasonIdle, "nobody had used it since it was hibernated"
+	case snapshot.Quota:
+		reason, detail = ReasonEvicted, "the disk that hibernated boxes may use was full"
 	}
-	delete(m.boxes, s.key)
-	m.leaving[s] = struct{}{}
-	close(s.terminated)
-	for len(s.pins) > 0 {
-		s.pins[0].releaseLocked()
-	}
-	m.signalDrainedLocked()
-	if s.machine == nil { // start frees it
-		s.cancelBoot(errDead)
-		return
-	}
-	m.ended[reason]++
-	if reason == ReasonEvicted {
-		m.evicted++
-	}
-	m.tombstones.add(s.tomb)
-	level := m.log.Info
-	if s.stateLocked() == StateError {
-		level = m.log.Warn
-	}
-	level("box ended", "sandbox", s.guestID, "kind", s.key.kind, "id", s.key.id, "reason", reason, "detail", detail)
-	// Of a box that broke, what was last written to disk is better than nothing.
-	s.recordStays = s.stateLocked() == StateError && s.claim != nil && s.claim.Dir() != ""
-	m.wg.Go(func() { m.free(s, s.recordStays) })
-}
-
-// free gives back what an ended box holds on the host. With keep its record
-// stays for the next call on its id.
-func (m *Manager) free(s *Box, keep bool) {
-	m.discard(s.machine)
-	if s.claim != nil {
-		m.releaseRecord(s.claim, keep)
-	}
-	m.mu.Lock()
-	delete(m.leaving, s)
-	m.mu.Unlock()
-	close(s.freed)
+	l.reg.recordExit(l.reg.tombstone(recordKey(&r.Record), r.Name, reason, detail))
+	l.log.Info("hibernated box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, reason, logkey.Detail, detail)
 }

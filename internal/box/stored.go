@@ -51,14 +51,10 @@ type storedFile struct {
 func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, error) {
 	const op = "read stored files"
 	k := key{owner, kind, id}
-	m.mu.Lock()
-	s, err := m.findLocked(op, k)
-	living := s != nil || err != nil || m.leavingLocked(k) != nil
-	m.mu.Unlock()
-	if living || !m.hibernates() {
+	if m.reg.find(k) || !m.hibernates() {
 		return nil, nil
 	}
-	r, err := find(m.hibernatedRecords(owner, kind), k)
+	r, err := findRecord(m.records.hibernated(owner, kind), k)
 	if err != nil || r == nil {
 		return nil, nil // whoever acquires the box says why
 	}
@@ -66,7 +62,7 @@ func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, 
 	if err != nil {
 		return nil, nil
 	}
-	cause := m.restorable(dir, Template(meta.Template), Flavor(meta.Flavor))
+	cause := m.machines.restorable(dir, Template(meta.Template), Flavor(meta.Flavor))
 	if cause == nil || !unusable(cause) {
 		return nil, nil
 	}

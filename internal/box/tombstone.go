@@ -26,6 +26,9 @@ const (
 	ReasonUnreadable  Reason = "unreadable"   // it was hibernated, and its snapshot cannot be used
 )
 
+// failure reports whether the box broke.
+func (r Reason) failure() bool { return r == ReasonOOM || r == ReasonCrashed || r == ReasonExited }
+
 // Tombstone remembers a box that ended.
 type Tombstone struct {
 	ID     string    `json:"id"`

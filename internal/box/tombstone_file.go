@@ -23,20 +23,20 @@ const (
 // errUnchanged says that there is nothing to write.
 var errUnchanged = errors.New("nothing has changed")
 
-// shareTombstones takes in the tombstones that earlier servers and others on the same
-// state directory have written down, and writes down its own for them: who comes
-// back to another server learns as well what became of a box.
-func (m *Manager) shareTombstones(ctx context.Context) {
-	if m.parts.Tombstones == "" {
+// shareTombstones merges the tombstones with those in the file that all servers on the
+// state directory share, so that a client that comes back to another server learns
+// what became of its box.
+func (p *reaper) shareTombstones(ctx context.Context) {
+	if p.parts.Tombstones == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, tombstonesTimeout)
 	defer cancel()
-	file := statefile.File[[]Tombstone]{Path: m.parts.Tombstones, Version: tombstonesVersion}
+	file := statefile.File[[]Tombstone]{Path: p.parts.Tombstones, Version: tombstonesVersion}
 	err := file.Update(ctx, func(list *[]Tombstone) error {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		all := m.tombstones.merge(*list)
+		p.reg.mu.Lock()
+		defer p.reg.mu.Unlock()
+		all := p.reg.tombstones.merge(*list)
 		if slices.EqualFunc(all, *list, func(a, b Tombstone) bool { return a.key() == b.key() && a.At.Equal(b.At) }) {
 			return errUnchanged
 		}
@@ -46,12 +46,12 @@ func (m *Manager) shareTombstones(ctx context.Context) {
 	if errors.Is(err, errUnchanged) {
 		err = nil
 	}
-	m.mu.Lock()
-	again := m.apart
-	m.apart = err != nil
-	m.mu.Unlock()
+	p.reg.mu.Lock()
+	again := p.unshared
+	p.unshared = err != nil
+	p.reg.mu.Unlock()
 	if err != nil && !again { // once is enough
-		m.log.Warn("tombstones not shared with other servers", logkey.Error, err)
+		p.log.Warn("tombstones not shared with other servers", logkey.Error, err)
 	}
 }
 

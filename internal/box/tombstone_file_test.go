@@ -16,20 +16,20 @@ func TestTombstonesAreShared(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
 	server := func() *Manager {
 		m := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
-		m.shareTombstones(t.Context())
+		m.reaper.shareTombstones(t.Context())
 		return m
 	}
 	bury := func(m *Manager, id string, reason Reason) key {
 		c.add(time.Second)
 		k := key{"owner", KindContext, id}
-		m.tombstones.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now()})
-		m.shareTombstones(t.Context())
+		m.reg.tombstones.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now()})
+		m.reaper.shareTombstones(t.Context())
 		return k
 	}
 	want := func(m *Manager, what string, k key, reason Reason) {
 		t.Helper()
-		m.shareTombstones(t.Context())
-		got := m.tombstones.get(k)
+		m.reaper.shareTombstones(t.Context())
+		got := m.reg.tombstones.get(k)
 		if reason == "" {
 			if got != nil {
 				t.Errorf("%s: got %+v, want nothing", what, got)
@@ -45,8 +45,8 @@ func TestTombstonesAreShared(t *testing.T) {
 	first := bury(a, "first", ReasonOOM)
 	want(b, "the other server", first, ReasonOOM)
 	want(server(), "a later server", first, ReasonOOM)
-	whole := *a.tombstones.get(first)
-	if got := *b.tombstones.get(first); got != whole {
+	whole := *a.reg.tombstones.get(first)
+	if got := *b.reg.tombstones.get(first); got != whole {
 		t.Errorf("got %+v, want %+v", got, whole)
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
@@ -54,7 +54,7 @@ func TestTombstonesAreShared(t *testing.T) {
 			t.Errorf("the field %s is not looked at", v.Type().Field(i).Name)
 		}
 	}
-	if b.tombstones.get(key{"another", KindContext, "first"}) != nil {
+	if b.reg.tombstones.get(key{"another", KindContext, "first"}) != nil {
 		t.Error("another owner has the tombstone")
 	}
 
@@ -64,12 +64,12 @@ func TestTombstonesAreShared(t *testing.T) {
 
 	// The box is there again.
 	d := server()
-	d.tombstones.remove(first)
+	d.reg.tombstones.remove(first)
 	want(d, "what was removed, to who removed it", first, "")
 	want(server(), "what was removed, to a later server", first, "")
 	want(a, "what was removed, to one that had it", first, "")
 	want(d, "what was removed, once all have met", first, "")
-	if got := a.tombstones.named(first.owner, "name of first"); got != nil {
+	if got := a.reg.tombstones.named(first.owner, "name of first"); got != nil {
 		t.Errorf("what was removed, by its name: got %+v", got)
 	}
 	bury(a, "first", ReasonIdle)
@@ -89,9 +89,9 @@ func TestTombstonesThatCannotBeShared(t *testing.T) {
 	}
 	m := New(DefaultConfig(), Parts{Tombstones: path})
 	tomb := &Tombstone{ID: "x", Kind: KindSession, Reason: ReasonOOM, At: m.now()}
-	m.tombstones.add(tomb)
-	m.shareTombstones(t.Context())
-	if m.tombstones.get(tomb.key()) != tomb {
+	m.reg.tombstones.add(tomb)
+	m.reaper.shareTombstones(t.Context())
+	if m.reg.tombstones.get(tomb.key()) != tomb {
 		t.Error("the server's own tombstone is gone")
 	}
 	if now, err := os.ReadFile(path); err != nil || string(now) != damaged {
@@ -107,14 +107,14 @@ func TestSharedTombstonesAreBounded(t *testing.T) {
 		last = New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
 		for n := range maxTombstones {
 			c.add(time.Millisecond)
-			last.tombstones.add(&Tombstone{ID: fmt.Sprint(i, "-", n), Kind: KindSession, Reason: ReasonIdle, At: c.Now()})
+			last.reg.tombstones.add(&Tombstone{ID: fmt.Sprint(i, "-", n), Kind: KindSession, Reason: ReasonIdle, At: c.Now()})
 		}
-		last.shareTombstones(t.Context())
+		last.reaper.shareTombstones(t.Context())
 	}
 	next := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
-	next.shareTombstones(t.Context())
+	next.reaper.shareTombstones(t.Context())
 	for _, m := range []*Manager{last, next} {
-		if n := m.tombstones.lru.Len(); n != maxTombstones || m.tombstones.get(key{"", KindSession, "1-0"}) == nil {
+		if n := m.reg.tombstones.lru.Len(); n != maxTombstones || m.reg.tombstones.get(key{"", KindSession, "1-0"}) == nil {
 			t.Errorf("got %d tombstones, want the %d newest", n, maxTombstones)
 		}
 	}

@@ -188,7 +188,9 @@ func TestMemoryOfOwner(t *testing.T) {
 // TestVictim: whose box makes room, where all can be hibernated.
 func TestVictim(t *testing.T) {
 	box := func(owner Owner, use uint64, flavor Flavor) *Box {
-		return &Box{key: key{owner: owner, kind: KindSession, id: fmt.Sprint(owner, use)}, use: use, flavor: flavor}
+		b := &Box{spec: spec{key: key{owner: owner, kind: KindSession, id: fmt.Sprint(owner, use)}, flavor: flavor}}
+		b.use.seq = use
+		return b
 	}
 	small := func(owner Owner, uses ...uint64) (boxes []*Box) {
 		for _, use := range uses {
@@ -213,9 +215,9 @@ func TestVictim(t *testing.T) {
 	} {
 		u := newUsage()
 		for _, s := range slices.Concat(c.idle, c.busy) {
-			u.add(s, 1)
+			u.add(&s.spec, 1)
 		}
-		u.add(box(c.owner, 100, FlavorSmall), 1)
+		u.add(&box(c.owner, 100, FlavorSmall).spec, 1)
 		got := ""
 		if v := victim(c.idle, c.owner, u, func(*Box) bool { return true }); v != nil {
 			got = v.key.id

@@ -1,0 +1,372 @@
+package box
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/tracing"
+)
+
+// Lease keeps a box in memory for its caller, and says how the box was acquired.
+type Lease struct {
+	Created bool       // this call made it
+	Woken   *Woken     // this call woke it; nil otherwise
+	Lost    *Tombstone // an earlier box with this id ended and its state is gone
+
+	pin *pin
+}
+
+// Release lets the box be evicted or expire again. The first call into the box and
+// the end of the acquiring call's context do the same. Release may be called again.
+func (l Lease) Release() {
+	if l.pin != nil {
+		l.pin.release()
+	}
+}
+
+const (
+	// wakeWait is how long a call on a hibernated box waits for room when all boxes
+	// in memory are in use.
+	wakeWait = 30 * time.Second
+	// handoverWait is how long a call waits for another server to release a box.
+	// Clients start a new server while the one before is still ending, which the
+	// SDKs of MCP kill after 4 s (see docs/clients.md).
+	handoverWait = 5 * time.Second
+	// Another process announces nothing when it releases a record, so that attempts
+	// to take it are repeated, at first after firstRetry and at most every lastRetry.
+	firstRetry = 10 * time.Millisecond
+	lastRetry  = 250 * time.Millisecond
+)
+
+// search looks for a box by its key.
+type search struct {
+	op    string
+	key   key
+	check func(*spec) error // whether the box is what the caller wants; nil: it is
+	make  func() spec       // describes a new one, if there is none; nil: none is made
+}
+
+// attempt is the outcome of one attempt to acquire a box.
+type attempt struct {
+	done  bool // with box, lease and err as acquire returns them
+	box   *Box
+	lease Lease
+	err   error // without done: why acquire fails if the next attempts fail as well
+
+	freed  <-chan struct{} // not nil: try again when this is closed, however long it takes
+	change bool            // try again when something has changed in this process
+}
+
+func failed(err error) attempt { return attempt{done: true, err: err} }
+
+// acquire finds a box, live or hibernated, and pins it for the caller, or makes it.
+// The box is nil if there is none and none is made.
+//
+// Errors: CodeHeld if another server process has the box in memory.
+func (m *Manager) acquire(ctx context.Context, q search) (*Box, Lease, error) {
+	begun := time.Now()
+	var changed <-chan struct{}
+	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+		try := m.attempt(ctx, &q)
+		if try.done {
+			return try.box, try.lease, try.err
+		}
+		if try.change && changed == nil {
+			changed = m.reg.nextChange()
+			continue // something may have changed before
+		}
+		limit := wakeWait
+		if CodeOf(try.err) == CodeHeld {
+			limit = handoverWait
+		}
+		left := limit - time.Since(begun)
+		if left <= 0 && try.freed == nil {
+			if try.err == nil {
+				try.err = q.key.error(CodeBusy, q.op, "another call is waking or stopping it", "Try again in a moment.")
+			}
+			return nil, Lease{}, try.err
+		}
+		var timer <-chan time.Time
+		switch {
+		case try.freed != nil: // has a bound of its own
+			changed = nil
+		case try.change:
+			timer = time.After(left)
+		default:
+			changed, timer = nil, time.After(min(left, retry))
+		}
+		select {
+		case <-try.freed:
+		case <-changed:
+		case <-timer:
+		case <-ctx.Done():
+			return nil, Lease{}, cancelled(q.op, q.key, context.Cause(ctx))
+		}
+		changed = nil
+	}
+}
+
+// attempt looks in memory, on disk, and in memory again: nothing is locked while the
+// disk is read.
+func (m *Manager) attempt(ctx context.Context, q *search) attempt {
+	if try, ok := m.attemptLive(ctx, q); ok {
+		return try
+	}
+	r, err := findRecord(m.records.list(q.key.owner, q.key.kind), q.key)
+	switch {
+	case err != nil:
+		return failed(err)
+	case r == nil:
+	case r.Leased && !r.Own:
+		return attempt{err: q.key.held(q.op)}
+	case r.Leased:
+		// By a call that is about to wake the box, or by a box of that id that ends
+		// for good.
+		if !m.reg.endingForGood(r.ID) {
+			return attempt{change: true}
+		}
+		r = nil
+	case r.Saved.IsZero():
+		if !m.life.removeLost(r) {
+			return attempt{}
+		}
+		r = nil
+	}
+	if r == nil && q.make == nil {
+		// It may have been woken between the two looks.
+		try, ok := m.attemptLive(ctx, q)
+		if !ok {
+			try = attempt{done: true}
+		}
+		return try
+	}
+	var sp spec
+	if r == nil {
+		sp = q.make()
+		sp.key = q.key
+		sp.chosen = q.key.kind == KindSession
+	} else {
+		sp = spec{key: q.key, template: Template(r.Template), flavor: Flavor(r.Flavor)}
+		if q.check != nil {
+			if err := q.check(&sp); err != nil {
+				return failed(err)
+			}
+		}
+		if err := m.reg.roomFor(q.op, &sp); err != nil {
+			return m.noRoom(err)
+		}
+		record, err := m.records.acquire(q.op, r)
+		if record == nil {
+			return attempt{done: err != nil, err: err}
+		}
+		sp = specOfRecord(record)
+	}
+	return m.resolve(ctx, q, m.life.newBox(sp))
+}
+
+// attemptLive looks for the box in memory; ok is false if it is not there.
+func (m *Manager) attemptLive(ctx context.Context, q *search) (try attempt, ok bool) {
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	return m.attemptLiveLocked(ctx, q)
+}
+
+func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt, ok bool) {
+	if ctx.Err() != nil {
+		return failed(cancelled(q.op, q.key, context.Cause(ctx))), true
+	}
+	if err := m.reg.openLocked(q.op); err != nil {
+		return failed(err), true
+	}
+	s, err := m.reg.findLocked(q.op, q.key)
+	if err != nil {
+		return failed(err), true
+	}
+	if s != nil && m.life.expireLocked(s) {
+		s = nil
+	}
+	switch {
+	case s == nil:
+		if leaving := m.reg.leavingLocked(q.key); leaving != nil {
+			return attempt{freed: leaving.freed}, true
+		}
+		return attempt{}, false
+	case s.state == stateDraining && q.key.kind == KindContext:
+		return failed(s.error(CodeBusy, q.op, fmt.Sprintf("Context %s is being stopped", s.key.id), "Create a new one.", nil)), true
+	case q.check != nil:
+		if err := q.check(&s.spec); err != nil {
+			return failed(err), true
+		}
+	}
+	return attempt{done: true, box: s, lease: Lease{pin: m.reg.pinLocked(ctx, s)}}, true
+}
+
+// resolve admits a box that was neither in memory nor leased, unless another call has
+// brought it into memory meanwhile. Its record is released if it is not admitted.
+func (m *Manager) resolve(ctx context.Context, q *search, s *Box) attempt {
+	record := s.origin.record
+	m.reg.mu.Lock()
+	try, ok := m.attemptLiveLocked(ctx, q)
+	admitted := false
+	if !ok {
+		switch err := m.life.admitLocked(q.op, s); {
+		case err == nil:
+			admitted = true
+			try = attempt{done: true, box: s, lease: m.leaseLocked(ctx, s)}
+		case record != nil:
+			try = m.noRoom(err)
+		default:
+			try = failed(err)
+		}
+	}
+	m.reg.mu.Unlock()
+	if !admitted {
+		s.cancelBoot(nil)
+		if record != nil {
+			m.records.release(record, true)
+		}
+	}
+	return try
+}
+
+// noRoom is the attempt to wake a box that was not admitted. With eviction there may be
+// room soon.
+func (m *Manager) noRoom(err error) attempt {
+	if CodeOf(err) == CodeLimit && m.cfg().Evict {
+		return attempt{err: err, change: true}
+	}
+	return failed(err)
+}
+
+// leaseLocked is the lease of a box whose start begins.
+func (m *Manager) leaseLocked(ctx context.Context, s *Box) Lease {
+	l := Lease{pin: m.reg.pinLocked(ctx, s)}
+	t := m.reg.tombstones.get(s.key)
+	if s.state != stateWaking {
+		l.Created, l.Lost = true, t
+		return l
+	}
+	l.Woken = &Woken{Saved: s.origin.saved, Behind: s.origin.stale}
+	// A tombstone from before that time is of an earlier box.
+	if l.Woken.Behind && t != nil && t.At.After(l.Woken.Saved) {
+		l.Woken.Why = t
+	}
+	return l
+}
+
+// existing acquires a box that exists, live or hibernated.
+func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Lease, error) {
+	s, lease, err := m.acquire(ctx, search{op: op, key: k})
+	if err != nil {
+		return nil, Lease{}, err
+	}
+	if s == nil {
+		return nil, Lease{}, m.notFound(op, k)
+	}
+	return s.await(ctx, op, lease)
+}
+
+// create admits a new box and waits for its start.
+func (m *Manager) create(ctx context.Context, op string, sp spec) (*Box, Lease, error) {
+	s, lease, err := m.life.admit(ctx, op, sp)
+	if err != nil {
+		return nil, Lease{}, err
+	}
+	return s.await(ctx, op, lease)
+}
+
+// await waits for the start of a box that the caller has a lease of.
+func (s *Box) await(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
+	if err := s.awaitReady(ctx, lease.Woken != nil); err != nil {
+		lease.Release()
+		return nil, Lease{}, s.cancelled(op, err)
+	}
+	if s.startErr != nil {
+		lease.Release()
+		return nil, Lease{}, s.startErr
+	}
+	if lease.Woken != nil {
+		lease.Woken.Rescued = s.Rescued()
+	}
+	return s, lease, nil
+}
+
+// awaitReady waits until the start of the box has succeeded or failed. The error is
+// the cause of ctx.
+func (s *Box) awaitReady(ctx context.Context, woken bool) (err error) {
+	select {
+	case <-s.ready:
+		return nil
+	default:
+	}
+	name := "box start"
+	if woken {
+		name = "box wake"
+	}
+	ctx, span := tracing.Start(ctx, name)
+	select {
+	case <-s.ready:
+		span.Set("glovebox.box.source", string(s.Info().Source))
+		span.End(s.startErr)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+		span.End(err)
+	}
+	return err
+}
+
+// unused returns an error if a session of that id exists.
+func (m *Manager) unused(op string, k key) error {
+	r, err := findRecord(m.records.list(k.owner, k.kind), k)
+	exists := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Saved.IsZero())
+	if err == nil && !exists && !m.reg.find(k) {
+		return nil
+	}
+	return &Error{
+		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Session %s exists already", k.id), Hint: "Leave the new id out, or choose another.",
+		Context: map[string]string{"field": "new_session_id", "session_id": k.id},
+	}
+}
+
+// Find returns the kind of the owner's box that callers name id, if there is one,
+// in memory or on disk: a session of that id, else a context of that id or name. It
+// reports false if there is none. The box may end before the caller acquires it.
+func (m *Manager) Find(owner Owner, id string) (Kind, bool) {
+	keys := []key{{owner, KindSession, id}, {owner, KindContext, id}}
+	for _, k := range keys {
+		if m.reg.find(k) {
+			return k.kind, true
+		}
+	}
+	found := m.records.list(owner, "")
+	for _, k := range keys {
+		for i := range found {
+			if r := &found[i]; r.Kind == string(k.kind) && (r.BoxID == id || k.kind == KindContext && r.Name == id) {
+				return k.kind, true
+			}
+		}
+	}
+	return "", false
+}
+
+// notFound explains that there is no box of a key, and why it ended.
+func (m *Manager) notFound(op string, k key) error {
+	t := m.reg.tombstoneOf(k)
+	e := &Error{Code: CodeNotFound, Op: op, Context: map[string]string{string(k.kind) + "_id": clip(k.id, maxID)}}
+	if k.kind == KindSession {
+		e.Msg, e.Hint = "Session not found: "+clip(k.id, maxID), "List the sessions with get_sessions."
+	} else {
+		e.Msg, e.Hint = "Context not found: "+clip(k.id, maxID), "List the contexts, or create a new one."
+	}
+	if t == nil {
+		return e
+	}
+	e.Msg += "; " + t.Explain(m.now())
+	e.Context["reason"] = string(t.Reason)
+	if k.kind == KindContext {
+		e.Msg += "; create a new one"
+		e.Hint = "Create a new context; the variables of the old one are gone."
+	}
+	return e
+}

@@ -1,0 +1,357 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+const (
+	// destroyTimeout bounds the wait for an engine to free a guest; it takes well
+	// under a second unless the host is in trouble.
+	destroyTimeout = 30 * time.Second
+	// exitWait is how long the engine has to report why a guest ended once the
+	// connection to its agent is lost. Reaping and reading the cgroup's counters
+	// takes milliseconds.
+	exitWait = 2 * time.Second
+)
+
+var (
+	errEnded     = errors.New("the box has ended")
+	errAbandoned = errors.New("nobody waits for it any more")
+	// errElsewhere ends the start of a box whose id another server has given to a box
+	// at the same time. Each of the two makes its record first and looks for the
+	// other's then, so that at most one of them goes on.
+	errElsewhere = errors.New("another server has a box of that id")
+)
+
+// lifecycle boots boxes, watches them, takes them out of memory and ends them.
+type lifecycle struct {
+	*env
+	reg      *registry
+	records  *records
+	machines *factory
+	reaper   *reaper
+}
+
+// admit enters a new box into the registry, begins its start and pins it for the
+// caller.
+func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Lease, error) {
+	s := l.newBox(sp)
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, Lease{}, cancelled(op, s.key, context.Cause(ctx))
+	}
+	if err := l.reg.openLocked(op); err != nil {
+		return nil, Lease{}, err
+	}
+	if err := l.admitLocked(op, s); err != nil {
+		return nil, Lease{}, err
+	}
+	return s, Lease{Created: true, pin: l.reg.pinLocked(ctx, s)}, nil
+}
+
+// admitLocked reserves room for a box and begins its start. At a limit, boxes that
+// nobody uses are evicted; see registry.planLocked. If that is not enough, or eviction
+// is off, nothing is evicted and the error is CodeLimit.
+func (l *lifecycle) admitLocked(op string, s *Box) error {
+	// A box that comes from somewhere may have another image than new ones.
+	if s.origin == (origin{}) && l.parts.Machines.Interpreters[s.template.Language()] == "" {
+		return l.noInterpreter(op, s.template.Language())
+	}
+	victims, err := l.reg.planLocked(op, &s.spec)
+	if err != nil {
+		return err
+	}
+	for _, v := range victims {
+		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was the least recently used one when room for a new %s was needed", s.key.kind))
+	}
+	// An evicted box occupies memory until it is freed; no over-commit.
+	wait := slices.Collect(maps.Keys(l.reg.leaving))
+
+	l.reg.touchLocked(s)
+	if s.state == stateHibernated {
+		l.reg.setState(s, stateWaking)
+	} else {
+		l.reg.setState(s, stateStarting)
+	}
+	if !l.reg.crowdedLocked() {
+		wait = nil
+	}
+	l.wg.Go(func() { l.start(op, s, wait) })
+	return nil
+}
+
+// start boots a box of the registry and wakes those who wait for it. It runs in a
+// goroutine of the Manager.
+func (l *lifecycle) start(op string, s *Box, wait []*Box) {
+	begun := time.Now()
+	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(s.bootCtx, l.cfg().StartTimeout, timeout)
+	defer cancel()
+	defer s.cancelBoot(nil)
+
+	b, err := l.boot(ctx, s, wait)
+	if err == nil && b.record == nil {
+		b.record = l.records.create(s)
+		if s.chosen && l.records.leasedElsewhere(s.key) {
+			err = errElsewhere
+		}
+	}
+	b.noteData()
+	l.reg.mu.Lock()
+	if err == nil && !s.state.live() {
+		err = errAbandoned
+	}
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		l.publishLocked(s, b)
+		l.reg.mu.Unlock()
+		l.observe(s, EventStart, b.source, time.Since(begun), false)
+		l.log.Info("box started", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
+			logkey.Template, s.template, logkey.Flavor, s.flavor, logkey.Source, b.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
+		return
+	}
+	tomb := s.tomb
+	s.startErr = l.startErrorLocked(op, s, err)
+	if s.state.live() {
+		l.reg.setState(s, stateEnding)
+	}
+	l.reg.mu.Unlock()
+
+	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errElsewhere) {
+		l.observe(s, EventStart, b.source, time.Since(begun), true)
+		l.log.Error("box did not start", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Source, b.source, logkey.Error, err)
+	}
+	if b.machine != nil {
+		l.discard(b.machine)
+	}
+	// A box that was being woken is still there for the next call, unless its owner
+	// stopped it.
+	keep := b.record != nil && b.data && (tomb == nil || tomb.Reason != ReasonStopped)
+	if b.record != nil {
+		l.records.release(b.record, keep)
+	}
+	l.freed(s, keep)
+}
+
+// boot makes the machine of a box once the boxes in wait are freed. Few are made at
+// once: more would only slow each other down.
+func (l *lifecycle) boot(ctx context.Context, s *Box, wait []*Box) (booted, error) {
+	none := booted{record: s.origin.record}
+	for _, o := range wait {
+		select {
+		case <-o.freed:
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
+		}
+	}
+	l.countStarting(1)
+	defer l.countStarting(-1)
+	if err := l.machines.starts.Acquire(ctx, 1); err != nil {
+		return none, context.Cause(ctx)
+	}
+	defer l.machines.starts.Release(1)
+	return l.machines.make(ctx, s)
+}
+
+func (l *lifecycle) countStarting(n int) {
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	l.reg.starting += n
+	if l.reg.starting == 0 {
+		l.reg.changed.broadcast()
+		l.reaper.checkInLocked(0) // new boxes are not written while others are made
+	}
+}
+
+// publishLocked makes a box with its machine available to calls.
+func (l *lifecycle) publishLocked(s *Box, b booted) {
+	s.booted, s.guestID = b, b.machine.ID
+	s.disk.at = l.now()
+	if b.source == SourceWoken && !s.origin.stale {
+		s.disk.seq = s.use.seq
+	}
+	l.reg.started++
+	l.reg.tombstones.remove(s.key)
+	l.reg.setState(s, stateReady)
+	l.wg.Go(func() { l.watchGuest(s) })
+	l.wg.Go(func() { l.watchAgent(s) })
+}
+
+// startErrorLocked returns the error of a start for its callers.
+func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
+	switch {
+	case s.tomb != nil && s.tomb.Reason != ReasonShutdown:
+		return s.goneLocked(op)
+	case s.tomb != nil || errors.Is(err, errClosed):
+		return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
+	case errors.Is(err, errAbandoned):
+		return s.cancelled(op, err)
+	case errors.Is(err, errElsewhere):
+		return s.key.held(op)
+	}
+	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
+	switch {
+	case errors.Is(err, engine.ErrExhausted):
+		hint = "Insufficient resources available on the host: stop what is no longer needed, or use a smaller flavor."
+	case errors.Is(err, engine.ErrUnavailable), errors.Is(err, engine.ErrUnsupported):
+		hint = "The isolation cannot work on this host as it is; have the operator run the doctor command."
+	}
+	e := s.error(CodeStartFailed, op, fmt.Sprintf("Failed to create %s sandbox (%s)", s.template, s.flavor), hint, err)
+	if we, ok := errors.AsType[*protocol.Error](err); ok {
+		e.Err = errors.New(strings.TrimSpace(clip(we.Message, maxErrorText)))
+		if we.Code == protocol.CodeNoLanguage {
+			e.Code = CodeUnsupportedLanguage
+		}
+	}
+	return e
+}
+
+// watchGuest ends the box when its guest has ended by itself.
+func (l *lifecycle) watchGuest(s *Box) {
+	ctx, cancel := context.WithCancel(l.base)
+	defer cancel()
+	stop := make(chan struct{})
+	l.wg.Go(func() {
+		select {
+		case <-s.terminated:
+		case <-stop:
+		}
+		cancel()
+	})
+	defer close(stop)
+	exit, err := s.machine.Guest.Wait(ctx)
+	if err != nil { // the box was ended from here
+		return
+	}
+	reason, detail := ReasonCrashed, "its isolation ended"
+	switch exit.Reason {
+	case engine.ExitOOM:
+		reason, detail = ReasonOOM, fmt.Sprintf("it used more than the %d MB of its flavor '%s'", s.flavor.Limits().MemoryMB, s.flavor)
+	case engine.ExitExited:
+		reason, detail = ReasonExited, fmt.Sprintf("its agent ended with code %d", exit.Code)
+	case engine.ExitDestroyed:
+		detail = "it was destroyed from outside"
+	}
+	if exit.Detail != "" {
+		detail += " (" + strings.TrimSpace(clip(exit.Detail, 200)) + ")"
+	}
+	l.terminate(s, reason, detail)
+}
+
+// watchAgent ends the box when the connection to its agent is lost.
+func (l *lifecycle) watchAgent(s *Box) {
+	select {
+	case <-s.machine.Agent.Done():
+	case <-s.terminated:
+		return
+	}
+	t := time.NewTimer(exitWait)
+	defer t.Stop()
+	select {
+	case <-s.terminated:
+	case <-t.C:
+		detail := "the link to its agent broke"
+		if err := s.machine.Agent.Err(); err != nil {
+			detail += " (" + strings.TrimSpace(clip(err.Error(), 200)) + ")"
+		}
+		l.terminate(s, ReasonCrashed, detail)
+	}
+}
+
+func (l *lifecycle) terminate(s *Box, reason Reason, detail string) {
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	l.terminateLocked(s, reason, detail)
+}
+
+// terminateLocked ends a box: from now on it is not found, its calls fail, and a
+// goroutine frees its machine. Only the first reason counts.
+func (l *lifecycle) terminateLocked(s *Box, reason Reason, detail string) {
+	if !s.state.live() {
+		return
+	}
+	booting := s.state.booting()
+	s.tomb = l.reg.tombstone(s.key, s.name, reason, detail)
+	if !booting {
+		// What was last written of a box that broke is better than nothing.
+		s.recordStays = reason.failure() && s.data
+	}
+	l.reg.setState(s, stateEnding)
+	l.reg.unpinAllLocked(s)
+	l.reg.signalDrainedLocked()
+	if booting { // start frees it
+		s.cancelBoot(errEnded)
+		return
+	}
+	if reason == ReasonEvicted {
+		l.reg.evicted++
+	}
+	l.reg.recordExitLocked(s.tomb)
+	l.wg.Go(func() {
+		level := slog.LevelInfo
+		if reason.failure() {
+			level = slog.LevelWarn
+		}
+		l.log.Log(l.base, level, "box ended", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Reason, reason, logkey.Detail, detail)
+		l.free(s, s.recordStays)
+	})
+}
+
+// free frees the machine of a box that has left the registry. With keep its record
+// stays for the next call on its id.
+func (l *lifecycle) free(s *Box, keep bool) {
+	l.discard(s.machine)
+	if s.record != nil {
+		l.records.release(s.record, keep)
+	}
+	l.freed(s, keep)
+}
+
+// freed notes that nothing of a box is left in memory.
+func (l *lifecycle) freed(s *Box, keep bool) {
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	if keep {
+		l.reg.setState(s, stateHibernated)
+	} else {
+		l.reg.setState(s, stateGone)
+	}
+}
+
+// drainAndReplace ends old once no call is in flight in it, and publishes s, whose
+// machine is b, in its place. pinned is the caller's lease of old.
+func (l *lifecycle) drainAndReplace(ctx context.Context, op string, pinned Lease, old, s *Box, b booted) error {
+	b.noteData()
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	l.reg.unpinLocked(pinned.pin)
+	err := l.reg.drainLocked(ctx, op, old)
+	defer l.reg.undrainLocked(old)
+	if err != nil {
+		return err
+	}
+	if old.tomb != nil {
+		return old.goneLocked(op)
+	}
+	if err := l.reg.openLocked(op); err != nil {
+		return err
+	}
+	l.terminateLocked(old, ReasonRolledBack, "")
+	l.reg.touchLocked(s)
+	l.publishLocked(s, b)
+	return nil
+}

@@ -1,0 +1,275 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/box/template"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// Source says how a box came into being. It is a closed set: a metric label.
+type Source string
+
+// The closed set of sources.
+const (
+	SourceWarm     Source = "warm"     // taken from the pool
+	SourceCold     Source = "cold"     // restored from the template
+	SourceBoot     Source = "boot"     // booted: there is no template yet
+	SourceWoken    Source = "woken"    // restored from its own record
+	SourceFork     Source = "fork"     // a copy of a live box
+	SourceSnapshot Source = "snapshot" // restored from a saved snapshot
+)
+
+// origin is what a box is made from; the zero value means the pool, else the
+// template, else a boot. At most one of record, parent and snapshot is set.
+type origin struct {
+	record   *snapshot.Lease // its own record: it is woken
+	stale    bool            // the box of that record went on after it was written
+	saved    time.Time       // when that was
+	parent   *Box            // it is a fork of this one, which is pinned until the start has ended
+	snapshot string          // the id of a saved snapshot
+	// rollBack says that the box takes the place of another, so that a snapshot
+	// without its memory will not do.
+	rollBack bool
+	ran      bool // code had run in the interpreter of what it is made from
+}
+
+// booted is what the start of a box results in.
+type booted struct {
+	machine *machine.Machine // nil if the start failed before there was one
+	maker   *machine.Maker   // made the machine: the box's image
+	source  Source
+	record  *snapshot.Lease // the box's; nil if it has none
+	data    bool            // the record has data; as of the last write
+	saved   time.Time       // when they were written
+	rescued *Rescue         // what the box could not bring along; nil: nothing is missing
+	ran     bool            // code had run in its interpreter before it was made
+}
+
+// noteData notes what the record has, so that nobody asks it, and waits for the disk,
+// while holding a lock.
+func (b *booted) noteData() {
+	if b.record != nil {
+		b.data, b.saved = b.record.Dir() != "", b.record.Meta().Saved
+	}
+}
+
+// factory makes the machines of boxes and of the pool.
+type factory struct {
+	*env
+	records *records
+	starts  *semaphore.Weighted // boxes that are made at once
+	pool    *pool.Pool          // nil: none; set by start
+	filling chan struct{}       // closed when the pool begins to fill
+
+	mu      sync.Mutex
+	closed  bool                // guarded by mu
+	builds  map[pool.Class]bool // guarded by mu; templates that are being built
+	unbuilt map[pool.Class]bool // guarded by mu; templates that could not be built the last time
+}
+
+// make makes the machine of a box. After an error, record is set if the box had one,
+// and there is no machine.
+func (f *factory) make(ctx context.Context, s *Box) (b booted, err error) {
+	switch o := &s.origin; {
+	case o.record != nil:
+		b, err = f.wake(ctx, s)
+	case o.parent != nil:
+		b, err = f.fork(ctx, s)
+	case o.snapshot != "":
+		b, err = f.restoreSaved(ctx, s)
+	default:
+		b, err = f.makeNew(ctx, s)
+	}
+	if err != nil && b.machine != nil {
+		f.discard(b.machine)
+		b.machine = nil
+	}
+	return b, err
+}
+
+// makeNew makes the machine of a box without a past.
+func (f *factory) makeNew(ctx context.Context, s *Box) (booted, error) {
+	b := booted{maker: f.parts.Machines}
+	if f.pool != nil {
+		if b.machine = f.pool.Take(ctx, s.class()); b.machine != nil {
+			b.source = SourceWarm
+			return b, nil
+		}
+	}
+	var err error
+	b.machine, b.source, err = f.fresh(ctx, s.class(), s.guestID)
+	if err == nil && b.source == SourceBoot && s.key.kind == KindContext {
+		// A context's interpreter is proved before its id is given out.
+		err = b.machine.Start(ctx, s.template.Language(), nil)
+	}
+	return b, err
+}
+
+// fresh makes a machine from the template or, as long as there is none, by a boot;
+// the template is built meanwhile.
+func (f *factory) fresh(ctx context.Context, c pool.Class, id string) (*machine.Machine, Source, error) {
+	if f.parts.Templates != nil {
+		want := f.want(c)
+		t, ok := f.parts.Templates.Find(want)
+		if ok {
+			mach, err := f.parts.Templates.Restore(ctx, t, id)
+			if err == nil || ctx.Err() != nil || !errors.Is(err, engine.ErrInvalid) {
+				return mach, SourceCold, err
+			}
+			f.log.Warn("template not usable, booting instead", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Error, err)
+		}
+		f.build(c)
+	}
+	mach, err := f.parts.Machines.Boot(ctx, id, Flavor(c.Flavor).Limits())
+	return mach, SourceBoot, err
+}
+
+// fork makes a copy of the machine of the parent of s. If its memory cannot be
+// restored, because files that the parent has mapped have changed on the host, the
+// copy begins with the parent's files.
+func (f *factory) fork(ctx context.Context, s *Box) (b booted, err error) {
+	b.source = SourceFork
+	dir, err := os.MkdirTemp(f.parts.Scratch, "fork-")
+	if err != nil {
+		return b, fmt.Errorf("make room for a copy: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	memory := filepath.Join(dir, "memory")
+	if err := os.Mkdir(memory, 0o700); err != nil {
+		return b, fmt.Errorf("make room for a copy: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.parts.Machines.RemoveSnapshot(f.base, memory)) }()
+	parent := s.origin.parent
+	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, mach *machine.Machine) error {
+		parent.reg.mu.Lock()
+		b.ran, b.maker = parent.ranLocked(), parent.maker
+		parent.reg.mu.Unlock()
+		return mach.Snapshot(ctx, memory)
+	}); err != nil {
+		return b, err
+	}
+	b.machine, err = b.maker.Restore(ctx, s.guestID, s.flavor.Limits(), memory, true)
+	if unusable(err) {
+		return f.forkFiles(ctx, s, dir, err)
+	}
+	return b, err
+}
+
+// wake restores a box from its record. If its memory cannot be restored, the box goes
+// on with its files.
+func (f *factory) wake(ctx context.Context, s *Box) (booted, error) {
+	lease := s.origin.record
+	// Of a box that went on after it was written, another copy has lived.
+	b, err := f.restore(ctx, s, lease.Dir(), s.origin.stale)
+	b.source, b.record, b.ran = SourceWoken, lease, s.origin.ran
+	switch {
+	case err == nil:
+		meta := lease.Meta()
+		meta.Live = true
+		return b, lease.Update(meta)
+	case !unusable(err):
+		return b, err
+	}
+	return f.rescue(ctx, s, lease, err)
+}
+
+// restore restores the snapshot of a box with the image and the agent that the box
+// had.
+func (f *factory) restore(ctx context.Context, s *Box, dir string, copied bool) (b booted, err error) {
+	if b.maker, err = f.makerOf(dir, s.template); err != nil {
+		return b, err
+	}
+	b.machine, err = b.maker.Restore(ctx, s.guestID, s.flavor.Limits(), dir, copied)
+	return b, err
+}
+
+// restoreSaved makes a machine of a saved snapshot. If its memory cannot be restored,
+// a new box gets its files; a box that is rolled back stays as it is.
+func (f *factory) restoreSaved(ctx context.Context, s *Box) (booted, error) {
+	none := booted{source: SourceSnapshot}
+	dir, _, release, err := f.parts.Snapshots.Read(s.origin.snapshot)
+	switch {
+	case errors.Is(err, snapshot.ErrNotFound):
+		return none, snapshotNotFound("restore", s.origin.snapshot)
+	case err != nil:
+		return none, fmt.Errorf("read snapshot: %w", err)
+	}
+	defer release()
+	b, err := f.restore(ctx, s, dir, true)
+	b.source, b.ran = SourceSnapshot, s.origin.ran
+	if !unusable(err) {
+		return b, err
+	}
+	_, noFiles := readHomeInfo(dir)
+	switch {
+	case noFiles != nil:
+		return none, fmt.Errorf("the memory cannot be restored, and %w: %w", noFiles, err)
+	case s.origin.rollBack:
+		return none, fmt.Errorf("the memory cannot be restored; restore it as a new %s to get its files: %w", s.key.kind, err)
+	}
+	return f.freshWithFiles(ctx, s, dir, err)
+}
+
+// makerOf returns what makes machines like that of a snapshot: with its image and
+// its agent, if this host has them.
+func (f *factory) makerOf(dir string, t Template) (*machine.Maker, error) {
+	if info, err := readHomeInfo(dir); err == nil && info.Only != "" {
+		return nil, fmt.Errorf("%s: %w", info.Only, engine.ErrInvalid)
+	}
+	maker := f.parts.Machines
+	of, err := maker.InspectSnapshot(f.base, dir)
+	if err != nil {
+		return nil, err
+	}
+	if f.parts.Agents != nil {
+		if agent, ok := f.parts.Agents(of.Agent); ok && agent.Path != maker.Agent.Path {
+			maker = maker.WithAgent(agent)
+		}
+	}
+	if of.RootKey == maker.Root.Key || f.parts.Images == nil {
+		return maker, nil // its error names the difference
+	}
+	root, interpreters, err := f.parts.Images(of.RootKey, t.Language())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
+	}
+	return maker.WithImage(root, interpreters), nil
+}
+
+// restorable returns why the memory in a snapshot cannot be restored, as far as that
+// shows without reading all of it.
+func (f *factory) restorable(dir string, t Template, fl Flavor) error {
+	maker, err := f.makerOf(dir, t)
+	if err != nil {
+		return err
+	}
+	return maker.CheckSnapshot(f.base, fl.Limits(), dir)
+}
+
+func (s *Box) class() pool.Class {
+	return pool.Class{Template: string(s.template), Flavor: string(s.flavor)}
+}
+
+// want is the template of a class.
+func (f *factory) want(c pool.Class) template.Spec {
+	w := template.Spec{
+		Name: c.Template, Language: Template(c.Template).Language(), Flavor: c.Flavor, Limits: Flavor(c.Flavor).Limits(),
+	}
+	if w.Language == Python {
+		w.Preload = f.cfg().Preload
+	}
+	return w
+}

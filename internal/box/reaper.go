@@ -1,0 +1,124 @@
+package box
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// reaper is the Manager's background work: it writes idle boxes to disk and pauses
+// them, takes expired boxes out of memory, evicts when the host is short of memory, and
+// cleans up the disk.
+type reaper struct {
+	*env
+	reg  *registry
+	life *lifecycle
+
+	wake      chan struct{} // has a token when nextCheck is earlier than run knows
+	nextCheck time.Time     // guarded by reg.mu; when run calls checkIdle again
+	earlyBusy bool          // guarded by reg.mu; a new box is being written for the first time
+	earlyNext time.Time     // guarded by reg.mu; when the next new box may be
+	unshared  bool          // guarded by reg.mu; tombstones could not be shared the last time
+}
+
+// run works until the Manager ends.
+func (p *reaper) run() {
+	p.sweepDisk()
+	p.shareTombstones(p.base)
+	tick := p.cfg().tick()
+	p.reg.mu.Lock()
+	p.nextCheck = time.Now().Add(tick)
+	p.reg.mu.Unlock()
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	for swept, ticked := time.Now(), time.Now(); ; {
+		select {
+		case <-timer.C:
+		case <-p.wake:
+			timer.Reset(p.untilCheck())
+			continue
+		case <-p.base.Done():
+			return
+		}
+		if time.Since(ticked) >= tick {
+			ticked = time.Now()
+			p.relieve()
+		}
+		if time.Since(swept) >= p.cfg().CleanupInterval {
+			swept = time.Now()
+			p.sweep()
+			p.sweepDisk()
+			p.shareTombstones(p.base)
+		}
+		timer.Reset(p.checkIdle())
+	}
+}
+
+// untilCheck returns the time until checkIdle has to be called.
+func (p *reaper) untilCheck() time.Duration {
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	return max(0, time.Until(p.nextCheck))
+}
+
+// sweep takes expired boxes out of memory and drops old tombstones.
+func (p *reaper) sweep() {
+	p.reg.mu.Lock()
+	defer p.reg.mu.Unlock()
+	if p.reg.phase == phaseClosed {
+		return
+	}
+	for _, s := range p.reg.boxes {
+		p.life.expireLocked(s)
+	}
+	p.reg.tombstones.sweep()
+}
+
+// sweepDisk removes records that are too old or too many, and remembers the boxes
+// that were lost with a server.
+func (p *reaper) sweepDisk() {
+	if !p.hibernates() {
+		return
+	}
+	lost, err := p.parts.Snapshots.List(func(meta *snapshot.Meta) bool { return meta.Class == snapshot.Box && meta.Saved.IsZero() })
+	if err != nil {
+		p.log.Warn("lost boxes not listed", logkey.Error, err)
+	}
+	for i := range lost {
+		if !lost[i].Leased {
+			p.life.removeLost(&lost[i])
+		}
+	}
+	removed, err := p.parts.Snapshots.Sweep(p.base)
+	if err != nil && p.base.Err() == nil {
+		p.log.Warn("snapshots not cleaned up", logkey.Error, err)
+	}
+	for _, r := range removed {
+		if r.Class == snapshot.Box {
+			p.life.recordRemoved(r)
+		}
+	}
+}
+
+// expireLocked takes a box out of memory if nobody has used it for the idle timeout,
+// and reports whether.
+func (l *lifecycle) expireLocked(s *Box) bool {
+	if !l.reg.expiredLocked(s) {
+		return false
+	}
+	l.unloadLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(l.cfg().IdleTimeout)))
+	return true
+}
+
+// span writes a duration as people do: "30 min".
+func span(d time.Duration) string {
+	switch {
+	case d >= time.Hour && d%time.Hour == 0:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	case d >= time.Minute && d%time.Minute == 0:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return d.String()
+}

@@ -1,0 +1,243 @@
+package box
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// records are the boxes and the saved snapshots on disk.
+type records struct {
+	*env
+	writes   *semaphore.Weighted // boxes that are written to disk at once
+	released func()              // called when this process has released a record
+}
+
+// create makes the record of a new box, so that the next server knows of it if this
+// one is killed. A box without one works, but cannot be hibernated: then it is nil.
+func (d *records) create(s *Box) *snapshot.Lease {
+	if !d.hibernates() {
+		return nil
+	}
+	s.reg.mu.Lock()
+	meta := s.metaLocked()
+	s.reg.mu.Unlock()
+	meta.Live = true
+	lease, err := d.parts.Snapshots.Create(meta)
+	if err != nil {
+		d.log.Warn("box has no record on disk", logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
+		return nil
+	}
+	return lease
+}
+
+// release releases a record, which stays on disk with keep.
+func (d *records) release(lease *snapshot.Lease, keep bool) {
+	var err error
+	if keep {
+		err = lease.Release()
+	} else {
+		err = lease.Remove()
+	}
+	if err != nil {
+		d.log.Warn("record not released", logkey.Record, lease.ID(), logkey.Error, err)
+	}
+	d.released()
+}
+
+// acquire leases the record of a hibernated box; nil without an error if it was
+// leased, removed or changed since it was listed.
+func (d *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, error) {
+	lease, err := d.parts.Snapshots.Acquire(r.ID)
+	switch {
+	case errors.Is(err, snapshot.ErrNotFound), errors.Is(err, snapshot.ErrLeased):
+		return nil, nil
+	case err != nil:
+		return nil, &Error{
+			Code: CodeStartFailed, Op: op, Msg: fmt.Sprintf("Failed to wake the %s %s", r.Kind, r.BoxID), Err: err,
+			Hint: "Try again; if it happens again, the operator finds the reason in the server's log.",
+		}
+	}
+	if meta := lease.Meta(); lease.Dir() == "" || meta.BoxID != r.BoxID || meta.Owner != r.Owner {
+		d.release(lease, true)
+		return nil, nil
+	}
+	return lease, nil
+}
+
+// write writes the memory and the files of a box to a record. Where both do not fit,
+// only the memory is written.
+func (d *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, s *Box) error {
+	prev := lease.Dir()
+	err := lease.Write(ctx, meta, 0, func(ctx context.Context, dir string) error {
+		if err := s.machine.Snapshot(ctx, dir); err != nil {
+			return err
+		}
+		d.saveHome(ctx, s, prev, dir)
+		return nil
+	})
+	if _, full := errors.AsType[*snapshot.FullError](err); full {
+		d.log.Warn("no room for the files of a box beside its memory", logkey.Guest, s.guestID, logkey.Error, err)
+		err = lease.Write(ctx, meta, 0, s.machine.Snapshot)
+	}
+	return err
+}
+
+// list lists the records of an owner's boxes: hibernated ones, those that this
+// process or another has in memory, and those that were lost with their server. An
+// empty kind means both.
+func (d *records) list(owner Owner, kind Kind) []snapshot.Record {
+	if !d.hibernates() {
+		return nil
+	}
+	found, err := d.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
+		return meta.Class == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind))
+	})
+	if err != nil {
+		d.log.Warn("hibernated boxes not listed", logkey.Error, err)
+		return nil
+	}
+	return found
+}
+
+// hibernated lists the records of an owner's hibernated boxes.
+func (d *records) hibernated(owner Owner, kind Kind) []snapshot.Record {
+	return slices.DeleteFunc(d.list(owner, kind), func(r snapshot.Record) bool { return r.Leased || r.Saved.IsZero() })
+}
+
+// leasedElsewhere reports whether another process has the box of a key in memory.
+func (d *records) leasedElsewhere(k key) bool {
+	r, err := findRecord(d.list(k.owner, k.kind), k)
+	return err == nil && r != nil && r.Leased && !r.Own
+}
+
+// saved lists an owner's saved snapshots, and the earlier states of boxes that were
+// set aside.
+func (d *records) saved(owner Owner) []snapshot.Record {
+	found, err := d.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
+		return (meta.Class == snapshot.Kept || meta.Aside != "") && meta.Owner == string(owner) && !meta.Saved.IsZero()
+	})
+	if err != nil {
+		d.log.Warn("saved snapshots not listed", logkey.Error, err)
+	}
+	return found
+}
+
+// findSaved finds a saved snapshot of an owner by its id or its unique name; nil if
+// there is none.
+func (d *records) findSaved(owner Owner, id string) *snapshot.Record {
+	var named *snapshot.Record
+	names := 0
+	found := d.saved(owner)
+	for i := range found {
+		switch r := &found[i]; {
+		case r.ID == id:
+			return r
+		case r.Name == id && id != "":
+			named = r
+			names++
+		}
+	}
+	if names == 1 {
+		return named
+	}
+	return nil
+}
+
+// findRecord finds the record of a box by the box's id or, for a context, its name;
+// nil if there is none.
+func findRecord(found []snapshot.Record, k key) (*snapshot.Record, error) {
+	var byID, byName *snapshot.Record
+	names := 0
+	for i := range found {
+		r := &found[i]
+		switch {
+		case r.BoxID == k.id:
+			if byID == nil || compareRecords(r, byID) > 0 {
+				byID = r
+			}
+		case k.kind == KindContext && r.Name == k.id && (r.Leased || !r.Saved.IsZero()):
+			byName = r
+			names++
+		}
+	}
+	if byID == nil && names > 1 {
+		return nil, ambiguous("find context", k.id)
+	}
+	if byID == nil {
+		byID = byName
+	}
+	return byID, nil
+}
+
+// compareRecords ranks two records of one box, of which there are two while the box
+// is rolled back: that of another server's live box is above one with data, that above
+// one that was lost or is about to be removed; then the one used last.
+func compareRecords(a, b *snapshot.Record) int {
+	return cmp.Or(
+		compareBool(a.Leased && !a.Own, b.Leased && !b.Own),
+		compareBool(!a.Saved.IsZero(), !b.Saved.IsZero()),
+		compareBool(a.Own, b.Own),
+		a.Used.Compare(b.Used),
+	)
+}
+
+func recordKey(r *snapshot.Record) key { return key{Owner(r.Owner), Kind(r.Kind), r.BoxID} }
+
+// infoOfRecord describes a hibernated box.
+func infoOfRecord(r *snapshot.Record) Info {
+	t := Template(r.Template)
+	return Info{
+		ID: r.BoxID, Kind: Kind(r.Kind), Owner: Owner(r.Owner), Name: r.Name, Description: r.Description,
+		Template: t, Language: t.Language(), Flavor: Flavor(r.Flavor), State: StateHibernated,
+		Created: r.Created, LastUsed: r.Used,
+	}
+}
+
+// specOfRecord describes the box of a record that is to be woken.
+func specOfRecord(lease *snapshot.Lease) spec {
+	meta := lease.Meta()
+	return spec{
+		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
+		template: Template(meta.Template), flavor: Flavor(meta.Flavor), created: meta.Created,
+		origin: origin{record: lease, stale: meta.Live, ran: meta.Ran, saved: meta.Saved},
+	}
+}
+
+// Woken says that a call woke a hibernated box.
+type Woken struct {
+	Saved time.Time // when it was written to disk
+	// Behind says that the box had gone on after that: what it did since is lost.
+	Behind bool
+	// Why says how the box that was behind ended; nil: its server was killed.
+	Why *Tombstone
+	// Rescued says what the box could not bring along; nil: nothing is missing.
+	Rescued *Rescue
+}
+
+// reasonOf is the cause of an error in one line for people.
+func reasonOf(err error) string {
+	for _, known := range []struct {
+		is   error
+		text string
+	}{
+		{engine.ErrExhausted, "the disk or the memory of the host is full"},
+		{snapshot.ErrFull, "the disk that boxes may use is full"},
+		{context.DeadlineExceeded, "it took too long"},
+	} {
+		if errors.Is(err, known.is) {
+			return known.text
+		}
+	}
+	return strings.TrimSpace(clip(err.Error(), 200))
+}

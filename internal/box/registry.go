@@ -1,0 +1,381 @@
+package box
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// registry knows the boxes in memory: it finds them, counts who uses them, and
+// chooses which of them are evicted. Nobody waits for a disk, a machine or a log
+// while holding mu.
+type registry struct {
+	*env
+	onTransition func(b *Box, from, to state) // for tests; called with mu
+
+	mu         sync.Mutex
+	phase      phase             // guarded by mu
+	boxes      map[key]*Box      // guarded by mu; those in a live state
+	leaving    map[*Box]struct{} // guarded by mu; those in a leaving state
+	tombstones *tombstones       // guarded by mu
+	uses       uint64            // guarded by mu; orders boxes by use, whatever the clock does
+	drained    chan struct{}     // guarded by mu; not nil while the Manager drains; closed when no call is left
+	changed    signal            // guarded by mu; broadcast when a box changes its state, is used no more, or there is more room
+	since      time.Time         // guarded by mu; when the Manager was started
+	starting   int               // guarded by mu; boxes that are being made, those that wait for it included
+	started    int64             // guarded by mu; boxes made
+	ended      map[Reason]int64  // guarded by mu
+	evicted    int64             // guarded by mu; boxes that made room, hibernated or ended
+}
+
+// phase is where the Manager is in its life.
+type phase uint8
+
+const (
+	phaseNew phase = iota
+	phaseOpen
+	phaseDraining
+	phaseClosed
+)
+
+var errClosed = errors.New("the server is closing")
+
+func newRegistry(e *env) *registry {
+	return &registry{
+		env: e, boxes: map[key]*Box{}, leaving: map[*Box]struct{}{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
+	}
+}
+
+// openLocked returns an error unless new calls are accepted.
+func (r *registry) openLocked(op string) error {
+	switch r.phase {
+	case phaseOpen:
+		return nil
+	case phaseNew:
+		return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it has not started yet", Hint: "Try again in a moment."}
+	}
+	return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
+}
+
+// findLocked returns the live box of a key or, for a context, of a unique name; nil
+// if there is none.
+func (r *registry) findLocked(op string, k key) (*Box, error) {
+	if s := r.boxes[k]; s != nil || k.kind != KindContext {
+		return s, nil
+	}
+	var found *Box
+	for o, s := range r.boxes {
+		if o.owner != k.owner || o.kind != KindContext || s.name != k.id {
+			continue
+		}
+		if found != nil {
+			return nil, ambiguous(op, k.id)
+		}
+		found = s
+	}
+	return found, nil
+}
+
+// find reports whether a key belongs to a box in memory that the next call on it
+// reaches.
+func (r *registry) find(k key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Acquiring an ambiguous name reports the error.
+	s, err := r.findLocked("", k)
+	return s != nil || err != nil || r.leavingLocked(k) != nil
+}
+
+// leavingLocked returns the box of a key that is being written to disk, or has ended
+// and stays there as it was last written.
+func (r *registry) leavingLocked(k key) *Box {
+	for s := range r.leaving {
+		if s.key.owner == k.owner && s.key.kind == k.kind && (s.key.id == k.id || k.kind == KindContext && s.name == k.id) && s.recordStays {
+			return s
+		}
+	}
+	return nil
+}
+
+// endingForGood reports whether a record belongs to a box that has ended and whose
+// record is about to be removed.
+func (r *registry) endingForGood(record string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.leaving {
+		if s.record != nil && s.record.ID() == record {
+			return !s.recordStays
+		}
+	}
+	return false
+}
+
+// lastUsedLocked returns the live boxes, the last used first.
+func (r *registry) lastUsedLocked() []*Box {
+	return slices.SortedFunc(maps.Values(r.boxes), func(a, b *Box) int { return cmp.Compare(b.use.seq, a.use.seq) })
+}
+
+// expiredLocked reports whether nobody has used a box for the idle timeout.
+func (r *registry) expiredLocked(s *Box) bool {
+	return s.evictableLocked() && r.now().Sub(s.use.lastUsed) >= r.cfg().IdleTimeout
+}
+
+// idleLongestLocked returns the box that nobody uses and that was used least
+// recently; nil if all are in use.
+func (r *registry) idleLongestLocked() *Box {
+	var oldest *Box
+	for _, s := range r.boxes {
+		if s.evictableLocked() && (oldest == nil || s.use.seq < oldest.use.seq) {
+			oldest = s
+		}
+	}
+	return oldest
+}
+
+// touchLocked notes that a box is used now.
+func (r *registry) touchLocked(s *Box) {
+	r.uses++
+	s.use.seq = r.uses
+	s.use.lastUsed = r.now()
+}
+
+// pin keeps a box from being evicted until its caller's first call begins or its
+// context ends.
+type pin struct {
+	s    *Box
+	done bool        // guarded by registry.mu
+	stop func() bool // of the AfterFunc that releases
+}
+
+func (r *registry) pinLocked(ctx context.Context, s *Box) *pin {
+	p := &pin{s: s}
+	s.use.pins = append(s.use.pins, p)
+	r.touchLocked(s)
+	p.stop = context.AfterFunc(ctx, p.release)
+	return p
+}
+
+func (p *pin) release() {
+	r := p.s.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unpinLocked(p)
+}
+
+// unpinLocked releases a pin. A start that nobody waits for any more is cancelled.
+func (r *registry) unpinLocked(p *pin) {
+	if p.done {
+		return
+	}
+	p.done = true
+	p.stop()
+	s := p.s
+	s.use.pins = slices.DeleteFunc(s.use.pins, func(o *pin) bool { return o == p })
+	if s.state.booting() && len(s.use.pins) == 0 {
+		r.setState(s, stateEnding) // at once, so that nobody joins a start that ends
+		s.cancelBoot(errAbandoned)
+	}
+	if s.evictableLocked() {
+		r.changed.broadcast()
+	}
+	r.signalDrainedLocked()
+}
+
+// unpinAllLocked releases all pins of a box that has ended.
+func (r *registry) unpinAllLocked(s *Box) {
+	for len(s.use.pins) > 0 {
+		r.unpinLocked(s.use.pins[0])
+	}
+}
+
+// beginCall counts a call into a box. It uses up the oldest pin.
+func (r *registry) beginCall(ctx context.Context, op string, s *Box) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return s.cancelled(op, context.Cause(ctx))
+	case s.tomb != nil:
+		return s.goneLocked(op)
+	case !s.state.live() || s.state.booting():
+		return s.cancelled(op, errEnded)
+	case s.state == stateDraining:
+		return s.error(CodeBusy, op, fmt.Sprintf("The %s %s is being stopped", s.key.kind, s.key.id), "Create a new one.", nil)
+	}
+	if !(r.phase == phaseDraining && len(s.use.pins) > 0) {
+		if err := r.openLocked(op); err != nil {
+			return err
+		}
+	}
+	if s.state != stateRunning {
+		r.setState(s, stateRunning)
+	}
+	s.use.calls++
+	s.use.called, s.idle.load = true, load{}
+	r.touchLocked(s)
+	if len(s.use.pins) > 0 {
+		r.unpinLocked(s.use.pins[0])
+	}
+	return nil
+}
+
+// endCall counts the end of a call.
+func (r *registry) endCall(s *Box) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.use.calls--
+	r.touchLocked(s)
+	if s.use.calls == 0 {
+		if s.state == stateRunning {
+			r.setState(s, stateReady)
+		}
+		if s.use.noCalls != nil {
+			close(s.use.noCalls)
+			s.use.noCalls = nil
+		}
+	}
+	r.signalDrainedLocked()
+}
+
+// drainLocked waits until no call is in flight in a box, and has new ones refused
+// meanwhile. It releases mu while it waits. The caller ends the box or calls
+// undrainLocked.
+func (r *registry) drainLocked(ctx context.Context, op string, s *Box) error {
+	s.use.drainers++
+	if s.use.calls == 0 || !s.state.live() {
+		return nil
+	}
+	if s.state == stateRunning {
+		r.setState(s, stateDraining)
+	}
+	if s.use.noCalls == nil {
+		s.use.noCalls = make(chan struct{})
+	}
+	noCalls := s.use.noCalls
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	wait := r.cfg().StopWait
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-noCalls:
+	case <-s.terminated:
+	case <-ctx.Done():
+		return s.cancelled(op, context.Cause(ctx))
+	case <-t.C:
+		return s.error(CodeStopFailed, op,
+			fmt.Sprintf("Failed to %s %s: its code still runs after %s", op, s.key.id, span(wait)),
+			"Running code is not interrupted. Try again when it has ended.", nil)
+	}
+	return nil
+}
+
+// undrainLocked lets calls in again once all drainers have given up.
+func (r *registry) undrainLocked(s *Box) {
+	s.use.drainers--
+	if s.use.drainers > 0 || s.state != stateDraining {
+		return
+	}
+	if s.use.calls > 0 {
+		r.setState(s, stateRunning)
+	} else {
+		r.setState(s, stateReady)
+	}
+}
+
+// callsLocked counts the calls that are in flight or about to begin.
+func (r *registry) callsLocked() int {
+	n := 0
+	for _, s := range r.boxes {
+		n += s.use.calls + len(s.use.pins)
+	}
+	return n
+}
+
+// signalDrainedLocked wakes Close when no call is left.
+func (r *registry) signalDrainedLocked() {
+	if r.drained == nil || r.callsLocked() > 0 {
+		return
+	}
+	select {
+	case <-r.drained:
+	default:
+		close(r.drained)
+	}
+}
+
+// notify wakes those who wait for room or for a record.
+func (r *registry) notify() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed.broadcast()
+}
+
+// nextChange returns a channel that is closed when there may be more room, or a record
+// is released.
+func (r *registry) nextChange() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed.wait()
+}
+
+// tombstone describes the end of a box now.
+func (r *registry) tombstone(k key, name string, reason Reason, detail string) *Tombstone {
+	return &Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Name: name, Reason: reason, Detail: detail, At: r.now()}
+}
+
+// recordExitLocked remembers a box that is gone for good.
+func (r *registry) recordExitLocked(t *Tombstone) {
+	r.ended[t.Reason]++
+	r.tombstones.add(t)
+}
+
+// recordExit remembers a box that is gone for good, unless a box of that key is in
+// memory.
+func (r *registry) recordExit(t *Tombstone) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.boxes[t.key()] == nil {
+		r.recordExitLocked(t)
+	}
+}
+
+// tombstoneOf returns the tombstone of a key or, for a context, of the newest box of
+// that name; nil if there is none.
+func (r *registry) tombstoneOf(k key) *Tombstone {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tombstones.get(k)
+	if t == nil && k.kind == KindContext {
+		t = r.tombstones.named(k.owner, k.id)
+	}
+	return t
+}
+
+// drain refuses new calls from now on, and returns a channel that is closed when no
+// call is in flight or about to begin.
+func (r *registry) drain() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.phase = max(r.phase, phaseDraining)
+	if r.drained == nil {
+		r.drained = make(chan struct{})
+		r.signalDrainedLocked()
+	}
+	return r.drained
+}
+
+// callsLeft counts the calls in flight; 0 once the Manager is closed.
+func (r *registry) callsLeft() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.phase == phaseClosed {
+		return 0
+	}
+	return r.callsLocked()
+}

@@ -1,0 +1,134 @@
+package box
+
+import (
+	"fmt"
+	"strings"
+)
+
+// state is where a box is in its life. Only registry.setState changes it.
+type state uint8
+
+const (
+	stateNew         state = iota // described, and not in the registry yet
+	stateStarting                 // its machine is being made
+	stateWaking                   // its machine is being restored from its record
+	stateReady                    // no call is in flight
+	stateRunning                  // calls are in flight
+	stateDraining                 // a stop or rollback waits for the calls in flight; new ones are refused
+	statePaused                   // its machine is paused, or about to be
+	stateHibernating              // it is being written to disk, and leaves memory
+	stateEnding                   // it has ended; its machine is being freed
+	stateHibernated               // on disk only; the next call wakes it
+	stateGone                     // nothing is left
+	numStates
+)
+
+var stateNames = [numStates]string{
+	"new", "starting", "waking", "ready", "running", "draining", "paused", "hibernating", "ending", "hibernated", "gone",
+}
+
+func (s state) String() string { return stateNames[s] }
+
+// transitions are all changes of state that there are, with their causes.
+// docs/architecture.md draws this table.
+var transitions = []struct {
+	from, to state
+	cause    string
+}{
+	{stateNew, stateStarting, "admitted"},
+	{stateNew, stateReady, "takes the place of a box that is rolled back"},
+	{stateHibernated, stateWaking, "call on its id"},
+	{stateStarting, stateReady, "machine made"},
+	{stateStarting, stateEnding, "start failed, abandoned or stopped"},
+	{stateWaking, stateReady, "machine restored"},
+	{stateWaking, stateEnding, "start failed, abandoned or stopped"},
+	{stateReady, stateRunning, "call begins"},
+	{stateReady, statePaused, "idle"},
+	{stateReady, stateHibernating, "idle timeout, eviction or shutdown"},
+	{stateReady, stateEnding, "stop or crash"},
+	{stateRunning, stateReady, "last call ends"},
+	{stateRunning, stateDraining, "stop or rollback waits for calls"},
+	{stateRunning, stateHibernating, "shutdown cuts off calls"},
+	{stateRunning, stateEnding, "stop or crash"},
+	{stateDraining, stateRunning, "stop gives up waiting"},
+	{stateDraining, stateReady, "last call ended"},
+	{stateDraining, stateHibernating, "shutdown cuts off calls"},
+	{stateDraining, stateEnding, "crash"},
+	{statePaused, stateReady, "pausing failed"},
+	{statePaused, stateRunning, "call begins and resumes it"},
+	{statePaused, stateHibernating, "idle timeout, eviction or shutdown"},
+	{statePaused, stateEnding, "stop or crash"},
+	{stateHibernating, stateHibernated, "written to disk"},
+	{stateHibernating, stateEnding, "writing failed, and nothing was written before"},
+	{stateEnding, stateHibernated, "an earlier state is on disk"},
+	{stateEnding, stateGone, "freed"},
+}
+
+// next has a bit for each state that may follow.
+var next = func() (next [numStates]uint16) {
+	for _, t := range transitions {
+		next[t.from] |= 1 << t.to
+	}
+	return next
+}()
+
+func (s state) mayBecome(to state) bool { return next[s]&(1<<to) != 0 }
+
+// booting reports whether the machine is being made.
+func (s state) booting() bool { return s == stateStarting || s == stateWaking }
+
+// live reports whether the box can be found in memory.
+func (s state) live() bool { return s >= stateStarting && s <= statePaused }
+
+// leaving reports whether the box has ended and still has resources to free.
+func (s state) leaving() bool { return s == stateHibernating || s == stateEnding }
+
+// final reports whether nothing of the box is left in memory.
+func (s state) final() bool { return s == stateHibernated || s == stateGone }
+
+// setState changes the state of a box: it enters the box into the registry or
+// removes it, and wakes those who wait for the change. A change that is not in the
+// table is a programming error, after which a machine would be freed twice or never.
+// The caller holds mu.
+func (r *registry) setState(s *Box, to state) {
+	from := s.state
+	if !from.mayBecome(to) {
+		panic(fmt.Sprintf("box: a box cannot become %v when it is %v", to, from))
+	}
+	s.state = to
+	switch {
+	case to.live() && !from.live():
+		r.boxes[s.key] = s
+	case to.leaving() && from.live():
+		delete(r.boxes, s.key)
+		r.leaving[s] = struct{}{}
+		close(s.terminated)
+	case to.final():
+		delete(r.leaving, s)
+		close(s.freed)
+	}
+	switch {
+	case to == stateReady && (from.booting() || from == stateNew):
+		s.hasStarted = true
+		close(s.ready)
+	case to.final() && !s.hasStarted:
+		close(s.ready)
+	}
+	if to == stateReady || !to.live() {
+		r.changed.broadcast()
+	}
+	if r.onTransition != nil {
+		r.onTransition(s, from, to)
+	}
+}
+
+// stateDiagram draws the transitions as Mermaid does.
+func stateDiagram() string {
+	var b strings.Builder
+	b.WriteString("stateDiagram-v2\n    [*] --> new\n")
+	for _, t := range transitions {
+		fmt.Fprintf(&b, "    %v --> %v: %s\n", t.from, t.to, t.cause)
+	}
+	b.WriteString("    gone --> [*]\n")
+	return b.String()
+}

@@ -1,0 +1,95 @@
+package box
+
+import (
+	"cmp"
+	"slices"
+)
+
+// List lists the boxes of an owner, live and hibernated, the newest first. An empty
+// kind means both.
+func (m *Manager) List(owner Owner, kind Kind) []Info {
+	found := m.records.hibernated(owner, kind) // before memory: a box that is woken meanwhile is in both
+	infos, known := m.reg.list(owner, kind)
+	for i := range found {
+		if k := recordKey(&found[i]); !known[k] {
+			known[k] = true
+			infos = append(infos, infoOfRecord(&found[i]))
+		}
+	}
+	slices.SortFunc(infos, func(a, b Info) int {
+		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return infos
+}
+
+// list lists the boxes in memory of an owner, and those that are about to be on disk
+// only.
+func (r *registry) list(owner Owner, kind Kind) (infos []Info, known map[key]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known = make(map[key]bool)
+	add := func(s *Box) {
+		known[s.key] = true
+		infos = append(infos, s.infoLocked())
+	}
+	for k, s := range r.boxes {
+		if k.owner == owner && (kind == "" || k.kind == kind) && (r.hibernates() || !r.expiredLocked(s)) {
+			add(s)
+		}
+	}
+	for s := range r.leaving {
+		if s.key.owner == owner && (kind == "" || s.key.kind == kind) && s.recordStays && r.boxes[s.key] == nil {
+			add(s)
+		}
+	}
+	return infos, known
+}
+
+// Stats counts boxes, calls and limits.
+func (m *Manager) Stats() Stats {
+	disk := m.records.use()
+	st := m.reg.stats()
+	for c, n := range disk.hibernated {
+		st.Boxes[c] += n
+		st.Hibernated += n
+	}
+	st.Snapshots, st.DiskBytes = disk.kept, disk.bytes
+	return st
+}
+
+// stats counts what is in memory.
+func (r *registry) stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := Stats{
+		States: map[State]int{}, Flavors: map[Flavor]int{}, Ended: map[Reason]int64{}, Boxes: map[Class]int{},
+		MaxSessions: r.cfg().MaxSessions, MaxContexts: r.cfg().MaxContexts, MaxMemoryMB: r.cfg().MaxTotalMemoryMB,
+		Started: r.started, Starting: r.starting, Evicted: r.evicted,
+	}
+	if r.phase != phaseNew {
+		st.Uptime = r.now().Sub(r.since)
+	}
+	for reason, n := range r.ended {
+		st.Ended[reason] = n
+	}
+	for k, s := range r.boxes {
+		st.States[s.stateLocked()]++
+		st.Boxes[Class{s.stateLocked(), k.kind, s.flavor}]++
+		st.Flavors[s.flavor]++
+		if k.kind == KindSession {
+			st.Sessions++
+		} else {
+			st.Contexts++
+		}
+		l := s.flavor.Limits()
+		st.MemoryMB += l.MemoryMB
+		st.CPUs += l.CPUs
+		queued := s.commands.waiting()
+		for _, k := range s.kernels {
+			queued += k.runs.waiting()
+		}
+		st.Queued += queued
+		st.Running += s.use.calls - queued
+	}
+	return st
+}
