@@ -92,7 +92,8 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Lease, error) {
 		case try.freed != nil: // has a bound of its own
 			changed = nil
 		case try.change:
-			timer = time.After(left)
+			// The store's own eviction holds records as well, and announces only some.
+			timer = time.After(min(left, time.Second))
 		default:
 			changed, timer = nil, time.After(min(left, retry))
 		}

@@ -166,6 +166,12 @@ type fixture struct {
 // nothing behind.
 func newFixture(t *testing.T, change func(*Config)) *fixture {
 	t.Helper()
+	return newFixtureWith(t, change, func(*fixture, *Parts) {})
+}
+
+// newFixtureWith is newFixture with other parts.
+func newFixtureWith(t *testing.T, change func(*Config), with func(*fixture, *Parts)) *fixture {
+	t.Helper()
 	agent := embedtest.Program(t)
 	interps := interpreters()
 	if interps[Python] == "" {
@@ -186,13 +192,15 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 		clock:  &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
 	}
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	f.Manager = New(cfg, Parts{
+	parts := Parts{
 		Machines: &machine.Maker{
 			Engine: f.engine, Agent: agent, Root: engine.Root{Key: "host", Tree: &engine.Tree{Dir: "/"}},
 			Interpreters: interps, Home: filepath.Join(dir, "home"), UID: -1, GID: -1, Log: log,
 		},
 		Log: log, Now: f.clock.Now,
-	})
+	}
+	with(f, &parts)
+	f.Manager = New(cfg, parts)
 	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -95,6 +95,7 @@ func (p *reaper) sweepDisk() {
 	if err != nil && p.base.Err() == nil {
 		p.log.Warn("snapshots not cleaned up", logkey.Error, err)
 	}
+	p.reg.notify() // it held each record for a moment
 	for _, r := range removed {
 		if r.Class == snapshot.Box {
 			p.life.recordRemoved(r)

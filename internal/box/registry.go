@@ -343,6 +343,7 @@ func (r *registry) recordExit(t *Tombstone) {
 	if r.boxes[t.key()] == nil {
 		r.recordExitLocked(t)
 	}
+	r.changed.broadcast()
 }
 
 // tombstoneOf returns the tombstone of a key or, for a context, of the newest box of

@@ -73,7 +73,9 @@ func (m *Manager) stopHibernated(ctx context.Context, op string, k key) (bool, e
 	case r.Saved.IsZero(): // there is nothing left of it
 		return false, nil
 	}
-	switch err := m.parts.Snapshots.Delete(r.ID); {
+	err = m.parts.Snapshots.Delete(r.ID)
+	m.reg.notify() // it held the record
+	switch {
 	case err == nil:
 	case errors.Is(err, snapshot.ErrNotFound):
 		return false, nil

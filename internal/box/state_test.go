@@ -1,0 +1,472 @@
+package box
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+)
+
+// The document draws the table, so that neither changes without the other.
+func TestTransitions_AreDrawnInArchitecture(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "```mermaid\n" + stateDiagram() + "```\n"; !bytes.Contains(doc, []byte(want)) {
+		t.Errorf("docs/architecture.md does not draw the states of a box; it must contain:\n%s", want)
+	}
+}
+
+func TestTransitions_EveryStateIsReachableAndEnds(t *testing.T) {
+	reach := func(step func(from, to state) (state, state), start ...state) map[state]bool {
+		seen := map[state]bool{}
+		for len(start) > 0 {
+			s := start[0]
+			start = start[1:]
+			if seen[s] {
+				continue
+			}
+			seen[s] = true
+			for _, tr := range transitions {
+				if from, to := step(tr.from, tr.to); from == s {
+					start = append(start, to)
+				}
+			}
+		}
+		return seen
+	}
+	reached := reach(func(from, to state) (state, state) { return from, to }, stateNew)
+	ending := reach(func(from, to state) (state, state) { return to, from }, stateHibernated, stateGone)
+	for s := range numStates {
+		if !reached[s] || !ending[s] {
+			t.Errorf("state %v: reached from new %t, ends %t; want both", s, reached[s], ending[s])
+		}
+	}
+}
+
+func TestSetState_PanicsOutsideOfTheTable(t *testing.T) {
+	m := New(DefaultConfig(), Parts{})
+	s := m.life.newBox(spec{})
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "cannot become paused when it is new") {
+			t.Errorf("got panic %q", got)
+		}
+	}()
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	m.reg.setState(s, statePaused)
+}
+
+// snapEngine adds snapshots to an engine that has none: what it restores is a fresh
+// guest. It fails on demand.
+type snapEngine struct {
+	engine.Engine
+	mu          sync.Mutex
+	failWrite   bool // guarded by mu
+	failRestore bool // guarded by mu
+	failPause   bool // guarded by mu
+}
+
+type snapGuest struct {
+	engine.Guest
+	e *snapEngine
+}
+
+func (e *snapEngine) fails(which *bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if *which {
+		return fmt.Errorf("as the test wants: %w", engine.ErrUnavailable)
+	}
+	return nil
+}
+
+func (e *snapEngine) set(which *bool, fail bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	*which = fail
+}
+
+func (e *snapEngine) Info() engine.Info {
+	i := e.Engine.Info()
+	i.Caps |= engine.CapSnapshotter | engine.CapRestorer
+	return i
+}
+
+func (e *snapEngine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+	g, err := e.Engine.Create(ctx, id, spec)
+	if err != nil {
+		return nil, err
+	}
+	return &snapGuest{Guest: g, e: e}, nil
+}
+
+func (e *snapEngine) Restore(ctx context.Context, id string, spec *engine.Spec, dir string) (engine.Guest, error) {
+	if err := e.fails(&e.failRestore); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "memory")); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
+	}
+	return e.Create(ctx, id, spec)
+}
+
+func (g *snapGuest) Unwrap() engine.Guest { return g.Guest }
+
+func (g *snapGuest) Snapshot(_ context.Context, dir string) error {
+	if err := g.e.fails(&g.e.failWrite); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "memory"), []byte("x"), 0o600)
+}
+
+func (g *snapGuest) Pause(ctx context.Context) error {
+	if err := g.e.fails(&g.e.failPause); err != nil {
+		return err
+	}
+	p, _ := engine.As[engine.Pauser](g.Guest)
+	return p.Pause(ctx)
+}
+
+func (g *snapGuest) Resume(ctx context.Context) error {
+	p, _ := engine.As[engine.Pauser](g.Guest)
+	return p.Resume(ctx)
+}
+
+// newSnapFixture is newFixture with boxes that can be written to disk.
+func newSnapFixture(t *testing.T, change func(*Config)) (*fixture, *snapEngine) {
+	t.Helper()
+	var snaps *snapEngine
+	f := newFixtureWith(t, change, func(f *fixture, parts *Parts) {
+		var err error
+		parts.Snapshots, err = snapshot.Open(snapshot.Config{
+			Dir: filepath.Join(t.TempDir(), "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
+			Evicted: func(r snapshot.Removed) { f.OnEvicted(r) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { parts.Snapshots.Close() })
+		snaps = &snapEngine{Engine: parts.Machines.Engine}
+		parts.Machines.Engine = snaps
+		parts.Scratch = t.TempDir()
+	})
+	return f, snaps
+}
+
+// history notes the transitions of all boxes and checks each state's invariants.
+type history struct {
+	mu   sync.Mutex
+	seen map[[2]state]int
+	errs []string
+}
+
+func (h *history) note(r *registry, b *Box, from, to state) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen[[2]state{from, to}]++
+	fail := func(format string, args ...any) {
+		h.errs = append(h.errs, fmt.Sprintf("%v -> %v: ", from, to)+fmt.Sprintf(format, args...))
+	}
+	closed := func(ch chan struct{}) bool {
+		select {
+		case <-ch:
+			return true
+		default:
+			return false
+		}
+	}
+	if got := r.boxes[b.key] == b; got != to.live() {
+		fail("found by its key: %t", got)
+	}
+	if _, got := r.leaving[b]; got != to.leaving() {
+		fail("among those that leave: %t", got)
+	}
+	if got := closed(b.terminated); got != !to.live() {
+		fail("told that it has ended: %t", got)
+	}
+	if got := closed(b.freed); got != to.final() {
+		fail("told that it is freed: %t", got)
+	}
+	if got := closed(b.ready); got == (to.booting() || to == stateEnding && !b.hasStarted) {
+		fail("told that its start is over: %t", got)
+	}
+	if to == stateReady && b.machine == nil {
+		fail("it has no machine")
+	}
+	if to == statePaused && b.use.calls > 0 {
+		fail("it has %d calls", b.use.calls)
+	}
+}
+
+// TestStates_RandomHistories has clients, the clock, the reaper, failures and the end of
+// the server act on boxes at random and at once. Every change of state passes the table,
+// or setState panics; in every state its invariants hold; and every row of the table
+// is walked, so that none stands for what never happens.
+func TestStates_RandomHistories(t *testing.T) {
+	h := &history{seen: map[[2]state]int{}}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rounds := 2
+	if testing.Short() {
+		rounds = 1
+	}
+	for round := range rounds {
+		walkHistories(t, h, seed+uint64(round))
+	}
+	walkRareTransitions(t, h)
+	for _, e := range h.errs[:min(len(h.errs), 20)] {
+		t.Error(e)
+	}
+	for _, tr := range transitions {
+		if h.seen[[2]state{tr.from, tr.to}] == 0 {
+			t.Errorf("%v -> %v (%s) never happened", tr.from, tr.to, tr.cause)
+		}
+	}
+}
+
+// watched has all transitions of a fixture noted.
+func (h *history) watched(t *testing.T, change func(*Config)) (*fixture, *snapEngine) {
+	f, snaps := newSnapFixture(t, change)
+	f.reg.mu.Lock()
+	f.reg.onTransition = func(b *Box, from, to state) { h.note(f.reg, b, from, to) }
+	f.reg.mu.Unlock()
+	return f, snaps
+}
+
+// walkHistories has four clients do 40 random things each.
+func walkHistories(t *testing.T, h *history, seed uint64) {
+	f, snaps := h.watched(t, func(c *Config) {
+		c.MaxSessions, c.MaxContexts = 3, 2
+		c.StopWait, c.CleanupInterval, c.PauseAfter = 20*time.Millisecond, 29*time.Minute, time.Minute
+	})
+	var wg sync.WaitGroup
+	for client := range 4 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(client)))
+			for range 40 {
+				act(t.Context(), f, snaps, r)
+			}
+		})
+	}
+	wg.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := f.Close(ctx); err != nil {
+		t.Errorf("close (seed %d): %v", seed, err)
+	}
+	f.reg.mu.Lock()
+	defer f.reg.mu.Unlock()
+	if len(f.reg.boxes)+len(f.reg.leaving) > 0 {
+		t.Errorf("after close (seed %d): %d boxes live, %d leave", seed, len(f.reg.boxes), len(f.reg.leaving))
+	}
+}
+
+// act does one random thing. Its errors are those of boxes that others end meanwhile.
+func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
+	id := string(rune('a' + r.IntN(4)))
+	short, cancel := context.WithTimeout(ctx, time.Duration(1+r.IntN(300))*time.Millisecond)
+	defer cancel()
+	use := func(s *Box, l Lease, err error) {
+		if err != nil {
+			return
+		}
+		defer l.Release()
+		if r.IntN(4) == 0 {
+			s.Exec(short, ExecRequest{Shell: "sleep 0.05"})
+			return
+		}
+		s.List(short, ListRequest{Path: ".", Depth: 1})
+	}
+	switch n := r.IntN(20); {
+	case n < 7:
+		use(f.Session(ctx, "", SessionOptions{ID: id}))
+	case n < 9:
+		use(f.Session(short, "", SessionOptions{ID: id})) // may abandon the start
+	case n < 11:
+		s, l, err := f.Context(short, "", "ctx")
+		if err != nil {
+			s, err = f.CreateContext(short, "", ContextOptions{Name: "ctx"})
+		}
+		use(s, l, err)
+	case n == 11:
+		f.Stop(short, "", KindSession, id)
+	case n == 12:
+		f.Stop(short, "", KindContext, "ctx")
+	case n == 13:
+		f.clock.add(time.Duration(r.IntN(20)) * time.Minute)
+		f.reaper.sweep()
+	case n == 14: // what the reaper does with an idle box, without waiting for it to be idle
+		if s := f.liveBox(id); s != nil {
+			f.reg.mu.Lock()
+			seq := s.use.seq
+			f.reg.mu.Unlock()
+			if f.reaper.save(s) {
+				s.pause(short, seq)
+			}
+		}
+	case n == 15:
+		f.reaper.evictIdlest()
+	case n == 16:
+		if s := f.liveBox(id); s != nil {
+			f.life.terminate(s, ReasonCrashed, "as the test wants")
+		}
+	case n == 17:
+		f.Fork(short, "", KindSession, id, ForkOptions{})
+	case n == 18:
+		if k, err := f.SaveSnapshot(short, "", KindSession, id, SnapshotOptions{}); err == nil {
+			f.Restore(short, "", KindSession, k.ID, RestoreOptions{Into: id})
+			f.DeleteSnapshot("", k.ID)
+		}
+	case n == 19:
+		which := []*bool{&snaps.failWrite, &snaps.failRestore, &snaps.failPause}[r.IntN(3)]
+		snaps.set(which, r.IntN(2) == 0)
+	}
+}
+
+// liveBox returns a session that is in memory and has started; nil if there is none.
+func (f *fixture) liveBox(id string) *Box {
+	f.reg.mu.Lock()
+	defer f.reg.mu.Unlock()
+	if s := f.reg.boxes[key{"", KindSession, id}]; s != nil && !s.state.booting() {
+		return s
+	}
+	return nil
+}
+
+// walkRareTransitions brings about the transitions that random histories seldom have.
+func walkRareTransitions(t *testing.T, h *history) {
+	f, snaps := h.watched(t, func(c *Config) { c.PauseAfter, c.CleanupInterval, c.StopWait = time.Minute, 29*time.Minute, 50*time.Millisecond })
+
+	// A start that fails, and a wake that fails.
+	f.engine.set(fmt.Errorf("as the test wants"), nil)
+	_, _, err := f.Session(t.Context(), "", SessionOptions{ID: "fails"})
+	wantCode(t, err, CodeStartFailed)
+	f.engine.set(nil, nil)
+	s := f.session(t, "", "wakes")
+	f.evict(t, s)
+	snaps.set(&snaps.failRestore, true)
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: "wakes"})
+	wantCode(t, err, CodeStartFailed)
+	snaps.set(&snaps.failRestore, false)
+	s = f.session(t, "", "wakes")
+
+	// Pausing that fails, then works; a stop, a crash and an eviction of a paused box.
+	pause := func(s *Box) error {
+		f.reg.mu.Lock()
+		seq := s.use.seq
+		f.reg.mu.Unlock()
+		return s.pause(t.Context(), seq)
+	}
+	snaps.set(&snaps.failPause, true)
+	if err := pause(s); err == nil {
+		t.Error("pause: got no error")
+	}
+	snaps.set(&snaps.failPause, false)
+	if err := pause(s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.List(t.Context(), ListRequest{Path: "."}); err != nil {
+		t.Error(err)
+	}
+	if err := pause(s); err != nil {
+		t.Fatal(err)
+	}
+	f.evict(t, s)
+	s = f.session(t, "", "wakes")
+	if err := pause(s); err != nil {
+		t.Fatal(err)
+	}
+	f.life.terminate(s, ReasonCrashed, "as the test wants") // its record stays
+	<-s.freed
+	if got := f.List("", KindSession); len(got) != 1 || got[0].State != StateHibernated {
+		t.Errorf("after a crash: got %+v, want the box as it was written", got)
+	}
+
+	// A box that cannot be written when it leaves memory.
+	s = f.session(t, "", "unwritten")
+	snaps.set(&snaps.failWrite, true)
+	f.evict(t, s)
+	snaps.set(&snaps.failWrite, false)
+
+	// A stop that gives up; one that is cancelled as the last call ends; a crash and a
+	// shutdown while a stop waits.
+	c := f.context(t, "", "drains")
+	end := func() func() {
+		end, err := c.begin(t.Context(), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return end
+	}
+	done := end()
+	_, err = f.Stop(t.Context(), "", KindContext, c.ID())
+	wantCode(t, err, CodeStopFailed)
+	done()
+	done = end()
+	f.reg.mu.Lock()
+	ctx, cancel := context.WithCancel(t.Context())
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		f.reg.drainLocked(ctx, "test", c)
+		f.reg.undrainLocked(c) // the caller has changed its mind
+	}()
+	f.reg.mu.Unlock()
+	eventually(t, "the drain waits", func() bool { return f.stateOf(c) == stateDraining })
+	done()
+	<-drained
+	cancel()
+
+	drain := func(c *Box) {
+		end, err := c.begin(t.Context(), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(end)
+		go f.Stop(context.Background(), "", KindContext, c.ID())
+		eventually(t, "the stop waits", func() bool { return f.stateOf(c) == stateDraining })
+	}
+	f.cfg().StopWait = time.Minute
+	drain(c)
+	f.life.terminate(c, ReasonCrashed, "as the test wants")
+	drain(f.context(t, "", "drains at the end"))
+	last := f.session(t, "", "last")
+	cut, err := last.begin(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cut()
+	ending, cancelEnding := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancelEnding()
+	if err := f.Close(ending); err == nil {
+		t.Error("close with calls in flight: got no error")
+	}
+}
+
+// evict evicts a box and waits until it is out of memory.
+func (f *fixture) evict(t *testing.T, s *Box) {
+	t.Helper()
+	f.reg.mu.Lock()
+	f.life.unloadLocked(s, ReasonEvicted, "as the test wants")
+	f.reg.mu.Unlock()
+	<-s.freed
+}
+
+func (f *fixture) stateOf(s *Box) state {
+	f.reg.mu.Lock()
+	defer f.reg.mu.Unlock()
+	return s.state
+}
