@@ -77,11 +77,6 @@ type snapEngine struct {
 	failPause   bool // guarded by mu
 }
 
-type snapGuest struct {
-	engine.Guest
-	e *snapEngine
-}
-
 func (e *snapEngine) fails(which *bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,50 +92,45 @@ func (e *snapEngine) set(which *bool, fail bool) {
 	*which = fail
 }
 
-func (e *snapEngine) Info() engine.Info {
-	i := e.Engine.Info()
-	i.Caps |= engine.CapSnapshotter | engine.CapRestorer
-	return i
-}
+// Unwrap returns the engine without snapshots.
+func (e *snapEngine) Unwrap() engine.Engine { return e.Engine }
 
-func (e *snapEngine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
-	g, err := e.Engine.Create(ctx, id, spec)
-	if err != nil {
-		return nil, err
-	}
-	return &snapGuest{Guest: g, e: e}, nil
-}
-
-func (e *snapEngine) Restore(ctx context.Context, id string, spec *engine.Spec, dir string) (engine.Guest, error) {
+func (e *snapEngine) Restore(ctx context.Context, id string, spec *engine.Spec, snap engine.Snapshot) (engine.Guest, error) {
 	if err := e.fails(&e.failRestore); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "memory")); err != nil {
+	if _, err := os.Stat(filepath.Join(snap.Dir, "memory")); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
 	}
 	return e.Create(ctx, id, spec)
 }
 
-func (g *snapGuest) Unwrap() engine.Guest { return g.Guest }
-
-func (g *snapGuest) Snapshot(_ context.Context, dir string) error {
-	if err := g.e.fails(&g.e.failWrite); err != nil {
-		return err
+func (e *snapEngine) Snapshot(_ context.Context, _, dir string) (string, error) {
+	if err := e.fails(&e.failWrite); err != nil {
+		return "", err
 	}
-	return os.WriteFile(filepath.Join(dir, "memory"), []byte("x"), 0o600)
+	return "", os.WriteFile(filepath.Join(dir, "memory"), []byte("x"), 0o600)
 }
 
-func (g *snapGuest) Pause(ctx context.Context) error {
-	if err := g.e.fails(&g.e.failPause); err != nil {
-		return err
-	}
-	p, _ := engine.As[engine.Pauser](g.Guest)
-	return p.Pause(ctx)
+func (e *snapEngine) InspectSnapshot(context.Context, engine.Snapshot) (engine.SnapshotInfo, error) {
+	return engine.SnapshotInfo{RootKey: "host"}, nil
 }
 
-func (g *snapGuest) Resume(ctx context.Context) error {
-	p, _ := engine.As[engine.Pauser](g.Guest)
-	return p.Resume(ctx)
+func (e *snapEngine) CheckSnapshot(context.Context, *engine.Spec, engine.Snapshot) error { return nil }
+
+func (e *snapEngine) RemoveSnapshot(context.Context, engine.Snapshot) error { return nil }
+
+func (e *snapEngine) Pause(ctx context.Context, id string) error {
+	if err := e.fails(&e.failPause); err != nil {
+		return err
+	}
+	p, _ := engine.As[engine.Pauser](e.Engine)
+	return p.Pause(ctx, id)
+}
+
+func (e *snapEngine) Resume(ctx context.Context, id string) error {
+	p, _ := engine.As[engine.Pauser](e.Engine)
+	return p.Resume(ctx, id)
 }
 
 // newSnapFixture is newFixture with boxes that can be written to disk.
@@ -346,7 +336,9 @@ func (f *fixture) liveBox(id string) *Box {
 
 // walkRareTransitions brings about the transitions that random histories seldom have.
 func walkRareTransitions(t *testing.T, h *history) {
-	f, snaps := h.watched(t, func(c *Config) { c.PauseAfter, c.CleanupInterval, c.StopWait = time.Minute, 29*time.Minute, 50*time.Millisecond })
+	f, snaps := h.watched(t, func(c *Config) {
+		c.PauseAfter, c.CleanupInterval, c.StopWait = time.Minute, 29*time.Minute, 50*time.Millisecond
+	})
 
 	// A start that fails, and a wake that fails.
 	f.engine.set(fmt.Errorf("as the test wants"), nil)
@@ -469,4 +461,31 @@ func (f *fixture) stateOf(s *Box) state {
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
 	return s.state
+}
+
+// A box that is stopped while a call wakes it does not come back.
+func TestStop_WhileWaking(t *testing.T) {
+	f, _ := newSnapFixture(t, nil)
+	f.evict(t, f.session(t, "", "x"))
+	block := make(chan struct{})
+	f.engine.set(nil, block)
+	waking := make(chan error, 1)
+	go func() {
+		_, _, err := f.Session(context.Background(), "", SessionOptions{ID: "x"})
+		waking <- err
+	}()
+	eventually(t, "the box is being woken", func() bool {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		s := f.reg.boxes[key{"", KindSession, "x"}]
+		return s != nil && s.state == stateWaking
+	})
+	if found, err := f.Stop(t.Context(), "", KindSession, "x"); !found || err != nil {
+		t.Errorf("stop: got %t, %v", found, err)
+	}
+	wantCode(t, <-waking, CodeGone, "was stopped")
+	f.engine.set(nil, nil)
+	if got := f.List("", ""); len(got) != 0 {
+		t.Errorf("after the stop: got %+v, want nothing", got)
+	}
 }
