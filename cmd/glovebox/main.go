@@ -1,6 +1,6 @@
-// Command glovebox gives an AI agent an isolated computer of its own, reached
-// through MCP. The same executable plays the parts of the isolation, told apart
-// by argv[0]; everything else is in internal/cli.
+// Command glovebox gives an AI agent an isolated computer of its own, through MCP. The
+// same executable runs the parts of the isolation, selected by argv[0]. Everything else
+// is in internal/cli.
 package main
 
 import (
@@ -11,6 +11,6 @@ import (
 )
 
 func main() {
-	cli.Parts() // does not return in a process that plays another part
+	cli.Parts() // does not return in processes of the isolation
 	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

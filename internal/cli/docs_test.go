@@ -20,9 +20,8 @@ import (
 // commandLimit bounds one command: npx is slow on a busy machine.
 const commandLimit = 2 * time.Minute
 
-// notRun are the commands of the documents that a test does not run, by their
-// beginnings, each with the reason. Those of glovebox must exist all the same, with
-// their flags.
+// notRun lists the documents' commands that a test does not run, by prefix, with the
+// reason. Commands of glovebox and their flags must exist in any case.
 var notRun = []struct{ prefix, reason string }{
 	{"claude ", "another program, which needs an account"},
 	{"code ", "another program"},
@@ -43,9 +42,9 @@ var notRun = []struct{ prefix, reason string }{
 	{"pip ", "downloads"},
 	{"python3 -m venv ", "downloads"},
 	{"~/", "a program of the reader's own"},
-	{"make", "the targets are run by CI"},
+	{"make", "CI runs the targets"},
 	{"go ", "compiles for minutes; CI does the same"},
-	{"glovebox serve", "runs until it is stopped; TestServe covers it"},
+	{"glovebox serve", "does not end; TestServe covers it"},
 	{"glovebox stdio", "waits for a client; the script stdio covers it"},
 	{"glovebox mcp", "needs the reader's servers; the tutorial has those that are run"},
 	{"glovebox run analysis.py", "needs the reader's files; the script run_python covers it"},

@@ -1,7 +1,6 @@
-// Package filewatch tells when a file has another content. It looks at what the
-// directory says of the file instead of asking the kernel to be told: that works
-// on every file system, through the symbolic links of mounted secrets, and needs
-// nothing that can be used up.
+// Package filewatch reports changes of files. It polls file metadata instead of using
+// the kernel's notifications: polling works on every file system and through the
+// symbolic links of mounted secrets, and needs no limited resource.
 package filewatch
 
 import (
@@ -12,43 +11,42 @@ import (
 	"time"
 )
 
-// Every is the time between two looks. A change is told when two looks in a row
-// see the same, so that a file is seldom read while it is being written: within
-// twice that time.
+// Every is the polling interval. A change is reported when two polls in a row agree,
+// within twice the interval, so that files are rarely read while they are written.
 const Every = 500 * time.Millisecond
 
-// A Watch knows what some files looked like.
+// A Watch holds the last reported metadata of files.
 type Watch struct {
-	files []string
-	told  []stamp
+	files    []string
+	reported []stamp
 }
 
-// New looks at the files. What changes from now on is told by [Watch.Run].
-func New(files ...string) *Watch { return &Watch{files, look(files)} }
+// New reads the metadata of the files. [Watch.Run] reports later changes.
+func New(files ...string) *Watch { return &Watch{files, readStamps(files)} }
 
-// Run calls changed, one call at a time, whenever one of the files was written,
-// replaced, removed or made since the last call, or since New. It returns when ctx
-// ends, and is called once.
+// Run calls changed, one call at a time, when a file was written, replaced, removed or
+// created since the last call, or since New. It returns when ctx ends, and must be
+// called once.
 func (w *Watch) Run(ctx context.Context, changed func()) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
-	last := w.told
+	last := w.reported
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		now := look(w.files)
-		if slices.Equal(now, last) && !slices.Equal(now, w.told) {
-			w.told = now
+		now := readStamps(w.files)
+		if slices.Equal(now, last) && !slices.Equal(now, w.reported) {
+			w.reported = now
 			changed()
 		}
 		last = now
 	}
 }
 
-// stamp is what tells one content of a file from another.
+// stamp is the metadata that identifies the contents of a file.
 type stamp struct {
 	dev, ino uint64
 	size     int64
@@ -57,12 +55,12 @@ type stamp struct {
 	changed  time.Time
 }
 
-func look(files []string) []stamp {
+func readStamps(files []string) []stamp {
 	stamps := make([]stamp, len(files))
 	for i, name := range files {
 		info, err := os.Stat(name)
 		if err != nil {
-			continue // the zero stamp: there is none
+			continue // zero stamp: no file
 		}
 		stamps[i] = stamp{size: info.Size(), mode: info.Mode(), modified: info.ModTime()}
 		stamps[i].identify(info)
