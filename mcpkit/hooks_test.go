@@ -38,7 +38,7 @@ func TestD5_Roots(t *testing.T) {
 	for name, want := range map[string]string{"own": "[file:///own]", "none": "[]", "other": "[file:///all]"} {
 		wantCall(t, session(t, m, name), "roots", nil, want)
 	}
-	// Who has none does not declare the ability.
+	// A client without roots does not declare the capability.
 	m = manager(t, Options{Era: Legacy}, program("srv", "good"))
 	if _, err := call(t, session(t, m, "srv"), "roots", nil); err == nil || !strings.Contains(err.Error(), "method not found") {
 		t.Errorf("without roots: %v", err)

@@ -131,7 +131,7 @@ func TestLogin_IsReusedWithoutPrompt(t *testing.T) {
 	if err := greet(t.Context(), other, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	// What has ended at the server is refreshed when it says so.
+	// A token that the server has revoked is refreshed when the server refuses it.
 	s.Expire()
 	if err := greet(t.Context(), other, "hello"); err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestStepUp_RequestsMoreScopes(t *testing.T) {
 	if err := with.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Where there is nobody to ask, the next login asks for what was missed.
+	// Without a user, the missing scope is requested at the next login.
 	without := handler(t, s, Options{Store: store}, nil)
 	if err := greet(t.Context(), without, "admin"); !errors.Is(err, ErrRequired) || !strings.Contains(err.Error(), logintest.Admin) {
 		t.Fatalf("got %v, want an error that names the scope %s", err, logintest.Admin)
@@ -279,7 +279,7 @@ func TestStepUp_RequestsMoreScopes(t *testing.T) {
 			t.Errorf("the login has the scopes %q, not %s", state.Scopes, scope)
 		}
 	}
-	// Where there is, at once, and it keeps what it had.
+	// With a user, it is requested at once, and granted scopes are kept.
 	asked.Store(0)
 	fresh := handler(t, s, Options{Authorize: approve(&asked)}, nil)
 	for range 2 {

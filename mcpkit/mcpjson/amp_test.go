@@ -2,7 +2,7 @@ package mcpjson
 
 import "testing"
 
-// What Amp has disabled for several servers by one pattern is denied for each.
+// A pattern in Amp that disables tools of several servers is applied to each.
 func TestAmpToolsOfSeveralServers(t *testing.T) {
 	for _, c := range []struct{ entry, server, want string }{
 		{"*", "git", "*"},

@@ -37,7 +37,7 @@ func ExampleParse() {
 	// files stdio spawns: true reads: [DATA]
 }
 
-// A mistake is named with its place, and with what was probably meant.
+// An error names the place of a mistake and the probable intention.
 func ExampleParse_mistake() {
 	_, err := mcpjson.Parse(mcpjson.V1, []byte(`{
   "version": 1,
@@ -50,8 +50,8 @@ func ExampleParse_mistake() {
 	// read configuration:4:82: server "github": field "http_header": the field is not known; did you mean "http_headers"?
 }
 
-// What a person is asked to trust is shown unexpanded and without secrets. The
-// hash is what to remember of a consent.
+// Show the user the unexpanded definition without secrets. Store the hash with the
+// approval.
 func ExampleServer_Explain() {
 	cfg, err := mcpjson.Parse(mcpjson.Auto, []byte(project))
 	if err != nil {
@@ -72,8 +72,7 @@ func ExampleServer_Explain() {
 	// 64
 }
 
-// Resolving is the step that reads secrets. A resolver that gives nothing away
-// is an answer as well.
+// Only Resolve reads secrets. An empty resolver withholds them.
 func ExampleServer_Resolve() {
 	cfg, err := mcpjson.Parse(mcpjson.Auto, []byte(project))
 	if err != nil {
@@ -121,7 +120,7 @@ func ExampleExport() {
 	// lost: server "files": args[2]: Codex does not expand it; it is written as it stands, to be replaced by hand
 }
 
-// Merging changes what differs and leaves the rest of somebody's file alone.
+// Merge changes what differs and preserves the rest of the file.
 func ExampleMerge() {
 	mine := `{
   // keep this

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestExplainMasks checks what is shown of values that could be secrets.
-func TestExplainMasks(t *testing.T) {
+// Explain masks values that could be secrets.
+func TestExplain_MasksSecrets(t *testing.T) {
 	key := "ghp_" + strings.Repeat("a1B2", 9)
 	s := &Server{
 		Transport: TransportStdio,
@@ -54,9 +54,8 @@ func TestExplainMasks(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsSeen checks that a field of Server that is added later is
-// shown, and compared when it is written.
-func TestEveryFieldIsSeen(t *testing.T) {
+// A field added to Server later must be explained, and compared when it is written.
+func TestExplain_CoversEveryField(t *testing.T) {
 	notCompared := []string{"Dir", "Dialect", "File", "Origins"}
 	notShown := append([]string{"Name"}, notCompared...)
 	for i := range reflect.TypeFor[Server]().NumField() {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// can says what a dialect can express: the table that the writers are held to.
+// can tells what each dialect can express. The writers must match it.
 type can struct {
 	transports []Transport
 	fallback   []bool // of SSEFallback, with TransportHTTP
@@ -63,7 +63,7 @@ var abilities = map[Dialect]can{
 		fields: []string{"title", "description", "chains", "bearerTokenEnvNoOAuth", "oauth", "extra"}, oauth: []string{"clientId", "scopes", "redirectUri", "extra"}},
 }
 
-// generator makes definitions that a dialect can express.
+// generator creates definitions that a dialect can express.
 type generator struct {
 	*rand.Rand
 	d Dialect
@@ -76,7 +76,7 @@ func pick[T any](g generator, list []T) T       { return list[g.IntN(len(list))]
 func (g generator) word() string                { return pick(g, words) }
 func (g generator) oneOf(list ...string) string { return pick(g, list) }
 
-// words are awkward in some grammar each; none is a placeholder anywhere.
+// words are difficult in the grammar of some dialect; none is a placeholder anywhere.
 var words = []string{
 	"x", "-y", "--flag=v", "a b", "ü 世界 🎁", "\"quoted\"", "back\\slash", "tab\there", "two\nlines", "# no comment", "// none", "[table]", "{}", "100%", "'single'", "''' \"\"\"",
 	"<&>", "\u2028", "\u007f", "trailing ", "a.b", "=", "null", "true", "1e3",
@@ -119,7 +119,7 @@ func (g generator) strings() []string {
 	return list
 }
 
-// header is a text that a header can have.
+// header returns a text that is valid in a header.
 func (g generator) header() Text {
 	for {
 		if t := g.text(true); !hasControl(t) && !slices.ContainsFunc(t.Sources(), func(s Source) bool { return s.Scheme == SchemeValue && s.Name == "" }) {
@@ -263,7 +263,7 @@ func (g generator) config() *Config {
 	return c
 }
 
-// sameMeaning compares what is said and not where.
+// sameMeaning compares definitions without their origins.
 var sameMeaning = cmp.Options{
 	cmpopts.IgnoreFields(Server{}, "Origins", "File", "Dir"), cmpopts.IgnoreFields(Pair{}, "Secret"), cmpopts.IgnoreFields(Config{}, "Path", "Warnings"),
 	cmpopts.SortSlices(func(a, b Pair) bool { return a.Name < b.Name }), cmp.Comparer(Text.equal),
@@ -272,7 +272,7 @@ var sameMeaning = cmp.Options{
 	}, cmpopts.EquateEmpty()),
 }
 
-// TestD2_RoundTrip writes what a dialect can express and reads it back, the same.
+// Whatever a dialect can express is read back unchanged.
 func TestD2_RoundTrip(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
@@ -320,9 +320,8 @@ func sortPairs(s *Server) {
 	slices.SortFunc(s.Headers, byName)
 }
 
-// TestD2_NothingIsLostSilently writes what one dialect can express in all others:
-// whatever does not come back the same is in the list of losses.
-func TestD2_NothingIsLostSilently(t *testing.T) {
+// Whatever another dialect reads differently is in the list of losses.
+func TestD2_Export_ReportsEveryLoss(t *testing.T) {
 	for _, from := range Dialects {
 		for _, to := range Dialects {
 			for seed := range uint64(8) {
@@ -363,8 +362,7 @@ func TestD2_NothingIsLostSilently(t *testing.T) {
 	}
 }
 
-// TestD2_Losses holds the lists of losses of one rich configuration to what they
-// were, so that a change of them is seen.
+// The losses of one rich configuration are stable.
 func TestD2_Losses(t *testing.T) {
 	rich := &Config{
 		Dialect: VSCode, Inputs: []Input{{ID: "key", Password: true}},
@@ -408,8 +406,8 @@ func TestD2_Losses(t *testing.T) {
 	}
 }
 
-// TestAbilitiesAreComplete checks that the table speaks of every dialect.
-func TestAbilitiesAreComplete(t *testing.T) {
+// The table covers every dialect.
+func TestCan_CoversEveryDialect(t *testing.T) {
 	for _, d := range Dialects {
 		if _, ok := abilities[d]; !ok {
 			t.Errorf("%s is missing", d)
@@ -420,7 +418,7 @@ func TestAbilitiesAreComplete(t *testing.T) {
 	}
 }
 
-// FuzzRoundTrip checks that what was read once is written and read the same.
+// A parsed configuration is written and read back unchanged.
 func FuzzRoundTrip(f *testing.F) {
 	for _, path := range samples(f) {
 		b, err := os.ReadFile(path)
@@ -447,7 +445,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, once)
 		}
-		// What was approximate the first time is exact the second.
+		// An approximation becomes exact the second time.
 		twice, _, err := Export(back, d)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, once)

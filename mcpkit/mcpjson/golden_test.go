@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// show renders a Config as a person would want to check it.
+// show renders a Config for review.
 func show(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "dialect %s\n", c.Dialect)
@@ -49,7 +49,7 @@ func show(c *Config) string {
 	return b.String()
 }
 
-// samples are files as clients have them.
+// samples are files as written by clients.
 func samples(t testing.TB) []string {
 	t.Helper()
 	var list []string
@@ -65,7 +65,7 @@ func samples(t testing.TB) []string {
 	return list
 }
 
-// TestD2_Samples reads a file of every dialect as its client has it.
+// The sample file of every dialect is read as its client reads it.
 func TestD2_Samples(t *testing.T) {
 	seen := make(map[Dialect]bool)
 	for _, path := range samples(t) {

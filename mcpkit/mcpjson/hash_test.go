@@ -21,9 +21,9 @@ func full() *Server {
 	}
 }
 
-// TestHash checks for every field whether changing it asks for consent anew, so
-// that a field that is added later has to be thought about.
-func TestHash(t *testing.T) {
+// For every field of Server, the test decides whether a change asks the user again. A
+// field added later has to be added here.
+func TestHash_EveryField(t *testing.T) {
 	same := []string{"Title", "Description", "Disabled", "Required", "Dialect", "File", "Origins"}
 	want := full().Hash()
 	if want != full().Hash() || len(want) != 64 {
@@ -47,9 +47,8 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestHashDir checks that the same words in another directory are another
-// program, and that an address on the net is the same everywhere.
-func TestHashDir(t *testing.T) {
+// The directory is part of the hash of programs, but not of network addresses.
+func TestHash_Dir(t *testing.T) {
 	for _, c := range []struct {
 		s    Server
 		same bool

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestD1_HostileFilesAreCheap reads files of the largest size that are made to
-// cost as much as they can. The bound is generous: what is quadratic takes
-// minutes to hours.
+// Files of the maximum size, built to be expensive, are read quickly. The bound is
+// generous: a quadratic parser takes minutes to hours.
 func TestD1_HostileFilesAreCheap(t *testing.T) {
 	size := maxFile
 	if testing.Short() {

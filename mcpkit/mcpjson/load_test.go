@@ -32,8 +32,7 @@ func link(t *testing.T, target, path string) {
 	}
 }
 
-// TestD1_Discovery checks which file is found, and that none is no error unless
-// one is required.
+// Load finds the right file. A missing file is an error only if one is required.
 func TestD1_Discovery(t *testing.T) {
 	a, b := claude(`{"command": "a"}`), claude(`{"command": "b"}`)
 	for name, c := range map[string]struct {
@@ -69,7 +68,7 @@ func TestD1_Discovery(t *testing.T) {
 	}
 }
 
-// TestD1_FileSafety checks that only regular files below the root are read.
+// Only regular files below the root are read.
 func TestD1_FileSafety(t *testing.T) {
 	good := claude(`{"command": "x"}`)
 	outside := tree(t, map[string]string{"secret.json": good})
@@ -137,8 +136,8 @@ func TestD1_FileSafety(t *testing.T) {
 	})
 }
 
-// TestD1_References checks files whose servers are in another file.
-func TestD1_References(t *testing.T) {
+// A file may include its servers from another file.
+func TestD1_Include(t *testing.T) {
 	refer := func(to string) string { return fmt.Sprintf(`{"mcpServers": %q}`, to) }
 	good := claude(`{"command": "x"}`)
 	outside := tree(t, map[string]string{"secret.json": good})
@@ -194,9 +193,8 @@ func merge(a, b map[string]string) map[string]string {
 	return all
 }
 
-// TestPlaces checks that what is said about where files are and what is told
-// from where files are agree.
-func TestPlaces(t *testing.T) {
+// Locations and the detection of dialects and roots agree.
+func TestLocations_MatchDetection(t *testing.T) {
 	for _, p := range Locations("/work", "/home/u", "/home/u/.config") {
 		d := byName(p.Path)
 		if p.Dialect != Auto && d != Auto && d != p.Dialect {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestD1_NoPipes checks that nothing waits for somebody to write to a pipe.
+// Load does not wait for the writer of a pipe.
 func TestD1_NoPipes(t *testing.T) {
 	root := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(root, "mcp.json"), 0o600); err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// newServers is what is merged below: one that is there already, and one that
-// is not.
+// newServers are the servers to merge: one that exists and one that is new.
 func newServers(d Dialect) *Config {
 	return &Config{Dialect: d, Servers: []*Server{
 		{Name: "old", Dialect: d, Transport: TransportStdio, Command: Literal("node"), Args: []Text{Literal("new.js")}, Env: []Pair{{Name: "B", Value: Literal("2")}}},
@@ -20,9 +19,8 @@ func newServers(d Dialect) *Config {
 	}}
 }
 
-// TestD2_MergeKeeps merges into files as people have them, and shows what comes
-// out: comments, order, indentation and everything unknown stay.
-func TestD2_MergeKeeps(t *testing.T) {
+// Merge preserves comments, order, indentation and unknown members of typical files.
+func TestD2_Merge_PreservesTheRest(t *testing.T) {
 	for name, c := range map[string]struct {
 		d        Dialect
 		in, want string
@@ -158,8 +156,7 @@ url = "https://example.com/mcp"
 	}
 }
 
-// TestD2_MergeInputs checks that the questions of VS Code are added once, and
-// that comments between them stay.
+// Inputs of VS Code are added once, and comments between them stay.
 func TestD2_MergeInputs(t *testing.T) {
 	in := `{
 	"inputs": [
@@ -192,7 +189,7 @@ func TestD2_MergeInputs(t *testing.T) {
 	}
 }
 
-func TestMergeRefuses(t *testing.T) {
+func TestMerge_Errors(t *testing.T) {
 	for _, c := range []struct {
 		d        Dialect
 		in, want string
@@ -220,7 +217,7 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-// TestUpdate checks what becomes of the file and of its copy.
+// Update replaces the file and keeps a copy.
 func TestUpdate(t *testing.T) {
 	in := "{\n  // mine\n  \"mcpServers\": {}\n}\n"
 	root := tree(t, map[string]string{"mcp.json": in})
@@ -260,7 +257,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-func TestUpdateRefuses(t *testing.T) {
+func TestUpdate_Errors(t *testing.T) {
 	root := tree(t, map[string]string{"real.json": "{}", "bad.json": "{"})
 	at := filepath.Join(root, "link.json")
 	link(t, "real.json", at)
@@ -282,9 +279,8 @@ func TestUpdateRefuses(t *testing.T) {
 	}
 }
 
-// TestUpdateMeanwhile checks that what somebody else writes in between is not
-// overwritten.
-func TestUpdateMeanwhile(t *testing.T) {
+// Update does not overwrite a concurrent change.
+func TestUpdate_ConcurrentChange(t *testing.T) {
 	dir := tree(t, map[string]string{"mcp.json": "{}"})
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -319,8 +315,8 @@ func TestUpdateMeanwhile(t *testing.T) {
 	}
 }
 
-// FuzzMerge merges into whatever can be read: what comes out can be read as
-// well, has the servers, and does not change when it is merged once more.
+// The result of merging into any readable file is readable, has the servers, and does
+// not change when they are merged again.
 func FuzzMerge(f *testing.F) {
 	for _, s := range []string{
 		"", "{}", "{\"mcpServers\": {\"old\": {\"command\": \"x\", /* c */ \"cwd\": \"y\"},}, }", "{/*a*/\"mcpServers\"/*b*/:/*c*/{/*d*/}/*e*/}//f\n",
@@ -341,7 +337,7 @@ func FuzzMerge(f *testing.F) {
 		}
 		back, _, err := parse(Options{Dialect: d, Import: true}, "", got)
 		if err != nil {
-			// What was wrong around the servers is wrong still.
+			// Other mistakes in the file remain.
 			if _, _, err := parse(Options{Dialect: d, Import: true}, "", data); err == nil && len(data) > 0 {
 				t.Fatalf("%q became %q, which cannot be read", data, got)
 			}

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// v1 wraps a server, or whatever stands for the servers, into the strict schema.
+// v1 wraps a server, or other text in its place, into the strict schema.
 func v1(server string) string { return `{"version": 1, "servers": {"s": ` + server + `}}` }
 
-// claude wraps a server for the generous dialects.
+// claude wraps a server for the permissive dialects.
 func claude(server string) string { return `{"mcpServers": {"s": ` + server + `}}` }
 
-// TestD2_StrictRefuses checks the strict schema from both sides of each rule:
-// the complaint says where, what was found and what is allowed.
+// The strict schema enforces each rule. The error tells the place, what was found and
+// what is allowed.
 func TestD2_StrictRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"unknown field of the file":    {`{"version":1,"server":{}, "servers":{}}`, `1:14: field "server": the field is not known; did you mean "servers"?`},
@@ -80,7 +80,7 @@ func TestD2_StrictRefuses(t *testing.T) {
 	}
 }
 
-// refused checks that err is ours and says something.
+// refused checks that err is an *Error with a message.
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
 	var e *Error
@@ -92,7 +92,7 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
-// TestD2_Refuses checks what no dialect may say.
+// Mistakes that every dialect refuses.
 func TestD2_Refuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		d    Dialect
@@ -153,9 +153,8 @@ func TestD2_Refuses(t *testing.T) {
 	}
 }
 
-// TestErrorsDoNotLeak checks that complaints show no value, whatever is wrong
-// around it.
-func TestErrorsDoNotLeak(t *testing.T) {
+// Errors show no values.
+func TestError_ShowsNoValues(t *testing.T) {
 	const secret = "hunter2hunter2"
 	for _, in := range []string{
 		claude(`{"command": "x", "env": {"TOKEN": ["` + secret + `"]}}`),
@@ -174,8 +173,7 @@ func TestErrorsDoNotLeak(t *testing.T) {
 	}
 }
 
-// TestD2_AllMistakesAtOnce checks that one reading tells of all mistakes, up to a
-// bound.
+// All mistakes are reported at once, up to a bound.
 func TestD2_AllMistakesAtOnce(t *testing.T) {
 	var b strings.Builder
 	for i := range 30 {
@@ -187,8 +185,7 @@ func TestD2_AllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// TestD2_Import checks that a wrong server is left out of an import, with a
-// warning, and refused otherwise.
+// An invalid server is skipped with a warning in an import, and otherwise an error.
 func TestD2_Import(t *testing.T) {
 	in := []byte(`{"mcpServers": {"bad": {"type": "ws", "url": "wss://h/"}, "good": {"command": "x", "heders": {}}}}`)
 	cfg, _, err := parse(Options{Import: true}, "f.json", in)
@@ -206,8 +203,7 @@ func TestD2_Import(t *testing.T) {
 	}
 }
 
-// TestD2_Bounds checks the limits of what is parsed; without them the parsers
-// would exhaust the stack.
+// Limits of the parser. Without them it would exhaust the stack.
 func TestD2_Bounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		d    Dialect
@@ -237,7 +233,7 @@ func TestD2_Bounds(t *testing.T) {
 	}
 }
 
-// TestD2_Detect checks how a dialect is told.
+// Dialects are detected by file name and keys.
 func TestD2_Detect(t *testing.T) {
 	server := `{"command": "x"}`
 	for _, c := range []struct {
@@ -278,8 +274,7 @@ func TestD2_Detect(t *testing.T) {
 	}
 }
 
-// TestD2_ProjectServers checks that what Claude Code keeps for one directory goes
-// before what it keeps for all.
+// Servers that Claude Code stores for one directory override those for all.
 func TestD2_ProjectServers(t *testing.T) {
 	root := t.TempDir()
 	in := fmt.Sprintf(`{"mcpServers": {"a": {"command": "user"}, "b": {"command": "user"}}, "projects": {%q: {"mcpServers": {"b": {"command": "here"}}}, "/else": {"mcpServers": {"c": {"command": "x"}}}}}`, root)

@@ -46,7 +46,7 @@ func TestResolve(t *testing.T) {
 	if diff := cmp.Diff([]string{"node", "a", "--k=none", dir}, got.Argv); diff != "" {
 		t.Errorf("argv (-want +got):\n%s", diff)
 	}
-	// What ONCE holds looks like a reference and stays as it is.
+	// The value of ONCE looks like a reference and is not expanded.
 	wantEnv := []string{"A=1", "B=two # no comment", "C=x\ny", "PASSED=p", "B=${KEY}", "API_KEY=s3cret"}
 	if diff := cmp.Diff(wantEnv, got.Env); diff != "" {
 		t.Errorf("env (-want +got):\n%s", diff)
@@ -59,7 +59,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolveHTTP(t *testing.T) {
+func TestResolve_HTTP(t *testing.T) {
 	s := &Server{
 		Name: "x", Transport: TransportHTTP,
 		URL:            Text{{Literal: "https://"}, {Sources: []Source{env("HOST")}}, {Literal: "/mcp?api_key=abcdef"}},
@@ -89,9 +89,9 @@ func TestResolveHTTP(t *testing.T) {
 	}
 }
 
-// TestResolveWithholds checks that a caller who gives nothing gives nothing
-// away, and that the complaint names what was wanted and where it was written.
-func TestResolveWithholds(t *testing.T) {
+// An empty resolver withholds every external value. The error names the reference and
+// its place.
+func TestResolve_EmptyResolver(t *testing.T) {
 	place := map[string]Origin{"headers.X": {File: "mcp.json", Line: 4, Column: 9}}
 	for name, c := range map[string]struct {
 		text Text
@@ -127,7 +127,7 @@ func TestResolveWithholds(t *testing.T) {
 	}
 }
 
-func TestResolveEmptyValues(t *testing.T) {
+func TestResolve_EmptyValues(t *testing.T) {
 	r := Resolver{Env: lookup(map[string]string{"EMPTY": "", "B": "b"})}
 	for want, sources := range map[string][]Source{
 		"b": {env("EMPTY"), env("NONE"), env("B")},
@@ -142,9 +142,8 @@ func TestResolveEmptyValues(t *testing.T) {
 	}
 }
 
-// TestResolveAllLeavesOut checks that one server that cannot be resolved does
-// not take the others with it.
-func TestResolveAllLeavesOut(t *testing.T) {
+// A server that cannot be resolved does not affect the others.
+func TestResolveAll_SkipsFailures(t *testing.T) {
 	c := &Config{Servers: []*Server{
 		{Name: "bad", Transport: TransportStdio, Command: Ref(env("NOPE"))},
 		{Name: "off", Transport: TransportStdio, Command: Ref(env("NOPE")), Disabled: true},
@@ -159,7 +158,7 @@ func TestResolveAllLeavesOut(t *testing.T) {
 	}
 }
 
-func TestReadEnvFileRefuses(t *testing.T) {
+func TestReadEnvFile_Errors(t *testing.T) {
 	for _, text := range []string{"A", "=x", "A B=1", "A=\"x", "A='x' y"} {
 		if got, err := parseEnv(text); err == nil {
 			t.Errorf("%q: got %v", text, got)

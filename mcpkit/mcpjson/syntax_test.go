@@ -10,7 +10,7 @@ import (
 func input(id string) Source { return Source{SchemeInput, id} }
 func dir(name string) Source { return Source{SchemeDir, name} }
 
-// TestPlaceholders checks every form that some client knows.
+// Every form of placeholder of every client.
 func TestPlaceholders(t *testing.T) {
 	all := syntax{braces: true}
 	for _, c := range []struct {
@@ -59,9 +59,8 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// TestPlaceholdersBounded checks that hostile strings take linear time; when
-// they do not, this test takes minutes.
-func TestPlaceholdersBounded(t *testing.T) {
+// Hostile strings are parsed in linear time; otherwise this test takes minutes.
+func TestPlaceholders_LinearTime(t *testing.T) {
 	all := syntax{braces: true, dollar: true, curly: true}
 	for _, s := range []string{
 		strings.Repeat("${", 1<<20), strings.Repeat("${A:-", 1<<18) + strings.Repeat("}", 1<<18),
