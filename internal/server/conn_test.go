@@ -43,7 +43,7 @@ func TestConn_UndeliveredMessageKeepsSession(t *testing.T) {
 func TestConn_ClientWithoutSessionIsNotAsked(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Extend.Tools = []Tool{extra("ask", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			_, err := req.Session.ListRoots(ctx, nil)
+			err := req.Session.Ping(ctx, nil)
 			if err == nil {
 				return nil, errors.New("the client has answered")
 			}

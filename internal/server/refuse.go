@@ -42,18 +42,6 @@ func (s *Server) refuseBusy(w http.ResponseWriter, id json.RawMessage, text stri
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, text+": try again in a moment")
 }
 
-// refusalCode returns the JSON-RPC code for a refusal of the transport.
-func refusalCode(status int) int64 {
-	switch status {
-	case http.StatusNotFound, http.StatusForbidden, http.StatusConflict,
-		http.StatusMethodNotAllowed, http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		return codeRefused
-	case http.StatusInternalServerError:
-		return jsonrpc.CodeInternalError
-	}
-	return jsonrpc.CodeInvalidRequest
-}
-
 func writeRefusal(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
