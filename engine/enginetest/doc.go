@@ -1,7 +1,7 @@
-// Package enginetest is the conformance suite of the engine contract: an engine
-// is right if Run passes on it, and the contract means what Run checks.
+// Package enginetest is the conformance suite of the engine contract: an engine is
+// correct if Run passes.
 //
-// An engine's whole integration test is a file of this shape:
+// The integration test of an engine has this form:
 //
 //	func TestConformance(t *testing.T) {
 //		enginetest.Run(t, enginetest.Harness{
@@ -11,16 +11,17 @@
 //		})
 //	}
 //
-// Each test is a sentence of the contract. Around every one of them the suite
-// compares what guests hold on the host: a test that passes but leaves a process,
-// a mount, a cgroup, a file, a descriptor or a goroutine behind fails.
+// Each test checks one sentence of the contract. The suite compares the resources
+// that guests hold before and after each test: a test that leaves a process, a
+// mount, a cgroup, a file, a descriptor or a goroutine behind fails.
 //
-// Tests skip by what the engine says of itself (Info), never by its name. What an
-// engine cannot pass yet is listed in Harness.Known with the reason; an entry that
-// has become wrong fails.
+// Tests skip by the engine's abilities and Info, never by its name. Harness.Known
+// lists the tests that an engine does not pass yet, with the reason; an outdated
+// entry fails.
 //
-// The suite builds a program, package probe, that plays broken and hostile agents
-// and looks around inside guests, so that it needs little of the guest's own file
-// system: /bin/sh, cat, env, sleep. GLOVEBOX_TEST_PROBE names a built one where
-// there is no Go to build it with.
+// The suite builds two programs from this module's source: the agent (see Agent),
+// and package probe, which acts as a broken or hostile agent and examines guests
+// from inside. Guests therefore need few programs of their own: /bin/sh, cat, env,
+// sleep. GLOVEBOX_TEST_GUEST and GLOVEBOX_TEST_PROBE name built programs, for
+// machines without Go.
 package enginetest

@@ -15,8 +15,9 @@ import (
 
 // Harness connects the suite to an engine.
 type Harness struct {
-	// Open returns a new engine; the suite closes it. Required. It is called once
-	// per group, and by tests that close engines.
+	// Open returns a new engine, which the suite closes. All engines of a Run share
+	// their state. Required. The suite calls it for each group of tests, and in tests
+	// that need a second engine.
 	Open func(t testing.TB) engine.Engine
 	// Spec returns a small valid spec. Required. All calls within one Run return
 	// the same Root. If it has no agent, the suite adds Glovebox's, built from
@@ -26,38 +27,38 @@ type Harness struct {
 	// engine's guests, for example by storing it in an image. Default: the file
 	// itself.
 	Program func(t testing.TB, path string, args []string) engine.Program
-	// User says as whom code runs in guest id of e. Default: engine.UserID with
-	// the home /home/user.
+	// User returns the user of code in guest id of e. Default: engine.UserID with the
+	// home /home/user.
 	User func(e engine.Engine, id string) User
-	// Held lists what guests hold on the host now, in any order. Entries that
-	// begin with "goroutine" may lag behind. Required; see Host.
+	// Held lists the resources that guests hold now, in any order. Entries that begin
+	// with "goroutine" may lag behind. Required; see Host.
 	Held func(t testing.TB) []string
-	// SmallDir returns a directory on a file system with less than 16 MiB of room
-	// in all. Default: what needs one is skipped.
+	// SmallDir returns a directory on a file system of less than 16 MiB. Default:
+	// tests that need one are skipped.
 	SmallDir func(t testing.TB) string
 	// Timeout bounds each single call of the engine. Default: 10 s.
 	Timeout time.Duration
-	// Many is how many guests the suite runs at once at most. Default: 12.
+	// Many bounds the guests that run concurrently. Default: 12.
 	Many int
-	// Known says, for tests "group/name" that the engine does not pass, why.
+	// Known gives the reason for each test "group/name" that the engine does not pass.
 	Known map[string]string
 }
 
-// User is as whom code runs in a guest.
+// User is the user of code in a guest.
 type User struct {
-	Home     string   // the directory commands start in
+	Home     string   // the working directory of commands
 	UID, GID int      // UID -1: those of the agent
 	Env      []string // KEY=value
-	Scratch  []string // further directories files may live in
+	Scratch  []string // further directories for files
 }
 
-// test is one sentence of the contract.
+// test checks one sentence of the contract.
 type test struct {
 	name string
 	run  func(t *tester)
 }
 
-// group is tests that share an engine.
+// group is a list of tests that share an engine.
 type group struct {
 	name  string
 	tests []test
@@ -128,7 +129,7 @@ func (h Harness) withDefaults(t testing.TB) Harness {
 }
 
 // runGroup runs the tests of g on one engine and checks that closing the engine
-// frees all it holds.
+// frees its resources.
 func (h Harness) runGroup(t *testing.T, g group, probe string) {
 	warmUp(t)
 	before := h.settled(t)
@@ -144,8 +145,8 @@ func (h Harness) runGroup(t *testing.T, g group, probe string) {
 	warm := false
 	for _, tc := range g.tests {
 		t.Run(tc.name, func(t *testing.T) {
-			// Engines may prepare once what all guests of one root share; that is
-			// no leak. A group of which no test is selected needs none of it.
+			// Resources that all guests of a root share, prepared once, are no leak. A
+			// group without a selected test does not need them.
 			if !warm {
 				warm = true
 				h.warm(t, e, probe)
@@ -155,7 +156,7 @@ func (h Harness) runGroup(t *testing.T, g group, probe string) {
 	}
 }
 
-// warm boots a guest of each kind the suite uses.
+// warm boots a guest of each kind.
 func (h Harness) warm(t testing.TB, e engine.Engine, probe string) {
 	w := newTester(t, h, e, probe)
 	defer w.cleanUp()
@@ -163,7 +164,7 @@ func (h Harness) warm(t testing.TB, e engine.Engine, probe string) {
 	w.create(w.probeSpec("echo"))
 }
 
-// runTest runs one test, and the other way round if it is known to fail.
+// runTest runs one test. A test in Known has to fail.
 func (h Harness) runTest(t *testing.T, name string, tc test, e engine.Engine, probe string) {
 	reason, known := h.Known[name]
 	if !known {
@@ -172,7 +173,7 @@ func (h Harness) runTest(t *testing.T, name string, tc test, e engine.Engine, pr
 	}
 	r := &recorder{TB: t}
 	done := make(chan struct{})
-	go func() { // because a test that fails ends its goroutine
+	go func() { // a failing test ends its goroutine
 		defer close(done)
 		h.checked(newTester(r, h, e, probe), tc)
 	}()
@@ -187,7 +188,7 @@ func (h Harness) runTest(t *testing.T, name string, tc test, e engine.Engine, pr
 	}
 }
 
-// checked runs tc and compares what is held on the host before and after.
+// checked runs tc and compares the resources held before and after.
 func (h Harness) checked(t *tester, tc test) {
 	before := h.settled(t)
 	defer func() {
@@ -199,7 +200,7 @@ func (h Harness) checked(t *tester, tc test) {
 	tc.run(t)
 }
 
-// settled returns what is held once two samples are the same.
+// settled returns the resources held once two samples are equal.
 func (h Harness) settled(t testing.TB) []string {
 	deadline := time.Now().Add(h.Timeout)
 	held := h.sample(t)
@@ -214,7 +215,7 @@ func (h Harness) settled(t testing.TB) []string {
 	return held
 }
 
-// sampleEvery is the time between two looks at the host.
+// sampleEvery is the interval between two samples.
 const sampleEvery = 10 * time.Millisecond
 
 func (h Harness) sample(t testing.TB) []string {
@@ -223,8 +224,8 @@ func (h Harness) sample(t testing.TB) []string {
 	return held
 }
 
-// checkHeld fails the test if more or less is held than before. What ends by
-// itself has half the time-out for it.
+// checkHeld fails the test if the resources held differ from before. Those that are
+// freed asynchronously have half the timeout.
 func (h Harness) checkHeld(t testing.TB, before []string) {
 	t.Helper()
 	deadline := time.Now().Add(h.Timeout / 2)
@@ -242,7 +243,7 @@ func (h Harness) checkHeld(t testing.TB, before []string) {
 	}
 }
 
-// difference compares sorted lists that may have repetitions.
+// difference compares sorted lists, which may contain duplicates.
 func difference(before, after []string) (more, less []string) {
 	for len(before) > 0 || len(after) > 0 {
 		switch {
@@ -259,7 +260,7 @@ func difference(before, after []string) (more, less []string) {
 	return more, less
 }
 
-// warmUp makes the Go runtime and this package take what they take once.
+// warmUp makes the Go runtime and this package allocate what they allocate once.
 func warmUp(t testing.TB) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -268,7 +269,7 @@ func warmUp(t testing.TB) {
 	r.Close()
 	w.Close()
 	if err := exec.Command("true").Run(); err != nil {
-		t.Log(err) // it was only to warm up
+		t.Log(err) // not needed later
 	}
 }
 

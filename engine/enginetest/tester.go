@@ -14,9 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// tester is a test of the suite: a testing.TB that knows its engine. What it
-// makes is gone before the host is looked at for leaks, which is why it has
-// clean-up functions of its own.
+// tester is a testing.TB with an engine. It has cleanup functions of its own, which
+// run before the check for leaks.
 type tester struct {
 	testing.TB
 	h     Harness
@@ -30,11 +29,11 @@ func newTester(t testing.TB, h Harness, e engine.Engine, probe string) *tester {
 	return &tester{TB: t, h: h, e: e, probe: probe}
 }
 
-// Cleanup registers f to run at the end of the test, the last one first. It is
-// for the test's goroutine only.
+// Cleanup registers f to run at the end of the test, the last one first. Only the
+// test's goroutine may call it.
 func (t *tester) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 
-// cleanUp runs the functions, also if one of them ends the test.
+// cleanUp runs the functions, even if one of them ends the test.
 func (t *tester) cleanUp() {
 	if last := len(t.cleanups) - 1; last >= 0 {
 		f := t.cleanups[last]
@@ -46,7 +45,7 @@ func (t *tester) cleanUp() {
 
 var ids atomic.Int64
 
-// newID returns an id that no guest of the process had.
+// newID returns an id that no guest of this process has had.
 func newID() string { return fmt.Sprintf("t-%d", ids.Add(1)) }
 
 // spec returns a spec with the real agent. The caller may modify it.
@@ -78,19 +77,19 @@ func ability[T any](t *tester) T {
 	return a
 }
 
-// probeSpec returns a spec whose agent is the probe program in one of its parts.
+// probeSpec returns a spec whose agent is the probe program with arguments.
 func (t *tester) probeSpec(args ...string) *engine.Spec {
 	s := t.spec()
 	s.Agent = t.h.Program(t.TB, t.probe, append([]string{"probe", "agent"}, args...))
 	return s
 }
 
-// grace is how much later than its bound a call may return: the machine is
-// shared and guests take all the processor they get.
+// grace is how much later than its timeout a call may return, because guests load
+// the machine.
 const grace = 2 * time.Second
 
-// call runs f, which does one call of the engine, and fails the test if it does
-// not return in time. Its context ends at the time-out.
+// call runs f, which makes one call to the engine, and fails the test if it does not
+// return in time. Its context ends at the timeout.
 func (t *tester) call(what string, f func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), t.h.Timeout)
@@ -120,10 +119,10 @@ func (t *tester) inTime(what string, d time.Duration, f func()) {
 // close closes a stream.
 func (t *tester) close(conn io.Closer) {
 	t.Helper()
-	t.inTime("close of a stream", t.h.Timeout, func() { conn.Close() }) // whether it says so does not matter
+	t.inTime("close of a stream", t.h.Timeout, func() { conn.Close() }) // its error does not matter
 }
 
-// eventually fails the test if cond does not become true in time.
+// eventually fails the test if cond does not become true within the timeout.
 func (t *tester) eventually(what string, cond func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(t.h.Timeout)
@@ -190,14 +189,14 @@ func (t *tester) exit(g engine.Guest) engine.Exit {
 	return exit
 }
 
-// sentinels are all of the contract's.
+// sentinels names the sentinels of the contract.
 var sentinels = map[error]string{
 	engine.ErrExists: "ErrExists", engine.ErrInvalid: "ErrInvalid",
 	engine.ErrUnsupported: "ErrUnsupported", engine.ErrUnavailable: "ErrUnavailable",
 	engine.ErrExhausted: "ErrExhausted", engine.ErrGone: "ErrGone",
 }
 
-// wantErr checks that err is the wanted sentinel and no other one.
+// wantErr checks that err is the wanted sentinel and no other.
 func (t *tester) wantErr(what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -211,8 +210,7 @@ func (t *tester) wantErr(what string, err, want error) {
 	}
 }
 
-// errStop is the cause with which the suite ends contexts: engines must pass it
-// on as it is.
+// errStop is the cause with which the suite ends contexts; engines must return it.
 var errStop = errors.New("stopped by the suite")
 
 // ended returns a context that has ended with errStop.

@@ -1,8 +1,6 @@
-// Package stdiolink turns the two pipes of a guest's first process into the one
-// stream that engine.Guest.Dial hands out: a new Dial supersedes the earlier
-// one, and closing a connection leaves the pipes open for the next.
-//
-// It knows nothing of what is said over the stream.
+// Package stdiolink makes the stream of engine.Guest.Dial from the two pipes of a
+// guest's first process: a new Dial supersedes the previous one, and closing a
+// connection leaves the pipes open for the next. It does not interpret the bytes.
 package stdiolink
 
 import (
@@ -13,7 +11,7 @@ import (
 	"time"
 )
 
-// past is a deadline that makes pending reads and writes of a pipe return.
+// past is a deadline that makes pending reads and writes return.
 var past = time.Unix(1, 0)
 
 // Stream owns the host's ends of a guest's standard input and output. All
@@ -25,19 +23,19 @@ type Stream struct {
 	cur    *conn // guarded by mu
 	closed bool  // guarded by mu
 
-	gate    sync.Mutex
-	held    chan struct{} // guarded by gate; not nil while held, closed at the release
-	writing int           // guarded by gate; writes under way
+	holdMu  sync.Mutex
+	held    chan struct{} // guarded by holdMu; not nil while held, closed by the release
+	writing int           // guarded by holdMu; writes in progress
 }
 
-// New returns the stream that reads from r and writes to w and owns both from
-// then on. They must support deadlines, as both ends of os.Pipe and non-blocking
-// descriptors given to os.NewFile do; Dial fails otherwise.
+// New returns a stream that reads from r, writes to w, and owns both. They must
+// support deadlines, as both ends of os.Pipe and non-blocking descriptors passed to
+// os.NewFile do; otherwise Dial fails.
 func New(r, w *os.File) *Stream {
 	return &Stream{r: r, w: w}
 }
 
-// Dial supersedes the earlier connection, whose reads and writes then fail with
+// Dial supersedes the current connection, whose reads and writes then fail with
 // os.ErrClosed, and returns a new one. After Close it returns os.ErrClosed.
 func (s *Stream) Dial() (io.ReadWriteCloser, error) {
 	s.mu.Lock()
@@ -52,8 +50,8 @@ func (s *Stream) Dial() (io.ReadWriteCloser, error) {
 	return s.cur, nil
 }
 
-// Close ends the connection there is and closes the pipes. It may be called
-// again.
+// Close ends the current connection and closes the pipes. It may be called
+// repeatedly.
 func (s *Stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,49 +73,48 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// Hold keeps writes from beginning until release is called, which the caller
-// must do once; they wait. Hold returns when the guest has read all that was
-// written before or, since a guest need not read, after settle. One caller at a
-// time may hold.
+// Hold blocks new writes until the caller calls release, once. It returns when the
+// guest has read all earlier writes or, since a guest need not read, after settle.
+// Only one caller may hold the stream at a time.
 func (s *Stream) Hold(settle time.Duration) (release func()) {
 	held := make(chan struct{})
-	s.gate.Lock()
+	s.holdMu.Lock()
 	s.held = held
-	s.gate.Unlock()
+	s.holdMu.Unlock()
 	for end := time.Now().Add(settle); !s.settled() && time.Now().Before(end); {
-		time.Sleep(look)
+		time.Sleep(pollEvery)
 	}
 	return func() {
-		s.gate.Lock()
+		s.holdMu.Lock()
 		s.held = nil
-		s.gate.Unlock()
+		s.holdMu.Unlock()
 		close(held)
 	}
 }
 
-// look is between two looks whether the guest has read its input, which takes it
-// some 50 µs.
-const look = 100 * time.Microsecond
+// pollEvery is the interval between checks whether the guest has read its input,
+// which takes it about 50 µs.
+const pollEvery = 100 * time.Microsecond
 
-// settled reports whether the guest has read all that was written.
+// settled reports whether the guest has read all writes.
 func (s *Stream) settled() bool {
-	s.gate.Lock()
-	defer s.gate.Unlock()
+	s.holdMu.Lock()
+	defer s.holdMu.Unlock()
 	return s.writing == 0 && unread(s.w) == 0
 }
 
-// begin waits until nobody holds the stream, and counts a write. It reports
-// whether there was none to wait for, or the wait ended before done did.
+// begin waits until the stream is not held, and counts a write. It reports false if
+// done is closed first.
 func (s *Stream) begin(done <-chan struct{}) bool {
 	for {
-		s.gate.Lock()
+		s.holdMu.Lock()
 		held := s.held
 		if held == nil {
 			s.writing++
-			s.gate.Unlock()
+			s.holdMu.Unlock()
 			return true
 		}
-		s.gate.Unlock()
+		s.holdMu.Unlock()
 		select {
 		case <-held:
 		case <-done:
@@ -127,14 +124,14 @@ func (s *Stream) begin(done <-chan struct{}) bool {
 }
 
 func (s *Stream) end() {
-	s.gate.Lock()
+	s.holdMu.Lock()
 	s.writing--
-	s.gate.Unlock()
+	s.holdMu.Unlock()
 }
 
-// endLocked ends the current connection and returns when none of its calls is
-// under way, so that no byte of the next connection can go to an earlier one.
-// The wait is short: with the deadline in the past the calls return at once.
+// endLocked ends the current connection and returns when none of its calls is in
+// progress, so that no byte of the next connection goes to an earlier one. The wait
+// is short: with a deadline in the past the calls return at once.
 func (s *Stream) endLocked() error {
 	c := s.cur
 	if c != nil {
@@ -165,7 +162,7 @@ type conn struct {
 
 	mu    sync.Mutex
 	ended bool           // guarded by mu
-	calls sync.WaitGroup // reads and writes under way; Add under mu, never after ended
+	calls sync.WaitGroup // reads and writes in progress; Add under mu, never after ended
 }
 
 // Read reads what the guest has written.
@@ -223,8 +220,8 @@ func (c *conn) shut() {
 	}
 }
 
-// cause replaces the error of a call that the end of the connection has cut
-// short. The end of the guest (io.EOF, a broken pipe) is told as it is.
+// cause returns os.ErrClosed for a call that the end of the connection has
+// interrupted. It returns other errors, such as io.EOF at the guest's end, unchanged.
 func (c *conn) cause(err error) error {
 	if err == nil {
 		return nil
