@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
@@ -272,10 +273,5 @@ func (p *process) status(t *testing.T, id string) string {
 // until polls for up to a minute.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	polltest.Until(t, time.Minute, what, ok)
 }

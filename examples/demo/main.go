@@ -1,7 +1,6 @@
-// Command demo does an analyst's work in a box, as an agent would: it starts the
-// server, connects to it as an ordinary MCP client over HTTP and calls tools. It
-// uses nothing of Glovebox but the program. It exits non-zero if any step is
-// not as expected. Run it with: make demo
+// Command demo analyses data in a box, as an agent would: it starts the server, connects
+// as an ordinary MCP client over HTTP and calls tools. It uses only the program, no
+// package of Glovebox. It exits non-zero if a step fails. Run it with: make demo
 package main
 
 import (
@@ -30,7 +29,7 @@ func main() {
 	}
 }
 
-// demo runs all steps; the first that is not as expected ends it.
+// demo runs all steps until one fails.
 func demo(ctx context.Context, binary, data, out string) (err error) {
 	csv, err := os.ReadFile(data)
 	if err != nil {
@@ -71,7 +70,7 @@ func demo(ctx context.Context, binary, data, out string) (err error) {
 	return nil
 }
 
-// step is one thing that the demo does; do returns a line about what came out.
+// step is a step of the demo. do returns a line about the outcome.
 type step struct {
 	name string
 	do   func(context.Context) (string, error)

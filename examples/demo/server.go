@@ -41,7 +41,7 @@ type run struct {
 
 var endpointLine = regexp.MustCompile(`https?://\S+/mcp`)
 
-// start prepares what the server must not show and starts it.
+// start creates the secrets that no box may see, and starts the server.
 func (d *run) start(ctx context.Context, binary string) (string, error) {
 	var err error
 	d.binary = binary
@@ -59,8 +59,7 @@ func (d *run) start(ctx context.Context, binary string) (string, error) {
 func (d *run) launch(ctx context.Context) (string, error) {
 	d.server = exec.Command(d.binary, "serve", "--port", "0", "--state-dir", filepath.Join(d.dir, "state"), "--toolset", "all")
 	d.server.Env = append(os.Environ(), "DEMO_SECRET="+d.secret)
-	// Its own process group: an interrupt of the terminal is for the demo, which
-	// then stops the server.
+	// Its own process group: a Ctrl-C reaches only the demo, which then stops the server.
 	d.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stderr, err := d.server.StderrPipe()
 	if err != nil {
@@ -97,7 +96,7 @@ func (d *run) launch(ctx context.Context) (string, error) {
 	}
 }
 
-// connect makes an MCP session.
+// connect opens an MCP session.
 func (d *run) connect(ctx context.Context) (string, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "glovebox-demo", Version: "1"}, nil)
 	var err error
@@ -116,7 +115,7 @@ func (d *run) connect(ctx context.Context) (string, error) {
 	return fmt.Sprintf("MCP %s, %d tools", info.ProtocolVersion, len(tools.Tools)), nil
 }
 
-// stop stops the server, which must end cleanly.
+// stop stops the server and returns an error unless it exits with 0.
 func (d *run) stop() error {
 	if d.session != nil {
 		d.session.Close()
@@ -138,7 +137,7 @@ func (d *run) stop() error {
 	}
 }
 
-// end stops the server and says how it went.
+// end stops the server and reports the outcome.
 func (d *run) end(err error) error {
 	if d.server != nil {
 		begin := time.Now()

@@ -15,14 +15,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// answer is what a tool gave back.
+// answer is the result of a tool.
 type answer struct {
 	text   string
 	images [][]byte
 	fields map[string]any // structuredContent
 }
 
-// call calls a tool and fails if the tool does.
+// call calls a tool. It returns an error if the tool fails.
 func (d *run) call(ctx context.Context, tool string, args map[string]any) (*answer, error) {
 	res, err := d.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
@@ -50,7 +50,8 @@ func (d *run) call(ctx context.Context, tool string, args map[string]any) (*answ
 	return a, nil
 }
 
-// code runs code in a context, which must succeed, and returns what it printed.
+// code runs code in a context and returns its output. It returns an error if the code
+// fails.
 func (d *run) code(ctx context.Context, contextID, code string) (string, *answer, error) {
 	a, err := d.call(ctx, "run_code", map[string]any{"context_id": contextID, "code": code})
 	if err != nil {
@@ -63,7 +64,7 @@ func (d *run) code(ctx context.Context, contextID, code string) (string, *answer
 	return strings.Trim(stdout, "\n"), a, nil
 }
 
-// want fails unless got contains part.
+// want returns an error unless got contains part.
 func want(got, part string) error {
 	if !strings.Contains(got, part) {
 		return fmt.Errorf("got %q, want %q in it", got, part)
@@ -98,7 +99,7 @@ print(f"{len(df)} days, {df.date.min():%Y-%m-%d} to {df.date.max():%Y-%m-%d}")
 }
 
 func (d *run) group(ctx context.Context) (string, error) {
-	// df is still there: state is kept from call to call.
+	// df still exists: state persists between calls.
 	out, _, err := d.code(ctx, d.context, `
 years = df.groupby(df.date.dt.year).agg(
     rain_mm=("precipitation", "sum"), rainy_days=("precipitation", lambda p: (p > 0).sum()),
@@ -211,12 +212,12 @@ print("FOUND" if found or secret in str(os.environ) else "refused:", found or fi
 	if err != nil {
 		return "", err
 	}
-	// The code itself holds the secret, which is why only files are searched.
+	// Search only files, because the code itself contains the secret.
 	return out, want(out, "refused:")
 }
 
-// escapeNetwork tries the internet, the address of cloud metadata and the server
-// itself, which listens on the host's loopback interface.
+// escapeNetwork tries to reach the internet, the cloud metadata address and the server
+// itself on the host's loopback interface.
 func (d *run) escapeNetwork(ctx context.Context) (string, error) {
 	own, err := url.Parse(d.endpoint)
 	if err != nil {
@@ -239,7 +240,7 @@ print("REACHED" if reached else "refused:", reached or why)
 	return out, want(out, "refused:")
 }
 
-// escapeForkBomb sets off a fork bomb in a box of its own.
+// escapeForkBomb starts a fork bomb in a separate box.
 func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
 	a, err := d.call(ctx, "execute_command", map[string]any{
 		"session_id": "bomb", "timeout": 3,
@@ -256,7 +257,7 @@ func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
 	if created, _ := a.fields["session_created"].(bool); created {
 		what = "its own box ended"
 	}
-	// Whatever became of it, the server and the other boxes are well.
+	// In any case, the server and the other boxes must work.
 	out, _, err := d.code(ctx, d.context, `print(len(df))`)
 	if err != nil {
 		return "", fmt.Errorf("the box next door is hurt: %w", err)
@@ -268,7 +269,7 @@ func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
 	return what + "; the box next door did not notice", err
 }
 
-// aftermath proves that the box, its state and the server are as they were.
+// aftermath checks that the box, its state and the server are unharmed.
 func (d *run) aftermath(ctx context.Context) (string, error) {
 	out, _, err := d.code(ctx, d.context, `print(len(df), years.rain_mm.idxmax())`)
 	if err != nil {

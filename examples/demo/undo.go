@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// fork goes on in a copy of the context and finds the original as it was.
+// fork changes a copy of the context and checks that the original is unchanged.
 func (d *run) fork(ctx context.Context) (string, error) {
 	a, err := d.call(ctx, "fork_context", map[string]any{"context_id": d.context, "name": "another way"})
 	if err != nil {
@@ -28,7 +28,7 @@ func (d *run) fork(ctx context.Context) (string, error) {
 	return fmt.Sprintf("the copy has %s rows, the original %s", there, here), err
 }
 
-// rollBack spoils the data and goes back to a snapshot.
+// rollBack destroys the data and restores a snapshot.
 func (d *run) rollBack(ctx context.Context) (string, error) {
 	a, err := d.call(ctx, "snapshot_context", map[string]any{"context_id": d.context, "name": "before"})
 	if err != nil {
@@ -47,7 +47,7 @@ func (d *run) rollBack(ctx context.Context) (string, error) {
 	return "variables and files are back", want(out, fmt.Sprintf("1461 %d", len(d.csv)))
 }
 
-// restart stops the server and starts another one, which has the same contexts.
+// restart stops the server and starts another one, which must have the same contexts.
 func (d *run) restart(ctx context.Context) (string, error) {
 	if err := d.stop(); err != nil {
 		return "", err

@@ -6,6 +6,8 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 func TestPercent(t *testing.T) {
@@ -29,14 +31,13 @@ func TestFollow(t *testing.T) {
 	}
 	settles := func(want func(uint64) bool, text string) {
 		t.Helper()
-		for range 500 { // 5 s: cleanups run soon after a collection
+		collected := func() bool { // cleanups run soon after a collection
 			runtime.GC()
-			if want(now()) {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
+			return want(now())
 		}
-		t.Errorf("%s: GOGC is %d", text, now())
+		if !polltest.Soon(5*time.Second, collected) {
+			t.Errorf("%s: GOGC is %d", text, now())
+		}
 	}
 	Follow()
 	ballast := make([]byte, 2*room)

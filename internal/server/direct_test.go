@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -276,9 +277,7 @@ func TestDirect_LifeOfCall(t *testing.T) {
 	go func() {
 		<-started
 		go func() {
-			for !s.draining.Load() {
-				time.Sleep(time.Millisecond)
-			}
+			polltest.Soon(time.Minute, s.draining.Load)
 			release <- true
 		}()
 		stopped <- s.Shutdown(t.Context())

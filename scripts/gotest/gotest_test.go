@@ -66,6 +66,9 @@ func (c call) run(t *testing.T) (output string) {
 }
 
 func TestRetry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go test many times")
+	}
 	for _, c := range []call{
 		{name: "flake passes the second time, by itself", pkg: "flaky", args: []string{"-run", "Flaky$|Flaky2|Good"},
 			runs: map[string]int{"TestFlaky_part": 2, "TestFlaky2": 2, "TestGood": 1},
@@ -103,6 +106,9 @@ func TestRetry(t *testing.T) {
 
 // A data race, and any other failure under the race detector, fails the run.
 func TestRetry_RaceDetector(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go test many times")
+	}
 	if _, err := exec.LookPath("gcc"); err != nil {
 		if os.Getenv("GLOVEBOX_TEST_COMPLETE") != "" {
 			t.Fatal("the race detector needs gcc")
@@ -124,6 +130,9 @@ func TestRetry_RaceDetector(t *testing.T) {
 // A test that fails in one order of the tests fails the run with that seed: by itself it
 // would pass.
 func TestRetry_Order(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go test many times")
+	}
 	passed, failed := 0, 0
 	for _, seed := range []string{"1", "2", "3", "4"} {
 		if exec.Command("go", "test", "-shuffle", seed, "./testdata/order").Run() == nil {
@@ -166,6 +175,9 @@ func TestOutput(t *testing.T) {
 // The list bounds and names the retried tests over several calls, and the outermost
 // script prints it last.
 func TestRetryListIsPrintedLast(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go test many times")
+	}
 	program := filepath.Join(t.TempDir(), "gotest")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
