@@ -12,7 +12,7 @@ import (
 // event without data costs memory too.
 const maxReplayEvents = 512
 
-// replayTotal times the limit of one session is what all sessions may keep.
+// replayTotal times the limit of one session bounds the bytes of all sessions.
 const replayTotal = 64
 
 // A replay keeps the newest events of each session, for clients that resume a
@@ -50,8 +50,11 @@ func (p *replay) open(session string) {
 	p.sessions[session] = &history{last: make(map[string]int)}
 }
 
-// append keeps an event, and evicts older ones of the session, or of the session
-// with the most bytes, to make room. It ignores sessions that are not open.
+// append keeps an event, and evicts older events to stay within the limits: first those
+// of the session, then those of the sessions with the most bytes. The newest event of a
+// session may exceed the session's limit. Only the limit of all sessions evicts it, after
+// all older events, and never the event that append was called with: memory may exceed
+// that limit by this one event. append ignores sessions that are not open.
 func (p *replay) append(session, stream string, index int, data []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,12 +66,16 @@ func (p *replay) append(session, stream string, index int, data []byte) {
 	h.last[stream] = index
 	h.bytes += len(data)
 	p.bytes += len(data)
-	// The newest event stays, however large: it is the answer if anything is.
+	// The newest event is the one that a client most likely missed: its answer.
 	for len(h.events) > 1 && (h.bytes > p.limit || len(h.events) > maxReplayEvents) {
 		p.evictLocked(h)
 	}
 	for p.bytes > p.total {
-		p.evictLocked(p.largestLocked())
+		from := p.largestLocked(h)
+		if from == nil {
+			break
+		}
+		p.evictLocked(from)
 	}
 	h.forget()
 }
@@ -91,10 +98,17 @@ func (p *replay) evictLocked(h *history) {
 	h.events = slices.Delete(h.events, 0, 1)
 }
 
-// largestLocked returns the session with the most bytes.
-func (p *replay) largestLocked() (most *history) {
+// largestLocked returns the session with the most bytes of those with more than one
+// event or, without such a session, of those with one event; nil if none but that of
+// current has events.
+func (p *replay) largestLocked(current *history) (most *history) {
 	for _, h := range p.sessions {
-		if most == nil || h.bytes > most.bytes {
+		several := len(h.events) > 1
+		if len(h.events) == 0 || h == current && !several {
+			continue
+		}
+		if most == nil || several && len(most.events) == 1 ||
+			several == (len(most.events) > 1) && h.bytes > most.bytes {
 			most = h
 		}
 	}

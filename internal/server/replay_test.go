@@ -60,6 +60,51 @@ func TestReplay_SecondReconnectKeepsIndexes(t *testing.T) {
 	}
 }
 
+// TestReplay_TotalLimitEvictsOlderEventsFirst: a session keeps its newest event, often its
+// only answer, while others have older ones.
+func TestReplay_TotalLimitEvictsOlderEventsFirst(t *testing.T) {
+	const limit = 100
+	p := newReplay(limit)
+	p.open("answer")
+	p.append("answer", "a", 0, make([]byte, limit*replayTotal/2)) // the most bytes of all sessions
+	for i := range 2 * replayTotal {
+		id := fmt.Sprint("many", i)
+		p.open(id)
+		for index := range 3 {
+			p.append(id, "a", index, make([]byte, 20))
+		}
+		if got := indexes(p.newest(id, "a")); !strings.HasSuffix(got, "2") {
+			t.Fatalf("session %s keeps the events %q, want the newest, 2, among them", id, got)
+		}
+	}
+	if got, err := p.after("answer", "a", -1); err != nil || len(got) != 1 {
+		t.Errorf("session with one event keeps %d, %v", len(got), err)
+	}
+	if p.bytes > limit*replayTotal {
+		t.Errorf("%d bytes are kept, more than %d", p.bytes, limit*replayTotal)
+	}
+}
+
+// TestReplay_EventOverTotalLimitStays: an answer larger than the limit of all sessions can
+// be resumed, at the cost of all others.
+func TestReplay_EventOverTotalLimitStays(t *testing.T) {
+	p := newReplay(100)
+	p.open("other")
+	p.append("other", "a", 0, make([]byte, 50))
+	p.open("large")
+	p.append("large", "a", 0, make([]byte, 101*replayTotal))
+	if got, err := p.after("large", "a", -1); err != nil || len(got) != 1 {
+		t.Errorf("%d events are kept, %v, want the large one", len(got), err)
+	}
+	if got := p.newest("other", "a"); len(got) != 0 {
+		t.Errorf("another session keeps %d events", len(got))
+	}
+	p.append("other", "a", 1, []byte("x"))
+	if p.bytes != 1 {
+		t.Errorf("%d bytes are kept, want those of the next event only", p.bytes)
+	}
+}
+
 func TestReplay_IsBounded(t *testing.T) {
 	p := newReplay(1000)
 	for _, id := range []string{"x", "y", "z"} {
