@@ -7,4 +7,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
-func TestMain(m *testing.M) { os.Exit(proctest.Main(m)) }
+func TestMain(m *testing.M) {
+	panicOnInvalidTransition = true
+	os.Exit(proctest.Main(m))
+}

@@ -3,6 +3,8 @@ package box
 import (
 	"fmt"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // state is where a box is in its life. Only registry.setState changes it.
@@ -86,14 +88,22 @@ func (s state) leaving() bool { return s == stateHibernating || s == stateEnding
 // final reports whether nothing of the box is left in memory.
 func (s state) final() bool { return s == stateHibernated || s == stateGone }
 
+// panicOnInvalidTransition is set by tests.
+var panicOnInvalidTransition bool
+
 // setState changes the state of a box: it enters the box into the registry or
 // removes it, and wakes those who wait for the change. A change that is not in the
-// table is a programming error, after which a machine would be freed twice or never.
-// The caller holds mu.
+// table is a programming error. setState refuses it and logs it: the one box may stay
+// behind, but the boxes of all others live on. The caller holds mu.
 func (r *registry) setState(s *Box, to state) {
 	from := s.state
 	if !from.mayBecome(to) {
-		panic(fmt.Sprintf("box: a box cannot become %v when it is %v", to, from))
+		err := fmt.Errorf("box %q cannot become %v when it is %v", s.key.id, to, from)
+		if panicOnInvalidTransition {
+			panic(err)
+		}
+		r.log.Error("refused a change of a box's state; please report this", logkey.Error, err)
+		return
 	}
 	s.state = to
 	switch {

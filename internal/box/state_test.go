@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -487,5 +488,22 @@ func TestStop_WhileWaking(t *testing.T) {
 	f.engine.set(nil, nil)
 	if got := f.List("", ""); len(got) != 0 {
 		t.Errorf("after the stop: got %+v, want nothing", got)
+	}
+}
+
+// TestSetState_InvalidTransition: a change outside the table leaves the box and the
+// server as they are, and is logged.
+func TestSetState_InvalidTransition(t *testing.T) {
+	panicOnInvalidTransition = false
+	defer func() { panicOnInvalidTransition = true }()
+	var log bytes.Buffer
+	e := newEnv(DefaultConfig(), Parts{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r := newRegistry(e)
+	b := &Box{spec: spec{key: key{id: "b1"}}, state: stateGone}
+	r.mu.Lock()
+	r.setState(b, stateReady)
+	r.mu.Unlock()
+	if b.state != stateGone || len(r.boxes) > 0 || !strings.Contains(log.String(), `box \"b1\" cannot become ready when it is gone`) {
+		t.Errorf("the box is %v, the log has %s", b.state, &log)
 	}
 }
