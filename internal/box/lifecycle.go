@@ -85,7 +85,7 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 	} else {
 		l.reg.setState(s, stateStarting)
 	}
-	if !l.reg.crowdedLocked() {
+	if !l.reg.overLimitLocked() {
 		wait = nil
 	}
 	l.wg.Go(func() { l.start(op, s, wait) })

@@ -18,7 +18,7 @@ import (
 //
 // It consists of
 //
-//   - registry (registry.go, admit.go, state.go): which boxes are in memory, and in
+//   - registry (registry.go, admit.go, evict.go, state.go): which boxes are in memory, and in
 //     which state; find, admit, evict. It has the lock of all boxes.
 //   - lifecycle (lifecycle.go, hibernate.go, stop.go): boot, wake, hibernate and end boxes.
 //   - factory (machines.go, rescue.go, pool.go): the machines of boxes and of the pool.

@@ -76,18 +76,6 @@ func (p *reaper) relieve() {
 	}
 }
 
-// evictIdlest evicts the box that nobody has used for longest; nil if there is none.
-func (p *reaper) evictIdlest() *Box {
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
-	s := p.reg.idleLongestLocked()
-	if s == nil || !p.cfg().Evict || p.reg.phase != phaseOpen {
-		return nil
-	}
-	p.life.unloadLocked(s, ReasonEvicted, "the host was short of memory")
-	return s
-}
-
 // memoryLow reports whether the host has little memory left; false where it does
 // not tell.
 var memoryLow = func() bool {

@@ -125,18 +125,6 @@ func (r *registry) expiredLocked(s *Box) bool {
 	return s.evictableLocked() && r.now().Sub(s.use.lastUsed) >= r.cfg().IdleTimeout
 }
 
-// idleLongestLocked returns the box that nobody uses and that was used least
-// recently; nil if all are in use.
-func (r *registry) idleLongestLocked() *Box {
-	var oldest *Box
-	for _, s := range r.boxes {
-		if s.evictableLocked() && (oldest == nil || s.use.seq < oldest.use.seq) {
-			oldest = s
-		}
-	}
-	return oldest
-}
-
 // touchLocked notes that a box is used now.
 func (r *registry) touchLocked(s *Box) {
 	r.uses++
