@@ -53,7 +53,7 @@ func (r *registry) roomFor(op string, s *spec) error {
 }
 
 func (e *env) limitError(op, limit, msg string) error {
-	hint := "Nothing can make room: all of it is in use. Try again when a running call has ended, or stop what is no longer needed."
+	hint := "No idle box may be evicted for this one. Try again when a running call has ended, or stop what is no longer needed."
 	if !e.cfg().Evict {
 		hint = "Eviction is off on this server: stop what is no longer needed."
 	}

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,8 +44,8 @@ func TestEvictOldest(t *testing.T) {
 		t.Errorf("guests at once: got %d, want 3", peak)
 	}
 	_, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "b"})
-	if err != nil || acq.Lost == nil || acq.Lost.Reason != ReasonEvicted {
-		t.Errorf("evicted session: got %+v, %v; want what was lost", acq, err)
+	if err != nil || acq.Lost == nil || acq.Lost.Reason != ReasonEvicted || acq.Lost.Detail != "it was idle when room for a new session was needed" {
+		t.Errorf("evicted session: got %+v, %v; want why it was evicted", acq, err)
 	}
 	if st := f.Stats(); st.Ended[ReasonEvicted] != 3 || st.Sessions != 3 || st.Started != 6 || st.Flavors[FlavorSmall] != 3 {
 		t.Errorf("stats: got %+v", st)
@@ -166,6 +167,11 @@ func TestQuotaOfOwner(t *testing.T) {
 	f.wantIDs(t, "bob", "b4", "b5")
 	// Where nothing can be hibernated, nobody's box ends for another's.
 	f.wantLimit(t, "carol", SessionOptions{}, "Sessions limit exceeded: 4 >= 4")
+	_, _, err := f.Session(t.Context(), "carol", SessionOptions{})
+	var e *Error
+	if !errors.As(err, &e) || !strings.HasPrefix(e.Hint, "No idle box may be evicted for this one.") {
+		t.Errorf("idle boxes of others: got hint %+v; want that none of them may be evicted", e)
+	}
 	f.wantIDs(t, "bob", "b4", "b5")
 	f.wantIDs(t, "alice", "a2", "a3")
 

@@ -29,7 +29,7 @@ type Config struct {
 	MaxTimeout      time.Duration // the most a call may ask for
 	StopWait        time.Duration // how long stopping a context waits for its code
 
-	Evict         bool // at a limit, hibernate (or end) the least recently used box instead of refusing
+	Evict         bool // at a limit, hibernate (or end) an idle box instead of refusing a new one
 	QueueLen      int  // calls that may wait for one kernel
 	ParallelCalls int  // commands and file calls at once in one box
 

@@ -6,7 +6,12 @@ import (
 	"slices"
 )
 
-// planLocked chooses the boxes that have to go for s.
+// This file chooses the boxes to evict: planLocked at a limit, hostVictimLocked when the
+// host is short of memory. lifecycle.unloadLocked evicts them. Another owner's box is
+// only ever evicted if it can be hibernated.
+
+// planLocked chooses the boxes to evict so that s fits into all limits. If they do not
+// suffice, or eviction is off, the error is CodeLimit.
 func (r *registry) planLocked(op string, s *spec) ([]*Box, error) {
 	u, owner := newUsage(), s.key.owner
 	var idle []*Box
@@ -51,58 +56,56 @@ func (r *registry) planLocked(op string, s *spec) ([]*Box, error) {
 	return victims, nil
 }
 
-// victim returns the idle box that is the next to make room for a box of owner,
-// which is in u already; nil if there is none. Of those that may go, the owner's
-// own come first, the least recently used before others. Then come those of who
-// holds most, but of nobody who holds less than the owner: whoever takes much
-// takes it from others who do, never from those who take little.
-func victim(idle []*Box, owner Owner, u *usage, may func(*Box) bool) *Box {
+// victim returns the idle box to evict for owner; nil if there is none. u includes the
+// new box. The owner's own boxes come first. Other owners lose boxes only if they have
+// no less memory than the owner.
+func victim(idle []*Box, owner Owner, u *usage, allowed func(*Box) bool) *Box {
+	own := func(o *Box) bool { return o.key.owner == owner }
+	if slices.ContainsFunc(idle, func(o *Box) bool { return own(o) && allowed(o) }) {
+		return heaviest(idle, u, func(o *Box) bool { return own(o) && allowed(o) })
+	}
+	return heaviest(idle, u, func(o *Box) bool { return u.ownersMB[o.key.owner] >= u.ownersMB[owner] && allowed(o) })
+}
+
+// heaviest returns, of the owner with the most memory who has an allowed box, the one
+// that was least recently used; nil if no box is allowed.
+func heaviest(idle []*Box, u *usage, allowed func(*Box) bool) *Box {
 	var best *Box
 	for _, o := range idle {
-		if !may(o) || u.ownersMB[o.key.owner] < u.ownersMB[owner] {
-			continue
-		}
-		if best == nil || cmp.Or(
-			-compareBool(o.key.owner == owner, best.key.owner == owner),
-			-cmp.Compare(u.ownersMB[o.key.owner], u.ownersMB[best.key.owner]),
-			cmp.Compare(o.use.seq, best.use.seq)) < 0 {
+		if allowed(o) && (best == nil || cmp.Or(
+			cmp.Compare(u.ownersMB[best.key.owner], u.ownersMB[o.key.owner]),
+			cmp.Compare(o.use.seq, best.use.seq)) < 0) {
 			best = o
 		}
 	}
 	return best
 }
 
-// compareBool orders false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
-
-// idleLongestLocked returns the box that nobody uses and that was used least
-// recently; nil if all are in use.
-func (r *registry) idleLongestLocked() *Box {
-	var oldest *Box
-	for _, s := range r.boxes {
-		if s.evictableLocked() && (oldest == nil || s.use.seq < oldest.use.seq) {
-			oldest = s
+// hostVictimLocked returns the idle box to evict when the host is short of memory; nil
+// if there is none. Boxes that cannot be hibernated stay: no box ends for the host.
+func (r *registry) hostVictimLocked() *Box {
+	u := newUsage()
+	var idle []*Box
+	for _, o := range r.boxes {
+		u.add(&o.spec, 1)
+		if o.evictableLocked() {
+			idle = append(idle, o)
 		}
 	}
-	return oldest
+	return heaviest(idle, u, (*Box).canHibernateLocked)
 }
 
-// evictIdlest evicts the box that nobody has used for longest; nil if there is none.
-func (p *reaper) evictIdlest() *Box {
+// evictForHost evicts one box because the host is short of memory, and returns it; nil
+// if there is none to evict.
+func (p *reaper) evictForHost() *Box {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
-	s := p.reg.idleLongestLocked()
-	if s == nil || !p.cfg().Evict || p.reg.phase != phaseOpen {
+	if !p.cfg().Evict || p.reg.phase != phaseOpen {
 		return nil
 	}
-	p.life.unloadLocked(s, ReasonEvicted, "the host was short of memory")
+	s := p.reg.hostVictimLocked()
+	if s != nil {
+		p.life.unloadLocked(s, ReasonEvicted, "the host was short of memory")
+	}
 	return s
 }

@@ -74,7 +74,7 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 		return err
 	}
 	for _, v := range victims {
-		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was the least recently used one when room for a new %s was needed", s.key.kind))
+		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when room for a new %s was needed", s.key.kind))
 	}
 	// An evicted box occupies memory until it is freed; no over-commit.
 	wait := slices.Collect(maps.Keys(l.reg.leaving))

@@ -23,7 +23,7 @@ import (
 //   - lifecycle (lifecycle.go, hibernate.go, stop.go): boot, wake, hibernate and end boxes.
 //   - factory (machines.go, rescue.go, pool.go): the machines of boxes and of the pool.
 //   - records (records.go, home.go): boxes and saved snapshots on disk.
-//   - reaper (reaper.go, idle.go, pressure.go): idle boxes, expiry, memory pressure.
+//   - reaper (reaper.go, idle.go, pressure.go): idle boxes, expiry, memory pressure of the host.
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, output.go. The Manager's own
 // methods combine these: session.go, context.go, client.go, fork.go, saved_snapshot.go,

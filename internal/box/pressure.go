@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// lowShare of the host's memory, and at least lowMB, is left to others: below
-	// it, idle boxes are written to disk before the host's kernel kills a process.
+	// lowShare of the host's memory, and at least lowMB, is kept free: below it, idle
+	// boxes are hibernated before the host's kernel kills a process.
 	lowShare = 0.05
 	lowMB    = 256
-	// memoryLook is the time between two looks at the host's memory while the pool
-	// waits for it. Nothing announces memory that other programs free.
-	memoryLook = time.Second
+	// memoryPoll is the poll interval of the host's memory while the pool waits for it.
+	// There is no notification when other programs free memory.
+	memoryPoll = time.Second
 )
 
-// waitForCapacity waits until making a machine for the pool takes nothing from others:
-// no box is being made and there is memory for one more. The registry announces the end
-// of a start and of a box; the host's memory has to be looked at.
+// waitForCapacity waits until the pool may make a machine without slowing down boxes: no
+// box is being made and there is memory for one more. The registry signals the end of a
+// start and of a box; the host's memory is polled.
 func (p *reaper) waitForCapacity(ctx context.Context) error {
 	for {
 		changed, busy := p.busy()
 		if !busy && !memoryLow() {
 			return nil
 		}
-		var look <-chan time.Time
+		var poll <-chan time.Time
 		if !busy {
-			look = time.After(memoryLook)
+			poll = time.After(memoryPoll)
 		}
 		select {
 		case <-changed:
-		case <-look:
+		case <-poll:
 		case <-ctx.Done():
 			return fmt.Errorf("wait for room for the pool: %w", context.Cause(ctx))
 		}
@@ -57,9 +57,9 @@ func (p *reaper) busy() (changed <-chan struct{}, busy bool) {
 	return p.reg.changed.wait(), p.reg.starting > 0 || limit > 0 && p.reg.usageLocked().memoryMB+need > limit
 }
 
-// relieve frees memory when the host is short of it: first the pool, then the box that
-// nobody has used for longest, one at a time.
-func (p *reaper) relieve() {
+// freeHostMemory frees memory when the host is short of it: it empties the pool, or else
+// evicts one box.
+func (p *reaper) freeHostMemory() {
 	if !memoryLow() {
 		return
 	}
@@ -71,13 +71,12 @@ func (p *reaper) relieve() {
 			return
 		}
 	}
-	if s := p.evictIdlest(); s != nil {
-		p.log.Warn("the host is short of memory: the least recently used box is taken out of it", logkey.Guest, s.guestID)
+	if s := p.evictForHost(); s != nil {
+		p.log.Warn("the host is short of memory: an idle box is evicted", logkey.Guest, s.guestID, logkey.Box, s.key.id)
 	}
 }
 
-// memoryLow reports whether the host has little memory left; false where it does
-// not tell.
+// memoryLow reports whether the host is short of memory; false if that is unknown.
 var memoryLow = func() bool {
 	total, available, ok := hostMemory()
 	return ok && available < max(uint64(float64(total)*lowShare), lowMB<<20)

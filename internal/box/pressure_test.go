@@ -6,49 +6,85 @@ import (
 	"time"
 )
 
-// TestShortOfMemory has the least recently used box go when the host runs short of
-// memory, one at a look and none that is in use.
-func TestShortOfMemory(t *testing.T) {
+// hostMemoryLow sets whether the host is short of memory, for one test.
+func hostMemoryLow(t *testing.T) *atomic.Bool {
 	var low atomic.Bool
 	old := memoryLow
 	memoryLow = low.Load
 	t.Cleanup(func() { memoryLow = old })
-	f := newFixture(t, func(c *Config) { c.PauseAfter = 0 }) // so that nobody else looks meanwhile
-	busy := f.session(t, "", "busy")
-	for _, id := range []string{"oldest", "middle", "newest"} {
-		f.session(t, "", id)
-	}
-	wait := background(t, busy, "import time\ntime.sleep(2)\nprint('done')")
+	return &low
+}
 
-	want := func(when string, ids ...string) {
-		t.Helper()
-		f.reaper.relieve()
-		got := f.ids("")
-		if len(got) != len(ids) {
-			t.Errorf("%s: got %v, want %q", when, got, ids)
-		}
-		for _, id := range ids {
-			if !got[id] {
-				t.Errorf("%s: %q is gone", when, id)
-			}
+// neverIdle keeps the reaper from writing and pausing boxes.
+func neverIdle(c *Config) { c.PauseAfter = 0 }
+
+// wantInMemory checks which of the boxes are in memory.
+func wantInMemory(t *testing.T, f *fixture, when string, boxes map[string]*Box, want ...string) {
+	t.Helper()
+	in := map[string]bool{}
+	for _, id := range want {
+		in[id] = true
+	}
+	for id, s := range boxes {
+		f.reg.mu.Lock()
+		live := s.state.live()
+		f.reg.mu.Unlock()
+		if live != in[id] {
+			t.Errorf("%s: %s in memory: got %t, want %t", when, id, live, in[id])
 		}
 	}
-	want("with enough memory", "busy", "oldest", "middle", "newest")
+}
+
+func TestFreeHostMemory_EvictsOneIdleBoxOfTheOwnerWithMostMemory(t *testing.T) {
+	low := hostMemoryLow(t)
+	f, _ := newSnapFixture(t, neverIdle)
+	boxes := map[string]*Box{
+		"small, oldest": f.session(t, "small", "oldest"),
+		"big, busy":     f.session(t, "big", "busy"),
+		"big, older":    f.session(t, "big", "older"),
+		"big, newer":    f.session(t, "big", "newer"),
+	}
+	boxes["small, newest"] = f.sessionOf(t, "small", SessionOptions{ID: "newest"})
+	wait := background(t, boxes["big, busy"], "import time\ntime.sleep(2)\nprint('done')")
+
+	check := func(when string, want ...string) {
+		t.Helper()
+		f.reaper.freeHostMemory()
+		wantInMemory(t, f, when, boxes, want...)
+	}
+	check("with enough memory", "small, oldest", "big, busy", "big, older", "big, newer", "small, newest")
 	low.Store(true)
-	want("at the first look", "busy", "middle", "newest")
-	want("at the second look", "busy", "newest")
-	want("at the third look", "busy")
-	want("with one that is in use", "busy")
+	check("at the first check", "small, oldest", "big, busy", "big, newer", "small, newest")
+	// Both owners have two boxes now: the least recently used one goes.
+	check("at the second check", "big, busy", "big, newer", "small, newest")
+	check("at the third check", "big, busy", "small, newest")
+	check("at the fourth check", "big, busy")
+	check("with one that is in use", "big, busy")
 	if res, err := wait(); err != nil || res.Stdout != "done\n" {
 		t.Errorf("the box in use: got %+v, %v", res, err)
 	}
 	low.Store(false)
-	_, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "oldest"})
+	<-boxes["small, oldest"].freed
+	woken, lease, err := f.Session(t.Context(), "small", SessionOptions{ID: "oldest"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer acq.Release()
-	if acq.Lost == nil || acq.Lost.Explain(f.clock.Now().Add(time.Second)) != "it was evicted 1 second ago because the host was short of memory" {
-		t.Errorf("the next call is told %+v", acq.Lost)
+	defer lease.Release()
+	if lease.Woken == nil || woken.ID() != "oldest" {
+		t.Errorf("the next call on an evicted box: got %+v, want it woken", lease)
+	}
+}
+
+// A box that cannot be hibernated would be lost: it stays in memory.
+func TestFreeHostMemory_EndsNoBox(t *testing.T) {
+	low := hostMemoryLow(t)
+	f := newFixture(t, neverIdle)
+	boxes := map[string]*Box{"idle": f.session(t, "owner", "idle")}
+	f.clock.add(time.Minute)
+	low.Store(true)
+	f.reaper.freeHostMemory()
+	wantInMemory(t, f, "without hibernation", boxes, "idle")
+	if st := f.Stats(); st.Evicted != 0 {
+		t.Errorf("got %d boxes evicted, want none", st.Evicted)
 	}
 }

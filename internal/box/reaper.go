@@ -44,7 +44,7 @@ func (p *reaper) run() {
 		}
 		if time.Since(ticked) >= tick {
 			ticked = time.Now()
-			p.relieve()
+			p.freeHostMemory()
 		}
 		if time.Since(swept) >= p.cfg().CleanupInterval {
 			swept = time.Now()

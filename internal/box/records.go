@@ -192,6 +192,17 @@ func compareRecords(a, b *snapshot.Record) int {
 	)
 }
 
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
 func recordKey(r *snapshot.Record) key { return key{Owner(r.Owner), Kind(r.Kind), r.BoxID} }
 
 // infoOfRecord describes a hibernated box.

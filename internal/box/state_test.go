@@ -307,7 +307,7 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 			}
 		}
 	case n == 15:
-		f.reaper.evictIdlest()
+		f.reaper.evictForHost()
 	case n == 16:
 		if s := f.liveBox(id); s != nil {
 			f.life.terminate(s, ReasonCrashed, "as the test wants")
