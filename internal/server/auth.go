@@ -20,7 +20,7 @@ import (
 
 var errExpired = errors.New("the token expired")
 
-// metadataPath serves the authorization servers (RFC 9728).
+// metadataPath is the path of the protected resource metadata (RFC 9728).
 const metadataPath = "/.well-known/oauth-protected-resource"
 
 // identify authenticates a request, and refuses it if that fails. basic also accepts the
@@ -33,12 +33,12 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, basic bool) (*
 	if s.opts.Auth != nil {
 		token, given := bearer(r, basic)
 		if !given {
-			s.refuseUnknown(w, r, basic, &auth.Refusal{Text: "no token: send one as Authorization: Bearer"})
+			s.refuseUnauthenticated(w, r, basic, &auth.Refusal{Text: "no token: send one as Authorization: Bearer"})
 			return r, false
 		}
 		id, err := s.opts.Auth.Verify(r.Context(), token)
 		if err != nil {
-			s.refuseUnknown(w, r, basic, err)
+			s.refuseUnauthenticated(w, r, basic, err)
 			return r, false
 		}
 		c.id = id
@@ -73,8 +73,8 @@ func bearer(r *http.Request, basic bool) (token string, given bool) {
 	return strings.Trim(token, " "), true
 }
 
-// refuseUnknown refuses a request without a valid token.
-func (s *Server) refuseUnknown(w http.ResponseWriter, r *http.Request, basic bool, err error) {
+// refuseUnauthenticated refuses a request without a valid token.
+func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, basic bool, err error) {
 	c := callerIn(r)
 	// The limit slows down guessing, and bounds the log.
 	if wait := s.unauthenticated.take(network(c.remote), 1, time.Now()); wait > 0 {
@@ -155,8 +155,9 @@ func (s *Server) resource(r *http.Request) (base, path string) {
 	return scheme + "://" + r.Host, strings.TrimSuffix(s.opts.Path, "/")
 }
 
-// serveMetadata serves the authorization servers, below the path of the endpoint and
-// for the whole host. It reports false for other paths.
+// serveMetadata serves the protected resource metadata, which names the authorization
+// servers, for the path of the endpoint and for the whole host. It returns false for
+// other paths.
 func (s *Server) serveMetadata(w http.ResponseWriter, r *http.Request) bool {
 	at, asked := strings.CutPrefix(r.URL.Path, metadataPath)
 	if !asked || s.opts.Auth == nil || len(s.opts.Auth.Issuers()) == 0 {

@@ -135,8 +135,8 @@ func (c *caller) bound(ctx context.Context, expires bool) (context.Context, func
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	life := c.id.Life()
-	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
+	revoked := c.id.Revoked()
+	stop := context.AfterFunc(revoked, func() { cancel(context.Cause(revoked)) })
 	var timer *time.Timer
 	if expires && !c.id.Expires.IsZero() {
 		timer = time.AfterFunc(time.Until(c.id.Expires), func() { cancel(errExpired) })

@@ -27,11 +27,11 @@ var (
 	errEvicted   = errors.New("the session made room for a new one")
 )
 
-// An mcpSession is an MCP session over HTTP. Only the subject that opened it may use it;
+// An mcpSession is an MCP session over HTTP. Only the owner that opened it may use it;
 // others get the answer for an unknown session.
 type mcpSession struct {
 	id      string
-	subject string
+	owner   string
 	version string // of the protocol
 	mcp     *mcp.ServerSession
 	ended   context.Context // until the session ends
@@ -55,12 +55,12 @@ type sessions struct {
 	opening int                    // guarded by mu: reserved, not open yet
 }
 
-// reserve reserves a place for a new session of a subject, and may evict an idle one for
+// reserve reserves a place for a new session of an owner, and may evict an idle one for
 // it. The caller calls release when the new session is open, or failed to open.
-func (p *sessions) reserve(subject string) (release func(), ok bool) {
+func (p *sessions) reserve(owner string) (release func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.live)+p.opening >= p.limit && !p.evictLocked(subject) {
+	if len(p.live)+p.opening >= p.limit && !p.evictLocked(owner) {
 		return nil, false
 	}
 	p.opening++
@@ -71,20 +71,20 @@ func (p *sessions) reserve(subject string) (release func(), ok bool) {
 	}, true
 }
 
-// evictLocked ends the session that has been idle longest: of the subject itself or, if
-// none of those is idle, of a subject with more sessions.
-func (p *sessions) evictLocked(subject string) bool {
+// evictLocked ends the session that has been idle longest: of the owner itself or, if
+// none of those is idle, of an owner with more sessions.
+func (p *sessions) evictLocked(owner string) bool {
 	has := make(map[string]int)
 	for _, s := range p.live {
-		has[s.subject]++
+		has[s.owner]++
 	}
 	var oldest *mcpSession
 	for _, s := range p.live {
-		own := s.subject == subject
-		if s.busy > 0 || time.Since(s.since) < restBeforeEviction || !own && has[s.subject] <= has[subject] {
+		own := s.owner == owner
+		if s.busy > 0 || time.Since(s.since) < restBeforeEviction || !own && has[s.owner] <= has[owner] {
 			continue
 		}
-		if oldest == nil || own && oldest.subject != subject || own == (oldest.subject == subject) && s.since.Before(oldest.since) {
+		if oldest == nil || own && oldest.owner != owner || own == (oldest.owner == owner) && s.since.Before(oldest.since) {
 			oldest = s
 		}
 	}
@@ -96,8 +96,8 @@ func (p *sessions) evictLocked(subject string) bool {
 }
 
 // add adds a session that the SDK has begun.
-func (p *sessions) add(m *mcp.ServerSession, c *conn, subject, version string) {
-	s := &mcpSession{id: m.ID(), subject: subject, version: version, mcp: m, conn: c, since: time.Now()}
+func (p *sessions) add(m *mcp.ServerSession, c *conn, owner, version string) {
+	s := &mcpSession{id: m.ID(), owner: owner, version: version, mcp: m, conn: c, since: time.Now()}
 	s.ended, s.end = context.WithCancelCause(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,10 +199,10 @@ func (s *Server) closeSession(of *mcpSession, cause error) {
 }
 
 // holdSession finds the session that a request names. It refuses the request if there is
-// no such session, or it belongs to another subject.
+// no such session, or it belongs to another owner.
 func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (of *mcpSession, release func(), ok bool) {
 	of, release = s.sessions.hold(r.Header.Get(headerSession))
-	if of != nil && of.subject == callerIn(r).owner() {
+	if of != nil && of.owner == callerIn(r).owner() {
 		return of, release, true
 	}
 	if of != nil {

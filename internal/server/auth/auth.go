@@ -32,23 +32,23 @@ type Identity struct {
 	// Expires is when the token expires; zero: never.
 	Expires time.Time
 
-	life context.Context // of a static token
+	revoked context.Context // of a static token
 }
 
-// Life returns a context that ends when the token is revoked. Expiry does not end
-// it.
-func (i *Identity) Life() context.Context {
-	if i.life == nil {
+// Revoked returns a context that is cancelled with the cause [ErrRevoked] when the token
+// is revoked. Expiry does not cancel it. Signed tokens cannot be revoked.
+func (i *Identity) Revoked() context.Context {
+	if i.revoked == nil {
 		return context.Background()
 	}
-	return i.life
+	return i.revoked
 }
 
 var (
 	// ErrUnavailable means that the keys of the token's issuer have not been fetched
 	// yet. A retry may succeed.
 	ErrUnavailable = errors.New("the issuer's keys are not available")
-	// ErrRevoked is the cause with which [Identity.Life] ends.
+	// ErrRevoked is the cause of the end of [Identity.Revoked].
 	ErrRevoked = errors.New("the token was revoked")
 )
 

@@ -44,8 +44,8 @@ func (v *Verifier) verifySigned(ctx context.Context, token string) (*Identity, e
 		}
 		return nil, refuse(Malformed, "the token cannot be read")
 	}
-	if len(parsed.Headers) != 1 || len(parsed.Headers[0].KeyID) > maxKeyID || !plainToken(parsed.Headers[0].ExtraHeaders) {
-		return nil, refuse(Malformed, "the token is not one for access")
+	if len(parsed.Headers) != 1 || len(parsed.Headers[0].KeyID) > maxKeyID || !isAccessToken(parsed.Headers[0].ExtraHeaders) {
+		return nil, refuse(Malformed, "the token is not an access token")
 	}
 	// Unverified claims only select the issuer whose keys verify the signature.
 	var unverified jwt.Claims
@@ -60,8 +60,8 @@ func (v *Verifier) verifySigned(ctx context.Context, token string) (*Identity, e
 	return nil, refuse(Issuer, "the issuer of the token is not trusted")
 }
 
-// plainToken reports whether the typ header is that of an access token, or absent.
-func plainToken(header map[jose.HeaderKey]any) bool {
+// isAccessToken reports whether the typ header is that of an access token, or absent.
+func isAccessToken(header map[jose.HeaderKey]any) bool {
 	kind, there := header[jose.HeaderType]
 	if !there {
 		return true
@@ -102,7 +102,7 @@ func (i *issuer) verify(ctx context.Context, token *jwt.JSONWebToken) (*Identity
 // identity validates the claims of a token whose signature is valid.
 func (i *issuer) identity(c *claims) (*Identity, error) {
 	if c.Expiry == nil {
-		return nil, refuse(NoTimeLimit, "the token has no time at which it ends")
+		return nil, refuse(NoTimeLimit, "the token has no exp claim")
 	}
 	err := c.ValidateWithLeeway(jwt.Expected{Issuer: i.cfg.URL, AnyAudience: i.cfg.Audiences, Time: i.v.now()}, skew)
 	switch {
@@ -116,7 +116,7 @@ func (i *issuer) identity(c *claims) (*Identity, error) {
 	case errors.Is(err, jwt.ErrNotValidYet), errors.Is(err, jwt.ErrIssuedInTheFuture):
 		return nil, refuse(NotYet, "the token is not valid yet; is the clock right?")
 	default:
-		return nil, refuse(Malformed, "the token says what it must not")
+		return nil, refuse(Malformed, "the token has invalid claims")
 	}
 	subject, _ := c.all[i.cfg.SubjectClaim].(string)
 	if !plainSubject(subject) {

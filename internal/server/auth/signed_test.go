@@ -207,7 +207,7 @@ func TestVerify_SignedTokens(t *testing.T) {
 	v := open(t, Config{Issuers: []IssuerConfig{{URL: r.issuer(), Audiences: []string{"boxes", "https://boxes.example/mcp"}}}})
 
 	id := soon(t, v, rs.sign(t, r.with(nil), nil))
-	if id.Owner != r.issuer()+" alice" || id.Name != "alice" || !id.Scopes.Has(Use) || id.Scopes.Has(Metrics) || id.Expires.IsZero() || id.Life().Err() != nil {
+	if id.Owner != r.issuer()+" alice" || id.Name != "alice" || !id.Scopes.Has(Use) || id.Scopes.Has(Metrics) || id.Expires.IsZero() || id.Revoked().Err() != nil {
 		t.Errorf("got %+v", id)
 	}
 	for name, token := range map[string]string{

@@ -179,10 +179,10 @@ func TestVerify_StaticTokens(t *testing.T) {
 	if err := v.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if id.Life().Err() != nil {
+	if id.Revoked().Err() != nil {
 		t.Error("alice's token ended although it is still there")
 	}
-	if bobID.Life().Err() == nil {
+	if bobID.Revoked().Err() == nil {
 		t.Error("bob's token was removed and has not ended")
 	}
 	if _, err := v.Verify(t.Context(), carolSecret); err != nil {
@@ -194,7 +194,7 @@ func TestVerify_StaticTokens(t *testing.T) {
 	if err := v.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if id.Life().Err() == nil {
+	if id.Revoked().Err() == nil {
 		t.Error("alice's scopes shrank, and her earlier token was not revoked")
 	}
 	for _, secret := range []string{aliceSecret, bobSecret, carolSecret} {
@@ -241,7 +241,7 @@ func TestOpen_WatchesFile(t *testing.T) {
 	}
 	write(t, path)
 	select {
-	case <-id.Life().Done():
+	case <-id.Revoked().Done():
 	case <-time.After(20 * time.Second):
 		t.Fatal("the token is still valid although the file is empty")
 	}

@@ -2,9 +2,8 @@ package auth
 
 import (
 	"bytes"
-	"crypto/rand"
+	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,85 +12,95 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/glovebox-dev/glovebox/internal/truncate"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-const (
-	// maxTokensFile and maxTokens bound the file. Each request is compared with every
-	// entry, which takes about 30 µs for maxTokens.
-	maxTokensFile = 1 << 20
-	maxTokens     = 1000
-	// maxTokenName bounds the name of a static token, in bytes.
-	maxTokenName = 64
-	// tokenPrefix begins each generated token, so that people and secret scanners
-	// recognize it.
-	tokenPrefix = "gbx_"
-	// minToken is the minimum length of a static token. Shorter ones can be guessed,
-	// from their hash too.
-	minToken = 20
-	// filesOwner begins the owner of a static token. The owner of a signed token begins
-	// with a URL.
-	filesOwner = "token "
-)
+// tokenFile holds the static tokens of the last valid version of the file.
+type tokenFile struct {
+	path string
+	v    *Verifier
 
-// Token is one entry of the file of static tokens.
-type Token struct {
-	Name    string    // names the owner; several tokens may share it
-	Hash    [32]byte  // SHA-256 of the token
-	Expires time.Time // zero: never
-	Scopes  Scopes
+	loading sync.Mutex // one load at a time; before mu
+
+	mu     sync.RWMutex
+	tokens []*staticToken // guarded by mu
 }
 
-// ID returns the first bytes of the hash, which tell tokens of one name apart.
-func (t *Token) ID() string { return hex.EncodeToString(t.Hash[:4]) }
-
-// Owner returns the owner of the bearer's boxes.
-func (t *Token) Owner() string { return filesOwner + t.Name }
-
-// NewToken generates a token of 256 random bits. Nothing but the returned secret
-// contains it.
-func NewToken(name string, expires time.Time, scopes Scopes) (secret string, t Token, err error) {
-	if err := checkTokenName(name); err != nil {
-		return "", t, err
-	}
-	secret = tokenPrefix + strings.ToLower(rand.Text()+rand.Text())
-	return secret, Token{Name: name, Hash: sha256.Sum256([]byte(secret)), Expires: expires, Scopes: scopes}, nil
+// staticToken is a valid token. revoke cancels revoked.
+type staticToken struct {
+	Token
+	revoked context.Context
+	revoke  context.CancelCauseFunc
 }
 
-// Entry returns the [[token]] table of the token.
-func (t *Token) Entry() []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "[[token]]\nname = %q\nsha256 = %q\n", t.Name, hex.EncodeToString(t.Hash[:]))
-	if !t.Expires.IsZero() {
-		fmt.Fprintf(&b, "expires = %s\n", t.Expires.UTC().Format(time.RFC3339))
+// load replaces the tokens by those in the file. It revokes tokens that were removed from
+// the file or whose entry changed.
+func (f *tokenFile) load() error {
+	f.loading.Lock()
+	defer f.loading.Unlock()
+	read, open, err := ReadTokens(f.path)
+	if err != nil {
+		return err
 	}
-	names := make([]string, len(t.Scopes))
-	for i, s := range t.Scopes {
-		names[i] = fmt.Sprintf("%q", string(s))
+	if open {
+		f.v.log.Warn("tokens file is readable by every user: it reveals names and hashes, not tokens; chmod 600", logkey.File, f.path)
 	}
-	fmt.Fprintf(&b, "scopes = [%s]\n", strings.Join(names, ", "))
-	return b.Bytes()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var now []*staticToken
+	for _, t := range read {
+		i := slices.IndexFunc(f.tokens, func(old *staticToken) bool { return old.same(&t) })
+		if i >= 0 {
+			now = append(now, f.tokens[i])
+			f.tokens = slices.Delete(f.tokens, i, i+1)
+			continue
+		}
+		s := &staticToken{Token: t}
+		s.revoked, s.revoke = context.WithCancelCause(f.v.base)
+		now = append(now, s)
+	}
+	for _, gone := range f.tokens {
+		gone.revoke(ErrRevoked)
+	}
+	revoked := len(f.tokens)
+	f.tokens = now
+	f.v.log.Info("tokens read", logkey.File, f.path, logkey.Tokens, len(now), logkey.Revoked, revoked)
+	return nil
 }
 
-func checkTokenName(name string) error {
-	ok := name != "" && len(name) <= maxTokenName
-	for i := 0; i < len(name) && ok; i++ {
-		b := name[i]
-		ok = b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || strings.IndexByte("._-@+", b) >= 0
+// changed reloads the file. filewatch calls it.
+func (f *tokenFile) changed() {
+	if err := f.load(); err != nil {
+		f.v.log.Error("tokens not reloaded; the previous ones stay valid", logkey.Error, err)
 	}
-	if ok {
-		return nil
-	}
-	return fmt.Errorf("name %q: must be 1 to %d letters, digits, '.', '_', '-', '@' and '+'", clip(name), maxTokenName)
 }
 
-// clip shortens untrusted text for a message.
-func clip(s string) string { return truncate.Bytes(s, 100) }
+// verify returns the bearer of a token, and nil without an error if the file does not
+// have it. It compares in constant time.
+func (f *tokenFile) verify(token string) (*Identity, error) {
+	hash := sha256.Sum256([]byte(token))
+	var found *staticToken
+	f.mu.RLock()
+	for _, t := range f.tokens {
+		if t.matches(&hash) {
+			found = t
+		}
+	}
+	f.mu.RUnlock()
+	if found == nil || len(token) < minToken {
+		return nil, nil
+	}
+	if !found.Expires.IsZero() && !f.v.now().Before(found.Expires) {
+		return nil, refuse(Expired, "the token expired at %s", found.Expires.UTC().Format(time.RFC3339))
+	}
+	return &Identity{Owner: found.Owner(), Name: found.Name, Scopes: found.Scopes, Expires: found.Expires, revoked: found.revoked}, nil
+}
 
 // entry is a [[token]] table.
 type entry struct {
@@ -232,9 +241,4 @@ const unmapped = 65534
 
 func trusted(uid uint32) bool {
 	return uid == 0 || int(uid) == os.Geteuid() || uid == unmapped
-}
-
-// matches compares hashes in constant time.
-func (t *Token) matches(hash *[32]byte) bool {
-	return subtle.ConstantTimeCompare(t.Hash[:], hash[:]) == 1
 }
