@@ -17,8 +17,9 @@ const Version = 1
 const (
 	// HeaderSize is the length of a frame's header in bytes.
 	HeaderSize = 12
-	// MaxPayload bounds the payload of one frame: large enough that a call takes one
-	// frame each way, small enough that a hostile length costs little memory.
+	// MaxPayload bounds the payload of one frame: large enough that ordinary code or
+	// output fits into one Data frame, small enough that a hostile length costs little
+	// memory.
 	MaxPayload = 256 << 10
 	// Window is how many bytes of data one side may send on one operation before the
 	// other grants more credit. It bounds the memory that a slow reader costs.
@@ -65,7 +66,7 @@ type Header struct {
 	Type    Type
 	Channel Channel
 	More    bool   // the message continues in the next Data frame of this channel
-	Op      uint32 // odd: started by the host; even: by the agent
+	Op      uint32 // of the operation; odd: the host starts all operations. Even ids are reserved.
 	Length  uint32 // of the payload, at most MaxPayload
 }
 
