@@ -229,7 +229,7 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	r, err := k.Run(o.ctx, kernel.Request{
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
-		Alone: a.input >= 0 && o.s.alone(), Input: a.input,
+		Exclusive: a.input >= 0 && o.s.alone(), Input: a.input,
 		Program: x.Program, File: file,
 	}, sink)
 	if x.Program {

@@ -112,9 +112,9 @@ func parseControl(b []byte) (typ byte, payload, rest []byte, ok bool, err error)
 }
 
 // control returns the next control message, within the read deadline of k.ctl. The
-// payload is valid until the next call. ask, if not nil, sends the request once, and
-// reports whether the answer is already there.
-func (k *Kernel) control(ask func() (bool, error)) (typ byte, payload []byte, err error) {
+// payload is valid until the next call. send, if not nil, is called once to send the
+// request, and reports whether the reply can be read without waiting.
+func (k *Kernel) control(send func() (bool, error)) (typ byte, payload []byte, err error) {
 	for {
 		typ, payload, rest, ok, err := parseControl(k.msg)
 		if err != nil {
@@ -130,11 +130,11 @@ func (k *Kernel) control(ask func() (bool, error)) (typ byte, payload []byte, er
 		var rerr error
 		var buf [4096]byte
 		err = k.rc.Read(func(fd uintptr) bool {
-			if ask != nil {
-				var there bool
-				there, rerr = ask()
-				ask = nil
-				if rerr != nil || !there {
+			if send != nil {
+				var ready bool
+				ready, rerr = send()
+				send = nil
+				if rerr != nil || !ready {
 					return rerr != nil
 				}
 			}

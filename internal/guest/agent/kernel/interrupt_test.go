@@ -35,7 +35,7 @@ func TestInterrupt_LateSignal(t *testing.T) {
 			<-sink.begun
 			announce := func(signals byte) {
 				t.Helper()
-				if _, err := k.in.Write(command('X', binary.BigEndian.AppendUint32(nil, 1), []byte{signals})); err != nil {
+				if _, err := k.in.Write(command(cmdInterrupts, binary.BigEndian.AppendUint32(nil, 1), []byte{signals})); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -109,11 +109,11 @@ type Request struct {
 	Code    []byte
 	Seed    []byte        // if not empty, reseeds the interpreter's random generators first
 	Timeout time.Duration // 0: none
-	// Alone means that nothing else happens in this process until Input is readable.
+	// Exclusive means that nothing else happens in this process until Input is readable.
 	// Waiting for the run may then block everything else, for 20 ms at a time.
-	Alone bool
-	Input int
-	Grace time.Duration // between interrupt and kill; 0: 2 s
+	Exclusive bool
+	Input     int
+	Grace     time.Duration // between interrupt and kill; 0: 2 s
 	// Program marks a whole program, the last code to run: see protocol.Run. The caller
 	// must close the kernel afterwards. File is its absolute path; empty: none.
 	Program bool
@@ -254,7 +254,7 @@ func (k *Kernel) announceInterrupts(run uint32, signals int) {
 	// The pipe is empty: the kernel has read the code that it runs. A kernel
 	// that has not is stuck, and killed after the grace period.
 	payload := append(binary.BigEndian.AppendUint32(nil, run), byte(min(signals, 255)))
-	k.in.WriteUntil(command('X', payload), time.Now().Add(interruptTimeout))
+	k.in.WriteUntil(command(cmdInterrupts, payload), time.Now().Add(interruptTimeout))
 }
 
 func (k *Kernel) kill() { k.signal(unix.SIGKILL) }
@@ -272,6 +272,21 @@ func (k *Kernel) ending() (lost, detail string) {
 		return "exited", fmt.Sprintf("exit code %d", ws.ExitStatus())
 	}
 }
+
+// Types of the messages on the command pipe. The scripts in node and python read them.
+const (
+	cmdSetup      = 'S' // modules to preload; first, once
+	cmdRun        = 'R' // run number, code of a cell
+	cmdProgram    = 'P' // run number, path, null byte, code of a whole program
+	cmdReseed     = 'E' // seed of the random generators
+	cmdInterrupts = 'X' // run number, count of SIGINTs; Node.js only
+)
+
+// Types of the messages on the control pipe.
+const (
+	msgReady = 'I' // the interpreter has started
+	msgDone  = 'D' // a run is done
+)
 
 // command encodes a message to the kernel.
 func command(typ byte, parts ...[]byte) []byte {

@@ -45,16 +45,16 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 
 	start := time.Now()
 	k.run++
-	stop := &stopper{k: k, run: k.run, ctx: ctx, grace: req.Grace}
+	guard := &runGuard{k: k, run: k.run, ctx: ctx, grace: req.Grace}
 	if req.Timeout > 0 {
-		stop.at = start.Add(req.Timeout)
+		guard.at = start.Add(req.Timeout)
 	}
 	if len(req.Code) == 0 {
 		sink = nil // output of other processes is held for the next run
 	}
 	k.begin(sink)
-	d, empty, err := k.converse(req, stop)
-	stopped := stop.end()
+	d, empty, err := k.converse(req, guard)
+	stopped := guard.end()
 	if errors.Is(err, errMalformed) {
 		k.kill()
 	}
@@ -102,53 +102,53 @@ type done struct {
 // converse sends the code and waits for the message that the run is done; at every tick
 // it collects output. empty reports that all output pipes were empty at the end. An
 // error means that the kernel is lost.
-func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err error) {
+func (k *Kernel) converse(req Request, guard *runGuard) (_ done, empty bool, err error) {
 	var number [4]byte
 	binary.BigEndian.PutUint32(number[:], k.run)
-	msg := command('R', number[:], req.Code)
+	msg := command(cmdRun, number[:], req.Code)
 	if req.Program {
-		msg = command('P', number[:], []byte(req.File), []byte{0}, req.Code)
+		msg = command(cmdProgram, number[:], []byte(req.File), []byte{0}, req.Code)
 	}
 	if len(req.Seed) > 0 {
-		msg = append(command('E', req.Seed), msg...)
+		msg = append(command(cmdReseed, req.Seed), msg...)
 	}
 	wait := firstTick
-	var ask func() (there bool, err error)
-	ask = func() (there bool, err error) {
-		ask = nil
+	var send func() (ready bool, err error)
+	send = func() (ready bool, err error) {
+		send = nil
 		k.sending.Store(true)
 		defer k.sending.Store(false)
 		for {
 			// A kernel that is busy between two runs does not read; it is interrupted
 			// like a running one.
-			n, err := k.in.WriteUntil(msg, stop.next(wait))
+			n, err := k.in.WriteUntil(msg, guard.next(wait))
 			if err == nil {
 				break
 			}
 			if msg = msg[n:]; !errors.Is(err, os.ErrDeadlineExceeded) {
 				return false, err
 			}
-			if wait, err = k.tick(stop, wait); err != nil {
+			if wait, err = k.tick(guard, wait); err != nil {
 				return false, err
 			}
 		}
-		if req.Alone {
-			there, empty = k.await(req.Input, stop.next(firstTick))
+		if req.Exclusive {
+			ready, empty = k.await(req.Input, guard.next(firstTick))
 		}
-		return there, nil
+		return ready, nil
 	}
 	for {
-		k.ctl.SetReadDeadline(stop.next(wait))
-		typ, payload, err := k.control(ask) // a deadline in the past asks nothing
+		k.ctl.SetReadDeadline(guard.next(wait))
+		typ, payload, err := k.control(send) // which does not call send if the deadline has passed
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			if wait, err = k.tick(stop, wait); err != nil {
+			if wait, err = k.tick(guard, wait); err != nil {
 				return done{}, false, err
 			}
 			continue
 		case err != nil:
 			return done{}, false, err
-		case typ != 'D':
+		case typ != msgDone:
 			return done{}, false, errMalformed
 		}
 		var d done
@@ -163,28 +163,28 @@ func (k *Kernel) converse(req Request, stop *stopper) (_ done, empty bool, err e
 // the output pipes are empty. It returns early when one of them is not, when input is
 // readable, and at the given time. The runtime does not know that this thread waits,
 // see package rawio, and gets it back after maxBlock at the latest.
-func (k *Kernel) await(input int, until time.Time) (there, empty bool) {
+func (k *Kernel) await(input int, until time.Time) (ready, empty bool) {
 	k.outMu.Lock()
 	events, raw := k.events, [2]int{k.raw[0].fd, k.raw[1].fd}
 	if k.eventBuf.room == 0 {
 		events = -1 // they may wait in the pipe
 	}
 	k.outMu.Unlock()
-	var ready uint
+	var readable uint
 	k.rc.Control(func(fd uintptr) {
 		for left := time.Until(until); left > 0; left = time.Until(until) {
-			if ready = rawio.Poll(min(left, maxBlock), int(fd), events, raw[0], raw[1], input); ready != 0 {
+			if readable = rawio.Poll(min(left, maxBlock), int(fd), events, raw[0], raw[1], input); readable != 0 {
 				return
 			}
 			runtime.Gosched()
 		}
 	})
-	return ready&1 != 0, ready == 1 && events >= 0
+	return readable&1 != 0, readable == 1 && events >= 0
 }
 
 // tick delivers the output so far and returns the time until the next tick.
-func (k *Kernel) tick(stop *stopper, wait time.Duration) (time.Duration, error) {
-	stop.arm()
+func (k *Kernel) tick(guard *runGuard, wait time.Duration) (time.Duration, error) {
+	guard.start()
 	n, err := k.drain()
 	if err != nil {
 		return 0, err
@@ -194,10 +194,10 @@ func (k *Kernel) tick(stop *stopper, wait time.Duration) (time.Duration, error) 
 		// A fork of the process may hold the control pipe open. The process may have
 		// sent its reply before it ended.
 		k.ctl.SetReadDeadline(time.Now().Add(busyTick))
-		if stop.last {
+		if guard.last {
 			return 0, ErrEnded
 		}
-		stop.last = true
+		guard.last = true
 	default:
 	}
 	if n > 0 {
@@ -206,104 +206,107 @@ func (k *Kernel) tick(stop *stopper, wait time.Duration) (time.Duration, error) 
 	return min(max(wait*2, firstTick), idleTick), nil
 }
 
-// stopper ends a run that takes too long. Short runs never arm it.
-type stopper struct {
-	k     *Kernel
-	run   uint32
-	ctx   context.Context
-	at    time.Time // of the time-out; zero: none
-	grace time.Duration
-	armed bool
-	last  bool // the process has ended; this is the last tick
+// runGuard interrupts a run at its timeout or when it is cancelled, and kills the kernel
+// if the run does not end within the grace period. It starts at the first tick, so that
+// short runs need no timers. internal/server/calls.go describes how the cancellation of a
+// call gets here.
+type runGuard struct {
+	k       *Kernel
+	run     uint32
+	ctx     context.Context
+	at      time.Time // of the time-out; zero: none
+	grace   time.Duration
+	started bool
+	last    bool // the process has ended; this is the last tick
 
 	mu        sync.Mutex
 	reason    string        // guarded by mu
 	finished  bool          // guarded by mu
-	timers    []func() bool // guarded by mu: stop the armed timers
+	timers    []func() bool // guarded by mu: stop the started timers
 	signals   int           // guarded by mu; SIGINTs sent
 	announced int           // guarded by mu; of signals, those the kernel was told of
 }
 
 // next returns the time of the next tick.
-func (s *stopper) next(wait time.Duration) time.Time {
+func (g *runGuard) next(wait time.Duration) time.Time {
 	t := time.Now().Add(wait)
-	if !s.armed && !s.at.IsZero() && s.at.Before(t) {
-		return s.at
+	if !g.started && !g.at.IsZero() && g.at.Before(t) {
+		return g.at
 	}
 	return t
 }
 
-// arm starts the timers for timeout and cancellation, which work even while the sink
+// start starts the timers for timeout and cancellation, which work even while the sink
 // blocks.
-func (s *stopper) arm() {
-	if s.armed {
+func (g *runGuard) start() {
+	if g.started {
 		return
 	}
-	s.armed = true
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.at.IsZero() {
-		t := time.AfterFunc(time.Until(s.at), func() { s.interrupt("timeout") })
-		s.timers = append(s.timers, t.Stop)
+	g.started = true
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.at.IsZero() {
+		t := time.AfterFunc(time.Until(g.at), func() { g.interrupt("timeout") })
+		g.timers = append(g.timers, t.Stop)
 	}
-	s.timers = append(s.timers, context.AfterFunc(s.ctx, func() { s.interrupt("cancelled") }))
+	g.timers = append(g.timers, context.AfterFunc(g.ctx, func() { g.interrupt("cancelled") }))
 }
 
-func (s *stopper) interrupt(reason string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.finished || s.reason != "" {
+func (g *runGuard) interrupt(reason string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.finished || g.reason != "" {
 		return
 	}
-	s.reason = reason
-	s.signalLocked()
+	g.reason = reason
+	g.signalLocked()
 	// An interrupt that arrives before the code has started has no effect.
-	again := time.AfterFunc(s.grace/2, s.repeat)
-	t := time.AfterFunc(s.grace, s.kill)
-	s.timers = append(s.timers, again.Stop, t.Stop)
+	again := time.AfterFunc(g.grace/2, g.repeat)
+	t := time.AfterFunc(g.grace, g.kill)
+	g.timers = append(g.timers, again.Stop, t.Stop)
 }
 
-func (s *stopper) repeat() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.finished {
-		s.signalLocked()
+func (g *runGuard) repeat() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.finished {
+		g.signalLocked()
 	}
 }
 
 // signalLocked sends SIGINT and announces it, unless a command is being written:
 // then the next signal or the end of the run announces it.
-func (s *stopper) signalLocked() {
-	s.k.signal(unix.SIGINT)
-	s.signals++
-	if !s.k.sending.Load() {
-		s.announceLocked()
+func (g *runGuard) signalLocked() {
+	g.k.signal(unix.SIGINT)
+	g.signals++
+	if !g.k.sending.Load() {
+		g.announceLocked()
 	}
 }
 
-func (s *stopper) announceLocked() {
-	if s.k.language == JavaScript && s.announced < s.signals {
-		s.announced = s.signals
-		s.k.announceInterrupts(s.run, s.signals)
+func (g *runGuard) announceLocked() {
+	if g.k.language == JavaScript && g.announced < g.signals {
+		g.announced = g.signals
+		g.k.announceInterrupts(g.run, g.signals)
 	}
 }
 
-func (s *stopper) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.finished {
-		s.k.kill()
+func (g *runGuard) kill() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.finished {
+		g.k.kill()
 	}
 }
 
 // end stops all timers and returns why the run was stopped, if it was.
-func (s *stopper) end() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.finished = true
-	for _, stop := range s.timers {
+func (g *runGuard) end() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.finished = true
+	for _, stop := range g.timers {
 		stop()
 	}
-	s.announceLocked()
-	return s.reason
+	g.announceLocked()
+	return g.reason
 }

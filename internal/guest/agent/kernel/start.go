@@ -209,7 +209,7 @@ func (k *Kernel) ready(ctx context.Context, preload []string) error {
 	if k.language == Python {
 		setup = slices.Concat(setup, []byte{0}, pythonMagics())
 	}
-	if _, err := k.in.WriteUntil(command('S', setup), time.Now().Add(readyTimeout)); err != nil {
+	if _, err := k.in.WriteUntil(command(cmdSetup, setup), time.Now().Add(readyTimeout)); err != nil {
 		<-waitFor(k.done, time.Second)
 		return fmt.Errorf("send set-up: %w", k.why(err))
 	}
@@ -220,7 +220,7 @@ func (k *Kernel) ready(ctx context.Context, preload []string) error {
 	case err != nil:
 		<-waitFor(k.done, time.Second)
 		return k.why(err)
-	case typ != 'I':
+	case typ != msgReady:
 		return fmt.Errorf("first message is %q", typ)
 	}
 	var hello struct {
