@@ -43,9 +43,9 @@ func TestEvictOldest(t *testing.T) {
 	if _, _, peak := f.engine.counts(); peak != 3 {
 		t.Errorf("guests at once: got %d, want 3", peak)
 	}
-	_, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "b"})
-	if err != nil || acq.Lost == nil || acq.Lost.Reason != ReasonEvicted || acq.Lost.Detail != "it was idle when room for a new session was needed" {
-		t.Errorf("evicted session: got %+v, %v; want why it was evicted", acq, err)
+	_, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "b"})
+	if err != nil || lease.Lost == nil || lease.Lost.Reason != ReasonEvicted || lease.Lost.Detail != "it was idle when room for a new session was needed" {
+		t.Errorf("evicted session: got %+v, %v; want why it was evicted", lease, err)
 	}
 	if st := f.Stats(); st.Ended[ReasonEvicted] != 3 || st.Sessions != 3 || st.Started != 6 || st.Flavors[FlavorSmall] != 3 {
 		t.Errorf("stats: got %+v", st)
@@ -76,7 +76,7 @@ func TestEvictNeverBusy(t *testing.T) {
 	running := f.session(t, "", "running")
 	result := background(t, running, "import time; time.sleep(0.5); 'done'")
 	queued := background(t, running, "'queued'")
-	held, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
+	held, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestEvictNeverBusy(t *testing.T) {
 	eventually(t, "it starts", func() bool { return len(f.ids("")) == 3 })
 	f.wantLimit(t, "", SessionOptions{ID: "x"}, "Sessions limit exceeded: 3 >= 3")
 	f.wantIDs(t, "", "running", "held", "starting")
-	acq.Release()
+	lease.Release()
 	close(gate)
 	if err := <-started; err != nil {
 		t.Fatal(err)
@@ -243,13 +243,13 @@ func TestManyCreates(t *testing.T) {
 			made, refused := 0, 0
 			for range 50 {
 				wg.Go(func() {
-					_, acq, err := f.Session(t.Context(), "", SessionOptions{})
+					_, lease, err := f.Session(t.Context(), "", SessionOptions{})
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
 					case err == nil:
 						made++
-						acq.Release()
+						lease.Release()
 					case CodeOf(err) == CodeLimit && strings.HasPrefix(err.Error(), "Sessions limit exceeded: 10 >= 10"):
 						refused++
 					default:

@@ -22,7 +22,7 @@ type Config struct {
 	MaxMemoryPerOwnerMB int // of the flavors of one owner's boxes together; 0: no limit
 
 	IdleTimeout     time.Duration // a box without calls for so long is hibernated, or ended where it cannot be
-	CleanupInterval time.Duration // between two looks for idle boxes; shorter than IdleTimeout
+	CleanupInterval time.Duration // between two checks for expired boxes; shorter than IdleTimeout
 	StartTimeout    time.Duration // for a box to boot and its agent to answer
 	ExecTimeout     time.Duration // of a call into a session that names none
 	ContextTimeout  time.Duration // of code in a context that names none
@@ -38,7 +38,7 @@ type Config struct {
 	Preload    []string      // modules that the Python template imports, where present
 
 	PauseAfter   time.Duration // a box without calls for so long is written to disk and paused; 0: never
-	MaxSnapshots int           // kept snapshots of one owner
+	MaxSnapshots int           // saved snapshots of one owner
 
 	DefaultFlavor  Flavor
 	DefaultContext bool // whether Manager.DefaultContext makes contexts
@@ -71,8 +71,8 @@ func DefaultConfig() Config {
 // Parts is what a Manager is made of.
 type Parts struct {
 	Machines *machine.Maker
-	// Snapshots is where boxes are written to; nil: nothing is hibernated or kept.
-	// Its Config.Evicted is to call OnEvicted. Not closed by the Manager.
+	// Snapshots is where boxes are written to; nil: no box is hibernated or saved.
+	// Its Config.Evicted must call OnEvicted. Not closed by the Manager.
 	Snapshots *snapshot.Store
 	// Templates is where new boxes are restored from; nil: they are booted, and
 	// there is no pool. Not closed by the Manager.

@@ -24,11 +24,11 @@ func TestContexts(t *testing.T) {
 	}
 	run(t, c, "x = 5")
 	for _, id := range []string{c.ID(), "my analysis"} {
-		got, acq, err := f.Context(t.Context(), "", id)
-		if err != nil || got != c || acq.Created {
-			t.Fatalf("context %q: got %v, %+v, %v", id, got, acq, err)
+		got, lease, err := f.Context(t.Context(), "", id)
+		if err != nil || got != c || lease.Created {
+			t.Fatalf("context %q: got %v, %+v, %v", id, got, lease, err)
 		}
-		acq.Release()
+		lease.Release()
 		wantOut(t, got, "x", "5\n")
 	}
 
@@ -90,39 +90,39 @@ func TestDefaultContext(t *testing.T) {
 	made := map[*Box]int{}
 	for range 5 {
 		wg.Go(func() {
-			s, acq, err := f.DefaultContext(t.Context(), "", &one)
+			s, lease, err := f.DefaultContext(t.Context(), "", &one)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			acq.Release()
+			lease.Release()
 			mu.Lock()
 			defer mu.Unlock()
 			made[s]++
 		})
 	}
 	wg.Wait()
-	d, acq, err := f.DefaultContext(t.Context(), "", &one)
-	if err != nil || acq.Created || made[d] != 5 || d.ID() != one.ContextID() {
-		t.Fatalf("default context: got %v, %+v, %v; calls at once got %v", d, acq, err, made)
+	d, lease, err := f.DefaultContext(t.Context(), "", &one)
+	if err != nil || lease.Created || made[d] != 5 || d.ID() != one.ContextID() {
+		t.Fatalf("default context: got %v, %+v, %v; calls at once got %v", d, lease, err, made)
 	}
 	run(t, d, "x = 1")
-	e, acq, err := f.DefaultContext(t.Context(), "", &other)
-	if err != nil || !acq.Created || e == d || e.Info().Name == d.Info().Name {
-		t.Fatalf("another client: got %v, %+v, %v; want a context of its own", e, acq, err)
+	e, lease, err := f.DefaultContext(t.Context(), "", &other)
+	if err != nil || !lease.Created || e == d || e.Info().Name == d.Info().Name {
+		t.Fatalf("another client: got %v, %+v, %v; want a context of its own", e, lease, err)
 	}
-	acq.Release()
-	if again, acq, err := f.Context(t.Context(), "", one.ContextID()); err != nil || again != d || acq.Created {
-		t.Errorf("by its id: got %v, %+v, %v", again, acq, err)
+	lease.Release()
+	if again, lease, err := f.Context(t.Context(), "", one.ContextID()); err != nil || again != d || lease.Created {
+		t.Errorf("by its id: got %v, %+v, %v", again, lease, err)
 	}
 	if found, _ := f.Stop(t.Context(), "", KindContext, one.ContextID()); !found {
 		t.Error("stop the default context: not found")
 	}
-	d, acq, err = f.DefaultContext(t.Context(), "", &one)
-	if err != nil || !acq.Created || acq.Lost == nil || d.ID() != one.ContextID() {
-		t.Errorf("made anew: got %v, %+v, %v; want the same id and what was lost", d, acq, err)
+	d, lease, err = f.DefaultContext(t.Context(), "", &one)
+	if err != nil || !lease.Created || lease.Lost == nil || d.ID() != one.ContextID() {
+		t.Errorf("made anew: got %v, %+v, %v; want the same id and what was lost", d, lease, err)
 	}
-	acq.Release()
+	lease.Release()
 }
 
 // Who cannot be told from others gets a new context for each call.
@@ -130,11 +130,11 @@ func TestDefaultContextOfNobody(t *testing.T) {
 	f := newFixture(t, nil)
 	ids := map[string]bool{}
 	for range 2 {
-		s, acq, err := f.DefaultContext(t.Context(), "", nil)
-		if err != nil || !acq.Created {
-			t.Fatalf("got %+v, %v; want a new context", acq, err)
+		s, lease, err := f.DefaultContext(t.Context(), "", nil)
+		if err != nil || !lease.Created {
+			t.Fatalf("got %+v, %v; want a new context", lease, err)
 		}
-		acq.Release()
+		lease.Release()
 		ids[s.ID()] = true
 	}
 	if len(ids) != 2 {

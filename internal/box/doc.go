@@ -1,13 +1,13 @@
-// Package box keeps the boxes: one isolated guest per session or context,
-// who owns it, how long it lives, what it may take, and what a call into it
-// gives back. Sessions and contexts are two views of one Manager.
+// Package box manages boxes, one isolated guest for each session or context: their
+// owners, life cycle, limits and eviction, and the results of calls. Sessions and
+// contexts are two views of one Manager, whose comment lists its parts and their files.
 //
 //	m := box.New(cfg, parts)
-//	err := m.Start(ctx)                                  // nothing is booted yet
-//	s, acq, err := m.Session(ctx, owner, box.SessionOptions{ID: id})
-//	defer acq.Release()                                  // until then the box is not evicted
+//	err := m.Start(ctx)                                  // boots nothing yet
+//	s, lease, err := m.Session(ctx, owner, box.SessionOptions{ID: id})
+//	defer lease.Release()                                // until then the box is not evicted
 //	res, err := s.Run(ctx, box.RunRequest{Code: code})
-//	err = m.Close(ctx)                                   // drains, then ends every box
+//	err = m.Close(ctx)                                   // drains, then hibernates (or ends) every box
 //
 // It knows neither MCP nor any concrete engine. Every error that leaves the
 // package is an *Error; callers switch on its Code and never on its text.

@@ -96,10 +96,10 @@ func (k key) error(code Code, op, why, hint string) *Error {
 	}
 }
 
-// held says that another server process has the box.
+// held returns the error of a box that another server process has in memory.
 func (k key) held(op string) *Error {
 	return k.error(CodeHeld, op, "another Glovebox server process on the same state directory has it in memory, for another client",
-		fmt.Sprintf("Use another %s id, or leave it out for a new %s; or end the other client, and call again: then it goes on here with its variables and files.", k.kind, k.kind))
+		fmt.Sprintf("Use another %s id, or leave it out for a new %s; or end the other client, and call again: then it continues here with its variables and files.", k.kind, k.kind))
 }
 
 func (s *spec) error(code Code, op, msg, hint string, err error) *Error {
@@ -135,7 +135,7 @@ func (s *Box) goneLocked(op string) *Error {
 	case t.Reason == ReasonHibernated:
 		e.Hint = "Call again: it wakes with its variables and files."
 	case t.Reason == ReasonRolledBack:
-		e.Hint = "Call again: it goes on from the snapshot."
+		e.Hint = "Call again: it continues from the snapshot."
 	case s.recordStays && s.data:
 		saved := s.saved.UTC().Format(time.RFC3339)
 		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
@@ -168,13 +168,13 @@ func (s *Box) goneNow(op string, err error) error {
 		defer s.reg.mu.Unlock()
 		return s.goneLocked(op)
 	case <-t.C:
-		return s.error(CodeInternal, op, "The link to the box broke", "Try again.", err)
+		return s.error(CodeInternal, op, "The connection to the box broke", "Try again.", err)
 	}
 }
 
-// callError shapes the error of a call through the link.
+// callError converts the error of a call to the agent.
 func (s *Box) callError(ctx context.Context, op string, err error) error {
-	we, isWire := errors.AsType[*protocol.Error](err)
+	remote, fromAgent := errors.AsType[*protocol.Error](err)
 	switch {
 	case err == nil:
 		return nil
@@ -182,7 +182,7 @@ func (s *Box) callError(ctx context.Context, op string, err error) error {
 		return s.goneNow(op, err)
 	case ctx.Err() != nil:
 		return s.cancelled(op, context.Cause(ctx))
-	case !isWire:
+	case !fromAgent:
 		select {
 		case <-s.terminated:
 			return s.goneNow(op, err)
@@ -190,8 +190,8 @@ func (s *Box) callError(ctx context.Context, op string, err error) error {
 			return s.error(CodeInternal, op, "Failed: "+op, "", err)
 		}
 	}
-	e := s.error(CodeInternal, op, strings.TrimSpace(clip(we.Message, maxErrorText)), "", nil)
-	switch we.Code {
+	e := s.error(CodeInternal, op, strings.TrimSpace(clip(remote.Message, maxErrorText)), "", nil)
+	switch remote.Code {
 	case protocol.CodeInvalid:
 		e.Code = CodeInvalid
 	case protocol.CodeNotFound:

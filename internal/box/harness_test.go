@@ -250,11 +250,11 @@ func (f *fixture) session(t *testing.T, owner Owner, id string) *Box {
 
 func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionOptions) *Box {
 	t.Helper()
-	s, acq, err := f.Session(t.Context(), owner, want)
+	s, lease, err := f.Session(t.Context(), owner, want)
 	if err != nil {
 		t.Fatalf("session %+v: %v", want, err)
 	}
-	acq.Release()
+	lease.Release()
 	return s
 }
 

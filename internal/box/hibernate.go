@@ -18,7 +18,7 @@ const writeTimeout = 2 * time.Minute
 // have a processor each, and each holds a copy of its pages in memory meanwhile.
 func writers() int64 { return int64(min(max(2, runtime.GOMAXPROCS(0)), 8)) }
 
-// diskState is what the disk has of a box.
+// diskState describes what is on disk of a box.
 type diskState struct {
 	seq   uint64        // the use after which the box was written; 0: never
 	at    time.Time     // when that was, or when the box was made
@@ -26,12 +26,12 @@ type diskState struct {
 	early bool          // it was written soon after its first call, or that was tried
 }
 
-// canHibernateLocked reports whether a box that is taken out of memory is there again
-// for the next call on its id.
+// canHibernateLocked reports whether a box that leaves memory can be written to disk, so
+// that the next call on its id wakes it.
 func (s *Box) canHibernateLocked() bool { return s.record != nil && s.env.hibernates() }
 
-// unloadLocked takes a box that nobody uses out of memory: it is hibernated, or ends
-// for that reason where it cannot be.
+// unloadLocked takes an idle box out of memory: it hibernates the box, or ends it for
+// that reason where it cannot be hibernated.
 func (l *lifecycle) unloadLocked(s *Box, reason Reason, detail string) {
 	if l.beginUnloadLocked(s, reason, detail) {
 		l.wg.Go(func() {
@@ -90,7 +90,7 @@ func (l *lifecycle) eachInOrder(ctx context.Context, boxes []*Box, do func(*Box)
 }
 
 // hibernate writes a box that has left the registry to disk, and frees it. The caller
-// has a unit of records.writes.
+// holds a slot of records.writes.
 func (l *lifecycle) hibernate(s *Box, reason Reason, detail string) {
 	begun := time.Now()
 	// Not of the Manager's context: a server that closes hibernates.
@@ -135,7 +135,7 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool) error {
 	if live && s.ended() { // hibernate writes its last state
 		return nil
 	}
-	// A box that nobody called may have gone on by itself, unless it was paused.
+	// Without calls, user code may have run on in the background, unless the box was paused.
 	still := s.power.isPaused() || live && !l.parts.Machines.Pauses()
 	l.reg.mu.Lock()
 	seq, clean := s.use.seq, s.disk.seq == s.use.seq && still
@@ -174,7 +174,7 @@ func (s *Box) metaLocked() snapshot.Meta {
 
 // writeLive writes a box that stays in memory, and reports whether that succeeded. A
 // write that has begun is finished while the Manager closes: it may be all that is
-// written of the box. The caller has a unit of records.writes.
+// written of the box. The caller holds a slot of records.writes.
 func (l *lifecycle) writeLive(s *Box) bool {
 	l.reg.mu.Lock()
 	recorded := s.machine != nil && s.record != nil

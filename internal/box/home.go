@@ -95,7 +95,7 @@ func (d *records) archiveHome(ctx context.Context, s *Box, prev, dir string) err
 	defer f.Close()
 	w := &summed{w: f, sum: crc32.New(castagnoli), left: ask.MaxBytes + homeSlack}
 	res, err := s.machine.Agent.Backup(ctx, ask, w)
-	if we, ok := errors.AsType[*protocol.Error](err); ok && we.Code == protocol.CodeInvalid && w.n == 0 && len(ask.Exclude) == 0 {
+	if remote, ok := errors.AsType[*protocol.Error](err); ok && remote.Code == protocol.CodeInvalid && w.n == 0 && len(ask.Exclude) == 0 {
 		// The agent is of an earlier version, which knows archives only.
 		err = s.machine.Agent.Archive(ctx, ".", w)
 	}

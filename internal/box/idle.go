@@ -13,8 +13,8 @@ const (
 	// busyShare is the part of one core above which a box without calls counts as
 	// busy: user code left something running.
 	busyShare = 0.02
-	// saveGap is the pause in the use of a box that is taken for writing it to disk.
-	// That costs about 0.2 s of a core, and delays a call that comes just then by less.
+	// saveGap is how long a box must be unused before it is saved. Saving costs about
+	// 0.2 s of a core, and delays a call that arrives meanwhile by less.
 	saveGap = time.Second
 	// A box in use is written at most every saveEvery, and at most once in saveShare
 	// times the duration of its last write: that is 1% of a core and, for a box with
@@ -23,9 +23,9 @@ const (
 	saveEvery   = 30 * time.Second
 	saveAtLeast = 5 * time.Minute
 	saveShare   = 100
-	// A new box is written in the first pause after its first call. For earlyGap times
-	// as long as such a write took no other box has its first, so that a burst of new
-	// boxes costs a fifth of a core for a while; and none while boxes are being made.
+	// A new box is written in the first pause after its first call. After a first write
+	// that took t, the next first write waits earlyGap×t, so that a burst of new boxes
+	// costs at most a fifth of a core. None begins while boxes are being made.
 	earlyGap = 4
 )
 
@@ -35,7 +35,7 @@ type idleState struct {
 	load    load
 }
 
-// load is what a box had computed at one time.
+// load is a sample of the CPU time of a box.
 type load struct {
 	at  time.Time
 	cpu time.Duration
@@ -87,7 +87,7 @@ func (p *reaper) maintainLocked(s *Box) (next time.Duration) {
 	pause, gap := p.cfg().PauseAfter, p.cfg().PauseAfter/4
 	idle, sampled := p.now().Sub(s.use.lastUsed), !s.idle.load.at.IsZero()
 	switch {
-	case !sampled && due(pause-gap-idle): // to compare with when it is to be paused
+	case !sampled && due(pause-gap-idle): // to compare with before pausing
 		begin(p.sampleLoad)
 	case sampled && due(pause-idle) && due(gap-time.Since(s.idle.load.at)):
 		begin(p.saveAndPause)
@@ -106,7 +106,7 @@ func (s *Box) saveEveryLocked() time.Duration {
 	return min(max(saveEvery, saveShare*s.disk.took), saveAtLeast)
 }
 
-// worthSavingLocked reports whether the box has anything to lose but its id.
+// worthSavingLocked reports whether the box has state worth saving.
 func (s *Box) worthSavingLocked() bool {
 	return s.use.called || s.origin.parent != nil || s.origin.snapshot != ""
 }
@@ -118,7 +118,7 @@ func (p *reaper) earlyAllowedLocked(due func(time.Duration) bool) bool {
 	return !p.earlyBusy && p.reg.starting == 0 && due(time.Until(p.earlyNext))
 }
 
-// checkInLocked has checkIdle called after d, or before. The caller holds reg.mu.
+// checkInLocked schedules checkIdle within d. The caller holds reg.mu.
 func (p *reaper) checkInLocked(d time.Duration) {
 	at := time.Now().Add(d)
 	if !at.Before(p.nextCheck) {
@@ -131,8 +131,7 @@ func (p *reaper) checkInLocked(d time.Duration) {
 	}
 }
 
-// callEnded has a box that has not been written yet looked at in the next pause of
-// its use.
+// callEnded schedules checkIdle for the next pause of a box that was not written yet.
 func (p *reaper) callEnded(s *Box) {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
@@ -149,7 +148,7 @@ func (p *reaper) finished(s *Box) {
 	p.checkInLocked(0)
 }
 
-// sampleLoad notes what a box has computed.
+// sampleLoad samples the CPU time of a box.
 func (p *reaper) sampleLoad(s *Box) {
 	ctx, cancel := context.WithTimeout(p.base, powerTimeout)
 	defer cancel()
@@ -202,8 +201,8 @@ func (p *reaper) saveAndPause(s *Box) {
 	}
 }
 
-// isIdle reports whether the box has computed next to nothing since the last sample.
-// The first sample cannot tell.
+// isIdle samples the CPU time of the box, and reports whether it used almost none since
+// the last sample. After the first sample it reports false.
 func (p *reaper) isIdle(ctx context.Context, s *Box) bool {
 	p.reg.mu.Lock()
 	seq := s.use.seq
@@ -212,7 +211,7 @@ func (p *reaper) isIdle(ctx context.Context, s *Box) bool {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	if s.use.seq != seq {
-		return false // and what it computed is the call's
+		return false // a call used the CPU time
 	}
 	now, last := time.Now(), s.idle.load
 	if err != nil {

@@ -37,17 +37,17 @@ func TestReaper_IdleBoxes(t *testing.T) {
 	if _, err := result(); err != nil {
 		t.Errorf("busy box: %v", err)
 	}
-	_, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "idle"})
-	if err != nil || !acq.Created || acq.Lost == nil || acq.Lost.Reason != ReasonIdle {
-		t.Fatalf("expired session: got %+v, %v", acq, err)
+	_, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "idle"})
+	if err != nil || !lease.Created || lease.Lost == nil || lease.Lost.Reason != ReasonIdle {
+		t.Fatalf("expired session: got %+v, %v", lease, err)
 	}
-	if got := acq.Lost.Explain(f.clock.Now()); got != "it expired just now because nobody used it for 30 min" {
+	if got := lease.Lost.Explain(f.clock.Now()); got != "it expired just now because nobody used it for 30 min" {
 		t.Errorf("explain: got %q", got)
 	}
 	f.clock.add(time.Hour)
 	eventually(t, "all but the held one are reaped", live(1))
 	f.wantIDs(t, "", "idle")
-	acq.Release()
+	lease.Release()
 	eventually(t, "all are reaped", live(0))
 }
 
@@ -60,9 +60,9 @@ func TestExpiredBeforeReaped(t *testing.T) {
 	if got := f.List("", ""); len(got) != 0 {
 		t.Errorf("expired boxes are listed: %+v", got)
 	}
-	s2, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
-	if err != nil || s2 == s || acq.Lost == nil || acq.Lost.Reason != ReasonIdle {
-		t.Fatalf("got %+v, %v; want it made anew", acq, err)
+	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
+	if err != nil || s2 == s || lease.Lost == nil || lease.Lost.Reason != ReasonIdle {
+		t.Fatalf("got %+v, %v; want it made anew", lease, err)
 	}
 	wantOut(t, s2, "'y' in dir()", "False\n")
 	_, _, err = f.Context(t.Context(), "", c.ID())
@@ -107,9 +107,9 @@ func TestAgentKilled(t *testing.T) {
 	if len(f.ids("")) != 0 {
 		t.Errorf("it is still listed: %v", f.ids(""))
 	}
-	s2, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
-	if err != nil || acq.Lost == nil {
-		t.Fatalf("again: got %+v, %v", acq, err)
+	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
+	if err != nil || lease.Lost == nil {
+		t.Fatalf("again: got %+v, %v", lease, err)
 	}
 	wantOut(t, s2, "1+1", "2\n")
 }
@@ -162,7 +162,7 @@ func TestAgentHangs(t *testing.T) {
 func TestCloseDrains(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
-	held, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
+	held, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestCloseDrains(t *testing.T) {
 	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeNotReady)
 	wantOut(t, held, "'admitted before'", "'admitted before'\n")
-	acq.Release()
+	lease.Release()
 	if res, err := result(); err != nil || res.Stdout != "'whole'\n" {
 		t.Errorf("running call: got %+v, %v", res, err)
 	}

@@ -27,7 +27,7 @@ const (
 
 var (
 	errEnded     = errors.New("the box has ended")
-	errAbandoned = errors.New("nobody waits for it any more")
+	errAbandoned = errors.New("no caller waits for it any more")
 	// errElsewhere ends the start of a box whose id another server has given to a box
 	// at the same time. Each of the two makes its record first and looks for the
 	// other's then, so that at most one of them goes on.
@@ -39,7 +39,7 @@ type lifecycle struct {
 	*env
 	reg      *registry
 	records  *records
-	machines *factory
+	machines *machineFactory
 	reaper   *reaper
 }
 
@@ -61,11 +61,11 @@ func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Lease,
 	return s, Lease{Created: true, pin: l.reg.pinLocked(ctx, s)}, nil
 }
 
-// admitLocked reserves room for a box and begins its start. At a limit, boxes that
-// nobody uses are evicted; see registry.planLocked. If that is not enough, or eviction
+// admitLocked reserves room for a box and begins its start. At a limit, it evicts
+// idle boxes; see registry.planLocked. If that is not enough, or eviction
 // is off, nothing is evicted and the error is CodeLimit.
 func (l *lifecycle) admitLocked(op string, s *Box) error {
-	// A box that comes from somewhere may have another image than new ones.
+	// A restored or forked box may have another image than new ones.
 	if s.origin == (origin{}) && l.parts.Machines.Interpreters[s.template.Language()] == "" {
 		return l.noInterpreter(op, s.template.Language())
 	}
@@ -92,7 +92,7 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 	return nil
 }
 
-// start boots a box of the registry and wakes those who wait for it. It runs in a
+// start boots a box of the registry and wakes its waiters. It runs in a
 // goroutine of the Manager.
 func (l *lifecycle) start(op string, s *Box, wait []*Box) {
 	begun := time.Now()
@@ -138,8 +138,8 @@ func (l *lifecycle) start(op string, s *Box, wait []*Box) {
 	if b.machine != nil {
 		l.discard(b.machine)
 	}
-	// A box that was being woken is still there for the next call, unless its owner
-	// stopped it.
+	// The record of a box that was being woken stays for the next call, unless its
+	// owner stopped it.
 	keep := b.record != nil && b.data && (tomb == nil || tomb.Reason != ReasonStopped)
 	if b.record != nil {
 		l.records.release(b.record, keep)
@@ -147,8 +147,8 @@ func (l *lifecycle) start(op string, s *Box, wait []*Box) {
 	l.freed(s, keep)
 }
 
-// boot makes the machine of a box once the boxes in wait are freed. Few are made at
-// once: more would only slow each other down.
+// boot makes the machine of a box once the boxes in wait are freed. It limits how many
+// are made at once: more would only slow each other down.
 func (l *lifecycle) boot(ctx context.Context, s *Box, wait []*Box) (booted, error) {
 	none := booted{record: s.origin.record}
 	for _, o := range wait {
@@ -177,7 +177,7 @@ func (l *lifecycle) countStarting(n int) {
 	}
 }
 
-// publishLocked makes a box with its machine available to calls.
+// publishLocked makes a box and its machine available to calls.
 func (l *lifecycle) publishLocked(s *Box, b booted) {
 	s.booted, s.guestID = b, b.machine.ID
 	s.disk.at = l.now()
@@ -211,9 +211,9 @@ func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
 		hint = "The isolation cannot work on this host as it is; have the operator run the doctor command."
 	}
 	e := s.error(CodeStartFailed, op, fmt.Sprintf("Failed to create %s sandbox (%s)", s.template, s.flavor), hint, err)
-	if we, ok := errors.AsType[*protocol.Error](err); ok {
-		e.Err = errors.New(strings.TrimSpace(clip(we.Message, maxErrorText)))
-		if we.Code == protocol.CodeNoLanguage {
+	if remote, ok := errors.AsType[*protocol.Error](err); ok {
+		e.Err = errors.New(strings.TrimSpace(clip(remote.Message, maxErrorText)))
+		if remote.Code == protocol.CodeNoLanguage {
 			e.Code = CodeUnsupportedLanguage
 		}
 	}
@@ -264,7 +264,7 @@ func (l *lifecycle) watchAgent(s *Box) {
 	select {
 	case <-s.terminated:
 	case <-t.C:
-		detail := "the link to its agent broke"
+		detail := "the connection to its agent broke"
 		if err := s.machine.Agent.Err(); err != nil {
 			detail += " (" + strings.TrimSpace(clip(err.Error(), 200)) + ")"
 		}
@@ -321,7 +321,7 @@ func (l *lifecycle) free(s *Box, keep bool) {
 	l.freed(s, keep)
 }
 
-// freed notes that nothing of a box is left in memory.
+// freed records that nothing of a box is left in memory.
 func (l *lifecycle) freed(s *Box, keep bool) {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()

@@ -11,13 +11,12 @@ const (
 	// killGrace is between the interrupt and the kill of code that has run too
 	// long: enough for a handler to clean up, short enough to wait for.
 	killGrace = 2 * time.Second
-	// answerGrace is how much later than the time-out the agent has to have answered:
-	// the grace, and generously more, since the price of a false alarm is the
-	// whole box.
+	// answerGrace is how long after the time-out the agent must have answered: the
+	// grace, and generously more, since a false alarm costs the whole box.
 	answerGrace = killGrace + 5*time.Second
 	// cancelBackstop is how long the agent has to answer a cancelled call, the
-	// grace included. The link would leave the call alone a second later, and the
-	// kernel with it.
+	// grace included. A second later the client would abandon the call, and its
+	// kernel.
 	cancelBackstop = 6 * time.Second
 	// kernelStart bounds the start of an interpreter on a busy host.
 	kernelStart = 30 * time.Second
@@ -43,9 +42,10 @@ func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
 // secs writes a duration as a number of seconds.
 func secs(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
 
-// guard ends the box as broken if the call does not end within d, or soon after
-// ctx has ended: an agent that does not even report a time-out does not work.
-// The caller must call release when the call has ended.
+// guard ends the box if the call does not end within d, or soon after the end of ctx: an
+// agent that does not even report a time-out is hung. It is the backstop of a
+// cancellation, whose path docs/architecture.md describes below "Where to look". The
+// caller must call release when the call has ended.
 func (s *Box) guard(ctx context.Context, d time.Duration) (release func()) {
 	var mu sync.Mutex
 	over := false // guarded by mu

@@ -46,7 +46,7 @@ type origin struct {
 	ran      bool // code had run in the interpreter of what it is made from
 }
 
-// booted is what the start of a box results in.
+// booted is the result of the start of a box.
 type booted struct {
 	machine *machine.Machine // nil if the start failed before there was one
 	maker   *machine.Maker   // made the machine: the box's image
@@ -58,16 +58,15 @@ type booted struct {
 	ran     bool            // code had run in its interpreter before it was made
 }
 
-// noteData notes what the record has, so that nobody asks it, and waits for the disk,
-// while holding a lock.
+// noteData caches the state of the record, so that no one does disk I/O under a lock.
 func (b *booted) noteData() {
 	if b.record != nil {
 		b.data, b.saved = b.record.Dir() != "", b.record.Meta().Saved
 	}
 }
 
-// factory makes the machines of boxes and of the pool.
-type factory struct {
+// machineFactory makes the machines of boxes and of the pool.
+type machineFactory struct {
 	*env
 	records *records
 	starts  *semaphore.Weighted // boxes that are made at once
@@ -82,7 +81,7 @@ type factory struct {
 
 // make makes the machine of a box. After an error, record is set if the box had one,
 // and there is no machine.
-func (f *factory) make(ctx context.Context, s *Box) (b booted, err error) {
+func (f *machineFactory) make(ctx context.Context, s *Box) (b booted, err error) {
 	switch o := &s.origin; {
 	case o.record != nil:
 		b, err = f.wake(ctx, s)
@@ -100,8 +99,8 @@ func (f *factory) make(ctx context.Context, s *Box) (b booted, err error) {
 	return b, err
 }
 
-// makeNew makes the machine of a box without a past.
-func (f *factory) makeNew(ctx context.Context, s *Box) (booted, error) {
+// makeNew makes the machine of a new box.
+func (f *machineFactory) makeNew(ctx context.Context, s *Box) (booted, error) {
 	b := booted{maker: f.parts.Machines}
 	if f.pool != nil {
 		if b.machine = f.pool.Take(ctx, s.class()); b.machine != nil {
@@ -112,7 +111,7 @@ func (f *factory) makeNew(ctx context.Context, s *Box) (booted, error) {
 	var err error
 	b.machine, b.source, err = f.fresh(ctx, s.class(), s.guestID)
 	if err == nil && b.source == SourceBoot && s.key.kind == KindContext {
-		// A context's interpreter is proved before its id is given out.
+		// A context's interpreter is verified before its id is given out.
 		err = b.machine.Start(ctx, s.template.Language(), nil)
 	}
 	return b, err
@@ -120,7 +119,7 @@ func (f *factory) makeNew(ctx context.Context, s *Box) (booted, error) {
 
 // fresh makes a machine from the template or, as long as there is none, by a boot;
 // the template is built meanwhile.
-func (f *factory) fresh(ctx context.Context, c pool.Class, id string) (*machine.Machine, Source, error) {
+func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string) (*machine.Machine, Source, error) {
 	if f.parts.Templates != nil {
 		want := f.want(c)
 		t, ok := f.parts.Templates.Find(want)
@@ -140,7 +139,7 @@ func (f *factory) fresh(ctx context.Context, c pool.Class, id string) (*machine.
 // fork makes a copy of the machine of the parent of s. If its memory cannot be
 // restored, because files that the parent has mapped have changed on the host, the
 // copy begins with the parent's files.
-func (f *factory) fork(ctx context.Context, s *Box) (b booted, err error) {
+func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error) {
 	b.source = SourceFork
 	dir, err := os.MkdirTemp(f.parts.Scratch, "fork-")
 	if err != nil {
@@ -170,7 +169,7 @@ func (f *factory) fork(ctx context.Context, s *Box) (b booted, err error) {
 
 // wake restores a box from its record. If its memory cannot be restored, the box goes
 // on with its files.
-func (f *factory) wake(ctx context.Context, s *Box) (booted, error) {
+func (f *machineFactory) wake(ctx context.Context, s *Box) (booted, error) {
 	lease := s.origin.record
 	// Of a box that went on after it was written, another copy has lived.
 	b, err := f.restore(ctx, s, lease.Dir(), s.origin.stale)
@@ -188,7 +187,7 @@ func (f *factory) wake(ctx context.Context, s *Box) (booted, error) {
 
 // restore restores the snapshot of a box with the image and the agent that the box
 // had.
-func (f *factory) restore(ctx context.Context, s *Box, dir string, copied bool) (b booted, err error) {
+func (f *machineFactory) restore(ctx context.Context, s *Box, dir string, copied bool) (b booted, err error) {
 	if b.maker, err = f.makerOf(dir, s.template); err != nil {
 		return b, err
 	}
@@ -198,7 +197,7 @@ func (f *factory) restore(ctx context.Context, s *Box, dir string, copied bool) 
 
 // restoreSaved makes a machine of a saved snapshot. If its memory cannot be restored,
 // a new box gets its files; a box that is rolled back stays as it is.
-func (f *factory) restoreSaved(ctx context.Context, s *Box) (booted, error) {
+func (f *machineFactory) restoreSaved(ctx context.Context, s *Box) (booted, error) {
 	none := booted{source: SourceSnapshot}
 	dir, _, release, err := f.parts.Snapshots.Read(s.origin.snapshot)
 	switch {
@@ -225,7 +224,7 @@ func (f *factory) restoreSaved(ctx context.Context, s *Box) (booted, error) {
 
 // makerOf returns what makes machines like that of a snapshot: with its image and
 // its agent, if this host has them.
-func (f *factory) makerOf(dir string, t Template) (*machine.Maker, error) {
+func (f *machineFactory) makerOf(dir string, t Template) (*machine.Maker, error) {
 	if info, err := readHomeInfo(dir); err == nil && info.Only != "" {
 		return nil, fmt.Errorf("%s: %w", info.Only, engine.ErrInvalid)
 	}
@@ -251,7 +250,7 @@ func (f *factory) makerOf(dir string, t Template) (*machine.Maker, error) {
 
 // restorable returns why the memory in a snapshot cannot be restored, as far as that
 // shows without reading all of it.
-func (f *factory) restorable(dir string, t Template, fl Flavor) error {
+func (f *machineFactory) restorable(dir string, t Template, fl Flavor) error {
 	maker, err := f.makerOf(dir, t)
 	if err != nil {
 		return err
@@ -264,7 +263,7 @@ func (s *Box) class() pool.Class {
 }
 
 // want is the template of a class.
-func (f *factory) want(c pool.Class) template.Spec {
+func (f *machineFactory) want(c pool.Class) template.Spec {
 	w := template.Spec{
 		Name: c.Template, Language: Template(c.Template).Language(), Flavor: c.Flavor, Limits: Flavor(c.Flavor).Limits(),
 	}

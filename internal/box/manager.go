@@ -14,14 +14,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
-// Manager keeps the boxes of all owners. All methods may be called concurrently.
+// Manager manages the boxes of all owners. All methods may be called concurrently.
 //
 // It consists of
 //
 //   - registry (registry.go, admit.go, evict.go, state.go): which boxes are in memory, and in
 //     which state; find, admit, evict. It has the lock of all boxes.
 //   - lifecycle (lifecycle.go, hibernate.go, stop.go): boot, wake, hibernate and end boxes.
-//   - factory (machines.go, rescue.go, pool.go): the machines of boxes and of the pool.
+//   - machine factory (machines.go, rescue.go, pool.go): the machines of boxes and of the pool.
 //   - records (records.go, home.go): boxes and saved snapshots on disk.
 //   - reaper (reaper.go, idle.go, pressure.go): idle boxes, expiry, memory pressure of the host.
 //
@@ -32,7 +32,7 @@ type Manager struct {
 	*env
 	reg      *registry
 	life     *lifecycle
-	machines *factory
+	machines *machineFactory
 	records  *records
 	reaper   *reaper
 }
@@ -42,7 +42,7 @@ func New(cfg Config, parts Parts) *Manager {
 	e := newEnv(cfg, parts)
 	reg := newRegistry(e)
 	recs := &records{env: e, writes: semaphore.NewWeighted(writers()), released: reg.notify}
-	machines := &factory{
+	machines := &machineFactory{
 		env: e, records: recs, starts: semaphore.NewWeighted(int64(2 * runtime.GOMAXPROCS(0))),
 		filling: make(chan struct{}), builds: map[pool.Class]bool{}, unbuilt: map[pool.Class]bool{},
 	}
@@ -51,9 +51,8 @@ func New(cfg Config, parts Parts) *Manager {
 	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, reaper: life.reaper}
 }
 
-// Start validates the configuration and begins to look for idle boxes, to build
-// the templates that are missing and to fill the pool. It waits for none of it:
-// see Ready. ctx bounds the call.
+// Start validates the configuration and begins to check for idle boxes, to build the
+// missing templates and to fill the pool. It does not wait for the pool: see Ready. ctx bounds the call.
 func (m *Manager) Start(ctx context.Context) error {
 	if err := m.cfg().Validate(); err != nil {
 		return err
@@ -77,7 +76,7 @@ func (m *Manager) Start(ctx context.Context) error {
 // Reconfigure replaces limits: of boxes, owners and memory, idle and other timeouts,
 // eviction and saved snapshots. They hold from now on; nothing is ended because it
 // exceeds a limit. What was prepared at the start stays as it was: the pool and
-// templates with their flavor, how often idle boxes are looked for, and pausing. The
+// templates with their flavor, the interval of the checks for idle boxes, and pausing. The
 // error names the invalid value; then nothing has changed.
 func (m *Manager) Reconfigure(cfg Config) error {
 	if err := m.reconfigure(cfg); err != nil {
@@ -123,8 +122,8 @@ func (m *Manager) Flush() { m.life.flush() }
 // Building reports whether templates are being built.
 func (m *Manager) Building() bool { return m.machines.building() }
 
-// Ready waits until the pool is full, every machine in it proved by a run. The
-// error says what cannot be made. Without a pool it returns at once.
+// Ready waits until the pool is full, every machine in it verified by a run. The
+// error names what cannot be made. Without a pool it returns at once.
 func (m *Manager) Ready(ctx context.Context) error { return m.machines.poolReady(ctx) }
 
 // Pool describes the pool; nil if there is none.

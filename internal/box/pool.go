@@ -21,7 +21,7 @@ const (
 
 // start begins to build the templates of the default flavor and to fill the pool from
 // them. waitForCapacity is as pool.Config.Yield.
-func (f *factory) start(waitForCapacity func(context.Context) error) {
+func (f *machineFactory) start(waitForCapacity func(context.Context) error) {
 	if f.parts.Templates == nil {
 		return
 	}
@@ -55,7 +55,7 @@ func (f *factory) start(waitForCapacity func(context.Context) error) {
 
 // close begins no builds any more and ends the pool. ctx bounds the wait for its
 // machines.
-func (f *factory) close(ctx context.Context) error {
+func (f *machineFactory) close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
@@ -66,14 +66,14 @@ func (f *factory) close(ctx context.Context) error {
 }
 
 // building reports whether templates are being built.
-func (f *factory) building() bool {
+func (f *machineFactory) building() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.builds) > 0
 }
 
 // poolReady waits until the pool is full.
-func (f *factory) poolReady(ctx context.Context) error {
+func (f *machineFactory) poolReady(ctx context.Context) error {
 	if f.pool == nil {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (f *factory) poolReady(ctx context.Context) error {
 }
 
 // poolStats describes the pool; nil if there is none.
-func (f *factory) poolStats() pool.Stats {
+func (f *machineFactory) poolStats() pool.Stats {
 	if f.pool == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (f *factory) poolStats() pool.Stats {
 }
 
 // build builds the template of a class in the background, once.
-func (f *factory) build(c pool.Class) {
+func (f *machineFactory) build(c pool.Class) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.builds[c] || f.closed {
@@ -106,7 +106,7 @@ func (f *factory) build(c pool.Class) {
 
 // buildNow builds the template of a class, if it is missing. After a failure, the
 // next box that misses it tries again.
-func (f *factory) buildNow(c pool.Class) {
+func (f *machineFactory) buildNow(c pool.Class) {
 	ctx, cancel := context.WithTimeout(f.base, buildTimeout)
 	defer cancel()
 	_, err := f.parts.Templates.Build(ctx, f.want(c), func(text string) {
@@ -127,7 +127,7 @@ func (f *factory) buildNow(c pool.Class) {
 }
 
 // poolInstance makes a machine for the pool, proved by a run.
-func (f *factory) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
+func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
 	mach, source, err := f.fresh(ctx, c, newGuestID())
 	if err != nil {
 		return nil, err

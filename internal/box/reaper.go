@@ -103,8 +103,8 @@ func (p *reaper) sweepDisk() {
 	}
 }
 
-// expireLocked takes a box out of memory if nobody has used it for the idle timeout,
-// and reports whether.
+// expireLocked takes a box out of memory if it was unused for the idle timeout, and
+// reports whether it did.
 func (l *lifecycle) expireLocked(s *Box) bool {
 	if !l.reg.expiredLocked(s) {
 		return false

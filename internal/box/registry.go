@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// registry knows the boxes in memory: it finds them, counts who uses them, and
-// chooses which of them are evicted. Nobody waits for a disk, a machine or a log
-// while holding mu.
+// registry has the boxes in memory: it finds them, counts their calls, and chooses the
+// boxes to evict. mu is never held over disk I/O, a call to a machine or a log write.
 type registry struct {
 	*env
 	onTransition func(b *Box, from, to state) // for tests; called with mu
@@ -23,14 +22,14 @@ type registry struct {
 	boxes      map[key]*Box      // guarded by mu; those in a live state
 	leaving    map[*Box]struct{} // guarded by mu; those in a leaving state
 	tombstones *tombstones       // guarded by mu
-	uses       uint64            // guarded by mu; orders boxes by use, whatever the clock does
+	uses       uint64            // guarded by mu; orders boxes by use, independent of the clock
 	drained    chan struct{}     // guarded by mu; not nil while the Manager drains; closed when no call is left
 	changed    signal            // guarded by mu; broadcast when a box changes its state, is used no more, or there is more room
 	since      time.Time         // guarded by mu; when the Manager was started
 	starting   int               // guarded by mu; boxes that are being made, those that wait for it included
 	started    int64             // guarded by mu; boxes made
 	ended      map[Reason]int64  // guarded by mu
-	evicted    int64             // guarded by mu; boxes that made room, hibernated or ended
+	evicted    int64             // guarded by mu; boxes evicted: hibernated or ended
 }
 
 // phase is where the Manager is in its life.
@@ -120,12 +119,12 @@ func (r *registry) lastUsedLocked() []*Box {
 	return slices.SortedFunc(maps.Values(r.boxes), func(a, b *Box) int { return cmp.Compare(b.use.seq, a.use.seq) })
 }
 
-// expiredLocked reports whether nobody has used a box for the idle timeout.
+// expiredLocked reports whether a box was unused for the idle timeout.
 func (r *registry) expiredLocked(s *Box) bool {
 	return s.evictableLocked() && r.now().Sub(s.use.lastUsed) >= r.cfg().IdleTimeout
 }
 
-// touchLocked notes that a box is used now.
+// touchLocked records a use of a box, now.
 func (r *registry) touchLocked(s *Box) {
 	r.uses++
 	s.use.seq = r.uses
@@ -155,7 +154,7 @@ func (p *pin) release() {
 	r.unpinLocked(p)
 }
 
-// unpinLocked releases a pin. A start that nobody waits for any more is cancelled.
+// unpinLocked releases a pin. It cancels a start whose last pin it was.
 func (r *registry) unpinLocked(p *pin) {
 	if p.done {
 		return
@@ -165,7 +164,7 @@ func (r *registry) unpinLocked(p *pin) {
 	s := p.s
 	s.use.pins = slices.DeleteFunc(s.use.pins, func(o *pin) bool { return o == p })
 	if s.state.booting() && len(s.use.pins) == 0 {
-		r.setState(s, stateEnding) // at once, so that nobody joins a start that ends
+		r.setState(s, stateEnding) // at once, so that no caller joins a start that ends
 		s.cancelBoot(errAbandoned)
 	}
 	if s.evictableLocked() {
@@ -230,8 +229,8 @@ func (r *registry) endCall(s *Box) {
 	r.signalDrainedLocked()
 }
 
-// drainLocked waits until no call is in flight in a box, and has new ones refused
-// meanwhile. It releases mu while it waits. The caller ends the box or calls
+// drainLocked waits until no call is in flight in a box, and refuses new ones in the
+// meantime. It releases mu while it waits. The caller ends the box or calls
 // undrainLocked.
 func (r *registry) drainLocked(ctx context.Context, op string, s *Box) error {
 	s.use.drainers++
@@ -263,7 +262,7 @@ func (r *registry) drainLocked(ctx context.Context, op string, s *Box) error {
 	return nil
 }
 
-// undrainLocked lets calls in again once all drainers have given up.
+// undrainLocked accepts calls again once the last drainer has given up.
 func (r *registry) undrainLocked(s *Box) {
 	s.use.drainers--
 	if s.use.drainers > 0 || s.state != stateDraining {
@@ -297,7 +296,7 @@ func (r *registry) signalDrainedLocked() {
 	}
 }
 
-// notify wakes those who wait for room or for a record.
+// notify wakes the waiters for room or for a record.
 func (r *registry) notify() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

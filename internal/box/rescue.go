@@ -28,11 +28,11 @@ type Rescue struct {
 	Aside    string    // the id of the snapshot that keeps the old state; "": none does
 }
 
-// unusable reports whether a snapshot can never be restored by this server as it
-// is. Any other error may be gone at the next try.
+// unusable reports whether this server can never restore a snapshot as it is. Any other
+// error may be transient.
 func unusable(err error) bool {
-	we, ok := errors.AsType[*protocol.Error](err)
-	return errors.Is(err, engine.ErrInvalid) || ok && we.Code == protocol.CodeVersion
+	remote, ok := errors.AsType[*protocol.Error](err)
+	return errors.Is(err, engine.ErrInvalid) || ok && remote.Code == protocol.CodeVersion
 }
 
 // mismatch says for people why a snapshot cannot be restored.
@@ -48,7 +48,7 @@ func mismatch(err error) string {
 // rescue makes a fresh machine with the files of a record whose memory cannot be
 // restored. The box gets a record of its own; the old one is set aside, with the
 // memory that the version or image that wrote it can still restore.
-func (f *factory) rescue(ctx context.Context, s *Box, lease *snapshot.Lease, cause error) (booted, error) {
+func (f *machineFactory) rescue(ctx context.Context, s *Box, lease *snapshot.Lease, cause error) (booted, error) {
 	b, err := f.freshWithFiles(ctx, s, lease.Dir(), cause)
 	b.record = lease
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *factory) rescue(ctx context.Context, s *Box, lease *snapshot.Lease, cau
 
 // freshWithFiles makes a machine like that of a new box, with the files stored in
 // dir, if there are any.
-func (f *factory) freshWithFiles(ctx context.Context, s *Box, dir string, cause error) (booted, error) {
+func (f *machineFactory) freshWithFiles(ctx context.Context, s *Box, dir string, cause error) (booted, error) {
 	b, err := f.makeNew(ctx, s)
 	if err != nil {
 		return b, err
@@ -104,7 +104,7 @@ func (f *factory) freshWithFiles(ctx context.Context, s *Box, dir string, cause 
 // recordFiles makes the record of a box that goes on with the files stored in dir;
 // nil if that fails. Until the box is written for the first time, the files are
 // its data: a server that is killed loses no more than before.
-func (f *factory) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue) *snapshot.Lease {
+func (f *machineFactory) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue) *snapshot.Lease {
 	lease := f.records.create(s)
 	if lease == nil || !r.Files {
 		return lease
@@ -125,7 +125,7 @@ func (f *factory) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue
 
 // forkFiles makes a machine with the files of the parent of s, whose memory could
 // not be copied.
-func (f *factory) forkFiles(ctx context.Context, s *Box, dir string, cause error) (booted, error) {
+func (f *machineFactory) forkFiles(ctx context.Context, s *Box, dir string, cause error) (booted, error) {
 	none := booted{source: SourceFork}
 	home := filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {

@@ -76,7 +76,7 @@ func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	return s.runResult(k, &res, out, timeout), nil
 }
 
-// runResult shapes what the agent said for the caller.
+// runResult converts the agent's result for the caller.
 func (s *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
 	r := &RunResult{
 		Success:  res.OK && res.Error == nil && res.Stopped == "" && res.Lost == "",
@@ -105,7 +105,7 @@ func (s *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, time
 		r.Notes = append(r.Notes, note)
 	}
 	if res.Lost != "" {
-		k.ran.Store(false) // told now; the next fresh kernel is no news
+		k.ran.Store(false) // the next fresh kernel does not report it again
 		r.Lost = lostText(res.Lost, s.flavor)
 		if d := clip(res.LostDetail, 200); d != "" {
 			r.Lost += " (" + strings.TrimSpace(d) + ")"
@@ -125,7 +125,7 @@ func (s *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, time
 	return r
 }
 
-// lostText explains the agent's word for the end of a kernel.
+// lostText explains the agent's reason code for the end of a kernel.
 func lostText(lost string, f Flavor) string {
 	switch lost {
 	case "killed":
@@ -138,7 +138,7 @@ func lostText(lost string, f Flavor) string {
 	return "the interpreter crashed"
 }
 
-// seconds converts what a guest says, which may be any number.
+// seconds converts a number from a guest, which may be any float.
 func seconds(f float64) time.Duration {
 	if !(f > 0) {
 		return 0

@@ -121,7 +121,7 @@ func (m *Manager) Snapshots(owner Owner) ([]SavedSnapshot, error) {
 	return list, nil
 }
 
-// DeleteSnapshot removes a kept snapshot. Boxes that came from it live on.
+// DeleteSnapshot removes a saved snapshot. Boxes that came from it live on.
 //
 // Errors: CodeNotFound, CodeBusy (a box is just being made from it), CodeUnsupported.
 func (m *Manager) DeleteSnapshot(owner Owner, id string) error {
@@ -154,7 +154,7 @@ type RestoreOptions struct {
 	Description string // of a new context; empty: the snapshot's
 }
 
-// Restore makes a box of a kept snapshot of the same kind. One that is rolled
+// Restore makes a box of a saved snapshot of the same kind. One that is rolled
 // back keeps its id, name and description; it waits for calls under way, and is
 // unharmed if the snapshot cannot be restored.
 //

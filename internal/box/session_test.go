@@ -13,18 +13,18 @@ import (
 
 func TestSessionLife(t *testing.T) {
 	f := newFixture(t, nil)
-	s, acq, err := f.Session(t.Context(), "", SessionOptions{})
+	s, lease, err := f.Session(t.Context(), "", SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !acq.Created || acq.Lost != nil || len(s.ID()) != 36 {
-		t.Errorf("new session: got %+v, id %q; want created, a uuid", acq, s.ID())
+	if !lease.Created || lease.Lost != nil || len(s.ID()) != 36 {
+		t.Errorf("new session: got %+v, id %q; want created, a uuid", lease, s.ID())
 	}
 	wantOut(t, s, "print(sum(range(10)))", "45\n")
 	run(t, s, "x = 7")
-	again, acq, err := f.Session(t.Context(), "", SessionOptions{ID: s.ID()})
-	if err != nil || again != s || acq.Created {
-		t.Fatalf("known session: got %v, %+v, %v; want the same box", again, acq, err)
+	again, lease, err := f.Session(t.Context(), "", SessionOptions{ID: s.ID()})
+	if err != nil || again != s || lease.Created {
+		t.Fatalf("known session: got %v, %+v, %v; want the same box", again, lease, err)
 	}
 	wantOut(t, again, "x * 6", "42\n")
 	other := f.session(t, "", "other")
@@ -58,18 +58,18 @@ func TestSessionLife(t *testing.T) {
 	wantCode(t, err, CodeGone, "was stopped")
 
 	f.clock.add(3 * time.Minute)
-	s2, acq, err := f.Session(t.Context(), "", SessionOptions{ID: s.ID()})
+	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: s.ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !acq.Created || acq.Lost == nil || acq.Lost.Reason != ReasonStopped {
-		t.Errorf("stopped session: got %+v, want created with what was lost", acq)
-	} else if got := acq.Lost.Explain(f.clock.Now()); got != "it was stopped 3 minutes ago" {
+	if !lease.Created || lease.Lost == nil || lease.Lost.Reason != ReasonStopped {
+		t.Errorf("stopped session: got %+v, want created with what was lost", lease)
+	} else if got := lease.Lost.Explain(f.clock.Now()); got != "it was stopped 3 minutes ago" {
 		t.Errorf("explain: got %q", got)
 	}
 	wantOut(t, s2, "'x' in dir()", "False\n")
-	if _, acq, _ = f.Session(t.Context(), "", SessionOptions{ID: s.ID()}); acq.Lost != nil {
-		t.Errorf("reused: got %+v, want nothing lost", acq)
+	if _, lease, _ = f.Session(t.Context(), "", SessionOptions{ID: s.ID()}); lease.Lost != nil {
+		t.Errorf("reused: got %+v, want nothing lost", lease)
 	}
 }
 
@@ -84,9 +84,9 @@ func TestSessionWants(t *testing.T) {
 	_, _, err = f.Session(t.Context(), "", SessionOptions{Flavor: "huge"})
 	wantCode(t, err, CodeInvalid, "huge")
 
-	s, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "Mine_1.x-y", Flavor: FlavorMedium})
-	if err != nil || s.ID() != "Mine_1.x-y" || !acq.Created {
-		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", s, acq, err)
+	s, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "Mine_1.x-y", Flavor: FlavorMedium})
+	if err != nil || s.ID() != "Mine_1.x-y" || !lease.Created {
+		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", s, lease, err)
 	}
 	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: s.ID(), Template: TemplateNode})
 	wantCode(t, err, CodeInvalid, "language 'python', not 'javascript'")
@@ -145,16 +145,16 @@ func TestOneStartForAll(t *testing.T) {
 	boxes, created := map[*Box]int{}, 0
 	for range 20 {
 		wg.Go(func() {
-			s, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "one"})
+			s, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "one"})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer acq.Release()
+			defer lease.Release()
 			mu.Lock()
 			defer mu.Unlock()
 			boxes[s]++
-			if acq.Created {
+			if lease.Created {
 				created++
 			}
 		})
@@ -170,16 +170,16 @@ func TestCallersThatLeave(t *testing.T) {
 	gate := make(chan struct{})
 	f.engine.set(nil, gate)
 	type answer struct {
-		s   *Box
-		acq Lease
-		err error
+		s     *Box
+		lease Lease
+		err   error
 	}
 	ask := func(ctx context.Context) chan answer {
 		c := make(chan answer, 1)
 		before := f.pins("x")
 		go func() {
-			s, acq, err := f.Session(ctx, "", SessionOptions{ID: "x"})
-			c <- answer{s, acq, err}
+			s, lease, err := f.Session(ctx, "", SessionOptions{ID: "x"})
+			c <- answer{s, lease, err}
 		}()
 		eventually(t, "the caller waits", func() bool { return f.pins("x") > before })
 		return c
@@ -217,8 +217,8 @@ func TestCallersThatLeave(t *testing.T) {
 	leave1(errors.New("bored"))
 	f.engine.set(nil, nil)
 	wantCode(t, (<-first).err, CodeCancelled)
-	if _, acq, err := f.Session(t.Context(), "", SessionOptions{ID: "x"}); err != nil || !acq.Created {
-		t.Errorf("after who left: got %+v, %v", acq, err)
+	if _, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "x"}); err != nil || !lease.Created {
+		t.Errorf("after who left: got %+v, %v", lease, err)
 	}
 	f.Stop(t.Context(), "", KindSession, "x")
 	f.engine.set(nil, make(chan struct{}))

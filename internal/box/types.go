@@ -82,7 +82,7 @@ type Stats struct {
 	Boxes       map[Class]int // hibernated ones included
 	Hibernated  int           // boxes that are on disk only
 	Snapshots   int           // kept ones
-	DiskBytes   int64         // of hibernated boxes and kept snapshots
+	DiskBytes   int64         // of hibernated boxes and saved snapshots
 	Started     int64         // boxes made since the start
 	Starting    int           // boxes that are being made or wait for it
 	Evicted     int64         // boxes that made room since the start, also those that went to disk
