@@ -118,8 +118,20 @@ func open(ctx context.Context, d Dialer, o Options, resume bool) (*Conn, error) 
 // greet performs the first operation. An invalid answer closes the connection.
 func (c *Conn) greet(ctx context.Context, h protocol.Hello) error {
 	// Otherwise a silent guest would cost the timeout twice.
-	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
-	defer stop()
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		level := slog.LevelWarn
+		if errors.Is(ctx.Err(), context.Canceled) {
+			level = slog.LevelDebug // the caller no longer wants the guest
+		}
+		c.endAt(level, context.Cause(ctx))
+	})
+	defer func() {
+		if !stop() {
+			<-ended
+		}
+	}()
 	var res protocol.HelloResult
 	if err := c.do(ctx, protocol.OpHello, h, nil, nil, 0, &res); err != nil {
 		if ctx.Err() != nil {
@@ -152,13 +164,16 @@ func (c *Conn) Err() error {
 // Close ends the connection and all its operations, and waits for its goroutines. The
 // guest continues. Close may be called more than once.
 func (c *Conn) Close() error {
-	c.end(errClosed)
+	c.endAt(slog.LevelDebug, errClosed)
 	c.wg.Wait()
 	return nil
 }
 
-// end closes the connection; the first cause counts.
-func (c *Conn) end(cause error) {
+// end closes the connection; the first cause counts and is logged as a warning.
+func (c *Conn) end(cause error) { c.endAt(slog.LevelWarn, cause) }
+
+// endAt is end with the level at which it logs the cause.
+func (c *Conn) endAt(level slog.Level, cause error) {
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
@@ -170,9 +185,7 @@ func (c *Conn) end(cause error) {
 	c.mu.Unlock()
 	c.out.Close(c.err)
 	c.stream.Close()
-	if cause != errClosed {
-		c.log.Warn("connection to guest ended", "err", cause)
-	}
+	c.log.Log(context.Background(), level, "connection to guest ended", "err", cause)
 }
 
 func (c *Conn) write() {

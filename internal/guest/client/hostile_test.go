@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
 	"strings"
@@ -246,6 +247,38 @@ func TestUnresponsiveAgent(t *testing.T) {
 	}
 	if d := time.Since(start); d < 5*time.Second || d > 7*time.Second {
 		t.Errorf("took %v", d)
+	}
+}
+
+// TestOpen_LogsLevelByCause checks that the connection logs a warning when the guest fails,
+// and none when the caller gives the guest up.
+func TestOpen_LogsLevelByCause(t *testing.T) {
+	for name, c := range map[string]struct {
+		play  func(cancel context.CancelFunc, f *fake)
+		warns bool
+	}{
+		"caller cancels":   {func(cancel context.CancelFunc, f *fake) { f.open(); cancel() }, false},
+		"guest closes":     {func(_ context.CancelFunc, f *fake) { f.open(); f.w.Close() }, true},
+		"host closes":      {func(_ context.CancelFunc, f *fake) { f.greet() }, false},
+		"guest misbehaves": {func(_ context.CancelFunc, f *fake) { f.w.Write(garbage) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkGoroutines(t)
+			d, f := newFake(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go c.play(cancel, f)
+			var logged bytes.Buffer
+			log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			conn, err := client.Open(ctx, d, client.Options{Log: log})
+			if err == nil {
+				conn.Close()
+			}
+			// Open and Close have waited for the goroutines that log.
+			if text := logged.String(); strings.Contains(text, "level=WARN") != c.warns || !strings.Contains(text, "connection to guest ended") {
+				t.Errorf("logged %q, want a warning: %v", text, c.warns)
+			}
+		})
 	}
 }
 
