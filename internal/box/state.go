@@ -102,7 +102,10 @@ func (r *registry) setState(s *Box, to state) {
 		if panicOnInvalidTransition {
 			panic(err)
 		}
-		r.log.Error("refused a change of a box's state; please report this", logkey.Error, err)
+		if r.phase != phaseClosed {
+			// In a goroutine: the caller holds mu, and a log may block.
+			r.wg.Go(func() { r.log.Error("refused a change of a box's state; please report this", logkey.Error, err) })
+		}
 		return
 	}
 	s.state = to

@@ -503,6 +503,7 @@ func TestSetState_InvalidTransition(t *testing.T) {
 	r.mu.Lock()
 	r.setState(b, stateReady)
 	r.mu.Unlock()
+	r.wg.Wait() // for the log
 	if b.state != stateGone || len(r.boxes) > 0 || !strings.Contains(log.String(), `box \"b1\" cannot become ready when it is gone`) {
 		t.Errorf("the box is %v, the log has %s", b.state, &log)
 	}
