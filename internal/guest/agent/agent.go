@@ -108,7 +108,7 @@ func (r *input) restart() error {
 		return err
 	}
 	r.s = r.a.newSession(r.s, r.s.epoch+1)
-	r.a.out.Restart(r.s.epoch, protocol.AppendMark(nil, nonce))
+	r.a.out.Restart(r.s.epoch, protocol.AppendMarker(nil, nonce))
 	r.a.out.Wake()
 	return nil
 }

@@ -93,7 +93,7 @@ func FuzzAgentInput(f *testing.F) {
 		protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: 1, Length: 1}.Append(nil), 'x')...))
 	f.Add(request(1, protocol.OpBackup, protocol.Backup{MaxBytes: 1 << 20}))
 	f.Add(append(request(1, protocol.OpExtract, protocol.Extract{Path: "."}), protocol.Header{Type: protocol.EOF, Channel: protocol.Body, Op: 1}.Append(nil)...))
-	f.Add(append(request(1, protocol.OpPing, nil), protocol.AppendMark(make([]byte, 20), "0123456789abcdef")...))
+	f.Add(append(request(1, protocol.OpPing, nil), protocol.AppendMarker(make([]byte, 20), "0123456789abcdef")...))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		a := newTestAgent(t, io.Discard)
 		done := make(chan error, 1)

@@ -207,7 +207,7 @@ func (o *op) Read(p []byte) (int, error) {
 		var credit uint32
 		for _, it := range o.items {
 			o.eof = o.eof || it.EOF
-			credit += o.in.Used(it)
+			credit += o.in.Consume(it)
 		}
 		if credit > 0 {
 			if err := o.credit(credit); err != nil {

@@ -244,7 +244,7 @@ func (o *op) deliver(data []byte, items []protocol.Item, out output) error {
 		if out != nil && failed == nil && !it.EOF {
 			failed = out(it.Channel, it.More, p)
 		}
-		if n := o.in.Used(it); n > 0 {
+		if n := o.in.Consume(it); n > 0 {
 			var b [4]byte
 			binary.BigEndian.PutUint32(b[:], n)
 			o.put(protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])

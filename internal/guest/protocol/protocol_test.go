@@ -96,8 +96,8 @@ func TestResync(t *testing.T) {
 			t.Fatalf("cut at %d: got %+v %q, %v", cut, h, p, err)
 		}
 	}
-	junk := append(bytes.Repeat([]byte("GLOVEBOX-RESUME-"), 100), AppendMark(nil, "0123456789abcdef")...)
-	junk = append(junk, AppendMark(nil, nonce)...)
+	junk := append(bytes.Repeat([]byte("GLOVEBOX-RESUME-"), 100), AppendMarker(nil, "0123456789abcdef")...)
+	junk = append(junk, AppendMarker(nil, nonce)...)
 	if got, err := NewReader(bytes.NewReader(junk)).Resync(1<<20, func(n string) bool { return n == nonce }); err != nil || got != nonce {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -163,7 +163,7 @@ func TestRecvQueue(t *testing.T) {
 	if len(data) != pushed || len(items) != 1 || items[0].Len != pushed {
 		t.Errorf("got %d bytes, items %+v", len(data), items)
 	}
-	if n := q.Used(items[0]); int(n) != pushed*Cost(1) {
+	if n := q.Consume(items[0]); int(n) != pushed*Cost(1) {
 		t.Errorf("credit %d, want %d", n, pushed*Cost(1))
 	}
 	for _, h := range []Header{
@@ -220,9 +220,9 @@ func TestOutbox(t *testing.T) {
 		t.Errorf("wrong epoch: got %v", err)
 	}
 	o.Put(0, Header{Type: Data}, []byte("old"))
-	o.Restart(1, []byte("mark"))
+	o.Restart(1, []byte("marker"))
 	o.Put(1, Header{Type: End}, nil)
-	if err := o.Flush(); err != nil || len(w.all) != 2 || !bytes.HasPrefix(w.all[1], []byte("mark")) || len(w.all[1]) != 4+HeaderSize {
+	if err := o.Flush(); err != nil || len(w.all) != 2 || !bytes.HasPrefix(w.all[1], []byte("marker")) || len(w.all[1]) != len("marker")+HeaderSize {
 		t.Errorf("got %q, %v", w.all[1:], err)
 	}
 

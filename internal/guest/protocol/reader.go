@@ -87,22 +87,22 @@ func (r *Reader) grow(size int) {
 	r.buf = b
 }
 
-// Resync discards bytes up to and including the next mark whose nonce accept approves,
+// Resync discards bytes up to and including the next marker whose nonce accept approves,
 // and returns that nonce. It fails with ErrFrame after limit bytes; 0 means no limit.
 func (r *Reader) Resync(limit int64, accept func(nonce string) bool) (string, error) {
 	var dropped int64
 	for {
 		b := r.buf[r.i:r.n]
-		at := bytes.Index(b, []byte(markPrefix))
+		at := bytes.Index(b, []byte(markerPrefix))
 		switch {
-		case at < 0: // keep a possible beginning of a mark
-			drop := max(0, len(b)-len(markPrefix)+1)
+		case at < 0: // keep a possible beginning of a marker
+			drop := max(0, len(b)-len(markerPrefix)+1)
 			r.i += drop
 			dropped += int64(drop)
-		case len(b)-at >= MarkSize:
-			nonce := string(b[at+len(markPrefix) : at+MarkSize])
+		case len(b)-at >= MarkerSize:
+			nonce := string(b[at+len(markerPrefix) : at+MarkerSize])
 			if _, err := hex.DecodeString(nonce); err == nil && accept(nonce) {
-				r.i += at + MarkSize
+				r.i += at + MarkerSize
 				return nonce, nil
 			}
 			r.i += at + 1
@@ -113,7 +113,7 @@ func (r *Reader) Resync(limit int64, accept func(nonce string) bool) (string, er
 			dropped += int64(at)
 		}
 		if limit > 0 && dropped > limit {
-			return "", fmt.Errorf("%w: no mark in %d bytes", ErrFrame, dropped)
+			return "", fmt.Errorf("%w: no marker in %d bytes", ErrFrame, dropped)
 		}
 		if err := r.fill(r.n - r.i + 1); err != nil {
 			return "", err

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	markPrefix = "GLOVEBOX-RESUME-"
+	markerPrefix = "GLOVEBOX-RESUME-"
 	// NonceSize is the length of a nonce: hex digits.
 	NonceSize = 16
-	// MarkSize is the length of the mark after which a resumed stream continues.
-	MarkSize = len(markPrefix) + NonceSize
+	// MarkerSize is the length of the marker after which a resumed stream continues.
+	MarkerSize = len(markerPrefix) + NonceSize
 	// preambleSize completes any truncated frame and adds at least one more header,
 	// which zeros cannot be.
 	preambleSize = HeaderSize + MaxPayload
@@ -23,14 +23,14 @@ func NewNonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// AppendMark appends the mark with the nonce.
-func AppendMark(b []byte, nonce string) []byte {
-	b = append(b, markPrefix...)
+// AppendMarker appends the marker with the nonce.
+func AppendMarker(b []byte, nonce string) []byte {
+	b = append(b, markerPrefix...)
 	return append(b, nonce...)
 }
 
 // AppendPreamble appends what the host sends first on a resumed connection.
 func AppendPreamble(b []byte, nonce string) []byte {
 	b = append(b, make([]byte, preambleSize)...)
-	return AppendMark(b, nonce)
+	return AppendMarker(b, nonce)
 }

@@ -154,9 +154,9 @@ func (q *RecvQueue) Take(data []byte, items []Item) ([]byte, []Item) {
 	return d, i
 }
 
-// Used records that the item was consumed and returns the credit to send now; 0 if it
+// Consume records that the item was consumed and returns the credit to send now; 0 if it
 // is not yet worth a frame.
-func (q *RecvQueue) Used(it Item) uint32 {
+func (q *RecvQueue) Consume(it Item) uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.owed += it.cost
