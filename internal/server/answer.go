@@ -20,7 +20,7 @@ func (s *Server) answer(q *call, result json.RawMessage, err error) {
 	if q.conn != nil {
 		defer q.conn.forget(q.stream)
 	}
-	if q.unwanted.Load() {
+	if q.cancelled.Load() {
 		q.stream.answer(0, nil)
 		return
 	}

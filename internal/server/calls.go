@@ -14,8 +14,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
-// A call is a request in flight. It is booked once, by [Server.begin], from before it
-// runs until it has an answer, whatever becomes of the connection that it came over.
+// A call is a request in flight. [Server.begin] registers it before it runs, and
+// [Server.end] removes it when it has an answer. It may outlive the connection that its
+// request came over.
+//
+// A cancellation travels from the client to user code in these steps:
+//
+//   - HTTP, older revisions: mcpSession.observe reads notifications/cancelled, and
+//     conn.cancel cancels the context of the call. A disconnect cancels nothing: the
+//     client may resume the stream.
+//   - HTTP, modern revision: the context of the call is a child of the request's, which
+//     ends when the client disconnects (beginAll).
+//   - stdio: the SDK cancels the context of the handler. The transport only suppresses
+//     the answer (stdio/era.go).
+//   - The end of a session, the revocation of a token and a shutdown cancel calls by
+//     [calls.cancel] or the context of the caller.
+//   - The handler of the tool passes the context (call.within) to box.Box.Run, and that to
+//     the connection to the guest, which sends a Cancel frame (guest/client/op.go).
+//   - The agent cancels the operation (session.handle in guest/agent), and the runGuard of
+//     guest/agent/kernel/run.go sends SIGINT to the process group of the interpreter, again
+//     after half of the grace period, and SIGKILL at its end.
+//   - If the agent does not answer in time, Box.guard ends the box (box/limits.go).
 type call struct {
 	caller *caller
 	method string
@@ -26,15 +45,15 @@ type call struct {
 	counts bool      // guarded by calls.mu: a shutdown waits for it
 
 	// Over HTTP only.
-	id       json.RawMessage
-	key      string      // [envelope.Key] of id
-	inexact  bool        // the SDK cannot hold the id
-	modern   bool        // of a revision without sessions
-	session  *mcpSession // nil: none
-	conn     *conn       // nil: no session of the SDK serves it
-	stream   *stream
-	unwanted atomic.Bool // the client has cancelled it, and gets no answer
-	handled  atomic.Bool // it has reached our handlers
+	id        json.RawMessage
+	key       string      // [envelope.Key] of id
+	inexact   bool        // the SDK cannot hold the id
+	modern    bool        // of a revision without sessions
+	session   *mcpSession // nil: none
+	conn      *conn       // nil: no session of the SDK serves it
+	stream    *stream
+	cancelled atomic.Bool // by the client, which gets no answer
+	handled   atomic.Bool // it has reached our handlers
 }
 
 // calls are the requests in flight, of all transports.
@@ -65,7 +84,7 @@ func (p *calls) remove(q *call) {
 	}
 }
 
-// replace has to count in place of from.
+// replace makes to count instead of from.
 func (p *calls) replace(from, to *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +110,7 @@ func (p *calls) cancel(match func(mcp.Session) bool, cause error) {
 	}
 }
 
-// begin books a call. It reports false if another call in flight in the session has
+// begin registers a call. It returns false if another call in flight in the session has
 // the same id.
 func (s *Server) begin(q *call) bool {
 	q.counts = q.method != listen
@@ -119,8 +138,7 @@ func (s *Server) end(q *call) {
 
 type callKey struct{}
 
-// callIn returns the call that a handler's context belongs to; nil if it is not
-// booked.
+// callIn returns the call that a handler's context belongs to, or nil.
 func callIn(ctx context.Context) *call {
 	q, _ := ctx.Value(callKey{}).(*call)
 	return q
@@ -134,8 +152,8 @@ func (q *call) within(sdk context.Context) (_ context.Context, release func()) {
 	return ctx, func() { stop() }
 }
 
-// A callContext has the values of two contexts. It asks the one that it ends with first:
-// package context finds that by a value.
+// A callContext has the values of two contexts. It ends with the first, whose values come
+// first too: package context finds the parent to wait for by a value.
 type callContext struct {
 	context.Context
 	values context.Context
@@ -188,8 +206,8 @@ func (s *Server) attach(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// book books requests that no POST has: those over stdio.
-func (s *Server) book(next mcp.MethodHandler) mcp.MethodHandler {
+// register registers requests without a POST: those over stdio.
+func (s *Server) register(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if strings.HasPrefix(method, "notifications/") || callIn(ctx) != nil {
 			return next(ctx, method, req)
@@ -203,8 +221,8 @@ func (s *Server) book(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// bookTask books a call that became a task, which outlives the request that made it.
-func (s *Server) bookTask(next mcp.MethodHandler) mcp.MethodHandler {
+// registerTask registers a call that became a task, which outlives its request.
+func (s *Server) registerTask(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		from := callIn(ctx)
 		q := &call{caller: callerOf(ctx, req), method: method, counts: true}

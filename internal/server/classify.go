@@ -16,7 +16,7 @@ var known = map[string]bool{
 	"resources/list": true, "resources/templates/list": true, "resources/read": true,
 	"resources/subscribe": true, "resources/unsubscribe": true,
 	"logging/setLevel": true, listen: true,
-	"notifications/initialized": true, cancelled: true,
+	"notifications/initialized": true, methodCancelled: true,
 	"notifications/progress": true, "notifications/roots/list_changed": true,
 }
 

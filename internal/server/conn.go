@@ -80,8 +80,8 @@ func (c *conn) deliver(m jsonrpc.Message) bool {
 	}
 }
 
-// Write implements [mcp.Connection]. A message that cannot be delivered is an error
-// for who sends it and leaves the session as it is.
+// Write implements [mcp.Connection]. It returns an error for a message that cannot be
+// delivered; the session continues.
 func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if r, ok := m.(*jsonrpc.Response); ok {
 		q := c.find(envelope.SDKKey(r.ID))
@@ -204,10 +204,10 @@ func (c *conn) stream(id string) *stream {
 	return c.streams[id]
 }
 
-// cancel cancels a call that the client does not want any more, if it is in flight.
+// cancel cancels a call in flight and suppresses its answer.
 func (c *conn) cancel(key string) {
 	if q := c.find(key); q != nil {
-		q.unwanted.Store(true)
+		q.cancelled.Store(true)
 		q.cancel(errCancelled)
 	}
 }

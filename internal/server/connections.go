@@ -96,7 +96,7 @@ func (d limitListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if !d.connections.full() {
-			limitPatience(c)
+			setAckTimeout(c)
 			return c, nil
 		}
 		_ = c.Close()

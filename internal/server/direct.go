@@ -125,7 +125,7 @@ type directResult struct {
 func (s *Server) directResult(result mcp.Result, modern bool) (any, error) {
 	meta := mcp.Meta(result.GetMeta())
 	if modern {
-		meta = s.signed(meta)
+		meta = s.withServerInfo(meta)
 	}
 	r, ok := result.(*mcp.CallToolResult)
 	if !ok {
@@ -148,8 +148,8 @@ func (s *Server) directResult(result mcp.Result, modern bool) (any, error) {
 	return d, nil
 }
 
-// signed adds the name of the server to the metadata of a result.
-func (s *Server) signed(meta mcp.Meta) mcp.Meta {
+// withServerInfo adds the name of the server to the metadata of a result.
+func (s *Server) withServerInfo(meta mcp.Meta) mcp.Meta {
 	if len(meta) == 0 {
 		return s.self
 	}

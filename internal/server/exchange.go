@@ -13,10 +13,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
-// exchange has the messages of a POST served, and returns when their answers are
-// written or the client of a session is gone: its calls then run on, and it can resume
-// the stream. booked is called when the calls keep their session by themselves.
-func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, to target, direct *mcp.CallToolRequest, booked func()) {
+// exchange serves the messages of a POST, and returns when their answers are written or
+// the client of a session has disconnected: its calls then continue, and it can resume the
+// stream. exchange calls registered when the calls keep the session from expiring.
+func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, to target, direct *mcp.CallToolRequest, registered func()) {
 	messages, refused := decode(m, direct != nil)
 	if refused != nil {
 		s.refuseWith(w, http.StatusBadRequest, m.ID, refused)
@@ -27,7 +27,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 			s.refuseEnded(w, m)
 			return
 		}
-		w.WriteHeader(http.StatusAccepted) // without a session, they are about nothing
+		w.WriteHeader(http.StatusAccepted) // without a session there is nothing to deliver them to
 		return
 	}
 
@@ -52,7 +52,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		return
 	}
 	if m.session != nil {
-		booked()
+		registered()
 	}
 
 	beat, delay := s.opts.Limits.Heartbeat, s.opts.Limits.Heartbeat
@@ -157,7 +157,7 @@ func (s *Server) connect(m *postBody, to target, direct bool) (c *conn, end func
 // oldestStateless is the revision of a request that names none.
 const oldestStateless = "2025-03-26"
 
-// beginAll books the requests of a body. The result has a nil for each other message.
+// beginAll registers the requests of a body. The result has a nil for each other message.
 func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, to target, c *conn, st *stream) ([]*call, bool) {
 	calls := make([]*call, len(m.messages))
 	for i := range m.messages {
@@ -219,15 +219,15 @@ func (of *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonrpc
 	return true
 }
 
-// observe prepares a notification for the SDK, and cancels the call that one says is
-// not wanted any more.
+// observe prepares a notification for the SDK. If it is notifications/cancelled, it
+// cancels the call that it names.
 func (of *mcpSession) observe(from *caller, h http.Header, message jsonrpc.Message) {
 	n, ok := message.(*jsonrpc.Request)
 	if !ok {
 		return
 	}
 	n.Extra = origin{caller: from}.extra(h)
-	if n.Method == cancelled {
+	if n.Method == methodCancelled {
 		of.conn.cancel(envelope.CancelledKey(n.Params))
 	}
 }

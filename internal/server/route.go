@@ -20,15 +20,15 @@ const (
 
 func modernHeader(r *http.Request) bool { return revision.IsModern(r.Header.Get(headerVersion)) }
 
-// A target says who serves a body, and how it is answered.
+// A target describes how a body is served and answered.
 type target struct {
 	modern  bool   // by a revision without sessions
 	json    bool   // in one JSON body
 	version string // the revision, "" if nothing names it
 }
 
-// route decides who serves a body, and refuses what nobody serves. The caller calls
-// leave when the requests are booked.
+// route chooses how a body is served, and refuses unsupported methods. The caller calls
+// leave when the requests are registered.
 //
 // A request of an older revision without a session is answered without one,
 // unless it begins one: clients of the first generation know no handshake.

@@ -123,10 +123,10 @@ func New(opts Options) *Server {
 		opts.Extend.Server(s.mcp)
 	}
 	tasks.Register(s.mcp)
-	// A call that becomes a task is observed, booked and checked when it runs.
-	run := []mcp.Middleware{s.observe, s.access, s.open, s.book, s.code, s.rejectUnknown}
+	// A call that becomes a task is observed, registered and checked when it runs.
+	run := []mcp.Middleware{s.observe, s.access, s.open, s.register, s.code, s.rejectUnknown}
 	s.tasks = tasks.New(tasks.Options{
-		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover, s.bookTask}, run), s.callHandler),
+		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover, s.registerTask}, run), s.callHandler),
 		Limits: opts.Limits.Tasks, Log: opts.Log,
 	})
 	run = slices.Insert(run, len(run)-1, s.tasks.Serve)

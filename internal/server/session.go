@@ -18,7 +18,7 @@ import (
 // longer than a model thinks between two calls.
 const restBeforeEviction = time.Minute
 
-const cancelled = "notifications/cancelled"
+const methodCancelled = "notifications/cancelled"
 
 var (
 	errCancelled = errors.New("the client cancelled the call")
@@ -194,7 +194,7 @@ func (s *Server) closeSession(of *mcpSession, cause error) {
 	s.closing.add(1)
 	go func() {
 		defer s.closing.add(-1)
-		_ = of.mcp.Close() // there is nobody left to tell
+		_ = of.mcp.Close() // there is no one to report it to
 	}()
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
 
-const cancelled = "notifications/cancelled"
+const methodCancelled = "notifications/cancelled"
 
 // An era carries the messages of one era of the protocol to a session of the SDK,
 // and that session's messages to the client. The SDK ties a session to the era of
@@ -117,9 +117,9 @@ func (c *conn) deliver(ctx context.Context, e *era, m jsonrpc.Message) bool {
 	return false
 }
 
-// cancel notes that the client wants no answer to a request, and reports the era
-// of that request. Without such a request ok is false. The protocol does not let
-// clients cancel initialize.
+// cancel suppresses the answer to a request and returns the era of that request, whose
+// session of the SDK then cancels the context of its handler. Without such a request ok
+// is false. The protocol does not let clients cancel initialize.
 func (c *conn) cancel(params json.RawMessage) (modern, ok bool) {
 	var p struct {
 		ID any `json:"requestId"`

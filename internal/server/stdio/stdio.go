@@ -97,7 +97,7 @@ type call struct {
 	method    string
 	modern    bool
 	batch     *batch // nil: none
-	cancelled bool   // the client wants no answer
+	cancelled bool   // by the client, which gets no answer
 }
 
 // parked reports whether only the end of the session answers the request.
@@ -275,7 +275,7 @@ func (c *conn) enqueue(m jsonrpc.Message, modern bool, b *batch) {
 			c.refuse(rawID(r.ID), &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + refused})
 			return
 		}
-	case r.Method == cancelled:
+	case r.Method == methodCancelled:
 		var ok bool
 		if modern, ok = c.cancel(r.Params); !ok {
 			return // it has been answered, or there is no such request
@@ -341,14 +341,14 @@ func (c *conn) write(m jsonrpc.Message) error {
 	if q == nil {
 		q = &call{} // not reached: the SDK answers each request once
 	}
-	started, unwanted := c.started, q.cancelled
+	started, cancelled := c.started, q.cancelled
 	if q.method == initialize && r.Error == nil {
 		c.version, c.started = versionIn(r.Result), true
 	}
 	c.mu.Unlock()
 	var data []byte
 	switch {
-	case unwanted:
+	case cancelled:
 	case r.Error != nil:
 		data = envelope.ErrorReply(rawID(r.ID), wireError(r.Error, started))
 	default:
@@ -357,7 +357,7 @@ func (c *conn) write(m jsonrpc.Message) error {
 	switch {
 	case q.batch != nil:
 		return c.answerBatch(q.batch, data)
-	case unwanted:
+	case cancelled:
 		return nil
 	}
 	return c.writeLine(data)

@@ -155,13 +155,13 @@ func (s *Tasks) getLocked(t *task, _ *Params) (mcp.Result, error) {
 	d := s.describeLocked(t)
 	d.ResultType = "complete"
 	switch t.status {
-	case completed:
+	case statusCompleted:
 		if d.Result = t.result; t.shrunk {
 			d.Result = dropped
 		}
-	case failed:
+	case statusFailed:
 		d.Error = t.fault
-	case inputRequired:
+	case statusInputRequired:
 		d.InputRequests = maps.Clone(t.requests) // encoded when the lock is gone
 	}
 	if t.status.final() && !t.wasTold {
@@ -174,7 +174,7 @@ func (s *Tasks) getLocked(t *task, _ *Params) (mcp.Result, error) {
 func (s *Tasks) cancelLocked(t *task, _ *Params) (mcp.Result, error) {
 	if !t.status.final() {
 		t.requests = nil
-		t.setLocked(cancelled)
+		t.setLocked(statusCancelled)
 		t.cancel(errCancelled)
 	}
 	return done(), nil
@@ -182,7 +182,7 @@ func (s *Tasks) cancelLocked(t *task, _ *Params) (mcp.Result, error) {
 
 // updateLocked takes answers to the requests of a task, and ignores others.
 func (s *Tasks) updateLocked(t *task, p *Params) (mcp.Result, error) {
-	if t.status != inputRequired {
+	if t.status != statusInputRequired {
 		return done(), nil
 	}
 	given := make(mcp.InputResponseMap)
@@ -201,7 +201,7 @@ func (s *Tasks) updateLocked(t *task, p *Params) (mcp.Result, error) {
 		delete(t.requests, key)
 	}
 	if len(t.requests) == 0 {
-		t.setLocked(working)
+		t.setLocked(statusWorking)
 		t.answered <- struct{}{}
 	}
 	return done(), nil

@@ -20,14 +20,16 @@ const maxRounds = 16
 type status string
 
 const (
-	working       status = "working"
-	inputRequired status = "input_required"
-	completed     status = "completed"
-	failed        status = "failed"
-	cancelled     status = "cancelled"
+	statusWorking       status = "working"
+	statusInputRequired status = "input_required"
+	statusCompleted     status = "completed"
+	statusFailed        status = "failed"
+	statusCancelled     status = "cancelled"
 )
 
-func (s status) final() bool { return s == completed || s == failed || s == cancelled }
+func (s status) final() bool {
+	return s == statusCompleted || s == statusFailed || s == statusCancelled
+}
 
 // A task is a call that its client polls.
 type task struct {
@@ -64,7 +66,7 @@ func (t *task) setLocked(to status) {
 
 func (t *task) failLocked(e *jsonrpc.Error) {
 	t.fault = e
-	t.setLocked(failed)
+	t.setLocked(statusFailed)
 }
 
 // An outcome is the result or the error of a call.
@@ -105,9 +107,9 @@ func (s *Tasks) ask(ctx context.Context, t *task, requests mcp.InputRequestMap) 
 		return nil, errBusy
 	}
 	s.mu.Lock()
-	if t.status == working {
+	if t.status == statusWorking {
 		t.requests, t.responses = maps.Clone(requests), make(mcp.InputResponseMap, len(requests))
-		t.setLocked(inputRequired)
+		t.setLocked(statusInputRequired)
 		if !t.wasParked {
 			t.wasParked = true
 			close(t.parked)
@@ -146,7 +148,7 @@ func (s *Tasks) finish(t *task, o outcome) (kept bool) {
 	case o.err != nil:
 		t.failLocked(fault(o.err))
 	case s.keepLocked(t, result):
-		t.setLocked(completed)
+		t.setLocked(statusCompleted)
 	case len(result) > s.limits.Result:
 		t.failLocked(&jsonrpc.Error{
 			Code:    jsonrpc.CodeInternalError,

@@ -192,7 +192,7 @@ func (s *Tasks) begin(owner string, cancel context.CancelCauseFunc) *task {
 	now := time.Now()
 	t := &task{
 		id: s.server + "-" + rand.Text(), owner: owner, uses: u, cancel: cancel,
-		status: working, created: now, updated: now, asked: now,
+		status: statusWorking, created: now, updated: now, asked: now,
 		told: make(chan struct{}), parked: make(chan struct{}), answered: make(chan struct{}, 1),
 	}
 	t.expiry = time.AfterFunc(s.limits.TTL, func() { s.expire(t) })

@@ -132,19 +132,19 @@ func TestLife(t *testing.T) {
 		if waited := time.Since(start); waited != 500*time.Millisecond {
 			t.Errorf("the client was left waiting for %v", waited)
 		}
-		d := h.want("a", id, working)
+		d := h.want("a", id, statusWorking)
 		if d.TTL != time.Hour.Milliseconds() || d.PollInterval != 1000 || d.CreatedAt != start.UTC().Format("2006-01-02T15:04:05.000Z") {
 			t.Errorf("got %+v", d)
 		}
 		time.Sleep(5 * time.Second)
-		d = h.want("a", id, completed)
+		d = h.want("a", id, statusCompleted)
 		if got := string(d.Result); !strings.Contains(got, `"text":"\u003cdone\u003e"`) && !strings.Contains(got, `"text":"<done>"`) || !strings.Contains(got, `"resultType":"complete"`) || d.LastUpdatedAt == d.CreatedAt {
 			t.Errorf("got %s, %+v", got, d)
 		}
 		h.ack("a", cancel, id, nil) // too late, and no fault
-		h.want("a", id, completed)
+		h.want("a", id, statusCompleted)
 		time.Sleep(54 * time.Minute)
-		h.want("a", id, completed)
+		h.want("a", id, statusCompleted)
 		time.Sleep(6 * time.Minute)
 		if _, err := h.ask("a", get, id, nil); code(err) != jsonrpc.CodeInvalidParams {
 			t.Errorf("after its time: got %v", err)
@@ -204,7 +204,7 @@ func TestRequired(t *testing.T) {
 			t.Errorf("one too many: got %v", err)
 		}
 		time.Sleep(time.Second)
-		h.want("a", id, completed)
+		h.want("a", id, statusCompleted)
 	})
 }
 
@@ -229,7 +229,7 @@ func TestFailures(t *testing.T) {
 				h := newHost(t, Limits{}, Policy{}, c.tool)
 				id := h.begin("a")
 				time.Sleep(time.Second)
-				d := h.want("a", id, failed)
+				d := h.want("a", id, statusFailed)
 				if d.Error == nil || d.Error.Code != c.code || d.Result != nil || strings.Contains(d.Error.Message, "oops") {
 					t.Errorf("got %+v", d.Error)
 				}
@@ -252,7 +252,7 @@ func TestCancel(t *testing.T) {
 		})
 		id := h.begin("a")
 		h.ack("a", cancel, id, nil)
-		h.want("a", id, cancelled)
+		h.want("a", id, statusCancelled)
 		if err := <-causes; !errors.Is(err, errCancelled) {
 			t.Errorf("cancelled with %v", err)
 		}
@@ -260,7 +260,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("%d unfinished", unfinished)
 		}
 		time.Sleep(2 * time.Second)
-		h.want("a", id, cancelled)
+		h.want("a", id, statusCancelled)
 
 		// A client that goes before it knows the task takes it along.
 		ctx, gone := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -352,7 +352,7 @@ func TestOwners(t *testing.T) {
 				t.Errorf("%s by another: got %v, and %v of a task that never was", method, err, never)
 			}
 		}
-		h.want("a", id, working)
+		h.want("a", id, statusWorking)
 		if _, err := h.ask("a", get, "ZZZZZZZZ-"+id[9:], nil); err == nil || !strings.Contains(err.Error(), "restarted") {
 			t.Errorf("a task of another process: got %v", err)
 		}
@@ -429,25 +429,25 @@ func TestResultsAreBounded(t *testing.T) {
 			time.Sleep(time.Second)
 			return id
 		}
-		if d := h.want("a", run("a", 6000), failed); !strings.Contains(d.Error.Message, "too large") {
+		if d := h.want("a", run("a", 6000), statusFailed); !strings.Contains(d.Error.Message, "too large") {
 			t.Errorf("got %v", d.Error)
 		}
 		first, second := run("a", 3000), run("a", 3000)
 		third := run("a", 3000) // neither of the others has been told
-		if d := h.want("a", third, failed); !strings.Contains(d.Error.Message, "not kept") {
+		if d := h.want("a", third, statusFailed); !strings.Contains(d.Error.Message, "not kept") {
 			t.Errorf("got %v", d.Error)
 		}
-		h.want("a", second, completed)
-		h.want("a", first, completed)
+		h.want("a", second, statusCompleted)
+		h.want("a", first, statusCompleted)
 		fourth := run("a", 3000) // pushes out the oldest of those
 		for id, kept := range map[string]bool{first: false, second: true, fourth: true} {
-			if d := h.want("a", id, completed); strings.Contains(string(d.Result), "xxx") != kept || !json.Valid(d.Result) {
+			if d := h.want("a", id, statusCompleted); strings.Contains(string(d.Result), "xxx") != kept || !json.Valid(d.Result) {
 				t.Errorf("%s: kept %v, want %v", id, !kept, kept)
 			}
 		}
 		// Another owner's told results make room for all.
 		other := run("b", 4500)
-		h.want("b", other, completed)
+		h.want("b", other, statusCompleted)
 		if d := h.get("a", second); strings.Contains(string(d.Result), "xxx") {
 			t.Error("the oldest told result was kept, and there was room for another")
 		}
@@ -485,11 +485,11 @@ func TestInput(t *testing.T) {
 		if time.Since(start) != 0 {
 			t.Error("a task that waits for its client was held back")
 		}
-		if d := h.want("a", id, inputRequired); len(d.InputRequests) != 2 {
+		if d := h.want("a", id, statusInputRequired); len(d.InputRequests) != 2 {
 			t.Errorf("got %v", d.InputRequests)
 		}
 		h.ack("a", update, id, map[string]json.RawMessage{"one": yes, "other": json.RawMessage(`{"ignored":true}`)})
-		if d := h.want("a", id, inputRequired); len(d.InputRequests) != 1 || d.InputRequests["two"] == nil {
+		if d := h.want("a", id, statusInputRequired); len(d.InputRequests) != 1 || d.InputRequests["two"] == nil {
 			t.Errorf("got %v", d.InputRequests)
 		}
 		if _, err := h.ask("a", update, id, map[string]json.RawMessage{"two": json.RawMessage(`5`)}); code(err) != -32602 {
@@ -498,12 +498,12 @@ func TestInput(t *testing.T) {
 		h.ack("a", update, id, map[string]json.RawMessage{"one": yes}) // again
 		h.ack("a", update, id, map[string]json.RawMessage{"two": yes})
 		synctest.Wait()
-		if d := h.want("a", id, inputRequired); len(d.InputRequests) != 1 || d.InputRequests["three"] == nil {
+		if d := h.want("a", id, statusInputRequired); len(d.InputRequests) != 1 || d.InputRequests["three"] == nil {
 			t.Errorf("got %v", d.InputRequests)
 		}
 		h.ack("a", update, id, map[string]json.RawMessage{"three": yes})
 		synctest.Wait()
-		if d := h.want("a", id, completed); !strings.Contains(string(d.Result), `"text":"3"`) {
+		if d := h.want("a", id, statusCompleted); !strings.Contains(string(d.Result), `"text":"3"`) {
 			t.Errorf("got %s", d.Result)
 		}
 
@@ -511,7 +511,7 @@ func TestInput(t *testing.T) {
 		h.ack("a", cancel, id, nil)
 		h.ack("a", update, id, map[string]json.RawMessage{"one": yes, "two": yes})
 		synctest.Wait()
-		if d := h.want("a", id, cancelled); d.InputRequests != nil {
+		if d := h.want("a", id, statusCancelled); d.InputRequests != nil {
 			t.Errorf("got %v", d.InputRequests)
 		}
 	})
@@ -528,10 +528,10 @@ func TestRounds(t *testing.T) {
 		})
 		id := h.begin("a")
 		for range maxRounds {
-			h.want("a", id, inputRequired)
+			h.want("a", id, statusInputRequired)
 			h.ack("a", update, id, map[string]json.RawMessage{"k": json.RawMessage(`{"action":"accept"}`)})
 		}
-		if d := h.want("a", id, failed); asked != maxRounds || !strings.Contains(d.Error.Message, "more than 16 times") {
+		if d := h.want("a", id, statusFailed); asked != maxRounds || !strings.Contains(d.Error.Message, "more than 16 times") {
 			t.Errorf("asked %d times, got %v", asked, d.Error)
 		}
 	})
@@ -565,16 +565,16 @@ func TestLinger(t *testing.T) {
 		}
 		id2 := h.begin("a")
 		time.Sleep(58 * time.Second)
-		h.want("a", id2, working)
+		h.want("a", id2, statusWorking)
 		time.Sleep(2 * time.Second)
 		go func() {
 			time.Sleep(700 * time.Millisecond)
-			h.want("a", id2, completed)
+			h.want("a", id2, statusCompleted)
 		}()
 		if d := wait(); d != 700*time.Millisecond {
 			t.Errorf("waited %v, want for the client", d)
 		}
-		h.want("a", id, completed)
+		h.want("a", id, statusCompleted)
 	})
 }
 
@@ -613,14 +613,14 @@ func FuzzUpdate(f *testing.F) {
 		defer s.Close(t.Context())
 		one := s.begin("", func(error) {})
 		defer s.running.Done()
-		one.status = inputRequired
+		one.status = statusInputRequired
 		one.requests = mcp.InputRequestMap{"one": &mcp.ElicitParams{}}
 		one.responses = make(mcp.InputResponseMap)
 		s.mu.Lock()
 		_, err := s.updateLocked(one, &p)
 		s.mu.Unlock()
 		_, given := p.InputResponses["one"]
-		if waits := one.status == inputRequired; waits == given && err == nil {
+		if waits := one.status == statusInputRequired; waits == given && err == nil {
 			t.Errorf("%s: waits %v", data, waits)
 		}
 	})

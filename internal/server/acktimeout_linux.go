@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds how long sent data may stay unacknowledged. Heartbeats keep data
+// ackTimeout bounds how long sent data may stay unacknowledged. Heartbeats keep data
 // flowing. The kernel's default of about 15 minutes would let a dead client keep its
 // place that long.
-const patience = time.Minute
+const ackTimeout = time.Minute
 
-// limitPatience sets the time after which the kernel closes the connection of a dead client.
-func limitPatience(c net.Conn) {
+// setAckTimeout sets the time after which the kernel closes the connection of a dead client.
+func setAckTimeout(c net.Conn) {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn() // below TLS
 	}
@@ -23,9 +23,9 @@ func limitPatience(c net.Conn) {
 		return
 	}
 	if sock, err := raw.SyscallConn(); err == nil {
-		// Where the kernel does not know the option, its own patience holds.
+		// If the kernel does not know the option, its default applies.
 		_ = sock.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds()))
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
 		})
 	}
 }

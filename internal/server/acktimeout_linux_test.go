@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPatience: the kernel gives up on clients that are gone, with TLS and without.
-func TestPatience(t *testing.T) {
+// TestAccept_SetsAckTimeout: the kernel closes connections of dead clients, with TLS and
+// without.
+func TestAccept_SetsAckTimeout(t *testing.T) {
 	for name, wrap := range map[string]func(net.Listener) net.Listener{
 		"plain": func(ln net.Listener) net.Listener { return ln },
 		"TLS":   func(ln net.Listener) net.Listener { return tls.NewListener(ln, &tls.Config{}) },
@@ -42,7 +43,7 @@ func TestPatience(t *testing.T) {
 			}
 			if err := raw.Control(func(fd uintptr) {
 				ms, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
-				if err != nil || time.Duration(ms)*time.Millisecond != patience {
+				if err != nil || time.Duration(ms)*time.Millisecond != ackTimeout {
 					t.Errorf("got %d ms, %v", ms, err)
 				}
 			}); err != nil {
