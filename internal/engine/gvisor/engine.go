@@ -103,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		e.log.Info("no cgroups: a watcher enforces limits instead of the kernel", logkey.Error, noGroups)
 	}
 	e.watch = newWatcher()
-	slackenWatch()
+	slackenSysmon()
 	pin, _ := Version()
 	e.info = engine.Info{
 		Name:      "gvisor",

@@ -18,12 +18,12 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// spinCPUs is how many processors a host needs for sentry and guest to spin a
-// little for each other before they sleep: with fewer, what spins holds up what
-// it waits for.
+// spinCPUs is the number of processors from which on sentry and guest spin briefly for
+// each other before they sleep. With fewer, the spinning thread delays the one it waits
+// for.
 const spinCPUs = 3
 
-// launch is what goes into starting the processes of a guest.
+// launch describes the processes of a guest to start.
 type launch struct {
 	id      string
 	spec    *engine.Spec
@@ -32,14 +32,14 @@ type launch struct {
 	socket  string // of the control server
 	stdio   [3]*os.File
 	disk    *os.File // backs what the guest writes
-	report  *os.File // what gVisor says before it gives up
+	report  *os.File // receives the last error output of gVisor
 	debug   string   // directory of debug logs, or empty
 	group   *cgroup  // nil without cgroups
 	volumes *shown
 	cpus    int // processors that the guest sees
 }
 
-// flags are the settings of gVisor that both processes are given.
+// flags returns the gVisor settings of both processes.
 func (l *launch) flags() []string {
 	flags := []string{
 		"--platform=systrap",
@@ -91,11 +91,10 @@ func (l *launch) cmd(name string, c *command) *exec.Cmd {
 // within 12 s; with 14 sometimes; with 30 it did.
 const spareProcs = 30
 
-// environment has what the Go runtime of the processes is to know from its start.
-// It is not to send signals to threads that the collection of garbage waits for:
-// in a sentry these wait for the guest, in system calls that a signal interrupts
-// and that begin anew. A guest that forks without end kept the sentry at that for
-// seconds, and without control groups all else on the machine with it.
+// environment returns the settings of the Go runtime of the processes. Async preemption
+// is off: its signals interrupt and restart system calls in which sentry threads wait for
+// the guest. With it, a fork bomb in a guest kept the sentry busy with restarts for
+// seconds, and without cgroups slowed the whole machine.
 func (l *launch) environment() []string {
 	return []string{
 		"GOMAXPROCS=" + strconv.Itoa(l.cpus+spareProcs),

@@ -33,7 +33,7 @@ func Main() {
 	if filepath.Base(os.Args[0]) == sentryName {
 		addFilter()
 		holdProcs()
-		slackenWatch()
+		slackenSysmon()
 		startScavenger()
 		log.SetLevel(log.Warning) // a debug log has all the same
 	}

@@ -35,10 +35,10 @@ func newProcessors() *processors {
 	p := &processors{load: make(map[int]int)}
 	var allowed unix.CPUSet
 	if unix.SchedGetaffinity(0, &allowed) != nil {
-		return p // more processors than a set has room for: nothing is bound
+		return p // the host has more processors than a CPUSet holds: do not bind
 	}
 	if _, err := os.Stat("/proc/thread-self/children"); err != nil {
-		return p // a kernel that does not tell what the programs of a guest are
+		return p // the kernel does not list the processes of a guest
 	}
 	for cpu := range len(allowed) * 64 {
 		if allowed.IsSet(cpu) {
@@ -48,9 +48,9 @@ func newProcessors() *processors {
 	return p
 }
 
-// visible returns how many processors a guest sees. Programs that see one may leave
-// out what keeps threads in order, so that where a guest cannot be bound it sees two
-// at least, if there are two.
+// visible returns how many processors a guest sees. Programs that see one processor may
+// omit memory barriers and locks. A guest that cannot be bound to one therefore sees at
+// least two, if the host has them.
 func (p *processors) visible(l engine.Limits) int {
 	host := runtime.NumCPU()
 	if l.CPUs <= 0 {

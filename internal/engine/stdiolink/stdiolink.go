@@ -1,6 +1,6 @@
 // Package stdiolink makes the stream of engine.Guest.Dial from the two pipes of a
 // guest's first process: a new Dial supersedes the previous one, and closing a
-// connection leaves the pipes open for the next. It does not interpret the bytes.
+// connection leaves the pipes open for the next. It does not interpret the protocol.
 package stdiolink
 
 import (
@@ -103,8 +103,8 @@ func (s *Stream) settled() bool {
 	return s.writing == 0 && unread(s.w) == 0
 }
 
-// begin waits until the stream is not held, and counts a write. It reports false if
-// done is closed first.
+// begin waits until the stream is not held, and counts a write. It returns false if done
+// closed first.
 func (s *Stream) begin(done <-chan struct{}) bool {
 	for {
 		s.holdMu.Lock()
@@ -220,8 +220,8 @@ func (c *conn) shut() {
 	}
 }
 
-// cause returns os.ErrClosed for a call that the end of the connection has
-// interrupted. It returns other errors, such as io.EOF at the guest's end, unchanged.
+// cause returns os.ErrClosed if the connection has ended. Any other error, such as io.EOF
+// at the guest's end, is returned unchanged.
 func (c *conn) cause(err error) error {
 	if err == nil {
 		return nil
