@@ -120,7 +120,7 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 		return append(found, failed("start", err))
 	}
 	// These boxes use no disk.
-	if err := h.manage(ctx, sandboxConfig(cfg), box.Parts{Machines: h.maker, Log: h.log}); err != nil {
+	if err := h.manage(ctx, boxConfig(cfg), box.Parts{Machines: h.maker, Log: h.log}); err != nil {
 		return append(found, failed("start", errors.Join(err, h.close())))
 	}
 	for _, l := range h.engine.Info().Limits {

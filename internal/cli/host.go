@@ -268,7 +268,7 @@ func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(st
 		return err
 	}
 	parts.Observe = observe
-	return h.manage(ctx, sandboxConfig(cfg), parts)
+	return h.manage(ctx, boxConfig(cfg), parts)
 }
 
 // close hibernates or ends every box and closes the engine. No call is in progress.

@@ -36,11 +36,11 @@ func mountScratch(dir string) error {
 	return nil
 }
 
-// leaveTemplates starts a process with the same settings that builds the templates
-// which this server leaves unfinished. A client that stays for a second would else
-// begin with them each time and never have any. The process has a session of its
-// own and holds nothing of the client's.
-func leaveTemplates() error {
+// finishTemplatesInBackground starts a process with the same settings that builds the
+// templates which this server has not finished. Servers of clients that disconnect early
+// would otherwise rebuild them every time. The process has a session of its own and
+// inherits no descriptors of the client.
+func finishTemplatesInBackground() error {
 	cmd := &exec.Cmd{
 		Path:        "/proc/self/exe",
 		Args:        finisherArgs(os.Args),

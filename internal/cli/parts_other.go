@@ -7,8 +7,8 @@ import "errors"
 // Parts does nothing: no engine is linked in.
 func Parts() {}
 
-// leaveTemplates fails: without an engine there are no templates.
-func leaveTemplates() error { return errors.ErrUnsupported }
+// finishTemplatesInBackground fails: without an engine there are no templates.
+func finishTemplatesInBackground() error { return errors.ErrUnsupported }
 
 // mountScratch fails.
 func mountScratch(string) error { return errors.ErrUnsupported }

@@ -179,7 +179,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 
 	again := &reloader{
 		log: log, level: a.level, load: load,
-		apply: func(cfg *config.Config) error { return h.manager.Reconfigure(sandboxConfig(cfg)) },
+		apply: func(cfg *config.Config) error { return h.manager.Reconfigure(boxConfig(cfg)) },
 		files: sec.files,
 	}
 	if cfg.LogFile != "" {
@@ -259,7 +259,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		}
 	}
 	if cfg.Mode == "stdio" && cfg.FinishTemplates && h.manager.Building() {
-		if err := leaveTemplates(); err != nil {
+		if err := finishTemplatesInBackground(); err != nil {
 			log.Warn("templates not finished", logkey.Error, err)
 		}
 	}
@@ -381,8 +381,8 @@ func clientConfig(e clientEntry) string {
 	return string(b)
 }
 
-// sandboxConfig returns the configuration of the box manager.
-func sandboxConfig(cfg *config.Config) box.Config {
+// boxConfig returns the configuration of the box manager.
+func boxConfig(cfg *config.Config) box.Config {
 	sc := box.DefaultConfig()
 	sc.MaxSessions = cfg.MaxSessions
 	sc.MaxContexts = cfg.MaxContexts

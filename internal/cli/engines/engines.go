@@ -15,8 +15,8 @@ import (
 // all lists the engines, the preferred one first.
 var all = []engine.Factory{gvisor.Factory()}
 
-// enteredEnv names the engine whose Enter has executed this program again. Inside
-// new namespaces another engine might be chosen.
+// enteredEnv names the engine whose Enter re-executed this program. In the new namespaces
+// the probes might choose another one.
 const enteredEnv = "GLOVEBOX_ENTERED_ENGINE"
 
 // probeTimeout bounds the choice: Probe takes milliseconds.
@@ -76,15 +76,15 @@ func choose(ctx context.Context, list []engine.Factory, entered string) engine.F
 		return list[0] // a probe would change nothing
 	}
 	for _, f := range list {
-		if runs(f.Probe(ctx)) {
+		if supported(f.Probe(ctx)) {
 			return f
 		}
 	}
 	return list[0]
 }
 
-// runs reports whether a host with these findings can run the engine.
-func runs(findings []engine.Finding) bool {
+// supported reports whether a host with these findings can run the engine.
+func supported(findings []engine.Finding) bool {
 	for _, f := range findings {
 		if f.Level == engine.LevelFail {
 			return false
