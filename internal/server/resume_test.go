@@ -318,7 +318,7 @@ func TestStuckReaderLosesConnection(t *testing.T) {
 	}
 }
 
-// TestLostAnswer_IsAnError: a client whose answer could not be kept gets an error when it
+// TestLostAnswer_IsAnError: a client whose answer was evicted gets an error when it
 // resumes the stream, not a stream that never has the answer.
 func TestLostAnswer_IsAnError(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
@@ -335,6 +335,10 @@ func TestLostAnswer_IsAnError(t *testing.T) {
 	eventually(t, "the server notices", func() bool { return s.posts.value() == 0 })
 	release <- struct{}{}
 	eventually(t, "the call ends", func() bool { return s.calls.counted.value() == 0 })
+	// The answer to another session evicts it: together they exceed the limit of all.
+	if res, body := do(t, "POST", url, session(t, url), `{"jsonrpc":"2.0","id":6,"method":"ping"}`); res.StatusCode != 200 {
+		t.Fatalf("ping: %s %q", res.Status, body)
+	}
 	res, body := do(t, "GET", url, with(h, "Accept", eventStream, headerLastEvent, id), "")
 	if r := parse(t, body); res.StatusCode != 400 || r.Error == nil || !strings.Contains(r.Error.Message, "not kept") {
 		t.Errorf("got %s %q", res.Status, body)
