@@ -12,33 +12,33 @@ import (
 
 // answer ends a call over HTTP and delivers its answer: an encoded result, or an error.
 // The first answer counts.
-func (s *Server) answer(q *call, result json.RawMessage, err error) {
-	if q.conn != nil && !q.conn.take(q) {
+func (s *Server) answer(cl *call, result json.RawMessage, err error) {
+	if cl.conn != nil && !cl.conn.take(cl) {
 		return
 	}
-	s.end(q)
-	if q.conn != nil {
-		defer q.conn.forget(q.stream)
+	s.end(cl)
+	if cl.conn != nil {
+		defer cl.conn.forget(cl.stream)
 	}
-	if q.cancelled.Load() {
-		q.stream.answer(0, nil)
+	if cl.cancelled.Load() {
+		cl.stream.answer(0, nil)
 		return
 	}
 	if err != nil {
 		e := envelope.WireError(err)
-		q.stream.answer(q.errorStatus(e.Code), envelope.ErrorReply(q.id, e))
+		cl.stream.answer(cl.errorStatus(e.Code), envelope.ErrorReply(cl.id, e))
 		return
 	}
-	if q.method == initialize {
-		q.stream.setHeader(headerSession, q.conn.session)
+	if cl.method == initialize {
+		cl.stream.setHeader(headerSession, cl.conn.session)
 	}
-	q.stream.answer(http.StatusOK, envelope.Reply(q.id, result))
+	cl.stream.answer(http.StatusOK, envelope.Reply(cl.id, result))
 }
 
 // errorStatus is the HTTP status for an error that is the whole body.
-func (q *call) errorStatus(code int64) int {
-	if !q.modern {
-		if code == jsonrpc.CodeInvalidRequest && !q.handled.Load() {
+func (cl *call) errorStatus(code int64) int {
+	if !cl.modern {
+		if code == jsonrpc.CodeInvalidRequest && !cl.handled.Load() {
 			return http.StatusBadRequest // the SDK refused the message before our handlers saw it
 		}
 		return http.StatusOK

@@ -31,7 +31,7 @@ import (
 //     [calls.cancel] or the context of the caller.
 //   - The handler of the tool passes the context (call.within) to box.Box.Run, and that to
 //     the connection to the guest, which sends a Cancel frame (guest/client/op.go).
-//   - The agent cancels the operation (session.handle in guest/agent), and the runGuard of
+//   - The agent cancels the operation (connection.handle in guest/agent), and the runGuard of
 //     guest/agent/kernel/run.go sends SIGINT to the process group of the interpreter, again
 //     after half of the grace period, and SIGKILL at its end.
 //   - If the agent does not answer in time, Box.guard ends the box (box/limits.go).
@@ -63,76 +63,76 @@ type calls struct {
 	counted gauge
 }
 
-func (p *calls) add(q *call) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.running == nil {
-		p.running = make(map[*call]struct{})
+func (cs *calls) add(cl *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.running == nil {
+		cs.running = make(map[*call]struct{})
 	}
-	p.running[q] = struct{}{}
-	if q.counts {
-		p.counted.add(1)
+	cs.running[cl] = struct{}{}
+	if cl.counts {
+		cs.counted.add(1)
 	}
 }
 
-func (p *calls) remove(q *call) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.running, q)
-	if q.counts {
-		p.counted.add(-1)
+func (cs *calls) remove(cl *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	delete(cs.running, cl)
+	if cl.counts {
+		cs.counted.add(-1)
 	}
 }
 
 // replace makes to count instead of from.
-func (p *calls) replace(from, to *call) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (cs *calls) replace(from, to *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
 	if from.counts {
 		from.counts = false
-		p.counted.add(-1)
+		cs.counted.add(-1)
 	}
-	if p.running == nil {
-		p.running = make(map[*call]struct{})
+	if cs.running == nil {
+		cs.running = make(map[*call]struct{})
 	}
-	p.running[to] = struct{}{}
-	p.counted.add(1)
+	cs.running[to] = struct{}{}
+	cs.counted.add(1)
 }
 
 // cancel cancels the calls that match; nil matches all.
-func (p *calls) cancel(match func(mcp.Session) bool, cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for q := range p.running {
-		if match == nil || match(q.sdk) {
-			q.cancel(cause)
+func (cs *calls) cancel(match func(mcp.Session) bool, cause error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for cl := range cs.running {
+		if match == nil || match(cl.sdk) {
+			cl.cancel(cause)
 		}
 	}
 }
 
 // begin registers a call. It returns false if another call in flight in the session has
 // the same id.
-func (s *Server) begin(q *call) bool {
-	q.counts = q.method != listen
-	if q.conn != nil && !q.conn.add(q) {
-		q.cancel(nil)
+func (s *Server) begin(cl *call) bool {
+	cl.counts = cl.method != listen
+	if cl.conn != nil && !cl.conn.add(cl) {
+		cl.cancel(nil)
 		return false
 	}
-	if q.session != nil {
-		s.sessions.use(q.session)
+	if cl.session != nil {
+		s.sessions.use(cl.session)
 	}
-	s.calls.add(q)
+	s.calls.add(cl)
 	return true
 }
 
 // end ends what begin began. It may be called again.
-func (s *Server) end(q *call) {
-	q.once.Do(func() {
-		q.cancel(nil)
-		if q.session != nil {
-			s.sessions.release(q.session)
+func (s *Server) end(cl *call) {
+	cl.once.Do(func() {
+		cl.cancel(nil)
+		if cl.session != nil {
+			s.sessions.release(cl.session)
 		}
-		s.calls.remove(q)
+		s.calls.remove(cl)
 	})
 }
 
@@ -140,15 +140,15 @@ type callKey struct{}
 
 // callIn returns the call that a handler's context belongs to, or nil.
 func callIn(ctx context.Context) *call {
-	q, _ := ctx.Value(callKey{}).(*call)
-	return q
+	cl, _ := ctx.Value(callKey{}).(*call)
+	return cl
 }
 
 // within returns the context for the handlers of a call that the SDK serves. It is that
 // of the call, which ends also if the SDK cancels its own, and has the values of both.
-func (q *call) within(sdk context.Context) (_ context.Context, release func()) {
-	stop := context.AfterFunc(sdk, func() { q.cancel(context.Cause(sdk)) })
-	ctx := context.WithValue(callContext{q.ctx, sdk}, callKey{}, q)
+func (cl *call) within(sdk context.Context) (_ context.Context, release func()) {
+	stop := context.AfterFunc(sdk, func() { cl.cancel(context.Cause(sdk)) })
+	ctx := context.WithValue(callContext{cl.ctx, sdk}, callKey{}, cl)
 	return ctx, func() { stop() }
 }
 
@@ -195,10 +195,10 @@ func originOf(req mcp.Request) (o origin) {
 // It is the outermost middleware of what the SDK serves.
 func (s *Server) attach(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		if q := originOf(req).call; q != nil {
-			q.handled.Store(true)
+		if cl := originOf(req).call; cl != nil {
+			cl.handled.Store(true)
 			var release func()
-			ctx, release = q.within(ctx)
+			ctx, release = cl.within(ctx)
 			defer release()
 		}
 		res, err := next(ctx, method, req)
@@ -212,11 +212,11 @@ func (s *Server) register(next mcp.MethodHandler) mcp.MethodHandler {
 		if strings.HasPrefix(method, "notifications/") || callIn(ctx) != nil {
 			return next(ctx, method, req)
 		}
-		q := &call{caller: callerOf(ctx, req), method: method, sdk: sessionOf(req)}
-		ctx, q.cancel = context.WithCancelCause(context.WithValue(ctx, callKey{}, q))
-		q.ctx = ctx
-		s.begin(q)
-		defer s.end(q)
+		cl := &call{caller: callerOf(ctx, req), method: method, sdk: sessionOf(req)}
+		ctx, cl.cancel = context.WithCancelCause(context.WithValue(ctx, callKey{}, cl))
+		cl.ctx = ctx
+		s.begin(cl)
+		defer s.end(cl)
 		return next(ctx, method, req)
 	}
 }
@@ -225,15 +225,15 @@ func (s *Server) register(next mcp.MethodHandler) mcp.MethodHandler {
 func (s *Server) registerTask(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		from := callIn(ctx)
-		q := &call{caller: callerOf(ctx, req), method: method, counts: true}
-		ctx, q.cancel = context.WithCancelCause(context.WithValue(ctx, callKey{}, q))
-		q.ctx = ctx
+		cl := &call{caller: callerOf(ctx, req), method: method, counts: true}
+		ctx, cl.cancel = context.WithCancelCause(context.WithValue(ctx, callKey{}, cl))
+		cl.ctx = ctx
 		if from != nil {
-			s.calls.replace(from, q)
+			s.calls.replace(from, cl)
 		} else {
-			s.calls.add(q)
+			s.calls.add(cl)
 		}
-		defer s.end(q)
+		defer s.end(cl)
 		return next(ctx, method, req)
 	}
 }
@@ -241,8 +241,8 @@ func (s *Server) registerTask(next mcp.MethodHandler) mcp.MethodHandler {
 // sessionOf returns the SDK's session of a request, or nil. A direct call has none: a
 // nil pointer in an interface.
 func sessionOf(req mcp.Request) mcp.Session {
-	if of, ok := req.GetSession().(*mcp.ServerSession); ok && of != nil {
-		return of
+	if sess, ok := req.GetSession().(*mcp.ServerSession); ok && sess != nil {
+		return sess
 	}
 	return nil
 }

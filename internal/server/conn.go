@@ -84,11 +84,11 @@ func (c *conn) deliver(m jsonrpc.Message) bool {
 // delivered; the session continues.
 func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if r, ok := m.(*jsonrpc.Response); ok {
-		q := c.find(envelope.SDKKey(r.ID))
-		if q == nil {
+		cl := c.find(envelope.SDKKey(r.ID))
+		if cl == nil {
 			return errNotDelivered
 		}
-		c.server.answer(q, r.Result, r.Error)
+		c.server.answer(cl, r.Result, r.Error)
 		return nil
 	}
 	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() && c.session == "" {
@@ -108,16 +108,16 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 // streamOf returns the stream for a message that is sent with ctx: that of the request
 // whose handler sends it, or the one that belongs to no request.
 func (c *conn) streamOf(ctx context.Context) *stream {
-	q := callIn(ctx)
+	cl := callIn(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if q == nil || q.conn != c {
+	if cl == nil || cl.conn != c {
 		return c.own
 	}
-	if c.calls[q.key] != q {
+	if c.calls[cl.key] != cl {
 		return nil // it has been answered
 	}
-	return q.stream
+	return cl.stream
 }
 
 // Close implements [mcp.Connection]. Calls in flight are answered with an error.
@@ -130,16 +130,16 @@ func (c *conn) Close() error {
 	c.isClosed = true
 	close(c.closed)
 	var left []*call
-	for _, q := range c.calls {
-		left = append(left, q)
+	for _, cl := range c.calls {
+		left = append(left, cl)
 	}
 	c.mu.Unlock()
-	for _, q := range left {
-		cause := context.Cause(q.ctx)
+	for _, cl := range left {
+		cause := context.Cause(cl.ctx)
 		if cause == nil {
 			cause = errSessionEnded
 		}
-		c.server.answer(q, nil, tools.ProtocolError(box.CodeCancelled, cancelledPrefix+cause.Error(), nil))
+		c.server.answer(cl, nil, tools.ProtocolError(box.CodeCancelled, cancelledPrefix+cause.Error(), nil))
 	}
 	if c.session != "" {
 		c.server.replay.close(c.session)
@@ -150,28 +150,28 @@ func (c *conn) Close() error {
 var errSessionEnded = errors.New("the session has ended")
 
 // add adds a call in flight, unless another has its id.
-func (c *conn) add(q *call) bool {
+func (c *conn) add(cl *call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.calls[q.key] != nil || c.isClosed {
+	if c.calls[cl.key] != nil || c.isClosed {
 		return false
 	}
-	c.calls[q.key] = q
+	c.calls[cl.key] = cl
 	if c.session != "" {
-		c.streams[q.stream.id] = q.stream
+		c.streams[cl.stream.id] = cl.stream
 	}
 	return true
 }
 
 // take removes a call from those in flight, so that the client may use its id again. It
 // reports false if that is done: each call is answered once.
-func (c *conn) take(q *call) bool {
+func (c *conn) take(cl *call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.calls[q.key] != q {
+	if c.calls[cl.key] != cl {
 		return false
 	}
-	delete(c.calls, q.key)
+	delete(c.calls, cl.key)
 	return true
 }
 
@@ -206,9 +206,9 @@ func (c *conn) stream(id string) *stream {
 
 // cancel cancels a call in flight and suppresses its answer.
 func (c *conn) cancel(key string) {
-	if q := c.find(key); q != nil {
-		q.cancelled.Store(true)
-		q.cancel(errCancelled)
+	if cl := c.find(key); cl != nil {
+		cl.cancelled.Store(true)
+		cl.cancel(errCancelled)
 	}
 }
 

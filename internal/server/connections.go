@@ -30,20 +30,20 @@ type connections struct {
 type beyondLimit struct{}
 
 // opened is for [http.Server.ConnContext].
-func (p *connections) opened(ctx context.Context, _ net.Conn) context.Context {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.open++
-	if p.open > p.limit && !p.reclaimLocked() {
+func (cs *connections) opened(ctx context.Context, _ net.Conn) context.Context {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.open++
+	if cs.open > cs.limit && !cs.reclaimLocked() {
 		return context.WithValue(ctx, beyondLimit{}, true)
 	}
 	return ctx
 }
 
-func (p *connections) reclaimLocked() bool {
+func (cs *connections) reclaimLocked() bool {
 	var oldest net.Conn
 	var since time.Time
-	for c, t := range p.idle {
+	for c, t := range cs.idle {
 		if oldest == nil || t.Before(since) {
 			oldest, since = c, t
 		}
@@ -51,36 +51,36 @@ func (p *connections) reclaimLocked() bool {
 	if oldest == nil || time.Since(since) < restBeforeReclaim {
 		return false
 	}
-	delete(p.idle, oldest) // one is reclaimed once; its end is counted when it is there
+	delete(cs.idle, oldest) // one is reclaimed once; its end is counted when it is there
 	_ = oldest.Close()
 	return true
 }
 
 // changed is for [http.Server.ConnState].
-func (p *connections) changed(c net.Conn, state http.ConnState) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (cs *connections) changed(c net.Conn, state http.ConnState) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
 	switch state {
 	case http.StateIdle:
-		p.idle[c] = time.Now()
+		cs.idle[c] = time.Now()
 	case http.StateActive:
-		delete(p.idle, c)
+		delete(cs.idle, c)
 	case http.StateClosed, http.StateHijacked:
-		delete(p.idle, c)
-		p.open--
+		delete(cs.idle, c)
+		cs.open--
 	}
 }
 
-func (p *connections) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open
+func (cs *connections) count() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.open
 }
 
-func (p *connections) full() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open >= p.limit+spareConnections
+func (cs *connections) full() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.open >= cs.limit+spareConnections
 }
 
 // A limitListener closes connections above the hard limit without an answer.

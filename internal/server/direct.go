@@ -75,12 +75,12 @@ func object[T any](raw json.RawMessage) bool {
 
 // serveDirect serves a direct call in the goroutine of its POST. It reports false if the
 // SDK has to serve it after all: the tool asks a client with a session for input.
-func (s *Server) serveDirect(q *call, req *mcp.CallToolRequest, modern bool) (served bool) {
-	q.handled.Store(true)
-	req.Extra.TokenInfo = origin{q.caller, q}.extra(nil).TokenInfo
-	ctx := context.WithValue(context.WithValue(q.ctx, callKey{}, q), directKey{}, true)
+func (s *Server) serveDirect(cl *call, req *mcp.CallToolRequest, modern bool) (served bool) {
+	cl.handled.Store(true)
+	req.Extra.TokenInfo = origin{cl.caller, cl}.extra(nil).TokenInfo
+	ctx := context.WithValue(context.WithValue(cl.ctx, callKey{}, cl), directKey{}, true)
 	result, err := s.call(ctx, callTool, req)
-	if asked, ok := result.(*mcp.CallToolResult); ok && q.session != nil && asked.InputRequests != nil && !q.inexact {
+	if asked, ok := result.(*mcp.CallToolResult); ok && cl.session != nil && asked.InputRequests != nil && !cl.inexact {
 		return false
 	}
 	var encoded []byte
@@ -90,7 +90,7 @@ func (s *Server) serveDirect(q *call, req *mcp.CallToolRequest, modern bool) (se
 			encoded, err = encode(wire)
 		}
 	}
-	s.answer(q, encoded, err)
+	s.answer(cl, encoded, err)
 	return true
 }
 

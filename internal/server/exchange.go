@@ -71,8 +71,8 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		return
 	}
 	for i, message := range messages {
-		if q := calls[i]; q != nil {
-			message.(*jsonrpc.Request).Extra = q.extra(r.Header)
+		if cl := calls[i]; cl != nil {
+			message.(*jsonrpc.Request).Extra = cl.extra(r.Header)
 		} else {
 			m.session.observe(callerIn(r), r.Header, message)
 		}
@@ -130,13 +130,13 @@ func (s *Server) connect(m *postBody, to target, direct bool) (c *conn, end func
 		c = s.newConn(rand.Text(), false)
 		s.replay.open(c.session)
 		c.setOwn(newStream("", c.session, "", 1, s.replay))
-		of, err := s.mcp.Connect(context.Background(), c, nil)
+		sess, err := s.mcp.Connect(context.Background(), c, nil)
 		if err != nil {
 			return nil, nil, err
 		}
 		return c, func() {
 			if s.sessions.find(c.session) == nil {
-				_ = of.Close() // initialize failed
+				_ = sess.Close() // initialize failed
 			}
 		}, nil
 	}
@@ -147,11 +147,11 @@ func (s *Server) connect(m *postBody, to target, direct bool) (c *conn, end func
 		state.InitializedParams = &mcp.InitializedParams{}
 		state.LogLevel = "info"
 	}
-	of, err := s.mcp.Connect(context.Background(), c, &mcp.ServerSessionOptions{State: state})
+	sess, err := s.mcp.Connect(context.Background(), c, &mcp.ServerSessionOptions{State: state})
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, func() { _ = of.Close() }, nil
+	return c, func() { _ = sess.Close() }, nil
 }
 
 // oldestStateless is the revision of a request that names none.
@@ -165,20 +165,20 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 		if e.Kind != envelope.Request {
 			continue
 		}
-		q := &call{
+		cl := &call{
 			caller: callerIn(r), method: e.Method, id: e.ID, key: envelope.Key(e.ID),
 			inexact: e.Inexact, modern: to.modern, session: m.session, conn: c, stream: st,
 		}
 		if m.session != nil {
-			q.sdk = m.session.mcp
+			cl.sdk = m.session.mcp
 		}
 		ctx := r.Context()
 		if !to.modern {
 			ctx = context.WithoutCancel(ctx) // older clients cancel by a message
 		}
-		q.ctx, q.cancel = context.WithCancelCause(ctx)
-		if s.begin(q) {
-			calls[i] = q
+		cl.ctx, cl.cancel = context.WithCancelCause(ctx)
+		if s.begin(cl) {
+			calls[i] = cl
 			continue
 		}
 		for _, begun := range calls[:i] {
@@ -201,18 +201,18 @@ func (s *Server) refuseEnded(w http.ResponseWriter, m *postBody) {
 }
 
 // extra returns what accompanies a request through the SDK.
-func (q *call) extra(h http.Header) *mcp.RequestExtra {
-	extra := origin{q.caller, q}.extra(h)
-	extra.CloseSSEStream = func(args mcp.CloseSSEStreamArgs) { q.stream.closeConnection(args.RetryAfter) }
+func (cl *call) extra(h http.Header) *mcp.RequestExtra {
+	extra := origin{cl.caller, cl}.extra(h)
+	extra.CloseSSEStream = func(args mcp.CloseSSEStreamArgs) { cl.stream.closeConnection(args.RetryAfter) }
 	return extra
 }
 
 // deliverAll delivers notifications and responses to a session. It reports false if the
 // session has ended.
-func (of *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonrpc.Message) bool {
+func (sess *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonrpc.Message) bool {
 	for _, message := range messages {
-		of.observe(from, h, message)
-		if !of.conn.deliver(message) {
+		sess.observe(from, h, message)
+		if !sess.conn.deliver(message) {
 			return false
 		}
 	}
@@ -221,13 +221,13 @@ func (of *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonrpc
 
 // observe prepares a notification for the SDK. If it is notifications/cancelled, it
 // cancels the call that it names.
-func (of *mcpSession) observe(from *caller, h http.Header, message jsonrpc.Message) {
+func (sess *mcpSession) observe(from *caller, h http.Header, message jsonrpc.Message) {
 	n, ok := message.(*jsonrpc.Request)
 	if !ok {
 		return
 	}
 	n.Extra = origin{caller: from}.extra(h)
 	if n.Method == methodCancelled {
-		of.conn.cancel(envelope.CancelledKey(n.Params))
+		sess.conn.cancel(envelope.CancelledKey(n.Params))
 	}
 }

@@ -47,7 +47,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	if !s.permit(w, r, nil, auth.Read) {
 		return
 	}
-	of, release, ok := s.holdSession(w, r, nil)
+	sess, release, ok := s.holdSession(w, r, nil)
 	if !ok {
 		return
 	}
@@ -75,7 +75,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	res.noJSON = true
 	defer res.finish()
 
-	st, detached, err := s.attachGET(r, of, res)
+	st, detached, err := s.attachGET(r, sess, res)
 	if err != nil {
 		res.finish() // no heartbeat comes between
 	}
@@ -87,7 +87,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: %v", err))
 		return
 	case err != nil:
-		s.log.Debug("resume a stream", logkey.MCPSession, of.id, logkey.Error, err)
+		s.log.Debug("resume a stream", logkey.MCPSession, sess.id, logkey.Error, err)
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: events after the one in Last-Event-ID are not kept any more, or there is no such stream: repeat the request")
 		return
 	}
@@ -96,7 +96,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-st.done:
 		case <-detached:
-		case <-of.ended.Done():
+		case <-sess.ended.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -111,9 +111,9 @@ var errBadEventID = errors.New("Last-Event-ID is not the id of an event of this 
 
 // attachGET has res deliver the stream that a GET asks for. A stream that is over is
 // nil: res then has what the client missed.
-func (s *Server) attachGET(r *http.Request, of *mcpSession, res *response) (st *stream, detached <-chan struct{}, err error) {
+func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response) (st *stream, detached <-chan struct{}, err error) {
 	if len(r.Header.Values(headerLastEvent)) == 0 {
-		st = of.conn.stream("")
+		st = sess.conn.stream("")
 		if detached, err = st.listen(res); err == nil {
 			res.openSoon()
 		}
@@ -123,17 +123,17 @@ func (s *Server) attachGET(r *http.Request, of *mcpSession, res *response) (st *
 	if !ok {
 		return nil, nil, errBadEventID
 	}
-	if st = of.conn.stream(id); st != nil {
+	if st = sess.conn.stream(id); st != nil {
 		if detached, err = st.resume(res, index); err == nil && id == "" {
 			res.openSoon()
 		}
 		return st, detached, err
 	}
-	missed, err := s.replay.after(of.id, id, index)
+	missed, err := s.replay.after(sess.id, id, index)
 	if err != nil {
 		return nil, nil, err
 	}
-	over := newStream(id, of.id, "", 0, s.replay)
+	over := newStream(id, sess.id, "", 0, s.replay)
 	over.writeLocked(res, missed)
 	return nil, nil, nil
 }

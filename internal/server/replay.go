@@ -44,10 +44,10 @@ func newReplay(limit int) *replay {
 }
 
 // open begins the history of a session.
-func (p *replay) open(session string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sessions[session] = &history{last: make(map[string]int)}
+func (r *replay) open(session string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sessions[session] = &history{last: make(map[string]int)}
 }
 
 // append keeps an event, and evicts older events to stay within the limits: first those
@@ -55,54 +55,54 @@ func (p *replay) open(session string) {
 // session may exceed the session's limit. Only the limit of all sessions evicts it, after
 // all older events, and never the event that append was called with: memory may exceed
 // that limit by this one event. append ignores sessions that are not open.
-func (p *replay) append(session, stream string, index int, data []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.sessions[session]
+func (r *replay) append(session, stream string, index int, data []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.sessions[session]
 	if h == nil {
 		return
 	}
 	h.events = append(h.events, event{stream, index, data})
 	h.last[stream] = index
 	h.bytes += len(data)
-	p.bytes += len(data)
+	r.bytes += len(data)
 	// The newest event is the one that a client most likely missed: its answer.
-	for len(h.events) > 1 && (h.bytes > p.limit || len(h.events) > maxReplayEvents) {
-		p.evictLocked(h)
+	for len(h.events) > 1 && (h.bytes > r.limit || len(h.events) > maxReplayEvents) {
+		r.evictLocked(h)
 	}
-	for p.bytes > p.total {
-		from := p.largestLocked(h)
+	for r.bytes > r.total {
+		from := r.largestLocked(h)
 		if from == nil {
 			break
 		}
-		p.evictLocked(from)
+		r.evictLocked(from)
 	}
 	h.forget()
 }
 
 // skip notes an index without an event, so that a client that has seen it learns
 // that the stream is over instead of that events are missing.
-func (p *replay) skip(session, stream string, index int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.sessions[session]; h != nil {
+func (r *replay) skip(session, stream string, index int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.sessions[session]; h != nil {
 		h.last[stream] = max(h.last[stream], index)
 		h.forget()
 	}
 }
 
 // evictLocked evicts the oldest event of a session.
-func (p *replay) evictLocked(h *history) {
+func (r *replay) evictLocked(h *history) {
 	h.bytes -= len(h.events[0].data)
-	p.bytes -= len(h.events[0].data)
+	r.bytes -= len(h.events[0].data)
 	h.events = slices.Delete(h.events, 0, 1)
 }
 
 // largestLocked returns the session with the most bytes of those with more than one
 // event or, without such a session, of those with one event; nil if none but that of
 // current has events.
-func (p *replay) largestLocked(current *history) (most *history) {
-	for _, h := range p.sessions {
+func (r *replay) largestLocked(current *history) (most *history) {
+	for _, h := range r.sessions {
 		several := len(h.events) > 1
 		if len(h.events) == 0 || h == current && !several {
 			continue
@@ -132,10 +132,10 @@ func (h *history) forget() {
 // If any of them was evicted, or the stream is unknown, it returns
 // [mcp.ErrEventsPurged] and no events: a client that got some of them could not
 // tell that others are missing.
-func (p *replay) after(session, stream string, index int) ([]event, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.sessions[session]; h != nil {
+func (r *replay) after(session, stream string, index int) ([]event, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.sessions[session]; h != nil {
 		found := h.of(stream, index)
 		last, known := h.last[stream]
 		if known && last-index == len(found) {
@@ -147,10 +147,10 @@ func (p *replay) after(session, stream string, index int) ([]event, error) {
 
 // newest returns the events of a stream that are kept, for a client that has not
 // seen any.
-func (p *replay) newest(session, stream string) []event {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.sessions[session]; h != nil {
+func (r *replay) newest(session, stream string) []event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.sessions[session]; h != nil {
 		return h.of(stream, -1)
 	}
 	return nil
@@ -167,11 +167,11 @@ func (h *history) of(stream string, index int) (found []event) {
 }
 
 // close drops the history of a session. Events that come later are not kept.
-func (p *replay) close(session string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.sessions[session]; h != nil {
-		p.bytes -= h.bytes
-		delete(p.sessions, session)
+func (r *replay) close(session string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.sessions[session]; h != nil {
+		r.bytes -= h.bytes
+		delete(r.sessions, session)
 	}
 }

@@ -57,29 +57,29 @@ type sessions struct {
 
 // reserve reserves a place for a new session of an owner, and may evict an idle one for
 // it. The caller calls release when the new session is open, or failed to open.
-func (p *sessions) reserve(owner string) (release func(), ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.live)+p.opening >= p.limit && !p.evictLocked(owner) {
+func (ss *sessions) reserve(owner string) (release func(), ok bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if len(ss.live)+ss.opening >= ss.limit && !ss.evictLocked(owner) {
 		return nil, false
 	}
-	p.opening++
+	ss.opening++
 	return func() {
-		p.mu.Lock()
-		p.opening--
-		p.mu.Unlock()
+		ss.mu.Lock()
+		ss.opening--
+		ss.mu.Unlock()
 	}, true
 }
 
 // evictLocked ends the session that has been idle longest: of the owner itself or, if
 // none of those is idle, of an owner with more sessions.
-func (p *sessions) evictLocked(owner string) bool {
+func (ss *sessions) evictLocked(owner string) bool {
 	has := make(map[string]int)
-	for _, s := range p.live {
+	for _, s := range ss.live {
 		has[s.owner]++
 	}
 	var oldest *mcpSession
-	for _, s := range p.live {
+	for _, s := range ss.live {
 		own := s.owner == owner
 		if s.busy > 0 || time.Since(s.since) < restBeforeEviction || !own && has[s.owner] <= has[owner] {
 			continue
@@ -91,121 +91,121 @@ func (p *sessions) evictLocked(owner string) bool {
 	if oldest == nil {
 		return false
 	}
-	p.removeLocked(oldest, errEvicted)
+	ss.removeLocked(oldest, errEvicted)
 	return true
 }
 
 // add adds a session that the SDK has begun.
-func (p *sessions) add(m *mcp.ServerSession, c *conn, owner, version string) {
+func (ss *sessions) add(m *mcp.ServerSession, c *conn, owner, version string) {
 	s := &mcpSession{id: m.ID(), owner: owner, version: version, mcp: m, conn: c, since: time.Now()}
 	s.ended, s.end = context.WithCancelCause(context.Background())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.timer = time.AfterFunc(p.idle, func() { p.expire(s) })
-	p.live[s.id] = s
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	s.timer = time.AfterFunc(ss.idle, func() { ss.expire(s) })
+	ss.live[s.id] = s
 }
 
-func (p *sessions) expire(s *mcpSession) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s.busy == 0 && time.Since(s.since) >= p.idle {
-		p.removeLocked(s, errIdle)
+func (ss *sessions) expire(s *mcpSession) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if s.busy == 0 && time.Since(s.since) >= ss.idle {
+		ss.removeLocked(s, errIdle)
 	}
 }
 
 // hold finds a session and keeps it from expiring until release is called.
-func (p *sessions) hold(id string) (s *mcpSession, release func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s = p.live[id]; s == nil {
+func (ss *sessions) hold(id string) (s *mcpSession, release func()) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if s = ss.live[id]; s == nil {
 		return nil, nil
 	}
-	p.useLocked(s)
-	return s, func() { p.release(s) }
+	ss.useLocked(s)
+	return s, func() { ss.release(s) }
 }
 
 // use keeps a session from expiring until release is called.
-func (p *sessions) use(s *mcpSession) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.useLocked(s)
+func (ss *sessions) use(s *mcpSession) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.useLocked(s)
 }
 
-func (p *sessions) useLocked(s *mcpSession) {
+func (ss *sessions) useLocked(s *mcpSession) {
 	s.timer.Stop()
 	s.busy++
 }
 
-func (p *sessions) release(s *mcpSession) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s.busy--; s.busy == 0 && p.live[s.id] == s {
+func (ss *sessions) release(s *mcpSession) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if s.busy--; s.busy == 0 && ss.live[s.id] == s {
 		s.since = time.Now()
-		s.timer.Reset(p.idle)
+		s.timer.Reset(ss.idle)
 	}
 }
 
 // find returns an open session, or nil.
-func (p *sessions) find(id string) *mcpSession {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.live[id]
+func (ss *sessions) find(id string) *mcpSession {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.live[id]
 }
 
 // remove ends a session, if it is open.
-func (p *sessions) remove(id string, cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s := p.live[id]; s != nil {
-		p.removeLocked(s, cause)
+func (ss *sessions) remove(id string, cause error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if s := ss.live[id]; s != nil {
+		ss.removeLocked(s, cause)
 	}
 }
 
 // removeAll ends all sessions.
-func (p *sessions) removeAll(cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.live {
-		p.removeLocked(s, cause)
+func (ss *sessions) removeAll(cause error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for _, s := range ss.live {
+		ss.removeLocked(s, cause)
 	}
 }
 
-func (p *sessions) removeLocked(s *mcpSession, cause error) {
-	if p.live[s.id] != s {
+func (ss *sessions) removeLocked(s *mcpSession, cause error) {
+	if ss.live[s.id] != s {
 		return
 	}
-	delete(p.live, s.id)
+	delete(ss.live, s.id)
 	s.timer.Stop()
-	p.close(s, cause)
+	ss.close(s, cause)
 }
 
-func (p *sessions) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.live)
+func (ss *sessions) count() int {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return len(ss.live)
 }
 
 // closeSession cancels the calls of a session, ends its streams, and closes it in the
 // SDK. It does not wait for that, which takes until the last handler returns.
-func (s *Server) closeSession(of *mcpSession, cause error) {
-	s.log.Debug("end session", logkey.MCPSession, of.id, logkey.Reason, cause)
-	s.calls.cancel(func(m mcp.Session) bool { return m == mcp.Session(of.mcp) }, cause)
-	of.end(cause)
+func (s *Server) closeSession(sess *mcpSession, cause error) {
+	s.log.Debug("end session", logkey.MCPSession, sess.id, logkey.Reason, cause)
+	s.calls.cancel(func(m mcp.Session) bool { return m == mcp.Session(sess.mcp) }, cause)
+	sess.end(cause)
 	s.closing.add(1)
 	go func() {
 		defer s.closing.add(-1)
-		_ = of.mcp.Close() // there is no one to report it to
+		_ = sess.mcp.Close() // there is no one to report it to
 	}()
 }
 
 // holdSession finds the session that a request names. It refuses the request if there is
 // no such session, or it belongs to another owner.
-func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (of *mcpSession, release func(), ok bool) {
-	of, release = s.sessions.hold(r.Header.Get(headerSession))
-	if of != nil && of.owner == callerIn(r).owner() {
-		return of, release, true
+func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (sess *mcpSession, release func(), ok bool) {
+	sess, release = s.sessions.hold(r.Header.Get(headerSession))
+	if sess != nil && sess.owner == callerIn(r).owner() {
+		return sess, release, true
 	}
-	if of != nil {
+	if sess != nil {
 		release()
 	}
 	s.refuse(w, http.StatusNotFound, id, codeRefused, "Session not found: begin a new one with initialize")
@@ -216,14 +216,14 @@ func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.Raw
 // the client of a session.
 func (s *Server) open(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		q := callIn(ctx)
-		if q != nil && q.session != nil {
-			ctx = tools.WithClient(ctx, &q.session.client)
+		cl := callIn(ctx)
+		if cl != nil && cl.session != nil {
+			ctx = tools.WithClient(ctx, &cl.session.client)
 		}
 		res, err := next(ctx, method, req)
-		if begun, ok := res.(*mcp.InitializeResult); ok && err == nil && q != nil && q.conn != nil && q.session == nil {
-			if of, ok := req.GetSession().(*mcp.ServerSession); ok {
-				s.sessions.add(of, q.conn, q.caller.owner(), begun.ProtocolVersion)
+		if begun, ok := res.(*mcp.InitializeResult); ok && err == nil && cl != nil && cl.conn != nil && cl.session == nil {
+			if sess, ok := req.GetSession().(*mcp.ServerSession); ok {
+				s.sessions.add(sess, cl.conn, cl.caller.owner(), begun.ProtocolVersion)
 			}
 		}
 		return res, err

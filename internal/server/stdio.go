@@ -47,7 +47,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log,
 		Stop: stop, StopGrace: s.opts.Limits.Grace, Ending: s.opts.Ending,
 		Abort: func() {
-			s.calls.cancel(func(of mcp.Session) bool { return slices.Contains(sessions, of) }, errShutdown)
+			s.calls.cancel(func(sess mcp.Session) bool { return slices.Contains(sessions, sess) }, errShutdown)
 		},
 	}
 	// The end of ctx is a stop, which calls in flight outlast. Serve does not run

@@ -40,13 +40,13 @@ type agent struct {
 func (a *agent) serve(in io.Reader) error {
 	writer := make(chan error, 1)
 	go func() { writer <- a.out.Run() }()
-	r := &input{a: a, rd: protocol.NewReader(in), s: a.newSession(nil, 0), end: make(chan error, 1)}
+	r := &input{a: a, rd: protocol.NewReader(in), conn: a.newConnection(nil, 0), end: make(chan error, 1)}
 	defer func() {
-		r.s.end(errConnEnded)
+		r.conn.end(errConnEnded)
 		a.out.Close(errConnEnded)
 		a.shutdown()
 		<-writer
-		r.s.wait(endWait)
+		r.conn.wait(endWait)
 	}()
 	go r.read()
 	return <-r.end
@@ -54,10 +54,10 @@ func (a *agent) serve(in io.Reader) error {
 
 // input reads the connection. One goroutine at a time owns it.
 type input struct {
-	a   *agent
-	rd  *protocol.Reader
-	s   *session
-	end chan error // receives the reason when the input has ended
+	a    *agent
+	rd   *protocol.Reader
+	conn *connection
+	end  chan error // receives the reason when the input has ended
 }
 
 // read handles frames. When no frame is left, it hands the reading to a new goroutine
@@ -74,7 +74,7 @@ func (r *input) read() {
 		h, p, err := r.rd.Next()
 		var begun *op
 		if err == nil {
-			begun, err = r.s.handle(h, p)
+			begun, err = r.conn.handle(h, p)
 		}
 		if last != nil && (begun != nil || err != nil) {
 			go last.do()
@@ -102,13 +102,13 @@ func (r *input) read() {
 
 // restart ends the connection and waits for the next.
 func (r *input) restart() error {
-	r.s.end(protocol.ErrSuperseded)
+	r.conn.end(protocol.ErrSuperseded)
 	nonce, err := r.rd.Resync(0, func(string) bool { return true })
 	if err != nil {
 		return err
 	}
-	r.s = r.a.newSession(r.s, r.s.epoch+1)
-	r.a.out.Restart(r.s.epoch, protocol.AppendMarker(nil, nonce))
+	r.conn = r.a.newConnection(r.conn, r.conn.epoch+1)
+	r.a.out.Restart(r.conn.epoch, protocol.AppendMarker(nil, nonce))
 	r.a.out.Wake()
 	return nil
 }
@@ -136,12 +136,11 @@ const endWait = time.Second
 // errConnEnded is the cause of every operation's end when the stream ends.
 var errConnEnded = errors.New("the connection ended")
 
-// session is one connection: the operations between one start of the protocol and the
-// next.
-type session struct {
+// connection holds the operations between one start of the protocol and the next.
+type connection struct {
 	a      *agent
 	epoch  uint64
-	prior  *session // the connection it replaced; nil after hello
+	prior  *connection // the connection it replaced; nil after hello
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -150,30 +149,30 @@ type session struct {
 	wg  sync.WaitGroup // of the operations' goroutines
 }
 
-func (a *agent) newSession(prior *session, epoch uint64) *session {
-	s := &session{a: a, epoch: epoch, prior: prior, ops: make(map[uint32]*op)}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	return s
+func (a *agent) newConnection(prior *connection, epoch uint64) *connection {
+	c := &connection{a: a, epoch: epoch, prior: prior, ops: make(map[uint32]*op)}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	return c
 }
 
 // alone reports whether at most one operation is in progress.
-func (s *session) alone() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.ops) <= 1
+func (c *connection) alone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ops) <= 1
 }
 
 // end cancels all operations; wait waits for them.
-func (s *session) end(cause error) { s.cancel(cause) }
+func (c *connection) end(cause error) { c.cancel(cause) }
 
 // handle processes one frame and returns the operation that it started, if any, for the
 // caller to perform. An error ends the connection.
-func (s *session) handle(h protocol.Header, p []byte) (*op, error) {
-	s.mu.Lock()
-	o := s.ops[h.Op]
-	s.mu.Unlock()
+func (c *connection) handle(h protocol.Header, p []byte) (*op, error) {
+	c.mu.Lock()
+	o := c.ops[h.Op]
+	c.mu.Unlock()
 	if h.Type == protocol.Open {
-		return s.open(h, p, o)
+		return c.open(h, p, o)
 	}
 	if o == nil {
 		// The operation ended while the host's frame was in transit.

@@ -75,9 +75,9 @@ func TestPanicEndsOneOperation(t *testing.T) {
 func TestOperationsBeforeHello(t *testing.T) {
 	var out bytes.Buffer
 	a := newAgent(slog.New(slog.DiscardHandler), &out, false)
-	s := a.newSession(nil, 0)
+	s := a.newConnection(nil, 0)
 	for _, name := range []protocol.Op{protocol.OpExec, protocol.OpRun, protocol.OpRead, protocol.OpPS} {
-		o := &op{s: s, in: protocol.NewRecvQueue(), window: protocol.NewSendWindow()}
+		o := &op{conn: s, in: protocol.NewRecvQueue(), window: protocol.NewSendWindow()}
 		o.ctx, o.cancel = context.WithCancelCause(t.Context())
 		if _, err := o.run(protocol.Request{Op: name}); err == nil || !strings.Contains(err.Error(), "before hello") {
 			t.Errorf("%s: got %v", name, err)

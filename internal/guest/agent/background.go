@@ -199,7 +199,7 @@ func (s *processSet) killAll() {
 }
 
 func listProcesses(o *op, _ struct{}) (any, error) {
-	s := &o.s.a.procs
+	s := &o.conn.a.procs
 	s.mu.Lock()
 	list := slices.Clone(s.list)
 	s.mu.Unlock()
@@ -218,7 +218,7 @@ func signalProcess(o *op, x protocol.Signal) (any, error) {
 	if !ok {
 		return nil, failf(protocol.CodeInvalid, "unknown signal %.20q", x.Signal)
 	}
-	b, err := o.s.a.procs.find(x.ID)
+	b, err := o.conn.a.procs.find(x.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func signalProcess(o *op, x protocol.Signal) (any, error) {
 
 // attach replays the kept output of a background process, and may follow it.
 func attach(o *op, x protocol.Attach) (any, error) {
-	b, err := o.s.a.procs.find(x.ID)
+	b, err := o.conn.a.procs.find(x.ID)
 	if err != nil {
 		return nil, err
 	}

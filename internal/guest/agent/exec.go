@@ -28,7 +28,7 @@ const (
 )
 
 func execCommand(o *op, x protocol.Exec) (any, error) {
-	a := o.s.a
+	a := o.conn.a
 	cfg := a.cfg.Load()
 	if x.Background && x.Stdin {
 		return nil, failf(protocol.CodeInvalid, "a background process has no standard input")
@@ -67,7 +67,7 @@ func (e *notRunnable) Error() string { return e.text }
 
 // notRunnable returns the result that a shell would.
 func (o *op) notRunnable(nf *notRunnable, c protocol.Capture) (any, error) {
-	stderr := newCapture(c, nil, func(b []byte) error { return o.send(protocol.Stderr, b, o.s.ctx.Done()) })
+	stderr := newCapture(c, nil, func(b []byte) error { return o.send(protocol.Stderr, b, o.conn.ctx.Done()) })
 	stderr.write([]byte(nf.text + "\n"))
 	return protocol.ExecResult{Code: nf.code, Stderr: stderr.finish()}, nil
 }
@@ -227,7 +227,7 @@ const maxTimeout = 30 * 24 * time.Hour
 
 // foreground streams the command's input and output and waits for its end.
 func (o *op) foreground(cfg *settings, p *process, x protocol.Exec) (any, error) {
-	stop := o.s.ctx.Done()
+	stop := o.conn.ctx.Done()
 	captures := [2]*capture{
 		newCapture(x.Capture, func() *spoolFile { return cfg.openSpool("stdout") },
 			func(b []byte) error { return o.send(protocol.Stdout, b, stop) }),
@@ -252,7 +252,7 @@ func (o *op) foreground(cfg *settings, p *process, x protocol.Exec) (any, error)
 	p.expire()
 	pumps.Wait()
 	for _, r := range p.output {
-		o.s.a.drains.add(r)
+		o.conn.a.drains.add(r)
 	}
 	o.cancel(nil) // ends the feeder
 	feeder.Wait()

@@ -21,7 +21,7 @@ func (w bodyWriter) Write(p []byte) (int, error) {
 
 // asUser runs a file operation with the user's rights.
 func asUser[R any](o *op, fn func(*settings) (R, error)) (any, error) {
-	cfg := o.s.a.cfg.Load()
+	cfg := o.conn.a.cfg.Load()
 	var res R
 	err := cfg.user.Do(func() (err error) {
 		res, err = fn(cfg)

@@ -36,13 +36,13 @@ type settings struct {
 const priorWait = 3 * time.Second
 
 func hello(o *op, h protocol.Hello) (any, error) {
-	a := o.s.a
+	a := o.conn.a
 	if h.Version != protocol.Version {
 		return nil, failf(protocol.CodeVersion, "the agent speaks version %d of the protocol, the host %d", protocol.Version, h.Version)
 	}
-	if o.s.prior != nil {
-		o.s.prior.wait(priorWait)
-		o.s.prior = nil
+	if o.conn.prior != nil {
+		o.conn.prior.wait(priorWait)
+		o.conn.prior = nil
 	}
 	mixEntropy(h.Entropy)
 	a.mu.Lock()
@@ -63,11 +63,11 @@ func hello(o *op, h protocol.Hello) (any, error) {
 
 func ping(*op, struct{}) (any, error) { return nil, nil }
 
-// wait waits for the session's operations, at most d.
-func (s *session) wait(d time.Duration) {
+// wait waits for the connection's operations, at most d.
+func (c *connection) wait(d time.Duration) {
 	done := make(chan struct{})
 	go func() { // ends with the operations, which are canceled
-		s.wg.Wait()
+		c.wg.Wait()
 		close(done)
 	}()
 	select {

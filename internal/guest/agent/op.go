@@ -22,7 +22,7 @@ var (
 
 // op is an operation in progress.
 type op struct {
-	s      *session
+	conn   *connection
 	id     uint32
 	ctx    context.Context // done after Cancel and after the end of the connection
 	cancel context.CancelCauseFunc
@@ -42,17 +42,17 @@ type op struct {
 }
 
 // open starts an operation. The caller must perform a returned one.
-func (s *session) open(h protocol.Header, p []byte, dup *op) (*op, error) {
+func (c *connection) open(h protocol.Header, p []byte, dup *op) (*op, error) {
 	if h.Op%2 == 0 || dup != nil {
 		return nil, fmt.Errorf("%w: invalid id %d of a new operation", protocol.ErrFrame, h.Op)
 	}
-	o := &op{s: s, id: h.Op, in: protocol.NewRecvQueue(), window: protocol.NewSendWindow(), begun: time.Now()}
+	o := &op{conn: c, id: h.Op, in: protocol.NewRecvQueue(), window: protocol.NewSendWindow(), begun: time.Now()}
 	err := json.Unmarshal(p, &o.req)
-	o.ctx, o.cancel = context.WithCancelCause(s.ctx)
-	s.mu.Lock()
-	full := len(s.ops) >= protocol.MaxOps
-	s.ops[h.Op] = o
-	s.mu.Unlock()
+	o.ctx, o.cancel = context.WithCancelCause(c.ctx)
+	c.mu.Lock()
+	full := len(c.ops) >= protocol.MaxOps
+	c.ops[h.Op] = o
+	c.mu.Unlock()
 	if full {
 		o.finish(nil, failf(protocol.CodeBusy, "%d operations are already running", protocol.MaxOps))
 		return nil, nil
@@ -61,13 +61,13 @@ func (s *session) open(h protocol.Header, p []byte, dup *op) (*op, error) {
 		o.finish(nil, failf(protocol.CodeInvalid, "parse request: %v", err))
 		return nil, nil
 	}
-	s.wg.Add(1)
+	c.wg.Add(1)
 	return o, nil
 }
 
 // do performs the operation and ends it.
 func (o *op) do() {
-	defer o.s.wg.Done()
+	defer o.conn.wg.Done()
 	o.finish(o.run(o.req))
 }
 
@@ -75,7 +75,7 @@ func (o *op) do() {
 func (o *op) run(req protocol.Request) (result any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			o.s.a.log.Error("operation panicked", "op", string(req.Op), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			o.conn.a.log.Error("operation panicked", "op", string(req.Op), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			err = failf(protocol.CodeInternal, "the agent failed in %s: %v", req.Op, r)
 		}
 	}()
@@ -83,7 +83,7 @@ func (o *op) run(req protocol.Request) (result any, err error) {
 	if h == nil {
 		return nil, failf(protocol.CodeInvalid, "unknown operation %.40q", string(req.Op))
 	}
-	if o.s.a.cfg.Load() == nil && req.Op != protocol.OpHello && req.Op != protocol.OpPing {
+	if o.conn.a.cfg.Load() == nil && req.Op != protocol.OpHello && req.Op != protocol.OpPing {
 		return nil, failf(protocol.CodeInvalid, "%s before hello", req.Op)
 	}
 	return h(o, req.Args)
@@ -97,11 +97,11 @@ func (o *op) finish(result any, err error) {
 		o.late.Stop()
 	}
 	payload := encodeResponse(result, err)
-	o.s.mu.Lock()
-	delete(o.s.ops, o.id)
-	o.s.mu.Unlock()
-	out := o.s.a.out
-	if out.Put(o.s.epoch, protocol.Header{Type: protocol.End, Op: o.id}, payload) == nil {
+	o.conn.mu.Lock()
+	delete(o.conn.ops, o.id)
+	o.conn.mu.Unlock()
+	out := o.conn.a.out
+	if out.Put(o.conn.epoch, protocol.Header{Type: protocol.End, Op: o.id}, payload) == nil {
 		out.Flush() // a failed write ends the stream; its reader sees that
 	}
 }
@@ -158,7 +158,7 @@ func (o *op) send(ch protocol.Channel, p []byte, stop <-chan struct{}) error {
 
 // display sends one message, which may take several frames.
 func (o *op) display(p []byte) error {
-	return o.sendMessage(protocol.Displays, p, true, o.s.ctx.Done())
+	return o.sendMessage(protocol.Displays, p, true, o.conn.ctx.Done())
 }
 
 func (o *op) sendMessage(ch protocol.Channel, p []byte, message bool, stop <-chan struct{}) error {
@@ -168,7 +168,7 @@ func (o *op) sendMessage(ch protocol.Channel, p []byte, message bool, stop <-cha
 			return err
 		}
 		h := protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id, More: message && n < len(p)}
-		if err := o.s.a.out.Add(o.s.epoch, stop, h, p[:n]); err != nil {
+		if err := o.conn.a.out.Add(o.conn.epoch, stop, h, p[:n]); err != nil {
 			return err
 		}
 		o.flushLater(n)
@@ -189,10 +189,10 @@ const (
 // flushLater makes output of n bytes leave soon.
 func (o *op) flushLater(n int) {
 	if n > batchSize || time.Since(o.begun) > batchDelay {
-		o.s.a.out.Wake()
+		o.conn.a.out.Wake()
 		return
 	}
-	o.lateOnce.Do(func() { o.late = time.AfterFunc(batchDelay, o.s.a.out.Wake) })
+	o.lateOnce.Do(func() { o.late = time.AfterFunc(batchDelay, o.conn.a.out.Wake) })
 }
 
 // Read reads data from the host on the operation's only input channel. It returns at
@@ -233,8 +233,8 @@ func (o *op) Read(p []byte) (int, error) {
 func (o *op) credit(n uint32) error {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], n)
-	err := o.s.a.out.Put(o.s.epoch, protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
-	o.s.a.out.Wake()
+	err := o.conn.a.out.Put(o.conn.epoch, protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
+	o.conn.a.out.Wake()
 	return err
 }
 

@@ -202,7 +202,7 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := o.s.a
+	a := o.conn.a
 	cfg := a.cfg.Load()
 	file := x.File
 	if file != "" {
@@ -229,7 +229,7 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	r, err := k.Run(o.ctx, kernel.Request{
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
-		Exclusive: a.input >= 0 && o.s.alone(), Input: a.input,
+		Exclusive: a.input >= 0 && o.conn.alone(), Input: a.input,
 		Program: x.Program, File: file,
 	}, sink)
 	if x.Program {
@@ -310,7 +310,7 @@ func (f *phrase) write(p []byte) {
 }
 
 func newRunSink(o *op, cfg *settings, c protocol.Capture) *runSink {
-	stop := o.s.ctx.Done()
+	stop := o.conn.ctx.Done()
 	return &runSink{o: o, heap: phrase{text: "JavaScript heap out of memory"}, streams: [2]*capture{
 		newCapture(c, func() *spoolFile { return cfg.openSpool("stdout") },
 			func(b []byte) error { return o.send(protocol.Stdout, b, stop) }),
@@ -356,7 +356,7 @@ func (o *op) readBody(max int) ([]byte, error) {
 }
 
 func controlKernel(o *op, x protocol.Kernel) (any, error) {
-	a := o.s.a
+	a := o.conn.a
 	if x.Action != "start" && x.Action != "stop" && x.Action != "restart" {
 		return nil, failf(protocol.CodeInvalid, "unknown action %.40q of a kernel", x.Action)
 	}
