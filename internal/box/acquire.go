@@ -135,7 +135,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		r = nil
 	}
 	if r == nil && q.make == nil {
-		// It may have been woken between the two looks.
+		// It may have been woken between the two lookups.
 		try, ok := m.attemptLive(ctx, q)
 		if !ok {
 			try = attempt{done: true}
@@ -189,8 +189,8 @@ func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt
 	}
 	switch {
 	case s == nil:
-		if leaving := m.reg.leavingLocked(q.key); leaving != nil {
-			return attempt{freed: leaving.freed}, true
+		if freeing := m.reg.freeingLocked(q.key); freeing != nil {
+			return attempt{freed: freeing.freed}, true
 		}
 		return attempt{}, false
 	case s.state == stateDraining && q.key.kind == KindContext:

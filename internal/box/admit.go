@@ -30,7 +30,7 @@ func (r *registry) usageLocked() *usage {
 	for _, s := range r.boxes {
 		u.add(&s.spec, 1)
 	}
-	for s := range r.leaving {
+	for s := range r.freeing {
 		u.add(&s.spec, 1)
 	}
 	return u

@@ -59,7 +59,7 @@ type spec struct {
 	chosen   bool // a client chose the id, so that another server may have a box of that id
 }
 
-// use is who uses a box, and when it was used last.
+// use counts the users of a box, and has the time of its last use.
 type use struct {
 	lastUsed time.Time
 	seq      uint64        // order of the last use among all boxes
@@ -116,7 +116,7 @@ func (s *Box) infoLocked() Info {
 	}
 }
 
-// stateLocked is what clients are told of the state.
+// stateLocked returns the state that clients see.
 func (s *Box) stateLocked() State {
 	switch s.state {
 	case stateNew, stateStarting, stateWaking:
@@ -137,7 +137,7 @@ func (s *Box) stateLocked() State {
 	return StateStopped
 }
 
-// evictableLocked reports whether nobody uses the box or is about to.
+// evictableLocked reports whether the box is idle: no call is in flight or about to begin.
 func (s *Box) evictableLocked() bool {
 	return (s.state == stateReady || s.state == statePaused) && len(s.use.pins) == 0
 }
@@ -209,8 +209,8 @@ func (s *Box) kernel(language string) *kernel {
 	return k
 }
 
-// ranLocked reports whether code has run in the box's own interpreter, here or
-// before it came here, whose loss nobody has been told of.
+// ranLocked reports whether code has run in the box's own interpreter, on this server or
+// an earlier one, and its loss was not reported yet.
 func (s *Box) ranLocked() bool {
 	if k := s.kernels[s.template.Language()]; k != nil {
 		return k.ran.Load()

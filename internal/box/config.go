@@ -91,8 +91,8 @@ type Parts struct {
 	// of boxes; "": a client learns it from the server that had the box, and only
 	// until that stops.
 	Tombstones string
-	// Observe is told what happens to boxes, at once and from many goroutines; it
-	// must not call the Manager. nil: nobody is.
+	// Observe receives the events of boxes, synchronously and from many goroutines. It
+	// must not call the Manager. nil: events are dropped.
 	Observe func(Event)
 	Log     *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now

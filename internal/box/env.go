@@ -86,7 +86,7 @@ func (e *env) orDefault(f Flavor) Flavor {
 	return f
 }
 
-// signal wakes those who wait for a change. Its user guards it with a mutex.
+// signal wakes the waiters for a change. Its user guards it with a mutex.
 type signal struct{ ch chan struct{} }
 
 // wait returns a channel that the next broadcast closes.

@@ -36,7 +36,7 @@ type Class struct {
 
 // diskUse is what the records of all owners come to.
 type diskUse struct {
-	hibernated map[Class]int // hibernated boxes that nobody holds
+	hibernated map[Class]int // hibernated boxes without a lease
 	kept       int           // snapshots that were asked for
 	bytes      int64
 }

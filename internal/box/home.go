@@ -30,7 +30,7 @@ const (
 	homeTimeout = 20 * time.Second
 	// homeSlack is what the headers of an archive with the most entries take.
 	homeSlack = 256 << 20
-	// maxHomeInfo bounds what is read of homeIndex.
+	// maxHomeInfo bounds how much of homeIndex is read.
 	maxHomeInfo = 64 << 10
 )
 

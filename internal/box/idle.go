@@ -46,8 +46,7 @@ func (p *reaper) maintains() bool {
 	return p.cfg().PauseAfter > 0 && (p.hibernates() || p.parts.Machines.Pauses())
 }
 
-// checkIdle writes boxes to disk that nobody has used for a while and that compute
-// nothing, so that little is lost if the server is killed, and pauses them, so that
+// checkIdle writes boxes to disk that were unused for a while and use no CPU, so that little is lost if the server is killed, and pauses them, so that
 // they take no CPU. New boxes are written soon after their first call, boxes in steady
 // use in between. It returns when it has to be called again; checkInLocked may make
 // that earlier.
@@ -67,8 +66,8 @@ func (p *reaper) checkIdle() (next time.Duration) {
 	return next
 }
 
-// maintainLocked begins what is due for an idle box, and returns when something else
-// may be.
+// maintainLocked begins the work that is due on an idle box, and returns the time until
+// more may be due.
 func (p *reaper) maintainLocked(s *Box) (next time.Duration) {
 	next = p.cfg().tick()
 	due := func(left time.Duration) bool {
@@ -227,7 +226,7 @@ func (p *reaper) isIdle(ctx context.Context, s *Box) bool {
 	return (stats.CPU - last.cpu).Seconds() <= busyShare*now.Sub(last.at).Seconds()
 }
 
-// tick is how often idle boxes are looked for: often enough for the shorter of the
+// tick is the interval of the checks for idle boxes: short enough for the shorter of the
 // two idle times.
 func (c *Config) tick() time.Duration {
 	if c.PauseAfter > 0 {

@@ -77,7 +77,7 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when room for a new %s was needed", s.key.kind))
 	}
 	// An evicted box occupies memory until it is freed; no over-commit.
-	wait := slices.Collect(maps.Keys(l.reg.leaving))
+	wait := slices.Collect(maps.Keys(l.reg.freeing))
 
 	l.reg.touchLocked(s)
 	if s.state == stateHibernated {

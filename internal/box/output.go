@@ -86,7 +86,7 @@ type stream struct {
 	seen   int64    // bytes of output
 	cut    int64    // of them dropped here
 	line   bool     // the output is amid a line
-	live   cleaner  // of what is told while the call runs
+	live   cleaner  // of the progress while the call runs
 }
 
 // piece is output or, if shown is not empty, displayed text.

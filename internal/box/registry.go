@@ -20,7 +20,7 @@ type registry struct {
 	mu         sync.Mutex
 	phase      phase             // guarded by mu
 	boxes      map[key]*Box      // guarded by mu; those in a live state
-	leaving    map[*Box]struct{} // guarded by mu; those in a leaving state
+	freeing    map[*Box]struct{} // guarded by mu; those whose resources are being freed
 	tombstones *tombstones       // guarded by mu
 	uses       uint64            // guarded by mu; orders boxes by use, independent of the clock
 	drained    chan struct{}     // guarded by mu; not nil while the Manager drains; closed when no call is left
@@ -46,7 +46,7 @@ var errClosed = errors.New("the server is closing")
 
 func newRegistry(e *env) *registry {
 	return &registry{
-		env: e, boxes: map[key]*Box{}, leaving: map[*Box]struct{}{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
+		env: e, boxes: map[key]*Box{}, freeing: map[*Box]struct{}{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
 	}
 }
 
@@ -87,13 +87,13 @@ func (r *registry) find(k key) bool {
 	defer r.mu.Unlock()
 	// Acquiring an ambiguous name reports the error.
 	s, err := r.findLocked("", k)
-	return s != nil || err != nil || r.leavingLocked(k) != nil
+	return s != nil || err != nil || r.freeingLocked(k) != nil
 }
 
-// leavingLocked returns the box of a key that is being written to disk, or has ended
+// freeingLocked returns the box of a key that is being written to disk, or has ended
 // and stays there as it was last written.
-func (r *registry) leavingLocked(k key) *Box {
-	for s := range r.leaving {
+func (r *registry) freeingLocked(k key) *Box {
+	for s := range r.freeing {
 		if s.key.owner == k.owner && s.key.kind == k.kind && (s.key.id == k.id || k.kind == KindContext && s.name == k.id) && s.recordStays {
 			return s
 		}
@@ -106,7 +106,7 @@ func (r *registry) leavingLocked(k key) *Box {
 func (r *registry) endingForGood(record string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for s := range r.leaving {
+	for s := range r.freeing {
 		if s.record != nil && s.record.ID() == record {
 			return !s.recordStays
 		}

@@ -82,8 +82,8 @@ func (s state) booting() bool { return s == stateStarting || s == stateWaking }
 // live reports whether the box can be found in memory.
 func (s state) live() bool { return s >= stateStarting && s <= statePaused }
 
-// leaving reports whether the box has ended and still has resources to free.
-func (s state) leaving() bool { return s == stateHibernating || s == stateEnding }
+// freeing reports whether the box has ended and still has resources to free.
+func (s state) freeing() bool { return s == stateHibernating || s == stateEnding }
 
 // final reports whether nothing of the box is left in memory.
 func (s state) final() bool { return s == stateHibernated || s == stateGone }
@@ -92,7 +92,7 @@ func (s state) final() bool { return s == stateHibernated || s == stateGone }
 var panicOnInvalidTransition bool
 
 // setState changes the state of a box: it enters the box into the registry or
-// removes it, and wakes those who wait for the change. A change that is not in the
+// removes it, and wakes the waiters for the change. A change that is not in the
 // table is a programming error. setState refuses it and logs it: the one box may stay
 // behind, but the boxes of all others live on. The caller holds mu.
 func (r *registry) setState(s *Box, to state) {
@@ -112,12 +112,12 @@ func (r *registry) setState(s *Box, to state) {
 	switch {
 	case to.live() && !from.live():
 		r.boxes[s.key] = s
-	case to.leaving() && from.live():
+	case to.freeing() && from.live():
 		delete(r.boxes, s.key)
-		r.leaving[s] = struct{}{}
+		r.freeing[s] = struct{}{}
 		close(s.terminated)
 	case to.final():
-		delete(r.leaving, s)
+		delete(r.freeing, s)
 		close(s.freed)
 	}
 	switch {

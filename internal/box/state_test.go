@@ -180,8 +180,8 @@ func (h *history) note(r *registry, b *Box, from, to state) {
 	if got := r.boxes[b.key] == b; got != to.live() {
 		fail("found by its key: %t", got)
 	}
-	if _, got := r.leaving[b]; got != to.leaving() {
-		fail("among those that leave: %t", got)
+	if _, got := r.freeing[b]; got != to.freeing() {
+		fail("among those being freed: %t", got)
 	}
 	if got := closed(b.terminated); got != !to.live() {
 		fail("told that it has ended: %t", got)
@@ -258,8 +258,8 @@ func walkHistories(t *testing.T, h *history, seed uint64) {
 	}
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
-	if len(f.reg.boxes)+len(f.reg.leaving) > 0 {
-		t.Errorf("after close (seed %d): %d boxes live, %d leave", seed, len(f.reg.boxes), len(f.reg.leaving))
+	if len(f.reg.boxes)+len(f.reg.freeing) > 0 {
+		t.Errorf("after close (seed %d): %d boxes live, %d being freed", seed, len(f.reg.boxes), len(f.reg.freeing))
 	}
 }
 
@@ -384,6 +384,16 @@ func walkRareTransitions(t *testing.T, h *history) {
 	<-s.freed
 	if got := f.List("", KindSession); len(got) != 1 || got[0].State != StateHibernated {
 		t.Errorf("after a crash: got %+v, want the box as it was written", got)
+	}
+
+	// A rollback.
+	f.session(t, "", "rolls-back")
+	saved, err := f.SaveSnapshot(t.Context(), "", KindSession, "rolls-back", SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Restore(t.Context(), "", KindSession, saved.ID, RestoreOptions{Into: "rolls-back"}); err != nil {
+		t.Error(err)
 	}
 
 	// A box that cannot be written when it leaves memory.

@@ -37,7 +37,7 @@ func (r *registry) list(owner Owner, kind Kind) (infos []Info, known map[key]boo
 			add(s)
 		}
 	}
-	for s := range r.leaving {
+	for s := range r.freeing {
 		if s.key.owner == owner && (kind == "" || s.key.kind == kind) && s.recordStays && r.boxes[s.key] == nil {
 			add(s)
 		}
@@ -57,7 +57,7 @@ func (m *Manager) Stats() Stats {
 	return st
 }
 
-// stats counts what is in memory.
+// stats counts boxes in memory.
 func (r *registry) stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()

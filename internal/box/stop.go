@@ -55,7 +55,7 @@ func (l *lifecycle) stop(ctx context.Context, op string, k key) (*Box, error) {
 // stopHibernated removes a hibernated box.
 func (m *Manager) stopHibernated(ctx context.Context, op string, k key) (bool, error) {
 	m.reg.mu.Lock()
-	wait := m.reg.leavingLocked(k)
+	wait := m.reg.freeingLocked(k)
 	m.reg.mu.Unlock()
 	if wait != nil {
 		select {

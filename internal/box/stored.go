@@ -56,7 +56,7 @@ func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, 
 	}
 	r, err := findRecord(m.records.hibernated(owner, kind), k)
 	if err != nil || r == nil {
-		return nil, nil // whoever acquires the box says why
+		return nil, nil // the acquiring call reports why
 	}
 	dir, meta, err := m.parts.Snapshots.Peek(r.ID)
 	if err != nil {

@@ -13,7 +13,7 @@ type Reason string
 // The closed set of reasons.
 const (
 	ReasonStopped  Reason = "stopped"  // its owner asked for it
-	ReasonIdle     Reason = "idle"     // nobody used it for the idle time-out
+	ReasonIdle     Reason = "idle"     // unused for the idle time-out
 	ReasonEvicted  Reason = "evicted"  // it made room for another one
 	ReasonOOM      Reason = "oom"      // it went over its memory limit
 	ReasonCrashed  Reason = "crashed"  // the isolation or the agent failed
@@ -167,7 +167,7 @@ func (g *tombstones) remove(k key) {
 	g.add(&Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, At: at})
 }
 
-// sweep drops what is too old.
+// sweep drops tombstones that are too old.
 func (g *tombstones) sweep() {
 	for {
 		k, t, ok := g.lru.GetOldest()

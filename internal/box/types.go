@@ -7,7 +7,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// Owner is who a box belongs to, from authentication; "" is the local user. The
+// Owner is the owner of a box, from authentication; "" is the local user. The
 // ids of one owner do not exist for another.
 type Owner string
 
