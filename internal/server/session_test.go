@@ -45,10 +45,10 @@ func eventually(tb testing.TB, what string, true func() bool) {
 	polltest.Until(tb, time.Minute, what, true)
 }
 
-func (p *sessions) has(h header) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.live[h[headerSession]] != nil
+func (ss *sessions) has(h header) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.live[h[headerSession]] != nil
 }
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
