@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -79,26 +80,80 @@ func filterTests(files []string) (sources []string) {
 	return sources
 }
 
-// TestArchitecture_PathsExist: each path in "Where to look" exists, and each function
-// there is declared in the file that the text names after it.
-func TestArchitecture_PathsExist(t *testing.T) {
-	paths := regexp.MustCompile("`([a-z_0-9]+(?:/[a-z_0-9]+)+(?:\\.go)?)`").FindAllStringSubmatch(section(t, "Where to look"), -1)
-	if len(paths) < 10 {
-		t.Fatalf("found %d paths", len(paths))
-	}
-	for _, m := range paths {
-		if _, err := os.Stat(filepath.Join("..", "..", "internal", filepath.FromSlash(m[1]))); err != nil {
-			t.Errorf("docs/architecture.md: %v", err)
+// TestArchitecture_NamesExist: each file, package and identifier in "Where to look"
+// exists. An identifier is declared in the file that the text names after it or, without
+// one, in a package that the same paragraph names.
+func TestArchitecture_NamesExist(t *testing.T) {
+	quoted := regexp.MustCompile("`([^`]+)`")
+	in := regexp.MustCompile("`([A-Za-z.]+)`(?: in | \\()`([a-z_0-9/]+\\.go)`")
+	names := 0
+	paragraphs := strings.Split(section(t, "Where to look"), "\n* ")
+	for _, paragraph := range paragraphs[1:] {
+		var dirs, bare, identifiers []string
+		for _, m := range quoted.FindAllStringSubmatch(paragraph, -1) {
+			names++
+			name := m[1]
+			isFile := strings.HasSuffix(name, ".go")
+			info, err := os.Stat(filepath.Join("..", "..", "internal", filepath.FromSlash(name)))
+			switch {
+			case err == nil && info.IsDir():
+				dirs = append(dirs, "internal/"+name)
+			case err == nil:
+				dirs = append(dirs, "internal/"+filepath.ToSlash(filepath.Dir(name)))
+			case strings.Contains(name, "/"):
+				t.Errorf("docs/architecture.md: %v", err)
+			case isFile:
+				bare = append(bare, name)
+			default:
+				identifiers = append(identifiers, name)
+			}
+		}
+		for _, name := range bare {
+			if !slices.ContainsFunc(dirs, func(dir string) bool {
+				_, err := os.Stat(filepath.Join("..", "..", dir, name))
+				return err == nil
+			}) {
+				t.Errorf("docs/architecture.md: %s is in none of %q", name, dirs)
+			}
+		}
+		for _, name := range identifiers {
+			if pkg, rest, ok := strings.Cut(name, "."); ok && declaredBelow(t, pkg, rest) {
+				continue
+			}
+			if !slices.ContainsFunc(dirs, func(dir string) bool { return declaredBelow(t, dir, name) }) {
+				t.Errorf("docs/architecture.md: none of %q declares %s", dirs, name)
+			}
+		}
+		for _, m := range in.FindAllStringSubmatch(paragraph, -1) {
+			if !declares(readFile(t, "internal/"+m[2]), m[1]) {
+				t.Errorf("docs/architecture.md: %s does not declare %s", m[2], m[1])
+			}
 		}
 	}
-	in := regexp.MustCompile("`([A-Za-z.]+)`(?: in | \\()`([a-z_0-9/]+\\.go)`").FindAllStringSubmatch(section(t, "Where to look"), -1)
-	if len(in) < 6 {
-		t.Fatalf("found %d functions", len(in))
+	if names < 40 {
+		t.Errorf("found %d names", names)
 	}
-	for _, m := range in {
-		name := m[1][strings.LastIndex(m[1], ".")+1:]
-		if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + name + `\(`).MatchString(readFile(t, "internal/"+m[2])) {
-			t.Errorf("docs/architecture.md: %s does not declare %s", m[2], m[1])
-		}
+}
+
+// declaredBelow reports whether a file in dir, a path below the root, declares name.
+func declaredBelow(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	return slices.ContainsFunc(filterTests(files), func(file string) bool {
+		return declares(readFile(t, dir+"/"+filepath.Base(file)), name)
+	})
+}
+
+// declares reports whether a source declares a function, method or type. The name of a
+// method may begin with its type and a dot.
+func declares(source, name string) bool {
+	receiver := `(\([^)]*\) )?`
+	function := name
+	if typ, method, ok := strings.Cut(name, "."); ok {
+		receiver, function = `\(\w+ \*?`+typ+`\) `, method
+	}
+	return regexp.MustCompile(`(?m)^(func ` + receiver + function + `\(|type ` + name + ` )`).MatchString(source)
 }

@@ -8,7 +8,7 @@ import (
 
 // This file chooses the boxes to evict: planLocked at a limit, hostVictimLocked when the
 // host is short of memory. lifecycle.unloadLocked evicts them. Another owner's box is
-// only ever evicted if it can be hibernated.
+// only ever evicted if it can be hibernated. snapshot/space.go evicts records on disk.
 
 // planLocked chooses the boxes to evict so that s fits into all limits. If they do not
 // suffice, or eviction is off, the error is CodeLimit.
