@@ -119,17 +119,17 @@ func (g *cgroup) start(s *spawner, cmd *exec.Cmd) error {
 		return err
 	}
 	if err := g.add(cmd.Process.Pid); err != nil {
-		_ = cmd.Process.Kill() // it has not been waited for, so it is there
-		_ = cmd.Wait()         // says that it was killed
+		_ = cmd.Process.Kill() // not reaped yet, so it exists
+		_ = cmd.Wait()         // its error is that it was killed
 		return err
 	}
 	return nil
 }
 
-// awaitPlace returns when whoever started this process, a part of gVisor, has
-// moved it into its cgroup or has gone.
+// awaitPlace waits until the server has moved this process, a part of gVisor, into its
+// cgroup or has ended.
 func awaitPlace() {
-	// Nothing is ever written: the end of the file is what comes.
+	// The server never writes: the read ends at EOF.
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 

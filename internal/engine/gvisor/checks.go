@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// checkAge is how long a file counts as checked: many boxes come out of one
-	// template, and disks do not rot by the minute.
+	// checkAge is how long the check of a file is valid: many boxes start from one
+	// template, and corruption is rare.
 	checkAge = 10 * time.Minute
-	// checkRest is how long ago a file has to have changed last when it is read. A
-	// change that follows soon may have the same time.
+	// checkRest is the minimum age of a file's last change when it is read: a change
+	// shortly afterwards may have the same time.
 	checkRest = 2 * time.Second
-	// maxChecks bounds the files that are remembered: a template has three.
+	// maxChecks bounds the recorded files: a template has three.
 	maxChecks = 192
 )
 
-// checks remembers whose content has been compared with its checksum, while the
-// files are as they were. It may be used concurrently.
+// checks records the files whose content matched its checksum, until they change. It is
+// safe for concurrent use.
 type checks struct {
 	now func() time.Time
 

@@ -161,7 +161,7 @@ func (e *Engine) create(ctx context.Context, id string, spec *engine.Spec) (*gue
 type plan struct {
 	*engine.Spec
 	tree *engine.Tree
-	made making
+	made fixedSpec
 }
 
 // plan validates a spec and unpacks its root.
@@ -180,7 +180,7 @@ func (e *Engine) plan(ctx context.Context, id string, spec *engine.Spec) (*plan,
 	if err != nil {
 		return nil, err
 	}
-	return &plan{Spec: spec, tree: tree, made: newMaking(spec, agent)}, nil
+	return &plan{Spec: spec, tree: tree, made: fix(spec, agent)}, nil
 }
 
 // bootPlan boots a guest and has begin start its first process.

@@ -39,9 +39,9 @@ type guest struct {
 	id      string
 	tree    *tree
 	limits  engine.Limits
-	made    making   // recorded in snapshots
-	renewed bool     // restored from a snapshot, so it has a second /proc
-	disk    *os.File // backs the writable layer
+	made    fixedSpec // recorded in snapshots
+	renewed bool      // restored from a snapshot, so it has a second /proc
+	disk    *os.File  // backs the writable layer
 	socket  string
 	link    *stdiolink.Stream
 	stderr  *tail

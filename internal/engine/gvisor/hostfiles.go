@@ -16,34 +16,33 @@ import (
 )
 
 const (
-	// goferRoot is where a gofer sees the root of its guest, and so the beginning
-	// of the names of the files that it has given to the sentry.
+	// goferRoot is the path at which a gofer sees the root of its guest: the prefix
+	// of the paths of the files that it has passed to the sentry.
 	goferRoot = "/root"
-	// replaced is what the kernel puts behind the name of a file that has no name
-	// any more.
+	// replaced is the suffix that the kernel appends to the path of a deleted file.
 	replaced = " (deleted)"
-	// maxHostFiles bounds how many files of the root a snapshot remembers: a guest
-	// with pandas has some 150 open.
+	// maxHostFiles bounds the files of the root that a snapshot records: a guest with
+	// pandas has about 150 open.
 	maxHostFiles = 4096
 )
 
-// hostFile is a file of the root that a guest has open or mapped. A restored guest
-// maps it anew, and the sentry does not notice if another one has taken its place
-// meanwhile, whose code is then at other addresses.
+// hostFile is a file of the root that a guest has open or mapped. A restored guest maps
+// it again, and the sentry does not notice if another file has replaced it, whose code
+// is at other addresses.
 type hostFile struct {
 	Path  string `json:"path"` // inside
 	Size  int64  `json:"size"`
 	MTime int64  `json:"mtime"` // Unix nanoseconds
 }
 
-// hostFiles lists the files of the root that the guest has open, by what the
-// sentry has open for it. Volumes are not of the root, and the agent is compared
-// by its content.
+// hostFiles lists the files of the root that the guest has open, from the sentry's open
+// files. It omits volumes, which are outside the root, and the agent, whose content is
+// compared.
 func (g *guest) hostFiles() []hostFile {
 	dir := fmt.Sprintf("/proc/%d/fd", g.sentry.Process.Pid)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // it has ended, which the snapshot is about to find out
+		return nil // it has ended, and the snapshot will fail
 	}
 	found := map[string]hostFile{}
 	for _, e := range entries {
@@ -68,16 +67,15 @@ func (g *guest) hostFiles() []hostFile {
 	return list
 }
 
-// inRoot returns where in the root a file is that the sentry has open by the given
-// name, and whether it is there at all. A file that has lost its name is where it
-// was.
+// inRoot returns the path in the root of a file that the sentry has open under name, and
+// whether the file is in the root. A deleted file keeps its old path.
 func (g *guest) inRoot(name string) (path string, ours bool) {
 	if g.gofer != nil {
 		path, ours = strings.CutPrefix(name, goferRoot+"/")
 		return "/" + path, ours
 	}
 	// The root of a rootServer has nothing above it, and the names of all other
-	// files begin at the root of this process. What both have tells them apart.
+	// files begin at the root of this process. Lookup in the root tells them apart.
 	at := strings.TrimPrefix(name, "/")
 	if strings.HasPrefix(at, "memfd:") {
 		return "", false
@@ -93,8 +91,8 @@ func (g *guest) inRoot(name string) (path string, ours bool) {
 	return name, true
 }
 
-// mounted reports whether a path of the guest is the agent's or of a volume.
-func (m making) mounted(path string) bool {
+// mounted reports whether a path of the guest is the agent's or in a volume.
+func (m fixedSpec) mounted(path string) bool {
 	if path == agentPath {
 		return true
 	}

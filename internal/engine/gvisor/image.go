@@ -42,15 +42,15 @@ const (
 // and the pages.
 var imageFiles = [...]string{"state.img", "pages-meta.img", "pages.img"}
 
-// manifest says what a snapshot is of and what it is made of.
+// manifest describes a snapshot's guest and its files.
 type manifest struct {
 	Format    int         `json:"format"`
 	Engine    string      `json:"engine"`
 	GVisor    string      `json:"gvisor"` // the pin: a sentry reads the state of its own version only
 	Arch      string      `json:"arch"`
-	CPU       []string    `json:"cpu"` // what programs may have found out that the processor can do
+	CPU       []string    `json:"cpu"` // processor features that programs may have detected
 	Created   time.Time   `json:"created"`
-	Making    making      `json:"making"`
+	Spec      fixedSpec   `json:"making"`
 	Renewed   bool        `json:"renewed"` // the guest had come out of a snapshot itself; see guest.renew
 	Files     []fileEntry `json:"files"`
 	HostFiles []hostFile  `json:"host_files"`
@@ -64,9 +64,9 @@ type fileEntry struct {
 	Sum  string `json:"sum"`
 }
 
-// making is what of a spec is part of a running guest and has to be the same when
-// it is restored.
-type making struct {
+// fixedSpec is the part of a spec that is fixed while a guest runs, and must be the same
+// when the guest is restored.
+type fixedSpec struct {
 	RootKey   string        `json:"root_key"`
 	Agent     string        `json:"agent"` // SHA-256 of the executable
 	AgentArgs []string      `json:"agent_args"`
@@ -74,9 +74,9 @@ type making struct {
 	Mounts    []string      `json:"mounts"` // guest paths, with ",ro" or ",rw"
 }
 
-// newMaking returns the making of a spec.
-func newMaking(s *engine.Spec, agent string) making {
-	m := making{
+// fix returns the fixed part of a spec. agent is the SHA-256 of the agent's executable.
+func fix(s *engine.Spec, agent string) fixedSpec {
+	m := fixedSpec{
 		RootKey: s.Root.Key, Agent: agent, AgentArgs: slices.Clone(s.Agent.Args[1:]), Limits: s.Limits,
 		Mounts: []string{},
 	}
@@ -93,8 +93,8 @@ func newMaking(s *engine.Spec, agent string) making {
 	return m
 }
 
-// differs says in what o is another making, or "".
-func (m making) differs(o making) string {
+// differs names the first difference from o; it is empty if there is none.
+func (m fixedSpec) differs(o fixedSpec) string {
 	switch {
 	case m.RootKey != o.RootKey:
 		return fmt.Sprintf("of root %q, not %q", m.RootKey, o.RootKey)
@@ -118,13 +118,12 @@ var hostCPU = sync.OnceValue(func() []string {
 	return features
 })
 
-// newManifest returns the manifest of a snapshot of this process's making, still
-// without files.
-func newManifest(of making) *manifest {
+// newManifest returns the manifest, without files, of a snapshot that this process takes.
+func newManifest(of fixedSpec) *manifest {
 	pin, _ := Version()
 	return &manifest{
 		Format: imageFormat, Engine: "gvisor", GVisor: pin, Arch: runtime.GOARCH, CPU: hostCPU(),
-		Created: time.Now().UTC().Truncate(time.Second), Making: of,
+		Created: time.Now().UTC().Truncate(time.Second), Spec: of,
 	}
 }
 
@@ -164,7 +163,7 @@ func decodeManifest(b []byte) (*manifest, error) {
 	if want, err := m.encode(); err != nil || !bytes.Equal(want, b) {
 		return nil, errors.New("its manifest is damaged")
 	}
-	own := newManifest(m.Making)
+	own := newManifest(m.Spec)
 	if m.GVisor != own.GVisor || m.Arch != own.Arch {
 		return nil, fmt.Errorf("it is of gVisor %.80q on %.20q, this is %s on %s", m.GVisor, m.Arch, own.GVisor, own.Arch)
 	}
@@ -296,7 +295,7 @@ func (img *image) create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// remove removes what has been made.
+// remove removes the files made so far.
 func (img *image) remove() error {
 	var errs []error
 	for _, name := range img.names {
@@ -307,8 +306,7 @@ func (img *image) remove() error {
 	return errors.Join(errs...)
 }
 
-// seal sums the files, gives everything to the disk, and makes of the directory a
-// snapshot.
+// seal computes the checksums of the files, syncs everything, and commits the snapshot.
 func (img *image) seal(ctx context.Context, m *manifest) error {
 	if img.staged != nil {
 		pages := filepath.Join(img.dir, imageFiles[len(imageFiles)-1])

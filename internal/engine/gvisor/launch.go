@@ -19,8 +19,8 @@ import (
 )
 
 // spinCPUs is the number of processors from which on sentry and guest spin briefly for
-// each other before they sleep. With fewer, the spinning thread delays the one it waits
-// for.
+// each other before they sleep. With fewer, the spinning thread delays the thread
+// that it waits for.
 const spinCPUs = 3
 
 // launch describes the processes of a guest to start.
@@ -35,7 +35,7 @@ type launch struct {
 	report  *os.File // receives the last error output of gVisor
 	debug   string   // directory of debug logs, or empty
 	group   *cgroup  // nil without cgroups
-	volumes *shown
+	volumes *guestVolumes
 	cpus    int // processors that the guest sees
 }
 
@@ -84,16 +84,15 @@ func (l *launch) cmd(name string, c *command) *exec.Cmd {
 	}
 }
 
-// spareProcs is how many threads of a guest may compute, beyond one for each
-// processor, before they hold up the sentry's own work and each other: each has a
-// processor of the Go runtime meanwhile. With 6 a guest whose five programs all
-// compute, on a machine that has other work, often did not hear of an interrupt
-// within 12 s; with 14 sometimes; with 30 it did.
+// spareProcs is how many threads of a guest can compute, beyond one for each processor,
+// before they delay the sentry's own work and each other: each occupies a P of the Go
+// runtime. With 6, on a busy machine, a guest with five computing programs often did not
+// receive an interrupt within 12 s; with 14 sometimes not; with 30 it always did.
 const spareProcs = 30
 
-// environment returns the settings of the Go runtime of the processes. Async preemption
-// is off: its signals interrupt and restart system calls in which sentry threads wait for
-// the guest. With it, a fork bomb in a guest kept the sentry busy with restarts for
+// environment returns the Go runtime's settings. Async preemption is off: its signals
+// interrupt and restart the system calls in which a sentry's threads wait for the guest.
+// With it, a fork bomb in a guest kept the sentry busy with restarts for
 // seconds, and without cgroups slowed the whole machine.
 func (l *launch) environment() []string {
 	return []string{

@@ -16,8 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// pinWarning is the age of the pinned gVisor from which on it is told: upstream
-// mends security holes without naming them.
+// pinWarning is the age of the pinned gVisor at which doctor warns: upstream fixes
+// vulnerabilities without announcing them.
 const pinWarning = 120 * 24 * time.Hour
 
 // Probe finds out what this machine can do, inside Enter or outside. It changes

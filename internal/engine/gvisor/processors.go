@@ -49,8 +49,7 @@ func newProcessors() *processors {
 }
 
 // visible returns how many processors a guest sees. Programs that see one processor may
-// omit memory barriers and locks. A guest that cannot be bound to one therefore sees at
-// least two, if the host has them.
+// skip memory barriers, so an unbound guest sees at least two if the host has two.
 func (p *processors) visible(l engine.Limits) int {
 	host := runtime.NumCPU()
 	if l.CPUs <= 0 {
@@ -63,9 +62,9 @@ func (p *processors) visible(l engine.Limits) int {
 	return n
 }
 
-// take returns n processors, those with the fewest guests, or as before if these
-// are no worse. It returns nil if n is not a part of those that there are. They are
-// given back with give.
+// take returns the n processors with the fewest guests, or before if those have no more.
+// It returns nil unless n is between 1 and the number of processors less one. The caller
+// returns the processors with give.
 func (p *processors) take(n int, before []int) []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,8 +104,8 @@ func (p *processors) give(cpus []int) {
 	}
 }
 
-// bind takes processors for the guest and binds its programs to them. Nothing may
-// run in the guest: what it starts later inherits them from what is there.
+// bind takes processors for the guest and binds its programs to them. Nothing may run in
+// the guest: a thread that starts later inherits the binding from the existing threads.
 func (g *guest) bind() error {
 	cpus := g.e.cpus.take(g.e.cpus.visible(g.limits), g.cpus)
 	if cpus == nil {

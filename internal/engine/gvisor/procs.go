@@ -9,18 +9,17 @@ import (
 	_ "gvisor.dev/gvisor/pkg/gomaxprocs"
 )
 
-// moreProcs is gVisor's count of the processors that it has added to GOMAXPROCS
-// for a while.
+// moreProcs is gVisor's count of the processors that it has temporarily added to
+// GOMAXPROCS.
 //
 //go:linkname moreProcs gvisor.dev/gvisor/pkg/gomaxprocs.temp
 var moreProcs int
 
-// holdProcs keeps GOMAXPROCS as the process was started with it. gVisor would
-// raise it by 128 while it reads the pages of a snapshot, which a large machine
-// may gain from. Here that takes processor time from the start of the guest, and
-// megabytes for good: the Go runtime frees neither what it has for each processor
-// nor the threads. Reads that wait for a disk are many at a time all the same.
+// holdProcs keeps the GOMAXPROCS that the process was started with. gVisor would raise
+// it by 128 while it reads the pages of a snapshot, which may help a large machine. Here
+// it would delay the start of the guest and keep megabytes for good: the Go runtime frees
+// neither its data for each P nor the threads. Disk reads are concurrent anyway.
 func holdProcs() {
-	// What makes the count negative is refused.
+	// gVisor refuses a change that makes the count negative.
 	moreProcs = math.MinInt32
 }

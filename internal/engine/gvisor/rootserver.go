@@ -68,14 +68,13 @@ func (s *rootServer) run() {
 	for n := 0; s.err == nil && n < maxRequests; n++ {
 		kind, err := s.request()
 		if err != nil {
-			return // the sentry has ended, or talks nonsense
+			return // the sentry has ended, or violates the protocol
 		}
 		s.err = s.answer(kind)
 	}
 }
 
-// request reads a request and returns its kind. What it says besides is of no
-// interest.
+// request reads a request and returns its kind. The rest is ignored.
 func (s *rootServer) request() (lisafs.MID, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(s.conn, header[:]); err != nil {

@@ -198,8 +198,8 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, s en
 }
 
 // fits returns ErrInvalid if the snapshot is of another spec.
-func (m *manifest) fits(made making) error {
-	if what := m.Making.differs(made); what != "" {
+func (m *manifest) fits(made fixedSpec) error {
+	if what := m.Spec.differs(made); what != "" {
 		return fmt.Errorf("the snapshot is %s: %w", what, engine.ErrInvalid)
 	}
 	return nil
@@ -221,7 +221,7 @@ func (e *Engine) InspectSnapshot(_ context.Context, s engine.Snapshot) (engine.S
 		return engine.SnapshotInfo{}, err
 	}
 	closeAll(files)
-	return engine.SnapshotInfo{RootKey: m.Making.RootKey, Agent: m.Making.Agent}, nil
+	return engine.SnapshotInfo{RootKey: m.Spec.RootKey, Agent: m.Spec.Agent}, nil
 }
 
 // CheckSnapshot returns why Restore would reject a snapshot. See

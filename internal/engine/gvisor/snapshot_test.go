@@ -47,10 +47,10 @@ func checkEmpty(t *testing.T, dir string) {
 	}
 }
 
-// TestManifest has manifests that are whole and of another making.
+// TestManifest has valid manifests and manifests that do not fit.
 func TestManifest(t *testing.T) {
 	good := func() *manifest {
-		m := newManifest(making{RootKey: "r", AgentArgs: []string{}, Mounts: []string{}})
+		m := newManifest(fixedSpec{RootKey: "r", AgentArgs: []string{}, Mounts: []string{}})
 		for _, name := range imageFiles {
 			m.Files = append(m.Files, fileEntry{Name: name, Size: 1, Sum: formatSum(0)})
 		}

@@ -58,7 +58,7 @@ func reserved(p string) bool {
 
 // ociSpec returns the configuration of the guest in the words of gVisor. root is
 // the assembled tree, volumes are s.Mounts.
-func ociSpec(id string, s *engine.Spec, root string, volumes *shown) *specs.Spec {
+func ociSpec(id string, s *engine.Spec, root string, volumes *guestVolumes) *specs.Spec {
 	hostname := s.Hostname
 	if hostname == "" {
 		hostname = id

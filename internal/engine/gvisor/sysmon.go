@@ -8,11 +8,10 @@ import (
 	"strconv"
 )
 
-// sysmonSlack is the timer slack of sysmon, the monitor thread of the Go runtime, in
-// nanoseconds. With the default of 50 µs, sysmon wakes every 20 µs plus slack while
-// anything runs, which takes more CPU time than a short call, and a third of all CPU time
-// where many boxes share few processors. The price: when system calls hold every P of the
-// runtime, a runnable goroutine waits up to this much longer.
+// sysmonSlack is the timer slack, in ns, of sysmon, the Go runtime's monitor thread.
+// sysmon wakes every 20 µs while anything runs. With Linux's default slack of 50 µs, that
+// costs more CPU time than a short call, and a third of all CPU time where many boxes
+// share few processors. A goroutine that waits for sysmon waits that much longer.
 const sysmonSlack = 2_000_000
 
 // slackenSysmon makes sysmon of this process wake less often. Best effort.
@@ -22,12 +21,12 @@ func slackenSysmon() {
 		return
 	}
 	defer dir.Close()
-	// In the order of creation: the main thread starts sysmon before any other.
+	// In start order: the main thread starts sysmon before any other.
 	threads, err := dir.Readdirnames(-1)
 	if err != nil || len(threads) < 2 {
 		return
 	}
-	// /proc/self/timerslack_ns is that of the main thread only.
+	// /proc/self/timerslack_ns covers only the main thread.
 	file := fmt.Sprintf("/proc/%s/timerslack_ns", threads[1])
 	_ = os.WriteFile(file, []byte(strconv.Itoa(sysmonSlack)), 0)
 }

@@ -25,51 +25,51 @@ import (
 )
 
 const (
-	// allIDs is how many ids a user namespace has at most.
+	// allIDs is the maximum number of ids in a user namespace.
 	allIDs = 1<<32 - 1
-	// rootOnDisk is the user that, in an id-mapped volume, the guest's root is on
-	// disk. It is nobody's, so that the agent cannot leave programs of the host's
-	// root in a volume, and a new file, which for a moment is its own, nobody's.
+	// rootOnDisk is the id on disk of the guest's root in an id-mapped volume. No user
+	// has it, so that the agent cannot leave programs of the host's root in a volume:
+	// a new file, briefly owned by root inside, is owned by nobody on disk.
 	rootOnDisk = 1<<31 - 2
 )
 
-// showing is how a volume is shown to a guest.
-type showing int
+// ownerMapping is how the owners of files in a volume appear in a guest.
+type ownerMapping int
 
 const (
 	// asIs leaves owners as they are.
-	asIs showing = iota
+	asIs ownerMapping = iota
 	// mapped swaps the owner of the volume and the guest's user in the mount. It
-	// takes power over the file system: that of real root.
+	// requires real root, with power over the file system.
 	mapped
-	// nested has the gofer in a user namespace in which the server's own user is
-	// the guest's, and the sentry ask the gofer for everything in the volume
-	// instead of looking by itself. It takes no power, but serves only what the
-	// server's user owns.
+	// nested runs the gofer in a user namespace that maps the server's own user to
+	// the guest's. The sentry asks the gofer for everything in the volume instead of
+	// opening files itself. It requires no privileges, but works only for files that
+	// the server's user owns.
 	nested
 )
 
-// idOwner is who owns a volume.
+// idOwner is the owner of a volume.
 type idOwner struct{ uid, gid uint32 }
 
-// volumes finds out for each volume how the guest's user can be made to own what
-// the owner of the volume owns.
+// volumes chooses for each volume how to map the owner of its files to the guest's
+// user.
 type volumes struct {
 	log   *slog.Logger
 	uids  []syscall.SysProcIDMap // of this process's user namespace
 	gids  []syscall.SysProcIDMap
-	nests func() error // says, once found out, why a gofer cannot be nested
+	nests func() error // returns, computed once, why a gofer cannot be nested
 
-	mu   sync.Mutex
-	told map[string]bool // guarded by mu; volumes that were complained of
+	mu     sync.Mutex
+	warned map[string]bool // guarded by mu; volumes with a warning
 }
 
 func newVolumes(log *slog.Logger) *volumes {
 	v := &volumes{
-		log:  log,
-		uids: ownIDs("uid_map"),
-		gids: ownIDs("gid_map"),
-		told: make(map[string]bool),
+		log:    log,
+		uids:   ownIDs("uid_map"),
+		gids:   ownIDs("gid_map"),
+		warned: make(map[string]bool),
 	}
 	v.nests = sync.OnceValue(func() error {
 		f, err := userNamespace(v.nestedIDs())
@@ -81,10 +81,10 @@ func newVolumes(log *slog.Logger) *volumes {
 	return v
 }
 
-// open prepares the volumes of a guest that boots. The caller closes them when it
-// has booted.
-func (v *volumes) open(mounts []engine.Mount) (_ *shown, err error) {
-	s := &shown{list: make([]volume, len(mounts))}
+// open prepares the volumes of a guest that boots. The caller closes them after the
+// boot.
+func (v *volumes) open(mounts []engine.Mount) (_ *guestVolumes, err error) {
+	s := &guestVolumes{list: make([]volume, len(mounts))}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -93,7 +93,7 @@ func (v *volumes) open(mounts []engine.Mount) (_ *shown, err error) {
 	spaces := make(spaces)
 	defer spaces.close()
 	for i, m := range mounts {
-		if s.list[i], err = v.show(m, spaces); err != nil {
+		if s.list[i], err = v.prepare(m, spaces); err != nil {
 			return nil, fmt.Errorf("find volume %q: %w", m.Host, err)
 		}
 	}
@@ -111,8 +111,8 @@ func (v *volumes) open(mounts []engine.Mount) (_ *shown, err error) {
 	return s, nil
 }
 
-// show decides how a volume is shown.
-func (v *volumes) show(m engine.Mount, spaces spaces) (volume, error) {
+// prepare chooses the mapping of a volume and opens its tree if that needs one.
+func (v *volumes) prepare(m engine.Mount, spaces spaces) (volume, error) {
 	if m.ReadOnly {
 		return volume{Mount: m}, nil
 	}
@@ -122,10 +122,10 @@ func (v *volumes) show(m engine.Mount, spaces spaces) (volume, error) {
 	} else if err != nil {
 		return volume{}, err
 	}
-	shown := volume{Mount: m, how: mapped}
+	vol := volume{Mount: m, how: mapped}
 	var err error
-	if shown.tree, err = v.mapOwner(m.Host, spaces); err != nil && st.Uid == 0 {
-		shown.how, err = nested, v.nests()
+	if vol.tree, err = v.mapOwner(m.Host, spaces); err != nil && st.Uid == 0 {
+		vol.how, err = nested, v.nests()
 	}
 	if err != nil {
 		if !userMayWrite(&st) {
@@ -133,19 +133,19 @@ func (v *volumes) show(m engine.Mount, spaces spaces) (volume, error) {
 			if !holdsAll(v.uids) {
 				owner = "the user that runs the server"
 			}
-			v.tell(m.Host, "code in boxes cannot write to volume", logkey.Mode, fmt.Sprintf("%#o", st.Mode&0o7777), logkey.Error, err,
+			v.warnOnce(m.Host, "code in boxes cannot write to volume", logkey.Mode, fmt.Sprintf("%#o", st.Mode&0o7777), logkey.Error, err,
 				logkey.Fix, fmt.Sprintf("make %s the owner of %s, or chmod o+rwX it, or share it with :ro", owner, m.Host))
 		}
 		return volume{Mount: m}, nil
 	}
 	if st.Uid == 0 && holdsAll(v.uids) && !ignoresSetuid(m.Host) {
-		v.tell(m.Host, "programs that code in boxes leaves in volume can run as root",
+		v.warnOnce(m.Host, "programs that code in boxes leaves in volume can run as root",
 			logkey.Fix, fmt.Sprintf("make another user the owner of %s, or keep other users out of the directory that it is in, or mount its file system nosuid", m.Host))
 	}
-	return shown, nil
+	return vol, nil
 }
 
-// openTree returns a mount of the host path that is nowhere yet.
+// openTree returns a detached mount of the host path.
 func openTree(host string) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, host, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -188,11 +188,11 @@ func (v *volumes) mapOwner(host string, spaces spaces) (_ *os.File, err error) {
 	return tree, nil
 }
 
-// spaces are user namespaces that say how owners are shown.
+// spaces are user namespaces that map owners.
 type spaces map[idOwner]*os.File
 
-// of returns the namespace for volumes of o. Groups are all shown, since a file of
-// the owner's may be in any.
+// of returns the namespace for volumes of o. It maps all groups, since a file of the
+// owner may be in any.
 func (s spaces) of(o idOwner, gids []syscall.SysProcIDMap) (*os.File, error) {
 	if f := s[o]; f != nil {
 		return f, nil
@@ -214,13 +214,13 @@ func (s spaces) close() {
 	}
 }
 
-// nest makes the gofer run in a user namespace in which the guest's user is what
-// root is here.
+// nest makes the gofer run in a user namespace that maps this namespace's root to the
+// guest's user.
 func (v *volumes) nest(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
 	cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = v.nestedIDs()
-	// It is not root there, and would lose what it needs to set itself up. Of
-	// these it keeps the first six.
+	// It is not root there, and would lose the capabilities that its setup needs. It
+	// keeps the first six of these.
 	cmd.SysProcAttr.AmbientCaps = []uintptr{
 		unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_SYS_CHROOT,
 		unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP,
@@ -232,13 +232,13 @@ func (v *volumes) nestedIDs() (uids, gids []syscall.SysProcIDMap) {
 	return swapIDs(v.uids, 0, engine.UserID), swapIDs(v.gids, 0, engine.UserID)
 }
 
-// tell warns of a volume, once.
-func (v *volumes) tell(host, message string, args ...any) {
+// warnOnce logs a warning about a volume, unless it has logged one before.
+func (v *volumes) warnOnce(host, message string, args ...any) {
 	v.mu.Lock()
-	told := v.told[host]
-	v.told[host] = true
+	warned := v.warned[host]
+	v.warned[host] = true
 	v.mu.Unlock()
-	if !told {
+	if !warned {
 		v.log.Warn(message, append([]any{logkey.Volume, host}, args...)...)
 	}
 }
@@ -249,8 +249,8 @@ func ignoresSetuid(host string) bool {
 	return unix.Statfs(host, &st) == nil && st.Flags&unix.ST_NOSUID != 0
 }
 
-// userMayWrite reports whether the guest's user can write to a volume that is
-// shown as it is.
+// userMayWrite reports whether the guest's user can write to a volume whose owners are
+// not mapped.
 func userMayWrite(st *unix.Stat_t) bool {
 	want := uint32(0o2)
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -288,13 +288,12 @@ func userNamespace(uids, gids []syscall.SysProcIDMap) (*os.File, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	defer cmd.Wait() // says that it was killed
+	defer cmd.Wait() // its error is that it was killed
 	defer cmd.Process.Kill()
 	return os.Open("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/user")
 }
 
-// ownIDs returns the ids that there are in this process's user namespace, each
-// mapped to itself.
+// ownIDs returns the ids of this process's user namespace, each mapped to itself.
 func ownIDs(name string) []syscall.SysProcIDMap {
 	f, err := os.Open("/proc/self/" + name)
 	if err != nil {
@@ -311,14 +310,13 @@ func ownIDs(name string) []syscall.SysProcIDMap {
 	return ids
 }
 
-// holdsAll reports whether ids are all that there are, as outside of any user
-// namespace.
+// holdsAll reports whether ids are all possible ids, as in the initial user namespace.
 func holdsAll(ids []syscall.SysProcIDMap) bool {
 	return len(ids) == 1 && ids[0].Size == allIDs
 }
 
-// swapIDs returns the mapping of ids in which a and b have changed places. What
-// would have to change places with an id that there is not is left out.
+// swapIDs returns the mapping of ids that swaps a and b. Ids without a counterpart are
+// omitted.
 func swapIDs(ids []syscall.SysProcIDMap, a, b int) []syscall.SysProcIDMap {
 	low, high := min(a, b), max(a, b)
 	var list []syscall.SysProcIDMap
@@ -345,28 +343,28 @@ func swapIDs(ids []syscall.SysProcIDMap, a, b int) []syscall.SysProcIDMap {
 	return list
 }
 
-// shown are the volumes of one guest.
-type shown struct {
+// guestVolumes are the volumes of one guest.
+type guestVolumes struct {
 	list   []volume     // one for each mount
-	server *urpc.Server // of their trees; may be nil
+	server *urpc.Server // hands out their trees; may be nil
 }
 
 // volume is one mount of a guest.
 type volume struct {
 	engine.Mount
-	how  showing
-	tree *os.File // the mount, for the gofer to put in place; nil: it makes it itself
+	how  ownerMapping
+	tree *os.File // the mount, which the gofer attaches; nil: the gofer makes the mount
 }
 
 // nested reports whether the gofer needs a user namespace.
-func (s *shown) nested() bool {
+func (s *guestVolumes) nested() bool {
 	return slices.ContainsFunc(s.list, func(v volume) bool { return v.how == nested })
 }
 
-// annotations tells gVisor of the volumes that the gofer serves alone.
-func (s *shown) annotations() map[string]string {
+// annotations returns gVisor's annotations for the volumes that only the gofer opens.
+func (s *guestVolumes) annotations() map[string]string {
 	hints := make(map[string]string)
-	seen := make(map[string]bool) // gVisor goes by the host's path
+	seen := make(map[string]bool) // gVisor identifies volumes by host path
 	for i, v := range s.list {
 		if v.how != nested || seen[v.Host] {
 			continue
@@ -381,9 +379,9 @@ func (s *shown) annotations() map[string]string {
 	return hints
 }
 
-// answer gives the trees to the gofer at the other end of conn when it
-// asks, until close.
-func (s *shown) answer(conn *os.File) error {
+// answer hands the trees to the gofer at the other end of conn at its requests, until
+// close.
+func (s *guestVolumes) answer(conn *os.File) error {
 	h := &goferToHostRPC{trees: make(map[string]*os.File)}
 	for _, v := range s.list {
 		if v.tree != nil {
@@ -408,8 +406,8 @@ func (s *shown) answer(conn *os.File) error {
 	return nil
 }
 
-// close ends what the gofer needs during its boot.
-func (s *shown) close() {
+// close frees the resources that only the gofer's boot needs.
+func (s *guestVolumes) close() {
 	if s.server != nil {
 		s.server.Stop(0)
 	}
@@ -420,8 +418,8 @@ func (s *shown) close() {
 	}
 }
 
-// goferToHostRPC answers the gofer's requests for mounts that it is not to make
-// itself; the name is gVisor's. It hands out what was prepared and nothing else.
+// goferToHostRPC answers the gofer's requests for mounts that the server made; the name
+// is gVisor's. It hands out only the prepared trees.
 type goferToHostRPC struct {
 	trees map[string]*os.File // by path in the guest
 }

@@ -291,7 +291,7 @@ func TestVolumeThatCannotBeWritten(t *testing.T) {
 		}
 		for _, m := range s.list {
 			if m.how != asIs {
-				t.Errorf("%s is shown %v", m.Guest, m.how)
+				t.Errorf("owners of %s: mapping %v, want none", m.Guest, m.how)
 			}
 		}
 		s.close()
