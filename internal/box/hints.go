@@ -23,7 +23,10 @@ var networkFailure = regexp.MustCompile(`Name or service not known|Temporary fai
 var installFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distribution found for |npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN)|curl: \(6\) Could not resolve host|fatal: unable to access '[^']*': Could not resolve host)`)
 
 const noNetwork = "Boxes have no network: downloads and installs from a package index fail, and so does every retry. " +
-	"Use what is installed (python -m pip list), upload the files, or ask the operator of this server to install a library."
+	"Use what is installed (python -m pip list, npm ls -g), upload the files, or ask the operator of this server to install a library."
+
+// noNetworkAgain is the note for further failures in the same box.
+const noNetworkAgain = "Boxes have no network: retries fail as well."
 
 // networkNote returns the note about the missing network if a failure for want of
 // it is in stderr or stdout, else "". Of a success, stdout counts only where it
@@ -68,11 +71,11 @@ func mentions(line, dir string) bool {
 }
 
 // hints appends the notes about limits of the box that explain a failure. The note
-// about the network is longer than many outputs, and once for each box is enough.
+// about the network is longer than many outputs, so a box gives it in full only once.
 func (s *Box) hints(notes []string, failed bool, stdout, stderr string) []string {
 	network := networkNote(failed, stdout, stderr)
 	if network != "" && s.networkNoted.Swap(true) {
-		network = ""
+		network = noNetworkAgain
 	}
 	for _, note := range []string{network, readOnlyNote(s.env.parts.Machines.Volumes, stderr)} {
 		if note != "" {

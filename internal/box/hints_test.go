@@ -88,9 +88,9 @@ func TestMemoryNotes(t *testing.T) {
 	}
 }
 
-// TestHints_NetworkNoteOncePerBox: the second failure of a box for want of a network
-// is not explained again; the first of another box is.
-func TestHints_NetworkNoteOncePerBox(t *testing.T) {
+// TestHints_NetworkNoteInFullOncePerBox: a box explains its first failure for want of
+// a network in full, and names the cause of each further one.
+func TestHints_NetworkNoteInFullOncePerBox(t *testing.T) {
 	f := newFixture(t, nil)
 	const code = "raise OSError('[Errno -3] Temporary failure in name resolution')"
 	for _, id := range []string{"a", "b"} {
@@ -98,8 +98,8 @@ func TestHints_NetworkNoteOncePerBox(t *testing.T) {
 		if res := run(t, s, code); len(res.Notes) != 1 || res.Notes[0] != noNetwork {
 			t.Errorf("box %s: got the notes %q, want that there is no network", id, res.Notes)
 		}
-		if res := run(t, s, code); len(res.Notes) != 0 {
-			t.Errorf("box %s, again: got the notes %q, want none", id, res.Notes)
+		if res := run(t, s, code); len(res.Notes) != 1 || res.Notes[0] != noNetworkAgain {
+			t.Errorf("box %s, again: got the notes %q, want the short one", id, res.Notes)
 		}
 	}
 }

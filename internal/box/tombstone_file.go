@@ -50,7 +50,8 @@ func (p *reaper) shareTombstones(ctx context.Context) {
 	again := p.unshared
 	p.unshared = err != nil
 	p.reg.mu.Unlock()
-	if err != nil && !again { // once is enough
+	// Closing the Manager cancels a write under way, and then writes once more.
+	if err != nil && !again && !errors.Is(err, errClosed) {
 		p.log.Warn("tombstones not shared with other servers", logkey.Error, err)
 	}
 }

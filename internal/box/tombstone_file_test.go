@@ -1,7 +1,11 @@
 package box
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -96,6 +100,23 @@ func TestTombstonesThatCannotBeShared(t *testing.T) {
 	}
 	if now, err := os.ReadFile(path); err != nil || string(now) != damaged {
 		t.Errorf("the damaged file is now %q, %v", now, err)
+	}
+}
+
+// TestShareTombstones_ClosingLogsNothing: a Manager that closes cancels the write under
+// way, which is no failure, since it writes once more at the end.
+func TestShareTombstones_ClosingLogsNothing(t *testing.T) {
+	dir := t.TempDir()
+	for cause, want := range map[error]bool{errClosed: false, errors.New("other"): true} {
+		var log bytes.Buffer
+		m := New(DefaultConfig(), Parts{Tombstones: filepath.Join(dir, "tombstones.json"), Log: slog.New(slog.NewTextHandler(&log, nil))})
+		m.reg.tombstones.add(&Tombstone{ID: "x", Kind: KindSession, Reason: ReasonOOM, At: m.now()})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		m.reaper.shareTombstones(ctx)
+		if got := log.Len() > 0; got != want {
+			t.Errorf("cancelled because %v: the log has %q", cause, &log)
+		}
 	}
 }
 

@@ -138,6 +138,12 @@ func everything(t *testing.T, cs *mcp.ClientSession) {
 		t.Errorf("download_file of a picture: %v %+v", err, res)
 	} else if img, ok := res.Content[1].(*mcp.ImageContent); !ok || img.MIMEType != "image/png" || !bytes.Equal(img.Data, png) {
 		t.Errorf("download_file of a picture: %+v", res.Content[1])
+	} else if text := res.Content[0].(*mcp.TextContent).Text; !strings.Contains(text, "encoding base64") {
+		t.Errorf("download_file of a picture: %q does not say how a client without images gets the bytes", text)
+	}
+	m, _ = must(t, cs, "download_file", args{"session_id": id, "path": "p.png", "encoding": "base64"})
+	if m["type"] != "image/png" || m["content"] != base64.StdEncoding.EncodeToString(png) {
+		t.Errorf("download_file of a picture as base64: %v", m)
 	}
 	m, _ = must(t, cs, "list_files", args{"session_id": id, "depth": 2})
 	if out := fmt.Sprint(m); !strings.Contains(out, "a.txt") || !strings.Contains(out, "0600") || !strings.Contains(out, "p.png") {

@@ -53,8 +53,11 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 		return downloadFileOut{}, err
 	}
 	if in.Offset == 0 {
-		if kind := imageType(data); kind != "" && in.Encoding == "auto" {
-			return out.picture(kind, data, read)
+		if kind := imageType(data); kind != "" {
+			if in.Encoding == "auto" {
+				return out.picture(kind, data, read)
+			}
+			out.Type = kind
 		}
 	}
 	if in.Encoding == "base64" {
@@ -96,6 +99,7 @@ func (o downloadFileOut) picture(kind string, data []byte, read func(limit int) 
 		}
 	}
 	o.images = []box.Image{{MIME: kind, Data: data}}
+	o.Notes = append(o.Notes, "The picture is an image of the answer; encoding base64 returns its bytes.")
 	return o, nil
 }
 
