@@ -61,7 +61,7 @@ func callScenario(ctx context.Context, b *bench) error {
 	other := beside.of(peer)
 	b.add(
 		report.Measured(id, name, "ms", whole...).Against(other).AtMost(report.Ratio, 0.5),
-		report.Measured("call.server", "of it the server, from its start to its answer", "ms", server...).As(report.Part),
+		report.Measured("call.server", "of which the server, from its start to its answer", "ms", server...).As(report.Part),
 		other,
 	)
 	return nil

@@ -74,8 +74,8 @@ func bootScenario(ctx context.Context, b *bench) error {
 		report.Measured("boot.run", "glovebox run, print(1), start to end", "ms", whole...).Against(container),
 		report.Measured("boot.run.srt", "glovebox run, print(1), beside sandbox-runtime", "ms", whole...).Against(beside.of(b.peers.srt)),
 		total.Against(container),
-		report.Measured("boot.create", "of it create_context", "ms", created...).As(report.Part),
-		report.Measured("boot.call", "of it the first call", "ms", called...).As(report.Part),
+		report.Measured("boot.create", "of which create_context", "ms", created...).As(report.Part),
+		report.Measured("boot.call", "of which the first call", "ms", called...).As(report.Part),
 		report.Measured("boot.jupyter", "create_context, boot, and print(1), beside a Jupyter kernel", "ms", both...).Against(beside.of(b.peers.jupyter)),
 	)
 	return nil
@@ -134,7 +134,7 @@ func coldScenario(ctx context.Context, b *bench) error {
 	b.add(
 		report.Measured("cold.templates", "glovebox template build: python and node", "s", b.built[shared]),
 		report.Measured("cold.create", "create_context, cold", "ms", created...).Against(pandas),
-		report.Measured("cold.call", "of it the first call", "ms", called...).As(report.Part),
+		report.Measured("cold.call", "of which the first call", "ms", called...).As(report.Part),
 		report.Measured("cold.result", "create_context, cold, pandas loaded, and print(1)", "ms", printed...).
 			Against(pandas).AtMost(report.Ratio, 0.5),
 		report.Measured("cold.pandas", "create_context, cold, and first use of pandas", "ms", used...).Against(pandas),
@@ -213,7 +213,7 @@ func poolScenario(ctx context.Context, b *bench) error {
 	b.add(
 		report.Measured("pool.create", "create_context, warm", "ms", created...).
 			Against(python).AtMost(report.Median, 5).Noting("%d misses left out", misses),
-		report.Measured("pool.call", "of it the first call", "ms", called...).As(report.Part),
+		report.Measured("pool.call", "of which the first call", "ms", called...).As(report.Part),
 		report.Measured("pool.result", "create_context, warm, and print(1)", "ms", printed...).Against(python),
 		report.Measured("pool.pandas", "create_context, warm, and first use of pandas", "ms", used...).Against(python),
 		report.Measured("pool.podman", "create_context, warm, and print(1), beside podman", "ms", printed...).Against(beside.of(b.peers.podman)),

@@ -84,7 +84,7 @@ func crowdScenario(ctx context.Context, b *bench) error {
 			row = row.AtLeast(report.Median, 1500)
 		}
 		b.add(row,
-			report.Measured(fmt.Sprintf("crowd.%d.call", n), "of it one call", "ms", took...).As(report.Part), jupyter)
+			report.Measured(fmt.Sprintf("crowd.%d.call", n), "of which one call", "ms", took...).As(report.Part), jupyter)
 	}
 	return s.end(ctx, ids...)
 }

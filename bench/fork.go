@@ -93,11 +93,11 @@ func forkScenario(ctx context.Context, b *bench) error {
 	b.add(
 		report.Measured("fork.result", "fork_context, pandas loaded, and first result in the copy", "ms", both...).
 			Against(beside.of(b.peers.pandas)).AtMost(report.Ratio, 1),
-		report.Measured("fork.call", "of it fork_context", "ms", forks...).As(report.Part),
-		report.Measured("fork.first", "of it the first call in the copy", "ms", firsts...).As(report.Part),
+		report.Measured("fork.call", "of which fork_context", "ms", forks...).As(report.Part),
+		report.Measured("fork.first", "of which the first call in the copy", "ms", firsts...).As(report.Part),
 		report.Measured("fork.after", "the next call in the original", "ms", again...),
 		report.Measured("fork.still", "fork_context: the original stands still", "ms", still...).AtMost(report.Median, 100),
-		report.Measured("fork.quiet", "of it the same without a fork", "ms", quiet...).As(report.Part),
+		report.Measured("fork.quiet", "of which the same without a fork", "ms", quiet...).As(report.Part),
 	)
 	return s.end(ctx, parent)
 }

@@ -89,7 +89,7 @@ func hibernateScenario(ctx context.Context, b *bench) error {
 		report.Measured("hibernate.disk", "disk of a hibernated context with pandas", "MB", disk...),
 		report.Measured("hibernate.start", "start of the server with them", "ms", started...),
 		report.Measured("hibernate.wake", "wake, first result of pandas", "ms", woken...).Against(pandas).AtMost(report.Ratio, 1),
-		report.Measured("hibernate.again", "of it the same call again, awake", "ms", again...).As(report.Part),
+		report.Measured("hibernate.again", "of which the same call again, awake", "ms", again...).As(report.Part),
 	)
 	return b.snapshots(ctx)
 }

@@ -97,8 +97,8 @@ func listRows(suffix, name string, ours, goSDK, tsSDK *side) []report.Figure {
 	besideGo, besideTS := peer(goSDK), peer(tsSDK)
 	return []report.Figure{
 		rate("list."+suffix, "list_contexts, "+name, ours).Against(besideGo).AtLeast(report.Ratio, 1),
-		report.Measured("list."+suffix+".call", "of it one call", "ms", ours.took...).As(report.Part),
-		report.Measured("list."+suffix+".cpu", "of it processor time of the server", "ms", ours.cpu...).As(report.Part),
+		report.Measured("list."+suffix+".call", "of which one call", "ms", ours.took...).As(report.Part),
+		report.Measured("list."+suffix+".cpu", "of which processor time of the server", "ms", ours.cpu...).As(report.Part),
 		rate("list."+suffix+".ts", "list_contexts, "+name+", beside TypeScript", ours).Against(besideTS).AtLeast(report.Ratio, 3),
 		besideGo, besideTS,
 	}

@@ -132,8 +132,8 @@ func liveScenario(ctx context.Context, b *bench) error {
 		row = row.Noting("%d more did not answer", wrong)
 	}
 	b.add(row,
-		report.Measured("live.create", "of it create_context and the first call", "ms", took...).As(report.Part),
-		report.Measured("live.memory", "of it memory of all, with the server (PSS)", "MB", float64(m.PSS)/1e6).As(report.Part))
+		report.Measured("live.create", "of which create_context and the first call", "ms", took...).As(report.Part),
+		report.Measured("live.memory", "of which memory of all, with the server (PSS)", "MB", float64(m.PSS)/1e6).As(report.Part))
 	return s.end(ctx, ids...)
 }
 
@@ -224,10 +224,10 @@ func asleepScenario(ctx context.Context, b *bench) error {
 	}
 	slices.Sort(took)
 	b.add(row,
-		report.Measured("asleep.create", "of it create_context and first call, one going to disk", "ms", took...).As(report.Part),
-		report.Measured("asleep.wake", "of it wake, any of them", "ms", woken...).As(report.Part),
-		report.Measured("asleep.disk", "of it disk for each", "MB", size(b.dir+"/asleep")/max(1, float64(len(asleep)))).As(report.Part),
-		report.Measured("asleep.list", "of it list_contexts", "ms", listTimes(ctx, s)...).As(report.Part))
+		report.Measured("asleep.create", "of which create_context and first call, one going to disk", "ms", took...).As(report.Part),
+		report.Measured("asleep.wake", "of which wake, any of them", "ms", woken...).As(report.Part),
+		report.Measured("asleep.disk", "of which disk for each", "MB", size(b.dir+"/asleep")/max(1, float64(len(asleep)))).As(report.Part),
+		report.Measured("asleep.list", "of which list_contexts", "ms", listTimes(ctx, s)...).As(report.Part))
 	return nil
 }
 

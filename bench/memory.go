@@ -66,7 +66,7 @@ func weightRows(id, name string, m proc.Memory, peer report.Figure, limit float6
 	}
 	return []report.Figure{
 		row,
-		report.Measured(id+".guest", "of it the guest's own memory", "MB", float64(m.Shared)/1e6).As(report.Part),
+		report.Measured(id+".guest", "of which the guest's own memory", "MB", float64(m.Shared)/1e6).As(report.Part),
 		report.Measured(id+".whole", "with guest memory that nothing maps now", "MB", float64(m.Whole)/1e6).As(report.Part),
 	}
 }

@@ -73,7 +73,7 @@ func serversScenario(ctx context.Context, b *bench) error {
 	other := beside.of(peer)
 	if other.Missing == "" {
 		other.Unit = "MB"
-		other = other.Noting("two processes; %.1f MB of it the one that keeps the servers", report.Measured("", "", "", keeps...).P50)
+		other = other.Noting("two processes, of which the server-keeping daemon %.1f MB", report.Measured("", "", "", keeps...).P50)
 	}
 	b.add(report.Measured("servers.serve", fmt.Sprintf("mcp serve with %d servers (PSS)", manyServers), "MB", ours...).Against(other), other)
 	return nil

@@ -13,10 +13,9 @@ import (
 // 15 s.
 const beatWait = 17 * time.Second
 
-// sessionsScenario weighs MCP sessions that do nothing, streams on which nothing but
-// heartbeats is sent, and connections between two requests: what a server holds
-// more with them than without, by their number. Each kind has a server of its own,
-// since memory that one kind has given back is there for the next.
+// sessionsScenario measures idle MCP sessions, streams that carry only heartbeats, and
+// connections between two requests: a server's extra memory for each. Each kind has a
+// server of its own, since the next kind would reuse memory that one has freed.
 func sessionsScenario(ctx context.Context, b *bench) error {
 	n, streams := b.n(1000, 300), b.n(500, 150)
 	open := func(ctx context.Context, s *server, n int) (all crowd, err error) {
@@ -73,7 +72,7 @@ func sessionsScenario(ctx context.Context, b *bench) error {
 			Noting("%d of them", n),
 		report.Measured("sessions.stream", "stream with heartbeats only (PSS)", "kB", stream...).AtMost(report.Median, 40).
 			Noting("%d of them, each with its connection, the sessions not counted", streams),
-		report.Measured("sessions.connection", "of it the connection, between two requests", "kB", connection...).As(report.Part),
+		report.Measured("sessions.connection", "of which the connection, between two requests", "kB", connection...).As(report.Part),
 	)
 	return nil
 }

@@ -53,9 +53,9 @@ func warmScenario(ctx context.Context, b *bench) error {
 	whole := report.Measured("warm.sdk", "run_code print(1), SDK client", "ms", sdk...).
 		Against(jupyter).AtMost(report.Ratio, 0.2).AtMost(report.Tail, 5)
 	http := report.Measured("warm.list", "list_contexts, SDK client", "ms", list...).Against(jupyter)
-	python := report.Measured("warm.inside", "of it the interpreter and the agent", "ms", inside...).As(report.Part)
-	rest := report.Measured("warm.rest", "of it link and gVisor: the rest", "ms", whole.P50-http.P50-python.P50).As(report.Part)
-	protocol := report.Measured("warm.protocol", "of it HTTP and MCP: list_contexts", "ms", http.P50).As(report.Part)
+	python := report.Measured("warm.inside", "of which the interpreter and the agent", "ms", inside...).As(report.Part)
+	rest := report.Measured("warm.rest", "of which link and gVisor: the rest", "ms", whole.P50-http.P50-python.P50).As(report.Part)
+	protocol := report.Measured("warm.protocol", "of which HTTP and MCP: list_contexts", "ms", http.P50).As(report.Part)
 	b.add(whole, protocol, python, rest,
 		report.Measured("warm.post", "run_code print(1), bare POST", "ms", post...).
 			Against(jupyter).AtMost(report.Ratio, 0.2).AtMost(report.Tail, 5),

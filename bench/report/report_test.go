@@ -108,7 +108,7 @@ func sample() Result {
 	peer := Measured("peer.pandas", "import pandas", "ms", 100, 300, 200).As(Peer)
 	figures := []Figure{
 		Measured("cold.result", "create, cold", "ms", 40, 50, 60).Against(peer).AtMost(Ratio, 0.5),
-		Measured("cold.call", "of it the first call", "ms", 4).As(Part),
+		Measured("cold.call", "of which the first call", "ms", 4).As(Part),
 		Measured("pool.create", "create, warm", "ms", 6, 7, 8).Against(peer).AtMost(Median, 5).Noting("2 misses"),
 		Measured("crowd.32", "32 at once", "calls/s", 1600).MoreIsBetter().Against(peer).AtLeast(Median, 1500),
 		Absent("fork.result", "fork", "not offered by this binary").AtMost(Ratio, 1),
@@ -131,7 +131,7 @@ glovebox v1, 0001-01-01 00:00 UTC, 2 × a CPU, 1000 MB, Linux 6, 0 s in all
                           p50           p95   p99   n  ratio    to      target            met  remarks
 COLD
   create, cold            50.0 ms       60.0  60.0  3  0.250 ×  pandas  ≤ 0.5 ×           yes
-    of it the first call  4.00 ms                   1
+    of which the first call  4.00 ms                   1
 POOL
   create, warm            7.00 ms       8.00  8.00  3  0.0350 ×  pandas  ≤ 5 ms            NO   2 misses
 CROWD

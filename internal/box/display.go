@@ -15,8 +15,8 @@ const (
 	maxDocumentBytes = 8 << 20
 )
 
-// A document is something displayed that a result cannot show, or of which it shows
-// a part. It is kept as a file in the box.
+// A document is displayed data that a result cannot show or shows only in part. It is
+// stored as a file in the box.
 type document struct {
 	what   string // begins the note about it
 	suffix string // of the file's name
@@ -24,11 +24,11 @@ type document struct {
 	path   string // in the box; "" until it is saved
 }
 
-// textTypes are the representations that read well as text. They stand in for a
-// text/plain that says nothing but what kind of object it is.
+// textTypes are the representations that read well as text. They replace a text/plain
+// that names only the object's type.
 var textTypes = [...]string{"text/markdown", "text/latex", "application/json"}
 
-// placeholder matches the representation of an object that has none of its own.
+// placeholder matches Python's default repr of an object.
 var placeholder = regexp.MustCompile(`^<[^<>\n]{1,200}>$`)
 
 // plain returns the text of a display, "" if it has none.

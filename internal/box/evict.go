@@ -36,17 +36,15 @@ func (r *registry) planLocked(op string, s *spec) ([]*Box, error) {
 		}
 		return true
 	}
-	own := func(o *Box) bool { return o.key.owner == owner }
-
 	c := r.cfg()
 	kind, max, n := "Sessions", c.MaxSessions, &u.sessions
 	if s.key.kind == KindContext {
 		kind, max, n = "Contexts", c.MaxContexts, &u.contexts
 	}
 	switch {
-	case !makeRoom(func() bool { return c.MaxPerOwner > 0 && u.boxes[owner] > c.MaxPerOwner }, own):
+	case !makeRoom(func() bool { return c.MaxPerOwner > 0 && u.boxes[owner] > c.MaxPerOwner }, ownedBy(owner)):
 		return nil, r.limitError(op, "per_owner", fmt.Sprintf("Limit per user exceeded: %d >= %d", u.boxes[owner]-1, c.MaxPerOwner))
-	case !makeRoom(func() bool { return c.MaxMemoryPerOwnerMB > 0 && u.ownersMB[owner] > c.MaxMemoryPerOwnerMB }, own):
+	case !makeRoom(func() bool { return c.MaxMemoryPerOwnerMB > 0 && u.ownersMB[owner] > c.MaxMemoryPerOwnerMB }, ownedBy(owner)):
 		return nil, r.limitError(op, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB", u.ownersMB[owner], c.MaxMemoryPerOwnerMB))
 	case !makeRoom(func() bool { return *n > max }, func(o *Box) bool { return o.key.kind == s.key.kind }):
 		return nil, r.limitError(op, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max))
@@ -56,11 +54,15 @@ func (r *registry) planLocked(op string, s *spec) ([]*Box, error) {
 	return victims, nil
 }
 
+func ownedBy(owner Owner) func(*Box) bool {
+	return func(o *Box) bool { return o.key.owner == owner }
+}
+
 // victim returns the idle box to evict for owner; nil if there is none. u includes the
 // new box. The owner's own boxes come first. Other owners lose boxes only if they have
 // no less memory than the owner.
 func victim(idle []*Box, owner Owner, u *usage, allowed func(*Box) bool) *Box {
-	own := func(o *Box) bool { return o.key.owner == owner }
+	own := ownedBy(owner)
 	if slices.ContainsFunc(idle, func(o *Box) bool { return own(o) && allowed(o) }) {
 		return heaviest(idle, u, func(o *Box) bool { return own(o) && allowed(o) })
 	}

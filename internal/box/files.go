@@ -8,7 +8,7 @@ import (
 
 var errCallTimeout = errors.New("it took too long")
 
-// call runs one short operation of the link beside the kernels, within
+// call runs one short operation on the agent connection beside the kernels, within
 // Config.MaxTimeout.
 func (s *Box) call(ctx context.Context, op string, do func(context.Context) error) error {
 	end, err := s.slot(ctx, op)

@@ -147,7 +147,7 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool) error {
 		return s.record.Update(meta)
 	}
 	begun := time.Now()
-	// The snapshot may or may not have what a call in flight does.
+	// The snapshot may or may not include the effects of a call in flight.
 	err := l.records.write(ctx, s.record, meta, s)
 	saved := s.record.Meta().Saved
 	data := s.record.Dir() != ""

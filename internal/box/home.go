@@ -40,7 +40,7 @@ type homeInfo struct {
 	At       time.Time `json:"at"`    // when it was made
 	Bytes    int64     `json:"bytes"` // of the archive
 	Sum      string    `json:"sum"`   // of the archive
-	Mark     string    `json:"mark"`  // wire.BackupResult.Mark
+	Mark     string    `json:"mark"`  // protocol.BackupResult.Mark
 	Files    int       `json:"files"`
 	Omitted  int       `json:"omitted,omitempty"`
 	Examples []string  `json:"examples,omitempty"`
@@ -164,7 +164,7 @@ func linkHome(prev, dir string, info *homeInfo) error {
 	return writeHomeInfo(dir, info)
 }
 
-// writeHomeInfo makes the archive in dir valid, and gives all to the disk.
+// writeHomeInfo makes the archive in dir valid, and syncs everything.
 func writeHomeInfo(dir string, info *homeInfo) error {
 	b, err := json.Marshal(info)
 	if err != nil {

@@ -99,8 +99,7 @@ func (p *reaper) maintainLocked(s *Box) (next time.Duration) {
 	return next
 }
 
-// saveEveryLocked returns how long the box goes without being written while it is in
-// use.
+// saveEveryLocked returns the interval between writes of the box while it is in use.
 func (s *Box) saveEveryLocked() time.Duration {
 	return min(max(saveEvery, saveShare*s.disk.took), saveAtLeast)
 }

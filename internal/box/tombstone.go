@@ -99,18 +99,18 @@ const (
 	tombstoneAge = 24 * time.Hour
 )
 
-// key names a box among all.
+// key identifies a box.
 type key struct {
 	owner Owner
 	kind  Kind
 	id    string
 }
 
-// tombstones keeps tombstones, the most recent ones, for a time. The expirable
-// cache of the same library is not used: its goroutine cannot be ended and it
-// reads a clock of its own.
+// tombstones keeps the most recent tombstones for tombstoneAge. It does not use the
+// library's expirable cache, whose goroutine cannot be stopped and which reads its own
+// clock.
 type tombstones struct {
-	lru *simplelru.LRU[key, *Tombstone] // one without a reason says that the box is there again
+	lru *simplelru.LRU[key, *Tombstone] // one without a reason marks a box that exists again
 	now func() time.Time
 }
 
@@ -153,8 +153,8 @@ func (g *tombstones) named(owner Owner, name string) *Tombstone {
 	return g.get(key{owner, KindContext, newest.ID})
 }
 
-// remove forgets a tombstone since the box is there again. That is kept instead: the
-// other servers have the tombstone, and are to forget it as well.
+// remove drops a tombstone since the box exists again, and keeps a marker so that other
+// servers drop theirs too.
 func (g *tombstones) remove(k key) {
 	t := g.get(k)
 	if t == nil {

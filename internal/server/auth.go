@@ -23,22 +23,22 @@ var errExpired = errors.New("the token expired")
 // metadataPath is the path of the protected resource metadata (RFC 9728).
 const metadataPath = "/.well-known/oauth-protected-resource"
 
-// identify authenticates a request, and refuses it if that fails. basic also accepts the
+// identify authenticates a request, and refuses it if that fails. allowBasic also accepts the
 // token as a password, which browsers can send.
-func (s *Server) identify(w http.ResponseWriter, r *http.Request, basic bool) (*http.Request, bool) {
+func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic bool) (*http.Request, bool) {
 	c := s.newCaller(r)
 	w.Header().Set(headerRequest, c.request)
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	c.account = "address " + network(c.remote)
 	if s.opts.Auth != nil {
-		token, given := bearer(r, basic)
+		token, given := bearer(r, allowBasic)
 		if !given {
-			s.refuseUnauthenticated(w, r, basic, &auth.Refusal{Text: "no token: send one as Authorization: Bearer"})
+			s.refuseUnauthenticated(w, r, allowBasic, &auth.Refusal{Text: "no token: send one as Authorization: Bearer"})
 			return r, false
 		}
 		id, err := s.opts.Auth.Verify(r.Context(), token)
 		if err != nil {
-			s.refuseUnauthenticated(w, r, basic, err)
+			s.refuseUnauthenticated(w, r, allowBasic, err)
 			return r, false
 		}
 		c.id = id
@@ -53,7 +53,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, basic bool) (*
 
 // bearer returns the token of a request, from a single Authorization header. A token in
 // the URL is ignored, since URLs get into logs.
-func bearer(r *http.Request, basic bool) (token string, given bool) {
+func bearer(r *http.Request, allowBasic bool) (token string, given bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
 		return "", false
@@ -61,7 +61,7 @@ func bearer(r *http.Request, basic bool) (token string, given bool) {
 	if len(values) > 1 {
 		return "", true // refused as malformed
 	}
-	if basic {
+	if allowBasic {
 		if _, password, ok := r.BasicAuth(); ok {
 			return password, true
 		}
@@ -74,7 +74,7 @@ func bearer(r *http.Request, basic bool) (token string, given bool) {
 }
 
 // refuseUnauthenticated refuses a request without a valid token.
-func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, basic bool, err error) {
+func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, allowBasic bool, err error) {
 	c := callerIn(r)
 	// The limit slows down guessing, and bounds the log.
 	if wait := s.unauthenticated.take(network(c.remote), 1, time.Now()); wait > 0 {
@@ -101,7 +101,7 @@ func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, b
 	}
 	s.auditRefusal(c, r, reason)
 	s.challenge(w, r, params)
-	if basic {
+	if allowBasic {
 		w.Header().Add("WWW-Authenticate", `Basic realm="glovebox", charset="UTF-8"`)
 	}
 	s.refuse(w, http.StatusUnauthorized, nil, codeRefused, "Unauthorized: "+refusal.Text)

@@ -3,7 +3,7 @@
 // timeouts of their own.
 //
 //	m, err := maker.Boot(ctx, id, limits)      // or Restore, from a snapshot
-//	res, err := m.Link.Run(ctx, …)
+//	res, err := m.Agent.Run(ctx, …)
 //	err = m.Snapshot(ctx, dir)                 // the machine continues
 //	err = m.Close(ctx)                         // frees everything
 package machine
@@ -105,7 +105,7 @@ func has[T any](k *Maker) bool {
 
 // Boot makes a new machine. id is as engine.Create wants it; ctx bounds the call.
 // No interpreter has been started. After an error nothing is left. Errors: those
-// of engine.Create; others are of the link.
+// of engine.Create and those of the agent connection.
 func (k *Maker) Boot(ctx context.Context, id string, limits engine.Limits) (*Machine, error) {
 	spec := k.Spec(limits)
 	guest, err := k.Engine.Create(ctx, id, &spec)
@@ -141,7 +141,7 @@ func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits
 		freeing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		m := &Machine{ID: id, Guest: guest, engine: k.Engine}
-		return nil, errors.Join(fmt.Errorf("link to the agent: %w", err), m.Close(freeing))
+		return nil, errors.Join(fmt.Errorf("connect to the agent: %w", err), m.Close(freeing))
 	}
 	return &Machine{ID: id, Guest: guest, Agent: lnk, engine: k.Engine}, nil
 }

@@ -20,7 +20,7 @@ const referenceName = "engine-reference"
 const maxReference = 1 << 10
 
 // Snapshot stores the machine in dir, an existing, empty directory; see
-// engine.Snapshotter. Operations on the link continue here, and are ended in
+// engine.Snapshotter. Operations on the agent connection continue here, and are ended in
 // machines restored from the snapshot.
 func (m *Machine) Snapshot(ctx context.Context, dir string) error {
 	s, err := ability[engine.Snapshotter](m, "snapshot")

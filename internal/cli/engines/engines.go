@@ -1,5 +1,7 @@
 // Package engines lists the engines that this program can use and chooses one.
 // No other package of the command line depends on a concrete engine.
+//
+// Tests use internal/engine/process, which isolates nothing and cannot be chosen.
 package engines
 
 import (
@@ -34,15 +36,15 @@ func Main() {
 
 // Default returns the preferred engine of those that this host can run, always the
 // same one. If the host can run none, it returns the preferred engine, whose errors
-// tell why.
+// give the reason.
 var Default = sync.OnceValue(func() engine.Factory {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	return choose(ctx, all, os.Getenv(enteredEnv))
 })
 
-// Enter gives this process what the default engine needs; see
-// engine.Factory.Enter. It may not return.
+// Enter calls engine.Factory.Enter of the default engine, if it has one. That may
+// re-execute the program; Enter then does not return.
 func Enter() error {
 	f := Default()
 	if f.Enter == nil {

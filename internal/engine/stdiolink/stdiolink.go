@@ -73,9 +73,10 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// Hold blocks new writes until the caller calls release, once. It returns when the
-// guest has read all earlier writes or, since a guest need not read, after settle.
-// Only one caller may hold the stream at a time.
+// Hold blocks new writes until the caller calls release, once, so that a snapshot of the
+// guest contains whole messages only. It returns when the guest has read all earlier
+// writes or, since a guest need not read, after settle. Only one caller may hold the
+// stream at a time: a guest takes one snapshot at a time.
 func (s *Stream) Hold(settle time.Duration) (release func()) {
 	held := make(chan struct{})
 	s.holdMu.Lock()

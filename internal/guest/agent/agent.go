@@ -2,8 +2,9 @@
 // internal/guest/protocol over its standard input and output: it runs code in kernels,
 // runs commands, and handles files.
 //
-// It imports only the standard library, golang.org/x/sys/unix and
-// internal/guest/protocol: every guest contains it, so it must be small and start fast.
+// It imports only the standard library, golang.org/x/sys/unix and, of ours outside its
+// subtree, internal/guest/protocol: every guest contains it, so it must be small and
+// start fast.
 package agent
 
 import (

@@ -64,11 +64,11 @@ const (
 	// busyTick and idleTick are the intervals between collecting output of a run that
 	// prints and of one that does not.
 	busyTick = 2 * time.Millisecond
+	idleTick = 100 * time.Millisecond
 
 	// interruptTimeout bounds writing an interrupt to a pipe with room for it, which
 	// only a loaded machine delays.
 	interruptTimeout = time.Second
-	idleTick         = 100 * time.Millisecond
 
 	// maxHeld bounds the output of other processes between two runs, for each of stdout
 	// and stderr.

@@ -208,8 +208,8 @@ func (k *Kernel) tick(guard *runGuard, wait time.Duration) (time.Duration, error
 
 // runGuard interrupts a run at its timeout or when it is cancelled, and kills the kernel
 // if the run does not end within the grace period. It starts at the first tick, so that
-// short runs need no timers. internal/server/calls.go describes how the cancellation of a
-// call gets here.
+// short runs need no timers. docs/architecture.md describes how the cancellation of a call
+// gets here.
 type runGuard struct {
 	k       *Kernel
 	run     uint32
