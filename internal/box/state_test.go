@@ -446,6 +446,17 @@ func walkRareTransitions(t *testing.T, h *history) {
 	drain(c)
 	f.life.terminate(c, ReasonCrashed, "as the test wants")
 	drain(f.context(t, "", "drains at the end"))
+
+	// A crash while a call is in flight.
+	crashing := f.session(t, "", "crashes in a call")
+	inFlight, err := crashing.begin(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.life.terminate(crashing, ReasonCrashed, "as the test wants")
+	inFlight()
+	<-crashing.freed
+
 	last := f.session(t, "", "last")
 	cut, err := last.begin(t.Context(), "test")
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -94,6 +95,24 @@ func TestCallLimitOfBatches(t *testing.T) {
 	}
 	if body := <-ended; strings.Count(body, "done") != 4 {
 		t.Errorf("a large batch: %s", body)
+	}
+}
+
+// TestListen_OlderRevision: subscriptions/listen belongs to the modern revision. A
+// client of an older one would keep a stream that nothing counts, and in a session take
+// the place of the session's own stream.
+func TestListen_OlderRevision(t *testing.T) {
+	s, url := serve(t, nil)
+	h := session(t, url)
+	listenTo(t, t.Context(), url, h)
+	for name, h := range map[string]header{"session": h, "no session": {"Accept": mcpAccept}} {
+		res, body := do(t, "POST", url, h, `{"jsonrpc":"2.0","id":7,"method":"subscriptions/listen","params":{}}`)
+		if r := parse(t, body); res.StatusCode != 200 || r.Error == nil || r.Error.Code != jsonrpc.CodeMethodNotFound {
+			t.Errorf("%s: got %s %q, want that there is no such method", name, res.Status, body)
+		}
+	}
+	if n := s.streams.value(); n != 1 {
+		t.Errorf("%d streams are open, want the session's own", n)
 	}
 }
 

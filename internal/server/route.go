@@ -69,7 +69,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to 
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: batches are not part of protocol revision %.20s", to.version))
 		return to, nil, false
 	}
-	if m.Method == "" || known[m.Method] || to.modern && tasks.Serves(m.Method) {
+	if m.Method == "" || known[m.Method] && (m.Method != listen || to.modern) || to.modern && tasks.Serves(m.Method) {
 		return to, leave, true
 	}
 	leave()
