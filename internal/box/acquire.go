@@ -278,26 +278,26 @@ func (m *Manager) create(ctx context.Context, op string, sp spec) (*Box, Lease, 
 }
 
 // await waits for the start of a box that the caller has a lease of.
-func (s *Box) await(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
-	if err := s.awaitReady(ctx, lease.Woken != nil); err != nil {
+func (b *Box) await(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
+	if err := b.awaitReady(ctx, lease.Woken != nil); err != nil {
 		lease.Release()
-		return nil, Lease{}, s.cancelled(op, err)
+		return nil, Lease{}, b.cancelled(op, err)
 	}
-	if s.startErr != nil {
+	if b.startErr != nil {
 		lease.Release()
-		return nil, Lease{}, s.startErr
+		return nil, Lease{}, b.startErr
 	}
 	if lease.Woken != nil {
-		lease.Woken.Rescued = s.Rescued()
+		lease.Woken.Rescued = b.Rescued()
 	}
-	return s, lease, nil
+	return b, lease, nil
 }
 
 // awaitReady waits until the start of the box has succeeded or failed. The error is
 // the cause of ctx.
-func (s *Box) awaitReady(ctx context.Context, woken bool) (err error) {
+func (b *Box) awaitReady(ctx context.Context, woken bool) (err error) {
 	select {
-	case <-s.ready:
+	case <-b.ready:
 		return nil
 	default:
 	}
@@ -307,9 +307,9 @@ func (s *Box) awaitReady(ctx context.Context, woken bool) (err error) {
 	}
 	ctx, span := tracing.Start(ctx, name)
 	select {
-	case <-s.ready:
-		span.Set("glovebox.box.source", string(s.Info().Source))
-		span.End(s.startErr)
+	case <-b.ready:
+		span.Set("glovebox.box.source", string(b.Info().Source))
+		span.End(b.startErr)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 		span.End(err)

@@ -99,26 +99,26 @@ type kernel struct {
 }
 
 // ID returns the id of the session or context.
-func (s *Box) ID() string { return s.key.id }
+func (b *Box) ID() string { return b.key.id }
 
 // Info describes the box now.
-func (s *Box) Info() Info {
-	s.reg.mu.Lock()
-	defer s.reg.mu.Unlock()
-	return s.infoLocked()
+func (b *Box) Info() Info {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	return b.infoLocked()
 }
 
-func (s *Box) infoLocked() Info {
+func (b *Box) infoLocked() Info {
 	return Info{
-		ID: s.key.id, Kind: s.key.kind, Owner: s.key.owner, Name: s.name, Description: s.desc,
-		Template: s.template, Language: s.template.Language(), Flavor: s.flavor,
-		State: s.stateLocked(), Created: s.created, LastUsed: s.use.lastUsed, Source: s.source,
+		ID: b.key.id, Kind: b.key.kind, Owner: b.key.owner, Name: b.name, Description: b.desc,
+		Template: b.template, Language: b.template.Language(), Flavor: b.flavor,
+		State: b.stateLocked(), Created: b.created, LastUsed: b.use.lastUsed, Source: b.source,
 	}
 }
 
 // stateLocked returns the state that clients see.
-func (s *Box) stateLocked() State {
-	switch s.state {
+func (b *Box) stateLocked() State {
+	switch b.state {
 	case stateNew, stateStarting, stateWaking:
 		return StateCreating
 	case stateReady:
@@ -128,31 +128,31 @@ func (s *Box) stateLocked() State {
 	case statePaused:
 		return StatePaused
 	}
-	if s.recordStays {
+	if b.recordStays {
 		return StateHibernated
 	}
-	if s.tomb != nil && s.tomb.Reason.failure() {
+	if b.tomb != nil && b.tomb.Reason.failure() {
 		return StateError
 	}
 	return StateStopped
 }
 
 // evictableLocked reports whether the box is idle: no call is in flight or about to begin.
-func (s *Box) evictableLocked() bool {
-	return (s.state == stateReady || s.state == statePaused) && len(s.use.pins) == 0
+func (b *Box) evictableLocked() bool {
+	return (b.state == stateReady || b.state == statePaused) && len(b.use.pins) == 0
 }
 
 // begin counts a call into the box and resumes the box if it is paused. The caller
 // must call end once if it gets no error.
-func (s *Box) begin(ctx context.Context, op string) (end func(), err error) {
-	if err := s.reg.beginCall(ctx, op, s); err != nil {
+func (b *Box) begin(ctx context.Context, op string) (end func(), err error) {
+	if err := b.reg.beginCall(ctx, op, b); err != nil {
 		return nil, err
 	}
 	end = func() {
-		s.reg.endCall(s)
-		s.life.reaper.callEnded(s)
+		b.reg.endCall(b)
+		b.life.reaper.callEnded(b)
 	}
-	if err := s.resume(ctx, op); err != nil {
+	if err := b.resume(ctx, op); err != nil {
 		end()
 		return nil, err
 	}
@@ -161,21 +161,21 @@ func (s *Box) begin(ctx context.Context, op string) (end func(), err error) {
 
 // slot is begin for a call beside the kernels: at most Config.ParallelCalls run
 // at once.
-func (s *Box) slot(ctx context.Context, op string) (end func(), err error) {
-	ended, err := s.begin(ctx, op)
+func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
+	ended, err := b.begin(ctx, op)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.commands.enter(ctx, s.terminated); err != nil {
+	if err := b.commands.enter(ctx, b.terminated); err != nil {
 		ended()
-		return nil, s.queueError(op, err)
+		return nil, b.queueError(op, err)
 	}
-	if err := s.callLock.Acquire(ctx, 1); err != nil {
-		s.commands.leave()
+	if err := b.callLock.Acquire(ctx, 1); err != nil {
+		b.commands.leave()
 		ended()
-		return nil, s.cancelled(op, context.Cause(ctx))
+		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	return func() { s.callLock.Release(1); s.commands.leave(); ended() }, nil
+	return func() { b.callLock.Release(1); b.commands.leave(); ended() }, nil
 }
 
 // allCalls is more calls than a box can have under way.
@@ -183,37 +183,37 @@ const allCalls = 1 << 20
 
 // exclusively calls do with the box's machine while no call is in flight in it. New
 // calls wait meanwhile.
-func (s *Box) exclusively(ctx context.Context, op string, do func(context.Context, *machine.Machine) error) error {
-	end, err := s.begin(ctx, op)
+func (b *Box) exclusively(ctx context.Context, op string, do func(context.Context, *machine.Machine) error) error {
+	end, err := b.begin(ctx, op)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if err := s.callLock.Acquire(ctx, allCalls); err != nil {
-		return s.cancelled(op, context.Cause(ctx))
+	if err := b.callLock.Acquire(ctx, allCalls); err != nil {
+		return b.cancelled(op, context.Cause(ctx))
 	}
-	defer s.callLock.Release(allCalls)
-	return do(ctx, s.machine)
+	defer b.callLock.Release(allCalls)
+	return do(ctx, b.machine)
 }
 
 // kernel returns the host's view of a language's interpreter.
-func (s *Box) kernel(language string) *kernel {
-	s.reg.mu.Lock()
-	defer s.reg.mu.Unlock()
-	k := s.kernels[language]
+func (b *Box) kernel(language string) *kernel {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	k := b.kernels[language]
 	if k == nil {
-		k = &kernel{runs: newCallQueue(1, s.env.cfg().QueueLen)}
-		k.ran.Store(s.ran && language == s.template.Language())
-		s.kernels[language] = k
+		k = &kernel{runs: newCallQueue(1, b.env.cfg().QueueLen)}
+		k.ran.Store(b.ran && language == b.template.Language())
+		b.kernels[language] = k
 	}
 	return k
 }
 
 // ranLocked reports whether code has run in the box's own interpreter, on this server or
 // an earlier one, and its loss was not reported yet.
-func (s *Box) ranLocked() bool {
-	if k := s.kernels[s.template.Language()]; k != nil {
+func (b *Box) ranLocked() bool {
+	if k := b.kernels[b.template.Language()]; k != nil {
 		return k.ran.Load()
 	}
-	return s.ran
+	return b.ran
 }

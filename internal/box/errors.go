@@ -119,16 +119,16 @@ func cancelled(op string, k key, cause error) *Error {
 }
 
 // goneLocked says that the box has ended, and how.
-func (s *Box) goneLocked(op string) *Error {
-	t := s.tomb
+func (b *Box) goneLocked(op string) *Error {
+	t := b.tomb
 	kind := "Session"
-	if s.key.kind == KindContext {
+	if b.key.kind == KindContext {
 		kind = "Context"
 	}
-	e := s.error(CodeGone, op,
-		fmt.Sprintf("%s %s has ended: %s", kind, s.key.id, t.Explain(s.env.now())),
+	e := b.error(CodeGone, op,
+		fmt.Sprintf("%s %s has ended: %s", kind, b.key.id, t.Explain(b.env.now())),
 		"Its variables and files are gone. Create a new one, or call again with the same session_id.", nil)
-	if s.key.kind == KindContext {
+	if b.key.kind == KindContext {
 		e.Hint = "Its variables and files are gone. Create a new context."
 	}
 	switch {
@@ -136,8 +136,8 @@ func (s *Box) goneLocked(op string) *Error {
 		e.Hint = "Call again: it wakes with its variables and files."
 	case t.Reason == ReasonRolledBack:
 		e.Hint = "Call again: it continues from the snapshot."
-	case s.recordStays && s.data:
-		saved := s.saved.UTC().Format(time.RFC3339)
+	case b.recordStays && b.data:
+		saved := b.saved.UTC().Format(time.RFC3339)
 		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
 		e.Context["saved"] = saved
 	}
@@ -146,51 +146,51 @@ func (s *Box) goneLocked(op string) *Error {
 }
 
 // queueError shapes what callQueue.enter returned.
-func (s *Box) queueError(op string, err error) error {
+func (b *Box) queueError(op string, err error) error {
 	switch {
 	case errors.Is(err, errQueueFull):
-		return s.error(CodeBusy, op,
-			fmt.Sprintf("The %s %s is busy: %d calls wait already", s.key.kind, s.key.id, s.env.cfg().QueueLen),
+		return b.error(CodeBusy, op,
+			fmt.Sprintf("The %s %s is busy: %d calls wait already", b.key.kind, b.key.id, b.env.cfg().QueueLen),
 			"Try again when running calls have ended, or use another one.", nil)
 	case errors.Is(err, errEnded):
-		return s.goneNow(op, err)
+		return b.goneNow(op, err)
 	}
-	return s.cancelled(op, err)
+	return b.cancelled(op, err)
 }
 
 // goneNow is goneLocked for a box whose end may only be about to be known.
-func (s *Box) goneNow(op string, err error) error {
+func (b *Box) goneNow(op string, err error) error {
 	t := time.NewTimer(exitWait + time.Second)
 	defer t.Stop()
 	select {
-	case <-s.terminated:
-		s.reg.mu.Lock()
-		defer s.reg.mu.Unlock()
-		return s.goneLocked(op)
+	case <-b.terminated:
+		b.reg.mu.Lock()
+		defer b.reg.mu.Unlock()
+		return b.goneLocked(op)
 	case <-t.C:
-		return s.error(CodeInternal, op, "The connection to the box broke", "Try again.", err)
+		return b.error(CodeInternal, op, "The connection to the box broke", "Try again.", err)
 	}
 }
 
 // callError converts the error of a call to the agent.
-func (s *Box) callError(ctx context.Context, op string, err error) error {
+func (b *Box) callError(ctx context.Context, op string, err error) error {
 	remote, fromAgent := errors.AsType[*protocol.Error](err)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, client.ErrLost):
-		return s.goneNow(op, err)
+		return b.goneNow(op, err)
 	case ctx.Err() != nil:
-		return s.cancelled(op, context.Cause(ctx))
+		return b.cancelled(op, context.Cause(ctx))
 	case !fromAgent:
 		select {
-		case <-s.terminated:
-			return s.goneNow(op, err)
+		case <-b.terminated:
+			return b.goneNow(op, err)
 		default:
-			return s.error(CodeInternal, op, "Failed: "+op, "", err)
+			return b.error(CodeInternal, op, "Failed: "+op, "", err)
 		}
 	}
-	e := s.error(CodeInternal, op, strings.TrimSpace(clip(remote.Message, maxErrorText)), "", nil)
+	e := b.error(CodeInternal, op, strings.TrimSpace(clip(remote.Message, maxErrorText)), "", nil)
 	switch remote.Code {
 	case protocol.CodeInvalid:
 		e.Code = CodeInvalid
@@ -205,7 +205,7 @@ func (s *Box) callError(ctx context.Context, op string, err error) error {
 		e.Code = CodeFileTooLarge
 	case protocol.CodeNoSpace:
 		e.Code = CodeNoSpace
-		e.Hint = fmt.Sprintf("The disk of flavor '%s' has %d MB; remove files or use a larger flavor.", s.flavor, s.flavor.Limits().DiskMB)
+		e.Hint = fmt.Sprintf("The disk of flavor '%s' has %d MB; remove files or use a larger flavor.", b.flavor, b.flavor.Limits().DiskMB)
 	case protocol.CodeBusy:
 		e.Code = CodeBusy
 	case protocol.CodeNoLanguage:

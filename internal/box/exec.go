@@ -15,16 +15,16 @@ import (
 // in the background does not keep the box from expiring or being evicted.
 //
 // Errors: as Run.
-func (s *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
+func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	const op = "run command"
 	if (len(req.Argv) == 0) == (req.Shell == "") {
-		return nil, s.invalid(op, "command", "Missing command: give a program with arguments or a shell line, and not both")
+		return nil, b.invalid(op, "command", "Missing command: give a program with arguments or a shell line, and not both")
 	}
-	timeout, err := s.timeout(op, req.Timeout)
+	timeout, err := b.timeout(op, req.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	end, err := s.slot(ctx, op)
+	end, err := b.slot(ctx, op)
 	if err != nil {
 		return nil, err
 	}
@@ -33,32 +33,32 @@ func (s *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 		Argv: req.Argv, Shell: req.Shell, Env: req.Env, Dir: req.Dir,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
 		Stdin: req.Stdin != nil, Background: req.Background,
-		Capture: protocol.Capture{Head: s.env.cfg().OutputHead, Tail: s.env.cfg().OutputTail},
+		Capture: protocol.Capture{Head: b.env.cfg().OutputHead, Tail: b.env.cfg().OutputTail},
 	}
 	if req.Background {
 		x.TimeoutMS = 0
 	}
 	ctx, span := tracing.Start(ctx, "box exec")
-	out := newCollector(s.env.cfg(), req.Progress)
-	release := s.guard(ctx, timeout)
-	res, err := s.machine.Agent.Exec(ctx, x, req.Stdin, out)
+	out := newCollector(b.env.cfg(), req.Progress)
+	release := b.guard(ctx, timeout)
+	res, err := b.machine.Agent.Exec(ctx, x, req.Stdin, out)
 	release()
 	span.End(err)
 	if err != nil {
-		err = s.callError(ctx, op, err)
+		err = b.callError(ctx, op, err)
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeFileTooLarge {
 			e.Code = CodeInvalid // the command is, and no file
 		}
 		return nil, err
 	}
 	if res.Stopped == "cancelled" {
-		return nil, s.cancelled(op, context.Cause(ctx))
+		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	return s.execResult(&res, out, timeout), nil
+	return b.execResult(&res, out, timeout), nil
 }
 
 // execResult shapes what the agent said for the caller.
-func (s *Box) execResult(res *protocol.ExecResult, out *collector, timeout time.Duration) *ExecResult {
+func (b *Box) execResult(res *protocol.ExecResult, out *collector, timeout time.Duration) *ExecResult {
 	r := &ExecResult{
 		ID: clip(res.ID, 64), PID: res.PID, Running: res.Running, ExitCode: res.Code, Signal: clip(res.Signal, 64),
 		Duration: seconds(res.Seconds), TimedOut: res.Stopped == "timeout",
@@ -70,24 +70,24 @@ func (s *Box) execResult(res *protocol.ExecResult, out *collector, timeout time.
 	case r.TimedOut:
 		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s seconds and was ended.", secs(timeout)))
 	case res.Stopped == "oom":
-		r.Notes = append(r.Notes, fmt.Sprintf("The command was killed: it used more memory than the %d MB of flavor '%s'. %s", s.flavor.Limits().MemoryMB, s.flavor, s.flavor.more()))
+		r.Notes = append(r.Notes, fmt.Sprintf("The command was killed: it used more memory than the %d MB of flavor '%s'. %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	case r.ExitCode == 134 && strings.Contains(r.Stderr, heapExhausted):
-		r.Notes = append(r.Notes, fmt.Sprintf("Node.js ended because its heap, which takes most of the memory of the box (%d MB, flavor '%s'), was full. %s", s.flavor.Limits().MemoryMB, s.flavor, s.flavor.more()))
+		r.Notes = append(r.Notes, fmt.Sprintf("Node.js ended because its heap, which takes most of the memory of the box (%d MB, flavor '%s'), was full. %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	case r.Running:
 	case r.ExitCode == 127:
 		r.Notes = append(r.Notes, "Exit code 127: the command was not found.")
 	case r.ExitCode == 126:
 		r.Notes = append(r.Notes, "Exit code 126: the command is not executable.")
 	}
-	r.Notes = s.hints(r.Notes, r.ExitCode != 0, r.Stdout, r.Stderr)
+	r.Notes = b.hints(r.Notes, r.ExitCode != 0, r.Stdout, r.Stderr)
 	return r
 }
 
 // Processes lists the background processes, the newest first.
-func (s *Box) Processes(ctx context.Context) ([]Process, error) {
+func (b *Box) Processes(ctx context.Context) ([]Process, error) {
 	var res protocol.PSResult
-	err := s.call(ctx, "list processes", func(ctx context.Context) (err error) {
-		res, err = s.machine.Agent.PS(ctx)
+	err := b.call(ctx, "list processes", func(ctx context.Context) (err error) {
+		res, err = b.machine.Agent.PS(ctx)
 		return err
 	})
 	return res.Processes, err
@@ -100,39 +100,39 @@ var errFollowed = errors.New("followed long enough")
 // end of the process, at most req.Timeout; the result then has Running.
 //
 // Errors: CodeNotFound, else as Run.
-func (s *Box) Attach(ctx context.Context, req AttachRequest) (*ExecResult, error) {
+func (b *Box) Attach(ctx context.Context, req AttachRequest) (*ExecResult, error) {
 	const op = "attach to process"
-	timeout, err := s.timeout(op, req.Timeout)
+	timeout, err := b.timeout(op, req.Timeout)
 	if err != nil {
 		return nil, err
 	}
 	if req.Stdout < 0 || req.Stderr < 0 {
-		return nil, s.invalid(op, "offset", "Invalid offset: it must not be negative")
+		return nil, b.invalid(op, "offset", "Invalid offset: it must not be negative")
 	}
-	end, err := s.slot(ctx, op)
+	end, err := b.slot(ctx, op)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	out := newCollector(s.env.cfg(), req.Progress)
+	out := newCollector(b.env.cfg(), req.Progress)
 	follow, cancel := context.WithTimeoutCause(ctx, timeout, errFollowed)
 	defer cancel()
-	res, err := s.machine.Agent.Attach(follow, protocol.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)
+	res, err := b.machine.Agent.Attach(follow, protocol.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)
 	if err != nil {
-		return nil, s.callError(ctx, op, err)
+		return nil, b.callError(ctx, op, err)
 	}
 	if ctx.Err() != nil {
-		return nil, s.cancelled(op, context.Cause(ctx))
+		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	return s.execResult(&res, out, timeout), nil
+	return b.execResult(&res, out, timeout), nil
 }
 
 // Signal sends a signal ("INT", "TERM", "KILL", …) to a background process and
 // its group.
 //
 // Errors: CodeNotFound, CodeInvalid, else as Run.
-func (s *Box) Signal(ctx context.Context, id, signal string) error {
-	return s.call(ctx, "signal process", func(ctx context.Context) error {
-		return s.machine.Agent.Signal(ctx, protocol.Signal{ID: id, Signal: signal})
+func (b *Box) Signal(ctx context.Context, id, signal string) error {
+	return b.call(ctx, "signal process", func(ctx context.Context) error {
+		return b.machine.Agent.Signal(ctx, protocol.Signal{ID: id, Signal: signal})
 	})
 }

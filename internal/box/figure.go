@@ -31,34 +31,34 @@ var figureSuffixes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg"
 // saveDisplays writes the images and documents of a run into the box and sets their
 // paths, so that code, and a client that is not shown images, can use them. If one
 // cannot be written, its path and those of the rest stay empty.
-func (s *Box) saveDisplays(ctx context.Context, out *collector) {
+func (b *Box) saveDisplays(ctx context.Context, out *collector) {
 	if len(out.images)+len(out.documents) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, figureWait)
 	defer cancel()
-	last, old := s.figures(ctx)
-	if err := s.saveAll(ctx, &last, out); err != nil {
-		s.env.log.Debug("display not saved", logkey.Box, s.key.id, logkey.Error, err)
+	last, old := b.figures(ctx)
+	if err := b.saveAll(ctx, &last, out); err != nil {
+		b.env.log.Debug("display not saved", logkey.Box, b.key.id, logkey.Error, err)
 		return
 	}
 	for n, name := range old {
 		if n <= last-figuresKept {
-			_ = s.machine.Agent.Remove(ctx, RemoveRequest{Path: path.Join(figureDir, name)}) // the next run tries again
+			_ = b.machine.Agent.Remove(ctx, RemoveRequest{Path: path.Join(figureDir, name)}) // the next run tries again
 		}
 	}
 }
 
-func (s *Box) saveAll(ctx context.Context, last *int, out *collector) (err error) {
+func (b *Box) saveAll(ctx context.Context, last *int, out *collector) (err error) {
 	for i := range out.images {
 		img := &out.images[i]
-		if img.Path, err = s.saveDisplay(ctx, last, "figure", figureSuffixes[img.MIME], bytes.NewReader(img.Data)); err != nil {
+		if img.Path, err = b.saveDisplay(ctx, last, "figure", figureSuffixes[img.MIME], bytes.NewReader(img.Data)); err != nil {
 			return err
 		}
 	}
 	for i := range out.documents {
 		doc := &out.documents[i]
-		if doc.path, err = s.saveDisplay(ctx, last, "display", doc.suffix, strings.NewReader(doc.data)); err != nil {
+		if doc.path, err = b.saveDisplay(ctx, last, "display", doc.suffix, strings.NewReader(doc.data)); err != nil {
 			return err
 		}
 	}
@@ -67,7 +67,7 @@ func (s *Box) saveAll(ctx context.Context, last *int, out *collector) (err error
 
 // saveDisplay writes one file under the first free number above last and returns its
 // path.
-func (s *Box) saveDisplay(ctx context.Context, last *int, name, suffix string, content io.ReadSeeker) (string, error) {
+func (b *Box) saveDisplay(ctx context.Context, last *int, name, suffix string, content io.ReadSeeker) (string, error) {
 	const tries = 4 // another run may be saving as well
 	var err error
 	for range tries {
@@ -76,7 +76,7 @@ func (s *Box) saveDisplay(ctx context.Context, last *int, name, suffix string, c
 			return "", err
 		}
 		var info FileInfo
-		info, err = s.machine.Agent.Write(ctx, WriteRequest{
+		info, err = b.machine.Agent.Write(ctx, WriteRequest{
 			Path: path.Join(figureDir, fmt.Sprintf("%s-%d%s", name, *last, suffix)),
 			Mode: 0o644, Exclusive: true, Parents: true,
 		}, content)
@@ -92,9 +92,9 @@ func (s *Box) saveDisplay(ctx context.Context, last *int, name, suffix string, c
 
 // figures returns the highest number of the images and documents that are kept, and
 // their names by number. A directory that cannot be listed has none.
-func (s *Box) figures(ctx context.Context) (last int, names map[int]string) {
+func (b *Box) figures(ctx context.Context) (last int, names map[int]string) {
 	names = make(map[int]string)
-	res, err := s.machine.Agent.List(ctx, ListRequest{Path: figureDir, Depth: 1})
+	res, err := b.machine.Agent.List(ctx, ListRequest{Path: figureDir, Depth: 1})
 	if err != nil {
 		return 0, names
 	}

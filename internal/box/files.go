@@ -10,20 +10,20 @@ var errCallTimeout = errors.New("it took too long")
 
 // call runs one short operation on the agent connection beside the kernels, within
 // Config.MaxTimeout.
-func (s *Box) call(ctx context.Context, op string, do func(context.Context) error) error {
-	end, err := s.slot(ctx, op)
+func (b *Box) call(ctx context.Context, op string, do func(context.Context) error) error {
+	end, err := b.slot(ctx, op)
 	if err != nil {
 		return err
 	}
 	defer end()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.env.cfg().MaxTimeout, errCallTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, b.env.cfg().MaxTimeout, errCallTimeout)
 	defer cancel()
-	return s.callError(ctx, op, do(ctx))
+	return b.callError(ctx, op, do(ctx))
 }
 
 // file is call for an operation on a path.
-func (s *Box) file(ctx context.Context, op, path string, do func(context.Context) error) error {
-	err := s.call(ctx, op, do)
+func (b *Box) file(ctx context.Context, op, path string, do func(context.Context) error) error {
+	err := b.call(ctx, op, do)
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Context["path"] = clip(path, 256)
 		if e.Code == CodeNotFound {
@@ -38,9 +38,9 @@ func (s *Box) file(ctx context.Context, op, path string, do func(context.Context
 // Errors of all file calls: CodeFileNotFound, CodeFileExists, CodeFileTooLarge,
 // CodePathNotAllowed, CodeNoSpace, CodeInvalid, CodeBusy, CodeGone,
 // CodeNotReady, CodeCancelled, CodeInternal.
-func (s *Box) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (info FileInfo, err error) {
-	err = s.file(ctx, "read file", req.Path, func(ctx context.Context) (err error) {
-		info, err = s.machine.Agent.Read(ctx, req, w)
+func (b *Box) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (info FileInfo, err error) {
+	err = b.file(ctx, "read file", req.Path, func(ctx context.Context) (err error) {
+		info, err = b.machine.Agent.Read(ctx, req, w)
 		return err
 	})
 	return info, err
@@ -48,61 +48,61 @@ func (s *Box) ReadFile(ctx context.Context, req ReadRequest, w io.Writer) (info 
 
 // WriteFile writes a regular file from r, whole or not at all. MaxBytes 0 means
 // Config.MaxFileSize, which is also the most.
-func (s *Box) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) (info FileInfo, err error) {
-	if req.MaxBytes <= 0 || req.MaxBytes > s.env.cfg().MaxFileSize {
-		req.MaxBytes = s.env.cfg().MaxFileSize
+func (b *Box) WriteFile(ctx context.Context, req WriteRequest, r io.Reader) (info FileInfo, err error) {
+	if req.MaxBytes <= 0 || req.MaxBytes > b.env.cfg().MaxFileSize {
+		req.MaxBytes = b.env.cfg().MaxFileSize
 	}
-	err = s.file(ctx, "write file", req.Path, func(ctx context.Context) (err error) {
-		info, err = s.machine.Agent.Write(ctx, req, r)
+	err = b.file(ctx, "write file", req.Path, func(ctx context.Context) (err error) {
+		info, err = b.machine.Agent.Write(ctx, req, r)
 		return err
 	})
 	return info, err
 }
 
 // Stat describes a file.
-func (s *Box) Stat(ctx context.Context, path string) (info FileInfo, err error) {
-	err = s.file(ctx, "stat file", path, func(ctx context.Context) (err error) {
-		info, err = s.machine.Agent.Stat(ctx, path)
+func (b *Box) Stat(ctx context.Context, path string) (info FileInfo, err error) {
+	err = b.file(ctx, "stat file", path, func(ctx context.Context) (err error) {
+		info, err = b.machine.Agent.Stat(ctx, path)
 		return err
 	})
 	return info, err
 }
 
 // List lists a directory.
-func (s *Box) List(ctx context.Context, req ListRequest) (res ListResult, err error) {
-	err = s.file(ctx, "list files", req.Path, func(ctx context.Context) (err error) {
-		res, err = s.machine.Agent.List(ctx, req)
+func (b *Box) List(ctx context.Context, req ListRequest) (res ListResult, err error) {
+	err = b.file(ctx, "list files", req.Path, func(ctx context.Context) (err error) {
+		res, err = b.machine.Agent.List(ctx, req)
 		return err
 	})
 	return res, err
 }
 
 // Mkdir makes a directory.
-func (s *Box) Mkdir(ctx context.Context, req MkdirRequest) (info FileInfo, err error) {
-	err = s.file(ctx, "make directory", req.Path, func(ctx context.Context) (err error) {
-		info, err = s.machine.Agent.Mkdir(ctx, req)
+func (b *Box) Mkdir(ctx context.Context, req MkdirRequest) (info FileInfo, err error) {
+	err = b.file(ctx, "make directory", req.Path, func(ctx context.Context) (err error) {
+		info, err = b.machine.Agent.Mkdir(ctx, req)
 		return err
 	})
 	return info, err
 }
 
 // Remove removes a file or directory.
-func (s *Box) Remove(ctx context.Context, req RemoveRequest) error {
-	return s.file(ctx, "remove file", req.Path, func(ctx context.Context) error {
-		return s.machine.Agent.Remove(ctx, req)
+func (b *Box) Remove(ctx context.Context, req RemoveRequest) error {
+	return b.file(ctx, "remove file", req.Path, func(ctx context.Context) error {
+		return b.machine.Agent.Remove(ctx, req)
 	})
 }
 
 // Archive writes a file or directory to w as a tar stream.
-func (s *Box) Archive(ctx context.Context, path string, w io.Writer) error {
-	return s.file(ctx, "archive files", path, func(ctx context.Context) error {
-		return s.machine.Agent.Archive(ctx, path, w)
+func (b *Box) Archive(ctx context.Context, path string, w io.Writer) error {
+	return b.file(ctx, "archive files", path, func(ctx context.Context) error {
+		return b.machine.Agent.Archive(ctx, path, w)
 	})
 }
 
 // Extract unpacks a tar stream below a directory.
-func (s *Box) Extract(ctx context.Context, path string, r io.Reader) error {
-	return s.file(ctx, "extract files", path, func(ctx context.Context) error {
-		return s.machine.Agent.Extract(ctx, path, r)
+func (b *Box) Extract(ctx context.Context, path string, r io.Reader) error {
+	return b.file(ctx, "extract files", path, func(ctx context.Context) error {
+		return b.machine.Agent.Extract(ctx, path, r)
 	})
 }

@@ -28,7 +28,7 @@ type diskState struct {
 
 // canHibernateLocked reports whether a box that leaves memory can be written to disk, so
 // that the next call on its id wakes it.
-func (s *Box) canHibernateLocked() bool { return s.record != nil && s.env.hibernates() }
+func (b *Box) canHibernateLocked() bool { return b.record != nil && b.env.hibernates() }
 
 // unloadLocked takes an idle box out of memory: it hibernates the box, or ends it for
 // that reason where it cannot be hibernated.
@@ -161,14 +161,14 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool) error {
 }
 
 // metaLocked describes the box for its record. The caller sets Live and Saved.
-func (s *Box) metaLocked() snapshot.Meta {
-	now := s.env.now()
+func (b *Box) metaLocked() snapshot.Meta {
+	now := b.env.now()
 	return snapshot.Meta{
-		Class: snapshot.Box, Owner: string(s.key.owner), Kind: string(s.key.kind), BoxID: s.key.id,
-		Name: s.name, Description: s.desc, Template: string(s.template), Flavor: string(s.flavor),
-		Created: s.created, Ran: s.ranLocked(),
+		Class: snapshot.Box, Owner: string(b.key.owner), Kind: string(b.key.kind), BoxID: b.key.id,
+		Name: b.name, Description: b.desc, Template: string(b.template), Flavor: string(b.flavor),
+		Created: b.created, Ran: b.ranLocked(),
 		// By the clock as it is now: it may have been set since, and age goes by it.
-		Used: now.Add(-now.Sub(s.use.lastUsed)),
+		Used: now.Add(-now.Sub(b.use.lastUsed)),
 	}
 }
 

@@ -72,12 +72,12 @@ func mentions(line, dir string) bool {
 
 // hints appends the notes about limits of the box that explain a failure. The note
 // about the network is longer than many outputs, so a box gives it in full only once.
-func (s *Box) hints(notes []string, failed bool, stdout, stderr string) []string {
+func (b *Box) hints(notes []string, failed bool, stdout, stderr string) []string {
 	network := networkNote(failed, stdout, stderr)
-	if network != "" && s.networkNoted.Swap(true) {
+	if network != "" && b.networkNoted.Swap(true) {
 		network = noNetworkAgain
 	}
-	for _, note := range []string{network, readOnlyNote(s.env.parts.Machines.Volumes, stderr)} {
+	for _, note := range []string{network, readOnlyNote(b.env.parts.Machines.Volumes, stderr)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

@@ -100,13 +100,13 @@ func (p *reaper) maintainLocked(s *Box) (next time.Duration) {
 }
 
 // saveEveryLocked returns the interval between writes of the box while it is in use.
-func (s *Box) saveEveryLocked() time.Duration {
-	return min(max(saveEvery, saveShare*s.disk.took), saveAtLeast)
+func (b *Box) saveEveryLocked() time.Duration {
+	return min(max(saveEvery, saveShare*b.disk.took), saveAtLeast)
 }
 
 // worthSavingLocked reports whether the box has state worth saving.
-func (s *Box) worthSavingLocked() bool {
-	return s.use.called || s.origin.parent != nil || s.origin.snapshot != ""
+func (b *Box) worthSavingLocked() bool {
+	return b.use.called || b.origin.parent != nil || b.origin.snapshot != ""
 }
 
 // earlyAllowedLocked reports whether a new box may be written. It calls due with the

@@ -23,15 +23,15 @@ const (
 )
 
 // timeout resolves the time-out of a call.
-func (s *Box) timeout(op string, d time.Duration) (time.Duration, error) {
-	c := s.env.cfg()
+func (b *Box) timeout(op string, d time.Duration) (time.Duration, error) {
+	c := b.env.cfg()
 	switch {
-	case d == 0 && s.key.kind == KindContext:
+	case d == 0 && b.key.kind == KindContext:
 		return c.ContextTimeout, nil
 	case d == 0:
 		return c.ExecTimeout, nil
 	case d < 0 || d > c.MaxTimeout:
-		return 0, s.invalid(op, "timeout", "Invalid timeout: %s seconds; it must be between 1 and %s, or 0 for the default", secs(d), secs(c.MaxTimeout))
+		return 0, b.invalid(op, "timeout", "Invalid timeout: %s seconds; it must be between 1 and %s, or 0 for the default", secs(d), secs(c.MaxTimeout))
 	}
 	return d, nil
 }
@@ -46,14 +46,14 @@ func secs(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
 // agent that does not even report a time-out is hung. It is the backstop of a
 // cancellation, whose path docs/architecture.md describes below "Where to look". The
 // caller must call release when the call has ended.
-func (s *Box) guard(ctx context.Context, d time.Duration) (release func()) {
+func (b *Box) guard(ctx context.Context, d time.Duration) (release func()) {
 	var mu sync.Mutex
 	over := false // guarded by mu
-	t := time.AfterFunc(d+s.env.answerGrace, func() {
+	t := time.AfterFunc(d+b.env.answerGrace, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !over {
-			s.life.terminate(s, ReasonCrashed, "its agent did not answer in time")
+			b.life.terminate(b, ReasonCrashed, "its agent did not answer in time")
 		}
 	})
 	stop := context.AfterFunc(ctx, func() {

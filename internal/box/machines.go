@@ -258,8 +258,8 @@ func (f *machineFactory) restorable(dir string, t Template, fl Flavor) error {
 	return maker.CheckSnapshot(f.base, fl.Limits(), dir)
 }
 
-func (s *Box) class() pool.Class {
-	return pool.Class{Template: string(s.template), Flavor: string(s.flavor)}
+func (b *Box) class() pool.Class {
+	return pool.Class{Template: string(b.template), Flavor: string(b.flavor)}
 }
 
 // want is the template of a class.

@@ -54,21 +54,21 @@ func (p *power) isPaused() bool {
 
 // pause pauses the machine of a ready box, unless a call has come since the use seq:
 // also one that is over, since the disk does not have what it did.
-func (s *Box) pause(ctx context.Context, seq uint64) error {
-	err := s.power.pause(ctx, s.machine, func() bool {
-		s.reg.mu.Lock()
-		defer s.reg.mu.Unlock()
-		if s.state != stateReady || len(s.use.pins) > 0 || s.use.seq != seq {
+func (b *Box) pause(ctx context.Context, seq uint64) error {
+	err := b.power.pause(ctx, b.machine, func() bool {
+		b.reg.mu.Lock()
+		defer b.reg.mu.Unlock()
+		if b.state != stateReady || len(b.use.pins) > 0 || b.use.seq != seq {
 			return false
 		}
-		s.reg.setState(s, statePaused)
+		b.reg.setState(b, statePaused)
 		return true
 	})
 	if err != nil {
-		s.reg.mu.Lock()
-		defer s.reg.mu.Unlock()
-		if s.state == statePaused {
-			s.reg.setState(s, stateReady)
+		b.reg.mu.Lock()
+		defer b.reg.mu.Unlock()
+		if b.state == statePaused {
+			b.reg.setState(b, stateReady)
 		}
 	}
 	return err
@@ -76,27 +76,27 @@ func (s *Box) pause(ctx context.Context, seq uint64) error {
 
 // resume resumes the machine if it is paused. The caller has counted a call, so that
 // it is not paused again.
-func (s *Box) resume(ctx context.Context, op string) error {
-	was, err := s.power.resume(ctx, s.machine)
+func (b *Box) resume(ctx context.Context, op string) error {
+	was, err := b.power.resume(ctx, b.machine)
 	switch {
-	case err != nil && s.ended():
-		return s.goneNow(op, err)
+	case err != nil && b.ended():
+		return b.goneNow(op, err)
 	case err != nil && ctx.Err() != nil:
-		return s.cancelled(op, context.Cause(ctx))
+		return b.cancelled(op, context.Cause(ctx))
 	case err != nil:
-		return s.error(CodeInternal, op, "The box could not be resumed", "Try again.", err)
+		return b.error(CodeInternal, op, "The box could not be resumed", "Try again.", err)
 	case was:
-		s.reg.mu.Lock()
-		defer s.reg.mu.Unlock()
-		s.idle.load = load{}
+		b.reg.mu.Lock()
+		defer b.reg.mu.Unlock()
+		b.idle.load = load{}
 	}
 	return nil
 }
 
 // ended reports whether the box has left the registry.
-func (s *Box) ended() bool {
+func (b *Box) ended() bool {
 	select {
-	case <-s.terminated:
+	case <-b.terminated:
 		return true
 	default:
 		return false

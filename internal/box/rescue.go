@@ -142,10 +142,10 @@ func (f *machineFactory) forkFiles(ctx context.Context, s *Box, dir string, caus
 
 // Rescued describes what a box could not bring along from where it came from; nil if
 // nothing is missing.
-func (s *Box) Rescued() *Rescue {
-	s.reg.mu.Lock()
-	defer s.reg.mu.Unlock()
-	return s.rescued
+func (b *Box) Rescued() *Rescue {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	return b.rescued
 }
 
 // Explain says what was lost and what was kept, in sentences.
@@ -168,8 +168,8 @@ func (r *Rescue) Explain() string {
 }
 
 // speaks reports whether the box's image has an interpreter for a language.
-func (s *Box) hasInterpreter(language string) bool {
-	s.reg.mu.Lock()
-	defer s.reg.mu.Unlock()
-	return s.maker.Interpreters[language] != ""
+func (b *Box) hasInterpreter(language string) bool {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	return b.maker.Interpreters[language] != ""
 }

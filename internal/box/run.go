@@ -20,9 +20,9 @@ const maxTraceback = 8 << 10
 //
 // Errors: CodeInvalid, CodeUnsupportedLanguage, CodeBusy, CodeExecFailed,
 // CodeGone, CodeNotReady, CodeCancelled, CodeInternal.
-func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
+func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	const op = "run code"
-	lang := s.template.Language()
+	lang := b.template.Language()
 	if req.Language != "" {
 		t, err := ParseLanguage(req.Language)
 		if err != nil {
@@ -30,54 +30,54 @@ func (s *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		}
 		lang = t.Language()
 	}
-	if !s.hasInterpreter(lang) {
-		return nil, s.env.noInterpreter(op, lang)
+	if !b.hasInterpreter(lang) {
+		return nil, b.env.noInterpreter(op, lang)
 	}
-	timeout, err := s.timeout(op, req.Timeout)
+	timeout, err := b.timeout(op, req.Timeout)
 	if err != nil {
 		return nil, err
 	}
 	if len(req.Code) > protocol.MaxCode {
-		return nil, s.invalid(op, "code", "Code too long: %d bytes, at most %d", len(req.Code), protocol.MaxCode)
+		return nil, b.invalid(op, "code", "Code too long: %d bytes, at most %d", len(req.Code), protocol.MaxCode)
 	}
-	end, err := s.begin(ctx, op)
+	end, err := b.begin(ctx, op)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	k := s.kernel(lang)
-	if err := k.runs.enter(ctx, s.terminated); err != nil {
-		return nil, s.queueError(op, err)
+	k := b.kernel(lang)
+	if err := k.runs.enter(ctx, b.terminated); err != nil {
+		return nil, b.queueError(op, err)
 	}
 	defer k.runs.leave()
-	if err := s.callLock.Acquire(ctx, 1); err != nil {
-		return nil, s.cancelled(op, context.Cause(ctx))
+	if err := b.callLock.Acquire(ctx, 1); err != nil {
+		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	defer s.callLock.Release(1)
+	defer b.callLock.Release(1)
 
 	ctx, span := tracing.Start(ctx, "box run")
 	span.Set("glovebox.language", lang)
-	out := newCollector(s.env.cfg(), req.Progress)
-	release := s.guard(ctx, timeout+s.env.kernelStart)
-	res, err := s.machine.Agent.Run(ctx, protocol.Run{
+	out := newCollector(b.env.cfg(), req.Progress)
+	release := b.guard(ctx, timeout+b.env.kernelStart)
+	res, err := b.machine.Agent.Run(ctx, protocol.Run{
 		Kernel: lang, Language: lang,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
-		Capture: protocol.Capture{Head: s.env.cfg().OutputHead, Tail: s.env.cfg().OutputTail},
+		Capture: protocol.Capture{Head: b.env.cfg().OutputHead, Tail: b.env.cfg().OutputTail},
 	}, []byte(req.Code), out)
 	release()
 	span.End(err)
 	if err != nil {
-		return nil, s.callError(ctx, op, err)
+		return nil, b.callError(ctx, op, err)
 	}
 	if res.Stopped == "cancelled" {
-		return nil, s.cancelled(op, context.Cause(ctx))
+		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	s.saveDisplays(ctx, out)
-	return s.runResult(k, &res, out, timeout), nil
+	b.saveDisplays(ctx, out)
+	return b.runResult(k, &res, out, timeout), nil
 }
 
 // runResult converts the agent's result for the caller.
-func (s *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
+func (b *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
 	r := &RunResult{
 		Success:  res.OK && res.Error == nil && res.Stopped == "" && res.Lost == "",
 		TimedOut: res.Stopped == "timeout",
@@ -106,18 +106,18 @@ func (s *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, time
 	}
 	if res.Lost != "" {
 		k.ran.Store(false) // the next fresh kernel does not report it again
-		r.Lost = lostText(res.Lost, s.flavor)
+		r.Lost = lostText(res.Lost, b.flavor)
 		if d := clip(res.LostDetail, 200); d != "" {
 			r.Lost += " (" + strings.TrimSpace(d) + ")"
 		}
 		r.Notes = append(r.Notes, fmt.Sprintf("All variables were lost: %s. The next call starts a new interpreter; files are kept.", r.Lost))
 	}
 	if res.Lost == "oom" {
-		r.Notes = append(r.Notes, s.flavor.more())
+		r.Notes = append(r.Notes, b.flavor.more())
 	} else if r.Error != nil && strings.HasSuffix(r.Error.Name, "MemoryError") {
-		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", s.flavor.Limits().MemoryMB, s.flavor, s.flavor.more()))
+		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	}
-	r.Notes = s.hints(r.Notes, !r.Success, r.Stdout, r.Stderr)
+	r.Notes = b.hints(r.Notes, !r.Success, r.Stdout, r.Stderr)
 	if res.Ended > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("The code had filled the box with processes; the %d that it left running were ended.", res.Ended))
 	}

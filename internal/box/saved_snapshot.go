@@ -93,19 +93,19 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 	return savedSnapshot(r), nil
 }
 
-func (s *Box) snapshotError(ctx context.Context, op string, err error) error {
+func (b *Box) snapshotError(ctx context.Context, op string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	switch {
 	case ctx.Err() != nil:
-		return s.cancelled(op, context.Cause(ctx))
+		return b.cancelled(op, context.Cause(ctx))
 	case errors.Is(err, snapshot.ErrFull), errors.Is(err, engine.ErrExhausted):
-		e := s.error(CodeLimit, op, "The disk has no room for the snapshot", "Delete snapshots that are no longer needed with delete_snapshot.", err)
+		e := b.error(CodeLimit, op, "The disk has no room for the snapshot", "Delete snapshots that are no longer needed with delete_snapshot.", err)
 		e.Context["limit"] = "disk"
 		return e
 	}
-	return s.error(CodeInternal, op, "The snapshot was not written", "", err)
+	return b.error(CodeInternal, op, "The snapshot was not written", "", err)
 }
 
 // Snapshots lists what an owner keeps, the newest first.
