@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
@@ -86,6 +87,7 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if r, ok := m.(*jsonrpc.Response); ok {
 		cl := c.find(envelope.SDKKey(r.ID))
 		if cl == nil {
+			c.server.log.Warn("response of the SDK matches no request in flight", logkey.MCPSession, c.session)
 			return errNotDelivered
 		}
 		c.server.answer(cl, r.Result, r.Error)

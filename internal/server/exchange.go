@@ -80,14 +80,10 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 			break // the session has ended, and has answered its calls
 		}
 	}
-	gone := r.Context().Done()
-	if session == "" {
-		gone = nil // the calls of modern clients end by themselves
-	}
 	select {
 	case <-st.done:
 	case <-detached:
-	case <-gone:
+	case <-r.Context().Done(): // without a session, end waits for the handlers
 	}
 }
 
@@ -119,7 +115,8 @@ func (m *postBody) requests() (n int) {
 
 // connect returns the connection that serves a body: that of its session, or a new one.
 // Direct calls without a session need none. The caller calls end when the answers are
-// written.
+// written or the client has disconnected: end waits for the handlers of a connection
+// without a session, and ends the calls that still have no answer.
 func (s *Server) connect(m *postBody, to target, direct bool) (c *conn, end func(), err error) {
 	switch {
 	case m.session != nil:

@@ -239,7 +239,7 @@ func usableID(raw json.RawMessage) (id json.RawMessage, exact, ok bool) {
 func whole(f float64) bool { return f == math.Trunc(f) && math.Abs(f) < 1<<53 }
 
 // Key returns a string that is the same for equal ids: "a" may be written with an escape,
-// and 7 as 7.0.
+// 7 as 7.0, and 0 as -0.
 func Key(id json.RawMessage) string {
 	var v any
 	if json.Unmarshal(id, &v) != nil {
@@ -257,8 +257,14 @@ func Key(id json.RawMessage) string {
 	return string(id)
 }
 
-func stringKey(s string) string  { return `"` + s }
-func numberKey(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+func stringKey(s string) string { return `"` + s }
+
+func numberKey(f float64) string {
+	if f == 0 {
+		return "0" // -0 equals 0, and the SDK holds it as 0
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
 
 // CancelledKey returns the [Key] of the request that a notifications/cancelled with
 // these params is about; "" if they name none.

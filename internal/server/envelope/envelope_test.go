@@ -94,6 +94,8 @@ func FuzzParse(f *testing.F) {
 		`{"jsonrpc":"2.0","id":1e3,"method":"x"}`, `{"JSONRPC":"2.0","ID":1,"METHOD":"x"}`, `[1]`, `{}`,
 		`{"jsonrpc":"2.0","id":"1","error":{"code":1}}`, `{"jsonrpc":"2.0","id":1,"method":"a","Method":"b"}`,
 		`{"jsonrpc":"2.0","id":1,"m\u0065thod":"a","x":["\\\"",{"id":1}]}`,
+		`{"jsonrpc":"2.0","id":-0,"method":"ping"}`, `{"jsonrpc":"2.0","id":-0.0,"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":-1e-400,"method":"ping"}`, `{"jsonrpc":"2.0","id":-7.0,"result":{}}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -118,15 +120,21 @@ func FuzzParse(f *testing.F) {
 		if got, refused := e.Message(); !e.Inexact && (refused != nil || !reflect.DeepEqual(got, m)) {
 			t.Errorf("%q: got %#v, %v, the SDK reads %#v", data, got, refused, m)
 		}
+		var id jsonrpc.ID
 		switch m := m.(type) {
 		case *jsonrpc.Request:
+			id = m.ID
 			if m.Method != e.Method || m.IsCall() != (e.Kind == Request) {
 				t.Errorf("%q: got %+v, the SDK reads %+v", data, e, m)
 			}
 		case *jsonrpc.Response:
+			id = m.ID
 			if e.Kind != Response {
 				t.Errorf("%q: got %+v, the SDK reads %+v", data, e, m)
 			}
+		}
+		if got, want := Key(e.ID), SDKKey(id); !e.Inexact && got != want {
+			t.Errorf("%q: the key of the id is %q, that of the SDK's id %q", data, got, want)
 		}
 	})
 }

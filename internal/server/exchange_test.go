@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestExchange_ZeroIDsAreAnswered: the SDK holds each spelling of zero as 0, and its
+// response reaches the request nevertheless.
+func TestExchange_ZeroIDsAreAnswered(t *testing.T) {
+	s, url := serve(t, nil)
+	h := session(t, url)
+	for _, id := range []string{"-0", "-0.0", "-1e-400", "0", "0.0"} {
+		for name, h := range map[string]header{"without a session": nil, "JSON only": {"Accept": "application/json"}, "session": h} {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			res, body, err := tryDo(ctx, url, h, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"ping"}`, id))
+			cancel()
+			if err != nil {
+				t.Fatalf("%s, id %s: %v", name, id, err)
+			}
+			if r := parse(t, body); res.StatusCode != 200 || string(r.ID) != id || r.Error != nil {
+				t.Errorf("%s, id %s: got %s %s", name, id, res.Status, body)
+			}
+		}
+	}
+	eventually(t, "no POST and no call is held", func() bool { return s.posts.value() == 0 && s.calls.counted.value() == 0 })
+}
+
+// TestExchange_LostAnswerWithoutSession: when the response of the SDK matches no call, a
+// disconnect of the client ends the call and frees its POST.
+func TestExchange_LostAnswerWithoutSession(t *testing.T) {
+	log := new(logText)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	s, url := serve(t, func(o *Options) { o.Extend.Tools, o.Log = slow(release, started), log.logger() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() {
+		_, _, err := tryDo(ctx, url, header{"Accept": "application/json"}, toolCall(1, "slow", "{}"))
+		failed <- err
+	}()
+	<-started
+	s.calls.mu.Lock()
+	for cl := range s.calls.running {
+		cl.conn.mu.Lock()
+		delete(cl.conn.calls, cl.key)
+		cl.key = "lost"
+		cl.conn.calls[cl.key] = cl
+		cl.conn.mu.Unlock()
+	}
+	s.calls.mu.Unlock()
+	release <- struct{}{}
+	eventually(t, "the lost response is logged", func() bool { return strings.Contains(log.String(), "matches no request in flight") })
+	cancel()
+	if err := <-failed; err == nil {
+		t.Error("the call is answered")
+	}
+	eventually(t, "no POST and no call is held", func() bool { return s.posts.value() == 0 && s.calls.counted.value() == 0 })
+}
+
+// A logText keeps the lines of a log.
+type logText struct {
+	mu sync.Mutex
+	b  strings.Builder // guarded by mu
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logText) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// tryDo posts a body, and returns the error of a failed exchange.
+func tryDo(ctx context.Context, url string, h header, body string) (*http.Response, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", mcpAccept)
+	for k, v := range h {
+		req.Header.Set(k, v)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	return res, string(data), err
+}
