@@ -448,7 +448,7 @@ func walkRareTransitions(t *testing.T, h *history) {
 	drain(f.context(t, "", "drains at the end"))
 
 	// A crash while a call is in flight.
-	crashing := f.session(t, "", "crashes in a call")
+	crashing := f.session(t, "", "crashes-in-a-call")
 	inFlight, err := crashing.begin(t.Context(), "test")
 	if err != nil {
 		t.Fatal(err)
