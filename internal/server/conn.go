@@ -184,6 +184,11 @@ func (c *conn) forget(to *stream) {
 	default:
 		return
 	}
+	c.drop(to)
+}
+
+// drop removes a stream.
+func (c *conn) drop(to *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.streams, to.id)

@@ -183,6 +183,7 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 				s.end(begun)
 			}
 		}
+		c.drop(st)
 		if c.ended() {
 			s.refuseEnded(w, m)
 		} else {

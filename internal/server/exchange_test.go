@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
 // TestExchange_ZeroIDsAreAnswered: the SDK holds each spelling of zero as 0, and its
@@ -103,4 +105,36 @@ func tryDo(ctx context.Context, url string, h header, body string) (*http.Respon
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
 	return res, string(data), err
+}
+
+// TestBeginAll_RefusedBatchLeavesNoStream: a batch with an id in flight is refused, and
+// its session keeps nothing of it.
+func TestBeginAll_RefusedBatchLeavesNoStream(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	s, url := serve(t, func(o *Options) { o.Extend.Tools = slow(release, started) })
+	res, _ := do(t, "POST", url, nil, strings.Replace(initBody, "2025-11-25", "2025-03-26", 1))
+	h := header{"Accept": mcpAccept, headerSession: res.Header.Get(headerSession)}
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := tryDo(t.Context(), url, h, toolCall(1, "slow", "{}"))
+		ended <- err
+	}()
+	<-started
+	batch := "[" + strings.Replace(ping, `"id":1`, `"id":2`, 1) + "," + ping + "]"
+	for range 1000 {
+		if res, body := do(t, "POST", url, h, batch); res.StatusCode != 400 || parse(t, body).Error.Code != jsonrpc.CodeInvalidRequest {
+			t.Fatalf("got %s %s", res.Status, body)
+		}
+	}
+	c := s.sessions.find(h[headerSession]).conn
+	c.mu.Lock()
+	streams, calls := len(c.streams), len(c.calls)
+	c.mu.Unlock()
+	if streams != 1 || calls != 1 {
+		t.Errorf("the session holds %d streams and %d calls, want those of the slow call", streams, calls)
+	}
+	release <- struct{}{}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
