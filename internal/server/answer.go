@@ -17,22 +17,37 @@ func (s *Server) answer(cl *call, result json.RawMessage, err error) {
 		return
 	}
 	s.end(cl)
-	if cl.conn != nil {
-		defer cl.conn.forget(cl.stream)
-	}
 	if cl.cancelled.Load() {
-		cl.stream.answer(0, nil)
+		cl.deliver(0, nil)
 		return
 	}
 	if err != nil {
 		e := envelope.WireError(err)
-		cl.stream.answer(cl.errorStatus(e.Code), envelope.ErrorReply(cl.id, e))
+		cl.deliver(cl.errorStatus(e.Code), envelope.ErrorReply(cl.id, e))
 		return
 	}
 	if cl.method == initialize {
 		cl.stream.setHeader(headerSession, cl.conn.session)
 	}
-	cl.stream.answer(http.StatusOK, envelope.Reply(cl.id, result))
+	cl.deliver(http.StatusOK, envelope.Reply(cl.id, result))
+}
+
+// deliver hands the one answer of a call to its stream.
+func (cl *call) deliver(status int, message []byte) {
+	if cl.conn != nil {
+		defer cl.conn.forget(cl.stream)
+	}
+	if cl.delivered.CompareAndSwap(false, true) {
+		cl.stream.answer(status, message)
+	}
+}
+
+// abort ends a call whose answer panicked. It answers with an internal error, unless the
+// stream already had the answer.
+func (s *Server) abort(cl *call) {
+	cl.conn.take(cl)
+	s.end(cl)
+	cl.deliver(http.StatusInternalServerError, envelope.ErrorReply(cl.id, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"}))
 }
 
 // errorStatus is the HTTP status for an error that is the whole body.

@@ -20,7 +20,7 @@ import (
 //
 // A cancellation travels from the client to user code in these steps:
 //
-//   - HTTP, older revisions: mcpSession.observe reads notifications/cancelled, and
+//   - HTTP, older revisions: conn.observe reads notifications/cancelled, and
 //     conn.cancel cancels the context of the call. A disconnect cancels nothing: the
 //     client may resume the stream.
 //   - HTTP, modern revision: the context of the call is a child of the request's, which
@@ -54,6 +54,7 @@ type call struct {
 	stream    *stream
 	cancelled atomic.Bool // by the client, which gets no answer
 	handled   atomic.Bool // it has reached our handlers
+	delivered atomic.Bool // its stream has the answer
 }
 
 // calls are the requests in flight, of all transports.

@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -82,10 +84,21 @@ func (c *conn) deliver(m jsonrpc.Message) bool {
 }
 
 // Write implements [mcp.Connection]. It returns an error for a message that cannot be
-// delivered; the session continues.
-func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
+// delivered; the session continues. A panic ends only the call that it happens in: the
+// goroutines of the SDK that call Write do not recover.
+func (c *conn) Write(ctx context.Context, m jsonrpc.Message) (err error) {
+	var cl *call // that m answers
+	defer func() {
+		if p := recover(); p != nil {
+			c.server.log.Error("panic while delivering a message", logkey.MCPSession, c.session, logkey.Panic, fmt.Sprint(p), logkey.Stack, string(debug.Stack()))
+			if cl != nil {
+				c.server.abort(cl)
+			}
+			err = errNotDelivered
+		}
+	}()
 	if r, ok := m.(*jsonrpc.Response); ok {
-		cl := c.find(envelope.SDKKey(r.ID))
+		cl = c.find(envelope.SDKKey(r.ID))
 		if cl == nil {
 			c.server.log.Warn("response of the SDK matches no request in flight", logkey.MCPSession, c.session)
 			return errNotDelivered

@@ -74,7 +74,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		if cl := calls[i]; cl != nil {
 			message.(*jsonrpc.Request).Extra = cl.extra(r.Header)
 		} else {
-			m.session.observe(callerIn(r), r.Header, message)
+			c.observe(callerIn(r), r.Header, message)
 		}
 		if !c.deliver(message) {
 			break // the session has ended, and has answered its calls
@@ -209,7 +209,7 @@ func (cl *call) extra(h http.Header) *mcp.RequestExtra {
 // session has ended.
 func (sess *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonrpc.Message) bool {
 	for _, message := range messages {
-		sess.observe(from, h, message)
+		sess.conn.observe(from, h, message)
 		if !sess.conn.deliver(message) {
 			return false
 		}
@@ -218,14 +218,14 @@ func (sess *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonr
 }
 
 // observe prepares a notification for the SDK. If it is notifications/cancelled, it
-// cancels the call that it names.
-func (sess *mcpSession) observe(from *caller, h http.Header, message jsonrpc.Message) {
+// cancels the call that it names: of the session, or without one of the same POST.
+func (c *conn) observe(from *caller, h http.Header, message jsonrpc.Message) {
 	n, ok := message.(*jsonrpc.Request)
 	if !ok {
 		return
 	}
 	n.Extra = origin{caller: from}.extra(h)
 	if n.Method == methodCancelled {
-		sess.conn.cancel(envelope.CancelledKey(n.Params))
+		c.cancel(envelope.CancelledKey(n.Params))
 	}
 }

@@ -107,6 +107,72 @@ func tryDo(ctx context.Context, url string, h header, body string) (*http.Respon
 	return res, string(data), err
 }
 
+// A discardWriter takes a response and keeps its header.
+type discardWriter struct{ h http.Header }
+
+func (w *discardWriter) Header() http.Header         { return w.h }
+func (w *discardWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (w *discardWriter) WriteHeader(int)             {}
+
+// TestExchange_BatchCancelsItself: a batch without a session may cancel one of its own
+// requests; the server survives, and answers the others.
+func TestExchange_BatchCancelsItself(t *testing.T) {
+	log := new(logText)
+	started := make(chan struct{}, 100)
+	_, url := serve(t, func(o *Options) { o.Extend.Tools, o.Log = slow(nil, started), log.logger() })
+	cancel1 := fmt.Sprintf(cancelBody, "1")
+	for _, accept := range []string{"application/json", mcpAccept, "*/*"} {
+		h := header{"Accept": accept}
+		res, body := do(t, "POST", url, h, "["+toolCall(1, "slow", "{}")+","+cancel1+"]")
+		if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusAccepted || strings.Contains(body, "jsonrpc") {
+			t.Errorf("%s: got %s %q, want no answer", accept, res.Status, body)
+		}
+		if accept == "application/json" && (res.StatusCode != http.StatusAccepted || body != "") {
+			t.Errorf("%s: got %s %q, want 202 without a body", accept, res.Status, body)
+		}
+		res, body = do(t, "POST", url, h, "["+toolCall(1, "slow", "{}")+","+cancel1+","+strings.Replace(ping, `"id":1`, `"id":2`, 1)+"]")
+		if res.StatusCode != http.StatusOK || strings.Contains(body, `"id":1`) || !strings.Contains(body, `"id":2`) {
+			t.Errorf("%s: got %s %q, want the answer to request 2", accept, res.Status, body)
+		}
+		res, body = do(t, "POST", url, h, "["+ping+","+fmt.Sprintf(cancelBody, "77")+"]")
+		if res.StatusCode != http.StatusOK || !strings.Contains(body, `"id":1`) {
+			t.Errorf("%s: got %s %q, want the answer to request 1", accept, res.Status, body)
+		}
+	}
+	if got := log.String(); strings.Contains(got, "panic") {
+		t.Errorf("the server panicked: %s", got)
+	}
+}
+
+// A panicWriter panics when an answer is written.
+type panicWriter struct{ http.ResponseWriter }
+
+func (w panicWriter) WriteHeader(int) { panic("write refused") }
+
+// TestConn_WritePanicEndsTheCallOnly: the goroutines of the SDK do not recover, so a panic
+// while an answer is written must not reach them.
+func TestConn_WritePanicEndsTheCallOnly(t *testing.T) {
+	log := new(logText)
+	s, url := serve(t, func(o *Options) { o.Log = log.logger() })
+	req, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(ping))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	rec := &discardWriter{h: http.Header{}}
+	s.Handler().ServeHTTP(panicWriter{rec}, req)
+	if got := log.String(); !strings.Contains(got, "panic while delivering") || !strings.Contains(got, "write refused") || !strings.Contains(got, "stack=") {
+		t.Errorf("log %q, want the panic and its stack", got)
+	}
+	if s.posts.value() != 0 || s.calls.counted.value() != 0 {
+		t.Errorf("%d posts and %d calls are held", s.posts.value(), s.calls.counted.value())
+	}
+	if res, body := do(t, "POST", url, nil, ping); res.StatusCode != 200 {
+		t.Errorf("afterwards: %s %s", res.Status, body)
+	}
+}
+
 // TestBeginAll_RefusedBatchLeavesNoStream: a batch with an id in flight is refused, and
 // its session keeps nothing of it.
 func TestBeginAll_RefusedBatchLeavesNoStream(t *testing.T) {

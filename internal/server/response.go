@@ -143,6 +143,17 @@ func (r *response) json(status int, body []byte) (ok bool) {
 	return true
 }
 
+// accept writes a response without a body, unless the response has begun.
+func (r *response) accept() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.phase != unopened {
+		return
+	}
+	r.phase = finished
+	r.w.WriteHeader(http.StatusAccepted)
+}
+
 // setHeader sets a header, unless the response has begun.
 func (r *response) setHeader(name, value string) {
 	r.mu.Lock()

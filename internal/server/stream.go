@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -174,7 +175,8 @@ func (s *stream) eventLocked(message []byte) error {
 
 // answer delivers the answer to one of the stream's requests: as a JSON body with the
 // status if nothing came before it, else as an event. A nil message is that of a
-// request that the client has cancelled, which gets none.
+// request that the client has cancelled, which gets none: a JSON body without answers is
+// empty, and accepted.
 func (s *stream) answer(status int, message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +189,12 @@ func (s *stream) answer(status int, message []byte) {
 		if message != nil {
 			s.answers = append(s.answers, message)
 		}
-		if s.pending == 0 && s.res != nil {
-			s.res.json(status, s.bodyLocked())
+		switch {
+		case s.pending > 0 || s.res == nil:
+		case len(s.answers) == 0:
+			s.res.accept()
+		default:
+			s.res.json(cmp.Or(status, http.StatusOK), s.bodyLocked())
 		}
 	case message == nil:
 		if s.session != "" {
