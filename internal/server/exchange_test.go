@@ -204,3 +204,25 @@ func TestBeginAll_RefusedBatchLeavesNoStream(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestErrorReply_IsBounded: the SDK repeats params that it cannot decode in its error.
+func TestErrorReply_IsBounded(t *testing.T) {
+	_, url := serve(t, nil)
+	h := session(t, url)
+	big := strings.Repeat(`\u0001x<`, 1<<17)
+	for name, body := range map[string]string{
+		"params": `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"nope","inputResponses":5,"arguments":{"a":"` + big + `"}}}`,
+		"method": `{"jsonrpc":"2.0","id":1,"method":"notifications/` + big + `"}`,
+		"tool":   `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + big + `"}}`,
+		"uri":    `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"` + big + `"}}`,
+		"prompt": `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"` + big + `"}}`,
+		"level":  `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":5,"x":"` + big + `"}}`,
+	} {
+		for where, h := range map[string]header{"without a session": nil, "session": h} {
+			_, out := do(t, "POST", url, h, body)
+			if len(out) > 100<<10 || parse(t, out).Error == nil {
+				t.Errorf("%s, %s: an answer of %d bytes: %.300s", name, where, len(out), out)
+			}
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 // Reply renders a response with a result that is encoded already.
@@ -15,10 +17,24 @@ func Reply(id, result json.RawMessage) []byte {
 	return append(b, '}')
 }
 
-// ErrorReply renders an error response; id may be nil.
+// Limits of an error response, in bytes. The SDK repeats params that it cannot decode in
+// the text of its error, however long they are.
+const (
+	maxErrorMessage = 4 << 10
+	maxErrorData    = 64 << 10
+)
+
+// ErrorReply renders an error response; id may be nil. It shortens a long message, and
+// leaves out data over the limit.
 func ErrorReply(id json.RawMessage, e *jsonrpc.Error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
+	}
+	if len(e.Message) > maxErrorMessage || len(e.Data) > maxErrorData {
+		e = &jsonrpc.Error{Code: e.Code, Message: truncate.Bytes(e.Message, maxErrorMessage), Data: e.Data}
+		if len(e.Data) > maxErrorData {
+			e.Data = nil
+		}
 	}
 	b, err := json.Marshal(struct {
 		Version string          `json:"jsonrpc"`
