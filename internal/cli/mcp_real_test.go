@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
 // stock are the servers that everybody has, as they are installed for the
@@ -44,6 +46,8 @@ func stock(t *testing.T) (dir string) {
 // eras over both transports.
 func TestD7_TheBridgeToRealServers(t *testing.T) {
 	modules, dir := stock(t), t.TempDir()
+	// The server of boxes writes them after its client, the bridge, has ended.
+	t.Cleanup(func() { proctest.WaitUnused(t, dir, time.Minute) })
 	notes := filepath.Join(dir, "notes")
 	if err := os.Mkdir(notes, 0o700); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -32,6 +33,7 @@ type call struct {
 	waiting  context.Context    // guarded by mu: of the request that the client waits for; nil if there is none
 	session  *mcp.ServerSession // guarded by mu: of that request
 	progress any                // guarded by mu: the token of that request, nil if it has none
+	ended    time.Time          // guarded by mu: zero until the call has its outcome
 }
 
 type outcome struct {
@@ -79,6 +81,9 @@ func (g *Gateway) forward(ctx context.Context, server string, from client, sessi
 			defer end()
 			res, err := do(context.WithValue(mcpkit.WithCapabilities(c.ctx, from.caps), callKey{}, c), s, c)
 			c.done <- outcome{res, err}
+			c.mu.Lock()
+			c.ended = time.Now()
+			c.mu.Unlock()
 		})
 	} else {
 		c.setWaiter(ctx, session, in.meta["progressToken"])
@@ -118,6 +123,13 @@ func (c *call) setWaiter(ctx context.Context, session *mcp.ServerSession, progre
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting, c.session, c.progress = ctx, session, progress
+}
+
+// endedAt returns when the call ended, if it has.
+func (c *call) endedAt() (at time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended, !c.ended.IsZero()
 }
 
 // clearWaiter records that the client waits for no request.

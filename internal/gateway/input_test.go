@@ -259,6 +259,51 @@ func byHand(t *testing.T, s *mcp.Server) *mcp.ClientSession {
 	return cs
 }
 
+// textOf returns the text of a result, which may be nil.
+func textOf(res *mcp.CallToolResult) (text string) {
+	if res == nil {
+		return ""
+	}
+	for _, c := range res.Content {
+		if c, ok := c.(*mcp.TextContent); ok {
+			text += c.Text
+		}
+	}
+	return text
+}
+
+// TestPendingInput_CallEndsBeforeAnswer: an older server may request roots during a call
+// that does not need them, and finish the call meanwhile. The client that returns with
+// its answer gets the result of the call.
+func TestPendingInput_CallEndsBeforeAnswer(t *testing.T) {
+	g, _ := gatewayOf(t, mcpkit.Legacy, false, mcpkit.Trusted)
+	away := make(chan struct{})
+	do := func(ctx context.Context, _ *mcpkit.Session, c *call) (mcp.Result, error) {
+		go c.requestInput(ctx, &mcp.ListRootsParams{})
+		<-away
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "42"}}}, nil
+	}
+	res, err := g.forward(t.Context(), "a", client{}, nil, "tool x", nil, inputParams{}, do)
+	asked, ok := res.(*inputRequired)
+	if err != nil || !ok {
+		t.Fatalf("got %+v, %v, want a request for input", res, err)
+	}
+	close(away)
+	until(t, "the call ends", func() bool {
+		g.serializer.mu.Lock()
+		defer g.serializer.mu.Unlock()
+		return len(g.serializer.get("a").calls) == 0
+	})
+	in := inputParams{responses: mcp.InputResponseMap{answerID: &mcp.ListRootsResult{Roots: []*mcp.Root{}}}, state: asked.state}
+	res, err = g.forward(t.Context(), "a", client{}, nil, "tool x", nil, in, nil)
+	if got, ok := res.(*mcp.CallToolResult); err != nil || !ok || textOf(got) != "42" {
+		t.Errorf("got %+v, %v, want the result of the call", res, err)
+	}
+	if _, err := g.forward(t.Context(), "a", client{owner: "other"}, nil, "tool x", nil, in, nil); !errors.Is(err, errNotPending) {
+		t.Errorf("again, and of another owner: got %v, want %v", err, errNotPending)
+	}
+}
+
 func TestPendingInput_Timeout(t *testing.T) {
 	for _, era := range []mcpkit.Era{mcpkit.Legacy, mcpkit.Modern} {
 		o := options(t.TempDir(), mcpkit.Trusted, "a")
@@ -278,8 +323,13 @@ func TestPendingInput_Timeout(t *testing.T) {
 		late := *params
 		late.RequestState = res.RequestState
 		late.InputResponses = mcp.InputResponseMap{answerID: &mcp.ElicitResult{Action: "decline"}}
+		// The late client learns what became of its call.
+		res, err = cs.CallTool(t.Context(), &late)
+		if failed := err != nil || res.IsError; !failed || !strings.Contains(fmt.Sprint(err, textOf(res)), "no answer within 300ms") {
+			t.Errorf("%s: a late answer: got %+v, %v, want that there was no answer in time", era, res, err)
+		}
 		if _, err := cs.CallTool(t.Context(), &late); err == nil || !strings.Contains(err.Error(), errNotPending.Message) {
-			t.Errorf("%s: a late answer: got %v, want %q", era, err, errNotPending.Message)
+			t.Errorf("%s: the second late answer: got %v, want %q", era, err, errNotPending.Message)
 		}
 		cs.Close()
 		if err := g.Close(); err != nil {

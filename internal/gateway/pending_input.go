@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,6 +17,9 @@ const (
 	maxPendingInputs = 100
 	// answerID is the key of the only input request in a result.
 	answerID = "answer"
+	// keepOutcome is how long the outcome of a call is kept that ended before its client
+	// returned with the answer: a server need not wait for its question.
+	keepOutcome = time.Minute
 )
 
 // A pendingInput is a request for input that was sent to a modern client as the result
@@ -75,8 +79,9 @@ func (p *pendingInputs) add(q *pendingInput) (result *inputRequired, ok bool) {
 	state := rand.Text()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for state, one := range p.byState { // calls that ended meanwhile
-		if one.call.ctx.Err() != nil {
+	full := len(p.byState) >= maxPendingInputs
+	for state, one := range p.byState {
+		if ended, ok := one.call.endedAt(); ok && (full || time.Since(ended) > keepOutcome) {
 			delete(p.byState, state)
 		}
 	}
@@ -95,7 +100,8 @@ var errNotPending = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
 	Message: "the call that requested input is not pending: it has ended, was answered already or belongs to another client; repeat the call without requestState"}
 
 // resume returns the call that a request continues, and its pending input; nil if the
-// request starts a new call. An answer of the wrong type leaves the input pending.
+// request starts a new call. The call may have ended, and then has its outcome. An answer
+// of the wrong type leaves the input pending.
 func (p *pendingInputs) resume(key string, from client, in inputParams) (*call, *pendingInput, error) {
 	if in.state == "" {
 		return nil, nil, nil
@@ -103,7 +109,7 @@ func (p *pendingInputs) resume(key string, from client, in inputParams) (*call, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q := p.byState[in.state]
-	if q == nil || q.call.ctx.Err() != nil || q.call.key != key || q.call.client.owner != from.owner {
+	if q == nil || q.call.key != key || q.call.client.owner != from.owner {
 		return nil, nil, errNotPending
 	}
 	given := in.responses[answerID]
