@@ -226,11 +226,11 @@ func TestRetryListIsPrintedLast(t *testing.T) {
 // These lines are leaks too, as testing and the client kit print them.
 func TestReport_Leak(t *testing.T) {
 	for text, want := range map[string]string{
-		"    testing.go:1464: TempDir RemoveAll cleanup: unlinkat /tmp/x/001/records: directory not empty\n": "leak",
-		"    x_test.go:1: leak: process 12 (S): sleep\n":                                                     "leak",
-		"        goroutine 12 [select, 3 minutes]:\n":                                                        "goroutines that are left, or a crash",
-		"    x_test.go:1: got 3, want 4\n":                                                                   "",
-		"=== NAME  TestPanic: leak: \n":                                                                      "",
+		"    testing.go:1464: TempDir RemoveAll cleanup: unlinkat /tmp/TestA/001/records: directory not empty\n": "leak",
+		"    x_test.go:1: leak: process 12 (S): sleep\n":                                                         "leak",
+		"        goroutine 12 [select, 3 minutes]:\n":                                                            "goroutines that are left, or a crash",
+		"    x_test.go:1: got 3, want 4\n":                                                                       "",
+		"=== NAME  TestPanic: leak: \n":                                                                          "",
 	} {
 		r := newReport(&bytes.Buffer{}, false)
 		for _, e := range []string{
