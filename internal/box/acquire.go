@@ -351,7 +351,7 @@ func (m *Manager) Find(owner Owner, id string) (Kind, bool) {
 	return "", false
 }
 
-// notFound explains that there is no box of a key, and why it ended.
+// notFound returns the error for a key without a box, with the reason why its box ended.
 func (m *Manager) notFound(op string, k key) error {
 	t := m.reg.tombstoneOf(k)
 	e := &Error{Code: CodeNotFound, Op: op, Context: map[string]string{string(k.kind) + "_id": clip(k.id, maxID)}}

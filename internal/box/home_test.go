@@ -57,7 +57,7 @@ func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Conn {
 }
 
 // TestLyingAgent: an agent that claims that an archive is still right which it was
-// never asked about harms nobody but its own box.
+// never asked about affects its own box only.
 func TestLyingAgent(t *testing.T) {
 	m := New(DefaultConfig(), Parts{})
 	box := m.life.newBox(spec{flavor: FlavorSmall})

@@ -12,7 +12,7 @@ import (
 )
 
 // The reaper takes idle boxes out of memory, and neither used nor busy nor held ones.
-// That it has looked at those shows in what it removes at the same time.
+// The expired box that the same pass removes proves that the pass has run.
 func TestReaper_IdleBoxes(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.CleanupInterval = time.Millisecond }) // the reaper itself
 	live := func(n int) func() bool {

@@ -2,5 +2,5 @@
 
 package child
 
-// activityOf is not implemented here.
+// activityOf returns nothing: only Linux shows the activity of a process.
 func activityOf(int) (activity, bool) { return activity{}, false }
