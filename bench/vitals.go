@@ -47,7 +47,22 @@ func (s *server) vitals(ctx context.Context) (vitals, error) {
 	return v, nil
 }
 
-// metrics reads the metrics without labels.
+// hibernated counts the hibernated contexts. list_contexts shows the newest only.
+func (s *server) hibernated(ctx context.Context) (int, error) {
+	told, err := s.metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for name, value := range told {
+		if strings.HasPrefix(name, "glovebox_boxes{") && strings.Contains(name, `state="hibernated"`) && strings.Contains(name, `kind="context"`) {
+			n += int(value)
+		}
+	}
+	return n, nil
+}
+
+// metrics reads the metrics. A metric with labels is named with them.
 func (s *server) metrics(ctx context.Context) (map[string]float64, error) {
 	at, err := url.Parse(s.url)
 	if err != nil {
