@@ -194,7 +194,7 @@ func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt
 		}
 		return attempt{}, false
 	case s.state == stateDraining && q.key.kind == KindContext:
-		return failed(s.error(CodeBusy, q.op, fmt.Sprintf("Context %s is being stopped", s.key.id), "Create a new one.", nil)), true
+		return failed(s.drainingLocked(q.op)), true
 	case q.check != nil:
 		if err := q.check(&s.spec); err != nil {
 			return failed(err), true
@@ -324,9 +324,13 @@ func (m *Manager) unused(op string, k key) error {
 	if err == nil && !exists && !m.reg.find(k) {
 		return nil
 	}
+	return idTaken(op, k.id)
+}
+
+func idTaken(op, id string) error {
 	return &Error{
-		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Session %s exists already", k.id), Hint: "Leave the new id out, or choose another.",
-		Context: map[string]string{"field": "new_session_id", "session_id": k.id},
+		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Session %s exists already", id), Hint: "Leave the new id out, or choose another.",
+		Context: map[string]string{"field": "new_session_id", "session_id": id},
 	}
 }
 

@@ -23,17 +23,48 @@ func (u *usage) add(s *spec, n int) {
 	u.ownersMB[s.key.owner] += mb
 }
 
-// usageLocked counts the boxes together with those whose resources are still being
-// freed.
-func (r *registry) usageLocked() *usage {
+// addReplacement counts the machine that is being made to replace that of a live box, for
+// which both machines take memory. Its owner has the larger one of both.
+func (u *usage) addReplacement(s, replaced *spec) {
+	mb := s.flavor.Limits().MemoryMB
+	u.memoryMB += mb
+	u.ownersMB[s.key.owner] += max(0, mb-replaced.flavor.Limits().MemoryMB)
+}
+
+// liveUsageLocked counts the boxes in memory, without those that are leaving it.
+func (r *registry) liveUsageLocked() *usage {
 	u := newUsage()
 	for _, s := range r.boxes {
 		u.add(&s.spec, 1)
 	}
+	for s, replaced := range r.replacements {
+		u.addReplacement(&s.spec, &replaced.spec)
+	}
+	return u
+}
+
+// usageLocked counts the boxes together with those whose resources are still being
+// freed.
+func (r *registry) usageLocked() *usage {
+	u := r.liveUsageLocked()
 	for s := range r.freeing {
 		u.add(&s.spec, 1)
 	}
 	return u
+}
+
+// leavingLocked returns a channel for each box that is leaving memory, closed when it has
+// left or stays after all; none if all boxes fit beside them. An evicted box occupies
+// memory until it is freed.
+func (r *registry) leavingLocked() []<-chan struct{} {
+	if !r.overLimitLocked() {
+		return nil
+	}
+	var leaving []<-chan struct{}
+	for s := range r.freeing {
+		leaving = append(leaving, s.freed)
+	}
+	return leaving
 }
 
 // overLimitLocked reports whether the boxes, those included whose resources are still
@@ -48,7 +79,7 @@ func (r *registry) overLimitLocked() bool {
 func (r *registry) roomFor(op string, s *spec) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.planLocked(op, s)
+	_, err := r.planLocked(op, s, nil)
 	return err
 }
 

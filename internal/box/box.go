@@ -30,8 +30,7 @@ type Box struct {
 	cancelBoot context.CancelCauseFunc
 	ready      chan struct{} // closed when the start has succeeded or failed
 	startErr   error         // of the start; read after ready
-	terminated chan struct{} // closed when the box has left the registry
-	freed      chan struct{} // closed when nothing of it is left in memory
+	terminated chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
 
 	networkNoted atomic.Bool // a result had the note that boxes have no network
 
@@ -39,8 +38,10 @@ type Box struct {
 	state       state
 	booted      // once it has started
 	hasStarted  bool
-	tomb        *Tombstone // how it ended; nil: it has not, or its start was abandoned or failed
-	recordStays bool       // its record on disk outlives it
+	freed       chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
+	died        *Tombstone    // how its guest ended while the box was hibernating
+	tomb        *Tombstone    // how it ended; nil: it has not, or its start was abandoned or failed
+	recordStays bool          // its record on disk outlives it
 	use         use
 	kernels     map[string]*kernel // by language
 	disk        diskState
@@ -68,6 +69,9 @@ type use struct {
 	pins     []*pin        // of callers that are about to call, the oldest first
 	drainers int           // callers of drain
 	noCalls  chan struct{} // not nil while draining; closed when calls is 0
+
+	drainedFrom state // the state before draining
+	replacing   bool  // it is being rolled back
 }
 
 // newBox returns a box that is not in the registry yet. It is hibernated if sp has a
@@ -91,6 +95,15 @@ func (l *lifecycle) newBox(sp spec) *Box {
 }
 
 func newGuestID() string { return "box-" + uuid.NewString() }
+
+// cutOff ends the calls in flight. The caller holds the registry's lock.
+func (b *Box) cutOff() {
+	select {
+	case <-b.terminated:
+	default:
+		close(b.terminated)
+	}
+}
 
 // kernel is the host's view of one interpreter in a box.
 type kernel struct {
@@ -137,9 +150,10 @@ func (b *Box) stateLocked() State {
 	return StateStopped
 }
 
-// evictableLocked reports whether the box is idle: no call is in flight or about to begin.
+// evictableLocked reports whether the box may leave memory: no call is in flight or about
+// to begin, and writing it to disk has not failed just now.
 func (b *Box) evictableLocked() bool {
-	return (b.state == stateReady || b.state == statePaused) && len(b.use.pins) == 0
+	return (b.state == stateReady || b.state == statePaused) && len(b.use.pins) == 0 && !b.backoffLocked()
 }
 
 // begin counts a call into the box and resumes the box if it is paused. The caller

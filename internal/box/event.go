@@ -24,7 +24,7 @@ type EventType string
 // The closed set of events.
 const (
 	EventStart     EventType = "start"     // a box was made or woken, see Source
-	EventHibernate EventType = "hibernate" // a box went to disk and out of memory
+	EventHibernate EventType = "hibernate" // a box went to disk and out of memory; if it failed, the box stays unless the server stops
 )
 
 // Class is what boxes are counted by.
@@ -38,6 +38,7 @@ type Class struct {
 type diskUse struct {
 	hibernated map[Class]int // hibernated boxes without a lease
 	kept       int           // snapshots that were asked for
+	keptBytes  int64         // of those
 	bytes      int64
 }
 
@@ -55,6 +56,7 @@ func (d *records) use() diskUse {
 		switch {
 		case r.Class != snapshot.Box, r.Aside != "":
 			u.kept++
+			u.keptBytes += r.Bytes
 		case !r.Leased && !r.Saved.IsZero():
 			u.hibernated[Class{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++
 		}

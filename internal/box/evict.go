@@ -11,17 +11,32 @@ import (
 // only ever evicted if it can be hibernated. snapshot/space.go evicts records on disk.
 
 // planLocked chooses the boxes to evict so that s fits into all limits. If they do not
-// suffice, or eviction is off, the error is CodeLimit.
-func (r *registry) planLocked(op string, s *spec) ([]*Box, error) {
+// suffice, or eviction is off, the error is CodeLimit. If replaced is not nil, s is about
+// to take its place.
+func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error) {
 	u, owner := newUsage(), s.key.owner
 	var idle []*Box
 	for _, o := range r.boxes {
+		if &o.spec == s { // it was admitted already
+			continue
+		}
 		u.add(&o.spec, 1)
 		if o.evictableLocked() {
 			idle = append(idle, o)
 		}
 	}
-	u.add(s, 1)
+	for o, old := range r.replacements {
+		if &o.spec != s {
+			u.addReplacement(&o.spec, &old.spec)
+		}
+	}
+	twice := ""
+	if replaced != nil {
+		u.addReplacement(s, &replaced.spec)
+		twice = "; a box that is rolled back takes memory twice for a moment"
+	} else {
+		u.add(s, 1)
+	}
 
 	var victims []*Box
 	makeRoom := func(over func() bool, fits func(*Box) bool) bool {
@@ -49,7 +64,7 @@ func (r *registry) planLocked(op string, s *spec) ([]*Box, error) {
 	case !makeRoom(func() bool { return *n > max }, func(o *Box) bool { return o.key.kind == s.key.kind }):
 		return nil, r.limitError(op, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max))
 	case !makeRoom(func() bool { return c.MaxTotalMemoryMB > 0 && u.memoryMB > c.MaxTotalMemoryMB }, func(*Box) bool { return true }):
-		return nil, r.limitError(op, "memory", fmt.Sprintf("Memory limit exceeded: %dMB >= %dMB", u.memoryMB, c.MaxTotalMemoryMB))
+		return nil, r.limitError(op, "memory", fmt.Sprintf("Memory limit exceeded: %dMB >= %dMB", u.memoryMB, c.MaxTotalMemoryMB)+twice)
 	}
 	return victims, nil
 }

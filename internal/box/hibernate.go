@@ -10,13 +10,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// writeTimeout bounds the writing of one box to disk: its memory is at most 4 GiB,
-// and a disk that takes longer is in trouble.
+// writeTimeout bounds the writing of one box to disk once it has a slot: its memory is at
+// most 4 GiB, and a disk that takes longer is in trouble.
 const writeTimeout = 2 * time.Minute
+
+// After a failed write, a box is not written again for firstBackoff, and twice as long
+// after each further failure, up to lastBackoff.
+const (
+	firstBackoff = 30 * time.Second
+	lastBackoff  = 15 * time.Minute
+)
 
 // writers is how many boxes are written to disk at once: two keep a disk busy, more
 // have a processor each, and each holds a copy of its pages in memory meanwhile.
-func writers() int64 { return int64(min(max(2, runtime.GOMAXPROCS(0)), 8)) }
+func writers() int { return min(max(2, runtime.GOMAXPROCS(0)), 8) }
 
 // diskState describes what is on disk of a box.
 type diskState struct {
@@ -24,34 +31,39 @@ type diskState struct {
 	at    time.Time     // when that was, or when the box was made
 	took  time.Duration // how long writing it took the last time
 	early bool          // it was written soon after its first call, or that was tried
+
+	failures int       // failed writes since the last successful one
+	retry    time.Time // no write begins before; zero: any time
 }
 
-// canHibernateLocked reports whether a box that leaves memory can be written to disk, so
-// that the next call on its id wakes it.
+// failedLocked records that the box could not be written.
+func (b *Box) failedLocked() {
+	b.disk.retry = b.env.now().Add(min(firstBackoff<<min(b.disk.failures, 10), lastBackoff))
+	b.disk.failures++
+}
+
+// backoffLocked reports whether the last write failed so recently that the next one waits.
+func (b *Box) backoffLocked() bool { return b.env.now().Before(b.disk.retry) }
+
+// canHibernateLocked reports whether a box that leaves memory is written to disk, so that
+// the next call on its id wakes it.
 func (b *Box) canHibernateLocked() bool { return b.record != nil && b.env.hibernates() }
 
 // unloadLocked takes an idle box out of memory: it hibernates the box, or ends it for
-// that reason where it cannot be hibernated.
+// that reason where boxes are not hibernated. A box whose writing fails stays in memory.
 func (l *lifecycle) unloadLocked(s *Box, reason Reason, detail string) {
 	if l.beginUnloadLocked(s, reason, detail) {
-		l.wg.Go(func() {
-			l.eachInOrder(context.Background(), []*Box{s}, func(s *Box) { l.hibernate(s, reason, detail) })
-		})
+		turn := l.records.writes.enter(s.key.owner)
+		l.wg.Go(func() { l.hibernate(s, turn, reason, detail) })
 	}
 }
 
-// unloadAllLocked takes all boxes out of memory. The one used last goes first: a
-// client that ends its server may kill it a second later.
+// unloadAllLocked takes all boxes out of memory. Of each owner, the one used last goes
+// first: a client that ends its server may kill it a second later.
 func (l *lifecycle) unloadAllLocked() {
-	var boxes []*Box
 	for _, s := range l.reg.lastUsedLocked() {
-		if l.beginUnloadLocked(s, ReasonShutdown, "") {
-			boxes = append(boxes, s)
-		}
+		l.unloadLocked(s, ReasonShutdown, "")
 	}
-	l.wg.Go(func() {
-		l.eachInOrder(context.Background(), boxes, func(s *Box) { l.hibernate(s, ReasonShutdown, "") })
-	})
 }
 
 // beginUnloadLocked removes a box from the registry, and reports whether the caller
@@ -66,37 +78,23 @@ func (l *lifecycle) beginUnloadLocked(s *Box, reason Reason, detail string) bool
 	}
 	s.tomb = l.reg.tombstone(s.key, s.name, ReasonHibernated, detail)
 	s.recordStays = true
-	if reason == ReasonEvicted {
-		l.reg.evicted++
-	}
 	l.reg.setState(s, stateHibernating)
 	l.reg.unpinAllLocked(s)
 	l.reg.signalDrainedLocked()
 	return true
 }
 
-// eachInOrder calls do for each box, in this order and for as many at once as may be
-// written to disk. It returns when all calls have begun, or ctx ends.
-func (l *lifecycle) eachInOrder(ctx context.Context, boxes []*Box, do func(*Box)) {
-	for _, s := range boxes {
-		if l.records.writes.Acquire(ctx, 1) != nil {
-			return
-		}
-		l.wg.Go(func() {
-			defer l.records.writes.Release(1)
-			do(s)
-		})
-	}
-}
-
-// hibernate writes a box that has left the registry to disk, and frees it. The caller
-// holds a slot of records.writes.
-func (l *lifecycle) hibernate(s *Box, reason Reason, detail string) {
+// hibernate writes a box that has left the registry to disk, and frees it. A box that
+// cannot be written returns to the registry, unless the Manager closes.
+func (l *lifecycle) hibernate(s *Box, turn *turn, reason Reason, detail string) {
 	begun := time.Now()
 	// Not of the Manager's context: a server that closes hibernates.
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-	defer cancel()
-	err := l.write(ctx, s, false)
+	err := l.write(context.Background(), s, false, turn)
+	took := time.Since(begun).Round(time.Millisecond)
+	l.observe(s, EventHibernate, "", took, err != nil)
+	if err != nil && l.stay(s, err) {
+		return
+	}
 	l.reg.mu.Lock()
 	keep := err == nil || s.data
 	if err != nil {
@@ -113,9 +111,10 @@ func (l *lifecycle) hibernate(s *Box, reason Reason, detail string) {
 	default:
 		l.reg.ended[ReasonHibernated]++
 	}
+	if reason == ReasonEvicted {
+		l.reg.evicted++
+	}
 	l.reg.mu.Unlock()
-	took := time.Since(begun).Round(time.Millisecond)
-	l.observe(s, EventHibernate, "", took, !keep)
 	switch {
 	case err == nil:
 		l.log.Info("box hibernated", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Reason, reason, logkey.Took, took)
@@ -125,39 +124,90 @@ func (l *lifecycle) hibernate(s *Box, reason Reason, detail string) {
 	default:
 		l.log.Warn("box ended: it could not be hibernated", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
 	}
-	l.wg.Go(func() { l.free(s, keep) }) // the next one need not wait for that
+	l.free(s, keep)
 }
 
-// write updates what the disk has of a box. live says that the box stays in memory.
-func (l *lifecycle) write(ctx context.Context, s *Box, live bool) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	if live && s.ended() { // hibernate writes its last state
-		return nil
+// stay returns a box that could not be written to the registry, so that nothing of it is
+// lost, and reports whether it did: it does not once the Manager is closed.
+func (l *lifecycle) stay(s *Box, cause error) bool {
+	if meta := s.record.Meta(); !meta.Live { // the write may have failed in its last step
+		meta.Live = true
+		if err := s.record.Update(meta); err != nil {
+			l.log.Warn("record not updated", logkey.Record, s.record.ID(), logkey.Error, err)
+		}
 	}
+	paused := s.power.isPaused()
+	l.reg.mu.Lock()
+	if l.reg.phase == phaseClosed {
+		l.reg.mu.Unlock()
+		return false
+	}
+	retry, failures, died := s.disk.retry, s.disk.failures, s.died
+	s.tomb, s.recordStays, s.died = nil, false, nil
+	if paused {
+		l.reg.setState(s, statePaused)
+	} else {
+		l.reg.setState(s, stateReady)
+	}
+	if died != nil {
+		l.terminateLocked(s, died.Reason, died.Detail)
+	}
+	l.reg.mu.Unlock()
+	l.log.Warn("box stays in memory: it could not be written to disk", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
+		logkey.Failures, failures, logkey.Retry, retry.Sub(l.now()).Round(time.Second), logkey.Error, cause)
+	return true
+}
+
+// write updates what the disk has of a box. live says that the box stays in memory. turn
+// stands in the queue of records.writes; write leaves it. ctx bounds the wait for the slot.
+func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) error {
+	defer func() { turn.leave() }()
+	if !s.writing.TryLock() {
+		// Another write of the box may wait for a slot, so nobody waits for it with one.
+		turn.leave()
+		s.writing.Lock()
+		turn = l.records.writes.enter(s.key.owner)
+	}
+	defer s.writing.Unlock()
 	// Without calls, user code may have run on in the background, unless the box was paused.
 	still := s.power.isPaused() || live && !l.parts.Machines.Pauses()
 	l.reg.mu.Lock()
-	seq, clean := s.use.seq, s.disk.seq == s.use.seq && still
-	meta := s.metaLocked()
+	clean := s.disk.seq == s.use.seq && still
 	l.reg.mu.Unlock()
+	if !clean {
+		if err := turn.wait(ctx); err != nil {
+			return err
+		}
+	}
+	l.reg.mu.Lock()
+	gone := live && !s.state.live() // hibernate writes its last state
+	seq, meta := s.use.seq, s.metaLocked()
+	l.reg.mu.Unlock()
+	if gone {
+		return nil
+	}
 	meta.Live = live
 	meta.Saved = s.record.Meta().Saved
-	if clean {
-		return s.record.Update(meta)
-	}
+	var err error
 	begun := time.Now()
-	// The snapshot may or may not include the effects of a call in flight.
-	err := l.records.write(ctx, s.record, meta, s)
-	saved := s.record.Meta().Saved
-	data := s.record.Dir() != ""
+	if clean {
+		err = s.record.Update(meta)
+	} else { // the snapshot may or may not include the effects of a call in flight
+		err = l.records.write(ctx, s.record, meta, s)
+	}
+	saved, data := s.record.Meta().Saved, s.record.Dir() != ""
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	s.data, s.saved = data, saved
-	if err == nil {
+	if err != nil {
+		s.failedLocked()
+		return err
+	}
+	if !clean {
 		s.disk.seq, s.disk.at, s.disk.took = seq, l.now(), time.Since(begun)
 	}
-	return err
+	s.disk.failures, s.disk.retry = 0, time.Time{}
+	return nil
 }
 
 // metaLocked describes the box for its record. The caller sets Live and Saved.
@@ -172,20 +222,19 @@ func (b *Box) metaLocked() snapshot.Meta {
 	}
 }
 
-// writeLive writes a box that stays in memory, and reports whether that succeeded. A
-// write that has begun is finished while the Manager closes: it may be all that is
-// written of the box. The caller holds a slot of records.writes.
-func (l *lifecycle) writeLive(s *Box) bool {
+// save writes a box that stays in memory, and reports whether that succeeded. A write
+// that has begun is finished while the Manager closes: it may be all that is written of
+// the box. ctx bounds the wait for a slot, for which turn stands in the queue.
+func (l *lifecycle) save(ctx context.Context, s *Box, turn *turn) bool {
 	l.reg.mu.Lock()
 	recorded := s.machine != nil && s.record != nil
 	l.reg.mu.Unlock()
 	if !recorded {
+		turn.leave()
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-	defer cancel()
-	err := l.write(ctx, s, true)
-	if err != nil && !s.ended() {
+	err := l.write(ctx, s, true, turn)
+	if err != nil && !s.ended() && ctx.Err() == nil {
 		l.log.Warn("box not written to disk", logkey.Guest, s.guestID, logkey.Error, err)
 	}
 	return err == nil
@@ -198,8 +247,8 @@ func (l *lifecycle) flush() {
 	if !l.hibernates() || l.reg.phase == phaseClosed || l.reg.callsLocked() == 0 {
 		return
 	}
-	boxes := l.reg.lastUsedLocked()
-	l.wg.Go(func() {
-		l.eachInOrder(l.base, boxes, func(s *Box) { l.writeLive(s) })
-	})
+	for _, s := range l.reg.lastUsedLocked() {
+		turn := l.records.writes.enter(s.key.owner)
+		l.wg.Go(func() { l.save(l.base, s, turn) })
+	}
 }

@@ -25,8 +25,10 @@ const (
 	saveShare   = 100
 	// A new box is written in the first pause after its first call. After a first write
 	// that took t, the next first write waits earlyGap×t, so that a burst of new boxes
-	// costs at most a fifth of a core. None begins while boxes are being made.
-	earlyGap = 4
+	// costs at most a fifth of a core, but at most earlyGapMax: a box decides how long its
+	// write takes, and others' boxes wait too. None begins while boxes are being made.
+	earlyGap    = 4
+	earlyGapMax = 5 * time.Second
 )
 
 // idleState is what the reaper knows of a box.
@@ -93,7 +95,7 @@ func (p *reaper) maintainLocked(s *Box) (next time.Duration) {
 	case s.disk.seq == 0 && !s.disk.early && s.worthSavingLocked() && due(saveGap-idle) && p.earlyAllowedLocked(due):
 		s.disk.early, p.earlyBusy = true, true
 		begin(p.saveEarly)
-	case s.disk.seq != s.use.seq && due(saveGap-idle) && due(s.saveEveryLocked()-p.now().Sub(s.disk.at)):
+	case s.disk.seq != s.use.seq && due(saveGap-idle) && due(s.saveEveryLocked()-p.now().Sub(s.disk.at)) && due(s.disk.retry.Sub(p.now())):
 		begin(func(s *Box) { p.save(s) })
 	}
 	return next
@@ -159,7 +161,7 @@ func (p *reaper) saveEarly(s *Box) {
 	p.save(s)
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
-	p.earlyBusy, p.earlyNext = false, time.Now().Add(earlyGap*time.Since(begun))
+	p.earlyBusy, p.earlyNext = false, time.Now().Add(min(earlyGap*time.Since(begun), earlyGapMax))
 }
 
 // save writes a box to disk that stays in memory, and reports whether there is nothing
@@ -168,11 +170,10 @@ func (p *reaper) save(s *Box) bool {
 	if s.record == nil || !p.hibernates() {
 		return true
 	}
-	if p.life.records.writes.Acquire(p.base, 1) != nil {
-		return false
-	}
-	defer p.life.records.writes.Release(1)
-	return p.life.writeLive(s)
+	p.reg.mu.Lock()
+	wait := s.backoffLocked()
+	p.reg.mu.Unlock()
+	return !wait && p.life.save(p.base, s, p.life.records.writes.enter(s.key.owner))
 }
 
 // saveAndPause writes an idle box to disk and pauses it.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,6 +53,9 @@ func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Lease,
 	if err := l.reg.openLocked(op); err != nil {
 		return nil, Lease{}, err
 	}
+	if l.reg.boxes[s.key] != nil || l.reg.freeingLocked(s.key) != nil {
+		return nil, Lease{}, idTaken(op, s.key.id)
+	}
 	if err := l.admitLocked(op, s); err != nil {
 		return nil, Lease{}, err
 	}
@@ -69,39 +70,39 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 	if s.origin == (origin{}) && l.parts.Machines.Interpreters[s.template.Language()] == "" {
 		return l.noInterpreter(op, s.template.Language())
 	}
-	victims, err := l.reg.planLocked(op, &s.spec)
-	if err != nil {
+	if err := l.evictLocked(op, s, nil); err != nil {
 		return err
 	}
-	for _, v := range victims {
-		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when room for a new %s was needed", s.key.kind))
-	}
-	// An evicted box occupies memory until it is freed; no over-commit.
-	wait := slices.Collect(maps.Keys(l.reg.freeing))
-
 	l.reg.touchLocked(s)
 	if s.state == stateHibernated {
 		l.reg.setState(s, stateWaking)
 	} else {
 		l.reg.setState(s, stateStarting)
 	}
-	if !l.reg.overLimitLocked() {
-		wait = nil
-	}
+	wait := l.reg.leavingLocked()
 	l.wg.Go(func() { l.start(op, s, wait) })
 	return nil
 }
 
+// evictLocked begins to evict the boxes that planLocked chooses.
+func (l *lifecycle) evictLocked(op string, s, replaced *Box) error {
+	victims, err := l.reg.planLocked(op, &s.spec, replaced)
+	for _, v := range victims {
+		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when room for a new %s was needed", s.key.kind))
+	}
+	return err
+}
+
 // start boots a box of the registry and wakes its waiters. It runs in a
 // goroutine of the Manager.
-func (l *lifecycle) start(op string, s *Box, wait []*Box) {
+func (l *lifecycle) start(op string, s *Box, wait []<-chan struct{}) {
 	begun := time.Now()
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
 	ctx, cancel := context.WithTimeoutCause(s.bootCtx, l.cfg().StartTimeout, timeout)
 	defer cancel()
 	defer s.cancelBoot(nil)
 
-	b, err := l.boot(ctx, s, wait)
+	b, err := l.boot(ctx, op, s, nil, wait)
 	if err == nil && b.record == nil {
 		b.record = l.records.create(s)
 		if s.chosen && l.records.leasedElsewhere(s.key) {
@@ -124,14 +125,14 @@ func (l *lifecycle) start(op string, s *Box, wait []*Box) {
 			logkey.Template, s.template, logkey.Flavor, s.flavor, logkey.Source, b.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
 		return
 	}
-	tomb := s.tomb
+	tomb, refused := s.tomb, CodeOf(err) == CodeLimit
 	s.startErr = l.startErrorLocked(op, s, err)
 	if s.state.live() {
 		l.reg.setState(s, stateEnding)
 	}
 	l.reg.mu.Unlock()
 
-	if tomb == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errElsewhere) {
+	if tomb == nil && !refused && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errElsewhere) {
 		l.observe(s, EventStart, b.source, time.Since(begun), true)
 		l.log.Error("box did not start", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Source, b.source, logkey.Error, err)
 	}
@@ -147,24 +148,43 @@ func (l *lifecycle) start(op string, s *Box, wait []*Box) {
 	l.freed(s, keep)
 }
 
-// boot makes the machine of a box once the boxes in wait are freed. It limits how many
-// are made at once: more would only slow each other down.
-func (l *lifecycle) boot(ctx context.Context, s *Box, wait []*Box) (booted, error) {
-	none := booted{record: s.origin.record}
-	for _, o := range wait {
-		select {
-		case <-o.freed:
-		case <-ctx.Done():
-			return none, context.Cause(ctx)
+// boot makes the machine of a box, which takes the place of replaced unless that is nil,
+// once wait, the boxes that are leaving memory for it, have left.
+func (l *lifecycle) boot(ctx context.Context, op string, s, replaced *Box, wait []<-chan struct{}) (booted, error) {
+	for len(wait) > 0 {
+		for _, left := range wait {
+			select {
+			case <-left:
+			case <-ctx.Done():
+				return booted{record: s.origin.record}, context.Cause(ctx)
+			}
+		}
+		var err error
+		if wait, err = l.makeRoomAgain(op, s, replaced); err != nil {
+			return booted{record: s.origin.record}, err
 		}
 	}
-	l.countStarting(1)
-	defer l.countStarting(-1)
-	if err := l.machines.starts.Acquire(ctx, 1); err != nil {
-		return none, context.Cause(ctx)
-	}
-	defer l.machines.starts.Release(1)
 	return l.machines.make(ctx, s)
+}
+
+// makeRoomAgain evicts other boxes if one that was evicted for s could not be written to
+// disk and stays. It returns what to wait for.
+func (l *lifecycle) makeRoomAgain(op string, s, replaced *Box) ([]<-chan struct{}, error) {
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	before := len(l.reg.freeing)
+	if !l.reg.overLimitLocked() {
+		return nil, nil
+	}
+	err := l.evictLocked(op, s, replaced)
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Msg += "; an idle box could not be written to disk"
+		return nil, e
+	}
+	if len(l.reg.freeing) == before { // others' starts wait for these
+		return nil, nil
+	}
+	return l.reg.leavingLocked(), nil
 }
 
 func (l *lifecycle) countStarting(n int) {
@@ -202,6 +222,8 @@ func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
 		return s.cancelled(op, err)
 	case errors.Is(err, errElsewhere):
 		return s.key.held(op)
+	case CodeOf(err) == CodeLimit:
+		return err
 	}
 	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
 	switch {
@@ -282,6 +304,9 @@ func (l *lifecycle) terminate(s *Box, reason Reason, detail string) {
 // goroutine frees its machine. Only the first reason counts.
 func (l *lifecycle) terminateLocked(s *Box, reason Reason, detail string) {
 	if !s.state.live() {
+		if s.state == stateHibernating && s.died == nil { // it matters if it cannot be written
+			s.died = l.reg.tombstone(s.key, s.name, reason, detail)
+		}
 		return
 	}
 	booting := s.state.booting()
@@ -330,28 +355,4 @@ func (l *lifecycle) freed(s *Box, keep bool) {
 	} else {
 		l.reg.setState(s, stateGone)
 	}
-}
-
-// drainAndReplace ends old once no call is in flight in it, and publishes s, whose
-// machine is b, in its place. pinned is the caller's lease of old.
-func (l *lifecycle) drainAndReplace(ctx context.Context, op string, pinned Lease, old, s *Box, b booted) error {
-	b.noteData()
-	l.reg.mu.Lock()
-	defer l.reg.mu.Unlock()
-	l.reg.unpinLocked(pinned.pin)
-	err := l.reg.drainLocked(ctx, op, old)
-	defer l.reg.undrainLocked(old)
-	if err != nil {
-		return err
-	}
-	if old.tomb != nil {
-		return old.goneLocked(op)
-	}
-	if err := l.reg.openLocked(op); err != nil {
-		return err
-	}
-	l.terminateLocked(old, ReasonRolledBack, "")
-	l.reg.touchLocked(s)
-	l.publishLocked(s, b)
-	return nil
 }

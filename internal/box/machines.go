@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
@@ -69,9 +67,9 @@ func (b *booted) noteData() {
 type machineFactory struct {
 	*env
 	records *records
-	starts  *semaphore.Weighted // boxes that are made at once
-	pool    *pool.Pool          // nil: none; set by start
-	filling chan struct{}       // closed when the pool begins to fill
+	starts  *slots        // for making boxes
+	pool    *pool.Pool    // nil: none; set by start
+	filling chan struct{} // closed when the pool begins to fill
 
 	mu      sync.Mutex
 	closed  bool                // guarded by mu
@@ -79,24 +77,47 @@ type machineFactory struct {
 	unbuilt map[pool.Class]bool // guarded by mu; templates that could not be built the last time
 }
 
-// make makes the machine of a box. After an error, record is set if the box had one,
-// and there is no machine.
+// make makes the machine of a box, with a slot of starts. After an error, record is set if
+// the box had one, and there is no machine.
 func (f *machineFactory) make(ctx context.Context, s *Box) (b booted, err error) {
-	switch o := &s.origin; {
-	case o.record != nil:
-		b, err = f.wake(ctx, s)
-	case o.parent != nil:
+	if s.origin.parent != nil {
 		b, err = f.fork(ctx, s)
-	case o.snapshot != "":
-		b, err = f.restoreSaved(ctx, s)
-	default:
-		b, err = f.makeNew(ctx, s)
+	} else {
+		b, err = f.makeInSlot(ctx, s)
 	}
 	if err != nil && b.machine != nil {
 		f.discard(b.machine)
 		b.machine = nil
 	}
 	return b, err
+}
+
+func (f *machineFactory) makeInSlot(ctx context.Context, s *Box) (booted, error) {
+	leave, err := f.startSlot(ctx, s)
+	if err != nil {
+		return booted{record: s.origin.record}, err
+	}
+	defer leave()
+	switch o := &s.origin; {
+	case o.record != nil:
+		return f.wake(ctx, s)
+	case o.snapshot != "":
+		return f.restoreSaved(ctx, s)
+	}
+	return f.makeNew(ctx, s)
+}
+
+// startSlot waits for a slot to make a machine: more of them at once would only slow each
+// other down. The caller must call leave, which may be called again.
+func (f *machineFactory) startSlot(ctx context.Context, s *Box) (leave func(), err error) {
+	s.life.countStarting(1)
+	ended := sync.OnceFunc(func() { s.life.countStarting(-1) })
+	release, err := f.starts.acquire(ctx, s.key.owner)
+	if err != nil {
+		ended()
+		return func() {}, err
+	}
+	return func() { release(); ended() }, nil
 }
 
 // makeNew makes the machine of a new box.
@@ -141,6 +162,8 @@ func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string) (*m
 // copy begins with the parent's files.
 func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error) {
 	b.source = SourceFork
+	leave := func() {}
+	defer func() { leave() }()
 	dir, err := os.MkdirTemp(f.parts.Scratch, "fork-")
 	if err != nil {
 		return b, fmt.Errorf("make room for a copy: %w", err)
@@ -153,6 +176,11 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 	defer func() { err = errors.Join(err, f.parts.Machines.RemoveSnapshot(f.base, memory)) }()
 	parent := s.origin.parent
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, mach *machine.Machine) error {
+		// Only now: nobody waits for another owner's calls with a slot.
+		var err error
+		if leave, err = f.startSlot(ctx, s); err != nil {
+			return err
+		}
 		parent.reg.mu.Lock()
 		b.ran, b.maker = parent.ranLocked(), parent.maker
 		parent.reg.mu.Unlock()
@@ -162,6 +190,7 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 	}
 	b.machine, err = b.maker.Restore(ctx, s.guestID, s.flavor.Limits(), memory, true)
 	if unusable(err) {
+		leave()
 		return f.forkFiles(ctx, s, dir, err)
 	}
 	return b, err

@@ -7,8 +7,6 @@ import (
 	"runtime"
 	"slices"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
@@ -41,9 +39,9 @@ type Manager struct {
 func New(cfg Config, parts Parts) *Manager {
 	e := newEnv(cfg, parts)
 	reg := newRegistry(e)
-	recs := &records{env: e, writes: semaphore.NewWeighted(writers()), released: reg.notify}
+	recs := &records{env: e, writes: newSlots(writers()), released: reg.notify}
 	machines := &machineFactory{
-		env: e, records: recs, starts: semaphore.NewWeighted(int64(2 * runtime.GOMAXPROCS(0))),
+		env: e, records: recs, starts: newSlots(2 * runtime.GOMAXPROCS(0)),
 		filling: make(chan struct{}), builds: map[pool.Class]bool{}, unbuilt: map[pool.Class]bool{},
 	}
 	life := &lifecycle{env: e, reg: reg, records: recs, machines: machines}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
@@ -19,8 +17,8 @@ import (
 // records are the boxes and the saved snapshots on disk.
 type records struct {
 	*env
-	writes   *semaphore.Weighted // boxes that are written to disk at once
-	released func()              // called when this process has released a record
+	writes   *slots // for writing boxes to disk
+	released func() // called when this process has released a record
 }
 
 // create makes the record of a new box, so that the next server knows of it if this
@@ -76,21 +74,42 @@ func (d *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, error
 }
 
 // write writes the memory and the files of a box to a record. Where both do not fit,
-// only the memory is written.
+// only the memory is written. The caller has a slot of writes.
 func (d *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, s *Box) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
 	prev := lease.Dir()
-	err := lease.Write(ctx, meta, 0, func(ctx context.Context, dir string) error {
+	whole := func(ctx context.Context, dir string) error {
 		if err := s.machine.Snapshot(ctx, dir); err != nil {
 			return err
 		}
 		d.saveHome(ctx, s, prev, dir)
 		return nil
-	})
+	}
+	err := lease.Write(ctx, meta, d.expected(s), whole)
+	if errors.Is(err, engine.ErrExhausted) {
+		// The disk is full though the store is not. With the most that may be written as
+		// the estimate, the store evicts enough, if it can.
+		if stats, unknown := s.machine.Stats(ctx); unknown == nil {
+			err = lease.Write(ctx, meta, int64(min(stats.MemoryBytes, 1<<40)), whole)
+		}
+	}
 	if _, full := errors.AsType[*snapshot.FullError](err); full {
 		d.log.Warn("no room for the files of a box beside its memory", logkey.Guest, s.guestID, logkey.Error, err)
 		err = lease.Write(ctx, meta, 0, s.machine.Snapshot)
 	}
 	return err
+}
+
+// expected returns the size of a box on disk as of its last write; 0 if that is unknown.
+func (d *records) expected(s *Box) int64 {
+	s.reg.mu.Lock()
+	record := s.record
+	s.reg.mu.Unlock()
+	if record == nil {
+		return 0
+	}
+	return record.Bytes()
 }
 
 // list lists the records of an owner's boxes: hibernated ones, those that this

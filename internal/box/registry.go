@@ -17,19 +17,22 @@ type registry struct {
 	*env
 	onTransition func(b *Box, from, to state) // for tests; called with mu
 
-	mu         sync.Mutex
-	phase      phase             // guarded by mu
-	boxes      map[key]*Box      // guarded by mu; those in a live state
-	freeing    map[*Box]struct{} // guarded by mu; those whose resources are being freed
-	tombstones *tombstones       // guarded by mu
-	uses       uint64            // guarded by mu; orders boxes by use, independent of the clock
-	drained    chan struct{}     // guarded by mu; not nil while the Manager drains; closed when no call is left
-	changed    signal            // guarded by mu; broadcast when a box changes its state, is used no more, or there is more room
-	since      time.Time         // guarded by mu; when the Manager was started
-	starting   int               // guarded by mu; boxes that are being made, those that wait for it included
-	started    int64             // guarded by mu; boxes made
-	ended      map[Reason]int64  // guarded by mu
-	evicted    int64             // guarded by mu; boxes evicted: hibernated or ended
+	mu      sync.Mutex
+	phase   phase             // guarded by mu
+	boxes   map[key]*Box      // guarded by mu; those in a live state
+	freeing map[*Box]struct{} // guarded by mu; those whose resources are being freed
+	// replacements are boxes that are being made, each with the box of its key that it is
+	// to replace. guarded by mu
+	replacements map[*Box]*Box
+	tombstones   *tombstones      // guarded by mu
+	uses         uint64           // guarded by mu; orders boxes by use, independent of the clock
+	drained      chan struct{}    // guarded by mu; not nil while the Manager drains; closed when no call is left
+	changed      signal           // guarded by mu; broadcast when a box changes its state, is used no more, or there is more room
+	since        time.Time        // guarded by mu; when the Manager was started
+	starting     int              // guarded by mu; boxes that are being made, those that wait for it included
+	started      int64            // guarded by mu; boxes made
+	ended        map[Reason]int64 // guarded by mu
+	evicted      int64            // guarded by mu; boxes evicted: hibernated or ended
 }
 
 // phase is where the Manager is in its life.
@@ -46,7 +49,7 @@ var errClosed = errors.New("the server is closing")
 
 func newRegistry(e *env) *registry {
 	return &registry{
-		env: e, boxes: map[key]*Box{}, freeing: map[*Box]struct{}{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
+		env: e, boxes: map[key]*Box{}, freeing: map[*Box]struct{}{}, replacements: map[*Box]*Box{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
 	}
 }
 
@@ -192,7 +195,7 @@ func (r *registry) beginCall(ctx context.Context, op string, s *Box) error {
 	case !s.state.live() || s.state.booting():
 		return s.cancelled(op, errEnded)
 	case s.state == stateDraining:
-		return s.error(CodeBusy, op, fmt.Sprintf("The %s %s is being stopped", s.key.kind, s.key.id), "Create a new one.", nil)
+		return s.drainingLocked(op)
 	}
 	if !(r.phase == phaseDraining && len(s.use.pins) > 0) {
 		if err := r.openLocked(op); err != nil {
@@ -229,16 +232,18 @@ func (r *registry) endCall(s *Box) {
 	r.signalDrainedLocked()
 }
 
-// drainLocked waits until no call is in flight in a box, and refuses new ones in the
-// meantime. It releases mu while it waits. The caller ends the box or calls
-// undrainLocked.
+// drainLocked waits until no call is in flight in a box, and refuses new ones until
+// undrainLocked. It releases mu while it waits. The caller ends the box or calls
+// undrainLocked, also after an error.
 func (r *registry) drainLocked(ctx context.Context, op string, s *Box) error {
 	s.use.drainers++
+	switch s.state {
+	case stateReady, statePaused, stateRunning:
+		s.use.drainedFrom = s.state
+		r.setState(s, stateDraining)
+	}
 	if s.use.calls == 0 || !s.state.live() {
 		return nil
-	}
-	if s.state == stateRunning {
-		r.setState(s, stateDraining)
 	}
 	if s.use.noCalls == nil {
 		s.use.noCalls = make(chan struct{})
@@ -265,14 +270,23 @@ func (r *registry) drainLocked(ctx context.Context, op string, s *Box) error {
 // undrainLocked accepts calls again once the last drainer has given up.
 func (r *registry) undrainLocked(s *Box) {
 	s.use.drainers--
-	if s.use.drainers > 0 || s.state != stateDraining {
-		return
-	}
-	if s.use.calls > 0 {
+	switch {
+	case s.use.drainers > 0 || s.state != stateDraining:
+	case s.use.calls > 0:
 		r.setState(s, stateRunning)
-	} else {
+	case s.use.drainedFrom == statePaused:
+		r.setState(s, statePaused)
+	default:
 		r.setState(s, stateReady)
 	}
+}
+
+// drainingLocked returns the error of a call into a box that is draining.
+func (b *Box) drainingLocked(op string) *Error {
+	if b.use.replacing {
+		return b.error(CodeBusy, op, fmt.Sprintf("The %s %s is being rolled back to a snapshot", b.key.kind, b.key.id), "Try again in a moment.", nil)
+	}
+	return b.error(CodeBusy, op, fmt.Sprintf("The %s %s is being stopped", b.key.kind, b.key.id), "Create a new one.", nil)
 }
 
 // callsLocked counts the calls that are in flight or about to begin.

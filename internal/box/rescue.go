@@ -133,10 +133,17 @@ func (f *machineFactory) forkFiles(ctx context.Context, s *Box, dir string, caus
 	}
 	parent := s.origin.parent
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, _ *machine.Machine) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
+		defer cancel()
 		return f.records.archiveHome(ctx, parent, "", home)
 	}); err != nil {
 		return none, errors.Join(cause, err)
 	}
+	leave, err := f.startSlot(ctx, s)
+	if err != nil {
+		return none, err
+	}
+	defer leave()
 	return f.freshWithFiles(ctx, s, home, cause)
 }
 

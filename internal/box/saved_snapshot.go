@@ -39,7 +39,7 @@ type SnapshotOptions struct{ Name, Description string }
 // others from, until it is deleted. It waits for calls that are under way; the
 // box then stands still for a moment and goes on. A hibernated box is woken.
 //
-// Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, or the disk is full),
+// Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, snapshot.Config.MaxKept, or the disk is full),
 // CodeUnsupported, else as Session.
 func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, error) {
 	op := "snapshot " + string(kind)
@@ -69,17 +69,18 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 	if err != nil {
 		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
 	}
-	if err := m.records.writes.Acquire(ctx, 1); err != nil {
-		m.records.release(lease, false)
-		return SavedSnapshot{}, s.cancelled(op, context.Cause(ctx))
-	}
 	err = s.exclusively(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
+		// Only now: nobody waits for another owner's calls with a slot.
+		leave, err := m.records.writes.acquire(ctx, owner)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		m.reg.mu.Lock()
 		meta.Ran = s.ranLocked()
 		m.reg.mu.Unlock()
 		return m.records.write(ctx, lease, meta, s)
 	})
-	m.records.writes.Release(1)
 	if err != nil {
 		m.records.release(lease, false)
 		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
@@ -97,11 +98,22 @@ func (b *Box) snapshotError(ctx context.Context, op string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
+	const hint = "Delete snapshots that are no longer needed with delete_snapshot."
+	full, _ := errors.AsType[*snapshot.FullError](err)
 	switch {
 	case ctx.Err() != nil:
 		return b.cancelled(op, context.Cause(ctx))
+	case full != nil && full.Limit == snapshot.LimitOwner:
+		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit per user exceeded: your snapshots may take %d MB together", full.Max>>20), hint, nil)
+		e.Context["limit"] = "snapshot_disk_per_owner"
+		return e
+	case full != nil && full.Limit == snapshot.LimitKept:
+		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit exceeded: the snapshots of all users may take %d MB together; the rest of the disk is for hibernated boxes", full.Max>>20),
+			hint+" The operator can raise --snapshot-disk-mb.", nil)
+		e.Context["limit"] = "snapshot_disk"
+		return e
 	case errors.Is(err, snapshot.ErrFull), errors.Is(err, engine.ErrExhausted):
-		e := b.error(CodeLimit, op, "The disk has no room for the snapshot", "Delete snapshots that are no longer needed with delete_snapshot.", err)
+		e := b.error(CodeLimit, op, "The disk has no room for the snapshot", hint, err)
 		e.Context["limit"] = "disk"
 		return e
 	}
@@ -154,12 +166,14 @@ type RestoreOptions struct {
 	Description string // of a new context; empty: the snapshot's
 }
 
-// Restore makes a box of a saved snapshot of the same kind. One that is rolled
-// back keeps its id, name and description; it waits for calls under way, and is
-// unharmed if the snapshot cannot be restored.
+// Restore makes a box of a saved snapshot of the same kind. A box that is rolled back keeps
+// its id, name and description, and is unharmed if the snapshot cannot be restored. It
+// waits for calls under way and refuses new ones. Its new flavor has to fit into the
+// owner's limits, and both machines into the memory of all boxes until the old one is freed.
 //
 // Errors: CodeNotFound (snapshot or box), CodeInvalid (the snapshot is of the
-// other kind), CodeUnsupported, else as Session.
+// other kind), CodeUnsupported, CodeBusy (the box is being rolled back already), else as
+// Session.
 func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, opts RestoreOptions) (*Box, error) {
 	op := "restore " + string(kind)
 	if !m.hibernates() {
@@ -205,34 +219,6 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 	s, lease, err := m.create(ctx, op, sp)
 	lease.Release()
 	return s, err
-}
-
-// rollBack replaces the box of a key by the one that sp describes.
-func (m *Manager) rollBack(ctx context.Context, op string, k key, sp spec) (*Box, error) {
-	old, lease, err := m.existing(ctx, op, k)
-	if err != nil {
-		return nil, err
-	}
-	defer lease.Release()
-	sp.key, sp.name, sp.desc, sp.created = old.key, old.name, old.desc, old.created
-	sp.origin.rollBack = true
-	s := m.life.newBox(sp)
-	defer s.cancelBoot(nil)
-	b, err := m.life.boot(ctx, s, nil)
-	if err != nil {
-		m.reg.mu.Lock()
-		defer m.reg.mu.Unlock()
-		return nil, m.life.startErrorLocked(op, s, err)
-	}
-	b.record = m.records.create(s)
-	if err := m.life.drainAndReplace(ctx, op, lease, old, s, b); err != nil {
-		m.discard(b.machine)
-		if b.record != nil {
-			m.records.release(b.record, false)
-		}
-		return nil, err
-	}
-	return s, nil
 }
 
 func savedSnapshot(r *snapshot.Record) SavedSnapshot {

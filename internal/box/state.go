@@ -16,7 +16,7 @@ const (
 	stateWaking                   // its machine is being restored from its record
 	stateReady                    // no call is in flight
 	stateRunning                  // calls are in flight
-	stateDraining                 // a stop or rollback waits for the calls in flight; new ones are refused
+	stateDraining                 // a stop or rollback waits for the calls in flight, or a rollback is under way; new calls are refused
 	statePaused                   // its machine is paused, or about to be
 	stateHibernating              // it is being written to disk, and leaves memory
 	stateEnding                   // it has ended; its machine is being freed
@@ -46,22 +46,27 @@ var transitions = []struct {
 	{stateWaking, stateEnding, "start failed, abandoned or stopped"},
 	{stateReady, stateRunning, "call begins"},
 	{stateReady, statePaused, "idle"},
+	{stateReady, stateDraining, "stop or rollback begins"},
 	{stateReady, stateHibernating, "idle timeout, eviction or shutdown"},
 	{stateReady, stateEnding, "stop or crash"},
 	{stateRunning, stateReady, "last call ends"},
 	{stateRunning, stateDraining, "stop or rollback waits for calls"},
 	{stateRunning, stateHibernating, "shutdown cuts off calls"},
 	{stateRunning, stateEnding, "stop or crash"},
-	{stateDraining, stateRunning, "stop gives up waiting"},
-	{stateDraining, stateReady, "last call ended"},
+	{stateDraining, stateRunning, "stop or rollback gives up waiting"},
+	{stateDraining, stateReady, "stop or rollback gives up, no call is left"},
+	{stateDraining, statePaused, "rollback gives up, the box was paused"},
 	{stateDraining, stateHibernating, "shutdown cuts off calls"},
-	{stateDraining, stateEnding, "crash"},
+	{stateDraining, stateEnding, "stop, rollback or crash"},
 	{statePaused, stateReady, "pausing failed"},
 	{statePaused, stateRunning, "call begins and resumes it"},
+	{statePaused, stateDraining, "stop or rollback begins"},
 	{statePaused, stateHibernating, "idle timeout, eviction or shutdown"},
 	{statePaused, stateEnding, "stop or crash"},
 	{stateHibernating, stateHibernated, "written to disk"},
-	{stateHibernating, stateEnding, "writing failed, and nothing was written before"},
+	{stateHibernating, stateReady, "writing failed; tried again later"},
+	{stateHibernating, statePaused, "writing failed; tried again later"},
+	{stateHibernating, stateEnding, "writing failed at shutdown, and nothing was written before"},
 	{stateEnding, stateHibernated, "an earlier state is on disk"},
 	{stateEnding, stateGone, "freed"},
 }
@@ -110,15 +115,23 @@ func (r *registry) setState(s *Box, to state) {
 	}
 	s.state = to
 	switch {
+	case to.live() && from == stateHibernating:
+		delete(r.freeing, s)
+		r.boxes[s.key] = s
+		close(s.freed)
+		s.freed = make(chan struct{})
 	case to.live() && !from.live():
 		r.boxes[s.key] = s
 	case to.freeing() && from.live():
 		delete(r.boxes, s.key)
 		r.freeing[s] = struct{}{}
-		close(s.terminated)
 	case to.final():
 		delete(r.freeing, s)
 		close(s.freed)
+	}
+	// An idle box that is being hibernated may stay.
+	if idle := from == stateReady || from == statePaused; to.final() || to.freeing() && !(to == stateHibernating && idle) {
+		s.cutOff()
 	}
 	switch {
 	case to == stateReady && (from.booting() || from == stateNew):

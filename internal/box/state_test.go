@@ -76,7 +76,14 @@ type snapEngine struct {
 	failWrite   bool // guarded by mu
 	failRestore bool // guarded by mu
 	failPause   bool // guarded by mu
+	large       bool // guarded by mu; snapshots have largeSnapshot bytes
+
+	failGuest string        // guarded by mu; the guest that cannot be written
+	writes    int           // guarded by mu; attempts to write a guest
+	hold      chan struct{} // guarded by mu; Snapshot waits for it
 }
+
+const largeSnapshot = 64 << 20
 
 func (e *snapEngine) fails(which *bool) error {
 	e.mu.Lock()
@@ -106,11 +113,29 @@ func (e *snapEngine) Restore(ctx context.Context, id string, spec *engine.Spec, 
 	return e.Create(ctx, id, spec)
 }
 
-func (e *snapEngine) Snapshot(_ context.Context, _, dir string) (string, error) {
+func (e *snapEngine) Snapshot(_ context.Context, id, dir string) (string, error) {
+	e.mu.Lock()
+	e.writes++
+	hold, large, fail := e.hold, e.large, e.failGuest == id
+	e.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
 	if err := e.fails(&e.failWrite); err != nil {
 		return "", err
 	}
-	return "", os.WriteFile(filepath.Join(dir, "memory"), []byte("x"), 0o600)
+	if fail {
+		return "", engine.ErrExhausted
+	}
+	size := int64(1)
+	if large {
+		size = largeSnapshot
+	}
+	file := filepath.Join(dir, "memory")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return "", err
+	}
+	return "", os.Truncate(file, size) // without blocks on the disk
 }
 
 func (e *snapEngine) InspectSnapshot(context.Context, engine.Snapshot) (engine.SnapshotInfo, error) {
@@ -183,7 +208,7 @@ func (h *history) note(r *registry, b *Box, from, to state) {
 	if _, got := r.freeing[b]; got != to.freeing() {
 		fail("among those being freed: %t", got)
 	}
-	if got := closed(b.terminated); got != !to.live() {
+	if got := closed(b.terminated); got != !to.live() && to != stateHibernating {
 		fail("told that it has ended: %t", got)
 	}
 	if got := closed(b.freed); got != to.final() {
@@ -396,11 +421,35 @@ func walkRareTransitions(t *testing.T, h *history) {
 		t.Error(err)
 	}
 
-	// A box that cannot be written when it leaves memory.
+	// A box that cannot be written when it leaves memory stays, paused or not.
 	s = f.session(t, "", "unwritten")
 	snaps.set(&snaps.failWrite, true)
 	f.evict(t, s)
+	f.clock.add(lastBackoff)
+	if err := pause(s); err != nil {
+		t.Fatal(err)
+	}
+	f.evict(t, s)
+	if got := f.stateOf(s); got != statePaused {
+		t.Errorf("a paused box that could not be written is %v", got)
+	}
 	snaps.set(&snaps.failWrite, false)
+
+	// A rollback of a paused box that fails.
+	saved, err = f.SaveSnapshot(t.Context(), "", KindSession, "rolls-back", SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pause(s); err != nil {
+		t.Fatal(err)
+	}
+	snaps.set(&snaps.failRestore, true)
+	_, err = f.Restore(t.Context(), "", KindSession, saved.ID, RestoreOptions{Into: "unwritten"})
+	wantCode(t, err, CodeStartFailed)
+	if got := f.stateOf(s); got != statePaused {
+		t.Errorf("after a rollback that failed, a paused box is %v", got)
+	}
+	snaps.set(&snaps.failRestore, false)
 
 	// A stop that gives up; one that is cancelled as the last call ends; a crash and a
 	// shutdown while a stop waits.
@@ -463,6 +512,7 @@ func walkRareTransitions(t *testing.T, h *history) {
 		t.Fatal(err)
 	}
 	defer cut()
+	snaps.set(&snaps.failWrite, true) // of "unwritten" nothing is left
 	ending, cancelEnding := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancelEnding()
 	if err := f.Close(ending); err == nil {
@@ -470,13 +520,14 @@ func walkRareTransitions(t *testing.T, h *history) {
 	}
 }
 
-// evict evicts a box and waits until it is out of memory.
+// evict evicts a box and waits until it is out of memory, or stays after all.
 func (f *fixture) evict(t *testing.T, s *Box) {
 	t.Helper()
 	f.reg.mu.Lock()
+	freed := s.freed
 	f.life.unloadLocked(s, ReasonEvicted, "as the test wants")
 	f.reg.mu.Unlock()
-	<-s.freed
+	<-freed
 }
 
 func (f *fixture) stateOf(s *Box) state {

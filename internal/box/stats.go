@@ -53,7 +53,7 @@ func (m *Manager) Stats() Stats {
 		st.Boxes[c] += n
 		st.Hibernated += n
 	}
-	st.Snapshots, st.DiskBytes = disk.kept, disk.bytes
+	st.Snapshots, st.KeptBytes, st.DiskBytes = disk.kept, disk.keptBytes, disk.bytes
 	return st
 }
 
@@ -80,6 +80,9 @@ func (r *registry) stats() Stats {
 			st.Sessions++
 		} else {
 			st.Contexts++
+		}
+		if s.disk.failures > 0 {
+			st.Unwritten++
 		}
 		l := s.flavor.Limits()
 		st.MemoryMB += l.MemoryMB

@@ -16,54 +16,56 @@ import (
 func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (bool, error) {
 	op := "stop " + string(kind)
 	k := key{owner, kind, id}
-	s, err := m.life.stop(ctx, op, k)
-	if err != nil {
-		return s != nil, err
-	}
-	if s == nil {
-		return m.stopHibernated(ctx, op, k)
-	}
-	select {
-	case <-s.freed:
-		return true, nil
-	case <-ctx.Done():
-		return true, s.cancelled(op, context.Cause(ctx))
+	for {
+		s, leaving, err := m.life.stop(ctx, op, k)
+		if err != nil {
+			return s != nil, err
+		}
+		if leaving == nil {
+			return m.stopHibernated(op, k)
+		}
+		select {
+		case <-leaving:
+		case <-ctx.Done():
+			return true, cancelled(op, k, context.Cause(ctx))
+		}
+		if s != nil {
+			return true, nil
+		}
 	}
 }
 
-// stop ends the live box of a key; nil if there is none.
-func (l *lifecycle) stop(ctx context.Context, op string, k key) (*Box, error) {
+// stop ends the live box of a key; nil if there is none. leaving is closed when the box
+// has left memory or, without a box, when one of that key that is being hibernated has
+// left memory or stays; nil if there is neither.
+func (l *lifecycle) stop(ctx context.Context, op string, k key) (s *Box, leaving <-chan struct{}, err error) {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
-	s, err := l.reg.findLocked(op, k)
-	if s == nil || err != nil {
-		return nil, err
+	s, err = l.reg.findLocked(op, k)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s == nil {
+		if hibernating := l.reg.freeingLocked(k); hibernating != nil {
+			leaving = hibernating.freed
+		}
+		return nil, leaving, nil
 	}
 	if !l.hibernates() && l.expireLocked(s) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if k.kind == KindContext {
 		defer l.reg.undrainLocked(s)
 		if err := l.reg.drainLocked(ctx, op, s); err != nil {
-			return s, err
+			return s, nil, err
 		}
 	}
 	l.terminateLocked(s, ReasonStopped, "")
-	return s, nil
+	return s, s.freed, nil
 }
 
 // stopHibernated removes a hibernated box.
-func (m *Manager) stopHibernated(ctx context.Context, op string, k key) (bool, error) {
-	m.reg.mu.Lock()
-	wait := m.reg.freeingLocked(k)
-	m.reg.mu.Unlock()
-	if wait != nil {
-		select {
-		case <-wait.freed:
-		case <-ctx.Done():
-			return true, cancelled(op, k, context.Cause(ctx))
-		}
-	}
+func (m *Manager) stopHibernated(op string, k key) (bool, error) {
 	r, err := findRecord(m.records.list(k.owner, k.kind), k)
 	switch {
 	case r == nil || err != nil:

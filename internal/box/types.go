@@ -81,7 +81,9 @@ type Stats struct {
 	CPUs        float64
 	Boxes       map[Class]int // hibernated ones included
 	Hibernated  int           // boxes that are on disk only
+	Unwritten   int           // boxes in memory that could not be written to disk the last time
 	Snapshots   int           // kept ones
+	KeptBytes   int64         // of saved snapshots
 	DiskBytes   int64         // of hibernated boxes and saved snapshots
 	Started     int64         // boxes made since the start
 	Starting    int           // boxes that are being made or wait for it

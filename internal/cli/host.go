@@ -189,7 +189,7 @@ const ageDoubt = 10 * time.Minute
 // openSnapshots opens the snapshot store.
 func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	h.snapshots, err = snapshot.Open(snapshot.Config{
-		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: minFree,
+		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: minFree, MaxKept: int64(cfg.OwnerSnapshotMB) << 20,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, Log: h.log,
 		// Only the manager writes to the store, so it exists by then.
 		Evicted: func(r snapshot.Removed) { h.manager.OnEvicted(r) },

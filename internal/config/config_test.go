@@ -114,6 +114,7 @@ func TestLoad_InvalidValues(t *testing.T) {
 		{"GLOVEBOX_OIDC_ISSUER", "https://login.example", "oidc-issuer needs oidc-audience or public-url: without an audience, tokens for other services would be accepted"},
 		{"GLOVEBOX_PUBLIC_URL", "boxes.example.org", "public-url must be a URL such as https://boxes.example.org/mcp, got 'boxes.example.org'"},
 		{"GLOVEBOX_OWNER_MAX_MEMORY_MB", "512", "owner-max-memory-mb must be at least the 1024 MB of the flavor small, got 512"},
+		{"GLOVEBOX_OWNER_MAX_SNAPSHOT_MB", "10241", "owner-max-snapshot-mb must not exceed half of snapshot-disk-mb (10240), got 10241"},
 		{"GLOVEBOX_OWNER_MAX_BOXES", "0", "GLOVEBOX_OWNER_MAX_BOXES must be a positive integer, got 0"},
 		{"GLOVEBOX_RATE_LIMIT", "-1", "GLOVEBOX_RATE_LIMIT must be a number from 0 to 1000, got '-1'"},
 		{"MSB_DEFAULT_FLAVOR", "huge", "MSB_DEFAULT_FLAVOR must be one of: small, medium, large, got 'huge'"},

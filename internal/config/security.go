@@ -66,6 +66,9 @@ func (c *Config) checkSecurity() (errs []error) {
 	if len(c.OIDCIssuers) > 0 && len(c.Audiences()) == 0 {
 		errs = append(errs, invalid("oidc-issuer needs oidc-audience or public-url: without an audience, tokens for other services would be accepted"))
 	}
+	if c.OwnerSnapshotMB > c.SnapshotDiskMB/2 {
+		errs = append(errs, invalid("owner-max-snapshot-mb must not exceed half of snapshot-disk-mb (%d), got %d", c.SnapshotDiskMB/2, c.OwnerSnapshotMB))
+	}
 	if need := flavorMB[c.DefaultFlavor]; c.OwnerMaxMemoryMB != 0 && c.OwnerMaxMemoryMB < need {
 		errs = append(errs, invalid("owner-max-memory-mb must be at least the %d MB of the flavor %s, got %d", need, c.DefaultFlavor, c.OwnerMaxMemoryMB))
 	}

@@ -462,6 +462,15 @@ func TestFullDisk(t *testing.T) {
 	if len(evicted) != 1 || evicted[0].ID != first {
 		t.Errorf("evicted %+v, want %s", evicted, first)
 	}
+	// Of the 3 MB that the disk has room for, kept snapshots may take a half.
+	k := create(t, s, keptOf("alice"))
+	kerr := k.Write(t.Context(), keptOf("alice"), 1*mB, fill(blob(1*mB)))
+	if full, _ := errors.AsType[*FullError](kerr); full == nil || full.Limit != LimitOwner || full.Max > mB || full.Max < mB/2 {
+		t.Errorf("a kept snapshot: got %v, want the limit of the owner, a quarter of the disk", kerr)
+	}
+	if err := k.Remove(); err != nil {
+		t.Error(err)
+	}
 	err := c.Write(t.Context(), usedOn(4), 2*mB, fill(blob(2*mB)))
 	var fullErr *FullError
 	if !errors.As(err, &fullErr) || fullErr.Missing <= 0 || fullErr.Missing > 2*mB || len(evicted) != 1 {

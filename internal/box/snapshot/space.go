@@ -23,15 +23,20 @@ func (l shortfall) without(it *item) shortfall {
 	return shortfall{budget: l.budget - it.Bytes, disk: l.disk - it.Bytes, records: l.records - 1}
 }
 
+// free returns the space on the disk that is available to this user.
+func (s *Store) free() (int64, error) {
+	dir, err := s.root.Open(".")
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	return freeBytes(dir)
+}
+
 // shortfallFor returns the shortfall for need bytes that replace the data of the record
 // own; written of them are already on the disk.
 func (s *Store) shortfallFor(items []*item, own string, need, written int64) (shortfall, error) {
-	dir, err := s.root.Open(".")
-	if err != nil {
-		return shortfall{}, err
-	}
-	defer dir.Close()
-	free, err := freeBytes(dir)
+	free, err := s.free()
 	if err != nil {
 		return shortfall{}, err
 	}
@@ -80,10 +85,65 @@ func (s *Store) writtenOf(it *item) int64 {
 func (s *Store) reserveBytes(ctx context.Context, c *Lease, need, written int64) error {
 	req := &requester{c.Meta().Owner, c.id, need}
 	return s.reserveSpace(ctx, req, func(items []*item) (shortfall, error) {
+		if c.Meta().Class == Kept {
+			if err := s.checkKept(items, req, written); err != nil {
+				return shortfall{}, err
+			}
+		}
 		l, err := s.shortfallFor(items, c.id, need, written)
 		l.records = 0 // Write adds no record
 		return l, err
 	}, func() error { return c.reserve(need) })
+}
+
+// keptShare is the part of the store that all Kept records may take. They are never
+// evicted, so the rest is for Box records: a living box can always be written there.
+const keptShare = 2
+
+// ownerShare is the part of the store that the Kept records of one owner may take if
+// Config does not say.
+const ownerShare = 4
+
+// checkKept returns a *FullError if the requester's record, of which written bytes are
+// already on the disk, exceeds a limit on Kept records. The size of the store is
+// Config.MaxBytes, or what its disk has room for if that is less.
+func (s *Store) checkKept(items []*item, req *requester, written int64) error {
+	size, err := s.free()
+	if err != nil {
+		return err
+	}
+	size += written - s.cfg.MinFree
+	need := max(req.bytes, 1) // at a limit, nothing needs to be written to find out
+	all, own := need, need
+	for _, it := range items {
+		if it.err != nil {
+			continue
+		}
+		size += it.Bytes
+		if it.Class != Kept || it.id == req.id {
+			continue
+		}
+		bytes := max(it.Bytes, it.Pending)
+		all += bytes
+		if it.Owner == req.owner {
+			own += bytes
+		}
+	}
+	if s.cfg.MaxBytes > 0 {
+		size = min(size, s.cfg.MaxBytes)
+	}
+	size = max(size, 0)
+	most := s.cfg.MaxKept
+	if most == 0 {
+		most = size / ownerShare
+	}
+	switch {
+	case own > most:
+		return &FullError{Missing: own - most, Limit: LimitOwner, Max: most}
+	case all > size/keptShare:
+		return &FullError{Missing: all - size/keptShare, Limit: LimitKept, Max: size / keptShare}
+	}
+	return nil
 }
 
 // requester is the owner for whom space is made, the record to be replaced, and the

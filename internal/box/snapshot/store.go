@@ -33,10 +33,26 @@ var (
 // is evicted. Nothing has been evicted.
 type FullError struct {
 	Missing int64 // bytes; 0: the number of records is the limit
+	Limit   Limit // the limit that was reached
+	Max     int64 // of LimitOwner and LimitKept, in bytes
 }
 
+// Limit is a limit of the store that a write reached.
+type Limit string
+
+const (
+	LimitStore Limit = ""      // on all records, or the space on the disk
+	LimitKept  Limit = "kept"  // on the Kept records of all owners
+	LimitOwner Limit = "owner" // on the Kept records of one owner
+)
+
 func (e *FullError) Error() string {
-	if e.Missing == 0 {
+	switch {
+	case e.Limit == LimitOwner:
+		return fmt.Sprintf("%v: the owner's kept snapshots would exceed %d bytes by %d", ErrFull, e.Max, e.Missing)
+	case e.Limit == LimitKept:
+		return fmt.Sprintf("%v: all kept snapshots would exceed %d bytes by %d", ErrFull, e.Max, e.Missing)
+	case e.Missing == 0:
 		return ErrFull.Error() + ": the maximum number of records is in use"
 	}
 	return fmt.Sprintf("%v: %d bytes short", ErrFull, e.Missing)
@@ -80,6 +96,7 @@ type Config struct {
 	Dir        string        // created if missing, with mode 0700; its path must not change
 	MaxBytes   int64         // of all data; 0: unlimited
 	MinFree    int64         // bytes to leave free on the disk
+	MaxKept    int64         // of the data of one owner's Kept records; 0: a quarter of the store
 	MaxRecords int           // 0: 20,000
 	MaxAge     time.Duration // since Used, of Box records without a lease; 0: unlimited
 	// AgeDoubt is how long, by the monotonic clock, sweeps must find a record expired

@@ -197,6 +197,7 @@ func (g gauges) boxes(ch chan<- prometheus.Metric, st box.Stats) {
 		ch <- boxesMemoryLimit.of(float64(st.MaxMemoryMB) * (1 << 20))
 	}
 	ch <- boxesStarting.of(float64(st.Starting))
+	ch <- boxesUnwritten.of(float64(st.Unwritten))
 	ch <- boxCalls.of(float64(st.Running), "running")
 	ch <- boxCalls.of(float64(st.Queued), "queued")
 	ch <- evictions.of(float64(st.Evicted))
@@ -205,6 +206,7 @@ func (g gauges) boxes(ch chan<- prometheus.Metric, st box.Stats) {
 		ch <- disk.of(float64(st.DiskBytes))
 		ch <- diskLimit.of(float64(host().DiskLimit))
 		ch <- snapshots.of(float64(st.Snapshots))
+		ch <- keptBytes.of(float64(st.KeptBytes))
 	}
 }
 

@@ -50,7 +50,7 @@ var (
 	boxesMemory  = &metric{"glovebox_boxes_memory_bytes", gauge, "", "Memory that the flavors of the boxes in memory reserve."}
 	boxCalls     = &metric{"glovebox_box_calls", gauge, "state", "Calls into boxes: running, or queued for an interpreter or a call slot."}
 	starts       = &metric{"glovebox_box_start_duration_seconds", histogram, "source outcome", "Time to start a box, including the wait for memory. Source: warm (from the pool), cold (restored from its template), boot, woken (from hibernation), fork, snapshot (restored from a kept snapshot)."}
-	hibernations = &metric{"glovebox_box_hibernation_duration_seconds", histogram, "outcome", "Time to write a box to disk and remove it from memory. Outcome error: the box was lost."}
+	hibernations = &metric{"glovebox_box_hibernation_duration_seconds", histogram, "outcome", "Time to write a box to disk and remove it from memory. Outcome error: the box could not be written; it stays in memory and is written later, unless the server stops."}
 	boxesEnded   = &metric{"glovebox_boxes_ended_total", counter, "reason", "Boxes that were removed from memory."}
 	evictions    = &metric{"glovebox_evictions_total", counter, "", "Boxes that were hibernated or ended to free memory for another box or the host."}
 	oomKills     = &metric{"glovebox_oom_kills_total", counter, "", "Boxes that ended because they exceeded their memory limit."}
@@ -63,8 +63,10 @@ var (
 	disk         = &metric{"glovebox_snapshot_disk_bytes", gauge, "", "Disk space used by hibernated boxes and kept snapshots of all servers that share the state directory."}
 	diskLimit    = &metric{"glovebox_snapshot_disk_limit_bytes", gauge, "", "Limit of that disk space."}
 	snapshots    = &metric{"glovebox_snapshots", gauge, "", "Kept snapshots."}
+	keptBytes    = &metric{"glovebox_snapshots_bytes", gauge, "", "Disk space used by kept snapshots, which may take half of glovebox_snapshot_disk_limit_bytes."}
 
 	boxesMemoryLimit = &metric{"glovebox_boxes_memory_limit_bytes", gauge, "", "Limit of the memory that boxes reserve together; absent without a limit."}
+	boxesUnwritten   = &metric{"glovebox_boxes_unwritten", gauge, "", "Boxes in memory that could not be written to disk the last time. They stay in memory and are written later."}
 	boxesStarting    = &metric{"glovebox_boxes_starting", gauge, "", "Boxes that are starting or wait to start."}
 )
 
@@ -72,9 +74,9 @@ var (
 var table = []*metric{
 	connections, sessions, streams, calls, requests, durations, errorCodes, refusals,
 	ready, buildInfo, engineInfo,
-	boxes, boxesLimit, boxesStarting, boxesMemory, boxesMemoryLimit, boxCalls, starts, hibernations, boxesEnded, evictions, oomKills,
+	boxes, boxesLimit, boxesStarting, boxesUnwritten, boxesMemory, boxesMemoryLimit, boxCalls, starts, hibernations, boxesEnded, evictions, oomKills,
 	poolReady, poolWanted, poolMade, poolTaken, poolFailed, poolLost,
-	disk, diskLimit, snapshots,
+	disk, diskLimit, snapshots, keptBytes,
 }
 
 func (m *metric) labelNames() []string { return strings.Fields(m.labels) }

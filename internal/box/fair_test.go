@@ -1,0 +1,156 @@
+package box
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+// occupy runs code in a box until the test ends or end is called.
+func occupy(t *testing.T, s *Box) (end func()) {
+	t.Helper()
+	done := filepath.Join(t.TempDir(), "done")
+	result := background(t, s, fmt.Sprintf("import os, time\nwhile not os.path.exists(%q): time.sleep(0.01)", done))
+	end = sync.OnceFunc(func() {
+		if err := os.WriteFile(done, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		result()
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// within fails the test if do takes longer than any work on a busy machine does.
+func within(t *testing.T, what string, do func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	begun, done := time.Now(), make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatalf("%s: %v after %v", what, err, time.Since(begun))
+		}
+	case <-ctx.Done():
+		t.Fatalf("%s: not done after %v", what, time.Since(begun))
+	}
+}
+
+// callsIn waits until a box has n calls in flight or queued.
+func (f *fixture) callsIn(t *testing.T, s *Box, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the box has %d calls", n), func() bool {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		return s.use.calls == n
+	})
+}
+
+// unload takes a box out of memory, and waits until it has left or stays after all.
+func (f *fixture) unload(ctx context.Context, s *Box) error {
+	f.reg.mu.Lock()
+	freed := s.freed
+	f.life.unloadLocked(s, ReasonEvicted, "as the test wants")
+	f.reg.mu.Unlock()
+	select {
+	case <-freed:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if s := f.stateOf(s); s != stateHibernated {
+		return fmt.Errorf("the box is %v", s)
+	}
+	return nil
+}
+
+// Snapshots of a busy box wait for it, and hold nothing meanwhile that others need.
+func TestSaveSnapshot_OfABusyBoxDelaysNoOtherOwner(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	busy, idle := f.session(t, "alice", "busy"), f.session(t, "bob", "idle")
+	f.session(t, "bob", "kept")
+	end := occupy(t, busy)
+	n := int(writers())
+	saved := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := f.SaveSnapshot(context.Background(), "alice", KindSession, "busy", SnapshotOptions{})
+			saved <- err
+		}()
+	}
+	f.callsIn(t, busy, 1+n)
+	within(t, "bob's idle box is written to disk", func(ctx context.Context) error { return f.unload(ctx, idle) })
+	within(t, "bob's snapshot", func(ctx context.Context) error {
+		_, err := f.SaveSnapshot(ctx, "bob", KindSession, "kept", SnapshotOptions{})
+		return err
+	})
+	end()
+	for range n {
+		if err := <-saved; err != nil {
+			t.Errorf("alice's snapshot: %v", err)
+		}
+	}
+}
+
+// Forks of a busy box wait for it, and hold nothing meanwhile that others need.
+func TestFork_OfABusyBoxDelaysNoOtherOwner(t *testing.T) {
+	n := 2 * runtime.GOMAXPROCS(0)
+	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxSessions = n + 2 })
+	busy := f.session(t, "alice", "busy")
+	end := occupy(t, busy)
+	forked := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := f.Fork(context.Background(), "alice", KindSession, "busy", ForkOptions{})
+			forked <- err
+		}()
+	}
+	f.callsIn(t, busy, 1+n)
+	within(t, "bob's new box", func(ctx context.Context) error {
+		_, lease, err := f.Session(ctx, "bob", SessionOptions{ID: "new"})
+		lease.Release()
+		return err
+	})
+	// Neither the pool nor the first writes of others wait for such forks.
+	if n := f.Stats().Starting; n != 0 {
+		t.Errorf("%d boxes count as starting while their forks wait for a call", n)
+	}
+	end()
+	for range n {
+		if err := <-forked; err != nil {
+			t.Errorf("alice's fork: %v", err)
+		}
+	}
+}
+
+// An owner's kept snapshots leave room on disk for the boxes of another one.
+func TestSaveSnapshot_LeavesRoomForBoxesOfOthers(t *testing.T) {
+	f, snaps := newSnapFixture(t, neverIdle)
+	snaps.set(&snaps.large, true)
+	var boxes []*Box
+	for i := range 3 {
+		boxes = append(boxes, f.session(t, "bob", fmt.Sprint("box", i)))
+	}
+	f.session(t, "alice", "saved")
+	var err error
+	n := 0
+	for ; n < 20 && err == nil; n++ {
+		_, err = f.SaveSnapshot(t.Context(), "alice", KindSession, "saved", SnapshotOptions{})
+	}
+	wantCode(t, err, CodeLimit)
+	if n < 2 {
+		t.Errorf("alice could save %d snapshots", n-1)
+	}
+	for _, s := range boxes {
+		within(t, "bob's box is written to disk", func(ctx context.Context) error { return f.unload(ctx, s) })
+	}
+	if got := len(f.List("bob", "")); got != 3 {
+		t.Errorf("bob has %d boxes, want 3", got)
+	}
+}

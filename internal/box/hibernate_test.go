@@ -1,0 +1,170 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
+)
+
+// unwritten waits until a box has returned to memory because it could not be written.
+func (f *fixture) unwritten(t *testing.T, s *Box, failures int) {
+	t.Helper()
+	eventually(t, "the box stays in memory", func() bool {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		return s.state.live() && s.disk.failures == failures
+	})
+}
+
+// A box that cannot be written to disk stays in memory with all that it has, and is
+// written later.
+func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
+	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxSessions = 1 })
+	s := f.session(t, "bob", "x")
+	wantOut(t, s, "x = 41; print(x)", "41\n")
+	snaps.set(&snaps.failWrite, true)
+	f.clock.add(31 * time.Minute)
+	f.reaper.sweep()
+	f.unwritten(t, s, 1)
+	if st := f.Stats(); st.Unwritten != 1 || st.Ended[ReasonIdle] != 0 || st.Ended[ReasonHibernated] != 0 {
+		t.Errorf("stats: got %+v, want one box that could not be written", st)
+	}
+	// It makes no room for a moment, and is not written again at once.
+	f.wantLimit(t, "bob", SessionOptions{ID: "other"}, "Sessions limit exceeded: 1 >= 1")
+	f.reaper.sweep()
+	f.clock.add(firstBackoff)
+	f.reaper.sweep()
+	f.unwritten(t, s, 2)
+	f.clock.add(firstBackoff)
+	f.reaper.sweep()
+	if got := f.stateOf(s); got != stateReady {
+		t.Errorf("before the second backoff is over, the box is %v", got)
+	}
+	wantOut(t, f.session(t, "bob", "x"), "print(x + 1)", "42\n")
+
+	snaps.set(&snaps.failWrite, false)
+	f.clock.add(31 * time.Minute)
+	f.reaper.sweep()
+	eventually(t, "the box is on disk", func() bool { return f.stateOf(s) == stateHibernated })
+	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || lease.Woken == nil || lease.Woken.Behind {
+		t.Errorf("the next call: got %+v, %v; want the box woken as it was", lease, err)
+	}
+	lease.Release()
+	if st := f.Stats(); st.Unwritten != 0 {
+		t.Errorf("%d boxes count as not written", st.Unwritten)
+	}
+}
+
+// A new box that was to take the place of one that cannot be written takes that of
+// another, or is refused.
+func TestAdmit_VictimThatCannotBeWritten(t *testing.T) {
+	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxSessions = 2 })
+	first, second := f.session(t, "bob", "first"), f.session(t, "bob", "second")
+	snaps.mu.Lock()
+	snaps.failGuest = first.guestID
+	snaps.mu.Unlock()
+	f.session(t, "bob", "third")
+	if f.stateOf(first) != stateReady || f.stateOf(second).live() {
+		t.Errorf("the box that cannot be written is %v, the other %v; want only the other to leave", f.stateOf(first), f.stateOf(second))
+	}
+	end := occupy(t, f.session(t, "bob", "third"))
+	f.clock.add(lastBackoff)
+	_, _, err := f.Session(t.Context(), "bob", SessionOptions{ID: "fourth"})
+	wantCode(t, err, CodeLimit, "Sessions limit exceeded: 2 >= 2", "could not be written to disk")
+	end()
+	f.wantIDs(t, "bob", "first", "second", "third")
+	if _, _, peak := f.engine.counts(); peak > 2 {
+		t.Errorf("%d boxes in memory at once, want at most 2", peak)
+	}
+}
+
+// A guest that ends while its box is being written, so that this fails, is reported as
+// it would be otherwise.
+func TestHibernate_GuestEndsMeanwhile(t *testing.T) {
+	f, snaps := newSnapFixture(t, neverIdle)
+	s := f.session(t, "bob", "x")
+	guest := f.engine.last()
+	hold := make(chan struct{})
+	snaps.mu.Lock()
+	snaps.hold, snaps.failWrite = hold, true
+	snaps.mu.Unlock()
+	gone := make(chan error, 1)
+	go func() { gone <- f.unload(context.Background(), s) }()
+	eventually(t, "it is being written", func() bool { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes > 0 })
+	guest.exit <- engine.Exit{Reason: engine.ExitOOM}
+	eventually(t, "the end is noticed", func() bool { f.reg.mu.Lock(); defer f.reg.mu.Unlock(); return s.died != nil })
+	close(hold)
+	<-gone
+	eventually(t, "the box has ended", func() bool { return f.stateOf(s) == stateGone })
+	_, err := s.Run(t.Context(), RunRequest{Code: "1"})
+	wantCode(t, err, CodeGone, "ran out of memory")
+}
+
+// A stop that comes while a box is being written, so that this fails, ends the box.
+func TestStop_WhileHibernatingFails(t *testing.T) {
+	f, snaps := newSnapFixture(t, neverIdle)
+	s := f.session(t, "bob", "x")
+	hold := make(chan struct{})
+	snaps.mu.Lock()
+	snaps.hold, snaps.failWrite = hold, true
+	snaps.mu.Unlock()
+	gone := make(chan error, 1)
+	go func() { gone <- f.unload(context.Background(), s) }()
+	eventually(t, "it is being written", func() bool { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes > 0 })
+	stopped := make(chan error, 1)
+	go func() {
+		found, err := f.Stop(context.Background(), "bob", KindSession, "x")
+		if !found && err == nil {
+			err = errors.New("no box was found")
+		}
+		stopped <- err
+	}()
+	close(hold)
+	<-gone
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	f.wantIDs(t, "bob")
+}
+
+// The reaper does not write a box over and over that cannot be written.
+func TestSave_FailureIsNotRetriedAtOnce(t *testing.T) {
+	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
+	s := f.session(t, "", "x")
+	run(t, s, "1")
+	snaps.set(&snaps.failWrite, true)
+	writes := func() int { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes }
+	f.clock.add(2 * saveGap)
+	f.reaper.checkIdle()
+	eventually(t, "a first write", func() bool { return writes() == 1 })
+	f.clock.add(2 * saveEvery)
+	f.reaper.checkIdle()
+	eventually(t, "a later write", func() bool { return writes() >= 2 })
+	if polltest.Soon(300*time.Millisecond, func() bool { return writes() > 3 }) {
+		t.Errorf("%d writes in a moment, all of which fail", writes())
+	}
+}
+
+// The record of a box that stays does not claim to have its last state.
+func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
+	f, snaps := newSnapFixture(t, neverIdle)
+	s := f.session(t, "bob", "x")
+	run(t, s, "1")
+	if !f.reaper.save(s) {
+		t.Fatal("the box was not written")
+	}
+	run(t, s, "2")
+	snaps.set(&snaps.failWrite, true)
+	if err := f.unload(t.Context(), s); err == nil || !strings.Contains(err.Error(), "ready") {
+		t.Errorf("got %v, want that the box is ready", err)
+	}
+	if !s.record.Meta().Live {
+		t.Error("the record says that the box is hibernated")
+	}
+}

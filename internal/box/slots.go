@@ -1,0 +1,121 @@
+package box
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+)
+
+// slots limits how many pieces of work run at once on behalf of all owners, and shares
+// them fairly: a free slot goes to the waiting owner who holds the fewest, and among
+// those to the one whose turn was longest ago. One slot beyond the limit is for owners
+// who hold none, so that nobody waits because one other owner has much work.
+//
+// A holder must not wait for a box to become idle: a client decides how long that takes.
+type slots struct {
+	limit int
+
+	mu     sync.Mutex
+	used   int              // guarded by mu; at most limit+1
+	count  uint64           // guarded by mu; of turns and grants, to order them
+	shares map[Owner]*share // guarded by mu; of the owners who hold a slot or wait
+}
+
+// share is what one owner has of the slots.
+type share struct {
+	held  int
+	last  uint64  // order of the last grant; 0: none
+	queue []*turn // in order of arrival
+}
+
+// turn is a place in the queue for a slot, and then the slot.
+type turn struct {
+	slots   *slots
+	owner   Owner
+	order   uint64
+	granted chan struct{} // closed when the turn has a slot
+	over    bool          // guarded by slots.mu
+}
+
+func newSlots(limit int) *slots { return &slots{limit: limit, shares: map[Owner]*share{}} }
+
+// enter joins the queue and returns at once. The caller must call leave.
+func (s *slots) enter(owner Owner) *turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	t := &turn{slots: s, owner: owner, order: s.count, granted: make(chan struct{})}
+	if s.shares[owner] == nil {
+		s.shares[owner] = &share{}
+	}
+	s.shares[owner].queue = append(s.shares[owner].queue, t)
+	s.grantLocked()
+	return t
+}
+
+// acquire waits for a slot. The caller must call leave, which may be called again. The
+// error is the cause of ctx; then leave does nothing.
+func (s *slots) acquire(ctx context.Context, owner Owner) (leave func(), err error) {
+	t := s.enter(owner)
+	if err := t.wait(ctx); err != nil {
+		t.leave()
+		return func() {}, err
+	}
+	return t.leave, nil
+}
+
+// wait waits until the turn has a slot. The error is the cause of ctx.
+func (t *turn) wait(ctx context.Context) error {
+	select {
+	case <-t.granted:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leave gives up the slot, or the place in the queue. It may be called again.
+func (t *turn) leave() {
+	s := t.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.over {
+		return
+	}
+	t.over = true
+	own := s.shares[t.owner]
+	if i := slices.Index(own.queue, t); i >= 0 {
+		own.queue = slices.Delete(own.queue, i, i+1)
+	} else {
+		own.held--
+		s.used--
+		s.grantLocked()
+	}
+	if own.held == 0 && len(own.queue) == 0 {
+		delete(s.shares, t.owner)
+	}
+}
+
+// grantLocked gives the free slots to those who wait.
+func (s *slots) grantLocked() {
+	for {
+		var next *share
+		for _, sh := range s.shares {
+			if len(sh.queue) > 0 && (next == nil || cmp.Or(
+				cmp.Compare(sh.held, next.held), cmp.Compare(sh.last, next.last), cmp.Compare(sh.queue[0].order, next.queue[0].order)) < 0) {
+				next = sh
+			}
+		}
+		if next == nil || s.used > s.limit || s.used == s.limit && next.held > 0 {
+			return
+		}
+		t := next.queue[0]
+		next.queue = slices.Delete(next.queue, 0, 1)
+		next.held++
+		s.used++
+		s.count++
+		next.last = s.count
+		close(t.granted)
+	}
+}
