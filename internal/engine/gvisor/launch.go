@@ -90,14 +90,15 @@ func (l *launch) cmd(name string, c *command) *exec.Cmd {
 // receive an interrupt within 12 s; with 14 sometimes not; with 30 it always did.
 const spareProcs = 30
 
-// environment returns the Go runtime's settings. Async preemption is off: its signals
-// interrupt and restart the system calls in which a sentry's threads wait for the guest.
-// With it, a fork bomb in a guest kept the sentry busy with restarts for
-// seconds, and without cgroups slowed the whole machine.
+// environment returns the environment of both processes. Async preemption is off: its
+// signals interrupt and restart the system calls in which a sentry's threads wait for the
+// guest. With it, a fork bomb in a guest kept the sentry busy with restarts for seconds,
+// and without cgroups slowed the whole machine.
 func (l *launch) environment() []string {
 	return []string{
 		"GOMAXPROCS=" + strconv.Itoa(l.cpus+spareProcs),
 		"GODEBUG=asyncpreemptoff=1",
+		oomScoreEnv + "=" + guestOOMScore(),
 	}
 }
 

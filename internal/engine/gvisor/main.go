@@ -28,6 +28,7 @@ func Main() {
 	}
 	if name := filepath.Base(os.Args[0]); name == sentryName || name == goferName {
 		awaitPlace()
+		setOOMScore()
 	}
 	closeForeign()
 	if filepath.Base(os.Args[0]) == sentryName {

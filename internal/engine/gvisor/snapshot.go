@@ -65,7 +65,7 @@ func inMemory(dir string) bool {
 
 // pages returns an upper bound of a snapshot's pages in bytes.
 func (g *guest) pages() uint64 {
-	n := findMemoryFile(g.sentry.Process.Pid).bytes()
+	n := allocated(memoryFile(g.sentry.Process.Pid))
 	if info, err := g.disk.Stat(); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			n += uint64(st.Blocks) * 512

@@ -40,7 +40,7 @@ func (g *guest) stats(ctx context.Context) (engine.Stats, error) {
 		}
 		pids = descendants(pids...)
 	}
-	s := engine.Stats{Processes: len(pids), MemoryBytes: findMemoryFile(g.sentry.Process.Pid).bytes()}
+	s := engine.Stats{Processes: len(pids), MemoryBytes: allocated(memoryFile(g.sentry.Process.Pid))}
 	for _, pid := range pids {
 		s.MemoryBytes += pss(pid)
 		if g.group == nil {

@@ -5,20 +5,24 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 var (
 	kept  [][]byte
+	files []*os.File
 	start = time.Now()
 )
 
@@ -132,6 +136,27 @@ func do(name string, args []string) (string, error) {
 		}
 		b, err := cmd.CombinedOutput()
 		return string(b), err
+	case "each": // N COMMAND...: N processes, each of which performs the command and stays
+		return each(n, args[1:])
+	case "maps": // N: one page, mapped N times with page tables of its own
+		return strconv.Itoa(n), maps(n, 2<<20, true)
+	case "vmas": // N: pages side by side, mapped one by one and not touched
+		return strconv.Itoa(n), maps(n, 8<<10, false)
+	case "open": // N: descriptors of as many files of the host
+		err := filepath.WalkDir("/usr", func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			if len(files) >= n {
+				return fs.SkipAll
+			}
+			f, err := os.Open(path)
+			if err == nil {
+				files = append(files, f)
+			}
+			return err
+		})
+		return strconv.Itoa(len(files)), err
 	case "clocks": // wall clock, monotonic clock, and time since start as the vDSO has it
 		var ts unix.Timespec
 		err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
@@ -139,3 +164,59 @@ func do(name string, args []string) (string, error) {
 	}
 	return "", fmt.Errorf("unknown command %q", name)
 }
+
+// each performs a command in n new processes, which stay, and returns their answers.
+func each(n int, command []string) (string, error) {
+	answers := make(chan string, n)
+	for range n {
+		cmd := exec.Command("/proc/self/exe")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return "", err
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return "", err
+		}
+		if err := cmd.Start(); err != nil {
+			return "", err
+		}
+		fmt.Fprintln(in, strings.Join(command, " "))
+		go func() {
+			answer, err := bufio.NewReader(out).ReadString('\n')
+			if err != nil {
+				answer = err.Error()
+			}
+			answers <- strings.TrimSpace(answer)
+		}()
+	}
+	var all []string
+	for range n {
+		all = append(all, <-answers)
+	}
+	return strings.Join(all, " "), nil
+}
+
+// maps maps one page n times, step bytes apart.
+func maps(n, step int, touch bool) error {
+	fd, err := unix.MemfdCreate("page", 0)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(fd, make([]byte, 4096)); err != nil {
+		return err
+	}
+	for i := range n {
+		const base = 0x100000000000
+		at, _, errno := unix.Syscall6(unix.SYS_MMAP, base+uintptr(i*step), 4096, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_POPULATE, uintptr(fd), 0)
+		if errno != 0 {
+			return fmt.Errorf("mapping %d: %w", i, errno)
+		}
+		if touch { // or the mapping would have no page table
+			sum += (*(*[]byte)(unsafe.Pointer(&[3]uintptr{at, 1, 1})))[0]
+		}
+	}
+	return nil
+}
+
+var sum byte // keeps reads
