@@ -1,6 +1,7 @@
 package mcpkit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,6 +145,7 @@ func (s *Session) expand(ctx context.Context, trust Trust) (*mcpjson.Resolved, e
 	var resolver mcpjson.Resolver // resolves nothing
 	if trust == Trusted {
 		resolver = s.m.opts.Resolver
+		resolver.Root = cmp.Or(resolver.Root, s.def.Dir)
 	}
 	r, err := s.def.Resolve(ctx, resolver)
 	if err != nil {

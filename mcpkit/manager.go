@@ -27,8 +27,9 @@ type Options struct {
 	// each connection, and should return when its context ends.
 	Trust func(context.Context, *mcpjson.Server) (Trust, error)
 
-	// Resolver expands the placeholders of trusted definitions. Placeholders of
-	// untrusted ones are expanded with an empty resolver.
+	// Resolver expands the placeholders of trusted definitions. If it has no Root, the
+	// Dir of each server is its root. Placeholders of untrusted definitions are expanded
+	// with an empty resolver.
 	Resolver mcpjson.Resolver
 
 	// Outbound is the policy for connections to untrusted servers.

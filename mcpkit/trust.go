@@ -36,6 +36,7 @@ const (
 	ReasonEnvFile     Reason = "env_file"
 	ReasonInherit     Reason = "inherit"
 	ReasonInput       Reason = "ask"
+	ReasonDirectory   Reason = "directory"
 	ReasonLookup      Reason = "lookup"
 	ReasonLogin       Reason = "login"
 )
@@ -49,6 +50,7 @@ var refusals = map[Reason]string{
 	ReasonEnvFile:     "read for mcp server %q in untrusted mode the file of variables %s",
 	ReasonInherit:     "hand mcp server %q in untrusted mode the whole environment%s",
 	ReasonInput:       "ask for mcp server %q in untrusted mode for the inputs %s",
+	ReasonDirectory:   "tell mcp server %q in untrusted mode paths of this machine: %s",
 	ReasonLookup:      "look up for mcp server %q in untrusted mode %s",
 	ReasonLogin:       "log in to mcp server %q in untrusted mode with the client secret of its definition%s",
 }
@@ -92,6 +94,7 @@ func (t Trust) check(s *mcpjson.Server) error {
 		{len(n.SensitiveHeaders) > 0, ReasonHeader, list(n.SensitiveHeaders)},
 		{len(n.Env) > 0, ReasonEnvironment, list(n.Env)},
 		{len(n.Inputs) > 0, ReasonInput, list(n.Inputs)},
+		{len(n.Dirs) > 0, ReasonDirectory, list(n.Dirs)},
 		{len(others) > 0, ReasonLookup, list(others)},
 		{s.OAuth != nil && len(s.OAuth.ClientSecret) > 0, ReasonLogin, ""},
 	} {

@@ -52,6 +52,16 @@ func TestD4_Untrusted(t *testing.T) {
 		{"command", with(func(s *mcpjson.Server) {
 			s.Headers = []mcpjson.Pair{{Name: "X-Key", Value: mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeCommand, Name: "touch " + marker})}}
 		}), `refusing to look up for mcp server "srv" in untrusted mode command:touch`},
+		{"workspace in the URL", with(func(s *mcpjson.Server) {
+			s.Dir, s.URL = "/home/ann/work", mcpjson.Text{{Literal: "https://mcp.example.com/?w="}, {Sources: []mcpjson.Source{{Scheme: mcpjson.SchemeDir, Name: mcpjson.DirRoot}}}}
+		}),
+			`refusing to tell mcp server "srv" in untrusted mode paths of this machine: root;`},
+		{"name of the workspace in a header", with(func(s *mcpjson.Server) {
+			s.Headers = []mcpjson.Pair{{Name: "X-Where", Value: mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeDir, Name: mcpjson.DirRootName})}}
+		}), `paths of this machine: rootName;`},
+		{"home as a default", with(func(s *mcpjson.Server) {
+			s.Headers = []mcpjson.Pair{{Name: "X-Where", Value: mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeValue}, mcpjson.Source{Scheme: mcpjson.SchemeDir, Name: mcpjson.DirHome})}}
+		}), `paths of this machine: home;`},
 		{"client secret", with(func(s *mcpjson.Server) { s.OAuth = &mcpjson.OAuth{ClientSecret: mcpjson.Literal("hunter2")} }),
 			`refusing to log in to mcp server "srv" in untrusted mode with the client secret of its definition;`},
 	} {

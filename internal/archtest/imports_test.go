@@ -30,11 +30,11 @@ var rules = []rule{
 	{tree: "internal/cli",
 		ours: []string{
 			"engine", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
-			"internal/gateway", "internal/logkey", "internal/nearest", "internal/server/", "internal/tracing/otlp",
+			"internal/gateway", "internal/logkey", "internal/nearest", "internal/server/", "internal/tracing/otlp", "internal/visible",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
-		ours:   []string{"internal/config", "internal/gateway/", "internal/nearest", "internal/truncate", "mcpkit/"},
+		ours:   []string{"internal/config", "internal/gateway/", "internal/nearest", "internal/truncate", "internal/visible", "mcpkit/"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
@@ -81,7 +81,7 @@ var rules = []rule{
 	{tree: "engine"},
 	{tree: "engine/enginetest", ours: []string{"engine", "internal/guest/client", "internal/guest/embed/embedtest", "internal/guest/protocol"}},
 	{tree: "mcpkit",
-		ours: []string{"internal/revision", "internal/statefile", "internal/truncate"},
+		ours: []string{"internal/revision", "internal/statefile", "internal/truncate", "internal/visible"},
 		others: []string{
 			sdk, sys, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/",
 		}},
@@ -101,6 +101,7 @@ var rules = []rule{
 	{tree: "internal/revision"},
 	{tree: "internal/statefile", others: []string{"github.com/gofrs/flock"}},
 	{tree: "internal/truncate"},
+	{tree: "internal/visible"},
 
 	// Tests, and programs run by hand.
 	{tree: "internal/archtest"},

@@ -21,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/mcpcli"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/nearest"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 )
 
 // Exit codes. The run command also returns the exit code of the program in the box.
@@ -322,13 +323,6 @@ func exitCode(err error) int {
 	return ExitFailure
 }
 
-// printable replaces control characters. Text from boxes and file names must not
-// control the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
+// printable returns text on one line, with the characters escaped that could control the
+// terminal or hide text. Text from boxes and servers and file names must do neither.
+func printable(s string) string { return visible.Text(strings.ReplaceAll(s, "\n", `\n`)) }

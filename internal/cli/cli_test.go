@@ -83,7 +83,7 @@ func run(args ...string) (code int, stdout, stderr string) {
 
 func TestPrintable(t *testing.T) {
 	got := printable("a\x1b[31mb\x07\u009bc\td é")
-	if want := "a\uFFFD[31mb\uFFFD\uFFFDc\td é"; got != want {
+	if want := `a\x1b[31mb\x07\u009bc` + "\td é"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,10 +1,10 @@
 // Package consent remembers which MCP servers the user has approved. A configuration in
 // a project was written by somebody else, and asks to run programs and to get secrets.
 // It applies to a server only after the user has seen and approved that server's
-// definition. Any change of the definition asks again.
+// definition. Any change of the definition, or of a local file that it runs, asks again.
 //
-// An approval consists of the hash of a definition and its source: the same definition
-// in another project is a new question.
+// An approval consists of the hash of a definition, its source and the hashes of its
+// files: the same definition in another project is a new question.
 package consent
 
 import (
@@ -21,6 +21,9 @@ import (
 // again.
 const maxGrants = 1000
 
+// maxBytes bounds the names and paths in them, so that all fit into one file.
+const maxBytes = 2 << 20
+
 const version = 1
 
 // A Grant is an approval by the user.
@@ -29,6 +32,15 @@ type Grant struct {
 	Source string    `json:"source"` // file, or other origin of the definition
 	Hash   string    `json:"hash"`   // of the definition
 	At     time.Time `json:"at"`
+	Files  []File    `json:"files,omitempty"`
+}
+
+// A Definition identifies what the user approves.
+type Definition struct {
+	Server string // name of the server
+	Source string // file, or other origin of the definition
+	Hash   string // see [mcpjson.Server.Hash]
+	Files  []File // see [Files]
 }
 
 // A State is the state of a definition. The set is closed.
@@ -38,7 +50,7 @@ type State string
 const (
 	Unknown State = "unknown" // no approval for a server with this name and source
 	Granted State = "granted" // the user has approved this definition
-	Changed State = "changed" // the user has approved another definition
+	Changed State = "changed" // the user has approved another definition, or other files
 )
 
 // A Store holds the user's approvals in a file. Its methods may be called concurrently,
@@ -53,39 +65,44 @@ func Open(path string) *Store {
 	return &Store{file: statefile.File[[]Grant]{Path: path, Version: version}, now: time.Now}
 }
 
-// State returns the state of a definition. Treat an error as a refusal.
-func (s *Store) State(server, source, hash string) (State, error) {
+// State returns the state of a definition, and the paths of the files that have changed
+// since the user approved it: those with another content, those that the user did not
+// see, and those that no longer look like programs. Treat an error as a refusal.
+func (s *Store) State(d Definition) (state State, files []string, err error) {
 	grants, err := s.file.Read()
 	if err != nil {
-		return Unknown, fmt.Errorf("read the consent to mcp server %q: %w", server, err)
+		return Unknown, nil, fmt.Errorf("read the consent to mcp server %q: %w", d.Server, err)
 	}
-	i := find(grants, server, source)
+	i := find(grants, d.Server, d.Source)
 	switch {
 	case i < 0:
-		return Unknown, nil
-	case grants[i].Hash != hash || hash == "":
-		return Changed, nil
+		return Unknown, nil, nil
+	case grants[i].Hash != d.Hash || d.Hash == "":
+		return Changed, nil, nil
 	}
-	return Granted, nil
+	if files = different(grants[i].Files, d.Files); len(files) > 0 {
+		return Changed, files, nil
+	}
+	return Granted, nil, nil
 }
 
 // Grant stores an approval. It replaces an earlier one for the same server and source.
-func (s *Store) Grant(ctx context.Context, server, source, hash string) error {
-	if server == "" || source == "" || hash == "" {
+func (s *Store) Grant(ctx context.Context, d Definition) error {
+	if d.Server == "" || d.Source == "" || d.Hash == "" {
 		return errors.New("store a consent: server, source and hash are required")
 	}
 	err := s.file.Update(ctx, func(grants *[]Grant) error {
-		if i := find(*grants, server, source); i >= 0 {
+		if i := find(*grants, d.Server, d.Source); i >= 0 {
 			*grants = slices.Delete(*grants, i, i+1)
 		}
-		*grants = append(*grants, Grant{server, source, hash, s.now().UTC().Truncate(time.Second)})
-		if over := len(*grants) - maxGrants; over > 0 {
-			*grants = slices.Delete(*grants, 0, over)
+		*grants = append(*grants, Grant{d.Server, d.Source, d.Hash, s.now().UTC().Truncate(time.Second), d.Files})
+		for len(*grants) > 1 && (len(*grants) > maxGrants || size(*grants) > maxBytes) {
+			*grants = slices.Delete(*grants, 0, 1)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("store the consent to mcp server %q: %w", server, err)
+		return fmt.Errorf("store the consent to mcp server %q: %w", d.Server, err)
 	}
 	return nil
 }
@@ -116,6 +133,30 @@ func (s *Store) Grants() ([]Grant, error) {
 		return nil, fmt.Errorf("list consents: %w", err)
 	}
 	return grants, nil
+}
+
+// different returns the paths of the files that are not in both lists with the same
+// content.
+func different(approved, now []File) (paths []string) {
+	for _, lists := range [][2][]File{{now, approved}, {approved, now}} {
+		for _, f := range lists[0] {
+			if !slices.Contains(lists[1], f) && !slices.Contains(paths, f.Path) {
+				paths = append(paths, f.Path)
+			}
+		}
+	}
+	return paths
+}
+
+// size returns the approximate size of approvals in bytes.
+func size(grants []Grant) (n int) {
+	for _, g := range grants {
+		n += len(g.Server) + len(g.Source) + len(g.Hash) + 200
+		for _, f := range g.Files {
+			n += len(f.Path) + len(f.SHA256) + 60
+		}
+	}
+	return n
 }
 
 func find(grants []Grant, server, source string) int {

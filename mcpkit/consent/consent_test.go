@@ -20,7 +20,7 @@ func open(t *testing.T) *Store {
 
 func (s *Store) want(t *testing.T, server, source, hash string, want State) {
 	t.Helper()
-	if got, err := s.State(server, source, hash); err != nil || got != want {
+	if got, _, err := s.State(Definition{Server: server, Source: source, Hash: hash}); err != nil || got != want {
 		t.Errorf("State(%s, %s, %s) = %s, %v, want %s", server, source, hash, got, err, want)
 	}
 }
@@ -28,7 +28,7 @@ func (s *Store) want(t *testing.T, server, source, hash string, want State) {
 func TestState_DependsOnDefinition(t *testing.T) {
 	s := open(t)
 	s.want(t, "fs", "/a/.mcp.json", "h1", Unknown)
-	if err := s.Grant(t.Context(), "fs", "/a/.mcp.json", "h1"); err != nil {
+	if err := s.Grant(t.Context(), Definition{Server: "fs", Source: "/a/.mcp.json", Hash: "h1"}); err != nil {
 		t.Fatal(err)
 	}
 	s.want(t, "fs", "/a/.mcp.json", "h1", Granted)
@@ -37,7 +37,7 @@ func TestState_DependsOnDefinition(t *testing.T) {
 	s.want(t, "fs", "/b/.mcp.json", "h1", Unknown)
 	s.want(t, "other", "/a/.mcp.json", "h1", Unknown)
 
-	if err := s.Grant(t.Context(), "fs", "/a/.mcp.json", "h2"); err != nil {
+	if err := s.Grant(t.Context(), Definition{Server: "fs", Source: "/a/.mcp.json", Hash: "h2"}); err != nil {
 		t.Fatal(err)
 	}
 	s.want(t, "fs", "/a/.mcp.json", "h2", Granted)
@@ -49,7 +49,7 @@ func TestState_DependsOnDefinition(t *testing.T) {
 func TestRevoke(t *testing.T) {
 	s := open(t)
 	for _, source := range []string{"/a", "/b", "/c"} {
-		if err := s.Grant(t.Context(), "fs", source, "h"); err != nil {
+		if err := s.Grant(t.Context(), Definition{Server: "fs", Source: source, Hash: "h"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestGrants_BoundedAndOrdered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Grant(t.Context(), "newest", "/a", "h"); err != nil {
+	if err := s.Grant(t.Context(), Definition{Server: "newest", Source: "/a", Hash: "h"}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.Grants()
@@ -95,16 +95,16 @@ func TestGrants_BoundedAndOrdered(t *testing.T) {
 // An unreadable file is an error, not an approval.
 func TestState_UnreadableFile(t *testing.T) {
 	s := open(t)
-	if err := s.Grant(t.Context(), "fs", "/a", "h"); err != nil {
+	if err := s.Grant(t.Context(), Definition{Server: "fs", Source: "/a", Hash: "h"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(s.file.Path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.State("fs", "/a", "h"); err == nil || got == Granted {
+	if got, _, err := s.State(Definition{Server: "fs", Source: "/a", Hash: "h"}); err == nil || got == Granted {
 		t.Errorf("State = %s, %v, want an error", got, err)
 	}
-	if err := s.Grant(t.Context(), "fs", "/a", "h"); err == nil {
+	if err := s.Grant(t.Context(), Definition{Server: "fs", Source: "/a", Hash: "h"}); err == nil {
 		t.Error("Grant: no error")
 	}
 }
@@ -112,7 +112,7 @@ func TestState_UnreadableFile(t *testing.T) {
 func TestGrant_RequiresAllArguments(t *testing.T) {
 	s := open(t)
 	for _, args := range [][3]string{{"", "/a", "h"}, {"fs", "", "h"}, {"fs", "/a", ""}} {
-		if err := s.Grant(t.Context(), args[0], args[1], args[2]); err == nil {
+		if err := s.Grant(t.Context(), Definition{Server: args[0], Source: args[1], Hash: args[2]}); err == nil {
 			t.Errorf("Grant(%q): no error", args)
 		}
 	}

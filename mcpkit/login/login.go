@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 
 	"github.com/glovebox-dev/glovebox/internal/truncate"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -174,8 +175,8 @@ func (e *RequiredError) Unwrap() []error {
 // maxText bounds the text of a server that errors quote.
 const maxText = 200
 
-// quote returns a server's text in a form that is safe to show: on one line, without
-// control characters, and bounded.
+// quote returns a server's text in a form that is safe to show: on one line, bounded,
+// without control characters, and with hidden characters escaped.
 func quote(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -183,5 +184,5 @@ func quote(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, " "))
-	return truncate.Bytes(strings.Join(strings.Fields(text), " "), maxText)
+	return truncate.Bytes(visible.Line(strings.Join(strings.Fields(text), " ")), maxText)
 }

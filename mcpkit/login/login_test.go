@@ -698,7 +698,7 @@ func TestHostileMetadata(t *testing.T) {
 		"a private one": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			logintest.WriteJSON(w, 200, map[string]any{"resource": self + "/mcp", "authorization_servers": []string{"http://169.254.169.254"}})
 			return true
-		}, "not on the public Internet"},
+		}, "the metadata service of a cloud"},
 		"a redirect elsewhere": {func(w http.ResponseWriter, r *http.Request, self string) bool {
 			http.Redirect(w, r, byName+"/x", http.StatusFound)
 			return true

@@ -68,7 +68,7 @@ func ExampleServer_Explain() {
 	// args[0] = -y (line 10)
 	// args[1] = @modelcontextprotocol/server-filesystem@2025.8.21 (line 10)
 	// args[2] = ${env:DATA | value:/srv/data} (line 10)
-	// env.LOG_TOKEN = •••• (line 11)
+	// env.LOG_TOKEN = ••••(15 characters) (line 11)
 	// 64
 }
 

@@ -42,11 +42,37 @@ func TestExplain_MasksSecrets(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"args[1]": Masked, "args[2]": "--api-key=" + Masked, "args[4]": "DB_TOKEN=" + Masked, "args[6]": "postgres://" + Masked + "@db/x", "args[7]": "--path=/srv", "args[8]": "--verbose",
-		"args[9]": "--token=${env:T}", "env.API_KEY": Masked, "env.MODE": "fast", "env.PLAIN": "x " + Masked, "env.TOKEN": "${env:TOKEN | value:" + Masked + "}",
-		"env.MIX_SECRET": Masked + "${env:B}", "headers.Authorization": "Bearer " + Masked, "headers.X-Token": "Token ${env:T}",
-		"url": "https://" + Masked + "@h.example/mcp?team=blue&api_key=" + Masked + "#f", "sseUrl": "https://" + Masked + "@${env:HOST}/x?" + Masked,
-		"oauth.clientId": "id", "oauth.clientSecret": Masked, "extra.other": Masked,
+		"args[1]": Masked + "(7 characters)", "args[2]": "--api-key=" + Masked + "(7 characters)", "args[4]": "DB_TOKEN=" + Masked + "(7 characters)",
+		"args[6]": "postgres://app:" + Masked + "(7 characters)@db/x", "args[7]": "--path=/srv", "args[8]": "--verbose",
+		"args[9]": "--token=${env:T}", "env.API_KEY": Masked + "(7 characters)", "env.MODE": "fast", "env.PLAIN": "x " + Masked + "(40 characters)",
+		"env.TOKEN": "${env:TOKEN | value:" + Masked + "(7 characters)}", "env.MIX_SECRET": Masked + "(1 characters)${env:B}",
+		"headers.Authorization": "Bearer " + Masked + "(7 characters)", "headers.X-Token": "Token ${env:T}",
+		"url":            "https://user:" + Masked + "(7 characters)@h.example/mcp?team=blue&api_key=" + Masked + "(7 characters)#f",
+		"sseUrl":         "https://user:" + Masked + "(7 characters)@${env:HOST}/x?key=" + Masked + "(7 characters)",
+		"oauth.clientId": "id", "oauth.clientSecret": Masked + "(7 characters)", "extra.other": Masked,
+	} {
+		if got[path] != want {
+			t.Errorf("%s is %q, want %q", path, got[path], want)
+		}
+	}
+}
+
+// The user who approves a definition sees what it runs.
+func TestExplain_HidesNoCommand(t *testing.T) {
+	script := "GITHUB_TOKEN=x; id > /tmp/pwned; exec cat"
+	s := &Server{
+		Transport: TransportStdio, Command: Literal("API_KEY=hunter2"),
+		Args: []Text{Literal("-c"), Literal(script), Literal("--token"), Literal("x; id"), Ref(env("UNSET_TOKEN"), value("x; id"))},
+		Env:  []Pair{{Name: "TOKEN_COMMAND", Value: Literal("/tmp/evil"), Secret: true}, {Name: "RUN", Value: Literal("id; : ghp_" + strings.Repeat("a1B2", 9)), Secret: true}},
+		URL:  Text{{Literal: "https://"}, {Sources: []Source{env("EMPTY")}}, {Literal: "evil.example/x@good.example"}},
+	}
+	got := make(map[string]string)
+	for _, f := range s.Explain() {
+		got[f.Path] = f.Value
+	}
+	for path, want := range map[string]string{
+		"command": "API_KEY=hunter2", "args[1]": script, "args[3]": "x; id", "args[4]": "${env:UNSET_TOKEN | value:x; id}",
+		"env.TOKEN_COMMAND": "/tmp/evil", "env.RUN": "id; : " + Masked + "(40 characters)", "url": "https://${env:EMPTY}evil.example/x@good.example",
 	} {
 		if got[path] != want {
 			t.Errorf("%s is %q, want %q", path, got[path], want)

@@ -23,8 +23,8 @@ var (
 	ErrWithheld = errors.New("may not be read")
 )
 
-// Resolver provides values. The zero Resolver provides none, and can resolve only
-// definitions without external references.
+// Resolver provides values. The zero Resolver provides none: with it, Resolve fails for
+// definitions that refer to anything outside of themselves, also to directories.
 type Resolver struct {
 	// Env looks up an environment variable like os.LookupEnv. Nil withholds the
 	// environment and files of variables.
@@ -35,11 +35,11 @@ type Resolver struct {
 	Inputs []Input
 	Input  func(ctx context.Context, in Input) (string, error)
 
-	// Root is the value of ${workspaceFolder} and its synonyms; empty means the Dir of
-	// the server.
+	// Root is the value of ${workspaceFolder} and its synonyms, usually the Dir of the
+	// server; empty withholds it.
 	Root string
 
-	// Home is the value of ${userHome}.
+	// Home is the value of ${userHome}; empty withholds it.
 	Home string
 
 	// Schemes provide values of all other schemes.
@@ -99,9 +99,6 @@ const maxValue = 128 << 10
 // secrets, and only through r. The error is an *Error, or several joined.
 func (s *Server) Resolve(ctx context.Context, r Resolver) (*Resolved, error) {
 	e := expansion{ctx: ctx, r: r, s: s, out: &Resolved{Server: s}}
-	if e.r.Root == "" {
-		e.r.Root = s.Dir
-	}
 	switch s.Transport {
 	case TransportStdio:
 		e.process()
@@ -406,7 +403,7 @@ func (e *expansion) dir(name string) (string, error) {
 		v = string(filepath.Separator)
 	}
 	if v == "" {
-		return "", ErrUnset
+		return "", ErrWithheld
 	}
 	return v, nil
 }

@@ -32,6 +32,7 @@ func TestResolve(t *testing.T) {
 	}
 	got, err := s.Resolve(t.Context(), Resolver{
 		Env:    lookup(map[string]string{"ONCE": "${KEY}", "PASSED": "p"}),
+		Root:   dir,
 		Inputs: []Input{{ID: "key", Password: true, Description: "the key"}},
 		Input: func(_ context.Context, in Input) (string, error) {
 			if in.Description != "the key" {

@@ -209,8 +209,13 @@ type Needs struct {
 	// Inputs are the ids of questions to the user, sorted.
 	Inputs []string
 
-	// Other lists the other sources, except literal values and directories: keychains,
-	// password managers, files, commands.
+	// Dirs lists the directories of this machine whose paths are read, sorted: the
+	// values of Source.Name for SchemeDir, except DirSeparator. A server over HTTP
+	// would learn the path, and with it the name of the user.
+	Dirs []string
+
+	// Other lists the other sources, except literal values: keychains, password
+	// managers, files, commands.
 	Other []Source
 
 	// SensitiveHeaders lists the headers that carry credentials, in lower case, sorted.
@@ -219,9 +224,9 @@ type Needs struct {
 }
 
 // Secrets reports whether Resolve reads anything outside of the file: the environment,
-// other files, answers of the user.
+// other files, answers of the user, paths of this machine.
 func (n Needs) Secrets() bool {
-	return n.EnvFile || n.InheritEnv || len(n.Env)+len(n.Inputs)+len(n.Other) > 0
+	return n.EnvFile || n.InheritEnv || len(n.Env)+len(n.Inputs)+len(n.Dirs)+len(n.Other) > 0
 }
 
 // sensitiveHeaders carry credentials, whatever their values.
@@ -249,7 +254,11 @@ func (s *Server) Needs() Needs {
 	s.texts(func(_ string, t *Text) {
 		for _, src := range t.Sources() {
 			switch src.Scheme {
-			case SchemeValue, SchemeDir:
+			case SchemeValue:
+			case SchemeDir:
+				if src.Name != DirSeparator {
+					n.Dirs = append(n.Dirs, src.Name)
+				}
 			case SchemeEnv:
 				n.Env = append(n.Env, src.Name)
 			case SchemeInput:
@@ -261,7 +270,7 @@ func (s *Server) Needs() Needs {
 			}
 		}
 	})
-	for _, list := range []*[]string{&n.Env, &n.Inputs, &n.SensitiveHeaders} {
+	for _, list := range []*[]string{&n.Env, &n.Inputs, &n.Dirs, &n.SensitiveHeaders} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}

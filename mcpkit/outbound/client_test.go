@@ -130,7 +130,7 @@ func TestClient_DNSRebinding(t *testing.T) {
 	}
 	c.CloseIdleConnections()
 	_, err := get(t, c, "http://rebind.example.com"+port+"/")
-	wantRefusal(t, err, Private)
+	wantRefusal(t, err, Metadata)
 	mu.Lock()
 	defer mu.Unlock()
 	if requests != 1 {

@@ -20,7 +20,8 @@ type Policy struct {
 	// names such as localhost, printer.local and those without a dot.
 	AllowLocalhost bool
 	// AllowPrivate allows addresses that are not on the public Internet, except for
-	// loopback. Multicast, broadcast and unspecified addresses are always refused.
+	// loopback. Multicast, broadcast and unspecified addresses, and the metadata services
+	// of clouds, are always refused.
 	AllowPrivate bool
 	// AllowedHosts, if not empty, lists the only names, with their subdomains, that
 	// requests may go to. Other rules still apply.
@@ -100,15 +101,18 @@ func (p *Policy) refusal(addr netip.Addr) Reason {
 	if p == nil {
 		return ""
 	}
+	outer := addr.WithZone("").Unmap()
 	addr = inner(addr)
 	switch {
+	case within(addr, metadata), within(outer, metadata):
+		return Metadata
 	case addr.IsUnspecified(), addr.IsMulticast(), addr == broadcast:
 		return Private
 	case addr.IsLoopback():
 		if !p.AllowLocalhost {
 			return Localhost
 		}
-	case !global(addr) && !p.AllowPrivate:
+	case !p.AllowPrivate && (!global(addr) || !global(outer) && !nat64.Contains(outer)):
 		return Private
 	}
 	return ""

@@ -38,8 +38,37 @@ func TestCheck(t *testing.T) {
 		{"loopback, 6to4", strict, "https://[2002:7f00:1::]/", Localhost},
 		{"private", strict, "https://10.0.0.1/", Private},
 		{"private, 172", strict, "https://172.31.255.255/", Private},
-		{"metadata of a cloud", strict, "https://169.254.169.254/latest", Private},
-		{"metadata, mapped", strict, "https://[::ffff:169.254.169.254]/", Private},
+		{"metadata of a cloud", strict, "https://169.254.169.254/latest", Metadata},
+		{"metadata, mapped", strict, "https://[::ffff:169.254.169.254]/", Metadata},
+		{"metadata, compatible", strict, "https://[::169.254.169.254]/", Metadata},
+		{"metadata, NAT64", strict, "https://[64:ff9b::169.254.169.254]/", Metadata},
+		{"metadata, local NAT64", strict, "https://[64:ff9b:1::169.254.169.254]/", Metadata},
+		{"metadata, 6to4", strict, "https://[2002:a9fe:a9fe::1]/", Metadata},
+		{"metadata, Teredo", strict, "https://[2001:0:1:1:0:0:5601:5601]/", Metadata},
+		{"metadata, SIIT", strict, "https://[::ffff:0:169.254.169.254]/", Metadata},
+		{"metadata, ISATAP", strict, "https://[2a00:1450::5efe:a9fe:a9fe]/", Metadata},
+		{"metadata, ISATAP with the global bit", strict, "https://[2a00:1450::200:5efe:a9fe:a9fe]/", Metadata},
+		{"metadata, AWS containers", strict, "https://169.254.170.2/", Metadata},
+		{"metadata, AWS over IPv6", strict, "https://[fd00:ec2::254]/", Metadata},
+		{"metadata, Google over IPv6", strict, "https://[fd20:ce::254]/", Metadata},
+		{"metadata, OpenStack over IPv6", strict, "https://[fe80::a9fe:a9fe%25eth0]/", Metadata},
+		{"metadata, Azure's host", strict, "https://168.63.129.16/", Metadata},
+		{"metadata, Alibaba", strict, "https://100.100.100.200/", Metadata},
+		{"metadata, Oracle", strict, "https://192.0.0.192/", Metadata},
+		{"metadata, Scaleway over IPv6", strict, "https://[fd00:42::42]/", Metadata},
+		{"metadata in decimal", strict, "https://2852039166/", Localhost},
+		{"metadata in hexadecimal", strict, "https://0xa9fea9fe/", Localhost},
+		{"services of a cloud", strict, "https://161.26.0.6/", Private},
+		{"6to4", strict, "https://[2002:0101:0101::1]/", Private},
+		{"Teredo", strict, "https://[2001:0:1:1:0:0:fefe:fefe]/", Private},
+		{"NAT64 of a public address", strict, "https://[64:ff9b::1.1.1.1]/", ""},
+		{"ORCHID", strict, "https://[2001:10::1]/", Private},
+		{"AS112", strict, "https://[2620:4f:8000::1]/", Private},
+		{"discard only", strict, "https://[100::1]/", Private},
+		{"dummy prefix", strict, "https://[100:0:0:1::1]/", Private},
+		{"site-local", strict, "https://[fec0::1]/", Private},
+		{"segment routing", strict, "https://[5f00::1]/", Private},
+		{"not unicast", strict, "https://[4000::1]/", Private},
 		{"carrier", strict, "https://100.64.0.1/", Private},
 		{"unspecified", strict, "https://0.0.0.0/", Private},
 		{"unspecified, IPv6", strict, "https://[::]/", Private},
@@ -55,6 +84,9 @@ func TestCheck(t *testing.T) {
 		{"localhost allowed, private is not", &Policy{AllowLocalhost: true}, "https://10.0.0.1/", Private},
 		{"private allowed", &Policy{AllowPrivate: true}, "https://10.0.0.1/", ""},
 		{"private allowed, localhost is not", &Policy{AllowPrivate: true}, "https://127.0.0.1/", Localhost},
+		{"private allowed, metadata is not", &Policy{AllowPrivate: true, AllowLocalhost: true}, "https://169.254.169.254/", Metadata},
+		{"private allowed, the carrier's", &Policy{AllowPrivate: true}, "https://100.64.0.1/", ""},
+		{"private allowed, unique local", &Policy{AllowPrivate: true}, "https://[fd00::1]/", ""},
 		{"private allowed, multicast is not", &Policy{AllowPrivate: true}, "https://[ff02::1]/", Private},
 		{"private allowed, unspecified is not", &Policy{AllowPrivate: true, AllowLocalhost: true}, "https://0.0.0.0/", Private},
 		{"listed", &Policy{AllowedHosts: []string{"Example.com"}}, "https://example.com/", ""},
@@ -87,7 +119,7 @@ func TestCheck(t *testing.T) {
 // Each reason has its own text, which names the server and no secrets.
 func TestRefusalTexts(t *testing.T) {
 	seen := make(map[string]Reason)
-	for _, reason := range []Reason{NotHTTP, Credentials, Unencrypted, NotListed, Localhost, Private, Unresolved, Redirected} {
+	for _, reason := range []Reason{NotHTTP, Credentials, Unencrypted, NotListed, Localhost, Private, Metadata, Unresolved, Redirected} {
 		text := (&Refusal{Server: "srv", Reason: reason, Target: "https://h"}).Error()
 		if texts[reason] == [2]string{} || seen[text] != "" {
 			t.Errorf("%s has no text: %q", reason, text)

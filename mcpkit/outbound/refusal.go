@@ -19,6 +19,7 @@ const (
 	NotListed   Reason = "not_listed"
 	Localhost   Reason = "localhost"
 	Private     Reason = "private"
+	Metadata    Reason = "metadata"
 	Unresolved  Reason = "unresolved"
 	Redirected  Reason = "redirected"
 )
@@ -31,6 +32,7 @@ var texts = map[Reason][2]string{
 	NotListed:   {"a host that is not in the list of allowed hosts", "add it to the list"},
 	Localhost:   {"this machine", "allow localhost, or trust the server"},
 	Private:     {"an address that is not on the public Internet", "allow private addresses, or trust the server"},
+	Metadata:    {"the metadata service of a cloud, which gives out credentials", "trust the server"},
 	Unresolved:  {"a host whose addresses cannot be looked up", "check the name and the network"},
 	Redirected:  {"a redirect to another origin", "configure the url that it leads to"},
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/gateway"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 )
@@ -239,16 +240,5 @@ func (a *app) era() mcpkit.Era {
 
 // note writes a line to standard error.
 func (a *app) note(format string, args ...any) {
-	fmt.Fprintln(a.Err, printable(fmt.Sprintf(format, args...)))
-}
-
-// printable replaces control characters, except newlines and tabs. Text from servers
-// must not control the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' && r != '\n' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
+	fmt.Fprintln(a.Err, visible.Text(fmt.Sprintf(format, args...)))
 }

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
 
+	"github.com/glovebox-dev/glovebox/internal/truncate"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/consent"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
@@ -25,11 +30,11 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 	if err != nil {
 		return mcpkit.Untrusted, err
 	}
-	state, err := store.State(s.Name, source(s), s.Hash())
+	q, err := a.question(ctx, store, s)
 	if err != nil {
-		return mcpkit.Untrusted, err
+		return mcpkit.Untrusted, &Error{Code: ExitRefused, Err: err}
 	}
-	if state == consent.Granted {
+	if q.state == consent.Granted {
 		return mcpkit.Trusted, nil
 	}
 	barred := a.barred(ctx, s) != nil
@@ -38,21 +43,53 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 	}
 	if !a.terminal() {
 		why := "you have not approved it"
-		if state == consent.Changed {
-			why = "its definition has changed since you approved it"
+		if q.state == consent.Changed {
+			why = q.changed() + " has changed since you approved it"
 		}
 		return mcpkit.Untrusted, &Error{Code: ExitRefused,
 			Err:    &notAsked{s.Name, why},
 			HintTo: a.lineFor("trust", s.Name) + ", or --trust for this command only"}
 	}
-	yes, err := a.consent(ctx, s, state)
+	yes, err := a.consent(ctx, s, q)
 	if err != nil || !yes {
 		if err == nil {
 			err = &Error{Code: ExitRefused, Err: fmt.Errorf("mcp server %q was not approved", s.Name)}
 		}
 		return mcpkit.Untrusted, err
 	}
-	return mcpkit.Trusted, store.Grant(ctx, s.Name, source(s), s.Hash())
+	return mcpkit.Trusted, store.Grant(ctx, q.Definition)
+}
+
+// A question is a definition that may need the user's approval.
+type question struct {
+	consent.Definition
+	state consent.State
+	files []string // that have changed since the user approved the definition
+}
+
+// question returns the state of a definition and of the files that it runs.
+func (a *app) question(ctx context.Context, store *consent.Store, s *mcpjson.Server) (q question, err error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = ""
+	}
+	q.Definition = consent.Definition{Server: s.Name, Source: source(s), Hash: s.Hash()}
+	if q.Files, err = consent.Files(ctx, s, mcpjson.Resolver{Env: a.Lookup, Root: s.Dir, Home: home}); err != nil {
+		return q, err
+	}
+	q.state, q.files, err = store.State(q.Definition)
+	return q, err
+}
+
+// changed names what has changed since the user approved the definition.
+func (q *question) changed() string {
+	switch len(q.files) {
+	case 0:
+		return "its definition"
+	case 1:
+		return "its file " + strconv.Quote(q.files[0])
+	}
+	return fmt.Sprintf("its file %q, with %d others,", q.files[0], len(q.files)-1)
 }
 
 // source returns the absolute path of the file with a definition; "-" if there is none.
@@ -122,12 +159,12 @@ func wants(s *mcpjson.Server) bool {
 }
 
 // consent shows a definition and asks the user. Any answer but yes means no.
-func (a *app) consent(ctx context.Context, s *mcpjson.Server, state consent.State) (bool, error) {
+func (a *app) consent(ctx context.Context, s *mcpjson.Server, q question) (bool, error) {
 	w := a.person()
-	if state == consent.Changed {
-		fmt.Fprintf(w, "The definition of the MCP server %q has changed since you approved it.\n", s.Name)
+	if q.state == consent.Changed {
+		fmt.Fprintf(w, "The MCP server %s needs your approval again: %s has changed since you approved it.\n", visible.Line(s.Name), visible.Line(q.changed()))
 	}
-	a.describe(ctx, w, s)
+	a.describe(ctx, w, s, q.Files)
 	fmt.Fprintf(w, "Use it? [y/N] ")
 	line, err := a.line(false)
 	if err != nil {
@@ -140,34 +177,88 @@ func (a *app) consent(ctx context.Context, s *mcpjson.Server, state consent.Stat
 	return false, nil
 }
 
-// describe shows everything that a definition does.
-func (a *app) describe(ctx context.Context, w io.Writer, s *mcpjson.Server) {
+const (
+	// maxShownText bounds a title or description, which have no effect.
+	maxShownText = 300
+	// valueColumn is the column at which values begin.
+	valueColumn = 19
+	// valueWidth is the width of a line of a value. Longer values continue on lines that
+	// begin with a bar, so that they cannot imitate another field.
+	valueWidth = 100
+)
+
+// describe shows everything that a definition does. All of it was written by others.
+func (a *app) describe(ctx context.Context, w io.Writer, s *mcpjson.Server, files []consent.File) {
 	n := s.Needs()
-	fmt.Fprintf(w, "MCP server %s of %s\n", printable(s.Name), printable(source(s)))
+	fmt.Fprintf(w, "MCP server %s of %s\n", visible.Line(s.Name), visible.Line(source(s)))
 	for _, f := range s.Explain() {
-		fmt.Fprintf(w, "  %-16s %s\n", printable(f.Path), oneLine(f.Value))
+		if f.Path == "title" || f.Path == "description" {
+			f.Value = truncate.Runes(f.Value, maxShownText)
+		}
+		fmt.Fprintf(w, "  %-*s %s\n", valueColumn-3, visible.Line(f.Path), wrapped(f.Value))
 	}
 	for _, fact := range []struct {
 		is   bool
 		text string
 	}{
-		{n.Spawn, "It runs a program on this machine, as your user."},
+		{n.Spawn, "It runs a program on this machine, as your user, in " + s.Program(ctx, mcpjson.Resolver{Root: s.Dir}).Dir + "."},
 		{n.Socket, "It connects to a socket on this machine."},
 		{n.InheritEnv, "It gets all of your environment variables."},
 		{len(n.Env) > 0, "It gets these environment variables: " + strings.Join(n.Env, ", ")},
 		{n.EnvFile, "It gets the variables in a file."},
 		{len(n.Inputs) > 0, "It will ask you for: " + strings.Join(n.Inputs, ", ")},
+		{len(n.Dirs) > 0 && !n.Spawn, "It learns paths of this machine: " + strings.Join(n.Dirs, ", ")},
 	} {
 		if fact.is {
-			fmt.Fprintln(w, printable(fact.text))
+			fmt.Fprintln(w, visible.Line(fact.text))
 		}
 	}
 	if refusal := a.barred(ctx, s); refusal != nil {
-		fmt.Fprintf(w, "It connects to %s, %s.\n", oneLine(refusal.Target), refusal.Why())
+		fmt.Fprintf(w, "It connects to %s, %s.\n", visible.Line(refusal.Target), refusal.Why())
+	}
+	a.describeFiles(w, n.Spawn, files)
+	for _, r := range s.Risks() {
+		fmt.Fprintf(w, "Note: %s %s.\n", visible.Line(r.Path), visible.Line(r.Text))
 	}
 }
 
-// oneLine makes text safe to print within a line.
-func oneLine(s string) string {
-	return strings.ReplaceAll(printable(s), "\n", "\uFFFD")
+// describeFiles shows which files an approval covers, and that it covers no others.
+func (a *app) describeFiles(w io.Writer, spawns bool, files []consent.File) {
+	for _, f := range files {
+		if f.SHA256 != "" {
+			fmt.Fprintf(w, "  %-*s %s  sha256 %s\n", valueColumn-3, "file", visible.Line(f.Path), f.SHA256)
+		}
+	}
+	switch {
+	case len(files) > 0:
+		fmt.Fprintln(w, "If these files change, or others take their place, Glovebox asks again. It does not\nwatch what they load, nor packages that are downloaded: these can change at any time.")
+	case spawns:
+		fmt.Fprintln(w, "The program, and what it loads or downloads, can change at any time after you approve it.")
+	}
 }
+
+// wrapped returns a value on one or more lines of which only the first can be taken for
+// a field.
+func wrapped(value string) string {
+	rest := []rune(shortSpaces(visible.Line(value)))
+	var b strings.Builder
+	for len(rest) > valueWidth {
+		b.WriteString(string(rest[:valueWidth]) + "\n" + strings.Repeat(" ", valueColumn-2) + "| ")
+		rest = rest[valueWidth:]
+	}
+	return b.String() + string(rest)
+}
+
+// maxSpaces is the length of the longest run of spaces that is shown as it is. Longer
+// ones would push text out of the window.
+const maxSpaces = 8
+
+var manySpaces = regexp.MustCompile(fmt.Sprintf(" {%d,}", maxSpaces+1))
+
+// shortSpaces replaces long runs of spaces by their number.
+func shortSpaces(s string) string {
+	return manySpaces.ReplaceAllStringFunc(s, func(run string) string { return fmt.Sprintf(" (%d spaces) ", len(run)) })
+}
+
+// oneLine makes text safe to print within a line.
+func oneLine(s string) string { return visible.Line(s) }

@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
 
 	"github.com/glovebox-dev/glovebox/internal/nearest"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit/login"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
@@ -145,7 +146,7 @@ func envelope(e *Error) string {
 	if err != nil {
 		return err.Error() // the server's data is not JSON
 	}
-	return string(b)
+	return string(visible.JSON(b))
 }
 
 // suggestion returns a hint with the name that was probably meant.

@@ -52,7 +52,7 @@ func (a *app) loginState(ctx context.Context, s *mcpjson.Server, trusted bool) (
 	}
 	var resolver mcpjson.Resolver
 	if trusted {
-		resolver.Env = a.Lookup
+		resolver.Env, resolver.Root = a.Lookup, s.Dir
 	}
 	r, err := s.Resolve(ctx, resolver)
 	if err != nil {

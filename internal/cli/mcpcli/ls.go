@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/mcpkit/consent"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
@@ -85,16 +86,16 @@ func (a *app) trustState(ctx context.Context, s *mcpjson.Server) (string, error)
 	if err != nil {
 		return "", err
 	}
-	state, err := store.State(s.Name, source(s), s.Hash())
+	q, err := a.question(ctx, store, s)
 	if err != nil {
 		return "", err
 	}
 	switch {
-	case state == "granted":
+	case q.state == consent.Granted:
 		return "trusted", nil
 	case !wants(s) && a.barred(ctx, s) == nil:
 		return "open", nil
-	case state == "changed":
+	case q.state == consent.Changed:
 		return "changed", nil
 	}
 	return "ask", nil

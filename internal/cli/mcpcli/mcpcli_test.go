@@ -86,7 +86,10 @@ func server() {
 	mcp.AddTool(s, &mcp.Tool{Name: "picture", Description: "A picture."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{MIMEType: "image/png", Data: []byte("\x89PNG")}}}, nil, nil
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "escape", Description: "Move the cursor."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+	choices := map[string]any{"type": "object", "properties": map[string]any{
+		"h\u202ew": map[string]any{"type": "string", "enum": []string{"\x1b[2J", "b"}, "description": "To \U000e0041."},
+	}}
+	mcp.AddTool(s, &mcp.Tool{Name: "escape", Description: "Move\u200b the cursor.\x1b[2J", InputSchema: choices}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		fmt.Fprintln(os.Stderr, "to the error stream")
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "a\x1b[2Jb"}}}, nil, nil
 	})
@@ -265,6 +268,21 @@ func TestShowsProgress_TerminalOrVerbose(t *testing.T) {
 	}
 	if a := (&app{Env: Env{Err: io.Discard}}); a.showsProgress() {
 		t.Error("some where nobody watches")
+	}
+}
+
+// A long value cannot imitate another field, or push text out of the window.
+func TestWrapped(t *testing.T) {
+	value := "x" + strings.Repeat(" ", 5000) + "command  npx safe" + strings.Repeat("y", 250) + "\n\x1b[2Jz"
+	got := wrapped(value)
+	lines := strings.Split(got, "\n")
+	if len(lines) != 3 || !strings.HasPrefix(got, "x (5000 spaces) command  npx safe") || !strings.HasSuffix(got, `\n\x1b[2Jz`) {
+		t.Errorf("got %q", got)
+	}
+	for _, line := range lines[1:] {
+		if !strings.HasPrefix(line, "                 | ") {
+			t.Errorf("the line %q looks like a field", line)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package mcpcli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,14 +11,21 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/visible"
 )
 
-// json writes v as JSON.
+// json writes v as JSON, with characters escaped that could control a terminal.
 func (a *app) json(v any) error {
-	enc := json.NewEncoder(a.Out)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	err := enc.Encode(v)
+	if err == nil {
+		_, err = a.Out.Write(visible.JSON(b.Bytes()))
+	}
+	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
 	return nil
@@ -55,10 +63,10 @@ func (a *app) result(res *mcp.CallToolResult, name, save string) error {
 	return nil
 }
 
-// text writes text; at a terminal, without control characters.
+// text writes text; at a terminal, with control and hidden characters escaped.
 func (a *app) text(s string) {
-	if a.terminal() {
-		s = printable(s)
+	if isTerminal(a.Out) {
+		s = visible.Text(s)
 	}
 	fmt.Fprint(a.Out, s)
 	if !strings.HasSuffix(s, "\n") {

@@ -91,7 +91,7 @@ func (a *app) status(ctx context.Context, names []string) error {
 				if h.Login != "" {
 					server += "\t" + h.Login
 				}
-				fmt.Fprintf(w, "%s\tok\t%s\t%d tools\t%d ms\t%s\n", oneLine(h.Name), h.Version, h.Tools, h.Millis, server)
+				fmt.Fprintf(w, "%s\tok\t%s\t%d tools\t%d ms\t%s\n", oneLine(h.Name), oneLine(h.Version), h.Tools, h.Millis, server)
 			} else {
 				why := h.Error
 				if h.Hint != "" {

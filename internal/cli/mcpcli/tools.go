@@ -122,7 +122,7 @@ func (a *app) showTool(t *mcp.Tool) {
 		if slices.Contains(s.Required, name) {
 			need = " (required)"
 		}
-		fmt.Fprintf(a.Out, "  %s=%s%s%s\n", oneLine(name), p.kind(), need, after(p.Description))
+		fmt.Fprintf(a.Out, "  %s=%s%s%s\n", oneLine(name), oneLine(p.kind()), need, after(p.Description))
 	}
 	fmt.Fprintln(a.Out)
 }

@@ -17,7 +17,9 @@ func (a *app) trustCommand() *cobra.Command {
 		Use:   "trust SERVER…",
 		Short: "Approve servers",
 		Long: `Trust shows the definitions of servers and asks whether to use them. It stores your
-approval with a hash of the definition: any change requires a new approval.`,
+approval with hashes of the definition and of the local files that it runs: any change
+requires a new approval. It does not cover what these files load, nor packages that
+are downloaded.`,
 		Args:              atLeast(1),
 		ValidArgsFunction: a.completeServers,
 		RunE:              a.run(func(ctx context.Context, args []string) error { return a.trustServers(ctx, args, yes) }),
@@ -51,20 +53,20 @@ func (a *app) trustServers(ctx context.Context, names []string, yes bool) error 
 			return err
 		}
 		s := session.Definition()
-		state, err := store.State(s.Name, source(s), s.Hash())
+		q, err := a.question(ctx, store, s)
 		if err != nil {
 			return err
 		}
 		switch {
-		case state == consent.Granted:
+		case q.state == consent.Granted:
 			a.note("glovebox: %s is already approved", name)
 			continue
 		case yes:
-			a.describe(ctx, a.Err, s)
+			a.describe(ctx, a.Err, s, q.Files)
 		case !a.terminal():
 			return usage("use --yes", "no terminal to ask about mcp server %q", name)
 		default:
-			ok, err := a.consent(ctx, s, state)
+			ok, err := a.consent(ctx, s, q)
 			if err != nil {
 				return err
 			}
@@ -72,7 +74,7 @@ func (a *app) trustServers(ctx context.Context, names []string, yes bool) error 
 				return &Error{Code: ExitRefused, Err: fmt.Errorf("mcp server %q was not approved", name)}
 			}
 		}
-		if err := store.Grant(ctx, s.Name, source(s), s.Hash()); err != nil {
+		if err := store.Grant(ctx, q.Definition); err != nil {
 			return err
 		}
 	}

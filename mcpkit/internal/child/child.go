@@ -20,6 +20,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 )
 
@@ -282,7 +283,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns the end as a single line without control characters.
+// String returns the end as a single line without control characters, and with hidden
+// characters escaped.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -295,5 +297,5 @@ func (t *tail) String() string {
 		}
 		return r
 	}, string(t.b))
-	return strings.Join(strings.FieldsFunc(strings.TrimSpace(text), func(r rune) bool { return r == '\n' }), " | ")
+	return visible.Line(strings.Join(strings.FieldsFunc(strings.TrimSpace(text), func(r rune) bool { return r == '\n' }), " | "))
 }

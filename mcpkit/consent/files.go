@@ -1,0 +1,299 @@
+package consent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+const (
+	// maxFiles bounds the files of a definition.
+	maxFiles = 64
+	// maxFile bounds the part of a file that is hashed, in bytes; programs are smaller.
+	maxFile = 256 << 20
+	// maxPath is the longest path that can exist.
+	maxPath = 4 << 10
+)
+
+// A File is a local file that a definition runs, or from which the program gets its
+// environment.
+type File struct {
+	Path string `json:"path"` // absolute
+	// SHA256 is the hash of the content, in hexadecimal; empty if there is no such file.
+	// Somebody may create it later.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// Files returns the local files whose content decides what the definition does, sorted
+// by path: the program if the definition names it by its path, scripts and other
+// programs among its arguments, the file of variables, and the files of the working
+// directory that its launcher obeys. It follows symbolic links.
+//
+// It leaves out the system's directories, programs found on PATH outside of the
+// definition's directory, and everything that these files load in turn. The resolver
+// expands placeholders; parts that it cannot expand are not considered.
+//
+// The error means that a file cannot be read, or that there are more than 64.
+func Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver) ([]File, error) {
+	if s.Transport != mcpjson.TransportStdio {
+		return nil, nil
+	}
+	f := finder{program: s.Program(ctx, r), project: s.Dir, found: make(map[string]bool)}
+	f.find()
+	paths := make([]string, 0, len(f.found))
+	for path := range f.found {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	if len(paths) > maxFiles {
+		return nil, fmt.Errorf("find the files of mcp server %q: there are more than %d", s.Name, maxFiles)
+	}
+	files := make([]File, len(paths))
+	for i, path := range paths {
+		sum, err := hash(path)
+		if err != nil {
+			return nil, fmt.Errorf("hash a file of mcp server %q: %w", s.Name, err)
+		}
+		files[i] = File{path, sum}
+	}
+	return files, nil
+}
+
+type finder struct {
+	program mcpjson.Program
+	project string
+	bases   []string // directories that relative paths may be relative to
+	found   map[string]bool
+}
+
+// configured are the files of the working directory that a launcher obeys: they name a
+// registry, code to load, or the command itself.
+var configured = map[string][]string{
+	"npx": {".npmrc"}, "npm": {".npmrc", "package.json"}, "pnpm": {".npmrc", "package.json"}, "pnpx": {".npmrc"}, "yarn": {".yarnrc", ".yarnrc.yml", "package.json"},
+	"bun": {"bunfig.toml", "package.json"}, "bunx": {"bunfig.toml", ".npmrc"}, "uv": {"uv.toml", "pyproject.toml"}, "uvx": {"uv.toml"},
+	"deno": {"deno.json", "deno.jsonc"}, "make": {"GNUmakefile", "makefile", "Makefile"}, "just": {"justfile"}, "poetry": {"pyproject.toml"},
+	"docker": {"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}, "cargo": {"Cargo.toml", ".cargo/config.toml"}, "mise": {"mise.toml", ".mise.toml"},
+}
+
+// directoryFlags take the directory in which a launcher runs.
+var directoryFlags = []string{"--directory", "--project", "--prefix", "--cwd", "--dir", "-C"}
+
+func (f *finder) find() {
+	argv, p := f.program.Argv, f.program
+	f.bases = []string{p.Dir}
+	for i, a := range argv {
+		flag, value, ok := strings.Cut(a, "=")
+		if !ok && i+1 < len(argv) {
+			value = argv[i+1]
+		}
+		if i > 0 && slices.Contains(directoryFlags, flag) && value != "" && len(f.bases) < maxFiles {
+			f.bases = append(f.bases, absolute(p.Dir, value))
+		}
+	}
+	if p.EnvFile != "" {
+		f.found[p.EnvFile] = true
+	}
+	f.command(argv[0])
+	launcher := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
+	for _, base := range f.bases {
+		for _, name := range configured[launcher] {
+			f.found[filepath.Join(base, filepath.FromSlash(name))] = true
+		}
+	}
+	first := f.interprets()
+	packages := 0 // words that may be the package of npx, or one for its -p flag
+	for i, a := range argv[1:] {
+		if len(f.found) > maxFiles {
+			return
+		}
+		f.argument(a)
+		if first && !strings.HasPrefix(a, "-") {
+			first = false
+			f.script(a)
+		}
+		if _, value, ok := strings.Cut(a, "="); ok {
+			f.argument(value)
+		}
+		switch {
+		case argv[i] == "-m": // python runs the module in the working directory first
+			f.module(a)
+		case !strings.HasPrefix(a, "-") && (launcher == "npx" || launcher == "bunx") && packages < 2:
+			packages++
+			f.binary(a)
+		}
+	}
+}
+
+// command adds the program, unless it belongs to the system.
+func (f *finder) command(command string) {
+	if command == "" {
+		return
+	}
+	if filepath.Base(command) != command {
+		f.add(absolute(f.program.Dir, command))
+		return
+	}
+	if path, err := exec.LookPath(command); err == nil && f.project != "" {
+		if rel, err := filepath.Rel(f.project, path); err == nil && filepath.IsLocal(rel) {
+			f.add(path)
+		}
+	}
+}
+
+// argument adds an argument if it is a script or program. A script need not exist.
+func (f *finder) argument(a string) {
+	a = strings.TrimPrefix(a, "file://")
+	if a == "" || a[0] == '-' || len(a) > maxPath || strings.ContainsAny(a, "\x00\n") || strings.Contains(a, "://") {
+		return
+	}
+	for _, base := range f.bases {
+		path := absolute(base, a)
+		switch info, err := os.Stat(path); {
+		case err != nil:
+			if isScript(a) {
+				f.add(path)
+			}
+		case info.IsDir():
+			// An interpreter runs such a file of a directory.
+			for _, name := range []string{"__main__.py", "index.js", "index.mjs", "index.ts"} {
+				if _, err := os.Stat(filepath.Join(path, name)); err == nil && f.interprets() {
+					f.add(filepath.Join(path, name))
+				}
+			}
+		case info.Mode().IsRegular() && (isScript(a) || info.Mode()&0o111 != 0 || isProgram(path)):
+			f.add(path)
+		}
+	}
+}
+
+// script adds the first argument of an interpreter, whatever its name and content.
+func (f *finder) script(a string) {
+	for _, base := range f.bases {
+		path := absolute(base, a)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && len(a) <= maxPath {
+			f.add(path)
+		}
+	}
+}
+
+var interpreters = []string{"node", "nodejs", "bun", "deno", "tsx", "ts-node", "uv", "python", "pypy", "ruby", "perl", "php", "lua", "julia", "rscript", "sh", "bash", "dash", "zsh", "ksh", "fish", "osascript", "tclsh", "awk", "java"}
+
+// interprets reports whether the command is an interpreter of any version.
+func (f *finder) interprets() bool {
+	name := strings.TrimSuffix(strings.ToLower(filepath.Base(f.program.Argv[0])), ".exe")
+	return slices.Contains(interpreters, strings.TrimRight(name, "0123456789."))
+}
+
+// module adds the files in which a module of Python may be.
+func (f *finder) module(name string) {
+	path := filepath.FromSlash(strings.ReplaceAll(name, ".", "/"))
+	if path == "" || len(path) > maxPath || !filepath.IsLocal(path) {
+		return
+	}
+	for _, base := range f.bases {
+		f.add(filepath.Join(base, path+".py"))
+		f.add(filepath.Join(base, path, "__main__.py"))
+		f.add(filepath.Join(base, path, "__init__.py"))
+	}
+}
+
+// binary adds the program of the working directory that npx prefers to a package.
+func (f *finder) binary(name string) {
+	if at := strings.LastIndexByte(name, '@'); at > 0 {
+		name = name[:at]
+	}
+	if name = filepath.Base(name); name == "." || len(name) > maxPath {
+		return
+	}
+	for _, base := range f.bases {
+		f.add(filepath.Join(base, "node_modules", ".bin", name))
+	}
+}
+
+// systemDirs contain the programs of the system, which its package manager replaces.
+var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/snap", "/nix", "/gnu", "/System", "/Library", "/Applications"}
+
+func (f *finder) add(path string) {
+	for _, dir := range systemDirs {
+		if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
+			return
+		}
+	}
+	f.found[path] = true
+}
+
+func absolute(base, path string) string {
+	if filepath.IsAbs(path) || base == "" {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(base, filepath.FromSlash(path))
+}
+
+var scripts = []string{
+	".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx", ".py", ".pyw", ".pyc", ".pyz", ".rb", ".pl", ".pm", ".php", ".lua", ".r", ".jl",
+	".sh", ".bash", ".zsh", ".fish", ".ps1", ".bat", ".cmd", ".exe", ".jar", ".class", ".wasm", ".node", ".so", ".dylib", ".dll", ".tcl", ".awk", ".groovy", ".kts", ".scpt", ".env",
+}
+
+// isScript reports whether a name is that of a script or program.
+func isScript(name string) bool {
+	return slices.Contains(scripts, strings.ToLower(filepath.Ext(name))) || filepath.Base(name) == ".env"
+}
+
+// isProgram reports whether a file begins as a program or script does.
+func isProgram(path string) bool {
+	f, err := openFile(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	begin := make([]byte, 4)
+	n, _ := io.ReadFull(f, begin) // a shorter file is no program
+	text := string(begin[:n])
+	return strings.HasPrefix(text, "#!") || strings.HasPrefix(text, "MZ") || slices.Contains([]string{"\x7fELF", "\xcf\xfa\xed\xfe", "\xca\xfe\xba\xbe"}, text)
+}
+
+func openFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
+// hash returns the hash of a file; "" if there is none. Beyond maxFile it takes the size
+// in place of the content.
+func hash(path string) (string, error) {
+	f, err := openFile(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	switch {
+	case info.IsDir():
+		return "directory", nil
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > maxFile:
+		fmt.Fprint(h, info.Size())
+	}
+	if _, err := io.Copy(h, io.LimitReader(f, maxFile)); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,190 @@
+package consent
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// define returns a definition that runs words in dir.
+func define(dir string, words ...string) *mcpjson.Server {
+	s := &mcpjson.Server{Name: "srv", Transport: mcpjson.TransportStdio, Dir: dir, Command: mcpjson.Literal(words[0])}
+	for _, w := range words[1:] {
+		s.Args = append(s.Args, mcpjson.Literal(w))
+	}
+	return s
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "server.js"), "1", 0o600)
+	write(t, filepath.Join(dir, "sub", "server.js"), "1", 0o600)
+	write(t, filepath.Join(dir, "run"), "#!/bin/sh\n", 0o600)
+	write(t, filepath.Join(dir, "data.db"), "data", 0o600)
+	write(t, filepath.Join(dir, "pkg", "__main__.py"), "1", 0o600)
+	write(t, filepath.Join(dir, ".env"), "A=1", 0o600)
+	if err := os.Symlink("server.js", filepath.Join(dir, "link.js")); err != nil {
+		t.Fatal(err)
+	}
+	lookup := func(name string) (string, bool) { return "server.js", name == "SCRIPT" }
+	for _, tt := range []struct {
+		name   string
+		s      *mcpjson.Server
+		change func(*mcpjson.Server)
+		want   []string
+	}{
+		{"script", define(dir, "node", "server.js"), nil, []string{"server.js"}},
+		{"script, missing", define(dir, "node", "later.js"), nil, []string{"later.js"}},
+		{"absolute", define(dir, "node", filepath.Join(dir, "server.js")), nil, []string{"server.js"}},
+		{"link", define(dir, "node", "link.js"), nil, []string{"link.js"}},
+		{"preloaded", define(dir, "node", "--import=./server.js", "x"), nil, []string{"server.js"}},
+		{"program", define(dir, "./run", "data.db"), nil, []string{"run"}},
+		{"program as an argument", define(dir, "env", "./run", "data.db"), nil, []string{"run"}},
+		{"script without a suffix", define(dir, "python3.13", "data.db", ".env"), nil, []string{".env", "data.db"}},
+		{"package", define(dir, "python3", "pkg"), nil, []string{"pkg/__main__.py"}},
+		{"module", define(dir, "python3", "-m", "a.b"), nil, []string{"a/b.py", "a/b/__init__.py", "a/b/__main__.py"}},
+		{"working directory", define(dir, "node", "server.js"), func(s *mcpjson.Server) { s.Cwd = mcpjson.Literal("sub") }, []string{"sub/server.js"}},
+		{"directory flag", define(dir, "uv", "--directory", "sub", "run", "server.js"), nil,
+			[]string{"pyproject.toml", "run", "server.js", "sub/pyproject.toml", "sub/server.js", "sub/uv.toml", "uv.toml"}},
+		{"npx", define(dir, "npx", "-y", "@scope/server@1.2.3", "data.db"), nil, []string{".npmrc", "node_modules/.bin/data.db", "node_modules/.bin/server"}},
+		{"file of variables", define(dir, "server"), func(s *mcpjson.Server) { s.EnvFile = mcpjson.Literal(".env") }, []string{".env"}},
+		{"placeholders", define(dir, "node"), func(s *mcpjson.Server) {
+			s.Args = []mcpjson.Text{
+				{{Sources: []mcpjson.Source{{Scheme: mcpjson.SchemeDir, Name: mcpjson.DirRoot}}}, {Literal: "/server.js"}},
+				mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeEnv, Name: "UNSET"}, mcpjson.Source{Scheme: mcpjson.SchemeValue, Name: "run"}),
+				mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeEnv, Name: "SCRIPT"}),
+				mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeInput, Name: "asked"}),
+			}
+		}, []string{"run", "server.js"}},
+		{"of the system", define(dir, "/usr/bin/env", "/bin/sh"), nil, nil},
+		{"data", define(dir, "server", "data.db"), nil, nil},
+		{"over HTTP", &mcpjson.Server{Transport: mcpjson.TransportHTTP}, nil, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.change != nil {
+				tt.change(tt.s)
+			}
+			files, err := Files(t.Context(), tt.s, mcpjson.Resolver{Env: lookup, Root: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range files {
+				rel, err := filepath.Rel(dir, f.Path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, rel)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// A script that is replaced, created or reached over another link after the approval
+// needs another approval.
+func TestState_FileChanges(t *testing.T) {
+	dir, s := t.TempDir(), open(t)
+	for _, tt := range []struct {
+		name   string
+		change func(path string)
+	}{
+		{"another content", func(path string) { write(t, path, "evil", 0o600) }},
+		{"same size and time", func(path string) {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, "Good", 0o600)
+			if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"no longer a program", func(path string) { write(t, strings.Replace(path, "server.js", "run", 1), "data", 0o600) }},
+		{"removed", func(path string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"created", func(path string) { write(t, strings.Replace(path, "server.js", "later.js", 1), "evil", 0o600) }},
+		{"replaced by a directory", func(path string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(path, "index.js"), "evil", 0o600)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(dir, strings.ReplaceAll(tt.name, " ", "-"), "server.js")
+			write(t, path, "good", 0o600)
+			write(t, filepath.Join(filepath.Dir(path), "run"), "#!/bin/sh\n", 0o600)
+			definition := func() Definition {
+				d := Definition{Server: "srv", Source: path, Hash: "h"}
+				var err error
+				if d.Files, err = Files(t.Context(), define(filepath.Dir(path), "node", "server.js", "later.js", "run"), mcpjson.Resolver{}); err != nil {
+					t.Fatal(err)
+				}
+				return d
+			}
+			if err := s.Grant(t.Context(), definition()); err != nil {
+				t.Fatal(err)
+			}
+			if state, _, err := s.State(definition()); err != nil || state != Granted {
+				t.Fatalf("before the change: %s, %v", state, err)
+			}
+			tt.change(path)
+			state, files, err := s.State(definition())
+			if err != nil || state != Changed || len(files) == 0 || !strings.HasPrefix(files[0], filepath.Dir(path)) {
+				t.Errorf("after the change: %s, %q, %v", state, files, err)
+			}
+		})
+	}
+}
+
+// An approval from before files were stored is asked for again if there are files.
+func TestState_GrantWithoutFiles(t *testing.T) {
+	s := open(t)
+	if err := s.Grant(t.Context(), Definition{Server: "srv", Source: "/a", Hash: "h"}); err != nil {
+		t.Fatal(err)
+	}
+	d := Definition{Server: "srv", Source: "/a", Hash: "h", Files: []File{{"/a/server.js", "1"}}}
+	if state, files, err := s.State(d); err != nil || state != Changed || !slices.Equal(files, []string{"/a/server.js"}) {
+		t.Errorf("got %s, %q, %v", state, files, err)
+	}
+}
+
+// The approvals of definitions with long paths do not outgrow the file.
+func TestGrant_BoundedBytes(t *testing.T) {
+	s := open(t)
+	d := Definition{Server: "srv", Hash: "h"}
+	for range maxFiles {
+		d.Files = append(d.Files, File{"/" + strings.Repeat("x", maxPath), strings.Repeat("0", 64)})
+	}
+	for _, source := range strings.Split("abcdefghijklmnop", "") {
+		d.Source = source
+		if err := s.Grant(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if state, _, err := s.State(d); err != nil || state != Granted {
+			t.Fatalf("%s: %s, %v", source, state, err)
+		}
+	}
+}
