@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -184,6 +185,12 @@ func TestHostileFrames(t *testing.T) {
 		},
 		"display is no JSON": func(f *fake, op uint32) {
 			f.frame(protocol.Header{Type: protocol.Data, Channel: protocol.Displays, Op: op}, []byte("{"))
+		},
+		"display of many representations": func(f *fake, op uint32) {
+			f.frame(protocol.Header{Type: protocol.Data, Channel: protocol.Displays, Op: op}, manyRepresentations(4*protocol.MaxRepresentations))
+		},
+		"display is no UTF-8": func(f *fake, op uint32) {
+			f.frame(protocol.Header{Type: protocol.Data, Channel: protocol.Displays, Op: op}, []byte("{\"data\":{\"text/plain\":\"\xff\"}}"))
 		},
 		"endless display": func(f *fake, op uint32) {
 			for range 2 * protocol.MaxDisplay / protocol.MaxPayload {
@@ -457,4 +464,17 @@ func FuzzConnInput(f *testing.F) {
 		l.Run(t.Context(), protocol.Run{}, []byte("1"), &record{})
 		l.Close()
 	})
+}
+
+// manyRepresentations returns the JSON of a display with n representations.
+func manyRepresentations(n int) []byte {
+	data := make(map[string]string, n)
+	for i := range n {
+		data[strconv.Itoa(i)] = ""
+	}
+	b, err := json.Marshal(protocol.Display{Data: data})
+	if err != nil {
+		panic(err)
+	}
+	return b
 }

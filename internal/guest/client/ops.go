@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -204,9 +203,9 @@ func outputTo(s Sink) output {
 				p = append(display, p...)
 				display = nil
 			}
-			var d protocol.Display
-			if err := json.Unmarshal(p, &d); err != nil {
-				return fmt.Errorf("%w: display: %w", protocol.ErrFrame, err)
+			d, err := protocol.ParseDisplay(p)
+			if err != nil {
+				return fmt.Errorf("%w: %w", protocol.ErrFrame, err)
 			}
 			s.Display(d)
 		}

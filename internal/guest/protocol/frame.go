@@ -28,6 +28,9 @@ const (
 	MaxOps = 256
 	// MaxDisplay bounds one display (all its representations, as JSON).
 	MaxDisplay = 8 << 20
+	// MaxRepresentations bounds the representations of one display. A value has up to
+	// about ten.
+	MaxRepresentations = 64
 	// MaxCode bounds the code of one run, in bytes.
 	MaxCode = 16 << 20
 

@@ -1,6 +1,11 @@
 package protocol
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
 
 // Op names an operation. The host starts all of them.
 type Op string
@@ -167,6 +172,46 @@ type Display struct {
 	// Data holds the representations by MIME type: text types as text, binary types in
 	// base64. "text/plain" is always present.
 	Data map[string]string `json:"data"`
+}
+
+// ErrDisplay is wrapped by the errors of ParseDisplay.
+var ErrDisplay = errors.New("malformed display")
+
+// ParseDisplay decodes a display, which comes from the guest. It refuses what would take
+// far more memory than its bytes: a display with more than MaxRepresentations values, and
+// bytes that are no UTF-8, each of which the decoder would replace by three.
+func ParseDisplay(b []byte) (d Display, err error) {
+	switch {
+	case len(b) > MaxDisplay:
+		return d, fmt.Errorf("%w: more than %d bytes", ErrDisplay, MaxDisplay)
+	case !utf8.Valid(b):
+		return d, fmt.Errorf("%w: not UTF-8", ErrDisplay)
+	case values(b) > MaxRepresentations+displayMembers:
+		return d, fmt.Errorf("%w: more than %d representations", ErrDisplay, MaxRepresentations)
+	}
+	if err := json.Unmarshal(b, &d); err != nil {
+		return d, fmt.Errorf("%w: %w", ErrDisplay, err)
+	}
+	return d, nil
+}
+
+// displayMembers is the number of members of a Display.
+const displayMembers = 2
+
+// values counts the members of all objects in b, which need not be valid JSON.
+func values(b []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(b); i++ {
+		switch {
+		case quoted && b[i] == '\\':
+			i++ // the next byte does not end the string
+		case b[i] == '"':
+			quoted = !quoted
+		case b[i] == ':' && !quoted:
+			n++
+		}
+	}
+	return n
 }
 
 // Kernel starts, stops or restarts a kernel without running anything.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
@@ -210,6 +211,10 @@ func TestNodeRichData(t *testing.T) {
 	_, rec = run(t, k, "({_repr_html_() { return 'h'.repeat(9000000) }, _repr_latex_() { return 'small' }})")
 	if len(rec.displays) != 1 || len(rec.displays[0].Data) != 2 || rec.displays[0].Data["text/latex"] != "small" {
 		t.Errorf("got %.300v, want plain text and latex", rec.displays)
+	}
+	_, rec = run(t, k, "({_repr_mimebundle_() { return Object.fromEntries(Array.from({length: 1000}, (_, i) => ['type/' + i, ''])) }})")
+	if len(rec.displays) != 1 || len(rec.displays[0].Data) != protocol.MaxRepresentations {
+		t.Errorf("1000 representations: got %.300v, want %d of them", rec.displays, protocol.MaxRepresentations)
 	}
 	_, rec = run(t, k, "console.log('one'); display(1); console.error('two'); display(2); 3")
 	if got := rec.all.String(); got != "one\n<display>two\n<display><display>" {

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"io"
 	"os"
 
@@ -187,8 +186,7 @@ func (k *Kernel) eventLocked(typ byte, p []byte) error {
 			k.dropped++
 			return nil
 		}
-		var d protocol.Display
-		if err := json.Unmarshal(p, &d); err != nil || d.Data == nil {
+		if d, err := protocol.ParseDisplay(p); err != nil || d.Data == nil {
 			return errMalformed
 		}
 		k.shown++

@@ -401,6 +401,10 @@ func TestPythonRichData(t *testing.T) {
 	if len(rec.displays) != 1 || len(rec.displays[0].Data) != 2 || rec.displays[0].Data["text/latex"] != "small" {
 		t.Errorf("got %.300v, want plain text and latex", rec.displays)
 	}
+	_, rec = run(t, k, "display({f'type/{i}': '' for i in range(1000)}, raw=True)")
+	if len(rec.displays) != 1 || len(rec.displays[0].Data) != protocol.MaxRepresentations {
+		t.Errorf("1000 representations: got %.300v, want %d of them", rec.displays, protocol.MaxRepresentations)
+	}
 	_, rec = run(t, k, "print('one'); display(1); print('two'); display(2)\n3")
 	if got := rec.all.String(); got != "one\n<display>two\n<display><display>" {
 		t.Errorf("got order %q", got)

@@ -69,6 +69,11 @@ function publish(data, result) {
     return;
   }
   data['text/plain'] = clip(data['text/plain'] || '', MAX_TEXT);
+  const types = Object.keys(data);
+  if (types.length > MAX_REPRESENTATIONS) {
+    const others = types.filter((m) => m !== 'text/plain');
+    for (const m of others.slice(MAX_REPRESENTATIONS - 1)) delete data[m];
+  }
   let message;
   for (;;) {
     message = Buffer.from(stringify(result ? { result: true, data } : { data }));

@@ -33,6 +33,7 @@ const MAX_TRACEBACK = 64 << 10;
 const MAX_VALUE = 8 << 10;
 const MAX_DISPLAYS = 20;         // per run
 const MAX_DISPLAY = 8 << 20;     // its JSON
+const MAX_REPRESENTATIONS = 64;  // of one display
 const MAX_SOURCES = 32 << 20;    // cells kept for error messages
 
 let active = false;   // between R and D: events may be sent

@@ -112,6 +112,9 @@ def publish(data, result=False):
         S.dropped += 1
         return
     data["text/plain"] = clip(data.get("text/plain", ""), MAX_TEXT)
+    if len(data) > MAX_REPRESENTATIONS:
+        others = [m for m in data if m != "text/plain"]
+        data = {m: data[m] for m in ["text/plain"] + others[:MAX_REPRESENTATIONS - 1]}
     if S.captured is not None:
         if len(S.captured) < MAX_DISPLAYS:
             S.captured.append(data)

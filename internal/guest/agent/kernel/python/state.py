@@ -30,6 +30,7 @@ MAX_TRACEBACK = 64 << 10
 MAX_VALUE = 8 << 10
 MAX_DISPLAYS = 20            # per run
 MAX_DISPLAY = 8 << 20        # its JSON
+MAX_REPRESENTATIONS = 64     # of one display
 MAX_FRAMES = 2000            # of one traceback
 MAX_SOURCES = 32 << 20       # cells kept for tracebacks
 MAX_PIXELS = 4000000
