@@ -29,7 +29,7 @@ var rules = []rule{
 	{tree: "cmd/glovebox-guest", ours: []string{"internal/guest/agent"}},
 	{tree: "internal/cli",
 		ours: []string{
-			"engine", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
+			"engine", "internal/attack", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
 			"internal/gateway", "internal/logkey", "internal/nearest", "internal/server/", "internal/tracing/otlp", "internal/visible",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
@@ -39,6 +39,9 @@ var rules = []rule{
 	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
 	{tree: "internal/config", ours: []string{"internal/nearest"}, others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
+
+	// Attacks on boxes and servers.
+	{tree: "internal/attack", ours: []string{"engine", "internal/box", "internal/box/machine", "internal/guest/protocol"}},
 
 	// The server.
 	{tree: "internal/server",

@@ -48,6 +48,7 @@ var notRun = []struct{ prefix, reason string }{
 	{"glovebox stdio", "waits for a client; the script stdio covers it"},
 	{"glovebox mcp", "needs the reader's servers; the tutorial has those that are run"},
 	{"glovebox run analysis.py", "needs the reader's files; the script run_python covers it"},
+	{"glovebox attack", "takes minutes; TestAttack covers it"},
 	{"glovebox template", "takes long; the script template covers it"},
 	{"bin/glovebox", "the program as it is built from source"},
 	{"scripts/", "the development of Glovebox"},

@@ -6,7 +6,10 @@ package engines
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,14 +37,39 @@ func Main() {
 	}
 }
 
-// Default returns the preferred engine of those that this host can run, always the
-// same one. If the host can run none, it returns the preferred engine, whose errors
-// give the reason.
+// Default returns the selected engine or, without one, the preferred engine of those
+// that this host can run, always the same one. If the host can run none, it returns the
+// preferred engine, whose errors give the reason.
 var Default = sync.OnceValue(func() engine.Factory {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
+	if selected != "" {
+		return choose(ctx, all, selected)
+	}
 	return choose(ctx, all, os.Getenv(enteredEnv))
 })
+
+// selected is the name of the engine that Default returns; "": its own choice.
+var selected string
+
+// Select makes Default return the engine with the name. Call it before Default, and not
+// concurrently.
+func Select(name string) error {
+	if !slices.Contains(Names(), name) {
+		return fmt.Errorf("unknown engine %q; the engines are: %s", name, strings.Join(Names(), ", "))
+	}
+	selected = name
+	return nil
+}
+
+// Names returns the names of the engines.
+func Names() []string {
+	var names []string
+	for _, f := range all {
+		names = append(names, f.Name)
+	}
+	return names
+}
 
 // Enter calls engine.Factory.Enter of the default engine, if it has one. That may
 // re-execute the program; Enter then does not return.

@@ -1,0 +1,274 @@
+//go:build linux
+
+package attack
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/engine/process"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
+	"github.com/glovebox-dev/glovebox/internal/proctest"
+)
+
+func TestMain(m *testing.M) { os.Exit(proctest.Main(m)) }
+
+// unisolated returns a configuration whose boxes are plain processes, through wrap if
+// it is not nil.
+func unisolated(t *testing.T, wrap func(engine.Engine) engine.Engine) Config {
+	t.Helper()
+	python, err := exec.LookPath("/usr/bin/python3")
+	if err != nil {
+		t.Skipf("no Python: %v", err)
+	}
+	dir := t.TempDir()
+	home := filepath.Join(dir, "home")
+	for _, d := range []string{home, filepath.Join(dir, "run")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The user of boxes needs a way to these directories.
+	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			break // not ours
+		}
+	}
+	if err := os.Chmod(home, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := process.Open(process.Config{Dir: filepath.Join(dir, "guests")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e engine.Engine = unlimited{opened}
+	if wrap != nil {
+		e = wrap(e)
+	}
+	t.Cleanup(func() { e.Close() })
+	uid := -1
+	if os.Geteuid() == 0 {
+		uid = 65534
+	}
+	return Config{
+		Maker: &machine.Maker{
+			Engine: e, Agent: embedtest.Program(t), Root: engine.Root{Key: "host", Tree: &engine.Tree{Dir: "/"}},
+			Interpreters: map[string]string{box.Python: python}, Home: home, UID: uid, GID: uid,
+		},
+		Dir: filepath.Join(dir, "run"), StateDir: dir, seconds: 18, extraMB: 1024,
+		weaken: func(engine.Limits) engine.Limits { return engine.Limits{} },
+	}
+}
+
+// unlimited is an engine that ignores limits.
+type unlimited struct{ engine.Engine }
+
+func (u unlimited) Unwrap() engine.Engine { return u.Engine }
+
+func (u unlimited) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+	free := *spec
+	free.Limits = engine.Limits{}
+	return u.Engine.Create(ctx, id, &free)
+}
+
+// run runs one attack and returns its result.
+func run(t *testing.T, cfg Config, id string) Result {
+	t.Helper()
+	attacks, err := Select(All(), []string{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := Run(t.Context(), cfg, attacks)
+	if err != nil || len(report.Results) != 1 {
+		t.Fatalf("run %s: %v, %d results", id, err, len(report.Results))
+	}
+	return report.Results[0]
+}
+
+// expectBroken fails the test unless the judge noticed the attack.
+func expectBroken(t *testing.T, r Result, want string) {
+	t.Helper()
+	if r.Outcome != Broken || !strings.Contains(strings.Join(r.Broken, "\n"), want) {
+		t.Errorf("%s: got %s %q %q (%d MiB), want broken with %q", r.ID, r.Outcome, r.Broken, r.Why, r.HostMemoryMB, want)
+	}
+}
+
+// Attacks succeed against an engine that isolates nothing, and the judge notices.
+func TestControl_WithoutIsolation(t *testing.T) {
+	for id, want := range map[string]string{
+		"host-data/secret-file":      "contains the secret",
+		"host-data/environment":      "contains the secret",
+		"host-data/signals":          "the host's process",
+		"host-data/loopback":         "reached a listener",
+		"host-data/unix-sockets":     "reached a listener",
+		"host-data/kernel-identity":  "is that of the host",
+		"host-data/home-directories": "of the host is visible",
+		"host-data/write-everywhere": "the attack created",
+		"escape/docker-socket":       "reached a listener",
+		"escape/magic-links":         "contains the secret",
+		"escape/parent-directories":  "host's files",
+		"userns/all-capabilities":    "the attack created",
+		"userns/processes":           "processes in a box for",
+		"userns/disk":                "were written in a box of",
+		"kernel-memory/anonymous":    "of the host's memory",
+		"kernel-memory/threads":      "threads in a box for",
+	} {
+		t.Run(strings.ReplaceAll(id, "/", "-"), func(t *testing.T) {
+			expectBroken(t, run(t, unisolated(t, nil), id), want)
+		})
+	}
+}
+
+// slow is an engine whose guests are paused and destroyed too slowly.
+type slow struct{ engine.Engine }
+
+func (s slow) Unwrap() engine.Engine { return s.Engine }
+
+func (s slow) Pause(ctx context.Context, id string) error {
+	time.Sleep(pauseTime + time.Second)
+	p, _ := engine.As[engine.Pauser](s.Engine)
+	return p.Pause(ctx, id)
+}
+
+func (s slow) Resume(ctx context.Context, id string) error {
+	p, _ := engine.As[engine.Pauser](s.Engine)
+	return p.Resume(ctx, id)
+}
+
+func TestControl_SlowEngine(t *testing.T) {
+	r := run(t, unisolated(t, func(e engine.Engine) engine.Engine { return slow{e} }), "storm/zombies")
+	expectBroken(t, r, "to pause the box took")
+}
+
+// Every class has a control in a test of this package.
+func TestControl_EveryClass(t *testing.T) {
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(b)
+	}
+	for _, name := range classNames(All()) {
+		if !strings.Contains(tests.String(), `"`+name+`/`) {
+			t.Errorf("no test shows that the judge notices a successful attack of class %s", name)
+		}
+	}
+}
+
+// judged runs f as an attack of its own.
+func judged(t *testing.T, f func(ctx context.Context, t *trial) error) Result {
+	t.Helper()
+	report, err := Run(t.Context(), unisolated(t, nil), []Attack{{Class: "test", Name: "test", run: f}})
+	if err != nil || len(report.Results) != 1 {
+		t.Fatalf("got %v, %d results", err, len(report.Results))
+	}
+	return report.Results[0]
+}
+
+func TestJudge_NoticesProcessesLeftBehind(t *testing.T) {
+	var left *exec.Cmd
+	r := judged(t, func(ctx context.Context, tr *trial) error {
+		c, err := tr.boot(ctx, shape{})
+		if err != nil {
+			return err
+		}
+		tr.held(1)
+		left = exec.Command("/bin/sleep", "60")
+		left.Env = append(os.Environ(), "BOX="+c.m.ID)
+		return left.Start()
+	})
+	if left != nil && left.Process != nil {
+		left.Process.Kill()
+		left.Wait()
+	}
+	expectBroken(t, r, "left behind: process")
+}
+
+func TestJudge_NoticesFilesLeftBehind(t *testing.T) {
+	r := judged(t, func(ctx context.Context, tr *trial) error {
+		c, err := tr.boot(ctx, shape{})
+		if err != nil {
+			return err
+		}
+		tr.held(1)
+		return os.WriteFile(filepath.Join(tr.cfg.StateDir, c.m.ID+".sock"), nil, 0o600)
+	})
+	expectBroken(t, r, "left behind: path")
+}
+
+func TestJudge_NoticesASilentBox(t *testing.T) {
+	r := judged(t, func(ctx context.Context, tr *trial) error {
+		c, err := tr.boot(ctx, shape{})
+		if err != nil {
+			return err
+		}
+		tr.held(1)
+		return c.m.Pause(ctx)
+	})
+	expectBroken(t, r, "neither answers")
+}
+
+func TestJudge_NoticesASilentNeighbour(t *testing.T) {
+	r := judged(t, func(ctx context.Context, tr *trial) error {
+		tr.held(1)
+		if err := tr.witness.neighbour.Pause(ctx); err != nil {
+			return err
+		}
+		time.Sleep((muchTooLate + 1) * tr.witness.allowed)
+		return tr.witness.neighbour.Resume(ctx)
+	})
+	expectBroken(t, r, "a neighbour answers after")
+}
+
+func TestJudge_AttackThatTriesNothingFails(t *testing.T) {
+	r := judged(t, func(context.Context, *trial) error { return nil })
+	if r.Outcome != Failed || r.Why != "the attack attempted nothing" {
+		t.Errorf("got %s %q", r.Outcome, r.Why)
+	}
+}
+
+func TestJudge_SkippedIsNoFailure(t *testing.T) {
+	r := judged(t, func(context.Context, *trial) error { return skip("no %s here", "root") })
+	if r.Outcome != Skipped || r.Why != "no root here" {
+		t.Errorf("got %s %q", r.Outcome, r.Why)
+	}
+}
+
+func TestRun_ReportsOrderAndCounts(t *testing.T) {
+	ok := func(_ context.Context, t *trial) error { t.held(2); return nil }
+	bad := func(_ context.Context, t *trial) error { t.broke("\x1b[31mopen"); return nil }
+	attacks := []Attack{{Class: "a", Name: "alone", Alone: true, run: ok}, {Class: "a", Name: "bad", run: bad}, {Class: "b", Name: "ok", run: ok}}
+	report, err := Run(t.Context(), unisolated(t, nil), attacks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, r := range report.Results {
+		ids = append(ids, r.ID)
+	}
+	if want := []string{"a/alone", "a/bad", "b/ok"}; !slices.Equal(ids, want) {
+		t.Errorf("got order %v, want %v", ids, want)
+	}
+	if report.OK || report.Counts[Broken] != 1 || report.Counts[Held] != 2 || len(report.Left) != 0 {
+		t.Errorf("got %+v", report)
+	}
+	var table strings.Builder
+	if err := report.Table(&table); err != nil || !strings.Contains(table.String(), "broken") || strings.Contains(table.String(), "\x1b") || !strings.Contains(table.String(), "NOT SAFE") {
+		t.Errorf("got %v, table:\n%s", err, table.String())
+	}
+}

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/attack"
+	"github.com/glovebox-dev/glovebox/internal/cli/engines"
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+// attackOptions are the flags of attack.
+type attackOptions struct {
+	engine string
+	only   []string
+	list   bool
+	json   bool
+}
+
+func (a *app) attackCommand() *cobra.Command {
+	var o attackOptions
+	cmd := &cobra.Command{
+		Use:   "attack",
+		Short: "Attack this machine's boxes and check that they hold",
+		Long: `Attack runs a corpus of attacks against this machine, engine and privilege mode: as
+hostile code in fresh boxes, as a client of servers that it starts on loopback, and as
+another user of the machine. From outside it checks the outcome, that the host and a
+neighbouring box answer within a second, that the next command works or the box is
+reported dead, and that nothing is left behind. It takes a few minutes and up to 3 GB
+of memory. Do not run it beside work that must not be delayed.
+
+Exit code 0: every attack was held; 1: one was not, or could not be carried out.`,
+		Example: `  glovebox attack
+  glovebox attack --only escape --only 'userns/*' --json
+  glovebox attack --list`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			selected, err := attack.Select(attack.All(), o.only)
+			if err == nil && o.engine != "" {
+				err = engines.Select(o.engine)
+			}
+			if err != nil {
+				return &usageError{err: err, cmd: cmd.CommandPath(), hint: `"glovebox attack --list" lists the attacks`}
+			}
+			if o.list {
+				if o.json {
+					return a.encode(selected)
+				}
+				return attack.List(a.Out, selected)
+			}
+			return a.attack(cmd.Context(), cfg, selected, o.json)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.engine, "engine", "", "`name` engine to attack [the one that serve uses]")
+	f.StringArrayVar(&o.only, "only", nil, "`pattern` run only these classes or attacks; repeatable")
+	f.BoolVar(&o.list, "list", false, "list the attacks and run none")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(engines.Names(), cobra.ShellCompDirectiveNoFileComp))
+	bind(cmd, "host")
+	return cmd
+}
+
+// attack runs the attacks and prints the report.
+func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.Attack, asJSON bool) (err error) {
+	cfg.LogLevel = "warn"
+	log, closeLog, err := a.openLog(cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	if err := enter(cfg); err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx, func() {}, nil)
+	defer stop()
+	dir, err := os.MkdirTemp("", "glovebox-attack-")
+	if err != nil {
+		return fmt.Errorf("make a directory for the attacks: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	h, err := openHost(ctx, cfg, log, a.progress(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	a.note("glovebox: running %d attacks", len(selected))
+	report, err := attack.Run(ctx, attack.Config{
+		Maker: h.maker, Program: "/proc/self/exe", StateDir: cfg.StateDir, Dir: dir,
+		Progress: func(r attack.Result) {
+			if r.Outcome == attack.Broken || r.Outcome == attack.Failed {
+				a.note("glovebox: %s: %s", r.Outcome, r.ID)
+			}
+		},
+	}, selected)
+	if asJSON {
+		err = errors.Join(err, a.encode(report))
+	} else {
+		err = errors.Join(err, report.Table(a.Out))
+	}
+	if err == nil && !report.OK {
+		return &exitStatus{code: ExitFailure}
+	}
+	return err
+}
+
+// encode writes indented JSON to standard output.
+func (a *app) encode(v any) error {
+	enc := json.NewEncoder(a.Out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

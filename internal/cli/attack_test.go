@@ -1,0 +1,60 @@
+//go:build linux
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/attack"
+)
+
+// attackLimit bounds the corpus: several times what it takes on two busy processors.
+const attackLimit = 13 * time.Minute
+
+// The whole corpus runs against the engine of this program, as the user of the test.
+func TestAttack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	cmd := exec.Cmd{
+		Path: exe, Args: []string{"glovebox", "attack", "--json", "--state-dir", t.TempDir()},
+		Stdout: &out, Stderr: &errs, SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(attackLimit, func() { cmd.Process.Signal(syscall.SIGINT) })
+	defer late.Stop()
+	err = cmd.Wait()
+	var report attack.Report
+	if jerr := json.Unmarshal(out.Bytes(), &report); jerr != nil {
+		t.Fatalf("%v; %v; standard error:\n%s", err, jerr, errs.String())
+	}
+	for _, r := range report.Results {
+		if r.Outcome == attack.Broken || r.Outcome == attack.Failed {
+			t.Errorf("%s: %s: %s %s", r.ID, r.Outcome, r.Why, strings.Join(r.Broken, "; "))
+		}
+	}
+	for _, left := range report.Left {
+		t.Errorf("leak: left behind: %s", left)
+	}
+	if err != nil || !report.OK {
+		t.Errorf("%v; ok is %t; standard error:\n%s", err, report.OK, errs.String())
+	}
+	if n := len(report.Results); n != len(attack.All()) {
+		t.Errorf("%d attacks have a result, want %d", n, len(attack.All()))
+	}
+	t.Logf("as %s: %v in %.0f s", report.User, report.Counts, report.Seconds)
+}
