@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,8 @@ const (
 	skew = 30 * time.Second
 	// maxSubject bounds the subject, in bytes, as OpenID Connect does.
 	maxSubject = 255
+	// maxOwner bounds the owner of boxes, in bytes, as their records on disk do.
+	maxOwner = 256
 	// maxKeyID bounds the id of a key, in bytes.
 	maxKeyID = 256
 	// maxTried bounds the keys tried for a token that names none.
@@ -123,9 +126,19 @@ func (i *issuer) identity(c *claims) (*Identity, error) {
 		return nil, refuse(NoSubject, "the claim %s of the token is no text of 1 to %d printable ASCII characters without spaces", i.cfg.SubjectClaim, maxSubject)
 	}
 	return &Identity{
-		Owner: fmt.Sprintf("%s %s", i.cfg.URL, subject), Name: subject,
+		Owner: subjectOwner(i.cfg.URL, subject), Name: subject,
 		Scopes: i.scopes(c.all[i.cfg.ScopeClaim]), Expires: c.Expiry.Time().Add(skew),
 	}, nil
+}
+
+// subjectOwner returns the owner for a subject of an issuer. One that is too long for the records
+// of boxes is replaced by its hash, which has no space and so equals no other owner.
+func subjectOwner(issuer, subject string) string {
+	owner := issuer + " " + subject
+	if len(owner) > maxOwner {
+		return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(owner)))
+	}
+	return owner
 }
 
 // plainSubject reports whether a subject is printable ASCII without spaces, so that no

@@ -546,3 +546,30 @@ func TestIssuer_FetchTimeout(t *testing.T) {
 		t.Errorf("asked %d times, got %v", asked.Load(), i.fault)
 	}
 }
+
+// TestVerify_LongSubject: the owner of the longest subject fits in the record of a box, which
+// has 256 bytes for it, and differs from that of any other subject.
+func TestVerify_LongSubject(t *testing.T) {
+	r := newRealm(t)
+	k := newEC(t, "k")
+	r.publish(k)
+	v := open(t, Config{Issuers: []IssuerConfig{{URL: r.issuer(), Audiences: []string{"boxes"}}}})
+	long := strings.Repeat("x", maxSubject-1)
+	owners := map[string]string{}
+	for _, subject := range []string{"alice", long + "a", long + "b", long + "a"} {
+		id := soon(t, v, k.sign(t, r.with(set{"sub": subject}), nil))
+		if len(id.Owner) > 256 {
+			t.Errorf("the owner of a subject of %d bytes has %d", len(subject), len(id.Owner))
+		}
+		if id.Name != subject {
+			t.Errorf("got the name %q", id.Name)
+		}
+		if before, seen := owners[subject]; seen && before != id.Owner {
+			t.Errorf("one subject has two owners: %q and %q", before, id.Owner)
+		}
+		owners[subject] = id.Owner
+	}
+	if owners[long+"a"] == owners[long+"b"] || owners["alice"] != r.issuer()+" alice" {
+		t.Errorf("got %v", owners)
+	}
+}
