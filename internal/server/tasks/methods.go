@@ -156,8 +156,8 @@ func (s *Tasks) getLocked(t *task, _ *Params) (mcp.Result, error) {
 	d.ResultType = "complete"
 	switch t.status {
 	case statusCompleted:
-		if d.Result = t.result; t.shrunk {
-			d.Result = dropped
+		if d.Result = t.result; t.dropped != nil {
+			d.Result = t.dropped
 		}
 	case statusFailed:
 		d.Error = t.fault

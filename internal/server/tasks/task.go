@@ -54,7 +54,7 @@ type task struct {
 	wasTold   bool
 	wasParked bool
 	result    json.RawMessage     // of a completed one
-	shrunk    bool                // the client got the result, and it was dropped
+	dropped   json.RawMessage     // in place of a result that was dropped; nil: it was not
 	fault     *jsonrpc.Error      // of a failed one
 	requests  mcp.InputRequestMap // without an answer
 	responses mcp.InputResponseMap
@@ -207,5 +207,13 @@ func fault(err error) *jsonrpc.Error {
 
 const crowded = "the results of tasks take up all the memory that is set aside for them"
 
-// dropped stands in for a result that its client has been told before.
-var dropped = json.RawMessage(`{"content":[{"type":"text","text":"This result has been told before, and is not kept: ` + crowded + `."}],"isError":true,"resultType":"complete"}`)
+// Stand-ins for results that were dropped.
+var (
+	toldBefore = standIn("This result has been told before, and is not kept: " + crowded + ".")
+	neverTold  = standIn("The call has run, but its result made room for the results of other users: " + crowded + ". Poll tasks soon after they end, and ask for less at once.")
+)
+
+// standIn returns a result with isError.
+func standIn(text string) json.RawMessage {
+	return json.RawMessage(`{"content":[{"type":"text","text":"` + text + `"}],"isError":true,"resultType":"complete"}`)
+}

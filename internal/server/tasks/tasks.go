@@ -243,7 +243,9 @@ func (s *Tasks) disownLocked(t *task) {
 }
 
 // keepLocked stores a result, and reports false if there is no room. It makes room by
-// dropping results that their clients have, the oldest first.
+// dropping results that their clients have, the oldest first. For the limit of all owners it
+// also drops results of the owner with the most bytes, if that owner keeps more than this
+// one would: else few owners would keep the others out until their tasks expire.
 func (s *Tasks) keepLocked(t *task, result []byte) bool {
 	if len(result) > s.limits.Result {
 		return false
@@ -256,16 +258,38 @@ func (s *Tasks) keepLocked(t *task, result []byte) bool {
 				oldest = o
 			}
 		}
+		if oldest == nil && t.uses.bytes+len(result) <= s.limits.ResultsKept {
+			oldest = s.heaviestLocked(t.uses.bytes + len(result))
+		}
 		if oldest == nil {
 			return false
 		}
 		s.dropLocked(oldest)
-		oldest.shrunk = true
+		if oldest.dropped = neverTold; oldest.wasTold {
+			oldest.dropped = toldBefore
+		}
 	}
 	t.result = result
 	t.uses.bytes += len(result)
 	s.bytes += len(result)
 	return true
+}
+
+// heaviestLocked returns the task with the oldest result of the owner with the most bytes;
+// nil if no owner has more than the given bytes.
+func (s *Tasks) heaviestLocked(bytes int) (oldest *task) {
+	var most *uses
+	for _, u := range s.owners {
+		if u.bytes > bytes && (most == nil || u.bytes > most.bytes) {
+			most = u
+		}
+	}
+	for _, t := range s.tasks {
+		if t.uses == most && len(t.result) > 0 && (oldest == nil || t.updated.Before(oldest.updated)) {
+			oldest = t
+		}
+	}
+	return oldest
 }
 
 func (s *Tasks) dropLocked(t *task) {

@@ -625,3 +625,41 @@ func FuzzUpdate(f *testing.F) {
 		}
 	})
 }
+
+// TestRoom_OfOtherOwners: few owners who never fetch their results do not keep another owner
+// from having one. One of theirs makes room, and says so.
+func TestRoom_OfOtherOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		size := 0
+		tool := func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			time.Sleep(time.Second)
+			return says(strings.Repeat("x", size)), nil
+		}
+		const each = 4000
+		h := newHost(t, Limits{ResultsKept: each, ResultsAll: 4 * each, TTL: time.Hour}, Policy{}, tool)
+		size = each/2 - 200 // two of one owner
+		kept := map[string]string{} // owners by task
+		for i := range 8 {
+			owner := fmt.Sprint("hog", i/2)
+			kept[h.begin(owner)] = owner
+			time.Sleep(2 * time.Second)
+		}
+		id := h.begin("new")
+		time.Sleep(2 * time.Second)
+		if d := h.want("new", id, statusCompleted); len(d.Result) < size {
+			t.Errorf("the new owner's result is %s", d.Result)
+		}
+		dropped := 0
+		for id, owner := range kept {
+			if d := h.want(owner, id, statusCompleted); strings.Contains(string(d.Result), "made room") {
+				dropped++
+			}
+		}
+		if dropped != 1 {
+			t.Errorf("%d results made room, want 1", dropped)
+		}
+		if h.bytes > 4*each {
+			t.Errorf("%d bytes are kept", h.bytes)
+		}
+	})
+}
