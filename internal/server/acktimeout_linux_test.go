@@ -27,7 +27,7 @@ func TestAccept_SetsAckTimeout(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			c, err := limitListener{wrap(ln), &connections{limit: 1}}.Accept()
+			c, err := ackListener{wrap(ln)}.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,13 +1,16 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // answer ends a call over HTTP and delivers its answer: an encoded result, or an error.
@@ -18,28 +21,75 @@ func (s *Server) answer(cl *call, result json.RawMessage, err error) {
 	}
 	s.end(cl)
 	if cl.cancelled.Load() {
-		cl.deliver(0, nil)
+		s.deliver(cl, 0, nil)
 		return
 	}
 	if err != nil {
 		e := envelope.WireError(err)
-		cl.deliver(cl.errorStatus(e.Code), envelope.ErrorReply(cl.id, e))
+		s.auditUnhandled(cl, e)
+		s.deliver(cl, cl.errorStatus(e.Code), envelope.ErrorReply(cl.id, e))
 		return
 	}
 	if cl.method == initialize {
 		cl.stream.setHeader(headerSession, cl.conn.session)
 	}
-	cl.deliver(http.StatusOK, envelope.Reply(cl.id, result))
+	s.deliver(cl, http.StatusOK, envelope.Reply(cl.id, result))
 }
 
-// deliver hands the one answer of a call to its stream.
-func (cl *call) deliver(status int, message []byte) {
+// smallAnswer is the size up to which an answer does not count against the limits of
+// answers, except in a batch. Concurrent requests bound the number of these.
+const smallAnswer = 16 << 10
+
+// deliver hands the one answer of a call to its stream. Its bytes are booked on the owner
+// until they are written. Without room for them, the client gets an error in its place.
+func (s *Server) deliver(cl *call, status int, message []byte) {
 	if cl.conn != nil {
 		defer cl.conn.forget(cl.stream)
 	}
-	if cl.delivered.CompareAndSwap(false, true) {
-		cl.stream.answer(status, message)
+	reserved, first := cl.finish()
+	if !first {
+		return
 	}
+	owner, size := cl.caller.owner(), int64(len(message))
+	if size <= smallAnswer && !cl.stream.batch {
+		size = 0
+	}
+	size = s.answers.clamp(size)
+	if more := size - reserved; more > 0 && s.answers.take(owner, more) != noExcess {
+		s.unread.Do(func() {
+			s.log.Warn("answer not sent: its client does not read the answers that it has, or asks for too many at once", logkey.Who, owner, logkey.Bytes, len(message))
+		})
+		status, message, size = http.StatusOK, envelope.ErrorReply(cl.id, tools.TooManyAnswers(len(message), int(max(s.answers.each, s.answers.all/2)))), reserved
+	} else if more < 0 {
+		s.answers.give(owner, -more)
+	}
+	s.answers.give(owner, cl.stream.answer(status, message, size))
+}
+
+// reserve books bytes for the answer of the call of a handler's context, before there is
+// one, and reports false if there is no room. deliver corrects the amount.
+func (s *Server) reserve(ctx context.Context, bytes int64) bool {
+	cl := callIn(ctx)
+	if cl == nil || cl.stream == nil { // not over HTTP, or a task, which has limits of its own
+		return true
+	}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	bytes = s.answers.clamp(bytes)
+	if cl.delivered || s.answers.take(cl.caller.owner(), bytes) != noExcess {
+		return false
+	}
+	cl.reserved += bytes
+	return true
+}
+
+// finish returns what is reserved for the answer, and whether there was none before.
+func (cl *call) finish() (reserved int64, first bool) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	reserved, first = cl.reserved, !cl.delivered
+	cl.reserved, cl.delivered = 0, true
+	return reserved, first
 }
 
 // abort ends a call whose answer panicked. It answers with an internal error, unless the
@@ -47,7 +97,7 @@ func (cl *call) deliver(status int, message []byte) {
 func (s *Server) abort(cl *call) {
 	cl.conn.take(cl)
 	s.end(cl)
-	cl.deliver(http.StatusInternalServerError, envelope.ErrorReply(cl.id, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"}))
+	s.deliver(cl, http.StatusInternalServerError, envelope.ErrorReply(cl.id, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"}))
 }
 
 // errorStatus is the HTTP status for an error that is the whole body.

@@ -39,24 +39,28 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 				tool = s.listed(r.Params.Name)
 			}
 		case *mcp.ReadResourceRequest: // reads what download_file reads
-			isCall, tool = true, method
+			isCall, tool = true, readResource
 		}
 		if isCall {
 			record := &tools.Record{}
 			ctx = tools.WithRecord(ctx, record)
 			start := time.Now()
 			res, err = nil, errPanicked // until next returns
-			defer func() { s.audit(c, tool, record, start, res, err) }()
+			defer func() {
+				if !repeated(ctx, res) {
+					s.audit(c, tool, record, start, res, err)
+				}
+			}()
 		}
 		if want := s.scopeOf(method, tool); !c.has(want) {
 			return nil, scopeError(want)
 		}
 		if isCall {
-			leave, ok := s.quota.enter(c.owner())
-			if !ok {
-				return nil, tools.TooManyCalls(s.quota.limit)
+			owner := c.owner()
+			if s.quota.take(owner, 1) != noExcess {
+				return nil, tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 			}
-			defer leave()
+			defer s.quota.give(owner, 1)
 		}
 		ctx, release := c.bound(ctx, method == listen)
 		defer release()
@@ -100,6 +104,31 @@ func (s *Server) audit(c *caller, tool string, record *tools.Record, start time.
 	}
 	s.opts.Audit.Info("call", logkey.Who, c.who(s.opts.Auth != nil), logkey.Tool, tool, logkey.Box, record.Box(), logkey.Outcome, string(how), logkey.Code, code,
 		logkey.DurationMS, time.Since(start).Milliseconds(), logkey.Remote, c.remote, logkey.Request, c.request)
+}
+
+// auditUnhandled logs a call that was refused before it reached our handlers: the SDK
+// refuses parameters that it cannot decode.
+func (s *Server) auditUnhandled(cl *call, e *jsonrpc.Error) {
+	tool := cl.method
+	switch {
+	case cl.handled.Load():
+		return
+	case cl.method == callTool:
+		tool = s.listed(cl.tool)
+	case cl.method != readResource:
+		return
+	}
+	s.audit(cl.caller, tool, &tools.Record{}, time.Now(), nil, e)
+}
+
+// auditLimit logs a request that was refused at a limit. Each caller gets few such lines: it
+// could fill the disk with more.
+func (s *Server) auditLimit(r *http.Request, reason string) {
+	c := callerIn(r)
+	if s.opts.Audit == nil || c == nil || s.limitLines.take(c.account, 1, time.Now()) > 0 {
+		return
+	}
+	s.auditRefusal(c, r, reason)
 }
 
 // auditRefusal logs a request that was refused.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,7 +44,12 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 		c.account = "owner " + id.Owner
 	}
 	if wait := s.rate.take(c.account, 1, time.Now()); wait > 0 {
-		s.refuseRate(w, nil, wait, "Too many requests")
+		s.refuseRate(w, r, nil, wait, "Too many requests")
+		return r, false
+	}
+	if e := s.connections.establish(r, c.owner()); e != noExcess {
+		w.Header().Set("Connection", "close")
+		s.refuseExcess(w, r, nil, e, "Too many connections")
 		return r, false
 	}
 	return r, true
@@ -78,7 +82,7 @@ func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, a
 	c := callerIn(r)
 	// The limit slows down guessing, and bounds the log.
 	if wait := s.unauthenticated.take(network(c.remote), 1, time.Now()); wait > 0 {
-		s.refuseRate(w, nil, wait, "Too many requests without a token that is known")
+		s.refuseRate(w, r, nil, wait, "Too many requests without a token that is known")
 		return
 	}
 	refusal, known := errors.AsType[*auth.Refusal](err)
@@ -188,13 +192,6 @@ func (s *Server) serveMetadata(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Set("Access-Control-Allow-Origin", "*") // it is public
 	writeJSON(w, http.StatusOK, about)
 	return true
-}
-
-// refuseRate refuses a request because a limit of the caller is reached.
-func (s *Server) refuseRate(w http.ResponseWriter, id json.RawMessage, wait time.Duration, text string) {
-	seconds := int64((wait + time.Second - 1) / time.Second)
-	w.Header().Set("Retry-After", strconv.FormatInt(max(seconds, 1), 10))
-	s.refuse(w, http.StatusTooManyRequests, id, codeRefused, text+": try again in a moment")
 }
 
 // scopeOf returns the scope that a message needs.

@@ -53,12 +53,13 @@ func (p *people) lines(tb testing.TB) (lines []map[string]any) {
 	return lines
 }
 
-// newPeople makes a token for each of alice, bob (use), a reader and a monitor.
+// newPeople makes a token for each of alice, bob and carol (use), a reader and a monitor.
 func newPeople(tb testing.TB) *people {
 	tb.Helper()
 	p := &people{path: filepath.Join(tb.TempDir(), "tokens.toml"), tokens: map[string]string{}}
 	p.add(tb, "alice", "alice", auth.Use)
 	p.add(tb, "bob", "bob", auth.Use)
+	p.add(tb, "carol", "carol", auth.Use)
 	p.add(tb, "reader", "alice", auth.Read)
 	p.add(tb, "monitor", "monitor", auth.Metrics)
 	p.add(tb, "nothing", "nothing")
@@ -440,7 +441,7 @@ func TestRateOfOwner(t *testing.T) {
 	}
 	refused := 0
 	for _, line := range p.lines(t) {
-		if line["msg"] == "refused" {
+		if line["msg"] == "refused" && line["reason"] == "no_token" {
 			refused++
 		}
 	}
@@ -539,7 +540,7 @@ func TestCallsOfOwner(t *testing.T) {
 // TestOwnersShareLimits: streams and sessions of one owner leave room for others'.
 func TestOwnersShareLimits(t *testing.T) {
 	p := newPeople(t)
-	s, url := serve(t, p.options(func(o *Options) { o.Limits.OwnerStreams, o.Limits.Sessions = 1, 4 }))
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.OwnerStreams, o.Limits.Sessions = 1, 6 }))
 	begin := func(who string) (int, string) {
 		t.Helper()
 		res, _ := do(t, "POST", url, p.as(who), initBody)
@@ -559,16 +560,30 @@ func TestOwnersShareLimits(t *testing.T) {
 	_, first := begin("alice")
 	_, second := begin("alice")
 	_, third := begin("alice")
-	if status, _ := begin("alice"); status != 503 {
-		t.Errorf("a session too many: %d, want 503: bob's are fewer", status)
+	if status, _ := begin("alice"); status != 429 {
+		t.Errorf("a session too many of one owner: %d, want 429", status)
 	}
 	rest(second)
 	if status, _ := begin("alice"); status != 200 || there("alice", second) || !there("bob", bobs) {
-		t.Errorf("one's own session makes room: %d", status)
+		t.Errorf("a session of the same owner makes room: %d", status)
 	}
-	rest(first)
-	if status, _ := begin("bob"); status != 200 || there("alice", first) {
-		t.Errorf("a session of who has more makes room: %d", status)
+	var later string
+	for range 2 {
+		var status int
+		if status, later = begin("bob"); status != 200 {
+			t.Errorf("another owner's session: %d", status)
+		}
+	}
+	rest(bobs)
+	// All places are taken, and no other session has been idle for long.
+	if status, _ := begin("carol"); status != 200 || there("bob", bobs) {
+		t.Errorf("a session of an owner with more makes room: %d", status)
+	}
+	if status, _ := begin("carol"); status != 200 || there("alice", first) {
+		t.Errorf("a session of an owner with more makes room, though it was in use just now: %d", status)
+	}
+	if status, _ := begin("carol"); status != 503 {
+		t.Errorf("a third of six sessions for each of three owners: %d, want 503", status)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -595,7 +610,7 @@ func TestOwnersShareLimits(t *testing.T) {
 	if got := listen("alice", third); got != 429 {
 		t.Errorf("a stream too many: %d, want 429", got)
 	}
-	if got := listen("bob", bobs); got != 200 {
+	if got := listen("bob", later); got != 200 {
 		t.Errorf("another's stream: %d", got)
 	}
 }

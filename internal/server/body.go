@@ -18,16 +18,16 @@ const (
 	// place of the reason.
 	refusedBody  = 512 << 20
 	refusedLimit = 10 * time.Second
-	// largeBody is the size from which a body counts as large. All large bodies together
-	// may take largeBodies times the limit of one.
-	largeBody   = 1 << 20
+	// smallBody is the size up to which a body does not count against the limit of all
+	// bodies, which is largeBodies times that of one.
+	smallBody   = 64 << 10
 	largeBodies = 8
 )
 
-// readBody reads a body within the limits, or refuses the request. The body counts
-// against the limit of all large bodies until release is called.
+// readBody reads a body within the limits, or refuses the request. The body counts against
+// the limits of all bodies and of its owner's until release is called.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), ok bool) {
-	limit := s.opts.Limits.Body
+	limit, owner := s.opts.Limits.Body, callerIn(r).owner()
 	rc := http.NewResponseController(w)
 	clearWriteDeadline(rc)
 	refuse := func(respond func()) {
@@ -46,16 +46,27 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		refuse(tooLarge)
 		return nil, nil, false
 	}
-	size := r.ContentLength
-	if size < 0 {
-		size = limit
+	held := int64(0)
+	free := func() { s.bodies.give(owner, held) }
+	defer func() {
+		if !ok {
+			free()
+		}
+	}()
+	// hold books memory for a body of the given size.
+	hold := func(size int64) bool {
+		if size <= smallBody || size <= held {
+			return true
+		}
+		e := s.bodies.take(owner, size-held)
+		if e != noExcess {
+			refuse(func() { s.refuseExcess(w, r, nil, e, "Too many large requests") })
+			return false
+		}
+		held = size
+		return true
 	}
-	if size < largeBody {
-		size = 0
-	}
-	if s.bodies.Add(size) > largeBodies*limit && size > 0 {
-		s.bodies.Add(-size)
-		refuse(func() { s.refuseBusy(w, nil, "Too many large requests at once") })
+	if !hold(r.ContentLength) {
 		return nil, nil, false
 	}
 	_ = rc.SetReadDeadline(time.Now().Add(s.opts.Limits.Upload)) // not every writer has one
@@ -63,16 +74,26 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	if r.ContentLength > 0 {
 		buf.Grow(int(min(r.ContentLength, firstBody)) + bytes.MinRead)
 	}
-	n, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
-	switch {
-	case n > limit:
-		refuse(tooLarge)
-	case err != nil:
-		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: the body ended early")
-	default:
-		_ = rc.SetReadDeadline(time.Time{})
-		return buf.Bytes(), func() { s.bodies.Add(-size) }, true
+	// The buffer doubles when it is full. The memory for a body of unknown length is booked
+	// before that.
+	part := int64(smallBody)
+	if r.ContentLength >= 0 {
+		part = limit + 1
 	}
-	s.bodies.Add(-size)
-	return nil, nil, false
+	for ; ; part = int64(buf.Len()) {
+		n, err := buf.ReadFrom(io.LimitReader(r.Body, min(part, limit+1-int64(buf.Len()))))
+		switch {
+		case err != nil:
+			s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: the body ended early")
+			return nil, nil, false
+		case int64(buf.Len()) > limit:
+			refuse(tooLarge)
+			return nil, nil, false
+		case n < part:
+			_ = rc.SetReadDeadline(time.Time{})
+			return buf.Bytes(), free, true
+		case !hold(min(2*int64(buf.Len()), limit)):
+			return nil, nil, false
+		}
+	}
 }

@@ -104,6 +104,11 @@ func remote(r *http.Request, proxied bool) string {
 			}
 		}
 	}
+	return addressOf(from)
+}
+
+// addressOf returns the address in host:port, or "unknown".
+func addressOf(from string) string {
 	if host, _, err := net.SplitHostPort(from); err == nil {
 		from = host
 	}

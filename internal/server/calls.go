@@ -45,6 +45,8 @@ type call struct {
 	counts bool      // guarded by calls.mu: a shutdown waits for it
 
 	// Over HTTP only.
+	admission *admission // guarded by calls.mu: holds its place; nil: it is given back
+	tool      string     // that the client named, of tools/call
 	id        json.RawMessage
 	key       string      // [envelope.Key] of id
 	inexact   bool        // the SDK cannot hold the id
@@ -54,7 +56,10 @@ type call struct {
 	stream    *stream
 	cancelled atomic.Bool // by the client, which gets no answer
 	handled   atomic.Bool // it has reached our handlers
-	delivered atomic.Bool // its stream has the answer
+
+	mu        sync.Mutex
+	delivered bool  // guarded by mu: its stream has the answer
+	reserved  int64 // guarded by mu: bytes booked for the answer before there is one
 }
 
 // calls are the requests in flight, of all transports.
@@ -76,16 +81,20 @@ func (cs *calls) add(cl *call) {
 	}
 }
 
-func (cs *calls) remove(cl *call) {
+// remove removes a call, and returns what holds its place.
+func (cs *calls) remove(cl *call) *admission {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	delete(cs.running, cl)
 	if cl.counts {
 		cs.counted.add(-1)
 	}
+	a := cl.admission
+	cl.admission = nil
+	return a
 }
 
-// replace makes to count instead of from.
+// replace makes to count instead of from, and hold its place.
 func (cs *calls) replace(from, to *call) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -98,6 +107,7 @@ func (cs *calls) replace(from, to *call) {
 	}
 	cs.running[to] = struct{}{}
 	cs.counted.add(1)
+	to.admission, from.admission = from.admission, nil
 }
 
 // cancel cancels the calls that match; nil matches all.
@@ -133,7 +143,9 @@ func (s *Server) end(cl *call) {
 		if cl.session != nil {
 			s.sessions.release(cl.session)
 		}
-		s.calls.remove(cl)
+		if a := s.calls.remove(cl); a != nil {
+			a.answered()
+		}
 	})
 }
 

@@ -1,109 +1,238 @@
 package server
 
 import (
+	"container/list"
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
-	// spareConnections are accepted above the limit, to refuse their requests with the
-	// reason. Further ones are closed without an answer.
-	spareConnections = 32
-	// restBeforeReclaim is how long a connection must be idle before a new one may
+	// newPlaces is how many connections the server accepts above its limit, for
+	// connections that have not authenticated yet.
+	newPlaces = 32
+	// restBeforeReclaim is how long a connection must be idle before another one may
 	// replace it: its client may be about to use it.
 	restBeforeReclaim = time.Second
+	// warnInterval is how often the log repeats a warning about one limit.
+	warnInterval = time.Minute
 )
 
-// connections counts HTTP connections. At the limit, a new connection replaces an idle
-// one.
+// connections bounds HTTP connections.
+//
+// A connection is new until it carries a request that authenticates, or that is accepted
+// without authentication. Then it is established. The limit is that of the established
+// ones; new ones may take the places that those leave, and newPlaces more. When all places
+// are taken, an arriving connection replaces a new one: the oldest of the address that has
+// the most. So an address gets a fair share of the places, and clients that send nothing
+// keep nobody out. A TLS handshake is part of a new connection.
 type connections struct {
-	limit int
+	limit int // of established connections
+	each  int // of established connections of one owner; 0: none
+	log   *slog.Logger
+	warn  rate.Sometimes
 
-	mu   sync.Mutex
-	open int                    // guarded by mu
-	idle map[net.Conn]time.Time // guarded by mu: since when
+	mu          sync.Mutex
+	open        map[net.Conn]*connection
+	fresh       map[string]*list.List // guarded by mu: new connections by network, oldest first
+	arrived     uint64                // guarded by mu: numbers connections
+	established int                   // guarded by mu
+	owners      map[string]int        // guarded by mu: established connections
+	dropped     int                   // guarded by mu: new connections that were replaced
 }
 
-type beyondLimit struct{}
+type connection struct {
+	conn    net.Conn
+	network string
+	number  uint64
+	place   *list.Element // guarded by connections.mu: in fresh; nil if established
+	owner   string        // guarded by connections.mu: of an established one
+	idle    time.Time     // guarded by connections.mu: since when; zero: in use
+
+	authenticated atomic.Bool // set when it is established
+}
+
+type connectionKey struct{}
+
+// init prepares connections for use.
+func (cs *connections) init() {
+	cs.open = make(map[net.Conn]*connection)
+	cs.fresh = make(map[string]*list.List)
+	cs.owners = make(map[string]int)
+	cs.warn.Interval = warnInterval
+}
 
 // opened is for [http.Server.ConnContext].
-func (cs *connections) opened(ctx context.Context, _ net.Conn) context.Context {
+func (cs *connections) opened(ctx context.Context, conn net.Conn) context.Context {
+	c := &connection{conn: conn, network: network(addressOf(conn.RemoteAddr().String()))}
 	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.open++
-	if cs.open > cs.limit && !cs.reclaimLocked() {
-		return context.WithValue(ctx, beyondLimit{}, true)
+	var victim *connection
+	cs.arrived++
+	c.number = cs.arrived
+	if cs.fresh[c.network] == nil {
+		cs.fresh[c.network] = list.New()
 	}
-	return ctx
+	c.place = cs.fresh[c.network].PushBack(c)
+	cs.open[conn] = c
+	if len(cs.open) > cs.limit+newPlaces {
+		victim = cs.heaviestLocked()
+		cs.removeLocked(victim)
+		cs.dropped++
+	}
+	dropped := cs.dropped
+	cs.mu.Unlock()
+	if victim != nil {
+		hangUp(victim.conn)
+		cs.warn.Do(func() {
+			cs.log.Warn("new connections are closed to make room: an address opens many and sends no valid request", logkey.Remote, victim.network, logkey.Count, dropped)
+		})
+	}
+	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-func (cs *connections) reclaimLocked() bool {
-	var oldest net.Conn
-	var since time.Time
-	for c, t := range cs.idle {
-		if oldest == nil || t.Before(since) {
-			oldest, since = c, t
+// heaviestLocked returns the oldest new connection of the network that has the most of
+// them. There are always some: fewer connections are established than there are places.
+func (cs *connections) heaviestLocked() *connection {
+	var victim *connection
+	most := 0
+	for _, l := range cs.fresh {
+		oldest := l.Front().Value.(*connection)
+		if n := l.Len(); n > most || n == most && oldest.number < victim.number {
+			victim, most = oldest, n
 		}
 	}
-	if oldest == nil || time.Since(since) < restBeforeReclaim {
-		return false
+	return victim
+}
+
+// establish counts the connection of a request as one of the owner's, or says which limit
+// is reached. At a limit, it makes room by closing an idle connection: of the owner or, at
+// the limit of all, of the owner with the most connections.
+func (cs *connections) establish(r *http.Request, owner string) excess {
+	c, _ := r.Context().Value(connectionKey{}).(*connection)
+	if c == nil || c.authenticated.Load() {
+		return noExcess
 	}
-	delete(cs.idle, oldest) // one is reclaimed once; its end is counted when it is there
-	_ = oldest.Close()
-	return true
+	cs.mu.Lock()
+	if c.place == nil || cs.open[c.conn] != c { // another request was faster, or it is closed
+		cs.mu.Unlock()
+		return noExcess
+	}
+	var victim *connection
+	exceeded := noExcess
+	switch {
+	case cs.each > 0 && cs.owners[owner] >= cs.each:
+		if victim = cs.idleLocked(&owner); victim == nil {
+			exceeded = ownerExcess
+		}
+	case cs.established >= cs.limit:
+		if victim = cs.idleLocked(nil); victim == nil {
+			exceeded = totalExcess
+		}
+	}
+	if victim != nil {
+		cs.removeLocked(victim)
+	}
+	if exceeded == noExcess {
+		cs.unlistLocked(c)
+		c.owner = owner
+		cs.established++
+		cs.owners[owner]++
+		c.authenticated.Store(true)
+	}
+	cs.mu.Unlock()
+	if victim != nil {
+		hangUp(victim.conn)
+	}
+	return exceeded
+}
+
+// idleLocked returns the connection that has been idle longest of an owner or, with nil,
+// of the owner with the most connections that has an idle one; nil if there is none.
+func (cs *connections) idleLocked(owner *string) *connection {
+	var longest *connection
+	for _, c := range cs.open {
+		switch {
+		case c.place != nil || c.idle.IsZero() || time.Since(c.idle) < restBeforeReclaim:
+		case owner != nil && c.owner != *owner:
+		case longest == nil, cs.owners[c.owner] > cs.owners[longest.owner],
+			cs.owners[c.owner] == cs.owners[longest.owner] && c.idle.Before(longest.idle):
+			longest = c
+		}
+	}
+	return longest
 }
 
 // changed is for [http.Server.ConnState].
-func (cs *connections) changed(c net.Conn, state http.ConnState) {
+func (cs *connections) changed(conn net.Conn, state http.ConnState) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	c := cs.open[conn]
+	if c == nil {
+		return // it was replaced
+	}
 	switch state {
 	case http.StateIdle:
-		cs.idle[c] = time.Now()
+		c.idle = time.Now()
 	case http.StateActive:
-		delete(cs.idle, c)
+		c.idle = time.Time{}
 	case http.StateClosed, http.StateHijacked:
-		delete(cs.idle, c)
-		cs.open--
+		cs.removeLocked(c)
 	}
 }
 
-func (cs *connections) count() int {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return cs.open
-}
-
-func (cs *connections) full() bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return cs.open >= cs.limit+spareConnections
-}
-
-// A limitListener closes connections above the hard limit without an answer.
-type limitListener struct {
-	net.Listener
-	connections *connections
-}
-
-func (d limitListener) Accept() (net.Conn, error) {
-	for {
-		c, err := d.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if !d.connections.full() {
-			setAckTimeout(c)
-			return c, nil
-		}
-		_ = c.Close()
+func (cs *connections) removeLocked(c *connection) {
+	delete(cs.open, c.conn)
+	if c.place != nil {
+		cs.unlistLocked(c)
+		return
+	}
+	cs.established--
+	if cs.owners[c.owner]--; cs.owners[c.owner] == 0 {
+		delete(cs.owners, c.owner)
 	}
 }
 
-// tooMany reports whether a request came over a connection beyond the limit.
-func tooMany(r *http.Request) bool {
-	return r.Context().Value(beyondLimit{}) != nil
+// unlistLocked removes a connection from the new ones.
+func (cs *connections) unlistLocked(c *connection) {
+	l := cs.fresh[c.network]
+	l.Remove(c.place)
+	c.place = nil
+	if l.Len() == 0 {
+		delete(cs.fresh, c.network)
+	}
+}
+
+// counts returns how many connections are open, and how many were ever replaced.
+func (cs *connections) counts() (open, dropped int) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.open), cs.dropped
+}
+
+// hangUp closes a connection without a message of TLS, which would wait for a write that
+// is stuck.
+func hangUp(c net.Conn) {
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = secure.NetConn()
+	}
+	_ = c.Close()
+}
+
+// An ackListener limits the time for which a dead client keeps its connection.
+type ackListener struct{ net.Listener }
+
+func (l ackListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		setAckTimeout(c)
+	}
+	return c, err
 }

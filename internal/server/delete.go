@@ -2,10 +2,12 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // serveDELETE ends a session at once: its calls are cancelled, not waited for.
@@ -22,11 +24,16 @@ func (s *Server) serveDELETE(w http.ResponseWriter, r *http.Request) {
 	if !s.permit(w, r, nil, auth.Read) {
 		return
 	}
-	_, release, ok := s.holdSession(w, r, nil)
+	begun := time.Now()
+	sess, release, ok := s.holdSession(w, r, nil)
 	if !ok {
 		return
 	}
 	release()
+	if !s.mayEnd(w, r, nil, sess) {
+		return
+	}
 	s.sessions.remove(id, errDeleted)
+	s.audit(callerIn(r), http.MethodDelete, &tools.Record{}, begun, nil, nil)
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -20,7 +20,8 @@ const (
 	headerMethod = "Mcp-Method"
 	headerName   = "Mcp-Name"
 
-	callTool = "tools/call"
+	callTool     = "tools/call"
+	readResource = "resources/read"
 )
 
 // direct returns the tool call of a request that needs nothing but its one answer, and
@@ -80,7 +81,7 @@ func (s *Server) serveDirect(cl *call, req *mcp.CallToolRequest, modern bool) (s
 	req.Extra.TokenInfo = origin{cl.caller, cl}.extra(nil).TokenInfo
 	ctx := context.WithValue(context.WithValue(cl.ctx, callKey{}, cl), directKey{}, true)
 	result, err := s.call(ctx, callTool, req)
-	if asked, ok := result.(*mcp.CallToolResult); ok && cl.session != nil && asked.InputRequests != nil && !cl.inexact {
+	if repeated(ctx, result) {
 		return false
 	}
 	var encoded []byte
@@ -92,6 +93,16 @@ func (s *Server) serveDirect(cl *call, req *mcp.CallToolRequest, modern bool) (s
 	}
 	s.answer(cl, encoded, err)
 	return true
+}
+
+// repeated reports whether a result is that of a direct call which the SDK will serve again.
+func repeated(ctx context.Context, result mcp.Result) bool {
+	if direct, _ := ctx.Value(directKey{}).(bool); !direct {
+		return false
+	}
+	asked, ok := result.(*mcp.CallToolResult)
+	cl := callIn(ctx)
+	return ok && asked != nil && asked.InputRequests != nil && cl != nil && cl.session != nil && !cl.inexact
 }
 
 // encode encodes a result as the SDK does.

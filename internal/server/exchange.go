@@ -16,7 +16,7 @@ import (
 // exchange serves the messages of a POST, and returns when their answers are written or
 // the client of a session has disconnected: its calls then continue, and it can resume the
 // stream. exchange calls registered when the calls keep the session from expiring.
-func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, to target, direct *mcp.CallToolRequest, registered func()) {
+func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, to target, direct *mcp.CallToolRequest, a *admission, registered func()) {
 	messages, refused := decode(m, direct != nil)
 	if refused != nil {
 		s.refuseWith(w, http.StatusBadRequest, m.ID, refused)
@@ -31,7 +31,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		return
 	}
 
-	c, end, err := s.connect(m, to, direct != nil)
+	c, end, err := s.connect(callerIn(r).owner(), m, to, direct != nil)
 	if err != nil {
 		s.log.Error("connect a session", logkey.Error, err)
 		s.refuse(w, http.StatusInternalServerError, m.ID, jsonrpc.CodeInternalError, "Internal error")
@@ -45,9 +45,10 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	st := newStream(rand.Text(), session, to.version, m.requests(), s.replay)
 	st.json, st.batch, st.direct = to.json, m.batch, direct != nil
 	if m.Method == listen {
+		st.queued = true
 		c.setOwn(st)
 	}
-	calls, ok := s.beginAll(w, r, m, to, c, st)
+	calls, ok := s.beginAll(w, r, m, to, c, st, a)
 	if !ok {
 		return
 	}
@@ -65,7 +66,10 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	res := s.respond(w, beat, delay, st.first())
 	defer res.finish()
 	detached := st.attach(res)
-	defer st.detach(res)
+	defer func() {
+		st.detach(res)
+		s.answers.give(callerIn(r).owner(), st.discard())
+	}()
 
 	if direct != nil && s.serveDirect(calls[0], direct, to.modern) {
 		return
@@ -82,6 +86,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	}
 	select {
 	case <-st.done:
+		res.flush()
 	case <-detached:
 	case <-r.Context().Done(): // without a session, end waits for the handlers
 	}
@@ -117,7 +122,7 @@ func (m *postBody) requests() (n int) {
 // Direct calls without a session need none. The caller calls end when the answers are
 // written or the client has disconnected: end waits for the handlers of a connection
 // without a session, and ends the calls that still have no answer.
-func (s *Server) connect(m *postBody, to target, direct bool) (c *conn, end func(), err error) {
+func (s *Server) connect(owner string, m *postBody, to target, direct bool) (c *conn, end func(), err error) {
 	switch {
 	case m.session != nil:
 		return m.session.conn, func() {}, nil
@@ -125,10 +130,13 @@ func (s *Server) connect(m *postBody, to target, direct bool) (c *conn, end func
 		return nil, func() {}, nil
 	case m.Method == initialize && !to.modern:
 		c = s.newConn(rand.Text(), false)
-		s.replay.open(c.session)
-		c.setOwn(newStream("", c.session, "", 1, s.replay))
+		s.replay.open(c.session, owner)
+		own := newStream("", c.session, "", 1, s.replay)
+		own.queued = true
+		c.setOwn(own)
 		sess, err := s.mcp.Connect(context.Background(), c, nil)
 		if err != nil {
+			s.replay.close(c.session)
 			return nil, nil, err
 		}
 		return c, func() {
@@ -155,7 +163,7 @@ func (s *Server) connect(m *postBody, to target, direct bool) (c *conn, end func
 const oldestStateless = "2025-03-26"
 
 // beginAll registers the requests of a body. The result has a nil for each other message.
-func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, to target, c *conn, st *stream) ([]*call, bool) {
+func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, to target, c *conn, st *stream, a *admission) ([]*call, bool) {
 	calls := make([]*call, len(m.messages))
 	for i := range m.messages {
 		e := &m.messages[i]
@@ -163,7 +171,7 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 			continue
 		}
 		cl := &call{
-			caller: callerIn(r), method: e.Method, id: e.ID, key: envelope.Key(e.ID),
+			caller: callerIn(r), method: e.Method, tool: e.Tool, admission: a, id: e.ID, key: envelope.Key(e.ID),
 			inexact: e.Inexact, modern: to.modern, session: m.session, conn: c, stream: st,
 		}
 		if m.session != nil {
@@ -191,6 +199,7 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 		}
 		return nil, false
 	}
+	a.register()
 	return calls, true
 }
 

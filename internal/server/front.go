@@ -37,11 +37,8 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		// net/http reads the rest of a body before it sends the answer.
 		_ = rc.SetReadDeadline(time.Now().Add(refusedLimit))
 	}
-	if tooMany(r) {
-		w.Header().Set("Connection", "close")
-	}
 	if !s.hostAllowed(r) {
-		s.refuse(w, http.StatusForbidden, nil, codeRefused, fmt.Sprintf("Forbidden: invalid Host header %q", r.Host))
+		s.refuse(w, http.StatusForbidden, nil, codeRefused, fmt.Sprintf("Forbidden: Host header %.100q does not name this server; its operator can add names with --allowed-hosts", r.Host))
 		return
 	}
 	origin := r.Header.Get("Origin")
@@ -88,10 +85,6 @@ func clearWriteDeadline(rc *http.ResponseController) { _ = rc.SetWriteDeadline(t
 func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	s.log.Debug("request_received", logkey.Method, r.Method, logkey.Path, s.opts.Path,
 		logkey.MCPSession, r.Header.Get(headerSession), logkey.Protocol, r.Header.Get(headerVersion))
-	if tooMany(r) {
-		s.refuseBusy(w, nil, "Too many connections")
-		return
-	}
 	switch r.Method {
 	case http.MethodOptions:
 		w.Header().Set("Allow", methods)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -41,7 +40,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 			"The older HTTP+SSE transport of revision 2024-11-05 is not served: use Streamable HTTP (\"type\": \"http\") at this URL")
 		return
 	case s.draining.Load():
-		s.refuseDraining(w, nil)
+		s.refuseDraining(w, r, nil)
 		return
 	}
 	if !s.permit(w, r, nil, auth.Read) {
@@ -52,17 +51,15 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	leave, ok := s.listening.enter(callerIn(r).owner())
-	if !ok {
-		s.refuseRate(w, nil, time.Second, "Too many open streams of this user")
+	if !s.mayEnd(w, r, nil, sess) { // a stream is taken from the connection that has it
 		return
 	}
-	defer leave()
-	if !s.streams.enter(1, s.opts.Limits.Streams) {
-		s.refuseBusy(w, nil, "Too many open streams")
+	owner := callerIn(r).owner()
+	if e := s.streams.take(owner, 1); e != noExcess {
+		s.refuseExcess(w, r, nil, e, "Too many open streams")
 		return
 	}
-	defer s.streams.add(-1)
+	defer s.streams.give(owner, 1)
 	ctx, unbind := callerIn(r).bound(r.Context(), true)
 	defer unbind()
 	clearWriteDeadline(http.NewResponseController(w))
@@ -75,13 +72,28 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	res.noJSON = true
 	defer res.finish()
 
-	st, detached, err := s.attachGET(r, sess, res)
+	booked := int64(0) // while the events are written
+	book := func(events []event) bool {
+		for _, e := range events {
+			booked += int64(len(e.data))
+		}
+		if booked = s.answers.clamp(booked); s.answers.take(owner, booked) != noExcess {
+			booked = 0
+			return false
+		}
+		return true
+	}
+	st, detached, err := s.attachGET(r, sess, res, book)
+	s.answers.give(owner, booked)
 	if err != nil {
 		res.finish() // no heartbeat comes between
 	}
 	switch {
 	case errors.Is(err, errConflict):
 		s.refuse(w, http.StatusConflict, nil, codeRefused, "Conflict: another connection has the stream of this session")
+		return
+	case errors.Is(err, errNoRoom):
+		s.refuseOwner(w, r, nil, "Too many unread answers")
 		return
 	case errors.Is(err, errBadEventID):
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: %v", err))
@@ -92,12 +104,17 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if st != nil {
-		defer st.detach(res)
+		taken := false
 		select {
 		case <-st.done:
 		case <-detached:
+			taken = true
 		case <-sess.ended.Done():
 		case <-ctx.Done():
+		}
+		st.detach(res)
+		if taken {
+			return // another connection has the stream, or the client is too slow for it
 		}
 	}
 	if !res.finish() && ctx.Err() == nil {
@@ -107,14 +124,17 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+var errNoRoom = errors.New("the events do not fit in the limit of unread answers")
+
 var errBadEventID = errors.New("Last-Event-ID is not the id of an event of this server")
 
 // attachGET has res deliver the stream that a GET asks for. A stream that is over is
-// nil: res then has what the client missed.
-func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response) (st *stream, detached <-chan struct{}, err error) {
+// nil: res then has what the client missed. Kept events are written if book has room for
+// them, else the error is errNoRoom.
+func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response, book func([]event) bool) (st *stream, detached <-chan struct{}, err error) {
 	if len(r.Header.Values(headerLastEvent)) == 0 {
 		st = sess.conn.stream("")
-		if detached, err = st.listen(res); err == nil {
+		if detached, err = st.listen(res, book); err == nil {
 			res.openSoon()
 		}
 		return st, detached, err
@@ -124,7 +144,7 @@ func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response) (st
 		return nil, nil, errBadEventID
 	}
 	if st = sess.conn.stream(id); st != nil {
-		if detached, err = st.resume(res, index); err == nil && id == "" {
+		if detached, err = st.resume(res, index, book); err == nil && id == "" {
 			res.openSoon()
 		}
 		return st, detached, err
@@ -132,6 +152,9 @@ func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response) (st
 	missed, err := s.replay.after(sess.id, id, index)
 	if err != nil {
 		return nil, nil, err
+	}
+	if !book(missed) {
+		return nil, nil, errNoRoom
 	}
 	over := newStream(id, sess.id, "", 0, s.replay)
 	over.writeLocked(res, missed)

@@ -1,12 +1,10 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -143,78 +141,6 @@ func TestStreamLimit(t *testing.T) {
 	listenTo(t, t.Context(), url, a)
 }
 
-// TestConnectionLimit: who comes too late is told so; an idle connection makes
-// room; and health is told in any case.
-func TestConnectionLimit(t *testing.T) {
-	s, url := serve(t, func(o *Options) { o.Limits.Connections = 2 })
-	address, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
-	dial := func() net.Conn {
-		t.Helper()
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
-		return c
-	}
-	ask := func(c net.Conn, path string) (*http.Response, string) {
-		t.Helper()
-		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatalf("GET %s: %v", path, err)
-		}
-		body, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatalf("GET %s: %v", path, err)
-		}
-		return res, string(body)
-	}
-	opened := func(n int) {
-		t.Helper()
-		eventually(t, fmt.Sprint(n, " connections"), func() bool {
-			s.connections.mu.Lock()
-			defer s.connections.mu.Unlock()
-			return s.connections.open == n
-		})
-	}
-	used, silent := dial(), dial()
-	if res, body := ask(used, "/mcp"); res.StatusCode != 200 {
-		t.Errorf("the first: %s %s", res.Status, body)
-	}
-	opened(2)
-	third := dial()
-	res, body := ask(third, "/mcp")
-	busy(t, "the third", res, body)
-	if !res.Close {
-		t.Error("the third: the connection stays open")
-	}
-	if res, body := ask(dial(), "/health"); res.StatusCode != 200 {
-		t.Errorf("health: %s %s", res.Status, body)
-	}
-	if res, body := ask(used, "/mcp"); res.StatusCode != 200 {
-		t.Errorf("the first again: %s %s", res.Status, body)
-	}
-	third.Close()
-	time.Sleep(restBeforeReclaim + 100*time.Millisecond) // it has been idle for that long
-	if res, body := ask(dial(), "/mcp"); res.StatusCode != 200 {
-		t.Errorf("in place of an idle one: %s %s", res.Status, body)
-	}
-	if _, err := used.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the idle one: %v", err)
-	}
-	// The listener does not even keep those that are many too many.
-	eventually(t, "some are closed without a word", func() bool {
-		c := dial()
-		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-		_, err := c.Read(make([]byte, 1))
-		timeout, ok := err.(net.Error)
-		return !ok || !timeout.Timeout()
-	})
-	silent.Close()
-}
-
 // TestLargeBodiesAreLimited: large requests at once are bounded in all, and leave the small
 // ones alone.
 func TestLargeBodiesAreLimited(t *testing.T) {
@@ -225,7 +151,7 @@ func TestLargeBodiesAreLimited(t *testing.T) {
 		fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", 2<<20)
 		all = append(all, w)
 	}
-	eventually(t, "all are being read", func() bool { return s.bodies.Load() == largeBodies<<21 })
+	eventually(t, "all are being read", func() bool { return s.bodies.value() == largeBodies<<21 })
 	large := strings.Replace(ping, "{", "{"+strings.Repeat(" ", 1<<20), 1)
 	res, body := do(t, "POST", url, header{}, large)
 	busy(t, "one more", res, body)
@@ -235,11 +161,11 @@ func TestLargeBodiesAreLimited(t *testing.T) {
 	for _, w := range all {
 		w.cut()
 	}
-	eventually(t, "none is being read", func() bool { return s.bodies.Load() == 0 })
+	eventually(t, "none is being read", func() bool { return s.bodies.value() == 0 })
 	if res, body := do(t, "POST", url, header{}, large); res.StatusCode != 200 {
 		t.Errorf("a large one: %s %s", res.Status, body)
 	}
-	if n := s.bodies.Load(); n != 0 {
+	if n := s.bodies.value(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
 }
@@ -271,7 +197,7 @@ func TestSlowUploadIsRefused(t *testing.T) {
 			t.Errorf("%s: the connection was open for %v", name, took)
 		}
 	}
-	eventually(t, "nothing is held", func() bool { return s.bodies.Load() == 0 && s.connections.count() == 0 })
+	eventually(t, "nothing is held", func() bool { return s.bodies.value() == 0 && openConnections(s) == 0 })
 }
 
 // TestHeaderLimit: a header is bounded, and one with the longest token fits.

@@ -62,7 +62,7 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		endTrace(request, tool, &o)
 		s.log.Debug("request", logkey.Method, o.Method, logkey.Tool, o.Tool, logkey.Took, o.Duration, logkey.Code, o.Code, logkey.ToolError, o.ToolErr)
-		if s.opts.Observe != nil {
+		if s.opts.Observe != nil && !repeated(ctx, res) {
 			s.opts.Observe(o)
 		}
 		return res, err

@@ -82,6 +82,7 @@ type Limits struct {
 	Heartbeat   time.Duration // between comments on a silent stream; 15 s: proxies cut what is silent for 30 or 60
 	Write       time.Duration // for a client to take what is written, 256 KiB at a time; 30 s
 	Grace       time.Duration // for calls in flight at the end; 30 s
+	Answers     int64         // bytes of answers that clients have not read yet, small ones not counted; 128 MiB, five of the largest downloads
 	Replay      int           // bytes kept per session for resuming; 1 MiB, more than most answers have
 	Tasks       tasks.Limits
 
@@ -105,6 +106,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Heartbeat, 15*time.Second)
 	def(&l.Write, 30*time.Second)
 	def(&l.Grace, 30*time.Second)
+	def(&l.Answers, 128<<20)
 	def(&l.Replay, 1<<20)
 	def(&l.Burst, max(int(l.Rate), 1))
 	return l

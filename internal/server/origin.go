@@ -10,8 +10,9 @@ import (
 )
 
 // hostAllowed reports whether the Host header names this server, which keeps out web
-// pages that resolve their own name to our address (DNS rebinding). Without a list, only
-// requests over loopback can be checked.
+// pages that resolve their own name to our address (DNS rebinding). Without a list, an
+// address is a name of the server, except over loopback. With authentication such a page is
+// harmless, since it has no token: beyond loopback, any name is accepted.
 func (s *Server) hostAllowed(r *http.Request) bool {
 	host := strings.ToLower(r.Host)
 	if loopbackHost(host) || slices.Contains(s.opts.AllowedHosts, host) {
@@ -23,8 +24,24 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	if len(s.opts.AllowedHosts) > 0 {
 		return false
 	}
+	if u, err := url.Parse(s.opts.PublicURL); err == nil && u.Host != "" && strings.EqualFold(u.Host, host) {
+		return true
+	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return !ok || !loopbackHost(local.String())
+	if ok && loopbackHost(local.String()) {
+		return false
+	}
+	return !ok || s.opts.Auth != nil || isAddress(host)
+}
+
+// isAddress reports whether a Host header is an IP address, with or without a port.
+func isAddress(hostport string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil
 }
 
 // originAllowed reports whether pages of an origin may send requests. Pages of this

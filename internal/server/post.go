@@ -27,11 +27,12 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusUnsupportedMediaType, nil, jsonrpc.CodeInvalidRequest, "Invalid request: the body must not be compressed")
 		return
 	}
-	body, release, ok := s.readBody(w, r)
+	body, free, ok := s.readBody(w, r)
 	if !ok {
 		return
 	}
-	defer release()
+	a := &admission{freeBody: free, posting: true}
+	defer a.leave()
 	m, refused := classify(body)
 	if refused != nil {
 		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
@@ -43,26 +44,18 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	// The others of a batch count too; one that is larger than the burst takes all of it.
 	if more := min(m.calls, s.rate.burst) - 1; more > 0 {
 		if wait := s.rate.take(callerIn(r).account, more, time.Now()); wait > 0 {
-			s.refuseRate(w, nil, wait, "Too many requests")
+			s.refuseRate(w, r, nil, wait, "Too many requests")
 			return
 		}
 	}
 	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).owner()) {
-		e := tools.TooManyCalls(s.quota.limit)
+		e := tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 		s.audit(callerIn(r), s.listed(m.Tool), &tools.Record{}, time.Now(), nil, e)
 		w.Header().Set("Retry-After", "1")
 		s.refuseWith(w, http.StatusTooManyRequests, m.ID, e)
 		return
 	}
-	if m.Kind == envelope.Request && m.Method == listen {
-		leave, ok := s.listening.enter(callerIn(r).owner())
-		if !ok {
-			s.refuseRate(w, m.ID, time.Second, "Too many open streams of this user")
-			return
-		}
-		defer leave()
-	}
-	leave, ok := s.admit(w, &m)
+	leave, ok := s.admit(w, r, &m, a)
 	if !ok {
 		return
 	}
@@ -77,7 +70,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	release = sync.OnceFunc(leave)
+	release := sync.OnceFunc(leave)
 	defer release()
 	direct, ok := s.direct(r, &m)
 	if m.Inexact && !ok {
@@ -90,33 +83,42 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.exchange(w, r, &m, to, direct, release)
+	s.exchange(w, r, &m, to, direct, a, release)
 }
 
-// admit counts a POST against the limits until leave is called, or refuses it.
-// Notifications and responses cost little, may free resources, and are not counted. Each
-// request of a batch counts; a batch above the limit takes all of it.
-func (s *Server) admit(w http.ResponseWriter, m *postBody) (leave func(), ok bool) {
-	l := s.opts.Limits
-	in, limit, text := &s.posts, l.Calls, "Too many calls at once"
+// admit counts the requests of a POST against the limits of concurrent requests or streams,
+// or refuses them. It counts the POST until leave is called. Notifications and responses
+// cost little, may free resources, and are not counted. Each request of a batch counts; a
+// batch above a limit takes all of it.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, m *postBody, a *admission) (leave func(), ok bool) {
+	owner := callerIn(r).owner()
+	in, text := &s.requests, "Too many calls at once"
 	switch {
 	case m.Kind != envelope.Request:
 		return func() {}, true
 	case m.Method == listen:
-		in, limit, text = &s.streams, l.Streams, "Too many open streams"
-	case s.calls.counted.value() >= l.Calls && !tasks.Follows(m.Method): // some may have lost their client
-		s.refuseBusy(w, m.ID, text)
+		in, text = &s.streams, "Too many open streams"
+	case tasks.Follows(m.Method): // tasks that hold all places must not keep their clients from polling them
+		in = &s.polls
+	}
+	places := in.clamp(int64(m.calls))
+	if e := in.take(owner, places); e != noExcess {
+		s.refuseExcess(w, r, m.ID, e, text)
 		return nil, false
 	}
-	n := min(m.calls, limit)
-	if !in.enter(n, limit) { // before draining is read, so that Shutdown misses none
-		s.refuseBusy(w, m.ID, text)
-		return nil, false
+	a.admit(int64(m.calls), places, func(n int64) { in.give(owner, n) })
+	if m.Method != listen {
+		s.posts.add(1) // before draining is read, so that Shutdown misses none
+	}
+	leave = func() {
+		if m.Method != listen {
+			s.posts.add(-1)
+		}
 	}
 	if s.draining.Load() && !tasks.Follows(m.Method) {
-		in.add(-n)
-		s.refuseDraining(w, m.ID)
+		leave()
+		s.refuseDraining(w, r, m.ID)
 		return nil, false
 	}
-	return func() { in.add(-n) }, true
+	return leave, true
 }

@@ -17,6 +17,10 @@ const (
 	// token of one address.
 	unauthenticatedRate  = 10
 	unauthenticatedBurst = 50
+	// limitLineRate and limitLineBurst limit the lines of the audit log about requests of
+	// one caller that were refused at a limit: one line in ten seconds shows that it goes on.
+	limitLineRate  = 0.1
+	limitLineBurst = 5
 )
 
 // rates limits the requests of each caller.
@@ -68,42 +72,4 @@ func network(remote string) string {
 		return remote
 	}
 	return prefix.String()
-}
-
-// quota counts the calls in flight of each owner.
-type quota struct {
-	limit int // 0: none
-
-	mu    sync.Mutex
-	calls map[string]int // guarded by mu
-}
-
-// enter counts a call until leave is called. It reports false at the owner's limit.
-func (q *quota) enter(owner string) (leave func(), ok bool) {
-	if q.limit <= 0 {
-		return func() {}, true
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.calls[owner] >= q.limit {
-		return nil, false
-	}
-	if q.calls == nil {
-		q.calls = make(map[string]int)
-	}
-	q.calls[owner]++
-	return func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.calls[owner]--; q.calls[owner] == 0 {
-			delete(q.calls, owner)
-		}
-	}, true
-}
-
-// full reports whether the owner is at the limit.
-func (q *quota) full(owner string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.limit > 0 && q.calls[owner] >= q.limit
 }

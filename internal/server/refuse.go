@@ -3,6 +3,8 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -30,16 +32,45 @@ func (s *Server) refuseMethod(w http.ResponseWriter, allow string) {
 	s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed")
 }
 
-func (s *Server) refuseDraining(w http.ResponseWriter, id json.RawMessage) {
+func (s *Server) refuseDraining(w http.ResponseWriter, r *http.Request, id json.RawMessage) {
+	s.auditLimit(r, "stopping")
 	w.Header().Set("Retry-After", "5")
 	w.Header().Set("Connection", "close")
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, "The server is shutting down")
 }
 
 // refuseBusy refuses a request because a limit of the whole server is reached.
-func (s *Server) refuseBusy(w http.ResponseWriter, id json.RawMessage, text string) {
+func (s *Server) refuseBusy(w http.ResponseWriter, r *http.Request, id json.RawMessage, text string) {
+	s.auditLimit(r, "server_limit")
 	w.Header().Set("Retry-After", "1")
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, text+": try again in a moment")
+}
+
+// refuseOwner refuses a request because a limit of its owner is reached.
+func (s *Server) refuseOwner(w http.ResponseWriter, r *http.Request, id json.RawMessage, text string) {
+	s.auditLimit(r, "owner_limit")
+	s.tooMany(w, id, time.Second, text+" of this user")
+}
+
+// refuseRate refuses a request of a caller that sends requests too fast.
+func (s *Server) refuseRate(w http.ResponseWriter, r *http.Request, id json.RawMessage, wait time.Duration, text string) {
+	s.auditLimit(r, "rate")
+	s.tooMany(w, id, wait, text)
+}
+
+func (s *Server) tooMany(w http.ResponseWriter, id json.RawMessage, wait time.Duration, text string) {
+	seconds := int64((wait + time.Second - 1) / time.Second)
+	w.Header().Set("Retry-After", strconv.FormatInt(max(seconds, 1), 10))
+	s.refuse(w, http.StatusTooManyRequests, id, codeRefused, text+": try again in a moment")
+}
+
+// refuseExcess refuses a request for which a budget has no room.
+func (s *Server) refuseExcess(w http.ResponseWriter, r *http.Request, id json.RawMessage, e excess, text string) {
+	if e == ownerExcess {
+		s.refuseOwner(w, r, id, text)
+	} else {
+		s.refuseBusy(w, r, id, text)
+	}
 }
 
 func writeRefusal(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,9 +25,11 @@ type replay struct {
 	mu       sync.Mutex
 	bytes    int                 // guarded by mu
 	sessions map[string]*history // guarded by mu
+	owners   map[string]int      // guarded by mu: bytes
 }
 
 type history struct {
+	owner  string
 	bytes  int
 	events []event        // oldest first
 	last   map[string]int // by stream: the index of its newest event, kept or evicted
@@ -40,21 +43,22 @@ type event struct {
 }
 
 func newReplay(limit int) *replay {
-	return &replay{limit: limit, total: replayTotal * limit, sessions: make(map[string]*history)}
+	return &replay{limit: limit, total: replayTotal * limit, sessions: make(map[string]*history), owners: make(map[string]int)}
 }
 
-// open begins the history of a session.
-func (r *replay) open(session string) {
+// open begins the history of a session of an owner.
+func (r *replay) open(session, owner string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sessions[session] = &history{last: make(map[string]int)}
+	r.sessions[session] = &history{owner: owner, last: make(map[string]int)}
 }
 
 // append keeps an event, and evicts older events to stay within the limits: first those
-// of the session, then those of the sessions with the most bytes. The newest event of a
-// session may exceed the session's limit. Only the limit of all sessions evicts it, after
-// all older events, and never the event that append was called with: memory may exceed
-// that limit by this one event. append ignores sessions that are not open.
+// of the session, then those of the owner with the most bytes, in that owner's sessions
+// with the most bytes. The newest event of a session may exceed the session's limit. Only
+// the limit of all sessions evicts it, after all older events of its owner, and never the
+// event that append was called with: memory may exceed that limit by this one event. append
+// ignores sessions that are not open.
 func (r *replay) append(session, stream string, index int, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,8 +68,7 @@ func (r *replay) append(session, stream string, index int, data []byte) {
 	}
 	h.events = append(h.events, event{stream, index, data})
 	h.last[stream] = index
-	h.bytes += len(data)
-	r.bytes += len(data)
+	r.countLocked(h, len(data))
 	// The newest event is the one that a client most likely missed: its answer.
 	for len(h.events) > 1 && (h.bytes > r.limit || len(h.events) > maxReplayEvents) {
 		r.evictLocked(h)
@@ -93,22 +96,37 @@ func (r *replay) skip(session, stream string, index int) {
 
 // evictLocked evicts the oldest event of a session.
 func (r *replay) evictLocked(h *history) {
-	h.bytes -= len(h.events[0].data)
-	r.bytes -= len(h.events[0].data)
+	r.countLocked(h, -len(h.events[0].data))
 	h.events = slices.Delete(h.events, 0, 1)
 }
 
-// largestLocked returns the session with the most bytes of those with more than one
-// event or, without such a session, of those with one event; nil if none but that of
-// current has events.
+func (r *replay) countLocked(h *history, bytes int) {
+	h.bytes += bytes
+	r.bytes += bytes
+	if r.owners[h.owner] += bytes; r.owners[h.owner] == 0 {
+		delete(r.owners, h.owner)
+	}
+}
+
+// largestLocked returns the session that loses an event: of the owner with the most bytes,
+// the session with the most bytes of those with more than one event or, without such a
+// session, of those with one event. It is nil if none but that of current has events.
 func (r *replay) largestLocked(current *history) (most *history) {
 	for _, h := range r.sessions {
 		several := len(h.events) > 1
 		if len(h.events) == 0 || h == current && !several {
 			continue
 		}
-		if most == nil || several && len(most.events) == 1 ||
-			several == (len(most.events) > 1) && h.bytes > most.bytes {
+		if most == nil {
+			most = h
+			continue
+		}
+		if cmp.Or(
+			cmp.Compare(r.owners[h.owner], r.owners[most.owner]),
+			cmp.Compare(h.owner, most.owner), // of owners with as many bytes, always the same one
+			cmp.Compare(min(len(h.events), 2), min(len(most.events), 2)),
+			cmp.Compare(h.bytes, most.bytes),
+		) > 0 {
 			most = h
 		}
 	}
@@ -171,7 +189,7 @@ func (r *replay) close(session string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.sessions[session]; h != nil {
-		r.bytes -= h.bytes
+		r.countLocked(h, -h.bytes)
 		delete(r.sessions, session)
 	}
 }

@@ -22,7 +22,7 @@ func indexes(events []event) string {
 // events that it missed, or an error. Some of them would look like all.
 func TestReplay_AfterEvictionReturnsNoEvents(t *testing.T) {
 	p := newReplay(100)
-	p.open("s")
+	p.open("s", "")
 	for i := range 5 {
 		p.append("s", "a", i, make([]byte, 30)) // three have room
 	}
@@ -45,7 +45,7 @@ func TestReplay_AfterEvictionReturnsNoEvents(t *testing.T) {
 // replayed, so that a connection that breaks again resumes where it broke.
 func TestReplay_SecondReconnectKeepsIndexes(t *testing.T) {
 	p := newReplay(1000)
-	p.open("s")
+	p.open("s", "")
 	for i := 3; i < 9; i++ {
 		p.append("s", "a", i, []byte("x"))
 		p.append("s", "b", i-3, []byte("y"))
@@ -65,11 +65,11 @@ func TestReplay_SecondReconnectKeepsIndexes(t *testing.T) {
 func TestReplay_TotalLimitEvictsOlderEventsFirst(t *testing.T) {
 	const limit = 100
 	p := newReplay(limit)
-	p.open("answer")
+	p.open("answer", "")
 	p.append("answer", "a", 0, make([]byte, limit*replayTotal/2)) // the most bytes of all sessions
 	for i := range 2 * replayTotal {
 		id := fmt.Sprint("many", i)
-		p.open(id)
+		p.open(id, "")
 		for index := range 3 {
 			p.append(id, "a", index, make([]byte, 20))
 		}
@@ -89,9 +89,9 @@ func TestReplay_TotalLimitEvictsOlderEventsFirst(t *testing.T) {
 // be resumed, at the cost of all others.
 func TestReplay_EventOverTotalLimitStays(t *testing.T) {
 	p := newReplay(100)
-	p.open("other")
+	p.open("other", "")
 	p.append("other", "a", 0, make([]byte, 50))
-	p.open("large")
+	p.open("large", "")
 	p.append("large", "a", 0, make([]byte, 101*replayTotal))
 	if got, err := p.after("large", "a", -1); err != nil || len(got) != 1 {
 		t.Errorf("%d events are kept, %v, want the large one", len(got), err)
@@ -108,7 +108,7 @@ func TestReplay_EventOverTotalLimitStays(t *testing.T) {
 func TestReplay_IsBounded(t *testing.T) {
 	p := newReplay(1000)
 	for _, id := range []string{"x", "y", "z"} {
-		p.open(id)
+		p.open(id, "")
 	}
 	for i := range 5000 {
 		p.append("x", fmt.Sprint("s", i/3), i%3, []byte(strings.Repeat("y", i%50)))
@@ -133,7 +133,7 @@ func TestReplay_IsBounded(t *testing.T) {
 		t.Errorf("an answer over the limit: %d events, %v", len(got), err)
 	}
 	for i := range 200 {
-		p.open(fmt.Sprint("many", i))
+		p.open(fmt.Sprint("many", i), "")
 		p.append(fmt.Sprint("many", i), "a", 0, make([]byte, 900))
 	}
 	sum := 0
@@ -149,5 +149,33 @@ func TestReplay_IsBounded(t *testing.T) {
 	}
 	if len(p.sessions) != 0 || p.bytes != 0 {
 		t.Errorf("closed sessions keep %d bytes", p.bytes)
+	}
+}
+
+// TestReplay_OwnerWithMostBytesLosesEvents: many sessions of one owner do not evict what the
+// few of others keep.
+func TestReplay_OwnerWithMostBytesLosesEvents(t *testing.T) {
+	const limit = 100
+	p := newReplay(limit)
+	p.open("bob", "bob")
+	for i := range 3 {
+		p.append("bob", "a", i, make([]byte, limit/3)) // more than any session of alice
+	}
+	for i := range 4 * replayTotal {
+		id := fmt.Sprint("alice", i)
+		p.open(id, "alice")
+		p.append(id, "a", 0, make([]byte, limit/2))
+	}
+	if got := indexes(p.newest("bob", "a")); got != "0 1 2" {
+		t.Errorf("bob keeps the events %q, want all three", got)
+	}
+	if p.bytes > limit*replayTotal || p.owners["alice"]+p.owners["bob"] != p.bytes {
+		t.Errorf("%d bytes are kept, %v by owner, want at most %d", p.bytes, p.owners, limit*replayTotal)
+	}
+	for id := range p.sessions {
+		p.close(id)
+	}
+	if len(p.owners) != 0 {
+		t.Errorf("closed sessions are booked on %v", p.owners)
 	}
 }

@@ -237,3 +237,45 @@ func TestResource_ForgedURI(t *testing.T) {
 		}
 	}
 }
+
+// TestDownload_LargeContentIsSentOnce: content that no model reads is in the structured
+// content only.
+func TestDownload_LargeContentIsSentOnce(t *testing.T) {
+	_, endpoint := serve(t, withBoxes(t, nil))
+	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: endpoint}, "", nil)
+	must(t, cs, "execute_code", args{"session_id": "s1", "code": "open('large', 'w').write('y' * (1 << 20)); open('small', 'w').write('y' * (1 << 17))"})
+	for name, size := range map[string]int{"large": 1 << 20, "small": 1 << 17} {
+		m, said := must(t, cs, "download_file", args{"session_id": "s1", "path": name, "max_bytes": 16 << 20})
+		if content, _ := m["content"].(string); content != strings.Repeat("y", size) {
+			t.Errorf("%s: the structured content has %d bytes, want %d", name, len(content), size)
+		}
+		if inText := strings.Count(said, "y") >= size; inText != (name == "small") || !inText && !strings.Contains(said, "of the structured content") {
+			t.Errorf("%s: the text has %d bytes", name, len(said))
+		}
+	}
+	m, _ := must(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 512 << 10, "offset": 100, "encoding": "base64"})
+	if content, _ := m["content"].(string); len(content) != (512<<10+2)/3*4 || m["next_offset"] != float64(100+512<<10) {
+		t.Errorf("a part: %d bytes, next %v", len(content), m["next_offset"])
+	}
+}
+
+// TestDownload_LargeAnswersOfOneOwnerAreBounded: memory for a large download is booked before
+// the file is read.
+func TestDownload_LargeAnswersOfOneOwnerAreBounded(t *testing.T) {
+	s, endpoint := serve(t, func(o *Options) {
+		withBoxes(t, nil)(o)
+		o.Limits.Answers = 1 << 20
+	})
+	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: endpoint}, "2025-11-25", nil)
+	must(t, cs, "execute_code", args{"session_id": "s1", "code": "open('large', 'w').write('y' * (1 << 20))"})
+	held := int64(600 << 10)
+	s.answers.take("", held) // by answers that their clients do not read
+	res, err := try(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 1 << 19})
+	if err != nil || !res.IsError || !strings.Contains(text(t, res), "pass a smaller max_bytes") {
+		t.Errorf("a download without room: %+v, %v", res, err)
+	}
+	must(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 1 << 17})
+	s.answers.give("", held)
+	must(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 1 << 19})
+	eventually(t, "nothing is booked", func() bool { return s.answers.value() == 0 })
+}

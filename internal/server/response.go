@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"sync"
@@ -17,6 +18,11 @@ const (
 	// maxAtOnce bounds the answers sent as JSON to a client that can resume a
 	// stream: the connection may break during a longer one.
 	maxAtOnce = 64 << 10
+
+	// wholeEvent is the size up to which an event is copied, to be one packet.
+	wholeEvent = 16 << 10
+	// maxQueue bounds the bytes of events that wait for a client; one event may exceed it.
+	maxQueue = 1 << 20
 
 	heartbeat   = ": hb\n\n"
 	streamHello = ": ok\n\n" // makes proxies forward the header of a silent stream
@@ -44,6 +50,12 @@ type response struct {
 	rc    *http.ResponseController // guarded by mu
 	phase phase                    // guarded by mu
 	timer *time.Timer              // guarded by mu; nil without heartbeats
+
+	queueMu     sync.Mutex
+	queue       []queuedEvent  // guarded by queueMu: the first is being written
+	queueBytes  int            // guarded by queueMu
+	queueClosed bool           // guarded by queueMu: nothing more is written
+	draining    sync.WaitGroup // the goroutine that writes the queue
 }
 
 // respond returns a response that opens a stream after delay, or writes a heartbeat
@@ -88,19 +100,34 @@ func (r *response) openLocked() []byte {
 	return r.first
 }
 
-// event writes an event and flushes it.
-func (r *response) event(e []byte) error {
+// event writes an event, in one piece if it is small, and flushes it.
+func (r *response) event(head string, data []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	b := make([]byte, 0, len(r.first)+len(head)+min(len(data), wholeEvent)+len(eventEnd))
 	switch {
 	case r.phase == finished:
 		return http.ErrHandlerTimeout
 	case r.phase == unopened:
 		if first := r.openLocked(); r.first != nil {
-			e = append(first[:len(first):len(first)], e...)
+			b = append(b, first...)
 		}
 	}
-	if err := r.writeLocked(e); err != nil {
+	b = append(b, head...)
+	if len(data) <= wholeEvent {
+		b = append(append(b, data...), eventEnd...)
+		data = nil
+	}
+	if err := r.writeLocked(b); err != nil {
+		return err
+	}
+	if data == nil {
+		return r.rc.Flush()
+	}
+	if err := r.writeLocked(data); err != nil {
+		return err
+	}
+	if err := r.writeLocked([]byte(eventEnd)); err != nil {
 		return err
 	}
 	return r.rc.Flush()
@@ -125,21 +152,29 @@ func (r *response) openSoon() {
 	}
 }
 
-// json writes a JSON body. It reports false if the body has to be an event instead, or
-// the response is finished.
-func (r *response) json(status int, body []byte) (ok bool) {
+// json writes a JSON body, which may come in parts. It reports false if the body has to be
+// an event instead, or the response is finished.
+func (r *response) json(status int, body ...[]byte) (ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.phase != unopened || r.noJSON {
 		return false
 	}
+	size := 0
+	for _, part := range body {
+		size += len(part)
+	}
 	h := r.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Content-Length", strconv.Itoa(size))
 	r.phase = finished
 	r.w.WriteHeader(status)
-	_ = r.writeLocked(body) // a client that is gone does not miss it
+	for _, part := range body {
+		if r.writeLocked(part) != nil {
+			break // a client that is gone does not miss it
+		}
+	}
 	return true
 }
 
@@ -176,25 +211,76 @@ func (r *response) writeLocked(b []byte) error {
 	return nil
 }
 
-// finish ends the response, and reports whether anything was written.
+// finish ends the response, and reports whether anything was written. It waits for the
+// write that is under way, and for the goroutine of the queue.
 func (r *response) finish() (begun bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 	begun = r.phase != unopened
 	r.phase = finished
+	r.mu.Unlock()
+	r.queueMu.Lock()
+	r.queueClosed = true
+	r.queueMu.Unlock()
+	r.draining.Wait()
 	return begun
 }
 
-// frame returns an event of a stream. data is one line; id may be empty.
-func frame(name, id string, data []byte) []byte {
-	b := make([]byte, 0, len(data)+len(id)+32)
-	b = append(append(b, "event: "...), name...)
-	if id != "" {
-		b = append(append(b, "\nid: "...), id...)
+// flush waits until the queue is written. The caller makes sure that nothing more comes.
+func (r *response) flush() { r.draining.Wait() }
+
+// enqueue has another goroutine write an event. An error means that the client does not
+// read what is queued already, or that the response is finished.
+func (r *response) enqueue(head string, data []byte) error {
+	r.queueMu.Lock()
+	defer r.queueMu.Unlock()
+	if r.queueClosed || len(r.queue) >= maxReplayEvents || len(r.queue) > 0 && r.queueBytes+len(data) > maxQueue {
+		return errSlowClient
 	}
-	b = append(append(b, "\ndata: "...), data...)
-	return append(b, "\n\n"...)
+	r.queue = append(r.queue, queuedEvent{head, data})
+	r.queueBytes += len(data)
+	if len(r.queue) == 1 {
+		r.draining.Go(r.drain)
+	}
+	return nil
+}
+
+// drain writes the events of the queue.
+func (r *response) drain() {
+	for {
+		r.queueMu.Lock()
+		e := r.queue[0]
+		r.queueMu.Unlock()
+		err := r.event(e.head, e.data)
+		r.queueMu.Lock()
+		r.queue = r.queue[1:]
+		r.queueBytes -= len(e.data)
+		if err != nil {
+			r.queue, r.queueBytes = nil, 0 // the client is gone
+		}
+		left := len(r.queue)
+		r.queueMu.Unlock()
+		if left == 0 {
+			return
+		}
+	}
+}
+
+type queuedEvent struct {
+	head string
+	data []byte
+}
+
+var errSlowClient = errors.New("the client does not read its events")
+
+const eventEnd = "\n\n"
+
+// frame returns what precedes the data of an event, which is one line; id may be empty.
+func frame(name, id string) string {
+	if id == "" {
+		return "event: " + name + "\ndata: "
+	}
+	return "event: " + name + "\nid: " + id + "\ndata: "
 }

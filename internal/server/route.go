@@ -57,10 +57,15 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to 
 		if m.session, leave, ok = s.holdSession(w, r, m.ID); !ok {
 			return to, nil, false
 		}
+		if !s.mayAct(w, r, m) {
+			leave()
+			return to, nil, false
+		}
 		to.version = cmp.Or(to.version, m.session.version)
 	case m.Method == initialize:
-		if leave, ok = s.sessions.reserve(callerIn(r).owner()); !ok {
-			s.refuseBusy(w, m.ID, "Too many sessions")
+		var e excess
+		if leave, e = s.sessions.reserve(callerIn(r).owner()); e != noExcess {
+			s.refuseExcess(w, r, m.ID, e, "Too many sessions")
 			return to, nil, false
 		}
 	}

@@ -39,7 +39,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	s.http = append(s.http, srv)
 	s.mu.Unlock()
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(limitListener{ln, &s.connections}) }()
+	go func() { ended <- srv.Serve(ackListener{ln}) }()
 	select {
 	case err := <-ended:
 		if errors.Is(err, http.ErrServerClosed) {

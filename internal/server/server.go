@@ -10,14 +10,13 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/time/rate"
 
 	_ "github.com/glovebox-dev/glovebox/internal/server/switches" // before the SDK reads them
 	"github.com/glovebox-dev/glovebox/internal/server/tasks"
@@ -38,8 +37,8 @@ type Server struct {
 	readOnly        map[string]bool // tools without effects
 	rate            *rates          // of all requests, by owner or address
 	unauthenticated *rates          // of requests without a valid token, by address
-	quota           quota           // of calls of tools
-	listening       quota           // of GET and subscription streams
+	limitLines      *rates          // of lines of the audit log about limits, by owner or address
+	quota           budget          // calls of tools that run
 
 	handlers map[string]mcp.ToolHandler  // of direct calls, by name
 	headers  map[string][]argumentHeader // by tool, of those that never change
@@ -51,11 +50,15 @@ type Server struct {
 	faults      faults
 	connections connections
 	sessions    sessions
-	closing     gauge        // sessions of the SDK that are closing
-	piped       gauge        // sessions over stdio
-	posts       gauge        // requests over HTTP
-	bodies      atomic.Int64 // bytes of large bodies in memory
-	streams     gauge        // GET and subscription streams over HTTP
+	closing     gauge  // sessions of the SDK that are closing
+	piped       gauge  // sessions over stdio
+	posts       gauge  // POSTs with requests that are being served
+	requests    budget // over HTTP, without an answer
+	polls       budget // requests about tasks
+	bodies      budget // bytes of bodies in memory, except small ones
+	answers     budget // bytes of answers that are being written, except small ones
+	unread      rate.Sometimes
+	streams     budget // GET and subscription streams over HTTP
 	replay      *replay
 
 	draining atomic.Bool
@@ -83,7 +86,8 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, offer: offer, log: opts.Log, stopping: make(chan struct{}), readOnly: make(map[string]bool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
-	s.quota.limit, s.listening.limit = opts.Limits.OwnerCalls, opts.Limits.OwnerStreams
+	s.limitLines = newRates(limitLineRate, limitLineBurst)
+	s.openBudgets()
 	s.versions = mcp.SupportedProtocolVersions()
 	s.headers = make(map[string][]argumentHeader)
 	s.replay = newReplay(opts.Limits.Replay)
@@ -93,8 +97,6 @@ func New(opts Options) *Server {
 	if s.caps.Tools == nil {
 		s.caps.Tools = &mcp.ToolCapabilities{}
 	}
-	s.connections = connections{limit: opts.Limits.Connections, idle: make(map[net.Conn]time.Time)}
-	s.sessions = sessions{limit: opts.Limits.Sessions, idle: opts.Limits.SessionIdle, live: make(map[string]*mcpSession), close: s.closeSession}
 	// There are no prompts; an empty list says so.
 	if s.caps.Prompts == nil {
 		s.caps.Prompts = &mcp.PromptCapabilities{}
@@ -136,6 +138,40 @@ func New(opts Options) *Server {
 	return s
 }
 
+// openBudgets sets the limits. One owner may use half of what there is, where owners are
+// known.
+func (s *Server) openBudgets() {
+	l := s.opts.Limits
+	half := func(all int64) int64 {
+		if s.opts.Auth == nil {
+			return 0
+		}
+		return max(all/2, 1)
+	}
+	s.quota.each = int64(l.OwnerCalls)
+	s.streams.all, s.streams.each = int64(l.Streams), int64(l.OwnerStreams)
+	s.requests.all = int64(l.Calls)
+	if l.OwnerCalls > 0 {
+		// A quarter more than calls of tools, so that an owner at that limit can still list and ping.
+		s.requests.each = min(int64(l.OwnerCalls)+(int64(l.OwnerCalls)+3)/4, s.requests.all)
+	}
+	s.polls.all, s.polls.each = s.requests.all, s.requests.each
+	s.bodies.all = largeBodies * l.Body
+	s.bodies.each = half(s.bodies.all)
+	s.answers.all = l.Answers
+	s.answers.each = half(s.answers.all)
+	s.unread.Interval = warnInterval
+	s.connections = connections{limit: l.Connections, log: s.log}
+	if !s.opts.BehindProxy { // whose connections carry requests of many owners
+		s.connections.each = int(half(int64(l.Connections)))
+	}
+	s.connections.init()
+	s.sessions = sessions{
+		limit: l.Sessions, each: int(half(int64(l.Sessions))), idle: l.SessionIdle,
+		live: make(map[string]*mcpSession), opening: make(map[string]int), close: s.closeSession,
+	}
+}
+
 // chain puts middleware around a handler, the first outermost.
 func chain(middleware []mcp.Middleware, handler mcp.MethodHandler) mcp.MethodHandler {
 	for _, m := range slices.Backward(middleware) {
@@ -148,6 +184,7 @@ func chain(middleware []mcp.Middleware, handler mcp.MethodHandler) mcp.MethodHan
 // returns the policies by which calls become tasks.
 func (s *Server) openTools() map[string]tasks.Policy {
 	tasked := make(map[string]tasks.Policy)
+	s.opts.Tools.Reserve = s.reserve
 	s.handlers = tools.Handlers(s.opts.Tools, s.keep)
 	for _, t := range tools.All() {
 		if h := s.handlers[t.Def.Name]; h != nil {

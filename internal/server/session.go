@@ -11,6 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
+	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -32,6 +34,7 @@ var (
 type mcpSession struct {
 	id      string
 	owner   string
+	use     bool   // a token with the scope use began it
 	version string // of the protocol
 	mcp     *mcp.ServerSession
 	ended   context.Context // until the session ends
@@ -47,44 +50,63 @@ type mcpSession struct {
 // sessions are the open sessions over HTTP.
 type sessions struct {
 	limit int
+	each  int // of one owner; 0: none
 	idle  time.Duration
 	close func(*mcpSession, error) // ends a session that has been removed from live
 
 	mu      sync.Mutex
 	live    map[string]*mcpSession // guarded by mu
-	opening int                    // guarded by mu: reserved, not open yet
+	opening map[string]int         // guarded by mu: reserved and not open yet, by owner
 }
 
 // reserve reserves a place for a new session of an owner, and may evict an idle one for
-// it. The caller calls release when the new session is open, or failed to open.
-func (ss *sessions) reserve(owner string) (release func(), ok bool) {
+// it, or says which limit is reached. The caller calls release when the new session is
+// open, or failed to open.
+func (ss *sessions) reserve(owner string) (release func(), exceeded excess) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if len(ss.live)+ss.opening >= ss.limit && !ss.evictLocked(owner) {
-		return nil, false
-	}
-	ss.opening++
-	return func() {
-		ss.mu.Lock()
-		ss.opening--
-		ss.mu.Unlock()
-	}, true
-}
-
-// evictLocked ends the session that has been idle longest: of the owner itself or, if
-// none of those is idle, of an owner with more sessions.
-func (ss *sessions) evictLocked(owner string) bool {
-	has := make(map[string]int)
+	has, all := make(map[string]int), len(ss.live)
 	for _, s := range ss.live {
 		has[s.owner]++
 	}
+	for o, n := range ss.opening {
+		has[o] += n
+		all += n
+	}
+	switch {
+	case ss.each > 0 && has[owner] >= ss.each:
+		if !ss.evictLocked(func(s *mcpSession) bool { return s.owner == owner && s.rested() }) {
+			return nil, ownerExcess
+		}
+	case all < ss.limit:
+	// The owner's own sessions make room first. One of an owner who would still have more
+	// sessions than this one makes room even if it was in use just now: else the owner who
+	// begins sessions fastest has all of them.
+	case ss.evictLocked(func(s *mcpSession) bool { return s.owner == owner && s.rested() }):
+	case ss.evictLocked(func(s *mcpSession) bool { return has[s.owner] > has[owner] && s.rested() }):
+	case ss.evictLocked(func(s *mcpSession) bool { return has[s.owner] > has[owner]+1 }):
+	default:
+		return nil, totalExcess
+	}
+	ss.opening[owner]++
+	return func() {
+		ss.mu.Lock()
+		defer ss.mu.Unlock()
+		if ss.opening[owner]--; ss.opening[owner] == 0 {
+			delete(ss.opening, owner)
+		}
+	}, noExcess
+}
+
+// rested reports whether the session has been idle for so long that its client is probably
+// not about to use it.
+func (s *mcpSession) rested() bool { return time.Since(s.since) >= restBeforeEviction }
+
+// evictLocked ends the session that has been idle longest of those that match.
+func (ss *sessions) evictLocked(match func(*mcpSession) bool) bool {
 	var oldest *mcpSession
 	for _, s := range ss.live {
-		own := s.owner == owner
-		if s.busy > 0 || time.Since(s.since) < restBeforeEviction || !own && has[s.owner] <= has[owner] {
-			continue
-		}
-		if oldest == nil || own && oldest.owner != owner || own == (oldest.owner == owner) && s.since.Before(oldest.since) {
+		if s.busy == 0 && match(s) && (oldest == nil || s.since.Before(oldest.since)) {
 			oldest = s
 		}
 	}
@@ -96,8 +118,8 @@ func (ss *sessions) evictLocked(owner string) bool {
 }
 
 // add adds a session that the SDK has begun.
-func (ss *sessions) add(m *mcp.ServerSession, c *conn, owner, version string) {
-	s := &mcpSession{id: m.ID(), owner: owner, version: version, mcp: m, conn: c, since: time.Now()}
+func (ss *sessions) add(m *mcp.ServerSession, c *conn, by *caller, version string) {
+	s := &mcpSession{id: m.ID(), owner: by.owner(), use: by.has(auth.Use), version: version, mcp: m, conn: c, since: time.Now()}
 	s.ended, s.end = context.WithCancelCause(context.Background())
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -113,15 +135,16 @@ func (ss *sessions) expire(s *mcpSession) {
 	}
 }
 
-// hold finds a session and keeps it from expiring until release is called.
-func (ss *sessions) hold(id string) (s *mcpSession, release func()) {
+// hold finds a session of an owner and keeps it from expiring until release is called.
+// foreign reports that the session is another owner's.
+func (ss *sessions) hold(id, owner string) (s *mcpSession, release func(), foreign bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if s = ss.live[id]; s == nil {
-		return nil, nil
+	if s = ss.live[id]; s == nil || s.owner != owner {
+		return nil, nil, s != nil
 	}
 	ss.useLocked(s)
-	return s, func() { ss.release(s) }
+	return s, func() { ss.release(s) }, false
 }
 
 // use keeps a session from expiring until release is called.
@@ -201,15 +224,46 @@ func (s *Server) closeSession(sess *mcpSession, cause error) {
 // holdSession finds the session that a request names. It refuses the request if there is
 // no such session, or it belongs to another owner.
 func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (sess *mcpSession, release func(), ok bool) {
-	sess, release = s.sessions.hold(r.Header.Get(headerSession))
-	if sess != nil && sess.owner == callerIn(r).owner() {
+	c := callerIn(r)
+	sess, release, foreign := s.sessions.hold(r.Header.Get(headerSession), c.owner())
+	if sess != nil {
 		return sess, release, true
 	}
-	if sess != nil {
-		release()
+	if foreign {
+		s.auditRefusal(c, r, "foreign_session")
 	}
 	s.refuse(w, http.StatusNotFound, id, codeRefused, "Session not found: begin a new one with initialize")
 	return nil, nil, false
+}
+
+// mayEnd reports whether the caller may end what is in a session, and refuses the request
+// if not: a token without the scope use may end only what such a token began.
+func (s *Server) mayEnd(w http.ResponseWriter, r *http.Request, id json.RawMessage, sess *mcpSession) bool {
+	return !sess.use || s.permit(w, r, id, auth.Use)
+}
+
+// mayAct reports whether the caller may deliver the messages of a body to its session, and
+// refuses the request if not. A token without the scope use may neither answer the
+// questions of a session that a token with it began, nor cancel its calls.
+func (s *Server) mayAct(w http.ResponseWriter, r *http.Request, m *postBody) bool {
+	if callerIn(r).has(auth.Use) {
+		return true
+	}
+	for i := range m.messages {
+		e := &m.messages[i]
+		switch {
+		case e.Kind == envelope.Response:
+			if !s.mayEnd(w, r, m.ID, m.session) {
+				return false
+			}
+		case e.Method == methodCancelled:
+			cl := m.session.conn.find(envelope.Key(e.Params["requestId"]))
+			if cl != nil && cl.caller.has(auth.Use) {
+				return s.permit(w, r, m.ID, auth.Use)
+			}
+		}
+	}
+	return true
 }
 
 // open adds sessions over HTTP when they begin, and gives tools what is remembered of
@@ -223,7 +277,7 @@ func (s *Server) open(next mcp.MethodHandler) mcp.MethodHandler {
 		res, err := next(ctx, method, req)
 		if begun, ok := res.(*mcp.InitializeResult); ok && err == nil && cl != nil && cl.conn != nil && cl.session == nil {
 			if sess, ok := req.GetSession().(*mcp.ServerSession); ok {
-				s.sessions.add(sess, cl.conn, cl.caller.owner(), begun.ProtocolVersion)
+				s.sessions.add(sess, cl.conn, cl.caller, begun.ProtocolVersion)
 			}
 		}
 		return res, err

@@ -16,12 +16,15 @@ type Stats struct {
 	Sessions    int // MCP sessions, over all transports
 	Streams     int // GET and subscription streams over HTTP
 	Calls       int // requests that are being handled
+	Dropped     int // connections that were closed before they sent a valid request, to make room for others
+	Unread      int // bytes of answers that clients have not read yet, small ones not counted
 }
 
 // Stats may be called at any time.
 func (s *Server) Stats() Stats {
+	open, dropped := s.connections.counts()
 	return Stats{
-		Connections: s.connections.count(), Sessions: s.Sessions(), Streams: s.streams.value(), Calls: s.calls.counted.value(),
+		Connections: open, Dropped: dropped, Unread: s.answers.value(), Sessions: s.Sessions(), Streams: s.streams.value(), Calls: s.calls.counted.value(),
 	}
 }
 

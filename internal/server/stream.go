@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -28,11 +27,13 @@ type stream struct {
 	json    bool // the client takes one JSON body and no events
 	batch   bool // answers in a JSON body are an array
 	direct  bool // a result that comes before any event is a JSON body too
+	queued  bool // events are written by another goroutine: the sender serves others too
 
 	mu       sync.Mutex
 	next     int               // guarded by mu: index of the next event
 	pending  int               // guarded by mu: requests without an answer; never 0 before the end of the stream
 	answers  []json.RawMessage // guarded by mu: of a JSON body
+	booked   int64             // guarded by mu: bytes of the budget of answers that answers hold
 	res      *response         // guarded by mu: delivers events; nil: no connection does
 	detached chan struct{}     // guarded by mu: closed when res loses the stream
 	done     chan struct{}     // closed when pending falls to 0
@@ -59,7 +60,7 @@ func (s *stream) first() []byte {
 	if !s.primed {
 		return nil
 	}
-	return frame("prime", s.eventID(0), nil)
+	return []byte(frame("prime", s.eventID(0)) + eventEnd)
 }
 
 func (s *stream) eventID(index int) string {
@@ -108,7 +109,7 @@ func (s *stream) detachLocked() {
 // resume has res deliver the stream from the event after index on, in place of the
 // connection that has it. The client's old connection may have died without our
 // notice, so the newer one wins.
-func (s *stream) resume(res *response, index int) (detached <-chan struct{}, err error) {
+func (s *stream) resume(res *response, index int, book func([]event) bool) (detached <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var missed []event
@@ -117,8 +118,13 @@ func (s *stream) resume(res *response, index int) (detached <-chan struct{}, err
 			return nil, err
 		}
 	}
+	if !book(missed) {
+		return nil, errNoRoom
+	}
 	if s.res != nil {
-		s.res.finish()
+		if !s.queued {
+			s.res.finish()
+		}
 		s.detachLocked()
 	}
 	s.writeLocked(res, missed)
@@ -127,21 +133,29 @@ func (s *stream) resume(res *response, index int) (detached <-chan struct{}, err
 
 // listen has res deliver the stream that belongs to no request, from the oldest event
 // that is kept.
-func (s *stream) listen(res *response) (detached <-chan struct{}, err error) {
+func (s *stream) listen(res *response, book func([]event) bool) (detached <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.res != nil {
 		return nil, errConflict
 	}
-	s.writeLocked(res, s.replay.newest(s.session, s.id))
+	kept := s.replay.newest(s.session, s.id)
+	if !book(kept) {
+		return nil, errNoRoom
+	}
+	s.writeLocked(res, kept)
 	return s.attachLocked(res), nil
 }
 
 // writeLocked writes kept events; those of a broken connection are written again to
 // the next.
 func (s *stream) writeLocked(res *response, events []event) {
+	write := res.event
+	if s.queued {
+		write = res.enqueue
+	}
 	for _, e := range events {
-		if res.event(frame("message", s.eventID(e.index), e.data)) != nil {
+		if write(frame("message", s.eventID(e.index)), e.data) != nil {
 			return
 		}
 	}
@@ -167,17 +181,25 @@ func (s *stream) eventLocked(message []byte) error {
 	if s.session != "" {
 		s.replay.append(s.session, s.id, index, message)
 	}
-	if s.res == nil {
+	switch {
+	case s.res == nil:
 		return errNotDelivered
+	case !s.queued:
+		return s.res.event(frame("message", s.eventID(index)), message)
 	}
-	return s.res.event(frame("message", s.eventID(index), message))
+	err := s.res.enqueue(frame("message", s.eventID(index)), message)
+	if err != nil {
+		s.detachLocked() // the client is too slow; it can resume the stream
+	}
+	return err
 }
 
 // answer delivers the answer to one of the stream's requests: as a JSON body with the
 // status if nothing came before it, else as an event. A nil message is that of a
 // request that the client has cancelled, which gets none: a JSON body without answers is
-// empty, and accepted.
-func (s *stream) answer(status int, message []byte) {
+// empty, and accepted. The message holds booked bytes of the budget of answers; answer
+// returns how many bytes are not held any more.
+func (s *stream) answer(status int, message []byte, booked int64) (free int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending--
@@ -186,16 +208,24 @@ func (s *stream) answer(status int, message []byte) {
 	}
 	switch {
 	case s.json:
+		if s.res == nil {
+			return booked // there is no other connection for it
+		}
 		if message != nil {
 			s.answers = append(s.answers, message)
 		}
+		s.booked += booked
 		switch {
-		case s.pending > 0 || s.res == nil:
+		case s.pending > 0:
+			return 0
 		case len(s.answers) == 0:
 			s.res.accept()
+		case s.batch:
+			s.res.json(http.StatusOK, s.bodyLocked()...)
 		default:
-			s.res.json(cmp.Or(status, http.StatusOK), s.bodyLocked())
+			s.res.json(cmp.Or(status, http.StatusOK), s.answers[0])
 		}
+		return s.discardLocked()
 	case message == nil:
 		if s.session != "" {
 			s.replay.skip(s.session, s.id, s.next-1)
@@ -207,23 +237,32 @@ func (s *stream) answer(status int, message []byte) {
 	default:
 		_ = s.eventLocked(message) // a client that is gone does not miss it
 	}
+	return booked
 }
 
-// bodyLocked joins the answers of a JSON body.
-func (s *stream) bodyLocked() []byte {
-	if !s.batch && len(s.answers) == 1 {
-		return s.answers[0]
+// bodyLocked returns the parts of a JSON body that is an array.
+func (s *stream) bodyLocked() [][]byte {
+	parts := make([][]byte, 0, 2*len(s.answers)+1)
+	separator := []byte("[")
+	for _, a := range s.answers {
+		parts = append(parts, separator, a)
+		separator = []byte(",")
 	}
-	var b bytes.Buffer
-	b.WriteByte('[')
-	for i, a := range s.answers {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(a)
-	}
-	b.WriteByte(']')
-	return b.Bytes()
+	return append(parts, []byte("]"))
+}
+
+// discard drops the answers of a JSON body that is not written, and returns the bytes of the
+// budget that they held.
+func (s *stream) discard() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.discardLocked()
+}
+
+func (s *stream) discardLocked() int64 {
+	free := s.booked
+	s.answers, s.booked = nil, 0
+	return free
 }
 
 // setHeader sets a header of the response, unless that has begun.
@@ -244,7 +283,7 @@ func (s *stream) closeConnection(retry time.Duration) {
 		return
 	}
 	if s.primed && retry > 0 {
-		_ = s.res.event([]byte("event: close\nretry: " + strconv.FormatInt(retry.Milliseconds(), 10) + "\ndata: \n\n"))
+		_ = s.res.event("event: close\nretry: "+strconv.FormatInt(retry.Milliseconds(), 10)+"\ndata: ", nil)
 	}
 	s.detachLocked()
 }

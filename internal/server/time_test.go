@@ -252,12 +252,12 @@ func TestStdio_ReaderIsGone(t *testing.T) {
 				s, dial := serveInMemory(t, Options{Extend: Extension{Tools: []Tool{now}}})
 				say(t, dial(), c.method, c.path, len(c.body), c.body)
 				time.Sleep(s.opts.Limits.Write - time.Second)
-				if s.connections.count() != 1 {
+				if openConnections(s) != 1 {
 					t.Error("the connection is gone before its time")
 				}
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				if s.connections.count() != 0 {
+				if openConnections(s) != 0 {
 					t.Error("the connection is still there")
 				}
 			})

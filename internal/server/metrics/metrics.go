@@ -144,6 +144,8 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	if o.Server != nil {
 		s := o.Server()
 		ch <- connections.of(float64(s.Connections))
+		ch <- dropped.of(float64(s.Dropped))
+		ch <- unread.of(float64(s.Unread))
 		ch <- sessions.of(float64(s.Sessions))
 		ch <- streams.of(float64(s.Streams))
 		ch <- calls.of(float64(s.Calls))

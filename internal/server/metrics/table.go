@@ -39,6 +39,8 @@ var (
 	errorCodes   = &metric{"mcp_errors_total", counter, "code", "JSON-RPC errors by code."}
 	refusals     = &metric{"mcp_refusals_total", counter, "status", "HTTP requests refused before they reached a handler, by status: malformed, unauthorized or over a limit."}
 	connections  = &metric{"mcp_active_connections", gauge, "", "Open HTTP connections, idle ones included."}
+	dropped      = &metric{"mcp_connections_dropped_total", counter, "", "HTTP connections that were closed before they carried a valid request, because newer ones needed the place. Many mean that an address keeps connections open without using them."}
+	unread       = &metric{"mcp_unread_answer_bytes", gauge, "", "Bytes of answers that clients have not read yet; small answers are not counted."}
 	sessions     = &metric{"mcp_active_sessions", gauge, "", "Open MCP sessions, over all transports. Requests of revision 2026-07-28 have none."}
 	streams      = &metric{"mcp_active_streams", gauge, "", "Open HTTP streams that only listen: GET streams of sessions, and subscriptions of revision 2026-07-28."}
 	calls        = &metric{"mcp_active_requests", gauge, "", "Requests in flight."}
@@ -72,7 +74,7 @@ var (
 
 // table lists every metric that this package defines, in the order of docs/metrics.md.
 var table = []*metric{
-	connections, sessions, streams, calls, requests, durations, errorCodes, refusals,
+	connections, dropped, sessions, streams, calls, unread, requests, durations, errorCodes, refusals,
 	ready, buildInfo, engineInfo,
 	boxes, boxesLimit, boxesStarting, boxesUnwritten, boxesMemory, boxesMemoryLimit, boxCalls, starts, hibernations, boxesEnded, evictions, oomKills,
 	poolReady, poolWanted, poolMade, poolTaken, poolFailed, poolLost,

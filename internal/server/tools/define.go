@@ -90,7 +90,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			if err != nil {
 				return d.family.answer(deps, d.name, err)
 			}
-			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req)}
+			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req), reserve: deps.Reserve}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
 			p := startProgress(ctx, req)
 			if p != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -18,6 +19,9 @@ const (
 	// maxBinary bounds a binary file that encoding auto returns as base64. A model
 	// cannot use a larger one.
 	maxBinary = 2 << 10
+	// largeContent is the size from which content is only in the structured content of the
+	// result: no model reads that much, and twice the bytes take twice the memory.
+	largeContent = 256 << 10
 )
 
 var downloadFile = define(info{
@@ -48,7 +52,12 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 		out.Path, out.Size = f.Path, f.Size
 		return buf.Bytes(), err
 	}
-	data, err := read(in.MaxBytes)
+	data, err := read(min(in.MaxBytes, largeContent))
+	if more := min(int64(in.MaxBytes), out.Size-out.offset); err == nil && more > largeContent {
+		if err = c.reserveAnswer(ctx, more); err == nil {
+			data, err = read(int(more))
+		}
+	}
 	if err != nil {
 		return downloadFileOut{}, err
 	}
@@ -82,6 +91,19 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 		out.Notes = append(out.Notes, "The content is not text and is left out: work on the file with execute_code, or pass encoding base64 for its bytes.")
 	}
 	return out, nil
+}
+
+// reserveAnswer books memory for an answer with so many bytes of a file, in base64.
+func (c *Call) reserveAnswer(ctx context.Context, bytes int64) error {
+	if c.reserve == nil || c.reserve(ctx, bytes*4/3) {
+		return nil
+	}
+	return &box.Error{
+		Code: box.CodeLimit, Op: "download file",
+		Msg:     fmt.Sprintf("%d bytes do not fit beside the other answers that this user has not read yet", bytes),
+		Hint:    "Read those first, or pass a smaller max_bytes and read on with offset.",
+		Context: map[string]string{"limit": "unread_answers"},
+	}
 }
 
 // picture returns the answer for an image that begins with data.
@@ -150,6 +172,10 @@ type downloadFileOut struct {
 
 func (o downloadFileOut) present() presentation {
 	p := presentation{text: o.Content, notes: o.Notes, images: o.images}
+	if len(o.Content) > largeContent {
+		p.text = ""
+		p.notes = append(slices.Clip(p.notes), "The content is too large for text: it is in the member content of the structured content.")
+	}
 	p.status.add("%s", quoteName(o.Path))
 	switch {
 	case o.NextOffset > 0:

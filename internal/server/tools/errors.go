@@ -247,6 +247,14 @@ func TooManyCalls(limit int) *jsonrpc.Error {
 		[]string{"Wait for a running call to end."}, map[string]string{"limit": "calls_per_owner"})
 }
 
+// TooManyAnswers is the error in place of an answer of so many bytes, which does not fit
+// beside the answers that its client has not read yet.
+func TooManyAnswers(bytes, limit int) *jsonrpc.Error {
+	m := errorSpecs[box.CodeLimit]
+	return rpcError(m, fmt.Sprintf("%sthe call has run, and its answer of %d bytes does not fit in the %d bytes of answers that this user may leave unread", m.prefix, bytes, limit),
+		[]string{"Read the answers of earlier calls, or ask for less at once."}, map[string]string{"limit": "unread_answers"})
+}
+
 // UnknownTool is the error for a tool that is not among names, those that a server
 // offers. ours is set for a server of this catalogue: the error then names the setting
 // that adds the tool.

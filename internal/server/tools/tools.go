@@ -52,6 +52,9 @@ type Deps struct {
 	// uses Boxes at once. An error of Await is the error of the call.
 	Await func(context.Context) (*box.Manager, error)
 	Log   *slog.Logger // nil discards
+	// Reserve books memory for a large result before the call produces it, and reports
+	// false if the client may not have that much now; nil always succeeds.
+	Reserve func(ctx context.Context, bytes int64) bool
 	// ProtocolErrors makes the session tools fail with a JSON-RPC error instead of a
 	// result with isError.
 	ProtocolErrors bool
@@ -149,6 +152,8 @@ type Call struct {
 	Client   *Client         // nil: the client cannot be recognized across calls
 	Progress func(box.Chunk) // nil unless the client requested progress
 	Links    bool            // whether the client understands links to resources
+
+	reserve func(ctx context.Context, bytes int64) bool // [Deps.Reserve]
 }
 
 // A Client is one client across its calls; see [box.Client].

@@ -1,0 +1,247 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func openConnections(s *Server) int {
+	open, _ := s.connections.counts()
+	return open
+}
+
+// dialFrom opens a connection to a server from an address of this machine.
+func dialFrom(tb testing.TB, from, address string) net.Conn {
+	tb.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
+	c, err := d.DialContext(tb.Context(), "tcp", address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	return c
+}
+
+// ask sends a GET and returns its answer.
+func ask(c net.Conn, path string, h header) (*http.Response, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "GET %s HTTP/1.1\r\nHost: localhost\r\n", path)
+	for k, v := range h {
+		fmt.Fprintf(&b, "%s: %s\r\n", k, v)
+	}
+	if _, err := io.WriteString(c, b.String()+"\r\n"); err != nil {
+		return nil, err
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return res, err
+}
+
+func addressOfURL(url string) string {
+	address, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	return address
+}
+
+// TestConnections_UnfinishedRequests: clients that send no token and never finish a request
+// keep nobody out, neither from another address nor from the same one, whether they stop in
+// the TLS handshake or in a request.
+func TestConnections_UnfinishedRequests(t *testing.T) {
+	certificate := selfSigned(t)
+	for _, c := range []struct {
+		name, attacker, good string
+		tls                  bool
+		sends                string // of each unfinished connection
+	}{
+		{"another address", "127.0.0.2", "127.0.0.1", false, "POST /mcp HTTP/1.1\r\nHost: localhost\r\n"},
+		{"the same address", "127.0.0.1", "127.0.0.1", false, "POST /mcp HTTP/1.1\r\nHost: localhost\r\n"},
+		{"refused and idle", "127.0.0.2", "127.0.0.1", false, "GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+		{"nothing", "127.0.0.2", "127.0.0.1", false, ""},
+		{"TLS handshakes", "127.0.0.2", "127.0.0.1", true, "\x16\x03\x01\x02\x00"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPeople(t)
+			change := p.options(func(o *Options) { o.Limits.Connections = 8 })
+			var s *Server
+			var address string
+			open := func(from string) net.Conn { return dialFrom(t, from, address) }
+			dial := open
+			if c.tls {
+				s, address = serveTLS(t, certificate, change)
+				dial = func(from string) net.Conn {
+					return tls.Client(open(from), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+				}
+			} else {
+				var url string
+				s, url = serve(t, change)
+				address = addressOfURL(url)
+			}
+			early := dial(c.good)
+			works := func(name string, conn net.Conn, path string) {
+				t.Helper()
+				if res, err := ask(conn, path, p.as("monitor", "Accept", "application/json")); err != nil || res.StatusCode != 200 {
+					t.Fatalf("%s: %v %v", name, res, err)
+				}
+			}
+			works("before", early, "/mcp")
+			attack := func(n int) {
+				for range n {
+					_, _ = io.WriteString(open(c.attacker), c.sends)
+				}
+			}
+			attack(3 * (8 + newPlaces))
+			for range 10 {
+				for _, path := range []string{"/mcp", "/health"} {
+					conn := dial(c.good)
+					works("a new connection, "+path, conn, path)
+					conn.Close()
+				}
+				attack(5)
+				works("a connection that authenticated before", early, "/mcp")
+			}
+			if n := openConnections(s); n > 8+newPlaces {
+				t.Errorf("%d connections are open, want at most %d", n, 8+newPlaces)
+			}
+			if s.Stats().Dropped == 0 {
+				t.Error("no dropped connection is counted")
+			}
+		})
+	}
+}
+
+// TestConnections_LightAddressKeepsItsOwn: the address with the most new connections makes
+// room, not the one whose connection is oldest.
+func TestConnections_LightAddressKeepsItsOwn(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Connections = 2 })
+	address := addressOfURL(url)
+	slow := dialFrom(t, "127.0.0.1", address)
+	fmt.Fprint(slow, "GET /health HTTP/1.1\r\n")
+	for range 4 * (2 + newPlaces) {
+		dialFrom(t, "127.0.0.2", address)
+	}
+	eventually(t, "the server has accepted all", func() bool { return s.Stats().Dropped >= 3*(2+newPlaces)+1 })
+	fmt.Fprint(slow, "Host: localhost\r\n\r\n")
+	if res, err := http.ReadResponse(bufio.NewReader(slow), nil); err != nil || res.StatusCode != 200 {
+		t.Errorf("a slow client of another address: %v %v", res, err)
+	}
+}
+
+// TestConnections_Limit: established connections are bounded, an idle one makes room, and
+// health is served in any case.
+func TestConnections_Limit(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Connections = 2 })
+	address := addressOfURL(url)
+	dial := func() net.Conn { return dialFrom(t, "127.0.0.1", address) }
+	want := func(name string, c net.Conn, path string, status int) *http.Response {
+		t.Helper()
+		res, err := ask(c, path, nil)
+		if err != nil || res.StatusCode != status {
+			t.Fatalf("%s: %v %v, want %d", name, res, err, status)
+		}
+		return res
+	}
+	first, second := dial(), dial()
+	want("the first", first, "/mcp", 200)
+	want("the second", second, "/mcp", 200)
+	if res := want("the third", dial(), "/mcp", 503); res.Header.Get("Retry-After") == "" || !res.Close {
+		t.Errorf("the third: got %v, want Retry-After and the end of the connection", res.Header)
+	}
+	want("health", dial(), "/health", 200)
+	want("the first again", first, "/mcp", 200)
+	eventually(t, "an idle connection makes room", func() bool {
+		res, err := ask(dial(), "/mcp", nil)
+		return err == nil && res.StatusCode == 200
+	})
+	if _, err := second.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection that was idle longest: %v, want its end", err)
+	}
+	if n := openConnections(s); n > 2+newPlaces {
+		t.Errorf("%d connections are open", n)
+	}
+}
+
+// TestConnections_ShareOfOwner: one owner gets half of the connections.
+func TestConnections_ShareOfOwner(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 4)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Connections, o.Extend.Tools = 4, slow(release, started)
+	}))
+	defer close(release)
+	for range 2 { // in use, so that they make no room
+		dialWire(t, url).post(t, p.as("alice"), toolCall(1, "slow", "{}"))
+		<-started
+	}
+	post := func(who string) *http.Response {
+		w := dialWire(t, url)
+		w.post(t, p.as(who), ping)
+		return w.head(t)
+	}
+	if res := post("alice"); res.StatusCode != 429 || !res.Close || res.Header.Get("Retry-After") == "" {
+		t.Errorf("a third connection of one owner: %s %v", res.Status, res.Header)
+	}
+	for range 2 {
+		if res := post("bob"); res.StatusCode != 200 {
+			t.Errorf("another owner: %s", res.Status)
+		}
+	}
+}
+
+// serveTLS is serve with TLS. It returns the address.
+func serveTLS(t *testing.T, certificate tls.Certificate, change func(*Options)) (*Server, string) {
+	t.Helper()
+	opts := Options{Limits: Limits{Grace: time.Second}, Log: testLog(t)}
+	change(&opts)
+	s := New(opts)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
+	go func() { ended <- s.Serve(ctx, tls.NewListener(ln, config)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return s, ln.Addr().String()
+}
+
+func selfSigned(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}

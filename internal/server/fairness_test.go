@@ -1,0 +1,302 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// batchOf returns a batch of n calls of a tool, with the ids 1 to n.
+func batchOf(n int, tool, args string) string {
+	calls := make([]string, n)
+	for i := range calls {
+		calls[i] = toolCall(i+1, tool, args)
+	}
+	return "[" + strings.Join(calls, ",") + "]"
+}
+
+// TestBatch_LeavesRoomForOtherOwners: one batch takes the share of its owner, not all places.
+func TestBatch_LeavesRoomForOtherOwners(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 8)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Calls, o.Limits.OwnerCalls, o.Extend.Tools = 8, 4, slow(release, started)
+	}))
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, p.as("alice"), batchOf(8, "slow", "{}"))
+		ended <- body
+	}()
+	for range 4 {
+		<-started
+	}
+	for range 3 {
+		if res, body := do(t, "POST", url, p.as("bob"), toolCall(1, "list_contexts", "{}")); res.StatusCode != 200 {
+			t.Errorf("another owner beside a batch: %s %s", res.Status, body)
+		}
+	}
+	for range 4 {
+		release <- struct{}{}
+	}
+	if body := <-ended; strings.Count(body, "done") != 4 || strings.Count(body, "RESOURCE_LIMIT_ERROR") != 4 {
+		t.Errorf("the batch: %s", body)
+	}
+}
+
+// TestBatch_ReturnsPlacesAsAnswersCome: a batch holds places for the requests that have no
+// answer yet, not for all until the longest ends.
+func TestBatch_ReturnsPlacesAsAnswersCome(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 8)
+	s, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 4, slow(release, started) })
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, nil, batchOf(4, "slow", "{}"))
+		ended <- body
+	}()
+	for range 4 {
+		<-started
+	}
+	res, body := do(t, "POST", url, nil, ping)
+	busy(t, "beside four calls", res, body)
+	for range 3 {
+		release <- struct{}{}
+	}
+	eventually(t, "three places are free", func() bool {
+		res, _ := do(t, "POST", url, nil, batchOf(3, "list_contexts", "{}"))
+		return res.StatusCode == 200
+	})
+	release <- struct{}{}
+	if body := <-ended; strings.Count(body, "done") != 4 {
+		t.Errorf("the batch: %s", body)
+	}
+	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 })
+}
+
+// TestCallsWithoutClientKeepTheirPlaces: a call of a session goes on when its client leaves,
+// and keeps its place and its body.
+func TestCallsWithoutClientKeepTheirPlaces(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	s, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 1, slow(release, started) })
+	h := session(t, url)
+	w := dialWire(t, url)
+	const size = 1 << 20
+	w.post(t, h, toolCall(1, "slow", `{"pad":"`+strings.Repeat("x", size)+`"}`))
+	<-started
+	w.cut()
+	eventually(t, "the POST ends", func() bool { return s.posts.value() == 0 })
+	res, body := do(t, "POST", url, nil, ping)
+	busy(t, "beside a call without a client", res, body)
+	if n := s.bodies.value(); n < size {
+		t.Errorf("%d bytes of bodies are booked, want those of the call", n)
+	}
+	release <- struct{}{}
+	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 && s.bodies.value() == 0 })
+}
+
+// TestTaskKeepsItsPlace: a call that became a task holds its place until it ends, and polls
+// get through.
+func TestTaskKeepsItsPlace(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	s, url := serve(t, func(o *Options) {
+		o.Limits.Calls, o.Limits.Tasks.Patience = 1, time.Millisecond
+		o.Extend.Tools = slowTask(release, started)
+	})
+	c := &taskClient{tb: t, url: url}
+	id := c.call("slow", "{}").TaskID
+	<-started
+	res, body := do(t, "POST", url, nil, ping)
+	busy(t, "beside a task", res, body)
+	if status, got, _ := c.about("tasks/get", id); status != 200 || got.Status != "working" {
+		t.Errorf("a poll: %d, the task is %q", status, got.Status)
+	}
+	release <- struct{}{}
+	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 })
+}
+
+// TestBodies_ShareOfOwner: one owner gets half of the memory for large bodies.
+func TestBodies_ShareOfOwner(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Body = 2 << 20 }))
+	for range largeBodies / 2 {
+		w := dialWire(t, url)
+		fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", p.tokens["alice"], 2<<20)
+	}
+	eventually(t, "all are being read", func() bool { return s.bodies.value() == largeBodies<<20 })
+	large := strings.Replace(ping, "{", "{"+strings.Repeat(" ", 1<<20), 1)
+	if res, body := do(t, "POST", url, p.as("alice"), large); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+		t.Errorf("one more of the same owner: %s %s", res.Status, body)
+	}
+	if res, body := do(t, "POST", url, p.as("bob"), large); res.StatusCode != 200 {
+		t.Errorf("another owner: %s %s", res.Status, body)
+	}
+}
+
+// TestBodies_OfUnknownLength: memory is booked as such a body grows.
+func TestBodies_OfUnknownLength(t *testing.T) {
+	s, url := serve(t, func(o *Options) { o.Limits.Body = 2 << 20 })
+	w := dialWire(t, url)
+	chunk := strings.Repeat(" ", 1<<16)
+	fmt.Fprint(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+	write := func(s string) { fmt.Fprintf(w, "%x\r\n%s\r\n", len(s), s) }
+	for range 10 {
+		write(chunk)
+	}
+	eventually(t, "ten chunks are booked", func() bool { return s.bodies.value() >= 10<<16 })
+	if n := s.bodies.value(); n > 2*10<<16 {
+		t.Errorf("%d bytes are booked for %d", n, 10<<16)
+	}
+	write(ping)
+	fmt.Fprint(w, "0\r\n\r\n")
+	if res := w.head(t); res.StatusCode != 200 {
+		t.Errorf("got %s", res.Status)
+	}
+	eventually(t, "nothing is booked", func() bool { return s.bodies.value() == 0 })
+}
+
+// printer is a tool whose result has size bytes.
+func printer(size int) Tool {
+	text := strings.Repeat("x", size)
+	return extra("print", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil
+	})
+}
+
+// TestAnswers_OfBatchAreBounded: the answers that wait for the last one of a batch take the
+// share of their owner and no more. The others are errors that say so.
+func TestAnswers_OfBatchAreBounded(t *testing.T) {
+	const size, each = 200 << 10, 1 << 20
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	s, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Answers = 2 * each
+		o.Extend.Tools = append(slow(release, started), printer(size))
+	}))
+	batch := "[" + toolCall(99, "slow", "{}") + "," + strings.TrimPrefix(batchOf(20, "print", "{}"), "[")
+	ended := make(chan string, 1)
+	go func() {
+		h := p.as("alice")
+		h["Accept"] = "application/json"
+		_, body := do(t, "POST", url, h, batch)
+		ended <- body
+	}()
+	<-started
+	eventually(t, "the other calls end", func() bool { return s.calls.counted.value() == 1 })
+	if n := s.answers.value(); n > each || n < each-size-1<<10 {
+		t.Errorf("%d bytes wait, want nearly %d", n, each)
+	}
+	if res, body := do(t, "POST", url, p.as("bob"), toolCall(1, "print", "{}")); res.StatusCode != 200 || len(body) < size {
+		t.Errorf("another owner: %s, %d bytes", res.Status, len(body))
+	}
+	release <- struct{}{}
+	body := <-ended
+	if sent, refused := strings.Count(body, strings.Repeat("x", size)), strings.Count(body, "answers that this user may leave unread"); sent != each/size || sent+refused != 20 {
+		t.Errorf("%d answers and %d errors, want %d and %d", sent, refused, each/size, 20-each/size)
+	}
+	eventually(t, "nothing waits", func() bool { return s.answers.value() == 0 })
+}
+
+// TestAnswers_OfSlowReadersAreBounded: clients that do not read their answers hold the share
+// of their owner and no more, and others get theirs.
+func TestAnswers_OfSlowReadersAreBounded(t *testing.T) {
+	const size, each = 16 << 20, 40 << 20 // more than the buffers of a socket
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Answers = 2 * each
+		o.Extend.Tools = []Tool{printer(size)}
+	}))
+	for range 4 {
+		w := dialWire(t, url)
+		_ = w.SetReadBuffer(4 << 10)
+		w.post(t, p.as("alice"), toolCall(1, "print", "{}"))
+	}
+	eventually(t, "the calls have ended", func() bool { return s.answers.value() > size && s.calls.counted.value() == 0 && s.posts.value() == 2 })
+	if n := s.answers.value(); n > each {
+		t.Errorf("%d bytes wait, want at most %d", n, each)
+	}
+	if res, body := do(t, "POST", url, p.as("alice"), toolCall(1, "list_contexts", "{}")); res.StatusCode != 200 || parse(t, body).Error != nil {
+		t.Errorf("a small answer of the same owner: %s %s", res.Status, body)
+	}
+	if res, body := do(t, "POST", url, p.as("bob"), toolCall(1, "print", "{}")); res.StatusCode != 200 || len(body) < size {
+		t.Errorf("another owner: %s, %d bytes", res.Status, len(body))
+	}
+}
+
+// TestBatch_StatusIsThatOfTheBatch: the HTTP status of a batch does not depend on which of its
+// requests is answered last.
+func TestBatch_StatusIsThatOfTheBatch(t *testing.T) {
+	_, url := serve(t, nil)
+	// The SDK refuses the second, which alone has the status 400.
+	bad := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":7}}`
+	h := header{"Accept": "application/json"}
+	for _, batch := range []string{"[" + ping + "," + bad + "]", "[" + bad + "," + ping + "]"} {
+		if res, body := do(t, "POST", url, h, batch); res.StatusCode != http.StatusOK {
+			t.Errorf("%s: got %s %s", batch, res.Status, body)
+		}
+	}
+}
+
+// TestListener_SlowOneDelaysNobody: a notification for all sessions is delivered to those that
+// read, however slowly others do.
+func TestListener_SlowOneDelaysNobody(t *testing.T) {
+	var server *mcp.Server
+	_, url := serve(t, func(o *Options) {
+		o.Extend.Configure = func(opts *mcp.ServerOptions) {
+			opts.SubscribeHandler = func(context.Context, *mcp.SubscribeRequest) error { return nil }
+			opts.UnsubscribeHandler = func(context.Context, *mcp.UnsubscribeRequest) error { return nil }
+		}
+		o.Extend.Server = func(s *mcp.Server) { server = s }
+	})
+	uri := "glovebox://session/s/home/user/" + strings.Repeat("x", 64<<10)
+	const slow, events = 4, 150 // more bytes than the buffers of a socket
+	var sessions []header
+	for range slow + 1 {
+		h := session(t, url)
+		if res, body := do(t, "POST", url, h, rpc("resources/subscribe", `{"uri":"`+uri+`"}`)); res.StatusCode != 200 || parse(t, body).Error != nil {
+			t.Fatalf("subscribe: %s %s", res.Status, body)
+		}
+		sessions = append(sessions, h)
+	}
+	for _, h := range sessions[:slow] {
+		w := dialWire(t, url)
+		_ = w.SetReadBuffer(4 << 10)
+		fmt.Fprintf(w, "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMcp-Session-Id: %s\r\nMcp-Protocol-Version: 2025-11-25\r\n\r\n", h[headerSession])
+		w.head(t)
+	}
+	reader := listenTo(t, t.Context(), url, sessions[slow])
+	got := make(chan int, events)
+	go func() {
+		buf, count := make([]byte, 64<<10), 0
+		for {
+			n, err := reader.Body.Read(buf)
+			count += strings.Count(string(buf[:n]), "event: message")
+			got <- count
+			if err != nil || count >= events {
+				return
+			}
+		}
+	}()
+	begun := time.Now()
+	for range events {
+		if err := server.ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: uri}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took > 15*time.Second {
+		t.Errorf("%d notifications took %v beside clients that do not read", events, took)
+	}
+	for deadline := time.After(time.Minute); ; {
+		select {
+		case n := <-got:
+			if n >= events-1 { // a count may miss one that is split between two reads
+				return
+			}
+		case <-deadline:
+			t.Fatal("the client that reads does not get its notifications")
+		}
+	}
+}

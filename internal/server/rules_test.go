@@ -1,0 +1,225 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+// TestReadToken_EndsOnlyItsOwn: a token with the scope read neither ends a session that a
+// token with the scope use of its owner began, nor takes its stream, cancels its calls or
+// answers its questions.
+func TestReadToken_EndsOnlyItsOwn(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	_, url := serve(t, p.options(func(o *Options) { o.Extend.Tools = slow(release, started) }))
+	begin := func(who string) string {
+		res, body := do(t, "POST", url, p.as(who), initBody)
+		id := res.Header.Get(headerSession)
+		if id == "" {
+			t.Fatalf("initialize: %s %s", res.Status, body)
+		}
+		return id
+	}
+	id, own := begin("alice"), begin("reader")
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, p.as("alice", headerSession, id), toolCall(1, "slow", "{}"))
+		ended <- body
+	}()
+	<-started
+	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`
+	answer := `{"jsonrpc":"2.0","id":1,"result":{"action":"accept"}}`
+	for _, c := range []struct{ name, method, accept, body string }{
+		{"end the session", "DELETE", "", ""},
+		{"cancel a call", "POST", mcpAccept, cancelled},
+		{"answer a question", "POST", mcpAccept, answer},
+		{"take the stream", "GET", eventStream, ""},
+	} {
+		res, body := do(t, c.method, url, p.as("reader", "Accept", c.accept, headerSession, id), c.body)
+		if res.StatusCode != 403 || !strings.Contains(res.Header.Get("WWW-Authenticate"), `scope="glovebox:use"`) {
+			t.Errorf("%s: %s %v %s", c.name, res.Status, res.Header, body)
+		}
+	}
+	if res, body := do(t, "POST", url, p.as("reader", headerSession, id), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}`); res.StatusCode != 202 {
+		t.Errorf("cancel a call that is not there: %s %s", res.Status, body)
+	}
+	release <- struct{}{}
+	if body := <-ended; !strings.Contains(body, "done") {
+		t.Errorf("the call: %s", body)
+	}
+	if res, body := do(t, "POST", url, p.as("alice", headerSession, id), ping); res.StatusCode != 200 {
+		t.Errorf("the session: %s %s", res.Status, body)
+	}
+	if res, body := do(t, "DELETE", url, p.as("reader", headerSession, own), ""); res.StatusCode != 204 {
+		t.Errorf("end a session of its own: %s %s", res.Status, body)
+	}
+}
+
+// TestReadToken_CreatesNoBox: no tool that the scope read allows creates a box.
+func TestReadToken_CreatesNoBox(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(withBoxes(t, nil)))
+	res, _ := do(t, "POST", url, p.as("reader"), initBody)
+	id := res.Header.Get(headerSession)
+	tried := 0
+	for tool, readOnly := range s.readOnly {
+		if !readOnly {
+			continue
+		}
+		for _, arguments := range []string{
+			`{}`, `{"session_id":"default"}`, `{"context_id":"default"}`, `{"session_id":"default","path":"x"}`,
+			`{"context_id":"default","path":"x"}`, `{"session_id":"new","path":"x"}`, `{"context_id":"ctx-01234567-89ab-cdef-0123-456789abcdef","path":"x"}`,
+		} {
+			for _, h := range []header{p.as("reader"), p.as("reader", headerSession, id)} {
+				tried++
+				if res, body := do(t, "POST", url, h, toolCall(7, tool, arguments)); res.StatusCode >= 400 {
+					t.Errorf("%s %s: %s %s", tool, arguments, res.Status, body)
+				}
+			}
+		}
+	}
+	do(t, "POST", url, p.as("reader", headerSession, id), rpc("resources/read", `{"uri":"glovebox://context/default/home/user/x"}`))
+	if boxes := s.opts.Tools.Boxes.List("token alice", ""); len(boxes) > 0 || tried == 0 {
+		t.Errorf("%d calls with the scope read created %+v", tried, boxes)
+	}
+}
+
+// TestAudit_RefusedRequests: another owner's session, the end of a session, parameters that
+// the SDK refuses and limits leave lines in the audit log, and those about limits are few.
+func TestAudit_RefusedRequests(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 4)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Calls, o.Limits.OwnerCalls = 4, 4
+		o.Extend.Tools = slow(release, started)
+	}))
+	defer close(release)
+	res, _ := do(t, "POST", url, p.as("alice"), initBody)
+	id := res.Header.Get(headerSession)
+	do(t, "POST", url, p.as("bob", headerSession, id), ping)
+	do(t, "DELETE", url, p.as("bob", headerSession, id), "")
+	do(t, "GET", url, p.as("bob", headerSession, id, "Accept", eventStream), "")
+	do(t, "POST", url, p.as("alice", headerSession, id), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow","arguments":{},"_meta":7}}`)
+	do(t, "POST", url, p.as("alice", headerSession, id), `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":7}}`)
+	do(t, "DELETE", url, p.as("alice", headerSession, id), "")
+	for id := range 4 { // takes all places of bob
+		dialWire(t, url).post(t, p.as("bob"), toolCall(id, "slow", "{}"))
+		<-started
+	}
+	for range 3 * limitLineBurst {
+		if res, body := do(t, "POST", url, p.as("bob"), rpc("tools/list", "{}")); res.StatusCode != 429 {
+			t.Errorf("over the share: %s %s", res.Status, body)
+		}
+	}
+	got := map[string]int{}
+	for _, line := range p.lines(t) {
+		switch line["msg"] {
+		case "refused":
+			got[fmt.Sprint(line["who"], " ", line["reason"])]++
+		case "call":
+			got[fmt.Sprint(line["who"], " ", line["tool"], " ", line["outcome"], " ", line["code"])]++
+		}
+	}
+	for line, n := range map[string]int{
+		"token bob foreign_session":                 3,
+		"token alice slow refused -32602":           1,
+		"token alice resources/read refused -32602": 1,
+		"token alice DELETE ok 0":                   1,
+	} {
+		if got[line] != n {
+			t.Errorf("%d lines %q, want %d", got[line], line, n)
+		}
+	}
+	if n := got["token bob owner_limit"]; n == 0 || n > limitLineBurst+1 {
+		t.Errorf("%d lines about a limit, want 1 to %d", n, limitLineBurst+1)
+	}
+	if t.Failed() {
+		t.Log(got)
+	}
+}
+
+// TestAudit_CallThatAsksIsOneCall: a call in a session that asks the client for input is
+// logged and counted once.
+func TestAudit_CallThatAsksIsOneCall(t *testing.T) {
+	p := newPeople(t)
+	seen := make(chan Observation, 8)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Observe = func(b Observation) {
+			if b.Method == callTool {
+				seen <- b
+			}
+		}
+		o.Extend.Tools = []Tool{extra("ask", func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			if len(req.Params.InputResponses) == 0 {
+				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"name": &mcp.ElicitParams{Message: "name?", RequestedSchema: map[string]any{"type": "object"}}}}, nil
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
+		})}
+		o.Extend.Tools[0].Direct = true
+	}))
+	cs := connect(t, p.transport("alice", url), "2025-11-25", &mcp.ClientOptions{
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "accept"}, nil
+		},
+	})
+	if _, said := must(t, cs, "ask", nil); said != "done" {
+		t.Errorf("got %q", said)
+	}
+	lines := 0
+	for _, line := range p.lines(t) {
+		if line["msg"] == "call" {
+			lines++
+		}
+	}
+	if lines != 1 || len(seen) != 1 {
+		t.Errorf("%d lines in the audit log and %d observations of one call", lines, len(seen))
+	}
+}
+
+// TestHost_BeyondLoopback: without tokens, a web page that resolves its own name to the
+// server's address reaches nothing, on whichever address the server listens.
+func TestHost_BeyondLoopback(t *testing.T) {
+	for _, c := range []struct {
+		host   string
+		change func(*Options)
+		want   int
+	}{
+		{"evil.example:8775", nil, 403},
+		{"evil.example", nil, 403},
+		{"192.0.2.1.evil.example", nil, 403},
+		{"", nil, 403},
+		{"192.0.2.1:8775", nil, 200},
+		{"[2001:db8::1]:8775", nil, 200},
+		{"localhost:8775", nil, 200},
+		{"boxes.example", func(o *Options) { o.PublicURL = "https://boxes.example/mcp" }, 200},
+		{"evil.example", func(o *Options) { o.PublicURL = "https://boxes.example/mcp" }, 403},
+		{"boxes.example:80", func(o *Options) { o.AllowedHosts = []string{"boxes.example"} }, 200},
+		{"192.0.2.1", func(o *Options) { o.AllowedHosts = []string{"boxes.example"} }, 403},
+		{"boxes.example", func(o *Options) { o.Auth = newPeople(t).v }, 401}, // a page has no token
+	} {
+		opts := Options{}
+		opts.Tools.Boxes = box.New(box.DefaultConfig(), box.Parts{})
+		if c.change != nil {
+			c.change(&opts)
+		}
+		r := httptest.NewRequestWithContext(
+			context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 8775})),
+			"GET", "/mcp", nil)
+		r.Host = c.host
+		r.Header.Set("Accept", "application/json")
+		w := httptest.NewRecorder()
+		New(opts).Handler().ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("Host %q: got %d %s, want %d", c.host, w.Code, w.Body, c.want)
+		}
+	}
+}
