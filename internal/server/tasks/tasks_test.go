@@ -637,7 +637,7 @@ func TestRoom_OfOtherOwners(t *testing.T) {
 		}
 		const each = 4000
 		h := newHost(t, Limits{ResultsKept: each, ResultsAll: 4 * each, TTL: time.Hour}, Policy{}, tool)
-		size = each/2 - 200 // two of one owner
+		size = each/2 - 200         // two of one owner
 		kept := map[string]string{} // owners by task
 		for i := range 8 {
 			owner := fmt.Sprint("hog", i/2)
