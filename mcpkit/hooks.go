@@ -24,7 +24,9 @@ import (
 type Hooks struct {
 	// Sampling answers with a model's completion.
 	Sampling func(ctx context.Context, server string, params *mcp.CreateMessageParams) (*mcp.CreateMessageResult, error)
-	// Elicit asks the user.
+	// Elicit asks the user. Pages that the server may not send the user to are refused
+	// before; hidden characters in its texts are escaped, and the message warns of forms
+	// that ask for what may be a secret.
 	Elicit func(ctx context.Context, server string, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
 	// ElicitURL declares that Elicit also handles pages to open, of mode "url".
 	// Otherwise it handles forms only.
@@ -75,7 +77,11 @@ func (s *Session) client(trust Trust, l *connState) *mcp.Client {
 	}
 	if asks.elicit {
 		o.ElicitationHandler = func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			return h.Elicit(ctx, name, r.Params)
+			params, err := s.checkElicitation(trust, r.Params)
+			if err != nil {
+				return nil, err
+			}
+			return h.Elicit(ctx, name, params)
 		}
 		if asks.openURL {
 			o.Capabilities.Elicitation = &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}

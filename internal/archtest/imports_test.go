@@ -86,14 +86,14 @@ var rules = []rule{
 	{tree: "mcpkit",
 		ours: []string{"internal/revision", "internal/statefile", "internal/truncate", "internal/visible"},
 		others: []string{
-			sdk, sys, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/oauth2", "golang.org/x/sync/",
+			sdk, sys, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/net/publicsuffix", "golang.org/x/oauth2", "golang.org/x/sync/",
 		}},
 	{tree: "mcpkit/mcpjson", ours: []string{"internal/nearest", "internal/truncate", "mcpkit/internal/redact"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{tree: "mcpkit/outbound"},
 
 	// The gateway.
 	{tree: "internal/gateway",
-		ours:   []string{"internal/logkey", "internal/revision", "internal/statefile", "mcpkit", "mcpkit/outbound"},
+		ours:   []string{"internal/logkey", "internal/revision", "internal/statefile", "internal/visible", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
 
 	// Small packages for all of the above.

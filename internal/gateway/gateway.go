@@ -116,10 +116,16 @@ func (f failure) due() bool { return f.refused || time.Since(f.at) >= retryAfter
 
 // New returns a gateway. It starts no server.
 func New(o Options) *Gateway {
+	var servers []string
+	if o.Servers.Config != nil {
+		for _, def := range o.Servers.Config.Servers {
+			servers = append(servers, def.Name)
+		}
+	}
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), firstListed: make(chan struct{}),
 		singleClient: o.SingleClient, sole: soleClient{known: make(chan struct{})},
-		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(), prompts: newNames(),
+		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
 		resources: make(map[string]string), templates: make(map[string]string), sentLevels: make(map[string]mcp.LoggingLevel),
 	}
 	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {

@@ -492,7 +492,7 @@ func (b *lockedBuffer) String() string {
 }
 
 func TestNames_UniqueAndValid(t *testing.T) {
-	n := newNames()
+	n := newNames([]string{"a", "a b", "a_b", "é", "a__b"})
 	long := strings.Repeat("x", 100)
 	seen := make(map[string]bool)
 	for _, pair := range [][2]string{{"a", "b"}, {"a b", "c"}, {"a_b", "c"}, {"a", long}, {"a", long + "y"}, {"é", "/"}, {"a", "b__c"}, {"a__b", "c"}} {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 // publish replaces the published listing of a server. It leaves unchanged items alone,
 // since the SDK notifies clients of each change.
 func (g *Gateway) publish(server string, o listing.Entry, fresh bool) {
+	o = g.visibleEntry(server, o)
 	o.Tools = g.withoutTaskTools(server, o.Tools)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -26,7 +28,10 @@ func (g *Gateway) publish(server string, o listing.Entry, fresh bool) {
 	applyDiff(before.Tools, o.Tools, func(t *mcp.Tool) string { return t.Name },
 		func(t *mcp.Tool) {
 			copied := *t
-			copied.Name = g.names.assign(server, t.Name)
+			if copied.Name = g.names.assign(server, t.Name); copied.Name == "" {
+				g.leaveOut(server, "tool", t.Name, errNameTaken)
+				return
+			}
 			if copied.InputSchema == nil {
 				copied.InputSchema = map[string]any{"type": "object"}
 			}
@@ -38,7 +43,10 @@ func (g *Gateway) publish(server string, o listing.Entry, fresh bool) {
 	applyDiff(before.Prompts, o.Prompts, func(p *mcp.Prompt) string { return p.Name },
 		func(p *mcp.Prompt) {
 			copied := *p
-			copied.Name = g.prompts.assign(server, p.Name)
+			if copied.Name = g.prompts.assign(server, p.Name); copied.Name == "" {
+				g.leaveOut(server, "prompt", p.Name, errNameTaken)
+				return
+			}
 			g.tryAdd(server, "prompt", p.Name, func() { g.server.AddPrompt(&copied, g.prompt(server, p.Name)) })
 		},
 		func(p *mcp.Prompt) { g.server.RemovePrompts(g.prompts.release(server, p.Name)) })
@@ -68,7 +76,7 @@ func publishByURI[T any](g *Gateway, server, kind string, owners map[string]stri
 		func(one *T) {
 			name := address(one)
 			if owner, taken := owners[name]; taken && owner != server {
-				g.log.Warn("item of a server left out", logkey.Server, server, logkey.Item, kind, logkey.Name, name, logkey.Error, fmt.Sprintf("the server %q has it", owner))
+				g.leaveOut(server, kind, name, fmt.Errorf("the server %q has it", owner))
 				return
 			}
 			addOwned(server, one)
@@ -96,12 +104,20 @@ func publishByURI[T any](g *Gateway, server, kind string, owners map[string]stri
 func (g *Gateway) tryAdd(server, kind, name string, add func()) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.log.Warn("item of a server left out", logkey.Server, server, logkey.Item, kind, logkey.Name, name, logkey.Error, fmt.Sprint(p))
+			g.leaveOut(server, kind, name, fmt.Errorf("%v", p))
 			ok = false
 		}
 	}()
 	add()
 	return true
+}
+
+// errNameTaken is the error for an item whose name and hash equal those of another.
+var errNameTaken = errors.New("another item has its name")
+
+// leaveOut logs an item that clients do not get.
+func (g *Gateway) leaveOut(server, kind, name string, err error) {
+	g.log.Warn("item of a server left out", logkey.Server, server, logkey.Item, kind, logkey.Name, name, logkey.Error, err)
 }
 
 // applyDiff calls remove for items that are gone, and add for items that are new or

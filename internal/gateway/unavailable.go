@@ -75,7 +75,7 @@ func (g *Gateway) unavailable(tool string) (server string, f failure, failed boo
 	defer g.mu.Unlock()
 	for _, def := range g.manager.Config().Servers {
 		for _, name := range g.tasksOnly[def.Name] {
-			if exposedName(def.Name, name) == tool {
+			if g.names.nameFor(def.Name, name) == tool {
 				return def.Name, failure{}, false
 			}
 		}

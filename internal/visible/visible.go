@@ -47,6 +47,45 @@ func JSON(document []byte) []byte {
 	return out.Bytes()
 }
 
+// maxDepth bounds the nesting of a decoded JSON value.
+const maxDepth = 100
+
+// Schema returns a copy of a JSON schema, as decoded into any, with the hidden characters
+// in its titles and descriptions escaped. ok is false if other strings or names in it
+// have hidden characters: to escape these would change what the schema allows.
+func Schema(schema any) (escaped any, ok bool) { return copySchema("", schema, 0) }
+
+func copySchema(name string, v any, depth int) (any, bool) {
+	if depth > maxDepth {
+		return nil, false
+	}
+	ok := true
+	switch v := v.(type) {
+	case string:
+		if name == "title" || name == "description" || name == "$comment" {
+			return Text(v), true
+		}
+		return v, Text(v) == v
+	case []any:
+		list := make([]any, len(v))
+		for i, one := range v {
+			var fine bool
+			list[i], fine = copySchema("", one, depth+1)
+			ok = ok && fine
+		}
+		return list, ok
+	case map[string]any:
+		object := make(map[string]any, len(v))
+		for key, one := range v {
+			var fine bool
+			object[key], fine = copySchema(key, one, depth+1)
+			ok = ok && fine && Line(key) == key
+		}
+		return object, ok
+	}
+	return v, true
+}
+
 // IsPlain reports whether a line has no characters that [Line] escapes.
 func IsPlain(s string) bool { return Line(s) == s }
 

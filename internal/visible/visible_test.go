@@ -36,6 +36,32 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
+func TestSchema(t *testing.T) {
+	decode := func(text string) (v any) {
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for _, tt := range []struct {
+		in, want string
+		ok       bool
+	}{
+		{`{"type":"object","properties":{"a":{"type":"string","description":"x\u202ey"}},"required":["a"]}`,
+			`{"properties":{"a":{"description":"x\\u202ey","type":"string"}},"required":["a"],"type":"object"}`, true},
+		{`{"properties":{"a":{"enum":["x\u200by"]}}}`, "", false},
+		{`{"properties":{"a\u202e":{}}}`, "", false},
+		{`{"properties":{"a":{"default":"\u001b[2J"}}}`, "", false},
+		{`{"properties":{"title":{"type":"string"}},"maximum":1,"x":null}`, `{"maximum":1,"properties":{"title":{"type":"string"}},"x":null}`, true},
+	} {
+		got, ok := Schema(decode(tt.in))
+		text, err := json.Marshal(got)
+		if err != nil || ok != tt.ok || ok && string(text) != tt.want {
+			t.Errorf("Schema(%s) = %s, %v, want %s, %v", tt.in, text, ok, tt.want, tt.ok)
+		}
+	}
+}
+
 func FuzzVisible(f *testing.F) {
 	f.Add("a\x1b[2J\u202e\U000e0041\xff")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -14,6 +15,9 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
 const (
@@ -245,6 +249,9 @@ func withoutURL(err error) error {
 
 // checkEndpoints checks the addresses of all endpoints that may be called.
 func (h *Handler) checkEndpoints(m *oauthex.AuthServerMeta) error {
+	if err := checkMixUp(m); err != nil {
+		return err
+	}
 	for _, e := range []struct {
 		name, url string
 		optional  bool
@@ -264,6 +271,53 @@ func (h *Handler) checkEndpoints(m *oauthex.AuthServerMeta) error {
 	return nil
 }
 
+// checkMixUp refuses an authorization server that sends the user to the login page of
+// one site and the resulting code to another. It could have the user approve a login at
+// somebody else's page and take the code: a mix-up attack, which the issuer in the
+// response prevents only if the other server supports it.
+func checkMixUp(m *oauthex.AuthServerMeta) error {
+	page := siteOf(m.AuthorizationEndpoint)
+	if page == "" || page == siteOf(m.Issuer) || page == siteOf(m.TokenEndpoint) {
+		return nil
+	}
+	return fmt.Errorf("the authorization server %s sends the user to the login page of another site, %s, and the result to %s",
+		showURL(m.Issuer), showURL(m.AuthorizationEndpoint), showURL(m.TokenEndpoint))
+}
+
+// siteOf returns the registrable domain of an address, or its host if there is none; ""
+// if there is no host.
+func siteOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if site, err := publicsuffix.EffectiveTLDPlusOne(host); err == nil && net.ParseIP(host) == nil {
+		return site
+	}
+	return host
+}
+
+// namedPolicy returns the policy for an address that a server named. The user trusts the
+// server, not the addresses that it names: a server on the Internet may not have this
+// program send requests to this machine, to private addresses or to the metadata
+// services of clouds. The hosts of the definition are the user's choice.
+func (h *Handler) namedPolicy(u *url.URL) *outbound.Policy {
+	if h.policy != nil {
+		return h.policy
+	}
+	for _, text := range []string{h.url.String(), h.server.MetadataURL} {
+		if own, err := url.Parse(text); err == nil && text != "" && strings.EqualFold(own.Hostname(), u.Hostname()) {
+			return nil
+		}
+	}
+	refused := func(p outbound.Policy) bool { return p.Check(h.server.Name, h.url) != nil }
+	p := &outbound.Policy{AllowHTTP: true} // see checkURL
+	p.AllowLocalhost = refused(*p)
+	p.AllowPrivate = p.AllowLocalhost
+	return p
+}
+
 // checkURL checks an address that a server named: the policy has to allow it, and it
 // has to use https, unless the user configured the server with http and the address is
 // on that server's host or on this machine.
@@ -274,10 +328,12 @@ func (h *Handler) checkURL(address string) error {
 		return errors.New("invalid URL")
 	case address == "":
 		return errors.New("it is missing")
+	case strings.ContainsFunc(address, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("it has characters that are invalid in a URL")
 	case u.User != nil:
 		return errors.New("it contains credentials")
 	}
-	if err := h.policy.Check(h.server.Name, u); err != nil {
+	if err := h.namedPolicy(u).Check(h.server.Name, u); err != nil {
 		return err
 	}
 	if u.Scheme == "http" && (h.url.Scheme != "http" || !loopback(u.Hostname()) && !strings.EqualFold(u.Hostname(), h.url.Hostname())) {

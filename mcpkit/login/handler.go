@@ -62,7 +62,15 @@ type Handler struct {
 var _ auth.OAuthHandler = (*Handler)(nil)
 
 func newHandler(l *Logins, s Server, u *url.URL, p *outbound.Policy) *Handler {
-	hc := outbound.NewClient(s.Name, p, maxMetadata)
+	connect := p
+	if p == nil {
+		// Requests also go to addresses that the server named: none of them may resolve
+		// to a metadata service. A proxy resolves names itself.
+		if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); err == nil && proxy == nil {
+			connect = &outbound.Policy{AllowHTTP: true, AllowLocalhost: true, AllowPrivate: true, LookupTimeout: callTimeout}
+		}
+	}
+	hc := outbound.NewClient(s.Name, connect, maxMetadata)
 	hc.Timeout = callTimeout
 	return &Handler{
 		logins: l, server: s, url: u, policy: p, hc: hc,

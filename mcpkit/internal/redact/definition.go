@@ -46,7 +46,7 @@ func Literal(use Use, value string) string {
 	case use == Variable && isWord(value), use == FlagValue && isWord(value) && isMixed(value):
 		return Hide(value)
 	}
-	if m := assignment.FindStringSubmatch(value); m != nil && namesSecret(m[1]) && isWord(m[2]) && isMixed(m[2]) {
+	if m := assignment.FindStringSubmatch(value); m != nil && NamesSecret(m[1]) && isWord(m[2]) && isMixed(m[2]) {
 		return m[1] + "=" + Hide(m[2])
 	}
 	hideWord := func(secret string) (string, bool) { return Hide(secret), isWord(secret) }
@@ -65,12 +65,12 @@ func Literal(use Use, value string) string {
 
 // IsSecretFlag reports whether the argument after this one is a secret.
 func IsSecretFlag(argument string) bool {
-	return strings.HasPrefix(argument, "-") && !strings.ContainsAny(argument, "= ") && namesSecret(strings.TrimLeft(argument, "-"))
+	return strings.HasPrefix(argument, "-") && !strings.ContainsAny(argument, "= ") && NamesSecret(strings.TrimLeft(argument, "-"))
 }
 
-// namesSecret is [IsSecretName] for names whose last part is the secret: the value of
+// NamesSecret is [IsSecretName] for names whose last part is the secret: the value of
 // token-command is none.
-func namesSecret(name string) bool {
+func NamesSecret(name string) bool {
 	n := normalize(name)
 	return endsAsKey(name) || slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(n, w) })
 }
