@@ -87,6 +87,10 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 		return nil, err
 	}
 	defer l.volumes.close()
+	if g.user, err = e.users.take(); err != nil {
+		return nil, err
+	}
+	l.user = g.user
 	s, err := l.start(e, &trash)
 	g.gofer, g.root, g.sentry = s.gofer, s.root, s.sentry
 	if err != nil {

@@ -27,7 +27,12 @@
 //
 // Enter moves the server to a mount namespace of its own and, for an ordinary user,
 // to a user namespace in which it is root. There it assembles root file systems from
-// bind mounts that are invisible outside and end with the process.
+// bind mounts that are invisible outside and end with the process. Enter also gives up
+// the capabilities that the server does not need.
+//
+// Each sentry and gofer has namespaces of its own of every kind, a user namespace among
+// them. Under root each sentry runs as a user of its own, which owns no files on the host:
+// it opens only files that everybody may read. docs/threat-model.md has the whole table.
 //
 // # Snapshots
 //

@@ -43,6 +43,7 @@ type Engine struct {
 	dir    *stateDir
 	roots  *roots
 	spawn  *spawner
+	users  *users
 	vols   *volumes
 	cpus   *processors
 	groups *cgroups // nil without cgroups
@@ -90,6 +91,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		dir:    dir,
 		roots:  newRoots(dir.path("roots")),
 		spawn:  newSpawner(),
+		users:  newUsers(),
 		vols:   newVolumes(cfg.Log),
 		cpus:   newProcessors(),
 		agents: newDigests(),
@@ -99,11 +101,13 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	var noGroups error
 	e.groups, noGroups = openCgroups(dir.name)
+	if sysmonErr != nil {
+		e.log.Info("the Go runtime of this process watches itself often", logkey.Error, sysmonErr)
+	}
 	if noGroups != nil {
 		e.log.Info("no cgroups: a watcher enforces limits instead of the kernel", logkey.Error, noGroups)
 	}
 	e.watch = newWatcher()
-	slackenSysmon()
 	pin, _ := Version()
 	e.info = engine.Info{
 		Name:      "gvisor",

@@ -15,12 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/posture"
 )
 
 // enteredEnv tells the inner process which mount namespace the outer one had. It
 // is a hint and not trusted: it only counts if the process really is in another
 // mount namespace and has the power to mount there.
 const enteredEnv = "GLOVEBOX_OUTER_MNT_NS"
+
+// sysmonErr is why Enter has not slackened sysmon, which limitPowers would forbid.
+var sysmonErr error
 
 // Enter makes sure that the process runs in a mount namespace of its own and has
 // the powers of root over it. Where it does not yet, Enter runs the same
@@ -43,7 +47,8 @@ func Enter() error {
 		if err != nil {
 			return fmt.Errorf("detach the mount namespace: %w", err)
 		}
-		return nil
+		sysmonErr = slackenSysmon()
+		return limitPowers(serverCaps)
 	}
 	if os.Getenv(enteredEnv) != "" {
 		return hostError(errors.New("the new namespaces give no power to mount"), unix.EPERM)
@@ -67,12 +72,8 @@ func entered() bool {
 
 // canMount reports whether the process has CAP_SYS_ADMIN over its namespaces.
 func canMount() bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return false
-	}
-	return os.Geteuid() == 0 && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+	caps, err := capabilities()
+	return err == nil && os.Geteuid() == 0 && caps&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
 // reexec runs the executable again in new namespaces and exits with its code. It
@@ -105,6 +106,12 @@ func reexec(ownNS string) error {
 	if err := cmd.Start(); err != nil {
 		signal.Stop(signals)
 		return hostError(err, err)
+	}
+	// This process only waits from now on.
+	if err := limitPowers(nil); err != nil {
+		cmd.Process.Kill() // fails only if it has ended
+		cmd.Wait()         // its error is that it was killed
+		return err
 	}
 	go forward(cmd.Process, signals) // ends with the process
 	err := cmd.Wait()
@@ -161,7 +168,7 @@ func fixFor(err error) string {
 		return "AppArmor forbids it to ordinary users here; type: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
 	case errors.Is(err, unix.ENOSPC):
 		return "the limit of namespaces is reached; type: sudo sysctl -w user.max_user_namespaces=15000 user.max_mnt_namespaces=15000"
-	case inContainer():
+	case posture.InContainer():
 		return "the profile of this container forbids it; start the container with: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; docs/deploy.md has a profile that forbids more"
 	}
 	return "allow unprivileged user namespaces on this host, or run as root"
@@ -174,14 +181,4 @@ func readSysctl(name string) string {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
-}
-
-// inContainer guesses whether the process runs in a container.
-func inContainer() bool {
-	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
-		if _, err := os.Stat(mark); err == nil {
-			return true
-		}
-	}
-	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 }

@@ -47,6 +47,7 @@ type guest struct {
 	stderr  *tail
 	report  *report
 	group   *cgroup // nil without cgroups
+	user    user    // of the sentry
 
 	sentry   *exec.Cmd
 	root     *rootServer // nil if there is a gofer
@@ -249,6 +250,7 @@ func (g *guest) servedWell() bool {
 // free frees everything but the processes, which have ended.
 func (g *guest) free() {
 	g.unbind()
+	g.e.users.give(g.user)
 	if g.link != nil {
 		g.link.Close()
 	}

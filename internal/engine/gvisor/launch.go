@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -35,6 +36,7 @@ type launch struct {
 	report  *os.File // receives the last error output of gVisor
 	debug   string   // directory of debug logs, or empty
 	group   *cgroup  // nil without cgroups
+	user    user     // of the sentry
 	volumes *guestVolumes
 	cpus    int // processors that the guest sees
 }
@@ -55,25 +57,39 @@ func (l *launch) flags() []string {
 	if runtime.NumCPU() < spinCPUs {
 		flags = append(flags, "--systrap-disable-fast-path=true")
 	}
-	if l.debug != "" {
-		flags = append(flags, "--debug", "--debug-log="+l.debug+"/")
-	}
 	return flags
 }
 
-// command is a command line with descriptors in it.
-type command struct {
+// begin returns the command line of a part of gVisor up to the name of the command.
+func (l *launch) begin(command string, trash *files) (*commandLine, error) {
+	c := &commandLine{args: l.flags()}
+	if l.debug != "" {
+		// The process itself may not write to the directory.
+		f, err := os.Create(filepath.Join(l.debug, l.id+"."+command+".txt"))
+		if err != nil {
+			return nil, fmt.Errorf("make debug log: %w", err)
+		}
+		trash.add(f)
+		c.args = append(c.args, "--debug")
+		c.pass("debug-log-fd", f)
+	}
+	c.args = append(c.args, command, "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec))
+	return c, nil
+}
+
+// commandLine is a command line with descriptors in it.
+type commandLine struct {
 	args  []string
 	files []*os.File
 }
 
 // pass appends a flag whose value is the number that f has in the child.
-func (c *command) pass(flag string, f *os.File) {
+func (c *commandLine) pass(flag string, f *os.File) {
 	c.args = append(c.args, fmt.Sprintf("--%s=%d", flag, 3+len(c.files)))
 	c.files = append(c.files, f)
 }
 
-func (l *launch) cmd(name string, c *command) *exec.Cmd {
+func (l *launch) cmd(name string, c *commandLine) *exec.Cmd {
 	return &exec.Cmd{
 		Path:        selfExe,
 		Args:        append([]string{name}, c.args...),
@@ -140,8 +156,11 @@ type started struct {
 // of its own. After an error, what is in the result has been started.
 func (l *launch) start(e *Engine, trash *files) (s started, err error) {
 	oci := ociSpec(l.id, l.spec, l.tree.path, l.volumes)
-	sentry := &command{args: l.flags()}
-	sentry.args = append(sentry.args, "boot", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec),
+	sentry, err := l.begin("boot", trash)
+	if err != nil {
+		return s, err
+	}
+	sentry.args = append(sentry.args,
 		"--apply-caps=true", "--setup-root", "--attached",
 		"--cpu-num="+strconv.Itoa(l.cpus),
 		"--total-memory="+strconv.FormatUint(visibleMemory(l.spec.Limits), 10),
@@ -184,15 +203,16 @@ func (l *launch) start(e *Engine, trash *files) (s started, err error) {
 	}
 	sentry.args = append(sentry.args, l.id)
 	cmd := l.cmd(sentryName, sentry)
+	e.users.confine(cmd, l.user)
 	if err := l.group.start(e.spawn, cmd); err != nil {
-		return s, fmt.Errorf("start sentry: %w", err)
+		return s, explainStart(err)
 	}
 	s.sentry, s.ready = cmd, ready
 	return s, nil
 }
 
 // serveRoot gives the sentry its root from here.
-func (l *launch) serveRoot(sentry *command, trash *files) (*rootServer, error) {
+func (l *launch) serveRoot(sentry *commandLine, trash *files) (*rootServer, error) {
 	p, err := newPair()
 	if err != nil {
 		return nil, err
@@ -203,9 +223,11 @@ func (l *launch) serveRoot(sentry *command, trash *files) (*rootServer, error) {
 }
 
 // startGofer starts a gofer, which volumes need: it knows how to show each.
-func (l *launch) startGofer(e *Engine, oci *specs.Spec, sentry *command, trash *files) (*exec.Cmd, error) {
-	gofer := &command{args: l.flags()}
-	gofer.args = append(gofer.args, "gofer", "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec))
+func (l *launch) startGofer(e *Engine, oci *specs.Spec, sentry *commandLine, trash *files) (*exec.Cmd, error) {
+	gofer, err := l.begin("gofer", trash)
+	if err != nil {
+		return nil, err
+	}
 	// Each process reads the spec at its own pace, hence a file of its own.
 	spec, err := memFile("spec", oci)
 	if err != nil {
@@ -244,6 +266,8 @@ func (l *launch) startGofer(e *Engine, oci *specs.Spec, sentry *command, trash *
 	cmd := l.cmd(goferName, gofer)
 	if l.volumes.nested() {
 		e.vols.nest(cmd)
+	} else {
+		e.vols.enclose(cmd)
 	}
 	if err := l.group.start(e.spawn, cmd); err != nil {
 		return nil, fmt.Errorf("start gofer: %w", err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
@@ -32,9 +33,11 @@ func Main() {
 	}
 	closeForeign()
 	if filepath.Base(os.Args[0]) == sentryName {
+		// A gofer does what needs power over files.
+		sentrycmd.DirectfsSandboxLinuxCaps = &specs.LinuxCapabilities{}
 		addFilter()
 		holdProcs()
-		slackenSysmon()
+		_ = slackenSysmon() // without it, the sentry is slower
 		startScavenger()
 		log.SetLevel(log.Warning) // a debug log has all the same
 	}

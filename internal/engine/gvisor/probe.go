@@ -64,10 +64,6 @@ func probeKernel() engine.Finding {
 // probeNamespaces tries the namespaces that Enter makes.
 func probeNamespaces(ctx context.Context) engine.Finding {
 	f := engine.Finding{Name: "namespaces", Level: engine.LevelOK}
-	if canMount() {
-		f.Detail = "root, or root in a user namespace"
-		return f
-	}
 	cmd := exec.CommandContext(ctx, "/bin/true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
@@ -78,6 +74,10 @@ func probeNamespaces(ctx context.Context) engine.Finding {
 	if err := cmd.Run(); err != nil {
 		f.Level = engine.LevelFail
 		f.Detail, f.Fix = "user namespaces cannot be made: "+err.Error(), fixFor(err)
+		return f
+	}
+	if canMount() {
+		f.Detail = "root, or root in a user namespace; user namespaces can be made"
 		return f
 	}
 	f.Detail = "user namespaces can be made"

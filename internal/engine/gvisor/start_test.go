@@ -46,7 +46,9 @@ func TestStart(t *testing.T) {
 	image := snapshotOf(t, e, b)
 	c := restore(t, e, "copy", spec, image)
 	c.ask(t, "echo up")
-	checkWatch(t, os.Getpid())
+	if sysmonErr != nil { // this process may not look at its own threads
+		t.Errorf("the server watches too often: %v", sysmonErr)
+	}
 	for _, b := range []*box{b, c} {
 		pid := b.Guest.(*guest).sentry.Process.Pid
 		checkWatch(t, pid)

@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -14,19 +15,22 @@ import (
 // share few processors. A goroutine that waits for sysmon waits that much longer.
 const sysmonSlack = 2_000_000
 
-// slackenSysmon makes sysmon of this process wake less often. Best effort.
-func slackenSysmon() {
+// slackenSysmon makes sysmon of this process wake less often. It needs CAP_SYS_NICE.
+func slackenSysmon() error {
 	dir, err := os.Open("/proc/self/task")
 	if err != nil {
-		return
+		return err
 	}
 	defer dir.Close()
 	// In start order: the main thread starts sysmon before any other.
 	threads, err := dir.Readdirnames(-1)
-	if err != nil || len(threads) < 2 {
-		return
+	if err != nil {
+		return err
+	}
+	if len(threads) < 2 {
+		return errors.New("it does not run yet")
 	}
 	// /proc/self/timerslack_ns covers only the main thread.
 	file := fmt.Sprintf("/proc/%s/timerslack_ns", threads[1])
-	_ = os.WriteFile(file, []byte(strconv.Itoa(sysmonSlack)), 0)
+	return os.WriteFile(file, []byte(strconv.Itoa(sysmonSlack)), 0)
 }

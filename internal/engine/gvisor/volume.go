@@ -43,9 +43,8 @@ const (
 	// requires real root, with power over the file system.
 	mapped
 	// nested runs the gofer in a user namespace that maps the server's own user to
-	// the guest's. The sentry asks the gofer for everything in the volume instead of
-	// opening files itself. It requires no privileges, but works only for files that
-	// the server's user owns.
+	// the guest's. It requires no privileges, but works only for files that the
+	// server's user owns.
 	nested
 )
 
@@ -97,18 +96,34 @@ func (v *volumes) open(mounts []engine.Mount) (_ *guestVolumes, err error) {
 			return nil, fmt.Errorf("find volume %q: %w", m.Host, err)
 		}
 	}
-	if !s.nested() {
-		return s, nil
-	}
-	// Not being root, the gofer would refuse to mount what it may not read.
-	for i := range s.list {
-		if m := &s.list[i]; m.tree == nil {
-			if m.tree, err = openTree(m.Host); err != nil {
-				return nil, fmt.Errorf("find volume %q: %w", m.Host, err)
-			}
+	if s.nested() {
+		if err := v.adaptToNested(s); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// adaptToNested prepares the other volumes of a guest whose gofer is nested.
+func (v *volumes) adaptToNested(s *guestVolumes) (err error) {
+	spaces := make(spaces)
+	defer spaces.close()
+	for i := range s.list {
+		m := &s.list[i]
+		switch {
+		case m.how == mapped:
+			m.tree.Close()
+			m.tree, err = v.mapOwner(m.Host, spaces, idPair{user: 0, root: engine.UserID})
+		case m.tree == nil:
+			// Not being root, the gofer would refuse to mount what it may not read.
+			m.tree, err = openTree(m.Host)
+		}
+		if err != nil {
+			m.tree = nil
+			return fmt.Errorf("find volume %q: %w", m.Host, err)
+		}
+	}
+	return nil
 }
 
 // prepare chooses the mapping of a volume and opens its tree if that needs one.
@@ -124,7 +139,7 @@ func (v *volumes) prepare(m engine.Mount, spaces spaces) (volume, error) {
 	}
 	vol := volume{Mount: m, how: mapped}
 	var err error
-	if vol.tree, err = v.mapOwner(m.Host, spaces); err != nil && st.Uid == 0 {
+	if vol.tree, err = v.mapOwner(m.Host, spaces, idPair{user: engine.UserID, root: 0}); err != nil && st.Uid == 0 {
 		vol.how, err = nested, v.nests()
 	}
 	if err != nil {
@@ -154,9 +169,12 @@ func openTree(host string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), host), nil
 }
 
+// idPair are the ids that a gofer shows to the guest as its user and its root.
+type idPair struct{ user, root int }
+
 // mapOwner returns a mount of the host path in which its owner is the guest's
 // user.
-func (v *volumes) mapOwner(host string, spaces spaces) (_ *os.File, err error) {
+func (v *volumes) mapOwner(host string, spaces spaces, ids idPair) (_ *os.File, err error) {
 	if !holdsAll(v.uids) || !holdsAll(v.gids) {
 		return nil, errors.New("only root can map owners")
 	}
@@ -174,7 +192,7 @@ func (v *volumes) mapOwner(host string, spaces spaces) (_ *os.File, err error) {
 	if err := unix.Fstatat(fd, "", &st, unix.AT_EMPTY_PATH); err != nil {
 		return nil, fmt.Errorf("find owner: %w", err)
 	}
-	space, err := spaces.of(idOwner{st.Uid, st.Gid}, v.gids)
+	space, err := spaces.of(idOwner{st.Uid, st.Gid}, v.gids, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -193,14 +211,14 @@ type spaces map[idOwner]*os.File
 
 // of returns the namespace for volumes of o. It maps all groups, since a file of the
 // owner may be in any.
-func (s spaces) of(o idOwner, gids []syscall.SysProcIDMap) (*os.File, error) {
+func (s spaces) of(o idOwner, gids []syscall.SysProcIDMap, ids idPair) (*os.File, error) {
 	if f := s[o]; f != nil {
 		return f, nil
 	}
 	f, err := userNamespace([]syscall.SysProcIDMap{
-		{ContainerID: int(o.uid), HostID: engine.UserID, Size: 1},
-		{ContainerID: rootOnDisk, HostID: 0, Size: 1},
-	}, swapIDs(gids, int(o.gid), engine.UserID))
+		{ContainerID: int(o.uid), HostID: ids.user, Size: 1},
+		{ContainerID: rootOnDisk, HostID: ids.root, Size: 1},
+	}, swapIDs(gids, int(o.gid), ids.user))
 	if err != nil {
 		return nil, fmt.Errorf("make user namespace: %w", err)
 	}
@@ -224,6 +242,18 @@ func (v *volumes) nest(cmd *exec.Cmd) {
 	cmd.SysProcAttr.AmbientCaps = []uintptr{
 		unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_SYS_CHROOT,
 		unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP,
+	}
+}
+
+// enclose makes the gofer run in a user namespace with all users of this one, so that its
+// power over files is no power over the host.
+func (v *volumes) enclose(cmd *exec.Cmd) {
+	attr := cmd.SysProcAttr
+	attr.Cloneflags |= unix.CLONE_NEWUSER
+	attr.UidMappings, attr.GidMappings = v.uids, v.gids
+	if holdsAll(v.gids) {
+		attr.GidMappingsEnableSetgroups = true
+		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0} // and no supplementary groups
 	}
 }
 
@@ -361,12 +391,13 @@ func (s *guestVolumes) nested() bool {
 	return slices.ContainsFunc(s.list, func(v volume) bool { return v.how == nested })
 }
 
-// annotations returns gVisor's annotations for the volumes that only the gofer opens.
+// annotations returns gVisor's annotations that make the sentry ask the gofer for
+// everything in the volumes instead of opening files itself.
 func (s *guestVolumes) annotations() map[string]string {
 	hints := make(map[string]string)
 	seen := make(map[string]bool) // gVisor identifies volumes by host path
 	for i, v := range s.list {
-		if v.how != nested || seen[v.Host] {
+		if seen[v.Host] {
 			continue
 		}
 		seen[v.Host] = true

@@ -1,0 +1,140 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/posture"
+)
+
+// TestPosture compares the processes of boxes with the threat model: with and without
+// volumes, booted and restored.
+func TestPosture(t *testing.T) {
+	server, err := posture.Read(posture.Process{PID: os.Getpid(), Role: posture.Server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode := posture.ModeOf(server)
+	for _, d := range posture.Check(mode, server, server, false) {
+		t.Errorf("server: %s", d)
+	}
+	e := open(t)
+	plain, volumes := newSpec(t), withVolume(t, newSpec(t))
+	volumes.Mounts = append(volumes.Mounts, engine.Mount{Host: t.TempDir(), Guest: "/read", ReadOnly: true})
+	readOnly := newSpec(t)
+	readOnly.Mounts = volumes.Mounts[1:]
+	roles := func(b *box) map[posture.Role]posture.Facts {
+		t.Helper()
+		if got := b.ask(t, "shu echo up"); got != "up\n" {
+			t.Fatalf("%s: %q", b.ID(), got)
+		}
+		list, err := e.Processes(t.Context(), b.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := make(map[posture.Role]posture.Facts)
+		for _, p := range list {
+			f, err := posture.Read(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[p.Role] = f
+			for _, d := range posture.Check(mode, server, f, e.groups != nil) {
+				t.Errorf("%s of %s: %s", p.Role, b.ID(), d)
+			}
+		}
+		return found
+	}
+	first := create(t, e, "first", plain)
+	one := roles(first)
+	two := roles(restore(t, e, "second", plain, snapshotOf(t, e, first)))
+	for _, found := range []map[posture.Role]posture.Facts{one, two} {
+		if len(found) != 2 || found[posture.Stub].PID == 0 {
+			t.Errorf("a box without volumes has the processes %+v", found)
+		}
+	}
+	if mode == posture.ModeRoot && one[posture.Sentry].UID == two[posture.Sentry].UID {
+		t.Errorf("two sentries run as user %d", one[posture.Sentry].UID)
+	}
+	third := create(t, e, "third", volumes)
+	for _, b := range []*box{third, restore(t, e, "fourth", volumes, snapshotOf(t, e, third)), create(t, e, "fifth", readOnly)} {
+		if found := roles(b); len(found) != 3 {
+			t.Errorf("a box with volumes has the processes %+v", found)
+		}
+	}
+	if err := first.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Processes(t.Context(), "first"); err == nil {
+		t.Error("a guest that has ended has processes")
+	}
+}
+
+// TestPosture_OfAnOrdinaryUser runs TestPosture as somebody else than root.
+func TestPosture_OfAnOrdinaryUser(t *testing.T) {
+	if !newUsers().ids.have(firstUser) {
+		t.Skip("only root can start it as somebody else")
+	}
+	path, err := agent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const user = 12345
+	dir, err := os.MkdirTemp("", "gbposture")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chown(dir, user, user); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(dir, "agent")
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), selfExe, "-test.run=^TestPosture$", "-test.v")
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir, "GLOVEBOX_TEST_AGENT=" + path}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestPosture ") {
+		t.Errorf("as user %d: %v\n%s", user, err, out)
+	}
+}
+
+func TestUsers_DifferUntilTheyAreGivenBack(t *testing.T) {
+	u := newUsers()
+	if !u.ids.have(firstUser) {
+		t.Skip("this process has no users to give")
+	}
+	u.next = maxUsers - 2
+	var got []uint32
+	for range 4 {
+		who, err := u.take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, who.id)
+	}
+	want := []uint32{firstUser + maxUsers - 2, firstUser + maxUsers - 1, firstUser, firstUser + 1}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %d, want %d", got, want)
+	}
+	u.next = maxUsers - 2
+	u.give(user{id: firstUser})
+	if who, err := u.take(); err != nil || who.id != firstUser {
+		t.Errorf("got %+v, %v, want the one given back, %d", who, err, firstUser)
+	}
+}

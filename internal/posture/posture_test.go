@@ -1,0 +1,199 @@
+//go:build linux
+
+package posture
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sentry returns the facts of a sentry and its server, under root, that are as promised.
+func sentry() (server, f Facts) {
+	server = Facts{
+		Role: Server, UserNamespace: "user:[1]", UIDMap: []string{"0 0 4294967295"},
+		Namespaces:   []string{"cgroup:[9]", "ipc:[1]", "mnt:[1]", "net:[1]", "pid:[1]", "uts:[1]"},
+		Capabilities: serverCaps, Bounding: serverCaps, NoNewPrivs: true, MemoryGroup: "/",
+	}
+	f = Facts{
+		Role: Sentry, UID: firstOwn + 7, GID: firstOwn + 7, UserNamespace: "user:[2]", UIDMap: []string{"0 1879048199 1"},
+		Namespaces:   []string{"cgroup:[9]", "ipc:[2]", "mnt:[2]", "net:[2]", "pid:[2]", "uts:[2]"},
+		Capabilities: []string{"SYS_PTRACE"}, Bounding: []string{"SYS_PTRACE"}, Seccomp: true, NoNewPrivs: true, MemoryGroup: "/box", OOMScoreAdj: 500,
+	}
+	return server, f
+}
+
+func TestCheck_FindsEachDifference(t *testing.T) {
+	server, f := sentry()
+	if got := Check(ModeRoot, server, f, true); len(got) > 0 {
+		t.Fatalf("as promised: %q", got)
+	}
+	if got := Check(ModeRoot, server, server, true); len(got) > 0 {
+		t.Fatalf("server as promised: %q", got)
+	}
+	for want, change := range map[string]func(*Facts){
+		"user 0 and group":            func(f *Facts) { f.UID = 0 },
+		"and group 0 instead":         func(f *Facts) { f.GID = 0 },
+		"supplementary groups [4]":    func(f *Facts) { f.Groups = []uint32{4} },
+		"server's user namespace":     func(f *Facts) { f.UserNamespace = "user:[1]" },
+		"holds the capabilities KILL": func(f *Facts) { f.Capabilities = []string{"KILL", "SYS_PTRACE"} },
+		"can gain the capabilities":   func(f *Facts) { f.Bounding = []string{"CHOWN"} },
+		"no filter":                   func(f *Facts) { f.Seccomp = false },
+		"NoNewPrivs is not set":       func(f *Facts) { f.NoNewPrivs = false },
+		"dump core":                   func(f *Facts) { f.CoreDumps = true },
+		"server's net namespace":      func(f *Facts) { f.Namespaces = []string{"net:[1]"} },
+		"server's cgroup /":           func(f *Facts) { f.MemoryGroup = "/" },
+		"descriptor /etc/passwd":      func(f *Facts) { f.Suspicious = []string{"/etc/passwd"} },
+		"has the oom_score_adj 0":     func(f *Facts) { f.OOMScoreAdj = 0 },
+		"not in the threat model":     func(f *Facts) { f.Role = "helper" },
+	} {
+		_, f := sentry()
+		change(&f)
+		if got := Check(ModeRoot, server, f, true); len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("got %q, want one with %q", got, want)
+		}
+	}
+	// Without cgroups of its own, the server's is no difference.
+	f.MemoryGroup = "/"
+	if got := Check(ModeRoot, server, f, false); len(got) > 0 {
+		t.Errorf("without cgroups: %q", got)
+	}
+	// An ordinary user's sentry runs as that user.
+	server.UID, server.GID, server.UIDMap = 1000, 1000, []string{"0 1000 1"}
+	if got := ModeOf(server); got != ModeUser && !InContainer() {
+		t.Errorf("mode: got %s", got)
+	}
+	if got := Check(ModeUser, server, f, false); len(got) != 1 || !strings.Contains(got[0], "the server as 1000") {
+		t.Errorf("another user: %q", got)
+	}
+}
+
+func TestParse(t *testing.T) {
+	const text = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t4 20 \nCapInh:\t0000000000000000\nCapPrm:\t0000000000080000\n" +
+		"CapEff:\t0000000000000000\nCapBnd:\t00000000000000c1\nCapAmb:\t8000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n"
+	s := parseStatus(text)
+	if s.uid != 2 || s.gid != 6 || !slices.Equal(s.groups, []uint32{4, 20}) || !s.seccomp || !s.noNewPrivs {
+		t.Errorf("got %+v", s)
+	}
+	if got := capNames(s.held); !slices.Equal(got, []string{"SYS_PTRACE", "CAP_63"}) {
+		t.Errorf("held: got %q", got)
+	}
+	if got := capNames(s.bounding); !slices.Equal(got, []string{"CHOWN", "SETGID", "SETUID"}) {
+		t.Errorf("bounding: got %q", got)
+	}
+	if s := parseStatus("CapBnd:\tx\nSeccomp:\t1\n"); s.bounding != ^uint64(0) || s.seccomp || s.noNewPrivs {
+		t.Errorf("without facts: got %+v", s)
+	}
+	for limits, want := range map[string]bool{
+		"Max core file size        0                    0                    bytes\n": false,
+		"Max core file size        1                    1                    bytes\n": false,
+		"Max core file size        0                    unlimited            bytes\n": true,
+		"Max core file size        unlimited            unlimited            bytes\n": true,
+		"Max stack size            8388608              unlimited            bytes\n": true,
+	} {
+		if got := allowsCore(limits); got != want {
+			t.Errorf("%q: got %t", limits, got)
+		}
+	}
+	if got := memoryGroup("3:memory:/a/b\n2:cpu,cpuacct:/c\n0::/u\n"); got != "/a/b" {
+		t.Errorf("memory cgroup: got %q", got)
+	}
+	if got := memoryGroup("0::/u\n"); got != "/u" {
+		t.Errorf("unified cgroup: got %q", got)
+	}
+	if a, b := translate("0 1000 1\n1 100000 65536\n", 0), translate("0 1000 1\n1 100000 65536\n", 2); a != 1000 || b != 100001 {
+		t.Errorf("ids outside: got %d and %d", a, b)
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	for _, c := range []struct {
+		target   string
+		mode     os.FileMode
+		writable bool
+		want     Kind
+	}{
+		{"pipe:[1]", os.ModeNamedPipe, true, KindPipe},
+		{"socket:[1]", os.ModeSocket, true, KindSocket},
+		{"anon_inode:[eventpoll]", 0, true, KindEvent},
+		{"/memfd:runsc-memory (deleted)", 0, true, KindMemory},
+		{"/dev/null", os.ModeDevice | os.ModeCharDevice, true, KindDevice},
+		{"/lib", os.ModeSymlink, false, KindLink},
+		{"/usr", os.ModeDir, false, KindDirectory},
+		{"/usr/bin/env", 0, false, KindRead},
+		{"/state/#7 (deleted)", 0, true, KindScratch},
+		{"/etc/passwd", 0, true, KindWritable},
+		{"/run/fifo", os.ModeNamedPipe, true, KindOther},
+	} {
+		if got := kindOf(c.target, c.mode, c.writable); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.target, got, c.want)
+		}
+	}
+	if !writable("pos:\t0\nflags:\t0100002\n") || writable("pos:\t0\nflags:\t02000000\n") || !writable("") {
+		t.Error("flags of descriptors are misread")
+	}
+}
+
+const document = "../../docs/threat-model.md"
+
+func TestDocument_IsCurrent(t *testing.T) {
+	b, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Document(string(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want != string(b) {
+		t.Errorf("%s is not current; type: go generate ./internal/posture", document)
+	}
+	if !strings.Contains(want, "| root | sentry | its own, ") {
+		t.Errorf("the table has no line for the sentry of root")
+	}
+}
+
+// The tests that the threat model names exist.
+func TestDocument_NamesTests(t *testing.T) {
+	b, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(string(b), -1)
+	if len(names) < 20 {
+		t.Fatalf("found %d names", len(names))
+	}
+	var sources strings.Builder
+	err = walkTests("../..", func(file string) error {
+		b, err := os.ReadFile(file)
+		sources.Write(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if !strings.Contains(sources.String(), "\nfunc "+n[1]+"(t *testing.T)") {
+			t.Errorf("%s names %s, which does not exist", document, n[1])
+		}
+	}
+}
+
+// walkTests calls do with every file of tests below root.
+func walkTests(root string, do func(string) error) error {
+	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git" || d.Name() == ".vm"):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasSuffix(file, "_test.go"):
+			return do(file)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,211 @@
+package posture
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+//go:generate go run ./docgen ../../docs/threat-model.md
+
+// Mode is how the server was started.
+type Mode string
+
+// The modes.
+const (
+	ModeRoot      Mode = "root"
+	ModeUser      Mode = "ordinary user"
+	ModeContainer Mode = "container"
+)
+
+// whose says whose user or user namespace a process has.
+type whose string
+
+const (
+	hosts   whose = "the host's"
+	servers whose = "the server's"
+	own     whose = "its own"
+	root    whose = "root"
+	starter whose = "the caller's"
+)
+
+// promise is what a process of a role is promised to be.
+type promise struct {
+	role      Role
+	user      whose
+	namespace whose
+	caps      []string // at most these, held or possible to gain
+	filtered  bool     // its system calls
+}
+
+var (
+	serverCaps = []string{
+		"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+		"NET_BIND_SERVICE", "SYS_CHROOT", "SYS_ADMIN", "SETFCAP",
+	}
+	sentryCaps = []string{"SYS_PTRACE"}
+	goferCaps  = []string{"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "SYS_CHROOT"}
+)
+
+var ofRoot = []promise{
+	{role: Server, user: root, namespace: hosts, caps: serverCaps},
+	{role: Sentry, user: own, namespace: own, caps: sentryCaps, filtered: true},
+	{role: Stub, user: own, namespace: own, caps: sentryCaps, filtered: true},
+	{role: Gofer, user: root, namespace: own, caps: goferCaps, filtered: true},
+}
+
+var ofOthers = []promise{
+	{role: Server, user: starter, namespace: own, caps: serverCaps},
+	{role: Sentry, user: servers, namespace: own, caps: sentryCaps, filtered: true},
+	{role: Stub, user: servers, namespace: own, caps: sentryCaps, filtered: true},
+	{role: Gofer, user: servers, namespace: own, caps: goferCaps, filtered: true},
+}
+
+// promises is the table in docs/threat-model.md. Beyond it, Check demands of every
+// process what the document says of every process.
+var promises = map[Mode][]promise{ModeRoot: ofRoot, ModeUser: ofOthers, ModeContainer: ofOthers}
+
+// modes lists the modes in the order of the document.
+var modes = []Mode{ModeRoot, ModeUser, ModeContainer}
+
+// ModeOf returns the mode of a server with these facts.
+func ModeOf(server Facts) Mode {
+	switch {
+	case !server.enclosed():
+		return ModeRoot
+	case InContainer():
+		return ModeContainer
+	}
+	return ModeUser
+}
+
+// InContainer guesses whether this process runs in a container.
+func InContainer() bool {
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(mark); err == nil {
+			return true
+		}
+	}
+	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+}
+
+// enclosed reports whether the user namespace of a process has not all users.
+func (f *Facts) enclosed() bool {
+	return !slices.Equal(f.UIDMap, []string{"0 0 4294967295"})
+}
+
+// firstOwn and lastOwn bound the users of sentries under a server of root.
+const (
+	firstOwn = 0x70000000
+	lastOwn  = firstOwn + 1<<16 - 1
+)
+
+// Check compares a process of a box with the promises. groups says whether the kernel
+// enforces the box's limits. Each difference is one line.
+func Check(mode Mode, server, f Facts, groups bool) []string {
+	var differs []string
+	fail := func(format string, args ...any) { differs = append(differs, fmt.Sprintf(format, args...)) }
+	i := slices.IndexFunc(promises[mode], func(p promise) bool { return p.role == f.Role })
+	if i < 0 {
+		return []string{fmt.Sprintf("role %q is not in the threat model", f.Role)}
+	}
+	p := promises[mode][i]
+	switch p.user {
+	case root:
+		if f.UID != 0 || f.GID != 0 {
+			fail("runs as user %d and group %d instead of root", f.UID, f.GID)
+		}
+	case own:
+		if f.UID < firstOwn || f.UID > lastOwn || f.GID != f.UID {
+			fail("runs as user %d and group %d instead of one of its own", f.UID, f.GID)
+		}
+	case servers:
+		if f.UID != server.UID || f.GID != server.GID {
+			fail("runs as user %d and group %d, the server as %d and %d", f.UID, f.GID, server.UID, server.GID)
+		}
+	}
+	if mode == ModeRoot && len(f.Groups) > 0 && f.Role != Server {
+		fail("has supplementary groups %v", f.Groups)
+	}
+	if p.namespace == own && f.Role != Server && f.UserNamespace == server.UserNamespace {
+		fail("is in the server's user namespace")
+	}
+	if extra := beyond(f.Capabilities, p.caps); len(extra) > 0 {
+		fail("holds the capabilities %s", strings.Join(extra, " "))
+	}
+	if extra := beyond(f.Bounding, p.caps); len(extra) > 0 {
+		fail("can gain the capabilities %s", strings.Join(extra, " "))
+	}
+	if p.filtered && !f.Seccomp {
+		fail("has no filter of system calls")
+	}
+	if !f.NoNewPrivs {
+		fail("can gain privileges by executing a program: NoNewPrivs is not set")
+	}
+	if f.CoreDumps {
+		fail("can dump core")
+	}
+	if f.Role == Server {
+		return differs
+	}
+	for _, ns := range f.Namespaces {
+		kind, _, _ := strings.Cut(ns, ":")
+		if slices.Contains(separate, kind) && slices.Contains(server.Namespaces, ns) {
+			fail("is in the server's %s namespace", kind)
+		}
+	}
+	if f.OOMScoreAdj <= server.OOMScoreAdj && server.OOMScoreAdj < maxOOMScore {
+		fail("has the oom_score_adj %d, the server %d: the kernel could end the server first", f.OOMScoreAdj, server.OOMScoreAdj)
+	}
+	if groups && f.MemoryGroup == server.MemoryGroup {
+		fail("is in the server's cgroup %s", f.MemoryGroup)
+	}
+	for _, d := range f.Suspicious {
+		fail("has the descriptor %s", d)
+	}
+	return differs
+}
+
+// maxOOMScore is the highest oom_score_adj.
+const maxOOMScore = 1000
+
+// separate are the kinds of namespaces that the processes of a box do not share with the
+// server, apart from the user namespace.
+var separate = []string{"pid", "mnt", "net", "ipc", "uts"}
+
+// beyond returns the elements of list that are not in allowed.
+func beyond(list, allowed []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(allowed, s) })
+}
+
+// The lines between which Document puts the table.
+const (
+	begin = "<!-- posture: written by go generate ./internal/posture -->"
+	end   = "<!-- end of posture -->"
+)
+
+// Document returns text, the threat model, with the table of promises in its place.
+func Document(text string) (string, error) {
+	head, rest, ok := strings.Cut(text, begin)
+	_, tail, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		return "", fmt.Errorf("find %q and %q: missing", begin, end)
+	}
+	var b strings.Builder
+	b.WriteString("| mode | process | user | user namespace | capabilities at most | system call filter |\n|---|---|---|---|---|---|\n")
+	for _, m := range modes {
+		for _, p := range promises[m] {
+			filter := "no"
+			if p.filtered {
+				filter = "yes"
+			}
+			user := string(p.user)
+			if p.user == own {
+				user = fmt.Sprintf("its own, %d to %d", firstOwn, lastOwn)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", m, p.role, user, p.namespace, strings.Join(p.caps, ", "), filter)
+		}
+	}
+	return head + begin + "\n" + b.String() + end + tail, nil
+}
