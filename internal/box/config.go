@@ -85,8 +85,9 @@ type Parts struct {
 	// Agents finds the agent of another version of Glovebox by the SHA-256 of its
 	// executable, in hex, for boxes that run it. nil: there are no others.
 	Agents func(sum string) (engine.Program, bool)
-	// Scratch is a directory for snapshots that live for a moment, best in memory.
-	Scratch string
+	// Scratch lists the directories for snapshots that live for a moment. One that has no
+	// room for a snapshot is passed over for the next. Default: the system's temporary directory.
+	Scratch []string
 	// Tombstones is a file that servers share, in which they write down what became
 	// of boxes; "": a client learns it from the server that had the box, and only
 	// until that stops.

@@ -164,16 +164,8 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 	b.source = SourceFork
 	leave := func() {}
 	defer func() { leave() }()
-	dir, err := os.MkdirTemp(f.parts.Scratch, "fork-")
-	if err != nil {
-		return b, fmt.Errorf("make room for a copy: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	memory := filepath.Join(dir, "memory")
-	if err := os.Mkdir(memory, 0o700); err != nil {
-		return b, fmt.Errorf("make room for a copy: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.parts.Machines.RemoveSnapshot(f.base, memory)) }()
+	var dir, memory string
+	defer func() { err = errors.Join(err, f.removeCopy(dir)) }()
 	parent := s.origin.parent
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, mach *machine.Machine) error {
 		// Only now: nobody waits for another owner's calls with a slot.
@@ -184,7 +176,8 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 		parent.reg.mu.Lock()
 		b.ran, b.maker = parent.ranLocked(), parent.maker
 		parent.reg.mu.Unlock()
-		return mach.Snapshot(ctx, memory)
+		dir, memory, err = f.copyMachine(ctx, mach)
+		return err
 	}); err != nil {
 		return b, err
 	}
@@ -194,6 +187,41 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 		return f.forkFiles(ctx, s, dir, err)
 	}
 	return b, err
+}
+
+// copyMachine writes a machine into the first scratch directory that has room for it. It
+// returns the directory, which the caller removes with removeCopy also after an error,
+// and the snapshot in it.
+func (f *machineFactory) copyMachine(ctx context.Context, mach *machine.Machine) (dir, memory string, err error) {
+	dirs := f.parts.Scratch
+	if len(dirs) == 0 {
+		dirs = []string{os.TempDir()}
+	}
+	for i, scratch := range dirs {
+		if dir, err = os.MkdirTemp(scratch, "fork-"); err != nil {
+			return "", "", fmt.Errorf("make room for a copy: %w", err)
+		}
+		memory = filepath.Join(dir, "memory")
+		if err := os.Mkdir(memory, 0o700); err != nil {
+			return dir, "", fmt.Errorf("make room for a copy: %w", err)
+		}
+		err = mach.Snapshot(ctx, memory)
+		if !errors.Is(err, engine.ErrExhausted) || i == len(dirs)-1 {
+			return dir, memory, err
+		}
+		if err := f.removeCopy(dir); err != nil {
+			return "", "", err
+		}
+	}
+	return "", "", nil // not reached
+}
+
+// removeCopy removes what copyMachine has made.
+func (f *machineFactory) removeCopy(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	return errors.Join(f.parts.Machines.RemoveSnapshot(f.base, filepath.Join(dir, "memory")), os.RemoveAll(dir))
 }
 
 // wake restores a box from its record. If its memory cannot be restored, the box goes

@@ -175,7 +175,7 @@ func newSnapFixture(t *testing.T, change func(*Config)) (*fixture, *snapEngine) 
 		t.Cleanup(func() { parts.Snapshots.Close() })
 		snaps = &snapEngine{Engine: parts.Machines.Engine}
 		parts.Machines.Engine = snaps
-		parts.Scratch = t.TempDir()
+		parts.Scratch = []string{t.TempDir()}
 	})
 	return f, snaps
 }

@@ -80,6 +80,7 @@ type host struct {
 
 	snapshots *snapshot.Store // nil unless boxes are kept on disk
 	templates *template.Store // nil unless boxes are restored from templates
+	scratch   *scratch        // nil unless boxes can be copied
 }
 
 // openImage opens the image of boxes and finds its interpreters. It calls progress
@@ -200,18 +201,6 @@ func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	return nil
 }
 
-// openScratch returns a directory for short-lived files, on a tmpfs if possible.
-func (h *host) openScratch(cfg *config.Config) (string, error) {
-	dir := filepath.Join(cfg.StateDir, "scratch")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make a directory for copies of boxes: %w", err)
-	}
-	if err := mountScratch(dir); err != nil {
-		h.log.Warn("no tmpfs: forks are written to disk", logkey.Error, err)
-	}
-	return dir, nil
-}
-
 // openDisk opens the parts of the manager that use the disk: templates, snapshots
 // and scratch.
 func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
@@ -235,9 +224,10 @@ func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
 	if err := h.openTemplates(cfg); err != nil {
 		return parts, err
 	}
-	if parts.Scratch, err = h.openScratch(cfg); err != nil {
-		return parts, err
+	if h.scratch, err = openScratch(filepath.Join(cfg.StateDir, "scratch"), h.log); err != nil {
+		return parts, fmt.Errorf("make directories for copies of boxes: %w", err)
 	}
+	parts.Scratch = h.scratch.dirs
 	if cfg.Hibernate {
 		if err := h.openSnapshots(cfg); err != nil {
 			return parts, err
@@ -280,6 +270,9 @@ func (h *host) close() error {
 		if err := h.manager.Close(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("end the boxes: %w", err))
 		}
+	}
+	if h.scratch != nil {
+		errs = append(errs, h.scratch.close())
 	}
 	if h.templates != nil {
 		errs = append(errs, h.templates.Close())

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/guest/agent"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
@@ -24,16 +22,6 @@ func Parts() {
 	if len(os.Args) > 0 && filepath.Base(os.Args[0]) == embed.Name {
 		os.Exit(agent.Main())
 	}
-}
-
-// mountScratch mounts memory at dir, in this process's own mount namespace, so
-// that nothing of it outlives the process. Only what is in use takes memory, and
-// at most half of the host's.
-func mountScratch(dir string) error {
-	if err := unix.Mount("glovebox", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("mount memory at %q: %w", dir, err)
-	}
-	return nil
 }
 
 // finishTemplatesInBackground starts a process with the same settings that builds the

@@ -2,7 +2,10 @@
 
 package cli
 
-import "errors"
+import (
+	"errors"
+	"log/slog"
+)
 
 // Parts does nothing: no engine is linked in.
 func Parts() {}
@@ -10,5 +13,9 @@ func Parts() {}
 // finishTemplatesInBackground fails: without an engine there are no templates.
 func finishTemplatesInBackground() error { return errors.ErrUnsupported }
 
-// mountScratch fails.
-func mountScratch(string) error { return errors.ErrUnsupported }
+type scratch struct{ dirs []string }
+
+func (*scratch) close() error { return nil }
+
+// openScratch fails.
+func openScratch(string, *slog.Logger) (*scratch, error) { return nil, errors.ErrUnsupported }

@@ -31,6 +31,10 @@ const settleTime = 100 * time.Millisecond
 // copy counts as the guest's memory and has to fit into memoryOverhead.
 const maxStaged = 96 << 20
 
+// maxInMemory is the largest snapshot, in bytes of pages, that is written to a tmpfs: the
+// host's kernel counts its pages as the memory of the guest, whose sentry writes them.
+const maxInMemory = 160 << 20
+
 // snapshot writes the guest into dir. See engine.Snapshotter.
 func (g *guest) snapshot(ctx context.Context, dir string) error {
 	err := g.trySnapshot(ctx, dir)
@@ -49,12 +53,16 @@ func (g *guest) trySnapshot(ctx context.Context, dir string) error {
 	if err := g.enter(ctx); err != nil {
 		return err
 	}
-	pages := g.pages()
-	if err := checkRoom(dir, pages); err != nil {
+	pages, memory := g.pages(), inMemory(dir)
+	err := checkRoom(dir, pages)
+	if err == nil && memory && pages > maxInMemory {
+		err = fmt.Errorf("%q is in memory, where a guest's snapshot may take %d MiB; it needs %d: %w", dir, maxInMemory>>20, pages>>20, engine.ErrExhausted)
+	}
+	if err != nil {
 		g.leave()
 		return err
 	}
-	return g.write(ctx, dir, pages <= maxStaged && !inMemory(dir))
+	return g.write(ctx, dir, pages <= maxStaged && !memory)
 }
 
 // inMemory reports whether a directory is on a tmpfs.

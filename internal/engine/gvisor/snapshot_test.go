@@ -215,3 +215,31 @@ func TestRestoreVolumes(t *testing.T) {
 		g.Destroy(t.Context())
 	}
 }
+
+// TestSnapshotInMemory: the pages of a snapshot on a tmpfs count against the guest's own
+// limit, so a large guest must not be written there.
+func TestSnapshotInMemory(t *testing.T) {
+	e := open(t)
+	spec := newSpec(t)
+	spec.Limits.MemoryMB = 512
+	b := create(t, e, "large", spec)
+	dir := t.TempDir()
+	if err := unix.Mount("memory", dir, "tmpfs", 0, "size=1g"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	if _, err := e.Snapshot(t.Context(), b.ID(), dir); err != nil {
+		t.Errorf("snapshot of a small guest: %v", err)
+	}
+	large := filepath.Join(dir, "large")
+	if err := os.Mkdir(large, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.ask(t, "eat 450")
+	if _, err := e.Snapshot(t.Context(), b.ID(), large); !errors.Is(err, engine.ErrExhausted) {
+		t.Errorf("snapshot of a large guest: got error %v, want ErrExhausted", err)
+	}
+	if got := b.ask(t, "echo alive"); got != "alive" {
+		t.Errorf("after the snapshot: %q", got)
+	}
+}
