@@ -26,6 +26,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/internal/gateway/pin"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
@@ -58,6 +59,12 @@ type Options struct {
 	SingleClient bool
 	// Listings caches servers' lists; nil caches nothing.
 	Listings *listing.Cache
+	// Pins remembers the tools of servers; a tool whose definition has changed since is
+	// withheld from clients. Nil withholds none.
+	Pins *pin.Store
+	// ReviewCommand returns the command that shows the changed tools of a server and
+	// accepts them; nil means "glovebox mcp trust --tools SERVER".
+	ReviewCommand func(server string) string
 	// TrustCommand returns the command that trusts a server; nil means "glovebox mcp
 	// trust SERVER".
 	TrustCommand func(server string) string
@@ -76,6 +83,8 @@ type Gateway struct {
 	listSlots     chan struct{}
 	singleClient  bool
 	trustCommand  func(server string) string
+	reviewCommand func(server string) string
+	pins          *pin.Store
 	sole          soleClient
 	serializer    callSerializer
 	pending       pendingInputs
@@ -90,6 +99,7 @@ type Gateway struct {
 	refreshing map[string]bool             // guarded by mu: servers being listed; true to list once more afterwards
 	failed     map[string]failure          // guarded by mu: servers that could not be listed or used
 	tasksOnly  map[string][]string         // guarded by mu: tools that only run as tasks, by server
+	withheld   map[string][]string         // guarded by mu: tools that have changed, by server
 	names      names                       // guarded by mu: of tools
 	prompts    names                       // guarded by mu
 	resources  map[string]string           // guarded by mu: servers by URI
@@ -125,12 +135,16 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), firstListed: make(chan struct{}),
 		singleClient: o.SingleClient, sole: soleClient{known: make(chan struct{})},
-		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
+		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), withheld: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
 		resources: make(map[string]string), templates: make(map[string]string), sentLevels: make(map[string]mcp.LoggingLevel),
 	}
 	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {
 		g.trustCommand = func(server string) string { return "glovebox mcp trust " + server }
 	}
+	if g.reviewCommand = o.ReviewCommand; g.reviewCommand == nil {
+		g.reviewCommand = func(server string) string { return "glovebox mcp trust --tools " + server }
+	}
+	g.pins = o.Pins
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
 	g.listings = o.Listings
 	hear := o.Servers.Hooks.Log

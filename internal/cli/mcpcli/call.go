@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -60,6 +61,14 @@ func (a *app) call(ctx context.Context, args []string, whole, save string) error
 		t, err := a.pick(server, tools, tool)
 		if err != nil {
 			return err
+		}
+		changed, err := a.changedTools(ctx, s.Definition(), tools)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(changed, t.Name) {
+			return &Error{Code: ExitRefused, HintTo: a.reviewCommand(server) + " shows it and asks",
+				Err: fmt.Errorf("refusing to call tool %q of mcp server %q: it has changed since it was first used", t.Name, server)}
 		}
 		if mcpkit.RequiresTask(t) {
 			return fmt.Errorf("call tool %q of mcp server %q: %w", t.Name, server, mcpkit.ErrTaskRequired)

@@ -158,14 +158,19 @@ func wants(s *mcpjson.Server) bool {
 	return n.Spawn || n.Socket || n.Secrets() || len(n.SensitiveHeaders) > 0 || secret
 }
 
-// consent shows a definition and asks the user. Any answer but yes means no.
+// consent shows a definition and asks the user.
 func (a *app) consent(ctx context.Context, s *mcpjson.Server, q question) (bool, error) {
 	w := a.person()
 	if q.state == consent.Changed {
 		fmt.Fprintf(w, "The MCP server %s needs your approval again: %s has changed since you approved it.\n", visible.Line(s.Name), visible.Line(q.changed()))
 	}
 	a.describe(ctx, w, s, q.Files)
-	fmt.Fprintf(w, "Use it? [y/N] ")
+	fmt.Fprint(w, "Use it? [y/N] ")
+	return a.yes()
+}
+
+// yes reads the user's answer. Any answer but yes means no.
+func (a *app) yes() (bool, error) {
 	line, err := a.line(false)
 	if err != nil {
 		return false, fmt.Errorf("read the answer: %w", err)

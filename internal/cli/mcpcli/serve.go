@@ -26,6 +26,9 @@ Requests for input (elicitation, sampling, roots), progress and log messages of 
 server go to the client whose call is in progress, and to no other. Untrusted servers
 may use elicitation only.
 
+A tool whose definition has changed since it was first used is left out, until you
+review it with glovebox mcp trust --tools SERVER, or serve with --trust.
+
 Serve does not ask for approval or logins. Approve a server with
 
   glovebox mcp trust SERVER
@@ -75,7 +78,11 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 		return err
 	}
 	servers.Hooks.Untrusted = untrusted
-	g := gateway.New(gateway.Options{Servers: servers, Listings: listings, SingleClient: listen == "", TrustCommand: func(server string) string { return a.lineFor("trust", server) }, Log: log})
+	pins, err := a.pins()
+	if err != nil {
+		return err
+	}
+	g := gateway.New(gateway.Options{Servers: servers, Listings: listings, Pins: pins, ReviewCommand: a.reviewCommand, SingleClient: listen == "", TrustCommand: func(server string) string { return a.lineFor("trust", server) }, Log: log})
 	defer func() { err = errors.Join(err, g.Close()) }()
 	return a.Serve(ctx, g, listen, log)
 }

@@ -3,6 +3,7 @@ package mcpcli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -36,6 +37,13 @@ func (a *app) tools(ctx context.Context, args []string) error {
 			return err
 		}
 		a.cacheTools(ctx, s.Definition(), tools)
+		changed, err := a.changedTools(ctx, s.Definition(), tools)
+		if err != nil {
+			return err
+		}
+		for _, name := range changed {
+			a.note("glovebox: warning: the tool %q has changed since it was first used; %s shows it and asks", name, a.reviewCommand(s.Name()))
+		}
 		if len(args) > 1 {
 			picked := make([]*mcp.Tool, 0, len(args)-1)
 			for _, name := range args[1:] {
@@ -53,7 +61,7 @@ func (a *app) tools(ctx context.Context, args []string) error {
 		var list table
 		for _, t := range tools {
 			if len(args) > 1 {
-				a.showTool(t)
+				showTool(a.Out, t)
 			} else {
 				list.add(t.Name, described(t))
 			}
@@ -107,13 +115,13 @@ func fold(name string) string {
 }
 
 // showTool prints a tool with its arguments.
-func (a *app) showTool(t *mcp.Tool) {
-	fmt.Fprintf(a.Out, "%s\n", oneLine(t.Name))
+func showTool(w io.Writer, t *mcp.Tool) {
+	fmt.Fprintf(w, "%s\n", oneLine(t.Name))
 	if mcpkit.RequiresTask(t) {
-		fmt.Fprintf(a.Out, "    %s\n", needsTasks)
+		fmt.Fprintf(w, "    %s\n", needsTasks)
 	}
 	for line := range strings.Lines(strings.TrimSpace(t.Description)) {
-		fmt.Fprintf(a.Out, "    %s\n", oneLine(strings.TrimRight(line, "\n")))
+		fmt.Fprintf(w, "    %s\n", oneLine(strings.TrimRight(line, "\n")))
 	}
 	s := schemaOf(t)
 	for _, name := range s.names() {
@@ -122,9 +130,9 @@ func (a *app) showTool(t *mcp.Tool) {
 		if slices.Contains(s.Required, name) {
 			need = " (required)"
 		}
-		fmt.Fprintf(a.Out, "  %s=%s%s%s\n", oneLine(name), oneLine(p.kind()), need, after(p.Description))
+		fmt.Fprintf(w, "  %s=%s%s%s\n", oneLine(name), oneLine(p.kind()), need, after(p.Description))
 	}
-	fmt.Fprintln(a.Out)
+	fmt.Fprintln(w)
 }
 
 // split splits SERVER.TOOL or SERVER TOOL. Both names may contain dots.

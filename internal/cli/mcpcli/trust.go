@@ -12,18 +12,32 @@ import (
 )
 
 func (a *app) trustCommand() *cobra.Command {
-	var yes bool
+	var yes, tools bool
 	cmd := &cobra.Command{
 		Use:   "trust SERVER…",
 		Short: "Approve servers",
 		Long: `Trust shows the definitions of servers and asks whether to use them. It stores your
 approval with hashes of the definition and of the local files that it runs: any change
 requires a new approval. It does not cover what these files load, nor packages that
-are downloaded.`,
+are downloaded.
+
+A tool whose definition has changed since it was first used is not called until you
+review it with --tools.`,
 		Args:              atLeast(1),
 		ValidArgsFunction: a.completeServers,
-		RunE:              a.run(func(ctx context.Context, args []string) error { return a.trustServers(ctx, args, yes) }),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			if !tools {
+				return a.trustServers(ctx, args, yes)
+			}
+			for _, name := range args {
+				if err := a.reviewTools(ctx, name, yes); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
 	}
+	cmd.Flags().BoolVar(&tools, "tools", false, "connect, show the tools that have changed since they were first used, and ask whether to use them")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "approve without asking")
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List approved servers", Args: exactly(0), RunE: a.run(a.listTrust),

@@ -1,0 +1,85 @@
+package mcpcli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway/pin"
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// pins returns the store of the tools that were used; nil if servers are trusted by flag.
+func (a *app) pins() (*pin.Store, error) {
+	if a.flags.trust || a.recording != nil {
+		return nil, nil
+	}
+	path, err := a.state("tools.json")
+	if err != nil {
+		return nil, err
+	}
+	return pin.Open(path), nil
+}
+
+// reviewCommand returns the command that shows the changed tools of a server.
+func (a *app) reviewCommand(server string) string { return a.lineFor("trust --tools", server) }
+
+// changedTools returns the names of the tools that have changed since they were first
+// used.
+func (a *app) changedTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Tool) ([]string, error) {
+	pins, err := a.pins()
+	if pins == nil || err != nil {
+		return nil, err
+	}
+	return pins.Changed(ctx, s.Hash(), tools)
+}
+
+// reviewTools shows the tools of a server that have changed, and asks whether to use
+// them.
+func (a *app) reviewTools(ctx context.Context, server string, yes bool) error {
+	return a.with(ctx, server, nil, func(s *mcpkit.Session) error {
+		tools, err := s.Tools(ctx)
+		if err != nil {
+			return err
+		}
+		path, err := a.state("tools.json")
+		if err != nil {
+			return err
+		}
+		pins := pin.Open(path)
+		changed, err := pins.Changed(ctx, s.Definition().Hash(), tools)
+		switch {
+		case err != nil:
+			return err
+		case len(changed) == 0:
+			a.note("glovebox: the tools of %s have not changed", server)
+			return nil
+		case !yes && !a.terminal():
+			return usage("use --yes", "no terminal to ask about the tools of mcp server %q", server)
+		}
+		w := a.Err
+		if !yes {
+			w = a.person()
+		}
+		fmt.Fprintf(w, "These tools of the MCP server %s have changed since they were first used:\n", oneLine(server))
+		for _, t := range tools {
+			if slices.Contains(changed, t.Name) {
+				showTool(w, t)
+			}
+		}
+		if !yes {
+			fmt.Fprint(w, "Use them? [y/N] ")
+			ok, err := a.yes()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return &Error{Code: ExitRefused, Err: fmt.Errorf("the tools of mcp server %q were not approved", server)}
+			}
+		}
+		return pins.Accept(ctx, s.Definition().Hash(), tools)
+	})
+}
