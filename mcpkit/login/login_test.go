@@ -801,7 +801,10 @@ func TestHostileAuthorizationServer(t *testing.T) {
 				for r.Context().Err() == nil {
 					fmt.Fprint(w, " ")
 					_ = http.NewResponseController(w).Flush()
-					time.Sleep(10 * time.Millisecond)
+					select { // the pace of a slow server
+					case <-r.Context().Done():
+					case <-time.After(10 * time.Millisecond):
+					}
 				}
 			}, ""},
 			"flood": {func(w http.ResponseWriter, r *http.Request) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 func TestLoopback_AcceptsOnlyTheAwaitedResponse(t *testing.T) {
@@ -53,15 +55,11 @@ func TestLoopback_AcceptsOnlyTheAwaitedResponse(t *testing.T) {
 		}
 		found <- a
 	}()
-	for { // until it waits
+	polltest.Until(t, 10*time.Second, "Await waits", func() bool {
 		l.mu.Lock()
-		waits := l.found != nil
-		l.mu.Unlock()
-		if waits {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+		defer l.mu.Unlock()
+		return l.found != nil
+	})
 	for name, c := range map[string]struct {
 		method, target, host string
 		want                 int

@@ -200,22 +200,24 @@ func TestBeforeInitialize(t *testing.T) {
 }
 
 func TestBatch(t *testing.T) {
-	pr, pw := io.Pipe()
-	go func() {
-		fmt.Fprintln(pw, oldInit)
-		fmt.Fprintln(pw, initialized)
-		time.Sleep(100 * time.Millisecond) // the revision is known
-		fmt.Fprintln(pw, `[`+wait(1, 50)+`,{"jsonrpc":"2.0","method":"notifications/initialized"},`+wait(2, 1)+`,{"id":3}]`)
-		pw.Close()
-	}()
-	got := run(t, &stdio.Transport{}, pr)
-	var answers []struct {
-		ID    any             `json:"id"`
-		Error json.RawMessage `json:"error"`
-	}
-	if err := json.Unmarshal([]byte(got["batch"]), &answers); err != nil || len(answers) != 3 {
-		t.Errorf("got %v, %v", got, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		pr, pw := io.Pipe()
+		go func() {
+			fmt.Fprintln(pw, oldInit)
+			fmt.Fprintln(pw, initialized)
+			synctest.Wait() // the revision is known
+			fmt.Fprintln(pw, `[`+wait(1, 50)+`,{"jsonrpc":"2.0","method":"notifications/initialized"},`+wait(2, 1)+`,{"id":3}]`)
+			pw.Close()
+		}()
+		got := run(t, &stdio.Transport{}, pr)
+		var answers []struct {
+			ID    any             `json:"id"`
+			Error json.RawMessage `json:"error"`
+		}
+		if err := json.Unmarshal([]byte(got["batch"]), &answers); err != nil || len(answers) != 3 {
+			t.Errorf("got %v, %v", got, err)
+		}
+	})
 }
 
 // abortable returns a server whose calls end when abort is called.
