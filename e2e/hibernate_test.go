@@ -88,6 +88,33 @@ func TestKilledServerLosesWhatWasNotWritten(t *testing.T) {
 	}
 }
 
+// The disk has the latest state of a paused box: a kill of its server loses nothing, and
+// the next answer does not say so. A box that continued has lost what it did.
+func TestKilledServerLosesNothingOfPausedBox(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	p := launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
+	id := p.create(t, "idle")
+	p.run(t, id, "x = 1")
+	for _, want := range []string{"1\n", "2\n"} { // the second time as a box that was woken
+		until(t, "the box is paused", func() bool { return p.status(t, id) == "paused" })
+		p.kill(t)
+		p = launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
+		a := p.call(t, "run_code", map[string]any{"context_id": id, "code": "print(x); x += 1"})
+		if a.str("stdout") != want || a.StructuredContent["state_lost"] == true || !strings.Contains(a.text(), "its variables and files are kept") {
+			t.Errorf("after the kill: got %s, want %q and nothing lost", a.text(), want)
+		}
+	}
+	until(t, "the box is paused again", func() bool { return p.status(t, id) == "paused" })
+	p.run(t, id, "x = 7") // resumed, and not written yet
+	p.kill(t)
+	p = launch(t, dir)
+	if a := p.call(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"}); a.str("stdout") != "3\n" || a.StructuredContent["state_lost"] != true {
+		t.Errorf("after the kill of a resumed box: got %s, want what is lost", a.text())
+	}
+	p.stop(t)
+}
+
 // With room for two boxes in memory, five keep their state over every call.
 func TestMoreBoxesThanRoom(t *testing.T) {
 	t.Parallel()

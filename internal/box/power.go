@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // powerTimeout bounds the pausing and resuming of a machine, which take milliseconds.
@@ -18,8 +19,9 @@ type power struct {
 	paused bool // guarded by mu
 }
 
-// pause pauses the machine if wanted, which is called with the lock, returns true.
-func (p *power) pause(ctx context.Context, mach *machine.Machine, wanted func() bool) error {
+// pause pauses the machine if wanted returns true, and then calls paused. Both are
+// called with the lock.
+func (p *power) pause(ctx context.Context, mach *machine.Machine, wanted func() bool, paused func()) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.paused || !wanted() {
@@ -28,17 +30,21 @@ func (p *power) pause(ctx context.Context, mach *machine.Machine, wanted func() 
 	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
 	defer cancel()
 	err := mach.Pause(ctx)
-	p.paused = err == nil
+	if p.paused = err == nil; p.paused {
+		paused()
+	}
 	return err
 }
 
-// resume resumes the machine if it is paused, and reports whether it was.
-func (p *power) resume(ctx context.Context, mach *machine.Machine) (bool, error) {
+// resume resumes the machine if it is paused, and reports whether it was. It calls
+// before first, with the lock.
+func (p *power) resume(ctx context.Context, mach *machine.Machine, before func()) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.paused {
 		return false, nil
 	}
+	before()
 	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
 	defer cancel()
 	err := mach.Resume(ctx)
@@ -63,7 +69,7 @@ func (b *Box) pause(ctx context.Context, seq uint64) error {
 		}
 		b.reg.setState(b, statePaused)
 		return true
-	})
+	}, b.setStill)
 	if err != nil {
 		b.reg.mu.Lock()
 		defer b.reg.mu.Unlock()
@@ -77,7 +83,7 @@ func (b *Box) pause(ctx context.Context, seq uint64) error {
 // resume resumes the machine if it is paused. The caller has counted a call, so that
 // it is not paused again.
 func (b *Box) resume(ctx context.Context, op string) error {
-	was, err := b.power.resume(ctx, b.machine)
+	was, err := b.power.resume(ctx, b.machine, b.clearStill)
 	switch {
 	case err != nil && b.ended():
 		return b.goneNow(op, err)
@@ -91,6 +97,30 @@ func (b *Box) resume(ctx context.Context, op string) error {
 		b.idle.load = load{}
 	}
 	return nil
+}
+
+// setStill notes in the record of a paused box that the disk has its latest state, so
+// that a server that is killed meanwhile loses nothing of the box.
+func (b *Box) setStill() {
+	b.reg.mu.Lock()
+	record, saved := b.record, b.disk.seq == b.use.seq
+	b.reg.mu.Unlock()
+	if record == nil || !saved {
+		return
+	}
+	if err := record.SetStill(); err != nil && !b.ended() {
+		b.env.log.Warn("paused box not marked as saved", logkey.Guest, b.guestID, logkey.Error, err)
+	}
+}
+
+// clearStill undoes setStill before the box continues.
+func (b *Box) clearStill() {
+	if b.record == nil {
+		return
+	}
+	if err := b.record.ClearStill(); err != nil && !b.ended() {
+		b.env.log.Warn("resumed box still marked as saved", logkey.Guest, b.guestID, logkey.Error, err)
+	}
 }
 
 // ended reports whether the box has left the registry.

@@ -67,7 +67,7 @@ func (l *Lease) update(m Meta) (err error) {
 	if l.done {
 		return os.ErrClosed
 	}
-	e := l.e
+	e, wasLive := l.e, l.e.Live
 	if e.Meta, err = l.s.meta(m, l.e); err != nil {
 		return err
 	}
@@ -84,6 +84,9 @@ func (l *Lease) update(m Meta) (err error) {
 		return err
 	}
 	l.e = e
+	if e.Live && !wasLive {
+		return l.ClearStill() // of an earlier process
+	}
 	return nil
 }
 
@@ -195,6 +198,7 @@ func (l *Lease) commit(next entry) error {
 	// Nothing refers to these any more; if removing them fails, the next Write or Sweep
 	// retries.
 	_ = l.dir.Remove(metaName)
+	_ = l.ClearStill()
 	if old.Gen > 0 {
 		_ = l.dir.RemoveAll(dataName(old.Gen))
 	}

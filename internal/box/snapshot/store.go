@@ -326,6 +326,9 @@ func (s *Store) Acquire(id string) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("acquire record %.40q: %w", id, err)
 	}
+	if e.Live && isStill(dir) {
+		e.Live = false
+	}
 	c := &Lease{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}
 	_ = c.reserve(0) // clear a reservation of a killed process
 	return c, nil
