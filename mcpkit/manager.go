@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -216,7 +217,7 @@ func (e *UnknownServerError) Error() string {
 	if len(e.Known) == 0 {
 		return fmt.Sprintf("use mcp server %q: no server is configured", e.Name)
 	}
-	return fmt.Sprintf("use mcp server %q: %v; there are %q", e.Name, ErrNoServer, e.Known)
+	return fmt.Sprintf("use mcp server %q: %v; the servers are: %s", e.Name, ErrNoServer, strings.Join(e.Known, ", "))
 }
 
 // Is reports whether target is [ErrNoServer].

@@ -647,7 +647,7 @@ func TestD3_Manager_Sessions(t *testing.T) {
 		t.Errorf("a disabled server: %v", err)
 	}
 	_, err := m.Session("b")
-	if want := `use mcp server "b": no server of that name; there are ["a"]`; !errors.Is(err, ErrNoServer) || err.Error() != want {
+	if want := `use mcp server "b": no server of that name; the servers are: a`; !errors.Is(err, ErrNoServer) || err.Error() != want {
 		t.Errorf("an unknown server: %v, want %s", err, want)
 	}
 	s := session(t, m, "a")

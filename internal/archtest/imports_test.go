@@ -30,7 +30,7 @@ var rules = []rule{
 	{tree: "internal/cli",
 		ours: []string{
 			"engine", "internal/attack", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
-			"internal/gateway", "internal/logkey", "internal/nearest", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/visible",
+			"internal/gateway", "internal/logkey", "internal/nearest", "internal/plural", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/visible",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
@@ -53,7 +53,7 @@ var rules = []rule{
 		ours:   []string{"internal/box/", "internal/server"},
 		others: []string{"github.com/prometheus/client_golang/"}},
 	{tree: "internal/server/tools",
-		ours:   []string{"internal/box", "internal/logkey", "internal/nearest", "internal/revision", "internal/truncate"},
+		ours:   []string{"internal/box", "internal/logkey", "internal/nearest", "internal/plural", "internal/revision", "internal/truncate"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
 	{tree: "internal/server/tools/toolstest",
@@ -62,12 +62,12 @@ var rules = []rule{
 
 	// Boxes.
 	{tree: "internal/box",
-		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/statefile", "internal/tracing", "internal/truncate"},
+		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/plural", "internal/statefile", "internal/tracing", "internal/truncate"},
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
 		}},
 	{tree: "internal/engine/gvisor",
-		ours:   []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/gctune", "internal/logkey", "internal/posture", "internal/truncate"},
+		ours:   []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/gctune", "internal/logkey", "internal/plural", "internal/posture", "internal/truncate"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
@@ -101,6 +101,7 @@ var rules = []rule{
 	{tree: "internal/gctune"},
 	{tree: "internal/logkey"},
 	{tree: "internal/nearest"},
+	{tree: "internal/plural"},
 	{tree: "internal/posture"},
 	{tree: "internal/revision"},
 	{tree: "internal/statefile", others: []string{"github.com/gofrs/flock"}},

@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 const (
-	// maxDocuments bounds the documents of one run.
+	// maxDocuments bounds the documents of one run, apart from unshown images.
 	maxDocuments = 5
 	// maxDocumentBytes bounds the bytes of all documents of one run.
 	maxDocumentBytes = 8 << 20
@@ -67,6 +68,16 @@ func (c *collector) addDocument(what, suffix, data string) {
 	c.documents = append(c.documents, document{what: what, suffix: suffix, data: data})
 }
 
+// keepTraceback keeps a traceback of which the result shows only a part.
+func (c *collector) keepTraceback(e *protocol.RunError) {
+	if e == nil {
+		return
+	}
+	if text := clean(e.Traceback); len(text) > maxTraceback {
+		c.addDocument(fmt.Sprintf("The traceback of %s is cut", plural.N(len(text), "byte")), ".txt", text)
+	}
+}
+
 // documentNotes says of each document where it is.
 func (c *collector) documentNotes() []string {
 	var notes []string
@@ -78,7 +89,8 @@ func (c *collector) documentNotes() []string {
 		notes = append(notes, doc.what+where)
 	}
 	if n := c.skipped[skipDocument]; n > 0 {
-		notes = append(notes, fmt.Sprintf("%d more displays are not shown or cut, and were not kept: too many or too large.", n))
+		notes = append(notes, fmt.Sprintf("%s not shown or cut, and not kept: a call keeps %d files, of %d MB in all.",
+			plural.N(n, "more display"), maxDocuments, maxDocumentBytes>>20))
 	}
 	return notes
 }

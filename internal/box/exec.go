@@ -11,8 +11,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/tracing"
 )
 
-// Exec runs a command beside the kernel. A non-zero exit is an answer. What runs
-// in the background does not keep the box from expiring or being evicted.
+// Exec runs a command beside the kernel. A non-zero exit is an answer.
+// Background processes do not keep the box from expiring or being evicted.
 //
 // Errors: as Run.
 func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
@@ -68,7 +68,7 @@ func (b *Box) execResult(res *protocol.ExecResult, out *collector, timeout time.
 	r.Stderr, r.Notes = out.stderr.text(res.Stderr, r.Notes)
 	switch {
 	case r.TimedOut:
-		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s seconds and was ended.", secs(timeout)))
+		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s and was ended.", secs(timeout)))
 	case res.Stopped == "oom":
 		r.Notes = append(r.Notes, fmt.Sprintf("The command was killed: it used more memory than the %d MB of flavor '%s'. %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	case r.ExitCode == 134 && strings.Contains(r.Stderr, heapExhausted):

@@ -32,7 +32,7 @@ var figureSuffixes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg"
 // paths, so that code, and a client that is not shown images, can use them. If one
 // cannot be written, its path and those of the rest stay empty.
 func (b *Box) saveDisplays(ctx context.Context, out *collector) {
-	if len(out.images)+len(out.documents) == 0 {
+	if len(out.images)+len(out.unshown)+len(out.documents) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, figureWait)
@@ -50,10 +50,12 @@ func (b *Box) saveDisplays(ctx context.Context, out *collector) {
 }
 
 func (b *Box) saveAll(ctx context.Context, last *int, out *collector) (err error) {
-	for i := range out.images {
-		img := &out.images[i]
-		if img.Path, err = b.saveDisplay(ctx, last, "figure", figureSuffixes[img.MIME], bytes.NewReader(img.Data)); err != nil {
-			return err
+	for _, images := range [][]Image{out.images, out.unshown} {
+		for i := range images {
+			img := &images[i]
+			if img.Path, err = b.saveDisplay(ctx, last, "figure", figureSuffixes[img.MIME], bytes.NewReader(img.Data)); err != nil {
+				return err
+			}
 		}
 	}
 	for i := range out.documents {

@@ -31,7 +31,7 @@ func (b *Box) timeout(op string, d time.Duration) (time.Duration, error) {
 	case d == 0:
 		return c.ExecTimeout, nil
 	case d < 0 || d > c.MaxTimeout:
-		return 0, b.invalid(op, "timeout", "Invalid timeout: %s seconds; it must be between 1 and %s, or 0 for the default", secs(d), secs(c.MaxTimeout))
+		return 0, b.invalid(op, "timeout", "Invalid timeout: %s; it must be between 1 and %s, or 0 for the default", secs(d), secs(c.MaxTimeout))
 	}
 	return d, nil
 }
@@ -40,7 +40,13 @@ func (b *Box) timeout(op string, d time.Duration) (time.Duration, error) {
 func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
 
 // secs writes a duration as a number of seconds.
-func secs(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
+// secs returns a duration in seconds: "1 second", "0.5 seconds".
+func secs(d time.Duration) string {
+	if d == time.Second {
+		return "1 second"
+	}
+	return fmt.Sprint(d.Seconds()) + " seconds"
+}
 
 // guard ends the box if the call does not end within d, or soon after the end of ctx: an
 // agent that does not even report a time-out is hung. It is the backstop of a

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 // collector takes in what a call puts out and keeps a bounded part of it. It
@@ -16,9 +17,10 @@ type collector struct {
 	stdout        stream
 	stderr        stream
 	images        []Image
-	display       int // bytes that displayed text may still take
+	unshown       []Image // beyond maxImages, for files in the box
+	display       int     // bytes that displayed text may still take
 	documents     []document
-	documentBytes int
+	documentBytes int           // of documents and unshown
 	skipped       [numSkips]int // displays left out, by reason
 	progress      func(Chunk)   // may be nil
 }
@@ -55,7 +57,7 @@ func (c *collector) Display(d protocol.Display) {
 	}
 	whole := clean(text)
 	if text = headTail(whole, c.display); len(text) < len(whole) {
-		c.addDocument(fmt.Sprintf("A displayed value of %d bytes is cut", len(whole)), ".txt", whole)
+		c.addDocument(fmt.Sprintf("A displayed value of %s is cut", plural.N(len(whole), "byte")), ".txt", whole)
 	}
 	if text == "" {
 		return
@@ -156,7 +158,7 @@ func (s *stream) text(o protocol.Output, notes []string) (string, []string) {
 		total := max(o.Bytes, s.seen)
 		b = breakLine(c.flush(b))
 		b = fmt.Appendf(b, "[... %d of %d bytes left out here%s ...]\n", omitted, total, where)
-		notes = append(notes, fmt.Sprintf("The middle of %s is left out: %d of %d bytes%s.", s.name, omitted, total, where))
+		notes = append(notes, fmt.Sprintf("The middle of %s is left out: %d of %s%s.", s.name, omitted, plural.N(total, "byte"), where))
 		tail := s.tail
 		for i := 0; i < utf8.UTFMax && len(tail) > 0 && !utf8.RuneStart(tail[0]); i++ {
 			tail = tail[1:]

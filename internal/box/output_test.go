@@ -2,6 +2,7 @@ package box
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ func smallConfig() *Config {
 	return &c
 }
 
-// What an agent says of its own bounds is not believed.
+// The collector does not trust the agent's own bounds.
 func TestCollectorBounds(t *testing.T) {
 	c := newCollector(smallConfig(), nil)
 	for range 10_000 {
@@ -31,11 +32,12 @@ func TestCollectorBounds(t *testing.T) {
 	if len(notes) != 1 || len(notes[0]) > 500 {
 		t.Errorf("notes: got %q", notes)
 	}
-	if len(c.images) != 2 || c.skipped[skipNumber] != 998 || c.skipped[skipDocument] == 0 || len(c.documents) != maxDocuments {
+	if len(c.images) != 2 || c.skipped[skipNumber] != 998-protocol.MaxDisplays || len(c.unshown) != protocol.MaxDisplays || c.skipped[skipDocument] == 0 || len(c.documents) != maxDocuments {
 		t.Errorf("got %d images and %d documents, %v left out", len(c.images), len(c.documents), c.skipped)
 	}
 	got := c.notes(0)
-	if len(got) != 2+maxDocuments || got[0] != "998 images were left out: a result has at most 2." {
+	if len(got) != 3+maxDocuments || got[0] != "958 images were left out: a result has at most 2." ||
+		got[1] != "40 images not shown: a result has at most 2. 40 could not be saved." {
 		t.Errorf("notes: got %q", got)
 	}
 }
@@ -50,8 +52,43 @@ func TestCollector_DocumentsAreBounded(t *testing.T) {
 	if len(c.documents) != 2 || c.skipped[skipDocument] != maxDocuments-1 {
 		t.Errorf("got %d documents, %v left out", len(c.documents), c.skipped)
 	}
-	if notes := c.notes(0); len(notes) != 3 || !strings.HasPrefix(notes[2], "4 more displays are not shown") {
+	if notes := c.notes(0); len(notes) != 3 || !strings.HasPrefix(notes[2], "4 more displays not shown") {
 		t.Errorf("notes: got %q", notes)
+	}
+}
+
+// A result names the files of the images that it has no room for.
+func TestCollector_UnshownImages(t *testing.T) {
+	c := newCollector(smallConfig(), nil)
+	for range 4 {
+		c.Display(protocol.Display{Data: map[string]string{"image/png": tinyPNG}})
+	}
+	c.unshown[0].Path, c.unshown[1].Path = "/home/user/.outputs/figure-3.png", "/home/user/.outputs/figure-4.png"
+	want := []string{
+		"2 images not shown: a result has at most 2. 2 files in /home/user/.outputs: figure-3.png, figure-4.png.",
+		"7 displays left out: a call keeps at most 40, of 8 MB each. Save figures to files with savefig, or show fewer in one call.",
+	}
+	if got := c.notes(7); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The traceback of an uncaught error is kept if the result shows a part of it.
+func TestCollector_LongTraceback(t *testing.T) {
+	c := newCollector(smallConfig(), nil)
+	c.keepTraceback(nil)
+	c.keepTraceback(&protocol.RunError{Traceback: strings.Repeat("x", maxTraceback)})
+	if len(c.documents) != 0 {
+		t.Errorf("kept %d tracebacks that are shown", len(c.documents))
+	}
+	long := strings.Repeat("x", maxTraceback) + "y"
+	c.keepTraceback(&protocol.RunError{Traceback: long})
+	if len(c.documents) != 1 || c.documents[0].data != long {
+		t.Fatalf("kept %d documents, want the traceback", len(c.documents))
+	}
+	c.documents[0].path = "/x"
+	if got, want := c.notes(0), []string{"The traceback of 8193 bytes is cut: see /x."}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -72,6 +72,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	if res.Stopped == "cancelled" {
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
+	out.keepTraceback(res.Error)
 	b.saveDisplays(ctx, out)
 	return b.runResult(k, &res, out, timeout), nil
 }
@@ -98,9 +99,9 @@ func (b *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, time
 	}
 	k.ran.Store(true)
 	if r.TimedOut {
-		note := fmt.Sprintf("Code execution timed out after %s seconds and was interrupted; variables are kept.", secs(timeout))
+		note := fmt.Sprintf("Code execution timed out after %s and was interrupted; variables are kept.", secs(timeout))
 		if res.Lost != "" {
-			note = fmt.Sprintf("Code execution timed out after %s seconds.", secs(timeout))
+			note = fmt.Sprintf("Code execution timed out after %s.", secs(timeout))
 		}
 		r.Notes = append(r.Notes, note)
 	}

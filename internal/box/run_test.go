@@ -158,7 +158,7 @@ func TestRunTimeouts(t *testing.T) {
 	}
 
 	x, err := s.Exec(t.Context(), ExecRequest{Shell: "echo a; sleep 60", Timeout: time.Second})
-	if err != nil || !x.TimedOut || x.Stdout != "a\n" || len(x.Notes) != 1 || !strings.HasPrefix(x.Notes[0], "Command execution timed out after 1 seconds") {
+	if err != nil || !x.TimedOut || x.Stdout != "a\n" || len(x.Notes) != 1 || !strings.HasPrefix(x.Notes[0], "Command execution timed out after 1 second and") {
 		t.Errorf("command: got %+v, %v", x, err)
 	}
 }
@@ -233,7 +233,7 @@ func TestQueue(t *testing.T) {
 	}
 	wantOut(t, s, "order", "[0, 1, 2]\n")
 
-	// Who waits in vain leaves.
+	// A caller whose context ends leaves the queue.
 	first = background(t, s, "time.sleep(0.5)")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -10,6 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/server/metrics"
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
@@ -184,7 +185,7 @@ func (h *host) versions(now time.Time) []statuspage.Fact {
 		{Name: "engine", Value: fmt.Sprintf("%s, isolation: %s", info.Name, info.Isolation)},
 	}
 	if g := v.GVisor; g != nil {
-		list = append(list, statuspage.Fact{Name: "gVisor", Value: fmt.Sprintf("%s, %d days old", g.Version, g.AgeDays)})
+		list = append(list, statuspage.Fact{Name: "gVisor", Value: fmt.Sprintf("%s, %s old", g.Version, plural.N(g.AgeDays, "day"))})
 	}
 	return append(list,
 		statuspage.Fact{Name: "Go", Value: v.Go + " " + v.Platform},

@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 // kernelName is the name of the only kernel that run uses.
@@ -336,7 +337,7 @@ func (a *app) execute(ctx context.Context, l *client.Conn, j *job, code []byte) 
 		fmt.Fprintln(a.Err, text)
 	}
 	if res.Dropped > 0 {
-		a.note("glovebox: warning: dropped %d figures or tables: too many, or too large", res.Dropped)
+		a.note("glovebox: warning: dropped %s: a run keeps at most %d figures and tables, of %d MB each", plural.N(res.Dropped, "display"), protocol.MaxDisplays, protocol.MaxDisplay>>20)
 	}
 	status = stopped(ctx, res.Stopped, j, runCode(res))
 	if status != nil && status.err == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/template"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 // minPrefix is the shortest prefix of a key that names a template.
@@ -354,7 +355,7 @@ func (a *app) removeTemplates(ctx context.Context, s *template.Store, keys []str
 			n, bytes = n+1, bytes+t.Bytes
 		}
 	}
-	a.note("glovebox: removed %d templates, %d MiB", n, bytes>>20)
+	a.note("glovebox: removed %s, %d MiB", plural.N(n, "template"), bytes>>20)
 	return nil
 }
 

@@ -139,7 +139,7 @@ func parseScopes(words []string) (auth.Scopes, error) {
 	var scopes auth.Scopes
 	for _, w := range words {
 		if !slices.Contains(auth.AllScopes(), auth.Scope(w)) {
-			return nil, fmt.Errorf("--scope must be of %v, got %q", auth.AllScopes(), w)
+			return nil, fmt.Errorf("--scope must be read, use or metrics, got %q", w)
 		}
 		scopes = append(scopes, auth.Scope(w))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 // Set by the linker: see the Makefile.
@@ -98,7 +99,7 @@ func (a *app) versionCommand() *cobra.Command {
 			case g.Date == "":
 				fmt.Fprintf(a.Out, "gvisor   %s\n", g.Version)
 			default:
-				fmt.Fprintf(a.Out, "gvisor   %s (%s, %d days old)\n", g.Version, g.Date, g.AgeDays)
+				fmt.Fprintf(a.Out, "gvisor   %s (%s, %s old)\n", g.Version, g.Date, plural.N(g.AgeDays, "day"))
 			}
 			fmt.Fprintf(a.Out, "agent    protocol %d\n", info.AgentProtocol)
 			return nil

@@ -148,7 +148,7 @@ func (c *Config) set(k Key, name, text string) error {
 		}
 		v.SetInt(int64(d))
 	case "seconds":
-		d, err := Seconds(name, text)
+		d, err := duration(name, text, time.Second)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (c *Config) set(k Key, name, text string) error {
 			v.SetInt(0)
 			break
 		}
-		d, err := Seconds(name, text)
+		d, err := duration(name, text, time.Second)
 		if err != nil {
 			return invalid("%v, or never", err)
 		}
@@ -233,6 +233,9 @@ func port(name, text string) (int, error) {
 // Seconds parses a number of seconds, with or without a fraction, or a duration such as
 // 30m. Error messages call it name.
 func Seconds(name, text string) (time.Duration, error) {
+	if _, err := time.ParseDuration(text); err != nil && !isNumber(text) {
+		return 0, invalid("%s must be a time, got '%s': %s", name, text, timeForms[time.Second])
+	}
 	return duration(name, text, time.Second)
 }
 

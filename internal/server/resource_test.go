@@ -139,6 +139,10 @@ func TestResource_EmptyAndLargeFiles(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "4194305 bytes") || !strings.Contains(err.Error(), "download_file with offset") {
 		t.Errorf("a file above the limit: got %v, want the way to get it", err)
 	}
+	_, err = cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: home})
+	if err == nil || !strings.Contains(err.Error(), "is a directory. Only regular files can be read: list_files lists a directory.") {
+		t.Errorf("a directory: got %v, want what lists it", err)
+	}
 	if res, err := try(t, cs, "download_file", args{"session_id": "s1", "path": "large1"}); err != nil || linkOf(t, res) != nil {
 		t.Errorf("a link that cannot be read: %v", err)
 	}

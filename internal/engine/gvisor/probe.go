@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 // pinWarning is the age of the pinned gVisor at which doctor warns: upstream fixes
@@ -40,7 +41,7 @@ func probeVersion(now time.Time) engine.Finding {
 		return f
 	}
 	age := now.Sub(date)
-	f.Detail = fmt.Sprintf("%s, %d days old", pin, int(age.Hours()/24))
+	f.Detail = fmt.Sprintf("%s, %s old", pin, plural.N(int(age.Hours()/24), "day"))
 	if age > pinWarning {
 		f.Level, f.Fix = engine.LevelWarn, "install a newer release; to build one: make update-gvisor"
 	}

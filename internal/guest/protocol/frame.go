@@ -31,6 +31,8 @@ const (
 	// MaxRepresentations bounds the representations of one display. A value has up to
 	// about ten.
 	MaxRepresentations = 64
+	// MaxDisplays bounds the displays of one run.
+	MaxDisplays = 40
 	// MaxCode bounds the code of one run, in bytes.
 	MaxCode = 16 << 20
 

@@ -174,7 +174,7 @@ func (e *entry) token() (t Token, err error) {
 	}
 	for _, s := range e.Scopes {
 		if !slices.Contains(AllScopes(), Scope(s)) {
-			return t, fmt.Errorf("scopes: unknown scope %q; there are %v", clip(s), AllScopes())
+			return t, fmt.Errorf("scopes: unknown scope %q; the scopes are: read, use, metrics", clip(s))
 		}
 		t.Scopes = append(t.Scopes, Scope(s))
 	}

@@ -45,7 +45,7 @@ scopes = ["read", "metrics"]
 		{"[[token]", "line 1"},
 		{"x = 1\n", `line 1: unknown key "x"`},
 		{entry(`scope = ["use"]`), `line 4: unknown key "token.scope"`},
-		{entry(`scopes = ["root"]`), `entry 1 ("a"): scopes: unknown scope "root"; there are [read use metrics]`},
+		{entry(`scopes = ["root"]`), `entry 1 ("a"): scopes: unknown scope "root"; the scopes are: read, use, metrics`},
 		{entry(`scopes = "use"`), "line 4"},
 		{entry(`expires = "2027-01-31"`), "expires: must be a date"},
 		{entry(`expires = 2027-01-31T10:00:00`), "expires: must be a date"},

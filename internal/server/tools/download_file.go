@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 const (
@@ -50,7 +51,7 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 		var buf bytes.Buffer
 		f, err := r.ReadFile(ctx, box.ReadRequest{Path: expandHome(in.Path), Offset: out.offset, Limit: int64(limit)}, &buf)
 		out.Path, out.Size = f.Path, f.Size
-		return buf.Bytes(), err
+		return buf.Bytes(), regularOnly(err)
 	}
 	data, err := read(min(in.MaxBytes, largeContent))
 	if more := min(int64(in.MaxBytes), out.Size-out.offset); err == nil && more > largeContent {
@@ -86,9 +87,16 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 		return downloadFileOut{}, e
 	case in.Offset == 0 && out.Size <= maxBinary && int64(len(data)) == out.Size:
 		out.take(data, "base64", base64.StdEncoding.EncodeToString(data))
+		if charset := otherCharset(data); charset != "" {
+			out.Notes = append(out.Notes, "The content is base64: "+readAs(charset))
+		}
 	default:
 		out.Truncated = true
-		out.Notes = append(out.Notes, "The content is not text and is left out: work on the file with execute_code, or pass encoding base64 for its bytes.")
+		note := "The content is not text and is left out: work on the file with execute_code, or pass encoding base64 for its bytes."
+		if charset := otherCharset(data); charset != "" {
+			note = "The content is left out: " + readAs(charset)
+		}
+		out.Notes = append(out.Notes, note)
 	}
 	return out, nil
 }
@@ -186,7 +194,7 @@ func (o downloadFileOut) present() presentation {
 	case o.offset > 0:
 		p.status.add("bytes %d to %d, the end", o.offset, o.Size)
 	default:
-		p.status.add("%d bytes", o.Size)
+		p.status.add("%s", plural.N(o.Size, "byte"))
 	}
 	if o.Encoding != "utf-8" {
 		p.status.add("%s", o.Type)

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -68,6 +69,14 @@ func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 	}
 	_, notes := describeLoss(b.Lease, "session")
 	return fileSource{b, b.ref(), notes, b.Release}, nil
+}
+
+// regularOnly adds to the error for a path that is no regular file what can be done.
+func regularOnly(err error) error {
+	if e, ok := errors.AsType[*box.Error](err); ok && e.Code == box.CodeInvalid && e.Hint == "" {
+		e.Hint = "Only regular files can be read: list_files lists a directory."
+	}
+	return err
 }
 
 func octal(mode uint32) string {

@@ -321,7 +321,7 @@ func (r *rule) wrongType(want string, raw []byte) error {
 	got := "a number"
 	switch raw[0] {
 	case '"':
-		got = "a string"
+		got = "the string " + clip(string(raw))
 	case '{':
 		got = "an object"
 	case '[':

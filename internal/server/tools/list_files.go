@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 var listFiles = define(info{
@@ -77,7 +78,7 @@ func (o listFilesOut) present() presentation {
 		case "symlink":
 			text.WriteString(" -> " + quoteName(f.Target))
 		case "file":
-			fmt.Fprintf(&text, "  %d bytes", f.Size)
+			text.WriteString("  " + plural.N(f.Size, "byte"))
 		default:
 			text.WriteString("  " + quoteName(f.Type))
 		}

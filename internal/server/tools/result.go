@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
@@ -82,10 +83,7 @@ func (s *status) addFigures(list []figure) {
 		return
 	}
 	const most = 3
-	text := "1 figure"
-	if len(list) > 1 {
-		text = fmt.Sprintf("%d figures", len(list))
-	}
+	text := plural.N(len(list), "figure")
 	var paths []string
 	for _, f := range list {
 		if f.Path != "" {

@@ -64,7 +64,7 @@ func TestResults_TextIsSufficient(t *testing.T) {
 		{"execute_code", `{"code":"print(x)","session_id":"ID"}`, `^42\n\[session ` + id[:12] + `… · \d+ ms\]$`},
 		{"execute_code", `{"code":"import sys; print(1, end=''); print(2, end='', file=sys.stderr)","session_id":"ID"}`, `^1\n2\n\[session `},
 		{"execute_code", `{"code":"1/0","session_id":"ID"}`, `(?s)^Traceback .*ZeroDivisionError: division by zero\n\[session \S+ · failed · \d+ ms\]$`},
-		{"execute_code", `{"code":"import time; time.sleep(60)","timeout":1,"session_id":"ID"}`, `(?s)· timed out · 1\.\d s\]\nCode execution timed out after 1 seconds and was interrupted; variables are kept\.$`},
+		{"execute_code", `{"code":"import time; time.sleep(60)","timeout":1,"session_id":"ID"}`, `(?s)· timed out · 1\.\d s\]\nCode execution timed out after 1 second and was interrupted; variables are kept\.$`},
 		{"execute_command", `{"command":"exit 3","session_id":"ID"}`, `^\[session \S+ · exit 3 · \d+ ms\]$`},
 		{"execute_command", `{"command":"echo a; echo b >&2; exit 4","session_id":"ID"}`, `^a\nb\n\[session \S+ · exit 4 · \d+ ms\]$`},
 		{"execute_command", `{"command":"kill -9 $$","session_id":"ID"}`, `exit 137, signal `},
@@ -72,8 +72,10 @@ func TestResults_TextIsSufficient(t *testing.T) {
 		{"execute_command", `{"command":"echo a | tr a b","args":[],"session_id":"ID"}`, `^b\n\[session \S+ · exit 0 · `},
 		{"execute_command", `{"command":"true","session_id":"analysis"}`, `^\[session analysis new · exit 0 · \d+ ms\]\nThere was no session analysis: this is a new one, without earlier variables and files\.$`},
 		{"execute_code", `{"code":"1","session_id":"analysys"}`, `There was no session analysys: .* Did you mean analysis\?$`},
-		{"execute_code", `{"code":"1","session_id":"` + id[:8] + `"}`, `Did you mean ` + id + `\?$`},
-		{"execute_code", `{"code":"1","session_id":"` + id[:12] + `…"}`, `^Invalid parameters: Invalid session id: .* Did you mean ` + id + `\?$`},
+		{"execute_code", `{"code":"1","session_id":"` + id[:7] + `"}`, `There was no session .* Did you mean ` + id + `\?$`},
+		{"execute_code", `{"code":"1","session_id":"` + id[:8] + `"}`, `^Session not found: ` + id[:8] + `\. Did you mean ` + id + `\? get_sessions lists the sessions\.$`},
+		{"execute_command", `{"command":"true","session_id":"` + id[:12] + `..."}`, `^Session not found: .* Did you mean ` + id + `\?`},
+		{"execute_code", `{"code":"1","session_id":"` + id[:12] + `…"}`, `^Session not found: .* Did you mean ` + id + `\?`},
 		{"download_file", `{"path":"a","session_id":"analysi"}`, `Session not found: analysi\. .*get_sessions`},
 		{"stop_session", `{"session_id":"analysis1"}`, `^Session analysis1 not found\. Did you mean analysis\?$`},
 		{"execute_code", `{"cod":"1"}`, `^Invalid parameters: Unknown parameter: cod. Did you mean 'code'\?$`},
@@ -90,6 +92,14 @@ func TestResults_TextIsSufficient(t *testing.T) {
 		{"list_files", `{"path":"~","session_id":"ID"}`, `(?m)^\S+/in/  20`},
 		{"execute_command", `{"command":"mkdir empty","session_id":"ID"}`, `exit 0`},
 		{"list_files", `{"path":"empty","session_id":"ID"}`, `^\[empty directory · session `},
+		{"execute_command", `{"command":"ls -la","args":["/"],"session_id":"ID"}`, `With args, command is the name of one program, without arguments: move those into args`},
+		{"execute_command", `{"command":"no-such-program","args":["/"],"session_id":"ID"}`, `Exit code 127: the command was not found\.$`},
+		{"execute_code", `{"code":"1","timeout":"abc"}`, `Parameter 'timeout' must be an integer, got the string "abc"$`},
+		{"download_file", `{"path":"in","session_id":"ID"}`, `is a directory\. Only regular files can be read: list_files lists a directory\.`},
+		{"upload_file", `{"path":"one","content":"1","session_id":"ID"}`, `^Wrote 1 byte to `},
+		{"download_file", `{"path":"one","session_id":"ID"}`, `^1\n\[\S+ · 1 byte · `},
+		{"upload_file", `{"path":"latin","content":"R3L832UK","encoding":"base64","session_id":"ID"}`, `^Wrote 6 bytes`},
+		{"download_file", `{"path":"latin","session_id":"ID"}`, `\nThe content is base64: the file is not UTF-8\. It looks like text in latin-1: read it with execute_code, as in open\(path, encoding='latin-1'\)\.$`},
 		{"upload_file", `{"path":"b","content":""}`, `(?s)^Wrote 0 bytes to .*\[session [0-9a-f-]{36} new\]$`},
 		{"stop_session", `{"session_id":"ID"}`, `^Session ` + id + ` stopped successfully$`},
 		{"execute_code", `{"code":"x","session_id":"ID"}`, `(?s)NameError.*\[session ` + id + ` new · failed.*\nThe earlier session ` + id + ` ended at .* \(it was stopped\)\. Its variables and files are gone`},
@@ -113,13 +123,17 @@ func TestResults_AreBounded(t *testing.T) {
 	must(`{"session_id":"s","code":"open('big.csv', 'w').write('1,2,3\\n' * 250_000); open('bin', 'wb').write(bytes(range(256)) * 100); import os; os.mkdir('many')\nfor i in range(1500): open(f'many/{i}', 'w')"}`)
 	for _, c := range []struct{ tool, args, want string }{
 		{"execute_code", `{"session_id":"s","code":"import sys\nprint('x' * 3_000_000); print('y' * 3_000_000, file=sys.stderr)"}`, `The middle of stdout is left out: .*; whole output in \S+\.`},
-		{"execute_code", `{"session_id":"s","code":"for i in range(5000): display(str(i) * 40)"}`, `displayed values were left out`},
-		{"execute_code", `{"session_id":"s","code":"def f(n): return f(n + 1)\nclass E(Exception):\n  def __str__(self): return 'e' * 1_000_000\ntry: f(0)\nexcept RecursionError as e: raise E() from e"}`, `bytes left out here`},
+		{"execute_code", `{"session_id":"s","code":"for i in range(5000): display(str(i) * 40)"}`, `4960 displays left out: a call keeps at most 40, `},
+		{"execute_code", `{"session_id":"s","code":"def f(n): return f(n + 1)\nclass E(Exception):\n  def __str__(self): return 'e' * 1_000_000\ntry: f(0)\nexcept RecursionError as e: raise E() from e"}`, `(?s)bytes left out here.*The traceback of \d+ bytes is cut: see \S+/\.outputs/display-\d+\.txt\.`},
 		{"execute_command", `{"session_id":"s","command":"seq 1000000; seq 1000000 >&2"}`, `whole output in`},
 		{"execute_command", `{"session_id":"s","command":"echo ` + strings.Repeat("a", 100_000) + ` | wc -c"}`, `100001`},
 		{"download_file", `{"session_id":"s","path":"big.csv"}`, `· bytes 0 to 24576 of 1500000 · read on with offset 24576 ·`},
 		{"download_file", `{"session_id":"s","path":"big.csv","offset":1499994}`, `^1,2,3\n\[\S+ · bytes 1499994 to 1500000, the end · session s\]$`},
 		{"download_file", `{"session_id":"s","path":"bin"}`, `25600 bytes · application/octet-stream · session s\]\nThe content is not text and is left out: .*execute_code.*base64`},
+		{"execute_code", `{"session_id":"s","code":"open('latin', 'w', encoding='cp1252').write('it’s ' * 5000)"}`, `session s`},
+		{"download_file", `{"session_id":"s","path":"latin"}`, `The content is left out: the file is not UTF-8\. It looks like text in cp1252: .*encoding='cp1252'`},
+		{"execute_code", `{"session_id":"j","language":"javascript","code":"'x'.repeat(12_000) + 'end'"}`, `x{100}end'\n`},
+		{"execute_code", `{"session_id":"j","language":"javascript","code":"'x'.repeat(200_000)"}`, `A displayed value of \d+ bytes is cut: see \S+/\.outputs/display-\d+\.txt\.`},
 		{"list_files", `{"session_id":"s","path":"many"}`, `\[the first 100 entries · .*\n.*max_entries`},
 		{"list_files", `{"session_id":"s","path":"many","max_entries":500}`, `\[the first 500 entries · `},
 	} {
@@ -177,6 +191,10 @@ func TestResults_Figures(t *testing.T) {
 	check("execute_code", `session_id":"s`, 5, ` · 5 figures in \S+/\.outputs/figure-2\.png, figure-3\.png, figure-4\.png, … · `)
 	said(t, m, "create_context", `{"name":"c"}`)
 	check("run_code", `context_id":"c`, 1, `"path": "\S+/\.outputs/figure-`)
+	text, res := said(t, m, "execute_code", `{"session_id":"f","code":"`+strings.ReplaceAll(plot, "N", "25")+`"}`)
+	if want := regexp.MustCompile(`(?s) · 20 figures in .*\n5 images not shown: a result has at most 20\. 5 files in \S+/\.outputs: figure-\d+\.png(, figure-\d+\.png){4}\.$`); !want.MatchString(text) {
+		t.Errorf("25 figures: got text %q of %d blocks, want %s", text, len(res.Content), want)
+	}
 }
 
 // TestTools_ShareIDs: session tools accept the ids of contexts, and the other way

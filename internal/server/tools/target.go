@@ -54,6 +54,8 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	}
 	var b target
 	switch {
+	case w.id != "" && !there && c.isCut(w.id):
+		return target{}, c.noSession(w.id)
 	case kind == box.KindContext:
 		if b.Box, b.Lease, err = c.Boxes.Context(ctx, c.Owner, w.id); err != nil {
 			return target{}, err
@@ -155,6 +157,39 @@ func (c *Call) didYouMean(id string) string {
 		return " Did you mean " + near + "?"
 	}
 	return ""
+}
+
+// isCut reports whether id is the beginning of the id of one of the caller's boxes, as
+// the status line shortens it, and not a new id that the caller chose: it ends with an
+// ellipsis, or the box's id was generated.
+func (c *Call) isCut(id string) bool {
+	const shortest = 8 // shorter ids match generated ones by chance
+	beginning := strings.TrimRight(id, ".…")
+	if len(beginning) < shortest {
+		return false
+	}
+	var whole []string
+	for _, b := range c.Boxes.List(c.Owner, "") {
+		if strings.HasPrefix(b.ID, beginning) && b.ID != beginning {
+			whole = append(whole, b.ID)
+		}
+	}
+	return len(whole) == 1 && (beginning != id || isGenerated(whole[0]))
+}
+
+// isGenerated reports whether id has the form of the ids that this server generates.
+func isGenerated(id string) bool {
+	const form = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+	id = strings.TrimPrefix(id, "ctx-")
+	if len(id) != len(form) {
+		return false
+	}
+	for i, c := range []byte(id) {
+		if dash := form[i] == '-'; dash != (c == '-') || !dash && !strings.ContainsRune("0123456789abcdef", rune(c)) {
+			return false
+		}
+	}
+	return true
 }
 
 // maxCompared bounds the ids, the newest ones, whose edit distance to an unknown id is

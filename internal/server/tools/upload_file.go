@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 var uploadFile = define(info{
@@ -93,7 +94,7 @@ type uploadFileOut struct {
 
 func (o uploadFileOut) present() presentation {
 	return presentation{
-		text:   fmt.Sprintf("Wrote %d bytes to %s", o.Size, quoteName(o.Path)),
+		text:   fmt.Sprintf("Wrote %s to %s", plural.N(o.Size, "byte"), quoteName(o.Path)),
 		status: boxStatus(o.box, o.SessionCreated), notes: o.Notes,
 		meta: mcp.Meta{metaSHA256: o.sha256},
 	}

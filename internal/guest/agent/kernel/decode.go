@@ -11,9 +11,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// MaxDisplays bounds the displays of one run.
-const MaxDisplays = 20
-
 const (
 	// maxEvent bounds one event: a display and its type.
 	maxEvent = protocol.MaxDisplay + 1

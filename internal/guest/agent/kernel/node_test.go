@@ -205,8 +205,8 @@ func TestNodeRichData(t *testing.T) {
 		t.Errorf("got %+v", rec.displays)
 	}
 	res, rec := run(t, k, "for (let i = 0; i < 50; i++) display(i); 99")
-	if len(rec.displays) != MaxDisplays || res.Dropped != 31 {
-		t.Errorf("got %d displays and %d dropped, want 20 and 31", len(rec.displays), res.Dropped)
+	if len(rec.displays) != protocol.MaxDisplays || res.Dropped != 11 {
+		t.Errorf("got %d displays and %d dropped, want 40 and 11", len(rec.displays), res.Dropped)
 	}
 	_, rec = run(t, k, "({_repr_html_() { return 'h'.repeat(9000000) }, _repr_latex_() { return 'small' }})")
 	if len(rec.displays) != 1 || len(rec.displays[0].Data) != 2 || rec.displays[0].Data["text/latex"] != "small" {

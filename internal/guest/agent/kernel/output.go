@@ -182,7 +182,7 @@ func (k *Kernel) eventLocked(typ byte, p []byte) error {
 	case 'e':
 		k.sink.Output(protocol.Stderr, p)
 	case 'd':
-		if k.shown >= MaxDisplays {
+		if k.shown >= protocol.MaxDisplays {
 			k.dropped++
 			return nil
 		}

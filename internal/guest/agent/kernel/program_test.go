@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -103,5 +104,26 @@ func TestProgram_ExitCodeAfterMagic(t *testing.T) {
 	res, _ := runWith(t, k, Request{Code: []byte("!true\nimport sys; sys.exit(3)"), Program: true, Timeout: 20 * time.Second})
 	if res.Error == nil || res.Error.Name != "SystemExit" || res.Error.Value != "3" {
 		t.Errorf("got %+v, error %+v, want SystemExit with value 3", res, res.Error)
+	}
+}
+
+// TestProgram_FiguresOnlyShown draws a figure in a program, which displays it only if it
+// shows it, as under Python; a program without a file is like a cell.
+func TestProgram_FiguresOnlyShown(t *testing.T) {
+	python := pythons(t)[0]
+	if exec.Command(python, "-c", "import matplotlib").Run() != nil {
+		t.Skip("no matplotlib")
+	}
+	const draw = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('f.png')\n"
+	file := filepath.Join(t.TempDir(), "PROGRAM")
+	for _, c := range []struct {
+		code, file string
+		want       int
+	}{{draw, file, 0}, {draw + "plt.show()", file, 1}, {draw, "", 1}} {
+		k := start(t, Python, python)
+		res, rec := runWith(t, k, Request{Code: []byte(c.code), Program: true, File: c.file, Timeout: 60 * time.Second})
+		if !res.OK || len(rec.displays) != c.want {
+			t.Errorf("%q in file %q: got %+v, error %+v, %d displays, want %d", c.code, c.file, res, res.Error, len(rec.displays), c.want)
+		}
 	}
 }

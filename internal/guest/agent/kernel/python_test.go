@@ -394,8 +394,8 @@ func TestPythonRichData(t *testing.T) {
 		t.Errorf("got %+v, want %v", rec.displays, want)
 	}
 	res, rec := run(t, k, "for i in range(50): display(i)\n99")
-	if len(rec.displays) != MaxDisplays || res.Dropped != 31 {
-		t.Errorf("got %d displays and %d dropped, want 20 and 31", len(rec.displays), res.Dropped)
+	if len(rec.displays) != protocol.MaxDisplays || res.Dropped != 11 {
+		t.Errorf("got %d displays and %d dropped, want 40 and 11", len(rec.displays), res.Dropped)
 	}
 	_, rec = run(t, k, "class Big:\n    def _repr_html_(self): return 'h' * 9000000\n    def _repr_latex_(self): return 'small'\nBig()")
 	if len(rec.displays) != 1 || len(rec.displays[0].Data) != 2 || rec.displays[0].Data["text/latex"] != "small" {

@@ -53,6 +53,11 @@ async function representations(value) {
   return data;
 }
 
+// The text of a value. A long string is not cut here: the server keeps the whole.
+function plain(value) {
+  return inspect(value, typeof value === 'string' ? { ...inspectOptions, maxStringLength: MAX_TEXT } : inspectOptions);
+}
+
 function rich(value) {
   if (value === null || typeof value !== 'object') return false;
   try {
@@ -95,7 +100,7 @@ function show(value, result) {
     return undefined;
   }
   if (!rich(value)) {
-    publish({ 'text/plain': inspect(value, inspectOptions) }, result);
+    publish({ 'text/plain': plain(value) }, result);
     return undefined;
   }
   return representations(value).then((data) => {

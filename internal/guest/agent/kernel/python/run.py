@@ -84,7 +84,8 @@ def run(number, code, file=None):
         if S.child or getpid() != PID:
             leave_child(error)
         settle()
-        if "matplotlib.pyplot" in sys.modules:
+        if "matplotlib.pyplot" in sys.modules and not file:
+            # A program in a file shows its figures itself, as under Python.
             late = guarded(show_figures)
             if error is None:
                 error = late
