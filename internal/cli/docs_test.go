@@ -3,198 +3,137 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 )
 
-// commandLimit bounds one command: npx is slow on a busy machine.
-const commandLimit = 2 * time.Minute
-
-// notRun lists the documents' commands that a test does not run, by prefix, with the
-// reason. Commands of glovebox and their flags must exist in any case.
-var notRun = []struct{ prefix, reason string }{
-	{"claude ", "another program, which needs an account"},
-	{"code ", "another program"},
-	{"codex ", "another program, which needs an account"},
-	{"gemini ", "another program, which needs an account"},
-	{"sudo ", "changes the machine"},
-	{"apt-get ", "changes the machine"},
-	{"apt ", "changes the machine"},
-	{"curl ", "needs a server that runs"},
-	{"docker ", "another program"},
-	{"podman ", "another program"},
-	{"systemctl ", "changes the machine"},
-	{"install ", "changes the machine"},
-	{"useradd ", "changes the machine"},
-	{"git clone ", "downloads"},
-	{"npm ", "downloads"},
-	{"npx ", "downloads"},
-	{"pip ", "downloads"},
-	{"python3 -m venv ", "downloads"},
-	{"~/", "a program of the reader's own"},
-	{"make", "CI runs the targets"},
-	{"go ", "compiles for minutes; CI does the same"},
-	{"glovebox serve", "does not end; TestServe covers it"},
-	{"glovebox stdio", "waits for a client; the script stdio covers it"},
-	{"glovebox mcp", "needs the reader's servers; the tutorial has those that are run"},
-	{"glovebox run analysis.py", "needs the reader's files; the script run_python covers it"},
-	{"glovebox attack", "takes minutes; TestAttack covers it"},
-	{"glovebox template", "takes long; the script template covers it"},
-	{"bin/glovebox", "the program as it is built from source"},
-	{"scripts/", "the development of Glovebox"},
-}
-
-// alwaysRun are the commands, by prefix, that run and must succeed wherever a document
-// shows them: they are fast and need no files of the reader.
-var alwaysRun = []string{"glovebox token", "glovebox doctor", "glovebox run -- ", "glovebox version", "glovebox completion"}
-
-// docCommand is a command that a document shows.
+// docCommand is a command or a file that a document shows.
 type docCommand struct {
-	line string
-	want string // what it prints; "" is not compared
-	run  bool   // it stands in a console block
-	file string // in place of a command: the name of a file, which want is
+	line   string
+	want   string // its output, not compared if ""; or the content of file
+	file   string // not a command: the name of a file
+	inline bool   // a sentence mentions it
 }
+
+// programNames matches the beginning of a command, up to its arguments.
+const programNames = `(?:[A-Z_]+=\S+ )*((?:bin/|\./)?glovebox|make|claude|codex|gemini|curl|sudo|apt-get|apt|npm|npx|pip|go|docker|podman|` +
+	`systemctl|git|python3?|install|useradd|chown|(?:scripts|packaging|conformance|~)/[^\s\x60]+)`
 
 var (
 	// fence begins a block: its language, and the name of a file.
 	fence = regexp.MustCompile("^\\s*```(\\w*)(?: (\\S+))?$")
-	// program is the beginning of a line that is a command where no $ says so.
-	program = regexp.MustCompile(`^(?:[A-Z_]+=\S+ )*((?:bin/|\./)?glovebox|make|claude|codex|gemini|curl|sudo|apt-get|apt|npm|npx|pip|go|docker|podman|systemctl|git|scripts/\w+|python3|install|useradd)(?: |$)`)
-	// mention is a command of ours in a sentence.
-	mention = regexp.MustCompile("`(glovebox [a-z][^`]*)`")
+	// typedCommand matches a line that is a command although no $ says so.
+	typedCommand = regexp.MustCompile(`^` + programNames + `(?: |$)`)
+	// mention matches a command in a sentence.
+	mention = regexp.MustCompile("`(" + programNames + "(?: [^`]*)?)`")
 	comment = regexp.MustCompile(`\s+# .*$`)
 )
 
-// docCommands returns the commands and named files of a document, in order.
-func docCommands(text string) (list []docCommand, mentions []string) {
-	inside, kind := false, ""
-	var current *docCommand // whose output or content follows
+// docCommands returns the commands and named files of a document: those in blocks in
+// order, then those in sentences. In an indented or plain block that begins with a
+// command, each line is one; in a block with prompts, the lines after $ are commands and
+// the others their output.
+func docCommands(text string) []docCommand {
+	var blocks, inline []docCommand
+	var (
+		fenced, plain bool   // in a fenced block; in a block of commands without prompts
+		kind          string // of the fenced block
+		last          *docCommand
+	)
+	add := func(c docCommand) {
+		blocks = append(blocks, c)
+		last = &blocks[len(blocks)-1]
+	}
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
-		if m := fence.FindStringSubmatch(line); m != nil || inside && strings.TrimSpace(line) == "```" {
-			current, inside = nil, !inside
-			if inside {
+		if m := fence.FindStringSubmatch(line); m != nil || fenced && strings.TrimSpace(line) == "```" {
+			fenced, plain, last = !fenced, false, nil
+			if fenced {
 				if kind = m[1]; m[2] != "" {
-					list = append(list, docCommand{file: m[2]})
-					current = &list[len(list)-1]
+					add(docCommand{file: m[2]})
 				}
 			}
 			continue
 		}
-		if !inside {
-			if command, ok := strings.CutPrefix(line, "    "); ok && program.MatchString(command) {
-				list = append(list, docCommand{line: comment.ReplaceAllString(command, "")})
-				continue
-			}
+		body, indented := strings.CutPrefix(line, "    ")
+		if fenced {
+			body = line
+		} else if !indented {
+			plain, last = false, nil
 			for _, m := range mention.FindAllStringSubmatch(line, -1) {
-				mentions = append(mentions, m[1])
+				inline = append(inline, docCommand{line: m[1], inline: true})
 			}
 			continue
 		}
-		command, shown := strings.CutPrefix(line, "$ ")
+		typed, prompt := strings.CutPrefix(body, "$ ")
 		switch {
-		case current != nil && current.file != "":
-			current.want += line + "\n"
-		case current != nil && strings.HasSuffix(current.line, "\\"):
-			current.line = strings.TrimSuffix(current.line, "\\") + strings.TrimSpace(line)
-		case shown || (kind == "" || kind == "sh" || kind == "bash") && program.MatchString(command):
-			list = append(list, docCommand{line: comment.ReplaceAllString(command, ""), run: kind == "console"})
-			current = &list[len(list)-1]
-			if !shown && !strings.HasSuffix(command, "\\") {
-				current = nil
-			}
-		case current != nil && kind == "console":
-			current.want += line + "\n"
+		case last != nil && last.file != "":
+			last.want += line + "\n"
+		case last != nil && strings.HasSuffix(last.line, "\\"):
+			last.line = strings.TrimSuffix(last.line, "\\") + strings.TrimSpace(body)
+		case prompt:
+			plain = false
+			add(docCommand{line: typed})
+		case plain && body != "" || last == nil && typedCommand.MatchString(body) && (!fenced || kind == "" || kind == "sh" || kind == "bash"):
+			plain = true
+			add(docCommand{line: body})
+		case last != nil && !plain:
+			last.want += body + "\n"
 		}
 	}
-	return list, mentions
+	for i := range blocks {
+		blocks[i].line = comment.ReplaceAllString(blocks[i].line, "")
+	}
+	return append(blocks, inline...)
 }
 
-// Every command of every document is run, or listed with the reason why not; what a
-// console block shows of its output is what it prints.
+// Every command of every document runs, or is listed with the reason why not; what a
+// document shows of its output is what it prints.
 func TestDocuments(t *testing.T) {
-	paths, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	total := 0
-	for _, path := range append(paths, "../../README.md", "../../CONTRIBUTING.md") {
-		text, err := os.ReadFile(path)
+	var paths []string
+	for _, pattern := range []string{"../../docs/*.md", "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md"} {
+		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		commands, mentions := docCommands(string(text))
-		total += len(commands)
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			for _, m := range mentions {
-				checkSyntax(t, m)
-			}
-			t.Run("commands", func(t *testing.T) { runDocument(t, commands) })
-		})
+		paths = append(paths, found...)
 	}
-	if total < 30 {
-		t.Errorf("%d commands were found", total)
-	}
-}
-
-// runDocument runs the commands of one document in a directory of their own, which is
-// their HOME as well.
-func runDocument(t *testing.T, commands []docCommand) {
-	dir := ""
-	for _, c := range commands {
-		if c.file == "" {
-			checkSyntax(t, c.line)
-		}
-		if c.file == "" && !c.run {
-			if slices.ContainsFunc(alwaysRun, func(prefix string) bool { return strings.HasPrefix(c.line, prefix) }) {
-				if dir == "" {
-					dir = documentDir(t, commands)
-				}
-				// The test must not write to /etc.
-				if out, err := documentCommand(t, dir, strings.ReplaceAll(c.line, "/etc/glovebox/", dir+"/")); err != nil {
-					t.Errorf("$ %s\n%s\n%v", c.line, out, err)
-				}
-			} else if !listed(c.line) {
-				t.Errorf("%q is neither in a console block, which is run, nor in notRun with a reason", c.line)
-			}
-			continue
-		}
-		if dir == "" {
-			dir = documentDir(t, commands)
-		}
-		if c.file != "" {
-			if !filepath.IsLocal(c.file) {
-				t.Fatalf("the document names a file outside of its directory: %s", c.file)
-			}
-			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.want), 0o600); err != nil {
+	ran := &notRunLines{met: map[string]bool{}}
+	total, documents := 0, sync.Map{}
+	t.Run("of", func(t *testing.T) {
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
 				t.Fatal(err)
 			}
-			continue
+			commands := docCommands(string(text))
+			total += len(commands)
+			t.Run(filepath.Base(path), func(t *testing.T) {
+				t.Parallel()
+				documents.Store(path, nil)
+				r := newReader(t, filepath.Base(path), commands, ran)
+				for _, c := range commands {
+					r.follow(c)
+				}
+			})
 		}
-		if got, _ := documentCommand(t, dir, c.line); c.want != "" && !shown(c.want, got) {
-			t.Fatalf("$ %s\nprints\n%s\nand the document says\n%s", c.line, got, c.want)
+	})
+	if total < 100 {
+		t.Errorf("%d commands were found", total)
+	}
+	for _, path := range paths {
+		if _, ok := documents.Load(path); !ok {
+			return // -run selected some documents
 		}
 	}
-}
-
-func listed(line string) bool {
-	for _, n := range notRun {
-		if strings.HasPrefix(line, n.prefix) {
-			return true
-		}
-	}
-	return false
+	ran.checkUnused(t)
 }
 
 // checkSyntax fails if a command of ours, or one of its flags, does not exist.
@@ -228,45 +167,6 @@ func checkSyntax(t *testing.T, line string) {
 	}
 }
 
-// documentDir returns a directory in which a reader could have typed the commands.
-func documentDir(t *testing.T, commands []docCommand) string {
-	t.Helper()
-	dir := t.TempDir()
-	if needsNode := func(c docCommand) bool { return strings.Contains(c.line+c.want, "npx") }; slices.ContainsFunc(commands, needsNode) {
-		if err := os.Symlink(stock(t), filepath.Join(dir, "node_modules")); err != nil { // npx takes what is there
-			t.Fatal(err)
-		}
-	}
-	path, err := exec.LookPath("glovebox")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Servers get little of the environment; this one is started by itself.
-	script := fmt.Sprintf("#!/bin/sh\nGLOVEBOX_STATE_DIR='%s/state' exec '%s' \"$@\"\n", dir, path)
-	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bin/glovebox"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// documentCommand runs a line in a shell and returns its output, and its error.
-func documentCommand(t *testing.T, dir, line string) (string, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", line)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
-	out, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
-		t.Fatalf("$ %s\n%v after %v:\n%s", line, err, commandLimit, out)
-	}
-	return strings.TrimRight(string(out), "\n"), err
-}
-
 // shown reports whether what was printed is what a document shows of it: … and ...
 // stand for any text, and a line of it for any lines.
 func shown(want, got string) bool {
@@ -292,15 +192,15 @@ func TestShown(t *testing.T) {
 }
 
 func TestDocCommands(t *testing.T) {
-	list, mentions := docCommands("Say `glovebox doctor --json`.\n\n    make demo    # builds\n    not a command\n\n```json a.json\n{}\n```\n\n```console\n$ glovebox \\\n    version\nv1\n...\n$ true\n```\n\n```sh\nglovebox serve\n```\n\n```go\nmake(x)\n```\n")
+	list := docCommands("Say `glovebox doctor --json` or `pip`.\n\n    make demo    # builds\n    ~/x/pip \\\n      install\n\n    not a command\n\n" +
+		"```json a.json\n{}\n```\n\n```console\n$ glovebox \\\n    version\nv1\n...\n$ true\n```\n\n" +
+		"```\nglovebox serve   # here\nother\n```\n\n```go\nmake(x)\n```\n")
 	want := []docCommand{
-		{line: "make demo"}, {file: "a.json", want: "{}\n"},
-		{line: "glovebox version", want: "v1\n...\n", run: true}, {line: "true", run: true}, {line: "glovebox serve"},
+		{line: "make demo"}, {line: "~/x/pip install"}, {file: "a.json", want: "{}\n"},
+		{line: "glovebox version", want: "v1\n...\n"}, {line: "true"}, {line: "glovebox serve"}, {line: "other"},
+		{line: "glovebox doctor --json", inline: true}, {line: "pip", inline: true},
 	}
-	if fmt.Sprint(list) != fmt.Sprint(want) || fmt.Sprint(mentions) != "[glovebox doctor --json]" {
-		t.Errorf("got  %+v, %q\nwant %+v", list, mentions, want)
-	}
-	if listed("rm -rf /") || !listed("sudo true") {
-		t.Error("the list of commands that are not run is not consulted")
+	if fmt.Sprintf("%+v", list) != fmt.Sprintf("%+v", want) {
+		t.Errorf("got  %+v\nwant %+v", list, want)
 	}
 }

@@ -4,7 +4,6 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/polltest"
-	"golang.org/x/sys/unix"
 )
 
 // hup sends a SIGHUP and waits until the log file has another line with each text.
@@ -116,22 +114,8 @@ func TestServeReloads(t *testing.T) {
 
 // The end of the terminal that a server runs in is its end, as before.
 func TestServeEndsWithItsTerminal(t *testing.T) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip("no pseudo-terminals: ", err)
-	}
+	master, slave := terminalPair(t)
 	defer master.Close()
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "log")
 	s := launch(t, endpoint, func(cmd *exec.Cmd) {
 		cmd.Stdin = slave
