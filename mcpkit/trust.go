@@ -55,8 +55,8 @@ var refusals = map[Reason]string{
 	ReasonLogin:       "log in to mcp server %q in untrusted mode with the client secret of its definition%s",
 }
 
-// A Refusal reports what was refused to an untrusted server. What names the thing, such
-// as a program or a header; never a value.
+// A Refusal reports what was refused to an untrusted server. The field What
+// names the thing, such as a program or a header; never a value.
 type Refusal struct {
 	Server string
 	Reason Reason

@@ -17,8 +17,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
-// Whatever an untrusted definition requires is refused with its own error, before
-// anything is started, read or connected to.
+// Each requirement of an untrusted definition is refused with an error of its own,
+// before anything is started, read or connected to.
 func TestD4_Untrusted(t *testing.T) {
 	env := mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeEnv, Name: "MY_TOKEN"})
 	const url = "https://mcp.example.com/mcp"

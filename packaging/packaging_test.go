@@ -57,7 +57,7 @@ func TestClientSnippets(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, err := mcpjson.Parse(dialect, []byte(text))
-			// What looks like a placeholder of the client's is one of the bridge's.
+			// Placeholders in the client's configuration are the bridge's.
 			if err != nil || len(c.Warnings) > 0 && kind != "bridge" {
 				t.Fatalf("got %v, %v", err, c.Warnings)
 			}
@@ -100,8 +100,8 @@ func TestClientSnippets(t *testing.T) {
 	}
 }
 
-// What the environment file sets, or shows commented out, are settings, and they
-// are read without complaint.
+// The environment file sets, or shows commented out, existing settings only, with valid
+// values.
 func TestEnvironmentFile(t *testing.T) {
 	known := map[string]config.Key{}
 	for _, k := range config.Keys() {

@@ -186,8 +186,8 @@ func (h Host) files() ([]string, error) {
 	return held, nil
 }
 
-// walk lists what is below dir and counts. What vanishes meanwhile is left out,
-// and so is what is in other file systems: mounts are listed as such.
+// walk lists the files below dir for which counts returns true. It omits files that
+// vanish meanwhile and the content of other file systems, whose mount points it lists.
 func walk(what, dir string, counts func(path string, d fs.DirEntry) bool) ([]string, error) {
 	var held []string
 	dev, ok := device(dir)

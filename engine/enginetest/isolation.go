@@ -173,7 +173,7 @@ func testReachesNoSocket(t *tester, b *box) {
 }
 
 // testWritesNothing writes wherever the guest lets it; the host must not see it.
-// What it tries is harmless should it succeed.
+// The attempts are harmless if they succeed.
 func testWritesNothing(t *tester, b *box) {
 	dirs := []string{"/", "/usr", "/usr/bin", "/etc", "/tmp", "/var/tmp", "/dev/shm", "/run", "/home"}
 	tree := t.spec().Root.Tree

@@ -125,7 +125,7 @@ func TestDefaultContext(t *testing.T) {
 	lease.Release()
 }
 
-// Who cannot be told from others gets a new context for each call.
+// A client that cannot be recognized across calls gets a new context for each call.
 func TestDefaultContextOfNobody(t *testing.T) {
 	f := newFixture(t, nil)
 	ids := map[string]bool{}

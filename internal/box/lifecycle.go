@@ -312,7 +312,7 @@ func (l *lifecycle) terminateLocked(s *Box, reason Reason, detail string) {
 	booting := s.state.booting()
 	s.tomb = l.reg.tombstone(s.key, s.name, reason, detail)
 	if !booting {
-		// What was last written of a box that broke is better than nothing.
+		// The last written state of a box that broke is better than nothing.
 		s.recordStays = reason.failure() && s.data
 	}
 	l.reg.setState(s, stateEnding)

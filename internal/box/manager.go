@@ -73,7 +73,7 @@ func (m *Manager) Start(ctx context.Context) error {
 
 // Reconfigure replaces limits: of boxes, owners and memory, idle and other timeouts,
 // eviction and saved snapshots. They hold from now on; nothing is ended because it
-// exceeds a limit. What was prepared at the start stays as it was: the pool and
+// exceeds a limit. Some settings apply at the start only: the pool and
 // templates with their flavor, the interval of the checks for idle boxes, and pausing. The
 // error names the invalid value; then nothing has changed.
 func (m *Manager) Reconfigure(cfg Config) error {

@@ -209,7 +209,7 @@ func TestCallersThatLeave(t *testing.T) {
 	wantCode(t, (<-second).err, CodeCancelled)
 	eventually(t, "the start is abandoned", func() bool { return len(f.ids("")) == 0 })
 
-	// Who comes when the start is being given up gets a new one.
+	// A caller that comes while the start is being abandoned gets a new session.
 	hold := make(chan struct{})
 	f.engine.set(nil, hold)
 	ctx1, leave1 = context.WithCancelCause(t.Context())

@@ -49,7 +49,7 @@ func TestLostOutput(t *testing.T) {
 	}
 }
 
-// What is no file has no width, as before.
+// An output that is not a file has no width.
 func TestOutputIsATerminalIfTheStreamIs(t *testing.T) {
 	if got, want := help.Width(&output{Writer: &bytes.Buffer{}}), help.Width(&bytes.Buffer{}); got != want {
 		t.Errorf("the width of a buffer is %d, want %d", got, want)

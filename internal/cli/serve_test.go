@@ -187,7 +187,7 @@ func TestServeSecondSignalEndsAtOnce(t *testing.T) {
 	<-ended
 }
 
-// Who tells the whole process group to end tells the server twice, and means once.
+// A signal to the process group reaches the server twice and counts once.
 func TestServeASignalToTheGroupIsOne(t *testing.T) {
 	state := t.TempDir()
 	s := launch(t, endpoint, func(cmd *exec.Cmd) { cmd.SysProcAttr.Setpgid = true }, "glovebox", "serve", "--port", "0", "--state-dir", state)
@@ -237,7 +237,7 @@ func TestServersShareState(t *testing.T) {
 			t.Errorf("got exit code %d\n%s", code, log)
 		}
 	}
-	// What was for one process is gone, what is for all is there.
+	// The files of one process are gone, and the shared ones are there.
 	left, err := filepath.Glob(filepath.Join(state, "gvisor", "*"))
 	if err != nil || len(left) != 0 {
 		t.Errorf("left in the state directory: %v, %v", left, err)

@@ -428,7 +428,7 @@ func wantLost(b boxes, id string) {
 	}
 }
 
-// What is made of a box whose interpreter was killed says so as the box itself does.
+// A copy of a box whose interpreter was killed reports the loss, as the box itself does.
 func killedInterpreter(b boxes) {
 	killInterpreter(b, "killed")
 	b.must("fork_session", args{"session_id": "killed", "new_session_id": "killed-fork"})
@@ -543,7 +543,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// What one owner has does not exist for another, on disk neither.
+// An owner's snapshots do not exist for other owners, not even on disk.
 func TestSnapshotsOfAnotherOwner(t *testing.T) {
 	tokens := newTokens(t)
 	s := startServer(t, t.TempDir(), append([]string{"--tokens-file", tokens.file}, plain...)...)

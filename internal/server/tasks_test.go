@@ -174,7 +174,7 @@ func TestTasksInBoxes(t *testing.T) {
 	if status, _, code := reader.about("tasks/cancel", made.TaskID); status != 403 {
 		t.Errorf("tasks/cancel by who may only read: got %d, code %d", status, code)
 	}
-	// What runs as a task is its owner's, and ends with the token.
+	// A task belongs to its owner, and ends with the token.
 	made = c.call("execute_code", `{"code":"time.sleep(60)","session_id":"tasks"}`)
 	if made.ResultType != "task" {
 		t.Fatalf("a long call: got %+v", made)

@@ -272,7 +272,7 @@ var sameMeaning = cmp.Options{
 	}, cmpopts.EquateEmpty()),
 }
 
-// Whatever a dialect can express is read back unchanged.
+// A definition that a dialect can express is read back unchanged.
 func TestD2_RoundTrip(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
@@ -320,7 +320,7 @@ func sortPairs(s *Server) {
 	slices.SortFunc(s.Headers, byName)
 }
 
-// Whatever another dialect reads differently is in the list of losses.
+// The list of losses has each field that another dialect reads differently.
 func TestD2_Export_ReportsEveryLoss(t *testing.T) {
 	for _, from := range Dialects {
 		for _, to := range Dialects {

@@ -88,8 +88,8 @@ func TestEtcIsBounded(t *testing.T) {
 	}
 }
 
-// What /usr of this machine has in /etc is in the image, for the packages that are
-// known to need it.
+// The image has the files in /etc that programs below /usr of this machine need, for
+// the packages that are known to need some.
 func TestEtcOfThisMachine(t *testing.T) {
 	s := newSkeleton()
 	s.addSystem()

@@ -271,7 +271,7 @@ func TestKilledWrite(t *testing.T) {
 				if got[0].Meta != want {
 					t.Errorf("got  %+v\nwant %+v", got[0].Meta, want)
 				}
-				// What the dead had reserved is free.
+				// The space that the dead process had reserved is free.
 				other := create(t, s, usedOn(20))
 				write(t, other, usedOn(20), "12345678")
 

@@ -32,8 +32,8 @@ type checks struct {
 	good map[checked]time.Time // guarded by mu; when each was read
 }
 
-// checked is a file as it was found to have a checksum. Whatever writes to it
-// changes ctime.
+// checked is the state of a file when its checksum was verified. A later write changes
+// ctime.
 type checked struct {
 	device, inode uint64
 	size, ctime   int64 // ctime in nanoseconds

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a connection to a sentry holds is not inherited by the sentries of others.
+// Sentries do not inherit the descriptors of connections to other sentries.
 func TestControlIsNotInherited(t *testing.T) {
 	e := open(t)
 	b := create(t, e, "guest", newSpec(t))

@@ -143,8 +143,8 @@ func (m *manifest) encode() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// decodeManifest reads a manifest that this process can use. Whatever is not
-// exactly what encode makes of it is refused.
+// decodeManifest reads a manifest that this process can use. It refuses
+// bytes that encode would not have written.
 func decodeManifest(b []byte) (*manifest, error) {
 	var version struct {
 		Format int    `json:"format"`

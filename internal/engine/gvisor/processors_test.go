@@ -35,8 +35,8 @@ func TestProcessorTime(t *testing.T) {
 		before, start := stats(t, e, b).CPU, time.Now()
 		time.Sleep(2 * time.Second) // they compute meanwhile
 		used, wall := stats(t, e, b).CPU-before, time.Since(start)
-		// A busy machine makes it less. What the sentry does, and the clock tick by
-		// which time is counted, make it a little more.
+		// A busy machine makes it less. The sentry's own work, and the granularity of
+		// the clock, make it a little more.
 		t.Logf("%s: %v of processor time in %v", when, used, wall)
 		if used > wall*5/4 {
 			t.Errorf("%s: used %v of processor time in %v, want one processor at most", when, used, wall)
@@ -119,7 +119,7 @@ func TestProcessorsAreShared(t *testing.T) {
 	if got := loads(); got != "0 0 0 0" {
 		t.Errorf("no guests load %s", got)
 	}
-	// What is no worse is kept, what has become worse is not.
+	// The choice changes only if it has become worse.
 	if got := p.take(1, []int{5}); !slices.Equal(got, []int{5}) {
 		t.Errorf("got %v, want the one from before", got)
 	}

@@ -111,7 +111,7 @@ func TestRestoreForeign(t *testing.T) {
 		reseal(t, dir, change)
 		refused(what, dir)
 	}
-	// What the sentry itself has to notice.
+	// Damage that only the sentry can detect.
 	for _, name := range imageFiles[:2] {
 		content, err := os.ReadFile(filepath.Join(whole, name))
 		if err != nil {
@@ -211,7 +211,7 @@ func TestRestoreClocks(t *testing.T) {
 		if passed := vdso - leastVDSO - c.passes; passed < 0 || passed > slack {
 			t.Errorf("%s: the vDSO's clock has gone on by %v, which is %v more than it should", what, vdso-leastVDSO, passed)
 		}
-		// What sleeps wakes up.
+		// A sleeping process wakes up.
 		if got := r.ask(t, "sh sleep 0.1 && echo awake"); got != "awake\n" {
 			t.Errorf("%s: after a sleep it says %q", what, got)
 		}

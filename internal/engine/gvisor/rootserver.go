@@ -30,9 +30,8 @@ const (
 // rootServer gives a sentry the root of its guest, in place of a gofer: a
 // descriptor of the assembled tree, from which the sentry opens all else itself.
 //
-// The sentry is not trusted. What it gets is the same whatever it asks, and it can
-// ask for nothing else: the root itself, read-only, of a mount that has nothing
-// above it.
+// The sentry is not trusted. It gets the same descriptor whatever it asks: that of the
+// root itself, read-only, of a mount that has nothing above it.
 type rootServer struct {
 	conn net.Conn
 	root *os.File // the tree

@@ -38,8 +38,8 @@ type spawnRequest struct {
 }
 
 func newSpawner() *spawner {
-	// What this process was started with beyond its standard streams is not for
-	// guests' processes. Best effort: kernels before 5.11 cannot.
+	// Guests' processes must not inherit descriptors that this process was started
+	// with. Best effort: kernels before 5.11 cannot.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	s := &spawner{
 		wide:     openHigh(wideTable - 1),

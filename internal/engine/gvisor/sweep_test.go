@@ -13,7 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// What a dead instance left goes without a start, and nothing of a living one.
+// A sweep removes the files of dead instances, and nothing of a living one.
 func TestSweep(t *testing.T) {
 	parent := t.TempDir()
 	e, err := Open(t.Context(), Config{StateDir: parent, SweepEvery: 20 * time.Millisecond})

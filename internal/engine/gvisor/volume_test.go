@@ -97,7 +97,7 @@ func TestVolumeOfTheGuestsUser(t *testing.T) {
 			if info, err := os.Stat(at("new")); err != nil || info.Mode().Perm() != 0o640 || info.ModTime().Unix() != 1000000000 {
 				t.Errorf("new: %v, %v", info, err)
 			}
-			// What the host does while the guest runs is seen.
+			// The guest sees changes that the host makes while it runs.
 			if err := os.WriteFile(at("late"), []byte("from the host"), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -89,9 +89,8 @@ func TestTeeth(t *testing.T) {
 				group, name, _ := strings.Cut(test, "/")
 				groups, names = append(groups, group), append(names, name)
 			}
-			// What shows in how far something comes within a time does not show on a
-			// machine that is busy enough: a mutant survives if it does so again and
-			// again.
+			// A mutant that only slows something down may pass on a busy machine: it
+			// survives only if it passes repeatedly.
 			for attempt := 1; ; attempt++ {
 				survived := survives(t, self, m, groups, names, "GLOVEBOX_TEST_PROBE="+probe, "GLOVEBOX_TEST_GUEST="+agent)
 				if survived == "" {

@@ -86,7 +86,7 @@ func TestLint(t *testing.T) {
 		if d.Title == "" || !slices.Contains(Sets(), tool.Set) || tool.Needs != "" && !slices.Contains(Sets(), tool.Needs) {
 			t.Errorf("%s: title %q, set %q, needs %q", d.Name, d.Title, tool.Set, tool.Needs)
 		}
-		// What may take long says how long, and the other way round.
+		// Exactly the tools that may take long have a time-out.
 		if limited := strings.Contains(string(d.InputSchema.(json.RawMessage)), `"timeout"`); limited != tool.Long {
 			t.Errorf("%s: has a time-out: %v, may become a task: %v", d.Name, limited, tool.Long)
 		}
@@ -140,7 +140,7 @@ func TestDefault(t *testing.T) {
 	if n := len(list); n < 7 || n > 9 || len(data) > ceiling {
 		t.Errorf("%d tools of %d characters, want 7 to 9 tools of at most %d", n, len(data), ceiling)
 	}
-	// What hosts drop with the instructions has to be in a description.
+	// Descriptions repeat the instructions, which many hosts drop.
 	for _, w := range []string{"numpy", "no network", "pip install", "session_id", "Variables, imports and files stay", "if not 300"} {
 		if !strings.Contains(string(data), w) {
 			t.Errorf("no description says %q", w)

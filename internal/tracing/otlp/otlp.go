@@ -1,5 +1,5 @@
-// Package otlp sends spans to a collector over OTLP/HTTP. What OpenTelemetry says
-// of environment variables holds: headers, certificates, time-outs and compression
+// Package otlp sends spans to a collector over OTLP/HTTP. The environment
+// variables of OpenTelemetry apply: headers, certificates, time-outs and compression
 // of the exporter, sampling, the service's name and attributes.
 package otlp
 

@@ -347,7 +347,7 @@ func BenchmarkTake(b *testing.B) {
 			}
 			for b.Loop() {
 				full(b, p)
-				// What is just made has not settled; nobody takes it so soon.
+				// A new machine has not settled; no caller takes it so soon.
 				time.Sleep(100 * time.Millisecond)
 				if err := measure().Close(b.Context()); err != nil {
 					b.Fatal(err)

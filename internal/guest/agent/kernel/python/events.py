@@ -43,7 +43,7 @@ def frames(chunks):
 
 def mark():
     """A mark: how much children and C code have written to descriptors 1 and 2 so far,
-    if it is more than in the last mark. What the kernel prints next comes after that.
+    if it is more than in the last mark. The kernel's next output comes after that.
     Only the agent reads these pipes; it publishes in the event buffer how much it has
     read, doubled, and one more while it reads."""
     if positions is None:

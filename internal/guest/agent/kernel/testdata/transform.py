@@ -95,7 +95,7 @@ def grow(kind, unit, n):
         return min(times)
     current = unit
     limit(120)
-    # What is done once should not count.
+    # Work that is done once must not count.
     while True:
         small = least(before + repeated * n + after)
         if small > 0.002:
