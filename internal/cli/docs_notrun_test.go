@@ -26,6 +26,7 @@ var notRun = []struct{ line, reason, in, has string }{
 
 	{line: "go -C examples/nsengine test ./...", reason: "compiles", in: "scripts/test", has: "examples/*/go.mod"},
 	{line: "go generate ./...", reason: "changes the repository", in: "scripts/check", has: "go generate ./..."},
+	{line: "go generate ./internal/attack", reason: "changes the repository", in: "scripts/check", has: "go generate ./..."},
 	{line: "go generate ./internal/config", reason: "changes the repository", in: "scripts/check", has: "go generate ./..."},
 	{line: "go generate ./internal/server/metrics", reason: "changes the repository", in: "scripts/check", has: "go generate ./..."},
 	{line: "go run ./bench -list", reason: "compiles the benchmark"},
@@ -35,6 +36,10 @@ var notRun = []struct{ line, reason, in, has string }{
 	{line: "scripts/conformance -scenario sse-retry", reason: "downloads; make conformance runs all scenarios", in: ".ci/run", has: "make conformance"},
 	{line: "scripts/conformance -serve", reason: "downloads; serves the build that make conformance tests", in: ".ci/run", has: "make conformance"},
 	{line: "conformance/node_modules/node-linux-*/bin/node conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js list", reason: "a program of the suite, which make conformance downloads"},
+
+	{line: "glovebox attack", reason: "takes minutes", in: "internal/cli/attack_test.go", has: "func TestAttack("},
+	{line: "glovebox attack --only escape", reason: "takes a minute", in: "internal/cli/attack_test.go", has: "func TestAttack("},
+	{line: "glovebox attack --json", reason: "takes minutes", in: "internal/cli/attack_test.go", has: "func TestAttack("},
 
 	{line: "sudo apt-get install python3-openpyxl python3-sklearn", reason: "installs packages"},
 	{line: "~/venv/bin/pip install pandas matplotlib openpyxl pyarrow", reason: "downloads"},

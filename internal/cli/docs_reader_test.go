@@ -109,7 +109,7 @@ func searchServer(t *testing.T) (url string) {
 
 var (
 	// placeholder stands for something of the reader's; ARG is a fine argument.
-	placeholder = regexp.MustCompile(`[ =](SERVER|DIR|FILE|NAME|ID|URL)\b|.…`)
+	placeholder = regexp.MustCompile(`[ =](CLASS|SERVER|DIR|FILE|NAME|ID|URL)\b|.…`)
 	// ownServer matches the commands that serve until they are stopped.
 	ownServer = regexp.MustCompile(`^glovebox (serve|stdio|mcp serve)( |$)`)
 	// printedToken is what glovebox token new prints.

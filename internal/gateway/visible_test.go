@@ -71,8 +71,7 @@ func addTool(s *mcp.Server, server string, tool mcp.Tool) {
 
 const hidden = "\x1b[2J\u202e\u200b\U000e0041"
 
-// Whatever a server writes into its lists, clients get nothing that hides from people
-// or controls a terminal.
+// Clients get no text of a server's lists that hides from people or controls a terminal.
 func TestListings_HideNothing(t *testing.T) {
 	s := named("evil")
 	addTool(s, "evil", mcp.Tool{Name: "fine", Title: "t" + hidden, Description: "d" + hidden, Annotations: &mcp.ToolAnnotations{Title: "a" + hidden},

@@ -1,4 +1,4 @@
-# What the scripts of attacks share. A script runs as user code in a box. It reports
+# The scripts of attacks begin with this. A script runs as user code in a box. It reports
 # each attempt on a line of its own, which the judge outside reads: held() if the
 # attempt was refused or contained, broke() if it succeeded and should not have.
 import ctypes

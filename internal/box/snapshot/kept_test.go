@@ -52,7 +52,7 @@ func TestKept_LeaveRoomForBoxes(t *testing.T) {
 	stored(t, s, keptOf("carol"), "x")
 }
 
-// What was written counts, not what was expected.
+// The bytes written count, not the estimate.
 func TestKept_ExceedsEstimate(t *testing.T) {
 	s := open(t, Config{MaxBytes: 100 * kB, MaxKept: 10 * kB})
 	c := create(t, s, keptOf("alice"))

@@ -33,7 +33,7 @@ func Hide(value string) string {
 
 // Literal returns a literal of a definition to show to the user who approves it.
 //
-// Whoever wrote the definition chooses the names and values in it, and must not be able
+// The author of a definition chooses the names and values in it, and must not be able
 // to hide what the definition does behind a name such as GITHUB_TOKEN. Literal therefore
 // masks only words that have the form of a credential, and never a command, path,
 // address or text with spaces or characters that a shell interprets.

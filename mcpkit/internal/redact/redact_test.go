@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a definition runs stays visible, whatever names and forms its author chooses.
+// The command of a definition stays visible, whatever names and forms its author chooses.
 func TestLiteral_HidesNoCommand(t *testing.T) {
 	for _, tt := range []struct {
 		use  Use
