@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type diskState struct {
 	took  time.Duration // how long writing it took the last time
 	early bool          // it was written soon after its first call, or that was tried
 
+	never    bool      // the store accepts no record of the box
 	failures int       // failed writes since the last successful one
 	retry    time.Time // no write begins before; zero: any time
 }
@@ -47,7 +49,9 @@ func (b *Box) backoffLocked() bool { return b.env.now().Before(b.disk.retry) }
 
 // canHibernateLocked reports whether a box that leaves memory is written to disk, so that
 // the next call on its id wakes it.
-func (b *Box) canHibernateLocked() bool { return b.record != nil && b.env.hibernates() }
+func (b *Box) canHibernateLocked() bool {
+	return b.env.hibernates() && (b.record != nil || !b.disk.never)
+}
 
 // unloadLocked takes an idle box out of memory: it hibernates the box, or ends it for
 // that reason where boxes are not hibernated. A box whose writing fails stays in memory.
@@ -130,10 +134,14 @@ func (l *lifecycle) hibernate(s *Box, turn *turn, reason Reason, detail string) 
 // stay returns a box that could not be written to the registry, so that nothing of it is
 // lost, and reports whether it did: it does not once the Manager is closed.
 func (l *lifecycle) stay(s *Box, cause error) bool {
-	if meta := s.record.Meta(); !meta.Live { // the write may have failed in its last step
+	l.reg.mu.Lock()
+	record := s.record
+	l.reg.mu.Unlock()
+	if record != nil && !record.Meta().Live { // the write failed in its last step
+		meta := record.Meta()
 		meta.Live = true
-		if err := s.record.Update(meta); err != nil {
-			l.log.Warn("record not updated", logkey.Record, s.record.ID(), logkey.Error, err)
+		if err := record.Update(meta); err != nil {
+			l.log.Warn("record not updated", logkey.Record, record.ID(), logkey.Error, err)
 		}
 	}
 	paused := s.power.isPaused()
@@ -186,16 +194,23 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) er
 	if gone {
 		return nil
 	}
+	record, err := l.recordOf(s)
+	if err != nil {
+		l.reg.mu.Lock()
+		defer l.reg.mu.Unlock()
+		s.disk.never = errors.Is(err, snapshot.ErrInvalid)
+		s.failedLocked()
+		return err
+	}
 	meta.Live = live
-	meta.Saved = s.record.Meta().Saved
-	var err error
+	meta.Saved = record.Meta().Saved
 	begun := time.Now()
 	if clean {
-		err = s.record.Update(meta)
+		err = record.Update(meta)
 	} else { // the snapshot may or may not include the effects of a call in flight
-		err = l.records.write(ctx, s.record, meta, s)
+		err = l.records.write(ctx, record, meta, s)
 	}
-	saved, data := s.record.Meta().Saved, s.record.Dir() != ""
+	saved, data := record.Meta().Saved, record.Dir() != ""
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	s.data, s.saved = data, saved
@@ -208,6 +223,31 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) er
 	}
 	s.disk.failures, s.disk.retry = 0, time.Time{}
 	return nil
+}
+
+// recordOf returns the record of a box, and makes it if that failed when the box started.
+func (l *lifecycle) recordOf(s *Box) (*snapshot.Lease, error) {
+	l.reg.mu.Lock()
+	record := s.record
+	l.reg.mu.Unlock()
+	if record != nil {
+		return record, nil
+	}
+	record, err := l.records.tryCreate(s)
+	if err != nil {
+		return nil, err
+	}
+	l.reg.mu.Lock()
+	ended := !s.state.live() && s.state != stateHibernating
+	if !ended {
+		s.record = record
+	}
+	l.reg.mu.Unlock()
+	if ended { // nobody else releases it
+		l.records.release(record, false)
+		return nil, errEnded
+	}
+	return record, nil
 }
 
 // metaLocked describes the box for its record. The caller sets Live and Saved.
@@ -227,9 +267,9 @@ func (b *Box) metaLocked() snapshot.Meta {
 // the box. ctx bounds the wait for a slot, for which turn stands in the queue.
 func (l *lifecycle) save(ctx context.Context, s *Box, turn *turn) bool {
 	l.reg.mu.Lock()
-	recorded := s.machine != nil && s.record != nil
+	writable := s.machine != nil && s.canHibernateLocked()
 	l.reg.mu.Unlock()
-	if !recorded {
+	if !writable {
 		turn.leave()
 		return true
 	}

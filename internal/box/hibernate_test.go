@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
@@ -167,4 +168,42 @@ func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 	if !s.record.Meta().Live {
 		t.Error("the record says that the box is hibernated")
 	}
+}
+
+// A box that got no record when it was made, since the disk was full, gets one when it
+// leaves memory, and stays in memory until then.
+func TestHibernate_RecordThatCouldNotBeMade(t *testing.T) {
+	f, _ := newSnapFixtureWith(t, neverIdle, func(c *snapshot.Config) { c.MaxRecords = 1 })
+	f.session(t, "alice", "first")
+	s := f.session(t, "bob", "x")
+	if s.record != nil {
+		t.Fatal("the box has a record")
+	}
+	if err := f.unload(t.Context(), s); err == nil || f.stateOf(s) != stateReady {
+		t.Fatalf("without room for its record, the box is %v", f.stateOf(s))
+	}
+	if _, err := f.Stop(t.Context(), "alice", KindSession, "first"); err != nil {
+		t.Fatal(err)
+	}
+	f.clock.add(lastBackoff)
+	if err := f.unload(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || lease.Woken == nil {
+		t.Errorf("the next call: got %+v, %v; want the box woken", lease, err)
+	}
+	lease.Release()
+}
+
+// A box whose record the store never accepts ends when it expires, as without hibernation.
+func TestHibernate_RecordThatIsInvalid(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	s := f.session(t, Owner(strings.Repeat("long", 100)), "x")
+	f.clock.add(31 * time.Minute)
+	f.reaper.sweep()
+	f.unwritten(t, s, 1)
+	f.clock.add(lastBackoff)
+	f.reaper.sweep()
+	eventually(t, "the box has ended", func() bool { return f.stateOf(s) == stateGone })
 }

@@ -167,7 +167,7 @@ func (p *reaper) saveEarly(s *Box) {
 // save writes a box to disk that stays in memory, and reports whether there is nothing
 // left to write.
 func (p *reaper) save(s *Box) bool {
-	if s.record == nil || !p.hibernates() {
+	if !p.hibernates() {
 		return true
 	}
 	p.reg.mu.Lock()

@@ -22,21 +22,27 @@ type records struct {
 }
 
 // create makes the record of a new box, so that the next server knows of it if this
-// one is killed. A box without one works, but cannot be hibernated: then it is nil.
+// one is killed. A box works without one, which is made when the box is written: then it
+// is nil.
 func (d *records) create(s *Box) *snapshot.Lease {
 	if !d.hibernates() {
 		return nil
 	}
-	s.reg.mu.Lock()
-	meta := s.metaLocked()
-	s.reg.mu.Unlock()
-	meta.Live = true
-	lease, err := d.parts.Snapshots.Create(meta)
+	lease, err := d.tryCreate(s)
 	if err != nil {
 		d.log.Warn("box has no record on disk", logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
 		return nil
 	}
 	return lease
+}
+
+// tryCreate is create that returns the error.
+func (d *records) tryCreate(s *Box) (*snapshot.Lease, error) {
+	s.reg.mu.Lock()
+	meta := s.metaLocked()
+	s.reg.mu.Unlock()
+	meta.Live = true
+	return d.parts.Snapshots.Create(meta)
 }
 
 // release releases a record, which stays on disk with keep.

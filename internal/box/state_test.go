@@ -162,13 +162,21 @@ func (e *snapEngine) Resume(ctx context.Context, id string) error {
 // newSnapFixture is newFixture with boxes that can be written to disk.
 func newSnapFixture(t *testing.T, change func(*Config)) (*fixture, *snapEngine) {
 	t.Helper()
+	return newSnapFixtureWith(t, change, func(*snapshot.Config) {})
+}
+
+// newSnapFixtureWith is newSnapFixture with another store.
+func newSnapFixtureWith(t *testing.T, change func(*Config), with func(*snapshot.Config)) (*fixture, *snapEngine) {
+	t.Helper()
 	var snaps *snapEngine
 	f := newFixtureWith(t, change, func(f *fixture, parts *Parts) {
-		var err error
-		parts.Snapshots, err = snapshot.Open(snapshot.Config{
+		store := snapshot.Config{
 			Dir: filepath.Join(t.TempDir(), "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
 			Evicted: func(r snapshot.Removed) { f.OnEvicted(r) },
-		})
+		}
+		with(&store)
+		var err error
+		parts.Snapshots, err = snapshot.Open(store)
 		if err != nil {
 			t.Fatal(err)
 		}
