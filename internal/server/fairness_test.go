@@ -231,7 +231,7 @@ func TestAnswers_OfSlowReadersAreBounded(t *testing.T) {
 func TestBatch_StatusIsThatOfTheBatch(t *testing.T) {
 	_, url := serve(t, nil)
 	// The SDK refuses the second, which alone has the status 400.
-	bad := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":7}}`
+	bad := `{"jsonrpc":"2.0","id":2,"method":"prompts/get"}`
 	h := header{"Accept": "application/json"}
 	for _, batch := range []string{"[" + ping + "," + bad + "]", "[" + bad + "," + ping + "]"} {
 		if res, body := do(t, "POST", url, h, batch); res.StatusCode != http.StatusOK {
