@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -43,6 +44,19 @@ func TestCgroupMembers(t *testing.T) {
 	}
 	if members < 2 {
 		t.Errorf("found %d processes of the guest: the sentry and its stubs are at least two", members)
+	}
+}
+
+// TestCgroupWeight: the boxes of an instance weigh more than one thread of the server beside
+// them, so that many busy boxes do not wait for it.
+func TestCgroupWeight(t *testing.T) {
+	e := open(t)
+	if e.groups == nil || e.groups.v2 {
+		t.Skip("no cgroups of version 1 can be made here")
+	}
+	got, err := os.ReadFile(filepath.Join(e.groups.dirs["cpu"], "cpu.shares"))
+	if want := fmt.Sprintln(threadWeight * runtime.NumCPU()); err != nil || string(got) != want {
+		t.Errorf("the weight is %q, %v, want %q", got, err, want)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -111,6 +112,25 @@ func ownCgroups() (map[string]string, error) {
 	return own, nil
 }
 
+const (
+	// threadWeight is the scheduler's weight of a thread in v1.
+	threadWeight = 1024
+	// maxWeight is the largest weight of a cgroup that the kernel accepts in v1.
+	maxWeight = 262144
+)
+
+// setWeight makes the boxes together weigh as much as one thread on each processor. In v1 a
+// cgroup competes with the single threads beside it, the server's among them, and weighs as
+// much as one of them by default: the more boxes are busy, the longer some of them then wait
+// for a processor. In v2 it competes with other cgroups only.
+func setWeight(dir string) error {
+	weight := min(threadWeight*runtime.NumCPU(), maxWeight)
+	if err := os.WriteFile(filepath.Join(dir, "cpu.shares"), []byte(strconv.Itoa(weight)), 0); err != nil {
+		return fmt.Errorf("set the weight of all boxes: %w", err)
+	}
+	return nil
+}
+
 func openV1(mounts map[string]cgroupMount, own map[string]string, name string) (*cgroups, error) {
 	c := &cgroups{dirs: make(map[string]string)}
 	for _, controller := range append([]string{"cpuacct"}, controllers...) {
@@ -137,6 +157,9 @@ func openV1(mounts map[string]cgroupMount, own map[string]string, name string) (
 		} else {
 			c.dirs[controller] = dir
 		}
+	}
+	if err := setWeight(c.dirs["cpu"]); err != nil {
+		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
 }
