@@ -30,7 +30,7 @@ var rules = []rule{
 	{tree: "internal/cli",
 		ours: []string{
 			"engine", "internal/attack", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
-			"internal/gateway", "internal/logkey", "internal/nearest", "internal/plural", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/visible",
+			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/plural", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/visible",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
@@ -47,7 +47,7 @@ var rules = []rule{
 	{tree: "internal/server",
 		ours:   []string{"internal/box", "internal/logkey", "internal/revision", "internal/tracing", "internal/truncate"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
-	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/truncate"},
+	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/owned", "internal/truncate"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
 	{tree: "internal/server/metrics",
 		ours:   []string{"internal/box/", "internal/server"},
@@ -62,12 +62,12 @@ var rules = []rule{
 
 	// Boxes.
 	{tree: "internal/box",
-		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/plural", "internal/statefile", "internal/tracing", "internal/truncate"},
+		ours: []string{"engine", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/tracing", "internal/truncate"},
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
 		}},
 	{tree: "internal/engine/gvisor",
-		ours:   []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/gctune", "internal/logkey", "internal/plural", "internal/posture", "internal/truncate"},
+		ours:   []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/gctune", "internal/logkey", "internal/owned", "internal/plural", "internal/posture", "internal/truncate"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
@@ -78,7 +78,7 @@ var rules = []rule{
 	{tree: "internal/guest/agent", ours: []string{"internal/guest/protocol"}, others: []string{sys}},
 	{tree: "internal/guest/protocol"},
 	{tree: "internal/guest/client", ours: []string{"internal/guest/protocol"}}, // any stream will do; it needs no engine
-	{tree: "internal/guest/embed", ours: []string{"engine"}},
+	{tree: "internal/guest/embed", ours: []string{"engine", "internal/owned"}},
 
 	// Public packages.
 	{tree: "engine"},
@@ -101,10 +101,11 @@ var rules = []rule{
 	{tree: "internal/gctune"},
 	{tree: "internal/logkey"},
 	{tree: "internal/nearest"},
+	{tree: "internal/owned", others: []string{sys}},
 	{tree: "internal/plural"},
 	{tree: "internal/posture"},
 	{tree: "internal/revision"},
-	{tree: "internal/statefile", others: []string{"github.com/gofrs/flock"}},
+	{tree: "internal/statefile", ours: []string{"internal/owned"}, others: []string{"github.com/gofrs/flock"}},
 	{tree: "internal/truncate"},
 	{tree: "internal/visible"},
 

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 const (
@@ -32,8 +34,8 @@ const (
 	lockPoll = 20 * time.Millisecond
 )
 
-// ErrUnsafe reports a file that others can write to, so that its content may not be the
-// user's.
+// ErrUnsafe reports a file that others can write to or replace, or that belongs to
+// another user, so that its content may not be the user's.
 var ErrUnsafe = errors.New("others can write to it")
 
 // A File is a document of type T in a file. The first update creates the directory and
@@ -63,6 +65,10 @@ func (f *File[T]) Read() (T, error) {
 }
 
 func (f *File[T]) read() (zero T, err error) {
+	// The file may be a symbolic link, as of people who keep their settings elsewhere.
+	if err := owned.Above(f.Path); err != nil {
+		return zero, fmt.Errorf("%w: %w", ErrUnsafe, err)
+	}
 	file, err := os.Open(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return zero, nil
@@ -80,6 +86,9 @@ func (f *File[T]) read() (zero T, err error) {
 		return zero, errors.New("it is not a regular file")
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0:
 		return zero, fmt.Errorf("%w: its mode is %v; type: chmod 600 %s", ErrUnsafe, info.Mode().Perm(), f.Path)
+	}
+	if err := owned.Info(f.Path, info); err != nil {
+		return zero, fmt.Errorf("%w: %w", ErrUnsafe, err)
 	}
 	b, err := io.ReadAll(io.LimitReader(file, maxSize+1))
 	if err != nil {

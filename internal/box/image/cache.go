@@ -6,10 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // cacheVersion changes when answers mean something else.
 const cacheVersion = 3
+
+// maxCache bounds what is read of the file: maxEntries answers.
+const maxCache = 8 << 20
 
 // maxEntries bounds the cache: more interpreters than this are not on a PATH.
 const maxEntries = 64
@@ -31,13 +36,14 @@ type cacheEntry struct {
 	Answer answer `json:"answer"`
 }
 
-// openCache reads the cache. A missing or unreadable one is empty.
+// openCache reads the cache. A missing or unreadable one is empty, and so is one that
+// another user can write.
 func openCache(file string) *cache {
 	c := &cache{file: file, data: cacheData{Version: cacheVersion, Answers: make(map[string]cacheEntry)}}
 	if file == "" {
 		return c
 	}
-	b, err := os.ReadFile(file)
+	b, err := owned.ReadFile(file, maxCache)
 	if err != nil {
 		return c
 	}
@@ -54,7 +60,7 @@ func (c *cache) get(file, mark string) (answer, bool) {
 	if !ok || entry.Mark != mark {
 		return answer{}, false
 	}
-	if _, err := os.Stat(entry.Answer.Path); err != nil {
+	if _, err := os.Stat(entry.Answer.Path); err != nil || entry.Answer.check() != nil {
 		return answer{}, false
 	}
 	for dir, when := range entry.Answer.Sites {

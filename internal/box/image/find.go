@@ -337,6 +337,29 @@ func neededFor(prefix string) (string, error) {
 	return real, nil
 }
 
+// check returns an error unless what the answer needs of the host is what an interpreter
+// at its path may need. An answer from the cache may be of a time when the host was
+// another one.
+func (a *answer) check() error {
+	real, err := filepath.EvalSymlinks(a.Path)
+	if err != nil {
+		return err
+	}
+	for _, need := range a.Needs {
+		if need == real || need == a.Path {
+			continue
+		}
+		now, err := neededFor(need)
+		if err != nil {
+			return err
+		}
+		if now != need || need != "/usr" && !slices.Contains(stores, need) && !isWithin(a.Path, need) && !isWithin(real, need) {
+			return fmt.Errorf("%q is no directory of the interpreter %q", need, a.Path)
+		}
+	}
+	return nil
+}
+
 // isWithin reports whether p is dir or below it.
 func isWithin(p, dir string) bool {
 	rel, err := filepath.Rel(dir, p)

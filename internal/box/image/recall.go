@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // recordFormat is the version of record.
@@ -102,7 +102,10 @@ func Recall(stateDir, key, language string) (*Image, error) {
 	if err := engine.CheckID(key); err != nil {
 		return nil, fmt.Errorf("its image has no valid key: %w", err)
 	}
-	b, err := readBounded(recordPath(stateDir, key))
+	b, err := owned.ReadFile(recordPath(stateDir, key), maxRecord)
+	if errors.Is(err, owned.ErrUnsafe) {
+		return nil, fmt.Errorf("the description of its image is not safe to use: %w", err)
+	}
 	if err != nil {
 		return nil, errors.New("it was made with another toolchain, of which this server knows nothing; if --python or --node (GLOVEBOX_PYTHON, GLOVEBOX_NODE) were set then, start the server with them again")
 	}
@@ -126,6 +129,9 @@ func Recall(stateDir, key, language string) (*Image, error) {
 		return nil, fmt.Errorf("it was made with the image %s, which is not there any more", tree.Dir)
 	}
 	tree.Binds = slices.DeleteFunc(tree.Binds, func(m engine.Mount) bool { return !exists(m.Host) })
+	if err := checkTree(tree, stateDir); err != nil {
+		return nil, fmt.Errorf("the description of its image is not safe to use: %w", err)
+	}
 	return img, nil
 }
 
@@ -157,7 +163,7 @@ func (img *Image) Unrecorded(stateDir, key string) (*Image, bool) {
 		return nil, false
 	}
 	dir := filepath.Join(stateDir, "images", key)
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || exists(recordPath(stateDir, key)) {
+	if exists(recordPath(stateDir, key)) || checkSkeleton(dir) != nil {
 		return nil, false
 	}
 	tree := &engine.Tree{Dir: dir}
@@ -168,15 +174,4 @@ func (img *Image) Unrecorded(stateDir, key string) (*Image, bool) {
 		}
 	}
 	return &Image{Root: engine.Root{Key: key, Tree: tree}, Interpreters: img.Interpreters}, true
-}
-
-func readBounded(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxRecord {
-		return nil, fs.ErrInvalid
-	}
-	return os.ReadFile(path)
 }

@@ -97,3 +97,87 @@ func TestRecall_ReadsRecordsOfEarlierVersions(t *testing.T) {
 		t.Errorf("Remember writes another format: %s, %v", got, err)
 	}
 }
+
+// TestRecall_RefusesWhatNoImageShows: a record does not decide alone which directories
+// of the host are shown.
+func TestRecall_RefusesWhatNoImageShows(t *testing.T) {
+	state := t.TempDir()
+	skeleton := filepath.Join(state, "images", "k")
+	if err := os.MkdirAll(skeleton, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	remember := func(dir string, hosts ...string) {
+		t.Helper()
+		img := Image{Root: engine.Root{Key: "k", Tree: &engine.Tree{Dir: dir}}}
+		for _, host := range hosts {
+			img.Root.Tree.Binds = append(img.Root.Tree.Binds, engine.Mount{Host: host, Guest: "/x" + host, ReadOnly: true})
+		}
+		if err := img.Remember(state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	venv := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/etc", link); err != nil {
+		t.Fatal(err)
+	}
+	remember(skeleton, "/usr", venv)
+	if _, err := Recall(state, "k", Python); err != nil {
+		t.Errorf("an ordinary image: %v", err)
+	}
+	for _, host := range []string{"/", "/etc", "/etc/passwd", "/home", "/var", "/proc/self/root", "/dev", state, filepath.Join(state, "images"), filepath.Dir(state), link} {
+		remember(skeleton, "/usr", host)
+		if _, err := Recall(state, "k", Python); err == nil {
+			t.Errorf("an image that shows %s was recalled", host)
+		}
+		remember(host)
+		if _, err := Recall(state, "k", Python); err == nil {
+			t.Errorf("an image in %s was recalled", host)
+		}
+	}
+	remember(skeleton, "/usr")
+	if err := os.Chmod(recordPath(state, "k"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Recall(state, "k", Python); err == nil || !strings.Contains(err.Error(), "other users can write") {
+		t.Errorf("a record that everybody can write: %v", err)
+	}
+}
+
+// TestCache_RefusesWhatNoInterpreterNeeds: an answer from the cache shows no more of the
+// host than an interpreter's own answer could.
+func TestCache_RefusesWhatNoInterpreterNeeds(t *testing.T) {
+	found, err := find(t.Context(), FindOptions{})
+	if err != nil || len(found) == 0 {
+		t.Skipf("no interpreters: %v", err)
+	}
+	a := found[0]
+	mark := a.Language + " 1"
+	file := filepath.Join(t.TempDir(), "interpreters.json")
+	save := func(a answer) *cache {
+		t.Helper()
+		c := openCache(file)
+		c.put("/x", mark, a)
+		if err := c.save(); err != nil {
+			t.Fatal(err)
+		}
+		return openCache(file)
+	}
+	if _, ok := save(a).get("/x", mark); !ok {
+		t.Fatalf("the answer %+v is not in the cache", a)
+	}
+	for _, need := range []string{"/", "/etc", "/etc/ssl", "/home", t.TempDir()} {
+		bad := a
+		bad.Needs = append([]string{need}, a.Needs...)
+		if _, ok := save(bad).get("/x", mark); ok {
+			t.Errorf("an answer that needs %s was used", need)
+		}
+	}
+	save(a)
+	if err := os.Chmod(file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := openCache(file).get("/x", mark); ok {
+		t.Error("an answer from a file that everybody can write was used")
+	}
+}

@@ -38,11 +38,14 @@ func newSkeleton() *skeleton {
 	}
 }
 
+// systemDirs are the directories of programs and libraries beside /usr.
+var systemDirs = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
 // addSystem adds the host's system directories, and an /etc made of what is made up
 // and of what programs need.
 func (s *skeleton) addSystem() {
 	s.addBind("/usr")
-	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+	for _, dir := range systemDirs {
 		info, err := os.Lstat(dir)
 		if err != nil {
 			continue
@@ -119,8 +122,11 @@ func (s *skeleton) describe() string {
 // write makes the skeleton at dir, unless it is there: its name says what is in
 // it. It appears complete or not at all.
 func (s *skeleton) write(dir string) error {
-	if exists(dir) {
-		return nil
+	if err := checkSkeleton(dir); !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
+			err = fmt.Errorf("use image: %w", err)
+		}
+		return err
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(dir), ".new-")
 	if err != nil {

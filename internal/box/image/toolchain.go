@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // layoutVersion changes when the skeleton is made differently.
@@ -47,6 +48,9 @@ func Toolchain(ctx context.Context, cfg ToolchainConfig) (*Image, error) {
 	state, err := filepath.Abs(filepath.Join(cfg.StateDir, "images"))
 	if err == nil {
 		err = os.MkdirAll(state, 0o700)
+	}
+	if err == nil {
+		err = owned.Dir(state)
 	}
 	if err == nil {
 		state, err = filepath.EvalSymlinks(state)

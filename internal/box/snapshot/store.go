@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 var (
@@ -175,6 +177,9 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	if err := owned.Above(s.dir); err != nil {
 		return err
 	}
 	if s.root, err = os.OpenRoot(s.dir); err != nil {

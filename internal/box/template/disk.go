@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"crypto/rand"
+
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // Files in a template's directory.
@@ -50,7 +52,14 @@ func (r *record) template(key string) Template {
 
 // readRecord reads the record of a template and checks that it belongs to the key.
 func (s *Store) readRecord(key string) (*record, error) {
-	f, err := openPlain(s.path(key, recordName))
+	dir, err := os.Lstat(s.path(key))
+	if err == nil {
+		err = owned.Info(s.path(key), dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := owned.Open(s.path(key, recordName))
 	if err != nil {
 		return nil, err
 	}

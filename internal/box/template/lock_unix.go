@@ -3,8 +3,6 @@
 package template
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -31,17 +29,4 @@ func tryLock(f *os.File, kind lockKind) (ok bool, err error) {
 			return false, err
 		}
 	}
-}
-
-// openPlain opens a regular file and nothing that could make the call block.
-func openPlain(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		f.Close()
-		return nil, errors.Join(err, &fs.PathError{Op: "open", Path: path, Err: fs.ErrInvalid})
-	}
-	return f, nil
 }

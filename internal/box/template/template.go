@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 const (
@@ -134,6 +135,9 @@ func Open(cfg Config) (*Store, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = owned.Dir(dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open templates in %q: %w", cfg.Dir, err)

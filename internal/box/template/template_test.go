@@ -287,7 +287,7 @@ func TestBuild_FailureLeavesNothing(t *testing.T) {
 
 	// A disk without room.
 	dir := t.TempDir()
-	if err := unix.Mount("small", dir, "tmpfs", 0, "size=4m"); err != nil {
+	if err := unix.Mount("small", dir, "tmpfs", 0, "size=4m,mode=700"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })

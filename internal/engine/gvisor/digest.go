@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -32,9 +33,26 @@ type digest struct {
 
 func newDigests() *digests { return &digests{known: make(map[string]digest)} }
 
+// openProgram opens a regular file and nothing that could make the call block.
+func openProgram(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // of returns the digest of an executable.
 func (d *digests) of(path string) (string, error) {
-	f, err := openPlain(path)
+	f, err := openProgram(path)
 	if err != nil {
 		return "", fmt.Errorf("find agent: %w: %w", err, engine.ErrInvalid)
 	}

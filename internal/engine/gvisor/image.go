@@ -23,6 +23,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cpuid"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 const (
@@ -390,6 +391,13 @@ func sealFile(ctx context.Context, path string) (fileEntry, error) {
 // files, which check does. The caller closes the files.
 func openImage(dir string) (*manifest, []*os.File, error) {
 	invalid := func(err error) error { return fmt.Errorf("open snapshot: %w: %w", err, engine.ErrInvalid) }
+	info, err := os.Stat(dir)
+	if err == nil {
+		err = owned.Info(dir, info)
+	}
+	if err != nil {
+		return nil, nil, invalid(err)
+	}
 	b, err := readManifest(dir)
 	if err != nil {
 		return nil, nil, invalid(err)
@@ -400,7 +408,7 @@ func openImage(dir string) (*manifest, []*os.File, error) {
 	}
 	var files []*os.File
 	for _, entry := range m.Files {
-		f, err := openPlain(filepath.Join(dir, entry.Name))
+		f, err := owned.Open(filepath.Join(dir, entry.Name))
 		if err != nil {
 			closeAll(files)
 			return nil, nil, invalid(err)
@@ -415,7 +423,7 @@ func openImage(dir string) (*manifest, []*os.File, error) {
 }
 
 func readManifest(dir string) ([]byte, error) {
-	f, err := openPlain(filepath.Join(dir, manifestName))
+	f, err := owned.Open(filepath.Join(dir, manifestName))
 	if err != nil {
 		return nil, err
 	}
@@ -425,23 +433,6 @@ func readManifest(dir string) ([]byte, error) {
 		err = errors.New("the manifest is too long")
 	}
 	return b, err
-}
-
-// openPlain opens a regular file and nothing that could make the call block.
-func openPlain(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // check compares the content of a snapshot's files with their checksums, unless

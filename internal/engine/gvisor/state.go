@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // stateDir is the directory of one running engine below the configured one. It
@@ -39,6 +41,9 @@ func openStateDir(parent string) (*stateDir, error) {
 
 func newStateDir(parent string) (_ *stateDir, err error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, err
+	}
+	if err := owned.Dir(parent); err != nil {
 		return nil, err
 	}
 	// Mount sources must not contain symbolic links.

@@ -3,6 +3,7 @@
 package embed
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -12,8 +13,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 //go:generate sh build.sh
@@ -58,21 +61,70 @@ func Find(dir, sum string) (engine.Program, bool) {
 		return engine.Program{}, false
 	}
 	path := filepath.Join(dir, "guest-"+sum[:16])
-	if fi, err := os.Lstat(path); err != nil || !fi.Mode().IsRegular() || fi.Mode().Perm() != 0o755 {
+	if !verified(path, sum) {
 		return engine.Program{}, false
 	}
 	return engine.Program{Path: path, Args: []string{Name}}, true
 }
 
+// maxAgent bounds the size of an agent: ten times today's.
+const maxAgent = 64 << 20
+
+// readAgent reads an installed agent.
+func readAgent(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm() != 0o755 {
+		return nil, fmt.Errorf("%s has mode %v", path, info.Mode())
+	}
+	return owned.ReadFile(path, maxAgent)
+}
+
+// sums are the agents that Find has verified, by path: a summed each. There is one for
+// each version of this program on this machine.
+var sums sync.Map
+
+type summed struct {
+	info os.FileInfo
+	sum  string
+}
+
+// verified reports whether the agent at path has a SHA-256, in hex. It reads a file once,
+// and again when the file changes.
+func verified(path, sum string) bool {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	if known, ok := sums.Load(path); ok {
+		k := known.(summed)
+		if os.SameFile(k.info, info) && k.info.ModTime().Equal(info.ModTime()) && k.info.Size() == info.Size() && k.info.Mode() == info.Mode() {
+			return k.sum == sum
+		}
+	}
+	b, err := readAgent(path)
+	if err != nil {
+		return false
+	}
+	have := sha256.Sum256(b)
+	known := summed{info, hex.EncodeToString(have[:])}
+	sums.Store(path, known)
+	return known.sum == sum
+}
+
 func install(dir string, b []byte) (string, error) {
 	sum := sha256.Sum256(b)
 	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
-	// The size is sufficient: a rename creates the file, so it is complete.
-	if fi, err := os.Lstat(path); err == nil && fi.Mode().IsRegular() && fi.Size() == int64(len(b)) && fi.Mode().Perm() == 0o755 {
-		return path, nil
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
+	}
+	if err := owned.Dir(dir); err != nil {
+		return "", err
+	}
+	if have, err := readAgent(path); err == nil && bytes.Equal(have, b) {
+		return path, nil
 	}
 	f, err := os.CreateTemp(dir, ".guest-*")
 	if err != nil {

@@ -1,10 +1,16 @@
 package embed
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 func TestInstall_WritesTheAgentOnceAndReplacesATruncatedOne(t *testing.T) {
@@ -51,5 +57,57 @@ func TestInstall_WritesTheAgentOnceAndReplacesATruncatedOne(t *testing.T) {
 	}
 	if fi, err := os.Stat(p.Path); err != nil || fi.Mode()&0o111 == 0 {
 		t.Errorf("got %v, %v", fi, err)
+	}
+}
+
+// TestInstall_ReplacesAnAgentOfTheSameSize: size and mode do not make an agent.
+func TestInstall_ReplacesAnAgentOfTheSameSize(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "agents")
+	b := []byte("#!/bin/sh\nexit 7\n")
+	path, err := install(dir, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexit 8\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := install(dir, b); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != string(b) {
+		t.Errorf("the agent is %q, %v", got, err)
+	}
+	// In a directory that others can write, they could replace it.
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := install(dir, b); !errors.Is(err, owned.ErrUnsafe) {
+		t.Errorf("in a directory that everybody can write: %v", err)
+	}
+}
+
+// TestFind verifies the whole file, not its name.
+func TestFind(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "agents")
+	b := []byte("#!/bin/sh\nexit 7\n")
+	path, err := install(dir, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := sha256.Sum256(b)
+	sum := hex.EncodeToString(hash[:])
+	for range 2 {
+		if p, ok := Find(dir, sum); !ok || p.Path != path {
+			t.Fatalf("got %+v, %t", p, ok)
+		}
+	}
+	if _, ok := Find(dir, sum[:16]+strings.Repeat("0", 48)); ok {
+		t.Error("found by the beginning of its hash")
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexit 88\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := Find(dir, sum); ok {
+		t.Error("found with other content")
 	}
 }

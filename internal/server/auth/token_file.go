@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // tokenFile holds the static tokens of the last valid version of the file.
@@ -228,8 +228,8 @@ func readPrivate(path string) ([]byte, os.FileInfo, error) {
 	if uid, ok := ownerOf(info); ok && !trusted(uid) {
 		return nil, nil, fmt.Errorf("%s: belongs to user %d, who could add tokens; it must belong to root or to the server's user", path, uid)
 	}
-	if dir, err := os.Stat(filepath.Dir(path)); err == nil && dir.Mode().Perm()&0o002 != 0 && dir.Mode()&os.ModeSticky == 0 {
-		return nil, nil, fmt.Errorf("%s: other users can write its directory (mode %04o) and replace it; chmod o-w", path, dir.Mode().Perm())
+	if err := owned.Above(path); err != nil {
+		return nil, nil, fmt.Errorf("%s: other users can replace it, by its directory: %w", path, err)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
 	return data, info, err

@@ -284,6 +284,15 @@ func TestReadTokens_UnsafeFiles(t *testing.T) {
 		t.Errorf("a sticky directory: %v", err)
 	}
 	if os.Geteuid() == 0 {
+		if err := errors.Join(os.Chown(dir, -1, 12345), os.Chmod(dir, 0o770)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "0770") {
+			t.Errorf("a directory that another group can write: %v", err)
+		}
+		if err := os.Chmod(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.Chown(path, 12345, -1); err != nil {
 			t.Fatal(err)
 		}

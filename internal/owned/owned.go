@@ -1,0 +1,86 @@
+// Package owned verifies that files and directories are in the hands of the user that
+// runs this program: nobody else but root can have written them, and nobody else can
+// replace them.
+//
+// In a user namespace that maps only some users, the kernel shows the files of all
+// others, real root included, as those of one user. A directory above a checked one may
+// belong to that user; a program checks once before it enters such a namespace.
+package owned
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// ErrUnsafe means that another user can change or replace a file or directory. The error
+// text names the path, the reason and the remedy.
+var ErrUnsafe = errors.New("unsafe path")
+
+// unsafeError is an ErrUnsafe.
+type unsafeError struct {
+	path, why, fix string
+}
+
+func (e *unsafeError) Error() string {
+	if e.fix == "" {
+		return fmt.Sprintf("%s %s", e.path, e.why)
+	}
+	return fmt.Sprintf("%s %s; %s", e.path, e.why, e.fix)
+}
+
+// Is reports whether target is ErrUnsafe.
+func (e *unsafeError) Is(target error) bool { return target == ErrUnsafe }
+
+// Dir returns an error unless the directory at path belongs to this user, nobody else
+// can write to it, and nobody else but root can replace it or a directory or symbolic
+// link that leads to it. A directory such as /tmp, to which everybody can write but in
+// which only the owner of an entry can replace it, may be above it. If nothing is at
+// path, Dir checks what is above, and returns nil: the caller makes the directory and
+// calls Dir again. Errors: ErrUnsafe, those of the file system.
+func Dir(path string) error { return check(path, true) }
+
+// Above is Dir for what leads to path, but not for what is at path.
+func Above(path string) error { return check(path, false) }
+
+// Info returns an error unless the file or directory belongs to this user or root and
+// nobody else can write to it. path is for the error, which is ErrUnsafe.
+func Info(path string, info fs.FileInfo) error { return checkInfo(path, info) }
+
+// Open opens a regular file for which Info returns nil. It neither follows a symbolic
+// link at the end of path nor waits for a named pipe. Errors: ErrUnsafe, those of the
+// file system.
+func Open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
+	}
+	if err == nil {
+		err = checkInfo(path, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ReadFile returns the content of a file that Open opens, which has at most max bytes.
+func ReadFile(path string, max int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, max+1))
+	if err == nil && int64(len(b)) > max {
+		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes", max)}
+	}
+	return b, err
+}
