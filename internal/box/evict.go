@@ -2,9 +2,15 @@ package box
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
+	"time"
 )
+
+// diskEvictWait bounds the wait for a box that is evicted for disk space: a box that
+// cannot be written in that time makes no room.
+const diskEvictWait = 30 * time.Second
 
 // This file chooses the boxes to evict: planLocked at a limit, hostVictimLocked when the
 // host is short of memory. lifecycle.unloadLocked evicts them. Another owner's box is
@@ -125,4 +131,52 @@ func (p *reaper) evictForHost() *Box {
 		p.life.unloadLocked(s, ReasonEvicted, "the host was short of memory")
 	}
 	return s
+}
+
+// evictForDisk makes room on the disk for a box that could not start: it ends a machine
+// of the pool or evicts an idle box, and waits until that is done. It reports whether
+// there may be room now.
+func (l *lifecycle) evictForDisk(ctx context.Context, s *Box) bool {
+	ctx, cancel := context.WithTimeout(ctx, diskEvictWait)
+	defer cancel()
+	if pool := l.machines.pool; pool != nil && pool.Trim(ctx, 1) > 0 {
+		return true
+	}
+	v, left := l.takeDiskVictim(s)
+	if v == nil {
+		return false
+	}
+	select {
+	case <-left:
+	case <-ctx.Done():
+		return false
+	}
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	return l.reg.boxes[v.key] != v // it could not be written to disk, and stays
+}
+
+// takeDiskVictim begins to evict an idle box for s, and returns it with a channel that is
+// closed when it has left memory or stays; nil if there is none that s may replace.
+func (l *lifecycle) takeDiskVictim(s *Box) (v *Box, left <-chan struct{}) {
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	if !l.cfg().Evict || l.reg.phase != phaseOpen {
+		return nil, nil
+	}
+	u, owner := newUsage(), s.key.owner
+	var idle []*Box
+	for _, o := range l.reg.boxes {
+		u.add(&o.spec, 1)
+		if o.evictableLocked() {
+			idle = append(idle, o)
+		}
+	}
+	v = victim(idle, owner, u, func(o *Box) bool { return o.key.owner == owner || o.canHibernateLocked() })
+	if v == nil {
+		return nil, nil
+	}
+	left = v.freed
+	l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when the disk was nearly full and a new %s needed room", s.key.kind))
+	return v, left
 }

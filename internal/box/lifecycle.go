@@ -164,7 +164,12 @@ func (l *lifecycle) boot(ctx context.Context, op string, s, replaced *Box, wait 
 			return booted{record: s.origin.record}, err
 		}
 	}
-	return l.machines.make(ctx, s)
+	for {
+		b, err := l.machines.make(ctx, s)
+		if !errors.Is(err, engine.ErrNoDisk) || !l.evictForDisk(ctx, s) {
+			return b, err
+		}
+	}
 }
 
 // makeRoomAgain evicts other boxes if one that was evicted for s could not be written to
@@ -224,6 +229,12 @@ func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
 		return s.key.held(op)
 	case CodeOf(err) == CodeLimit:
 		return err
+	case errors.Is(err, engine.ErrNoDisk):
+		return &Error{
+			Code: CodeLimit, Op: op, Context: map[string]string{"limit": "disk"}, Err: err,
+			Msg:  fmt.Sprintf("Disk limit exceeded: the server's disk has no room for another box of flavor '%s'", s.flavor),
+			Hint: "Stop what is no longer needed or try again later; the operator can free disk space, or lower --disk-reserve-mb or --disk-guarantee.",
+		}
 	}
 	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
 	switch {
@@ -263,6 +274,8 @@ func (l *lifecycle) watchGuest(s *Box) {
 	switch exit.Reason {
 	case engine.ExitOOM:
 		reason, detail = ReasonOOM, fmt.Sprintf("it used more than the %d MB of its flavor '%s'", s.flavor.Limits().MemoryMB, s.flavor)
+	case engine.ExitDisk:
+		reason, detail = ReasonDisk, "it wrote more than the server's disk has room for"
 	case engine.ExitExited:
 		reason, detail = ReasonExited, fmt.Sprintf("its agent ended with code %d", exit.Code)
 	case engine.ExitDestroyed:

@@ -16,6 +16,7 @@ const (
 	ReasonIdle     Reason = "idle"     // unused for the idle time-out
 	ReasonEvicted  Reason = "evicted"  // it made room for another one
 	ReasonOOM      Reason = "oom"      // it went over its memory limit
+	ReasonDisk     Reason = "disk"     // the host's disk was nearly full and it wrote on
 	ReasonCrashed  Reason = "crashed"  // the isolation or the agent failed
 	ReasonExited   Reason = "exited"   // the agent returned
 	ReasonShutdown Reason = "shutdown" // the server closed
@@ -27,7 +28,9 @@ const (
 )
 
 // failure reports whether the box broke.
-func (r Reason) failure() bool { return r == ReasonOOM || r == ReasonCrashed || r == ReasonExited }
+func (r Reason) failure() bool {
+	return r == ReasonOOM || r == ReasonDisk || r == ReasonCrashed || r == ReasonExited
+}
 
 // Tombstone remembers a box that ended.
 type Tombstone struct {
@@ -55,6 +58,8 @@ func (t *Tombstone) Explain(now time.Time) string {
 		what = "was evicted"
 	case ReasonOOM:
 		what = "ran out of memory"
+	case ReasonDisk:
+		what = "was ended"
 	case ReasonCrashed:
 		what = "crashed"
 	case ReasonShutdown:

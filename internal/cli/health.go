@@ -83,7 +83,11 @@ func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metric
 	}
 	opts.Host = func() metrics.Host {
 		info := h.engine.Info()
-		host := metrics.Host{Engine: info.Name, Kernel: info.Version, Isolation: string(info.Isolation)}
+		disk := h.diskUse()
+		host := metrics.Host{
+			Engine: info.Name, Kernel: info.Version, Isolation: string(info.Isolation),
+			DiskFree: disk.Free, DiskReserved: disk.Reserved, DiskRoom: disk.Room,
+		}
 		if cfg.Hibernate && h.maker.Snapshots() {
 			host.DiskLimit = int64(cfg.SnapshotDiskMB) << 20
 		}

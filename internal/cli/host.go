@@ -78,6 +78,9 @@ type host struct {
 
 	checked atomic.Bool // the health check after the start has passed
 
+	// storeForDisk is snapshots, for the engine's goroutines.
+	storeForDisk atomic.Pointer[snapshot.Store]
+
 	snapshots *snapshot.Store // nil unless boxes are kept on disk
 	templates *template.Store // nil unless boxes are restored from templates
 	scratch   *scratch        // nil unless boxes can be copied
@@ -127,7 +130,7 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 // open opens the engine and the image. The caller closes the host, also after an
 // error.
 func (h *host) open(ctx context.Context, cfg *config.Config, progress func(string)) (err error) {
-	if h.engine, err = engines.Default().Open(ctx, engine.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: h.log}); err != nil {
+	if h.engine, err = engines.Default().Open(ctx, engine.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: h.log, Disk: h.diskPolicy(cfg)}); err != nil {
 		return explain(err)
 	}
 	info := h.engine.Info()
@@ -175,10 +178,6 @@ func (h *host) openTemplates(cfg *config.Config) (err error) {
 	return nil
 }
 
-// minFree is the disk space that is always left free: a full disk is worse than a
-// lost box.
-const minFree = 256 << 20
-
 // maxRecords bounds the boxes and snapshots on disk: listing them takes 10 ms per
 // 1,000.
 const maxRecords = 10_000
@@ -190,7 +189,8 @@ const ageDoubt = 10 * time.Minute
 // openSnapshots opens the snapshot store.
 func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	h.snapshots, err = snapshot.Open(snapshot.Config{
-		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: minFree, MaxKept: int64(cfg.OwnerSnapshotMB) << 20,
+		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: int64(cfg.DiskReserveMB) << 20, MaxKept: int64(cfg.OwnerSnapshotMB) << 20,
+		Reserved:   h.reservedDisk,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, Log: h.log,
 		// Only the manager writes to the store, so it exists by then.
 		Evicted: func(r snapshot.Removed) { h.manager.OnEvicted(r) },
@@ -198,6 +198,7 @@ func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("open the snapshots of boxes: %w", err)
 	}
+	h.storeForDisk.Store(h.snapshots)
 	return nil
 }
 

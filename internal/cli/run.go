@@ -309,6 +309,8 @@ func ended(ctx context.Context, guest engine.Guest, flavor box.Flavor, err error
 	switch exit.Reason {
 	case engine.ExitOOM:
 		return &exitStatus{137, outOfMemory(errors.New("the box exceeded its memory limit and was stopped"), flavor)}
+	case engine.ExitDisk:
+		return withHint(fmt.Errorf("the box was ended: %s", exit.Detail), "%s", fullDiskIn(engine.ErrNoDisk))
 	case engine.ExitExited:
 		return fmt.Errorf("the agent of the box ended with code %d: %w", exit.Code, err)
 	}

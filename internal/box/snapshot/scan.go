@@ -115,6 +115,11 @@ func (s *Store) scan() ([]*item, error) {
 		after[name] = now
 		items = append(items, now.item)
 	}
+	used := int64(0)
+	for _, it := range items {
+		used += it.Bytes
+	}
+	s.used.Store(used)
 	s.mu.Lock()
 	s.seen = after
 	s.mu.Unlock()

@@ -23,14 +23,19 @@ func (l shortfall) without(it *item) shortfall {
 	return shortfall{budget: l.budget - it.Bytes, disk: l.disk - it.Bytes, records: l.records - 1}
 }
 
-// free returns the space on the disk that is available to this user.
+// free returns the space on the disk that is available to this user, less what is reserved
+// for others.
 func (s *Store) free() (int64, error) {
 	dir, err := s.root.Open(".")
 	if err != nil {
 		return 0, err
 	}
 	defer dir.Close()
-	return freeBytes(dir)
+	free, err := freeBytes(dir)
+	if err == nil && s.cfg.Reserved != nil {
+		free -= s.cfg.Reserved()
+	}
+	return free, err
 }
 
 // shortfallFor returns the shortfall for need bytes that replace the data of the record

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -340,5 +341,39 @@ func TestSweep_Canceled(t *testing.T) {
 	removed, err := s.Sweep(ctx)
 	if len(removed) > 0 || !errors.Is(err, why) {
 		t.Errorf("%+v, %v", removed, err)
+	}
+}
+
+// TestWrite_LeavesWhatIsReserved: what others have reserved of the disk is not available.
+func TestWrite_LeavesWhatIsReserved(t *testing.T) {
+	var reserved atomic.Int64
+	s := open(t, Config{Reserved: reserved.Load})
+	c := create(t, s, Meta{Class: Box, Owner: "a"})
+	write := func() error {
+		return c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, 1<<20, func(_ context.Context, dir string) error {
+			return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 1<<20), 0o600)
+		})
+	}
+	free, err := s.free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserved.Store(2 * free)
+	if err := write(); !errors.Is(err, ErrFull) {
+		t.Errorf("with all of the disk reserved: %v, want %v", err, ErrFull)
+	}
+	reserved.Store(0)
+	if err := write(); err != nil {
+		t.Errorf("with nothing reserved: %v", err)
+	}
+	if got := s.Unused(); got != 0 {
+		t.Errorf("a store without a limit has %d unused bytes", got)
+	}
+	s.cfg.MaxBytes = 5 << 20
+	if _, err := s.List(nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Unused(); got != 4<<20 {
+		t.Errorf("%d bytes are unused, want 4 MiB", got)
 	}
 }

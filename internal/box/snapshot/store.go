@@ -99,6 +99,7 @@ type Config struct {
 	MaxBytes   int64         // of all data; 0: unlimited
 	MinFree    int64         // bytes to leave free on the disk
 	MaxKept    int64         // of the data of one owner's Kept records; 0: a quarter of the store
+	Reserved   func() int64  // more bytes to leave free, which others will write; nil: none
 	MaxRecords int           // 0: 20,000
 	MaxAge     time.Duration // since Used, of Box records without a lease; 0: unlimited
 	// AgeDoubt is how long, by the monotonic clock, sweeps must find a record expired
@@ -139,6 +140,7 @@ type Store struct {
 	lockInfo   fs.FileInfo
 	spaceToken chan struct{} // held by the goroutine that makes space; capacity 1
 	count      atomic.Int64  // of records: the last scan's, adjusted by own changes
+	used       atomic.Int64  // bytes of all records at the last scan
 
 	mu     sync.Mutex
 	closed bool                   // guarded by mu
@@ -240,6 +242,10 @@ func (s *Store) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Unused returns how many bytes the records may still take under Config.MaxBytes, as of
+// the last look at all records; 0 without a limit. It does not block.
+func (s *Store) Unused() int64 { return max(0, s.cfg.MaxBytes-s.used.Load()) }
 
 // newID returns the id of a new record: 26 characters of a-z and 2-7, 130 random
 // bits.

@@ -79,9 +79,13 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 		return nil, err
 	}
 	l.group = g.group
+	if g.quota, err = e.disk.admit(p.Limits, p.disk); err != nil {
+		return nil, err
+	}
 	if g.disk, err = e.dir.scratch(); err != nil {
 		return nil, fmt.Errorf("make disk file: %w", err)
 	}
+	e.disk.watch(g.quota, g.disk)
 	l.disk = g.disk
 	if l.volumes, err = e.vols.open(p.Mounts); err != nil {
 		return nil, err

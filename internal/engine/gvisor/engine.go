@@ -31,6 +31,8 @@ type Config struct {
 	// SweepEvery is the interval in which the engine removes files and cgroups of
 	// dead processes. 0: only in Open.
 	SweepEvery time.Duration
+	// Disk limits how much of the file system of StateDir guests may fill.
+	Disk engine.DiskPolicy
 	// DebugDir, if set, is the directory for gVisor's debug logs, which are large,
 	// unbounded and slow. For developers.
 	DebugDir string
@@ -48,6 +50,7 @@ type Engine struct {
 	cpus   *processors
 	groups *cgroups // nil without cgroups
 	watch  *watcher
+	disk   *disk
 	agents *digests      // of agents' executables
 	checks *checks       // of snapshots' files
 	boots  chan struct{} // a token per boot in progress
@@ -64,6 +67,7 @@ var (
 	_ engine.Pauser      = (*Engine)(nil)
 	_ engine.Statser     = (*Engine)(nil)
 	_ engine.Snapshotter = (*Engine)(nil)
+	_ engine.DiskGauge   = (*Engine)(nil)
 )
 
 // Open returns an engine. Enter must have returned in this process. The caller
@@ -85,7 +89,12 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open gvisor engine: %w", err)
 	}
+	shared, err := newDisk(dir, cfg.Disk, cfg.Log)
+	if err != nil {
+		return nil, fmt.Errorf("open gvisor engine: %w", errors.Join(err, dir.close()))
+	}
 	e := &Engine{
+		disk:   shared,
 		cfg:    cfg,
 		log:    cfg.Log,
 		dir:    dir,
@@ -166,6 +175,7 @@ type plan struct {
 	*engine.Spec
 	tree *engine.Tree
 	made fixedSpec
+	disk int64 // bytes of the writable layer that the guest starts with
 }
 
 // plan validates a spec and unpacks its root.
@@ -235,6 +245,9 @@ func (e *Engine) call(verb, id string, f func(*guest) error) error {
 	return nil
 }
 
+// Disk describes the file system that guests write to. See engine.DiskGauge.
+func (e *Engine) Disk() (engine.DiskUse, error) { return e.disk.use() }
+
 // Close destroys every guest and frees the engine's resources.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() { e.closeErr = e.close() })
@@ -246,5 +259,5 @@ func (e *Engine) close() error {
 	e.sweeps.Wait()
 	e.watch.close()
 	e.spawn.close()
-	return errors.Join(e.roots.close(), e.groups.close(), e.dir.close())
+	return errors.Join(e.disk.close(), e.roots.close(), e.groups.close(), e.dir.close())
 }

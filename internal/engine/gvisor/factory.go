@@ -15,7 +15,7 @@ func Factory() engine.Factory {
 		Enter:   Enter,
 		Probe:   Probe,
 		Open: func(ctx context.Context, cfg engine.Config) (engine.Engine, error) {
-			e, err := Open(ctx, Config{StateDir: cfg.StateDir, Log: cfg.Log, SweepEvery: cfg.SweepEvery})
+			e, err := Open(ctx, Config{StateDir: cfg.StateDir, Log: cfg.Log, SweepEvery: cfg.SweepEvery, Disk: cfg.Disk})
 			if err != nil {
 				return nil, err // not a nil *Engine
 			}

@@ -42,6 +42,7 @@ type guest struct {
 	made    fixedSpec // recorded in snapshots
 	renewed bool      // restored from a snapshot, so it has a second /proc
 	disk    *os.File  // backs the writable layer
+	quota   *quota    // of the disk
 	socket  string
 	link    *stdiolink.Stream
 	stderr  *tail
@@ -115,6 +116,7 @@ func (g *guest) adopt(release func()) {
 	g.pause = make(chan struct{}, 1)
 	g.goferEnd = make(chan error, 1)
 	g.e.watch.add(g)
+	g.e.disk.adopt(g.quota, g)
 	go func() {
 		if g.gofer == nil {
 			g.goferEnd <- nil
@@ -179,7 +181,7 @@ func (g *guest) classify(err error) engine.Exit {
 	switch {
 	case reason == engine.ExitDestroyed && status.Signaled():
 		return engine.Exit{Reason: reason}
-	case reason == engine.ExitOOM || reason == engine.ExitCrashed:
+	case reason == engine.ExitOOM || reason == engine.ExitCrashed || reason == engine.ExitDisk:
 		return engine.Exit{Reason: reason, Detail: detail}
 	case g.group.oomKilled():
 		return engine.Exit{Reason: engine.ExitOOM, Detail: fmt.Sprintf("killed by the kernel at the limit of %d MiB", g.limits.MemoryMB)}
@@ -257,6 +259,7 @@ func (g *guest) free() {
 	if g.disk != nil {
 		g.disk.Close()
 	}
+	g.e.disk.release(g.quota)
 	g.root.close() // its error does not matter any more
 	g.stderr.close()
 	g.report.close()

@@ -55,7 +55,8 @@ type manifest struct {
 	Renewed   bool        `json:"renewed"` // the guest had come out of a snapshot itself; see guest.renew
 	Files     []fileEntry `json:"files"`
 	HostFiles []hostFile  `json:"host_files"`
-	Sum       string      `json:"sum"` // of the manifest with an empty Sum
+	Disk      int64       `json:"disk,omitempty"` // bytes of the writable layer
+	Sum       string      `json:"sum"`            // of the manifest with an empty Sum
 }
 
 // fileEntry is one file of a snapshot.

@@ -54,7 +54,7 @@ func (g *guest) trySnapshot(ctx context.Context, dir string) error {
 		return err
 	}
 	pages, memory := g.pages(), inMemory(dir)
-	err := checkRoom(dir, pages)
+	err := g.e.checkRoom(dir, pages)
 	if err == nil && memory && pages > maxInMemory {
 		err = fmt.Errorf("%q is in memory, where a guest's snapshot may take %d MiB; it needs %d: %w", dir, maxInMemory>>20, pages>>20, engine.ErrExhausted)
 	}
@@ -83,14 +83,20 @@ func (g *guest) pages() uint64 {
 }
 
 // checkRoom returns ErrExhausted if the disk is too full for a snapshot, so that the
-// guest does not stop for one that must fail.
-func checkRoom(dir string, pages uint64) error {
+// guest does not stop for one that must fail. On the disk that guests write to, it
+// leaves what is reserved.
+func (e *Engine) checkRoom(dir string, pages uint64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("find directory %q: %w: %w", dir, err, engine.ErrInvalid)
 	}
-	need := pages + stateRoom
-	if have := st.Bavail * uint64(st.Bsize); have < need {
+	need, have := pages+stateRoom, st.Bavail*uint64(st.Bsize)
+	kept, err := e.disk.kept(dir)
+	if err != nil {
+		return err
+	}
+	have -= min(have, kept)
+	if have < need {
 		return fmt.Errorf("the disk has %d MiB left, up to %d MiB are needed: %w", have>>20, need>>20, engine.ErrExhausted)
 	}
 	return nil
@@ -107,6 +113,7 @@ func (g *guest) write(ctx context.Context, dir string, stage bool) error {
 	defer img.close()
 	m := newManifest(g.made)
 	m.Renewed = g.renewed
+	m.Disk = fileBytes(g.disk)
 	// The call owns the files, since it may outlive this function.
 	err = g.see(ctx, func() error {
 		defer closeAll(files)
@@ -178,6 +185,7 @@ func (e *Engine) restore(ctx context.Context, id string, spec *engine.Spec, s en
 	if err := m.fits(p.made); err != nil {
 		return nil, err
 	}
+	p.disk = max(m.Disk, 0)
 	// Reading everything takes as long as the kernel's boot, so both run concurrently.
 	checking, stop := context.WithCancelCause(ctx)
 	checked := make(chan error, 1)

@@ -39,7 +39,7 @@ var (
 	flavors   = texts(box.FlavorSmall, box.FlavorMedium, box.FlavorLarge)
 	templates = texts(box.TemplatePython, box.TemplateNode)
 	sources   = texts(box.SourceWarm, box.SourceCold, box.SourceBoot, box.SourceWoken, box.SourceFork, box.SourceSnapshot)
-	reasons   = texts(box.ReasonStopped, box.ReasonIdle, box.ReasonEvicted, box.ReasonOOM, box.ReasonCrashed,
+	reasons   = texts(box.ReasonStopped, box.ReasonIdle, box.ReasonEvicted, box.ReasonOOM, box.ReasonDisk, box.ReasonCrashed,
 		box.ReasonExited, box.ReasonShutdown, box.ReasonHibernated, box.ReasonRolledBack,
 		box.ReasonHostRestart, box.ReasonUnreadable)
 )

@@ -44,6 +44,9 @@ type Options struct {
 type Host struct {
 	Engine, Kernel, Isolation string // name, version and kind of the engine
 	DiskLimit                 int64  // bytes that snapshots may use; 0: no snapshots
+
+	// Of the disk that boxes write to, in bytes; all zero: there is none.
+	DiskFree, DiskReserved, DiskRoom int64
 }
 
 // Metrics are the metrics of one server. All methods may be called concurrently.
@@ -137,6 +140,11 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	if o.Host != nil {
 		h := o.Host()
 		ch <- engineInfo.of(1, h.Engine, h.Kernel, h.Isolation)
+		if h.DiskFree > 0 || h.DiskRoom != 0 {
+			ch <- diskFree.of(float64(h.DiskFree))
+			ch <- diskReserved.of(float64(h.DiskReserved))
+			ch <- diskRoom.of(float64(h.DiskRoom))
+		}
 	}
 	if o.Ready != nil {
 		ch <- ready.of(boolean(o.Ready()))

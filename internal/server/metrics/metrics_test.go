@@ -27,8 +27,10 @@ import (
 func full() *Metrics {
 	m := New(Options{
 		Version: "1", Commit: "c", GVisor: "g",
-		Tools:  []string{"run_code", "list_contexts"},
-		Host:   func() Host { return Host{Engine: "gvisor", Kernel: "1", Isolation: "sentry", DiskLimit: 1 << 30} },
+		Tools: []string{"run_code", "list_contexts"},
+		Host: func() Host {
+			return Host{Engine: "gvisor", Kernel: "1", Isolation: "sentry", DiskLimit: 1 << 30, DiskFree: 3, DiskReserved: 2, DiskRoom: 1}
+		},
 		Server: func() server.Stats { return server.Stats{Sessions: 1, Streams: 2, Calls: 3} },
 		Boxes: func() box.Stats {
 			return box.Stats{

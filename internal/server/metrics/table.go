@@ -64,6 +64,9 @@ var (
 	poolLost     = &metric{"glovebox_pool_lost_total", counter, "template flavor", "Boxes that ended while they were in the pool."}
 	disk         = &metric{"glovebox_snapshot_disk_bytes", gauge, "", "Disk space used by hibernated boxes and kept snapshots of all servers that share the state directory."}
 	diskLimit    = &metric{"glovebox_snapshot_disk_limit_bytes", gauge, "", "Limit of that disk space."}
+	diskFree     = &metric{"glovebox_disk_free_bytes", gauge, "", "Free space on the disk of the state directory."}
+	diskReserved = &metric{"glovebox_disk_reserved_bytes", gauge, "", "Part of the free space that is reserved for the boxes in memory and the pool, of all servers that share the state directory."}
+	diskRoom     = &metric{"glovebox_disk_room_bytes", gauge, "", "Part of the free space that is left for the guarantees of further boxes, after disk-reserve-mb, the reserved space and the space for snapshots. If it is negative, no box starts, and boxes that write more than their guarantee end."}
 	snapshots    = &metric{"glovebox_snapshots", gauge, "", "Kept snapshots."}
 	keptBytes    = &metric{"glovebox_snapshots_bytes", gauge, "", "Disk space used by kept snapshots, which may take half of glovebox_snapshot_disk_limit_bytes."}
 
@@ -78,7 +81,7 @@ var table = []*metric{
 	ready, buildInfo, engineInfo,
 	boxes, boxesLimit, boxesStarting, boxesUnwritten, boxesMemory, boxesMemoryLimit, boxCalls, starts, hibernations, boxesEnded, evictions, oomKills,
 	poolReady, poolWanted, poolMade, poolTaken, poolFailed, poolLost,
-	disk, diskLimit, snapshots, keptBytes,
+	disk, diskLimit, diskFree, diskReserved, diskRoom, snapshots, keptBytes,
 }
 
 func (m *metric) labelNames() []string { return strings.Fields(m.labels) }

@@ -223,6 +223,7 @@ var reasons = map[box.Reason]string{
 	box.ReasonIdle:        "nobody used it for the idle time-out",
 	box.ReasonEvicted:     "it made room for another box",
 	box.ReasonOOM:         "it went over its memory limit",
+	box.ReasonDisk:        "the disk of the server was nearly full",
 	box.ReasonCrashed:     "it crashed",
 	box.ReasonExited:      "its agent ended",
 	box.ReasonShutdown:    "the server was restarted",

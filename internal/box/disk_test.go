@@ -1,0 +1,73 @@
+package box
+
+import (
+	"context"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// smallDiskEngine is an engine whose disk has room for a number of guests.
+type smallDiskEngine struct {
+	*meter
+	room int
+}
+
+func (e smallDiskEngine) Unwrap() engine.Engine { return e.meter }
+
+func (e smallDiskEngine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+	if _, live, _ := e.counts(); live >= e.room {
+		return nil, engine.ErrNoDisk
+	}
+	return e.meter.Create(ctx, id, spec)
+}
+
+func withSmallDisk(room int) func(*fixture, *Parts) {
+	return func(f *fixture, p *Parts) { p.Machines.Engine = smallDiskEngine{f.engine, room} }
+}
+
+// TestEvictForDisk: without room on the disk, a new box takes the place of an idle one,
+// and is refused where all are busy.
+func TestEvictForDisk(t *testing.T) {
+	f := newFixtureWith(t, nil, withSmallDisk(2))
+	f.session(t, "", "a")
+	f.session(t, "", "b")
+	f.session(t, "", "c")
+	f.wantIDs(t, "", "b", "c")
+	if st := f.Stats(); st.Ended[ReasonEvicted] != 1 {
+		t.Errorf("ended: %v, want one evicted box", st.Ended)
+	}
+	// Another owner's boxes are not lost for it: here they cannot be hibernated.
+	_, _, err := f.Session(t.Context(), "other", SessionOptions{ID: "d"})
+	wantCode(t, err, CodeLimit, "Disk limit exceeded", "'small'")
+	f.wantIDs(t, "", "b", "c")
+
+	var ends []func() (*RunResult, error)
+	for _, id := range []string{"b", "c"} {
+		ends = append(ends, background(t, f.session(t, "", id), "import time; time.sleep(1)"))
+	}
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: "e"})
+	wantCode(t, err, CodeLimit, "Disk limit exceeded")
+	for _, end := range ends {
+		if res, err := end(); err != nil || !res.Success {
+			t.Errorf("a busy box: %+v, %v", res, err)
+		}
+	}
+}
+
+// TestDiskEndsBox: the tombstone of a box that the engine ended for lack of disk space
+// gives the reason.
+func TestDiskEndsBox(t *testing.T) {
+	f := newFixture(t, nil)
+	f.session(t, "", "a")
+	f.engine.last().exit <- engine.Exit{Reason: engine.ExitDisk, Detail: "it wrote 7 MiB"}
+	eventually(t, "the box ended", func() bool { return f.Stats().Ended[ReasonDisk] == 1 })
+	_, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "a"})
+	if err != nil || lease.Lost == nil || lease.Lost.Reason != ReasonDisk {
+		t.Fatalf("the next call: %+v, %v", lease, err)
+	}
+	lease.Release()
+	if want := "it wrote more than the server's disk has room for (it wrote 7 MiB)"; lease.Lost.Detail != want {
+		t.Errorf("got %q, want %q", lease.Lost.Detail, want)
+	}
+}

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+// diskPolicy returns how boxes share the disk of the state directory with snapshots.
+// Boxes leave free what snapshots may still take, but at most half of the free space: on
+// a small disk both get their share.
+func (h *host) diskPolicy(cfg *config.Config) engine.DiskPolicy {
+	reserve := int64(cfg.DiskReserveMB) << 20
+	return engine.DiskPolicy{
+		Guaranteed: float64(cfg.DiskGuarantee) / 100,
+		Reserve:    reserve,
+		Others: func(free int64) int64 {
+			store := h.storeForDisk.Load()
+			if store == nil {
+				return 0
+			}
+			return min(store.Unused(), max(0, free-reserve)/2)
+		},
+	}
+}
+
+// reservedDisk returns the disk space that is reserved for the writes of boxes.
+func (h *host) reservedDisk() int64 { return h.diskUse().Reserved }
+
+// diskUse describes the disk that boxes write to; zero if the engine uses none.
+func (h *host) diskUse() engine.DiskUse {
+	gauge, ok := engine.As[engine.DiskGauge](h.engine)
+	if !ok {
+		return engine.DiskUse{}
+	}
+	use, err := gauge.Disk()
+	if err != nil {
+		return engine.DiskUse{} // the next start of a box reports it
+	}
+	return use
+}

@@ -1,0 +1,315 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+const (
+	// diskLookMin and diskLookMax bound the time between two looks at the disk.
+	diskLookMin = 50 * time.Millisecond
+	diskLookMax = 2 * time.Second
+	// diskRate is more than the bytes that guests can write in a second. The next look
+	// is before they could have filled the room that is left.
+	diskRate = 4 << 30
+	// reservedName is a sparse file in the directory of an instance. Its size is the
+	// number of bytes that are reserved for the guests of the instance.
+	reservedName = "reserved"
+	// maxReserved bounds what is believed of another instance: more than any disk has.
+	maxReserved = 1 << 46
+)
+
+// disk shares the file system of the state directory among guests. The guests' writes
+// go to sparse files there. gVisor bounds each file, but the sum of the bounds may
+// exceed the free space. Therefore disk reserves part of each bound when a guest starts,
+// refuses guests for whom there is no room, and ends a guest that writes more than its
+// part when the disk runs short.
+//
+// Instances that share the state directory publish what they have reserved. Each
+// publishes before it reads what the others have: of two that compete for the last
+// room, at most one gets it.
+type disk struct {
+	policy   engine.DiskPolicy
+	log      *slog.Logger
+	own      string // directory of this instance
+	root     *os.File
+	reserved *os.File // reservedName of this instance
+
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
+
+	mu     sync.Mutex          // held over system calls about open files and names, which read no data
+	quotas map[*quota]struct{} // guarded by mu
+	said   int64               // guarded by mu; published size
+	ending map[*quota]struct{} // guarded by mu; ended for lack of room, not yet freed
+}
+
+// quota is what a guest may write.
+type quota struct {
+	guaranteed int64    // bytes
+	file       *os.File // guarded by disk.mu; nil before the guest boots
+	guest      *guest   // guarded by disk.mu; nil until it runs
+	used       int64    // guarded by disk.mu; bytes at the last look
+}
+
+func newDisk(s *stateDir, policy engine.DiskPolicy, log *slog.Logger) (*disk, error) {
+	d := &disk{
+		policy: policy, log: log, own: s.root,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		quotas: make(map[*quota]struct{}), ending: make(map[*quota]struct{}),
+	}
+	var err error
+	if d.root, err = os.Open(s.root); err != nil {
+		return nil, err
+	}
+	d.reserved, err = os.OpenFile(s.path(reservedName), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		d.root.Close()
+		return nil, err
+	}
+	go d.run()
+	return d, nil
+}
+
+// admit reserves disk space for a guest that starts with base bytes of files. The
+// caller releases the quota. The error is engine.ErrNoDisk if there is no room.
+func (d *disk) admit(l engine.Limits, base int64) (*quota, error) {
+	limit := int64(l.DiskMB) << 20
+	q := &quota{guaranteed: base + int64(d.policy.Guaranteed*float64(limit))}
+	if limit > 0 {
+		q.guaranteed = min(q.guaranteed, limit)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.quotas[q] = struct{}{}
+	use, err := d.measureLocked()
+	if err == nil && use.Room < 0 {
+		removeStale(filepath.Dir(d.own)) // what killed processes have reserved does not count
+		use, err = d.measureLocked()
+	}
+	if err == nil && use.Room < 0 {
+		err = fmt.Errorf("%d MiB are free, %d MiB less than living boxes and a new one may write: %w",
+			use.Free>>20, (-use.Room+1<<20-1)>>20, engine.ErrNoDisk)
+	}
+	if err != nil {
+		delete(d.quotas, q)
+		d.publishLocked() // the reservation was published; a failure leaves more reserved than needed
+		return nil, fmt.Errorf("reserve disk space: %w", err)
+	}
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+	return q, nil
+}
+
+// watch counts the disk space of file, which the guest writes to.
+func (d *disk) watch(q *quota, file *os.File) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q.file = file
+}
+
+// adopt makes a guest that runs subject to its quota.
+func (d *disk) adopt(q *quota, g *guest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q.guest = g
+}
+
+// release frees the reservation of a guest whose file is closed.
+func (d *disk) release(q *quota) {
+	if q == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.quotas, q)
+	delete(d.ending, q)
+	d.publishLocked() // if it fails, more is reserved than needed until the next look
+}
+
+// kept returns how many bytes snapshots in dir leave free: none on another file system.
+func (d *disk) kept(dir string) (uint64, error) {
+	var here, there unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(d.root.Fd()), &here), unix.Stat(dir, &there)); err != nil {
+		return 0, fmt.Errorf("find the file system of %q: %w", dir, err)
+	}
+	if here.Dev != there.Dev {
+		return 0, nil
+	}
+	u, err := d.use()
+	if err != nil {
+		return 0, err
+	}
+	return uint64(d.policy.Reserve + u.Reserved), nil
+}
+
+// use describes the file system.
+func (d *disk) use() (engine.DiskUse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.measureLocked()
+}
+
+// measureLocked publishes what is reserved here and returns how the file system is used.
+func (d *disk) measureLocked() (u engine.DiskUse, err error) {
+	for q := range d.quotas {
+		q.used = fileBytes(q.file)
+	}
+	if err := d.publishLocked(); err != nil {
+		return u, err
+	}
+	u.Reserved = d.said
+	parent := filepath.Dir(d.own)
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return u, fmt.Errorf("find other instances: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() == filepath.Base(d.own) {
+			continue
+		}
+		if info, err := os.Lstat(filepath.Join(parent, entry.Name(), reservedName)); err == nil && info.Mode().IsRegular() {
+			u.Reserved += min(info.Size(), maxReserved)
+		}
+	}
+	if u.Free, err = freeBytes(d.root); err != nil {
+		return u, err
+	}
+	u.Room = u.Free - d.policy.Reserve - u.Reserved
+	if d.policy.Others != nil {
+		u.Room -= d.policy.Others(u.Free)
+	}
+	return u, nil
+}
+
+// publishLocked tells other instances what is reserved here.
+func (d *disk) publishLocked() error {
+	sum := int64(0)
+	for q := range d.quotas {
+		sum += max(0, q.guaranteed-q.used)
+	}
+	if sum == d.said {
+		return nil
+	}
+	if err := d.reserved.Truncate(sum); err != nil {
+		return fmt.Errorf("publish the reserved disk space: %w", err)
+	}
+	d.said = sum
+	return nil
+}
+
+// fileBytes returns how much disk space a file takes; 0 if that is unknown.
+func fileBytes(f *os.File) int64 {
+	if f == nil {
+		return 0
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return st.Blocks * 512
+}
+
+// freeBytes returns the space that is available to this user on the file system of f.
+func freeBytes(f *os.File) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("query the free space of %q: %w", f.Name(), err)
+	}
+	return int64(min(st.Bavail*uint64(st.Bsize), 1<<62)), nil
+}
+
+// run looks at the disk while there are guests.
+func (d *disk) run() {
+	defer close(d.done)
+	for {
+		var next <-chan time.Time
+		if wait := d.look(); wait > 0 {
+			next = time.After(wait)
+		}
+		select {
+		case <-next:
+		case <-d.wake:
+		case <-d.stop:
+			return
+		}
+	}
+}
+
+// look ends a guest if there is no room, and returns the time until the next look; 0 if
+// there are no guests.
+func (d *disk) look() time.Duration {
+	d.mu.Lock()
+	before := make(map[*quota]int64, len(d.quotas))
+	for q := range d.quotas {
+		before[q] = q.used
+	}
+	use, err := d.measureLocked()
+	var victim *guest
+	var detail string
+	if err == nil && use.Room < 0 && len(d.ending) == 0 {
+		if q := d.worstLocked(before); q != nil {
+			d.ending[q] = struct{}{}
+			victim = q.guest
+			detail = fmt.Sprintf("the disk of the host had %d MiB left, and it had written %d MiB, of which %d MiB were guaranteed",
+				use.Free>>20, q.used>>20, q.guaranteed>>20)
+		}
+	}
+	idle := len(d.quotas) == 0
+	d.mu.Unlock()
+
+	if victim != nil {
+		d.log.Warn("disk nearly full: the guest that exceeds its guaranteed disk space most is ended", logkey.Guest, victim.id, logkey.Reason, detail)
+		victim.kill(engine.ExitDisk, detail)
+	}
+	switch {
+	case idle:
+		return 0
+	case err != nil:
+		return diskLookMax // the next admission reports it
+	}
+	return min(max(time.Duration(float64(use.Room)/diskRate*float64(time.Second)), diskLookMin), diskLookMax)
+}
+
+// worstLocked returns the quota that is exceeded most, of the guests that have written
+// since the last look; nil if there is none. Others do not make the disk full.
+func (d *disk) worstLocked(before map[*quota]int64) *quota {
+	var worst *quota
+	for q := range d.quotas {
+		over := q.used - q.guaranteed
+		if q.guest == nil || over <= 0 || q.used <= before[q] {
+			continue
+		}
+		if worst == nil || over > worst.used-worst.guaranteed {
+			worst = q
+		}
+	}
+	return worst
+}
+
+// close frees everything. No guest may be left.
+func (d *disk) close() error {
+	close(d.stop)
+	<-d.done
+	return errors.Join(d.root.Close(), d.reserved.Close())
+}
