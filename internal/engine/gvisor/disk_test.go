@@ -106,7 +106,7 @@ func TestDisk_Admission(t *testing.T) {
 	refused(one, "beside two")
 	refused(two, "beside two")
 
-	// What is written is not counted twice: neither on the disk nor as reserved.
+	// Written bytes do not count as reserved any more.
 	reserved := diskUse(t, one).Reserved
 	first.ask(t, "shu head -c 50000000 /dev/zero > /tmp/file")
 	if got := diskUse(t, one).Reserved; got > reserved-50_000_000 {
@@ -122,7 +122,7 @@ func TestDisk_Admission(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A killed process reserves nothing.
+	// The reservation of a killed process does not count.
 	dead := filepath.Join(dir, "gvisor", "1-dead")
 	if err := os.Mkdir(dead, 0o700); err != nil {
 		t.Fatal(err)
