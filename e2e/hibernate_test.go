@@ -55,7 +55,7 @@ func TestRestartLosesNothing(t *testing.T) {
 	p.stop(t)
 }
 
-func TestKilledServerLosesWhatWasNotWritten(t *testing.T) {
+func TestKilledServer_LosesUnwrittenState(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	p := launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
@@ -90,7 +90,7 @@ func TestKilledServerLosesWhatWasNotWritten(t *testing.T) {
 
 // The disk has the latest state of a paused box: a kill of its server loses nothing, and
 // the next answer does not say so. A box that continued has lost what it did.
-func TestKilledServerLosesNothingOfPausedBox(t *testing.T) {
+func TestKilledServer_KeepsPausedBox(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	p := launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")

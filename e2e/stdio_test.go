@@ -289,7 +289,7 @@ func TestOneIDInTwoServersAtOnce(t *testing.T) {
 
 // The first call on the id of a box that its server never wrote reports the loss, however
 // soon that comes after the start of the next server.
-func TestLostBoxIsToldOfAtOnce(t *testing.T) {
+func TestLostBox_ReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	for range 3 {

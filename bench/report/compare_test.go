@@ -134,8 +134,8 @@ func drop(r *Result, scenario string) {
 	r.Figures = kept
 }
 
-// TestCompareLooksAtRatiosOnly doctors what a comparison must not look at.
-func TestCompareLooksAtRatiosOnly(t *testing.T) {
+// TestCompare_RatiosOnly doctors what a comparison must not look at.
+func TestCompare_RatiosOnly(t *testing.T) {
 	old, err := Read(real)
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// Bench measures what every engine can do. Its times are comparable between
-// engines on one machine.
+// Bench measures the operations of the contract. Times are comparable between engines on
+// one machine.
 func Bench(b *testing.B, h Harness) {
 	h = h.withDefaults(b)
 	probe := Probe(b)
@@ -44,7 +44,7 @@ func Bench(b *testing.B, h Harness) {
 	run("output-64MiB", benchOutput)
 }
 
-// benchCreate measures from nothing to the agent's first answer, and the end.
+// benchCreate measures Create up to the agent's first answer, and Destroy.
 func benchCreate(b *testing.B, t *tester) {
 	for b.Loop() {
 		guest := t.create(t.spec()).talk()
@@ -54,7 +54,7 @@ func benchCreate(b *testing.B, t *tester) {
 	}
 }
 
-// benchDial measures a new link to a guest that lives.
+// benchDial measures a new connection to a running guest.
 func benchDial(b *testing.B, t *tester) {
 	guest := t.create(t.spec()).talk()
 	for b.Loop() {

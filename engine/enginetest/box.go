@@ -15,7 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// box is a guest of a test and what the test needs of the link to its agent.
+// box is a guest of a test, with a connection to its agent.
 type box struct {
 	engine.Guest
 	t *tester
@@ -54,7 +54,7 @@ func (b *box) hello() protocol.Hello {
 	}
 }
 
-// talk opens the link. A second call resumes it on a new stream.
+// talk connects to the agent. A second call resumes the connection on a new stream.
 func (b *box) talk() *box {
 	b.t.Helper()
 	b.t.must("open link to "+b.ID(), b.tryTalk(b.hello()))
@@ -68,7 +68,7 @@ func (b *box) tryTalk(hello protocol.Hello) error {
 	return b.openLink(hello, client.Open)
 }
 
-// tryResumeLink opens a link to an agent that had another one.
+// tryResumeLink connects to an agent that had another connection.
 func (b *box) tryResumeLink(hello protocol.Hello) error { return b.openLink(hello, client.Resume) }
 
 func (b *box) openLink(hello protocol.Hello, open func(context.Context, client.Dialer, client.Options) (*client.Conn, error)) error {
@@ -83,7 +83,7 @@ func (b *box) openLink(hello protocol.Hello, open func(context.Context, client.D
 	})
 }
 
-// unlink closes the link, if there is one, and waits for what belongs to it.
+// unlink closes the connection, if there is one, and waits for its goroutines.
 func (b *box) unlink() {
 	if b.l != nil {
 		b.t.inTime("close link", b.t.h.Timeout, func() { b.l.Close() })
@@ -100,14 +100,14 @@ func (b *box) ping() {
 	b.t.must("ping "+b.ID(), err)
 }
 
-// result is what became of a command.
+// result is the outcome of a command.
 type result struct {
 	protocol.ExecResult
 	stdout, stderr string
 	err            error
 }
 
-// sink keeps output. onOutput, if set, is called with all of stdout so far.
+// sink collects output. It calls onOutput, if set, with all of stdout so far.
 type sink struct {
 	mu       sync.Mutex
 	out, err bytes.Buffer     // guarded by mu
@@ -131,7 +131,7 @@ func (s *sink) Output(ch protocol.Channel, p []byte) {
 // Display is not called for commands.
 func (s *sink) Display(protocol.Display) {}
 
-// size returns how much of stdout has come so far.
+// size returns the length of stdout so far.
 func (s *sink) size() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func (b *box) write(name string, mode uint32, content io.Reader) error {
 	})
 }
 
-// look runs the probe program inside and returns the lines it says.
+// look runs the probe program inside and returns the lines that it prints.
 func (b *box) look(args ...string) []string {
 	b.t.Helper()
 	out := strings.TrimSpace(b.output(protocol.Exec{Argv: append([]string{b.probe}, args...)}))
@@ -206,7 +206,7 @@ func (b *box) look(args ...string) []string {
 	return strings.Split(out, "\n")
 }
 
-// running is a command under way.
+// running is a command that has not ended.
 type running struct {
 	b    *box
 	sink *sink
@@ -240,7 +240,7 @@ func (b *box) startProbe(args ...string) *running {
 	return b.start(protocol.Exec{Argv: append([]string{b.probe}, args...)})
 }
 
-// says waits until the command has written want.
+// says waits until the command has printed want.
 func (r *running) says(want string) {
 	r.b.t.Helper()
 	r.b.t.eventually("output "+want, func() bool {
@@ -256,14 +256,14 @@ func (r *running) says(want string) {
 	})
 }
 
-// wait returns the command's end.
+// wait waits for the end of the command.
 func (r *running) wait() result {
 	r.b.t.Helper()
 	r.b.t.inTime("end of a command", r.b.t.h.Timeout, func() { <-r.done })
 	return r.res
 }
 
-// codeOf returns the word by which the agent has refused an operation.
+// codeOf returns the code with which the agent refused an operation.
 func codeOf(err error) protocol.Code {
 	var e *protocol.Error
 	if errors.As(err, &e) {

@@ -65,7 +65,7 @@ func testInfoComplete(t *tester) {
 	}
 }
 
-// testAbilitiesUnknown calls every ability with an id that no guest has.
+// testAbilitiesUnknown calls every optional method with an unknown guest id.
 func testAbilitiesUnknown(t *tester) {
 	t.create(t.probeSpec("echo")) // another guest lives
 	id := newID()

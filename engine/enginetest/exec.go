@@ -39,7 +39,7 @@ func execTests() []test {
 	}...)
 }
 
-// execCase is a command and all that can be seen of it.
+// execCase is a command with its expected outcome.
 type execCase struct {
 	name           string
 	cmd            protocol.Exec

@@ -28,8 +28,8 @@ type Host struct {
 
 // Held lists the processes that descend from this one, zombies included, the
 // mounts of its mount namespace, its descriptors and goroutines, cgroups and
-// files. It makes this process the parent of orphans among its descendants, so
-// that a process that is left behind shows however well it hides.
+// files. It makes this process the reaper of its orphaned descendants, so that
+// it finds every process that is left behind.
 func (h Host) Held(t testing.TB) []string {
 	t.Helper()
 	const prSetChildSubreaper = 36
@@ -49,7 +49,7 @@ func (h Host) Held(t testing.TB) []string {
 	return held
 }
 
-// proc is a process as /proc tells it.
+// proc is a process in /proc.
 type proc struct {
 	pid, parent int
 	name        string
@@ -100,7 +100,7 @@ func readProc(pid int) (proc, bool) {
 	return proc{pid: pid, parent: parent, name: string(b[open : end+1]), state: fields[0]}, err == nil
 }
 
-// mounts lists the mount points of this mount namespace with what is there.
+// mounts lists the mount points of this mount namespace with their file systems.
 func mounts() ([]string, error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -117,8 +117,7 @@ func mounts() ([]string, error) {
 	return held, nil
 }
 
-// descriptors lists the open files of this process by what they are; numbers
-// change and do not matter.
+// descriptors lists the open files of this process by their targets, without numbers.
 func descriptors() ([]string, error) {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {
@@ -143,7 +142,7 @@ func descriptors() ([]string, error) {
 	return held, nil
 }
 
-// goroutines lists the goroutines of this process by who started them.
+// goroutines lists the goroutines of this process by the function that started them.
 func goroutines() ([]string, error) {
 	b := make([]byte, 1<<20)
 	b = b[:runtime.Stack(b, true)]
@@ -173,7 +172,7 @@ func (h Host) cgroups() ([]string, error) {
 	})
 }
 
-// files lists what is in the directories.
+// files lists the content of the directories.
 func (h Host) files() ([]string, error) {
 	var held []string
 	for _, dir := range h.Dirs {

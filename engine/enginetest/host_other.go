@@ -4,5 +4,5 @@ package enginetest
 
 import "os"
 
-// sameOwner cannot tell here.
+// sameOwner is not implemented on this system.
 func sameOwner(a, b os.FileInfo) bool { return true }

@@ -11,7 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 )
 
-// patience is how long the suite waits for an agent that does not answer.
+// patience bounds the wait for an agent that does not answer.
 const patience = 700 * time.Millisecond
 
 func hostileTests() []test {
@@ -29,7 +29,7 @@ func hostileTests() []test {
 	}...)
 }
 
-// hostile boots a guest whose agent is no partner. Create may refuse it; Dial and
+// hostile boots a guest with a hostile agent. Create may fail; Dial and
 // client.Open must end with an error in bounded time, without costing much memory,
 // and the guest must go away like any other.
 func (t *tester) hostile(spec *engine.Spec) {

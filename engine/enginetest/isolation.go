@@ -14,8 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// isolationTests look out of a guest twice: as its user and, worse, as the agent
-// (hostile code that has become the guest's root).
+// isolationTests run in a guest twice: as its user, and as the agent, which hostile code
+// may have become.
 func isolationTests() []test {
 	return append(asBoth([]attack{
 		{"sees-nothing-of-the-host", testSeesNothing},
@@ -35,7 +35,7 @@ func isolationTests() []test {
 	}...)
 }
 
-// attack is a test that is run with the powers of the user and of the agent.
+// attack is a test that runs with the rights of the user and of the agent.
 type attack struct {
 	name string
 	run  func(t *tester, b *box)
@@ -60,7 +60,7 @@ func asBoth(attacks []attack) []test {
 	return tests
 }
 
-// isolated makes a test skip on engines that isolate nothing.
+// isolated skips a test on engines without isolation.
 func isolated(f func(t *tester)) func(t *tester) {
 	return func(t *tester) {
 		if t.e.Info().Isolation == engine.IsolationNone {
@@ -97,7 +97,7 @@ func testSeesNothing(t *tester, b *box) {
 	}
 }
 
-// testReadsNoSecrets compares files of the host with what the guest has there.
+// testReadsNoSecrets compares files of the host with those at the same paths in the guest.
 func testReadsNoSecrets(t *tester, b *box) {
 	hostHome, _ := os.UserHomeDir() // empty if there is none
 	for _, name := range []string{"/etc/shadow", "/etc/gshadow", "/etc/machine-id", "/etc/ssh", "/root", hostHome, "/proc/1/environ", "/proc/1/cmdline", "/boot", "/var/lib", "/var/log"} {
@@ -112,7 +112,7 @@ func testReadsNoSecrets(t *tester, b *box) {
 	}
 }
 
-// content returns what a file holds or a directory lists.
+// content returns the content of a file or directory.
 func content(name string) string {
 	if entries, err := os.ReadDir(name); err == nil {
 		var names []string
@@ -172,7 +172,7 @@ func testReachesNoSocket(t *tester, b *box) {
 	}
 }
 
-// testWritesNothing writes wherever the guest lets it; the host must not see it.
+// testWritesNothing writes wherever the guest allows; nothing must change on the host.
 // The attempts are harmless if they succeed.
 func testWritesNothing(t *tester, b *box) {
 	dirs := []string{"/", "/usr", "/usr/bin", "/etc", "/tmp", "/var/tmp", "/dev/shm", "/run", "/home"}

@@ -73,7 +73,7 @@ func testIDFreeAfterExit(t *tester) {
 	t.createAs(id, t.probeSpec("echo")).echoes()
 }
 
-// end makes a probe agent that waits for a byte go on, and waits for the guest.
+// end sends the byte that a probe agent waits for, and waits for the guest.
 func (b *box) end() engine.Exit {
 	b.t.Helper()
 	conn := b.dial()
@@ -84,7 +84,7 @@ func (b *box) end() engine.Exit {
 	return b.t.exit(b)
 }
 
-// echoes checks that the echoing agent gives back what it is sent.
+// echoes checks that the echo agent returns its input.
 func (b *box) echoes() {
 	b.t.Helper()
 	conn := b.dial()
@@ -92,7 +92,7 @@ func (b *box) echoes() {
 	b.t.roundTrip(conn, []byte("is anybody there?"))
 }
 
-// roundTrip sends p to an echoing agent and checks the answer.
+// roundTrip sends p to an echo agent and checks the answer.
 func (t *tester) roundTrip(conn io.ReadWriter, p []byte) {
 	t.Helper()
 	t.inTime("echo", t.h.Timeout, func() {
@@ -195,12 +195,12 @@ func testCreateEnded(t *tester) {
 	t.createAs(id, t.probeSpec("echo"))
 }
 
-// testCreateCancelled cancels creates at many moments of their way.
+// testCreateCancelled cancels Create at many stages.
 func testCreateCancelled(t *tester) {
 	const rounds = 30
 	start := time.Now()
 	t.destroy(t.create(t.probeSpec("echo")))
-	// Follows how long a create takes, so that cancels come early and late in it.
+	// Follows the duration of Create, so that some cancels are early and some late.
 	usual := time.Since(start)
 
 	id := newID()
@@ -254,8 +254,8 @@ func testContextNotKept(t *tester) {
 	}
 	cancel()
 	cancelDial()
-	// An engine that has kept a context acts on its end at some time: look again
-	// and again for a while.
+	// An engine that has kept a context reacts to its end at some time: check repeatedly
+	// for a while.
 	for range 10 {
 		t.roundTrip(conn, []byte("still there?"))
 		time.Sleep(sampleEvery)
@@ -264,7 +264,7 @@ func testContextNotKept(t *tester) {
 	b.echoes()
 }
 
-// heldNow is one look at the host, without what may lag.
+// heldNow samples the resources held, without those that may lag.
 func (t *tester) heldNow() []string {
 	return slices.DeleteFunc(t.h.sample(t), func(s string) bool { return strings.HasPrefix(s, "goroutine") })
 }
@@ -319,7 +319,7 @@ func testDestroyAtOnce(t *tester) {
 		if err != nil {
 			t.Errorf("destroy: %v", err)
 		}
-		// The looks themselves hold a few descriptors, so only processes count.
+		// Sampling itself holds a few descriptors, so only processes count.
 		more, _ := difference(before, held[i])
 		more = slices.DeleteFunc(more, func(s string) bool { return !strings.HasPrefix(s, "process") })
 		if len(more) > 0 {

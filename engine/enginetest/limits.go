@@ -23,7 +23,7 @@ func limitsTests() []test {
 	}
 }
 
-// limited makes a test skip on engines that do not hold the limit.
+// limited skips a test on engines that do not enforce the limit.
 func limited(resource string, f func(t *tester, l engine.Limit)) func(t *tester) {
 	return func(t *tester) {
 		for _, l := range t.e.Info().Limits {
@@ -36,12 +36,11 @@ func limited(resource string, f func(t *tester, l engine.Limit)) func(t *tester)
 	}
 }
 
-// memoryMB is the limit of memory in the tests: little, so that a wrong engine
-// does not hurt the machine, and enough for the guest's own kernel.
+// memoryMB is the memory limit in the tests: small, so that a faulty engine does not
+// harm the machine, and large enough for the guest's own kernel.
 const memoryMB = 192
 
-// limitedBox is a guest with limits, where the agent adds none of its own, so
-// that only the engine's count.
+// limitedBox is a guest with limits that only the engine enforces: the agent adds none.
 func (t *tester) limitedBox(l engine.Limits) *box {
 	t.Helper()
 	spec := t.spec()
@@ -66,14 +65,14 @@ func testMemoryOfMany(t *tester, l engine.Limit) {
 	t.overuse(l, all)
 }
 
-// noticeIn is how long an engine has to notice that a guest is over its limit before
-// the guest takes more: many times what a watcher needs, since the memory that a
-// guest reaches in less says how busy the machine is, not how good the engine.
+// noticeIn is the time for an engine to detect that a guest exceeds its limit before the
+// guest takes more. It is many times the interval of a watcher, so that the result does
+// not depend on how busy the machine is.
 const noticeIn = 2 * time.Second
 
-// overuse runs commands that together take six times the memory there is, each when
-// the one before has what it wants and the engine has had time to notice. It checks
-// that something ends: some of the commands, or the guest, saying why.
+// overuse runs commands that together take six times the memory limit. Each starts when
+// the previous one has its memory and the engine has had time to react. It checks that
+// some commands end, or the guest, with the reason.
 func (t *tester) overuse(l engine.Limit, probes [][]string) {
 	b := t.limitedBox(engine.Limits{MemoryMB: memoryMB})
 	var commands []*running
@@ -129,7 +128,7 @@ func (t *tester) overuse(l engine.Limit, probes [][]string) {
 		}
 		cancel()
 	}
-	// A watcher looks now and then, and the engine itself needs some.
+	// A watcher samples periodically, and the engine itself needs some memory.
 	if bound := uint64(3*memoryMB+512) << 20; most > bound {
 		t.Errorf("the guest took %d MiB on the host before it was stopped; its limit is %d", most>>20, memoryMB)
 	}
@@ -182,8 +181,8 @@ func testPIDs(t *tester, _ engine.Limit) {
 	}
 }
 
-// testForkBomb has every process start two more; a thousand would be alive at
-// once if nothing stopped them.
+// testForkBomb has every process start two more, a thousand in all unless something
+// stops them.
 func testForkBomb(t *tester, _ engine.Limit) {
 	b := t.limitedBox(engine.Limits{PIDs: 64})
 	r := b.startProbe("bomb", "9")

@@ -47,7 +47,7 @@ func (b *box) tryResume() error {
 	return b.t.call("resume", func(ctx context.Context) error { return p.Resume(ctx, b.ID()) })
 }
 
-// last returns the last whole number that a counting command has said.
+// last returns the last complete number that a counting command has printed.
 func (r *running) last() int {
 	out := r.sink.stdout()
 	lines := strings.Split(out[:strings.LastIndexByte(out, '\n')+1], "\n")
@@ -61,8 +61,8 @@ func (r *running) last() int {
 	return n
 }
 
-// testPauseStops has a command count, a process in the background too, and looks
-// how far they have come during a pause.
+// testPauseStops runs a counting command, and another one in the background, and checks
+// that they do not advance during a pause.
 func testPauseStops(t *tester) {
 	b := t.create(t.spec()).talk().install()
 	b.exec(protocol.Exec{Shell: b.probe + " count > numbers &"}, nil)
@@ -74,7 +74,7 @@ func testPauseStops(t *tester) {
 	from, start := r.last(), time.Now()
 	t.eventually("command goes on counting", func() bool { return r.last() > from+100 })
 	perSecond := float64(r.last()-from) / time.Since(start).Seconds()
-	// Long enough for 400 numbers, if it were not a pause.
+	// Long enough for 400 numbers without a pause.
 	length := time.Duration(min(max(0.4, 400/perSecond), 3) * float64(time.Second))
 	for range 3 {
 		b.pause()

@@ -41,8 +41,8 @@ func (t *tester) withVolume(host string, readOnly bool) *box {
 	return t.own(g).talk()
 }
 
-// volume returns a directory of the host with a file in it. Anybody may write
-// there, so that it does not matter who the guest's user is outside.
+// volume returns a directory of the host with a file in it. It is world-writable, so that
+// the host id of the guest's user does not matter.
 func (t *tester) volume() string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -109,7 +109,7 @@ func testVolumeShared(t *tester) {
 	}
 }
 
-// testVolumeUser writes as the user where only the owner on the host may.
+// testVolumeUser writes as the user to a directory that only its owner on the host may write.
 func testVolumeUser(t *tester) {
 	dir := t.volume()
 	t.must("change mode", os.Chmod(dir, 0o755))
@@ -143,7 +143,7 @@ func testVolumeFile(t *tester) {
 	}
 }
 
-// testVolumeLinks follows links and dots out of a volume.
+// testVolumeLinks follows symbolic links and .. out of a volume.
 func testVolumeLinks(t *tester) {
 	dir, outside := t.volume(), t.volume()
 	secret := filepath.Join(outside, "file")

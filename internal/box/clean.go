@@ -5,21 +5,20 @@ import (
 	"unicode/utf8"
 )
 
-// maxSequence bounds a control sequence, in bytes. One that is longer has no
-// end in sight and must not swallow the output behind it.
+// maxSequence bounds a control sequence, in bytes: an unterminated one must not swallow
+// the output behind it.
 const maxSequence = 64 << 10
 
-// cleaner makes text of a guest fit for a model, a log or a terminal: valid
+// cleaner makes text from a guest safe for a model, a log or a terminal: valid
 // UTF-8 without terminal control sequences (CSI, OSC, DCS, APC, PM, SOS and
-// two-byte escapes, in 7-bit and C1 form), control characters but newline and
+// two-byte escapes, in 7-bit and C1 form), control characters other than newline and
 // tab, bidirectional controls and invisible tag characters. Text after a carriage
-// return replaces the line before it, so that of a progress bar its last state is
-// left.
+// return replaces the line before it, which leaves the last state of a progress bar.
 //
-// The output depends on the bytes only, not on how they are cut into pieces.
+// The output does not depend on how the input is split into writes.
 type cleaner struct {
-	// appendOnly is for output that has left already: a carriage return ends a line
-	// instead, with the newline that follows it one.
+	// appendOnly is for output that was sent already: a carriage return, alone or before a
+	// newline, ends a line.
 	appendOnly bool
 
 	state   cleanState
@@ -41,7 +40,7 @@ const (
 	strEscape            // after ESC in osc or str
 )
 
-// clean returns s cleaned as a whole.
+// clean returns a whole text, cleaned.
 func clean(s string) string {
 	if isClean(s) {
 		return s
@@ -59,8 +58,8 @@ func isClean(s string) bool {
 	return true
 }
 
-// write appends what p contributes to dst, which holds what earlier writes
-// contributed unless appendOnly is set.
+// write appends the cleaned p to dst, which holds the output of earlier writes unless
+// appendOnly is set.
 func (c *cleaner) write(dst, p []byte) []byte {
 	for len(p) > 0 {
 		if c.n == 0 && c.state == ground && !c.cr {
@@ -86,15 +85,15 @@ func (c *cleaner) write(dst, p []byte) []byte {
 	return dst
 }
 
-// flush ends the text: what was begun and is not complete is dropped, half a
-// rune becomes a replacement character.
+// flush ends the text: it drops an incomplete control sequence, and replaces an
+// incomplete rune by U+FFFD.
 func (c *cleaner) flush(dst []byte) []byte {
 	dst = c.drain(dst, true)
 	*c = cleaner{appendOnly: c.appendOnly}
 	return dst
 }
 
-// drain decodes what is in partial as far as it can be told.
+// drain decodes the complete runes in partial.
 func (c *cleaner) drain(dst []byte, end bool) []byte {
 	for c.n > 0 && (end || utf8.FullRune(c.partial[:c.n])) {
 		r, size := utf8.DecodeRune(c.partial[:c.n])
@@ -135,7 +134,7 @@ func (c *cleaner) rune(dst []byte, r rune) []byte {
 	if c.cr {
 		c.cr = false
 		if !c.appendOnly {
-			// Linear: every byte that this looks at is dropped.
+			// Linear: every byte that this reads is dropped.
 			dst = dst[:bytes.LastIndexByte(dst, '\n')+1]
 		}
 	}
@@ -160,8 +159,8 @@ func (c *cleaner) begins(r rune) bool {
 	return true
 }
 
-// sequence consumes r inside a control sequence. It reports whether r belongs
-// to the text again.
+// sequence consumes r inside a control sequence. It reports whether the sequence has
+// ended and r is text.
 func (c *cleaner) sequence(r rune) bool {
 	if r == 0x18 || r == 0x1a { // CAN and SUB abort
 		c.state = ground

@@ -126,7 +126,7 @@ func TestDefaultContext(t *testing.T) {
 }
 
 // A client that cannot be recognized across calls gets a new context for each call.
-func TestDefaultContextOfNobody(t *testing.T) {
+func TestDefaultContext_UnknownClient(t *testing.T) {
 	f := newFixture(t, nil)
 	ids := map[string]bool{}
 	for range 2 {

@@ -4,7 +4,7 @@ import "testing"
 
 // A call that has come and gone since a box was written to disk keeps it from
 // being paused: it would rest with what is not on disk.
-func TestPauseComesNotAfterAUse(t *testing.T) {
+func TestPause_RefusedAfterCall(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.context(t, "", "c")
 	state := func() (use uint64, paused bool) {

@@ -16,8 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// Rescue describes a box whose memory could not be restored, and which goes on
-// with its files in a fresh one.
+// Rescue describes a box whose memory could not be restored, and which continues with
+// its files in a new machine.
 type Rescue struct {
 	Why      string    // the memory could not be restored; a clause without a period
 	Files    bool      // the files of the home directory are there
@@ -35,7 +35,7 @@ func unusable(err error) bool {
 	return errors.Is(err, engine.ErrInvalid) || ok && remote.Code == protocol.CodeVersion
 }
 
-// mismatch says for people why a snapshot cannot be restored.
+// mismatch returns a readable reason why a snapshot cannot be restored.
 func mismatch(err error) string {
 	text := err.Error()
 	if strings.HasPrefix(text, "restore guest ") { // the engine's own words follow the id
@@ -55,7 +55,7 @@ func (f *machineFactory) rescue(ctx context.Context, s *Box, lease *snapshot.Lea
 		return b, err
 	}
 	info, err := readHomeInfo(lease.Dir())
-	if err == nil && info.Only != "" { // there is no memory to be kept
+	if err == nil && info.Only != "" { // there is no memory to keep
 		meta := lease.Meta()
 		meta.Live = true
 		return b, lease.Update(meta)
@@ -101,7 +101,7 @@ func (f *machineFactory) freshWithFiles(ctx context.Context, s *Box, dir string,
 	return b, nil
 }
 
-// recordFiles makes the record of a box that goes on with the files stored in dir;
+// recordFiles creates the record of a box that continues with the files stored in dir;
 // nil if that fails. Until the box is written for the first time, the files are
 // its data: a server that is killed loses no more than before.
 func (f *machineFactory) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue) *snapshot.Lease {
@@ -147,15 +147,15 @@ func (f *machineFactory) forkFiles(ctx context.Context, s *Box, dir string, caus
 	return f.freshWithFiles(ctx, s, home, cause)
 }
 
-// Rescued describes what a box could not bring along from where it came from; nil if
-// nothing is missing.
+// Rescued describes the state that a box lost when it was woken, forked or restored; nil
+// if it lost none.
 func (b *Box) Rescued() *Rescue {
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
 	return b.rescued
 }
 
-// Explain says what was lost and what was kept, in sentences.
+// Explain names the lost and the kept state, in sentences.
 func (r *Rescue) Explain() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Variables and running processes are gone: %s.", r.Why)
@@ -174,7 +174,7 @@ func (r *Rescue) Explain() string {
 	return b.String()
 }
 
-// speaks reports whether the box's image has an interpreter for a language.
+// hasInterpreter reports whether the box's image has an interpreter for a language.
 func (b *Box) hasInterpreter(language string) bool {
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 // maxID bounds the id of a session, in bytes.
 const maxID = 128
 
-// Session returns the owner's session, booted. Without an id it is a new one; an
-// unknown id is a new one with that id; one that has ended is made anew under
-// its id, with Lease.Lost. Concurrent callers of one new id share one box. A
-// caller whose ctx ends leaves; the boot goes on for the others.
+// Session returns the owner's session, booted. Without an id, or with an unknown one, it
+// creates a session; it recreates one that has ended under its id, with Lease.Lost.
+// Concurrent callers with the same new id share a box. If the ctx of one ends, the boot
+// continues for the others.
 //
 // Errors: CodeInvalid (bad id, or another template or flavor than the session
 // has), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
@@ -50,7 +50,7 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 	return s.await(ctx, op, lease)
 }
 
-// matches returns an error if the box is not what a caller wants of it.
+// matches returns an error if the box does not have the requested properties.
 func (s *spec) matches(op string, template Template, flavor Flavor) error {
 	what, has, want := "language", s.template.Language(), template.Language()
 	if template == "" || template == s.template {

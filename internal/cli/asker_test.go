@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
 )
 
-// asker is a server that asks its callers, as a program.
+// asker is a program that serves MCP and sends requests to its callers.
 func asker() {
 	s := gatewaytest.New("a", os.Getenv("ASKER_NOTES"))
 	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {

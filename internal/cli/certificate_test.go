@@ -61,8 +61,8 @@ func writeCertificate(t *testing.T, cert, key, name string) *x509.Certificate {
 	return made
 }
 
-// TestTLS: HTTP/2 with streams, no old versions, and a new certificate without a
-// restart.
+// TestTLS: the server speaks HTTP/2 with streams, refuses old versions of TLS, and loads a
+// new certificate without a restart.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -157,7 +157,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("TLS 1.1: %v", err)
 	}
 
-	// A half that is new is not taken over, both are.
+	// The server loads a new pair, and ignores a new certificate without its key.
 	other := writeCertificate(t, filepath.Join(dir, "other.pem"), filepath.Join(dir, "other.key"), "other")
 	rename := func(from, to string) {
 		t.Helper()

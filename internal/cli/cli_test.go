@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	Parts() // this executable plays the isolation's parts, as the program does
-	// No process may outlive a test, which removes its state, but in
+	// No process may outlive a test, which removes its state, except in
 	// TestFinishTemplates_AfterQuickClients. This line also runs in the servers of tests.
 	if _, set := os.LookupEnv("GLOVEBOX_FINISH_TEMPLATES"); !set {
 		os.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false")

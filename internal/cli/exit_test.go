@@ -13,7 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// Exit codes are ours, whatever the code of a program that we ran.
+// The exit codes of glovebox do not depend on those of programs that it ran itself.
 func TestExitCode(t *testing.T) {
 	ran := exec.Command("sh", "-c", "exit 7").Run()
 	for _, test := range []struct {
@@ -36,7 +36,7 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// A command of run that ended for want of memory says so, beside its code.
+// run reports that its command exceeded the memory, and exits with its code.
 func TestCommandOutOfMemory(t *testing.T) {
 	for flavor, hint := range map[box.Flavor]string{"": "--flavor medium", "small": "--flavor medium", "medium": "--flavor large", "large": "the largest box (4096 MB)"} {
 		status := stopped(t.Context(), "oom", &job{flavor: flavor}, 137)

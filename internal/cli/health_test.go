@@ -6,7 +6,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// A limit that idle boxes have reached is no reason to worry: they give way.
+// A limit reached by idle boxes is not a warning: they are evicted on demand.
 func TestBoxLimits(t *testing.T) {
 	full := func(state box.State) *box.Stats {
 		return &box.Stats{

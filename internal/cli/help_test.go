@@ -14,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// allCommands returns root and all that is below it.
+// allCommands returns root and all commands below it.
 func allCommands(cmd *cobra.Command) []*cobra.Command {
 	list := []*cobra.Command{cmd}
 	for _, sub := range cmd.Commands() {
@@ -23,7 +23,7 @@ func allCommands(cmd *cobra.Command) []*cobra.Command {
 	return list
 }
 
-// The help of no command has a line that is wider than the terminal.
+// No line of any help is wider than the terminal.
 func TestHelpFitsTheTerminal(t *testing.T) {
 	a := &app{lookup: os.LookupEnv}
 	root := a.root()
@@ -53,8 +53,7 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	}
 }
 
-// The flags of settings stand under the headings of the documentation, each
-// described in one line, and nothing is left out.
+// Help lists every setting's flag below the heading of the documentation, in one line.
 func TestHelpGroupsSettings(t *testing.T) {
 	titles, names := config.GroupTitles()
 	_, out, _ := run("serve", "--help")

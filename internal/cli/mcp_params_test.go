@@ -19,13 +19,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
 )
 
-// A bareMessage is a message that has no more than it must.
+// A bareMessage is a message with its required fields only.
 type bareMessage struct {
 	method   string
 	optional bool // the schema lets a request go without params
 }
 
-// bareMessages are all that a client may send after the handshake.
+// bareMessages are all messages that a client may send after the handshake.
 var bareMessages = []bareMessage{
 	{"ping", true}, {"tools/list", true}, {"prompts/list", true}, {"resources/list", true}, {"resources/templates/list", true},
 	{"tools/call", false}, {"prompts/get", false}, {"resources/read", false}, {"resources/subscribe", false}, {"resources/unsubscribe", false},
@@ -35,7 +35,7 @@ var bareMessages = []bareMessage{
 	{"notifications/roots/list_changed", true}, {"notifications/no/such", true},
 }
 
-// bareParams are the ways to say nothing, as they stand in a message.
+// bareParams are the forms of empty params in a message.
 var bareParams = []string{``, `,"params":null`, `,"params":{}`}
 
 func (m bareMessage) notifies() bool { return strings.HasPrefix(m.method, "notifications/") }
@@ -68,8 +68,8 @@ func (m bareMessage) check(t *testing.T, version, params string, answer []byte) 
 	}
 }
 
-// A name that is no tool is answered with those that there are.
-func TestTheBridgeNamesItsTools(t *testing.T) {
+// The error for an unknown tool lists the tools.
+func TestBridge_UnknownToolListsTools(t *testing.T) {
 	b := newBridge(t, "auto")
 	p := gatewaytest.Join(t, b.stdio(t), "ann", "2025-11-25", false)
 	for name, want := range map[string]string{"a__sayy": "Did you mean 'a__say'?", "x": "The tools are: a__ask, a__change"} {
@@ -81,9 +81,9 @@ func TestTheBridgeNamesItsTools(t *testing.T) {
 
 const handshake = `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
 
-// A request may come without params, with null for them, or with none in them:
-// clients differ, and each is answered, through the program and over each transport.
-func TestTheBridgeAnswersRequestsWithoutParams(t *testing.T) {
+// Clients send requests without params, with null or with an empty object. The bridge
+// answers each, over both transports.
+func TestBridge_RequestsWithoutParams(t *testing.T) {
 	for _, version := range []string{"2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"} {
 		t.Run("stdio "+version, func(t *testing.T) {
 			t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
-// stock are the servers that everybody has, as they are installed for the
-// end-to-end tests.
+// stock returns the directory of the official reference servers that the end-to-end tests
+// install.
 func stock(t *testing.T) (dir string) {
 	t.Helper()
 	lacking := t.Skipf
@@ -44,7 +44,7 @@ func stock(t *testing.T) (dir string) {
 
 // Row D5, D7: the reference servers and our own, as one server for clients of both
 // eras over both transports.
-func TestD7_TheBridgeToRealServers(t *testing.T) {
+func TestD7_Bridge_ReferenceServers(t *testing.T) {
 	modules, dir := stock(t), t.TempDir()
 	// The server of boxes writes them after its client, the bridge, has ended.
 	t.Cleanup(func() { proctest.WaitUnused(t, dir, time.Minute) })
@@ -98,8 +98,8 @@ func TestD7_TheBridgeToRealServers(t *testing.T) {
 func useRealServers(t *testing.T, p *gatewaytest.Person, notes string) {
 	t.Helper()
 	ctx := t.Context()
-	// The reference server learns what its client can do after it was asked for its
-	// tools, and then has more.
+	// The reference server learns the capabilities of its client after the first list of
+	// tools, and then offers more.
 	var names []string
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -23,8 +23,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
-// A bridge is a configuration with the server a, of an era, which notes what happens
-// to it, and glovebox mcp serve for it.
+// A bridge is glovebox mcp serve with a configuration of one server, a, of a protocol
+// era. The server notes what it receives.
 type bridge struct {
 	notes string
 	env   []string
@@ -44,7 +44,7 @@ func newBridge(t *testing.T, era string) *bridge {
 	return b
 }
 
-// listen serves over HTTP, and returns where.
+// listen starts the bridge over HTTP.
 func (b *bridge) listen(t *testing.T, args ...string) *serverProcess {
 	t.Helper()
 	return launch(t, endpoint, func(cmd *exec.Cmd) { cmd.Env = b.env }, slices.Concat(b.args, []string{"--listen", "127.0.0.1:0"}, args)...)
@@ -69,15 +69,15 @@ func (b *bridge) noted(t *testing.T) string {
 	return string(text)
 }
 
-// until waits for something that is bound to come.
+// until waits until f returns true.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	polltest.Until(t, time.Minute, what, f)
 }
 
-// Row D5: what a server asks and tells during a call reaches the client that made
-// it, through the program and over each transport, whichever eras the two are of.
-func TestD5_TheBridgePassesQuestionsOn(t *testing.T) {
+// Row D5: requests and notifications that a server sends during a call reach the client
+// that made the call, over both transports and in all combinations of protocol eras.
+func TestD5_Bridge_ForwardsRequests(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
 			for _, over := range []string{"stdio", "http"} {
@@ -138,8 +138,8 @@ func TestD5_TheBridgePassesQuestionsOn(t *testing.T) {
 	}
 }
 
-// Two clients of one server over HTTP: neither is asked for the other.
-func TestD5_TheBridgeAsksNobodyElse(t *testing.T) {
+// The bridge sends a server's request only to the client whose call caused it.
+func TestD5_Bridge_RequestsReachOnlyTheirCaller(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		b := newBridge(t, era)
 		s := b.listen(t)
@@ -172,8 +172,8 @@ func TestD5_TheBridgeAsksNobodyElse(t *testing.T) {
 	}
 }
 
-// Row C7, C8: the bridge stands behind the same front as our own server.
-func TestD5_TheBridgeIsGuarded(t *testing.T) {
+// Row C7, C8: the bridge has the same HTTP checks as our own server.
+func TestD5_Bridge_HTTPChecks(t *testing.T) {
 	b := newBridge(t, "auto")
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		code, _, stderr := run(slices.Concat(b.args[1:], []string{"--listen", address})...)

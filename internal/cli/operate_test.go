@@ -19,7 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// get asks the server for one of its pages.
+// get requests a page of the server.
 func (s *serverProcess) get(path, accept string) (status int, header http.Header, body string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, strings.TrimSuffix(s.endpoint, "/mcp")+path, nil)
@@ -39,7 +39,7 @@ func (s *serverProcess) get(path, accept string) (status int, header http.Header
 	return res.StatusCode, res.Header, string(b)
 }
 
-// awaitReady waits until /ready says yes.
+// awaitReady waits until /ready reports success.
 func (s *serverProcess) awaitReady() {
 	s.t.Helper()
 	var status int
@@ -53,9 +53,9 @@ func (s *serverProcess) awaitReady() {
 	}
 }
 
-// A server says that it is ready when it is, and tells what it does: for load
-// balancers, for Prometheus, for people.
-func TestServeTellsWhatItDoes(t *testing.T) {
+// The server reports its readiness, metrics and status: to load balancers, Prometheus and
+// browsers.
+func TestServe_ReportsStatus(t *testing.T) {
 	s := startServer(t, t.TempDir(), "--pool-size", "1", "--tool-errors", "protocol")
 	if status, header, body := s.get("/ready", "*/*"); status != http.StatusOK {
 		if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(body, "health check") {
@@ -153,8 +153,8 @@ func TestServeTellsWhatItDoes(t *testing.T) {
 	}
 }
 
-// While a server stops, what runs ends well and what is new is sent away.
-func TestServeDrains(t *testing.T) {
+// A stopping server finishes running calls and refuses new ones.
+func TestServe_Drains(t *testing.T) {
 	s := startServer(t, t.TempDir(), "--pool-size", "0")
 	c := s.connect() // listens for messages as well
 	if _, err := python(t.Context(), c, "a", "1"); err != nil {
@@ -209,7 +209,7 @@ func TestServeDrains(t *testing.T) {
 }
 
 // A call that outlasts the deadline is cancelled.
-func TestServeDrainsNoLongerThanAsked(t *testing.T) {
+func TestServe_DrainTimeout(t *testing.T) {
 	s := startServer(t, t.TempDir(), "--pool-size", "0", "--drain-timeout", "1s")
 	c := s.connect()
 	if _, err := python(t.Context(), c, "a", "1"); err != nil {
@@ -232,7 +232,7 @@ func TestServeDrainsNoLongerThanAsked(t *testing.T) {
 	}
 }
 
-// awaitCalls waits until so many calls run in boxes.
+// awaitCalls waits until n calls run in boxes.
 func (s *serverProcess) awaitCalls(n int) {
 	s.t.Helper()
 	var body string
@@ -252,7 +252,7 @@ func (s *serverProcess) awaitCalls(n int) {
 	}
 }
 
-// listen opens a session of its own and its stream; the channel gets how it ended.
+// listen opens a session with a stream; the channel gets the error that ended it.
 func (s *serverProcess) listen() <-chan error {
 	s.t.Helper()
 	do := func(method, body string, header ...string) *http.Response {
@@ -289,8 +289,8 @@ func (s *serverProcess) listen() <-chan error {
 	return ended
 }
 
-// serve offers what --mode, or MCP_MODE, says.
-func TestServeModes(t *testing.T) {
+// serve offers the transports of --mode or MCP_MODE.
+func TestServe_Modes(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +338,7 @@ func TestServeModes(t *testing.T) {
 		}
 		s := &serverProcess{t: t, cmd: cmd}
 		read := s.follow(stderr, endpoint)
-		// The pipes are ours, so that the end of the input is not the client's kill.
+		// Pipes of our own: the client of the SDK would kill the server at the end of the input.
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -361,7 +361,7 @@ func TestServeModes(t *testing.T) {
 			t.Fatal("no endpoint after a minute")
 		}
 		over := s.connect()
-		// One server: what one transport makes the other one sees.
+		// One server: each transport sees the boxes of the other one.
 		if out, err := python(t.Context(), c, "a", "x = 6*7; print(x)"); err != nil || !strings.Contains(out, "42") {
 			t.Errorf("stdio: got %q, %v", out, err)
 		}

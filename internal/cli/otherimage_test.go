@@ -19,7 +19,7 @@ import (
 func venv(t *testing.T) (python, library string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "venv")
-	// Not of a version manager, whose directory is in a home directory.
+	// Not the interpreter of a version manager, which is in a home directory.
 	if out, err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", dir).CombinedOutput(); err != nil {
 		t.Skipf("no virtual environments with /usr/bin/python3: %v: %s", err, out)
 	}
@@ -39,7 +39,7 @@ func venv(t *testing.T) (python, library string) {
 	return filepath.Join(dir, "bin", "python"), library
 }
 
-// replace gives a file another content as package managers do.
+// replaceFile replaces a file as package managers do.
 func replaceFile(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o644); err != nil {
@@ -50,7 +50,7 @@ func replaceFile(t *testing.T, path, content string) {
 	}
 }
 
-// stop ends a server so that its boxes go to disk.
+// stop stops a server, which hibernates its boxes.
 func (s *serverProcess) stop() {
 	s.t.Helper()
 	s.cmd.Process.Signal(syscall.SIGTERM)
@@ -59,8 +59,8 @@ func (s *serverProcess) stop() {
 	}
 }
 
-// TestToolchainsSideBySide starts a server with another interpreter than the one
-// before: each box wakes with its own.
+// TestToolchainsSideBySide starts a server with another interpreter: each box wakes with
+// its own.
 func TestToolchainsSideBySide(t *testing.T) {
 	state := t.TempDir()
 	one, _ := venv(t)
@@ -86,7 +86,7 @@ func TestToolchainsSideBySide(t *testing.T) {
 	b.want(b.execute, "copy", "print(x, sys.prefix)", "41 "+filepath.Dir(filepath.Dir(one)))
 	s.stop()
 
-	// Both sleep and wake again under a third setting.
+	// Both are hibernated, and wake under a third setting.
 	s = startServer(t, state, plain...)
 	b = boxes{t, s.connect()}
 	b.want(b.execute, "first", "print(x, sys.prefix)", "41 "+filepath.Dir(filepath.Dir(one)))
@@ -138,7 +138,7 @@ func TestLibraryChangesUnderABox(t *testing.T) {
 	}
 	b.execute("box", "open('later.txt', 'w').write('later')")
 
-	// The old state is there still, and so is the snapshot that was asked for.
+	// The old state still exists, and so does the saved snapshot.
 	aside := ""
 	list := b.items("list_snapshots", "snapshots")
 	for _, item := range list {
@@ -149,7 +149,7 @@ func TestLibraryChangesUnderABox(t *testing.T) {
 	if len(list) != 3 || aside == "" {
 		t.Fatalf("list_snapshots: got %v, want the state of both boxes and the snapshot", list)
 	}
-	// A kept snapshot gives its files, too.
+	// The files of a saved snapshot are restored, too.
 	copied := b.must("restore_context", args{"snapshot_id": kept})
 	b.want(b.run, copied["context_id"].(string), "print('x' in globals(), open('kept.txt').read())", "False file")
 	if message, _ := copied["message"].(string); !strings.Contains(message, "Variables") {
@@ -157,7 +157,7 @@ func TestLibraryChangesUnderABox(t *testing.T) {
 	}
 	s.stop()
 
-	// With the file as it was, the old memory is restored.
+	// With the original file back, the old memory is restored.
 	replaceFile(t, library, string(before))
 	if err := os.Chtimes(library, info.ModTime(), info.ModTime()); err != nil {
 		t.Fatal(err)
@@ -170,8 +170,8 @@ func TestLibraryChangesUnderABox(t *testing.T) {
 	s.stop()
 }
 
-// TestKilledAfterARescue kills the server right after a box went on with its files:
-// they are there for the next one.
+// TestKilledAfterARescue kills the server right after a box continued with its files: the
+// next server has them.
 func TestKilledAfterARescue(t *testing.T) {
 	state := t.TempDir()
 	python, library := venv(t)
@@ -193,8 +193,8 @@ func TestKilledAfterARescue(t *testing.T) {
 	}
 }
 
-// TestFilesAreReadWithoutWaking reads the files of a box whose toolchain is gone:
-// nothing is made of the box, and with the toolchain back it wakes as it was.
+// TestFilesAreReadWithoutWaking reads the files of a box whose toolchain is gone: the box
+// does not change, and wakes with its memory once the toolchain is back.
 func TestFilesAreReadWithoutWaking(t *testing.T) {
 	state := t.TempDir()
 	python, _ := venv(t)
@@ -243,8 +243,8 @@ func TestFilesAreReadWithoutWaking(t *testing.T) {
 	s.stop()
 }
 
-// TestLibraryChangesUnderAFork changes a file that a living box has mapped: a fork
-// begins with its files, and the original goes on.
+// TestLibraryChangesUnderAFork changes a file that a living box has mapped: a fork starts
+// with the files only, and the original continues.
 func TestLibraryChangesUnderAFork(t *testing.T) {
 	python, library := venv(t)
 	state := t.TempDir()
@@ -258,7 +258,7 @@ func TestLibraryChangesUnderAFork(t *testing.T) {
 	}
 	b.want(b.execute, "copy", "print('x' in globals(), open('kept.txt').read())", "False file")
 	b.want(b.execute, "box", "print(x, m[:9])", "41 b'version 1'")
-	// It goes to disk, too, and loses no file.
+	// It is hibernated, too, and loses no file.
 	s.stop()
 	s = startServer(t, state, append([]string{"--python", python}, plain...)...)
 	b = boxes{t, s.connect()}

@@ -10,7 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 )
 
-// A reader that has gone wants no more; that is no failure and not worth a word.
+// A closed standard output is not an error.
 func TestOutputWithoutReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -24,7 +24,7 @@ func TestOutputWithoutReader(t *testing.T) {
 	}
 }
 
-// The first error counts, and is not reported beside itself.
+// The first error counts, and is reported once.
 func TestLostOutput(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -59,8 +59,8 @@ func TestOutputIsATerminalIfTheStreamIs(t *testing.T) {
 	}
 }
 
-// A server over standard input and output notices through the descriptor that its
-// client has gone, and cancels what it does for it.
+// A server over standard input and output detects through the descriptor that its client
+// is gone, and cancels its calls.
 func TestOutputHasTheDescriptorOfItsStream(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

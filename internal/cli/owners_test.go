@@ -21,7 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
-// tokens are those of three people, in a file.
+// tokens are the tokens of three people, in a file.
 type tokens struct{ file, alice, bob, carol string }
 
 func newTokens(t *testing.T) tokens {
@@ -49,7 +49,7 @@ func (b bearing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// as returns a client that bears a token.
+// as returns a client with a token.
 func (s *serverProcess) as(t *testing.T, token string) boxes {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -63,7 +63,7 @@ func (s *serverProcess) as(t *testing.T, token string) boxes {
 	return boxes{t, session}
 }
 
-// things are ids of what somebody has, or of what never was.
+// things are ids of a person's boxes and snapshots, or ids that never existed.
 type things struct{ session, context, name, snapshot, snapshotName, sessionSnapshot string }
 
 // all lists them, longer ones first.
@@ -71,7 +71,7 @@ func (x things) all() []string {
 	return []string{x.snapshot, x.sessionSnapshot, x.context, x.snapshotName, x.session, x.name}
 }
 
-// an attempt is how somebody tries to get at another's with a tool.
+// an attempt is a call of a tool with ids of another owner.
 type attempt struct {
 	args  []func(x things) args
 	makes bool // what is not there is made, for who asks
@@ -144,11 +144,11 @@ var attempts = map[string]attempt{
 	),
 }
 
-// varying is what differs from call to call, whoever makes it.
+// varying matches the parts of an answer that differ from call to call.
 var varying = regexp.MustCompile(`ctx-[0-9a-f-]{36}|\d{4}-\d\d-\d\dT[0-9:.]+Z|"(execution_time|execution_time_ms|total|size_bytes)": ?[0-9.e-]+|source": ?"[a-z]+"|\d+ ms|\d+ (second|minute)s? ago|just now`)
 
-// answer is all that somebody is told, with the ids that they asked with, and what
-// varies, taken out.
+// answer returns the whole answer of a tool, without the ids of the call and the varying
+// parts.
 func (b boxes) answer(tool string, a args, x things) string {
 	b.t.Helper()
 	res, err := b.c.CallTool(b.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: a})
@@ -168,9 +168,9 @@ func (b boxes) answer(tool string, a args, x things) string {
 	return varying.ReplaceAllString(text, "…")
 }
 
-// TestEveryToolOfAnother: with every tool, what is another's is as if it had never
-// been, while it lives and when it is on disk only, after a restart of the server.
-func TestEveryToolOfAnother(t *testing.T) {
+// TestOwners_EveryTool: every tool answers ids of another owner like ids that never
+// existed, while the boxes live and, after a restart of the server, on disk.
+func TestOwners_EveryTool(t *testing.T) {
 	for _, tool := range tools.All() {
 		if _, ok := attempts[tool.Def.Name]; !ok {
 			t.Errorf("%s has no row: say there how somebody could get at another's with it", tool.Def.Name)

@@ -51,9 +51,9 @@ func (s *serverProcess) limit(name string) float64 {
 	return n
 }
 
-// On SIGHUP a server takes over what it can, says what has to wait, and keeps what
-// it has if the new settings cannot be used.
-func TestServeReloads(t *testing.T) {
+// On SIGHUP the server applies the settings that can change, names those that need a
+// restart, and keeps the old ones if the new ones are invalid.
+func TestServe_Reloads(t *testing.T) {
 	dir := t.TempDir()
 	file, log := filepath.Join(dir, "glovebox.json"), filepath.Join(dir, "log")
 	write := func(text string) {
@@ -99,7 +99,7 @@ func TestServeReloads(t *testing.T) {
 		t.Errorf("the box: got %q, %v", out, err)
 	}
 
-	// As logrotate does it.
+	// As logrotate does.
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +112,8 @@ func TestServeReloads(t *testing.T) {
 	}
 }
 
-// The end of the terminal that a server runs in is its end, as before.
-func TestServeEndsWithItsTerminal(t *testing.T) {
+// A server ends when its terminal is closed.
+func TestServe_EndsWithTerminal(t *testing.T) {
 	master, slave := terminalPair(t)
 	defer master.Close()
 	file := filepath.Join(t.TempDir(), "log")
@@ -133,8 +133,8 @@ func TestServeEndsWithItsTerminal(t *testing.T) {
 	}
 }
 
-// Over standard input and output alone a SIGHUP is the end of the client.
-func TestStdioEndsAtHangup(t *testing.T) {
+// A server that uses only standard input and output ends at a SIGHUP.
+func TestStdio_EndsAtSIGHUP(t *testing.T) {
 	in, held, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -41,8 +41,8 @@ func startProgram(t *testing.T, args ...string) *serverProcess {
 	return launch(t, endpoint, func(*exec.Cmd) {}, args...)
 }
 
-// launch is startProgram with a command that is changed before; it returns when
-// the log has what is awaited.
+// launch is startProgram with a command that change modifies first. It returns when the
+// log matches awaited.
 func launch(t *testing.T, awaited *regexp.Regexp, change func(*exec.Cmd), args ...string) *serverProcess {
 	t.Helper()
 	exe, err := os.Executable()
@@ -78,7 +78,7 @@ func launch(t *testing.T, awaited *regexp.Regexp, change func(*exec.Cmd), args .
 	return s
 }
 
-// follow reads the log to its end; the channel gets what is awaited.
+// follow reads the log to its end; the channel gets the first match of awaited.
 func (s *serverProcess) follow(stderr io.Reader, awaited *regexp.Regexp) <-chan string {
 	s.log = make(chan string, 1)
 	found := make(chan string, 1)
@@ -141,7 +141,7 @@ func (s *serverProcess) wait(limit time.Duration) (code int, log string) {
 	return s.cmd.ProcessState.ExitCode(), log
 }
 
-func TestServeFinishesWhatRuns(t *testing.T) {
+func TestServe_FinishesRunningCalls(t *testing.T) {
 	s := startServer(t, t.TempDir())
 	c := s.connect()
 	if out, err := python(t.Context(), c, "a", "print('up')"); err != nil || !strings.Contains(out, "up") {
@@ -166,7 +166,7 @@ func TestServeFinishesWhatRuns(t *testing.T) {
 	}
 }
 
-func TestServeSecondSignalEndsAtOnce(t *testing.T) {
+func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
 	s := startServer(t, t.TempDir())
 	c := s.connect()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -188,7 +188,7 @@ func TestServeSecondSignalEndsAtOnce(t *testing.T) {
 }
 
 // A signal to the process group reaches the server twice and counts once.
-func TestServeASignalToTheGroupIsOne(t *testing.T) {
+func TestServe_SignalToProcessGroup(t *testing.T) {
 	state := t.TempDir()
 	s := launch(t, endpoint, func(cmd *exec.Cmd) { cmd.SysProcAttr.Setpgid = true }, "glovebox", "serve", "--port", "0", "--state-dir", state)
 	if out, err := python(t.Context(), s.connect(), "a", "x = 6 * 7"); err != nil {
@@ -205,9 +205,9 @@ func TestServeASignalToTheGroupIsOne(t *testing.T) {
 	}
 }
 
-// Two servers share a state directory; one that is killed leaves nothing that
-// the next start does not clean up, and harms nobody.
-func TestServersShareState(t *testing.T) {
+// Two servers share a state directory. The next start cleans up after a killed one, whose
+// end does not affect the other.
+func TestServe_SharedStateDirectory(t *testing.T) {
 	state := t.TempDir()
 	first, second := startServer(t, state), startServer(t, state)
 	a, b := first.connect(), second.connect()

@@ -48,7 +48,7 @@ func (b boxes) call(ctx context.Context, tool string, a args) (*mcp.CallToolResu
 	return res, out, text, nil
 }
 
-// must calls a tool that has to succeed.
+// must calls a tool, which must succeed.
 func (b boxes) must(tool string, a args) args {
 	b.t.Helper()
 	res, out, text, err := b.call(b.t.Context(), tool, a)
@@ -58,8 +58,8 @@ func (b boxes) must(tool string, a args) args {
 	return out
 }
 
-// refused calls a tool that has to fail with this code, error_code or code of the
-// text, and words.
+// refused calls a tool, which must fail with this code (error_code, or the code in the
+// text) and these words.
 func (b boxes) refused(tool string, a args, code string, words ...string) {
 	b.t.Helper()
 	res, _, text, err := b.call(b.t.Context(), tool, a)
@@ -93,7 +93,7 @@ func (b boxes) refused(tool string, a args, code string, words ...string) {
 	}
 }
 
-// context makes a context and returns its id.
+// context creates a context and returns its id.
 func (b boxes) context(name, language string) string {
 	b.t.Helper()
 	return b.must("create_context", args{"name": name, "language": language})["context_id"].(string)
@@ -133,7 +133,7 @@ func (b boxes) items(tool, list string) []args {
 	return items
 }
 
-// status returns the word that list_contexts has for a context; "" for none.
+// status returns the status of a context in list_contexts; "" if it is not listed.
 func (b boxes) status(id string) string {
 	b.t.Helper()
 	for _, c := range b.items("list_contexts", "contexts") {
@@ -144,7 +144,7 @@ func (b boxes) status(id string) string {
 	return ""
 }
 
-// eventually waits for what the server brings about by itself.
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, limit time.Duration, ok func() bool) {
 	t.Helper()
 	polltest.Until(t, limit, what, ok)
@@ -210,7 +210,7 @@ func rollBackContext(b boxes) {
 	b.want(b.run, id, "print(x)", "4")
 	b.refused("restore_context", args{"snapshot_id": snapID, "context_id": id, "name": "n"}, "INVALID_PARAMS", "either context_id or name")
 
-	// The snapshot outlives what it was taken of, and what came of it the snapshot.
+	// The snapshot outlives its box, and restored boxes outlive the snapshot.
 	b.must("stop_context", args{"context_id": id})
 	b.refused("restore_context", args{"snapshot_id": snapID, "context_id": id}, "CONTEXT_NOT_FOUND", "was stopped", "Leave out context_id")
 	third := b.must("restore_context", args{"snapshot_id": snapID})["context_id"].(string)
@@ -254,7 +254,7 @@ func rollBackSession(b boxes) {
 		b.t.Errorf("execute_code after the roll back: got %v", out)
 	}
 
-	// An id that no session has, and none at all, make new ones.
+	// An unknown id, and no id, create new sessions.
 	made := b.must("restore_session", args{"snapshot_id": snapID, "session_id": "chosen"})
 	if made["session_id"] != "chosen" || made["rolled_back"] != false {
 		b.t.Errorf("restore_session to a new id: got %v", made)
@@ -266,7 +266,7 @@ func rollBackSession(b boxes) {
 		b.t.Errorf("restore_session without an id: got %v", made)
 	}
 	b.want(b.execute, id, "print(x)", "1")
-	// One that has ended comes back.
+	// A session that has ended is restored under its id.
 	b.must("stop_session", args{"session_id": "chosen"})
 	b.must("restore_session", args{"snapshot_id": snapID, "session_id": "chosen"})
 	out = b.must("execute_code", args{"session_id": "chosen", "code": "print(x)"})
@@ -366,8 +366,8 @@ func forkRandomness(b boxes) {
 	}
 }
 
-// A fork of a session whose code runs has what the code leaves, and the code runs
-// in one of them only. It ends when there is a file in the shared directory.
+// A fork of a busy session has the state after the running code, which runs in the
+// original only. The code ends when the shared directory has a file.
 func forkWaits(b boxes, shared string) {
 	b.must("execute_code", args{"session_id": "busy", "code": "import time, pathlib"})
 	type answer struct {
@@ -410,13 +410,13 @@ func forkWaits(b boxes, shared string) {
 	}
 }
 
-// killInterpreter makes a session and kills its interpreter between two calls.
+// killInterpreter creates a session and kills its interpreter between two calls.
 func killInterpreter(b boxes, id string) {
 	pid := b.execute(id, "import os; x = 1; open('f', 'w').write('kept'); print(os.getpid())")
 	b.must("execute_command", args{"session_id": id, "command": "kill -9 " + pid + "; while kill -0 " + pid + " 2>/dev/null; do sleep 0.05; done"})
 }
 
-// wantLost calls such a session, or what was made of it: once, it is told of.
+// wantLost calls such a session or a copy of it: the first answer reports the loss.
 func wantLost(b boxes, id string) {
 	b.t.Helper()
 	for _, lost := range []any{true, nil} {
@@ -464,7 +464,7 @@ func snapshotsRefused(b boxes) {
 	b.must("stop_context", args{"context_id": id})
 }
 
-// A snapshot and the boxes themselves are there for the next server.
+// The next server has the snapshots and the boxes.
 func TestSnapshotsOutliveTheServer(t *testing.T) {
 	state := t.TempDir()
 	s := startServer(t, state, append([]string{"--pause-after", "2"}, plain...)...)
@@ -504,7 +504,7 @@ func TestSnapshotsOutliveTheServer(t *testing.T) {
 	out = b.must("run_code", args{"context_id": id, "code": "print(x)"})
 	reason, _ := out["lost_reason"].(string)
 	notes, _ = json.Marshal(out["notes"])
-	// It may have been written once more before the server was killed.
+	// The box may have been written once more before the kill.
 	if !slices.Contains([]any{"1\n", "3\n"}, out["stdout"]) || out["state_lost"] != true || !strings.HasPrefix(reason, "the server was killed; what the context did after 20") ||
 		!strings.Contains(string(notes), "what it did after that is lost") {
 		t.Errorf("run_code after the server was killed: got %v", out)
@@ -544,7 +544,7 @@ func TestSources(t *testing.T) {
 }
 
 // An owner's snapshots do not exist for other owners, not even on disk.
-func TestSnapshotsOfAnotherOwner(t *testing.T) {
+func TestOwners_Snapshots(t *testing.T) {
 	tokens := newTokens(t)
 	s := startServer(t, t.TempDir(), append([]string{"--tokens-file", tokens.file}, plain...)...)
 	alice, bob := s.as(t, tokens.alice), s.as(t, tokens.bob)
@@ -568,7 +568,7 @@ func TestSnapshotsOfAnotherOwner(t *testing.T) {
 		bob.refused("delete_snapshot", args{"snapshot_id": name}, "SNAPSHOT_NOT_FOUND", "Snapshot not found: "+name)
 	}
 	bob.refused("restore_session", args{"snapshot_id": sessionSnap, "session_id": "hers"}, "SNAPSHOT_NOT_FOUND", "Snapshot not found: "+sessionSnap)
-	// An own snapshot does not go into a box of the other either.
+	// A snapshot cannot be restored into another owner's box either.
 	own := bob.must("snapshot_context", args{"context_id": bobs})["snapshot_id"]
 	bob.refused("restore_context", args{"snapshot_id": own, "context_id": id}, "CONTEXT_NOT_FOUND", "Context not found: "+id)
 	bob.want(bob.run, bobs, "print('secret' in dir())", "False")

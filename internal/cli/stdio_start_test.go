@@ -17,7 +17,7 @@ import (
 )
 
 // A slowStart is a glovebox stdio on a fresh state directory whose Python interpreter
-// does not answer before the test lets it.
+// waits for the test.
 type slowStart struct {
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -27,7 +27,7 @@ type slowStart struct {
 	gate    string // the interpreter waits for this file
 }
 
-// startSlowly starts one; then is what the interpreter does in the end, in shell.
+// startSlowly starts one; then is the shell line that the interpreter finally runs.
 func startSlowly(t *testing.T, then string) *slowStart {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func (s *slowStart) ask(id, method, params string) {
 	fmt.Fprintf(s.in, `{"jsonrpc":"2.0","id":%q,"method":%q,"params":%s}`+"\n", id, method, params)
 }
 
-// answer reads the next answer, which is to be that to id.
+// answer reads the next answer, which must be the one to id.
 func (s *slowStart) answer(id string) (result, fault json.RawMessage) {
 	s.t.Helper()
 	if !s.answers.Scan() {
@@ -99,10 +99,10 @@ const (
 	callParams       = `{"name":"execute_code","arguments":{"code":"print(6 * 7)"}}`
 )
 
-// TestStdioAnswersBeforeItAsksInterpreters: on a fresh state directory, what a client
-// asks first is answered before this machine's interpreters are asked; a call waits
+// TestStdio_AnswersBeforeInspectingInterpreters: on a fresh state directory, the server answers
+// the first requests of a client before it has inspected the interpreters; a call waits
 // for them.
-func TestStdioAnswersBeforeItAsksInterpreters(t *testing.T) {
+func TestStdio_AnswersBeforeInspectingInterpreters(t *testing.T) {
 	const real = "/usr/bin/python3"
 	if _, err := os.Stat(real); err != nil {
 		t.Skip(err)
@@ -136,9 +136,9 @@ func TestStdioAnswersBeforeItAsksInterpreters(t *testing.T) {
 	}
 }
 
-// TestStdioTellsWhyItCannotStart: a call that waits for a start that fails is
-// answered with the reason, and the server ends with it.
-func TestStdioTellsWhyItCannotStart(t *testing.T) {
+// TestStdio_ReportsFailedStart: if the start fails, a waiting call gets the reason, and
+// the server exits with it.
+func TestStdio_ReportsFailedStart(t *testing.T) {
 	s := startSlowly(t, "echo no such thing as a python >&2; exit 3")
 	s.ask("initialize", "initialize", initializeParams)
 	s.answer("initialize")
@@ -159,8 +159,8 @@ func TestStdioTellsWhyItCannotStart(t *testing.T) {
 	}
 }
 
-// TestStdioEndsBeforeItHasStarted: a client may be gone before there are boxes.
-func TestStdioEndsBeforeItHasStarted(t *testing.T) {
+// TestStdio_ClientGoneBeforeStart: a client may be gone before there are boxes.
+func TestStdio_ClientGoneBeforeStart(t *testing.T) {
 	const real = "/usr/bin/python3"
 	if _, err := os.Stat(real); err != nil {
 		t.Skip(err)

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A collector gets the spans of a request, its tool and its box, below the trace
-// that the request names, and nothing of what was in it.
-func TestServeTraces(t *testing.T) {
+// The collector gets the spans of a request, its tool and its box, in the trace that the
+// request names, without code and output.
+func TestServe_Traces(t *testing.T) {
 	var mu sync.Mutex
 	var got []*spans.Span
 	var text strings.Builder

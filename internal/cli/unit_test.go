@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The unit that is shipped has no setting with which no box can be made.
+// The shipped unit has no setting that prevents boxes.
 func TestShippedUnit(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/glovebox.service")
 	if err != nil {
@@ -16,7 +16,7 @@ func TestShippedUnit(t *testing.T) {
 	if problems := unitProblems(string(text)); len(problems) > 0 {
 		t.Errorf("no box can be made with %q", problems)
 	}
-	// The test can fail: each of these would be found in it.
+	// The test can fail: it finds each of these.
 	for _, setting := range []string{
 		"RestrictNamespaces=yes", "RestrictNamespaces=user mnt", "RestrictNamespaces=~pid", "MemoryDenyWriteExecute=true", "ProcSubset=pid",
 		"RestrictAddressFamilies=AF_INET AF_INET6", "SystemCallFilter=~@mount", "SystemCallFilter=~@clock @privileged", "SystemCallFilter=@system-service",
@@ -47,7 +47,7 @@ func TestUnitProblems(t *testing.T) {
 	}
 }
 
-// A server that fails as a systemd service says whose settings to look at.
+// The error of a server that fails as a systemd service names the unit's settings.
 func TestUnitHint(t *testing.T) {
 	t.Setenv("INVOCATION_ID", "")
 	t.Setenv("SYSTEMD_EXEC_PID", "")

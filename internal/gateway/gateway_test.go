@@ -463,7 +463,7 @@ func TestWithoutTaskTools_LeftOutAndLoggedOnce(t *testing.T) {
 	}
 }
 
-func TestUnavailableServer_CallSaysWhy(t *testing.T) {
+func TestUnavailableServer_CallReturnsReason(t *testing.T) {
 	o := options(t.TempDir(), mcpkit.Trusted, "a")
 	o.Servers.Config.Servers[0].Command = mcpjson.Literal("/no/such/program")
 	g, s := register(t, o)

@@ -95,7 +95,7 @@ func gone(t *testing.T, pid string) {
 	}
 }
 
-func TestMainFailsForWhatIsLeft(t *testing.T) {
+func TestMain_FailsForLeftProcesses(t *testing.T) {
 	pid, out, err := leave(t, "checked")
 	if err == nil || !strings.Contains(out, "leak: process "+pid) || !strings.Contains(out, "sleep 300") {
 		t.Errorf("got %v:\n%s", err, out)
@@ -103,7 +103,7 @@ func TestMainFailsForWhatIsLeft(t *testing.T) {
 	gone(t, pid)
 }
 
-func TestContainKillsWhatIsLeft(t *testing.T) {
+func TestContain_KillsLeftProcesses(t *testing.T) {
 	pid, out, err := leave(t, "unchecked")
 	if err != nil {
 		t.Errorf("got %v:\n%s", err, out)

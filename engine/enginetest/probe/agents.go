@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// agents are the parts a guest's first process can play.
+// agents are the behaviours of a guest's first process.
 var agents = map[string]func(args []string) error{
 	"echo":    echo,    // gives back what it reads
 	"exit":    exit,    // reads one byte and exits with the code
@@ -45,7 +45,7 @@ func echo([]string) error {
 	return err
 }
 
-// forever is not select {}: the Go runtime ends a program that cannot go on.
+// forever is not select {}: the Go runtime ends a deadlocked program.
 func forever() {
 	for {
 		time.Sleep(time.Hour)

@@ -60,7 +60,7 @@ See also.
 	}
 }
 
-// No line is wider than what was asked for, unless a single word is.
+// No line exceeds the width, unless a single word does.
 func TestWidth(t *testing.T) {
 	parent, child := sample()
 	for _, cmd := range []*cobra.Command{parent, child} {
@@ -77,7 +77,7 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// Help that is asked for goes to the output, through the command itself.
+// Requested help goes to standard output.
 func TestInstall(t *testing.T) {
 	parent, child := sample()
 	var out bytes.Buffer

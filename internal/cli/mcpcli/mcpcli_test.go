@@ -152,8 +152,8 @@ func browser() {
 	fmt.Println(back)
 }
 
-// paste runs a command and gives it the address that the page which it shows leads
-// to, after one that is none.
+// paste runs a command that shows a login page, and pastes an invalid address, then the
+// one that the page redirects to.
 func paste() {
 	cmd := exec.Command(os.Args[1], os.Args[2:]...)
 	cmd.Stdout = os.Stdout
@@ -178,7 +178,7 @@ func paste() {
 	}
 }
 
-// guarded has the server that wants a login do something: guarded expire, or revoke.
+// guarded changes the server that requires a login: guarded expire, or revoke.
 func guarded(ts *testscript.TestScript, _ bool, args []string) {
 	s := ts.Value("guarded").(*logintest.Server)
 	switch args[0] {
@@ -219,7 +219,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exitCode runs a command and holds it to its exit code: code N COMMAND….
+// exitCode runs a command and checks its exit code: code N COMMAND….
 func exitCode(ts *testscript.TestScript, _ bool, args []string) {
 	err := ts.Exec(args[1], args[2:]...)
 	got := 0
@@ -234,7 +234,7 @@ func exitCode(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// fileMode holds a file to its mode: mode OCTAL FILE.
+// fileMode checks the mode of a file: mode OCTAL FILE.
 func fileMode(ts *testscript.TestScript, _ bool, args []string) {
 	info, err := os.Stat(ts.MkAbs(args[1]))
 	ts.Check(err)

@@ -1,6 +1,5 @@
-// Package statuspage draws what a person sees who opens the server in a browser:
-// one page of HTML that needs no script and loads nothing. It knows nothing of
-// where the figures come from.
+// Package statuspage renders the page that the server shows in a browser: HTML without
+// scripts that loads nothing. The caller supplies the figures.
 package statuspage
 
 import (
@@ -16,27 +15,27 @@ import (
 	"time"
 )
 
-// Page is what is told. Texts are escaped; they may be of any origin.
+// Page is the content. Texts may be of any origin: they are escaped.
 type Page struct {
 	Name, Version string
 	Endpoint      string
 	State         State
-	Why           []string // that it is not ready
+	Why           []string // reasons for not being ready
 	Uptime        time.Duration
-	Subject       string // who is asking; empty: nobody in particular
+	Subject       string // the authenticated user; empty without authentication
 
 	Tiles    []Tile
 	Limits   []Limit
 	Pool     []Pool
-	NoBoxes  bool  // who is asking may not see boxes, not even their own
-	Boxes    []Box // of who is asking
+	NoBoxes  bool  // the user may not see boxes, not even own ones
+	Boxes    []Box // of the user
 	More     int   // boxes that are not shown
 	Errors   []Error
 	Versions []Fact
 	Settings []Fact
 }
 
-// State is what the server does. It is a closed set.
+// State is the state of the server. It is a closed set.
 type State string
 
 // The closed set of states.
@@ -54,28 +53,28 @@ type Tile struct {
 	Note  string
 }
 
-// Limit is how much of something is used.
+// Limit is the use of a limited resource.
 type Limit struct {
 	Label     string
 	Used, Max float64
-	Idle      float64 // of Used: what is freed when something else needs it
+	Idle      float64 // the part of Used that is freed on demand
 	Text      string  // "3 of 10"
 }
 
-// Pool is how one kind of box stands ready.
+// Pool describes the boxes of one kind that are kept ready.
 type Pool struct {
 	Kind          string
 	Ready, Wanted int
-	Trouble       bool // the last attempt to make one failed
+	Trouble       bool // the last attempt to create one failed
 }
 
-// Box is one box of the person who looks.
+// Box is one box of the user.
 type Box struct {
 	ID, Name, Kind, Template, Flavor, State string
 	Created, Used                           time.Time
 }
 
-// Error is how often the protocol answered with one code.
+// Error is the number of protocol errors with one code.
 type Error struct {
 	Code    int64
 	Meaning string
@@ -83,7 +82,7 @@ type Error struct {
 	Last    time.Time
 }
 
-// Fact is a name and what it is.
+// Fact is a name with its value.
 type Fact struct{ Name, Value string }
 
 var (
@@ -92,14 +91,14 @@ var (
 	//go:embed page.css
 	css string
 
-	// page is read when it is first asked for: the processes of boxes are this
-	// program too, and never are.
+	// page is parsed on first use: the processes of boxes run this program too and never
+	// need it.
 	page = sync.OnceValue(func() *template.Template {
 		return template.Must(template.New("page").Funcs(template.FuncMap{"clock": clock, "span": Span}).Parse(html))
 	})
 
-	// policy allows the one style and nothing else: not even what were to get past
-	// the escaping could load or run anything.
+	// policy allows the one style and nothing else: markup that got past the escaping
+	// could not load or run anything.
 	policy = "default-src 'none'; style-src 'sha256-" + digest(css) + "'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
@@ -108,8 +107,8 @@ func digest(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Write sends the page with the status of HTTP. An error says that the client is gone
-// or, with nothing sent, that the page cannot be drawn.
+// Write sends the page with an HTTP status. It fails if the client is gone or, before
+// anything is sent, if the page cannot be rendered.
 func Write(w http.ResponseWriter, status int, p *Page) error {
 	var b bytes.Buffer
 	if err := page().Execute(&b, struct {
@@ -130,7 +129,7 @@ func Write(w http.ResponseWriter, status int, p *Page) error {
 	return err
 }
 
-// clock writes a time as a person in any time zone understands it.
+// clock formats a time with its time zone.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -138,7 +137,7 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05") + " UTC"
 }
 
-// Span writes a duration in its two largest units: "3 d 4 h".
+// Span formats a duration in its two largest units: "3 d 4 h".
 func Span(d time.Duration) string {
 	if d < 0 {
 		d = 0
@@ -168,16 +167,16 @@ type meter struct {
 	Warn    bool
 }
 
-// Bar is the part that is used. It warns if nearly all of it is in use by something
-// that does not make room.
+// Bar is the used part. It warns if nearly all of it is in use and cannot be freed on
+// demand.
 func (l Limit) Bar() meter {
 	return meter{percent(l.Used, l.Max), percent(l.Used-l.Idle, l.Max) >= 90}
 }
 
-// Bar is the part that is ready.
+// Bar is the ready part.
 func (p Pool) Bar() meter { return meter{percent(float64(p.Ready), float64(p.Wanted)), p.Trouble} }
 
-// percent is the part of max that used is, from 0 to 100.
+// percent returns used as a percentage of max, from 0 to 100.
 func percent(used, max float64) int {
 	if max <= 0 || used <= 0 {
 		return 0

@@ -236,7 +236,7 @@ func abortable(t *testing.T) (s *mcp.Server, abort func()) {
 	return s, cancel
 }
 
-func TestGraceAborts(t *testing.T) {
+func TestGrace_AbortsCalls(t *testing.T) {
 	s, abort := abortable(t)
 	var out output
 	ended := start(t, s, &stdio.Transport{
@@ -253,9 +253,9 @@ func TestGraceAborts(t *testing.T) {
 	}
 }
 
-// TestLastWords: a call that goes on although it was cancelled holds the end of a
+// TestGrace_CallIgnoresCancel: a call that goes on although it was cancelled holds the end of a
 // session up for a moment only.
-func TestLastWords(t *testing.T) {
+func TestGrace_CallIgnoresCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
 		aborted := false

@@ -16,11 +16,11 @@ var runCode = define(info{
 		"Figures come as images. Python has the libraries of this machine, usually numpy, pandas and matplotlib. There is no network: pip install fails.",
 	set: Contexts, family: runErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
-	s, acq, own, err := c.context(ctx, in.ContextID)
+	s, lease, own, err := c.context(ctx, in.ContextID)
 	if err != nil {
 		return runCodeOut{}, err
 	}
-	defer acq.Release()
+	defer lease.Release()
 	res, err := s.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress})
 	if err != nil {
 		return runCodeOut{}, err
@@ -33,13 +33,13 @@ var runCode = define(info{
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
 	}
-	out.LostReason, out.Notes = describeRunLoss(acq, res, "context")
+	out.LostReason, out.Notes = describeRunLoss(lease, res, "context")
 	out.StateLost = out.LostReason != ""
 	var more []string
 	out.images, more = attach(res.Images)
 	out.Notes = append(out.Notes, more...)
 	if own {
-		out.ContextCreated = acq.Created
+		out.ContextCreated = lease.Created
 		if c.Client == nil {
 			out.Notes = append(out.Notes, "This call made a new context, since it named none: pass context_id "+s.ID()+" to continue in it.")
 		}

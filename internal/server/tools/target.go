@@ -81,21 +81,21 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 
 // context acquires the box of run_code: a context by its id or unique name, a session
 // or, for "" and "default", the client's default context, which own reports.
-func (c *Call) context(ctx context.Context, id string) (s *box.Box, acq box.Lease, own bool, err error) {
+func (c *Call) context(ctx context.Context, id string) (s *box.Box, lease box.Lease, own bool, err error) {
 	kind, there := box.KindContext, false
 	if id != "" {
 		kind, there = c.Boxes.Find(c.Owner, id)
 	}
 	switch own = id == "" || id == box.DefaultContextID && !there; {
 	case own:
-		s, acq, err = c.Boxes.DefaultContext(ctx, c.Owner, c.Client)
+		s, lease, err = c.Boxes.DefaultContext(ctx, c.Owner, c.Client)
 	case kind == box.KindSession:
-		s, acq, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
+		s, lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
 	default:
-		s, acq, err = c.Boxes.Context(ctx, c.Owner, id)
+		s, lease, err = c.Boxes.Context(ctx, c.Owner, id)
 	}
 	recordBox(ctx, s)
-	return s, acq, own, err
+	return s, lease, own, err
 }
 
 // contextID returns the id of the client's default context for "default", unless a

@@ -176,30 +176,30 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05
 // describeLoss returns why earlier state of a box is lost ("" if none is), and notes
 // for the model. A box that woke from hibernation lost nothing and still gets a note:
 // time has passed for its processes.
-func describeLoss(acq box.Lease, what string) (reason string, notes []string) {
+func describeLoss(lease box.Lease, what string) (reason string, notes []string) {
 	switch {
-	case acq.Woken != nil && acq.Woken.Rescued != nil:
-		return "memory_not_restored: " + acq.Woken.Rescued.Why, []string{acq.Woken.Rescued.Explain()}
-	case acq.Woken != nil && acq.Woken.Behind:
-		at := formatTime(acq.Woken.Saved)
+	case lease.Woken != nil && lease.Woken.Rescued != nil:
+		return "memory_not_restored: " + lease.Woken.Rescued.Why, []string{lease.Woken.Rescued.Explain()}
+	case lease.Woken != nil && lease.Woken.Behind:
+		at := formatTime(lease.Woken.Saved)
 		cause, note := "the server was killed", "The server was killed while it had this "+what
-		if t := acq.Woken.Why; t != nil {
+		if t := lease.Woken.Why; t != nil {
 			cause, note = reasons[t.Reason], "This "+what+describeEnd(t)
 		}
 		return cause + "; what the " + what + " did after " + at + " is lost",
 			[]string{note + ". It was woken as it was at " + at + ": what it did after that is lost."}
-	case acq.Woken != nil:
-		return "", []string{"This " + what + " was hibernated at " + formatTime(acq.Woken.Saved) + " and woken: its variables and files are kept."}
-	case acq.Lost != nil:
-		note := "The earlier " + what + " " + acq.Lost.ID + describeEnd(acq.Lost)
-		return string(acq.Lost.Reason), []string{note + ". Its variables and files are gone; this is a new box under the same id."}
+	case lease.Woken != nil:
+		return "", []string{"This " + what + " was hibernated at " + formatTime(lease.Woken.Saved) + " and woken: its variables and files are kept."}
+	case lease.Lost != nil:
+		note := "The earlier " + what + " " + lease.Lost.ID + describeEnd(lease.Lost)
+		return string(lease.Lost.Reason), []string{note + ". Its variables and files are gone; this is a new box under the same id."}
 	}
 	return "", nil
 }
 
 // describeRunLoss is describeLoss with the loss and the notes of a run.
-func describeRunLoss(acq box.Lease, res *box.RunResult, what string) (reason string, notes []string) {
-	reason, notes = describeLoss(acq, what)
+func describeRunLoss(lease box.Lease, res *box.RunResult, what string) (reason string, notes []string) {
+	reason, notes = describeLoss(lease, what)
 	if res.Lost != "" {
 		if reason == "" && res.Fresh {
 			notes = nil // the box woke, but its variables are lost

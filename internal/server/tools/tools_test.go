@@ -93,23 +93,23 @@ func TestDescribeLoss(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	for _, c := range []struct {
 		name    string
-		acq     box.Lease
+		lease   box.Lease
 		reason  string
 		note    string // all of it
 		orWords string // or words of it
 	}{
-		{name: "nothing happened", acq: box.Lease{Created: true}},
+		{name: "nothing happened", lease: box.Lease{Created: true}},
 		{
-			name: "woken", acq: box.Lease{Woken: &box.Woken{Saved: at}},
+			name: "woken", lease: box.Lease{Woken: &box.Woken{Saved: at}},
 			note: "This context was hibernated at 2026-01-02T02:04:05Z and woken: its variables and files are kept.",
 		},
 		{
-			name: "woken as it was before", acq: box.Lease{Woken: &box.Woken{Saved: at, Behind: true}},
+			name: "woken as it was before", lease: box.Lease{Woken: &box.Woken{Saved: at, Behind: true}},
 			reason: "the server was killed; what the context did after 2026-01-02T02:04:05Z is lost",
 			note:   "The server was killed while it had this context. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
 		},
 		{
-			name: "woken after a crash", acq: box.Lease{Woken: &box.Woken{Saved: at, Behind: true, Why: &box.Tombstone{
+			name: "woken after a crash", lease: box.Lease{Woken: &box.Woken{Saved: at, Behind: true, Why: &box.Tombstone{
 				ID: "x", Reason: box.ReasonCrashed, Detail: "its isolation ended", At: at.Add(time.Minute),
 			}}},
 			reason: "it crashed; what the context did after 2026-01-02T02:04:05Z is lost",
@@ -117,22 +117,22 @@ func TestDescribeLoss(t *testing.T) {
 		},
 		{
 			name:   "evicted",
-			acq:    box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
+			lease:  box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
 			reason: "evicted",
 			note:   "The earlier context x ended at 2026-01-02T02:04:05Z (it made room for another box). Its variables and files are gone; this is a new box under the same id.",
 		},
 		{
 			name:   "lost with its server",
-			acq:    box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonHostRestart, At: at}},
+			lease:  box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonHostRestart, At: at}},
 			reason: "host_restart", orWords: "(it was lost with its server).",
 		},
 		{
 			name:   "unreadable",
-			acq:    box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonUnreadable, Detail: "its checksum is wrong", At: at}},
+			lease:  box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonUnreadable, Detail: "its checksum is wrong", At: at}},
 			reason: "unreadable", orWords: "(it could not be woken): its checksum is wrong.",
 		},
 	} {
-		reason, notes := describeLoss(c.acq, "context")
+		reason, notes := describeLoss(c.lease, "context")
 		note := strings.Join(notes, "\n")
 		if reason != c.reason || c.orWords == "" && note != c.note || !strings.Contains(note, c.orWords) {
 			t.Errorf("%s: got %q, %q; want %q, %q", c.name, reason, note, c.reason, c.note+c.orWords)
