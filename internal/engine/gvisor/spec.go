@@ -19,8 +19,10 @@ const agentPath = "/.glovebox/agent"
 
 // agentCaps are the powers of the agent over the guest: to give files away, to
 // start processes as other users and to end them. They are powers over gVisor's
-// own kernel, never over the host. CAP_SYS_RESOURCE and CAP_SYS_ADMIN are not
-// among them, because they would lift the limits.
+// own kernel, never over the host. CAP_SYS_RESOURCE and CAP_SYS_ADMIN over the guest's
+// first user namespace are not among them, because they would lift the limits. User code
+// can have all capabilities in a user namespace of its own (unshare --user --map-root-user),
+// where it may mount and change what belongs to that namespace; every limit holds there.
 var agentCaps = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID",
 	"CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP",
