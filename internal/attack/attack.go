@@ -38,6 +38,8 @@ func classes() []class {
 		usernsClass(),
 		kernelMemoryClass(),
 		stormClass(),
+		mcpClientClass(),
+		gatewayClass(),
 	}
 }
 

@@ -39,6 +39,7 @@ type Config struct {
 	weaken  func(engine.Limits) engine.Limits // the limits that boxes get instead
 	extraMB int                               // that attacks on memory try to take beyond the ceiling
 	seconds int                               // that attacks on memory last, if more than memorySeconds
+	mcp     weakMCP                           // what the attacks on glovebox mcp meet instead
 	target  string                            // the URL of the server that is attacked instead
 }
 
