@@ -143,7 +143,7 @@ func TestSave_FailureIsNotRetriedAtOnce(t *testing.T) {
 	writes := func() int { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes }
 	f.clock.add(2 * saveGap)
 	f.reaper.checkIdle()
-	eventually(t, "a first write", func() bool { return writes() == 1 })
+	f.unwritten(t, s, 1)
 	f.clock.add(2 * saveEvery)
 	f.reaper.checkIdle()
 	eventually(t, "a later write", func() bool { return writes() >= 2 })

@@ -115,10 +115,13 @@ func (b *Box) setStill() {
 
 // clearStill undoes setStill before the box continues.
 func (b *Box) clearStill() {
-	if b.record == nil {
+	b.reg.mu.Lock()
+	record := b.record
+	b.reg.mu.Unlock()
+	if record == nil {
 		return
 	}
-	if err := b.record.ClearStill(); err != nil && !b.ended() {
+	if err := record.ClearStill(); err != nil && !b.ended() {
 		b.env.log.Warn("resumed box still marked as saved", logkey.Guest, b.guestID, logkey.Error, err)
 	}
 }

@@ -26,7 +26,7 @@ var neighborFlags = append([]string{
 // owner's load, which takes processor time too, or to neighborFloor.
 const (
 	neighborFactor = 10
-	neighborFloor  = 4 * time.Second
+	neighborFloor  = 8 * time.Second
 )
 
 // tour calls every tool once or more on boxes of one owner, and returns how long each tool
