@@ -293,12 +293,18 @@ func TestDiskOfHibernatedBoxes(t *testing.T) {
 	if s := p.status(t, first); s != "hibernated" {
 		t.Errorf("the first one is listed as %q, want hibernated", s)
 	}
-	p.create(t, "third") // takes the place of the second in memory, and that the first one's on disk
+	third := p.create(t, "third") // takes the place of the second in memory, and that the first one's on disk
 	until(t, "the first one is gone", func() bool { return p.status(t, first) == "" })
 	a, err := p.try("run_code", map[string]any{"context_id": first, "code": "x"})
 	if err != nil || !a.IsError || !strings.Contains(a.text(), "it was evicted") || !strings.Contains(a.text(), "because the disk that hibernated boxes may use was full") {
 		t.Errorf("the first one: got %v, %v", a, err)
 	}
+	// The disk has no room for the third beside the second, so it does not leave memory for it.
+	a, err = p.try("run_code", map[string]any{"context_id": second, "code": "x"})
+	if err != nil || !a.IsError || !strings.Contains(a.text(), "an idle box could not be written to disk") {
+		t.Errorf("the second one beside the third: got %v, %v", a, err)
+	}
+	p.call(t, "stop_context", map[string]any{"context_id": third})
 	if got := p.run(t, second, "print(x)"); got != "2" {
 		t.Errorf("the second one: got %q", got)
 	}

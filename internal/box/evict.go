@@ -22,6 +22,7 @@ const diskEvictWait = 30 * time.Second
 func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error) {
 	u, owner := newUsage(), s.key.owner
 	var idle []*Box
+	note := ""
 	for _, o := range r.boxes {
 		if &o.spec == s { // it was admitted already
 			continue
@@ -29,6 +30,8 @@ func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error)
 		u.add(&o.spec, 1)
 		if o.evictableLocked() {
 			idle = append(idle, o)
+		} else if o.use.calls == 0 && o.backoffLocked() {
+			note = "; an idle box could not be written to disk"
 		}
 	}
 	for o, old := range r.replacements {
@@ -36,10 +39,9 @@ func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error)
 			u.addReplacement(&o.spec, &old.spec)
 		}
 	}
-	twice := ""
 	if replaced != nil {
 		u.addReplacement(s, &replaced.spec)
-		twice = "; a box that is rolled back takes memory twice for a moment"
+		note += "; a box that is rolled back takes memory twice for a moment"
 	} else {
 		u.add(s, 1)
 	}
@@ -64,13 +66,13 @@ func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error)
 	}
 	switch {
 	case !makeRoom(func() bool { return c.MaxPerOwner > 0 && u.boxes[owner] > c.MaxPerOwner }, ownedBy(owner)):
-		return nil, r.limitError(op, "per_owner", fmt.Sprintf("Limit per user exceeded: %d >= %d", u.boxes[owner]-1, c.MaxPerOwner))
+		return nil, r.limitError(op, "per_owner", fmt.Sprintf("Limit per user exceeded: %d >= %d", u.boxes[owner]-1, c.MaxPerOwner)+note)
 	case !makeRoom(func() bool { return c.MaxMemoryPerOwnerMB > 0 && u.ownersMB[owner] > c.MaxMemoryPerOwnerMB }, ownedBy(owner)):
-		return nil, r.limitError(op, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB", u.ownersMB[owner], c.MaxMemoryPerOwnerMB))
+		return nil, r.limitError(op, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB", u.ownersMB[owner], c.MaxMemoryPerOwnerMB)+note)
 	case !makeRoom(func() bool { return *n > max }, func(o *Box) bool { return o.key.kind == s.key.kind }):
-		return nil, r.limitError(op, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max))
+		return nil, r.limitError(op, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max)+note)
 	case !makeRoom(func() bool { return c.MaxTotalMemoryMB > 0 && u.memoryMB > c.MaxTotalMemoryMB }, func(*Box) bool { return true }):
-		return nil, r.limitError(op, "memory", fmt.Sprintf("Memory limit exceeded: %dMB >= %dMB", u.memoryMB, c.MaxTotalMemoryMB)+twice)
+		return nil, r.limitError(op, "memory", fmt.Sprintf("Memory limit exceeded: %dMB >= %dMB", u.memoryMB, c.MaxTotalMemoryMB)+note)
 	}
 	return victims, nil
 }

@@ -36,7 +36,7 @@ func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
 		t.Errorf("stats: got %+v, want one box that could not be written", st)
 	}
 	// It makes no room for a moment, and is not written again at once.
-	f.wantLimit(t, "bob", SessionOptions{ID: "other"}, "Sessions limit exceeded: 1 >= 1")
+	f.wantLimit(t, "bob", SessionOptions{ID: "other"}, "Sessions limit exceeded: 1 >= 1; an idle box could not be written to disk")
 	f.reaper.sweep()
 	f.clock.add(firstBackoff)
 	f.reaper.sweep()

@@ -181,10 +181,8 @@ func (l *lifecycle) makeRoomAgain(op string, s, replaced *Box) ([]<-chan struct{
 	if !l.reg.overLimitLocked() {
 		return nil, nil
 	}
-	err := l.evictLocked(op, s, replaced)
-	if e, ok := errors.AsType[*Error](err); ok {
-		e.Msg += "; an idle box could not be written to disk"
-		return nil, e
+	if err := l.evictLocked(op, s, replaced); err != nil {
+		return nil, err
 	}
 	if len(l.reg.freeing) == before { // others' starts wait for these
 		return nil, nil
