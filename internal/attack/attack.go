@@ -40,6 +40,10 @@ func classes() []class {
 		stormClass(),
 		mcpClientClass(),
 		gatewayClass(),
+		sentryClass(),
+		agentClass(),
+		snapshotClass(),
+		httpClass(),
 	}
 }
 

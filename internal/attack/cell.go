@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -35,6 +36,9 @@ type cell struct {
 	m      *machine.Machine
 	limits engine.Limits // as promised
 	gone   bool          // destroyed
+	// connectionMayEnd: the agent is hostile, and the error of a lost connection is the
+	// report. The manager of boxes ends such a box.
+	connectionMayEnd bool
 }
 
 // call says what a script does.
@@ -142,13 +146,17 @@ func (c *cell) settle(ctx context.Context) {
 	if c.gone {
 		return
 	}
-	c.gone = true
-	how := c.next(ctx)
-	if how != "" {
+	if how := c.next(ctx); how != "" {
 		c.t.mu.Lock()
 		c.t.ends = append(c.t.ends, how)
 		c.t.mu.Unlock()
 	}
+	c.destroy(ctx)
+}
+
+// destroy destroys the box and checks that this is quick and that nothing is left.
+func (c *cell) destroy(ctx context.Context) {
+	c.gone = true
 	before := holdings(c.m.ID)
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -157,7 +165,7 @@ func (c *cell) settle(ctx context.Context) {
 	if took := time.Since(start); err != nil {
 		c.t.broke("the box was not destroyed: %v", err)
 	} else if took > destroyTimeout {
-		c.t.broke("destroying the box took %v, more than %v", took.Round(time.Millisecond), destroyTimeout)
+		c.t.late("destroying the box took %v, more than %v", took.Round(time.Millisecond), destroyTimeout)
 	}
 	c.t.leftovers(c.m.ID, before)
 }
@@ -169,7 +177,10 @@ func (c *cell) next(ctx context.Context) string {
 	var out output
 	word := "alive-" + c.t.nonce
 	res, err := c.m.Agent.Exec(ctx, protocol.Exec{Argv: []string{"/bin/sh", "-c", "echo " + word}, TimeoutMS: nextTimeout.Milliseconds()}, nil, &out)
-	if err == nil && res.Code == 0 && strings.TrimSpace(out.String()) == word {
+	if errors.Is(err, client.ErrLost) && c.connectionMayEnd {
+		return "connection lost: " + printable(err.Error())
+	}
+	if err == nil && res.Code == 0 && strings.Contains(out.String(), word) {
 		return ""
 	}
 	wait, cancelWait := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)

@@ -4,9 +4,14 @@ package attack
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -120,6 +125,9 @@ func TestControl_WithoutIsolation(t *testing.T) {
 		"userns/processes":           "processes in a box for",
 		"userns/disk":                "were written in a box of",
 		"kernel-memory/anonymous":    "of the host's memory",
+		"sentry/system-call-filter":  "has no system call filter",
+		"sentry/no-new-privileges":   "can gain privileges",
+		"sentry/namespaces":          "has the server's",
 		"kernel-memory/threads":      "threads in a box for",
 	} {
 		t.Run(strings.ReplaceAll(id, "/", "-"), func(t *testing.T) {
@@ -147,6 +155,75 @@ func (s slow) Resume(ctx context.Context, id string) error {
 func TestControl_SlowEngine(t *testing.T) {
 	r := run(t, unisolated(t, func(e engine.Engine) engine.Engine { return slow{e} }), "storm/zombies")
 	expectBroken(t, r, "to pause the box took")
+}
+
+// trusting is an engine that restores any snapshot.
+type trusting struct{ engine.Engine }
+
+func (e trusting) Unwrap() engine.Engine { return e.Engine }
+
+func (e trusting) Snapshot(_ context.Context, _, dir string) (string, error) {
+	return "", errors.Join(os.WriteFile(filepath.Join(dir, "manifest.json"), []byte("{}"), 0o600),
+		os.WriteFile(filepath.Join(dir, "pages"), make([]byte, 4096), 0o600))
+}
+
+func (e trusting) Restore(ctx context.Context, id string, spec *engine.Spec, _ engine.Snapshot) (engine.Guest, error) {
+	return e.Create(ctx, id, spec)
+}
+
+func (e trusting) InspectSnapshot(context.Context, engine.Snapshot) (engine.SnapshotInfo, error) {
+	return engine.SnapshotInfo{}, nil
+}
+
+func (e trusting) CheckSnapshot(context.Context, *engine.Spec, engine.Snapshot) error { return nil }
+
+func (e trusting) RemoveSnapshot(context.Context, engine.Snapshot) error { return nil }
+
+func TestControl_TrustingEngine(t *testing.T) {
+	for _, id := range []string{"snapshot/truncated", "snapshot/no-manifest", "snapshot/symlink"} {
+		expectBroken(t, run(t, unisolated(t, func(e engine.Engine) engine.Engine { return trusting{e} }), id), "the snapshot was restored")
+	}
+}
+
+// A server that answers everything to everybody.
+func TestControl_OpenServer(t *testing.T) {
+	naive := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Mcp-Session-Id", "1")
+		io.Copy(io.Discard, r.Body) // an error shows in the answer
+	}))
+	defer naive.Close()
+	for id, want := range map[string]string{
+		"http/dns-rebinding":  "is answered with 200",
+		"http/foreign-origin": "is answered with 200",
+		"http/simple-request": "is answered with 200",
+		"http/preflight":      "the page is permitted",
+		"http/no-token":       "is answered with 200",
+		"http/session-theft":  "is answered with 200",
+		"http/path-tricks":    "is answered",
+		"http/slow-headers":   "connections with unfinished headers were closed",
+	} {
+		cfg := unisolated(t, nil)
+		cfg.target = naive.Listener.Addr().String()
+		expectBroken(t, run(t, cfg, id), want)
+	}
+}
+
+// The memory that a server takes for a hostile agent ("agent/garbage" and others) is
+// noticed.
+func TestControl_GreedyServer(t *testing.T) {
+	var kept []byte
+	r := judged(t, func(_ context.Context, tr *trial) error {
+		return tr.keepsMemory(func() error {
+			kept = make([]byte, 128<<20)
+			for i := range kept {
+				kept[i] = 1
+			}
+			return nil
+		})
+	})
+	expectBroken(t, r, "the server took")
+	runtime.KeepAlive(kept)
 }
 
 // Every class has a control in a test of this package.

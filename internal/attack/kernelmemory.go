@@ -59,11 +59,12 @@ func hostThreads(list []proc) (n int) {
 	return n
 }
 
-// hostDescriptors returns the number of open descriptors of the processes.
+// hostDescriptors returns the number of open descriptors of the process that has
+// most: the others of a box share its table.
 func hostDescriptors(list []proc) (n int) {
 	for _, p := range list {
 		if fds, err := os.ReadDir("/proc/" + strconv.Itoa(p.pid) + "/fd"); err == nil {
-			n += len(fds)
+			n = max(n, len(fds))
 		}
 	}
 	return n

@@ -37,6 +37,8 @@ type Result struct {
 	Worst        Answers  `json:"worst_answer"`             // while the attack ran
 	HostMemoryMB int64    `json:"host_memory_mb,omitempty"` // the most that the attack took, if it is about memory
 	Milliseconds int64    `json:"ms"`                       // with the examination
+
+	onlyLate bool // nothing but time was broken
 }
 
 // Answers are the times that the host and a neighbouring box took to answer.

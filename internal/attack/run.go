@@ -37,10 +37,10 @@ type Config struct {
 	// The following weaken what is attacked, for tests of the judge.
 
 	weaken  func(engine.Limits) engine.Limits // the limits that boxes get instead
+	target  string                            // the address of the server that is attacked instead
 	extraMB int                               // that attacks on memory try to take beyond the ceiling
 	seconds int                               // that attacks on memory last, if more than memorySeconds
 	mcp     weakMCP                           // what the attacks on glovebox mcp meet instead
-	target  string                            // the URL of the server that is attacked instead
 }
 
 // rig is what the trials of a run share.
@@ -138,11 +138,16 @@ func (r *rig) all(ctx context.Context, report *Report, attacks []Attack, n int) 
 	wg.Wait()
 }
 
-// one runs an attack. An attack that could not be carried out is tried a second
-// time: it may have met a busy moment of the machine. A broken promise is not.
+// one runs an attack. An attack that could not be carried out, or that only delayed
+// something, is run again, up to three times in all: it may have met a busy moment of
+// the machine. Any other broken promise counts at once.
 func (r *rig) one(ctx context.Context, a *Attack) Result {
+	const runs = 3
 	res := r.try(ctx, a)
-	if res.Outcome == Failed && ctx.Err() == nil {
+	for range runs - 1 {
+		if ctx.Err() != nil || res.Outcome != Failed && !res.onlyLate {
+			break
+		}
 		res = r.try(ctx, a)
 	}
 	return res
@@ -159,7 +164,7 @@ func (r *rig) try(ctx context.Context, a *Attack) Result {
 	}
 	worst, late := watch.stop()
 	for _, l := range late {
-		t.broke("%s", l)
+		t.late("%s", l)
 	}
 	r.bait.check(t)
 	if cause := context.Cause(ctx); cause != nil && err != nil {

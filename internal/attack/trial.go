@@ -30,6 +30,7 @@ type trial struct {
 
 	mu     sync.Mutex
 	breaks []string // guarded by mu; what succeeded and should not have
+	delays int      // guarded by mu; how many of breaks are about time only
 	tries  int      // guarded by mu; attempts that were refused or contained
 	ends   []string // guarded by mu; how boxes ended that were meant to live
 	cells  []*cell  // guarded by mu
@@ -43,6 +44,14 @@ func (t *trial) broke(format string, args ...any) {
 	if len(t.breaks) < maxBreaks {
 		t.breaks = append(t.breaks, printable(fmt.Sprintf(format, args...)))
 	}
+}
+
+// late is broke for what took too long, which another program may have caused.
+func (t *trial) late(format string, args ...any) {
+	t.mu.Lock()
+	t.delays++
+	t.mu.Unlock()
+	t.broke(format, args...)
 }
 
 // maxBreaks bounds what a result lists.
@@ -161,6 +170,7 @@ func (t *trial) result(err error) Result {
 	switch {
 	case len(t.breaks) > 0:
 		r.Outcome = Broken
+		r.onlyLate = t.delays >= len(t.breaks)
 	case errors.As(err, &skipped):
 		r.Outcome, r.Why = Skipped, skipped.why
 	case err != nil:
