@@ -12,7 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
-	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	agentlink "github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -177,7 +177,7 @@ func (c *cell) next(ctx context.Context) string {
 	var out output
 	word := "alive-" + c.t.nonce
 	res, err := c.m.Agent.Exec(ctx, protocol.Exec{Argv: []string{"/bin/sh", "-c", "echo " + word}, TimeoutMS: nextTimeout.Milliseconds()}, nil, &out)
-	if errors.Is(err, client.ErrLost) && c.connectionMayEnd {
+	if errors.Is(err, agentlink.ErrLost) && c.connectionMayEnd {
 		return "connection lost: " + printable(err.Error())
 	}
 	if err == nil && res.Code == 0 && strings.Contains(out.String(), word) {

@@ -1,4 +1,4 @@
-# What boxes do while the judge examines their processes from outside.
+# Work of boxes whose processes the judge examines from outside.
 import resource
 import threading
 
