@@ -31,6 +31,9 @@ func enter(cfg *config.Config) error {
 	if err := prepareState(cfg.StateDir); err != nil {
 		return err
 	}
+	if err := checkVolumes(cfg); err != nil {
+		return err
+	}
 	if runtime.GOOS == "linux" && builtWithCgo() {
 		return withHint(errors.New("start the isolation: this program was built with cgo, and boxes could not find the C library that it needs"),
 			"build it with: make build (or CGO_ENABLED=0 go build ./cmd/glovebox)")

@@ -5,6 +5,8 @@ package cli
 import (
 	"errors"
 	"log/slog"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
 // Parts does nothing: no engine is linked in.
@@ -12,6 +14,9 @@ func Parts() {}
 
 // finishTemplatesInBackground fails: without an engine there are no templates.
 func finishTemplatesInBackground() error { return errors.ErrUnsupported }
+
+// checkVolumes refuses nothing: there are no boxes.
+func checkVolumes(*config.Config) error { return nil }
 
 type scratch struct{ dirs []string }
 

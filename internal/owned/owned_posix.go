@@ -130,11 +130,12 @@ func ownerOf(info fs.FileInfo) uint32 {
 
 // trusted reports whether a file's owner is root or this user.
 func trusted(uid uint32) bool {
-	return uid == 0 || int(uid) == os.Geteuid() || uid == unmapped && !mapsAll()
+	return uid == 0 || int(uid) == os.Geteuid() || uid == unmapped && !MapsAllUsers()
 }
 
-// mapsAll reports whether this user namespace maps all users.
-func mapsAll() bool {
+// MapsAllUsers reports whether this user namespace maps all users, so that its root is
+// the machine's.
+func MapsAllUsers() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
 		return true // no user namespaces

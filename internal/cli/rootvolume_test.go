@@ -1,0 +1,57 @@
+//go:build linux && (amd64 || arm64)
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+// TestCheckVolumes: a writable volume of root that other users can reach is refused.
+func TestCheckVolumes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("files that boxes of an ordinary user create do not belong to root")
+	}
+	// Not t.TempDir, which other users cannot reach.
+	dir, err := os.MkdirTemp("", "gbvolume")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	volume := filepath.Join(dir, "volume")
+	if err := os.Mkdir(volume, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		above, mode os.FileMode
+		uid         int
+		readOnly    bool
+		refused     bool
+	}{
+		"open":             {above: 0o755, mode: 0o755, refused: true},
+		"open to pass":     {above: 0o711, mode: 0o711, refused: true},
+		"read-only":        {above: 0o755, mode: 0o755, readOnly: true},
+		"of another user":  {above: 0o755, mode: 0o755, uid: 54321},
+		"closed":           {above: 0o755, mode: 0o700},
+		"in a closed one":  {above: 0o700, mode: 0o755},
+		"group root alone": {above: 0o755, mode: 0o770},
+	} {
+		if err := os.Chmod(dir, c.above); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(volume, c.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(volume, c.uid, 0); err != nil {
+			t.Fatal(err)
+		}
+		err := checkVolumes(&config.Config{Volumes: []config.Volume{{Host: volume, Guest: "/v", ReadOnly: c.readOnly}}})
+		if c.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), volume) {
+			t.Errorf("%s: got %v, want refused: %t", name, err, c.refused)
+		}
+	}
+}
