@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/posture"
@@ -136,5 +139,20 @@ func TestUsers_DifferUntilTheyAreGivenBack(t *testing.T) {
 	u.give(user{id: firstUser})
 	if who, err := u.take(); err != nil || who.id != firstUser {
 		t.Errorf("got %+v, %v, want the one given back, %d", who, err, firstUser)
+	}
+}
+
+func TestExplainStart(t *testing.T) {
+	for err, want := range map[error]string{
+		&os.PathError{Op: "fork/exec", Path: selfExe, Err: unix.EACCES}: "chmod a+rx ",
+		&os.PathError{Op: "fork/exec", Path: selfExe, Err: unix.ENOSPC}: "sysctl -w user.max_user_namespaces",
+	} {
+		host, ok := errors.AsType[*engine.HostError](explainStart(err))
+		if !ok || !strings.Contains(host.Fix, want) || !errors.Is(host, err) {
+			t.Errorf("%v: got %v, want the remedy %q", err, host, want)
+		}
+	}
+	if err := explainStart(unix.ENOMEM); !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("got %v", err)
 	}
 }
