@@ -19,8 +19,9 @@ const (
 	refusedBody  = 512 << 20
 	refusedLimit = 10 * time.Second
 	// smallBody is the size up to which a body does not count against the limit of all
-	// bodies, which is largeBodies times that of one.
-	smallBody   = 64 << 10
+	// bodies, which is largeBodies times that of one. Rates bound the number of these: with
+	// HTTP/2, one owner may have thousands.
+	smallBody   = 8 << 10
 	largeBodies = 8
 )
 

@@ -22,17 +22,6 @@ func (g *gauge) add(d int) {
 	g.mu.Unlock()
 }
 
-// enter adds n if that is within the limit.
-func (g *gauge) enter(n, limit int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.n+n > limit {
-		return false
-	}
-	g.n += n
-	return true
-}
-
 func (g *gauge) value() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

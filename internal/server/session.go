@@ -100,7 +100,7 @@ func (ss *sessions) reserve(owner string) (release func(), exceeded excess) {
 
 // rested reports whether the session has been idle for so long that its client is probably
 // not about to use it.
-func (s *mcpSession) rested() bool { return time.Since(s.since) >= restBeforeEviction }
+func (sess *mcpSession) rested() bool { return time.Since(sess.since) >= restBeforeEviction }
 
 // evictLocked ends the session that has been idle longest of those that match.
 func (ss *sessions) evictLocked(match func(*mcpSession) bool) bool {
