@@ -13,7 +13,8 @@ type Trust int
 
 const (
 	// Untrusted definitions may connect where the outbound policy allows. They may not
-	// start programs, open sockets or use secrets. This is the default.
+	// start programs, open sockets, use secrets or learn paths of this machine. This is
+	// the default.
 	Untrusted Trust = iota
 	// Trusted definitions may do everything they say. Only the user should grant this.
 	Trusted

@@ -133,8 +133,8 @@ func Command(env Env) *cobra.Command {
 the current directory, or the file --config, in the format of any common client.
 
 A server's definition can run a program or receive secrets, so you approve each
-definition once, and again when it changes. Servers over https that need neither are
-used without approval.
+definition once, and again when it or a local file that it runs changes. Servers over
+https that need neither are used without approval.
 
 Exit codes: 0 success; 1 the server returned an error; 2 invalid argument or
 configuration; 3 not approved or not logged in; 4 unreachable or timed out; 5 the tool

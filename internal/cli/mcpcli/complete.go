@@ -2,6 +2,7 @@ package mcpcli
 
 import (
 	"context"
+	"regexp"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -69,15 +70,33 @@ func (a *app) completeServers(_ *cobra.Command, args []string, _ string) ([]stri
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return serverNames(cfg), cobra.ShellCompDirectiveNoFileComp
+	var names []string
+	for _, name := range serverNames(cfg) {
+		names = complete(names, name, "")
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) completeTools(server string) (names []string) {
 	for _, t := range a.toolsOf(server) {
-		names = append(names, cobra.CompletionWithDesc(t.Name, strings.TrimSpace(summary(t.Description))))
+		names = complete(names, t.Name, summary(t.Description))
 	}
 	return names
 }
+
+// complete adds a completion. Shells write it into the user's command line, so it leaves
+// out names, chosen by servers and files of others, that a shell would interpret.
+func complete(names []string, name, description string) []string {
+	if !completable.MatchString(name) {
+		return names
+	}
+	if description = strings.TrimSpace(description); description == "" {
+		return append(names, name)
+	}
+	return append(names, cobra.CompletionWithDesc(name, description))
+}
+
+var completable = regexp.MustCompile(`^[A-Za-z0-9_.:/@%+,=\p{L}\p{N}][-A-Za-z0-9_.:/@%+,=\p{L}\p{N}]*$`)
 
 // completeCall completes SERVER.TOOL and then the tool's arguments.
 func (a *app) completeCall(args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -91,11 +110,11 @@ func (a *app) completeCall(args []string, word string) ([]string, cobra.ShellCom
 		for _, s := range cfg.Servers {
 			if rest, ok := strings.CutPrefix(word, s.Name+"."); ok || strings.HasPrefix(s.Name, word) && rest != "" {
 				for _, t := range a.toolsOf(s.Name) {
-					names = append(names, cobra.CompletionWithDesc(s.Name+"."+t.Name, strings.TrimSpace(summary(t.Description))))
+					names = complete(names, s.Name+"."+t.Name, summary(t.Description))
 				}
 				continue
 			}
-			names = append(names, s.Name+".")
+			names = complete(names, s.Name+".", "")
 		}
 		return names, none | cobra.ShellCompDirectiveNoSpace
 	}
@@ -115,7 +134,7 @@ func (a *app) completeCall(args []string, word string) ([]string, cobra.ShellCom
 			continue
 		}
 		for _, name := range schemaOf(t).names() {
-			names = append(names, name+"=")
+			names = complete(names, name+"=", "")
 		}
 	}
 	return names, none | cobra.ShellCompDirectiveNoSpace

@@ -290,6 +290,20 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
+// A shell writes completions into the command line.
+func TestComplete_Untrusted(t *testing.T) {
+	for _, name := range []string{"x;id", "$(id)", "a b", "x\x1b[2J", "x\n-rf", "-rf", "x\u202e", "`id`", "x|sh", "x>y", "'", "!x", "~", "x*", ""} {
+		if got := complete(nil, name, "text"); len(got) > 0 {
+			t.Errorf("%q is completed as %q", name, got)
+		}
+	}
+	for _, name := range []string{"srv.echo_all", "text=", "files.read-file", "größe=", "a__b", "scope/name@1"} {
+		if got := complete(nil, name, ""); len(got) != 1 || got[0] != name {
+			t.Errorf("%q is completed as %q", name, got)
+		}
+	}
+}
+
 func TestFileName_Untrusted(t *testing.T) {
 	for name, want := range map[string]string{
 		"srv-tool": "srv-tool", "../../etc/passwd": "etc-passwd", "-rf": "rf", "a/b\x00c": "a-b-c",
