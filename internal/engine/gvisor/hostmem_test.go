@@ -81,6 +81,28 @@ func TestPageTables(t *testing.T) {
 	}
 }
 
+// TestMappings: a program with too many mappings gets an error, as on Linux, and the
+// guest goes on.
+func TestMappings(t *testing.T) {
+	e := open(t)
+	spec := newSpec(t)
+	spec.Limits = engine.Limits{CPUs: 1, MemoryMB: 256, PIDs: 100}
+	b := create(t, e, "mapping", spec)
+	n := maxMappings()
+	if n > 200_000 {
+		t.Skipf("the host allows %d mappings, too many for this test", n)
+	}
+	if got := b.ask(t, fmt.Sprintf("each 1 vmas %d", n+1000)); !strings.Contains(got, "cannot allocate memory") {
+		t.Errorf("%d mappings: got %s, want an error", n+1000, got)
+	}
+	if got := b.ask(t, "each 1 vmas 1000"); strings.Contains(got, "error") {
+		t.Errorf("1000 mappings in another program: %s", got)
+	}
+	if got := b.ask(t, "echo alive"); got != "alive" {
+		t.Errorf("the guest answers %q", got)
+	}
+}
+
 // TestMeterCounts compares what the meter says before and after a guest has taken
 // memory of one kind.
 func TestMeterCounts(t *testing.T) {

@@ -37,6 +37,7 @@ func Main() {
 		sentrycmd.DirectfsSandboxLinuxCaps = &specs.LinuxCapabilities{}
 		addFilter()
 		holdProcs()
+		boundMappings()
 		_ = slackenSysmon() // without it, the sentry is slower
 		startScavenger()
 		log.SetLevel(log.Warning) // a debug log has all the same
