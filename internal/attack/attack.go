@@ -44,6 +44,8 @@ func classes() []class {
 		agentClass(),
 		snapshotClass(),
 		httpClass(),
+		volumeClass(),
+		localUserClass(),
 	}
 }
 

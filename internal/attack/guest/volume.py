@@ -1,0 +1,114 @@
+# Attacks through a volume: a directory of the host that the box sees at /v, and one
+# that it sees read-only at /ro.
+import stat
+import subprocess
+import threading
+
+
+def read_only():
+    for path in ("/ro/file", "/ro/new", "/ro/../ro/file"):
+        refused("write " + path, lambda: open(path, "w"))
+    refused("remove", os.remove, "/ro/file")
+    refused("rename", os.rename, "/ro/file", "/ro/other")
+    refused("link", os.link, "/ro/file", "/ro/link")
+    refused("change the mode", os.chmod, "/ro/file", 0o777)
+    refused("change the times", os.utime, "/ro/file", (1, 1))
+    refused("truncate", os.truncate, "/ro/file", 0)
+    refused("set an attribute", os.setxattr, "/ro/file", "user.x", b"y")
+
+
+def read_only_in_namespace():
+    if not entered():
+        return
+    tried("remount", mount, None, "/ro", None, MS_REMOUNT | MS_BIND)
+    os.mkdir("/tmp/b")
+    tried("bind", mount, "/ro", "/tmp/b", None, MS_BIND)
+    tried("remount the bind", mount, None, "/tmp/b", None, MS_REMOUNT | MS_BIND)
+    for path in ("/ro/file", "/ro/new", "/tmp/b/file", "/tmp/b/new"):
+        refused("write " + path, lambda: open(path, "w"))
+
+
+def parents():
+    for up in ("/v/..", "/v/../..", "/v/sub/../../.."):
+        try:
+            look(" ".join(os.listdir(up)))
+        except OSError as e:
+            held("%s: %s" % (up, e))
+    for path in ("/v/../outside/secret", "/v/..%s" % A["secret_file"], "/v/../../outside/secret"):
+        refused("read " + path, get, path)
+
+
+def links():
+    os.symlink(A["secret_file"], "/v/link")
+    os.symlink("../outside/secret", "/v/relative")
+    os.symlink("/proc/self/root" + A["secret_file"], "/v/magic")
+    os.symlink("..", "/v/up")
+    for path in ("/v/link", "/v/relative", "/v/magic", "/v/up/outside/secret"):
+        refused("read " + path, get, path)
+    os.makedirs("/v/d", exist_ok=True)
+    refused("link a file of the image", os.link, "/etc/passwd", "/v/d/passwd")
+
+
+def setuid():
+    subprocess.run(["cp", "/bin/sh", "/v/sh"], check=True)
+    tried("set the setuid bit", os.chmod, "/v/sh", 0o6755)
+    tried("set a capability", os.setxattr, "/v/sh", "security.capability", bytes.fromhex("0100000202000000000000000000000000000000"))
+    tried("give it to root", os.chown, "/v/sh", 0, 0)
+
+
+def devices():
+    for kind, major, minor, name in ((stat.S_IFBLK, 8, 0, "sda"), (stat.S_IFCHR, 1, 1, "mem"), (stat.S_IFCHR, 1, 3, "null")):
+        tried("make " + name, os.mknod, "/v/" + name, 0o666 | kind, os.makedev(major, minor))
+
+
+def moved():
+    """The judge moves the directory out of the volume while the box is in it."""
+    os.makedirs("/v/move/a/b", exist_ok=True)
+    os.chdir("/v/move/a/b")
+    held("inside")
+    value("ready", "1")
+    open("/v/ready", "w").close()
+    end = time.time() + 5
+    while not os.path.exists("/v/moved") and time.time() < end:
+        time.sleep(0.05)
+    for up in ("..", "../..", "../../..", "../../../..", "../../../../.."):
+        try:
+            names = os.listdir(up)
+            look(" ".join(names))
+            if os.path.exists(up + "/outside/secret") or os.path.exists(up + A["secret_file"]):
+                broke("the host's files are reachable by %s" % up)
+            look(get(up + "/outside/secret"))
+        except OSError as e:
+            held("%s: %s" % (up, e))
+
+
+def swapped():
+    """The box swaps a directory of the volume for a link while it is used."""
+    os.makedirs("/v/dir", exist_ok=True)
+    open("/v/dir/secret", "w").write("box\n")
+    stop = time.time() + 2
+    def swap():
+        while time.time() < stop:
+            try:
+                os.rename("/v/dir", "/v/old")
+                os.symlink("../outside", "/v/dir")
+                os.remove("/v/dir")
+                os.symlink(os.path.dirname(A["secret_file"]), "/v/dir")
+                os.remove("/v/dir")
+                os.rename("/v/old", "/v/dir")
+            except OSError:
+                pass
+    thread = threading.Thread(target=swap)
+    thread.start()
+    reads = 0
+    while time.time() < stop:
+        try:
+            data = get("/v/dir/secret")
+            reads += 1
+            look(data) if data != b"box\n" else None
+            with open("/v/dir/" + A["mark"], "w") as f:
+                f.write("x")
+        except OSError:
+            pass
+    thread.join()
+    held("%d reads" % reads)
