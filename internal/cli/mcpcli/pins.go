@@ -12,7 +12,8 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
-// pins returns the store of the tools that were used; nil if servers are trusted by flag.
+// pins returns the store of the tools that were used; nil if servers are trusted by flag,
+// or if a recording answers.
 func (a *app) pins() (*pin.Store, error) {
 	if a.flags.trust || a.recording != nil {
 		return nil, nil
