@@ -382,7 +382,8 @@ func TestKilledBox(t *testing.T) {
 			}
 			return a.text()
 		}
-		goesOn := func(id string) {
+		// loses has the next call find the box as it was written, and say so.
+		loses := func(id string) {
 			t.Helper()
 			a := p.call(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"})
 			if a.str("stdout") != "1\n" || a.StructuredContent["state_lost"] != true || !strings.HasPrefix(a.str("lost_reason"), "it crashed; what the context did after 20") ||
@@ -406,11 +407,15 @@ func TestKilledBox(t *testing.T) {
 		if text := underACall(id); !strings.Contains(text, "Call again: it wakes as it was written to disk at 20") || strings.Contains(text, "new context") {
 			t.Errorf("%s killed: got %s", part, text)
 		}
-		goesOn(id)
+		loses(id)
 		until(t, "it is paused again", func() bool { return p.status(t, id) == "paused" })
 		kill()
 		until(t, "the server has found out", func() bool { return p.status(t, id) != "paused" })
-		goesOn(id)
+		// It was written when it paused, and has done nothing since.
+		a := p.call(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"})
+		if a.str("stdout") != "1\n" || a.StructuredContent["state_lost"] == true || !strings.Contains(a.text(), "its variables and files are kept") {
+			t.Errorf("%s killed while the box was paused, the next call: got %s", part, a.text())
+		}
 		p.call(t, "stop_context", map[string]any{"context_id": id})
 	}
 	p.stop(t)

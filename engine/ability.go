@@ -44,22 +44,6 @@ type Stats struct {
 	Processes   int           // on the host
 }
 
-// DiskGauge is an engine whose guests write to a file system of this host.
-type DiskGauge interface {
-	Disk() (DiskUse, error)
-}
-
-// DiskUse describes the file system that guests write to, in bytes.
-type DiskUse struct {
-	Free int64 // available to this user
-	// Reserved is what the guests of all processes on the state directory have not yet
-	// written of their guarantees.
-	Reserved int64
-	// Room is left for further guests. If it is negative, a guest that writes more
-	// than its guarantee ends.
-	Room int64
-}
-
 // Snapshotter is an engine that writes running guests to storage and boots guests
 // from there.
 type Snapshotter interface {

@@ -117,5 +117,5 @@ const (
 	ExitExited    ExitReason = "exited"    // the agent exited
 	ExitOOM       ExitReason = "oom"       // the guest exceeded its memory limit
 	ExitCrashed   ExitReason = "crashed"   // the isolation itself ended
-	ExitDisk      ExitReason = "disk"      // the host's disk was nearly full, and the guest wrote more than DiskPolicy guarantees
+	ExitDisk      ExitReason = "disk"      // the host's disk was nearly full, and the guest wrote more than hostdisk.Policy guarantees
 )

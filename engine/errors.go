@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // The sentinels of the contract, the only errors that callers distinguish.
 // Engines wrap them; test with errors.Is.
@@ -19,9 +16,6 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 	// ErrExhausted: a resource of the host (disk, memory, processes) ran out.
 	ErrExhausted = errors.New("exhausted")
-	// ErrNoDisk is an ErrExhausted: the disk has no room for what another guest may
-	// write.
-	ErrNoDisk = fmt.Errorf("disk space %w", ErrExhausted)
 	// ErrGone: the guest or engine has ended.
 	ErrGone = errors.New("gone")
 )

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
 // Factory makes engines of one kind. Its fields are constant. A program lists its
@@ -48,21 +50,7 @@ type Config struct {
 	SweepEvery time.Duration
 	// Disk limits how much of the file system of StateDir guests may fill. Engines
 	// whose guests write elsewhere ignore it.
-	Disk DiskPolicy
-}
-
-// DiskPolicy divides the free space of a file system among guests and others. The zero
-// value limits nothing but the single guest.
-type DiskPolicy struct {
-	// Guaranteed is the share of Limits.DiskMB, from 0 to 1, that is reserved for a
-	// guest while it lives. A guest may write more, up to its limit, while there is
-	// room; without room, it ends with ExitDisk.
-	Guaranteed float64
-	// Reserve is the number of bytes that guests and snapshots leave free.
-	Reserve int64
-	// Others, if set, returns how many more of the free bytes guests leave to others.
-	// It is called often and concurrently, and must not block.
-	Others func(free int64) int64
+	Disk hostdisk.Policy
 }
 
 // Finding is one fact about this host.

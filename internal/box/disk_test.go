@@ -2,9 +2,11 @@ package box
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
 // smallDiskEngine is an engine whose disk has room for a number of guests.
@@ -17,7 +19,7 @@ func (e smallDiskEngine) Unwrap() engine.Engine { return e.meter }
 
 func (e smallDiskEngine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
 	if _, live, _ := e.counts(); live >= e.room {
-		return nil, engine.ErrNoDisk
+		return nil, fmt.Errorf("create: %w (%w)", hostdisk.ErrFull, engine.ErrExhausted)
 	}
 	return e.meter.Create(ctx, id, spec)
 }

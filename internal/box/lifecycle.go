@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -166,7 +167,7 @@ func (l *lifecycle) boot(ctx context.Context, op string, s, replaced *Box, wait 
 	}
 	for {
 		b, err := l.machines.make(ctx, s)
-		if !errors.Is(err, engine.ErrNoDisk) || !l.evictForDisk(ctx, s) {
+		if !errors.Is(err, hostdisk.ErrFull) || !l.evictForDisk(ctx, s) {
 			return b, err
 		}
 	}
@@ -227,7 +228,7 @@ func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
 		return s.key.held(op)
 	case CodeOf(err) == CodeLimit:
 		return err
-	case errors.Is(err, engine.ErrNoDisk):
+	case errors.Is(err, hostdisk.ErrFull):
 		return &Error{
 			Code: CodeLimit, Op: op, Context: map[string]string{"limit": "disk"}, Err: err,
 			Msg:  fmt.Sprintf("Disk limit exceeded: the server's disk has no room for another box of flavor '%s'", s.flavor),

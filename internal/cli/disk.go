@@ -2,15 +2,16 @@ package cli
 
 import (
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
 // diskPolicy returns how boxes share the disk of the state directory with snapshots.
 // Boxes leave free what snapshots may still take, but at most half of the free space: on
 // a small disk both get their share.
-func (h *host) diskPolicy(cfg *config.Config) engine.DiskPolicy {
+func (h *host) diskPolicy(cfg *config.Config) hostdisk.Policy {
 	reserve := int64(cfg.DiskReserveMB) << 20
-	return engine.DiskPolicy{
+	return hostdisk.Policy{
 		Guaranteed: float64(cfg.DiskGuarantee) / 100,
 		Reserve:    reserve,
 		Others: func(free int64) int64 {
@@ -27,14 +28,14 @@ func (h *host) diskPolicy(cfg *config.Config) engine.DiskPolicy {
 func (h *host) reservedDisk() int64 { return h.diskUse().Reserved }
 
 // diskUse describes the disk that boxes write to; zero if the engine uses none.
-func (h *host) diskUse() engine.DiskUse {
-	gauge, ok := engine.As[engine.DiskGauge](h.engine)
+func (h *host) diskUse() hostdisk.Use {
+	gauge, ok := engine.As[hostdisk.Gauge](h.engine)
 	if !ok {
-		return engine.DiskUse{}
+		return hostdisk.Use{}
 	}
 	use, err := gauge.Disk()
 	if err != nil {
-		return engine.DiskUse{} // the next start of a box reports it
+		return hostdisk.Use{} // the next start of a box reports it
 	}
 	return use
 }

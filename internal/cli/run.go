@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
@@ -310,7 +311,7 @@ func ended(ctx context.Context, guest engine.Guest, flavor box.Flavor, err error
 	case engine.ExitOOM:
 		return &exitStatus{137, outOfMemory(errors.New("the box exceeded its memory limit and was stopped"), flavor)}
 	case engine.ExitDisk:
-		return withHint(fmt.Errorf("the box was ended: %s", exit.Detail), "%s", fullDiskIn(engine.ErrNoDisk))
+		return withHint(fmt.Errorf("the box was ended: %s", exit.Detail), "%s", fullDiskIn(hostdisk.ErrFull))
 	case engine.ExitExited:
 		return fmt.Errorf("the agent of the box ended with code %d: %w", exit.Code, err)
 	}

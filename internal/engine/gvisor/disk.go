@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -42,7 +43,7 @@ const (
 // publishes before it reads what the others have: of two that compete for the last
 // room, at most one gets it.
 type disk struct {
-	policy   engine.DiskPolicy
+	policy   hostdisk.Policy
 	log      *slog.Logger
 	own      string // directory of this instance
 	root     *os.File
@@ -66,7 +67,7 @@ type quota struct {
 	used       int64    // guarded by disk.mu; bytes at the last look
 }
 
-func newDisk(s *stateDir, policy engine.DiskPolicy, log *slog.Logger) (*disk, error) {
+func newDisk(s *stateDir, policy hostdisk.Policy, log *slog.Logger) (*disk, error) {
 	d := &disk{
 		policy: policy, log: log, own: s.root,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
@@ -86,7 +87,7 @@ func newDisk(s *stateDir, policy engine.DiskPolicy, log *slog.Logger) (*disk, er
 }
 
 // admit reserves disk space for a guest that starts with base bytes of files. The
-// caller releases the quota. The error is engine.ErrNoDisk if there is no room.
+// caller releases the quota. The error is hostdisk.ErrFull if there is no room.
 func (d *disk) admit(l engine.Limits, base int64) (*quota, error) {
 	limit := int64(l.DiskMB) << 20
 	q := &quota{guaranteed: base + int64(d.policy.Guaranteed*float64(limit))}
@@ -102,8 +103,8 @@ func (d *disk) admit(l engine.Limits, base int64) (*quota, error) {
 		use, err = d.measureLocked()
 	}
 	if err == nil && use.Room < 0 {
-		err = fmt.Errorf("%d MiB are free, %d MiB less than living boxes and a new one may write: %w",
-			use.Free>>20, (-use.Room+1<<20-1)>>20, engine.ErrNoDisk)
+		err = fmt.Errorf("%d MiB are free, %d MiB less than living boxes and a new one may write: %w (%w)",
+			use.Free>>20, (-use.Room+1<<20-1)>>20, hostdisk.ErrFull, engine.ErrExhausted)
 	}
 	if err != nil {
 		delete(d.quotas, q)
@@ -160,14 +161,14 @@ func (d *disk) kept(dir string) (uint64, error) {
 }
 
 // use describes the file system.
-func (d *disk) use() (engine.DiskUse, error) {
+func (d *disk) use() (hostdisk.Use, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.measureLocked()
 }
 
 // measureLocked publishes what is reserved here and returns how the file system is used.
-func (d *disk) measureLocked() (u engine.DiskUse, err error) {
+func (d *disk) measureLocked() (u hostdisk.Use, err error) {
 	for q := range d.quotas {
 		q.used = fileBytes(q.file)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
 // smallDisk returns a directory with a file system of its own.
@@ -27,7 +28,7 @@ func smallDisk(t *testing.T, size string) string {
 }
 
 // openDisk opens an engine whose guests write to dir.
-func openDisk(t *testing.T, dir string, policy engine.DiskPolicy) *Engine {
+func openDisk(t *testing.T, dir string, policy hostdisk.Policy) *Engine {
 	t.Helper()
 	e, err := Open(t.Context(), Config{StateDir: dir, Disk: policy})
 	if err != nil {
@@ -41,7 +42,7 @@ func openDisk(t *testing.T, dir string, policy engine.DiskPolicy) *Engine {
 	return e
 }
 
-func diskUse(t *testing.T, e *Engine) engine.DiskUse {
+func diskUse(t *testing.T, e *Engine) hostdisk.Use {
 	t.Helper()
 	use, err := e.Disk()
 	if err != nil {
@@ -54,7 +55,7 @@ func diskUse(t *testing.T, e *Engine) engine.DiskUse {
 // holds is ended before it is full, and another guest can write what is guaranteed.
 func TestDisk_AGuestCannotFillTheDisk(t *testing.T) {
 	const reserve = 96 << 20
-	e := openDisk(t, smallDisk(t, "384m"), engine.DiskPolicy{Guaranteed: 0.1, Reserve: reserve})
+	e := openDisk(t, smallDisk(t, "384m"), hostdisk.Policy{Guaranteed: 0.1, Reserve: reserve})
 	spec := newSpec(t)
 	spec.Limits.DiskMB = 512 // of which 51 are guaranteed
 	greedy, neighbour := create(t, e, "greedy", spec), create(t, e, "neighbour", spec)
@@ -74,7 +75,7 @@ func TestDisk_AGuestCannotFillTheDisk(t *testing.T) {
 
 // TestDisk_AGuestMayUseWhatIsFree: without shortage, only the guest's own limit counts.
 func TestDisk_AGuestMayUseWhatIsFree(t *testing.T) {
-	e := openDisk(t, smallDisk(t, "256m"), engine.DiskPolicy{Guaranteed: 0.1, Reserve: 16 << 20})
+	e := openDisk(t, smallDisk(t, "256m"), hostdisk.Policy{Guaranteed: 0.1, Reserve: 16 << 20})
 	spec := newSpec(t)
 	spec.Limits.DiskMB = 100
 	b := create(t, e, "one", spec)
@@ -90,7 +91,7 @@ func TestDisk_AGuestMayUseWhatIsFree(t *testing.T) {
 // with the guests of all engines on the state directory.
 func TestDisk_Admission(t *testing.T) {
 	dir := smallDisk(t, "256m")
-	policy := engine.DiskPolicy{Guaranteed: 1, Reserve: 32 << 20}
+	policy := hostdisk.Policy{Guaranteed: 1, Reserve: 32 << 20}
 	one, two := openDisk(t, dir, policy), openDisk(t, dir, policy)
 	spec := newSpec(t)
 	spec.Limits.DiskMB = 100
@@ -99,8 +100,8 @@ func TestDisk_Admission(t *testing.T) {
 	refused := func(e *Engine, when string) {
 		t.Helper()
 		_, err := e.Create(t.Context(), "third", spec)
-		if !errors.Is(err, engine.ErrNoDisk) || !errors.Is(err, engine.ErrExhausted) {
-			t.Fatalf("a third guest %s: %v, want %v", when, err, engine.ErrNoDisk)
+		if !errors.Is(err, hostdisk.ErrFull) || !errors.Is(err, engine.ErrExhausted) {
+			t.Fatalf("a third guest %s: %v, want %v", when, err, hostdisk.ErrFull)
 		}
 	}
 	refused(one, "beside two")
@@ -141,12 +142,12 @@ func TestDisk_Admission(t *testing.T) {
 // TestDisk_Others: what the policy leaves to others is no room for guests.
 func TestDisk_Others(t *testing.T) {
 	var left atomic.Int64
-	e := openDisk(t, smallDisk(t, "256m"), engine.DiskPolicy{Guaranteed: 0.5, Others: func(free int64) int64 { return left.Load() }})
+	e := openDisk(t, smallDisk(t, "256m"), hostdisk.Policy{Guaranteed: 0.5, Others: func(free int64) int64 { return left.Load() }})
 	spec := newSpec(t)
 	spec.Limits.DiskMB = 100
 	left.Store(230 << 20)
-	if _, err := e.Create(t.Context(), "one", spec); !errors.Is(err, engine.ErrNoDisk) {
-		t.Errorf("got %v, want %v", err, engine.ErrNoDisk)
+	if _, err := e.Create(t.Context(), "one", spec); !errors.Is(err, hostdisk.ErrFull) {
+		t.Errorf("got %v, want %v", err, hostdisk.ErrFull)
 	}
 	if use := diskUse(t, e); use.Reserved != 0 {
 		t.Errorf("%d bytes are reserved for a guest that was refused", use.Reserved)
@@ -159,7 +160,7 @@ func TestDisk_Others(t *testing.T) {
 // not take what is guaranteed to them, and a restored guest needs room for its files.
 func TestDisk_SnapshotsLeaveWhatIsReserved(t *testing.T) {
 	dir := smallDisk(t, "384m")
-	e := openDisk(t, dir, engine.DiskPolicy{Guaranteed: 0.5, Reserve: 32 << 20})
+	e := openDisk(t, dir, hostdisk.Policy{Guaranteed: 0.5, Reserve: 32 << 20})
 	spec := newSpec(t)
 	spec.Limits.DiskMB = 200
 	b := create(t, e, "one", spec)

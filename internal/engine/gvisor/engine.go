@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -32,7 +33,7 @@ type Config struct {
 	// dead processes. 0: only in Open.
 	SweepEvery time.Duration
 	// Disk limits how much of the file system of StateDir guests may fill.
-	Disk engine.DiskPolicy
+	Disk hostdisk.Policy
 	// DebugDir, if set, is the directory for gVisor's debug logs, which are large,
 	// unbounded and slow. For developers.
 	DebugDir string
@@ -67,7 +68,7 @@ var (
 	_ engine.Pauser      = (*Engine)(nil)
 	_ engine.Statser     = (*Engine)(nil)
 	_ engine.Snapshotter = (*Engine)(nil)
-	_ engine.DiskGauge   = (*Engine)(nil)
+	_ hostdisk.Gauge     = (*Engine)(nil)
 )
 
 // Open returns an engine. Enter must have returned in this process. The caller
@@ -245,8 +246,8 @@ func (e *Engine) call(verb, id string, f func(*guest) error) error {
 	return nil
 }
 
-// Disk describes the file system that guests write to. See engine.DiskGauge.
-func (e *Engine) Disk() (engine.DiskUse, error) { return e.disk.use() }
+// Disk describes the file system that guests write to. See hostdisk.Gauge.
+func (e *Engine) Disk() (hostdisk.Use, error) { return e.disk.use() }
 
 // Close destroys every guest and frees the engine's resources.
 func (e *Engine) Close() error {
