@@ -23,28 +23,42 @@ func (l shortfall) without(it *item) shortfall {
 	return shortfall{budget: l.budget - it.Bytes, disk: l.disk - it.Bytes, records: l.records - 1}
 }
 
-// free returns the space on the disk that is available to this user, less what is reserved
-// for others.
+// free returns the space on the disk that is available to this user.
 func (s *Store) free() (int64, error) {
 	dir, err := s.root.Open(".")
 	if err != nil {
 		return 0, err
 	}
 	defer dir.Close()
-	free, err := freeBytes(dir)
-	if err == nil && s.cfg.Reserved != nil {
+	return freeBytes(dir)
+}
+
+// available returns the space on the disk that writes may take: the rest is reserved for
+// others or to be left free. It is negative if there is less than that.
+func (s *Store) available() (int64, error) {
+	free, err := s.free()
+	if err != nil {
+		return 0, err
+	}
+	if s.cfg.Reserved != nil {
 		free -= s.cfg.Reserved()
 	}
-	return free, err
+	return free - s.cfg.MinFree, nil
+}
+
+// sweepFree bounds the free space for which sweeps evict records. Reservations of others
+// and a larger Config.MinFree only limit writes: an eviction loses the state of a box.
+const sweepFree = 256 << 20
+
+// sweepable is available for a sweep, which needs space for nothing yet.
+func (s *Store) sweepable() (int64, error) {
+	free, err := s.free()
+	return free - min(s.cfg.MinFree, sweepFree), err
 }
 
 // shortfallFor returns the shortfall for need bytes that replace the data of the record
-// own; written of them are already on the disk.
-func (s *Store) shortfallFor(items []*item, own string, need, written int64) (shortfall, error) {
-	free, err := s.free()
-	if err != nil {
-		return shortfall{}, err
-	}
+// own; written of them are already on the disk, which has available bytes for more.
+func (s *Store) shortfallFor(items []*item, own string, need, written, available int64) (shortfall, error) {
 	used, coming := need, need-written
 	for _, it := range items {
 		if it.err != nil || it.id == own {
@@ -63,7 +77,7 @@ func (s *Store) shortfallFor(items []*item, own string, need, written int64) (sh
 		}
 		used += bytes
 	}
-	l := shortfall{disk: coming + s.cfg.MinFree - free, records: int64(len(items) - s.cfg.MaxRecords)}
+	l := shortfall{disk: coming - available, records: int64(len(items) - s.cfg.MaxRecords)}
 	if s.cfg.MaxBytes > 0 {
 		l.budget = used - s.cfg.MaxBytes
 	}
@@ -95,7 +109,11 @@ func (s *Store) reserveBytes(ctx context.Context, c *Lease, need, written int64)
 				return shortfall{}, err
 			}
 		}
-		l, err := s.shortfallFor(items, c.id, need, written)
+		available, err := s.available()
+		if err != nil {
+			return shortfall{}, err
+		}
+		l, err := s.shortfallFor(items, c.id, need, written, available)
 		l.records = 0 // Write adds no record
 		return l, err
 	}, func() error { return c.reserve(need) })
@@ -113,11 +131,11 @@ const ownerShare = 4
 // already on the disk, exceeds a limit on Kept records. The size of the store is
 // Config.MaxBytes, or what its disk has room for if that is less.
 func (s *Store) checkKept(items []*item, req *requester, written int64) error {
-	size, err := s.free()
+	size, err := s.available()
 	if err != nil {
 		return err
 	}
-	size += written - s.cfg.MinFree
+	size += written
 	need := max(req.bytes, 1) // at a limit, nothing needs to be written to find out
 	all, own := need, need
 	for _, it := range items {

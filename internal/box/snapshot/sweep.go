@@ -12,7 +12,8 @@ import (
 // without a lease those without data (Lost), damaged ones, and Box records not used for
 // Config.MaxAge for at least Config.AgeDoubt. If the limits of Config are still
 // exceeded, it evicts the least recently used Box records (Quota), even if that does
-// not suffice. It leaves files of a later version or of other users alone.
+// not suffice; of the disk, it counts the space that is really free, up to the lesser of
+// Config.MinFree and 256 MiB, and not what is reserved. It leaves files of a later version or of other users alone.
 //
 // It returns the removed records also with an error, and continues after errors until
 // ctx is done.
@@ -148,7 +149,7 @@ func (s *Store) inspect(it *item, dir *os.Root) (why Why, rest []string, err err
 	return "", rest, err
 }
 
-// sweepSpace evicts records until the limits of Config hold.
+// sweepSpace evicts records until the limits of Config hold, of the disk those of sweepable.
 func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
 	unlock, err := s.lockSpace(ctx)
 	if err != nil {
@@ -159,7 +160,11 @@ func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.shortfallFor(items, "", 0, 0)
+	available, err := s.sweepable()
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.shortfallFor(items, "", 0, 0, available)
 	if err != nil {
 		return nil, err
 	}
