@@ -65,10 +65,29 @@ func Open(path string) *Store {
 	return &Store{file: statefile.File[[]Grant]{Path: path, Version: version}, now: time.Now}
 }
 
+// Match is [Store.State] without the files: it compares the definition's hash only. Use
+// it to decide whether the files need to be read. Treat an error as a refusal.
+func (s *Store) Match(d Definition) (State, error) {
+	state, _, err := s.match(d)
+	return state, err
+}
+
 // State returns the state of a definition, and the paths of the files that have changed
 // since the user approved it: those with another content, those that the user did not
 // see, and those that no longer look like programs. Treat an error as a refusal.
 func (s *Store) State(d Definition) (state State, files []string, err error) {
+	state, approved, err := s.match(d)
+	if err != nil || state != Granted {
+		return state, nil, err
+	}
+	if files = different(approved, d.Files); len(files) > 0 {
+		return Changed, files, nil
+	}
+	return Granted, nil, nil
+}
+
+// match compares hashes. It returns the files of the approval if they match.
+func (s *Store) match(d Definition) (state State, files []File, err error) {
 	grants, err := s.file.Read()
 	if err != nil {
 		return Unknown, nil, fmt.Errorf("read the consent to mcp server %q: %w", d.Server, err)
@@ -80,10 +99,7 @@ func (s *Store) State(d Definition) (state State, files []string, err error) {
 	case grants[i].Hash != d.Hash || d.Hash == "":
 		return Changed, nil, nil
 	}
-	if files = different(grants[i].Files, d.Files); len(files) > 0 {
-		return Changed, files, nil
-	}
-	return Granted, nil, nil
+	return Granted, grants[i].Files, nil
 }
 
 // Grant stores an approval. It replaces an earlier one for the same server and source.

@@ -21,8 +21,10 @@ import (
 const (
 	// maxFiles bounds the files of a definition.
 	maxFiles = 64
-	// maxFile bounds the part of a file that is hashed, in bytes; programs are smaller.
-	maxFile = 256 << 20
+	// maxFile and maxTotal bound the bytes that are hashed: of one file, and of all files
+	// of a definition.
+	maxFile  = 64 << 20
+	maxTotal = 256 << 20
 	// maxPath is the longest path that can exist.
 	maxPath = 4 << 10
 )
@@ -32,8 +34,16 @@ const (
 type File struct {
 	Path string `json:"path"` // absolute
 	// SHA256 is the hash of the content, in hexadecimal; empty if there is no such file.
-	// Somebody may create it later.
+	// Somebody may create it later. If [File.Hashed] is false, it is another text that
+	// describes the file: "unreadable", "directory", "special", or its size and time.
 	SHA256 string `json:"sha256,omitempty"`
+}
+
+// Hashed reports whether SHA256 is the hash of the content. It is not for files that
+// cannot be read, and for files too large to hash, which count by size and time.
+func (f File) Hashed() bool {
+	b, err := hex.DecodeString(f.SHA256)
+	return err == nil && len(b) == sha256.Size
 }
 
 // Files returns the local files whose content decides what the definition does, sorted
@@ -45,8 +55,17 @@ type File struct {
 // definition's directory, and everything that these files load in turn. The resolver
 // expands placeholders; parts that it cannot expand are not considered.
 //
-// The error means that a file cannot be read, or that there are more than 64.
+// Files hashes at most 64 MiB of a file and 256 MiB in all. Larger files count by size
+// and time of the last change.
+//
+// The error means that reading a file failed, that there are more than 64 files, or that
+// ctx ended. A file that the user may not read is no error.
 func Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver) ([]File, error) {
+	return new(Cache).Files(ctx, s, r)
+}
+
+// Files is [Files]. It does not read files again that have not changed since.
+func (c *Cache) Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver) ([]File, error) {
 	if s.Transport != mcpjson.TransportStdio {
 		return nil, nil
 	}
@@ -61,8 +80,9 @@ func Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver) ([]File, 
 		return nil, fmt.Errorf("find the files of mcp server %q: there are more than %d", s.Name, maxFiles)
 	}
 	files := make([]File, len(paths))
+	left := int64(maxTotal)
 	for i, path := range paths {
-		sum, err := hash(path)
+		sum, err := c.describe(ctx, path, &left)
 		if err != nil {
 			return nil, fmt.Errorf("hash a file of mcp server %q: %w", s.Name, err)
 		}
@@ -84,8 +104,10 @@ var configured = map[string][]string{
 	"npx": {".npmrc"}, "npm": {".npmrc", "package.json"}, "pnpm": {".npmrc", "package.json"}, "pnpx": {".npmrc"}, "yarn": {".yarnrc", ".yarnrc.yml", "package.json"},
 	"bun": {"bunfig.toml", "package.json"}, "bunx": {"bunfig.toml", ".npmrc"}, "uv": {"uv.toml", "pyproject.toml"}, "uvx": {"uv.toml"},
 	"deno": {"deno.json", "deno.jsonc"}, "make": {"GNUmakefile", "makefile", "Makefile"}, "just": {"justfile"}, "poetry": {"pyproject.toml"},
-	"docker": {"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}, "cargo": {"Cargo.toml", ".cargo/config.toml"}, "mise": {"mise.toml", ".mise.toml"},
+	"docker compose": composeFiles, "podman compose": composeFiles, "docker-compose": composeFiles, "podman-compose": composeFiles, "cargo": {"Cargo.toml", ".cargo/config.toml"}, "mise": {"mise.toml", ".mise.toml"},
 }
+
+var composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}
 
 // directoryFlags take the directory in which a launcher runs.
 var directoryFlags = []string{"--directory", "--project", "--prefix", "--cwd", "--dir", "-C"}
@@ -107,21 +129,26 @@ func (f *finder) find() {
 	}
 	f.command(argv[0])
 	launcher := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
+	obeys := launcher
+	if (launcher == "docker" || launcher == "podman") && slices.Contains(argv, "compose") {
+		obeys += " compose"
+	}
 	for _, base := range f.bases {
-		for _, name := range configured[launcher] {
+		for _, name := range configured[obeys] {
 			f.found[filepath.Join(base, filepath.FromSlash(name))] = true
 		}
 	}
-	first := f.interprets()
-	packages := 0 // words that may be the package of npx, or one for its -p flag
+	searching := interprets(argv[0]) // for the script of the interpreter
+	packages := 0                    // words that may be the package of npx, or one for its -p flag
 	for i, a := range argv[1:] {
 		if len(f.found) > maxFiles {
 			return
 		}
 		f.argument(a)
-		if first && !strings.HasPrefix(a, "-") {
-			first = false
-			f.script(a)
+		if searching && !strings.HasPrefix(a, "-") && !slices.Contains(directoryFlags, argv[i]) {
+			// The value of a flag, a subcommand or another interpreter is not the script.
+			found := f.script(a)
+			searching = !found || slices.Contains(valueFlags, argv[i]) || slices.Contains(subcommands, a) || interprets(a)
 		}
 		if _, value, ok := strings.Cut(a, "="); ok {
 			f.argument(value)
@@ -165,34 +192,52 @@ func (f *finder) argument(a string) {
 			if isScript(a) {
 				f.add(path)
 			}
+		case info.Mode().IsRegular() && (isScript(a) || isProgram(path, info)):
+			f.add(path)
+		}
+	}
+}
+
+// script adds the script of an interpreter, whatever its name and content, or the file
+// that the interpreter runs of a directory. It reports whether there is a file or
+// directory of that name.
+func (f *finder) script(a string) (found bool) {
+	if len(a) > maxPath {
+		return false
+	}
+	for _, base := range f.bases {
+		path := absolute(base, a)
+		switch info, err := os.Stat(path); {
+		case err != nil:
+			continue
+		case info.Mode().IsRegular():
+			f.add(path)
 		case info.IsDir():
-			// An interpreter runs such a file of a directory.
 			for _, name := range []string{"__main__.py", "index.js", "index.mjs", "index.ts"} {
-				if _, err := os.Stat(filepath.Join(path, name)); err == nil && f.interprets() {
+				if _, err := os.Stat(filepath.Join(path, name)); err == nil {
 					f.add(filepath.Join(path, name))
 				}
 			}
-		case info.Mode().IsRegular() && (isScript(a) || info.Mode()&0o111 != 0 || isProgram(path)):
-			f.add(path)
 		}
+		found = true
 	}
+	return found
 }
 
-// script adds the first argument of an interpreter, whatever its name and content.
-func (f *finder) script(a string) {
-	for _, base := range f.bases {
-		path := absolute(base, a)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && len(a) <= maxPath {
-			f.add(path)
-		}
-	}
+// valueFlags are flags of some interpreters whose value is the next argument.
+var valueFlags = []string{
+	"-r", "--require", "--import", "--loader", "--experimental-loader", "--preload", "--env-file", "--conditions", "--config", "--import-map",
+	"-W", "-X", "-I", "-d", "--with", "--with-requirements", "--with-editable", "--python", "-p", "--package", "-cp", "-classpath",
 }
+
+// subcommands stand before the script.
+var subcommands = []string{"run", "x", "exec", "watch"}
 
 var interpreters = []string{"node", "nodejs", "bun", "deno", "tsx", "ts-node", "uv", "python", "pypy", "ruby", "perl", "php", "lua", "julia", "rscript", "sh", "bash", "dash", "zsh", "ksh", "fish", "osascript", "tclsh", "awk", "java"}
 
-// interprets reports whether the command is an interpreter of any version.
-func (f *finder) interprets() bool {
-	name := strings.TrimSuffix(strings.ToLower(filepath.Base(f.program.Argv[0])), ".exe")
+// interprets reports whether a command is an interpreter of any version.
+func interprets(command string) bool {
+	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
 	return slices.Contains(interpreters, strings.TrimRight(name, "0123456789."))
 }
 
@@ -251,11 +296,12 @@ func isScript(name string) bool {
 	return slices.Contains(scripts, strings.ToLower(filepath.Ext(name))) || filepath.Base(name) == ".env"
 }
 
-// isProgram reports whether a file begins as a program or script does.
-func isProgram(path string) bool {
+// isProgram reports whether a file begins as a program or script does. Files that the
+// user may run but not read are programs; any other file may be marked as executable.
+func isProgram(path string, info fs.FileInfo) bool {
 	f, err := openFile(path)
 	if err != nil {
-		return false
+		return errors.Is(err, fs.ErrPermission) && info.Mode()&0o111 != 0
 	}
 	defer f.Close()
 	begin := make([]byte, 4)
@@ -266,34 +312,4 @@ func isProgram(path string) bool {
 
 func openFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-}
-
-// hash returns the hash of a file; "" if there is none. Beyond maxFile it takes the size
-// in place of the content.
-func hash(path string) (string, error) {
-	f, err := openFile(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	switch {
-	case info.IsDir():
-		return "directory", nil
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s is not a regular file", path)
-	case info.Size() > maxFile:
-		fmt.Fprint(h, info.Size())
-	}
-	if _, err := io.Copy(h, io.LimitReader(f, maxFile)); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

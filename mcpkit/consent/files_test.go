@@ -37,6 +37,8 @@ func TestFiles(t *testing.T) {
 	write(t, filepath.Join(dir, "sub", "server.js"), "1", 0o600)
 	write(t, filepath.Join(dir, "run"), "#!/bin/sh\n", 0o600)
 	write(t, filepath.Join(dir, "data.db"), "data", 0o600)
+	write(t, filepath.Join(dir, "marked.db"), "data", 0o700)
+	write(t, filepath.Join(dir, "sub", "index.js"), "1", 0o600)
 	write(t, filepath.Join(dir, "pkg", "__main__.py"), "1", 0o600)
 	write(t, filepath.Join(dir, ".env"), "A=1", 0o600)
 	if err := os.Symlink("server.js", filepath.Join(dir, "link.js")); err != nil {
@@ -74,6 +76,12 @@ func TestFiles(t *testing.T) {
 		}, []string{"run", "server.js"}},
 		{"of the system", define(dir, "/usr/bin/env", "/bin/sh"), nil, nil},
 		{"data", define(dir, "server", "data.db"), nil, nil},
+		{"data marked as executable", define(dir, "server", "marked.db"), nil, nil},
+		{"directory as an argument of a script", define(dir, "python3", "server.js", "pkg"), nil, []string{"server.js"}},
+		{"directory after the value of a flag", define(dir, "python3", "-W", "ignore", "pkg"), nil, []string{"pkg/__main__.py"}},
+		{"directory after an interpreter", define(dir, "uv", "run", "--with", "x", "python", "pkg", "sub"), nil, []string{"pkg/__main__.py", "pyproject.toml", "run", "uv.toml"}},
+		{"container", define(dir, "docker", "create", "-i", "image"), nil, nil},
+		{"containers", define(dir, "docker", "compose", "exec", "srv"), nil, []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}},
 		{"over HTTP", &mcpjson.Server{Transport: mcpjson.TransportHTTP}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

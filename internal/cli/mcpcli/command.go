@@ -24,6 +24,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/cassette"
+	"github.com/glovebox-dev/glovebox/mcpkit/consent"
 )
 
 // Env is the environment of the commands.
@@ -54,6 +55,7 @@ type app struct {
 	flags flags
 	// recording is the one of --replay, or nil.
 	recording *cassette.Recording
+	hashes    *consent.Cache // of the files that definitions run
 	// terminal reports whether there is a terminal to ask the user.
 	terminal func() bool
 }
@@ -124,7 +126,7 @@ func (d *duration) Set(text string) error {
 
 // Command returns the command "mcp".
 func Command(env Env) *cobra.Command {
-	a := &app{Env: env}
+	a := &app{Env: env, hashes: &consent.Cache{}}
 	a.terminal = func() bool { return isTerminal(env.In) && a.person() != nil }
 	cmd := &cobra.Command{
 		Use:   "mcp",

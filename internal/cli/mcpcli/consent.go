@@ -50,6 +50,9 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 			Err:    &notAsked{s.Name, why},
 			HintTo: a.lineFor("trust", s.Name) + ", or --trust for this command only"}
 	}
+	if q.Files, err = a.files(ctx, s); err != nil {
+		return mcpkit.Untrusted, &Error{Code: ExitRefused, Err: err}
+	}
 	yes, err := a.consent(ctx, s, q)
 	if err != nil || !yes {
 		if err == nil {
@@ -60,25 +63,35 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 	return mcpkit.Trusted, store.Grant(ctx, q.Definition)
 }
 
-// A question is a definition that may need the user's approval.
+// A question is a definition that may need the user's approval. It has no files if the
+// user has not approved the definition: call app.files before you show it.
 type question struct {
 	consent.Definition
 	state consent.State
 	files []string // that have changed since the user approved the definition
 }
 
-// question returns the state of a definition and of the files that it runs.
+// question returns the state of a definition. It reads the files that the definition
+// runs only if the user has approved the definition.
 func (a *app) question(ctx context.Context, store *consent.Store, s *mcpjson.Server) (q question, err error) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = ""
-	}
 	q.Definition = consent.Definition{Server: s.Name, Source: source(s), Hash: s.Hash()}
-	if q.Files, err = consent.Files(ctx, s, mcpjson.Resolver{Env: a.Lookup, Root: s.Dir, Home: home}); err != nil {
+	if q.state, err = store.Match(q.Definition); err != nil || q.state != consent.Granted {
+		return q, err
+	}
+	if q.Files, err = a.files(ctx, s); err != nil {
 		return q, err
 	}
 	q.state, q.files, err = store.State(q.Definition)
 	return q, err
+}
+
+// files returns the files that a definition runs.
+func (a *app) files(ctx context.Context, s *mcpjson.Server) ([]consent.File, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = ""
+	}
+	return a.hashes.Files(ctx, s, mcpjson.Resolver{Env: a.Lookup, Root: s.Dir, Home: home})
 }
 
 // changed names what has changed since the user approved the definition.
@@ -230,8 +243,11 @@ func (a *app) describe(ctx context.Context, w io.Writer, s *mcpjson.Server, file
 // describeFiles shows which files an approval covers, and that it covers no others.
 func (a *app) describeFiles(w io.Writer, spawns bool, files []consent.File) {
 	for _, f := range files {
-		if f.SHA256 != "" {
+		switch {
+		case f.Hashed():
 			fmt.Fprintf(w, "  %-*s %s  sha256 %s\n", valueColumn-3, "file", visible.Line(f.Path), f.SHA256)
+		case f.SHA256 != "":
+			fmt.Fprintf(w, "  %-*s %s  content not compared: %s\n", valueColumn-3, "file", visible.Line(f.Path), f.SHA256)
 		}
 	}
 	switch {

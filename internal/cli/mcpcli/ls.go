@@ -18,6 +18,7 @@ type listed struct {
 	Target      string   `json:"target"` // command or URL, secrets masked
 	Trust       string   `json:"trust"`
 	Login       string   `json:"login,omitempty"`
+	Error       string   `json:"error,omitempty"` // why Trust is "error"
 	Disabled    bool     `json:"disabled,omitempty"`
 	Description string   `json:"description,omitempty"`
 	Env         []string `json:"env_keys,omitempty"`
@@ -40,18 +41,25 @@ func (a *app) ls(ctx context.Context, _ []string) error {
 	if err != nil {
 		return err
 	}
+	store, err := a.consents()
+	if err != nil {
+		return err
+	}
+	if _, err := store.Grants(); err != nil {
+		return err
+	}
 	servers := make([]listed, len(cfg.Servers))
 	for i, s := range cfg.Servers {
-		state, err := a.trustState(ctx, s)
-		if err != nil {
-			return err
+		state, problem := "", ""
+		if state, err = a.trustState(ctx, s); err != nil { // its files cannot be read
+			state, problem = "error", err.Error()
 		}
 		login, err := a.loginState(ctx, s, a.flags.trust || state == "trusted")
 		if err != nil {
 			return err
 		}
 		servers[i] = listed{
-			Name: s.Name, Transport: string(s.Transport), Target: targetOf(s), Trust: state, Login: login,
+			Name: s.Name, Error: problem, Transport: string(s.Transport), Target: targetOf(s), Trust: state, Login: login,
 			Disabled: s.Disabled, Description: s.Description, File: source(s),
 		}
 		for _, p := range s.Env {
@@ -73,6 +81,9 @@ func (a *app) ls(ctx context.Context, _ []string) error {
 		target := oneLine(s.Target)
 		if s.Login != "" {
 			target += "\t" + s.Login
+		}
+		if s.Error != "" {
+			target += "\t" + oneLine(s.Error)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", oneLine(name), s.Transport, s.Trust, target)
 	}

@@ -75,10 +75,15 @@ func (a *app) trustServers(ctx context.Context, names []string, yes bool) error 
 		case q.state == consent.Granted:
 			a.note("glovebox: %s is already approved", name)
 			continue
+		case !yes && !a.terminal():
+			return usage("use --yes", "no terminal to ask about mcp server %q", name)
+		}
+		if q.Files, err = a.files(ctx, s); err != nil {
+			return err
+		}
+		switch {
 		case yes:
 			a.describe(ctx, a.Err, s, q.Files)
-		case !a.terminal():
-			return usage("use --yes", "no terminal to ask about mcp server %q", name)
 		default:
 			ok, err := a.consent(ctx, s, q)
 			if err != nil {
