@@ -18,7 +18,8 @@ type Policy struct {
 	// Reserve is the number of bytes that guests and snapshots leave free.
 	Reserve int64
 	// Others, if set, returns how many more of the free bytes guests leave to others.
-	// It is called often and concurrently, and must not block.
+	// free is what would be free if the guests of this process had written nothing.
+	// Others is called often and concurrently, and must not block.
 	Others func(free int64) int64
 }
 

@@ -7,8 +7,7 @@ import (
 )
 
 // diskPolicy returns how boxes share the disk of the state directory with snapshots.
-// Boxes leave free what snapshots may still take, but at most half of the free space: on
-// a small disk both get their share.
+// Boxes leave free what snapshots may still take.
 func (h *host) diskPolicy(cfg *config.Config) hostdisk.Policy {
 	reserve := int64(cfg.DiskReserveMB) << 20
 	return hostdisk.Policy{
@@ -19,9 +18,18 @@ func (h *host) diskPolicy(cfg *config.Config) hostdisk.Policy {
 			if store == nil {
 				return 0
 			}
-			return min(store.Unused(), max(0, free-reserve)/2)
+			used, unused := store.Space()
+			return snapshotShare(free-reserve, used, unused)
 		},
 	}
+}
+
+// snapshotShare returns how many more bytes snapshots may take. All of them together may
+// take half of the disk, so that on a small disk boxes get their share. free bytes would
+// be free if boxes had written nothing, used are taken by snapshots, which may take
+// unused more by their own limit.
+func snapshotShare(free, used, unused int64) int64 {
+	return max(0, min(unused, (free+used)/2-used))
 }
 
 // reservedDisk returns the disk space that is reserved for the writes of boxes.

@@ -148,6 +148,8 @@ func (l *Lease) write(ctx context.Context, m Meta, estimate int64, write func(co
 		return err
 	}
 	name := dataName(next.Gen)
+	l.s.beginWrite(l, name)
+	defer func() { l.s.endWrite(l) }()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.rollback(next))

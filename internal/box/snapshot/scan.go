@@ -91,7 +91,7 @@ func (s *Store) scan() ([]*item, error) {
 	}
 	s.count.Store(int64(len(names)))
 	s.mu.Lock()
-	before := s.seen
+	before, resized := s.seen, s.resized
 	s.mu.Unlock()
 	after := make(map[string]seen, len(names))
 	items := make([]*item, 0, len(names))
@@ -115,13 +115,11 @@ func (s *Store) scan() ([]*item, error) {
 		after[name] = now
 		items = append(items, now.item)
 	}
-	used := int64(0)
-	for _, it := range items {
-		used += it.Bytes
-	}
-	s.used.Store(used)
 	s.mu.Lock()
 	s.seen = after
+	if s.resized == resized { // otherwise items may be older than what is known
+		s.recountLocked(items)
+	}
 	s.mu.Unlock()
 	return items, nil
 }

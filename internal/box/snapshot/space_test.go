@@ -366,14 +366,47 @@ func TestWrite_LeavesWhatIsReserved(t *testing.T) {
 	if err := write(); err != nil {
 		t.Errorf("with nothing reserved: %v", err)
 	}
-	if got := s.Unused(); got != 0 {
-		t.Errorf("a store without a limit has %d unused bytes", got)
+}
+
+// TestSpace_CountsWrites: data count as used while they are written, once when they are
+// committed, and no more when the write failed or the record is removed.
+func TestSpace_CountsWrites(t *testing.T) {
+	s := open(t, Config{MaxBytes: 10 << 20})
+	expect := func(when string, want int64) {
+		t.Helper()
+		if used, unused := s.Space(); used != want<<20 || unused != (10-want)<<20 {
+			t.Errorf("%s: %d bytes used and %d unused, want %d and %d MiB", when, used, unused, want, 10-want)
+		}
 	}
-	s.cfg.MaxBytes = 5 << 20
+	c := create(t, s, Meta{Class: Box, Owner: "a"})
+	write := func(size, during int64, fail error) {
+		t.Helper()
+		err := c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, size<<20, func(_ context.Context, dir string) error {
+			expect("before the write", during-size)
+			err := os.WriteFile(filepath.Join(dir, "x"), make([]byte, size<<20), 0o600)
+			expect("during the write", during)
+			return errors.Join(err, fail)
+		})
+		if !errors.Is(err, fail) {
+			t.Fatal(err)
+		}
+	}
+	write(1, 1, nil)
+	expect("after a write", 1)
+	write(3, 4, nil)
+	expect("after a second write", 3)
+	write(2, 5, os.ErrInvalid)
+	expect("after a failed write", 3)
 	if _, err := s.List(nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Unused(); got != 4<<20 {
-		t.Errorf("%d bytes are unused, want 4 MiB", got)
+	expect("after a scan", 3)
+	if err := c.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	expect("after the removal", 0)
+	s.cfg.MaxBytes = 0
+	if _, unused := s.Space(); unused != 0 {
+		t.Errorf("a store without a limit has %d unused bytes", unused)
 	}
 }

@@ -140,13 +140,13 @@ type Store struct {
 	lockInfo   fs.FileInfo
 	spaceToken chan struct{} // held by the goroutine that makes space; capacity 1
 	count      atomic.Int64  // of records: the last scan's, adjusted by own changes
-	used       atomic.Int64  // bytes of all records at the last scan
 
 	mu     sync.Mutex
 	closed bool                   // guarded by mu
 	leases map[string]*localLease // guarded by mu; of this process, by id
 	seen   map[string]seen        // guarded by mu, the map is immutable; result of the last scan
 	aged   map[string]time.Time   // guarded by mu; since when sweeps have found records expired
+	usage                         // guarded by mu
 }
 
 // Open opens the store in cfg.Dir. The caller must Close it. It fails if the directory
@@ -154,7 +154,7 @@ type Store struct {
 func Open(cfg Config) (_ *Store, err error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Log, now: cfg.Now,
-		spaceToken: make(chan struct{}, 1), leases: make(map[string]*localLease),
+		spaceToken: make(chan struct{}, 1), leases: make(map[string]*localLease), usage: newUsage(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -242,10 +242,6 @@ func (s *Store) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Unused returns how many bytes the records may still take under Config.MaxBytes, as of
-// the last look at all records; 0 without a limit. It does not block.
-func (s *Store) Unused() int64 { return max(0, s.cfg.MaxBytes-s.used.Load()) }
 
 // newID returns the id of a new record: 26 characters of a-z and 2-7, 130 random
 // bits.
@@ -437,7 +433,13 @@ func (s *Store) moveToTrash(id string) error {
 // removeFromTrash deletes one entry of the trash. Other processes may delete it
 // concurrently.
 func (s *Store) removeFromTrash(name string) error {
-	return s.root.RemoveAll(trashDir + "/" + name)
+	err := s.root.RemoveAll(trashDir + "/" + name)
+	if err == nil {
+		s.mu.Lock()
+		s.resizeLocked(name, 0)
+		s.mu.Unlock()
+	}
+	return err
 }
 
 func (s *Store) dataPath(id string, gen uint64) string {

@@ -169,8 +169,10 @@ func (d *disk) use() (hostdisk.Use, error) {
 
 // measureLocked publishes what is reserved here and returns how the file system is used.
 func (d *disk) measureLocked() (u hostdisk.Use, err error) {
+	written := int64(0)
 	for q := range d.quotas {
 		q.used = fileBytes(q.file)
+		written += q.used
 	}
 	if err := d.publishLocked(); err != nil {
 		return u, err
@@ -194,7 +196,7 @@ func (d *disk) measureLocked() (u hostdisk.Use, err error) {
 	}
 	u.Room = u.Free - d.policy.Reserve - u.Reserved
 	if d.policy.Others != nil {
-		u.Room -= d.policy.Others(u.Free)
+		u.Room -= d.policy.Others(u.Free + written)
 	}
 	return u, nil
 }

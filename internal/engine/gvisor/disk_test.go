@@ -187,3 +187,22 @@ func TestDisk_SnapshotsLeaveWhatIsReserved(t *testing.T) {
 		t.Errorf("with a restored guest of 140,000,000 bytes: %+v", use)
 	}
 }
+
+// TestDisk_OthersKeepTheirShare: the policy learns the same free space however much of it
+// guests have written. Otherwise others' share would shrink as guests write.
+func TestDisk_OthersKeepTheirShare(t *testing.T) {
+	var free atomic.Int64
+	policy := hostdisk.Policy{Guaranteed: 0.1, Others: func(n int64) int64 { free.Store(n); return 0 }}
+	e := openDisk(t, smallDisk(t, "256m"), policy)
+	b := create(t, e, "one", newSpec(t))
+	diskUse(t, e)
+	before := free.Load()
+	b.ask(t, "shu head -c 100000000 /dev/zero > /tmp/file")
+	use := diskUse(t, e)
+	if use.Free > before-100_000_000 {
+		t.Fatalf("%d bytes are free after a write of 100,000,000, %d before", use.Free, before)
+	}
+	if got := free.Load(); got < before-1<<20 || got > before {
+		t.Errorf("the policy divides %d bytes after a guest wrote, %d before", got, before)
+	}
+}
