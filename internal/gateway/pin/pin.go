@@ -4,11 +4,13 @@
 package pin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +26,7 @@ const (
 	// less than a tenth of it.
 	maxTools = 5000
 	// maxAll bounds the tools of all servers, so that they fit into one file. Beyond it,
-	// the servers that were first used earliest are deleted.
+	// the servers with the most tools are deleted: no server can make others forgotten.
 	maxAll = 50_000
 )
 
@@ -69,12 +71,19 @@ func (s *Store) Changed(ctx context.Context, hash string, tools []*mcp.Tool) (na
 	return names, err
 }
 
-// Accept remembers the tools as they are now.
+// Accept remembers the tools as they are now. It keeps those of the server that are not
+// listed now, as far as there is room.
 func (s *Store) Accept(ctx context.Context, hash string, tools []*mcp.Tool) error {
 	return s.update(ctx, hash, func(known map[string]string) {
-		clear(known)
+		listed := make(map[string]string)
 		for _, t := range tools[:min(len(tools), maxTools)] {
-			known[digest(t.Name)] = digestOf(t)
+			listed[digest(t.Name)] = digestOf(t)
+		}
+		maps.Copy(known, listed)
+		for name := range known {
+			if _, there := listed[name]; !there && len(known) > maxTools {
+				delete(known, name)
+			}
 		}
 	})
 }
@@ -115,14 +124,14 @@ func (s *Store) update(ctx context.Context, hash string, change func(known map[s
 			count += len(one.Tools)
 		}
 		for count > maxAll && len(*all) > 1 {
-			oldest := ""
+			largest := ""
 			for key, one := range *all {
-				if key != hash && (oldest == "" || one.At.Before((*all)[oldest].At)) {
-					oldest = key
+				if key != hash && (largest == "" || compareSize(one, (*all)[largest]) > 0) {
+					largest = key
 				}
 			}
-			count -= len((*all)[oldest].Tools)
-			delete(*all, oldest)
+			count -= len((*all)[largest].Tools)
+			delete(*all, largest)
 		}
 		return nil
 	})
@@ -130,6 +139,11 @@ func (s *Store) update(ctx context.Context, hash string, change func(known map[s
 		return fmt.Errorf("remember the tools: %w", err)
 	}
 	return nil
+}
+
+// compareSize compares records by the number of their tools, then by age.
+func compareSize(a, b record) int {
+	return cmp.Or(cmp.Compare(len(a.Tools), len(b.Tools)), b.At.Compare(a.At))
 }
 
 // digest returns a short hash of a text. Its 64 bits suffice: a server gains nothing from

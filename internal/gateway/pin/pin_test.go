@@ -65,9 +65,40 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// A server with very many tools neither outgrows the file nor gets tools past the check.
+// A tool that is not listed while another is accepted is still known.
+func TestAccept_KeepsOthers(t *testing.T) {
+	s := Open(filepath.Join(t.TempDir(), "tools.json"))
+	a, b := &mcp.Tool{Name: "a", Description: "1"}, &mcp.Tool{Name: "b", Description: "1"}
+	if _, err := s.Changed(t.Context(), "h", []*mcp.Tool{a, b}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Accept(t.Context(), "h", []*mcp.Tool{{Name: "a", Description: "2"}}); err != nil {
+		t.Fatal(err)
+	}
+	names, err := s.Changed(t.Context(), "h", []*mcp.Tool{{Name: "a", Description: "2"}, {Name: "b", Description: "2"}})
+	if err != nil || !slices.Equal(names, []string{"b"}) {
+		t.Errorf("changed: %q, %v, want b", names, err)
+	}
+	// If there is no room for all, the listed ones stay.
+	var many []*mcp.Tool
+	for i := range maxTools {
+		many = append(many, &mcp.Tool{Name: fmt.Sprint("tool", i)})
+	}
+	if err := s.Accept(t.Context(), "h", many); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := s.Changed(t.Context(), "h", append(many, b)); err != nil || !slices.Equal(names, []string{"b"}) {
+		t.Errorf("changed: %q, %v, want b", names, err)
+	}
+}
+
+// A server with very many tools neither outgrows the file nor gets tools past the check,
+// and makes no smaller server forgotten.
 func TestChanged_Bounded(t *testing.T) {
 	s := Open(filepath.Join(t.TempDir(), "tools.json"))
+	if _, err := s.Changed(t.Context(), "first", []*mcp.Tool{{Name: "a", Description: "1"}}); err != nil {
+		t.Fatal(err)
+	}
 	var many []*mcp.Tool
 	for i := range maxTools + 10 {
 		many = append(many, &mcp.Tool{Name: fmt.Sprint("tool", i)})
@@ -81,6 +112,9 @@ func TestChanged_Bounded(t *testing.T) {
 	all, err := s.file.Read()
 	if err != nil || len(all) > maxAll/maxTools {
 		t.Errorf("%d servers are kept, %v", len(all), err)
+	}
+	if names, err := s.Changed(t.Context(), "first", []*mcp.Tool{{Name: "a", Description: "2"}}); err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("changed: %q, %v, want a", names, err)
 	}
 }
 
