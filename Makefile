@@ -54,6 +54,10 @@ test-foreign: ## other projects' test suites in a box and on this machine, compa
 	$(MAKE) build
 	$(GO) run ./e2e/foreign $(FOREIGNFLAGS)
 
+.PHONY: attack
+attack: build ## every attack on this machine, as root and as an ordinary user (ATTACKFLAGS='--only storm')
+	scripts/attack $(ATTACKFLAGS)
+
 .PHONY: conformance
 conformance: build ## the official conformance suite of MCP (CONFORMANCEFLAGS='-scenario tasks-lifecycle')
 	scripts/conformance $(CONFORMANCEFLAGS)

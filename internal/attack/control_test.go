@@ -131,7 +131,12 @@ func TestControl_WithoutIsolation(t *testing.T) {
 		"kernel-memory/threads":      "threads in a box for",
 	} {
 		t.Run(strings.ReplaceAll(id, "/", "-"), func(t *testing.T) {
-			expectBroken(t, run(t, unisolated(t, nil), id), want)
+			r := run(t, unisolated(t, nil), id)
+			// Memory that other programs free meanwhile hides what the attack takes.
+			for n := 1; n < 3 && r.Outcome == Held && strings.HasPrefix(id, "kernel-memory/"); n++ {
+				r = run(t, unisolated(t, nil), id)
+			}
+			expectBroken(t, r, want)
 		})
 	}
 }

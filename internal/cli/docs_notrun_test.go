@@ -15,6 +15,7 @@ import (
 var notRun = []struct{ line, reason, in, has string }{
 	{line: "make build", reason: "make demo begins with it", in: "Makefile", has: "demo: setup build"},
 	{line: "make help", reason: "prints the Makefile's comments"},
+	{line: "make attack", reason: "takes a quarter of an hour and the machine to itself", in: ".ci/run", has: "scripts/attack"},
 	{line: "make test-vm", reason: "boots virtual machines for minutes, as root"},
 	{line: "make test-foreign", reason: "runs other projects' suites for an hour"},
 	{line: "make test-foreign FOREIGNFLAGS='-only numpy'", reason: "runs another project's suite for minutes"},
