@@ -47,12 +47,43 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 		s.refuseRate(w, r, nil, wait, "Too many requests")
 		return r, false
 	}
-	if e := s.connections.establish(r, c.owner()); e != noExcess {
-		w.Header().Set("Connection", "close")
-		s.refuseExcess(w, r, nil, e, "Too many connections")
-		return r, false
-	}
 	return r, true
+}
+
+// establish counts the connection of an authenticated request as one of its owner's, or
+// refuses the request.
+func (s *Server) establish(w http.ResponseWriter, r *http.Request) bool {
+	e := s.connections.establish(r, callerIn(r).owner())
+	if e == noExcess {
+		return true
+	}
+	w.Header().Set("Connection", "close")
+	s.refuseExcess(w, r, nil, e, "Too many connections")
+	return false
+}
+
+// enter counts a request of the endpoint as one of its owner's until leave is called, or
+// refuses it. It does so before the connection is established and before the body is
+// read, so requests that never end their bodies use only the share of their owner. A
+// DELETE takes no place: it is short and frees resources.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
+	if r.Method == http.MethodDelete {
+		return func() {}, true
+	}
+	owner := callerIn(r).owner()
+	if e := s.inFlight.take(owner, 1); e != noExcess {
+		if r.Body != http.NoBody {
+			// The connection ends with the body at the latest, and soon in any case: it has a
+			// place among the connections.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(excessLimit))
+			if r.ProtoMajor == 1 {
+				w.Header().Set("Connection", "close")
+			}
+		}
+		s.refuseExcess(w, r, nil, e, "Too many requests in flight")
+		return nil, false
+	}
+	return func() { s.inFlight.give(owner, 1) }, true
 }
 
 // bearer returns the token of a request, from a single Authorization header. A token in

@@ -18,9 +18,11 @@ const (
 	// place of the reason.
 	refusedBody  = 512 << 20
 	refusedLimit = 10 * time.Second
+	// excessLimit is refusedLimit for a request that exceeds the limit of requests in flight.
+	excessLimit = time.Second
 	// smallBody is the size up to which a body does not count against the limit of all
-	// bodies, which is largeBodies times that of one. Rates bound the number of these: with
-	// HTTP/2, one owner may have thousands.
+	// bodies, which is largeBodies times that of one. The limit of requests in flight bounds
+	// the number of these.
 	smallBody   = 8 << 10
 	largeBodies = 8
 )

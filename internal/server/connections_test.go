@@ -218,7 +218,7 @@ func serveTLS(t *testing.T, certificate tls.Certificate, change func(*Options)) 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"}}
 	go func() { ended <- s.Serve(ctx, tls.NewListener(ln, config)) }()
 	t.Cleanup(func() {
 		cancel()

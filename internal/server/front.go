@@ -56,7 +56,15 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == s.opts.Path || path == "/":
 		looks := r.Method == http.MethodGet || r.Method == http.MethodHead
 		r, ok := s.identify(w, r, looks && !parseAccept(r.Header.Values("Accept")).stream)
-		if ok {
+		if !ok {
+			return
+		}
+		leave, ok := s.enter(w, r)
+		if !ok {
+			return
+		}
+		defer leave()
+		if s.establish(w, r) {
 			s.serveEndpoint(w, r)
 		}
 	case path == "/health":
@@ -65,7 +73,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveReady(w, r)
 	case path == "/metrics" && s.opts.Metrics != nil:
 		r, ok := s.identify(w, r, true)
-		if ok && s.permit(w, r, nil, auth.Metrics) {
+		if ok && s.establish(w, r) && s.permit(w, r, nil, auth.Metrics) {
 			s.serveMetrics(w, r)
 		}
 	default:

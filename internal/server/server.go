@@ -53,6 +53,7 @@ type Server struct {
 	closing     gauge  // sessions of the SDK that are closing
 	piped       gauge  // sessions over stdio
 	posts       gauge  // POSTs with requests that are being served
+	inFlight    budget // requests of the endpoint, from before their bodies are read
 	requests    budget // over HTTP, without an answer
 	polls       budget // requests about tasks
 	bodies      budget // bytes of bodies in memory, except small ones
@@ -162,7 +163,14 @@ func (s *Server) openBudgets() {
 	s.answers.each = half(s.answers.all)
 	s.unread.Interval = warnInterval
 	s.connections = connections{limit: l.Connections, log: s.log}
-	if !s.opts.BehindProxy { // whose connections carry requests of many owners
+	// With HTTP/2 there may be more requests in flight than connections: those that the
+	// other limits allow, and bodies that are being read.
+	s.inFlight.all = int64(l.Connections) + s.requests.all + s.polls.all + s.streams.all
+	if s.opts.BehindProxy {
+		// The connections carry requests of many owners. Each request in flight takes one.
+		s.inFlight.each = half(int64(l.Connections))
+	} else {
+		s.inFlight.each = half(s.inFlight.all)
 		s.connections.each = int(half(int64(l.Connections)))
 	}
 	s.connections.init()
