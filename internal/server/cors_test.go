@@ -99,6 +99,27 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// TestHosts_PublicURLAndProbes: the host of the public URL is accepted beside a list of
+// others, and probes may use any name.
+func TestHosts_PublicURLAndProbes(t *testing.T) {
+	_, url := serve(t, func(o *Options) {
+		o.AllowedHosts, o.PublicURL = []string{"box.example"}, "http://Glovebox:8775/mcp"
+	})
+	for _, c := range []struct {
+		path, host string
+		status     int
+	}{
+		{"/mcp", "glovebox:8775", 200}, {"/mcp", "GLOVEBOX:8775", 200}, {"/mcp", "box.example", 200},
+		{"/mcp", "evil.example", 403}, {"/", "evil.example", 403}, {"/metrics", "evil.example", 403},
+		{"/health", "evil.example", 200}, {"/ready", "10.0.0.7:8775", 200}, {"/health/x", "evil.example", 403},
+	} {
+		res, body := do(t, "GET", strings.TrimSuffix(url, "/mcp")+c.path, header{"Host": c.host}, "")
+		if res.StatusCode != c.status {
+			t.Errorf("%s with the host %s: %s %.200s", c.path, c.host, res.Status, body)
+		}
+	}
+}
+
 // TestCORSWithTokens: a preflight has no token and is answered all the same; and a
 // page can read why it is refused.
 func TestCORSWithTokens(t *testing.T) {

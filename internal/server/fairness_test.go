@@ -40,6 +40,15 @@ func TestBatch_LeavesRoomForOtherOwners(t *testing.T) {
 			t.Errorf("another owner beside a batch: %s %s", res.Status, body)
 		}
 	}
+	eventually(t, "the other four are refused", func() bool { // before places are free again
+		n := 0
+		for _, l := range p.lines(t) {
+			if l["outcome"] == "refused" {
+				n++
+			}
+		}
+		return n == 4
+	})
 	for range 4 {
 		release <- struct{}{}
 	}

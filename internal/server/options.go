@@ -27,7 +27,7 @@ type Options struct {
 	Path           string   // the endpoint; "/mcp"
 	CORS           bool     // answer browsers of any origin
 	AllowedOrigins []string // scheme://host[:port] in lower case: may ask, and read the answers; those on loopback may ask
-	AllowedHosts   []string // Host headers in lower case, with or without port, besides those of loopback; none allows any on other addresses
+	AllowedHosts   []string // Host headers in lower case, with or without port, besides those of loopback and the host of PublicURL; none: also those that docs/security.md names
 
 	// Auth authenticates requests; nil: without authentication, all boxes are the local
 	// user's. The Server does not close it.

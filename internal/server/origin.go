@@ -12,10 +12,17 @@ import (
 // hostAllowed reports whether the Host header names this server, which keeps out web
 // pages that resolve their own name to our address (DNS rebinding). Without a list, an
 // address is a name of the server, except over loopback. With authentication such a page is
-// harmless, since it has no token: beyond loopback, any name is accepted.
+// harmless, since it has no token: beyond loopback, any name is accepted. Probes of other
+// machines may use any name: /health and /ready have nothing to protect.
 func (s *Server) hostAllowed(r *http.Request) bool {
 	host := strings.ToLower(r.Host)
+	if r.URL.Path == "/health" || r.URL.Path == "/ready" {
+		return true
+	}
 	if loopbackHost(host) || slices.Contains(s.opts.AllowedHosts, host) {
+		return true
+	}
+	if u, err := url.Parse(s.opts.PublicURL); err == nil && u.Host != "" && strings.EqualFold(u.Host, host) {
 		return true
 	}
 	if _, port, err := net.SplitHostPort(host); err == nil && slices.Contains(s.opts.AllowedHosts, strings.TrimSuffix(host, ":"+port)) {
@@ -23,9 +30,6 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	}
 	if len(s.opts.AllowedHosts) > 0 {
 		return false
-	}
-	if u, err := url.Parse(s.opts.PublicURL); err == nil && u.Host != "" && strings.EqualFold(u.Host, host) {
-		return true
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if ok && loopbackHost(local.String()) {
