@@ -61,10 +61,12 @@ type disk struct {
 
 // quota is what a guest may write.
 type quota struct {
-	guaranteed int64    // bytes
+	guaranteed int64    // bytes reserved when it started, with the files that it started with
+	part       int64    // bytes of guaranteed without those files; more makes it a candidate for ending
 	file       *os.File // guarded by disk.mu; nil before the guest boots
 	guest      *guest   // guarded by disk.mu; nil until it runs
-	used       int64    // guarded by disk.mu; bytes at the last look
+	used       int64    // guarded by disk.mu; bytes when last measured
+	looked     int64    // guarded by disk.mu; used at the last look
 }
 
 func newDisk(s *stateDir, policy hostdisk.Policy, log *slog.Logger) (*disk, error) {
@@ -90,25 +92,30 @@ func newDisk(s *stateDir, policy hostdisk.Policy, log *slog.Logger) (*disk, erro
 // caller releases the quota. The error is hostdisk.ErrFull if there is no room.
 func (d *disk) admit(l engine.Limits, base int64) (*quota, error) {
 	limit := int64(l.DiskMB) << 20
-	q := &quota{guaranteed: base + int64(d.policy.Guaranteed*float64(limit))}
+	q := &quota{part: int64(d.policy.Guaranteed * float64(limit))}
+	q.guaranteed = base + q.part
 	if limit > 0 {
 		q.guaranteed = min(q.guaranteed, limit)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.quotas[q] = struct{}{}
-	use, err := d.measureLocked()
-	if err == nil && use.Room < 0 {
+	// Without room, nothing is published: a reservation could end guests of others.
+	use, lack, err := d.lackLocked(q)
+	if err == nil && lack > 0 {
 		removeStale(filepath.Dir(d.own)) // what killed processes have reserved does not count
-		use, err = d.measureLocked()
+		use, lack, err = d.lackLocked(q)
 	}
-	if err == nil && use.Room < 0 {
-		err = fmt.Errorf("%d MiB are free, %d MiB less than living boxes and a new one may write: %w (%w)",
-			use.Free>>20, (-use.Room+1<<20-1)>>20, hostdisk.ErrFull, engine.ErrExhausted)
+	if err == nil && lack <= 0 {
+		d.quotas[q] = struct{}{}
+		use, lack, err = d.lackLocked(q)
+	}
+	if err == nil && lack > 0 {
+		err = fmt.Errorf("%d MiB are free, %d MiB less than living boxes and a new one may write: %w: %w",
+			use.Free>>20, (lack+1<<20-1)>>20, hostdisk.ErrFull, engine.ErrExhausted)
 	}
 	if err != nil {
 		delete(d.quotas, q)
-		d.publishLocked() // the reservation was published; a failure leaves more reserved than needed
+		_ = d.publishLocked() // if it fails, more is reserved than needed until the next look
 		return nil, fmt.Errorf("reserve disk space: %w", err)
 	}
 	select {
@@ -116,6 +123,23 @@ func (d *disk) admit(l engine.Limits, base int64) (*quota, error) {
 	default:
 	}
 	return q, nil
+}
+
+// lackLocked returns how many bytes are missing for a new guest; it needs no more if that
+// is not positive. The only guest of all instances may take the space of others, but not
+// what the policy leaves free: otherwise nothing could run on a small disk.
+func (d *disk) lackLocked(q *quota) (u hostdisk.Use, lack int64, err error) {
+	if u, err = d.measureLocked(); err != nil {
+		return u, 0, err
+	}
+	room, reserved, guests := u.Room, u.Reserved, len(d.quotas)
+	if _, published := d.quotas[q]; published {
+		room, reserved, guests = room+q.guaranteed, reserved-q.guaranteed, guests-1
+	}
+	if guests == 0 && reserved == 0 {
+		room = max(room, u.Free-d.policy.Reserve)
+	}
+	return u, q.guaranteed - room, nil
 }
 
 // watch counts the disk space of file, which the guest writes to.
@@ -259,23 +283,26 @@ func (d *disk) run() {
 	}
 }
 
-// look ends a guest if there is no room, and returns the time until the next look; 0 if
-// there are no guests.
+// look ends a guest if there is no room and a guest writes, and returns the time until the
+// next look; 0 if there are no guests.
 func (d *disk) look() time.Duration {
 	d.mu.Lock()
-	before := make(map[*quota]int64, len(d.quotas))
-	for q := range d.quotas {
-		before[q] = q.used
-	}
 	use, err := d.measureLocked()
+	writing := false
+	for q := range d.quotas {
+		writing = writing || q.used > q.looked
+		q.looked = q.used
+	}
 	var victim *guest
 	var detail string
-	if err == nil && use.Room < 0 && len(d.ending) == 0 {
-		if q := d.worstLocked(before); q != nil {
+	if err == nil && use.Room < 0 && writing && len(d.ending) == 0 && d.worstLocked() != nil {
+		removeStale(filepath.Dir(d.own)) // what killed processes have reserved does not count
+		use, err = d.measureLocked()
+		if q := d.worstLocked(); err == nil && use.Room < 0 && q != nil {
 			d.ending[q] = struct{}{}
 			victim = q.guest
 			detail = fmt.Sprintf("the disk of the host had %d MiB left, and it had written %d MiB, of which %d MiB were guaranteed",
-				use.Free>>20, q.used>>20, q.guaranteed>>20)
+				use.Free>>20, q.used>>20, q.part>>20)
 		}
 	}
 	idle := len(d.quotas) == 0
@@ -294,16 +321,13 @@ func (d *disk) look() time.Duration {
 	return min(max(time.Duration(float64(use.Room)/diskRate*float64(time.Second)), diskLookMin), diskLookMax)
 }
 
-// worstLocked returns the quota that is exceeded most, of the guests that have written
-// since the last look; nil if there is none. Others do not make the disk full.
-func (d *disk) worstLocked(before map[*quota]int64) *quota {
+// worstLocked returns the quota of the running guest that has written most beyond its
+// part; nil if there is none. It does not matter when the guest wrote, nor before which
+// restore: guests that write now may only fill the rest.
+func (d *disk) worstLocked() *quota {
 	var worst *quota
 	for q := range d.quotas {
-		over := q.used - q.guaranteed
-		if q.guest == nil || over <= 0 || q.used <= before[q] {
-			continue
-		}
-		if worst == nil || over > worst.used-worst.guaranteed {
+		if over := q.used - q.part; q.guest != nil && over > 0 && (worst == nil || over > worst.used-worst.part) {
 			worst = q
 		}
 	}

@@ -124,36 +124,137 @@ func TestDisk_Admission(t *testing.T) {
 	}
 
 	// The reservation of a killed process does not count.
+	deadInstance(t, dir)
+	create(t, one, "third", spec)
+}
+
+// TestDisk_Others: what the policy leaves to others is no room for guests, except for the
+// only one. Even that does not get the space that the policy leaves free.
+func TestDisk_Others(t *testing.T) {
+	var left atomic.Int64
+	left.Store(230 << 20)
+	policy := hostdisk.Policy{Guaranteed: 0.5, Reserve: 32 << 20, Others: func(free int64) int64 { return left.Load() }}
+	dir := smallDisk(t, "256m")
+	e := openDisk(t, dir, policy)
+	spec := newSpec(t)
+	spec.Limits.DiskMB = 100
+	one := create(t, e, "one", spec)
+	use := diskUse(t, e)
+	if _, err := e.Create(t.Context(), "two", spec); !errors.Is(err, hostdisk.ErrFull) {
+		t.Errorf("a second guest: got %v, want %v", err, hostdisk.ErrFull)
+	}
+	if got := diskUse(t, e); got.Reserved > use.Reserved {
+		t.Errorf("%d bytes are reserved after a guest was refused, %d before", got.Reserved, use.Reserved)
+	}
+	left.Store(100 << 20)
+	two := create(t, e, "two", spec)
+	for _, b := range []*box{one, two} {
+		if err := b.Destroy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy.Reserve = 220 << 20
+	if _, err := openDisk(t, dir, policy).Create(t.Context(), "one", spec); !errors.Is(err, hostdisk.ErrFull) {
+		t.Errorf("the only guest, which would write into the reserve: got %v, want %v", err, hostdisk.ErrFull)
+	}
+}
+
+// TestDisk_ARefusedGuestReservesNothing: other instances do not see the reservation of a
+// guest that is refused. It could end their guests.
+func TestDisk_ARefusedGuestReservesNothing(t *testing.T) {
+	dir := smallDisk(t, "256m")
+	var most atomic.Int64
+	e := openDisk(t, dir, hostdisk.Policy{Guaranteed: 1, Others: func(int64) int64 { // called while the guest is admitted
+		names, err := filepath.Glob(filepath.Join(dir, "gvisor", "*", reservedName))
+		if err != nil || len(names) != 1 {
+			t.Errorf("reservations: %v, %v", names, err)
+			return 0
+		}
+		if info, err := os.Stat(names[0]); err == nil {
+			most.Store(max(most.Load(), info.Size()))
+		}
+		return 0
+	}})
+	spec := newSpec(t)
+	spec.Limits.DiskMB = 300
+	if _, err := e.Create(t.Context(), "one", spec); !errors.Is(err, hostdisk.ErrFull) {
+		t.Fatalf("got %v, want %v", err, hostdisk.ErrFull)
+	}
+	if got := most.Load(); got != 0 {
+		t.Errorf("%d bytes were reserved for a guest that was refused", got)
+	}
+}
+
+// TestDisk_KilledInstancesEndNoGuest: what a killed process has reserved does not count
+// against a guest that exceeds its part.
+func TestDisk_KilledInstancesEndNoGuest(t *testing.T) {
+	dir := smallDisk(t, "256m")
+	e := openDisk(t, dir, hostdisk.Policy{Guaranteed: 0.1, Reserve: 16 << 20})
+	spec := newSpec(t)
+	spec.Limits.DiskMB = 512
+	b := create(t, e, "one", spec)
+	b.ask(t, "shu head -c 100000000 /dev/zero > /tmp/file")
+	dead := deadInstance(t, dir)
+	b.ask(t, "shu head -c 10000000 /dev/zero > /tmp/more")
+	e.disk.look()
+	if got := b.ask(t, "echo alive"); got != "alive" {
+		t.Errorf("the guest answers %q", got)
+	}
+	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory of the killed process: %v, want it removed", err)
+	}
+}
+
+// deadInstance makes the directory of a killed process that had reserved the whole disk.
+func deadInstance(t *testing.T, dir string) string {
+	t.Helper()
 	dead := filepath.Join(dir, "gvisor", "1-dead")
 	if err := os.Mkdir(dead, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"lock", reservedName} {
-		if err := os.WriteFile(filepath.Join(dead, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	f, err := os.Create(filepath.Join(dead, reservedName))
+	if err == nil {
+		err = errors.Join(f.Truncate(1<<40), f.Close())
 	}
-	if err := os.Truncate(filepath.Join(dead, reservedName), 1<<40); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	create(t, one, "third", spec)
+	if err := os.WriteFile(filepath.Join(dead, "lock"), nil, 0o600); err != nil { // last: then it may be removed
+		t.Fatal(err)
+	}
+	return dead
 }
 
-// TestDisk_Others: what the policy leaves to others is no room for guests.
-func TestDisk_Others(t *testing.T) {
-	var left atomic.Int64
-	e := openDisk(t, smallDisk(t, "256m"), hostdisk.Policy{Guaranteed: 0.5, Others: func(free int64) int64 { return left.Load() }})
+// TestDisk_TheGuestThatFilledTheDiskEnds: also if another one writes the last bytes.
+func TestDisk_TheGuestThatFilledTheDiskEnds(t *testing.T) {
+	e := openDisk(t, smallDisk(t, "256m"), hostdisk.Policy{Guaranteed: 0.1, Reserve: 32 << 20})
 	spec := newSpec(t)
-	spec.Limits.DiskMB = 100
-	left.Store(230 << 20)
-	if _, err := e.Create(t.Context(), "one", spec); !errors.Is(err, hostdisk.ErrFull) {
-		t.Errorf("got %v, want %v", err, hostdisk.ErrFull)
+	spec.Limits.DiskMB = 512 // of which 51 are guaranteed
+	hog, other := create(t, e, "hog", spec), create(t, e, "other", spec)
+	hog.ask(t, "shu head -c 150000000 /dev/zero > /tmp/file")
+	e.disk.look()
+	e.disk.look() // it does not write any more
+	if got := other.ask(t, "shu head -c 100000000 /dev/zero > /tmp/file; stat -c %s /tmp/file"); !strings.Contains(got, "100000000") {
+		t.Errorf("the other guest: %q", got)
 	}
-	if use := diskUse(t, e); use.Reserved != 0 {
-		t.Errorf("%d bytes are reserved for a guest that was refused", use.Reserved)
+	e.disk.look()
+	if exit := wait(t, hog); exit.Reason != engine.ExitDisk {
+		t.Errorf("the guest that filled the disk ended with %+v, want %s", exit, engine.ExitDisk)
 	}
-	left.Store(100 << 20)
-	create(t, e, "one", spec)
+	if got := other.ask(t, "echo alive"); got != "alive" {
+		t.Errorf("the other guest answers %q", got)
+	}
+}
+
+// TestDisk_FilesOfARestoredGuestCount: a guest does not get a larger part by a restore.
+func TestDisk_FilesOfARestoredGuestCount(t *testing.T) {
+	restored := &quota{guaranteed: 210, part: 10, used: 200, guest: &guest{}}
+	fresh := &quota{guaranteed: 10, part: 10, used: 60, guest: &guest{}}
+	booting := &quota{guaranteed: 1000, part: 10, used: 900}
+	d := &disk{quotas: map[*quota]struct{}{restored: {}, fresh: {}, booting: {}}}
+	if got := d.worstLocked(); got != restored {
+		t.Errorf("the worst guest is %+v, want the restored one", got)
+	}
 }
 
 // TestDisk_SnapshotsLeaveWhatIsReserved: a snapshot on the disk that guests write to does
