@@ -99,7 +99,6 @@ type Gateway struct {
 	refreshing map[string]bool             // guarded by mu: servers being listed; true to list once more afterwards
 	failed     map[string]failure          // guarded by mu: servers that could not be listed or used
 	tasksOnly  map[string][]string         // guarded by mu: tools that only run as tasks, by server
-	withheld   map[string][]string         // guarded by mu: tools that have changed, by server
 	names      names                       // guarded by mu: of tools
 	prompts    names                       // guarded by mu
 	resources  map[string]string           // guarded by mu: servers by URI
@@ -111,7 +110,10 @@ type Gateway struct {
 // published is the listing of a server that clients see.
 type published struct {
 	listing.Entry
-	fresh bool // listed by this gateway, not only cached
+	listed   listing.Entry // as the server listed it
+	withheld []string      // names of the tools that clients do not see: see compared
+	unpinned bool          // whether the tools could not be compared
+	fresh    bool          // listed by this gateway, not only cached
 }
 
 // A failure is why and when a server could not be listed or used.
@@ -135,7 +137,7 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), firstListed: make(chan struct{}),
 		singleClient: o.SingleClient, sole: soleClient{known: make(chan struct{})},
-		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), withheld: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
+		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
 		resources: make(map[string]string), templates: make(map[string]string), sentLevels: make(map[string]mcp.LoggingLevel),
 	}
 	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {
@@ -196,7 +198,7 @@ func (g *Gateway) Register(s *mcp.Server) {
 		entry, seen := cached[def.Hash()]
 		allowed := g.allowed(def.Name)
 		if seen && allowed {
-			g.publish(def.Name, entry, false)
+			g.offer(g.ctx, def.Name, entry, false) // another command may have cached a changed tool
 		}
 		if !entry.Complete || !allowed {
 			listed.Add(1)
@@ -216,6 +218,7 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		g.observe(method, req)
 		list := strings.HasSuffix(method, "/list")
 		if list {
+			g.recompare(ctx)
 			g.retry()
 		}
 		wait := list || !g.resolves(req)

@@ -16,15 +16,28 @@ import (
 // publish replaces the published listing of a server. It leaves unchanged items alone,
 // since the SDK notifies clients of each change.
 func (g *Gateway) publish(server string, o listing.Entry, fresh bool) {
-	o = g.visibleEntry(server, o)
-	o.Tools = g.withoutTaskTools(server, o.Tools)
+	g.replace(server, &published{Entry: o, listed: o, fresh: fresh}, nil)
+}
+
+// replace is publish. If current is not nil, it replaces only that listing, and keeps
+// whether it is fresh.
+func (g *Gateway) replace(server string, p, current *published) {
+	p.Entry = g.visibleEntry(server, p.Entry)
+	p.Tools = g.withoutTaskTools(server, p.Tools)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.published[server]
+	if current != nil {
+		if before != current {
+			return
+		}
+		p.fresh = current.fresh
+	}
 	if before == nil {
 		before = &published{}
 	}
-	g.published[server] = &published{o, fresh}
+	g.published[server] = p
+	o := p.Entry
 	applyDiff(before.Tools, o.Tools, func(t *mcp.Tool) string { return t.Name },
 		func(t *mcp.Tool) {
 			copied := *t

@@ -86,8 +86,7 @@ func (g *Gateway) refreshOnce(server string) {
 	g.mu.Lock()
 	delete(g.failed, server)
 	g.mu.Unlock()
-	o.Tools = g.withoutChangedTools(ctx, server, o.Tools)
-	g.publish(server, o, true)
+	g.offer(ctx, server, o, true)
 	g.saveListing(ctx, server, o)
 }
 

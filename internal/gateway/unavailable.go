@@ -35,38 +35,17 @@ func (g *Gateway) withoutTaskTools(server string, tools []*mcp.Tool) (callable [
 	return callable
 }
 
-// withoutChangedTools returns the tools whose definitions have not changed since they
-// were first used. It logs the others, once for each change.
-func (g *Gateway) withoutChangedTools(ctx context.Context, server string, tools []*mcp.Tool) []*mcp.Tool {
-	def := g.manager.Config().Server(server)
-	if g.pins == nil || def == nil {
-		return tools
-	}
-	changed, err := g.pins.Changed(ctx, def.Hash(), tools)
-	if err != nil {
-		g.log.Warn("tools not compared with those that were first used", logkey.Server, server, logkey.Error, err)
-		return tools
-	}
-	g.mu.Lock()
-	known := slices.Equal(changed, g.withheld[server])
-	g.withheld[server] = changed
-	g.mu.Unlock()
-	if len(changed) == 0 {
-		return tools
-	}
-	if !known {
-		g.log.Warn("tools left out: they have changed since they were first used", logkey.Server, server, logkey.Tools, changed, logkey.Command, g.reviewCommand(server))
-	}
-	return slices.DeleteFunc(slices.Clone(tools), func(t *mcp.Tool) bool { return slices.Contains(changed, t.Name) })
-}
-
 // whyUnavailable returns why a tool that is not listed cannot be called, for the model
 // of a client with an outdated list of tools. It returns "" if no server would have the
-// tool. If the server is due for another attempt, it is listed first: the user may have
-// trusted it meanwhile.
+// tool, or if the tool can be called now: the user may have accepted it or trusted the
+// server meanwhile.
 func (g *Gateway) whyUnavailable(ctx context.Context, tool string) string {
-	if server := g.withheldBy(tool); server != "" {
-		return fmt.Sprintf("The tool %q of the server %q has changed since it was first used. Its user can review it with: %s", tool, server, g.reviewCommand(server))
+	if why, withheld := g.whyWithheld(tool); withheld {
+		g.recompare(ctx)
+		if g.HasTool(tool) {
+			return ""
+		}
+		return why
 	}
 	server, f, failed := g.unavailable(tool)
 	if failed && f.due() && g.allowed(server) {
@@ -93,21 +72,6 @@ func (g *Gateway) whyUnavailable(ctx context.Context, tool string) string {
 		return g.untrustedText(server)
 	}
 	return fmt.Sprintf("The server %q is not available: %s", server, f.text)
-}
-
-// withheldBy returns the server of a tool that is withheld because it has changed; "" if
-// there is none.
-func (g *Gateway) withheldBy(tool string) string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for server, names := range g.withheld {
-		for _, name := range names {
-			if g.names.nameFor(server, name) == tool {
-				return server
-			}
-		}
-	}
-	return ""
 }
 
 // unavailable returns the server that a tool's name belongs to and its last failure;

@@ -81,6 +81,10 @@ func (a *app) reviewTools(ctx context.Context, server string, yes bool) error {
 				return &Error{Code: ExitRefused, Err: fmt.Errorf("the tools of mcp server %q were not approved", server)}
 			}
 		}
-		return pins.Accept(ctx, s.Definition().Hash(), tools)
+		if err := pins.Accept(ctx, s.Definition().Hash(), tools); err != nil {
+			return err
+		}
+		a.cacheTools(ctx, s.Definition(), tools) // an older listing would count as changed
+		return nil
 	})
 }
