@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -282,4 +284,74 @@ func TestDownload_LargeAnswersOfOneOwnerAreBounded(t *testing.T) {
 	s.answers.give("", held)
 	must(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 1 << 19})
 	eventually(t, "nothing is booked", func() bool { return s.answers.value() == 0 })
+}
+
+// TestDownload_ControlCharacters: text that JSON makes several times as large is booked as
+// such or sent as base64.
+func TestDownload_ControlCharacters(t *testing.T) {
+	s, endpoint := serve(t, func(o *Options) {
+		withBoxes(t, nil)(o)
+		o.Limits.Answers = 2 << 20
+	})
+	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: endpoint}, "2025-11-25", nil)
+	const size = 300 << 10
+	must(t, cs, "execute_code", args{"session_id": "s1", "code": "open('controls', 'w').write('\\x1b' * (300 << 10)); open('some', 'w').write('yyyyyyy\\x1b\\n' * (40 << 10))"})
+	m, said := must(t, cs, "download_file", args{"session_id": "s1", "path": "controls", "max_bytes": 16 << 20})
+	content, _ := m["content"].(string)
+	if data, err := base64.StdEncoding.DecodeString(content); m["encoding"] != "base64" || err != nil || string(data) != strings.Repeat("\x1b", size) || !strings.Contains(said, "control characters") {
+		t.Errorf("control characters: encoding %v, %d bytes, %v; %s", m["encoding"], len(content), err, said)
+	}
+	if m, _ := must(t, cs, "download_file", args{"session_id": "s1", "path": "some", "max_bytes": 16 << 20}); m["encoding"] != "utf-8" {
+		t.Errorf("some control characters: encoding %v", m["encoding"])
+	}
+	held := int64(1 << 20) // by answers that their clients do not read
+	s.answers.take("", held)
+	res, err := try(t, cs, "download_file", args{"session_id": "s1", "path": "controls", "max_bytes": 16 << 20, "encoding": "utf-8"})
+	if err != nil || !res.IsError || !strings.Contains(text(t, res), "pass a smaller max_bytes") {
+		t.Errorf("six bytes for each do not fit: %v, %.300s", err, text(t, res))
+	}
+	s.answers.give("", held)
+	if m, _ := must(t, cs, "download_file", args{"session_id": "s1", "path": "controls", "max_bytes": 16 << 20, "encoding": "utf-8"}); m["encoding"] != "utf-8" {
+		t.Errorf("with room: encoding %v", m["encoding"])
+	}
+	eventually(t, "nothing is booked", func() bool { return s.answers.value() == 0 })
+}
+
+// TestDownload_LargeContentAsText: a client that knows only text gets a large file as the
+// note says.
+func TestDownload_LargeContentAsText(t *testing.T) {
+	_, endpoint := serve(t, withBoxes(t, nil))
+	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: endpoint}, "", nil)
+	must(t, cs, "execute_code", args{"session_id": "s1", "code": "open('large', 'w').write('y' * (300 << 10) + 'THE END')"})
+	for _, encoding := range []string{"utf-8", "base64"} {
+		_, said := must(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 1 << 20, "offset": 7, "encoding": encoding})
+		found := regexp.MustCompile(`pass max_bytes (\d+) .*and offset (\d+)`).FindStringSubmatch(said)
+		if found == nil {
+			t.Fatalf("%s: the text does not say how to get the content: %s", encoding, said)
+		}
+		most, _ := strconv.Atoi(found[1])
+		offset, _ := strconv.Atoi(found[2])
+		var whole strings.Builder
+		for offset > 0 {
+			m, said := must(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": most, "offset": offset, "encoding": encoding})
+			content, _ := m["content"].(string)
+			if !strings.HasPrefix(said, content) {
+				t.Fatalf("%s: a part at %d is not in the text: %.200s", encoding, offset, said)
+			}
+			whole.WriteString(content)
+			next, _ := m["next_offset"].(float64)
+			offset = int(next)
+		}
+		got := whole.String()
+		if encoding == "base64" {
+			data, err := base64.StdEncoding.DecodeString(got) // parts are multiples of three bytes
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = string(data)
+		}
+		if got != strings.Repeat("y", 300<<10-7)+"THE END" {
+			t.Errorf("%s: the parts have %d bytes", encoding, len(got))
+		}
+	}
 }

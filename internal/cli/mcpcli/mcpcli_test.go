@@ -90,6 +90,14 @@ func server() {
 	mcp.AddTool(s, &mcp.Tool{Name: "picture", Description: "A picture."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{MIMEType: "image/png", Data: []byte("\x89PNG")}}}, nil, nil
 	})
+	mcp.AddTool(s, &mcp.Tool{Name: "large", Description: "A large file."}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
+		Size int `json:"size"`
+	}) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{
+			Content:           []mcp.Content{&mcp.TextContent{Text: "The content is elsewhere."}},
+			StructuredContent: map[string]any{"content": strings.Repeat("y", in.Size) + "THE END", "size": in.Size},
+		}, nil, nil
+	})
 	choices := map[string]any{"type": "object", "properties": map[string]any{
 		"h\u202ew": map[string]any{"type": "string", "enum": []string{"\x1b[2J", "b"}, "description": "To \U000e0041."},
 	}}

@@ -46,6 +46,9 @@ func (a *app) result(res *mcp.CallToolResult, name, save string) error {
 		return a.json(res)
 	}
 	shown := false
+	if content := largeContent(res); content != "" {
+		a.text(content)
+	}
 	for _, c := range res.Content {
 		if text, ok := c.(*mcp.TextContent); ok {
 			shown = true
@@ -61,6 +64,35 @@ func (a *app) result(res *mcp.CallToolResult, name, save string) error {
 		return a.json(res.StructuredContent)
 	}
 	return nil
+}
+
+// largeContent returns the member content of the structured content, if the text has only a
+// note in its place: servers do not repeat a large file as text.
+func largeContent(res *mcp.CallToolResult) string {
+	const (
+		large = 64 << 10
+		note  = 8 << 10
+	)
+	structured, _ := res.StructuredContent.(map[string]any)
+	content, _ := structured["content"].(string)
+	if len(content) < large {
+		return ""
+	}
+	size := 0
+	for _, c := range res.Content {
+		text, ok := c.(*mcp.TextContent)
+		if !ok {
+			if _, link := c.(*mcp.ResourceLink); !link {
+				return ""
+			}
+			continue
+		}
+		size += len(text.Text)
+	}
+	if size > note {
+		return ""
+	}
+	return content
 }
 
 // text writes text; at a terminal, with control and hidden characters escaped.

@@ -23,6 +23,8 @@ const (
 	// largeContent is the size from which content is only in the structured content of the
 	// result: no model reads that much, and twice the bytes take twice the memory.
 	largeContent = 256 << 10
+	// largePart is the most bytes of a file of which base64 has largeContent.
+	largePart = largeContent / 4 * 3
 )
 
 var downloadFile = define(info{
@@ -54,8 +56,10 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 		return buf.Bytes(), regularOnly(err)
 	}
 	data, err := read(min(in.MaxBytes, largeContent))
+	reserved := int64(0)
 	if more := min(int64(in.MaxBytes), out.Size-out.offset); err == nil && more > largeContent {
-		if err = c.reserveAnswer(ctx, more); err == nil {
+		reserved = base64Size(more)
+		if err = c.reserveAnswer(ctx, more, reserved); err == nil {
 			data, err = read(int(more))
 		}
 	}
@@ -80,6 +84,17 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 	switch text := utf8.Valid(data); {
 	case text && (in.Encoding == "utf-8" || !bytes.ContainsRune(data, 0)):
 		out.Type = textType
+		size := jsonSize(data)
+		if in.Encoding == "auto" && len(data) > largeContent && size > 2*int64(len(data)) {
+			out.take(data, "base64", base64.StdEncoding.EncodeToString(data))
+			out.Notes = append(out.Notes, "The content is base64: it is text with so many control characters that JSON would take more than twice its size.")
+			break
+		}
+		if len(data) > largeContent && size > reserved {
+			if err := c.reserveAnswer(ctx, int64(len(data)), size-reserved); err != nil {
+				return downloadFileOut{}, err
+			}
+		}
 		out.take(data, "utf-8", string(data))
 	case in.Encoding == "utf-8":
 		e := invalid("encoding", "The file is not UTF-8 text: %s", clip(out.Path))
@@ -101,9 +116,10 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 	return out, nil
 }
 
-// reserveAnswer books memory for an answer with so many bytes of a file, in base64.
-func (c *Call) reserveAnswer(ctx context.Context, bytes int64) error {
-	if c.reserve == nil || c.reserve(ctx, bytes*4/3) {
+// reserveAnswer books memory for an answer with so many bytes of a file, or for a part of
+// it: size is its part in the encoded answer.
+func (c *Call) reserveAnswer(ctx context.Context, bytes, size int64) error {
+	if c.reserve == nil || c.reserve(ctx, size) {
 		return nil
 	}
 	return &box.Error{
@@ -112,6 +128,25 @@ func (c *Call) reserveAnswer(ctx context.Context, bytes int64) error {
 		Hint:    "Read those first, or pass a smaller max_bytes and read on with offset.",
 		Context: map[string]string{"limit": "unread_answers"},
 	}
+}
+
+// base64Size returns how many bytes n bytes take as base64.
+func base64Size(n int64) int64 { return (n + 2) / 3 * 4 }
+
+// jsonSize returns how many bytes text takes in a JSON string, without the quotes: a
+// control character takes up to six.
+func jsonSize(text []byte) int64 {
+	n := int64(len(text))
+	for _, b := range text {
+		switch {
+		case b == '"' || b == '\\' || b == '\n' || b == '\r' || b == '\t' || b == '\b' || b == '\f':
+			n++
+		case b < ' ':
+			n += 5
+		}
+	}
+	// The line separators U+2028 and U+2029 take six bytes in place of three.
+	return n + 3*int64(bytes.Count(text, []byte("\u2028"))+bytes.Count(text, []byte("\u2029")))
 }
 
 // picture returns the answer for an image that begins with data.
@@ -182,7 +217,9 @@ func (o downloadFileOut) present() presentation {
 	p := presentation{text: o.Content, notes: o.Notes, images: o.images}
 	if len(o.Content) > largeContent {
 		p.text = ""
-		p.notes = append(slices.Clip(p.notes), "The content is too large for text: it is in the member content of the structured content.")
+		p.notes = append(slices.Clip(p.notes), fmt.Sprintf(
+			"The content is too large for text: it is in the member content of the structured content. To get it as text, read it in parts: pass max_bytes %d (or less) and offset %d, then read on with the offset that each answer names.",
+			largePart, o.offset))
 	}
 	p.status.add("%s", quoteName(o.Path))
 	switch {
