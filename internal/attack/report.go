@@ -134,7 +134,10 @@ func (r *Report) Table(out io.Writer) error {
 	verdict := "Every attack was held."
 	if !r.OK {
 		verdict = "NOT SAFE: see the lines marked broken or failed."
-		if r.Counts[Broken]+r.Counts[Failed] == 0 {
+		switch {
+		case len(r.Results) == 0:
+			verdict = "NOT TESTED: no attack ran."
+		case r.Counts[Broken]+r.Counts[Failed] == 0:
 			verdict = "The attacks were held, but left something behind."
 		}
 	}

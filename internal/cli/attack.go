@@ -83,7 +83,7 @@ func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.
 	}
 	ctx, stop := untilSignal(ctx, func() {}, nil)
 	defer stop()
-	dir, err := os.MkdirTemp("", "glovebox-attack-")
+	dir, err := attackDir()
 	if err != nil {
 		return fmt.Errorf("make a directory for the attacks: %w", err)
 	}
@@ -118,4 +118,15 @@ func (a *app) encode(v any) error {
 	enc := json.NewEncoder(a.Out)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// attackDir makes a directory for the run. A Unix socket in it must have a path that
+// Linux accepts, so it is not below a long TMPDIR.
+func attackDir() (string, error) {
+	const longest = 64
+	parent := os.TempDir()
+	if len(parent) > longest {
+		parent = "/tmp"
+	}
+	return os.MkdirTemp(parent, "glovebox-attack-")
 }
