@@ -32,8 +32,8 @@ const Masked = redact.Masked
 // Server's fields. It expands nothing.
 //
 // It masks literal values of headers and of the OAuth client secret. Elsewhere it masks
-// only what has the form of a credential, and nothing in the command, so that a
-// definition cannot hide what it runs. A password with spaces, or with characters that
+// only what has the form of a credential, and nothing in the command and in the name of
+// the package or image that it runs, so that a definition cannot hide what it runs. A password with spaces, or with characters that
 // a shell interprets, is therefore shown.
 func (s *Server) Explain() []Field {
 	x := &explanation{s: s}
@@ -41,7 +41,12 @@ func (s *Server) Explain() []Field {
 	x.add("title", s.Title)
 	x.add("description", s.Description)
 	x.plain("command", s.Command)
+	packages := s.packages()
 	for i, a := range s.Args {
+		if packages[i] {
+			x.plain(indexed("args", i), a)
+			continue
+		}
 		use := redact.Argument
 		if i > 0 && isSecretFlag(s.Args[i-1]) {
 			use = redact.FlagValue

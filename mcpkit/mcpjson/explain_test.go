@@ -13,7 +13,7 @@ func TestExplain_MasksSecrets(t *testing.T) {
 	key := "ghp_" + strings.Repeat("a1B2", 9)
 	s := &Server{
 		Transport: TransportStdio,
-		Command:   Literal("docker"),
+		Command:   Literal("server"),
 		Args: []Text{
 			Literal("--password"), Literal("hunter2"), Literal("--api-key=hunter2"), Literal("-e"), Literal("DB_TOKEN=hunter2"), Literal(key),
 			Literal("postgres://app:hunter2@db/x"), Literal("--path=/srv"), Literal("--verbose"), {{Literal: "--token="}, {Sources: []Source{env("T")}}},
@@ -77,6 +77,40 @@ func TestExplain_HidesNoCommand(t *testing.T) {
 		if got[path] != want {
 			t.Errorf("%s is %q, want %q", path, got[path], want)
 		}
+	}
+}
+
+// Neither the package that a launcher runs nor a file of credentials is masked; a key
+// among the arguments of the package is.
+func TestExplain_HidesNoPackage(t *testing.T) {
+	key := "key-A1b2C3d4E5f6G7h8I9j0"
+	for _, tt := range []struct {
+		words string
+		shown bool
+	}{
+		{"uvx KEY", true}, {"npx -y KEY", true}, {"uvx --from KEY server", true}, {"uv tool run KEY", true}, {"cmd /c npx -y KEY", true},
+		{"docker run -i --rm KEY", true}, {"docker run --name x KEY", true}, {"npx --unknown KEY", true},
+		{"npx -y server KEY", false}, {"uvx server --key KEY", false}, {"docker run -e KEY image", false}, {"docker run image KEY", false}, {"server KEY", false},
+	} {
+		words := strings.Fields(strings.ReplaceAll(tt.words, "KEY", key))
+		s := &Server{Transport: TransportStdio, Command: Literal(words[0])}
+		for _, w := range words[1:] {
+			s.Args = append(s.Args, Literal(w))
+		}
+		shown := false
+		for _, f := range s.Explain() {
+			shown = shown || f.Value == key
+		}
+		if shown != tt.shown {
+			t.Errorf("%s: shown is %v", tt.words, shown)
+		}
+	}
+	s := &Server{Transport: TransportStdio, Command: Literal("server"), Env: []Pair{{Name: "AWS_SHARED_CREDENTIALS_FILE", Value: Literal("conf/evil")}}}
+	if i := slices.IndexFunc(s.Explain(), func(f Field) bool { return f.Value == "conf/evil" }); i < 0 {
+		t.Error("the file of credentials is masked")
+	}
+	if len(s.Risks()) != 1 {
+		t.Errorf("risks: %v", s.Risks())
 	}
 }
 

@@ -184,6 +184,9 @@ var variables = map[string][]string{
 		"PATH", "PATHEXT", "COMSPEC", "SHELL", "IFS", "GIT_*", "SSH_ASKPASS", "SUDO_ASKPASS", "PAGER", "MANPAGER", "EDITOR", "VISUAL", "BROWSER", "LESSOPEN", "LESSCLOSE",
 		"CC", "CXX", "RUSTC_WRAPPER", "CARGO_*", "GOFLAGS", "GOROOT", "MAKEFLAGS", "HOME", "XDG_CONFIG_HOME",
 	},
+	"reads credentials, and maybe the command that makes them, from another file": {
+		"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+	},
 	"changes where packages come from": {
 		"NPM_CONFIG_*", "YARN_*", "PNPM_*", "PIP_*", "UV_*", "GOPROXY", "GONOSUMDB", "GONOSUMCHECK", "BUN_CONFIG_*", "DENO_*", "CARGO_REGISTRIES_*", "BUNDLE_MIRROR*",
 	},

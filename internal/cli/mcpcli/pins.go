@@ -2,12 +2,17 @@ package mcpcli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/pin"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -69,6 +74,7 @@ func (a *app) reviewTools(ctx context.Context, server string, yes bool) error {
 		for _, t := range tools {
 			if slices.Contains(changed, t.Name) {
 				showTool(w, t)
+				showDefinition(w, t)
 			}
 		}
 		if !yes {
@@ -87,4 +93,33 @@ func (a *app) reviewTools(ctx context.Context, server string, yes bool) error {
 		a.cacheTools(ctx, s.Definition(), tools) // an older listing would count as changed
 		return nil
 	})
+}
+
+// maxShownMember bounds a member of a tool's definition, in characters.
+const maxShownMember = 16 << 10
+
+// showDefinition prints everything else that the pin of a tool covers, as JSON.
+func showDefinition(w io.Writer, t *mcp.Tool) {
+	c := *t
+	c.Description, c.Meta, c.Icons = "", nil, nil
+	var members map[string]any
+	if b, err := json.Marshal(c); err != nil || json.Unmarshal(b, &members) != nil {
+		return // not reached: it was decoded from JSON
+	}
+	delete(members, "name")
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		var b strings.Builder
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("    ", " ")
+		if enc.Encode(members[name]) != nil {
+			continue // not reached
+		}
+		text := []rune(shortSpaces(string(visible.JSON([]byte(strings.TrimSpace(b.String()))))))
+		if more := len(text) - maxShownMember; more > 0 {
+			text = append(text[:maxShownMember], []rune(fmt.Sprintf("\n    … %d more characters: glovebox mcp tools -o json shows all", more))...)
+		}
+		fmt.Fprintf(w, "  %s: %s\n", oneLine(name), string(text))
+	}
+	fmt.Fprintln(w)
 }

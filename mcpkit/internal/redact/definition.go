@@ -43,10 +43,10 @@ func Literal(use Use, value string) string {
 		return ""
 	case use == Credential:
 		return Hide(value)
-	case use == Variable && isWord(value), use == FlagValue && isWord(value) && isMixed(value):
+	case use == Variable && isWord(value) && !isPath(value), use == FlagValue && isWord(value) && !isPath(value) && isMixed(value):
 		return Hide(value)
 	}
-	if m := assignment.FindStringSubmatch(value); m != nil && NamesSecret(m[1]) && isWord(m[2]) && isMixed(m[2]) {
+	if m := assignment.FindStringSubmatch(value); m != nil && NamesSecret(m[1]) && isWord(m[2]) && !isPath(m[2]) && isMixed(m[2]) {
 		return m[1] + "=" + Hide(m[2])
 	}
 	hideWord := func(secret string) (string, bool) { return Hide(secret), isWord(secret) }
@@ -100,6 +100,14 @@ const maxWord = 8 << 10
 func isWord(value string) bool {
 	return len(value) <= maxWord && word.MatchString(value) && !fileName.MatchString(value) &&
 		!strings.ContainsAny(value[:1], "-/.~") && !strings.Contains(value, "..") && !strings.Contains(value, "://")
+}
+
+// minBase64 is the length from which random text with slashes is a key in base64.
+const minBase64 = 32
+
+// isPath reports whether a value may be a path: it has a slash, and is no key in base64.
+func isPath(value string) bool {
+	return strings.Contains(value, "/") && (len(value) < minBase64 || !isRandom(value))
 }
 
 // isMixed reports whether a value is not simply a word of a language, or the name of a

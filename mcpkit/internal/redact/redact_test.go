@@ -34,6 +34,9 @@ func TestLiteral_HidesNoCommand(t *testing.T) {
 		{FlagValue, `https://evil.example/1`},
 		{Variable, `x; id`},
 		{Variable, `/tmp/evil2`},
+		{Variable, `conf/evil2`},
+		{FlagValue, `conf/evil2`},
+		{Argument, `AWS_CREDENTIAL=conf/evil2`},
 	} {
 		if got := Literal(tt.use, tt.text); got != tt.text {
 			t.Errorf("Literal(%d, %q) = %q", tt.use, tt.text, got)
@@ -56,6 +59,7 @@ func TestLiteral_MasksCredentials(t *testing.T) {
 		{Address, "https://h.example/s/a1B2c3D4e5F6g7H8i9J0/mcp", "https://h.example/s/••••(20 characters)/mcp"},
 		{Argument, "AKIAIOSFODNN7EXAMPLE", "••••(20 characters)"},
 		{FlagValue, "hunter2", "••••(7 characters)"},
+		{Variable, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "••••(40 characters)"},
 		{Variable, "swordfish", "••••(9 characters)"},
 		{Credential, "a=b; c=d", "••••(8 characters)"},
 	} {
