@@ -9,7 +9,7 @@ import (
 // diskPolicy returns how boxes share the disk of the state directory with snapshots.
 // Boxes leave free what snapshots may still take.
 func (h *host) diskPolicy(cfg *config.Config) hostdisk.Policy {
-	reserve := int64(cfg.DiskReserveMB) << 20
+	reserve := h.diskReserve
 	return hostdisk.Policy{
 		Guaranteed: float64(cfg.DiskGuarantee) / 100,
 		Reserve:    reserve,
@@ -22,6 +22,22 @@ func (h *host) diskPolicy(cfg *config.Config) hostdisk.Policy {
 			return snapshotShare(free-reserve, used, unused)
 		},
 	}
+}
+
+// defaultReserve is Config.DiskReserveMB if unset, on a disk that is large enough.
+const defaultReserve = 512 << 20
+
+// diskReserve returns how many bytes boxes and snapshots leave free on the disk of the
+// state directory.
+func diskReserve(cfg *config.Config) int64 {
+	if cfg.DiskReserveMB > 0 {
+		return int64(cfg.DiskReserveMB) << 20
+	}
+	free, err := freeSpace(cfg.StateDir)
+	if err != nil {
+		return defaultReserve // the engine reports it
+	}
+	return min(defaultReserve, free/4)
 }
 
 // snapshotShare returns how many more bytes snapshots may take. All of them together may

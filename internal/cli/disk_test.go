@@ -19,9 +19,9 @@ func TestDiskPolicy_ShareOfSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	h := &host{}
+	h := &host{diskReserve: 10 * mb}
 	h.storeForDisk.Store(store)
-	others := h.diskPolicy(&config.Config{DiskReserveMB: 10, DiskGuarantee: 5}).Others
+	others := h.diskPolicy(&config.Config{DiskGuarantee: 5}).Others
 	expect := func(free, want int64) {
 		t.Helper()
 		if got := others(free * mb); got != want*mb {

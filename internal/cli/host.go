@@ -81,6 +81,7 @@ type host struct {
 
 	checked atomic.Bool // the health check after the start has passed
 
+	diskReserve int64 // bytes to leave free
 	// storeForDisk is snapshots, for the engine's goroutines.
 	storeForDisk atomic.Pointer[snapshot.Store]
 
@@ -133,6 +134,7 @@ func openHost(ctx context.Context, cfg *config.Config, log *slog.Logger, progres
 // open opens the engine and the image. The caller closes the host, also after an
 // error.
 func (h *host) open(ctx context.Context, cfg *config.Config, progress func(string)) (err error) {
+	h.diskReserve = diskReserve(cfg)
 	if h.engine, err = engines.Default().Open(ctx, engine.Config{StateDir: cfg.StateDir, SweepEvery: cfg.OrphanInterval, Log: h.log, Disk: h.diskPolicy(cfg)}); err != nil {
 		return explain(err)
 	}
@@ -192,7 +194,7 @@ const ageDoubt = 10 * time.Minute
 // openSnapshots opens the snapshot store.
 func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	h.snapshots, err = snapshot.Open(snapshot.Config{
-		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: int64(cfg.DiskReserveMB) << 20, MaxKept: int64(cfg.OwnerSnapshotMB) << 20,
+		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: h.diskReserve, MaxKept: int64(cfg.OwnerSnapshotMB) << 20,
 		Reserved:   h.reservedDisk,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, Log: h.log,
 		// Only the manager writes to the store, so it exists by then.

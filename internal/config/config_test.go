@@ -48,7 +48,7 @@ func TestLoad_Defaults(t *testing.T) {
 		Toolsets: []string{"sessions"}, ToolErrors: "result",
 		MaxSessions: 10, MaxContexts: 50, SessionTimeout: 30 * time.Minute, CleanupInterval: time.Minute, OrphanInterval: 10 * time.Minute,
 		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
-		PauseAfter: 30 * time.Second, FinishTemplates: true, Hibernate: true, HibernateMaxAge: 7 * 24 * time.Hour, SnapshotDiskMB: 20480, DiskReserveMB: 512, DiskGuarantee: 5, MaxSnapshots: 100,
+		PauseAfter: 30 * time.Second, FinishTemplates: true, Hibernate: true, HibernateMaxAge: 7 * 24 * time.Hour, SnapshotDiskMB: 20480, DiskGuarantee: 5, MaxSnapshots: 100,
 		PoolSize: -1, PoolMaxAge: time.Hour,
 		DefaultContext: true, LRUEviction: true, VolumesEnabled: true,
 		Preload:  []string{"numpy", "pandas", "matplotlib"},
