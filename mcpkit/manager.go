@@ -90,6 +90,7 @@ type Options struct {
 // default named in its comment.
 type Limits struct {
 	Connect  time.Duration // for start, connection and handshake; 10 s
+	Install  time.Duration // the same if the command may download the server first, as npx does; Connect
 	Request  time.Duration // for a request, without the time in which questions of the server wait for an answer; 30 s
 	Question time.Duration // for the answer to a question of the server; 5 min
 

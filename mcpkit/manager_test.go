@@ -371,6 +371,21 @@ func TestConnect_TimesOutWithoutAnswer(t *testing.T) {
 	}
 }
 
+// A program that may download the server first gets longer.
+func TestConnect_WaitsForAnInstallation(t *testing.T) {
+	npx := filepath.Join(t.TempDir(), "npx")
+	if err := os.Symlink(os.Args[0], npx); err != nil {
+		t.Fatal(err)
+	}
+	def := program("srv", "never")
+	def.Command = mcpjson.Literal(npx)
+	limits := Limits{Connect: 100 * time.Millisecond, Install: 700 * time.Millisecond}
+	_, err := session(t, manager(t, Options{Limits: limits}, def), "srv").Initialize(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "no answer within 700ms") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // startOn serves HTTP on a Unix socket.
 func startOn(t *testing.T, path string, h http.Handler) {
 	t.Helper()

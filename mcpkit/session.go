@@ -117,7 +117,11 @@ func (s *Session) connect(ctx context.Context) (*connection, error) {
 	case l != nil:
 		return l, nil
 	}
-	limit := cmp.Or(s.m.opts.Timeouts.Connect, s.def.Timeouts.Connect, s.m.opts.Limits.Connect)
+	limit := s.m.opts.Limits.Connect
+	if s.def.MayInstall() {
+		limit = max(limit, s.m.opts.Limits.Install)
+	}
+	limit = cmp.Or(s.m.opts.Timeouts.Connect, s.def.Timeouts.Connect, limit)
 	ctx, end := withoutValues(ctx)
 	defer end()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &errTimeout{s.def.Name, "connect", limit})

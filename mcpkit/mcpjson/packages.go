@@ -14,6 +14,12 @@ var runnerWords = []string{"run", "exec", "x", "dlx", "tool", "create", "contain
 // runnerSwitches are flags of package runners without a value.
 var runnerSwitches = []string{"-y", "--yes", "-q", "--quiet", "--silent", "-s", "--rm", "-i", "-t", "-it", "-ti", "--interactive", "--tty", "--init", "-d", "--privileged", "--offline", "--isolated", "--no-install", "--no-cache", "--bun", "-A", "--allow-all", "--"}
 
+// MayInstall reports whether the command is a program that may download the server before
+// it starts it, such as npx.
+func (s *Server) MayInstall() bool {
+	return slices.Contains(packageRunners, programName(s.Command.String()))
+}
+
 // packages returns the indexes of the arguments that may name the package or image that
 // the definition runs. A value of an unknown flag may be the package.
 func (s *Server) packages() map[int]bool {

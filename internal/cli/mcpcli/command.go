@@ -158,7 +158,7 @@ reported a failure.`,
 	a.flags.dnsTimeout = duration(2 * time.Second)
 	f.Var(&a.flags.dnsTimeout, "dns-timeout", "timeout of a DNS lookup")
 	f.Var(&a.flags.timeout, "timeout", "timeout of a request, such as 90 or 5m (default: the server's setting, or 30s; 60s for a call)")
-	f.Var(&a.flags.connectTimeout, "connect-timeout", "timeout of start and handshake (default: the server's setting, or 30s)")
+	f.Var(&a.flags.connectTimeout, "connect-timeout", "timeout of start and handshake (default: the server's setting, or 30s; 5m for npx and its like)")
 	f.StringVar(&a.flags.era, "era", "auto", "`auto|legacy|modern` generation of the protocol")
 	f.StringArrayVar(&a.flags.inputs, "input", nil, "`id=value` of an input of the configuration; repeatable")
 	f.StringVarP(&a.flags.output, "output", "o", "text", "`text|json` output format; with json, errors are a line of JSON on standard error")

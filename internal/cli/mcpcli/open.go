@@ -23,8 +23,10 @@ import (
 )
 
 const (
-	// connectTimeout is longer than the library's: npx may install a package first.
 	connectTimeout = 30 * time.Second
+	// installTimeout is for servers that npx and its like may download first. Ended in
+	// the middle, npx leaves a cache with which it never works again.
+	installTimeout = 5 * time.Minute
 	requestTimeout = 30 * time.Second
 	callTimeout    = 60 * time.Second
 	// idleAtEnd is the time for a server's process to react to the end of its input
@@ -89,6 +91,7 @@ func (a *app) consents() (*consent.Store, error) {
 func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options) error) (*mcpkit.Manager, error) {
 	o, err := a.options(cfg)
 	o.Limits.IdleGrace = idleAtEnd
+	o.Limits.Install = installTimeout
 	if err == nil && change != nil {
 		err = change(&o)
 	}
