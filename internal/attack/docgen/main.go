@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command docgen writes docs/attack.md to the file that its argument names.
 package main
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
 // Config is the configuration of the engine.
@@ -19,6 +20,7 @@ type Config struct {
 	Boots      int
 	SweepEvery time.Duration
 	DebugDir   string
+	Disk       hostdisk.Policy
 }
 
 // Engine exists on Linux only.
