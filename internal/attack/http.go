@@ -297,17 +297,23 @@ func spoofedAddress(ctx context.Context, t *trial) error {
 	return nil
 }
 
-func sessionTheft(ctx context.Context, t *trial) error {
+// sessionOfAlice starts a server with tokens and a session of one owner.
+func (t *trial) sessionOfAlice(ctx context.Context) (*server, string, error) {
 	s, err := t.guarded(ctx)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	id, err := s.session(ctx, s.tokens["alice"])
+	if err == nil && id == "" {
+		err = skip("the server gives no sessions")
+	}
+	return s, id, err
+}
+
+func sessionTheft(ctx context.Context, t *trial) error {
+	s, id, err := t.sessionOfAlice(ctx)
 	if err != nil {
 		return err
-	}
-	if id == "" {
-		return skip("the server gives no sessions")
 	}
 	for _, method := range []string{"POST", "GET", "DELETE"} {
 		r := request{method: method, token: s.tokens["bob"], headers: map[string]string{"Mcp-Session-Id": id, "Accept": "application/json, text/event-stream"}}
@@ -323,11 +329,7 @@ func sessionTheft(ctx context.Context, t *trial) error {
 }
 
 func streamTheft(ctx context.Context, t *trial) error {
-	s, err := t.guarded(ctx)
-	if err != nil {
-		return err
-	}
-	id, err := s.session(ctx, s.tokens["alice"])
+	s, id, err := t.sessionOfAlice(ctx)
 	if err != nil {
 		return err
 	}

@@ -314,15 +314,24 @@ func (c *cell) write(p []byte) (written int) {
 	return written
 }
 
-// killed kills the processes of the box.
-func killed(ctx context.Context, t *trial) error {
+// bootMembers boots a box and returns it with its processes on the host.
+func (t *trial) bootMembers(ctx context.Context) (*cell, []member, error) {
 	c, err := t.boot(ctx, shape{})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	list := c.members()
 	if len(list) == 0 {
-		return fmt.Errorf("no process of box %s was found", c.m.ID)
+		return nil, nil, fmt.Errorf("find the processes of box %s: none", c.m.ID)
+	}
+	return c, list, nil
+}
+
+// killed kills a process of the box.
+func killed(ctx context.Context, t *trial) error {
+	c, list, err := t.bootMembers(ctx)
+	if err != nil {
+		return err
 	}
 	if err := syscall.Kill(list[0].pid, syscall.SIGKILL); err != nil {
 		return err
@@ -336,13 +345,9 @@ func killed(ctx context.Context, t *trial) error {
 
 // stoppedSentry stops the processes of the box and destroys it.
 func stoppedSentry(ctx context.Context, t *trial) error {
-	c, err := t.boot(ctx, shape{})
+	c, list, err := t.bootMembers(ctx)
 	if err != nil {
 		return err
-	}
-	list := c.members()
-	if len(list) == 0 {
-		return fmt.Errorf("no process of box %s was found", c.m.ID)
 	}
 	for _, m := range list {
 		if err := syscall.Kill(m.pid, syscall.SIGSTOP); err != nil {

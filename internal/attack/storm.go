@@ -17,7 +17,9 @@ func stormClass() class {
 	timed := func(name, claim, function string) Attack {
 		return Attack{Name: name, Claim: claim, Alone: true, run: storm(function)}
 	}
-	calm := func(what string) string { return what + " delay neither the host nor pausing and destroying the box" }
+	calm := func(what string) string {
+		return "the host and the neighbour answer, and the box is paused and destroyed in time, during " + what
+	}
 	return class{
 		name:  "storm",
 		about: "A box keeps its kernel and the host's processors busy. Pausing, storing and destroying it stay quick.",
@@ -42,7 +44,7 @@ func stormClass() class {
 			timed("poll", calm("polls of many descriptors"), "poll_storm"),
 			{Name: "stopped-processes", Claim: "processes that stop themselves or ignore signals end with the box", run: storm("stopped")},
 			{Name: "daemons", Claim: "daemons that hold the output open neither delay the call nor outlive the box", run: storm("daemons")},
-			{Name: "zombies", Claim: "processes that nobody waits for leave room for the next command", run: storm("zombies")},
+			{Name: "zombies", Claim: "zombie processes do not keep the next command from starting", run: storm("zombies")},
 			{Name: "output-flood", Claim: "endless output without newlines is kept within bounds", Alone: true, run: storm("output_flood")},
 			{Name: "output-drip", Claim: "endless output in single bytes is kept within bounds", Alone: true, run: storm("output_drip")},
 			{Name: "deep-tree", Claim: "a tree of directories thousands of levels deep does not block the box", run: storm("deep_tree")},
