@@ -30,7 +30,7 @@ var rules = []rule{
 	{tree: "internal/cli",
 		ours: []string{
 			"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
-			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/plural", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/visible",
+			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/plural", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
@@ -107,6 +107,7 @@ var rules = []rule{
 	{tree: "internal/posture"},
 	{tree: "internal/revision"},
 	{tree: "internal/statefile", ours: []string{"internal/owned"}, others: []string{"github.com/gofrs/flock"}},
+	{tree: "internal/untar"},
 	{tree: "internal/truncate"},
 	{tree: "internal/visible"},
 

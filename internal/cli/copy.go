@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/untar"
 )
 
 const (
@@ -280,8 +281,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// unpack copies a directory out of the box. The archive is untrusted: unpack uses names
-// only below the destination, and creates no links or devices.
+// unpack copies a directory out of the box.
 func (a *app) unpack(ctx context.Context, l *client.Conn, t transfer) error {
 	if err := os.MkdirAll(t.to, 0o755); err != nil {
 		return err
@@ -298,7 +298,7 @@ func (a *app) unpack(ctx context.Context, l *client.Conn, t transfer) error {
 		w.CloseWithError(err)
 		sent <- err
 	}()
-	skipped, err := untar(root, tar.NewReader(r))
+	skipped, err := untar.Extract(root, r, maxOutFiles)
 	if err == nil {
 		_, err = io.Copy(io.Discard, r) // padding after the archive
 	}
@@ -308,54 +308,4 @@ func (a *app) unpack(ctx context.Context, l *client.Conn, t transfer) error {
 		a.note("glovebox: warning: %d links and special files of %q were not copied", skipped, t.from)
 	}
 	return err
-}
-
-// untar creates the files and directories of an untrusted archive.
-func untar(root *os.Root, tr *tar.Reader) (skipped int, err error) {
-	for n := 0; ; n++ {
-		h, err := tr.Next()
-		if err == io.EOF {
-			return skipped, nil
-		}
-		if err != nil {
-			return skipped, err
-		}
-		if n >= maxOutFiles {
-			return skipped, fmt.Errorf("more than %d files", maxOutFiles)
-		}
-		name := path.Clean(h.Name)
-		if name == "." {
-			continue
-		}
-		if !filepath.IsLocal(name) {
-			return skipped, fmt.Errorf("the archive has the path %q, which is outside of it", h.Name)
-		}
-		switch h.Typeflag {
-		case tar.TypeDir:
-			err = root.MkdirAll(name, 0o755)
-		case tar.TypeReg:
-			err = untarFile(root, name, h.FileInfo().Mode().Perm()&0o755|0o600, tr)
-		default:
-			skipped++
-		}
-		if err != nil {
-			return skipped, err
-		}
-	}
-}
-
-func untarFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return err
-	}
-	// Never write through an existing link, or into an open file.
-	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
 }
