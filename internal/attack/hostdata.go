@@ -81,6 +81,7 @@ func compareListings(ctx context.Context, t *trial) error {
 		return err
 	}
 	for name, encoded := range got {
+		name, _, _ = strings.Cut(name, "/") // the part of the listing
 		_, path, _ := strings.Cut(name, ".")
 		path = "/" + strings.ReplaceAll(path, ".", "/")
 		var inside []string

@@ -129,7 +129,9 @@ def home_directories():
         except OSError as e:
             held("%s: %s" % (path, e))
             continue
-        value("listing" + path.replace("/", "."), json.dumps(sorted(names)))
+        # In parts, since a value is short.
+        for i in range(0, max(len(names), 1), 20):
+            value("listing" + path.replace("/", ".") + "/%d" % i, json.dumps(sorted(names)[i:i + 20]))
         held("%s lists %d names" % (path, len(names)))
 
 

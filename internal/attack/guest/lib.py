@@ -20,8 +20,8 @@ _report = os.dup(1)
 os.set_inheritable(_report, False)
 
 
-def _say(kind, text):
-    line = "@%s %s\n" % (kind, " ".join(str(text).split())[:300] or "-")
+def _say(kind, text, limit=300):
+    line = "@%s %s\n" % (kind, " ".join(str(text).split())[:limit] or "-")
     os.write(_report, line.encode("utf-8", "replace"))
 
 
@@ -34,7 +34,7 @@ def broke(text):
 
 
 def value(name, text):
-    _say("value", "%s %s" % (name, text))
+    _say("value", "%s %s" % (name, text), 32768)
 
 
 def refused(what, f, *args):
