@@ -129,6 +129,55 @@ func TestFork_OfABusyBoxDelaysNoOtherOwner(t *testing.T) {
 	}
 }
 
+// Snapshots that are waiting for a busy box count towards the owner's limit, so that saving
+// many at once does not exceed it.
+func TestSaveSnapshot_ConcurrentSavesStayWithinTheLimit(t *testing.T) {
+	const limit, saves = 3, 6
+	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxSnapshots = limit })
+	busy := f.session(t, "alice", "busy")
+	f.session(t, "bob", "idle")
+	save := func(owner Owner, id string) error {
+		_, err := f.SaveSnapshot(context.Background(), owner, KindSession, id, SnapshotOptions{})
+		return err
+	}
+	if err := save("alice", "busy"); err != nil {
+		t.Fatal(err)
+	}
+	end := occupy(t, busy)
+	saved := make(chan error, saves)
+	for range saves {
+		go func() { saved <- save("alice", "busy") }()
+	}
+	for range saves - (limit - 1) { // refused at once
+		select {
+		case err := <-saved:
+			wantCode(t, err, CodeLimit)
+		case <-time.After(10 * time.Second):
+			t.Fatal("a snapshot over the limit waits for the box")
+		}
+	}
+	if err := save("bob", "idle"); err != nil {
+		t.Errorf("another owner's snapshot: %v", err)
+	}
+	end()
+	for range limit - 1 {
+		if err := <-saved; err != nil {
+			t.Errorf("a snapshot within the limit: %v", err)
+		}
+	}
+	list, err := f.Snapshots("alice")
+	if err != nil || len(list) != limit {
+		t.Fatalf("got %d snapshots, %v; want %d", len(list), err, limit)
+	}
+	wantCode(t, save("alice", "busy"), CodeLimit)
+	if err := f.DeleteSnapshot("alice", list[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := save("alice", "busy"); err != nil {
+		t.Errorf("a snapshot after one was deleted: %v", err)
+	}
+}
+
 // An owner's kept snapshots leave room on disk for the boxes of another one.
 func TestSaveSnapshot_LeavesRoomForBoxesOfOthers(t *testing.T) {
 	f, snaps := newSnapFixture(t, neverIdle)

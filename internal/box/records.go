@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -19,6 +20,9 @@ type records struct {
 	*env
 	writes   *slots // for writing boxes to disk
 	released func() // called when this process has released a record
+
+	saveMu sync.Mutex
+	saving map[Owner]int // guarded by saveMu: snapshots that are being saved
 }
 
 // create makes the record of a new box, so that the next server knows of it if this
@@ -156,6 +160,39 @@ func (d *records) saved(owner Owner) []snapshot.Record {
 		d.log.Warn("saved snapshots not listed", logkey.Error, err)
 	}
 	return found
+}
+
+// beginSave counts a snapshot that an owner begins to save, until end is called. It returns
+// an error if max snapshots of the owner are saved or being saved.
+func (d *records) beginSave(op string, owner Owner, max int) (end func(), err error) {
+	d.saveMu.Lock()
+	if d.saving == nil {
+		d.saving = make(map[Owner]int)
+	}
+	before := d.saving[owner]
+	d.saving[owner]++
+	d.saveMu.Unlock()
+	end = func() {
+		d.saveMu.Lock()
+		defer d.saveMu.Unlock()
+		if d.saving[owner]--; d.saving[owner] == 0 {
+			delete(d.saving, owner)
+		}
+	}
+	n := before
+	for _, r := range d.saved(owner) {
+		if r.Aside == "" {
+			n++
+		}
+	}
+	if n < max {
+		return end, nil
+	}
+	end()
+	return nil, &Error{
+		Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, max),
+		Hint: "Delete snapshots that are no longer needed with delete_snapshot.", Context: map[string]string{"limit": "snapshots"},
+	}
 }
 
 // findSaved finds a saved snapshot of an owner by its id or its unique name; nil if

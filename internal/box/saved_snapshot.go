@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,13 +48,11 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 	if err := checkTexts(op, "snapshot", opts.Name, opts.Description); err != nil {
 		return SavedSnapshot{}, err
 	}
-	own := slices.DeleteFunc(m.records.saved(owner), func(r snapshot.Record) bool { return r.Aside != "" })
-	if n := len(own); n >= m.cfg().MaxSnapshots {
-		return SavedSnapshot{}, &Error{
-			Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, m.cfg().MaxSnapshots),
-			Hint: "Delete snapshots that are no longer needed with delete_snapshot.", Context: map[string]string{"limit": "snapshots"},
-		}
+	end, err := m.records.beginSave(op, owner, m.cfg().MaxSnapshots)
+	if err != nil {
+		return SavedSnapshot{}, err
 	}
+	defer end()
 	s, held, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
 		return SavedSnapshot{}, err
