@@ -24,8 +24,9 @@ const pinWarning = 120 * 24 * time.Hour
 // Probe finds out what this machine can do, inside Enter or outside. It changes
 // nothing and starts nothing but one short process.
 func Probe(ctx context.Context) []engine.Finding {
+	pin, date := Version()
 	return []engine.Finding{
-		probeVersion(time.Now()),
+		probeVersion(pin, date, time.Now()),
 		probeKernel(),
 		probeNamespaces(ctx),
 		probeCgroups(),
@@ -33,10 +34,9 @@ func Probe(ctx context.Context) []engine.Finding {
 	}
 }
 
-func probeVersion(now time.Time) engine.Finding {
-	f := engine.Finding{Name: "gvisor", Level: engine.LevelOK}
-	pin, date := Version()
-	f.Detail = pin
+// probeVersion reports the age of a version of gVisor; a zero date is unknown.
+func probeVersion(pin string, date, now time.Time) engine.Finding {
+	f := engine.Finding{Name: "gvisor", Level: engine.LevelOK, Detail: pin}
 	if date.IsZero() {
 		return f
 	}
