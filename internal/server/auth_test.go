@@ -176,6 +176,7 @@ func TestAccessControl(t *testing.T) {
 		{"without scopes", "POST", url, p.as("nothing"), list, 403, `insufficient_scope`, ""},
 
 		{"health is open", "GET", base + "/health", header{}, "", 200, "", "healthy"},
+		{"ready is open", "GET", base + "/ready", header{}, "", 200, "", "{\n  \"ready\": true\n}"},
 		{"no issuer, no metadata", "GET", base + metadataPath, header{}, "", 404, "", ""},
 	} {
 		res, body := do(t, c.method, c.url, c.h, c.body)
@@ -374,7 +375,9 @@ func TestRevokedTokenEndsItsRequests(t *testing.T) {
 	must(t, bob, "list_contexts", nil)
 }
 
-func TestExpiredStream(t *testing.T) {
+// TestExpiredToken_EndsStreamsAndFinishesCalls: when a token expires, its streams end and
+// its requests are refused, but a call that is running finishes.
+func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
 	p := newPeople(t)
 	secret, token, err := auth.NewToken("brief", time.Now().Add(3*time.Second), auth.Scopes{auth.Use})
 	if err == nil {
@@ -387,8 +390,21 @@ func TestExpiredStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.tokens["brief"] = secret
-	_, url := serve(t, p.options(nil))
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Extend.Tools = []Tool{extra("slow", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			started <- struct{}{}
+			<-release
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, ctx.Err()
+		})}
+	}))
 	res, _ := do(t, "POST", url, p.as("brief"), initBody)
+	answer := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, p.as("brief"), toolCall(1, "slow", "{}"))
+		answer <- body
+	}()
+	<-started
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
@@ -404,7 +420,14 @@ func TestExpiredStream(t *testing.T) {
 	}
 	defer got.Body.Close()
 	if _, err := io.Copy(io.Discard, got.Body); err != nil {
-		t.Errorf("the stream of a token that expired: %v", err)
+		t.Errorf("stream of an expired token: %v", err)
+	}
+	if res, body := do(t, "POST", url, p.as("brief"), ping); res.StatusCode != 401 {
+		t.Errorf("request with an expired token: %s %s, want 401", res.Status, body)
+	}
+	close(release)
+	if body := <-answer; !strings.Contains(body, "done") {
+		t.Errorf("call that was running when its token expired: %s, want its result", body)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -221,5 +222,33 @@ func TestHost_BeyondLoopback(t *testing.T) {
 		if w.Code != c.want {
 			t.Errorf("Host %q: got %d %s, want %d", c.host, w.Code, w.Body, c.want)
 		}
+	}
+}
+
+// TestOwners_BoxesFromBeforeTokens: boxes that were created without authentication belong to
+// the local user, and do not exist for any token.
+func TestOwners_BoxesFromBeforeTokens(t *testing.T) {
+	boxes := withBoxes(t, nil)
+	_, open := serve(t, boxes)
+	_, body := do(t, "POST", open, nil, toolCall(7, "create_context", `{"name":"of-nobody"}`))
+	id := regexp.MustCompile(`ctx-[0-9a-f-]{36}`).FindString(body)
+	if id == "" {
+		t.Fatalf("create_context without authentication: %s", body)
+	}
+	p := newPeople(t)
+	_, url := serve(t, p.options(boxes))
+	if _, body := do(t, "POST", url, p.as("alice"), toolCall(7, "list_contexts", "{}")); strings.Contains(body, id) || !strings.Contains(body, `"total`) {
+		t.Errorf("list_contexts with a token: %s", body)
+	}
+	never := "ctx-00000000-0000-4000-8000-000000000000"
+	answer := func(id string) string {
+		_, body := do(t, "POST", url, p.as("alice"), toolCall(7, "run_code", fmt.Sprintf(`{"context_id":%q,"code":"print('ran')"}`, id)))
+		return strings.ReplaceAll(body, id, "ID")
+	}
+	if got, want := answer(id), answer(never); got != want || strings.Contains(got, "ran\\n") {
+		t.Errorf("run_code with a token in a box of the local user: got %s, want the answer for an id that never existed: %s", got, want)
+	}
+	if _, body := do(t, "POST", open, nil, toolCall(7, "list_contexts", "{}")); !strings.Contains(body, id) {
+		t.Errorf("list_contexts without authentication: %s", body)
 	}
 }

@@ -295,6 +295,37 @@ func TestVerify_SignedTokens(t *testing.T) {
 	}
 }
 
+// TestVerify_Algorithms: every documented algorithm of signatures is accepted.
+func TestVerify_Algorithms(t *testing.T) {
+	r := newRealm(t)
+	rsaKey := newRSA(t, "", 2048).key
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []signer{{"EdDSA", jose.EdDSA, edKey}}
+	for _, alg := range []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512} {
+		keys = append(keys, signer{string(alg), alg, rsaKey})
+	}
+	for alg, curve := range map[jose.SignatureAlgorithm]elliptic.Curve{jose.ES256: elliptic.P256(), jose.ES384: elliptic.P384(), jose.ES512: elliptic.P521()} {
+		k, err := ecdsa.GenerateKey(curve, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, signer{string(alg), alg, k})
+	}
+	r.publish(keys...)
+	v := open(t, Config{Issuers: []IssuerConfig{{URL: r.issuer(), Audiences: []string{"boxes"}}}})
+	for _, k := range keys {
+		if id := soon(t, v, k.sign(t, r.with(nil), nil)); id.Name != "alice" {
+			t.Errorf("%s: got %+v", k.alg, id)
+		}
+	}
+	if len(keys) != len(algorithms) {
+		t.Errorf("%d algorithms are accepted, %d documented", len(algorithms), len(keys))
+	}
+}
+
 func TestVerify_ScopeClaims(t *testing.T) {
 	r := newRealm(t)
 	k := newEC(t, "k")

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -225,28 +226,62 @@ func TestVerify_ShortTokens(t *testing.T) {
 	}
 }
 
-// TestOpen_WatchesFile: a change of the file takes effect without a reload.
-func TestOpen_WatchesFile(t *testing.T) {
+// TestOpen_RevokesWithinTwoSeconds: a change of the file takes effect within two seconds,
+// without a reload.
+func TestOpen_RevokesWithinTwoSeconds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.toml")
 	secret, alice := newToken(t, "alice", time.Time{}, Use)
 	write(t, path, alice.Entry())
-	v, err := Open(Config{TokensFile: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.Close()
-	id, err := v.Verify(t.Context(), secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, path)
-	select {
-	case <-id.Revoked().Done():
-	case <-time.After(20 * time.Second):
-		t.Fatal("the token is still valid although the file is empty")
-	}
-	if _, err := v.Verify(t.Context(), secret); refusedFor(t, err) != Unknown {
-		t.Errorf("got %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		v, err := Open(Config{TokensFile: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		for i := range 10 { // at different times between two looks at the file
+			id, err := v.Verify(t.Context(), secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute + time.Duration(i)*137*time.Millisecond)
+			if err := id.Revoked().Err(); err != nil {
+				t.Fatalf("token of an unchanged file: %v", err)
+			}
+			write(t, path)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if id.Revoked().Err() == nil {
+				t.Errorf("%d: two seconds after its removal, the token is not revoked", i)
+			}
+			if _, err := v.Verify(t.Context(), secret); refusedFor(t, err) != Unknown {
+				t.Errorf("%d: verify a removed token: %v", i, err)
+			}
+			write(t, path, alice.Entry())
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+		}
+	})
+}
+
+// TestOpen_WarnsOfReadableFile: the server accepts a file that other users can read, and
+// warns.
+func TestOpen_WarnsOfReadableFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	_, alice := newToken(t, "alice", time.Time{}, Use)
+	write(t, path, alice.Entry())
+	for mode, warns := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		v, err := Open(Config{TokensFile: path, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Close()
+		if got := strings.Contains(log.String(), "level=WARN msg=\"tokens file is readable by every user"); got != warns {
+			t.Errorf("mode %o: warned %t, want %t:\n%s", mode, got, warns, log.String())
+		}
 	}
 }
 
