@@ -148,6 +148,9 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 		}
 		found = append(found, f)
 	}
+	for _, warning := range h.image.Warnings {
+		found = append(found, finding{Name: "interpreters", Level: levelWarn, Detail: warning})
+	}
 	for _, note := range h.image.Notes {
 		found = append(found, finding{Name: "note", Level: levelOK, Detail: note})
 	}

@@ -146,6 +146,9 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 	if err := h.image.Remember(cfg.StateDir); err != nil {
 		h.log.Warn("boxes will not wake with this toolchain once another is chosen", logkey.Error, err)
 	}
+	for _, warning := range h.image.Warnings {
+		h.log.Warn("warning about the toolchain", logkey.Note, warning)
+	}
 	for _, note := range h.image.Notes {
 		h.log.Info("note on the toolchain", logkey.Note, note)
 	}

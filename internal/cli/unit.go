@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -107,9 +108,13 @@ func examineUnit(ctx context.Context) []finding {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return nil // systemd does not run here
 	}
+	systemctl := systemProgram("systemctl")
+	if systemctl == "" {
+		return nil // systemd runs another system's units
+	}
 	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
 	defer cancel()
-	text, err := exec.CommandContext(ctx, "systemctl", "cat", unitName).Output()
+	text, err := exec.CommandContext(ctx, systemctl, "cat", unitName).Output()
 	if err != nil {
 		return nil // not installed
 	}
@@ -121,9 +126,24 @@ func examineUnit(ctx context.Context) []finding {
 		return []finding{f}
 	}
 	// systemd does not report a service that it restarts as failed.
-	state, err := exec.CommandContext(ctx, "systemctl", "show", unitName, "--property=SubState", "--value").Output()
+	state, err := exec.CommandContext(ctx, systemctl, "show", unitName, "--property=SubState", "--value").Output()
 	if err == nil && slices.Contains([]string{"auto-restart", "failed"}, strings.TrimSpace(string(state))) {
 		f.Level, f.Detail, f.Fix = levelWarn, unitName+" is installed, but fails and restarts", "type: journalctl -u "+unitName
 	}
 	return []finding{f}
+}
+
+// systemDirs are where systems have their own programs. PATH may begin with directories of
+// another user when root runs the doctor through sudo.
+var systemDirs = []string{"/usr/bin", "/bin", "/run/current-system/sw/bin"}
+
+// systemProgram returns the path of a program of the system; "" if there is none.
+func systemProgram(name string) string {
+	for _, dir := range systemDirs {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
 }

@@ -40,10 +40,23 @@ func (e *unsafeError) Is(target error) bool { return target == ErrUnsafe }
 // which only the owner of an entry can replace it, may be above it. If nothing is at
 // path, Dir checks what is above, and returns nil: the caller makes the directory and
 // calls Dir again. Errors: ErrUnsafe, those of the file system.
-func Dir(path string) error { return check(path, true) }
+func Dir(path string) error { return check(path, directory) }
 
 // Above is Dir for what leads to path, but not for what is at path.
-func Above(path string) error { return check(path, false) }
+func Above(path string) error { return check(path, nothing) }
+
+// File is Dir for a file, such as a program, that may also belong to root. It follows a
+// symbolic link at the end of path.
+func File(path string) error { return check(path, file) }
+
+// target is what check expects at the end of a path.
+type target int
+
+const (
+	nothing target = iota // nothing in particular
+	directory
+	file
+)
 
 // Info returns an error unless the file or directory belongs to this user or root and
 // nobody else can write to it. path is for the error, which is ErrUnsafe.

@@ -28,7 +28,7 @@ const (
 )
 
 // check walks from the root to path as the kernel does.
-func check(path string, whole bool) error {
+func check(path string, want target) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return err
@@ -41,13 +41,13 @@ func check(path string, whole bool) error {
 	}
 	for {
 		last := len(rest) == 0
-		if last && whole {
+		if last && want == directory {
 			return checkOwn(at, info)
 		}
 		if err := checkAbove(at, info); err != nil {
 			return err
 		}
-		if last || len(rest) == 1 && !whole {
+		if last || len(rest) == 1 && want == nothing {
 			return nil
 		}
 		next := filepath.Join(at, rest[0]) // ".." was removed by Abs, or leads to a parent that is checked again
@@ -59,6 +59,9 @@ func check(path string, whole bool) error {
 			return err
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
+			if want == file && len(rest) == 0 && info.Mode().IsRegular() {
+				return checkInfo(next, info)
+			}
 			if !info.IsDir() {
 				return &fs.PathError{Op: "open", Path: next, Err: syscall.ENOTDIR}
 			}

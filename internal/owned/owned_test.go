@@ -170,6 +170,27 @@ func TestAbove(t *testing.T) {
 	}
 }
 
+func TestFile(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(at("file"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mkdir(t, at("open"))
+	link(t, at("file"), at("open/link"))
+	link(t, "file", at("link"))
+	mode(t, at("open"), 0o777)
+	for name, safe := range map[string]bool{"file": true, "link": true, "open/link": false, "missing": true, "file/below": true} {
+		if err := File(at(name)); errors.Is(err, ErrUnsafe) == safe {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mode(t, at("file"), 0o777)
+	if err := File(at("link")); !errors.Is(err, ErrUnsafe) || !strings.Contains(err.Error(), at("file")) {
+		t.Errorf("a link to a file that everybody can write: %v", err)
+	}
+}
+
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // askTimeout bounds one question to an interpreter. The first start of Python
@@ -33,6 +34,8 @@ type FindOptions struct {
 	Cache string
 	// Progress, if set, is told what is being done when it takes time.
 	Progress func(string)
+	// Refused, if set, is called with each program that root must not run, and why.
+	Refused func(file string, why error)
 }
 
 // answer is what an interpreter says of itself.
@@ -47,8 +50,8 @@ type answer struct {
 // and pandas first. Version managers' shims and links are resolved, so that each
 // interpreter is there once.
 //
-// Interpreters that cannot be run are left out, unless they were asked for by
-// name.
+// Interpreters that cannot be run, or that refuse rejects, are left out, unless they
+// were asked for by name.
 func find(ctx context.Context, opts FindOptions) ([]answer, error) {
 	dirs := opts.Dirs
 	if dirs == nil {
@@ -67,6 +70,12 @@ func find(ctx context.Context, opts FindOptions) ([]answer, error) {
 		}
 		var these []answer
 		for _, candidate := range candidates {
+			if err := refuse(candidate); err != nil && named == "" {
+				if opts.Refused != nil {
+					opts.Refused(candidate, err)
+				}
+				continue
+			}
 			a, err := ask(ctx, store, language, candidate, opts.Progress)
 			if cause := context.Cause(ctx); cause != nil {
 				return nil, fmt.Errorf("find interpreters: %w", cause)
@@ -77,6 +86,12 @@ func find(ctx context.Context, opts FindOptions) ([]answer, error) {
 				}
 				continue // broken or not what its name says: the next one may do
 			}
+			if err := refuse(a.Path); err != nil && named == "" { // a script that starts another user's
+				if opts.Refused != nil {
+					opts.Refused(a.Path, err)
+				}
+				continue
+			}
 			if !slices.ContainsFunc(these, func(b answer) bool { return b.Path == a.Path }) {
 				these = append(these, a)
 			}
@@ -86,6 +101,19 @@ func find(ctx context.Context, opts FindOptions) ([]answer, error) {
 	}
 	store.save() // an answer that is not remembered is asked for again
 	return found, nil
+}
+
+// refuse returns an error if this process is root and another user can change the program
+// at file, or replace it. Root would run that user's code: sudo may keep the PATH of its
+// caller, and programs of boxes see everything in them.
+func refuse(file string) error {
+	if os.Geteuid() != 0 || !owned.MapsAllUsers() {
+		return nil
+	}
+	if err := owned.File(file); errors.Is(err, owned.ErrUnsafe) {
+		return err
+	}
+	return nil // an error of the file system shows when the program is run
 }
 
 // rank sorts interpreters that can analyse data before those that cannot.

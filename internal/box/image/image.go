@@ -21,6 +21,7 @@ type Image struct {
 	Root         engine.Root
 	Interpreters map[string]Interpreter // by language
 	Notes        []string               // what people should know, a sentence each
+	Warnings     []string               // what the operator should act on, a sentence or two each
 }
 
 // Interpreter runs programs of one language.

@@ -58,14 +58,17 @@ func Toolchain(ctx context.Context, cfg ToolchainConfig) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make image directory: %w", err)
 	}
+	img := &Image{Interpreters: make(map[string]Interpreter)}
 	found, err := find(ctx, FindOptions{
 		Python: cfg.Python, Node: cfg.Node, Progress: cfg.Progress,
 		Cache: filepath.Join(state, "interpreters.json"),
+		Refused: func(_ string, why error) {
+			img.warn("Interpreters on PATH were not used, because root would run another user's code: %v. To use one nevertheless, name it with --python or --node.", why)
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	img := &Image{Interpreters: make(map[string]Interpreter)}
 	var chosen []answer
 	for _, a := range found {
 		if _, have := img.Interpreters[a.Language]; have {
@@ -75,6 +78,11 @@ func Toolchain(ctx context.Context, cfg ToolchainConfig) (*Image, error) {
 		chosen = append(chosen, a)
 	}
 	img.Notes = notes(img.Interpreters, found)
+	for _, a := range chosen {
+		if err := refuse(a.Path); err != nil {
+			img.warn("%s runs as root when the server starts, and in every box, but another user can change it: %v.", a.Path, err)
+		}
+	}
 
 	s := newSkeleton()
 	s.addSystem()
@@ -98,6 +106,14 @@ func Toolchain(ctx context.Context, cfg ToolchainConfig) (*Image, error) {
 	img.Root = engine.Root{Key: name, Tree: &engine.Tree{Dir: dir, Binds: s.binds}}
 	cfg.Log.Debug("image of the host's toolchain", logkey.Image, name, logkey.Binds, len(s.binds))
 	return img, nil
+}
+
+// warn adds a warning, unless the image has it already: one directory may hold several
+// interpreters.
+func (img *Image) warn(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(img.Warnings, text) {
+		img.Warnings = append(img.Warnings, text)
+	}
 }
 
 // notes says what people should know about the choice.
