@@ -30,6 +30,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Error("panic while serving HTTP", logkey.Path, r.URL.Path, logkey.Panic, fmt.Sprint(p), logkey.Stack, string(debug.Stack()))
 		writeRefusal(w, http.StatusInternalServerError, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "Internal error"})
 	}()
+	if lengthInDoubt(r) {
+		w.Header().Set("Connection", "close")
+	}
 	rc := http.NewResponseController(w)
 	s.setWriteDeadline(rc)
 	defer s.setWriteDeadline(rc) // for what net/http has buffered
@@ -79,6 +82,16 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.refuse(w, http.StatusNotFound, nil, codeRefused, "Not found: the endpoint is "+s.opts.Path)
 	}
+}
+
+// lengthInDoubt reports whether a proxy in front may disagree about where a request ends,
+// and could take the rest of its body for the next request of another client (request
+// smuggling). net/http ignores a Content-Length beside Transfer-Encoding, and
+// Transfer-Encoding in HTTP/1.0, without telling the handler. RFC 9112, section 6.1, asks
+// for the end of the connection after such a request; it ends after every request that
+// may be one.
+func lengthInDoubt(r *http.Request) bool {
+	return r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0)
 }
 
 // setWriteDeadline limits the time for writing the response from now on. Code that
