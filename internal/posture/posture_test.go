@@ -157,18 +157,19 @@ func TestDocument_IsCurrent(t *testing.T) {
 	}
 }
 
-// The tests that the threat model names exist.
-func TestDocument_NamesTests(t *testing.T) {
-	b, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(string(b), -1)
-	if len(names) < 20 {
-		t.Fatalf("found %d names", len(names))
+// TestDocument_PromisesAreTested: each promise of the threat model names tests that exist,
+// and its classes of attacks exist. Each class of attacks belongs to a promise.
+func TestDocument_PromisesAreTested(t *testing.T) {
+	read := func(file string) string {
+		t.Helper()
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
 	}
 	var sources strings.Builder
-	err = walkTests("../..", func(file string) error {
+	err := walkTests("../..", func(file string) error {
 		b, err := os.ReadFile(file)
 		sources.Write(b)
 		return err
@@ -176,9 +177,41 @@ func TestDocument_NamesTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range names {
-		if !strings.Contains(sources.String(), "\nfunc "+n[1]+"(t *testing.T)") {
-			t.Errorf("%s names %s, which does not exist", document, n[1])
+	attackable := make(map[string]bool) // classes of attacks, and whether a promise names them
+	for _, m := range regexp.MustCompile(`(?m)^## ([a-z-]+)$`).FindAllStringSubmatch(read("../../docs/attack.md"), -1) {
+		attackable[m[1]] = false
+	}
+	_, promises, _ := strings.Cut(read(document), "\n## Promises\n")
+	promises, _, _ = strings.Cut(promises, "\n## ")
+	word := regexp.MustCompile("`([A-Za-z0-9_-]+)`")
+	rows := 0
+	for line := range strings.Lines(promises) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "-") || strings.TrimSpace(cells[1]) == "promise" {
+			continue
+		}
+		rows++
+		if !strings.Contains(cells[2], "`Test") {
+			t.Errorf("%s: no test of the promise %q", document, cells[1])
+		}
+		for _, m := range word.FindAllStringSubmatch(cells[3], -1) {
+			if _, ok := attackable[m[1]]; !ok {
+				t.Errorf("%s names the class of attacks %s, which does not exist", document, m[1])
+			}
+			attackable[m[1]] = true
+		}
+	}
+	if rows < 30 {
+		t.Errorf("found %d promises in %s", rows, document)
+	}
+	for class, named := range attackable {
+		if !named {
+			t.Errorf("%s names no promise for the attacks of the class %s", document, class)
+		}
+	}
+	for _, m := range regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(read(document), -1) {
+		if !strings.Contains(sources.String(), "\nfunc "+m[1]+"(t *testing.T)") {
+			t.Errorf("%s names %s, which does not exist", document, m[1])
 		}
 	}
 }
