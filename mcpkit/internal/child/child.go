@@ -213,7 +213,8 @@ func (p *process) Write(b []byte) (int, error) {
 // program has closed a stream and still runs.
 func (p *process) explain(err error) error {
 	if p.endsWithin(p.grace) {
-		return &ExitError{p.name, p.state, p.stderr.String()}
+		words := p.stderr.String()
+		return &ExitError{p.name, p.state, words, remedyFor(p.cmd.Args, words)}
 	}
 	return err
 }

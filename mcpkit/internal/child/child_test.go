@@ -27,6 +27,12 @@ import (
 
 // TestMain runs the test server if the environment selects it.
 func TestMain(m *testing.M) {
+	if report := os.Getenv(ttyEnv); report != "" {
+		os.Exit(startFromTerminal(report))
+	}
+	if report := os.Getenv(interruptEnv); report != "" {
+		os.Exit(waitForInterrupt(report))
+	}
 	if os.Getenv("CHILD_TEST_SERVER") != "" {
 		server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
 		mcp.AddTool(server, &mcp.Tool{Name: "env", Description: "the environment"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-func ownGroup(*exec.Cmd) {}
+func ownSession(*exec.Cmd) {}
 
 // terminate ends the program and its descendants at once: there is no signal for it.
 func terminate(p *os.Process) {

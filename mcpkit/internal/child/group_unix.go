@@ -8,9 +8,10 @@ import (
 	"syscall"
 )
 
-// ownGroup starts a program in its own process group, so that the whole group can be
-// killed, and so that Ctrl-C in a terminal does not reach it.
-func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// ownSession starts a program in its own session and process group. The whole group can
+// be killed, and Ctrl-C in a terminal does not reach it. It has no controlling terminal:
+// with one, it could write prompts to /dev/tty that look like those of this program.
+func ownSession(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
 // terminate signals only the program, which may need its children to save state. The
 // rest of the group is killed when it has exited.
