@@ -69,8 +69,12 @@ func (r *risks) arguments(s *Server) {
 				}
 			}
 		}
-		if fetches(name, words[i+1:min(len(words), i+maxAfter)]) {
-			r.add(path(i), fmt.Sprintf("%s may download a package and run it; without a fixed version, another one each time", name))
+		if after := words[i+1 : min(len(words), i+maxAfter)]; fetches(name, after) {
+			text := "%s may download a package and run it: no version is fixed, so each start may run another one"
+			if fixesVersions(name, after) {
+				text = "%s may download a package and run it: its version is fixed, those of packages that it depends on may not be"
+			}
+			r.add(path(i), fmt.Sprintf(text, name))
 		}
 	}
 }

@@ -242,17 +242,23 @@ func (a *app) describe(ctx context.Context, w io.Writer, s *mcpjson.Server, file
 
 // describeFiles shows which files an approval covers, and that it covers no others.
 func (a *app) describeFiles(w io.Writer, spawns bool, files []consent.File) {
+	shown := 0
 	for _, f := range files {
 		switch {
 		case f.Hashed():
 			fmt.Fprintf(w, "  %-*s %s  sha256 %s\n", valueColumn-3, "file", visible.Line(f.Path), f.SHA256)
 		case f.SHA256 != "":
 			fmt.Fprintf(w, "  %-*s %s  content not compared: %s\n", valueColumn-3, "file", visible.Line(f.Path), f.SHA256)
+		default:
+			continue // it does not exist
 		}
+		shown++
 	}
 	switch {
-	case len(files) > 0:
+	case shown > 0:
 		fmt.Fprintln(w, "If these files change, or others take their place, Glovebox asks again. It does not\nwatch what they load, nor packages that are downloaded: these can change at any time.")
+	case len(files) > 0:
+		fmt.Fprintln(w, "If a local file appears that would run instead, Glovebox asks again. It does not watch\nprograms of the system, nor packages that are downloaded: these can change at any time.")
 	case spawns:
 		fmt.Fprintln(w, "The program, and what it loads or downloads, can change at any time after you approve it.")
 	}
