@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -380,9 +381,13 @@ func TestConnect_WaitsForAnInstallation(t *testing.T) {
 	def := program("srv", "never")
 	def.Command = mcpjson.Literal(npx)
 	limits := Limits{Connect: 100 * time.Millisecond, Install: 700 * time.Millisecond}
-	_, err := session(t, manager(t, Options{Limits: limits}, def), "srv").Initialize(t.Context())
+	var log bytes.Buffer
+	_, err := session(t, manager(t, Options{Limits: limits, Log: slog.New(slog.NewTextHandler(&log, nil))}, def), "srv").Initialize(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "no answer within 700ms") {
 		t.Errorf("got %v", err)
+	}
+	if want := `msg="mcp server is still starting; its command may be downloading it" server=srv`; !strings.Contains(log.String(), want) {
+		t.Errorf("the log is %q, want one with %q", &log, want)
 	}
 }
 

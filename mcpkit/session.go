@@ -100,6 +100,10 @@ func (e *errTimeout) Error() string {
 // Timeout implements [net.Error].
 func (e *errTimeout) Timeout() bool { return true }
 
+// installNotice is the time after which the log says that a server may be downloaded
+// before it starts.
+const installNotice = 5 * time.Second
+
 // connect returns the current connection, or makes one.
 func (s *Session) connect(ctx context.Context) (*connection, error) {
 	select {
@@ -128,6 +132,12 @@ func (s *Session) connect(ctx context.Context) (*connection, error) {
 	defer cancel()
 	stop := context.AfterFunc(s.life, cancel)
 	defer stop()
+	if s.def.MayInstall() {
+		notice := time.AfterFunc(min(installNotice, limit/2), func() {
+			s.m.log.Warn("mcp server is still starting; its command may be downloading it", "server", s.def.Name, "limit", limit)
+		})
+		defer notice.Stop()
+	}
 	l, err := s.dial(ctx)
 	switch {
 	case err != nil && s.life.Err() != nil:

@@ -79,7 +79,11 @@ func (g *Gateway) forward(ctx context.Context, server string, from client, sessi
 			defer c.cancel(nil)
 			defer stop()
 			defer end()
-			res, err := do(context.WithValue(mcpkit.WithCapabilities(c.ctx, from.caps), callKey{}, c), s, c)
+			var res mcp.Result
+			err := g.start(c.ctx, s)
+			if err == nil {
+				res, err = do(context.WithValue(mcpkit.WithCapabilities(c.ctx, from.caps), callKey{}, c), s, c)
+			}
 			c.done <- outcome{res, err}
 			c.mu.Lock()
 			c.ended = time.Now()

@@ -32,10 +32,10 @@ import (
 )
 
 const (
-	// maxConcurrentLists bounds the servers that are listed at the same time: a command
-	// such as npx may install its package first.
+	// maxConcurrentLists bounds the servers that are listed at the same time, and those
+	// that are started because npx or the like may install them first.
 	maxConcurrentLists = 4
-	// listTimeout bounds listing one server.
+	// listTimeout bounds listing one server, without an installation.
 	listTimeout = time.Minute
 	// retryAfter is the minimum time between attempts to list a server that failed.
 	// Clients' list requests trigger them.
@@ -81,6 +81,8 @@ type Gateway struct {
 	cancel        context.CancelCauseFunc
 	tasks         sync.WaitGroup
 	listSlots     chan struct{}
+	startSlots    chan struct{} // for servers that their commands may download first: others do not wait for them
+	listTimeout   time.Duration
 	singleClient  bool
 	trustCommand  func(server string) string
 	reviewCommand func(server string) string
@@ -105,6 +107,7 @@ type Gateway struct {
 	templates  map[string]string           // guarded by mu: servers by template
 	level      mcp.LoggingLevel            // guarded by mu: the most verbose of all clients
 	sentLevels map[string]mcp.LoggingLevel // guarded by mu: sent to servers, by server
+	starting   map[string]*start           // guarded by mu: by server
 }
 
 // published is the listing of a server that clients see.
@@ -135,10 +138,10 @@ func New(o Options) *Gateway {
 		}
 	}
 	g := &Gateway{
-		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), firstListed: make(chan struct{}),
+		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), startSlots: make(chan struct{}, maxConcurrentLists), listTimeout: listTimeout, firstListed: make(chan struct{}),
 		singleClient: o.SingleClient, sole: soleClient{known: make(chan struct{})},
 		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
-		resources: make(map[string]string), templates: make(map[string]string), sentLevels: make(map[string]mcp.LoggingLevel),
+		resources: make(map[string]string), templates: make(map[string]string), sentLevels: make(map[string]mcp.LoggingLevel), starting: make(map[string]*start),
 	}
 	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {
 		g.trustCommand = func(server string) string { return "glovebox mcp trust " + server }

@@ -70,13 +70,17 @@ func (g *Gateway) rerun(server string) bool {
 }
 
 func (g *Gateway) refreshOnce(server string) {
+	if err := g.startForList(server); err != nil {
+		g.markFailed(server, err)
+		return
+	}
 	select {
 	case g.listSlots <- struct{}{}:
 		defer func() { <-g.listSlots }()
 	case <-g.ctx.Done():
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(g.ctx, listTimeout, fmt.Errorf("no list within %v", listTimeout))
+	ctx, cancel := context.WithTimeoutCause(g.ctx, g.listTimeout, fmt.Errorf("no list within %v", g.listTimeout))
 	defer cancel()
 	o, err := g.list(ctx, server)
 	if err != nil {
@@ -88,6 +92,21 @@ func (g *Gateway) refreshOnce(server string) {
 	g.mu.Unlock()
 	g.offer(ctx, server, o, true)
 	g.saveListing(ctx, server, o)
+}
+
+// startForList is start in a slot of its own.
+func (g *Gateway) startForList(server string) error {
+	s, err := g.manager.Session(server)
+	if err != nil || !s.Definition().MayInstall() {
+		return nil // list returns the error
+	}
+	select {
+	case g.startSlots <- struct{}{}:
+		defer func() { <-g.startSlots }()
+		return g.start(g.ctx, s)
+	case <-g.ctx.Done():
+		return context.Cause(g.ctx)
+	}
 }
 
 // retry lists servers again that failed, and refused ones once they are trusted.

@@ -91,7 +91,6 @@ func (a *app) consents() (*consent.Store, error) {
 func (a *app) open(cfg *mcpjson.Config, change func(*mcpkit.Options) error) (*mcpkit.Manager, error) {
 	o, err := a.options(cfg)
 	o.Limits.IdleGrace = idleAtEnd
-	o.Limits.Install = installTimeout
 	if err == nil && change != nil {
 		err = change(&o)
 	}
@@ -127,7 +126,7 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		Environ:  a.Environ,
 		LogDir:   a.flags.logDir,
 		Log:      slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: untimed})),
-		Limits:   mcpkit.Limits{Connect: connectTimeout, Request: requestTimeout},
+		Limits:   mcpkit.Limits{Connect: connectTimeout, Install: installTimeout, Request: requestTimeout},
 		Timeouts: mcpjson.Timeouts{Connect: time.Duration(a.flags.connectTimeout), Request: time.Duration(a.flags.timeout)},
 	}
 	if a.flags.verbose {

@@ -72,13 +72,19 @@ type ExitError struct {
 	Name  string
 	State string // such as "exit status 1"
 	Words string // the end of standard error; may be empty
+	// Remedy is advice for the user; empty if none is known.
+	Remedy string
 }
 
 func (e *ExitError) Error() string {
-	if e.Words == "" {
-		return fmt.Sprintf("mcp server %q ended: %s", e.Name, e.State)
+	text := fmt.Sprintf("mcp server %q ended: %s", e.Name, e.State)
+	if e.Words != "" {
+		text += "; it last wrote: " + e.Words
 	}
-	return fmt.Sprintf("mcp server %q ended: %s; it last wrote: %s", e.Name, e.State, e.Words)
+	if e.Remedy != "" {
+		text += "; " + e.Remedy
+	}
+	return text
 }
 
 // Connect starts the program. Close of the connection closes its input, then sends
@@ -137,7 +143,7 @@ func (c *Command) start() (*process, error) {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inRead, outWrite, io.MultiWriter(&p.stderr, stderr)
 	cmd.WaitDelay = drainDelay
-	ownGroup(cmd)
+	ownSession(cmd)
 	err = cmd.Start()
 	inRead.Close()
 	outWrite.Close()

@@ -1,0 +1,43 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+)
+
+// A start is the start of a server that its command may download first.
+type start struct {
+	done chan struct{} // closed when the server runs or has failed
+	err  error         // valid after done is closed
+}
+
+// start starts a server that its command may download first, and waits until it runs. If
+// ctx ends, the start continues: a package manager that is killed while it installs a
+// package can leave a cache with which the package never starts again. Requests start
+// all other servers.
+func (g *Gateway) start(ctx context.Context, s *mcpkit.Session) error {
+	if !s.Definition().MayInstall() {
+		return nil
+	}
+	g.mu.Lock()
+	one := g.starting[s.Name()]
+	if one == nil {
+		one = &start{done: make(chan struct{})}
+		g.starting[s.Name()] = one
+		g.tasks.Go(func() {
+			_, one.err = s.Initialize(g.ctx) // bounded by the session's limits
+			g.mu.Lock()
+			delete(g.starting, s.Name())
+			g.mu.Unlock()
+			close(one.done)
+		})
+	}
+	g.mu.Unlock()
+	select {
+	case <-one.done:
+		return one.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
