@@ -17,8 +17,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// TestAudit: every call and every refusal leaves a line; nothing that a client
-// sends or gets but ids does, in any log and at any level.
+// TestAudit: each call and each refusal leaves a line in the audit log. No log at any
+// level contains code, files, output, arguments or tokens.
 func TestAudit(t *testing.T) {
 	const canary = "canary7cafe"
 	p := newPeople(t)
@@ -100,9 +100,9 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestCallQuota: a call over the owner's quota is refused, counted, and told to the
-// audit log.
-func TestCallQuota(t *testing.T) {
+// TestCallQuota_RefusalIsLogged: a call over the owner's quota is refused, counted and
+// logged in the audit log.
+func TestCallQuota_RefusalIsLogged(t *testing.T) {
 	p := newPeople(t)
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	refused := make(chan int, 1)

@@ -131,7 +131,9 @@ func rpc(method, params string) string {
 	return `{"jsonrpc":"2.0","id":7,"method":"` + method + `","params":` + params + `}`
 }
 
-func TestAccessControl(t *testing.T) {
+// TestAuth_Requests checks status, challenge and error of requests by token, scope and
+// method.
+func TestAuth_Requests(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(nil))
 	base := strings.TrimSuffix(url, "/mcp")
@@ -221,9 +223,9 @@ func basic(password string) string {
 	return r.Header.Get("Authorization")
 }
 
-// TestOwnersOnEveryPath: who makes a request is looked at for every one, whichever
-// way it goes, and not who began the session.
-func TestOwnersOnEveryPath(t *testing.T) {
+// TestOwners_EveryTransport: each request is authenticated by its own token, whichever
+// code path serves it and whoever began the session.
+func TestOwners_EveryTransport(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(withBoxes(t, nil)))
 	names := func(text string) string {
@@ -308,8 +310,9 @@ func TestOwnersOnEveryPath(t *testing.T) {
 	}
 }
 
-// TestRevokedTokenEndsItsRequests: what a token began ends with it.
-func TestRevokedTokenEndsItsRequests(t *testing.T) {
+// TestRevokedToken_EndsStreamsAndCalls: revoking a token ends its open streams and
+// running calls.
+func TestRevokedToken_EndsStreamsAndCalls(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(withBoxes(t, nil)))
 	res, _ := do(t, "POST", url, p.as("alice"), initBody)
@@ -431,7 +434,7 @@ func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
 	}
 }
 
-func TestRateOfOwner(t *testing.T) {
+func TestRate_OfOwner(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 3 }))
 	list := toolCall(7, "list_contexts", "{}")
@@ -473,8 +476,9 @@ func TestRateOfOwner(t *testing.T) {
 	}
 }
 
-// TestRateOfAddress: where nobody is asked, addresses count.
-func TestRateOfAddress(t *testing.T) {
+// TestRate_OfAddress: without authentication, each address has a rate limit; IPv6
+// addresses of one /64 share it.
+func TestRate_OfAddress(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst, o.BehindProxy = 0.001, 2, true })
 	ask := func(from string) int {
 		res, _ := do(t, "POST", url, header{"Accept": "application/json", "X-Forwarded-For": from}, toolCall(7, "list_contexts", "{}"))
@@ -495,9 +499,9 @@ func TestRateOfAddress(t *testing.T) {
 	}
 }
 
-// TestRateOfBatches: what is in a batch counts one by one, and one that is larger
-// than the burst takes all of it.
-func TestRateOfBatches(t *testing.T) {
+// TestRate_OfBatch: each message of a batch counts. A batch larger than the burst takes
+// the whole burst.
+func TestRate_OfBatch(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst, o.BehindProxy = 0.001, 5, true })
 	for i, c := range []struct {
 		from string
@@ -519,7 +523,7 @@ func TestRateOfBatches(t *testing.T) {
 	}
 }
 
-func TestCallsOfOwner(t *testing.T) {
+func TestOwnerCalls_Limit(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(func(o *Options) {
 		withBoxes(t, nil)(o)
@@ -560,8 +564,9 @@ func TestCallsOfOwner(t *testing.T) {
 	}
 }
 
-// TestOwnersShareLimits: streams and sessions of one owner leave room for others'.
-func TestOwnersShareLimits(t *testing.T) {
+// TestOwnerShares_StreamsAndSessions: the streams and sessions of one owner leave room
+// for those of others.
+func TestOwnerShares_StreamsAndSessions(t *testing.T) {
 	p := newPeople(t)
 	s, url := serve(t, p.options(func(o *Options) { o.Limits.OwnerStreams, o.Limits.Sessions = 1, 6 }))
 	begin := func(who string) (int, string) {
@@ -638,9 +643,9 @@ func TestOwnersShareLimits(t *testing.T) {
 	}
 }
 
-// TestCallerInSession: a request in a session is made by the bearer of its own
-// token, with the scopes of that, and not by who began the session.
-func TestCallerInSession(t *testing.T) {
+// TestSession_CallerIsThatOfTheRequest: a request in a session has the owner and scopes
+// of its own token, not those of the token that began the session.
+func TestSession_CallerIsThatOfTheRequest(t *testing.T) {
 	p := newPeople(t)
 	release, started := make(chan struct{}, 1), make(chan struct{}, 1)
 	_, url := serve(t, p.options(func(o *Options) { o.Extend.Tools = slow(release, started) }))

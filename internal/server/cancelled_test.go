@@ -15,10 +15,9 @@ import (
 
 const cancelBody = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`
 
-// TestCancelledIsNotAnswered: a request that the client has cancelled gets an empty
-// stream, whoever serves it, and its answer is not kept for a client that comes back
-// with the last event that it has seen: that one is told that the stream is over.
-func TestCancelledIsNotAnswered(t *testing.T) {
+// TestCancelled_GetsNoAnswer: a cancelled request gets an empty stream, on either code
+// path, and its answer is not kept for resuming the stream.
+func TestCancelled_GetsNoAnswer(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		for _, version := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
 			t.Run(fmt.Sprint("direct ", direct, "/", version), func(t *testing.T) {
@@ -63,8 +62,9 @@ func TestCancelledIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestCancelledInBatch: the other requests of a batch are answered.
-func TestCancelledInBatch(t *testing.T) {
+// TestCancelled_OthersOfBatchAreAnswered: after one request of a batch is cancelled, the
+// others are answered.
+func TestCancelled_OthersOfBatchAreAnswered(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 2)
 	_, url := serve(t, func(o *Options) { o.Extend.Tools = slow(release, started) })
 	res, _ := do(t, "POST", url, nil, strings.Replace(initBody, "2025-11-25", "2025-03-26", 1))
@@ -85,10 +85,9 @@ func TestCancelledInBatch(t *testing.T) {
 	}
 }
 
-// TestFinishedStream: a GET that takes up a stream that is over, and of which the
-// client has seen everything, is told so with 405; 200 without events has stock
-// clients come back at once.
-func TestFinishedStream(t *testing.T) {
+// TestResume_FinishedStream: resuming a finished stream after its last event gets 405.
+// After 200 without events, stock clients would retry forever.
+func TestResume_FinishedStream(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Extend.Tools = []Tool{extra("steps", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: "p", Progress: 1})

@@ -9,10 +9,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestDefaultContextOfEachClient: a client that names no context has one of its
+// TestDefaultContext_OfEachClient: a client that names no context has one of its
 // own, over HTTP and over stdio, and whoever is told its id can use it. Calls
 // without a session make a new context each and say so.
-func TestDefaultContextOfEachClient(t *testing.T) {
+func TestDefaultContext_OfEachClient(t *testing.T) {
 	s, url := serve(t, withBoxes(t, nil))
 	overHTTP := func() *mcp.ClientSession {
 		return connect(t, &mcp.StreamableClientTransport{Endpoint: url}, "2025-11-25", nil)

@@ -11,9 +11,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestConn_UndeliveredMessageKeepsSession: a message that has nowhere to go is an error
-// for the handler that sends it. The SDK ends a session whose transport fails in any
-// other way than that of errNotDelivered.
+// TestConn_UndeliveredMessageKeepsSession: the handler gets an error for a message that
+// cannot be delivered. The SDK would end a session whose transport fails in any other
+// way.
 func TestConn_UndeliveredMessageKeepsSession(t *testing.T) {
 	failed := make(chan error, 1)
 	_, url := serve(t, func(o *Options) {
@@ -38,8 +38,8 @@ func TestConn_UndeliveredMessageKeepsSession(t *testing.T) {
 	}
 }
 
-// TestConn_ClientWithoutSessionIsNotAsked: a request of ours fails at once, since nobody
-// could answer it.
+// TestConn_ClientWithoutSessionIsNotAsked: a request to a client without a session fails
+// at once, since no answer could reach it.
 func TestConn_ClientWithoutSessionIsNotAsked(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Extend.Tools = []Tool{extra("ask", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

@@ -8,7 +8,7 @@ import (
 
 var mcpAccept = "application/json, text/event-stream"
 
-// TestCORS: which pages may ask, and which may read the answer.
+// TestCORS checks which origins may send requests, and which may read the answers.
 func TestCORS(t *testing.T) {
 	_, off := serve(t, nil)
 	_, any := serve(t, func(o *Options) { o.CORS = true })
@@ -75,8 +75,7 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// TestHosts: a name that is not ours is the name of a page that had it resolved
-// to our address.
+// TestHosts: a Host header that does not name the server is refused (DNS rebinding).
 func TestHosts(t *testing.T) {
 	_, plain := serve(t, nil)
 	_, listed := serve(t, func(o *Options) { o.AllowedHosts = []string{"box.example", "other.example:8443", "[fd00::1]"} })
@@ -120,9 +119,9 @@ func TestHosts_PublicURLAndProbes(t *testing.T) {
 	}
 }
 
-// TestCORSWithTokens: a preflight has no token and is answered all the same; and a
-// page can read why it is refused.
-func TestCORSWithTokens(t *testing.T) {
+// TestCORS_WithTokens: preflights, which have no token, are answered, and pages can read
+// why a request is refused.
+func TestCORS_WithTokens(t *testing.T) {
 	const app = "https://app.example"
 	p := newPeople(t)
 	_, url := serve(t, p.options(func(o *Options) { o.AllowedOrigins = []string{app} }))

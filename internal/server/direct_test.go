@@ -168,9 +168,9 @@ func odd() []Tool {
 	return all
 }
 
-// TestDirect_TakesPlainCalls holds that plain calls are direct ones, of which nothing else
-// would tell, and that what needs more is not.
-func TestDirect_TakesPlainCalls(t *testing.T) {
+// TestDirect_ServesPlainCallsOnly: plain calls bypass the SDK, and all other calls do
+// not.
+func TestDirect_ServesPlainCallsOnly(t *testing.T) {
 	late := extra("late", nil)
 	s := New(Options{
 		Tools:  tools.Deps{Boxes: box.New(box.DefaultConfig(), box.Parts{})},

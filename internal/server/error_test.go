@@ -14,9 +14,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestUnknownTool: older clients get MethodNotFound with the names that were
-// meant, whichever way the call goes.
-func TestUnknownTool(t *testing.T) {
+// TestUnknownTool_OlderClient: older clients get MethodNotFound with suggestions, on
+// either code path.
+func TestUnknownTool_OlderClient(t *testing.T) {
 	s, url := serve(t, nil)
 	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"execute_cod","arguments":{}}}`
 	asking := strings.Replace(call, `"arguments":{}`, `"arguments":{},"_meta":{"progressToken":1}`, 1)
@@ -52,9 +52,9 @@ func TestUnknownTool(t *testing.T) {
 	check("stdio", last)
 }
 
-// TestIDsAreEchoed: an answer has the id of its question, to the byte; where that cannot
-// be, the question is refused.
-func TestIDsAreEchoed(t *testing.T) {
+// TestRequestID_IsEchoed: an answer has the id of its request byte for byte. A request
+// whose id could not be repeated exactly is refused.
+func TestRequestID_IsEchoed(t *testing.T) {
 	_, url := serve(t, nil)
 	h := session(t, url)
 	for _, id := range []string{`1`, `0`, `-7`, `9007199254740991`, `"x"`, `""`, `"9007199254740993"`, `"ü\u00e9\n"`, `"` + strings.Repeat("x", 5000) + `"`} {
@@ -83,8 +83,8 @@ func TestIDsAreEchoed(t *testing.T) {
 	}
 }
 
-// TestDuplicateIDs: two calls of a session in flight cannot have one id.
-func TestDuplicateIDs(t *testing.T) {
+// TestRequestID_Duplicate: two concurrent calls of a session cannot have the same id.
+func TestRequestID_Duplicate(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	_, url := serve(t, func(o *Options) { o.Extend.Tools = slow(release, started) })
 	h, other := session(t, url), session(t, url)
@@ -116,8 +116,9 @@ func TestDuplicateIDs(t *testing.T) {
 	}
 }
 
-// TestIDIsFreeAfterAnswer: the id of a request is free once its answer is there.
-func TestIDIsFreeAfterAnswer(t *testing.T) {
+// TestRequestID_ReusableAfterAnswer: a session can use the id of a request again once it
+// is answered.
+func TestRequestID_ReusableAfterAnswer(t *testing.T) {
 	// Each answer is left before its end, and with it a connection.
 	_, url := serve(t, func(o *Options) { o.Limits.Connections, o.Limits.Calls = 2000, 2000 })
 	h := session(t, url)
@@ -134,8 +135,9 @@ func TestIDIsFreeAfterAnswer(t *testing.T) {
 	}
 }
 
-// TestErrorData: errors of nobody's tool say as much as those of a tool.
-func TestErrorData(t *testing.T) {
+// TestErrorData_OfPanicsAndPlainErrors: errors that no tool made have the same data as
+// errors of tools.
+func TestErrorData_OfPanicsAndPlainErrors(t *testing.T) {
 	started := make(chan struct{}, 1)
 	s, url := serve(t, func(o *Options) {
 		o.Extend.Tools = append(slow(nil, started),

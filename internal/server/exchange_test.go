@@ -14,8 +14,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// TestExchange_ZeroIDsAreAnswered: the SDK holds each spelling of zero as 0, and its
-// response reaches the request nevertheless.
+// TestExchange_ZeroIDsAreAnswered: the SDK turns every spelling of zero into 0, and its
+// response still reaches the request.
 func TestExchange_ZeroIDsAreAnswered(t *testing.T) {
 	s, url := serve(t, nil)
 	h := session(t, url)

@@ -86,9 +86,9 @@ func TestBatch_ReturnsPlacesAsAnswersCome(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 })
 }
 
-// TestCallsWithoutClientKeepTheirPlaces: a call of a session goes on when its client leaves,
-// and keeps its place and its body.
-func TestCallsWithoutClientKeepTheirPlaces(t *testing.T) {
+// TestCall_KeepsPlaceWithoutClient: a call of a session continues when its client
+// disconnects, and keeps its place and its body.
+func TestCall_KeepsPlaceWithoutClient(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	s, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 1, slow(release, started) })
 	h := session(t, url)
@@ -107,9 +107,9 @@ func TestCallsWithoutClientKeepTheirPlaces(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 && s.bodies.value() == 0 })
 }
 
-// TestTaskKeepsItsPlace: a call that became a task holds its place until it ends, and polls
-// get through.
-func TestTaskKeepsItsPlace(t *testing.T) {
+// TestTask_KeepsPlaceOfCall: a call that became a task keeps its place until it ends, and
+// polls are served meanwhile.
+func TestTask_KeepsPlaceOfCall(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	s, url := serve(t, func(o *Options) {
 		o.Limits.Calls, o.Limits.Tasks.Patience = 1, time.Millisecond
@@ -235,9 +235,9 @@ func TestAnswers_OfSlowReadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestBatch_StatusIsThatOfTheBatch: the HTTP status of a batch does not depend on which of its
+// TestBatch_StatusIsIndependentOfOrder: the HTTP status of a batch does not depend on which of its
 // requests is answered last.
-func TestBatch_StatusIsThatOfTheBatch(t *testing.T) {
+func TestBatch_StatusIsIndependentOfOrder(t *testing.T) {
 	_, url := serve(t, nil)
 	// The SDK refuses the second, which alone has the status 400.
 	bad := `{"jsonrpc":"2.0","id":2,"method":"prompts/get"}`
@@ -249,9 +249,9 @@ func TestBatch_StatusIsThatOfTheBatch(t *testing.T) {
 	}
 }
 
-// TestListener_SlowOneDelaysNobody: a notification for all sessions is delivered to those that
-// read, however slowly others do.
-func TestListener_SlowOneDelaysNobody(t *testing.T) {
+// TestListener_SlowReaderDelaysNoOther: a notification for all sessions reaches those
+// that read, however slowly others do.
+func TestListener_SlowReaderDelaysNoOther(t *testing.T) {
 	var server *mcp.Server
 	_, url := serve(t, func(o *Options) {
 		o.Extend.Configure = func(opts *mcp.ServerOptions) {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestInFlight_SlowBodiesBehindProxy: one owner whose requests never end their bodies gets
-// half of the connections of a proxy, and other owners are served.
+// TestInFlight_SlowBodiesBehindProxy: one owner whose requests never end their bodies
+// gets half of a proxy's connections, and other owners are served.
 func TestInFlight_SlowBodiesBehindProxy(t *testing.T) {
 	p := newPeople(t)
 	s, url := serve(t, p.options(func(o *Options) { o.BehindProxy, o.Limits.Connections = true, 8 }))

@@ -17,7 +17,7 @@ import (
 
 // initialize without params is refused as a request with wrong params, over both
 // transports; over stdio the next one begins the session.
-func TestInitializeWithoutParams(t *testing.T) {
+func TestInitialize_WithoutParams(t *testing.T) {
 	check := func(t *testing.T, answer string) {
 		t.Helper()
 		var m struct {

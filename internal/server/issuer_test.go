@@ -137,8 +137,9 @@ func TestIssuer(t *testing.T) {
 	}
 }
 
-// TestIssuerAway: who cannot be known is told to come again, not to log in again.
-func TestIssuerAway(t *testing.T) {
+// TestIssuer_Unreachable: while an issuer is unreachable, its tokens get 503, not a
+// request to log in again.
+func TestIssuer_Unreachable(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	v, err := auth.Open(auth.Config{Issuers: []auth.IssuerConfig{{URL: gone.URL, Audiences: []string{"boxes"}}}})

@@ -22,8 +22,9 @@ func busy(t *testing.T, what string, res *http.Response, body string) {
 	}
 }
 
-// TestCallLimit: a call too many is refused, what may make room is not.
-func TestCallLimit(t *testing.T) {
+// TestCalls_Limit: a call over the limit is refused. Messages that may make room, such as
+// a cancellation, are not.
+func TestCalls_Limit(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 2)
 	_, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 1, slow(release, started) })
 	h := session(t, url)
@@ -53,8 +54,8 @@ func TestCallLimit(t *testing.T) {
 	}
 }
 
-// TestCallLimitOfBatches: a batch takes the room of all that is in it.
-func TestCallLimitOfBatches(t *testing.T) {
+// TestCalls_LimitOfBatches: a batch takes a place for each of its requests.
+func TestCalls_LimitOfBatches(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 4)
 	s, url := serve(t, func(o *Options) { o.Limits.Calls, o.Extend.Tools = 3, slow(release, started) })
 	batch := func(n int) string {
@@ -114,9 +115,9 @@ func TestListen_OlderRevision(t *testing.T) {
 	}
 }
 
-// TestStreamLimit: streams that only listen have a limit of their own, and a
-// session has one of them.
-func TestStreamLimit(t *testing.T) {
+// TestStreams_Limit: streams that only listen have a separate limit, and each session has
+// at most one.
+func TestStreams_Limit(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Streams = 2 })
 	a, b := session(t, url), session(t, url)
 	first := listenTo(t, t.Context(), url, a)
@@ -141,9 +142,9 @@ func TestStreamLimit(t *testing.T) {
 	listenTo(t, t.Context(), url, a)
 }
 
-// TestLargeBodiesAreLimited: large requests at once are bounded in all, and leave the small
-// ones alone.
-func TestLargeBodiesAreLimited(t *testing.T) {
+// TestBodies_LargeOnesAreBounded: large requests are bounded in all, and small ones are
+// served meanwhile.
+func TestBodies_LargeOnesAreBounded(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Body = 2 << 20 })
 	var all []wire
 	for range largeBodies {
@@ -170,9 +171,9 @@ func TestLargeBodiesAreLimited(t *testing.T) {
 	}
 }
 
-// TestSlowUploadIsRefused: who sends a request by the byte loses the connection, and holds
-// nothing afterwards.
-func TestSlowUploadIsRefused(t *testing.T) {
+// TestSlowUpload_LosesConnection: a client that sends a request byte by byte loses its
+// connection, and nothing of it is kept.
+func TestSlowUpload_LosesConnection(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Header, o.Limits.Upload = 300*time.Millisecond, 300*time.Millisecond })
 	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n"
 	for name, begin := range map[string]string{"header": head, "body": head + "\r\n{"} {
@@ -200,8 +201,8 @@ func TestSlowUploadIsRefused(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return s.bodies.value() == 0 && openConnections(s) == 0 })
 }
 
-// TestHeaderLimit: a header is bounded, and one with the longest token fits.
-func TestHeaderLimit(t *testing.T) {
+// TestHeaders_Limit: headers are bounded, and the longest accepted token fits.
+func TestHeaders_Limit(t *testing.T) {
 	_, url := serve(t, nil)
 	for size, want := range map[int]int{16 << 10: 200, maxHeader + 8<<10: 431} {
 		if res, body := do(t, "POST", url, header{"Authorization": "Bearer " + strings.Repeat("x", size)}, ping); res.StatusCode != want {
@@ -210,8 +211,9 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestExpectContinue: a client that asks before it sends is told at once.
-func TestExpectContinue(t *testing.T) {
+// TestExpectContinue_TooLarge: a client that waits for 100 Continue gets the refusal of a
+// large body at once.
+func TestExpectContinue_TooLarge(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Body = 1 << 10 })
 	w := dialWire(t, url)
 	fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", 1<<20)
@@ -234,9 +236,9 @@ func (b *blanks) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// TestRefusedBody: of a body that is too large much is read, so that its client
-// hears of it, but not all.
-func TestRefusedBody(t *testing.T) {
+// TestRefusedBody_IsReadInPart: the server reads a bounded part of a body that is too
+// large, so that its client can read the refusal.
+func TestRefusedBody_IsReadInPart(t *testing.T) {
 	s := New(Options{Limits: Limits{Body: 1 << 10}})
 	body := &blanks{left: refusedBody + 64<<20}
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", body)
@@ -248,8 +250,9 @@ func TestRefusedBody(t *testing.T) {
 	}
 }
 
-// TestRatesAreBounded: so many callers' rates are remembered, the latest.
-func TestRatesAreBounded(t *testing.T) {
+// TestRates_RecentCallersAreKept: the server keeps the rates of a bounded number of
+// callers, the most recent ones.
+func TestRates_RecentCallersAreKept(t *testing.T) {
 	r, now := newRates(0.001, 1), time.Now()
 	take := func(key string) bool { return r.take(key, 1, now) == 0 }
 	if !take("first") || take("first") {
@@ -269,9 +272,9 @@ func TestRatesAreBounded(t *testing.T) {
 	}
 }
 
-// TestLongAnswerIsAnEvent: a short answer is JSON; a long one is an event to a client that could
-// take up a stream, and JSON to others.
-func TestLongAnswerIsAnEvent(t *testing.T) {
+// TestAnswer_LongOneIsAnEvent: a short answer is JSON. A long one is an event for clients
+// that can resume a stream, and JSON for others.
+func TestAnswer_LongOneIsAnEvent(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Extend.Tools = []Tool{extra("text", func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			var in struct{ Size int }

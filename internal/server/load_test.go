@@ -17,10 +17,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestLoad: callers are served beside idle sessions, streams and clients that do not
+// TestLoad_IdleAndSlowClients: callers are served beside idle sessions, streams and clients that do not
 // read, read slowly, trickle their requests and break off; and when all are gone
 // nothing of them is left.
-func TestLoad(t *testing.T) {
+func TestLoad_IdleAndSlowClients(t *testing.T) {
 	const sessions, streams, callers, calls = 100, 10, 8, 40
 	large := strings.Repeat("x", 1<<20)
 	s, url := serve(t, func(o *Options) {

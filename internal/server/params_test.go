@@ -17,9 +17,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/tracing"
 )
 
-// Every method may come without params, with and without a handshake; traces are
-// asked what the params say of them.
-func TestRequestsWithoutParams(t *testing.T) {
+// TestRequests_WithoutParams sends every method without params, with and without a
+// handshake.
+func TestRequests_WithoutParams(t *testing.T) {
 	methods := []string{
 		"ping", "tools/list", "tools/call", "prompts/list", "prompts/get", "resources/list", "resources/read",
 		"resources/templates/list", "resources/subscribe", "resources/unsubscribe", "completion/complete", "logging/setLevel",

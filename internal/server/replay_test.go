@@ -18,8 +18,8 @@ func indexes(events []event) string {
 	return strings.TrimSpace(b.String())
 }
 
-// TestReplay_AfterEvictionReturnsNoEvents: a client that resumes a stream gets all
-// events that it missed, or an error. Some of them would look like all.
+// TestReplay_AfterEvictionReturnsNoEvents: a client that resumes a stream gets all events
+// that it missed, or an error. A part of them would look complete.
 func TestReplay_AfterEvictionReturnsNoEvents(t *testing.T) {
 	p := newReplay(100)
 	p.open("s", "")
@@ -152,8 +152,8 @@ func TestReplay_IsBounded(t *testing.T) {
 	}
 }
 
-// TestReplay_OwnerWithMostBytesLosesEvents: many sessions of one owner do not evict what the
-// few of others keep.
+// TestReplay_OwnerWithMostBytesLosesEvents: many sessions of one owner do not evict the
+// events of other owners' few sessions.
 func TestReplay_OwnerWithMostBytesLosesEvents(t *testing.T) {
 	const limit = 100
 	p := newReplay(limit)

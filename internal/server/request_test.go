@@ -29,8 +29,8 @@ func directSlow(t *testing.T) (s *Server, url string, release, started chan stru
 	return s, url, release, started, direct
 }
 
-// TestDirect_ResumedStreamHasAnswer: who loses the connection in the middle of a direct call, and
-// comes back before or after its end, gets the answer.
+// TestDirect_ResumedStreamHasAnswer: a client that loses its connection during a direct
+// call, and resumes before or after its end, gets the answer.
 func TestDirect_ResumedStreamHasAnswer(t *testing.T) {
 	s, url, release, started, direct := directSlow(t)
 	h := session(t, url)
@@ -60,8 +60,8 @@ func TestDirect_ResumedStreamHasAnswer(t *testing.T) {
 	}
 }
 
-// TestDirect_StreamHasEventIDs: who stays gets the answer on the stream, with its id; revisions
-// before that of resumable streams get none.
+// TestDirect_StreamHasEventIDs: a client that stays connected gets the answer with an
+// event id, except in revisions that cannot resume streams.
 func TestDirect_StreamHasEventIDs(t *testing.T) {
 	_, url, release, started, _ := directSlow(t)
 	h := session(t, url)
@@ -74,8 +74,8 @@ func TestDirect_StreamHasEventIDs(t *testing.T) {
 	}
 }
 
-// TestDirect_CancelledByMessage: the client cancels a direct call by a message; another call may
-// not take its id meanwhile, and the end of the session ends it.
+// TestDirect_CancelledByMessage: a cancel message ends a direct call, and so does the end
+// of its session. Until then no other call can use its id.
 func TestDirect_CancelledByMessage(t *testing.T) {
 	s, url, _, started, _ := directSlow(t)
 	h := session(t, url)
@@ -132,8 +132,8 @@ func TestDirect_CancelledByMessage(t *testing.T) {
 	})
 }
 
-// TestDirect_ToolAsksForInput: a tool that asks for input gets it from a client with a session,
-// though the call was begun past the SDK.
+// TestDirect_ToolAsksForInput: a tool that was called directly can ask the client of a
+// session for input.
 func TestDirect_ToolAsksForInput(t *testing.T) {
 	for _, wait := range []time.Duration{0, 3 * primeDelay} {
 		_, url := serve(t, func(o *Options) {

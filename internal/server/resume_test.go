@@ -93,8 +93,8 @@ func resume(tb testing.TB, url string, h header, id string) string {
 	return body
 }
 
-// TestResume_CutConnection: whenever the connection of a call is cut, its answer is told to
-// who asks for what came after the last event, whoever does the call.
+// TestResume_CutConnection: whenever the connection of a call is cut, the client gets the
+// answer by resuming after the last event that it received.
 func TestResume_CutConnection(t *testing.T) {
 	t.Run("SDK", func(t *testing.T) { resumes(t, false) })
 	t.Run("direct", func(t *testing.T) { resumes(t, true) })
@@ -215,9 +215,9 @@ func resumes(t *testing.T, direct bool) {
 	})
 }
 
-// TestStream_MessageGoesToOne: what belongs to a call goes to its stream, the rest to the
-// stream of the session, and nothing to both.
-func TestStream_MessageGoesToOne(t *testing.T) {
+// TestStream_MessageIsSentOnce: messages of a call are sent on its stream, all others on
+// the stream of the session, and none on both.
+func TestStream_MessageIsSentOnce(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Extend.Tools = []Tool{extra("tell", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: "p", Message: "of the call"})
@@ -255,9 +255,9 @@ func TestStream_MessageGoesToOne(t *testing.T) {
 	}
 }
 
-// TestStuckReaderLosesConnection: a client that does not read loses its connection and stalls
-// nobody; one that reads slowly gets everything.
-func TestStuckReaderLosesConnection(t *testing.T) {
+// TestWrite_StuckReaderLosesConnection: a client that does not read loses its connection
+// and delays no other. A slow reader gets everything.
+func TestWrite_StuckReaderLosesConnection(t *testing.T) {
 	large := strings.Repeat("x", 12<<20)
 	ended := make(chan error, 8)
 	s, url := serve(t, func(o *Options) {

@@ -187,7 +187,7 @@ func TestAudit_CallThatAsksIsOneCall(t *testing.T) {
 }
 
 // TestHost_BeyondLoopback: without tokens, a web page that resolves its own name to the
-// server's address reaches nothing, on whichever address the server listens.
+// server's address is refused on every address.
 func TestHost_BeyondLoopback(t *testing.T) {
 	for _, c := range []struct {
 		host   string

@@ -283,7 +283,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestUnknownToolModern(t *testing.T) {
+func TestUnknownTool_ModernClient(t *testing.T) {
 	_, url := serve(t, nil)
 	h, body := modernCall(7, "execute_cod", "{}")
 	res, out := do(t, "POST", url, h, body)
@@ -300,9 +300,9 @@ func TestUnknownToolModern(t *testing.T) {
 	}
 }
 
-// TestListsAreNotShared: lists differ from owner to owner, and are for no cache that has
-// several.
-func TestListsAreNotShared(t *testing.T) {
+// TestLists_AreNotCachedForOthers: lists differ between owners, so shared caches must not
+// store them.
+func TestLists_AreNotCachedForOthers(t *testing.T) {
 	_, url := serve(t, nil)
 	h := header{"Accept": mcpAccept, "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
 	if res, body := do(t, "POST", url, h, modernBody(1, "tools/list", `"cursor":""`)); res.StatusCode != 200 || !strings.Contains(body, `"cacheScope":"private"`) {
@@ -343,8 +343,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestRequestsWithoutSession: clients of the first generation send a call and nothing before.
-func TestRequestsWithoutSession(t *testing.T) {
+// TestRequests_WithoutSession: first-generation clients send a call without a handshake.
+func TestRequests_WithoutSession(t *testing.T) {
 	_, url := serve(t, nil)
 	for _, h := range []header{{}, {"Accept": "*/*"}, {"Accept": "application/json"}, nil} {
 		res, body := do(t, "POST", url, h, `{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{}}`)
@@ -424,7 +424,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-func TestDeleteCancels(t *testing.T) {
+func TestDelete_CancelsCalls(t *testing.T) {
 	started := make(chan struct{}, 1)
 	_, url := serve(t, func(o *Options) { o.Extend.Tools = slow(nil, started) })
 	h := session(t, url)

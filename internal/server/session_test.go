@@ -53,7 +53,7 @@ func (ss *sessions) has(h header) bool {
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
-func TestSessionIDs(t *testing.T) {
+func TestSession_IDs(t *testing.T) {
 	_, url := serve(t, nil)
 	seen := map[string]bool{}
 	for range 20 {
@@ -65,9 +65,9 @@ func TestSessionIDs(t *testing.T) {
 	}
 }
 
-// TestSessionIdle: a session ends when nobody uses it; who listens uses it, and
-// so does a call whose client has gone.
-func TestSessionIdle(t *testing.T) {
+// TestSession_IdleExpires: an idle session ends. A listener keeps it alive, and so does a
+// call whose client has disconnected.
+func TestSession_IdleExpires(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	s, url := serve(t, func(o *Options) {
 		o.Limits.SessionIdle = 200 * time.Millisecond
@@ -103,9 +103,9 @@ func TestSessionIdle(t *testing.T) {
 	}
 }
 
-// TestSessionLimit: a new session takes the place of the one that was idle for
-// longest, but not of one that was in use just now.
-func TestSessionLimit(t *testing.T) {
+// TestSessions_Limit: a new session replaces the one that has been idle longest, but none
+// that was used recently.
+func TestSessions_Limit(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Sessions = 2 })
 	a, b := session(t, url), session(t, url)
 	res, body := do(t, "POST", url, nil, initBody)
@@ -130,9 +130,9 @@ func TestSessionLimit(t *testing.T) {
 	}
 }
 
-// TestDelete: it cancels, waits for nothing and ends the streams, also if a tool
-// does not care.
-func TestDelete(t *testing.T) {
+// TestDelete_DoesNotWait: DELETE cancels calls and ends streams without waiting, also if
+// a tool ignores the cancellation.
+func TestDelete_DoesNotWait(t *testing.T) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
 	s, url := serve(t, func(o *Options) {
 		o.Extend.Tools = []Tool{extra("deaf", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -161,9 +161,9 @@ func TestDelete(t *testing.T) {
 	eventually(t, "the SDK forgets the session", func() bool { return s.closing.value() == 0 })
 }
 
-// TestSlowInitialize: the id of a session is in the header of the answer, before which
-// there can be no heartbeat.
-func TestSlowInitialize(t *testing.T) {
+// TestInitialize_Slow: the header of the answer has the session's id, so no heartbeat is
+// sent before it.
+func TestInitialize_Slow(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Limits.Heartbeat = 5 * time.Millisecond
 		o.Extend.Middleware = []mcp.Middleware{func(next mcp.MethodHandler) mcp.MethodHandler {

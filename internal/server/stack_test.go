@@ -12,10 +12,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// TestStreamMemory: a stream that only listens holds little, of which most is
+// TestStream_Memory: a stream that only listens holds little, of which most is
 // net/http's: no more stack than waiting takes. The race detector's frames are
 // larger, so it does not judge that.
-func TestStreamMemory(t *testing.T) {
+func TestStream_Memory(t *testing.T) {
 	const n = 200
 	_, url := serve(t, func(o *Options) {
 		o.Limits.Connections, o.Limits.Streams = 2*n, 2*n

@@ -26,7 +26,7 @@ func look(t *testing.T, s *Server, method, path, accept string) *httptest.Respon
 	return w
 }
 
-func TestReady(t *testing.T) {
+func TestReady_ReportsReasons(t *testing.T) {
 	why := []string{"the health check is under way"}
 	s := New(Options{Ready: func() []string { return why }})
 	w := look(t, s, "GET", "/ready", "")
@@ -120,7 +120,7 @@ func TestMetricsAndRefusals(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestFaults_CountsByCode(t *testing.T) {
 	s := New(Options{})
 	look(t, s, "GET", "/", "text/html")
 	for range 3 {
@@ -147,8 +147,9 @@ func post(t *testing.T, s *Server, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// The page is drawn for who asks, and has no boxes for whom may only watch.
-func TestPageRespectsAuth(t *testing.T) {
+// The page shows the boxes of the caller, and none to a token that may only see the
+// status.
+func TestPage_RespectsScopes(t *testing.T) {
 	p := newPeople(t)
 	p.add(t, "alice watching", "alice", auth.Use, auth.Metrics)
 	if err := p.v.Reload(); err != nil {

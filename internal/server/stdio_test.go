@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestStdioStop: a server that is told to stop answers what is in flight.
-func TestStdioStop(t *testing.T) {
+// TestStdio_StopAnswersCallsInFlight: a stopping server answers the calls in flight.
+func TestStdio_StopAnswersCallsInFlight(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	s := New(Options{Extend: Extension{Alone: true, Tools: slow(release, started)}})
 	inr, inw := io.Pipe()

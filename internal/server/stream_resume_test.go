@@ -68,8 +68,8 @@ func TestResume_SecondReconnectKeepsEventIDs(t *testing.T) {
 	}
 }
 
-// TestResume_EvictedEventsAreAnError: a client that missed events which are not kept any
-// more is told so. The rest of them would look like all.
+// TestResume_EvictedEventsAreAnError: a client that missed events which have been evicted
+// gets an error. A stream with the rest of them would look complete.
 func TestResume_EvictedEventsAreAnError(t *testing.T) {
 	url, h, prime, release := steps(t, 12, 1<<10)
 	close(release)
@@ -82,8 +82,8 @@ func TestResume_EvictedEventsAreAnError(t *testing.T) {
 	})
 }
 
-// TestPing_ParsesBodyOnce: the SDK's decoder allocates 32 KiB for each value that it
-// reads, so that the garbage of a request tells how often it was parsed.
+// TestPing_ParsesBodyOnce: the SDK's decoder allocates 32 KiB for each value, so the
+// garbage of a request shows how often it was parsed.
 func TestPing_ParsesBodyOnce(t *testing.T) {
 	s := New(Options{})
 	post := func() {

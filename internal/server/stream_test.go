@@ -13,9 +13,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestErrorAfterProgress: the SDK writes some errors of modern requests raw,
+// TestError_AfterProgress: the SDK writes some errors of modern requests as plain JSON,
 // even onto a stream that has begun.
-func TestErrorAfterProgress(t *testing.T) {
+func TestError_AfterProgress(t *testing.T) {
 	_, url := serve(t, func(o *Options) {
 		o.Extend.Tools = []Tool{extra("late", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: "t", Progress: 1})
@@ -37,9 +37,9 @@ func TestErrorAfterProgress(t *testing.T) {
 	}
 }
 
-// TestHugeBody: a body over the limit is refused with the reason, also to a
-// client that sends all of it before it looks for an answer.
-func TestHugeBody(t *testing.T) {
+// TestBody_OverLimit: a body over the limit is refused with the reason, also if the
+// client sends all of it before it reads.
+func TestBody_OverLimit(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Body = 1 << 20 })
 	for _, length := range []int64{-1, 200 << 20} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", url, io.LimitReader(zeros{}, 200<<20))
@@ -73,8 +73,9 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestClientGone: a client that closes its end ends the session cleanly.
-func TestClientGone(t *testing.T) {
+// TestClientGone_EndsSession: a client that closes its connection ends the session
+// cleanly.
+func TestClientGone_EndsSession(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

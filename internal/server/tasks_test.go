@@ -99,10 +99,10 @@ func (c *taskClient) wait(task string) tasked {
 	return got
 }
 
-// TestTasksInBoxes: code that takes long runs as a task, in a real box: it can be
+// TestTasks_RunInBoxes: code that takes long runs as a task, in a real box: it can be
 // asked about, its answer is that of the call, and it can be cancelled, which
 // interrupts the interpreter and leaves its variables.
-func TestTasksInBoxes(t *testing.T) {
+func TestTasks_RunInBoxes(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(withBoxes(t, nil)))
 	c := &taskClient{tb: t, url: url, token: p.tokens["alice"]}
@@ -192,8 +192,8 @@ func TestTasksInBoxes(t *testing.T) {
 	})
 }
 
-// TestTasksOfOlder: who does not know tasks never hears of them.
-func TestTasksOfOlder(t *testing.T) {
+// TestTasks_OlderClientSeesNone: a client that does not support tasks gets none.
+func TestTasks_OlderClientSeesNone(t *testing.T) {
 	release, started := make(chan struct{}, 1), make(chan struct{}, 1)
 	_, url := serve(t, func(o *Options) {
 		o.Limits.Tasks.Patience = time.Millisecond
@@ -237,8 +237,9 @@ func slowTask(release <-chan struct{}, started chan<- struct{}) []Tool {
 	return list
 }
 
-// TestTasksAtTheEnd: a stop lets tasks finish, and those who ask hear of it.
-func TestTasksAtTheEnd(t *testing.T) {
+// TestTasks_FinishAtShutdown: a stopping server lets tasks finish and answers polls
+// meanwhile.
+func TestTasks_FinishAtShutdown(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 2)
 	s, url := serve(t, func(o *Options) {
 		o.Limits.Tasks.Patience = time.Millisecond
@@ -274,8 +275,8 @@ func TestTasksAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestTasksOverStdio: tasks are there as well, and end with the client.
-func TestTasksOverStdio(t *testing.T) {
+// TestTasks_OverStdio: tasks work over stdio and end with the client.
+func TestTasks_OverStdio(t *testing.T) {
 	started := make(chan struct{}, 1)
 	s := New(Options{Limits: Limits{Tasks: tasks.Limits{Patience: time.Millisecond}}, Extend: Extension{Tools: slowTask(nil, started)}})
 	in, toServer := io.Pipe()

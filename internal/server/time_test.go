@@ -81,9 +81,8 @@ func hear(in *bufio.Reader) (*http.Response, string, error) {
 	return res, string(body), err
 }
 
-// TestIdleConnection: a connection that nobody uses is kept for a while, and no
-// longer.
-func TestIdleConnection(t *testing.T) {
+// TestConnection_IdleIsClosed: an idle connection is closed after a while.
+func TestConnection_IdleIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, dial := serveInMemory(t, Options{})
 		c := dial()
@@ -103,9 +102,9 @@ func TestIdleConnection(t *testing.T) {
 	})
 }
 
-// TestEndlessUpload: who sends a body that is too large, and never comes to its end,
-// is told so and loses the connection.
-func TestEndlessUpload(t *testing.T) {
+// TestBody_Endless: a client that sends a body without end gets a refusal and loses its
+// connection.
+func TestBody_Endless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, dial := serveInMemory(t, Options{Limits: Limits{Body: 1 << 10}})
 		c := dial()
@@ -133,9 +132,9 @@ func TestEndlessUpload(t *testing.T) {
 	})
 }
 
-// TestBodyThatNeverComes: who announces a body that nobody wants, and does not send
-// it, gets an answer and loses the connection.
-func TestBodyThatNeverComes(t *testing.T) {
+// TestBody_AnnouncedButNotSent: a client that announces a body and does not send it gets
+// an answer and loses its connection.
+func TestBody_AnnouncedButNotSent(t *testing.T) {
 	for _, c := range []struct {
 		name, method, path string
 		status             int
@@ -166,8 +165,8 @@ func TestBodyThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestShutdown_CancelledCallsAnswer: calls that a stop has cancelled have a little time for their last
-// words, whether they use it or not.
+// TestShutdown_CancelledCallsAnswer: calls that the shutdown cancels have a short time to
+// answer.
 func TestShutdown_CancelledCallsAnswer(t *testing.T) {
 	const grace = 10 * time.Second
 	tool := func(end func()) Options {
@@ -230,9 +229,9 @@ func TestShutdown_CancelledCallsAnswer(t *testing.T) {
 	})
 }
 
-// TestStdio_ReaderIsGone: a client that does not take its answer, whatever that is, loses
-// its connection.
-func TestStdio_ReaderIsGone(t *testing.T) {
+// TestStdio_ReaderGone: a client that does not read its answer, of any kind, loses its
+// connection.
+func TestStdio_ReaderGone(t *testing.T) {
 	now := extra("now", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{}, nil
 	})

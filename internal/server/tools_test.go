@@ -183,7 +183,7 @@ func everything(t *testing.T, cs *mcp.ClientSession) {
 	}
 }
 
-func TestEverythingHTTP(t *testing.T) {
+func TestTools_OverHTTP(t *testing.T) {
 	for _, version := range []string{"", "2025-11-25", "2024-11-05"} {
 		t.Run("revision "+version, func(t *testing.T) {
 			_, url := serve(t, withBoxes(t, nil))
@@ -192,8 +192,8 @@ func TestEverythingHTTP(t *testing.T) {
 	}
 }
 
-// TestEverythingStdio also reads along: standard output is the protocol's.
-func TestEverythingStdio(t *testing.T) {
+// TestTools_OverStdio also checks that standard output has nothing but the protocol.
+func TestTools_OverStdio(t *testing.T) {
 	for _, version := range []string{"", "2025-11-25"} {
 		t.Run("revision "+version, func(t *testing.T) {
 			opts := Options{Log: testLog(t)}
@@ -244,7 +244,7 @@ func TestEverythingStdio(t *testing.T) {
 	}
 }
 
-func TestBadInputs(t *testing.T) {
+func TestTools_InvalidArguments(t *testing.T) {
 	for _, protocol := range []bool{false, true} {
 		t.Run(fmt.Sprintf("protocol=%v", protocol), func(t *testing.T) { badInputs(t, protocol) })
 	}
@@ -342,7 +342,7 @@ func badInputs(t *testing.T, protocol bool) {
 	}
 }
 
-func TestLimitError(t *testing.T) {
+func TestTools_LimitError(t *testing.T) {
 	boxes := withBoxes(t, func(c *box.Config) { c.MaxSessions = 1; c.Evict = false })
 	_, url := serve(t, func(o *Options) { boxes(o); o.Tools.ProtocolErrors = true })
 	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, "2025-11-25", nil)
@@ -358,7 +358,7 @@ func TestLimitError(t *testing.T) {
 	}
 }
 
-func TestProgressAndCancel(t *testing.T) {
+func TestTools_ProgressAndCancel(t *testing.T) {
 	_, url := serve(t, withBoxes(t, nil))
 	for _, version := range []string{"", "2025-11-25"} {
 		var seen atomic.Int32
@@ -397,8 +397,8 @@ func TestProgressAndCancel(t *testing.T) {
 	}
 }
 
-// TestStopWhileRunning: stopping a context waits for its code.
-func TestStopWhileRunning(t *testing.T) {
+// TestStopContext_WaitsForCode: stopping a context waits for its running code.
+func TestStopContext_WaitsForCode(t *testing.T) {
 	_, url := serve(t, withBoxes(t, nil))
 	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, "", nil)
 	m, _ := must(t, cs, "create_context", args{"name": "busy"})
@@ -420,8 +420,8 @@ func TestStopWhileRunning(t *testing.T) {
 	}
 }
 
-// TestBothTransports: one server, HTTP and stdio at once.
-func TestBothTransports(t *testing.T) {
+// TestServer_HTTPAndStdio: one server serves HTTP and stdio at the same time.
+func TestServer_HTTPAndStdio(t *testing.T) {
 	s, url := serve(t, withBoxes(t, nil))
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()

@@ -28,8 +28,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestAmbiguous: a message is refused that decoders read in more than one way.
-func TestAmbiguous(t *testing.T) {
+// TestParse_Ambiguous: a message that decoders could read in more than one way is
+// refused.
+func TestParse_Ambiguous(t *testing.T) {
 	for in, want := range map[string]bool{
 		`{"jsonrpc":"2.0","id":1,"method":"a","Method":"b"}`:                                   false,
 		`{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}`:                                   false,
@@ -47,9 +48,9 @@ func TestAmbiguous(t *testing.T) {
 	}
 }
 
-// TestValues: a message that is small and takes much once it is decoded is refused
-// before that.
-func TestValues(t *testing.T) {
+// TestParse_TooManyValues: a small message that would take much memory once decoded is
+// refused before that.
+func TestParse_TooManyValues(t *testing.T) {
 	of := func(values string) string {
 		return `{"jsonrpc":"2.0","id":7,"method":"a","params":{"x":` + values + `}}`
 	}
@@ -139,9 +140,9 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestMessage_IsTheSDKs: the message built from an envelope is the one that the SDK's
-// decoder reads.
-func TestMessage_IsTheSDKs(t *testing.T) {
+// TestMessage_EqualsDecodedBySDK: the message built from an envelope equals the one that
+// the SDK's decoder returns.
+func TestMessage_EqualsDecodedBySDK(t *testing.T) {
 	for _, in := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":"a","method":"x","params":{"a":[1, 2]}}`,
 		`{"jsonrpc":"2.0","method":"notifications/x","params":null}`, `{"jsonrpc":"2.0","id":7.0,"method":"x","params":{}}`,
@@ -163,8 +164,8 @@ func TestMessage_IsTheSDKs(t *testing.T) {
 	}
 }
 
-// TestSeal_HidesMethodNotFoundFromTheSDK: the SDK looks for the code with errors.Is, and
-// replaces what it finds.
+// TestSeal_HidesMethodNotFoundFromTheSDK: the SDK finds the code with errors.Is and would
+// replace the error.
 func TestSeal_HidesMethodNotFoundFromTheSDK(t *testing.T) {
 	e := &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "m", Data: json.RawMessage("1")}
 	sealed := Seal(e)

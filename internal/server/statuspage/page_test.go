@@ -48,7 +48,7 @@ func example() *Page {
 	return p
 }
 
-func TestWrite(t *testing.T) {
+func TestWrite_Page(t *testing.T) {
 	w := httptest.NewRecorder()
 	if err := Write(w, http.StatusServiceUnavailable, example()); err != nil {
 		t.Fatal(err)
@@ -147,9 +147,9 @@ func chromium(t *testing.T, url, shot string, args ...string) (dom, complaints s
 	return out.String(), strings.Join(regexp.MustCompile(`(?m)^.*CONSOLE.*$`).FindAllString(log.String(), -1), "\n")
 }
 
-// A real browser shows hostile names as text, runs nothing, loads nothing and
-// takes the style, in light and in dark.
-func TestBrowser(t *testing.T) {
+// A real browser shows hostile names as text, runs and loads nothing, and applies the
+// style in light and dark mode.
+func TestPage_InBrowser(t *testing.T) {
 	asked := make(chan string, 100)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.URL.String()

@@ -117,9 +117,9 @@ func run(t *testing.T, tr *stdio.Transport, input io.Reader) map[string]string {
 
 func lines(l ...string) io.Reader { return strings.NewReader(strings.Join(l, "\n") + "\n") }
 
-// TestPipe: printf … | server answers everything, whatever is left when the
-// input ends.
-func TestPipe(t *testing.T) {
+// TestPipe_AnswersEverything: a server whose input ends, as in a shell pipe, answers
+// every request that it received.
+func TestPipe_AnswersEverything(t *testing.T) {
 	in := []string{initialize, initialized}
 	for i := range 20 {
 		in = append(in, wait(i+1, 10*(20-i)))
@@ -132,7 +132,7 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-func TestBadLines(t *testing.T) {
+func TestLines_Invalid(t *testing.T) {
 	got := run(t, &stdio.Transport{MaxLine: 2000}, lines(
 		"\xef\xbb\xbf"+initialize+"\r", initialized, "",
 		`{"jsonrpc":`, // null1
@@ -167,8 +167,9 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestRequestsInFlight: a request too many is refused, and the others are answered.
-func TestRequestsInFlight(t *testing.T) {
+// TestRequests_LimitInFlight: a request over the limit is refused, and the others are
+// answered.
+func TestRequests_LimitInFlight(t *testing.T) {
 	const most = 1000
 	in := []string{initialize, initialized}
 	for id := range most + 5 {
@@ -192,7 +193,7 @@ func TestRequestsInFlight(t *testing.T) {
 	}
 }
 
-func TestBeforeInitialize(t *testing.T) {
+func TestRequests_BeforeInitialize(t *testing.T) {
 	got := run(t, &stdio.Transport{}, lines(wait(1, 0)))
 	if !strings.Contains(got["1"], "-32600") {
 		t.Errorf("got %q", got["1"])
@@ -253,8 +254,8 @@ func TestGrace_AbortsCalls(t *testing.T) {
 	}
 }
 
-// TestGrace_CallIgnoresCancel: a call that goes on although it was cancelled holds the end of a
-// session up for a moment only.
+// TestGrace_CallIgnoresCancel: a call that ignores its cancellation delays the end of a
+// session only briefly.
 func TestGrace_CallIgnoresCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
@@ -271,9 +272,9 @@ func TestGrace_CallIgnoresCancel(t *testing.T) {
 	})
 }
 
-// A client that was killed waits for no answer; one that has only ended its input
-// does.
-func TestKilledClientAborts(t *testing.T) {
+// The calls of a killed client are cancelled. Those of a client that only ended its input
+// are answered.
+func TestClient_KilledAbortsCalls(t *testing.T) {
 	s, abort := abortable(t)
 	inr, inw, err := os.Pipe()
 	if err != nil {
@@ -316,9 +317,9 @@ func modernWait(id any, ms int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{%s,"name":"wait","arguments":{"ms":%d}}}`, raw, modernMeta, ms)
 }
 
-// TestInitializeAfterDiscover: a client that probes for the newer revision and then
-// falls back is served in both, in whatever order.
-func TestInitializeAfterDiscover(t *testing.T) {
+// TestInitialize_AfterDiscover: a client that probes for the newer revision and then
+// falls back is served in both, in any order.
+func TestInitialize_AfterDiscover(t *testing.T) {
 	for name, in := range map[string][]string{
 		"probe only":  {discover, initialize, initialized, wait(1, 1)},
 		"probe later": {initialize, initialized, discover, wait(1, 1)},
@@ -340,9 +341,9 @@ func TestInitializeAfterDiscover(t *testing.T) {
 	}
 }
 
-// TestCancelled: a request that the client has cancelled is not answered, and its id
-// may be used again.
-func TestCancelled(t *testing.T) {
+// TestCancelled_GetsNoAnswer: a cancelled request is not answered, and its id can be used
+// again.
+func TestCancelled_GetsNoAnswer(t *testing.T) {
 	cancel := func(id, meta string) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s%s}}`, id, meta)
 	}
@@ -377,9 +378,9 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestCancelledIDIsFree: the id of a cancelled request can be used again once its
+// TestCancelled_IDIsReusable: the id of a cancelled request can be used again once its
 // handler has returned.
-func TestCancelledIDIsFree(t *testing.T) {
+func TestCancelled_IDIsReusable(t *testing.T) {
 	inr, inw := io.Pipe()
 	outr, outw := io.Pipe()
 	ended := start(t, server(), &stdio.Transport{In: inr, Out: outw})
@@ -406,7 +407,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-func TestBrokenPipe(t *testing.T) {
+func TestOutput_BrokenPipe(t *testing.T) {
 	pr, pw := io.Pipe()
 	defer pw.Close()
 	ended := start(t, server(), &stdio.Transport{In: pr, Out: broken{}})

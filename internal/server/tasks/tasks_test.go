@@ -124,7 +124,7 @@ func after(d time.Duration, res *mcp.CallToolResult, err error) mcp.ToolHandler 
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestTask_Lifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{}, Policy{}, after(5*time.Second, says("<done>"), nil))
 		start := time.Now()
@@ -155,8 +155,9 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestInPlace: whoever need not wait, and whoever knows no tasks, gets the answer.
-func TestInPlace(t *testing.T) {
+// TestCall_AnsweredInPlace: quick calls, and calls of clients that do not support tasks,
+// are answered in place.
+func TestCall_AnsweredInPlace(t *testing.T) {
 	undeclared := func(r *mcp.CallToolRequest) { r.Params.Meta[mcp.MetaKeyClientCapabilities] = map[string]any{} }
 	older := func(r *mcp.CallToolRequest) { r.Params.Meta[mcp.MetaKeyProtocolVersion] = "2025-11-25" }
 	other := func(r *mcp.CallToolRequest) { r.Params.Name = "short" }
@@ -190,7 +191,7 @@ func TestInPlace(t *testing.T) {
 	})
 }
 
-func TestRequired(t *testing.T) {
+func TestTask_RequiredByTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{Running: 1}, Policy{Required: true}, after(time.Millisecond, says("done"), nil))
 		_, err := h.call(t.Context(), "a", func(r *mcp.CallToolRequest) { r.Params.Meta[mcp.MetaKeyClientCapabilities] = map[string]any{} })
@@ -208,7 +209,7 @@ func TestRequired(t *testing.T) {
 	})
 }
 
-func TestFailures(t *testing.T) {
+func TestTask_Failures(t *testing.T) {
 	for name, c := range map[string]struct {
 		tool mcp.ToolHandler
 		code int64
@@ -238,7 +239,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
+func TestTask_Cancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		causes := make(chan error, 4)
 		h := newHost(t, Limits{}, Policy{}, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -296,8 +297,9 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestGoneClientLeavesNothing: what is kept of an owner ends with the call.
-func TestGoneClientLeavesNothing(t *testing.T) {
+// TestClientGone_FreesItsOwner: when the call of a disconnected client ends, nothing of
+// its owner is kept.
+func TestClientGone_FreesItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{}, Policy{}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			<-ctx.Done()
@@ -321,7 +323,7 @@ func TestGoneClientLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestExpiryEndsRun(t *testing.T) {
+func TestTask_ExpiryEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
 		h := newHost(t, Limits{TTL: time.Minute}, Policy{}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -340,7 +342,7 @@ func TestExpiryEndsRun(t *testing.T) {
 	})
 }
 
-func TestOwners(t *testing.T) {
+func TestTask_OfAnotherOwnerIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{}, Policy{}, after(time.Minute, says("mine"), nil))
 		id := h.begin("a")
@@ -365,8 +367,9 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// TestWhoMayAsk: the methods are there for those who declare the extension.
-func TestWhoMayAsk(t *testing.T) {
+// TestMethods_NeedTheExtension: clients that do not declare the extension cannot use its
+// methods.
+func TestMethods_NeedTheExtension(t *testing.T) {
 	h := newHost(t, Limits{}, Policy{}, nil)
 	for _, c := range []struct {
 		version string
@@ -390,7 +393,7 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-func TestRoom(t *testing.T) {
+func TestTasks_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{Running: 2, Kept: 3, All: 4}, Policy{}, after(2*time.Second, says("done"), nil))
 		direct := func(owner string) {
@@ -416,7 +419,7 @@ func TestRoom(t *testing.T) {
 	})
 }
 
-func TestResultsAreBounded(t *testing.T) {
+func TestResults_AreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var size atomic.Int64
 		h := newHost(t, Limits{Result: 5000, ResultsKept: 8000, ResultsAll: 10000}, Policy{}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -457,7 +460,7 @@ func TestResultsAreBounded(t *testing.T) {
 	})
 }
 
-func TestInput(t *testing.T) {
+func TestTask_Input(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asks := func(keys ...string) (*mcp.CallToolResult, error) {
 			m := make(mcp.InputRequestMap)
@@ -517,8 +520,8 @@ func TestInput(t *testing.T) {
 	})
 }
 
-// TestRounds: a tool that never has enough of asking is stopped.
-func TestRounds(t *testing.T) {
+// TestTask_InputRoundsAreBounded: a tool that asks for input again and again is stopped.
+func TestTask_InputRoundsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		h := newHost(t, Limits{}, Policy{}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -537,7 +540,7 @@ func TestRounds(t *testing.T) {
 	})
 }
 
-func TestAskFirst(t *testing.T) {
+func TestTask_AsksBeforeItStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{}, Policy{AskFirst: true}, after(time.Second, says("done"), nil))
 		if res, err := h.call(t.Context(), "a"); err != nil || res.(*mcp.CallToolResult) == nil {
@@ -549,8 +552,9 @@ func TestAskFirst(t *testing.T) {
 	})
 }
 
-// TestLinger: a stop waits for those who are about to ask, and for nobody else.
-func TestLinger(t *testing.T) {
+// TestLinger_WaitsForPollers: a stop waits for clients that are about to fetch a result,
+// and for no others.
+func TestLinger_WaitsForPollers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{}, Policy{}, after(time.Minute, says("done"), nil))
 		id := h.begin("a")
@@ -626,9 +630,9 @@ func FuzzUpdate(f *testing.F) {
 	})
 }
 
-// TestRoom_OfOtherOwners: few owners who never fetch their results do not keep another owner
-// from having one. One of theirs makes room, and says so.
-func TestRoom_OfOtherOwners(t *testing.T) {
+// TestResults_OfOtherOwnersMakeRoom: owners who never fetch their results do not keep
+// others from storing one. One of their results is replaced by an error.
+func TestResults_OfOtherOwnersMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		size := 0
 		tool := func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
