@@ -25,7 +25,7 @@ func runCommand(t *testing.T, args ...string) (stdout, stderr string, err error)
 	return out.String(), log.String(), err
 }
 
-func TestBadFlags(t *testing.T) {
+func TestRun_InvalidFlags(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
 		want string
@@ -58,8 +58,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestStoreAndCompare goes the way of make bench-store and make bench-compare.
-func TestStoreAndCompare(t *testing.T) {
+// TestRun_StoreAndCompare goes the way of make bench-store and make bench-compare.
+func TestRun_StoreAndCompare(t *testing.T) {
 	dir := t.TempDir()
 	result := filepath.Join(dir, "result.json")
 	here := filepath.Join(dir, "bench")
@@ -126,8 +126,9 @@ func TestStoreAndCompare(t *testing.T) {
 	}
 }
 
-// TestPeerThatCannotRun is a row that says why, and not asked again.
-func TestPeerThatCannotRun(t *testing.T) {
+// TestPeer_CannotRun: the row of a peer that cannot run gives the reason, and it is not
+// started again.
+func TestPeer_CannotRun(t *testing.T) {
 	asked := 0
 	broken := &peer{id: "peer.x", name: "x", once: func(context.Context) (float64, error) {
 		asked++
@@ -210,9 +211,9 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestRealBinary runs the cheapest scenario with the built binary: from the flags
+// TestRun_RealBinary runs the cheapest scenario with the built binary: from the flags
 // to the table and the JSON, and nothing is left behind.
-func TestRealBinary(t *testing.T) {
+func TestRun_RealBinary(t *testing.T) {
 	binary, err := filepath.Abs("../bin/glovebox")
 	if err != nil {
 		t.Fatal(err)
@@ -259,8 +260,8 @@ func TestRealBinary(t *testing.T) {
 	}
 }
 
-// TestInterrupted ends a run in the middle: no result is written, no server left.
-func TestInterrupted(t *testing.T) {
+// TestRun_Interrupted ends a run in the middle: no result is written, no server left.
+func TestRun_Interrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a server; not in short runs")
 	}

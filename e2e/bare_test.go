@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestBarePOSTs uses the server with Python's standard library alone and without a
+// TestPython_BarePOSTs uses the server with Python's standard library alone and without a
 // handshake, as first-generation clients do.
-func TestBarePOSTs(t *testing.T) {
+func TestPython_BarePOSTs(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t))
 	ctx, cancel := context.WithTimeout(t.Context(), clientLimit)

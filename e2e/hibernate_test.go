@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestRestartLosesNothing(t *testing.T) {
+func TestRestart_KeepsBoxes(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	p := launch(t, dir)
@@ -115,8 +115,8 @@ func TestKilledServer_KeepsPausedBox(t *testing.T) {
 	p.stop(t)
 }
 
-// With room for two boxes in memory, five keep their state over every call.
-func TestMoreBoxesThanRoom(t *testing.T) {
+// With memory for two boxes, five keep their state over every call.
+func TestMemory_MoreBoxesThanFit(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "GLOVEBOX_MAX_CONTEXTS=2")
 	const boxes, calls = 5, 4
@@ -141,7 +141,7 @@ func TestMoreBoxesThanRoom(t *testing.T) {
 	p.stop(t)
 }
 
-func TestIdleBoxLeavesMemory(t *testing.T) {
+func TestMemory_IdleBoxLeaves(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "MSB_SESSION_TIMEOUT=2", "MSB_CLEANUP_INTERVAL=1")
 	id := p.create(t, "idle")
@@ -155,7 +155,7 @@ func TestIdleBoxLeavesMemory(t *testing.T) {
 }
 
 // A box whose code runs in the background is not idle, even without calls.
-func TestBusyBoxIsNotPaused(t *testing.T) {
+func TestBackground_BusyBoxIsNotPaused(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "GLOVEBOX_PAUSE_AFTER=1")
 	busy, idle := p.create(t, "busy"), p.create(t, "idle")
@@ -170,8 +170,8 @@ func TestBusyBoxIsNotPaused(t *testing.T) {
 	p.stop(t)
 }
 
-// A box that computes is on disk soon after its last call, as an idle one is.
-func TestBusyBoxOutlivesAKill(t *testing.T) {
+// A box that computes is saved soon after its last call, as an idle one is.
+func TestKilledServer_KeepsBusyBox(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	p := launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
@@ -189,7 +189,7 @@ func TestBusyBoxOutlivesAKill(t *testing.T) {
 	p.stop(t)
 }
 
-func TestServersShareAStateDirectory(t *testing.T) {
+func TestStateDirectory_SharedByServers(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	a, b := launch(t, dir), launch(t, dir)
@@ -209,7 +209,7 @@ func TestServersShareAStateDirectory(t *testing.T) {
 	b.stop(t)
 }
 
-func TestDamagedSnapshotIsRefused(t *testing.T) {
+func TestSnapshot_DamagedIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	p := launch(t, dir)
@@ -250,8 +250,8 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	p.stop(t)
 }
 
-// Where the disk has no room for a box, it stays in memory, and a new one is refused.
-func TestNoRoomOnDisk(t *testing.T) {
+// If the disk has no room for a box, it stays in memory, and a new one is refused.
+func TestDisk_FullKeepsBoxInMemory(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "GLOVEBOX_SNAPSHOT_DISK_MB=1", "GLOVEBOX_MAX_CONTEXTS=1")
 	id := p.create(t, "first")
@@ -267,7 +267,7 @@ func TestNoRoomOnDisk(t *testing.T) {
 }
 
 // The next call reports a hibernated box that was evicted from disk.
-func TestDiskOfHibernatedBoxes(t *testing.T) {
+func TestDisk_EvictedBoxIsReported(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	p := launch(t, dir)
@@ -313,7 +313,7 @@ func TestDiskOfHibernatedBoxes(t *testing.T) {
 
 // After a stop that could not write a box to disk, the next server reports the loss to the
 // caller. It also reports a box that ended before the stop.
-func TestTombstonesOutliveTheServer(t *testing.T) {
+func TestTombstones_SurviveRestart(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	p := launch(t, dir, "GLOVEBOX_SNAPSHOT_DISK_MB=1")
@@ -345,7 +345,7 @@ func TestTombstonesOutliveTheServer(t *testing.T) {
 
 // The next call reports a box whose kernel or gofer was killed, and resumes it from its
 // last save.
-func TestKilledBox(t *testing.T) {
+func TestKilledBox_ResumesFromLastSave(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
 	p := launch(t, state(t), "GLOVEBOX_PAUSE_AFTER=1", "GLOVEBOX_PRELOAD=none", "MSB_SHARED_VOLUME_PATH="+shared+":/shared")
@@ -421,7 +421,7 @@ func TestKilledBox(t *testing.T) {
 	p.stop(t)
 }
 
-func TestTwoHundredCreatesAtOnce(t *testing.T) {
+func TestCreate_TwoHundredAtOnce(t *testing.T) {
 	t.Parallel()
 	p := launch(t, state(t), "GLOVEBOX_MAX_CONTEXTS=4", "GLOVEBOX_POOL_SIZE=2", "MCP_MAX_CONNECTIONS=300", "GLOVEBOX_MAX_CALLS=300")
 	var made, refused atomic.Int32

@@ -112,9 +112,9 @@ func TestInspector(t *testing.T) {
 	p.stop(t)
 }
 
-// TestInspectorOverStdio starts a server for each call, in each era. The context wakes up
+// TestInspector_OverStdio starts a server for each call, in each era. The context wakes up
 // in the next server.
-func TestInspectorOverStdio(t *testing.T) {
+func TestInspector_OverStdio(t *testing.T) {
 	t.Parallel()
 	clients(t)
 	dir := state(t)

@@ -132,8 +132,8 @@ func TestPool(t *testing.T) {
 	p.stop(t)
 }
 
-// TestBrokenPython checks that a server that cannot start any box reports why and exits.
-func TestBrokenPython(t *testing.T) {
+// TestPool_BrokenPython checks that a server that cannot start any box reports why and exits.
+func TestPool_BrokenPython(t *testing.T) {
 	t.Parallel()
 	const words = "this Python is broken"
 	for _, c := range []struct {
@@ -210,9 +210,9 @@ func TestBrokenPython(t *testing.T) {
 	}
 }
 
-// TestKilledServerIsCleanedUpAfter checks that the next server removes everything that a
+// TestKilledServer_IsCleanedUp checks that the next server removes everything that a
 // killed one left, and nothing of a running one.
-func TestKilledServerIsCleanedUpAfter(t *testing.T) {
+func TestKilledServer_IsCleanedUp(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	checked := 0 // the line after which the last one was healthy

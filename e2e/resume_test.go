@@ -56,10 +56,10 @@ func events(t *testing.T, res *http.Response, each func(event) (more bool)) erro
 	return lines.Err()
 }
 
-// TestResumeAfterCut cuts the connection of an MCP session in the middle of a call and
+// TestResume_AfterCutConnection cuts the connection of an MCP session in the middle of a call and
 // checks that the client gets the missed events once and in order: while the call still
 // runs and after it has ended, and whether or not the server noticed the cut.
-func TestResumeAfterCut(t *testing.T) {
+func TestResume_AfterCutConnection(t *testing.T) {
 	t.Parallel()
 	p := launchSteady(t, state(t))
 	client := &http.Client{Transport: &http.Transport{}}

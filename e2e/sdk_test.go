@@ -17,9 +17,9 @@ var generations = []struct{ sdk, era, version string }{
 	{"v2", "modern", "2026-07-28"},
 }
 
-// TestTypeScriptSDKOverHTTP runs each generation of the SDK against one server, and
+// TestTypeScriptSDK_OverHTTP runs each generation of the SDK against one server, and
 // restarts the server once for each.
-func TestTypeScriptSDKOverHTTP(t *testing.T) {
+func TestTypeScriptSDK_OverHTTP(t *testing.T) {
 	t.Parallel()
 	clients(t)
 	p := launchSteady(t, state(t))
@@ -35,8 +35,8 @@ func TestTypeScriptSDKOverHTTP(t *testing.T) {
 	p.stop(t)
 }
 
-// TestTypeScriptSDKOverStdio runs each with its own servers on one state directory.
-func TestTypeScriptSDKOverStdio(t *testing.T) {
+// TestTypeScriptSDK_OverStdio runs each with its own servers on one state directory.
+func TestTypeScriptSDK_OverStdio(t *testing.T) {
 	t.Parallel()
 	clients(t)
 	dir := state(t)

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestOlderTransport checks that a stock client of the HTTP+SSE transport, which is not
+// TestSSE_ClientNamesRemedy checks that a stock client of the HTTP+SSE transport, which is not
 // supported, shows the user what to use instead.
-func TestOlderTransport(t *testing.T) {
+func TestSSE_ClientNamesRemedy(t *testing.T) {
 	t.Parallel()
 	clients(t)
 	dir := state(t)

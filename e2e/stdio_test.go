@@ -188,7 +188,7 @@ func (c *child) endWithin(term, kill time.Duration) {
 
 // Each client that names no context gets one of its own. A third client finds both by
 // their ids, with their state.
-func TestEachStdioClientHasADefaultContext(t *testing.T) {
+func TestDefaultContext_OfEachStdioClient(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	a, b := spawn(t, dir), spawn(t, dir)
@@ -227,7 +227,7 @@ func TestEachStdioClientHasADefaultContext(t *testing.T) {
 // An id that a client chose names one box among all servers of a state directory. A server
 // that does not hold it returns an error instead of creating an empty second box, and
 // takes the box over when the other server has ended.
-func TestIDOfAnotherServersBox(t *testing.T) {
+func TestBoxID_HeldByAnotherServer(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	a, b := spawn(t, dir), spawn(t, dir)
@@ -260,7 +260,7 @@ func TestIDOfAnotherServersBox(t *testing.T) {
 
 // If two servers get the same new id at the same time, one creates the box and the other
 // returns an error.
-func TestOneIDInTwoServersAtOnce(t *testing.T) {
+func TestBoxID_CreatedByTwoServersAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	a, b := spawn(t, dir), spawn(t, dir)
@@ -327,7 +327,7 @@ func written(t *testing.T, dir string) int {
 // A client that ends its server as mcporter does (end of input, SIGTERM and SIGKILL within
 // a second and a half) loses at most the last call of each box, even on a busy machine,
 // and the next call reports that loss.
-func TestClientThatKillsSoon(t *testing.T) {
+func TestStop_ClientKillsServerEarly(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -372,7 +372,7 @@ func TestClientThatKillsSoon(t *testing.T) {
 
 // A server that stops during a call saves the results of earlier calls at once, without
 // waiting for that call.
-func TestEndUnderACallIsWrittenFirst(t *testing.T) {
+func TestStop_SavesBoxDuringCall(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	a := spawn(t, dir)
@@ -398,7 +398,7 @@ func TestEndUnderACallIsWrittenFirst(t *testing.T) {
 }
 
 // A stopping server saves the most recently used boxes first.
-func TestLastUsedIsWrittenFirst(t *testing.T) {
+func TestStop_SavesLastUsedFirst(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	a := spawn(t, dir, "GLOVEBOX_PAUSE_AFTER=never") // which writes none before
@@ -444,7 +444,7 @@ func TestLastUsedIsWrittenFirst(t *testing.T) {
 
 // A new box is saved within seconds of its first call, not only when it is paused. A later
 // SIGKILL then loses only the calls since.
-func TestNewBoxIsWrittenSoon(t *testing.T) {
+func TestSave_NewBoxWithinSeconds(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
 	a := spawn(t, dir)
@@ -465,7 +465,7 @@ func TestNewBoxIsWrittenSoon(t *testing.T) {
 }
 
 // An idle box is saved and paused as soon as it has been idle for pause-after.
-func TestIdleBoxIsPausedOnTime(t *testing.T) {
+func TestSave_IdleBoxAtPauseAfter(t *testing.T) {
 	t.Parallel()
 	const after = 12 * time.Second
 	a := spawn(t, state(t), fmt.Sprintf("GLOVEBOX_PAUSE_AFTER=%d", after/time.Second))

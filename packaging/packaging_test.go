@@ -135,7 +135,7 @@ func TestEnvironmentFile(t *testing.T) {
 }
 
 // Variables that the documentation of deployment names are settings.
-func TestDeployNamesSettings(t *testing.T) {
+func TestDeploy_NamesSettings(t *testing.T) {
 	flags, vars := map[string]bool{"--config": true}, map[string]bool{config.FileEnv: true}
 	for _, k := range config.Keys() {
 		flags["--"+k.Name] = true
@@ -283,7 +283,7 @@ func TestContainerSeccomp(t *testing.T) {
 }
 
 // Links between the documents lead somewhere.
-func TestLinks(t *testing.T) {
+func TestDocuments_LinksResolve(t *testing.T) {
 	docs, err := fs.Glob(os.DirFS(".."), "docs/*.md")
 	if err != nil || len(docs) == 0 {
 		t.Fatal(docs, err)

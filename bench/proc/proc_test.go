@@ -71,8 +71,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestMemoryOf weighs a process with 64 MiB, shared in three ways.
-func TestMemoryOf(t *testing.T) {
+// TestMemory_Shared measures a process with 64 MiB, shared in three ways.
+func TestMemory_Shared(t *testing.T) {
 	const size = 64 << 20
 	for _, tc := range []struct {
 		name               string
@@ -112,8 +112,8 @@ func TestMemoryOf(t *testing.T) {
 	}
 }
 
-// TestSharedAddressSpace weighs a process twice: it counts once.
-func TestSharedAddressSpace(t *testing.T) {
+// TestMemory_SharedAddressSpace measures a process twice: it counts once.
+func TestMemory_SharedAddressSpace(t *testing.T) {
 	pid := os.Getpid()
 	kept, err := distinct([]int{pid, os.Getppid(), pid})
 	if err != nil {
@@ -124,7 +124,7 @@ func TestSharedAddressSpace(t *testing.T) {
 	}
 }
 
-func TestGoneProcesses(t *testing.T) {
+func TestMemory_ProcessesHaveEnded(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)

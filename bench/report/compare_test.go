@@ -164,7 +164,7 @@ func TestCompare_RatiosOnly(t *testing.T) {
 	}
 }
 
-func TestRealResultIsWhatIsWritten(t *testing.T) {
+func TestStored_ResultIsCurrentFormat(t *testing.T) {
 	r, err := Read(real)
 	if err != nil {
 		t.Fatal(err)

@@ -182,9 +182,9 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsWritten fails for a field without a tag, or one that is left out
+// TestWrite_EveryField fails for a field without a tag, or one that is left out
 // of the round trip above because the sample has no value for it.
-func TestEveryFieldIsWritten(t *testing.T) {
+func TestWrite_EveryField(t *testing.T) {
 	for _, v := range []any{Result{}, Machine{}, Scenario{}, Figure{}, Target{}} {
 		for i := range reflect.TypeOf(v).NumField() {
 			f := reflect.TypeOf(v).Field(i)
@@ -195,7 +195,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestRead_Refuses(t *testing.T) {
 	dir := t.TempDir()
 	for name, tc := range map[string]struct{ text, want string }{
 		"empty":      {"", "unexpected end"},

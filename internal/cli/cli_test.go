@@ -87,7 +87,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-func TestEveryCommandHasHelp(t *testing.T) {
+func TestHelp_OfEveryCommand(t *testing.T) {
 	a := &app{lookup: os.LookupEnv, Streams: Streams{Out: io.Discard, Err: io.Discard}}
 	for _, cmd := range a.root().Commands() {
 		if !cmd.Runnable() {

@@ -14,7 +14,7 @@ import (
 )
 
 // The exit codes of glovebox do not depend on those of programs that it ran itself.
-func TestExitCode(t *testing.T) {
+func TestExitCode_OfGlovebox(t *testing.T) {
 	ran := exec.Command("sh", "-c", "exit 7").Run()
 	for _, test := range []struct {
 		err  error
@@ -37,7 +37,7 @@ func TestExitCode(t *testing.T) {
 }
 
 // run reports that its command exceeded the memory, and exits with its code.
-func TestCommandOutOfMemory(t *testing.T) {
+func TestExitCode_OutOfMemory(t *testing.T) {
 	for flavor, hint := range map[box.Flavor]string{"": "--flavor medium", "small": "--flavor medium", "medium": "--flavor large", "large": "the largest box (4096 MB)"} {
 		status := stopped(t.Context(), "oom", &job{flavor: flavor}, 137)
 		if status == nil || status.code != 137 || !errors.Is(status.err, errMemory) {

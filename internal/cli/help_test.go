@@ -24,7 +24,7 @@ func allCommands(cmd *cobra.Command) []*cobra.Command {
 }
 
 // No line of any help is wider than the terminal.
-func TestHelpFitsTheTerminal(t *testing.T) {
+func TestHelp_FitsTheTerminal(t *testing.T) {
 	a := &app{lookup: os.LookupEnv}
 	root := a.root()
 	root.InitDefaultCompletionCmd()
@@ -54,7 +54,7 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 }
 
 // Help lists every setting's flag below the heading of the documentation, in one line.
-func TestHelpGroupsSettings(t *testing.T) {
+func TestHelp_GroupsSettings(t *testing.T) {
 	titles, names := config.GroupTitles()
 	_, out, _ := run("serve", "--help")
 	var found []string

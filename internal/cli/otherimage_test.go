@@ -59,9 +59,9 @@ func (s *serverProcess) stop() {
 	}
 }
 
-// TestToolchainsSideBySide starts a server with another interpreter: each box wakes with
+// TestToolchain_BoxesOfTwo starts a server with another interpreter: each box wakes with
 // its own.
-func TestToolchainsSideBySide(t *testing.T) {
+func TestToolchain_BoxesOfTwo(t *testing.T) {
 	state := t.TempDir()
 	one, _ := venv(t)
 	two, _ := venv(t)
@@ -97,9 +97,9 @@ func TestToolchainsSideBySide(t *testing.T) {
 const mapLibrary = "import mmap, glob, sys; x = 41; f = open(glob.glob(sys.prefix + '/lib/python3*/site-packages/library.bin')[0], 'rb'); " +
 	"m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); m[:]; open('kept.txt', 'w').write('file')"
 
-// TestLibraryChangesUnderABox changes a file that a hibernated box has mapped: its
+// TestToolchain_LibraryChangesUnderBox changes a file that a hibernated box has mapped: its
 // memory must not be restored, its files must be, and nothing may be deleted.
-func TestLibraryChangesUnderABox(t *testing.T) {
+func TestToolchain_LibraryChangesUnderBox(t *testing.T) {
 	state := t.TempDir()
 	python, library := venv(t)
 	settings := append([]string{"--python", python}, plain...)
@@ -170,9 +170,9 @@ func TestLibraryChangesUnderABox(t *testing.T) {
 	s.stop()
 }
 
-// TestKilledAfterARescue kills the server right after a box continued with its files: the
+// TestToolchain_ServerKilledAfterRescue kills the server right after a box continued with its files: the
 // next server has them.
-func TestKilledAfterARescue(t *testing.T) {
+func TestToolchain_ServerKilledAfterRescue(t *testing.T) {
 	state := t.TempDir()
 	python, library := venv(t)
 	settings := append([]string{"--python", python}, plain...)
@@ -193,9 +193,9 @@ func TestKilledAfterARescue(t *testing.T) {
 	}
 }
 
-// TestFilesAreReadWithoutWaking reads the files of a box whose toolchain is gone: the box
+// TestToolchain_FilesOfBoxAreReadWithoutWaking reads the files of a box whose toolchain is gone: the box
 // does not change, and wakes with its memory once the toolchain is back.
-func TestFilesAreReadWithoutWaking(t *testing.T) {
+func TestToolchain_FilesOfBoxAreReadWithoutWaking(t *testing.T) {
 	state := t.TempDir()
 	python, _ := venv(t)
 	dir := filepath.Dir(filepath.Dir(python))
@@ -243,9 +243,9 @@ func TestFilesAreReadWithoutWaking(t *testing.T) {
 	s.stop()
 }
 
-// TestLibraryChangesUnderAFork changes a file that a living box has mapped: a fork starts
+// TestToolchain_LibraryChangesUnderFork changes a file that a living box has mapped: a fork starts
 // with the files only, and the original continues.
-func TestLibraryChangesUnderAFork(t *testing.T) {
+func TestToolchain_LibraryChangesUnderFork(t *testing.T) {
 	python, library := venv(t)
 	state := t.TempDir()
 	s := startServer(t, state, append([]string{"--python", python}, plain...)...)
@@ -266,9 +266,9 @@ func TestLibraryChangesUnderAFork(t *testing.T) {
 	s.stop()
 }
 
-// TestOtherVersionOfTheAgent upgrades the program under a hibernated box: it wakes
+// TestAgent_OfAnotherVersion upgrades the program under a hibernated box: it wakes
 // with the agent that it runs and, once that is gone, with its files.
-func TestOtherVersionOfTheAgent(t *testing.T) {
+func TestAgent_OfAnotherVersion(t *testing.T) {
 	agent, err := filepath.Abs("../guest/embed/bin/guest-linux-" + runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // A closed standard output is not an error.
-func TestOutputWithoutReader(t *testing.T) {
+func TestOutput_WithoutReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -24,8 +24,8 @@ func TestOutputWithoutReader(t *testing.T) {
 	}
 }
 
-// The first error counts, and is reported once.
-func TestLostOutput(t *testing.T) {
+// The first error is reported, and only once.
+func TestOutput_FirstErrorIsReported(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -50,7 +50,7 @@ func TestLostOutput(t *testing.T) {
 }
 
 // An output that is not a file has no width.
-func TestOutputIsATerminalIfTheStreamIs(t *testing.T) {
+func TestOutput_WidthOfTerminalOnly(t *testing.T) {
 	if got, want := help.Width(&output{Writer: &bytes.Buffer{}}), help.Width(&bytes.Buffer{}); got != want {
 		t.Errorf("the width of a buffer is %d, want %d", got, want)
 	}
@@ -61,7 +61,7 @@ func TestOutputIsATerminalIfTheStreamIs(t *testing.T) {
 
 // A server over standard input and output detects through the descriptor that its client
 // is gone, and cancels its calls.
-func TestOutputHasTheDescriptorOfItsStream(t *testing.T) {
+func TestOutput_HasDescriptorOfItsStream(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

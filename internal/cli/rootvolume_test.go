@@ -11,8 +11,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// TestCheckVolumes: a writable volume of root that other users can reach is refused.
-func TestCheckVolumes(t *testing.T) {
+// TestCheckVolumes_OfRoot: a writable volume of root that other users can reach is refused.
+func TestCheckVolumes_OfRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("files that boxes of an ordinary user create do not belong to root")
 	}

@@ -153,7 +153,7 @@ func eventually(t *testing.T, what string, limit time.Duration, ok func() bool) 
 // plain are settings for servers whose tests do not care where boxes come from.
 var plain = []string{"--preload", "none", "--pool-size", "0"}
 
-func TestSnapshotTools(t *testing.T) {
+func TestSnapshots_Tools(t *testing.T) {
 	shared := t.TempDir()
 	s := startServer(t, t.TempDir(), append([]string{"--volume", shared + ":/shared"}, plain...)...)
 	c := s.connect()
@@ -465,7 +465,7 @@ func snapshotsRefused(b boxes) {
 }
 
 // The next server has the snapshots and the boxes.
-func TestSnapshotsOutliveTheServer(t *testing.T) {
+func TestSnapshots_SurviveRestart(t *testing.T) {
 	state := t.TempDir()
 	s := startServer(t, state, append([]string{"--pause-after", "2"}, plain...)...)
 	b := boxes{t, s.connect()}

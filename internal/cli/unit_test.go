@@ -8,7 +8,7 @@ import (
 )
 
 // The shipped unit has no setting that prevents boxes.
-func TestShippedUnit(t *testing.T) {
+func TestUnit_Shipped(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/glovebox.service")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestShippedUnit(t *testing.T) {
 	}
 }
 
-func TestUnitProblems(t *testing.T) {
+func TestUnit_Problems(t *testing.T) {
 	for unit, want := range map[string]string{
 		"": "",
 		"# MemoryDenyWriteExecute=yes\n;ProcSubset=pid":                    "",
@@ -48,7 +48,7 @@ func TestUnitProblems(t *testing.T) {
 }
 
 // The error of a server that fails as a systemd service names the unit's settings.
-func TestUnitHint(t *testing.T) {
+func TestUnit_Hint(t *testing.T) {
 	t.Setenv("INVOCATION_ID", "")
 	t.Setenv("SYSTEMD_EXEC_PID", "")
 	if got := unitHint(); got != "" {

@@ -20,7 +20,7 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// TestFollow: the percentage falls when more is alive and rises again.
+// TestFollow: the percentage falls when more memory is alive, and rises again.
 func TestFollow(t *testing.T) {
 	old := debug.SetGCPercent(100)
 	t.Cleanup(func() { debug.SetGCPercent(old) })

@@ -174,7 +174,7 @@ func TestOutput(t *testing.T) {
 
 // The list bounds and names the retried tests over several calls, and the outermost
 // script prints it last.
-func TestRetryListIsPrintedLast(t *testing.T) {
+func TestRetry_ListIsPrintedLast(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs go test many times")
 	}

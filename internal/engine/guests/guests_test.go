@@ -36,7 +36,7 @@ func booted(id string) func(context.Context, func()) (*stub, error) {
 	}
 }
 
-func TestSetCreate_RejectsATakenIDUntilItIsReleased(t *testing.T) {
+func TestSetCreate_RejectsTakenID(t *testing.T) {
 	s := NewSet[*stub]()
 	g, err := s.Create(t.Context(), "a", booted("a"))
 	if err != nil {
@@ -62,7 +62,7 @@ func TestSetCreate_RejectsATakenIDUntilItIsReleased(t *testing.T) {
 	}
 }
 
-func TestSetCreate_ReleasesTheIDAfterAnError(t *testing.T) {
+func TestSetCreate_ReleasesIDAfterError(t *testing.T) {
 	s := NewSet[*stub]()
 	broken := errors.New("broken")
 	if _, err := s.Create(t.Context(), "a", func(context.Context, func()) (*stub, error) { return nil, broken }); !errors.Is(err, broken) {
@@ -113,7 +113,7 @@ func TestSetClose_CancelsCreatesAndDestroysGuests(t *testing.T) {
 }
 
 // A guest may end before Create has returned.
-func TestSetCreate_OfAGuestThatHasEnded(t *testing.T) {
+func TestSetCreate_GuestHasEnded(t *testing.T) {
 	s := NewSet[*stub]()
 	g, err := s.Create(t.Context(), "a", func(_ context.Context, release func()) (*stub, error) {
 		release()
@@ -127,7 +127,7 @@ func TestSetCreate_OfAGuestThatHasEnded(t *testing.T) {
 	}
 }
 
-func TestEndWait_PrefersTheEndToTheContext(t *testing.T) {
+func TestEndWait_PrefersEndToContext(t *testing.T) {
 	e := NewEnd()
 	cause := errors.New("cause")
 	ctx, cancel := context.WithCancelCause(t.Context())

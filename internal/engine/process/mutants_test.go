@@ -44,11 +44,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestMutant is the suite on a mutant. It is run by TestTeeth.
+// TestMutant runs the suite on a mutant, for TestSuite_CatchesEveryMutant.
 func TestMutant(t *testing.T) {
 	name := os.Getenv(mutantEnv)
 	if name == "" {
-		t.Skip("run by TestTeeth")
+		t.Skip("run by TestSuite_CatchesEveryMutant")
 	}
 	for _, m := range mutants {
 		if m.name == name {
@@ -63,9 +63,9 @@ func TestMutant(t *testing.T) {
 	t.Fatalf("no mutant %q", name)
 }
 
-// TestTeeth checks that every mutant is caught by the tests that are there for
-// it, each in a process of its own, since mutants leave things behind.
-func TestTeeth(t *testing.T) {
+// TestSuite_CatchesEveryMutant checks that the tests written for each mutant catch it.
+// Each mutant runs in a process of its own, since mutants leave things behind.
+func TestSuite_CatchesEveryMutant(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
@@ -123,8 +123,8 @@ func survives(t *testing.T, self string, m mutant, groups, names []string, env .
 	return ""
 }
 
-// TestKnown checks what the suite makes of tests that are known to fail.
-func TestKnown(t *testing.T) {
+// TestSuite_KnownFailures checks how the suite reports tests that are known to fail.
+func TestSuite_KnownFailures(t *testing.T) {
 	const test = "contract/guest-has-its-id"
 	for _, c := range []struct {
 		mutant string

@@ -849,7 +849,7 @@ func recovers(change func(b *badRecoverer)) func(engine.Engine) engine.Engine {
 	}
 }
 
-// knownMutants are for TestKnown.
+// knownMutants are for TestSuite_KnownFailures.
 var knownMutants = []mutant{
 	{name: "known failure", known: map[string]string{"contract/guest-has-its-id": "for a reason"},
 		wrong: guests(func(g engine.Guest) engine.Guest {

@@ -37,7 +37,7 @@ func dial(t *testing.T, s *Stream) io.ReadWriteCloser {
 	return c
 }
 
-func TestBothWays(t *testing.T) {
+func TestLink_CarriesBothDirections(t *testing.T) {
 	s, in, out := newPair(t)
 	c := dial(t, s)
 	if _, err := c.Write([]byte("ping")); err != nil {
@@ -55,7 +55,7 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-func TestDialSupersedes(t *testing.T) {
+func TestDial_SupersedesEarlierStream(t *testing.T) {
 	s, in, out := newPair(t)
 	first := dial(t, s)
 	errs := make(chan error, 2)
@@ -90,7 +90,7 @@ func TestDialSupersedes(t *testing.T) {
 	}
 }
 
-func TestCloseLeavesThePipes(t *testing.T) {
+func TestClose_LeavesThePipes(t *testing.T) {
 	s, in, _ := newPair(t)
 	c := dial(t, s)
 	if err := c.Close(); err != nil {
@@ -112,7 +112,7 @@ func TestCloseLeavesThePipes(t *testing.T) {
 	}
 }
 
-func TestEndOfGuest(t *testing.T) {
+func TestLink_GuestEnds(t *testing.T) {
 	s, in, out := newPair(t)
 	c := dial(t, s)
 	in.Close()
@@ -125,7 +125,7 @@ func TestEndOfGuest(t *testing.T) {
 	}
 }
 
-func TestCloseOfStream(t *testing.T) {
+func TestClose_OfStream(t *testing.T) {
 	s, _, _ := newPair(t)
 	c := dial(t, s)
 	done := make(chan error)

@@ -31,8 +31,8 @@ func request(op uint32, name protocol.Op, args any) []byte {
 	return append(protocol.Header{Type: protocol.Open, Op: op, Length: uint32(len(p))}.Append(nil), p...)
 }
 
-// TestPanicEndsOneOperation checks that a panic ends only its operation.
-func TestPanicEndsOneOperation(t *testing.T) {
+// TestPanic_EndsOneOperation checks that a panic ends only its operation.
+func TestPanic_EndsOneOperation(t *testing.T) {
 	r, w := io.Pipe()
 	a := newTestAgent(t, w)
 	inR, inW := io.Pipe()
@@ -71,8 +71,8 @@ func TestPanicEndsOneOperation(t *testing.T) {
 	}
 }
 
-// TestOperationsBeforeHello checks that an unconfigured agent rejects operations.
-func TestOperationsBeforeHello(t *testing.T) {
+// TestOperations_BeforeHello checks that an unconfigured agent rejects operations.
+func TestOperations_BeforeHello(t *testing.T) {
 	var out bytes.Buffer
 	a := newAgent(slog.New(slog.DiscardHandler), &out, false)
 	s := a.newConnection(nil, 0)

@@ -24,7 +24,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-func TestWriteRead(t *testing.T) {
+func TestFiles_WriteRead(t *testing.T) {
 	l, g := newConn(t)
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
 	fi, err := l.Write(t.Context(), protocol.Write{Path: "a/b/c.bin", Parents: true, Mode: 0o640}, bytes.NewReader(big))
@@ -105,8 +105,8 @@ func noTemp(t *testing.T, dir string) {
 	}
 }
 
-// TestPathAttacks tries to leave the home directory with every operation.
-func TestPathAttacks(t *testing.T) {
+// TestFiles_PathAttacks tries to leave the home directory with every operation.
+func TestFiles_PathAttacks(t *testing.T) {
 	l, g := newConn(t)
 	outside := filepath.Dir(g.home)
 	secret := outside + "/secret"
@@ -219,9 +219,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestPathsDuringSwap_StayInside repeatedly replaces a directory by a link that leads
+// TestFiles_PathsDuringSwapStayInside repeatedly replaces a directory by a link that leads
 // outside while files below it are read and written.
-func TestPathsDuringSwap_StayInside(t *testing.T) {
+func TestFiles_PathsDuringSwapStayInside(t *testing.T) {
 	l, g := newConn(t)
 	outside := filepath.Dir(g.home) + "/outside"
 	must(t, os.Mkdir(outside, 0o755))
@@ -325,7 +325,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestListDirectory(t *testing.T) {
+func TestFiles_ListDirectory(t *testing.T) {
 	l, g := newConn(t)
 	for _, p := range []string{"b/c/d/e", "a", ".hidden"} {
 		_, err := l.Write(t.Context(), protocol.Write{Path: p, Parents: true}, strings.NewReader("x"))
@@ -395,7 +395,7 @@ func tarOf(t testing.TB, entries ...tarEntry) io.Reader {
 	return &b
 }
 
-func TestArchive(t *testing.T) {
+func TestFiles_Archive(t *testing.T) {
 	l, g := newConn(t)
 	must(t, l.Extract(t.Context(), "in", tarOf(t,
 		tarEntry{name: "d/", typ: tar.TypeDir, mode: 0o755},
@@ -436,7 +436,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-func TestExtractAttacks(t *testing.T) {
+func TestFiles_ArchiveAttacks(t *testing.T) {
 	l, g := newConn(t)
 	outside := filepath.Dir(g.home)
 	must(t, os.WriteFile(outside+"/secret", []byte("secret"), 0o600))

@@ -90,7 +90,7 @@ func (f *fake) greet() {
 // garbage is an invalid frame.
 var garbage = []byte("HTTP/1.1 200 OK\r\n\r\n{}")
 
-func TestHostileHello(t *testing.T) {
+func TestHello_Hostile(t *testing.T) {
 	for name, play := range map[string]func(f *fake){
 		"closes":  func(f *fake) { f.w.Close() },
 		"nothing": func(f *fake) {},
@@ -150,9 +150,9 @@ func TestHostileHello(t *testing.T) {
 	}
 }
 
-// TestHostileFrames plays an agent that behaves until an operation is in progress: the
+// TestFrames_Hostile plays an agent that behaves until an operation is in progress: the
 // operation and the connection must fail soon.
-func TestHostileFrames(t *testing.T) {
+func TestFrames_Hostile(t *testing.T) {
 	data := func(ch protocol.Channel) func(f *fake, op uint32) {
 		return func(f *fake, op uint32) {
 			f.frame(protocol.Header{Type: protocol.Data, Channel: ch, Op: op}, []byte("x"))
@@ -227,9 +227,9 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestUnresponsiveAgent checks that waiting for an agent that does not respond is
+// TestAgent_Unresponsive checks that waiting for an agent that does not respond is
 // bounded.
-func TestUnresponsiveAgent(t *testing.T) {
+func TestAgent_Unresponsive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -289,8 +289,8 @@ func TestOpen_LogsLevelByCause(t *testing.T) {
 	}
 }
 
-// TestAgentThatDoesNotRead checks that an agent that does not read blocks no caller.
-func TestAgentThatDoesNotRead(t *testing.T) {
+// TestAgent_DoesNotRead checks that an agent that does not read blocks no caller.
+func TestAgent_DoesNotRead(t *testing.T) {
 	checkGoroutines(t)
 	d, f := newFake(t)
 	go f.greet()
@@ -336,9 +336,9 @@ func (s *slow) Output(_ protocol.Channel, p []byte) {
 }
 func (s *slow) Display(protocol.Display) {}
 
-// TestFrameFloodIsBounded checks that a flood of frames, tiny ones included, costs no
+// TestFrames_FloodIsBounded checks that a flood of frames, tiny ones included, costs no
 // more memory than the window while the reader is slow, and closes the connection.
-func TestFrameFloodIsBounded(t *testing.T) {
+func TestFrames_FloodIsBounded(t *testing.T) {
 	for _, size := range []int{1, 4096, protocol.MaxPayload} {
 		checkGoroutines(t)
 		d, f := newFake(t)
@@ -389,9 +389,9 @@ func TestFrameFloodIsBounded(t *testing.T) {
 	}
 }
 
-// TestBlockedSinkDelaysNoOther checks that a caller that does not consume its output
+// TestSink_BlockedDelaysNoOther checks that a caller that does not consume its output
 // delays no other operation.
-func TestBlockedSinkDelaysNoOther(t *testing.T) {
+func TestSink_BlockedDelaysNoOther(t *testing.T) {
 	l, _ := newConn(t)
 	s := &slow{started: make(chan struct{}), proceed: make(chan struct{})}
 	done := make(chan error, 1)

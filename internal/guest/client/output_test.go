@@ -21,9 +21,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// TestCaptureHeadAndTail checks which part of a long output is sent, and that the file
+// TestCapture_HeadAndTail checks which part of a long output is sent, and that the file
 // has all of it.
-func TestCaptureHeadAndTail(t *testing.T) {
+func TestCapture_HeadAndTail(t *testing.T) {
 	l, _ := newConn(t)
 	capture := protocol.Capture{Head: 1000, Tail: 500}
 	for _, n := range []int{0, 1, 999, 1000, 1001, 1500, 1501, 70_000, 66_536 + 1000, 3_000_000} {
@@ -84,8 +84,8 @@ func TestSpoolFiles(t *testing.T) {
 	}
 }
 
-// TestLargeOutput moves 100 MB without a capture and with one.
-func TestLargeOutput(t *testing.T) {
+// TestOutput_Large moves 100 MB without a capture and with one.
+func TestOutput_Large(t *testing.T) {
 	l, _ := newConn(t)
 	const n = 100_000_000
 	for _, c := range []protocol.Capture{{}, {Head: 20_000, Tail: 10_000}} {
@@ -111,8 +111,8 @@ type counter struct{ n int }
 func (c *counter) Output(_ protocol.Channel, p []byte) { c.n += len(p) }
 func (c *counter) Display(protocol.Display)            {}
 
-// TestLargeInput streams 50 MB through a process.
-func TestLargeInput(t *testing.T) {
+// TestInput_Large streams 50 MB through a process.
+func TestInput_Large(t *testing.T) {
 	l, _ := newConn(t)
 	const n = 50_000_000
 	count := &counter{}
@@ -139,7 +139,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func TestCancelOperations(t *testing.T) {
+func TestOperations_Cancel(t *testing.T) {
 	l, _ := newConn(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -272,8 +272,8 @@ func TestBackgroundProcessLimit(t *testing.T) {
 	}
 }
 
-// TestConcurrentOperations runs many operations of all kinds at once.
-func TestConcurrentOperations(t *testing.T) {
+// TestOperations_Concurrent runs many operations of all kinds at once.
+func TestOperations_Concurrent(t *testing.T) {
 	l, _ := newConn(t)
 	var wg sync.WaitGroup
 	for i := range 64 {
@@ -300,8 +300,8 @@ func TestConcurrentOperations(t *testing.T) {
 	}
 }
 
-// TestOperationLimit checks that operations beyond the limit are refused, not queued.
-func TestOperationLimit(t *testing.T) {
+// TestOperations_Limit checks that operations beyond the limit are refused, not queued.
+func TestOperations_Limit(t *testing.T) {
 	l, _ := newConn(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	res, err := l.Exec(t.Context(), protocol.Exec{Shell: "sleep 100", Background: true}, nil, nil)
@@ -324,8 +324,8 @@ func TestOperationLimit(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOrphansAreReaped checks that the agent reaps processes whose parent has ended.
-func TestOrphansAreReaped(t *testing.T) {
+// TestOrphans_AreReaped checks that the agent reaps processes whose parent has ended.
+func TestOrphans_AreReaped(t *testing.T) {
 	l, g := newConn(t)
 	_, err := l.Exec(t.Context(), protocol.Exec{Shell: "for i in $(seq 20); do (setsid sleep 0.1 &) ; done"}, nil, nil)
 	must(t, err)
@@ -362,8 +362,8 @@ func TestOrphansAreReaped(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNoDescriptorLeaks checks that operations leave no descriptors open in the agent.
-func TestNoDescriptorLeaks(t *testing.T) {
+// TestDescriptors_NoLeaks checks that operations leave no descriptors open in the agent.
+func TestDescriptors_NoLeaks(t *testing.T) {
 	l, g := newConn(t)
 	open := func() int {
 		names, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
@@ -393,9 +393,9 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	within(t, 20*time.Second, func() bool { return open() <= before+2 })
 }
 
-// TestResumeConnection replaces a connection with operations in progress, at every
+// TestConn_ResumesInsideFrames replaces a connection with operations in progress, at every
 // point of a frame.
-func TestResumeConnection(t *testing.T) {
+func TestConn_ResumesInsideFrames(t *testing.T) {
 	g := newGuest(t)
 	l, err := client.Open(t.Context(), g, g.options())
 	must(t, err)
@@ -499,8 +499,8 @@ func TestKernelActions(t *testing.T) {
 	}
 }
 
-// TestPrintedFramesAreData prints bytes that look like frames and messages.
-func TestPrintedFramesAreData(t *testing.T) {
+// TestOutput_PrintedFramesAreData prints bytes that look like frames and messages.
+func TestOutput_PrintedFramesAreData(t *testing.T) {
 	l, _ := newConn(t)
 	forged := protocol.Header{Type: protocol.End, Op: 3, Length: 2}.Append(nil)
 	forged = append(forged, "{}"...)

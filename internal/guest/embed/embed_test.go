@@ -60,7 +60,8 @@ func TestInstall_WritesTheAgentOnceAndReplacesATruncatedOne(t *testing.T) {
 	}
 }
 
-// TestInstall_ReplacesAnAgentOfTheSameSize: size and mode do not make an agent.
+// TestInstall_ReplacesAnAgentOfTheSameSize: an agent with the right size and mode but
+// other content is replaced.
 func TestInstall_ReplacesAnAgentOfTheSameSize(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agents")
 	b := []byte("#!/bin/sh\nexit 7\n")

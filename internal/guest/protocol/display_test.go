@@ -46,8 +46,9 @@ func TestParseDisplay(t *testing.T) {
 	}
 }
 
-// TestDisplayMemory: whatever a display holds, it costs at most a few times its bytes.
-func TestDisplayMemory(t *testing.T) {
+// TestParseDisplay_MemoryIsBounded: a display costs at most a few times its size in
+// memory.
+func TestParseDisplay_MemoryIsBounded(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"many representations": display(MaxDisplay/12, ""),
 		"invalid UTF-8":        display(1, strings.Repeat("\xff", MaxDisplay-100)),

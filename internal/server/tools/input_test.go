@@ -106,7 +106,7 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-func TestBase64(t *testing.T) {
+func TestInput_Base64(t *testing.T) {
 	for in, want := range map[string]string{
 		"aGk=": "hi", "aGk": "hi", "aG\nk=": "hi", "_-8=": "\xff\xef", "": "",
 	} {
@@ -120,7 +120,7 @@ func TestBase64(t *testing.T) {
 	}
 }
 
-func TestWholeRunes(t *testing.T) {
+func TestInput_WholeRunes(t *testing.T) {
 	for in, want := range map[string]string{"a": "a", "aé": "aé", "a\xc3": "a", "a\xf0\x9f\x98": "a", "": "", "\xff": "\xff"} {
 		if got := wholeRunes([]byte(in)); string(got) != want {
 			t.Errorf("wholeRunes(%q) = %q, want %q", in, got, want)

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestNearestIDIsBounded: an unknown id is compared letter by letter with the newest
+// TestNearestID_IsBounded: an unknown id is compared letter by letter with the newest
 // boxes only, however many an owner has on disk.
-func TestNearestIDIsBounded(t *testing.T) {
+func TestNearestID_IsBounded(t *testing.T) {
 	var ids []string
 	for i := range 10_000 {
 		ids = append(ids, fmt.Sprintf("%05d-box", i))

@@ -236,8 +236,8 @@ func TestErrors_CompatibleCodes(t *testing.T) {
 	}
 }
 
-// TestTablesAreComplete: every code and reason of the boxes has its row here.
-func TestTablesAreComplete(t *testing.T) {
+// TestTables_AreComplete: every code and reason of the boxes has its row here.
+func TestTables_AreComplete(t *testing.T) {
 	codes, reasons := constants(t, "Code"), reasonWords()
 	for _, code := range codes {
 		if _, ok := errorSpecs[box.Code(code)]; !ok {

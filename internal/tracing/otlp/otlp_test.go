@@ -118,8 +118,8 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// A collector that is not there costs a line in the log and nothing else.
-func TestNobodyListens(t *testing.T) {
+// A collector that cannot be reached costs a line in the log and nothing else.
+func TestSend_UnreachableCollector(t *testing.T) {
 	r := newReceiver(t)
 	r.Close()
 	var log strings.Builder

@@ -180,9 +180,9 @@ func TestUserPrivileges(t *testing.T) {
 	}
 }
 
-// TestFileOperationsUseUserRights checks that file operations do not use the agent's
+// TestFiles_UseUserRights checks that file operations do not use the agent's
 // rights.
-func TestFileOperationsUseUserRights(t *testing.T) {
+func TestFiles_UseUserRights(t *testing.T) {
 	l := newConn(t)
 	// /tmp is writable for everyone, but files of others in it are not.
 	sh(t, l, "mkdir /tmp/mine; chmod 700 /tmp/mine; echo x > /tmp/mine/f; echo x > f; chmod 0 f; mkdir d; echo x > d/f; chmod 555 d")
@@ -204,9 +204,9 @@ func TestFileOperationsUseUserRights(t *testing.T) {
 	}
 }
 
-// TestSymlinksLeadingOut checks that no operation follows symbolic links out of the home in
+// TestFiles_SymlinksOutOfHome checks that no operation follows symbolic links out of the home in
 // gVisor, whose open does so with O_NOFOLLOW and O_DIRECTORY.
-func TestSymlinksLeadingOut(t *testing.T) {
+func TestFiles_SymlinksOutOfHome(t *testing.T) {
 	l := newConn(t)
 	if res, r := sh(t, l, `set -e
 		mkdir -p /dev/shm/out sub && echo secret >/dev/shm/out/f
@@ -338,9 +338,9 @@ func TestForkBomb(t *testing.T) {
 	}
 }
 
-// TestForkBombLeftByKernel checks that processes left by code cannot prevent the box
+// TestForkBomb_LeftByKernel checks that processes left by code cannot prevent the box
 // from starting others, and that the kernel keeps its variables.
-func TestForkBombLeftByKernel(t *testing.T) {
+func TestForkBomb_LeftByKernel(t *testing.T) {
 	l := newConn(t)
 	res, r := python(t, l, `import subprocess
 x = 7
@@ -386,8 +386,8 @@ func TestMemoryBomb(t *testing.T) {
 	}
 }
 
-// TestInitReapsOrphans checks that the guest's first process reaps orphans.
-func TestInitReapsOrphans(t *testing.T) {
+// TestInit_ReapsOrphans checks that the guest's first process reaps orphans.
+func TestInit_ReapsOrphans(t *testing.T) {
 	l := newConn(t)
 	sh(t, l, "for i in $(seq 30); do (setsid sleep 0.1 &); done; sleep 1")
 	polltest.Until(t, 10*time.Second, "leak: no zombies are left", func() bool {

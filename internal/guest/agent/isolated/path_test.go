@@ -12,10 +12,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// TestInterpretersOnPath checks that commands find the kernels' interpreters under
+// TestLaunchers_FindInterpreters checks that commands find the kernels' interpreters under
 // every usual name: in a virtual environment, where it is installed under another name,
 // and where the system has no such name.
-func TestInterpretersOnPath(t *testing.T) {
+func TestLaunchers_FindInterpreters(t *testing.T) {
 	root := hostRoot(t)
 	venv := func(dir, name string) string {
 		dir = filepath.Join("/opt", dir)
@@ -73,9 +73,9 @@ func TestInterpretersOnPath(t *testing.T) {
 	}
 }
 
-// TestLaunchersCannotBeReplaced checks that the directory of launchers belongs to the
+// TestLaunchers_CannotBeReplaced checks that the directory of launchers belongs to the
 // agent.
-func TestLaunchersCannotBeReplaced(t *testing.T) {
+func TestLaunchers_CannotBeReplaced(t *testing.T) {
 	l := connTo(t, hostRoot(t), map[string]string{"python": "/usr/bin/python3", "javascript": "/usr/bin/env"})
 	for _, attack := range []string{"rm /opt/glovebox/bin/*", "touch /opt/glovebox/bin/x", "mv /opt/glovebox /opt/y", "echo x > /opt/glovebox/bin/node"} {
 		if res, r := sh(t, l, attack); res.Code == 0 {

@@ -19,8 +19,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
-// TestLostKernel loses kernels in every way and checks what Run reports.
-func TestLostKernel(t *testing.T) {
+// TestRun_LostKernel loses kernels in every way and checks what Run reports.
+func TestRun_LostKernel(t *testing.T) {
 	py, node := pythons(t)[0], nodes(t)[0]
 	for _, c := range []struct {
 		name, language, code string
@@ -98,7 +98,7 @@ func each(t *testing.T, f func(t *testing.T, language string, k *Kernel)) {
 	}
 }
 
-func TestCancelRun(t *testing.T) {
+func TestRun_Cancel(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{Python: "x = 5\nwhile True: pass", JavaScript: "x = 5; while (true);"}[language]
 		ctx, cancel := context.WithCancel(t.Context())
@@ -117,9 +117,9 @@ func TestCancelRun(t *testing.T) {
 	})
 }
 
-// TestEmptyCell runs the empty cell that checks a kernel: it leaves no trace, and no
+// TestRun_EmptyCell runs the empty cell that checks a kernel: it leaves no trace, and no
 // output printed meanwhile is lost.
-func TestEmptyCell(t *testing.T) {
+func TestRun_EmptyCell(t *testing.T) {
 	setUp := map[string]string{
 		Python:     "import threading, os, time\nos.system('(sleep 0.1; echo child) &')\ndef late():\n    time.sleep(0.1)\n    print('thread')\nx = threading.Thread(target=late); x.start()\n41",
 		JavaScript: "let x = setTimeout(() => console.log('thread'), 100); require('child_process').spawn('sh', ['-c', 'sleep 0.1; echo child'], {stdio: ['ignore', 'inherit', 'inherit'], detached: true}); 41",
@@ -191,9 +191,9 @@ func exists(path string) func() bool {
 	return func() bool { _, err := os.Stat(path); return err == nil }
 }
 
-// TestChildOutlivesRun: a child that holds the descriptors delays neither its run nor
+// TestRun_ChildOutlivesIt: a child that holds the descriptors delays neither its run nor
 // the next one, and Close kills it.
-func TestChildOutlivesRun(t *testing.T) {
+func TestRun_ChildOutlivesIt(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{
 			Python:     "import subprocess; p = subprocess.Popen(['sh', '-c', 'echo $$; exec sleep 1000'])\nimport time; time.sleep(0.1)",
@@ -224,7 +224,7 @@ func TestChildOutlivesRun(t *testing.T) {
 	})
 }
 
-func TestCloseDuringRun(t *testing.T) {
+func TestClose_DuringRun(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{Python: "import time; time.sleep(100)", JavaScript: "await new Promise(() => {})"}[language]
 		time.AfterFunc(100*time.Millisecond, func() { k.Close() })
@@ -246,9 +246,9 @@ func (s *slowSink) Output(ch protocol.Channel, p []byte) {
 	s.recorder.Output(ch, p)
 }
 
-// TestBackPressure: while the sink blocks, the kernel blocks too, and the timeout still
+// TestRun_BackPressure: while the sink blocks, the kernel blocks too, and the timeout still
 // applies.
-func TestBackPressure(t *testing.T) {
+func TestRun_BackPressure(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		code := map[string]string{
 			Python:     "n = 0\nwhile True:\n    print('x' * 1000); n += 1",
@@ -263,7 +263,7 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-func TestStartErrors(t *testing.T) {
+func TestStart_Errors(t *testing.T) {
 	dir := t.TempDir()
 	script := func(name, text string) string {
 		p := filepath.Join(dir, name)
@@ -297,7 +297,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-func TestConfigCommand(t *testing.T) {
+func TestConfig_Command(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to run the kernel as another user")
 	}
@@ -319,8 +319,8 @@ func TestConfigCommand(t *testing.T) {
 	}
 }
 
-// TestNoLeaks starts and ends kernels in all ways and counts the remaining resources.
-func TestNoLeaks(t *testing.T) {
+// TestKernel_NoLeaks starts and ends kernels in all ways and counts the remaining resources.
+func TestKernel_NoLeaks(t *testing.T) {
 	count := func() (goroutines, files int) {
 		d, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -360,8 +360,8 @@ func TestNoLeaks(t *testing.T) {
 	}
 }
 
-// TestIdleKernelUsesNoCPU checks that a kernel that waits uses no processor time.
-func TestIdleKernelUsesNoCPU(t *testing.T) {
+// TestKernel_IdleUsesNoCPU checks that a kernel that waits uses no processor time.
+func TestKernel_IdleUsesNoCPU(t *testing.T) {
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		run(t, k, "1")
 		time.Sleep(300 * time.Millisecond) // what a young interpreter still does

@@ -70,10 +70,10 @@ func (h *helper) call(tb testing.TB, result any, args ...any) {
 	}
 }
 
-// TestTransformLibrary puts a magic above every file and every line of the standard
+// TestTransform_StandardLibrary puts a magic above every file and every line of the standard
 // library. Valid Python must stay unchanged, and the time must be proportional to the
 // text, compared with the time that the same Python takes to parse it.
-func TestTransformLibrary(t *testing.T) {
+func TestTransform_StandardLibrary(t *testing.T) {
 	for _, py := range pythons(t) {
 		t.Run(py, func(t *testing.T) {
 			t.Parallel()
@@ -108,7 +108,7 @@ type unit [3]string
 // for memory beyond the caches; quadratic work takes 256 times as long.
 const linear = 80
 
-func TestTransformIsLinear(t *testing.T) {
+func TestTransform_IsLinear(t *testing.T) {
 	h := transformer(t, pythons(t)[0])
 	for kind, units := range map[string][]unit{
 		"transform": {
@@ -135,7 +135,7 @@ func TestTransformIsLinear(t *testing.T) {
 	}
 }
 
-func TestSourceIsLinear(t *testing.T) {
+func TestSource_IsLinear(t *testing.T) {
 	h := sourcer(t, nodes(t)[0])
 	for _, u := range []unit{
 		{"import a", " ", "!"}, {"import a,", " ", "!"}, {"import ", "a", "!"}, {"", "import {", ""}, {"", "import{]", ""}, {"", "import{]", "}"},
