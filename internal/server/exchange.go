@@ -24,7 +24,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	}
 	if m.Kind != envelope.Request {
 		if m.session != nil && !m.session.deliverAll(callerIn(r), r.Header, messages) {
-			s.refuseEnded(w, m)
+			s.refuseEnded(w, m.ID)
 			return
 		}
 		w.WriteHeader(http.StatusAccepted) // without a session there is nothing to deliver them to
@@ -193,7 +193,7 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 		}
 		c.drop(st)
 		if c.ended() {
-			s.refuseEnded(w, m)
+			s.refuseEnded(w, m.ID)
 		} else {
 			s.refuse(w, http.StatusBadRequest, e.ID, jsonrpc.CodeInvalidRequest, "Invalid request: another request with this id is in flight")
 		}
@@ -201,10 +201,6 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 	}
 	a.register()
 	return calls, true
-}
-
-func (s *Server) refuseEnded(w http.ResponseWriter, m *postBody) {
-	s.refuse(w, http.StatusNotFound, m.ID, codeRefused, "Session not found: begin a new one with initialize")
 }
 
 // extra returns what accompanies a request through the SDK.

@@ -39,6 +39,17 @@ func (s *Server) refuseDraining(w http.ResponseWriter, r *http.Request, id json.
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, "The server is shutting down")
 }
 
+// refuseEnded refuses a request that names an MCP session which does not exist. Some
+// clients pass the text to the model, which has sessions of its own.
+func (s *Server) refuseEnded(w http.ResponseWriter, id json.RawMessage) {
+	text := "Session not found: the MCP session, which is the client's connection, has expired, or the server was restarted. " +
+		"Reconnect the client: it sends initialize without Mcp-Session-Id."
+	if !s.opts.Extend.Alone {
+		text += " Sandboxes do not end with their connection: pass the same session_id or context_id as before."
+	}
+	s.refuse(w, http.StatusNotFound, id, codeRefused, text)
+}
+
 // refuseBusy refuses a request because a limit of the whole server is reached.
 func (s *Server) refuseBusy(w http.ResponseWriter, r *http.Request, id json.RawMessage, text string) {
 	s.auditLimit(r, "server_limit")

@@ -232,7 +232,7 @@ func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.Raw
 	if foreign {
 		s.auditRefusal(c, r, "foreign_session")
 	}
-	s.refuse(w, http.StatusNotFound, id, codeRefused, "Session not found: begin a new one with initialize")
+	s.refuseEnded(w, id)
 	return nil, nil, false
 }
 

@@ -182,3 +182,33 @@ func TestInitialize_Slow(t *testing.T) {
 		}
 	}
 }
+
+// TestSession_RefusalOfEndedSessionNamesTheConnection: after a restart, a client may
+// pass the refusal to its model, which knows sessions of sandboxes only.
+func TestSession_RefusalOfEndedSessionNamesTheConnection(t *testing.T) {
+	_, before := serve(t, nil)
+	h := session(t, before)
+	_, boxes := serve(t, nil) // a restarted server does not know the session
+	_, gateway := serve(t, func(o *Options) { o.Extend.Alone = true })
+	for _, url := range []string{boxes, gateway} {
+		for method, body := range map[string]string{"POST": ping, "GET": "", "DELETE": ""} {
+			h := with(h, "Accept", eventStream+", application/json")
+			res, text := do(t, method, url, h, body)
+			m := parse(t, text)
+			if res.StatusCode != http.StatusNotFound || m.Error == nil || m.Error.Code != codeRefused {
+				t.Fatalf("%s: got %s %s, want 404 with an error of JSON-RPC", method, res.Status, text)
+			}
+			if method == "POST" && string(m.ID) != "1" {
+				t.Errorf("%s: got the id %s, want that of the request", method, m.ID)
+			}
+			for _, want := range []string{"Session not found: the MCP session", "server was restarted", "initialize"} {
+				if !strings.Contains(m.Error.Message, want) {
+					t.Errorf("%s: got %q, want %q in it", method, m.Error.Message, want)
+				}
+			}
+			if got := strings.Contains(m.Error.Message, "pass the same session_id"); got != (url == boxes) {
+				t.Errorf("%s: got %q; sandboxes belong in it only if the server has them", method, m.Error.Message)
+			}
+		}
+	}
+}
