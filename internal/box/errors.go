@@ -200,7 +200,6 @@ func (b *Box) callError(ctx context.Context, op string, err error) error {
 		e.Code = CodeFileExists
 	case protocol.CodeNotAllowed:
 		e.Code = CodePathNotAllowed
-		e.Hint = "Files may be written below the home directory, in /tmp and in writable volumes."
 	case protocol.CodeTooLarge:
 		e.Code = CodeFileTooLarge
 	case protocol.CodeNoSpace:

@@ -53,7 +53,7 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 		var buf bytes.Buffer
 		f, err := r.ReadFile(ctx, box.ReadRequest{Path: expandHome(in.Path), Offset: out.offset, Limit: int64(limit)}, &buf)
 		out.Path, out.Size = f.Path, f.Size
-		return buf.Bytes(), regularOnly(err)
+		return buf.Bytes(), explainPath(readPath, err)
 	}
 	data, err := read(min(in.MaxBytes, largeContent))
 	reserved := int64(0)

@@ -71,9 +71,33 @@ func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 	return fileSource{b, b.ref(), notes, b.Release}, nil
 }
 
-// regularOnly adds to the error for a path that is no regular file what can be done.
-func regularOnly(err error) error {
-	if e, ok := errors.AsType[*box.Error](err); ok && e.Code == box.CodeInvalid && e.Hint == "" {
+// A pathUse is what a file tool does with a path.
+type pathUse int
+
+const (
+	readPath pathUse = iota
+	listPath
+	writePath
+)
+
+// explainPath adds a hint to the error for a path. Models take paths of the user's
+// machine for paths in the sandbox.
+func explainPath(use pathUse, err error) error {
+	e, ok := errors.AsType[*box.Error](err)
+	if !ok || e.Hint != "" {
+		return err
+	}
+	const copyIn = "Paths are those of the sandbox, which has no files of the user's machine: upload_file copies one into it."
+	switch {
+	case e.Code == box.CodeFileNotFound && use == readPath:
+		e.Hint = copyIn + " list_files lists a directory."
+	case e.Code == box.CodeFileNotFound && use == listPath:
+		e.Hint = copyIn
+	case e.Code == box.CodePathNotAllowed && use == writePath:
+		e.Hint = "Paths are those of the sandbox, not of the user's machine: write below the home directory, in /tmp or in a writable volume."
+	case e.Code == box.CodePathNotAllowed:
+		e.Hint = copyIn + " For other directories of the sandbox, use execute_command."
+	case e.Code == box.CodeInvalid && use == readPath:
 		e.Hint = "Only regular files can be read: list_files lists a directory."
 	}
 	return err

@@ -26,7 +26,7 @@ var listFiles = define(info{
 	}
 	res, err := r.List(ctx, box.ListRequest{Path: expandHome(in.Path), Depth: in.Depth, Max: in.MaxEntries})
 	if err != nil {
-		return listFilesOut{}, err
+		return listFilesOut{}, explainPath(listPath, err)
 	}
 	out := listFilesOut{Entries: []fileItem{}, Truncated: res.Truncated, Notes: r.notes, of: r.of}
 	if out.Truncated {

@@ -75,7 +75,7 @@ func (d *Deps) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 	var buf bytes.Buffer
 	info, err := r.ReadFile(ctx, box.ReadRequest{Path: file, Limit: maxResource}, &buf)
 	if err != nil {
-		return nil, regularOnly(err)
+		return nil, explainPath(readPath, err)
 	}
 	if info.Size > maxResource {
 		return nil, &box.Error{

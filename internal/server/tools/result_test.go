@@ -86,7 +86,11 @@ func TestResults_TextIsSufficient(t *testing.T) {
 		{"upload_file", `{"path":"~/in/a.csv","content":"a,b\n","session_id":"ID"}`, `^Wrote 4 bytes to \S+/in/a\.csv\n\[session `},
 		{"download_file", `{"path":"in/a.csv","session_id":"ID"}`, `^a,b\n\[\S+/in/a\.csv · 4 bytes · session \S+\]$`},
 		{"download_file", `{"path":"in/a.csv","offset":9,"session_id":"ID"}`, `^\[\S+/in/a\.csv · offset 9 is beyond the end, at byte 4 · session \S+\]$`},
-		{"download_file", `{"path":"in/b.csv","session_id":"ID"}`, `no such file or directory\. List the directory with list_files\."`},
+		{"download_file", `{"path":"in/b.csv","session_id":"ID"}`, `no such file or directory\. Paths are those of the sandbox, which has no files of the user's machine: upload_file copies one into it\. list_files lists a directory\."`},
+		{"download_file", `{"path":"/Users/ada/sales.csv","session_id":"ID"}`, `outside the accessible directories of the box: .*no files of the user's machine: upload_file copies one into it\. For other directories of the sandbox, use execute_command\."`},
+		{"list_files", `{"path":"/home/ada/Desktop","session_id":"ID"}`, `outside the accessible directories of the box: .*no files of the user's machine: upload_file copies`},
+		{"list_files", `{"path":"nothing","session_id":"ID"}`, `no such file or directory\. .*no files of the user's machine: upload_file copies one into it\."`},
+		{"upload_file", `{"path":"/Users/ada/a.csv","content":"1","session_id":"ID"}`, `not of the user's machine: write below the home directory, in /tmp or in a writable volume\."`},
 		{"upload_file", `{"path":"in/a.csv","content":"","overwrite":false,"session_id":"ID"}`, `it exists\. Choose another path, or pass overwrite true\."`},
 		{"list_files", `{"path":"~/in","session_id":"ID"}`, `^\S+/in/a\.csv  4 bytes  20\S+\n\[1 entry · session \S+\]$`},
 		{"list_files", `{"path":"~","session_id":"ID"}`, `(?m)^\S+/in/  20`},
@@ -110,6 +114,85 @@ func TestResults_TextIsSufficient(t *testing.T) {
 		}
 	}
 }
+
+// TestResults_ExplainMissingInput: a program that asks for input, or imports what is not
+// there, fails with what to do instead.
+func TestResults_ExplainMissingInput(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	const once, again = `The module 'no_such_module' is not installed, and boxes have no network to install it from\. .*docs/packages\.md\)\.`, `The module 'no_such_module' is not installed either\.`
+	for _, c := range []struct{ tool, args, want string }{
+		{"execute_code", `{"session_id":"s","code":"import no_such_module"}`, once},
+		{"execute_command", `{"session_id":"s","command":"python3 -c 'import no_such_module.part'"}`, again},
+		{"execute_command", `{"session_id":"s","command":"python3 -m no_such_module"}`, again},
+		{"execute_command", `{"session_id":"s","command":"node -e 'require(\"no_such_module\")'"}`, again},
+		{"execute_code", `{"session_id":"s","code":"import numpyy"}`, `No module named 'numpyy'\. Did you mean: 'numpy'\?`},
+		{"execute_code", `{"session_id":"s","code":"open('my_helpers.py', 'w').close()\nimport my_helper"}`, `No module named 'my_helper'\. Did you mean: 'my_helpers'\?`},
+		{"execute_code", `{"session_id":"s","code":"input('name? ')"}`, `EOFError: there is no terminal: write the value into the code instead of asking with input\(\), or set sys\.stdin`},
+		{"execute_code", `{"session_id":"s","code":"import getpass\ngetpass.getpass()"}`, `There is no terminal, and standard input is empty\. Pass the input in the command`},
+		{"execute_command", `{"session_id":"s","command":"python3 -c 'input()'"}`, `There is no terminal, and standard input is empty\. Pass the input in the command, as in printf`},
+		{"execute_command", `{"session_id":"s","command":"python3 -c 'import getpass; getpass.getpass()'"}`, `There is no terminal`},
+		{"execute_command", `{"session_id":"s","command":"printf 'Ada\\n' | python3 -c 'print(input())'"}`, `^Ada\n\[[^\]]*\]$`},
+	} {
+		text, _ := said(t, m, c.tool, c.args)
+		if !regexp.MustCompile(`(?s)`+c.want).MatchString(text) || strings.Count(text, "There is no terminal") > 1 {
+			t.Errorf("%s %s: got %q, want %s", c.tool, c.args, text, c.want)
+		}
+	}
+}
+
+// TestResults_LongValueCanBeRecovered: a value of which not even the file in the box has
+// all is in a variable, as the answer says.
+func TestResults_LongValueCanBeRecovered(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	for language, print := range map[string]string{"python": "print(_)", "javascript": "console.log(_)"} {
+		value := map[string]string{"python": "'x' * 1_000_000", "javascript": "'x'.repeat(1_000_000)"}[language]
+		in := `{"session_id":"` + language + `","language":"` + language + `","code":"`
+		text, _ := said(t, m, "execute_code", in+value+`"}`)
+		if !strings.Contains(text, "is whole in the variable _ only: print it or write it to a file.") {
+			t.Fatalf("%s: got …%q, want where the value is", language, text[max(0, len(text)-500):])
+		}
+		text, _ = said(t, m, "execute_code", in+print+`"}`)
+		file := regexp.MustCompile(`is left out: .*; whole output in (\S+)\.`).FindStringSubmatch(text)
+		if file == nil {
+			t.Fatalf("%s: got …%q, want the file with the output", language, text[max(0, len(text)-500):])
+		}
+		if text, _ := said(t, m, "execute_command", `{"session_id":"`+language+`","command":"tr -d '\\n' < `+file[1]+` | wc -c"}`); !strings.HasPrefix(text, "1000000\n") {
+			t.Errorf("%s: got %q, want all characters", language, text)
+		}
+	}
+}
+
+// TestSessionID_WordsForNone: a word for a missing value, as some models write it into
+// an optional argument, creates no box of that name.
+func TestSessionID_WordsForNone(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	for _, word := range []string{"null", "None", "undefined", "NIL", " null "} {
+		for _, c := range []struct{ tool, rest string }{
+			{"execute_code", `"code":"print(6*7)"`}, {"execute_command", `"command":"true"`}, {"upload_file", `"path":"a","content":""`},
+		} {
+			text, res := said(t, m, c.tool, `{"session_id":"`+word+`",`+c.rest+`}`)
+			if res.IsError || !newID.MatchString(text) || !strings.Contains(text, `The session_id "`+word+`" counts as none: this is a new session.`) {
+				t.Errorf("%s with session_id %q: got %q, want a new session with an id of its own and a note", c.tool, word, text)
+			}
+		}
+		if text, res := said(t, m, "run_code", `{"context_id":"`+word+`","code":"1"}`); res.IsError || !strings.Contains(text, `"context_id": "ctx-`) {
+			t.Errorf("run_code with context_id %q: got %s, want the default context", word, text)
+		}
+		if text, res := said(t, m, "list_files", `{"session_id":"`+word+`"}`); !res.IsError || !strings.Contains(text, "Session not found: "+word) {
+			t.Errorf("list_files with session_id %q: got %q, want that there is none", word, text)
+		}
+	}
+	// A box of such a name, from an earlier version or by create_context, stays reachable.
+	if text, res := said(t, m, "create_context", `{"name":"none"}`); res.IsError {
+		t.Fatal(text)
+	}
+	said(t, m, "run_code", `{"context_id":"none","code":"x = 42"}`)
+	if text, _ := said(t, m, "execute_code", `{"session_id":"none","code":"x"}`); !strings.HasPrefix(text, "42\n") {
+		t.Errorf("a context named none: got %q, want its variable", text)
+	}
+}
+
+var newID = regexp.MustCompile(`\[session [0-9a-f-]{36} new\b`)
 
 // TestResults_AreBounded: results are bounded and say how to get the rest.
 func TestResults_AreBounded(t *testing.T) {

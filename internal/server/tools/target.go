@@ -53,6 +53,10 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 		}
 	}
 	var b target
+	if w.id != "" && !there && !w.existing && meansNone(w.id) {
+		b.notes = append(b.notes, fmt.Sprintf("The session_id %q counts as none: this is a new session. Pass its id to continue in it.", w.id))
+		w.id = ""
+	}
 	switch {
 	case w.id != "" && !there && c.isCut(w.id):
 		return target{}, c.noSession(w.id)
@@ -80,11 +84,15 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 }
 
 // context acquires the box of run_code: a context by its id or unique name, a session
-// or, for "" and "default", the client's default context, which own reports.
+// or, for "", "default" and words for a missing value, the client's default context,
+// which own reports.
 func (c *Call) context(ctx context.Context, id string) (s *box.Box, lease box.Lease, own bool, err error) {
 	kind, there := box.KindContext, false
 	if id != "" {
 		kind, there = c.Boxes.Find(c.Owner, id)
+	}
+	if !there && meansNone(id) {
+		id = ""
 	}
 	switch own = id == "" || id == box.DefaultContextID && !there; {
 	case own:
@@ -108,6 +116,16 @@ func (c *Call) contextID(id string) string {
 		return id
 	}
 	return c.Client.ContextID()
+}
+
+// meansNone reports whether id is a word for a missing value. Some models and clients
+// write it into an optional argument, and mean no box of that name.
+func meansNone(id string) bool {
+	switch strings.ToLower(strings.TrimSpace(id)) {
+	case "null", "none", "nil", "undefined":
+		return true
+	}
+	return false
 }
 
 // isContextID reports whether id has the form of generated context ids.

@@ -48,7 +48,7 @@ var uploadFile = define(info{
 		Path: expandHome(in.Path), Mode: uint32(mode), Exclusive: !in.Overwrite, Parents: true,
 	}, bytes.NewReader(data))
 	if err != nil {
-		return uploadFileOut{}, err
+		return uploadFileOut{}, explainPath(writePath, err)
 	}
 	out := uploadFileOut{Path: f.Path, Size: f.Size, SessionID: b.ID(), SessionCreated: b.Created, box: b, sha256: f.SHA256}
 	_, out.Notes = describeLoss(b.Lease, "session")
