@@ -33,6 +33,7 @@ type Box struct {
 	terminated chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
 
 	networkNoted atomic.Bool // a result had the note that boxes have no network
+	modulesNoted atomic.Bool // a result had the note about libraries
 
 	// guarded by reg.mu
 	state       state

@@ -92,5 +92,12 @@ func (c *collector) documentNotes() []string {
 		notes = append(notes, fmt.Sprintf("%s not shown or cut, and not kept: a call keeps %d files, of %d MB in all.",
 			plural.N(n, "more display"), maxDocuments, maxDocumentBytes>>20))
 	}
+	// Not even the file has all of these.
+	if c.resultCut {
+		notes = append(notes, "The last value is longer than what is kept of it, and is whole in the variable _ only: print it or write it to a file.")
+	}
+	if c.cut {
+		notes = append(notes, "A displayed value is longer than what is kept of it: print it or write it to a file.")
+	}
 	return notes
 }

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,11 +55,11 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	if res.Stopped == "cancelled" {
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	return b.execResult(&res, out, timeout), nil
+	return b.execResult(cmp.Or(req.Shell, strings.Join(req.Argv, " ")), &res, out, timeout), nil
 }
 
-// execResult shapes what the agent said for the caller.
-func (b *Box) execResult(res *protocol.ExecResult, out *collector, timeout time.Duration) *ExecResult {
+// execResult converts the agent's result for the caller.
+func (b *Box) execResult(command string, res *protocol.ExecResult, out *collector, timeout time.Duration) *ExecResult {
 	r := &ExecResult{
 		ID: clip(res.ID, 64), PID: res.PID, Running: res.Running, ExitCode: res.Code, Signal: clip(res.Signal, 64),
 		Duration: seconds(res.Seconds), TimedOut: res.Stopped == "timeout",
@@ -79,7 +80,7 @@ func (b *Box) execResult(res *protocol.ExecResult, out *collector, timeout time.
 	case r.ExitCode == 126:
 		r.Notes = append(r.Notes, "Exit code 126: the command is not executable.")
 	}
-	r.Notes = b.hints(r.Notes, r.ExitCode != 0, r.Stdout, r.Stderr)
+	r.Notes = b.hints(r.Notes, outcome{source: command, failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr})
 	return r
 }
 
@@ -124,7 +125,7 @@ func (b *Box) Attach(ctx context.Context, req AttachRequest) (*ExecResult, error
 	if ctx.Err() != nil {
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	return b.execResult(&res, out, timeout), nil
+	return b.execResult("", &res, out, timeout), nil
 }
 
 // Signal sends a signal ("INT", "TERM", "KILL", …) to a background process and

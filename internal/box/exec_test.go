@@ -39,7 +39,7 @@ func TestExec(t *testing.T) {
 	if err != nil || len(res.Notes) != 0 || res.ExitCode != 3 {
 		t.Errorf("failure without words: got %+v, %v", res, err)
 	}
-	res = s.execResult(&protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.env.cfg(), nil), 0)
+	res = s.execResult("", &protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.env.cfg(), nil), 0)
 	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "more memory than the 1024 MB of flavor 'small'") {
 		t.Errorf("out of memory: got %+v", res)
 	}

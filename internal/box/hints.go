@@ -10,30 +10,104 @@ import (
 )
 
 // networkFailure matches what programs print when they need a network: resolvers
-// and sockets as Python, Node.js, Go and Rust name their errors, curl, wget, git,
-// apt, pip, npm.
-var networkFailure = regexp.MustCompile(`Name or service not known|Temporary failure in name resolution|No address associated with hostname` +
-	`|Could not resolve (?:host|proxy|')|unable to resolve host address|NameResolutionError|socket\.gaierror` +
+// and sockets as Python, Node.js, Go, Rust and Java name their errors, curl, wget, git,
+// pip, npm, and package managers that a box does not have.
+var networkFailure = regexp.MustCompile(`Name or service not known|Temporary failure (?:in name resolution|resolving)|No address associated with hostname` +
+	`|Could not resolve (?:host|proxy|')|unable to resolve host address|NameResolutionError|socket\.gaierror|UnknownHostException` +
 	`|\bENOTFOUND\b|\bEAI_AGAIN\b|\bENETUNREACH\b|[Nn]etwork is unreachable|: no such host\b|failed to lookup address information` +
-	`|No matching distribution found for|Could not find a version that satisfies the requirement`)
+	`|No matching distribution found for|Could not find a version that satisfies the requirement` +
+	`|(?m:^E: (?:Unable to locate package|Unable to (?:acquire|lock)|Could not (?:open lock file|get lock)|Failed to fetch|List directory /var/lib/apt/))` +
+	`|\b(?:conda|mamba|micromamba|apk|yum|dnf|brew|uv|poetry): (?:command )?not found`)
 
-// installFailure matches lines that only a failed download prints, which are
-// believed in the output of a command that succeeded: in pip install x | tail the
-// exit code is that of tail.
-var installFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distribution found for |npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN)|curl: \(6\) Could not resolve host|fatal: unable to access '[^']*': Could not resolve host)`)
+// reportedFailure matches texts that only a failed connection prints, which are
+// believed in the standard output of a success: in pip install x | tail the exit code is
+// that of tail, and many programs print an error and go on.
+var reportedFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distribution found for |npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN)|curl: \(6\) Could not resolve host|fatal: unable to access '[^']*': Could not resolve host)` +
+	`|<urlopen error \[Errno |NameResolutionError|\[Errno -[235]\] (?:Name or service not known|Temporary failure in name resolution|No address associated)` +
+	`|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)\b`)
 
-const noNetwork = "Boxes have no network: downloads and installs from a package index fail, and so does every retry. " +
-	"Use what is installed (python -m pip list, npm ls -g), upload the files, or ask the operator of this server to install a library."
+// noNetwork is the note about the missing network, noNetworkAgain that for further
+// failures in the same box.
+const (
+	noNetwork = "Boxes have no network: downloads and installs from a package index fail, and so does every retry. " +
+		"Use what is installed (python -m pip list, npm ls -g), upload the files, or ask the operator of this server to install a library."
+	noNetworkAgain = "Boxes have no network: retries fail as well."
+)
 
-// noNetworkAgain is the note for further failures in the same box.
-const noNetworkAgain = "Boxes have no network: retries fail as well."
+// An outcome is what hints are derived from. The guest may have written all of it but
+// source; the texts are bounded already.
+type outcome struct {
+	source         string // the code, or the command
+	failed         bool
+	exitCode       int // of a command
+	stdout, stderr string
+}
 
-// networkNote returns the note about the missing network if a failure for want of
-// it is in stderr or stdout, else "". Of a success, stdout counts only where it
-// cannot be a text that was read. Both are bounded already.
-func networkNote(failed bool, stdout, stderr string) string {
-	if networkFailure.MatchString(stderr) || failed && networkFailure.MatchString(stdout) || installFailure.MatchString(stdout) {
-		return noNetwork
+// networkFailed reports whether the outcome is a failure for want of a network. Of a
+// success, standard output counts only where it cannot be a text that was read.
+func (o outcome) networkFailed() bool {
+	switch {
+	case networkFailure.MatchString(o.stderr), o.failed && networkFailure.MatchString(o.stdout), reportedFailure.MatchString(o.stdout):
+		return true
+	case strings.Contains(o.stdout, "fetch failed") || strings.Contains(o.stderr, "fetch failed"):
+		return remoteURL(o.source) // the message of Node.js, without the cause
+	}
+	// curl -s and wget -q leave nothing of a failure but the exit code.
+	quiet := o.exitCode == 6 && strings.Contains(o.source, "curl ") || o.exitCode == 4 && strings.Contains(o.source, "wget ")
+	return quiet && strings.TrimSpace(o.stderr) == "" && remoteURL(o.source)
+}
+
+// remoteURL reports whether a text has a URL of HTTP whose host is not the box itself.
+func remoteURL(s string) bool {
+	for {
+		scheme, rest, found := strings.Cut(s, "://")
+		if !found {
+			return false
+		}
+		if strings.HasSuffix(scheme, "http") || strings.HasSuffix(scheme, "https") {
+			local := false
+			for _, host := range []string{"localhost", "127.", "0.0.0.0", "[::1]"} {
+				local = local || strings.HasPrefix(rest, host)
+			}
+			if !local {
+				return true
+			}
+		}
+		s = rest
+	}
+}
+
+// missingModule matches the error for a Python module or a package of Node.js that is
+// not there. It matches neither a submodule, whose package is there, nor a path.
+var missingModule = regexp.MustCompile(`(?m)^ModuleNotFoundError: No module named '(\w{1,100})'(?:$|\. Did you mean)` +
+	`|^\S{0,100}python[0-9.]*: No module named (\w{1,100})$` +
+	`|\bCannot find (?:module|package) '(@?\w[\w./-]{0,100})'`)
+
+// moduleNote returns the note about a module that is not installed, "" if none is
+// missing.
+func (b *Box) moduleNote(stderr string) string {
+	found := missingModule.FindStringSubmatch(stderr)
+	if found == nil {
+		return ""
+	}
+	name := found[1] + found[2] + found[3]
+	if b.modulesNoted.Swap(true) {
+		return fmt.Sprintf("The module '%s' is not installed either.", name)
+	}
+	return fmt.Sprintf("The module '%s' is not installed, and boxes have no network to install it from. Use what is there (python -m pip list, npm ls -g); "+
+		"upload the module if it is your own; the operator of this server can add libraries (docs/packages.md).", name)
+}
+
+// noInput matches the errors of programs that ask their user. Those of the kernels say
+// what to do.
+var noInput = regexp.MustCompile(`(?m)^EOFError: EOF when reading a line$|^\S+: a terminal is required to read the password|\bGetPassWarning: `)
+
+const noInputNote = "There is no terminal, and standard input is empty. Pass the input in the command, as in printf 'first\\nsecond\\n' | python3 program.py, or write the values into the program."
+
+// inputNote returns the note about the missing input, "" if no program asked for it.
+func inputNote(stderr string) string {
+	if noInput.MatchString(stderr) {
+		return noInputNote
 	}
 	return ""
 }
@@ -70,14 +144,18 @@ func mentions(line, dir string) bool {
 	}
 }
 
-// hints appends the notes about limits of the box that explain a failure. The note
-// about the network is longer than many outputs, so a box gives it in full only once.
-func (b *Box) hints(notes []string, failed bool, stdout, stderr string) []string {
-	network := networkNote(failed, stdout, stderr)
-	if network != "" && b.networkNoted.Swap(true) {
-		network = noNetworkAgain
+// hints appends the notes about limits of the box that explain a failure. The notes
+// about the network and about modules are longer than many outputs, so a box gives each
+// in full only once.
+func (b *Box) hints(notes []string, o outcome) []string {
+	network, module := "", b.moduleNote(o.stderr)
+	if o.networkFailed() {
+		network = noNetwork
+		if b.networkNoted.Swap(true) {
+			network = noNetworkAgain
+		}
 	}
-	for _, note := range []string{network, readOnlyNote(b.env.parts.Machines.Volumes, stderr)} {
+	for _, note := range []string{network, module, inputNote(o.stderr), readOnlyNote(b.env.parts.Machines.Volumes, o.stderr)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

@@ -8,41 +8,98 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
-// TestNetworkNote has what real programs printed in a box, and what only looks
+// TestNetworkFailed has what real programs printed in a box, and what only looks
 // like it.
-func TestNetworkNote(t *testing.T) {
+func TestNetworkFailed(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		failed         bool
 		stdout, stderr string
 		want           bool
+		source         string
+		exit           int
 	}{
-		{"socket", true, "", "socket.gaierror: [Errno -2] Name or service not known", true},
-		{"old resolver", true, "", "socket.gaierror: [Errno -3] Temporary failure in name resolution", true},
-		{"urllib", true, "", "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>", true},
-		{"requests", true, "", "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='pypi.org', port=443): Max retries exceeded with url: / (Caused by NameResolutionError(\"<urllib3.connection…", true},
-		{"address", true, "", "OSError: [Errno 101] Network is unreachable", true},
-		{"node", true, "", "TypeError: fetch failed {\n  [cause]: Error: getaddrinfo ENOTFOUND a.b", true},
-		{"node address", true, "", "Error: connect ENETUNREACH 1.1.1.1:443", true},
-		{"curl", true, "", "curl: (6) Could not resolve host: pypi.org", true},
-		{"wget", true, "", "wget: unable to resolve host address ‘x.y’", true},
-		{"git", true, "", "fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com", true},
-		{"pip", true, "", "ERROR: Could not find a version that satisfies the requirement x (from versions: none)\nERROR: No matching distribution found for x", true},
-		{"npm", true, "", "npm ERR! code ENOTFOUND\nnpm ERR! network request to https://packages.example.org/x failed", true},
-		{"go", true, "", "dial tcp: lookup modules.example.org: no such host", true},
-		{"handled, on stderr", false, "", "warning: Could not resolve host: a", true},
-		{"into stdout", true, "curl: (6) Could not resolve host: pypi.org", "", true},
-		{"pip, through tail", false, "Defaulting to user installation\nERROR: No matching distribution found for x\n", "", true},
-		{"npm, through tail", false, "npm error code ENOTFOUND\nnpm error syscall getaddrinfo\n", "", true},
-		{"curl, || true", false, "curl: (6) Could not resolve host: pypi.org\n", "", true},
-		{"git, into stdout", false, "fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com\n", "", true},
-		{"a document on pip", false, "It prints: ERROR: No matching distribution found for x\n", "", false},
-		{"a log that is read", false, "12:01 Network is unreachable\n", "", false},
-		{"another failure", true, "", "ValueError: no such hostel", false},
-		{"nothing", true, "", "", false},
+		{"socket", true, "", "socket.gaierror: [Errno -2] Name or service not known", true, "", 0},
+		{"old resolver", true, "", "socket.gaierror: [Errno -3] Temporary failure in name resolution", true, "", 0},
+		{"urllib", true, "", "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>", true, "", 0},
+		{"requests", true, "", "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='pypi.org', port=443): Max retries exceeded with url: / (Caused by NameResolutionError(\"<urllib3.connection…", true, "", 0},
+		{"address", true, "", "OSError: [Errno 101] Network is unreachable", true, "", 0},
+		{"node", true, "", "TypeError: fetch failed {\n  [cause]: Error: getaddrinfo ENOTFOUND a.b", true, "", 0},
+		{"node address", true, "", "Error: connect ENETUNREACH 1.1.1.1:443", true, "", 0},
+		{"curl", true, "", "curl: (6) Could not resolve host: pypi.org", true, "", 0},
+		{"wget", true, "", "wget: unable to resolve host address ‘x.y’", true, "", 0},
+		{"git", true, "", "fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com", true, "", 0},
+		{"pip", true, "", "ERROR: Could not find a version that satisfies the requirement x (from versions: none)\nERROR: No matching distribution found for x", true, "", 0},
+		{"npm", true, "", "npm ERR! code ENOTFOUND\nnpm ERR! network request to https://packages.example.org/x failed", true, "", 0},
+		{"go", true, "", "dial tcp: lookup modules.example.org: no such host", true, "", 0},
+		{"handled, on stderr", false, "", "warning: Could not resolve host: a", true, "", 0},
+		{"into stdout", true, "curl: (6) Could not resolve host: pypi.org", "", true, "", 0},
+		{"pip, through tail", false, "Defaulting to user installation\nERROR: No matching distribution found for x\n", "", true, "", 0},
+		{"npm, through tail", false, "npm error code ENOTFOUND\nnpm error syscall getaddrinfo\n", "", true, "", 0},
+		{"curl, || true", false, "curl: (6) Could not resolve host: pypi.org\n", "", true, "", 0},
+		{"git, into stdout", false, "fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com\n", "", true, "", 0},
+		{"a document on pip", false, "It prints: ERROR: No matching distribution found for x\n", "", false, "", 0},
+		{"a log that is read", false, "12:01 Network is unreachable\n", "", false, "", 0},
+		{"apt", true, "", "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\nE: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?", true, "", 0},
+		{"apt, as root", true, "", "W: Failed to fetch http://deb.debian.org/debian/dists/bookworm/InRelease  Temporary failure resolving 'deb.debian.org'", true, "", 0},
+		{"apt, no list", true, "", "Reading package lists...\nE: Unable to locate package tree", true, "", 0},
+		{"apt update", true, "", "E: List directory /var/lib/apt/lists/partial is missing. - Acquire (13: Permission denied)", true, "", 0},
+		{"conda", true, "", "/bin/bash: line 1: conda: command not found", true, "", 0},
+		{"conda in sh", true, "", "sh: 1: conda: not found", true, "", 0},
+		{"another program", true, "", "/bin/bash: line 1: condor: command not found", false, "", 0},
+		{"cargo", true, "", "error: failed to get `rand`\n  [6] Could not resolve hostname (Could not resolve host: index.crates.io)", true, "", 0},
+		{"cargo's client in Rust", true, "", "dns error: failed to lookup address information: Name or service not known", true, "", 0},
+		{"go, without a resolver", true, "", "dial udp 1.1.1.1:53: connect: network is unreachable", true, "", 0},
+		{"java", true, "", "Caused by: java.net.UnknownHostException: repo.maven.apache.org", true, "", 0},
+		{"urllib, printed", false, "failed: <urlopen error [Errno -2] Name or service not known>\n", "", true, "", 0},
+		{"requests, printed", false, "HTTPSConnectionPool(host='a', port=443): Max retries exceeded with url: / (Caused by NameResolutionError(\"x\"))\n", "", true, "", 0},
+		{"httpx, printed", false, "[Errno -2] Name or service not known\n", "", true, "", 0},
+		{"nltk", false, "[nltk_data] Error loading punkt: <urlopen error [Errno -2]\n", "", true, "", 0},
+		{"fetch, printed", false, "fetch failed\n", "", true, "try { await fetch('https://example.com') } catch (e) { console.log(e.message) }", 0},
+		{"fetch of the box itself", true, "", "TypeError: fetch failed\n  [cause]: Error: connect ECONNREFUSED 127.0.0.1:3000", false, "await fetch('http://localhost:3000')", 0},
+		{"axios, printed", false, "getaddrinfo ENOTFOUND example.com\n", "", true, "", 0},
+		{"silent curl", true, "", "", true, "curl -s https://example.com | head", 6},
+		{"silent curl of the box itself", true, "", "", false, "curl -s http://localhost:8000", 7},
+		{"silent wget", true, "", "", true, "wget -q -O- https://example.com", 4},
+		{"silent wget of the box itself", true, "", "", false, "wget -q -O- http://127.0.0.1:1", 4},
+		{"another failure", true, "", "ValueError: no such hostel", false, "", 0},
+		{"nothing", true, "", "", false, "", 0},
 	} {
-		if got := networkNote(c.failed, c.stdout, c.stderr); (got != "") != c.want {
-			t.Errorf("%s: got %q, want a note: %v", c.name, got, c.want)
+		if got := (outcome{source: c.source, failed: c.failed, exitCode: c.exit, stdout: c.stdout, stderr: c.stderr}).networkFailed(); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestModuleNote: a module that is not installed is named, once with what to do. A
+// submodule and a path are not, which are mistakes of another kind.
+func TestModuleNote(t *testing.T) {
+	for stderr, want := range map[string]string{
+		"Traceback (most recent call last):\nModuleNotFoundError: No module named 'polars'\n":        "polars",
+		"ModuleNotFoundError: No module named 'pandsa'. Did you mean: 'pandas'?\n":                   "pandsa",
+		"/usr/bin/python3: No module named pytest\n":                                                 "pytest",
+		"Error: Cannot find module 'lodash'\nRequire stack:\n- /home/user/a.js\n":                    "lodash",
+		"Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@scope/x.y' imported from /home/user/\n": "@scope/x.y",
+		"ModuleNotFoundError: No module named 'pandas.core.x'\n":                                     "",
+		"ModuleNotFoundError: No module named 'a.b'; 'a' is not a package\n":                         "",
+		"Error: Cannot find module './helper'\n":                                                     "",
+		"Error: Cannot find module '/home/user/x.js'\n":                                              "",
+		"it says ModuleNotFoundError: No module named 'x'\n":                                         "",
+		"ModuleNotFoundError: No module named '" + strings.Repeat("x", 1000) + "'\n":                 "",
+	} {
+		var b Box
+		first, second := b.moduleNote(stderr), b.moduleNote(stderr)
+		if want == "" {
+			if first != "" {
+				t.Errorf("%.80q: got %q, want no note", stderr, first)
+			}
+			continue
+		}
+		if !strings.HasPrefix(first, "The module '"+want+"' is not installed, ") || !strings.Contains(first, "docs/packages.md") {
+			t.Errorf("%.80q: got %q", stderr, first)
+		}
+		if second != "The module '"+want+"' is not installed either." {
+			t.Errorf("%.80q, again: got %q", stderr, second)
 		}
 	}
 }
@@ -75,10 +132,10 @@ func TestMemoryNotes(t *testing.T) {
 		heap := newCollector(s.env.cfg(), nil)
 		heap.Output(protocol.Stderr, []byte("FATAL ERROR: Reached heap limit Allocation failed - "+heapExhausted+"\n"))
 		for name, notes := range map[string][]string{
-			"kernel":      s.runResult(s.kernel(Python), &protocol.RunResult{Lost: "oom"}, newCollector(s.env.cfg(), nil), 0).Notes,
-			"MemoryError": s.runResult(s.kernel(Python), &protocol.RunResult{Error: &protocol.RunError{Name: "_ArrayMemoryError"}}, newCollector(s.env.cfg(), nil), 0).Notes,
-			"command":     s.execResult(&protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.env.cfg(), nil), 0).Notes,
-			"node":        s.execResult(&protocol.ExecResult{Code: 134, Signal: "ABRT"}, heap, 0).Notes,
+			"kernel":      s.runResult(s.kernel(Python), "", &protocol.RunResult{Lost: "oom"}, newCollector(s.env.cfg(), nil), 0).Notes,
+			"MemoryError": s.runResult(s.kernel(Python), "", &protocol.RunResult{Error: &protocol.RunError{Name: "_ArrayMemoryError"}}, newCollector(s.env.cfg(), nil), 0).Notes,
+			"command":     s.execResult("", &protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.env.cfg(), nil), 0).Notes,
+			"node":        s.execResult("", &protocol.ExecResult{Code: 134, Signal: "ABRT"}, heap, 0).Notes,
 		} {
 			text := strings.Join(notes, " ")
 			if !strings.Contains(text, want) || !strings.Contains(text, "memory") || flavor != FlavorSmall && strings.Contains(text, "'medium' (2048") {

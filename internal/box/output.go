@@ -22,6 +22,8 @@ type collector struct {
 	documents     []document
 	documentBytes int           // of documents and unshown
 	skipped       [numSkips]int // displays left out, by reason
+	cut           bool          // the kernel cut the text of a display
+	resultCut     bool          // it cut the value of the last expression
 	progress      func(Chunk)   // may be nil
 }
 
@@ -49,6 +51,8 @@ func (c *collector) Output(ch protocol.Channel, p []byte) {
 func (c *collector) Display(d protocol.Display) {
 	shown := c.image(d)
 	text := plain(d)
+	c.cut = c.cut || d.Cut && !d.Result
+	c.resultCut = c.resultCut || d.Cut && d.Result
 	if !shown {
 		c.keepDocument(d, text)
 	}

@@ -74,11 +74,11 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	}
 	out.keepTraceback(res.Error)
 	b.saveDisplays(ctx, out)
-	return b.runResult(k, &res, out, timeout), nil
+	return b.runResult(k, req.Code, &res, out, timeout), nil
 }
 
 // runResult converts the agent's result for the caller.
-func (b *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
+func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
 	r := &RunResult{
 		Success:  res.OK && res.Error == nil && res.Stopped == "" && res.Lost == "",
 		TimedOut: res.Stopped == "timeout",
@@ -118,7 +118,7 @@ func (b *Box) runResult(k *kernel, res *protocol.RunResult, out *collector, time
 	} else if r.Error != nil && strings.HasSuffix(r.Error.Name, "MemoryError") {
 		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	}
-	r.Notes = b.hints(r.Notes, !r.Success, r.Stdout, r.Stderr)
+	r.Notes = b.hints(r.Notes, outcome{source: code, failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr})
 	if res.Ended > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("The code had filled the box with processes; the %d that it left running were ended.", res.Ended))
 	}

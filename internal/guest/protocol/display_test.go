@@ -29,6 +29,9 @@ func TestParseDisplay(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(d, want) {
 		t.Errorf("got %+v, %v; want %+v", d, err, want)
 	}
+	if d, err := ParseDisplay([]byte(`{"cut":true,"data":{"text/plain":"a"}}`)); err != nil || !d.Cut {
+		t.Errorf("a cut value: got %+v, %v", d, err)
+	}
 	if d, err := ParseDisplay(display(MaxRepresentations, strings.Repeat(":", 1000))); err != nil || len(d.Data) != MaxRepresentations {
 		t.Errorf("%d representations: got %d, %v", MaxRepresentations, len(d.Data), err)
 	}

@@ -172,6 +172,8 @@ type Display struct {
 	// Data holds the representations by MIME type: text types as text, binary types in
 	// base64. "text/plain" is always present.
 	Data map[string]string `json:"data"`
+	// Cut is set if the kernel left out a part of "text/plain".
+	Cut bool `json:"cut,omitempty"`
 }
 
 // ErrDisplay is wrapped by the errors of ParseDisplay.
@@ -192,11 +194,14 @@ func ParseDisplay(b []byte) (d Display, err error) {
 	if err := json.Unmarshal(b, &d); err != nil {
 		return d, fmt.Errorf("%w: %w", ErrDisplay, err)
 	}
+	if len(d.Data) > MaxRepresentations {
+		return d, fmt.Errorf("%w: more than %d representations", ErrDisplay, MaxRepresentations)
+	}
 	return d, nil
 }
 
 // displayMembers is the number of members of a Display.
-const displayMembers = 2
+const displayMembers = 3
 
 // values counts the members of all objects in b, which need not be valid JSON.
 func values(b []byte) (n int) {

@@ -73,6 +73,7 @@ function publish(data, result) {
     dropped++;
     return;
   }
+  const cut = (data['text/plain'] || '').length > MAX_TEXT;
   data['text/plain'] = clip(data['text/plain'] || '', MAX_TEXT);
   const types = Object.keys(data);
   if (types.length > MAX_REPRESENTATIONS) {
@@ -81,7 +82,7 @@ function publish(data, result) {
   }
   let message;
   for (;;) {
-    message = Buffer.from(stringify(result ? { result: true, data } : { data }));
+    message = Buffer.from(stringify({ ...(result && { result: true }), ...(cut && { cut }), data }));
     if (message.length <= MAX_DISPLAY) break;
     // Drop the largest representation first; the plain text always fits.
     const largest = Object.keys(data).filter((m) => m !== 'text/plain').reduce((a, b) => (data[a].length >= data[b].length ? a : b));

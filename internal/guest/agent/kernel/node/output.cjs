@@ -54,7 +54,7 @@ function refuseQuestions() {
   const refuse = (original, fail) => function question(query, ...rest) {
     if (this.input !== process.stdin) return Reflect.apply(original, this, [query, ...rest]);
     process.stdout.write(String(query));
-    const error = new Error('end of input: nobody can answer here, write the value into the code instead of asking for it');
+    const error = new Error('end of input: there is no terminal, write the value into the code instead of asking for it');
     error.code = 'EOF';
     return fail(error);
   };

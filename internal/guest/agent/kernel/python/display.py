@@ -111,7 +111,8 @@ def publish(data, result=False):
     if S.displays >= MAX_DISPLAYS:
         S.dropped += 1
         return
-    data["text/plain"] = clip(data.get("text/plain", ""), MAX_TEXT)
+    whole = data.get("text/plain", "")
+    data["text/plain"] = clip(whole, MAX_TEXT)
     if len(data) > MAX_REPRESENTATIONS:
         others = [m for m in data if m != "text/plain"]
         data = {m: data[m] for m in ["text/plain"] + others[:MAX_REPRESENTATIONS - 1]}
@@ -121,6 +122,8 @@ def publish(data, result=False):
         return
     while True:
         fields = {"result": True, "data": data} if result else {"data": data}
+        if len(whole) > MAX_TEXT:
+            fields["cut"] = True
         message = encode(to_json(fields))
         if len(message) <= MAX_DISPLAY:
             break

@@ -65,6 +65,21 @@ def strip_all(error):
         todo.extend(getattr(e, "exceptions", None) or () if hasattr(saved_builtins.get("BaseExceptionGroup"), "split") else ())
 
 
+def near_module(error):
+    """The installed module whose name is like that of a missing one, or None. Python
+    suggests names of this kind itself from 3.15 on."""
+    name = getattr(error, "name", None)
+    if type(error) is not ModuleNotFoundError or type(name) is not str or "." in name:
+        return None
+    try:
+        import difflib, itertools, pkgutil
+        found = (m.name for m in itertools.islice(pkgutil.iter_modules(), MAX_MODULES))
+        known = {n for n in itertools.chain(getattr(sys, "stdlib_module_names", ()), found) if not n.startswith("_") and n != name}
+        return next(iter(difflib.get_close_matches(name[:100], known, 1, 0.8)), None)
+    except Exception:
+        return None
+
+
 def format_error(error):
     """(name, value, traceback) of an exception, without fail."""
     name = type(error).__name__
@@ -85,6 +100,9 @@ def format_error(error):
                 break
             parts = list(traceback.TracebackException(type(error), error, error.__traceback__).format())
             text = "".join(parts)
+            near = near_module(error)
+            if near and text.endswith(value + "\n"):
+                text = text[:-1] + ". Did you mean: %r?\n" % near
             break
         except BaseException:
             repair()

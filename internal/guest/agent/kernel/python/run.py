@@ -24,7 +24,7 @@ def prepare():
         sys.modules["__main__"] = main
     take_streams()
     if not usable(sys.stdin, "read"):
-        sys.stdin = open("/dev/null")  # exit() closes it
+        sys.stdin = sys.__stdin__ = open("/dev/null")  # exit() closes it
     if not callable(builtins.__dict__.get("__import__")):
         builtins.__import__ = saved_builtins["__import__"]
     if _signal.getsignal(2) is not on_sigint:

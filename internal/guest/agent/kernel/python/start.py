@@ -1,10 +1,15 @@
 # Start: descriptors, signals, names that user code sees, modules to preload.
 
 
+builtin_input = builtins.input
+
+
 def no_input(prompt="", /):
+    if sys.stdin is not sys.__stdin__:
+        return builtin_input(prompt)
     if prompt:
         print(prompt, end="")
-    raise EOFError("nobody can answer here: write the value into the code instead of asking with input()")
+    raise EOFError("there is no terminal: write the value into the code instead of asking with input(), or set sys.stdin = io.StringIO('value\\n')")
 
 
 no_input.__name__ = no_input.__qualname__ = "input"

@@ -26,6 +26,7 @@ FILE = "<glovebox>"
 MAX_HELD = 64 << 10          # output of threads between two runs
 MAX_EVENT = 1 << 20          # one output message
 MAX_TEXT = 256 << 10         # one text/plain
+MAX_MODULES = 5000           # installed modules compared to the name of a missing one
 MAX_TRACEBACK = 64 << 10
 MAX_VALUE = 8 << 10
 MAX_DISPLAYS = 40            # per run, as protocol.MaxDisplays
