@@ -34,7 +34,7 @@ var rules = []rule{
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
-		ours:   []string{"internal/config", "internal/gateway/", "internal/nearest", "internal/truncate", "internal/visible", "mcpkit/"},
+		ours:   []string{"internal/config", "internal/gateway/", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},

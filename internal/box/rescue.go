@@ -163,7 +163,7 @@ func (r *Rescue) Explain() string {
 	case r.Files:
 		fmt.Fprintf(&b, " The files of the home directory are there as of %s.", r.At.UTC().Format(time.RFC3339))
 		if r.Omitted > 0 {
-			fmt.Fprintf(&b, " %d files were too large or unreadable and are missing (%s).", r.Omitted, strings.Join(r.Examples, ", "))
+			fmt.Fprintf(&b, " Files that were too large or unreadable are missing: %d (%s).", r.Omitted, strings.Join(r.Examples, ", "))
 		}
 	default:
 		fmt.Fprintf(&b, " Files could not be brought along: %s.", r.NoFiles)

@@ -14,6 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/attack"
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 // attackOptions are the flags of attack.
@@ -95,7 +96,7 @@ func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	a.note("glovebox: running %d attacks", len(selected))
+	a.note("glovebox: running %s", plural.N(len(selected), "attack"))
 	report, err := attack.Run(ctx, attack.Config{
 		Maker: h.maker, Program: "/proc/self/exe", StateDir: cfg.StateDir, Dir: dir,
 		Progress: func(r attack.Result) {

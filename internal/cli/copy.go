@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/untar"
 )
 
@@ -305,7 +306,7 @@ func (a *app) unpack(ctx context.Context, l *client.Conn, t transfer) error {
 	r.CloseWithError(errors.New("stopped reading"))
 	err = errors.Join(err, ignore(<-sent, err))
 	if skipped > 0 {
-		a.note("glovebox: warning: %d links and special files of %q were not copied", skipped, t.from)
+		a.note("glovebox: warning: %s of %q skipped: links and special files are not copied", plural.N(skipped, "file"), t.from)
 	}
 	return err
 }

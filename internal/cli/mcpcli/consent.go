@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit"
@@ -102,7 +103,7 @@ func (q *question) changed() string {
 	case 1:
 		return "its file " + strconv.Quote(q.files[0])
 	}
-	return fmt.Sprintf("its file %q, with %d others,", q.files[0], len(q.files)-1)
+	return fmt.Sprintf("its file %q, with %s,", q.files[0], plural.N(len(q.files)-1, "other"))
 }
 
 // source returns the absolute path of the file with a definition; "-" if there is none.

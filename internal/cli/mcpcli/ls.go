@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/mcpkit/consent"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -130,7 +131,7 @@ func targetOf(s *mcpjson.Server) string {
 func exactly(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage(cmd.CommandPath()+" --help shows its arguments", "%s takes %d arguments, got %d", cmd.CommandPath(), n, len(args))
+			return usage(cmd.CommandPath()+" --help shows its arguments", "%s takes %s, got %d", cmd.CommandPath(), plural.N(n, "argument"), len(args))
 		}
 		return nil
 	}
@@ -140,7 +141,7 @@ func exactly(n int) cobra.PositionalArgs {
 func atLeast(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < n {
-			return usage(cmd.CommandPath()+" --help shows its arguments", "%s takes at least %d arguments, got %d", cmd.CommandPath(), n, len(args))
+			return usage(cmd.CommandPath()+" --help shows its arguments", "%s takes at least %s, got %d", cmd.CommandPath(), plural.N(n, "argument"), len(args))
 		}
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
 
@@ -140,7 +141,7 @@ func (f *files) content(c mcp.Content, quiet bool) error {
 
 func (f *files) put(what, kind string, data []byte) error {
 	if f.dir == "" {
-		f.a.note("glovebox: note: %s of type %s, %d bytes; --save DIR saves it", what, kind, len(data))
+		f.a.note("glovebox: note: %s of type %s, %s; --save DIR saves it", what, kind, plural.N(len(data), "byte"))
 		return nil
 	}
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -91,7 +92,7 @@ func (a *app) status(ctx context.Context, names []string) error {
 				if h.Login != "" {
 					server += "\t" + h.Login
 				}
-				fmt.Fprintf(w, "%s\tok\t%s\t%d tools\t%d ms\t%s\n", oneLine(h.Name), oneLine(h.Version), h.Tools, h.Millis, server)
+				fmt.Fprintf(w, "%s\tok\t%s\t%s\t%d ms\t%s\n", oneLine(h.Name), oneLine(h.Version), plural.N(h.Tools, "tool"), h.Millis, server)
 			} else {
 				why := h.Error
 				if h.Hint != "" {

@@ -235,7 +235,7 @@ func (o *op) foreground(cfg *settings, p *process, x protocol.Exec) (any, error)
 			func(b []byte) error { return o.send(protocol.Stderr, b, stop) }),
 	}
 	if p.killed > 0 {
-		captures[1].write(fmt.Appendf(nil, "glovebox: the limit of processes was reached; %d processes left behind by earlier commands were killed\n", p.killed))
+		captures[1].write(fmt.Appendf(nil, "glovebox: the limit of processes was reached; processes that earlier commands had left behind were killed: %d\n", p.killed))
 	}
 	var pumps sync.WaitGroup
 	for i, r := range p.output {
