@@ -250,10 +250,12 @@ func takenResource(ctx context.Context, t *trial) error {
 			return err
 		}
 		res, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "test://notes"})
-		if err != nil {
+		switch {
+		case err == nil:
+			t.check(len(res.Contents) == 1 && res.Contents[0].Text == "good", "the resource was read from another server")
+		case !strings.Contains(err.Error(), "several servers have the resource"):
 			return err
 		}
-		t.check(len(res.Contents) == 1 && res.Contents[0].Text == "good", "the resource was read from another server")
 		read(evil) // later than the other
 		called(ctx, c, "evil__grab")
 	}

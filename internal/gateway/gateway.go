@@ -97,17 +97,17 @@ type Gateway struct {
 	firstListed   chan struct{} // closed when servers without a cached listing have been listed once
 
 	mu         sync.Mutex
-	published  map[string]*published       // guarded by mu, by server
-	refreshing map[string]bool             // guarded by mu: servers being listed; true to list once more afterwards
-	failed     map[string]failure          // guarded by mu: servers that could not be listed or used
-	tasksOnly  map[string][]string         // guarded by mu: tools that only run as tasks, by server
-	names      names                       // guarded by mu: of tools
-	prompts    names                       // guarded by mu
-	resources  map[string]string           // guarded by mu: servers by URI
-	templates  map[string]string           // guarded by mu: servers by template
-	level      mcp.LoggingLevel            // guarded by mu: the most verbose of all clients
-	sentLevels map[string]mcp.LoggingLevel // guarded by mu: sent to servers, by server
-	starting   map[string]*start           // guarded by mu: by server
+	published  map[string]*published        // guarded by mu, by server
+	refreshing map[string]bool              // guarded by mu: servers being listed; true to list once more afterwards
+	failed     map[string]failure           // guarded by mu: servers that could not be listed or used
+	tasksOnly  map[string][]string          // guarded by mu: tools that only run as tasks, by server
+	names      names                        // guarded by mu: of tools
+	prompts    names                        // guarded by mu
+	resources  claims[mcp.Resource]         // guarded by mu
+	templates  claims[mcp.ResourceTemplate] // guarded by mu
+	level      mcp.LoggingLevel             // guarded by mu: the most verbose of all clients
+	sentLevels map[string]mcp.LoggingLevel  // guarded by mu: sent to servers, by server
+	starting   map[string]*start            // guarded by mu: by server
 }
 
 // published is the listing of a server that clients see.
@@ -141,7 +141,7 @@ func New(o Options) *Gateway {
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), startSlots: make(chan struct{}, maxConcurrentLists), listTimeout: listTimeout, firstListed: make(chan struct{}),
 		singleClient: o.SingleClient, sole: soleClient{known: make(chan struct{})},
 		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
-		resources: make(map[string]string), templates: make(map[string]string), sentLevels: make(map[string]mcp.LoggingLevel), starting: make(map[string]*start),
+		resources: make(claims[mcp.Resource]), templates: make(claims[mcp.ResourceTemplate]), sentLevels: make(map[string]mcp.LoggingLevel), starting: make(map[string]*start),
 	}
 	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {
 		g.trustCommand = func(server string) string { return "glovebox mcp trust " + server }
@@ -234,6 +234,9 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			case <-ctx.Done():
 			}
 		}
+		if err := g.ambiguous(req); err != nil {
+			return nil, err
+		}
 		if r, ok := req.(*mcp.CallToolRequest); ok && !g.resolves(req) {
 			// A tool result, not an error: models read results.
 			if why := g.whyUnavailable(ctx, r.Params.Name); why != "" {
@@ -269,10 +272,7 @@ func (g *Gateway) resolves(req mcp.Request) bool {
 	return true
 }
 
-func (g *Gateway) hasResource(uri string) bool {
-	_, ok := g.resourceServer(uri)
-	return ok
-}
+func (g *Gateway) hasResource(uri string) bool { return len(g.resourceServers(uri)) > 0 }
 
 func (g *Gateway) hasPrompt(name string) bool {
 	g.mu.Lock()

@@ -267,8 +267,9 @@ func TestPublish_InvalidToolIsLeftOut(t *testing.T) {
 	}
 }
 
-// No server takes a URI from another that lists it; when that stops, the other gets it.
-func TestPublish_URIStaysWithFirstServer(t *testing.T) {
+// A resource or template that several servers list is offered by none of them: each could
+// answer for another. When one server lists it alone, clients get it from that server.
+func TestPublish_URIOfSeveralServers(t *testing.T) {
 	g, s := register(t, options(t.TempDir(), mcpkit.Trusted))
 	p := join(t, s, "ann", "2025-11-25", false)
 	of := func(name string) listing.Entry {
@@ -280,10 +281,20 @@ func TestPublish_URIStaysWithFirstServer(t *testing.T) {
 	for _, c := range []struct {
 		server string
 		shows  listing.Entry
-		want   string // whose it is then
-	}{{"a", of("a"), "a"}, {"b", of("b"), "a"}, {"a", of("a2"), "a2"}, {"b", of("b"), "a2"}, {"a", listing.Entry{}, "b"}, {"a", of("a"), "b"}, {"b", listing.Entry{}, "a"}, {"a", listing.Entry{}, ""}} {
+		want   string   // name of what clients see
+		owners []string // of a read
+	}{
+		{"b", of("b"), "b", []string{"b"}},
+		{"a", of("a"), "", []string{"a", "b"}},
+		{"a", of("a2"), "", []string{"a", "b"}},
+		{"b", listing.Entry{}, "a2", []string{"a"}},
+		{"a", of("a3"), "a3", []string{"a"}},
+		{"b", of("b"), "", []string{"a", "b"}},
+		{"a", listing.Entry{}, "b", []string{"b"}},
+		{"b", listing.Entry{}, "", nil},
+	} {
 		g.publish(c.server, c.shows, true)
-		got := []string{}
+		var got, want []string
 		resources, err := p.ListResources(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -298,13 +309,21 @@ func TestPublish_URIStaysWithFirstServer(t *testing.T) {
 		for _, r := range templates.ResourceTemplates {
 			got = append(got, r.Name)
 		}
-		want := []string{c.want, c.want}
-		if c.want == "" {
-			want = []string{}
+		if c.want != "" {
+			want = []string{c.want, c.want}
 		}
-		owner, _ := g.resourceServer("x://r")
-		if !slices.Equal(got, want) || owner != strings.TrimRight(c.want, "2") {
-			t.Errorf("%s shows %d: got %q of %q, want %q", c.server, len(c.shows.Resources), got, owner, want)
+		if owners := g.resourceServers("x://r"); !slices.Equal(got, want) || !slices.Equal(owners, c.owners) {
+			t.Errorf("%s shows %d: got %q of %q, want %q of %q", c.server, len(c.shows.Resources), got, owners, want, c.owners)
+		}
+		for _, uri := range []string{"x://r", "x://t/1"} {
+			_, err := p.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+			if err == nil || strings.Contains(err.Error(), "several servers have the resource") != (len(c.owners) > 1) {
+				t.Errorf("%s shows %d: read %s: %v", c.server, len(c.shows.Resources), uri, err)
+			}
+		}
+		err = p.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "x://r"})
+		if err == nil || strings.Contains(err.Error(), "several servers have the resource") != (len(c.owners) > 1) {
+			t.Errorf("%s shows %d: subscribe: %v", c.server, len(c.shows.Resources), err)
 		}
 	}
 	if err := g.Close(); err != nil {
@@ -312,17 +331,17 @@ func TestPublish_URIStaysWithFirstServer(t *testing.T) {
 	}
 }
 
-// Subscriptions go to the server that reads go to, where several templates match.
-func TestResourceServer_OverlappingTemplates(t *testing.T) {
+// A URI that templates of several servers match belongs to none of them, unless one
+// server lists it.
+func TestResourceServers_OverlappingTemplates(t *testing.T) {
 	g, _ := register(t, options(t.TempDir(), mcpkit.Trusted))
 	for server, template := range map[string]string{"a": "y://r/{id}", "b": "y://r/{id}/whole", "c": "y://{+path}", "d": "y://r/{?q}"} {
 		g.publish(server, listing.Entry{Templates: []*mcp.ResourceTemplate{{Name: server, URITemplate: template}}}, true)
 	}
-	for uri, want := range map[string]string{"y://r/1": "a", "y://r/1/whole": "b", "y://r/1/half": "c", "y://r/?q=1": "d", "z://r": ""} {
-		for range 20 {
-			if server, ok := g.resourceServer(uri); server != want || ok != (want != "") {
-				t.Fatalf("%s: got %q, want %q", uri, server, want)
-			}
+	g.publish("e", listing.Entry{Resources: []*mcp.Resource{{Name: "e", URI: "y://r/listed"}}}, true)
+	for uri, want := range map[string]string{"y://r/1": "a c", "y://r/1/whole": "b c", "y://r/1/half": "c", "y://r/?q=1": "c d", "y://r/listed": "e", "z://r": ""} {
+		if got := strings.Join(g.resourceServers(uri), " "); got != want {
+			t.Errorf("%s: got %q, want %q", uri, got, want)
 		}
 	}
 	if err := g.Close(); err != nil {

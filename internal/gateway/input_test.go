@@ -495,12 +495,12 @@ func TestSubscriptions_FollowResourceToAnotherServer(t *testing.T) {
 	}
 	p, other := join(t, s, "ann", "2025-11-25", false), join(t, s, "bob", "2025-11-25", false)
 	offers("a", &mcp.Resource{Name: "r", URI: uri})
-	offers("b", &mcp.Resource{Name: "r", URI: uri})
 	for _, who := range []*gatewaytest.Person{p, other} {
 		if err := who.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
 			t.Fatal(err)
 		}
 		offers("a")
+		offers("b", &mcp.Resource{Name: "r", URI: uri})
 	}
 	until(t, "the change is told", func() bool {
 		if _, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: "b__change", Arguments: map[string]any{"text": uri}}); err != nil {

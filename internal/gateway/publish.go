@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -63,53 +61,10 @@ func (g *Gateway) replace(server string, p, current *published) {
 			g.tryAdd(server, "prompt", p.Name, func() { g.server.AddPrompt(&copied, g.prompt(server, p.Name)) })
 		},
 		func(p *mcp.Prompt) { g.server.RemovePrompts(g.prompts.release(server, p.Name)) })
-	publishByURI(g, server, "resource", g.resources, before.Resources, func(o *published) []*mcp.Resource { return o.Resources },
-		func(r *mcp.Resource) string { return r.URI },
+	publishByURI(g, server, "resource", g.resources, before.Resources, o.Resources, func(r *mcp.Resource) string { return r.URI },
 		func(server string, r *mcp.Resource) { g.server.AddResource(r, g.resource(server)) }, g.server.RemoveResources)
-	publishByURI(g, server, "resource template", g.templates, before.Templates, func(o *published) []*mcp.ResourceTemplate { return o.Templates },
-		func(t *mcp.ResourceTemplate) string { return t.URITemplate },
+	publishByURI(g, server, "resource template", g.templates, before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
 		func(server string, t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, g.resource(server)) }, g.server.RemoveResourceTemplates)
-}
-
-// publishByURI applies the changes of items that clients address by URI. If two servers
-// list one URI, the server that listed it first keeps it as long as it lists it: no
-// server may take over the resource of another. When it stops, the other server gets
-// the URI at once.
-func publishByURI[T any](g *Gateway, server, kind string, owners map[string]string, before []*T, of func(*published) []*T, address func(*T) string, add func(string, *T), remove func(...string)) {
-	addOwned := func(server string, one *T) bool {
-		ok := g.tryAdd(server, kind, address(one), func() { add(server, one) })
-		if ok {
-			owners[address(one)] = server
-		}
-		return ok
-	}
-	free := make(map[string]bool)
-	own := slices.DeleteFunc(slices.Clone(before), func(one *T) bool { return owners[address(one)] != server })
-	applyDiff(own, of(g.published[server]), address,
-		func(one *T) {
-			name := address(one)
-			if owner, taken := owners[name]; taken && owner != server {
-				g.leaveOut(server, kind, name, fmt.Errorf("the server %q has it", owner))
-				return
-			}
-			addOwned(server, one)
-		},
-		func(one *T) {
-			name := address(one)
-			delete(owners, name)
-			remove(name)
-			free[name] = true
-		})
-	if len(free) == 0 {
-		return
-	}
-	for _, other := range slices.Sorted(maps.Keys(g.published)) {
-		for _, one := range of(g.published[other]) {
-			if name := address(one); free[name] && addOwned(other, one) {
-				delete(free, name)
-			}
-		}
-	}
 }
 
 // tryAdd calls add and reports whether it succeeded. The SDK panics on invalid items;

@@ -73,13 +73,13 @@ func TestRefresh_WaitsForAnInstallation(t *testing.T) {
 	serve(t, g)
 	polltest.Until(t, 20*time.Second, "npx runs", func() bool { return starts(t, dir) == 1 })
 	time.Sleep(g.listTimeout + 200*time.Millisecond) // what must not happen now has no event
+	if n := starts(t, dir); n != 1 {
+		t.Errorf("npx was started %d times during the installation", n)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	polltest.Until(t, 40*time.Second, "the tool is listed", func() bool { return g.HasTool("srv__say") })
-	if n := starts(t, dir); n != 1 {
-		t.Errorf("npx was started %d times", n)
-	}
 }
 
 // A client that cancels its call does not end the installation that the call began.
@@ -112,13 +112,20 @@ func TestTool_CancelKeepsAnInstallation(t *testing.T) {
 	if _, err := c.CallTool(ctx, say); err == nil {
 		t.Error("a cancelled call has succeeded")
 	}
+	time.Sleep(time.Second) // for the program to end, if it is ended
+	again, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	time.AfterFunc(500*time.Millisecond, cancel)
+	if _, err := c.CallTool(again, say); err == nil {
+		t.Error("a second cancelled call has succeeded")
+	}
+	if n := starts(t, dir); n != 2 {
+		t.Errorf("npx was started %d times, want 2", n)
+	}
 	if err := os.WriteFile(installed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := c.CallTool(t.Context(), say); err != nil || res.IsError {
 		t.Errorf("the next call: %v, %v", res, err)
-	}
-	if n := starts(t, dir); n != 2 {
-		t.Errorf("npx was started %d times, want 2", n)
 	}
 }

@@ -1,15 +1,14 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/yosida95/uritemplate/v3"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -32,10 +31,11 @@ type subscription struct {
 // subscribe subscribes a client to a resource.
 func (g *Gateway) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	uri := r.Params.URI
-	server, ok := g.resourceServer(uri)
-	if !ok {
+	servers := g.resourceServers(uri)
+	if len(servers) != 1 { // if several have it, the middleware has refused it, or one has just listed it
 		return mcp.ResourceNotFoundError(uri)
 	}
+	server := servers[0]
 	g.subscriptions.mu.Lock()
 	w := g.subscriptions.byURI[uri]
 	full := w == nil && len(g.subscriptions.byURI) >= maxSubscriptions && !g.pruneLocked()
@@ -166,25 +166,6 @@ func (g *Gateway) unsubscribeUpstream(ctx context.Context, server, uri string) {
 	}
 }
 
-// resourceServer returns the server that a resource is read from: the server that lists
-// it, or else that of the first matching template, in the order in which the SDK tries
-// them.
-func (g *Gateway) resourceServer(uri string) (server string, ok bool) {
-	g.mu.Lock()
-	server, ok = g.resources[uri]
-	templates := maps.Clone(g.templates)
-	g.mu.Unlock()
-	if ok {
-		return server, true
-	}
-	for _, template := range slices.Sorted(maps.Keys(templates)) {
-		if t, err := uritemplate.New(template); err == nil && t.Regexp().MatchString(uri) {
-			return templates[template], true
-		}
-	}
-	return "", false
-}
-
 // complete forwards a completion request to the server of the prompt or template.
 func (g *Gateway) complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	server, ref, ok := g.resolveRef(r.Params.Ref)
@@ -216,9 +197,8 @@ func (g *Gateway) resolveRef(ref *mcp.CompleteReference) (server string, own *mc
 			server, copied.Name = of[0], of[1]
 		}
 	case "ref/resource":
-		if server, ok = g.templates[ref.URI]; !ok {
-			server, ok = g.resources[ref.URI]
-		}
+		server = cmp.Or(g.templates.owner(ref.URI), g.resources.owner(ref.URI))
+		ok = server != ""
 	}
 	return server, &copied, ok
 }
