@@ -28,7 +28,7 @@ func (f *fixture) wantLimit(t *testing.T, owner Owner, want SessionOptions, text
 	}
 }
 
-func TestEvictOldest(t *testing.T) {
+func TestEvict_LeastRecentlyUsed(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
 	for _, id := range []string{"a", "b", "c"} {
 		f.session(t, "", id)
@@ -55,7 +55,7 @@ func TestEvictOldest(t *testing.T) {
 	}
 }
 
-func TestEvictContext(t *testing.T) {
+func TestEvict_Context(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxContexts = 1; c.MaxSessions = 1 })
 	f.session(t, "", "s")
 	c := f.context(t, "", "first")
@@ -71,7 +71,7 @@ func TestEvictContext(t *testing.T) {
 	wantCode(t, err, CodeLimit, "Contexts limit exceeded: 1 >= 1")
 }
 
-func TestEvictNeverBusy(t *testing.T) {
+func TestEvict_NeverBusy(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
 	running := f.session(t, "", "running")
 	result := background(t, running, "import time; time.sleep(0.5); 'done'")
@@ -106,7 +106,7 @@ func TestEvictNeverBusy(t *testing.T) {
 	}
 }
 
-func TestEvictByMemory(t *testing.T) {
+func TestEvict_ByMemory(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxTotalMemoryMB = 4096 })
 	medium := func(id string) { f.sessionOf(t, "", SessionOptions{ID: id, Flavor: FlavorMedium}) }
 	medium("1")
@@ -134,7 +134,7 @@ func TestEvictByMemory(t *testing.T) {
 	f.wantIDs(t, "", "m", "s", "s2")
 }
 
-func TestEvictOff(t *testing.T) {
+func TestEvict_Off(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 2; c.Evict = false })
 	f.session(t, "", "a")
 	f.session(t, "", "b")
@@ -143,7 +143,7 @@ func TestEvictOff(t *testing.T) {
 	f.wantIDs(t, "", "a", "b")
 }
 
-func TestQuotaOfOwner(t *testing.T) {
+func TestAdmit_QuotaOfOwner(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxPerOwner = 2; c.MaxSessions = 4 })
 	f.session(t, "alice", "a1")
 	f.session(t, "bob", "b1")
@@ -180,7 +180,7 @@ func TestQuotaOfOwner(t *testing.T) {
 	f.wantLimit(t, "bob", SessionOptions{}, "Limit per user exceeded: 2 >= 1")
 }
 
-func TestMemoryOfOwner(t *testing.T) {
+func TestAdmit_MemoryOfOwner(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxMemoryPerOwnerMB = 2048 })
 	f.session(t, "alice", "a")
 	f.session(t, "bob", "b1")
@@ -191,8 +191,9 @@ func TestMemoryOfOwner(t *testing.T) {
 	f.wantLimit(t, "bob", SessionOptions{Flavor: FlavorLarge}, "Memory limit per user exceeded: 4096MB >= 2048MB")
 }
 
-// TestVictim: whose box makes room, where all can be hibernated.
-func TestVictim(t *testing.T) {
+// TestEvict_VictimByOwner checks which owner's box makes room, where all can be
+// hibernated.
+func TestEvict_VictimByOwner(t *testing.T) {
 	box := func(owner Owner, use uint64, flavor Flavor) *Box {
 		b := &Box{spec: spec{key: key{owner: owner, kind: KindSession, id: fmt.Sprint(owner, use)}, flavor: flavor}}
 		b.use.seq = use
@@ -234,7 +235,7 @@ func TestVictim(t *testing.T) {
 	}
 }
 
-func TestManyCreates(t *testing.T) {
+func TestAdmit_ManyConcurrently(t *testing.T) {
 	for _, evict := range []bool{false, true} {
 		t.Run(fmt.Sprintf("evict=%t", evict), func(t *testing.T) {
 			f := newFixture(t, func(c *Config) { c.MaxSessions = 10; c.Evict = evict })

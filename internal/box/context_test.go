@@ -61,7 +61,7 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-func TestContextWants(t *testing.T) {
+func TestContext_InvalidOptions(t *testing.T) {
 	f := newFixture(t, nil)
 	for _, name := range []string{"", " ", " x", "x ", "a/b", "a\nb", "ü", "x;y", strings.Repeat("x", 65)} {
 		_, err := f.CreateContext(t.Context(), "", ContextOptions{Name: name})
@@ -80,8 +80,8 @@ func TestContextWants(t *testing.T) {
 	wantCode(t, err, CodeNotFound, "Context not found: ctx-nope")
 }
 
-// Each client has a default context of its own, for as long as it is there, and
-// finds it by its id as anybody of the owner does.
+// Each client has a default context of its own, which any client of the same owner can
+// use by its id.
 func TestDefaultContext(t *testing.T) {
 	f := newFixture(t, nil)
 	var one, other Client
@@ -142,7 +142,7 @@ func TestDefaultContext_UnknownClient(t *testing.T) {
 	}
 }
 
-func TestNoDefaultContext(t *testing.T) {
+func TestDefaultContext_Off(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.DefaultContext = false })
 	for _, client := range []*Client{nil, {}} {
 		_, _, err := f.DefaultContext(t.Context(), "", client)
@@ -150,7 +150,7 @@ func TestNoDefaultContext(t *testing.T) {
 	}
 }
 
-func TestStopContextWaits(t *testing.T) {
+func TestStop_ContextWaitsForCalls(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.StopWait = 300 * time.Millisecond })
 	c := f.context(t, "", "busy")
 	result := background(t, c, "import time\ntime.sleep(0.8); print('whole')")

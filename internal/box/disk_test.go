@@ -28,9 +28,9 @@ func withSmallDisk(room int) func(*fixture, *Parts) {
 	return func(f *fixture, p *Parts) { p.Machines.Engine = smallDiskEngine{f.engine, room} }
 }
 
-// TestEvictForDisk: without room on the disk, a new box takes the place of an idle one,
+// TestEvict_ForDisk: without room on the disk, a new box takes the place of an idle one,
 // and is refused where all are busy.
-func TestEvictForDisk(t *testing.T) {
+func TestEvict_ForDisk(t *testing.T) {
 	f := newFixtureWith(t, nil, withSmallDisk(2))
 	f.session(t, "", "a")
 	f.session(t, "", "b")
@@ -57,9 +57,9 @@ func TestEvictForDisk(t *testing.T) {
 	}
 }
 
-// TestDiskEndsBox: the tombstone of a box that the engine ended for lack of disk space
+// TestDisk_EngineEndsBox: the tombstone of a box that the engine ended for lack of disk space
 // gives the reason.
-func TestDiskEndsBox(t *testing.T) {
+func TestDisk_EngineEndsBox(t *testing.T) {
 	f := newFixture(t, nil)
 	f.session(t, "", "a")
 	f.engine.last().exit <- engine.Exit{Reason: engine.ExitDisk, Detail: "it wrote 7 MiB"}

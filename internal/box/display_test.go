@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestDisplay_CutValueIsKeptWhole: a value that is too long for the result is whole in
-// a file that a note names.
+// TestDisplay_CutValueIsKeptWhole: a value that is too long for the result is kept whole
+// in a file, which a note names.
 func TestDisplay_CutValueIsKeptWhole(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
@@ -20,8 +20,8 @@ func TestDisplay_CutValueIsKeptWhole(t *testing.T) {
 	}
 }
 
-// TestDisplay_DocumentsAreNoted: a display that a result cannot show is a file in the
-// box and a note; one whose text is shown, or that text can stand for, is not.
+// TestDisplay_DocumentsAreNoted: a display that a result cannot show is kept in a file,
+// which a note names, unless its text is shown or can stand for it.
 func TestDisplay_DocumentsAreNoted(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")

@@ -70,8 +70,8 @@ func (f *fixture) unload(ctx context.Context, s *Box) error {
 	return nil
 }
 
-// Snapshots of a busy box wait for it, and hold nothing meanwhile that others need.
-func TestSaveSnapshot_OfABusyBoxDelaysNoOtherOwner(t *testing.T) {
+// While snapshots wait for a busy box, they hold nothing that other owners need.
+func TestSaveSnapshot_BusyBoxDelaysNoOtherOwner(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	busy, idle := f.session(t, "alice", "busy"), f.session(t, "bob", "idle")
 	f.session(t, "bob", "kept")
@@ -98,8 +98,8 @@ func TestSaveSnapshot_OfABusyBoxDelaysNoOtherOwner(t *testing.T) {
 	}
 }
 
-// Forks of a busy box wait for it, and hold nothing meanwhile that others need.
-func TestFork_OfABusyBoxDelaysNoOtherOwner(t *testing.T) {
+// While forks wait for a busy box, they hold nothing that other owners need.
+func TestFork_BusyBoxDelaysNoOtherOwner(t *testing.T) {
 	n := 2 * runtime.GOMAXPROCS(0)
 	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxSessions = n + 2 })
 	busy := f.session(t, "alice", "busy")

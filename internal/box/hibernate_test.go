@@ -62,9 +62,9 @@ func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
 	}
 }
 
-// A new box that was to take the place of one that cannot be written takes that of
-// another, or is refused.
-func TestAdmit_VictimThatCannotBeWritten(t *testing.T) {
+// If the box that a new one would replace cannot be written, another one is replaced, or
+// the new box is refused.
+func TestAdmit_VictimCannotBeWritten(t *testing.T) {
 	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxSessions = 2 })
 	first, second := f.session(t, "bob", "first"), f.session(t, "bob", "second")
 	snaps.mu.Lock()
@@ -85,8 +85,7 @@ func TestAdmit_VictimThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A guest that ends while its box is being written, so that this fails, is reported as
-// it would be otherwise.
+// A guest that ends while its box is being written is reported like any guest that ends.
 func TestHibernate_GuestEndsMeanwhile(t *testing.T) {
 	f, snaps := newSnapFixture(t, neverIdle)
 	s := f.session(t, "bob", "x")
@@ -107,7 +106,7 @@ func TestHibernate_GuestEndsMeanwhile(t *testing.T) {
 	wantCode(t, err, CodeGone, "ran out of memory")
 }
 
-// A stop that comes while a box is being written, so that this fails, ends the box.
+// A stop during a write that fails ends the box.
 func TestStop_WhileHibernatingFails(t *testing.T) {
 	f, snaps := newSnapFixture(t, neverIdle)
 	s := f.session(t, "bob", "x")
@@ -134,7 +133,7 @@ func TestStop_WhileHibernatingFails(t *testing.T) {
 	f.wantIDs(t, "bob")
 }
 
-// The reaper does not write a box over and over that cannot be written.
+// The reaper waits before it writes a box again that could not be written.
 func TestSave_FailureIsNotRetriedAtOnce(t *testing.T) {
 	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
 	s := f.session(t, "", "x")
@@ -172,7 +171,7 @@ func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 
 // A box that got no record when it was made, since the disk was full, gets one when it
 // leaves memory, and stays in memory until then.
-func TestHibernate_RecordThatCouldNotBeMade(t *testing.T) {
+func TestHibernate_RecordCouldNotBeCreated(t *testing.T) {
 	f, _ := newSnapFixtureWith(t, neverIdle, func(c *snapshot.Config) { c.MaxRecords = 1 })
 	f.session(t, "alice", "first")
 	s := f.session(t, "bob", "x")
@@ -197,7 +196,7 @@ func TestHibernate_RecordThatCouldNotBeMade(t *testing.T) {
 }
 
 // A box whose record the store never accepts ends when it expires, as without hibernation.
-func TestHibernate_RecordThatIsInvalid(t *testing.T) {
+func TestHibernate_RecordIsInvalid(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	s := f.session(t, Owner(strings.Repeat("long", 100)), "x")
 	f.clock.add(31 * time.Minute)

@@ -104,7 +104,7 @@ func TestModuleNote(t *testing.T) {
 	}
 }
 
-func TestReadOnlyNote(t *testing.T) {
+func TestHints_ReadOnly(t *testing.T) {
 	volumes := []engine.Mount{{Guest: "/data/in/", ReadOnly: true}, {Guest: "/out"}}
 	for stderr, want := range map[string]string{
 		"PermissionError: [Errno 13] Permission denied: '/data/in/x'":            "/data/in",
@@ -123,9 +123,9 @@ func TestReadOnlyNote(t *testing.T) {
 	}
 }
 
-// TestMemoryNotes: whoever runs out of memory learns that it was memory, and what
-// the next larger flavor is.
-func TestMemoryNotes(t *testing.T) {
+// TestHints_Memory: a program that runs out of memory gets a note that says so and names
+// the next larger flavor.
+func TestHints_Memory(t *testing.T) {
 	f := newFixture(t, nil)
 	for flavor, want := range map[Flavor]string{FlavorSmall: "'medium' (2048 MB)", FlavorMedium: "'large' (4096 MB)", FlavorLarge: "the largest flavor"} {
 		s := f.sessionOf(t, "", SessionOptions{ID: string(flavor), Flavor: flavor})
@@ -145,8 +145,8 @@ func TestMemoryNotes(t *testing.T) {
 	}
 }
 
-// TestHints_NetworkNoteInFullOncePerBox: a box explains its first failure for want of
-// a network in full, and names the cause of each further one.
+// TestHints_NetworkNoteInFullOncePerBox: the first failure for lack of a network gets the
+// note in full, each further one its cause.
 func TestHints_NetworkNoteInFullOncePerBox(t *testing.T) {
 	f := newFixture(t, nil)
 	const code = "raise OSError('[Errno -3] Temporary failure in name resolution')"

@@ -56,9 +56,9 @@ func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Conn {
 	return l
 }
 
-// TestLyingAgent: an agent that claims that an archive is still right which it was
-// never asked about affects its own box only.
-func TestLyingAgent(t *testing.T) {
+// TestHome_LyingAgent: an agent that confirms an archive which it was not asked about
+// affects its own box only.
+func TestHome_LyingAgent(t *testing.T) {
 	m := New(DefaultConfig(), Parts{})
 	box := m.life.newBox(spec{flavor: FlavorSmall})
 	box.machine = &machine.Machine{Agent: lyingAgent(t, protocol.BackupResult{Unchanged: true, Mark: "m"})}

@@ -2,8 +2,8 @@ package box
 
 import "testing"
 
-// A call that has come and gone since a box was written to disk keeps it from
-// being paused: it would rest with what is not on disk.
+// A box that ran a call since it was written to disk is not paused, since its latest
+// state is not on disk.
 func TestPause_RefusedAfterCall(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.context(t, "", "c")

@@ -51,7 +51,7 @@ func TestReaper_IdleBoxes(t *testing.T) {
 	eventually(t, "all are reaped", live(0))
 }
 
-func TestExpiredBeforeReaped(t *testing.T) {
+func TestExpiry_BeforeReaperRuns(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	run(t, s, "y = 1")
@@ -73,7 +73,7 @@ func TestExpiredBeforeReaped(t *testing.T) {
 	}
 }
 
-func TestStopWhileRunning(t *testing.T) {
+func TestStop_WhileRunning(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	result := background(t, s, "import time; time.sleep(60)")
@@ -91,7 +91,7 @@ func TestStopWhileRunning(t *testing.T) {
 	}
 }
 
-func TestAgentKilled(t *testing.T) {
+func TestAgent_Killed(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	result := background(t, s, "import os, signal, time\ntime.sleep(0.2)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)")
@@ -114,7 +114,7 @@ func TestAgentKilled(t *testing.T) {
 	wantOut(t, s2, "1+1", "2\n")
 }
 
-func TestGuestEnds(t *testing.T) {
+func TestGuest_Ends(t *testing.T) {
 	f := newFixture(t, nil)
 	for _, tt := range []struct {
 		exit   engine.Exit
@@ -139,7 +139,7 @@ func TestGuestEnds(t *testing.T) {
 }
 
 // An agent that hangs is found out by the backstop.
-func TestAgentHangs(t *testing.T) {
+func TestAgent_Hangs(t *testing.T) {
 	f := newFixture(t, nil)
 	f.answerGrace, f.kernelStart = 300*time.Millisecond, 0
 	s := f.session(t, "", "x")
@@ -159,7 +159,7 @@ func TestAgentHangs(t *testing.T) {
 	}
 }
 
-func TestCloseDrains(t *testing.T) {
+func TestClose_Drains(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	held, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
@@ -201,7 +201,7 @@ func TestCloseDrains(t *testing.T) {
 	}
 }
 
-func TestCloseCutsOff(t *testing.T) {
+func TestClose_CutsOffCalls(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	result := background(t, s, "import time; time.sleep(60)")
@@ -222,7 +222,7 @@ func TestCloseCutsOff(t *testing.T) {
 	wantCode(t, <-starting, CodeNotReady)
 }
 
-func TestNotStarted(t *testing.T) {
+func TestManager_NotStarted(t *testing.T) {
 	m := New(DefaultConfig(), Parts{Machines: &machine.Maker{Interpreters: interpreters()}})
 	_, _, err := m.Session(t.Context(), "", SessionOptions{})
 	wantCode(t, err, CodeNotReady, "not started")
@@ -234,7 +234,7 @@ func TestNotStarted(t *testing.T) {
 	}
 }
 
-func TestValidate(t *testing.T) {
+func TestConfig_Validate(t *testing.T) {
 	for _, tt := range []struct {
 		change func(*Config)
 		want   string
@@ -263,7 +263,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestTombstonesAreBounded(t *testing.T) {
+func TestTombstones_AreBounded(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	g := newTombstones(c.Now)
 	for i := range 3 * maxTombstones {

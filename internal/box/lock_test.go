@@ -20,9 +20,8 @@ var slow = []string{"os.", ".Snapshots.", "record.", "lease.", ".log.", "log.", 
 // fast are the exceptions: they read a constant or only compute.
 var fast = []string{".ID", "snapshot.Removed", "os.IsNotExist"}
 
-// TestLock_IsNotHeldOverSlowCalls reads the source: no function whose name says that its
-// caller holds the registry's lock makes a slow call, itself or through another such function.
-// Goroutines that it starts do not count.
+// TestLock_IsNotHeldOverSlowCalls reads the source: no function that is called with the
+// registry's lock held makes a slow call, directly or through another such function.
 func TestLock_IsNotHeldOverSlowCalls(t *testing.T) {
 	fset := token.NewFileSet()
 	names, err := filepath.Glob("*.go")
@@ -99,7 +98,7 @@ func text(e ast.Expr) string {
 	return ""
 }
 
-// The pool waits for the end of a start, which is announced, without looking for it.
+// The pool is notified of the end of a start instead of polling for it.
 func TestWaitForCapacity_DoesNotPoll(t *testing.T) {
 	looks := 0
 	defer func(f func() bool) { memoryLow = f }(memoryLow)

@@ -16,7 +16,7 @@ func smallConfig() *Config {
 }
 
 // The collector does not trust the agent's own bounds.
-func TestCollectorBounds(t *testing.T) {
+func TestCollector_Bounds(t *testing.T) {
 	c := newCollector(smallConfig(), nil)
 	for range 10_000 {
 		c.Output(protocol.Stdout, []byte(strings.Repeat("x", 997)+"\n"))
@@ -92,7 +92,7 @@ func TestCollector_LongTraceback(t *testing.T) {
 	}
 }
 
-func TestCollectorOrder(t *testing.T) {
+func TestCollector_Order(t *testing.T) {
 	c := newCollector(smallConfig(), nil)
 	c.Output(protocol.Stdout, []byte("a\xe2\x82"))
 	c.Output(protocol.Stdout, []byte("\xac\n"))

@@ -35,7 +35,7 @@ func wantInMemory(t *testing.T, f *fixture, when string, boxes map[string]*Box, 
 	}
 }
 
-func TestFreeHostMemory_EvictsOneIdleBoxOfTheOwnerWithMostMemory(t *testing.T) {
+func TestFreeHostMemory_EvictsBoxOfOwnerWithMostMemory(t *testing.T) {
 	low := hostMemoryLow(t)
 	f, _ := newSnapFixture(t, neverIdle)
 	boxes := map[string]*Box{

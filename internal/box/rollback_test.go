@@ -60,7 +60,7 @@ func TestRollBack_StaysWithinTheMemoryOfTheOwner(t *testing.T) {
 }
 
 // Of many rollbacks of a busy box, one waits, without a machine, and the others are refused.
-func TestRollBack_OneAtATimeWithoutAMachineWhileItWaits(t *testing.T) {
+func TestRollBack_OneAtATime(t *testing.T) {
 	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxPerOwner = 1; c.MaxSessions = 2 })
 	saved := f.snapshotOf(t, "alice", FlavorSmall)
 	busy := f.session(t, "alice", "busy")
@@ -100,7 +100,7 @@ func TestRollBack_OneAtATimeWithoutAMachineWhileItWaits(t *testing.T) {
 	wantOut(t, f.session(t, "alice", "busy"), "1+1", "2\n")
 }
 
-// For a moment a rollback takes memory twice, which counts.
+// A rollback briefly takes the memory of two machines, and both count.
 func TestRollBack_CountsBothMachines(t *testing.T) {
 	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxTotalMemoryMB = 2048 })
 	saved := f.snapshotOf(t, "alice", FlavorSmall)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestResults(t *testing.T) {
+func TestRun_Results(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	for _, tt := range []struct{ name, code, stdout, stderr string }{
@@ -40,7 +40,7 @@ func TestResults(t *testing.T) {
 	wantOut(t, s, "x", "1\n")
 }
 
-func TestProgress(t *testing.T) {
+func TestRun_Progress(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	var chunks []Chunk
@@ -65,7 +65,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-func TestLongOutput(t *testing.T) {
+func TestRun_LongOutput(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.OutputHead, c.OutputTail = 1000, 500 })
 	s := f.session(t, "", "x")
 	res := run(t, s, "for i in range(100_000): print(f'line {i}')\n'the value'")
@@ -103,7 +103,7 @@ func TestLongOutput(t *testing.T) {
 
 const tinyPNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
-func TestImages(t *testing.T) {
+func TestRun_Images(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxImages, c.MaxImageSize = 2, 1000 })
 	s := f.session(t, "", "x")
 	run(t, s, "import base64\nclass P:\n  def __init__(self, b): self.b = b\n  def _repr_png_(self): return self.b\n  def __repr__(self): return '<P>'\npng = base64.b64decode('"+tinyPNG+"')")
@@ -121,7 +121,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-func TestRunTimeouts(t *testing.T) {
+func TestRun_Timeouts(t *testing.T) {
 	f := newFixture(t, nil)
 	s, c := f.session(t, "", "x"), f.context(t, "", "c")
 	for _, d := range []time.Duration{-1, -time.Second, 301 * time.Second, 1e9 * time.Second} {
@@ -163,7 +163,7 @@ func TestRunTimeouts(t *testing.T) {
 	}
 }
 
-func TestKernelEnds(t *testing.T) {
+func TestRun_KernelEnds(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	res := run(t, s, "x = 1\nimport os; os._exit(3)")
@@ -185,7 +185,7 @@ func TestKernelEnds(t *testing.T) {
 	}
 }
 
-func TestCancelledRun(t *testing.T) {
+func TestRun_Cancelled(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	run(t, s, "x = 1")
@@ -198,7 +198,7 @@ func TestCancelledRun(t *testing.T) {
 	wantOut(t, s, "x", "1\n")
 }
 
-func TestQueue(t *testing.T) {
+func TestRun_Queue(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.QueueLen = 3 })
 	s := f.session(t, "", "x")
 	run(t, s, "order = []")
@@ -243,7 +243,7 @@ func TestQueue(t *testing.T) {
 	wantOut(t, s, "order", "[0, 1, 2]\n")
 }
 
-func TestParallelCommands(t *testing.T) {
+func TestExec_Parallel(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.ParallelCalls, c.QueueLen = 2, 1 })
 	s := f.session(t, "", "x")
 	var wg sync.WaitGroup
@@ -260,7 +260,7 @@ func TestParallelCommands(t *testing.T) {
 	wg.Wait()
 }
 
-func TestJavaScript(t *testing.T) {
+func TestRun_JavaScript(t *testing.T) {
 	if interpreters()[JavaScript] == "" {
 		t.Skip("no node on this machine")
 	}

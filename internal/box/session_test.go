@@ -11,7 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-func TestSessionLife(t *testing.T) {
+func TestSession_Lifecycle(t *testing.T) {
 	f := newFixture(t, nil)
 	s, lease, err := f.Session(t.Context(), "", SessionOptions{})
 	if err != nil {
@@ -73,7 +73,7 @@ func TestSessionLife(t *testing.T) {
 	}
 }
 
-func TestSessionWants(t *testing.T) {
+func TestSession_InvalidOptions(t *testing.T) {
 	f := newFixture(t, nil)
 	for _, id := range []string{"a b", "ü", "a/b", "..\n", strings.Repeat("x", 129), "\x00"} {
 		_, _, err := f.Session(t.Context(), "", SessionOptions{ID: id})
@@ -98,7 +98,7 @@ func TestSessionWants(t *testing.T) {
 	}
 }
 
-func TestOwners(t *testing.T) {
+func TestSession_OwnersAreSeparate(t *testing.T) {
 	f := newFixture(t, nil)
 	a := f.session(t, "alice", "shared-id")
 	run(t, a, "secret = 1")
@@ -138,7 +138,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-func TestOneStartForAll(t *testing.T) {
+func TestSession_ConcurrentCallsShareOneStart(t *testing.T) {
 	f := newFixture(t, nil)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -165,7 +165,7 @@ func TestOneStartForAll(t *testing.T) {
 	}
 }
 
-func TestCallersThatLeave(t *testing.T) {
+func TestSession_CallersLeaveDuringStart(t *testing.T) {
 	f := newFixture(t, nil)
 	gate := make(chan struct{})
 	f.engine.set(nil, gate)
@@ -244,7 +244,7 @@ func (f *fixture) pins(id string) int {
 	return 0
 }
 
-func TestFailedStart(t *testing.T) {
+func TestSession_FailedStart(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 1; c.StartTimeout = 300 * time.Millisecond })
 	f.engine.set(engine.ErrExhausted, nil)
 	_, _, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
@@ -268,7 +268,7 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-func TestMissingInterpreter(t *testing.T) {
+func TestSession_MissingInterpreter(t *testing.T) {
 	f := newFixture(t, nil)
 	f.parts.Machines.Interpreters = map[string]string{Python: "/nonexistent/python"}
 	_, err := f.CreateContext(t.Context(), "", ContextOptions{Name: "js", Language: "javascript"})

@@ -63,7 +63,7 @@ func TestSlots_AreSharedByOwner(t *testing.T) {
 	}
 }
 
-func TestSlots_GivenUpWait(t *testing.T) {
+func TestSlots_CancelledWait(t *testing.T) {
 	s := newSlots(1)
 	first, err := s.acquire(t.Context(), "a")
 	if err != nil {

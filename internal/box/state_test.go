@@ -17,7 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
-// The document draws the table, so that neither changes without the other.
+// The diagram in docs/architecture.md has the transitions of the table.
 func TestTransitions_AreDrawnInArchitecture(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestStoredNames: however long the names are that a guest gives its files, reading
-// the archive of a home directory takes a bounded amount of memory.
-func TestStoredNames(t *testing.T) {
+// TestStored_LongNames: reading the archive of a home takes a bounded amount of memory,
+// however long its file names are.
+func TestStored_LongNames(t *testing.T) {
 	archive := func(n, length int) *bytes.Reader {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
@@ -38,8 +38,8 @@ func TestStoredNames(t *testing.T) {
 	}
 }
 
-// TestStoredListMax: a listing has no more entries than were asked for.
-func TestStoredListMax(t *testing.T) {
+// TestStored_ListMax: a listing has no more entries than were asked for.
+func TestStored_ListMax(t *testing.T) {
 	st := &StoredFiles{home: "/home/user", files: map[string]storedFile{"": {FileInfo: FileInfo{Path: "/home/user", Type: "directory"}}}}
 	for i := range 20 {
 		name := fmt.Sprintf("f%02d", i)

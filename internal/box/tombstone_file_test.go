@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestTombstonesAreShared has servers that live at once, and one after them, know
-// what became of each other's boxes.
-func TestTombstonesAreShared(t *testing.T) {
+// TestTombstones_SharedByServers: concurrent servers, and a later one, know what became
+// of each other's boxes.
+func TestTombstones_SharedByServers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tombstones.json")
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
 	server := func() *Manager {
@@ -84,8 +84,8 @@ func TestTombstonesAreShared(t *testing.T) {
 	want(server(), "what is too old", second, "")
 }
 
-// TestTombstonesThatCannotBeShared leaves a server with those of its own.
-func TestTombstonesThatCannotBeShared(t *testing.T) {
+// TestTombstones_CannotBeShared leaves a server with those of its own.
+func TestTombstones_CannotBeShared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tombstones.json")
 	const damaged = `{"version": 1, "data": [{"id`
 	if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
@@ -120,7 +120,7 @@ func TestShareTombstones_ClosingLogsNothing(t *testing.T) {
 	}
 }
 
-func TestSharedTombstonesAreBounded(t *testing.T) {
+func TestTombstones_SharedOnesAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tombstones.json")
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	var last *Manager

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Of /etc, what programs need is there, and no secret, whatever leads to it.
-func TestEtc(t *testing.T) {
+// The image has the files of /etc that programs need and no secrets, through links
+// neither.
+func TestEtc_HasWhatProgramsNeed(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +67,8 @@ func TestEtc(t *testing.T) {
 	}
 }
 
-// However much there is in /etc, little of it is copied.
-func TestEtcIsBounded(t *testing.T) {
+// However large /etc is, little of it is copied.
+func TestEtc_IsBounded(t *testing.T) {
 	etc := t.TempDir()
 	dir := filepath.Join(etc, "java-17")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -90,7 +91,7 @@ func TestEtcIsBounded(t *testing.T) {
 
 // The image has the files in /etc that programs below /usr of this machine need, for
 // the packages that are known to need some.
-func TestEtcOfThisMachine(t *testing.T) {
+func TestEtc_OfThisMachine(t *testing.T) {
 	s := newSkeleton()
 	s.addSystem()
 	n := 0

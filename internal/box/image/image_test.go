@@ -84,9 +84,9 @@ func sysPath(t *testing.T, python string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestOneFileForTwoLanguages: what a file once said of another language counts
-// for nothing.
-func TestOneFileForTwoLanguages(t *testing.T) {
+// TestToolchain_FileReplacedByAnotherLanguage: what the cache knows of a file as another
+// language's interpreter does not count.
+func TestToolchain_FileReplacedByAnotherLanguage(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3 on PATH")
@@ -101,7 +101,7 @@ func TestOneFileForTwoLanguages(t *testing.T) {
 	}
 }
 
-func TestFindPrefersLibraries(t *testing.T) {
+func TestFind_PrefersLibraries(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a shell")
 	}
@@ -139,7 +139,7 @@ func TestFindPrefersLibraries(t *testing.T) {
 	}
 }
 
-func TestNeededForRefusesHomes(t *testing.T) {
+func TestNeededFor_RefusesHomes(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	for _, prefix := range []string{"/", "/home", "/etc", home, filepath.Dir(home)} {

@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// TestRecall finds an image again, with and without a record of it, and says what
-// is missing of one that is not whole.
+// TestRecall finds an image again, with and without a record of it, and names what an
+// incomplete one lacks.
 func TestRecall(t *testing.T) {
 	state := t.TempDir()
 	img, err := Toolchain(t.Context(), ToolchainConfig{StateDir: state})
@@ -98,9 +98,9 @@ func TestRecall_ReadsRecordsOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// TestRecall_RefusesWhatNoImageShows: a record does not decide alone which directories
-// of the host are shown.
-func TestRecall_RefusesWhatNoImageShows(t *testing.T) {
+// TestRecall_RefusesOtherDirectories: a record cannot add directories of the host to an
+// image.
+func TestRecall_RefusesOtherDirectories(t *testing.T) {
 	state := t.TempDir()
 	skeleton := filepath.Join(state, "images", "k")
 	if err := os.MkdirAll(skeleton, 0o755); err != nil {
@@ -144,9 +144,9 @@ func TestRecall_RefusesWhatNoImageShows(t *testing.T) {
 	}
 }
 
-// TestCache_RefusesWhatNoInterpreterNeeds: an answer from the cache shows no more of the
-// host than an interpreter's own answer could.
-func TestCache_RefusesWhatNoInterpreterNeeds(t *testing.T) {
+// TestCache_RefusesOtherDirectories: a cached answer cannot add more of the host to an
+// image than an interpreter's own answer.
+func TestCache_RefusesOtherDirectories(t *testing.T) {
 	found, err := find(t.Context(), FindOptions{})
 	if err != nil || len(found) == 0 {
 		t.Skipf("no interpreters: %v", err)

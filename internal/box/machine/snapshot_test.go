@@ -94,7 +94,7 @@ func TestSnapshot_ReferenceGoesBackToTheEngine(t *testing.T) {
 	}
 }
 
-func TestSnapshot_ReferenceThatIsTooLongIsRemoved(t *testing.T) {
+func TestSnapshot_LongReferenceIsRemoved(t *testing.T) {
 	k := &keeper{ref: strings.Repeat("x", maxReference+1)}
 	m := &Machine{ID: "m", Guest: still{}, engine: k}
 	dir := t.TempDir()

@@ -13,9 +13,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 )
 
-// TestReadyGivesUp_FillContinues checks the backoff between failed attempts, after
+// TestReady_GivesUpWhileFillContinues checks the backoff between failed attempts, after
 // which of them Ready gives up, and that the pool itself continues.
-func TestReadyGivesUp_FillContinues(t *testing.T) {
+func TestReady_GivesUpWhileFillContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var at []time.Duration // of the attempts
@@ -53,8 +53,8 @@ func TestReadyGivesUp_FillContinues(t *testing.T) {
 	})
 }
 
-// TestBackoffResets checks that old failures do not count.
-func TestBackoffResets(t *testing.T) {
+// TestFill_BackoffResets checks that old failures do not count.
+func TestFill_BackoffResets(t *testing.T) {
 	c := &clock{now: time.Now()}
 	p := New(Config{Size: 1, Now: c.Now})
 	s := &class{id: small}
@@ -75,9 +75,9 @@ func TestBackoffResets(t *testing.T) {
 	}
 }
 
-// TestReplacementWaitsBriefly checks that the replacement of an expired instance
+// TestFill_ReplacementWaitsBriefly checks that the replacement of an expired instance
 // waits for room for yieldTimeout, and a missing instance without limit.
-func TestReplacementWaitsBriefly(t *testing.T) {
+func TestFill_ReplacementWaitsBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Size: 1, Yield: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 		begun := time.Now()

@@ -215,7 +215,7 @@ func take(t testing.TB, p *Pool, c Class) *machine.Machine {
 	return m
 }
 
-func TestFillsInTurnAndHandsOut(t *testing.T) {
+func TestFill_ClassesTakeTurns(t *testing.T) {
 	for _, pause := range []bool{false, true} {
 		t.Run(fmt.Sprintf("pause=%t", pause), func(t *testing.T) {
 			f := newFactory(t)
@@ -263,7 +263,7 @@ func TestFillsInTurnAndHandsOut(t *testing.T) {
 	}
 }
 
-func TestInstancesArePaused(t *testing.T) {
+func TestFill_InstancesArePaused(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{Size: 1, Pause: true})
 	p.Start([]Class{small})
@@ -284,9 +284,9 @@ func TestInstancesArePaused(t *testing.T) {
 	}
 }
 
-// TestTakeSkipsUnresponsiveInstance checks that Take neither returns an instance that
+// TestTake_SkipsUnresponsiveInstance checks that Take neither returns an instance that
 // does not answer nor waits for it for long, and that Take has priority over filling.
-func TestTakeSkipsUnresponsiveInstance(t *testing.T) {
+func TestTake_SkipsUnresponsiveInstance(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{Size: 2})
 	p.Start([]Class{small})
@@ -315,7 +315,7 @@ func TestTakeSkipsUnresponsiveInstance(t *testing.T) {
 	}
 }
 
-func TestSizeZeroDisablesPool(t *testing.T) {
+func TestPool_SizeZeroDisables(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{})
 	p.Start([]Class{small})
@@ -325,7 +325,7 @@ func TestSizeZeroDisablesPool(t *testing.T) {
 	}
 }
 
-func TestTakeDoesNotWait(t *testing.T) {
+func TestTake_DoesNotWait(t *testing.T) {
 	f := newFactory(t)
 	making, release := make(chan struct{}, 1), make(chan struct{})
 	f.setHook(func(Class) error { making <- struct{}{}; <-release; return nil })
@@ -352,8 +352,8 @@ func TestTakeDoesNotWait(t *testing.T) {
 	take(t, p, small)
 }
 
-// TestLostInstancesAreReplaced ends instances without telling the pool.
-func TestLostInstancesAreReplaced(t *testing.T) {
+// TestFill_ReplacesLostInstances ends instances without telling the pool.
+func TestFill_ReplacesLostInstances(t *testing.T) {
 	destroy := func(m *machine.Machine) { m.Guest.Destroy(context.Background()) }
 	for _, c := range []struct {
 		name  string
@@ -393,8 +393,8 @@ func TestLostInstancesAreReplaced(t *testing.T) {
 	}
 }
 
-// TestFailingClassDoesNotBlockOthers also checks that the pool recovers.
-func TestFailingClassDoesNotBlockOthers(t *testing.T) {
+// TestFill_FailingClassDoesNotBlockOthers also checks that the pool recovers.
+func TestFill_FailingClassDoesNotBlockOthers(t *testing.T) {
 	f := newFactory(t)
 	broken := errors.New("no such interpreter")
 	f.setHook(func(c Class) error {
@@ -442,7 +442,7 @@ func (c *clock) pass(p *Pool, d time.Duration) {
 	p.changeLocked()
 }
 
-func TestExpiredInstancesAreReplaced(t *testing.T) {
+func TestFill_ReplacesExpiredInstances(t *testing.T) {
 	for _, room := range []bool{true, false} {
 		t.Run(fmt.Sprintf("room=%t", room), func(t *testing.T) {
 			f := newFactory(t)
@@ -483,9 +483,9 @@ func TestExpiredInstancesAreReplaced(t *testing.T) {
 	}
 }
 
-// TestTakeReturnsExpiredInstance_WhenNoneYounger checks which instance Take returns
+// TestTake_ReturnsExpiredInstanceIfNoneYounger checks which instance Take returns
 // while expired ones cannot be replaced.
-func TestTakeReturnsExpiredInstance_WhenNoneYounger(t *testing.T) {
+func TestTake_ReturnsExpiredInstanceIfNoneYounger(t *testing.T) {
 	f := newFactory(t)
 	c := &clock{now: time.Now()}
 	p := f.pool(t, Config{Size: 2, Now: c.Now})
@@ -594,9 +594,9 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestConcurrentTakeTrimAndLoss runs Take and Trim concurrently: no machine is returned
+// TestPool_ConcurrentTakeTrimAndLoss runs Take and Trim concurrently: no machine is returned
 // twice, each one answers, and nothing is left.
-func TestConcurrentTakeTrimAndLoss(t *testing.T) {
+func TestPool_ConcurrentTakeTrimAndLoss(t *testing.T) {
 	f := newFactory(t)
 	p := f.pool(t, Config{Size: 3, Pause: true})
 	p.Start([]Class{small, large})

@@ -19,8 +19,8 @@ func framed(version int, record string) string {
 	return string(b)
 }
 
-// TestDamagedRecords spoils a record in every way there is.
-func TestDamagedRecords(t *testing.T) {
+// TestRecord_Damaged damages a record in many ways.
+func TestRecord_Damaged(t *testing.T) {
 	elsewhere := t.TempDir()
 	precious := filepath.Join(elsewhere, "precious")
 	if err := os.WriteFile(precious, []byte("keep me"), 0o600); err != nil {
@@ -136,8 +136,8 @@ func spoil(t *testing.T, do func(dir string) error, dir string) {
 	}
 }
 
-// TestForeignFilesAreLeftAlone puts files into the store that are not records.
-func TestForeignFilesAreLeftAlone(t *testing.T) {
+// TestStore_KeepsForeignFiles puts files into the store that are not records.
+func TestStore_KeepsForeignFiles(t *testing.T) {
 	s := open(t, Config{})
 	records := filepath.Join(s.dir, recordsDir)
 	for _, name := range []string{"x", "lost+found", "...", strings.Repeat("n", 255), "a b\nc"} {
@@ -154,9 +154,9 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMetaTornByPowerFailure leaves unsynced files in any state, as a power failure
-// does; synced ones are intact.
-func TestMetaTornByPowerFailure(t *testing.T) {
+// TestMeta_TornByPowerFailure: a power failure leaves unsynced files in any state, and
+// synced ones intact.
+func TestMeta_TornByPowerFailure(t *testing.T) {
 	for _, torn := range []string{"", "\x00\x00\x00", `{"format":1`, framed(1, `{"class":"box"}`), blob(maxEntry + 1)} {
 		s := open(t, Config{})
 		c := create(t, s, usedOn(1))
@@ -183,9 +183,9 @@ func TestMetaTornByPowerFailure(t *testing.T) {
 	}
 }
 
-// TestMetaOlderThanSaved has a power cut bring back an older meta: that the box went on since is
-// known nevertheless.
-func TestMetaOlderThanSaved(t *testing.T) {
+// TestMeta_OlderThanSaved: after a power failure brings back older metadata, the store
+// still knows that the box continued.
+func TestMeta_OlderThanSaved(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, usedOn(1))
 	write(t, c, usedOn(2), "data")

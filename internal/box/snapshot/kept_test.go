@@ -66,7 +66,7 @@ func TestKept_ExceedsEstimate(t *testing.T) {
 	write(t, c, keptOf("alice"), blob(10*kB))
 }
 
-// A snapshot that is being written counts for another one.
+// A snapshot that is being written counts towards the quota.
 func TestKept_ReservationCounts(t *testing.T) {
 	s := open(t, Config{MaxBytes: 100 * kB})
 	c := create(t, s, keptOf("alice"))

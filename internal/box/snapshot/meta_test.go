@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestEntryRoundTrip fails if a field is not written down.
-func TestEntryRoundTrip(t *testing.T) {
+// TestMeta_RoundTrip fails if a field is not stored.
+func TestMeta_RoundTrip(t *testing.T) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
 	e.Saved, e.Live, e.Ran, e.Description = day(3), true, true, "what"
 	e.Aside = "its image is gone"
@@ -41,7 +41,7 @@ func values(v reflect.Value) func(yield func(reflect.Value) bool) {
 	}
 }
 
-func TestUnknownFieldsAreIgnored(t *testing.T) {
+func TestMeta_UnknownFields(t *testing.T) {
 	got, err := decode([]byte(` {"later":1, "record": {"class":"box","later":{"x":[1]}}, "format":1, "sum":"` + sum([]byte(`{"class":"box","later":{"x":[1]}}`)) + `"}` + "\n"))
 	if err != nil || got.Class != Box {
 		t.Errorf("%+v, %v", got, err)

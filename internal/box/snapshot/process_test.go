@@ -157,7 +157,7 @@ func startReady(t *testing.T, args ...string) (kill func()) {
 	return kill
 }
 
-func TestSharedByProcesses(t *testing.T) {
+func TestStore_SharedByProcesses(t *testing.T) {
 	s := open(t, Config{})
 	id := stored(t, s, box("a"), "data")
 	refused := func() {
@@ -211,7 +211,7 @@ func TestSharedByProcesses(t *testing.T) {
 	}
 }
 
-func TestProcessesCompeteForRecords(t *testing.T) {
+func TestAcquire_ByManyProcesses(t *testing.T) {
 	s := open(t, Config{})
 	args := []string{"contend", s.dir}
 	for range 5 {
@@ -238,8 +238,8 @@ func TestProcessesCompeteForRecords(t *testing.T) {
 	}
 }
 
-// TestKilledWrite kills a process at each step of a write.
-func TestKilledWrite(t *testing.T) {
+// TestWrite_Killed kills a process at each step of a write.
+func TestWrite_Killed(t *testing.T) {
 	for _, step := range []string{"made", "halfway", "written", "described", "renamed"} {
 		for _, first := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s first=%t", step, first), func(t *testing.T) {
@@ -315,8 +315,8 @@ func data(t testing.TB, dir string) []string {
 	return slices.DeleteFunc(tree(t, dir), func(name string) bool { return strings.HasPrefix(filepath.Base(name), metaName) })
 }
 
-// TestKilledWriteThenWrite writes where another process was killed, before any sweep.
-func TestKilledWriteThenWrite(t *testing.T) {
+// TestWrite_AfterKilledWrite writes where another process was killed, before any sweep.
+func TestWrite_AfterKilledWrite(t *testing.T) {
 	s := open(t, Config{})
 	id := stored(t, s, usedOn(10), "old data")
 	for _, step := range []string{"halfway", "described", "renamed"} {
@@ -336,8 +336,8 @@ func TestKilledWriteThenWrite(t *testing.T) {
 	}
 }
 
-// TestKilledReservation acquires a record whose writer was killed.
-func TestKilledReservation(t *testing.T) {
+// TestReservation_OfKilledWriter acquires a record whose writer was killed.
+func TestReservation_OfKilledWriter(t *testing.T) {
 	s := open(t, Config{MaxBytes: 10})
 	c := create(t, s, usedOn(10))
 	c.Release()
@@ -348,8 +348,8 @@ func TestKilledReservation(t *testing.T) {
 	write(t, create(t, s, usedOn(11)), usedOn(11), "123456789")
 }
 
-// TestFailedSync has the disk fail when the new data are in place already.
-func TestFailedSync(t *testing.T) {
+// TestWrite_SyncFails: the disk fails after the new data are in place.
+func TestWrite_SyncFails(t *testing.T) {
 	var c *Lease
 	fails := false
 	s := open(t, Config{step: func(step string) {
@@ -376,8 +376,8 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// TestFailedWrite has the engine fail.
-func TestFailedWrite(t *testing.T) {
+// TestWrite_EngineFails: the engine fails to write the data.
+func TestWrite_EngineFails(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, usedOn(10))
 	write(t, c, usedOn(10), "old data")
@@ -417,10 +417,10 @@ func TestFailedWrite(t *testing.T) {
 // spaceEnv says that this process has mounts of its own.
 const spaceEnv = "GLOVEBOX_TEST_SNAPSHOT_MOUNTS"
 
-// TestFullDisk runs in a mount namespace, with disks of its own.
-func TestFullDisk(t *testing.T) {
+// TestWrite_FullDisk runs in a mount namespace, with disks of its own.
+func TestWrite_FullDisk(t *testing.T) {
 	if os.Getenv(spaceEnv) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestWrite_FullDisk$", "-test.v")
 		cmd.Env = append(os.Environ(), spaceEnv+"=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 		if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {

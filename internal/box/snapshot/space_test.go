@@ -31,7 +31,7 @@ const kB = 1000
 
 func blob(n int) string { return strings.Repeat("x", n) }
 
-func TestQuotaEvictsLeastRecentlyUsed(t *testing.T) {
+func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 	var evicted []Removed
 	var s *Store
 	s = open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) {
@@ -96,9 +96,9 @@ func TestQuotaEvictsLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestQuotaIsShared: an owner with much data makes space from their own records, and
-// takes none from owners with less.
-func TestQuotaIsShared(t *testing.T) {
+// TestQuota_OwnersWithLessKeepTheirs: an owner with much data makes room from own
+// records, not from those of owners with less.
+func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 	var evicted []string
 	s := open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) { evicted = append(evicted, r.ID) }})
 	of := func(owner string, used int, class Class) Meta {
@@ -154,8 +154,9 @@ func TestWrite_ExceedsEstimate(t *testing.T) {
 	}
 }
 
-// TestReservationCountsForOthers has two stores write concurrently where only one fits.
-func TestReservationCountsForOthers(t *testing.T) {
+// TestReservation_CountsForOtherStores: of two concurrent writes in two stores only one
+// fits.
+func TestReservation_CountsForOtherStores(t *testing.T) {
 	s := open(t, Config{MaxBytes: 10 * kB})
 	other := open(t, Config{MaxBytes: 10 * kB, Dir: s.dir})
 	a, b := create(t, s, usedOn(1)), create(t, other, usedOn(2))
@@ -180,7 +181,7 @@ func TestReservationCountsForOthers(t *testing.T) {
 	}
 }
 
-func TestUpdateDuringWrite(t *testing.T) {
+func TestUpdate_DuringWrite(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, usedOn(1))
 	err := c.Write(t.Context(), usedOn(2), 1, func(ctx context.Context, dir string) error {
@@ -194,7 +195,7 @@ func TestUpdateDuringWrite(t *testing.T) {
 	}
 }
 
-func TestMaxRecords(t *testing.T) {
+func TestStore_MaxRecords(t *testing.T) {
 	var evicted []Removed
 	s := open(t, Config{MaxRecords: 4, Evicted: func(r Removed) { evicted = append(evicted, r) }})
 	stored(t, s, kept(), "kept")
@@ -276,7 +277,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweep_ClockJump has the clock be ahead for a while, and then for good.
+// TestSweep_ClockJump: the clock is ahead for a while, and then for good.
 func TestSweep_ClockJump(t *testing.T) {
 	now := day(2)
 	s := open(t, Config{MaxAge: 10 * 24 * time.Hour, AgeDoubt: 50 * time.Millisecond, Now: func() time.Time { return now }})
@@ -303,7 +304,7 @@ func TestSweep_ClockJump(t *testing.T) {
 	}
 }
 
-func TestSweepQuota(t *testing.T) {
+func TestSweep_Quota(t *testing.T) {
 	s := open(t, Config{})
 	keptID := stored(t, s, kept(), blob(9*kB))
 	old := stored(t, s, usedOn(2), blob(4*kB))

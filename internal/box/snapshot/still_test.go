@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestStill: the data of a record whose box does nothing are its latest state, until the
-// box continues, it was woken, or the host restarted.
-func TestStill(t *testing.T) {
+// TestStill_UntilTheBoxContinues: the data of an idle box are its latest state until the
+// box continues, is woken, or the host restarts.
+func TestStill_UntilTheBoxContinues(t *testing.T) {
 	s := open(t, Config{})
 	m := box("1")
 	m.Live = true

@@ -135,7 +135,7 @@ func wantErr(t testing.TB, what string, got, want error) {
 	}
 }
 
-func TestRecordLifecycle(t *testing.T) {
+func TestRecord_Lifecycle(t *testing.T) {
 	now := day(5)
 	s := open(t, Config{Now: func() time.Time { return now }})
 	m := box("a")
@@ -219,7 +219,7 @@ func TestRecordLifecycle(t *testing.T) {
 	}
 }
 
-func TestTimesAreFilledIn(t *testing.T) {
+func TestCreate_FillsInTimes(t *testing.T) {
 	now := day(5)
 	s := open(t, Config{Now: func() time.Time { return now }})
 	c := create(t, s, Meta{Class: Kept})
@@ -235,7 +235,7 @@ func TestTimesAreFilledIn(t *testing.T) {
 	}
 }
 
-func TestInvalidMeta(t *testing.T) {
+func TestCreate_InvalidMeta(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, box("a"))
 	for name, change := range map[string]func(*Meta){
@@ -275,7 +275,7 @@ func TestInvalidMeta(t *testing.T) {
 	}
 }
 
-func TestInvalidIDs(t *testing.T) {
+func TestAcquire_InvalidIDs(t *testing.T) {
 	s := open(t, Config{})
 	for _, id := range []string{
 		"", ".", "..", "../records", "records", "lock", "/etc", "x/../y", strings.Repeat("a", 25), strings.Repeat("A", 26),
@@ -292,7 +292,7 @@ func TestInvalidIDs(t *testing.T) {
 	}
 }
 
-func TestKeptSnapshots(t *testing.T) {
+func TestKept_Snapshots(t *testing.T) {
 	s := open(t, Config{})
 	m := box("a")
 	m.Class = Kept
@@ -347,7 +347,7 @@ func TestKeptSnapshots(t *testing.T) {
 	}
 }
 
-func TestListOrderAndMatch(t *testing.T) {
+func TestList_OrderAndMatch(t *testing.T) {
 	s := open(t, Config{})
 	var want []string
 	for i, name := range []string{"a", "b", "c"} {
@@ -367,9 +367,9 @@ func TestListOrderAndMatch(t *testing.T) {
 	}
 }
 
-// TestListSeesChanges has one store look at what another one changes all the time:
-// what it remembers must not be out of date.
-func TestListSeesChanges(t *testing.T) {
+// TestList_SeesChangesOfOtherStores: the cache of a list is never out of date while
+// another store changes records.
+func TestList_SeesChangesOfOtherStores(t *testing.T) {
 	s := open(t, Config{})
 	watcher := open(t, Config{Dir: s.dir})
 	c := create(t, s, box("a"))
@@ -402,7 +402,7 @@ func TestListSeesChanges(t *testing.T) {
 	}
 }
 
-// TestList_CachesItems finds out whether a list reads what has not changed.
+// TestList_CachesItems checks that a list does not read records that have not changed.
 func TestList_CachesItems(t *testing.T) {
 	s := open(t, Config{})
 	id := stored(t, s, box("a"), "data")
@@ -429,8 +429,8 @@ func TestList_CachesItems(t *testing.T) {
 	}
 }
 
-// TestListDuringChanges has one store look while another one changes a record.
-func TestListDuringChanges(t *testing.T) {
+// TestList_DuringChanges lists in one store while another one changes a record.
+func TestList_DuringChanges(t *testing.T) {
 	s := open(t, Config{})
 	watcher := open(t, Config{Dir: s.dir})
 	c := create(t, s, usedOn(1))
@@ -473,7 +473,7 @@ func TestListDuringChanges(t *testing.T) {
 	}
 }
 
-func TestConcurrentAcquire(t *testing.T) {
+func TestAcquire_Concurrent(t *testing.T) {
 	s := open(t, Config{})
 	other := open(t, Config{Dir: s.dir})
 	id := stored(t, s, box("a"), "data")
@@ -519,8 +519,8 @@ func TestConcurrentAcquire(t *testing.T) {
 	}
 }
 
-// TestAcquireOrDelete acquires and deletes the same records concurrently.
-func TestAcquireOrDelete(t *testing.T) {
+// TestAcquire_WhileDeleting acquires and deletes the same records concurrently.
+func TestAcquire_WhileDeleting(t *testing.T) {
 	s := open(t, Config{})
 	other := open(t, Config{Dir: s.dir})
 	for range 30 {
@@ -563,8 +563,8 @@ func TestAcquireOrDelete(t *testing.T) {
 	}
 }
 
-// TestLeaseUsedConcurrently uses one lease from many goroutines.
-func TestLeaseUsedConcurrently(t *testing.T) {
+// TestLease_UsedConcurrently uses one lease from many goroutines.
+func TestLease_UsedConcurrently(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, box("a"))
 	var wg sync.WaitGroup
@@ -627,7 +627,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-func TestLockFileReplaced(t *testing.T) {
+func TestLock_FileReplaced(t *testing.T) {
 	s := open(t, Config{})
 	id := stored(t, s, box("a"), "data")
 	if err := os.Remove(filepath.Join(s.dir, lockName)); err != nil {
@@ -639,8 +639,8 @@ func TestLockFileReplaced(t *testing.T) {
 	}
 }
 
-// TestDamageIsLoggedOnce counts the log lines about a damaged record.
-func TestDamageIsLoggedOnce(t *testing.T) {
+// TestRecord_DamageIsLoggedOnce counts the log lines about a damaged record.
+func TestRecord_DamageIsLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	s := open(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	id := stored(t, s, box("a"), "data")

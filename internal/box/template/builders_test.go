@@ -55,9 +55,9 @@ func builderCommand(tb testing.TB) *exec.Cmd {
 	return cmd
 }
 
-// TestConcurrentBuilds_OneBuilder builds one template from goroutines of two processes:
+// TestBuild_ConcurrentCallsShareOneBuilder builds one template from goroutines of two processes:
 // it is built once.
-func TestConcurrentBuilds_OneBuilder(t *testing.T) {
+func TestBuild_ConcurrentCallsShareOneBuilder(t *testing.T) {
 	s := open(t).store
 	cmd := builderCommand(t)
 	var theirs []byte

@@ -65,9 +65,9 @@ done in \d+\.\d s$`; !regexp.MustCompile(want).MatchString(p.String()) {
 	}
 }
 
-// TestRestoredMachinesDiffer checks that two machines of one template have different
+// TestRestore_MachinesDiffer checks that two machines of one template have different
 // identities and randomness.
-func TestRestoredMachinesDiffer(t *testing.T) {
+func TestRestore_MachinesDiffer(t *testing.T) {
 	const (
 		pythonCode = `
 import random, uuid, os, secrets, tempfile, sys
@@ -193,8 +193,8 @@ func TestBuild_InvalidSpec(t *testing.T) {
 	}
 }
 
-// TestDamagedTemplates damages a template in many ways. It is rejected and rebuilt.
-func TestDamagedTemplates(t *testing.T) {
+// TestRestore_DamagedTemplates damages a template in many ways. It is rejected and rebuilt.
+func TestRestore_DamagedTemplates(t *testing.T) {
 	s := open(t).another(t, nil)
 	w := python()
 	for what, spoil := range map[string]func(dir string) error{
@@ -336,8 +336,8 @@ func TestBuild_CallerLeaves(t *testing.T) {
 	}
 }
 
-// TestUpgradeChangesKey changes a library while a template is built from it, and later.
-func TestUpgradeChangesKey(t *testing.T) {
+// TestKey_ChangesWithUpgrade changes a library while a template is built from it, and later.
+func TestKey_ChangesWithUpgrade(t *testing.T) {
 	l := open(t)
 	site := t.TempDir()
 	library := filepath.Join(site, "json")
@@ -397,8 +397,8 @@ func TestUpgradeChangesKey(t *testing.T) {
 	eventually(t, "the stale template is swept away", func() bool { return len(ls(t, s.cfg.Dir)) == 0 })
 }
 
-// TestKeyDependsOnInputs checks that every input changes the key.
-func TestKeyDependsOnInputs(t *testing.T) {
+// TestKey_DependsOnInputs checks that every input changes the key.
+func TestKey_DependsOnInputs(t *testing.T) {
 	l := open(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -483,8 +483,8 @@ func TestKeyDependsOnInputs(t *testing.T) {
 	check("a file that is gone")
 }
 
-// TestRemoveWaitsForRestores removes templates in use, and prunes unused ones.
-func TestRemoveWaitsForRestores(t *testing.T) {
+// TestRemove_WaitsForRestores removes templates in use, and prunes unused ones.
+func TestRemove_WaitsForRestores(t *testing.T) {
 	l := open(t)
 	now := time.Now()
 	s := l.another(t, func(cfg *Config) { cfg.Now = func() time.Time { return now } })

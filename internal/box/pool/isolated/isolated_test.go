@@ -247,8 +247,8 @@ func lookAt(t *testing.T, m *machine.Machine) seen {
 	return s
 }
 
-// TestTakenMachinesShareNothing also checks that instances differ where they must.
-func TestTakenMachinesShareNothing(t *testing.T) {
+// TestTake_MachinesShareNothing also checks that instances differ where they must.
+func TestTake_MachinesShareNothing(t *testing.T) {
 	p := newPool(t, pool.Config{Size: 2, Pause: true})
 	first := take(t, p)
 	clean := lookAt(t, first)
@@ -292,8 +292,8 @@ func TestTakenMachinesShareNothing(t *testing.T) {
 	check("a box made after the first one has ended")
 }
 
-// TestKilledInstanceIsReplaced kills the kernel of an instance while it waits.
-func TestKilledInstanceIsReplaced(t *testing.T) {
+// TestFill_ReplacesKilledInstance kills the kernel of an instance while it waits.
+func TestFill_ReplacesKilledInstance(t *testing.T) {
 	for _, pause := range []bool{true, false} {
 		t.Run(fmt.Sprintf("pause=%t", pause), func(t *testing.T) {
 			p := newPool(t, pool.Config{Size: 2, Pause: pause})
