@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guests are made, written to disk and restored where there is no openat2, as in a
-// systemd unit with RestrictSUIDSGID=yes: the tests of a life and of snapshots pass
-// there, too.
-func TestWithoutOpenat2(t *testing.T) {
+// Guests are created, snapshotted and restored without openat2, as in a systemd unit with
+// RestrictSUIDSGID=yes: the tests of the lifecycle and of snapshots pass under a filter
+// that denies it.
+func TestOpenat2_Denied(t *testing.T) {
 	if os.Getenv(denyEnv) != "" {
 		t.Skip("this is the inner run")
 	}
 	for _, answer := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
-		cmd := denied(t, unix.SYS_OPENAT2, answer, "-test.v", "-test.run", "^(TestOpenat2IsDenied|TestLife|TestIsolation|TestRestoreAfterAnUpgrade|TestRestoreVolumes)$")
+		cmd := denied(t, unix.SYS_OPENAT2, answer, "-test.v", "-test.run", "^(TestOpenat2_FilterDeniesIt|TestGuest_Lifecycle|TestGuest_Isolation|TestRestore_AfterUpgradeOfLibrary|TestRestore_Volumes)$")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("with %v: %v\n%s", answer, err, out)
@@ -28,17 +28,17 @@ func TestWithoutOpenat2(t *testing.T) {
 	}
 }
 
-// The filter of TestWithoutOpenat2 does what it is meant to do.
-func TestOpenat2IsDenied(t *testing.T) {
+// The filter of TestOpenat2_Denied denies openat2.
+func TestOpenat2_FilterDeniesIt(t *testing.T) {
 	if os.Getenv(denyEnv) == "" {
-		t.Skip("runs as a part of TestWithoutOpenat2")
+		t.Skip("runs as a part of TestOpenat2_Denied")
 	}
 	if _, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH}); !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 		t.Fatalf("openat2: got %v, want it to be denied", err)
 	}
 }
 
-// Both ways reach the same files, and neither leaves the directory.
+// Both implementations open the same files, and neither leaves the directory.
 func TestOpenBeneath(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestCgroupMembers fails when a process of a guest is not in the guest's cgroup,
-// where no limit holds for it.
-func TestCgroupMembers(t *testing.T) {
+// TestCgroup_HasAllProcesses fails if a process of a guest is outside the guest's cgroup,
+// where no limit applies to it.
+func TestCgroup_HasAllProcesses(t *testing.T) {
 	e := open(t)
 	if e.groups == nil {
 		t.Skip("no cgroups can be made here")
@@ -47,9 +47,9 @@ func TestCgroupMembers(t *testing.T) {
 	}
 }
 
-// TestCgroupWeight: the boxes of an instance weigh more than one thread of the server beside
-// them, so that many busy boxes do not wait for it.
-func TestCgroupWeight(t *testing.T) {
+// TestCgroup_Weight: the boxes of an instance weigh more than one thread of the server,
+// so that many busy boxes are not starved by it.
+func TestCgroup_Weight(t *testing.T) {
 	e := open(t)
 	if e.groups == nil || e.groups.v2 {
 		t.Skip("no cgroups of version 1 can be made here")
@@ -66,9 +66,9 @@ func sameNamespace(a, b string) bool {
 	return errX == nil && errY == nil && x == y
 }
 
-// TestPartAwaitsPlace starts a part of gVisor, which must not do anything as long
-// as whoever started it has not put it into its cgroup.
-func TestPartAwaitsPlace(t *testing.T) {
+// TestStart_WaitsForCgroup: a sentry or gofer does nothing before the server has put it
+// into its cgroup.
+func TestStart_WaitsForCgroup(t *testing.T) {
 	gate, open, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

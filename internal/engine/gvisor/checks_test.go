@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestChecks has a file compared with its checksum again and again. Whether it is
-// read shows in what a context does that has ended.
-func TestChecks(t *testing.T) {
+// TestChecks_ReadFileOnce compares a file with its checksum repeatedly. A context that
+// has ended shows whether the file is read.
+func TestChecks_ReadFileOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pages.img")
 	if err := os.WriteFile(path, []byte("pages"), 0o600); err != nil {
 		t.Fatal(err)

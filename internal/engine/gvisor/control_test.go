@@ -11,7 +11,7 @@ import (
 )
 
 // Sentries do not inherit the descriptors of connections to other sentries.
-func TestControlIsNotInherited(t *testing.T) {
+func TestDescriptors_ControlIsNotInherited(t *testing.T) {
 	e := open(t)
 	b := create(t, e, "guest", newSpec(t))
 	before := inheritable(t)

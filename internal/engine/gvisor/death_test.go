@@ -159,7 +159,7 @@ func (s *victim) checkGone(t *testing.T) {
 	}
 }
 
-func TestGuestsDieWithTheServer(t *testing.T) {
+func TestServer_GuestsDieWithIt(t *testing.T) {
 	for _, which := range []string{"inner", "outer"} {
 		t.Run(which, func(t *testing.T) {
 			s := startServer(t, atRest, resolved(t, t.TempDir()))
@@ -179,9 +179,9 @@ func resolved(t *testing.T, path string) string {
 	return path
 }
 
-// TestServerKilled kills a server while it writes snapshots and while it restores
-// them, beside another one on the same state directory.
-func TestServerKilled(t *testing.T) {
+// TestServer_KilledDuringSnapshots kills a server while it writes and restores snapshots,
+// beside another one on the same state directory.
+func TestServer_KilledDuringSnapshots(t *testing.T) {
 	for _, stage := range []string{atSnapshot, atRestore} {
 		t.Run(stage, func(t *testing.T) {
 			dir := resolved(t, t.TempDir())

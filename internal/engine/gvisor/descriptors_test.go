@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDescriptors looks at what the processes of a guest hold: nothing that this
-// process was started with, and no socket of each other.
-func TestDescriptors(t *testing.T) {
+// TestDescriptors_OfGuest: the processes of a guest hold no descriptor that this process
+// was started with, and no socket of another guest.
+func TestDescriptors_OfGuest(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -53,9 +53,9 @@ func diskUse(t *testing.T, e *Engine) hostdisk.Use {
 	return use
 }
 
-// TestDisk_AGuestCannotFillTheDisk: a guest that may write more than the file system
-// holds is ended before it is full, and another guest can write what is guaranteed.
-func TestDisk_AGuestCannotFillTheDisk(t *testing.T) {
+// TestDisk_GuestCannotFillIt: a guest that may write more than the file system holds is
+// ended before it is full, and another guest can write its guaranteed part.
+func TestDisk_GuestCannotFillIt(t *testing.T) {
 	const reserve = 96 << 20
 	e := openDisk(t, smallDisk(t, "384m"), hostdisk.Policy{Guaranteed: 0.1, Reserve: reserve})
 	spec := newSpec(t)
@@ -75,8 +75,8 @@ func TestDisk_AGuestCannotFillTheDisk(t *testing.T) {
 	}
 }
 
-// TestDisk_AGuestMayUseWhatIsFree: without shortage, only the guest's own limit counts.
-func TestDisk_AGuestMayUseWhatIsFree(t *testing.T) {
+// TestDisk_GuestMayUseFreeSpace: without shortage, only the guest's own limit counts.
+func TestDisk_GuestMayUseFreeSpace(t *testing.T) {
 	e := openDisk(t, smallDisk(t, "256m"), hostdisk.Policy{Guaranteed: 0.1, Reserve: 16 << 20})
 	spec := newSpec(t)
 	spec.Limits.DiskMB = 100
@@ -89,8 +89,8 @@ func TestDisk_AGuestMayUseWhatIsFree(t *testing.T) {
 	}
 }
 
-// TestDisk_Admission: no guest starts without room for what is guaranteed to it, counted
-// with the guests of all engines on the state directory.
+// TestDisk_Admission: a guest starts only with room for its guaranteed part, counted with
+// the guests of all engines on the state directory.
 func TestDisk_Admission(t *testing.T) {
 	dir := smallDisk(t, "256m")
 	policy := hostdisk.Policy{Guaranteed: 1, Reserve: 32 << 20}
@@ -130,9 +130,9 @@ func TestDisk_Admission(t *testing.T) {
 	create(t, one, "third", spec)
 }
 
-// TestDisk_Others: what the policy leaves to others is no room for guests, except for the
-// only one. Even that does not get the space that the policy leaves free.
-func TestDisk_Others(t *testing.T) {
+// TestDisk_PolicyReservesForOthers: the space that the policy leaves to others is no room
+// for guests, except for the only one, and the space to leave free not even for that.
+func TestDisk_PolicyReservesForOthers(t *testing.T) {
 	var left atomic.Int64
 	left.Store(230 << 20)
 	policy := hostdisk.Policy{Guaranteed: 0.5, Reserve: 32 << 20, Others: func(free int64) int64 { return left.Load() }}
@@ -161,9 +161,9 @@ func TestDisk_Others(t *testing.T) {
 	}
 }
 
-// TestDisk_ARefusedGuestReservesNothing: other instances do not see the reservation of a
-// guest that is refused. It could end their guests.
-func TestDisk_ARefusedGuestReservesNothing(t *testing.T) {
+// TestDisk_RefusedGuestReservesNothing: other instances do not see the reservation of a
+// refused guest, which could end their guests.
+func TestDisk_RefusedGuestReservesNothing(t *testing.T) {
 	dir := smallDisk(t, "256m")
 	var most atomic.Int64
 	e := openDisk(t, dir, hostdisk.Policy{Guaranteed: 1, Others: func(int64) int64 { // called while the guest is admitted
@@ -187,9 +187,9 @@ func TestDisk_ARefusedGuestReservesNothing(t *testing.T) {
 	}
 }
 
-// TestDisk_KilledInstancesEndNoGuest: what a killed process has reserved does not count
+// TestDisk_KilledInstanceEndsNoGuest: the reservations of a killed process do not count
 // against a guest that exceeds its part.
-func TestDisk_KilledInstancesEndNoGuest(t *testing.T) {
+func TestDisk_KilledInstanceEndsNoGuest(t *testing.T) {
 	dir := smallDisk(t, "256m")
 	e := openDisk(t, dir, hostdisk.Policy{Guaranteed: 0.1, Reserve: 16 << 20})
 	spec := newSpec(t)
@@ -227,8 +227,8 @@ func deadInstance(t *testing.T, dir string) string {
 	return dead
 }
 
-// TestDisk_TheGuestThatFilledTheDiskEnds: also if another one writes the last bytes.
-func TestDisk_TheGuestThatFilledTheDiskEnds(t *testing.T) {
+// TestDisk_GuestThatFilledItEnds, also if another one writes the last bytes.
+func TestDisk_GuestThatFilledItEnds(t *testing.T) {
 	e := openDisk(t, smallDisk(t, "256m"), hostdisk.Policy{Guaranteed: 0.1, Reserve: 32 << 20})
 	spec := newSpec(t)
 	spec.Limits.DiskMB = 512 // of which 51 are guaranteed
@@ -248,8 +248,8 @@ func TestDisk_TheGuestThatFilledTheDiskEnds(t *testing.T) {
 	}
 }
 
-// TestDisk_FilesOfARestoredGuestCount: a guest does not get a larger part by a restore.
-func TestDisk_FilesOfARestoredGuestCount(t *testing.T) {
+// TestDisk_FilesOfRestoredGuestCount: a restore does not give a guest a larger part.
+func TestDisk_FilesOfRestoredGuestCount(t *testing.T) {
 	restored := &quota{guaranteed: 210, part: 10, used: 200, guest: &guest{}}
 	fresh := &quota{guaranteed: 10, part: 10, used: 60, guest: &guest{}}
 	booting := &quota{guaranteed: 1000, part: 10, used: 900}
@@ -259,9 +259,9 @@ func TestDisk_FilesOfARestoredGuestCount(t *testing.T) {
 	}
 }
 
-// TestDisk_SnapshotsLeaveWhatIsReserved: a snapshot on the disk that guests write to does
-// not take what is guaranteed to them, and a restored guest needs room for its files.
-func TestDisk_SnapshotsLeaveWhatIsReserved(t *testing.T) {
+// TestDisk_SnapshotsLeaveReservations: a snapshot on the disk of the guests leaves their
+// guaranteed parts free, and a restored guest needs room for its files.
+func TestDisk_SnapshotsLeaveReservations(t *testing.T) {
 	dir := smallDisk(t, "384m")
 	e := openDisk(t, dir, hostdisk.Policy{Guaranteed: 0.5, Reserve: 32 << 20})
 	spec := newSpec(t)
@@ -296,9 +296,9 @@ func TestDisk_SnapshotsLeaveWhatIsReserved(t *testing.T) {
 	}
 }
 
-// TestDisk_OthersKeepTheirShare: the policy learns the same free space however much of it
-// guests have written. Otherwise others' share would shrink as guests write.
-func TestDisk_OthersKeepTheirShare(t *testing.T) {
+// TestDisk_PolicySeesSpaceBeforeWrites: the policy gets the same free space however much
+// of it guests have written. Otherwise the share of others would shrink as guests write.
+func TestDisk_PolicySeesSpaceBeforeWrites(t *testing.T) {
 	var free atomic.Int64
 	policy := hostdisk.Policy{Guaranteed: 0.1, Others: func(n int64) int64 { free.Store(n); return 0 }}
 	e := openDisk(t, smallDisk(t, "256m"), policy)

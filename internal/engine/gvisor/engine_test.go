@@ -186,7 +186,7 @@ func wait(t testing.TB, g engine.Guest) engine.Exit {
 	return exit
 }
 
-func TestLife(t *testing.T) {
+func TestGuest_Lifecycle(t *testing.T) {
 	e := open(t)
 	start := time.Now()
 	b := create(t, e, "one", newSpec(t))
@@ -202,7 +202,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-func TestIsolation(t *testing.T) {
+func TestGuest_Isolation(t *testing.T) {
 	e := open(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("host only"), 0o644); err != nil {
@@ -251,7 +251,7 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-func TestExit(t *testing.T) {
+func TestGuest_Exit(t *testing.T) {
 	e := open(t)
 	b := create(t, e, "exits", newSpec(t))
 	b.send(t, "exit 3")
@@ -279,7 +279,7 @@ func TestExit(t *testing.T) {
 	}
 }
 
-func TestPause(t *testing.T) {
+func TestGuest_Pause(t *testing.T) {
 	e := open(t)
 	b := create(t, e, "paused", newSpec(t))
 	for range 2 {
@@ -314,7 +314,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestGuest_Limits(t *testing.T) {
 	e := open(t)
 	t.Logf("%+v", e.Info().Limits)
 	spec := newSpec(t)
@@ -350,7 +350,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestStats(t *testing.T) {
+func TestGuest_Stats(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	spec.Limits.CPUs = 0.5
@@ -379,7 +379,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-func TestVolumes(t *testing.T) {
+func TestGuest_Volumes(t *testing.T) {
 	e := open(t)
 	rw, ro := t.TempDir(), t.TempDir()
 	os.WriteFile(filepath.Join(ro, "file"), []byte("from host"), 0o644)
@@ -409,7 +409,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-func TestCreateErrors(t *testing.T) {
+func TestCreate_Errors(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	first := create(t, e, "taken", spec)

@@ -55,8 +55,8 @@ func denied(t *testing.T, call int, answer unix.Errno, args ...string) *exec.Cmd
 	return cmd
 }
 
-// Namespaces that can be made and give no power are told with what to do.
-func TestEnterWithoutPower(t *testing.T) {
+// If namespaces can be created but give no capabilities, the error has the remedy.
+func TestEnter_WithoutCapabilities(t *testing.T) {
 	// As AppArmor does in the namespaces of ordinary users.
 	cmd := denied(t, unix.SYS_MOUNT, unix.EACCES)
 	out, err := cmd.CombinedOutput()

@@ -76,8 +76,9 @@ func compileFilter(t *testing.T) []byte {
 	return b
 }
 
-// TestFilter compares the compiled filter with what gVisor has for it now.
-func TestFilter(t *testing.T) {
+// TestFilter_IsCurrent compares the compiled filter with the one that gVisor would
+// compile.
+func TestFilter_IsCurrent(t *testing.T) {
 	file := filepath.Join("filters", runtime.GOARCH+".json")
 	want := compileFilter(t)
 	if *update {
@@ -94,8 +95,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFilterIsUsed fails when the sentry does not find the compiled filter.
-func TestFilterIsUsed(t *testing.T) {
+// TestFilter_IsUsed fails if the sentry does not find the compiled filter.
+func TestFilter_IsUsed(t *testing.T) {
 	if _, err := filters.ReadFile("filters/" + runtime.GOARCH + ".json"); err != nil {
 		t.Skipf("no compiled filter for this architecture; type go generate: %v", err)
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// A library that was upgraded under a snapshot would be mapped into old memory.
-func TestRestoreAfterAnUpgrade(t *testing.T) {
+// A library that was upgraded after a snapshot would be mapped into old memory, so the
+// snapshot is refused.
+func TestRestore_AfterUpgradeOfLibrary(t *testing.T) {
 	t.Run("with a volume", func(t *testing.T) { testUpgrade(t, true) })
 	t.Run("without", func(t *testing.T) { testUpgrade(t, false) })
 }

@@ -41,9 +41,9 @@ func pageTables(g *guest) (n int64) {
 	return n
 }
 
-// TestPageTables: a guest that spends the memory of the host's kernel instead of its own
+// TestLimit_PageTables: a guest that takes memory of the host's kernel instead of its own
 // is ended at its limit.
-func TestPageTables(t *testing.T) {
+func TestLimit_PageTables(t *testing.T) {
 	e := openWithoutGroups(t)
 	spec := newSpec(t)
 	spec.Limits = engine.Limits{CPUs: 1, MemoryMB: 64, DiskMB: 20, PIDs: 1000}
@@ -81,9 +81,9 @@ func TestPageTables(t *testing.T) {
 	}
 }
 
-// TestMappings: a program with too many mappings gets an error, as on Linux, and the
-// guest goes on.
-func TestMappings(t *testing.T) {
+// TestLimit_Mappings: a program with too many mappings gets an error, as on Linux, and
+// the guest continues.
+func TestLimit_Mappings(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	spec.Limits = engine.Limits{CPUs: 1, MemoryMB: 256, PIDs: 100}
@@ -103,9 +103,9 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// TestMeterCounts compares what the meter says before and after a guest has taken
-// memory of one kind.
-func TestMeterCounts(t *testing.T) {
+// TestMeter_CountsKernelMemory compares the meter before and after a guest takes memory
+// of each kind.
+func TestMeter_CountsKernelMemory(t *testing.T) {
 	e := openWithoutGroups(t)
 	spec := newSpec(t)
 	spec.Limits = engine.Limits{CPUs: 1, MemoryMB: 1024, PIDs: 1000}
@@ -139,8 +139,8 @@ func TestMeterCounts(t *testing.T) {
 	}
 }
 
-// TestMeterIdle: the kernel memory of a guest that does nothing is not counted again.
-func TestMeterIdle(t *testing.T) {
+// TestMeter_SkipsIdleGuest: the kernel memory of an idle guest is not counted again.
+func TestMeter_SkipsIdleGuest(t *testing.T) {
 	e := openWithoutGroups(t)
 	spec := newSpec(t)
 	spec.Limits = engine.Limits{CPUs: 1, MemoryMB: 256, PIDs: 100}

@@ -40,7 +40,7 @@ func held(t *testing.T) map[string]int {
 	}
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestDestroy_LeavesNothing(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	spec.Limits = engine.Limits{CPUs: 1, MemoryMB: 256, DiskMB: 100, PIDs: 100}
@@ -106,7 +106,7 @@ func TestNothingIsLeft(t *testing.T) {
 	check("cancelled creates", before)
 }
 
-func TestCloseWhileCreating(t *testing.T) {
+func TestClose_WhileCreating(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	var group sync.WaitGroup

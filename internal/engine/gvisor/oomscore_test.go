@@ -23,9 +23,9 @@ func oomScore(t *testing.T, pid int) int {
 	return n
 }
 
-// TestOOMScore: when the host's memory runs out, its kernel must choose any process of a
-// guest before the server.
-func TestOOMScore(t *testing.T) {
+// TestOOMScore_GuestsBeforeServer: when the host's memory runs out, its kernel chooses
+// any process of a guest before the server.
+func TestOOMScore_GuestsBeforeServer(t *testing.T) {
 	e := open(t)
 	server := oomScore(t, os.Getpid())
 	if server >= maxOOMScore {

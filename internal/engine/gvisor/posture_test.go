@@ -81,8 +81,8 @@ func TestPosture(t *testing.T) {
 	}
 }
 
-// TestPosture_OfAnOrdinaryUser runs TestPosture as somebody else than root.
-func TestPosture_OfAnOrdinaryUser(t *testing.T) {
+// TestPosture_OrdinaryUser runs TestPosture as another user than root.
+func TestPosture_OrdinaryUser(t *testing.T) {
 	if !newUsers().ids.have(firstUser) {
 		t.Skip("only root can start it as somebody else")
 	}
@@ -117,7 +117,7 @@ func TestPosture_OfAnOrdinaryUser(t *testing.T) {
 	}
 }
 
-func TestUsers_DifferUntilTheyAreGivenBack(t *testing.T) {
+func TestUsers_DifferUntilReturned(t *testing.T) {
 	u := newUsers()
 	if !u.ids.have(firstUser) {
 		t.Skip("this process has no users to give")

@@ -19,7 +19,7 @@ import (
 
 // A guest with one processor sees one, and its programs together use no more than
 // that on the host, with cgroups or without, before and after a pause.
-func TestProcessorTime(t *testing.T) {
+func TestLimit_ProcessorTime(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("this machine has one processor, which is the limit")
 	}
@@ -96,7 +96,7 @@ func stats(t *testing.T, e *Engine, b *box) engine.Stats {
 }
 
 // Guests that run are spread over the processors, and paused ones do not count.
-func TestProcessorsAreShared(t *testing.T) {
+func TestProcessors_AreShared(t *testing.T) {
 	p := &processors{load: map[int]int{2: 0, 3: 0, 5: 0, 7: 0}}
 	var taken [][]int
 	for range 8 {

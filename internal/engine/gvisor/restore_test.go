@@ -74,9 +74,9 @@ func settled(t *testing.T, before map[string]int) map[string]int {
 	return now
 }
 
-// TestRestoreForeign has snapshots that are whole by all their checksums and yet
-// not what can be restored here.
-func TestRestoreForeign(t *testing.T) {
+// TestRestore_Foreign: snapshots with valid checksums that cannot be restored here are
+// refused.
+func TestRestore_Foreign(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	b := create(t, e, "original", spec)
@@ -161,9 +161,9 @@ func shiftTimes(t *testing.T, state []byte, from, to time.Time, by time.Duration
 	}
 }
 
-// TestRestoreClocks restores what says that it is old, and what says that it is of
-// the future, because the host's clock has been set back since.
-func TestRestoreClocks(t *testing.T) {
+// TestRestore_Clocks restores snapshots from the past, and from the future if the host's
+// clock was set back.
+func TestRestore_Clocks(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	b := create(t, e, "original", spec)
@@ -237,8 +237,8 @@ func child(name string, old []int) int {
 	return 0
 }
 
-// TestRestoreKilled kills a guest's processes while it is being restored.
-func TestRestoreKilled(t *testing.T) {
+// TestRestore_Killed kills a guest's processes while it is being restored.
+func TestRestore_Killed(t *testing.T) {
 	e := open(t)
 	spec := withVolume(t, newSpec(t))
 	b := create(t, e, "original", spec)

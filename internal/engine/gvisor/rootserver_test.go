@@ -34,8 +34,9 @@ func rootOf(t *testing.T) (*rootServer, *os.File) {
 	return s, p.sentry
 }
 
-// TestRootServer asks as a sentry does, and looks where the answer leads.
-func TestRootServer(t *testing.T) {
+// TestRootServer_OpensRootOnly sends requests as a sentry does, and checks what the
+// answer refers to.
+func TestRootServer_OpensRootOnly(t *testing.T) {
 	s, conn := rootOf(t)
 	fd, err := unix.Dup(int(conn.Fd()))
 	if err != nil {
@@ -96,8 +97,8 @@ func TestRootServer(t *testing.T) {
 	}
 }
 
-// TestRootServerNonsense has a sentry that is not what it should be.
-func TestRootServerNonsense(t *testing.T) {
+// TestRootServer_HostileSentry sends invalid requests.
+func TestRootServer_HostileSentry(t *testing.T) {
 	request := func(kind lisafs.MID, size uint32, rest ...byte) []byte {
 		b := binary.NativeEndian.AppendUint32(nil, size)
 		b = binary.NativeEndian.AppendUint16(b, uint16(kind))

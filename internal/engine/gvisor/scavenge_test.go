@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A sentry is scavenged when it allocates no more, and now and then while it does;
-// one that has allocated next to nothing is left alone.
+// A sentry is scavenged when it stops allocating, and at intervals while it allocates;
+// one that has allocated almost nothing is left alone.
 func TestAwaitGarbage_WaitsForAQuietSentry(t *testing.T) {
 	const s, kb, mb = time.Second, 1 << 10, 1 << 20
 	for name, tt := range map[string]struct {

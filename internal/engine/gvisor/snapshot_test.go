@@ -47,8 +47,8 @@ func checkEmpty(t *testing.T, dir string) {
 	}
 }
 
-// TestManifest has valid manifests and manifests that do not fit.
-func TestManifest(t *testing.T) {
+// TestManifest_Invalid checks valid manifests, and invalid ones, which are refused.
+func TestManifest_Invalid(t *testing.T) {
 	good := func() *manifest {
 		m := newManifest(fixedSpec{RootKey: "r", AgentArgs: []string{}, Mounts: []string{}})
 		for _, name := range imageFiles {
@@ -94,8 +94,9 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// TestMakingIsWhole fails when a spec has a field that a snapshot does not know.
-func TestMakingIsWhole(t *testing.T) {
+// TestSnapshot_RecordsEveryFieldOfSpec fails if a spec has a field that a snapshot does
+// not record.
+func TestSnapshot_RecordsEveryFieldOfSpec(t *testing.T) {
 	for typ, want := range map[reflect.Type]int{
 		reflect.TypeFor[engine.Spec]():   5, // Root by its key, Hostname left free
 		reflect.TypeFor[engine.Limits](): 4,
@@ -107,9 +108,9 @@ func TestMakingIsWhole(t *testing.T) {
 	}
 }
 
-// TestSnapshotDiskFull has the disk run full while the sentry writes, which the
-// look at the room cannot exclude.
-func TestSnapshotDiskFull(t *testing.T) {
+// TestSnapshot_DiskFull: the disk fills up while the sentry writes, after the check of
+// free space.
+func TestSnapshot_DiskFull(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	b := create(t, e, "full", spec)
@@ -141,9 +142,9 @@ func TestSnapshotDiskFull(t *testing.T) {
 	}
 }
 
-// TestSnapshotKilled ends a guest's processes, on the host and the first inside,
-// while it is being written.
-func TestSnapshotKilled(t *testing.T) {
+// TestSnapshot_Killed kills a guest's processes, on the host and the first inside, while
+// a snapshot is written.
+func TestSnapshot_Killed(t *testing.T) {
 	e := open(t)
 	spec := withVolume(t, newSpec(t))
 	for who, c := range map[string]struct {
@@ -177,8 +178,8 @@ func TestSnapshotKilled(t *testing.T) {
 	}
 }
 
-// TestRestoreVolumes has a volume elsewhere when the guest comes back.
-func TestRestoreVolumes(t *testing.T) {
+// TestRestore_Volumes: a volume has moved when the guest is restored.
+func TestRestore_Volumes(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	volume := func(content string) []engine.Mount {
@@ -216,9 +217,9 @@ func TestRestoreVolumes(t *testing.T) {
 	}
 }
 
-// TestSnapshotInMemory: the pages of a snapshot on a tmpfs count against the guest's own
+// TestSnapshot_InMemory: the pages of a snapshot on a tmpfs count towards the guest's
 // limit, so a large guest must not be written there.
-func TestSnapshotInMemory(t *testing.T) {
+func TestSnapshot_InMemory(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	spec.Limits.MemoryMB = 512

@@ -31,9 +31,9 @@ func checkWatch(t *testing.T, pid int) {
 	}
 }
 
-// TestStart fails when a sentry adds to the processors that it uses, when its table
-// of descriptors has to grow, or when its runtime watches too often.
-func TestStart(t *testing.T) {
+// TestStart_RuntimeStaysSmall fails if a sentry adds processors to those that it uses, if
+// its table of descriptors grows, or if its runtime's monitor runs too often.
+func TestStart_RuntimeStaysSmall(t *testing.T) {
 	dir := t.TempDir()
 	e, err := Open(t.Context(), Config{StateDir: t.TempDir(), DebugDir: dir})
 	if err != nil {

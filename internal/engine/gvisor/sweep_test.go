@@ -14,7 +14,7 @@ import (
 )
 
 // A sweep removes the files of dead instances, and nothing of a living one.
-func TestSweep(t *testing.T) {
+func TestSweep_DeadInstances(t *testing.T) {
 	parent := t.TempDir()
 	e, err := Open(t.Context(), Config{StateDir: parent, SweepEvery: 20 * time.Millisecond})
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// TestLimitsInUserNamespace: user code can give itself all capabilities in a user
-// namespace of its own, inside the guest. No limit may depend on their absence.
-func TestLimitsInUserNamespace(t *testing.T) {
+// TestLimits_InUserNamespace: user code can give itself all capabilities in a user
+// namespace inside the guest. No limit may depend on their absence.
+func TestLimits_InUserNamespace(t *testing.T) {
 	e := open(t)
 	spec := newSpec(t)
 	spec.Limits = engine.Limits{CPUs: 1, MemoryMB: 128, DiskMB: 20, PIDs: 64}

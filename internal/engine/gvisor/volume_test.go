@@ -28,7 +28,7 @@ func owner(t *testing.T, path string) string {
 	return fmt.Sprintf("%d:%d", st.Uid, st.Gid)
 }
 
-func TestVolumeOfTheGuestsUser(t *testing.T) {
+func TestVolume_OfGuestUser(t *testing.T) {
 	e := open(t)
 	type test struct{ uid, gid int }
 	tests := []test{{0, 0}}
@@ -121,7 +121,7 @@ func TestVolumeOfTheGuestsUser(t *testing.T) {
 	}
 }
 
-func TestVolumeLeadsNowhere(t *testing.T) {
+func TestVolume_LeadsNowhere(t *testing.T) {
 	e := open(t)
 	outside, dir := t.TempDir(), t.TempDir()
 	secret := filepath.Join(outside, "secret")
@@ -182,9 +182,9 @@ func TestVolumeLeadsNowhere(t *testing.T) {
 	}
 }
 
-// TestVolumeOfOthers has files in a volume that belong to neither its owner nor
+// TestVolume_FilesOfOtherUsers has files in a volume that belong to neither its owner nor
 // the guest's user.
-func TestVolumeOfOthers(t *testing.T) {
+func TestVolume_FilesOfOtherUsers(t *testing.T) {
 	e := open(t)
 	if !holdsAll(e.vols.uids) {
 		t.Skip("needs root")
@@ -219,8 +219,8 @@ func TestVolumeOfOthers(t *testing.T) {
 	}
 }
 
-// TestVolumeWithoutMapping has a file system that does not let owners be mapped.
-func TestVolumeWithoutMapping(t *testing.T) {
+// TestVolume_WithoutIDMapping uses a file system that does not support id mappings.
+func TestVolume_WithoutIDMapping(t *testing.T) {
 	e := open(t)
 	if !holdsAll(e.vols.uids) {
 		t.Skip("needs root")
@@ -277,8 +277,8 @@ func TestVolumeWithoutMapping(t *testing.T) {
 	}
 }
 
-// TestVolumeThatCannotBeWritten has a volume on which nothing can be done.
-func TestVolumeThatCannotBeWritten(t *testing.T) {
+// TestVolume_ReadOnlyFileSystem uses a volume that cannot be written.
+func TestVolume_ReadOnlyFileSystem(t *testing.T) {
 	var log bytes.Buffer
 	v := newVolumes(slog.New(slog.NewTextHandler(&log, nil)))
 	v.uids = v.uids[:0] // as in a user namespace
