@@ -88,7 +88,7 @@ func TestRetry(t *testing.T) {
 		{name: "one too many with those before", pkg: "flaky", args: []string{"-run", "Flaky[23]"}, listed: 2, err: "2 were retried before",
 			runs: map[string]int{"TestFlaky2": 1, "TestFlaky3": 1}},
 		{name: "panic", pkg: "crash", args: []string{"-run", "Panic$"}, err: "TestPanic: panic", runs: map[string]int{"TestPanic": 1}},
-		{name: "exit", pkg: "crash", args: []string{"-run", "Exit"}, err: "no retry", runs: map[string]int{"TestGuest_Exit": 1}},
+		{name: "exit", pkg: "crash", args: []string{"-run", "Exit"}, err: "no retry", runs: map[string]int{"TestExit": 1}},
 		{name: "kill", pkg: "crash", args: []string{"-run", "Killed"}, err: "ended during TestKilled", runs: map[string]int{"TestKilled": 1}},
 		{name: "panic of another program", pkg: "crash", args: []string{"-run", "ChildPanics"}, err: "TestChildPanics: panic", runs: map[string]int{"TestChildPanics": 1}},
 		{name: "goroutine left", pkg: "crash", args: []string{"-run", "Goroutine"}, err: "TestGoroutine: panic", runs: map[string]int{"TestGoroutine": 1}},

@@ -277,8 +277,9 @@ func TestVolume_WithoutIDMapping(t *testing.T) {
 	}
 }
 
-// TestVolume_ReadOnlyFileSystem uses a volume that cannot be written.
-func TestVolume_ReadOnlyFileSystem(t *testing.T) {
+// TestVolume_UnmappedIsLoggedOnce: a volume whose owners cannot be mapped at all is mounted
+// as it is, and one warning says that guests cannot write it.
+func TestVolume_UnmappedIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	v := newVolumes(slog.New(slog.NewTextHandler(&log, nil)))
 	v.uids = v.uids[:0] // as in a user namespace

@@ -15,7 +15,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-func TestGuest_Exit(t *testing.T) {
+func TestExit(t *testing.T) {
 	if once.First(t) {
 		os.Exit(1)
 	}
