@@ -17,7 +17,7 @@ var networkFailure = regexp.MustCompile(`Name or service not known|Temporary fai
 	`|\bENOTFOUND\b|\bEAI_AGAIN\b|\bENETUNREACH\b|[Nn]etwork is unreachable|: no such host\b|failed to lookup address information` +
 	`|No matching distribution found for|Could not find a version that satisfies the requirement` +
 	`|(?m:^E: (?:Unable to locate package|Unable to (?:acquire|lock)|Could not (?:open lock file|get lock)|Failed to fetch|List directory /var/lib/apt/))` +
-	`|\b(?:conda|mamba|micromamba|apk|yum|dnf|brew|uv|poetry): (?:command )?not found`)
+	`|\b(?:sudo|conda|mamba|micromamba|apk|yum|dnf|brew|snap|uv|pipx|poetry|cargo|rustup|go|gem|yarn|pnpm|bun|ping|dig|nslookup|traceroute|nc|rsync): (?:command )?not found`)
 
 // reportedFailure matches texts that only a failed connection prints, which are
 // believed in the standard output of a success: in pip install x | tail the exit code is
@@ -49,8 +49,9 @@ func (o outcome) networkFailed() bool {
 	switch {
 	case networkFailure.MatchString(o.stderr), o.failed && networkFailure.MatchString(o.stdout), reportedFailure.MatchString(o.stdout):
 		return true
-	case strings.Contains(o.stdout, "fetch failed") || strings.Contains(o.stderr, "fetch failed"):
-		return remoteURL(o.source) // the message of Node.js, without the cause
+	case strings.Contains(o.stdout, "fetch failed"), strings.Contains(o.stderr, "fetch failed"), // of Node.js, without the cause
+		strings.Contains(o.stderr, "Couldn't connect to server"): // of curl, for an address
+		return remoteURL(o.source)
 	}
 	// curl -s and wget -q leave nothing of a failure but the exit code.
 	quiet := o.exitCode == 6 && strings.Contains(o.source, "curl ") || o.exitCode == 4 && strings.Contains(o.source, "wget ")

@@ -104,13 +104,13 @@ func (t *Tree) locateWritable(verb, path string) (place, error) {
 
 // outside returns the error for a path outside the tree.
 func (t *Tree) outside(path string) error {
-	return failf(protocol.CodeNotAllowed, "path %.200q is outside the accessible directories of the box: %s",
+	return failf(protocol.CodeNotAllowed, "path %.200q is outside the accessible directories of the sandbox: %s",
 		path, strings.Join(t.allowed(), ", "))
 }
 
 // escapes returns the error for a path that a symbolic link takes out of the tree.
 func (t *Tree) escapes(verb, path string) error {
-	return failf(protocol.CodeNotAllowed, "%s %.200q: a symbolic link leads out of the accessible directories of the box: %s",
+	return failf(protocol.CodeNotAllowed, "%s %.200q: a symbolic link leads out of the accessible directories of the sandbox: %s",
 		verb, path, strings.Join(t.allowed(), ", "))
 }
 
