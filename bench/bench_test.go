@@ -140,7 +140,7 @@ func TestPeer_CannotRun(t *testing.T) {
 		beside.take(t.Context())
 	}
 	if asked != 1 {
-		t.Errorf("a peer that cannot run was asked %d times", asked)
+		t.Errorf("a peer that cannot run was started %d times", asked)
 	}
 	ours := report.Measured("ours", "ours", "ms", 1)
 	if f := ours.Against(beside.of(broken)); f.Ratio != 0 || !strings.Contains(f.Note, "no such thing") {

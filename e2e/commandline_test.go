@@ -71,7 +71,7 @@ func (c commandLine) files(t *testing.T, id string) {
 	c.call(t, "upload_file", map[string]any{"context_id": id, "path": "in.txt", "content": text})
 	a := c.call(t, "download_file", map[string]any{"context_id": id, "path": "in.txt"})
 	if got := a.str("content"); got != text {
-		t.Errorf("the file that comes back: got %q, want %q", got, text)
+		t.Errorf("downloaded file: got %q, want %q", got, text)
 	}
 }
 

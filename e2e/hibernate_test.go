@@ -74,7 +74,7 @@ func TestKilledServer_LosesUnwrittenState(t *testing.T) {
 		t.Errorf("after the kill: got %s, want x as it was written, and that the rest is lost", a.text())
 	}
 	if len(got) == 2 && got[1] == first {
-		t.Errorf("a box that goes on a second time from one state gives the same random number %s", first)
+		t.Errorf("two restores of one state gave the same random number %s", first)
 	}
 	gone, err := p.try("run_code", map[string]any{"context_id": other, "code": "1"})
 	if err != nil || !gone.IsError || !strings.Contains(gone.text(), "killed before the box had been written") {
@@ -110,7 +110,7 @@ func TestKilledServer_KeepsPausedBox(t *testing.T) {
 	p.kill(t)
 	p = launch(t, dir)
 	if a := p.call(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"}); a.str("stdout") != "3\n" || a.StructuredContent["state_lost"] != true {
-		t.Errorf("after the kill of a resumed box: got %s, want what is lost", a.text())
+		t.Errorf("first call after a resumed box was killed: got %s, want the loss reported", a.text())
 	}
 	p.stop(t)
 }

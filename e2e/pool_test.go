@@ -123,7 +123,7 @@ func TestPool(t *testing.T) {
 	}
 	for out, n := range outputs {
 		if !strings.HasPrefix(out, "[] ") || n != 1 {
-			t.Errorf("%d boxes print %q, want each to have seen nothing and to have drawn a number of its own", n, out)
+			t.Errorf("%d boxes print %q, want empty boxes with different random numbers", n, out)
 		}
 	}
 	if i := p.line(0, "level=WARN", "pool instance"); i >= 0 {

@@ -90,7 +90,7 @@ func launch(t *testing.T, dir string, env ...string) *process {
 	select {
 	case p.url = <-p.found:
 	case <-p.done:
-		t.Fatalf("the server ended before it told its endpoint:\n%s", p.text())
+		t.Fatalf("the server ended before it printed its endpoint:\n%s", p.text())
 	case <-time.After(time.Minute):
 		t.Fatal("the server did not tell its endpoint within a minute")
 	}

@@ -71,7 +71,7 @@ func TestD5_Elicitation(t *testing.T) {
 	}
 	wg.Wait()
 	if most != 1 {
-		t.Errorf("the user was asked %d questions at once", most)
+		t.Errorf("the user got %d questions at the same time", most)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestListChanged_IsNeverDropped(t *testing.T) {
 	close(leave)
 	n.running.Wait()
 	if diff := cmp.Diff([]string{log, log, tools, prompts}, got); diff != "" {
-		t.Errorf("heard (-want +got)\n%s", diff)
+		t.Errorf("notifications (-want +got)\n%s", diff)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestListChanged_EveryEra(t *testing.T) {
 		}}}, program("srv", "good"))
 		wantCall(t, session(t, m, "srv"), "grow", nil, "grown")
 		if got := <-heard; got != "srv tools" {
-			t.Errorf("%s: heard %q", era, got)
+			t.Errorf("%s: got %q", era, got)
 		}
 	}
 }

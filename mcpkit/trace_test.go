@@ -204,7 +204,7 @@ func FuzzMessageTap(f *testing.F) {
 			return strings.Join(messages[1:], "")
 		}
 		if one, all := heardIn(1+int(size)), heardIn(len(text)+1); one != all {
-			t.Errorf("%q in pieces of %d: heard\n%s, want\n%s", text, 1+int(size), one, all)
+			t.Errorf("%q in pieces of %d: got\n%s, want\n%s", text, 1+int(size), one, all)
 		}
 	})
 }

@@ -224,7 +224,7 @@ func TestStorable(t *testing.T) {
 	good := sample()
 	good.Scenarios[3].Error = ""
 	if err := good.Storable(); err != nil {
-		t.Errorf("a whole result is refused: %v", err)
+		t.Errorf("a complete result is refused: %v", err)
 	}
 	for name, spoil := range map[string]func(*Result){
 		"quick":   func(r *Result) { r.Quick = true },

@@ -99,7 +99,7 @@ func TestRun(t *testing.T) {
 		}
 		switch {
 		case c.name == "tools_call" && err == nil && said["sum"] != 8:
-			t.Errorf("the server heard %v", said)
+			t.Errorf("the server got %v", said)
 		case strings.HasPrefix(c.name, "elicit") && (said["name"] != "Ann" || said["off"] != false || said["sure"] != true):
 			t.Errorf("the user said %v", said)
 		}

@@ -109,7 +109,7 @@ func TestDefaultContext(t *testing.T) {
 	run(t, d, "x = 1")
 	e, lease, err := f.DefaultContext(t.Context(), "", &other)
 	if err != nil || !lease.Created || e == d || e.Info().Name == d.Info().Name {
-		t.Fatalf("another client: got %v, %+v, %v; want a context of its own", e, lease, err)
+		t.Fatalf("another client: got %v, %+v, %v; want a context of the client's own", e, lease, err)
 	}
 	lease.Release()
 	if again, lease, err := f.Context(t.Context(), "", one.ContextID()); err != nil || again != d || lease.Created {
@@ -183,7 +183,7 @@ func TestStop_ContextWaitsForCalls(t *testing.T) {
 	_, _, err = f.Context(t.Context(), "", c.ID())
 	wantCode(t, err, CodeBusy, "being stopped")
 	if res, err := result(); err != nil || res.Stdout != "whole\n" {
-		t.Errorf("the run: got %+v, %v; want it whole", res, err)
+		t.Errorf("the run: got %+v, %v; want a complete result", res, err)
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("stop: %v", err)

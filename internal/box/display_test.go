@@ -16,7 +16,7 @@ func TestDisplay_CutValueIsKeptWhole(t *testing.T) {
 	}
 	_, file, _ := strings.Cut(strings.TrimSuffix(res.Notes[0], "."), "see ")
 	if got := run(t, s, "open('"+file+"').read() == repr(list(range(20_000)))"); got.Stdout != "True\n" {
-		t.Errorf("%s has not the whole value: %+v", file, got)
+		t.Errorf("%s does not have the complete value: %+v", file, got)
 	}
 }
 

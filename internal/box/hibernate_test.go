@@ -165,7 +165,7 @@ func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 		t.Errorf("got %v, want that the box is ready", err)
 	}
 	if !s.record.Meta().Live {
-		t.Error("the record says that the box is hibernated")
+		t.Error("the record claims that the box is hibernated")
 	}
 }
 

@@ -117,11 +117,11 @@ func TestWaitForCapacity_DoesNotPoll(t *testing.T) {
 		const start = time.Hour + time.Millisecond
 		time.Sleep(start)
 		if looks > 0 {
-			t.Errorf("it looked at the memory %d times while a box was being made", looks)
+			t.Errorf("checked the memory %d times while a box was starting", looks)
 		}
 		m.life.countStarting(-1)
 		if err := <-done; err != nil || waited != start || looks != 1 {
-			t.Errorf("got %v after %v and %d looks, want it as soon as the start has ended", err, waited, looks)
+			t.Errorf("got %v after %v and %d checks, want the end of the start at once", err, waited, looks)
 		}
 	})
 }

@@ -10,7 +10,7 @@ func TestReconfigure(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions, c.Evict = 1, false })
 	f.session(t, "", "a")
 	if _, _, err := f.Session(t.Context(), "", SessionOptions{ID: "b"}); CodeOf(err) != CodeLimit {
-		t.Fatalf("one too many: got %v", err)
+		t.Fatalf("a box over the limit: got %v", err)
 	}
 	more := *f.cfg()
 	more.MaxSessions, more.ExecTimeout, more.PoolSize = 2, 7*time.Second, 9

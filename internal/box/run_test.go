@@ -181,7 +181,7 @@ func TestRun_KernelEnds(t *testing.T) {
 	})
 	res = run(t, s, "'x' in dir()")
 	if res.Stdout != "False\n" || !res.Fresh || res.Lost == "" || len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "earlier variables were lost") {
-		t.Errorf("killed between calls: got %+v, want it told", res)
+		t.Errorf("killed between calls: got %+v, want the loss reported", res)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestSession_Lifecycle(t *testing.T) {
 		t.Errorf("stop again: got %t, %v; want false", found, err)
 	}
 	if found, err = f.Stop(t.Context(), "", KindSession, "never"); found || err != nil {
-		t.Errorf("stop what never was: got %t, %v; want false", found, err)
+		t.Errorf("stop an unknown session: got %t, %v; want false", found, err)
 	}
 	if ids := f.ids(""); ids[s.ID()] || !ids["other"] {
 		t.Errorf("sessions after stop: got %v", ids)
@@ -109,20 +109,20 @@ func TestSession_OwnersAreSeparate(t *testing.T) {
 	wantOut(t, b, "'secret' in dir()", "False\n")
 	only := f.session(t, "alice", "only-alice")
 	if found, err := f.Stop(t.Context(), "bob", KindSession, only.ID()); found || err != nil {
-		t.Errorf("stop another's session: got %t, %v; want false", found, err)
+		t.Errorf("stop another owner's session: got %t, %v; want false", found, err)
 	}
 	c := f.context(t, "alice", "work")
 	for _, id := range []string{c.ID(), "work"} {
 		_, _, err := f.Context(t.Context(), "bob", id)
 		wantCode(t, err, CodeNotFound, "Context not found: "+id)
 		if found, _ := f.Stop(t.Context(), "bob", KindContext, id); found {
-			t.Errorf("stop another's context %q: found", id)
+			t.Errorf("stop another owner's context %q: found", id)
 		}
 	}
 	f.Stop(t.Context(), "alice", KindContext, "work")
 	_, _, err := f.Context(t.Context(), "bob", c.ID())
 	if strings.Contains(err.Error(), "stopped") {
-		t.Errorf("another's tombstone is told: %v", err)
+		t.Errorf("another owner's tombstone is reported: %v", err)
 	}
 	if got := f.List("bob", ""); len(got) != 1 || got[0].Owner != "bob" {
 		t.Errorf("bob's boxes: got %+v", got)
@@ -194,7 +194,7 @@ func TestSession_CallersLeaveDuringStart(t *testing.T) {
 	wantCode(t, (<-first).err, CodeCancelled, "bored")
 	close(gate)
 	if a := <-second; a.err != nil {
-		t.Fatalf("who stayed: %v", a.err)
+		t.Fatalf("the caller that stayed: %v", a.err)
 	}
 	f.Stop(t.Context(), "", KindSession, "x")
 
@@ -218,7 +218,7 @@ func TestSession_CallersLeaveDuringStart(t *testing.T) {
 	f.engine.set(nil, nil)
 	wantCode(t, (<-first).err, CodeCancelled)
 	if _, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "x"}); err != nil || !lease.Created {
-		t.Errorf("after who left: got %+v, %v", lease, err)
+		t.Errorf("after a caller left: got %+v, %v", lease, err)
 	}
 	f.Stop(t.Context(), "", KindSession, "x")
 	f.engine.set(nil, make(chan struct{}))

@@ -154,7 +154,7 @@ func useRealServers(t *testing.T, p *gatewaytest.Person, notes string) {
 			t.Errorf("%s: got %s, want %s", c.tool, text.String(), c.want)
 		}
 		if heard := p.All(); c.heard != "" && !slices.ContainsFunc(heard, func(s string) bool { return strings.HasPrefix(s, c.heard) }) {
-			t.Errorf("%s: the client heard %q, want %q", c.tool, heard, c.heard)
+			t.Errorf("%s: the client got %q, want %q", c.tool, heard, c.heard)
 		}
 	}
 	for uri, want := range map[string]string{"demo://resource/static/document/features.md": "# ", "demo://resource/dynamic/text/7": "Resource 7"} {

@@ -130,7 +130,7 @@ func TestToolchain_LibraryChangesUnderBox(t *testing.T) {
 		t.Errorf("lost_reason is %q, want it to name %s", why, library)
 	}
 	if out := b.must("execute_code", args{"session_id": "box", "code": "1"}); out["state_lost"] != nil {
-		t.Errorf("the second call: got %v, want the loss told once", out)
+		t.Errorf("second call: got %v, want the loss reported once only", out)
 	}
 	ctx := b.must("run_code", args{"context_id": id, "code": "print('x' in globals(), open('kept.txt').read())"})
 	if ctx["stdout"] != "False file\n" || ctx["state_lost"] != true {
@@ -153,7 +153,7 @@ func TestToolchain_LibraryChangesUnderBox(t *testing.T) {
 	copied := b.must("restore_context", args{"snapshot_id": kept})
 	b.want(b.run, copied["context_id"].(string), "print('x' in globals(), open('kept.txt').read())", "False file")
 	if message, _ := copied["message"].(string); !strings.Contains(message, "Variables") {
-		t.Errorf("restore_context says %q", message)
+		t.Errorf("restore_context: got %q", message)
 	}
 	s.stop()
 

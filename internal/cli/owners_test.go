@@ -173,7 +173,7 @@ func (b boxes) answer(tool string, a args, x things) string {
 func TestOwners_EveryTool(t *testing.T) {
 	for _, tool := range tools.All() {
 		if _, ok := attempts[tool.Def.Name]; !ok {
-			t.Errorf("%s has no row: say there how somebody could get at another's with it", tool.Def.Name)
+			t.Errorf("%s has no row in attempts: add the calls with which an owner could reach another's objects", tool.Def.Name)
 		}
 	}
 	if len(attempts) != len(tools.All()) {
@@ -208,10 +208,10 @@ func TestOwners_EveryTool(t *testing.T) {
 				for i, of := range a.args {
 					got, want := bob.answer(name, of(hers), hers), bob.answer(name, of(never), never)
 					if got != want {
-						t.Errorf("%s, %d: another's: %s\nwhat never was: %s", name, i, got, want)
+						t.Errorf("%s, %d: id of another owner: got %s\nwant the answer for an unknown id: %s", name, i, got, want)
 					}
 					if strings.Contains(got, secret) || strings.Contains(got, "alice") {
-						t.Errorf("%s, %d: shows what is another's: %s", name, i, got)
+						t.Errorf("%s, %d: the answer has data of another owner: %s", name, i, got)
 					}
 					if makes {
 						bob.must("stop_session", args{"session_id": hers.session})

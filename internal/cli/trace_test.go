@@ -111,7 +111,7 @@ func TestServe_Traces(t *testing.T) {
 		}
 	}
 	if strings.Contains(text.String(), "hidden") {
-		t.Errorf("the spans hold what is a client's:\n%s", text.String())
+		t.Errorf("the spans contain data of the client:\n%s", text.String())
 	}
 	if t.Failed() {
 		t.Log(text.String())

@@ -330,7 +330,7 @@ func TestLoad_VariablesOfReplacedServers(t *testing.T) {
 			t.Errorf("%s is neither a setting nor known to have no effect", name)
 		}
 		if !strings.Contains(doc, "`"+name+"`") {
-			t.Errorf("the documentation does not tell of %s", name)
+			t.Errorf("%s is not documented", name)
 		}
 	}
 }

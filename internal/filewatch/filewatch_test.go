@@ -65,12 +65,12 @@ func TestWatch(t *testing.T) {
 		select {
 		case <-told:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("%s: not told", step.what)
+			t.Fatalf("%s: change not reported", step.what)
 		}
 	}
 	cancel()
 	<-ended
 	if len(told) != 0 {
-		t.Errorf("told %d times more than there were changes", len(told))
+		t.Errorf("%d reports without a change", len(told))
 	}
 }

@@ -84,7 +84,7 @@ func TestD5_RequestInput_GoesToCaller(t *testing.T) {
 			}
 			heard := slices.DeleteFunc(p.All(), func(s string) bool { return strings.HasPrefix(s, "done: ") })
 			if diff := cmp.Diff(c.heard, heard); diff != "" {
-				t.Errorf("%+v: heard (-want +got)\n%s", c.q, diff)
+				t.Errorf("%+v: questions (-want +got)\n%s", c.q, diff)
 			}
 		}
 	})
@@ -107,7 +107,7 @@ func TestD5_RequestInput_ClientWithoutCapability(t *testing.T) {
 			}
 			_, err := mute.Ask(t.Context(), "a__ask", gatewaytest.Question{What: what})
 			if err == nil || !strings.Contains(err.Error(), lacks) {
-				t.Errorf("%s: got %v, want an error that says it lacks %s", what, err, lacks)
+				t.Errorf("%s: got %v, want an error that names the missing %s", what, err, lacks)
 			}
 		}
 		if heard := able.All(); len(heard) > 0 {
@@ -133,7 +133,7 @@ func TestD5_RequestInput_NeverToAnotherClient(t *testing.T) {
 			case era == mcpkit.Modern && texts[i] != "accept "+p.Name:
 				t.Errorf("%s: got %q, %v", p.Name, texts[i], errs[i])
 			case era == mcpkit.Legacy && errs[i] == nil && texts[i] != "accept "+p.Name:
-				t.Errorf("%s: got another's answer %q", p.Name, texts[i])
+				t.Errorf("%s: got the answer to another prompt: %q", p.Name, texts[i])
 			}
 		}
 		if era == mcpkit.Legacy && errs[0] == nil && errs[1] == nil {
@@ -224,7 +224,7 @@ func TestD5_ForwardLog_GoesToCaller(t *testing.T) {
 			params.Meta = mcp.Meta{mcp.MetaKeyLogLevel: "info"}
 		}
 		if era == mcpkit.Modern && version < revision.Modern {
-			t.Skip("an older client's level is not told to a modern server, which sends nothing without one")
+			t.Skip("the gateway does not pass an older client's log level to a modern server, which sends no log without one")
 		}
 		if era == mcpkit.Legacy && version >= revision.Modern {
 			t.Skip("a modern client's level is for one request, an older server's for the connection")
@@ -234,7 +234,7 @@ func TestD5_ForwardLog_GoesToCaller(t *testing.T) {
 		}
 		until(t, "the caller hears what the server logs", func() bool { return slices.Contains(p.All(), "a/throat: hey") })
 		if heard := other.All(); len(heard) > 0 {
-			t.Errorf("another client hears %q", heard)
+			t.Errorf("another client got %q", heard)
 		}
 	})
 }
@@ -408,7 +408,7 @@ func TestCancel_WhileClientAnswers(t *testing.T) {
 	select {
 	case <-gone:
 	case <-time.After(20 * time.Second):
-		t.Error("the question stays when its call is gone")
+		t.Error("the question was kept after its call ended")
 	}
 }
 
@@ -448,7 +448,7 @@ func TestSubscriptions_NotifySubscribersOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := heard(other); n > 0 {
-			t.Errorf("who has not subscribed is told %d times", n)
+			t.Errorf("a client without a subscription got %d notifications", n)
 		}
 	})
 }
@@ -468,7 +468,7 @@ func TestSubscriptions_DisconnectedClientsFreeTheLimit(t *testing.T) {
 		t.Errorf("more than %d resources are watched", maxSubscriptions)
 	}
 	if err := watch(other, 0); err != nil {
-		t.Errorf("what is watched already: %v", err)
+		t.Errorf("subscribe again: %v", err)
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
@@ -533,7 +533,7 @@ func TestForward_ResourcesPromptsCompletion(t *testing.T) {
 		}
 		if _, err := p.Complete(t.Context(), &mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "greet"},
 			Argument: mcp.CompleteParamsArgument{Name: "who"}}); err == nil {
-			t.Error("complete a prompt that is not there: no error")
+			t.Error("complete an unknown prompt: no error")
 		}
 	})
 }

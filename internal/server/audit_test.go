@@ -118,7 +118,7 @@ func TestCallQuota_RefusalIsLogged(t *testing.T) {
 	<-started
 	res, body := do(t, "POST", url, p.as("alice"), toolCall(2, "list_contexts", "{}"))
 	if r := parse(t, body); res.StatusCode != 429 || r.Error == nil || r.Error.Data.ErrorCode != "RESOURCE_LIMIT_ERROR" || string(r.ID) != "2" {
-		t.Errorf("a call too many: %s %s", res.Status, body)
+		t.Errorf("a call over the limit: %s %s", res.Status, body)
 	}
 	select {
 	case status := <-refused:

@@ -295,7 +295,7 @@ func TestOwners_EveryTransport(t *testing.T) {
 		status, headers, body := ask(id)
 		wantStatus, wantHeaders, wantBody := ask(unknown)
 		if status != 404 || status != wantStatus || headers != wantHeaders || body != wantBody {
-			t.Errorf("%s of another's session: %d %s %s; of one that never was: %d %s %s", c.method, status, headers, body, wantStatus, wantHeaders, wantBody)
+			t.Errorf("%s of another owner's session: got %d %s %s, want the answer for an unknown one: %d %s %s", c.method, status, headers, body, wantStatus, wantHeaders, wantBody)
 		}
 	}
 	if _, body := do(t, "POST", url, p.as("alice", "Mcp-Session-Id", id), list); names(body) != "of-alice" {
@@ -358,22 +358,22 @@ func TestRevokedToken_EndsStreamsAndCalls(t *testing.T) {
 		select {
 		case c := <-calls:
 			if c.err == nil {
-				t.Errorf("call %q went on: %+v", c.how, c.res)
+				t.Errorf("call %q of a revoked token had a result: %+v", c.how, c.res)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatal("a call goes on")
+			t.Fatal("a call of a revoked token did not end")
 		}
 	}
 	select {
 	case err := <-stream:
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("the stream: %v", err)
+			t.Errorf("stream of a revoked token: %v", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("the stream goes on")
+		t.Error("the stream of a revoked token did not end")
 	}
 	if res, body := do(t, "POST", url, p.as("alice", "Mcp-Session-Id", id), toolCall(7, "list_contexts", "{}")); res.StatusCode != 401 {
-		t.Errorf("in the open session: %d %s", res.StatusCode, body)
+		t.Errorf("request of a revoked token in an open session: %d %s", res.StatusCode, body)
 	}
 	must(t, bob, "list_contexts", nil)
 }
@@ -542,13 +542,13 @@ func TestOwnerCalls_Limit(t *testing.T) {
 	res, body := do(t, "POST", url, p.as("alice"), list)
 	if r := parse(t, body); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || r.Error.Code != jsonrpc.CodeInvalidRequest ||
 		r.Error.Data.ErrorCode != "RESOURCE_LIMIT_ERROR" || string(r.ID) != "7" {
-		t.Errorf("a call too many: %d %v %s", res.StatusCode, res.Header, body)
+		t.Errorf("a call over the limit: %d %v %s", res.StatusCode, res.Header, body)
 	}
 	if res, body := do(t, "POST", url, p.as("alice"), "["+list+"]"); !strings.Contains(body, "RESOURCE_LIMIT_ERROR") {
-		t.Errorf("a call too many, in a batch: %d %s", res.StatusCode, body)
+		t.Errorf("a batch over the limit: %d %s", res.StatusCode, body)
 	}
 	if res, body := do(t, "POST", url, p.as("alice"), rpc("tools/list", "{}")); res.StatusCode != 200 {
-		t.Errorf("no call: %d %s", res.StatusCode, body)
+		t.Errorf("a request that is no call: %d %s", res.StatusCode, body)
 	}
 	if res, body := do(t, "POST", url, p.as("bob"), list); res.StatusCode != 200 {
 		t.Errorf("bob: %d %s", res.StatusCode, body)
@@ -589,7 +589,7 @@ func TestOwnerShares_StreamsAndSessions(t *testing.T) {
 	_, second := begin("alice")
 	_, third := begin("alice")
 	if status, _ := begin("alice"); status != 429 {
-		t.Errorf("a session too many of one owner: %d, want 429", status)
+		t.Errorf("a session over the owner's share: %d, want 429", status)
 	}
 	rest(second)
 	if status, _ := begin("alice"); status != 200 || there("alice", second) || !there("bob", bobs) {
@@ -608,7 +608,7 @@ func TestOwnerShares_StreamsAndSessions(t *testing.T) {
 		t.Errorf("a session of an owner with more makes room: %d", status)
 	}
 	if status, _ := begin("carol"); status != 200 || there("alice", first) {
-		t.Errorf("a session of an owner with more makes room, though it was in use just now: %d", status)
+		t.Errorf("a recently used session of an owner with more makes room: %d", status)
 	}
 	if status, _ := begin("carol"); status != 503 {
 		t.Errorf("a third of six sessions for each of three owners: %d, want 503", status)
@@ -636,10 +636,10 @@ func TestOwnerShares_StreamsAndSessions(t *testing.T) {
 		t.Errorf("a stream: %d", got)
 	}
 	if got := listen("alice", third); got != 429 {
-		t.Errorf("a stream too many: %d, want 429", got)
+		t.Errorf("a stream over the owner's share: %d, want 429", got)
 	}
 	if got := listen("bob", later); got != 200 {
-		t.Errorf("another's stream: %d", got)
+		t.Errorf("another owner's stream: %d", got)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestDefaultContext_OfEachClient(t *testing.T) {
 		}
 		got := answer.Result.Structured
 		if got.ID == "" || seen[got.ID] || !got.Created || got.Stdout != "False\n" || !strings.Contains(strings.Join(got.Notes, " "), "pass context_id "+got.ID) {
-			t.Errorf("a call without a session: got %s; want a new context, and its id told", body)
+			t.Errorf("a call without a session: got %s; want a new context and its id", body)
 		}
 		seen[got.ID] = true
 	}

@@ -256,7 +256,7 @@ func TestDirect_LifeOfCall(t *testing.T) {
 	}
 	gone(h, body)
 	if err := <-ended; err == nil {
-		t.Error("a modern client has gone, and its call goes on")
+		t.Error("the call did not end when its modern client disconnected")
 	}
 	gone(header{"Accept": "application/json"}, toolCall(1, "slow", "{}"))
 	select {

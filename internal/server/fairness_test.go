@@ -138,7 +138,7 @@ func TestBodies_ShareOfOwner(t *testing.T) {
 	eventually(t, "all are being read", func() bool { return s.bodies.value() == largeBodies<<20 })
 	large := strings.Replace(ping, "{", "{"+strings.Repeat(" ", 1<<20), 1)
 	if res, body := do(t, "POST", url, p.as("alice"), large); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
-		t.Errorf("one more of the same owner: %s %s", res.Status, body)
+		t.Errorf("a body over the owner's share: %s %s", res.Status, body)
 	}
 	if res, body := do(t, "POST", url, p.as("bob"), large); res.StatusCode != 200 {
 		t.Errorf("another owner: %s %s", res.Status, body)

@@ -262,13 +262,13 @@ func TestRates_RecentCallersAreKept(t *testing.T) {
 		take(fmt.Sprint("caller ", i))
 	}
 	if n := r.buckets.Len(); n != maxRates {
-		t.Errorf("%d callers are remembered, want %d", n, maxRates)
+		t.Errorf("%d callers' rates are kept, want %d", n, maxRates)
 	}
 	if take(fmt.Sprint("caller ", maxRates-1)) || take("caller 1") {
-		t.Error("somebody who was there lately is forgotten")
+		t.Error("a recent caller's rate was dropped")
 	}
 	if !take("first") {
-		t.Error("who was there first is not forgotten")
+		t.Error("the least recent caller's rate was kept")
 	}
 }
 

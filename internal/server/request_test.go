@@ -94,7 +94,7 @@ func TestDirect_CancelledByMessage(t *testing.T) {
 		case body := <-answer:
 			return body
 		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: the call goes on", what)
+			t.Fatalf("%s: the call did not end", what)
 			return ""
 		}
 	}
@@ -108,7 +108,7 @@ func TestDirect_CancelledByMessage(t *testing.T) {
 	do(t, "POST", url, session(t, url), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
 	select {
 	case r := <-answer:
-		t.Fatalf("somebody else's message ended the call: %s", r)
+		t.Fatalf("another client's message ended the call: %s", r)
 	case <-time.After(100 * time.Millisecond):
 	}
 	if res, body := do(t, "POST", url, h, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7.0}}`); res.StatusCode != 202 {

@@ -180,7 +180,7 @@ func TestResource_BelongsToOwner(t *testing.T) {
 		}
 		of, never := read(link.URI), read(strings.Replace(link.URI, id, "s-none", 1))
 		if strings.ReplaceAll(of, id, "s-none") != never || !strings.Contains(of, "not found") {
-			t.Errorf("%s: a file of another owner: %q; of a session that never was: %q", version, of, never)
+			t.Errorf("%s: a file of another owner: got %q, want the error for an unknown session: %q", version, of, never)
 		}
 		// Bob's own box of the same id is his, with his files.
 		must(t, bob, "upload_file", args{"session_id": id, "path": "other", "content": "x"})

@@ -251,7 +251,7 @@ func TestStream_MessageIsSentOnce(t *testing.T) {
 			t.Errorf("the session: %s", all)
 		}
 	case <-time.After(time.Minute):
-		t.Error("the session hears nothing")
+		t.Error("the session got no message")
 	}
 }
 

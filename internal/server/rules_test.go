@@ -51,7 +51,7 @@ func TestReadToken_EndsOnlyItsOwn(t *testing.T) {
 		}
 	}
 	if res, body := do(t, "POST", url, p.as("reader", headerSession, id), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}`); res.StatusCode != 202 {
-		t.Errorf("cancel a call that is not there: %s %s", res.Status, body)
+		t.Errorf("cancel an unknown call: %s %s", res.Status, body)
 	}
 	close(release)
 	if body := <-ended; !strings.Contains(body, "done") {

@@ -442,7 +442,7 @@ func TestDelete_CancelsCalls(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(5 * time.Second):
-		t.Fatal("the call goes on")
+		t.Fatal("the call did not end")
 	}
 	if res, _ := do(t, "POST", url, h, toolCall(1, "slow", "{}")); res.StatusCode != 404 {
 		t.Errorf("after DELETE: %s", res.Status)

@@ -122,7 +122,7 @@ func TestSessions_Limit(t *testing.T) {
 	}
 	for _, h := range []header{a, c} {
 		if res, body := do(t, "POST", url, h, ping); res.StatusCode != 200 {
-			t.Errorf("a session that stays: %s %s", res.Status, body)
+			t.Errorf("a session that was not replaced: %s %s", res.Status, body)
 		}
 	}
 	if s.Sessions() != 2 {

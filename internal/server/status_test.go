@@ -132,7 +132,7 @@ func TestFaults_CountsByCode(t *testing.T) {
 	}
 	s.faults.add(12345, list[0].Last)
 	if list = s.faults.list(); len(list) != 2 || list[0].Code+list[1].Code != -32601 {
-		t.Errorf("a code of nobody's: got %+v", list)
+		t.Errorf("an unknown code: got %+v", list)
 	}
 }
 

@@ -153,7 +153,7 @@ func TestTasks_RunInBoxes(t *testing.T) {
 			after.Content = end.Result.Content
 		}
 		if took := time.Since(begin); took > 30*time.Second {
-			t.Errorf("%s went on for %v", tool, took)
+			t.Errorf("%s ran for %v", tool, took)
 		}
 		if tool == "execute_code" && (len(after.Content) == 0 || !strings.Contains(after.Content[0].Text, "1 7")) {
 			t.Errorf("after the interruption: got %+v", after)
@@ -169,10 +169,10 @@ func TestTasks_RunInBoxes(t *testing.T) {
 	}
 	reader := &taskClient{tb: t, url: url, token: p.tokens["reader"]} // alice's as well
 	if status, _, code := reader.about("tasks/get", made.TaskID); status != 200 || code != 0 {
-		t.Errorf("tasks/get by who may read: got %d, code %d", status, code)
+		t.Errorf("tasks/get with the scope read: got %d, code %d", status, code)
 	}
 	if status, _, code := reader.about("tasks/cancel", made.TaskID); status != 403 {
-		t.Errorf("tasks/cancel by who may only read: got %d, code %d", status, code)
+		t.Errorf("tasks/cancel with the scope read: got %d, code %d", status, code)
 	}
 	// A task belongs to its owner, and ends with the token.
 	made = c.call("execute_code", `{"code":"time.sleep(60)","session_id":"tasks"}`)
@@ -184,7 +184,7 @@ func TestTasks_RunInBoxes(t *testing.T) {
 	eventually(t, "the task ends with the token", func() bool {
 		for _, line := range p.lines(t) {
 			if line["msg"] == "call" && line["who"] != "token alice" {
-				t.Fatalf("a call of nobody: %v", line)
+				t.Fatalf("a call without an owner in the audit log: %v", line)
 			}
 			last = line
 		}
@@ -321,6 +321,6 @@ func TestTasks_OverStdio(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if !s.calls.counted.wait(ctx) {
-		t.Error("the task goes on without its client")
+		t.Error("the task did not end with its client")
 	}
 }

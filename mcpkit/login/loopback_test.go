@@ -99,7 +99,7 @@ func TestListen_Addresses(t *testing.T) {
 	taken := ln.Addr().String()
 	if l, err := Listen("http://" + taken + "/x"); err == nil {
 		l.Close()
-		t.Error("listens where somebody else does")
+		t.Error("listens on a port that another listener has")
 	}
 	ln.Close()
 	l, err := Listen("http://" + taken + "/back/here")

@@ -38,7 +38,7 @@ func TestExplain_MasksSecrets(t *testing.T) {
 			t.Errorf("%s shows %s", f.Path, f.Value)
 		}
 		if f.Masked != strings.Contains(f.Value, Masked) {
-			t.Errorf("%s = %s says masked: %v", f.Path, f.Value, f.Masked)
+			t.Errorf("%s = %s: got Masked %v", f.Path, f.Value, f.Masked)
 		}
 	}
 	for path, want := range map[string]string{

@@ -347,13 +347,13 @@ func TestD2_Export_ReportsEveryLoss(t *testing.T) {
 					back := got.Server(s.Name)
 					if back == nil {
 						if len(lost) == 0 {
-							t.Fatalf("%s to %s, seed %d: %s is gone and nobody says so", from, to, seed, s.Name)
+							t.Fatalf("%s to %s, seed %d: %s is missing and not reported as lost", from, to, seed, s.Name)
 						}
 						continue
 					}
 					for _, field := range difference(s, back) {
 						if !lost[field] && !lost[strings.SplitN(field, ".", 2)[0]] {
-							t.Fatalf("%s to %s, seed %d: %s of %s is lost and nobody says so: %v\n%s", from, to, seed, field, s.Name, losses, data)
+							t.Fatalf("%s to %s, seed %d: %s of %s is missing and not reported as lost: %v\n%s", from, to, seed, field, s.Name, losses, data)
 						}
 					}
 				}

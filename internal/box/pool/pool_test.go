@@ -380,7 +380,7 @@ func TestFill_ReplacesLostInstances(t *testing.T) {
 			}
 			wait(t, "the loss to be logged", func() bool { return len(died()) > 0 })
 			if got := died(); len(got) != 1 || !strings.Contains(got[0], c.want) {
-				t.Errorf("log lines on the loss: got %q, want one that says %q", got, c.want)
+				t.Errorf("log lines on the loss: got %q, want one with %q", got, c.want)
 			}
 			if got := f.log.with("INFO", "pool is full again"); len(got) != 1 {
 				t.Errorf("log lines on the recovery: got %q, want one", got)

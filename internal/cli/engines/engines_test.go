@@ -50,7 +50,7 @@ func TestFactories_AreComplete(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, f := range all {
 		if f.Name == "" || seen[f.Name] || f.Version == nil || f.Probe == nil || f.Open == nil {
-			t.Errorf("engine %q has no name, another's name, or lacks Version, Probe or Open", f.Name)
+			t.Errorf("engine %q has no unique name, or lacks Version, Probe or Open", f.Name)
 		}
 		seen[f.Name] = true
 	}

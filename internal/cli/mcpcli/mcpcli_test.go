@@ -286,7 +286,7 @@ func TestShowsProgress_TerminalOrVerbose(t *testing.T) {
 		t.Error("none at a terminal")
 	}
 	if a := (&app{Env: Env{Err: io.Discard}}); a.showsProgress() {
-		t.Error("some where nobody watches")
+		t.Error("progress was shown without a terminal")
 	}
 }
 

@@ -196,7 +196,7 @@ func TestServer_KilledDuringSnapshots(t *testing.T) {
 				s.kill(i%2 == 1)
 				s.checkGone(t)
 				if got := bystander.ask(t, "echo alive"); got != "alive" {
-					t.Errorf("after %v: the other server's guest says %q", after, got)
+					t.Errorf("after %v: the other server's guest: got %q", after, got)
 				}
 				if after := settled(t, before); !maps.Equal(after, before) {
 					t.Errorf("held %v before, %v after", before, after)
@@ -231,7 +231,7 @@ func (s *victim) checkImages(t *testing.T, e *Engine, spec *engine.Spec) {
 				g.Destroy(t.Context())
 			}
 			if (restored == nil) != (err == nil) || err != nil && !errors.Is(restored, engine.ErrInvalid) {
-				t.Errorf("%s: its check says %v, to restore it %v", filepath.Base(dir), err, restored)
+				t.Errorf("%s: check: %v, restore: %v", filepath.Base(dir), err, restored)
 			}
 		}
 		os.RemoveAll(dir)

@@ -247,7 +247,7 @@ func TestGuest_Isolation(t *testing.T) {
 	}
 	other := create(t, e, "other", spec)
 	if got := other.ask(t, "ls /home/user"); got != "" {
-		t.Errorf("a guest sees another's files: %s", got)
+		t.Errorf("a guest sees files of another guest: %s", got)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestPosture(t *testing.T) {
 // TestPosture_OrdinaryUser runs TestPosture as another user than root.
 func TestPosture_OrdinaryUser(t *testing.T) {
 	if !newUsers().ids.have(firstUser) {
-		t.Skip("only root can start it as somebody else")
+		t.Skip("only root can run the test as another user")
 	}
 	path, err := agent()
 	if err != nil {

@@ -132,7 +132,7 @@ func TestRestore_Foreign(t *testing.T) {
 		}
 	}
 	if got := b.ask(t, "echo alive"); got != "alive" {
-		t.Errorf("the original says %q", got)
+		t.Errorf("output of the original: %q", got)
 	}
 	restore(t, e, "restored", spec, whole)
 }
@@ -157,7 +157,7 @@ func shiftTimes(t *testing.T, state []byte, from, to time.Time, by time.Duration
 		found++
 	}
 	if found == 0 {
-		t.Fatal("the state has no time of its own")
+		t.Fatal("the snapshot has no time")
 	}
 }
 
@@ -201,7 +201,7 @@ func TestRestore_Clocks(t *testing.T) {
 		before := time.Now()
 		wall, monotonic, vdso := clocks(r)
 		if wall.Before(before.Add(-time.Second)) || wall.After(time.Now().Add(time.Second)) {
-			t.Errorf("%s: the wall clock says %v, it is %v", what, wall, time.Now())
+			t.Errorf("%s: wall clock: got %v, want %v", what, wall, time.Now())
 		}
 		// Loading and asking takes time, too.
 		slack := time.Since(from) + 100*time.Millisecond
@@ -213,7 +213,7 @@ func TestRestore_Clocks(t *testing.T) {
 		}
 		// A sleeping process wakes up.
 		if got := r.ask(t, "sh sleep 0.1 && echo awake"); got != "awake\n" {
-			t.Errorf("%s: after a sleep it says %q", what, got)
+			t.Errorf("%s: after a sleep: got %q", what, got)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func TestRestore_Killed(t *testing.T) {
 		}
 	}
 	if got := b.ask(t, "echo alive"); got != "alive" {
-		t.Errorf("the original says %q", got)
+		t.Errorf("output of the original: %q", got)
 	}
 	restore(t, e, "restored", spec, dir)
 }

@@ -129,7 +129,7 @@ func TestRootServer_HostileSentry(t *testing.T) {
 		select {
 		case <-s.done:
 		case <-time.After(5 * time.Second):
-			t.Errorf("%s: the server goes on", what)
+			t.Errorf("%s: the server did not end", what)
 		}
 		c.Close()
 	}

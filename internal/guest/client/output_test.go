@@ -48,7 +48,7 @@ func TestCapture_HeadAndTail(t *testing.T) {
 		}
 		var whole bytes.Buffer
 		if _, err := l.Read(t.Context(), protocol.Read{Path: out.Path}, &whole); err != nil || !bytes.Equal(whole.Bytes(), want) {
-			t.Errorf("%d bytes: the file has %d, %v", n, whole.Len(), err)
+			t.Errorf("%d bytes: got %d in the file, %v", n, whole.Len(), err)
 		}
 	}
 }

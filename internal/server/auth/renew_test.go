@@ -80,7 +80,7 @@ func TestIssuer_RenewsKeys(t *testing.T) {
 			return err == nil
 		}
 		if !knows("old") {
-			t.Fatal("the key is not there")
+			t.Fatal("the key was not found")
 		}
 		d.change(next, false)
 		time.Sleep(renewAfter - time.Second)

@@ -415,7 +415,7 @@ func TestOutput_BrokenPipe(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(5 * time.Second):
-		t.Fatal("the session goes on without a client")
+		t.Fatal("the session did not end with its client")
 	}
 }
 

@@ -202,7 +202,7 @@ func TestTask_RequiredByTool(t *testing.T) {
 		}
 		id := h.begin("a") // even of a quick one
 		if _, err := h.call(t.Context(), "a"); code(err) != jsonrpc.CodeInternalError {
-			t.Errorf("one too many: got %v", err)
+			t.Errorf("a task over the limit: got %v", err)
 		}
 		time.Sleep(time.Second)
 		h.want("a", id, statusCompleted)
@@ -351,7 +351,7 @@ func TestTask_OfAnotherOwnerIsUnknown(t *testing.T) {
 			_, never := h.ask("b", method, h.server+"-"+strings.Repeat("A", 26), nil)
 			var e, n *jsonrpc.Error
 			if !errors.As(err, &e) || !errors.As(never, &n) || e.Code != -32602 || strings.Replace(e.Message, id, "", 1) != strings.Replace(n.Message, h.server+"-"+strings.Repeat("A", 26), "", 1) {
-				t.Errorf("%s by another: got %v, and %v of a task that never was", method, err, never)
+				t.Errorf("%s by another owner: got %v, want the error for an unknown task: %v", method, err, never)
 			}
 		}
 		h.want("a", id, statusWorking)
@@ -452,7 +452,7 @@ func TestResults_AreBounded(t *testing.T) {
 		other := run("b", 4500)
 		h.want("b", other, statusCompleted)
 		if d := h.get("a", second); strings.Contains(string(d.Result), "xxx") {
-			t.Error("the oldest told result was kept, and there was room for another")
+			t.Error("the oldest fetched result did not make room for another owner's")
 		}
 		if h.bytes > 10000 {
 			t.Errorf("%d bytes are kept", h.bytes)

@@ -232,7 +232,7 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Error("docs/tools.md is not what the catalogue says; run go generate ./internal/server/tools")
+		t.Error("docs/tools.md differs from the catalogue; run go generate ./internal/server/tools")
 	}
 }
 

@@ -24,7 +24,7 @@ func TestQuoteName_CannotImitateStatus(t *testing.T) {
 			p := out.present()
 			text := lines(p.text, p.status.line())
 			if strings.ContainsAny(text, "\x1b\r\u202e") || !utf8.ValidString(text) {
-				t.Errorf("%s: %q of %q has characters that nobody sees", tool, text, name)
+				t.Errorf("%s: %q of %q has invisible characters", tool, text, name)
 			}
 			for line := range strings.Lines(text) {
 				if strings.HasPrefix(line, forged) {

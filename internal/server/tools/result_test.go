@@ -172,7 +172,7 @@ func TestSessionID_WordsForNone(t *testing.T) {
 		} {
 			text, res := said(t, m, c.tool, `{"session_id":"`+word+`",`+c.rest+`}`)
 			if res.IsError || !newID.MatchString(text) || !strings.Contains(text, `The session_id "`+word+`" counts as none: this is a new session.`) {
-				t.Errorf("%s with session_id %q: got %q, want a new session with an id of its own and a note", c.tool, word, text)
+				t.Errorf("%s with session_id %q: got %q, want a new session with a new id, and a note", c.tool, word, text)
 			}
 		}
 		if text, res := said(t, m, "run_code", `{"context_id":"`+word+`","code":"1"}`); res.IsError || !strings.Contains(text, `"context_id": "ctx-`) {

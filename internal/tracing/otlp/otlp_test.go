@@ -100,7 +100,7 @@ func TestSend(t *testing.T) {
 		t.Errorf("parents: got %x and %x", root.GetParentSpanId(), below.GetParentSpanId())
 	}
 	if other.GetParentSpanId() != nil || string(other.GetTraceId()) == string(root.GetTraceId()) {
-		t.Error("a caller that says nonsense, or the context of another request, became a parent")
+		t.Error("an invalid traceparent, or the context of another request, became a parent")
 	}
 	if got := below.GetAttributes()[0].GetValue().GetStringValue(); len(got) != maxAttribute {
 		t.Errorf("a long attribute has %d bytes", len(got))
@@ -130,7 +130,7 @@ func TestSend_UnreachableCollector(t *testing.T) {
 	_, span := e.Tracer().Request(t.Context(), tracing.Caller{}, "ping")
 	span.End(nil)
 	if err := e.Close(); err == nil && !strings.Contains(log.String(), "traces not sent") {
-		t.Errorf("nobody was told: %v, %s", err, log.String())
+		t.Errorf("the failure was not logged: %v, %s", err, log.String())
 	}
 	if (*Exporter)(nil).Tracer() != nil || (*Exporter)(nil).Close() != nil {
 		t.Error("no exporter has a tracer")

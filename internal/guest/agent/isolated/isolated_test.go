@@ -290,7 +290,7 @@ func TestFiles_SymlinksOutOfHome(t *testing.T) {
 	}
 	for _, name := range []string{"read", "stat", "list", "archive", "write", "extract", "extract below", "mkdir", "remove"} {
 		if err := ops[name]("inside"); err != nil {
-			t.Errorf("%s through a link that stays inside: %v", name, err)
+			t.Errorf("%s through a link inside the home: %v", name, err)
 		}
 	}
 	if err := l.Remove(t.Context(), protocol.Remove{Path: "direct"}); err != nil {
