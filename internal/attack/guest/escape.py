@@ -443,31 +443,20 @@ def subpath_race():
     os.makedirs("dir", exist_ok=True)
     open("dir/secret", "w").write("box\n")
     target = os.path.dirname(A["secret_file"])
-    stop = time.time() + 1.5
+
     def swap():
-        while time.time() < stop:
-            try:
-                os.rename("dir", "dir.old")
-                os.symlink(target, "dir")
-                os.remove("dir")
-                os.rename("dir.old", "dir")
-            except OSError:
-                pass
-    thread = threading.Thread(target=swap)
-    thread.start()
-    reads = 0
-    while time.time() < stop:
-        try:
-            data = get("dir/secret")
-            reads += 1
-            if data != b"box\n":
-                look(data)
-                broke("a file of the host was read through a swapped directory")
-                break
-        except OSError:
-            pass
-    thread.join()
-    held("%d reads" % reads)
+        os.rename("dir", "dir.old")
+        os.symlink(target, "dir")
+        os.remove("dir")
+        os.rename("dir.old", "dir")
+
+    def read():
+        data = get("dir/secret")
+        if data != b"box\n":
+            look(data)
+            broke("a file of the host was read through a swapped directory")
+            return True
+    held("%d reads" % race(1.5, swap, read))
 
 
 def loader_variables():

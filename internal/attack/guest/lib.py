@@ -8,6 +8,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 import time
 
 A = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
@@ -37,11 +38,15 @@ def value(name, text):
     _say("value", "%s %s" % (name, text), 32768)
 
 
+# The errors with which a kernel refuses a call.
+REFUSALS = (OSError, ValueError, OverflowError, MemoryError)
+
+
 def refused(what, f, *args):
     """Calls f, which the box must refuse."""
     try:
         result = f(*args)
-    except (OSError, ValueError, OverflowError, MemoryError) as e:
+    except REFUSALS as e:
         held("%s: %s" % (what, e))
         return True
     broke("%s succeeded: %r" % (what, result))
@@ -52,7 +57,7 @@ def tried(what, f, *args):
     """Calls f, which the box may allow as long as the host does not notice."""
     try:
         result = f(*args)
-    except (OSError, ValueError, OverflowError, MemoryError) as e:
+    except REFUSALS as e:
         held("%s: %s" % (what, e))
         return None
     held("%s: %r, inside the box" % (what, result))
@@ -162,6 +167,33 @@ def child(f, *args):
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def race(seconds, swap, use):
+    """Calls swap and use repeatedly and concurrently, and returns how often use succeeded.
+
+    OSErrors end one call only; use returns True to end the race.
+    """
+    stop = time.time() + seconds
+
+    def repeat():
+        while time.time() < stop:
+            try:
+                swap()
+            except OSError:
+                pass
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    uses = 0
+    ended = False
+    while not ended and time.time() < stop:
+        try:
+            ended = use()
+            uses += 1
+        except OSError:
+            pass
+    thread.join()
+    return uses
 
 
 def look(text):

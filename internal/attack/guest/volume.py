@@ -2,7 +2,6 @@
 # that it sees read-only at /ro.
 import stat
 import subprocess
-import threading
 
 
 def read_only():
@@ -86,29 +85,19 @@ def swapped():
     """The box swaps a directory of the volume for a link while it is used."""
     os.makedirs("/v/dir", exist_ok=True)
     open("/v/dir/secret", "w").write("box\n")
-    stop = time.time() + 2
+
     def swap():
-        while time.time() < stop:
-            try:
-                os.rename("/v/dir", "/v/old")
-                os.symlink("../outside", "/v/dir")
-                os.remove("/v/dir")
-                os.symlink(os.path.dirname(A["secret_file"]), "/v/dir")
-                os.remove("/v/dir")
-                os.rename("/v/old", "/v/dir")
-            except OSError:
-                pass
-    thread = threading.Thread(target=swap)
-    thread.start()
-    reads = 0
-    while time.time() < stop:
-        try:
-            data = get("/v/dir/secret")
-            reads += 1
-            look(data) if data != b"box\n" else None
-            with open("/v/dir/" + A["mark"], "w") as f:
-                f.write("x")
-        except OSError:
-            pass
-    thread.join()
-    held("%d reads" % reads)
+        os.rename("/v/dir", "/v/old")
+        os.symlink("../outside", "/v/dir")
+        os.remove("/v/dir")
+        os.symlink(os.path.dirname(A["secret_file"]), "/v/dir")
+        os.remove("/v/dir")
+        os.rename("/v/old", "/v/dir")
+
+    def use():
+        data = get("/v/dir/secret")
+        if data != b"box\n":
+            look(data)
+        with open("/v/dir/" + A["mark"], "w") as f:
+            f.write("x")
+    held("%d reads" % race(2, swap, use))
