@@ -89,7 +89,7 @@ func (b *bench) callBoth(ctx context.Context, def *mcpjson.Server, connect func(
 		took *[]float64
 	}{{ours.CallTool, &kit}, {theirs.CallTool, &plain}}
 	for i := range n {
-		slices.Reverse(sides) // who comes second finds caches filled
+		slices.Reverse(sides) // the second finds caches filled
 		for _, side := range sides {
 			begun := time.Now()
 			if err := says(ctx, side.call, "echo", map[string]any{"text": "hello"}, "hello"); err != nil {

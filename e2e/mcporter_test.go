@@ -102,7 +102,7 @@ func TestMcporter(t *testing.T) {
 		ended   bool   // whether it gets to its end
 		restart func(t *testing.T)
 	}{
-		// mcporter does not notify the server, so that the call goes on.
+		// mcporter does not notify the server, so the call continues.
 		{"http", "5", true, func(*testing.T) { p.restart() }},
 		// mcporter ends the server and starts another one.
 		{"stdio", "25", false, func(t *testing.T) { node(t, env, append(program, "daemon", "stop")...) }},

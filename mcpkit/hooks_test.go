@@ -322,7 +322,7 @@ func TestListChanged_EveryEra(t *testing.T) {
 }
 
 // When a modern server ends its subscription, the next request reconnects and the hooks
-// are told that the lists may have changed.
+// get a notification that the lists may have changed.
 func TestSubscription_EndReconnects(t *testing.T) {
 	server := newServer()
 	ts := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))

@@ -212,7 +212,7 @@ func TestD6_HostilePrograms(t *testing.T) {
 			if !says(err, want) || err == nil && text != "good" {
 				t.Errorf("got %q, %.300v, want %q", text, err, want)
 			}
-			if want == "" { // whoever has given up has the server that it has
+			if want == "" { // a client that gave up keeps its server
 				wantCall(t, s, "good", nil, "good")
 			}
 			if err := m.Close(); err != nil {

@@ -103,7 +103,7 @@ func (c *conn) call(f func([]byte) (int, error), p []byte) (int, error) {
 	return f(p)
 }
 
-// Close ends the connection; the guest goes on.
+// Close ends the connection; the guest keeps running.
 func (c *conn) Close() error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()

@@ -95,7 +95,7 @@ func TestEvict_NeverBusy(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	f.session(t, "", "x") // the one that nobody holds any more went
+	f.session(t, "", "x") // the box without a lease was evicted
 	f.wantIDs(t, "", "running", "starting", "x")
 	_, err = held.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeGone, "was evicted")
@@ -165,7 +165,7 @@ func TestAdmit_QuotaOfOwner(t *testing.T) {
 	f.session(t, "alice", "a3")
 	f.wantIDs(t, "alice", "a2", "a3")
 	f.wantIDs(t, "bob", "b4", "b5")
-	// Where nothing can be hibernated, nobody's box ends for another's.
+	// Without hibernation, no owner's box ends for another owner's.
 	f.wantLimit(t, "carol", SessionOptions{}, "Sessions limit exceeded: 4 >= 4")
 	_, _, err := f.Session(t.Context(), "carol", SessionOptions{})
 	var e *Error

@@ -26,7 +26,7 @@ func (c *Client) ContextID() string {
 func newContextID() string { return "ctx-" + uuid.NewString() }
 
 // DefaultContext returns the default context of a client, and makes it if it is
-// not there. No other client gets it, unless it is told the id. A nil client stands
+// not there. No other client gets it, unless it has the id. A nil client stands
 // for a caller without an identity: each call makes a new context.
 //
 // Errors: CodeInvalid if the configuration allows no default context, else as

@@ -74,7 +74,7 @@ func (e *env) discard(mach *machine.Machine) {
 	ctx, cancel := context.WithTimeout(context.Background(), destroyTimeout)
 	defer cancel()
 	if err := mach.Close(ctx); err != nil {
-		// Nothing more can be done here; the engine goes on trying.
+		// Nothing more can be done here; the engine keeps trying.
 		e.log.Error("box was not freed in time", logkey.Guest, mach.ID, logkey.Error, err)
 	}
 }

@@ -18,7 +18,7 @@ type ForkOptions struct {
 
 // Fork makes a copy of an owner's box (id or, for a context, unique name): memory,
 // variables, files and background processes. Both go on apart. It waits for calls
-// that are under way in the original, which then stands still for a moment. A
+// that are under way in the original, which is then paused for a moment. A
 // hibernated box is woken.
 //
 // Errors: CodeNotFound, CodeUnsupported, else as Session.

@@ -242,7 +242,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// session returns a session that nobody holds.
+// session returns a session without a lease.
 func (f *fixture) session(t *testing.T, owner Owner, id string) *Box {
 	t.Helper()
 	return f.sessionOf(t, owner, SessionOptions{ID: id})

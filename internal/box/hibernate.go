@@ -171,7 +171,7 @@ func (l *lifecycle) stay(s *Box, cause error) bool {
 func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) error {
 	defer func() { turn.leave() }()
 	if !s.writing.TryLock() {
-		// Another write of the box may wait for a slot, so nobody waits for it with one.
+		// Another write of the box may wait for a slot, so no caller waits while holding one.
 		turn.leave()
 		s.writing.Lock()
 		turn = l.records.writes.enter(s.key.owner)
@@ -243,7 +243,7 @@ func (l *lifecycle) recordOf(s *Box) (*snapshot.Lease, error) {
 		s.record = record
 	}
 	l.reg.mu.Unlock()
-	if ended { // nobody else releases it
+	if ended { // no other code releases it
 		l.records.release(record, false)
 		return nil, errEnded
 	}

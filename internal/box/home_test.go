@@ -17,7 +17,7 @@ type dialer struct{ net.Conn }
 
 func (d dialer) Dial(context.Context) (io.ReadWriteCloser, error) { return d.Conn, nil }
 
-// lyingAgent answers hello as it should, and everything else with result.
+// lyingAgent answers hello correctly, and everything else with result.
 func lyingAgent(t *testing.T, result protocol.BackupResult) *client.Conn {
 	t.Helper()
 	here, there := net.Pipe()

@@ -34,7 +34,7 @@ const (
 // template, else a boot. At most one of record, parent and snapshot is set.
 type origin struct {
 	record   *snapshot.Lease // its own record: it is woken
-	stale    bool            // the box of that record went on after it was written
+	stale    bool            // the box of that record continued after it was written
 	saved    time.Time       // when that was
 	parent   *Box            // it is a fork of this one, which is pinned until the start has ended
 	snapshot string          // the id of a saved snapshot
@@ -168,7 +168,7 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 	defer func() { err = errors.Join(err, f.removeCopy(dir)) }()
 	parent := s.origin.parent
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, mach *machine.Machine) error {
-		// Only now: nobody waits for another owner's calls with a slot.
+		// Only now: no fork holds a slot while it waits for its owner's calls.
 		var err error
 		if leave, err = f.startSlot(ctx, s); err != nil {
 			return err
@@ -228,7 +228,7 @@ func (f *machineFactory) removeCopy(dir string) error {
 // on with its files.
 func (f *machineFactory) wake(ctx context.Context, s *Box) (booted, error) {
 	lease := s.origin.record
-	// Of a box that went on after it was written, another copy has lived.
+	// If the box continued after it was written, another copy of it has run.
 	b, err := f.restore(ctx, s, lease.Dir(), s.origin.stale)
 	b.source, b.record, b.ran = SourceWoken, lease, s.origin.ran
 	switch {

@@ -25,7 +25,7 @@ type SavedSnapshot struct {
 	Flavor      Flavor
 	Created     time.Time
 	Bytes       int64 // on disk
-	// Aside says why it was kept though nobody asked for it: it is the earlier state
+	// Aside says why it was kept without a request: it is the earlier state
 	// of a box whose memory could not be restored. It goes when it is too old or
 	// room is needed. "": it was asked for.
 	Aside string
@@ -36,7 +36,7 @@ type SnapshotOptions struct{ Name, Description string }
 
 // SaveSnapshot writes the state of an owner's box to disk, to go back to or to start
 // others from, until it is deleted. It waits for calls that are under way; the
-// box then stands still for a moment and goes on. A hibernated box is woken.
+// box is then paused for a moment and continues. A hibernated box is woken.
 //
 // Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, snapshot.Config.MaxKept, or the disk is full),
 // CodeUnsupported, else as Session.
@@ -67,7 +67,7 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
 	}
 	err = s.exclusively(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
-		// Only now: nobody waits for another owner's calls with a slot.
+		// Only now: no save holds a slot while it waits for its owner's calls.
 		leave, err := m.records.writes.acquire(ctx, owner)
 		if err != nil {
 			return err

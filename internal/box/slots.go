@@ -10,7 +10,7 @@ import (
 // slots limits how many pieces of work run at once on behalf of all owners, and shares
 // them fairly: a free slot goes to the waiting owner who holds the fewest, and among
 // those to the one whose turn was longest ago. One slot beyond the limit is for owners
-// who hold none, so that nobody waits because one other owner has much work.
+// who hold none, so that one owner's work does not block all others.
 //
 // A holder must not wait for a box to become idle: a client decides how long that takes.
 type slots struct {

@@ -91,7 +91,7 @@ func (m *Manager) stopHibernated(op string, k key) (bool, error) {
 }
 
 // removeLost removes the record of a box that was lost with its server before
-// anything had been written, and remembers the box; false if somebody else has it.
+// anything had been written, and remembers the box; false if another process has it.
 func (l *lifecycle) removeLost(r *snapshot.Record) bool {
 	lease, err := l.parts.Snapshots.Acquire(r.ID)
 	if err != nil {
@@ -109,7 +109,7 @@ func (l *lifecycle) removeLost(r *snapshot.Record) bool {
 
 // recordRemoved remembers a hibernated box whose record was removed.
 func (l *lifecycle) recordRemoved(r snapshot.Removed) {
-	if r.Aside != "" { // the box goes on elsewhere
+	if r.Aside != "" { // the box continues elsewhere
 		l.log.Info("earlier state of a box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, r.Why)
 		return
 	}

@@ -73,7 +73,7 @@ func newReader(t *testing.T, document string, commands []docCommand, n *notRunLi
 	script := fmt.Sprintf("#!/bin/sh\nexport GLOVEBOX_STATE_DIR='%s/state' GLOVEBOX_FINISH_TEMPLATES=false GLOVEBOX_POOL_SIZE=0 GLOVEBOX_PRELOAD=none\n"+
 		"[ \"$1\" != serve ] || set -- \"$@\" --port 0\nexec '%s' \"$@\"\n", r.dir, path)
 	r.must(os.WriteFile(filepath.Join(r.dir, "bin/glovebox"), []byte(script), 0o755))
-	// Claude Code is not here: this notes what it would be told.
+	// Claude Code is not installed: this notes what it would receive.
 	r.must(os.WriteFile(filepath.Join(r.dir, "bin/claude"), []byte("#!/bin/sh\nprintf '%s\\n' \"$@\"\n"), 0o755))
 
 	r.env = append(os.Environ(), "HOME="+r.dir, "PATH="+filepath.Join(r.dir, "bin")+":"+os.Getenv("PATH"),
@@ -366,7 +366,7 @@ func (r *reader) hasTools(line string, transport mcp.Transport) {
 	})
 }
 
-// client does what a client is told to do: it starts the command after --, or connects
+// client acts as a configured client does: it starts the command after --, or connects
 // to the URL with the headers.
 func (r *reader) client(line string) {
 	r.t.Helper()

@@ -74,7 +74,7 @@ func (x things) all() []string {
 // an attempt is a call of a tool with ids of another owner.
 type attempt struct {
 	args  []func(x things) args
-	makes bool // what is not there is made, for who asks
+	makes bool // a missing object is created, for the caller
 }
 
 func of(a ...func(x things) args) attempt { return attempt{args: a} }
@@ -244,7 +244,7 @@ func TestOwners_EveryTool(t *testing.T) {
 		t.Fatalf("got exit code %d\n%s", code, log)
 	}
 	s = startServer(t, state, flags...)
-	try(s, k.carol) // who is told nothing of boxes of her own
+	try(s, k.carol) // an owner without boxes
 	check(s)
 }
 

@@ -182,7 +182,7 @@ func rollBackContext(b boxes) {
 	if size, _ := snap["size_bytes"].(float64); snapID == "" || size < 1<<20 || snap["created_at"] == "" {
 		b.t.Errorf("snapshot_context: got %v", snap)
 	}
-	b.want(b.run, id, "print(x)", "1") // it goes on
+	b.want(b.run, id, "print(x)", "1") // it continues
 	b.run(id, "x = 2; import os; os.remove('f')")
 
 	back := b.must("restore_context", args{"snapshot_id": snapID, "context_id": id})

@@ -72,7 +72,7 @@ func prepareState(dir string) error {
 	return withHint(err, "choose another directory with --state-dir or GLOVEBOX_STATE_DIR")
 }
 
-// checkState returns an error if somebody else can change the state directory or what is
+// checkState returns an error if another user can change the state directory or what is
 // directly in it. Each file below is checked when it is read.
 func checkState(dir string) error {
 	if err := owned.Dir(dir); err != nil {

@@ -4,5 +4,5 @@ package filewatch
 
 import "io/fs"
 
-// identify adds nothing: what there is has another name on each platform.
+// identify adds nothing: the fields have another name on each platform.
 func (s *stamp) identify(fs.FileInfo) {}

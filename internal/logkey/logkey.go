@@ -74,7 +74,7 @@ const (
 	Code      = "code" // of a JSON-RPC error, or an exit code
 	Status    = "status"
 	ToolError = "tool_error"
-	ErrorID   = "error_id" // id of an internal error, which the client is told
+	ErrorID   = "error_id" // id of an internal error, which the client gets too
 	Error     = "err"
 	Panic     = "panic"
 	Stack     = "stack"

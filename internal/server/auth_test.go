@@ -198,7 +198,7 @@ func TestAuth_Requests(t *testing.T) {
 			}
 		}
 	}
-	// Twice the header is nobody: which of the two would count?
+	// A request with two tokens is refused: either could be meant.
 	req, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(list))
 	if err != nil {
 		t.Fatal(err)

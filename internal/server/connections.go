@@ -33,7 +33,7 @@ const (
 // ones; new ones may take the places that those leave, and newPlaces more. When all places
 // are taken, an arriving connection replaces a new one: the oldest of the address that has
 // the most. So an address gets a fair share of the places, and clients that send nothing
-// keep nobody out. A TLS handshake is part of a new connection.
+// keep no other client out. A TLS handshake is part of a new connection.
 type connections struct {
 	limit int // of established connections
 	each  int // of established connections of one owner; 0: none

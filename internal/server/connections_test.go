@@ -63,7 +63,7 @@ func addressOfURL(url string) string {
 }
 
 // TestConnections_UnfinishedRequests: clients that send no token and never finish a request
-// keep nobody out, neither from another address nor from the same one, whether they stop in
+// keep no other client out, neither from another address nor from the same one, whether they stop in
 // the TLS handshake or in a request.
 func TestConnections_UnfinishedRequests(t *testing.T) {
 	certificate := selfSigned(t)

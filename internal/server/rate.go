@@ -18,7 +18,7 @@ const (
 	unauthenticatedRate  = 10
 	unauthenticatedBurst = 50
 	// limitLineRate and limitLineBurst limit the lines of the audit log about requests of
-	// one caller that were refused at a limit: one line in ten seconds shows that it goes on.
+	// one caller that were refused at a limit: one line in ten seconds shows that they continue.
 	limitLineRate  = 0.1
 	limitLineBurst = 5
 )

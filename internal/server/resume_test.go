@@ -77,7 +77,7 @@ func eventID(tb testing.TB, r *bufio.Reader) string {
 	}
 }
 
-// resume goes on with a stream, as soon as the server has noticed that its
+// resume resumes a stream, as soon as the server has noticed that its
 // connection is gone.
 func resume(tb testing.TB, url string, h header, id string) string {
 	tb.Helper()

@@ -139,7 +139,7 @@ func New(opts Options) *Server {
 	return s
 }
 
-// openBudgets sets the limits. One owner may use half of what there is, where owners are
+// openBudgets sets the limits. One owner may use half of each, where owners are
 // known.
 func (s *Server) openBudgets() {
 	l := s.opts.Limits

@@ -250,7 +250,7 @@ func TestTools_InvalidArguments(t *testing.T) {
 	}
 }
 
-// badInputs: every mistake in arguments is told, by results that the model reads or
+// badInputs: every mistake in arguments is reported, by results that the model reads or
 // by errors of the protocol.
 func badInputs(t *testing.T, protocol bool) {
 	boxes := withBoxes(t, func(c *box.Config) { c.MaxSessions = 3; c.Evict = false })

@@ -126,7 +126,7 @@ func TestLogin_IsReusedWithoutPrompt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Another process has nobody to ask.
+	// Another process has no user to ask.
 	other := handler(t, s, Options{Store: OpenStore(dir)}, nil)
 	if err := greet(t.Context(), other, "hello"); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ var agents = map[string]func(args []string) error{
 	"huge":    huge,      // announces four gigabytes
 	"half":    half,      // stops in the middle of a frame
 	"drip":    drip,      // says a byte of a frame now and then
-	"liar":    liar,      // answers everything with what nobody asked for
+	"liar":    liar,      // answers every request with something else
 	"stopped": stopSelf,  // stops itself as a debugger would
 	"chatter": chatter,   // floods its standard error
 	"deaf":    ignoreAll, // ignores all signals it can, then echoes
@@ -79,7 +79,7 @@ func spawn(args ...string) error {
 	return cmd.Start()
 }
 
-// orphans starts as many processes as it is told, each of which starts another
+// orphans starts the given number of processes, each of which starts another
 // one and ends, so that their parents are gone.
 func orphans(args []string) error {
 	for range number(args, 0) {

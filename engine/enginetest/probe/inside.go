@@ -210,7 +210,7 @@ func fork(args []string) error {
 	return nil
 }
 
-// bomb goes on trying, as fork bombs do, but not deeper than it is told.
+// bomb keeps trying, as fork bombs do, but not deeper than the given depth.
 func bomb(args []string) error {
 	fmt.Println("ready")
 	if depth := number(args, 0); depth > 0 {

@@ -32,7 +32,7 @@ type FindOptions struct {
 	// Cache is a file to remember answers in, so that interpreters are asked only
 	// once. Default: none.
 	Cache string
-	// Progress, if set, is told what is being done when it takes time.
+	// Progress, if set, receives a description of each slow step.
 	Progress func(string)
 	// Refused, if set, is called with each program that root must not run, and why.
 	Refused func(file string, why error)

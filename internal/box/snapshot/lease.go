@@ -51,7 +51,7 @@ func (l *Lease) Dir() string {
 // Update replaces the record's metadata. The class cannot change; Saved is ignored; a
 // zero Created keeps its value, a zero Used becomes now. An update may be lost in a
 // power failure, except for a change of Live of a record with data, which is synced:
-// nobody may mistake old data for the latest state.
+// no reader may mistake old data for the latest state.
 //
 // Errors: ErrInvalid; ErrFull if the disk is; os.ErrClosed after Release or Remove.
 func (l *Lease) Update(m Meta) error {
@@ -282,7 +282,7 @@ func (l *Lease) Remove() error {
 		return nil
 	}
 	defer l.unlockOp()
-	// The lease ends last, so that nobody acquires the record while it is removed.
+	// The lease ends last, so that no process acquires the record while it is removed.
 	err := errors.Join(l.s.moveToTrash(l.id), l.release(), l.s.removeFromTrash(l.id))
 	if err != nil {
 		return fmt.Errorf("remove record %q: %w", l.id, err)

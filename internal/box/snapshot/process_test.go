@@ -45,7 +45,7 @@ func child(args []string) error {
 		return err
 	}
 	switch args[0] {
-	case "hold": // the record args[2] until it is told to end
+	case "hold": // the record args[2] until its input ends
 		c, err := s.Acquire(args[2])
 		if err != nil {
 			return err

@@ -273,7 +273,7 @@ func (s *Store) create(m Meta) (_ *Lease, err error) {
 		return nil, err
 	}
 	id := newID()
-	// Leased before it exists: nobody takes it for an abandoned one.
+	// Leased before it exists, so that no process takes it for an abandoned one.
 	if err := s.acquireLease(id, false); err != nil {
 		return nil, err
 	}

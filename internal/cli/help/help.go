@@ -82,7 +82,7 @@ func Text(cmd *cobra.Command, width int) string {
 		long += "\n\n"
 	}
 	if !cmd.Runnable() && !cmd.HasAvailableSubCommands() {
-		return strings.TrimRight(long, "\n") + "\n" // a topic, which nobody calls
+		return strings.TrimRight(long, "\n") + "\n" // a help topic, which is no command
 	}
 	return long + usage(cmd, width)
 }

@@ -122,7 +122,7 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		Resolver: mcpjson.Resolver{Env: a.Lookup, Inputs: cfg.Inputs, Input: a.ask, Home: home},
 		Eras:     mcpkit.OpenEras(eras),
 		Era:      a.era(),
-		OAuth:    login.New(login.Options{Store: logins, ClientName: clientName}).OAuth, // asks nobody
+		OAuth:    login.New(login.Options{Store: logins, ClientName: clientName}).OAuth, // without a prompt
 		Environ:  a.Environ,
 		LogDir:   a.flags.logDir,
 		Log:      slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: untimed})),

@@ -165,7 +165,7 @@ func openV1(mounts map[string]cgroupMount, own map[string]string, name string) (
 }
 
 // openV2 makes the instance's cgroup where its controllers can be had: at the top
-// of what is mounted, or in the own cgroup if nobody else is in it.
+// of what is mounted, or in the own cgroup if no other process is in it.
 func openV2(mount cgroupMount, own, name string) (*cgroups, error) {
 	c, errTop := openV2At(mount.point, name)
 	if errTop == nil {

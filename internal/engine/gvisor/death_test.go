@@ -123,7 +123,7 @@ func (s *victim) kill(outer bool) {
 func (s *victim) left() []int {
 	var left []int
 	for _, pid := range s.pids {
-		// A zombie is waited for by whoever adopts orphans here.
+		// The process that adopts orphans here reaps the zombie.
 		if alive(strconv.Itoa(pid)) {
 			left = append(left, pid)
 		}

@@ -36,7 +36,7 @@ const (
 // disk shares the file system of the state directory among guests. The guests' writes
 // go to sparse files there. gVisor bounds each file, but the sum of the bounds may
 // exceed the free space. Therefore disk reserves part of each bound when a guest starts,
-// refuses guests for whom there is no room, and ends a guest that writes more than its
+// refuses guests for which there is no room, and ends a guest that writes more than its
 // part when the disk runs short.
 //
 // Instances that share the state directory publish what they have reserved. Each

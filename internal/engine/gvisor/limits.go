@@ -19,7 +19,7 @@ const (
 )
 
 // hostMemory is how many bytes all processes of a guest may take on the host, 0
-// for no limit. A quarter more than the guest is told covers the files it has in
+// for no limit. A quarter more than the guest's own limit covers the files it has in
 // memory.
 func hostMemory(l engine.Limits) int64 {
 	if l.MemoryMB == 0 {

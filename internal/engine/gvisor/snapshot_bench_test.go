@@ -103,7 +103,7 @@ func benchSnapshot(b *testing.B, preload []string) {
 		run(l)
 		m.add("cold-to-first-result", start)
 
-		// The guest stands still for as long as the slowest ping takes longer.
+		// The slowest ping shows for how long the guest was paused.
 		ctx, cancel := context.WithCancel(b.Context())
 		slowest := make(chan time.Duration)
 		go func() {

@@ -175,7 +175,7 @@ func TestVolume_LeadsNowhere(t *testing.T) {
 	if entries, err := os.ReadDir(outside); len(entries) != 1 {
 		t.Errorf("outside of the volume: %v, %v", entries, err)
 	}
-	// No devices, whoever makes them.
+	// No device works, whichever user creates it.
 	b.ask(t, "sh mknod /shared/rw/dev c 1 3")
 	if _, err := os.Lstat(filepath.Join(dir, "dev")); err == nil {
 		t.Error("a guest has made a device")

@@ -370,7 +370,7 @@ var canceled = func() context.Context {
 	return ctx
 }()
 
-// nop is a stream to nobody.
+// nop is a stream without a peer.
 type nop struct{}
 
 func (nop) Read([]byte) (int, error)    { return 0, io.EOF }
@@ -551,7 +551,7 @@ var claimMutants = []mutant{
 				i.Limits = append(i.Limits, engine.Limit{Resource: r, Hard: true, By: "words"})
 			}
 		})},
-	// On a busy machine nobody may get more than the limit, hence the factor.
+	// On a busy machine no process may get more than the limit, hence the factor.
 	{name: "claims to limit processors", caught: []string{"limits/processors-are-bounded"},
 		wrong: func(e engine.Engine) engine.Engine {
 			return info(func(i *engine.Info) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper waits for processes that nobody else waits for: orphans, which the first
+// reaper waits for processes that have no other parent to wait for them: orphans, which the first
 // process of a guest inherits.
 //
 // The agent's own children are waited for by their starter. The reaper knows them

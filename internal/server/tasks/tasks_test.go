@@ -603,7 +603,7 @@ func TestCheckHeaders(t *testing.T) {
 	}
 }
 
-// FuzzUpdate: whatever a client answers, its task waits or goes on.
+// FuzzUpdate: with any answer of a client, its task waits or continues.
 func FuzzUpdate(f *testing.F) {
 	f.Add([]byte(`{"taskId":"x","inputResponses":{"one":{"action":"accept","content":{"x":1}}}}`))
 	f.Add([]byte(`{"taskId":"x","inputResponses":{"one":{"roots":[]},"two":null}}`))

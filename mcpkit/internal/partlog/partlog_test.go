@@ -64,7 +64,7 @@ func TestLog_Rotates(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
 		}
 	}
-	// It goes on where it was, and leaves alone what is not its own.
+	// It continues where it was, and leaves other files alone.
 	for _, name := range []string{"x.segment-7.log", "x.segment-0009.txt", "y.segment-0009.log", "x.segment-0x10.log"} {
 		if err := os.WriteFile(filepath.Join(dir, "logs", name), []byte("mine"), 0o600); err != nil {
 			t.Fatal(err)

@@ -224,7 +224,7 @@ type runGuard struct {
 	finished  bool          // guarded by mu
 	timers    []func() bool // guarded by mu: stop the started timers
 	signals   int           // guarded by mu; SIGINTs sent
-	announced int           // guarded by mu; of signals, those the kernel was told of
+	announced int           // guarded by mu; of signals, those announced to the kernel
 }
 
 // next returns the time of the next tick.
