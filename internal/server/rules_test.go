@@ -94,6 +94,30 @@ func TestReadToken_CreatesNoBox(t *testing.T) {
 	}
 }
 
+// TestReadToken_OpenWorld: the scope read does not allow tools that send their arguments
+// to others, although they change nothing.
+func TestReadToken_OpenWorld(t *testing.T) {
+	p := newPeople(t)
+	open, closed := true, false
+	_, url := serve(t, p.options(func(o *Options) {
+		for name, world := range map[string]*bool{"search": &open, "look": &closed, "unsaid": nil} {
+			tool := extra(name, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
+			})
+			tool.Def.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: world}
+			o.Extend.Tools = append(o.Extend.Tools, tool)
+		}
+	}))
+	for _, test := range []struct {
+		who, tool string
+		status    int
+	}{{"reader", "look", 200}, {"reader", "search", 403}, {"reader", "unsaid", 403}, {"alice", "search", 200}} {
+		if res, body := do(t, "POST", url, p.as(test.who), toolCall(1, test.tool, "{}")); res.StatusCode != test.status {
+			t.Errorf("%s calls %s: %s %s, want %d", test.who, test.tool, res.Status, body, test.status)
+		}
+	}
+}
+
 // TestAudit_RefusedRequests: another owner's session, the end of a session, parameters that
 // the SDK refuses and limits leave lines in the audit log, and those about limits are few.
 func TestAudit_RefusedRequests(t *testing.T) {

@@ -224,7 +224,9 @@ func (s *Server) openTools() map[string]tasks.Policy {
 func (s *Server) addName(def *mcp.Tool) {
 	s.names = append(s.names, def.Name)
 	s.headers[def.Name] = headersOf(def.InputSchema)
-	s.readOnly[def.Name] = def.Annotations != nil && def.Annotations.ReadOnlyHint
+	// A tool of the open world sends its arguments to somebody, who may charge for it.
+	hints := def.Annotations
+	s.readOnly[def.Name] = hints != nil && hints.ReadOnlyHint && hints.OpenWorldHint != nil && !*hints.OpenWorldHint
 }
 
 func (s *Server) keep(t *tools.Tool) bool {
