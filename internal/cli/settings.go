@@ -33,10 +33,11 @@ func settingsText(width int) string {
 		fmt.Fprintf(&b, "\n%s:\n", title)
 		for _, name := range names[title] {
 			k := keys[name]
-			head := "--" + name
-			if len(k.Env) > 0 {
-				head += ", " + strings.Join(k.Env, ", ")
+			heads := k.Env
+			if k.HasFlag() {
+				heads = append([]string{"--" + name}, heads...)
 			}
+			head := strings.Join(heads, ", ")
 			fmt.Fprintf(&b, "\n%s\n%s\n", help.Indent("  ", head, width), help.Indent("      ", k.Describe(), width))
 		}
 	}

@@ -62,6 +62,16 @@ type Config struct {
 	RateBurst         int      `group:"security" key:"rate-burst" env:"GLOVEBOX_RATE_BURST" default:"" kind:"positive" short:"requests an owner may send at once" help:"Requests that an owner may send at once. If unset, twice the rate limit."`
 	AuditLog          string   `group:"security" key:"audit-log" env:"GLOVEBOX_AUDIT_LOG" default:"" kind:"path" short:"write a JSON line per call to this file" help:"Write a JSON line for every call and every refusal to this file, which rotates like the log file. If unset, the lines go to the log where tokens are required."`
 
+	// Web search.
+	PerplexityKey     string        `group:"search" key:"perplexity-api-key" env:"PERPLEXITY_API_KEY" default:"" kind:"secret" short:"key of the search API" help:"Key of Perplexity's API. With it, the server offers the tools for web search of docs/search.md. There is no flag for it: other users of the machine see command lines."`
+	PerplexityKeyFile string        `group:"search" key:"perplexity-api-key-file" env:"PERPLEXITY_API_KEY_FILE" default:"" kind:"path" short:"file with the key of the search API" help:"File with the key, such as a secret that systemd or Kubernetes provides, instead of the variable."`
+	PerplexityURL     string        `group:"search" key:"perplexity-base-url" env:"PERPLEXITY_BASE_URL" default:"https://api.perplexity.ai" kind:"weburl" short:"address of the search API" help:"Address of Perplexity's API or of a compatible gateway: https, or http on this machine."`
+	PerplexityMode    string        `group:"search" key:"perplexity-api-mode" env:"PERPLEXITY_API_MODE" default:"auto" kind:"choice" choices:"auto agent chat" short:"API for answers" help:"API for answers: /v1/agent, or the earlier /chat/completions of gateways. Auto is agent, and chat for a gateway that has no /v1/agent."`
+	PerplexityModel   string        `group:"search" key:"perplexity-model" env:"PERPLEXITY_MODEL" default:"" kind:"string" short:"model for the chat API and the aliases" help:"Model of the chat API, for gateways with names of their own, and default model of the aliases. If unset, each tool has its own."`
+	PerplexityTimeout time.Duration `group:"search" key:"perplexity-timeout" env:"PERPLEXITY_TIMEOUT_MS" default:"300000" kind:"milliseconds" short:"time limit of one search or answer" help:"Time limit of one search or answer, in milliseconds or with a unit (10m)."`
+	PerplexityProxy   string        `group:"search" key:"perplexity-proxy" env:"PERPLEXITY_PROXY" default:"" kind:"weburl" short:"HTTP proxy for the search API" help:"HTTP proxy for the search API. If unset, HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply."`
+	PerplexityAliases bool          `group:"search" key:"perplexity-aliases" env:"GLOVEBOX_PERPLEXITY_ALIASES" default:"false" kind:"bool" short:"also offer the earlier search tools" help:"Also offer perplexity_search_web, perplexity_pro_search, perplexity_deep_research and perplexity_reasoning, the tools of an earlier server. The toolset all includes them."`
+
 	// Boxes.
 	MaxSessions      int           `group:"boxes" key:"max-sessions" env:"MSB_MAX_SESSIONS" default:"10" kind:"positive" live:"true" short:"sessions in memory" help:"Sessions in memory."`
 	MaxContexts      int           `group:"boxes" key:"max-contexts" env:"GLOVEBOX_MAX_CONTEXTS" default:"50" kind:"positive" live:"true" short:"contexts in memory" help:"Contexts in memory."`
@@ -143,6 +153,10 @@ var ignored = map[string]string{
 	"MSB_REQUEST_TIMEOUT":        "use MSB_EXECUTION_TIMEOUT",
 	"MSB_MAX_TOTAL_CPU_CORES":    "the flavor limits processors for each box",
 	"MSB_LOG_STRUCTURED":         "use GLOVEBOX_LOG_FORMAT",
+	"PERPLEXITY_BEARER_TOKEN":    "use GLOVEBOX_TOKENS_FILE",
+	"PERPLEXITY_CORS_ORIGINS":    "use GLOVEBOX_ALLOWED_ORIGINS",
+	"PERPLEXITY_LOG_LEVEL":       "use GLOVEBOX_LOG_LEVEL",
+	"PERPLEXITY_RATE_LIMIT":      "use GLOVEBOX_RATE_LIMIT",
 	"AGENTRUN_ACCESS_KEY_ID":     cloudless,
 	"AGENTRUN_ACCESS_KEY_SECRET": cloudless,
 	"AGENTRUN_ACCOUNT_ID":        cloudless,

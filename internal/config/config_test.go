@@ -29,7 +29,7 @@ func env(pairs ...string) func(string) (string, bool) {
 func load(t *testing.T, args []string, pairs ...string) (*Config, []string, error) {
 	t.Helper()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	Bind(fs, "server", "tools", "boxes", "volumes", "host", "log")
+	Bind(fs, "server", "tools", "search", "boxes", "volumes", "host", "log")
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +50,7 @@ func TestLoad_Defaults(t *testing.T) {
 		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
 		PauseAfter: 30 * time.Second, FinishTemplates: true, Hibernate: true, HibernateMaxAge: 7 * 24 * time.Hour, SnapshotDiskMB: 20480, DiskGuarantee: 5, MaxSnapshots: 100,
 		PoolSize: -1, PoolMaxAge: time.Hour,
+		PerplexityURL: "https://api.perplexity.ai", PerplexityMode: "auto", PerplexityTimeout: 5 * time.Minute,
 		DefaultContext: true, LRUEviction: true, VolumesEnabled: true,
 		Preload:  []string{"numpy", "pandas", "matplotlib"},
 		StateDir: "/x/glovebox",
@@ -165,6 +166,11 @@ func TestLoad_InvalidValues(t *testing.T) {
 		{"GLOVEBOX_PRELOAD", strings.Repeat("a,", 65), "at most 64 modules, got 65"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318", "OTEL_EXPORTER_OTLP_ENDPOINT must be an http or https URL"},
 		{"GLOVEBOX_OTLP_ENDPOINT", "http://user:pass@collector:4318", "GLOVEBOX_OTLP_ENDPOINT must be an http or https URL without credentials"},
+		{"PERPLEXITY_BASE_URL", "api.perplexity.ai", "PERPLEXITY_BASE_URL must be an http or https URL"},
+		{"PERPLEXITY_API_MODE", "sonar", "PERPLEXITY_API_MODE must be one of: auto, agent, chat, got 'sonar'"},
+		{"PERPLEXITY_TIMEOUT_MS", "0", "PERPLEXITY_TIMEOUT_MS must be a positive integer, got 0"},
+		{"PERPLEXITY_PROXY", "http://user:pass@proxy:3128", "PERPLEXITY_PROXY must be an http or https URL without credentials"},
+		{"GLOVEBOX_PERPLEXITY_ALIASES", "maybe", "GLOVEBOX_PERPLEXITY_ALIASES must be one of: true"},
 		{FileEnv, dir + "/none.json", "no such file"},
 		{FileEnv, bad, bad + ": "},
 		{FileEnv, odd, odd + `: unknown setting "prot"; did you mean "port"?`},

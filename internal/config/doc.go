@@ -16,6 +16,7 @@ var groupTitles = []groupTitle{
 	{"server", "Server"},
 	{"security", "Security"},
 	{"tools", "Tools"},
+	{"search", "Web search"},
 	{"boxes", "Boxes"},
 	{"volumes", "Volumes"},
 	{"host", "Host"},
@@ -45,7 +46,11 @@ Glovebox reads no ` + "`.env`" + ` file: MCP clients start servers in the agent'
 		fmt.Fprintf(&b, "\n## %s\n\n| flag | environment | default | description |\n|---|---|---|---|\n", g.title)
 		for _, k := range Keys() {
 			if k.Group == g.group {
-				fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", k.Name, codes(k.Env), code(k.Default), strings.ReplaceAll(k.sentence()+k.mark(), "|", "\\|"))
+				flag := "file: `" + k.Name + "`"
+				if k.HasFlag() {
+					flag = "`--" + k.Name + "`"
+				}
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", flag, codes(k.Env), code(k.Default), strings.ReplaceAll(k.sentence()+k.mark(), "|", "\\|"))
 			}
 		}
 	}

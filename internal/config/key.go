@@ -50,6 +50,10 @@ func Keys() []Key {
 	return keys
 }
 
+// HasFlag reports whether a flag may set the key. Secrets have none: other users of the
+// machine see command lines.
+func (k Key) HasFlag() bool { return k.Kind != "secret" }
+
 // Bind adds the flags of the groups, and --config, to fs. Load reads their values.
 func Bind(fs *pflag.FlagSet, groups ...string) {
 	keys := Keys()
@@ -58,7 +62,7 @@ func Bind(fs *pflag.FlagSet, groups ...string) {
 	}
 	slices.SortStableFunc(keys, func(a, b Key) int { return order(a) - order(b) })
 	for _, k := range keys {
-		if !slices.Contains(groups, k.Group) {
+		if !slices.Contains(groups, k.Group) || !k.HasFlag() {
 			continue
 		}
 		f := fs.VarPF(&flagText{kind: k.Kind, choices: k.Choices, text: k.Default}, k.Name, "", k.Short)

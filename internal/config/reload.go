@@ -24,7 +24,7 @@ func (c *Config) Adopt(next *Config) (*Config, []Change, error) {
 		if reflect.DeepEqual(was.Interface(), is.Interface()) {
 			continue
 		}
-		changes = append(changes, Change{Name: k.Name, From: shown(was), To: shown(is), Live: k.Live})
+		changes = append(changes, Change{Name: k.Name, From: k.shown(was), To: k.shown(is), Live: k.Live})
 		if k.Live {
 			into.Field(k.field).Set(is)
 		}
@@ -36,7 +36,10 @@ func (c *Config) Adopt(next *Config) (*Config, []Change, error) {
 }
 
 // shown formats a value for the log.
-func shown(v reflect.Value) string {
+func (k Key) shown(v reflect.Value) string {
+	if k.Kind == "secret" {
+		return "(hidden)"
+	}
 	if d, ok := v.Interface().(time.Duration); ok {
 		return d.String()
 	}

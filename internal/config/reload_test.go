@@ -46,6 +46,11 @@ func TestAdopt(t *testing.T) {
 	if _, changes, err := first.Adopt(read(`{"port": 9000, "max-sessions": 4}`)); err != nil || changes != nil {
 		t.Errorf("nothing new: got %+v, %v", changes, err)
 	}
+	// The log gets the changes: a secret is not among them.
+	_, changes, err = first.Adopt(read(`{"port": 9000, "max-sessions": 4, "perplexity-api-key": "pplx-secret"}`))
+	if want := []Change{{"perplexity-api-key", "(hidden)", "(hidden)", false}}; err != nil || !reflect.DeepEqual(changes, want) {
+		t.Errorf("a secret: got %+v, %v, want %+v", changes, err, want)
+	}
 	// Each is right by itself, and what stays makes them wrong.
 	_, _, err = first.Adopt(read(`{"port": 9000, "session-timeout": 30, "cleanup-interval": 10}`))
 	if err == nil || !strings.Contains(err.Error(), "MSB_CLEANUP_INTERVAL") {

@@ -21,7 +21,7 @@ const maxUnknown = 20
 
 // UnknownVariables returns a warning for each variable of environ (see os.Environ) that
 // looks like a setting and is not: those that begin with GLOVEBOX_ or MSB_, and those
-// that begin with MCP_ and resemble a setting.
+// that begin with MCP_ or PERPLEXITY_ and resemble a setting.
 func UnknownVariables(environ []string) []string {
 	known := slices.Concat(otherVariables, slices.Collect(maps.Keys(ignored)))
 	for _, k := range Keys() {
@@ -35,7 +35,7 @@ func UnknownVariables(environ []string) []string {
 			return nil
 		}
 		ours := strings.HasPrefix(name, "GLOVEBOX_") || strings.HasPrefix(name, "MSB_")
-		if !ours && !strings.HasPrefix(name, "MCP_") || strings.HasPrefix(name, "GLOVEBOX_TEST_") || slices.Contains(known, name) {
+		if !ours && !strings.HasPrefix(name, "MCP_") && !strings.HasPrefix(name, "PERPLEXITY_") || strings.HasPrefix(name, "GLOVEBOX_TEST_") || slices.Contains(known, name) {
 			continue
 		}
 		near := nearest.Of(name, known)

@@ -19,6 +19,7 @@ func TestUnknownVariables(t *testing.T) {
 			"unknown environment variable GLOVEBOX_PYTON has no effect; did you mean GLOVEBOX_PYTHON?",
 			"unknown environment variable MCP_PROT has no effect; did you mean MCP_PORT?",
 		}},
+		{[]string{"PERPLEXITY_API_KEYS=pplx-secret", "PERPLEXITY_OF_LANGUAGE=1"}, []string{"unknown environment variable PERPLEXITY_API_KEYS has no effect; did you mean PERPLEXITY_API_KEY?"}},
 		{[]string{"GLOVEBOX_SOMETHING_ELSE="}, []string{"unknown environment variable GLOVEBOX_SOMETHING_ELSE has no effect; glovebox settings lists the settings"}},
 		{[]string{"GLOVEBOX_PYTON=x", CheckedEnv + "=1"}, nil},
 		// Known, of tests, and of other programs.
