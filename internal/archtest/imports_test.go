@@ -30,7 +30,7 @@ var rules = []rule{
 	{tree: "internal/cli",
 		ours: []string{
 			"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
-			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/plural", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible",
+			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/perplexity", "internal/plural", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
@@ -97,6 +97,11 @@ var rules = []rule{
 		ours:   []string{"internal/logkey", "internal/revision", "internal/statefile", "internal/visible", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
 
+	// Web search.
+	{tree: "internal/perplexity",
+		ours:   []string{"internal/logkey", "internal/nearest", "internal/truncate", "internal/visible", "mcpkit/outbound"},
+		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
+
 	// Small packages for all of the above.
 	{tree: "internal/filewatch"},
 	{tree: "internal/gctune"},
@@ -142,6 +147,7 @@ var reach = []struct {
 	{"internal/server/tools", []string{module + "/internal/engine", gvisor}, "tools know boxes, not engines"},
 	{"internal/engine/gvisor", []string{module + "/internal/box/machine", module + "/internal/guest", sdk}, "engines know nothing of the layers above"},
 	{"engine/enginetest", []string{module + "/internal/engine", gvisor}, "the suite knows no engine"},
+	{"internal/perplexity", []string{module + "/internal/box", module + "/internal/server", module + "/engine", gvisor}, "it works without boxes"},
 	{"mcpkit/outbound", []string{module + "/internal", "golang.org/", "github.com/"}, "it stands alone"},
 	{"mcpkit/mcpjson", []string{module + "/internal/statefile", module + "/engine", "net/http", "os/exec"}, "it reads definitions and acts on none"},
 	{"mcpkit", []string{module + "/internal/box", module + "/internal/server", module + "/engine", gvisor}, "it is a library of its own"},
@@ -151,7 +157,7 @@ var reach = []struct {
 var testOnly = []string{
 	"testing", module + "/internal/engine/process", module + "/engine/enginetest",
 	module + "/internal/guest/embed/embedtest", module + "/internal/logintest", module + "/internal/server/tools/toolstest",
-	module + "/internal/gateway/gatewaytest",
+	module + "/internal/gateway/gatewaytest", module + "/internal/perplexity/perplexitytest",
 }
 
 func TestImports_FollowRules(t *testing.T) {

@@ -101,7 +101,7 @@ have more exit codes: see "glovebox mcp --help".`,
 	})
 	help.Install(root)
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.tokenCommand(), a.doctorCommand(), a.attackCommand(), a.versionCommand(), a.mcpCommand(), settingsTopic())
+	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.tokenCommand(), a.doctorCommand(), a.attackCommand(), a.versionCommand(), a.mcpCommand(), a.searchCommand(), settingsTopic())
 	root.InitDefaultCompletionCmd() // otherwise cobra adds it after watch
 	a.watch(root)
 	return root

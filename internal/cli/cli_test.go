@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/perplexity/perplexitytest"
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -45,6 +46,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"listen":    listenCommand,
 			"jsonlines": jsonLines,
+			"searchapi": searchAPICommand,
 		},
 		Condition: func(cond string) (bool, error) {
 			return cond == "root" && os.Geteuid() == 0, nil
@@ -58,6 +60,15 @@ func listenCommand(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	ts.Defer(func() { ln.Close() })
 	ts.Setenv(args[0], strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
+}
+
+// searchAPICommand starts a stand-in for the API of web search until the end of the
+// script, and sets variables to its URL and key: searchapi URL KEY.
+func searchAPICommand(ts *testscript.TestScript, _ bool, args []string) {
+	api, stop := perplexitytest.Start()
+	ts.Defer(stop)
+	ts.Setenv(args[0], api.URL)
+	ts.Setenv(args[1], perplexitytest.Key)
 }
 
 // jsonLines fails unless every line of a file is JSON: jsonlines FILE COUNT.

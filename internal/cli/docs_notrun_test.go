@@ -74,7 +74,8 @@ var clients = []struct{ line, reason string }{
 
 // interaction is what a person types at the questions of commands.
 var interaction = map[string]string{
-	"glovebox mcp call box.execute_code code='1 + 1'":                     "y\n",
+	"glovebox mcp call box.execute_code code='1 + 1'":                                       "y\n",
+	`glovebox mcp call search.perplexity_search query="gVisor release notes" max_results=1`: "y\n",
 	"glovebox mcp trust files":                                            "y\n",
 	"glovebox mcp call everything.echo message=hello":                     "y\n",
 	"glovebox mcp call github.search_issues query=bug --record bug.jsonl": "y\n",

@@ -22,6 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/perplexity/perplexitytest"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
@@ -78,6 +79,10 @@ func newReader(t *testing.T, document string, commands []docCommand, n *notRunLi
 
 	r.env = append(os.Environ(), "HOME="+r.dir, "PATH="+filepath.Join(r.dir, "bin")+":"+os.Getenv("PATH"),
 		"GITHUB_MCP_URL="+searchServer(t), "HTTPS_PROXY=http://127.0.0.1:9") // no command reaches beyond this machine
+	if document == "search.md" {
+		api := perplexitytest.New(t)
+		r.env = append(r.env, "PERPLEXITY_API_KEY="+perplexitytest.Key, "PERPLEXITY_BASE_URL="+api.URL)
+	}
 	return r
 }
 
@@ -111,7 +116,7 @@ var (
 	// placeholder stands for something of the reader's; ARG is a fine argument.
 	placeholder = regexp.MustCompile(`[ =](CLASS|SERVER|DIR|FILE|NAME|ID|URL)\b|.…`)
 	// ownServer matches the commands that serve until they are stopped.
-	ownServer = regexp.MustCompile(`^glovebox (serve|stdio|mcp serve)( |$)`)
+	ownServer = regexp.MustCompile(`^(?:[A-Z_]+=\S+ )*glovebox (serve|stdio|mcp serve|search stdio)( |$)`)
 	// printedToken is what glovebox token new prints.
 	printedToken = regexp.MustCompile(`(?m)^\S{20,}$`)
 )
@@ -198,6 +203,7 @@ func (r *reader) here(line string) string {
 	return strings.NewReplacer(
 		"sudo ", "", "/etc/glovebox", r.dir+"/etc/glovebox", "/etc/systemd", r.dir+"/etc/systemd", "/usr/local/bin", r.dir+"/usr/local/bin",
 		"--listen 127.0.0.1:8776", "--listen 127.0.0.1:0",
+		"PERPLEXITY_API_KEY=pplx-your-key ", "",
 		"-m venv ~", "-m venv --without-pip ~", // Debian has pip in a package of its own, and setting it up takes half a minute
 	).Replace(line)
 }

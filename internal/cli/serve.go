@@ -23,6 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/gctune"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/perplexity"
 	"github.com/glovebox-dev/glovebox/internal/server"
 	"github.com/glovebox-dev/glovebox/internal/server/metrics"
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
@@ -58,7 +59,7 @@ is used only with --mode stdio or dual.`,
 		},
 	}
 	only = bindFinish(cmd)
-	bind(cmd, "server", "security", "tools", "boxes", "volumes", "host", "log")
+	bind(cmd, "server", "security", "tools", "search", "boxes", "volumes", "host", "log")
 	return cmd
 }
 
@@ -83,7 +84,7 @@ at the end of its input, after the last answer. The log goes to standard error.`
 		},
 	}
 	only = bindFinish(cmd)
-	bind(cmd, "tools", "boxes", "volumes", "host", "log")
+	bind(cmd, "tools", "search", "boxes", "volumes", "host", "log")
 	return cmd
 }
 
@@ -192,6 +193,15 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Tools, options.Toolsets = tools.Deps{Await: opened.await, Log: log}, cfg.Toolsets
 	options.Volumes = len(cfg.Volumes) > 0
 	options.Tools.ProtocolErrors = cfg.ToolErrors == "protocol"
+	search, err := openSearch(cfg, v, log)
+	if err != nil {
+		return err
+	}
+	if search != nil {
+		defer search.Close()
+		options.Extend.Tools = searchTools(search, cfg)
+		options.Instructions = tools.Instructions(tools.Offer{Sets: cfg.Toolsets, Volumes: options.Volumes}) + "\n" + perplexity.Instructions
+	}
 	options.Status = h.status
 	options.Page = func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) }
 	options.Ready = h.unready

@@ -1,0 +1,149 @@
+//go:build linux
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/perplexity/perplexitytest"
+)
+
+// The key of the search API is in no answer, page, log, audit line or recording, and not
+// in what other users or boxes see of the server's processes.
+func TestSearch_KeyIsNowhere(t *testing.T) {
+	api := perplexitytest.New(t)
+	dir := t.TempDir()
+	audit := filepath.Join(dir, "audit.log")
+	env := append(os.Environ(), "PERPLEXITY_API_KEY="+perplexitytest.Key, "PERPLEXITY_BASE_URL="+api.URL)
+	s := launch(t, endpoint, func(cmd *exec.Cmd) { cmd.Env = env },
+		"glovebox", "serve", "--port", "0", "--pool-size", "0", "--preload", "none", "--state-dir", filepath.Join(dir, "state"), "--log-level", "debug", "--audit-log", audit)
+	s.awaitReady()
+	seen := map[string]string{}
+	c := s.connect()
+	for tool, args := range map[string]string{
+		"perplexity_search": `{"query": "scenario:key"}`, "perplexity_ask": `{"messages": [{"role": "user", "content": "scenario:key"}]}`,
+		"perplexity_reason":   `{"messages": [{"role": "user", "content": "scenario:failed"}]}`,
+		"perplexity_research": `{"messages": []}`,
+		"execute_command":     `{"command": "env; cat /proc/*/environ /proc/*/cmdline", "session_id": "box"}`,
+	} {
+		res, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
+		if err != nil {
+			t.Fatalf("%s: %v", tool, err)
+		}
+		data, err := json.Marshal(res)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen["the answer of "+tool] = string(data)
+	}
+	if !strings.Contains(seen["the answer of perplexity_search"], "[API key]") {
+		t.Errorf("the stand-in did not repeat the key: %s", seen["the answer of perplexity_search"])
+	}
+	for path, accept := range map[string]string{"/": "text/html", "/mcp": "application/json", "/metrics": "*/*", "/health": "*/*", "/ready": "*/*"} {
+		_, _, seen[path] = s.get(path, accept)
+	}
+	if !strings.Contains(seen["/mcp"], "perplexity_search") {
+		t.Errorf("the status does not list the tool: %s", seen["/mcp"])
+	}
+	for pid, process := range processesBelow(t, s.cmd.Process.Pid) {
+		seen["the command line of "+pid] = process.cmdline
+		if pid != fmt.Sprint(s.cmd.Process.Pid) && strings.Contains(process.cmdline, "runsc") {
+			seen["the environment of "+pid] = process.environ
+		}
+	}
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	code, log := s.wait(time.Minute)
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	seen["the log"], seen["standard output"] = log, s.stdout.String()
+	data, err := os.ReadFile(audit)
+	if err != nil || !strings.Contains(string(data), "perplexity_ask") {
+		t.Errorf("audit log: %v: %s", err, data)
+	}
+	seen["the audit log"] = string(data)
+	for what, text := range seen {
+		if strings.Contains(text, perplexitytest.Key) {
+			t.Errorf("%s has the key: %s", what, text)
+		}
+	}
+}
+
+// A recording of a server that has the key in its definition has no key.
+func TestSearch_KeyNotRecorded(t *testing.T) {
+	api := perplexitytest.New(t)
+	dir := t.TempDir()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "glovebox")
+	if err := os.Symlink(exe, program); err != nil {
+		t.Fatal(err)
+	}
+	definition := fmt.Sprintf(`{"mcpServers": {"web": {"command": %q, "args": ["search", "stdio"], "env": {"PERPLEXITY_API_KEY": "${KEY}", "PERPLEXITY_BASE_URL": %q}}}}`, program, api.URL)
+	if err := os.WriteFile(filepath.Join(dir, ".mcp.json"), []byte(definition), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "mcp", "call", "web.perplexity_search", "query=scenario:key", "max_results=1", "--trust", "--record", "web.jsonl", "--log-dir", "logs")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "KEY="+perplexitytest.Key, "GLOVEBOX_STATE_DIR="+filepath.Join(dir, "state"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "The key is [API key].") {
+		t.Fatalf("got %v: %s", err, out)
+	}
+	files := 0
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files++
+		if strings.Contains(string(data), perplexitytest.Key) {
+			t.Errorf("%s has the key: %s", path, data)
+		}
+		return err
+	})
+	if err != nil || files < 3 {
+		t.Errorf("%d files, %v; want the definition, a recording and logs", files, err)
+	}
+}
+
+// A processText is what other processes of the same user see of one.
+type processText struct{ cmdline, environ string }
+
+// processesBelow returns a process and its descendants by their ids.
+func processesBelow(t *testing.T, root int) map[string]processText {
+	t.Helper()
+	all := map[string]processText{}
+	for todo := []string{fmt.Sprint(root)}; len(todo) > 0; todo = todo[1:] {
+		dir := filepath.Join("/proc", todo[0])
+		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		environ, _ := os.ReadFile(filepath.Join(dir, "environ")) // that of another user cannot be read
+		all[todo[0]] = processText{string(cmdline), string(environ)}
+		lists, err := filepath.Glob(filepath.Join(dir, "task/*/children"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, list := range lists {
+			children, _ := os.ReadFile(list)
+			todo = append(todo, strings.Fields(string(children))...)
+		}
+	}
+	if len(all) < 2 {
+		t.Errorf("found %d processes, want a server and those of a box", len(all))
+	}
+	return all
+}
