@@ -181,5 +181,5 @@ func free(dir string) (float64, error) {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, fmt.Errorf("look at the disk of %s: %w", dir, err)
 	}
-	return float64(st.Bavail) * float64(st.Bsize) / 1e6, nil
+	return float64(st.Bavail) * float64(st.Frsize) / 1e6, nil
 }

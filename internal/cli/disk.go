@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -33,9 +35,14 @@ func diskReserve(cfg *config.Config) int64 {
 	if cfg.DiskReserveMB > 0 {
 		return int64(cfg.DiskReserveMB) << 20
 	}
-	free, err := freeSpace(cfg.StateDir)
+	dir, err := os.Open(cfg.StateDir)
 	if err != nil {
 		return defaultReserve // the engine reports it
+	}
+	defer dir.Close()
+	free, err := hostdisk.Free(dir)
+	if err != nil {
+		return defaultReserve
 	}
 	return min(defaultReserve, free/4)
 }

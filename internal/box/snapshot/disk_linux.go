@@ -90,15 +90,6 @@ func exchange(dir *os.Root, from, to string) error {
 	return dir.Rename(from, to) // also if the file system cannot swap
 }
 
-// freeBytes returns the space on the disk available to this user.
-func freeBytes(dir *os.File) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("query free space of %q: %w", dir.Name(), err)
-	}
-	return int64(min(st.Bavail*uint64(st.Bsize), 1<<62)), nil
-}
-
 // isFull reports whether an error means that the disk or a quota is full.
 func isFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)

@@ -21,5 +21,4 @@ func locked(*os.File, int64) (bool, error)        { return false, errPlatform }
 func stampOf(fs.FileInfo) stamp                   { return stamp{} }
 func checkOwner(fs.FileInfo) error                { return errPlatform }
 func exchange(*os.Root, string, string) error     { return errPlatform }
-func freeBytes(*os.File) (int64, error)           { return 0, errPlatform }
 func isFull(error) bool                           { return false }

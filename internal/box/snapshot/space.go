@@ -7,6 +7,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
 // shortfall is how much is missing; values of zero or less mean nothing.
@@ -30,7 +32,7 @@ func (s *Store) free() (int64, error) {
 		return 0, err
 	}
 	defer dir.Close()
-	return freeBytes(dir)
+	return hostdisk.Free(dir)
 }
 
 // available returns the space on the disk that writes may take: the rest is reserved for

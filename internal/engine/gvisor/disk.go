@@ -215,7 +215,7 @@ func (d *disk) measureLocked() (u hostdisk.Use, err error) {
 			u.Reserved += min(info.Size(), maxReserved)
 		}
 	}
-	if u.Free, err = freeBytes(d.root); err != nil {
+	if u.Free, err = hostdisk.Free(d.root); err != nil {
 		return u, err
 	}
 	u.Room = u.Free - d.policy.Reserve - u.Reserved
@@ -255,15 +255,6 @@ func fileBytes(f *os.File) int64 {
 		return 0
 	}
 	return st.Blocks * 512
-}
-
-// freeBytes returns the space that is available to this user on the file system of f.
-func freeBytes(f *os.File) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("query the free space of %q: %w", f.Name(), err)
-	}
-	return int64(min(st.Bavail*uint64(st.Bsize), 1<<62)), nil
 }
 
 // run looks at the disk while there are guests.

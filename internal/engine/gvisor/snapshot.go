@@ -17,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
 // stateRoom is the disk space of a snapshot beside the guest's pages: the state of a
@@ -86,11 +87,16 @@ func (g *guest) pages() uint64 {
 // guest does not stop for one that must fail. On the disk that guests write to, it
 // leaves what is reserved.
 func (e *Engine) checkRoom(dir string, pages uint64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	f, err := os.Open(dir)
+	if err != nil {
 		return fmt.Errorf("find directory %q: %w: %w", dir, err, engine.ErrInvalid)
 	}
-	need, have := pages+stateRoom, st.Bavail*uint64(st.Bsize)
+	defer f.Close()
+	free, err := hostdisk.Free(f)
+	if err != nil {
+		return err
+	}
+	need, have := pages+stateRoom, uint64(free)
 	kept, err := e.disk.kept(dir)
 	if err != nil {
 		return err
