@@ -72,6 +72,22 @@ func TestCheck_FindsEachDifference(t *testing.T) {
 	}
 }
 
+func TestCheck_RootOfAUserNamespace(t *testing.T) {
+	server, f := sentry()
+	server.UID, server.GID, server.UIDMap = 100000, 100000, []string{"0 100000 65536"}
+	if got := ModeOf(server); got != ModeNested {
+		t.Fatalf("mode: got %s, want %s", got, ModeNested)
+	}
+	f.UID, f.GID = 165534, 165534
+	if got := Check(ModeNested, server, f, true); len(got) > 0 {
+		t.Errorf("a sentry that runs as nobody: %q", got)
+	}
+	f.UID, f.GID = 100000, 100000
+	if got := Check(ModeNested, server, f, true); len(got) != 1 || !strings.Contains(got[0], "instead of nobody, 165534") {
+		t.Errorf("a sentry that runs as the server's user: %q", got)
+	}
+}
+
 func TestParse(t *testing.T) {
 	const text = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t4 20 \nCapInh:\t0000000000000000\nCapPrm:\t0000000000080000\n" +
 		"CapEff:\t0000000000000000\nCapBnd:\t00000000000000c1\nCapAmb:\t8000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n"
@@ -105,8 +121,14 @@ func TestParse(t *testing.T) {
 	if got := memoryGroup("0::/u\n"); got != "/u" {
 		t.Errorf("unified cgroup: got %q", got)
 	}
-	if a, b := translate("0 1000 1\n1 100000 65536\n", 0), translate("0 1000 1\n1 100000 65536\n", 2); a != 1000 || b != 100001 {
-		t.Errorf("ids outside: got %d and %d", a, b)
+	table := []string{"0 1000 1", "1 100000 65536"}
+	for id, want := range map[uint32]uint32{0: 1000, 2: 100001} {
+		if got, ok := translate(table, id); got != want || !ok {
+			t.Errorf("translate %d: got %d, %t; want %d", id, got, ok, want)
+		}
+	}
+	if got, ok := translate(table, 70000); ok {
+		t.Errorf("translate an id that is not in the table: got %d", got)
 	}
 }
 

@@ -17,6 +17,9 @@ const (
 	ModeRoot      Mode = "root"
 	ModeUser      Mode = "ordinary user"
 	ModeContainer Mode = "container"
+	// ModeNested is root of a user namespace with users of its own, such as in a
+	// container without privileges on the host.
+	ModeNested Mode = "root of a user namespace"
 )
 
 // whose says whose user or user namespace a process has.
@@ -28,6 +31,7 @@ const (
 	own     whose = "its own"
 	root    whose = "root"
 	starter whose = "the caller's"
+	nobody  whose = "nobody"
 )
 
 // promise is what a process of a role is promised to be.
@@ -62,18 +66,28 @@ var ofOthers = []promise{
 	{role: Gofer, user: servers, namespace: own, caps: goferCaps, filtered: true},
 }
 
+// ofNested: the sentries share a user, since such a namespace seldom has users to spare.
+var ofNested = []promise{
+	{role: Server, user: starter, namespace: starter, caps: serverCaps},
+	{role: Sentry, user: nobody, namespace: own, caps: sentryCaps, filtered: true},
+	{role: Stub, user: nobody, namespace: own, caps: sentryCaps, filtered: true},
+	{role: Gofer, user: servers, namespace: own, caps: goferCaps, filtered: true},
+}
+
 // promises is the table in docs/threat-model.md. Beyond it, Check demands of every
 // process what the document says of every process.
-var promises = map[Mode][]promise{ModeRoot: ofRoot, ModeUser: ofOthers, ModeContainer: ofOthers}
+var promises = map[Mode][]promise{ModeRoot: ofRoot, ModeUser: ofOthers, ModeContainer: ofOthers, ModeNested: ofNested}
 
 // modes lists the modes in the order of the document.
-var modes = []Mode{ModeRoot, ModeUser, ModeContainer}
+var modes = []Mode{ModeRoot, ModeUser, ModeContainer, ModeNested}
 
 // ModeOf returns the mode of a server with these facts.
 func ModeOf(server Facts) Mode {
 	switch {
 	case !server.enclosed():
 		return ModeRoot
+	case server.maps(overflow):
+		return ModeNested
 	case InContainer():
 		return ModeContainer
 	}
@@ -93,6 +107,28 @@ func InContainer() bool {
 // enclosed reports whether the user namespace of a process has not all users.
 func (f *Facts) enclosed() bool {
 	return !slices.Equal(f.UIDMap, []string{"0 0 4294967295"})
+}
+
+// overflow is the user nobody, which is also the id that the kernel shows for one without a
+// mapping.
+const overflow = 65534
+
+// maps reports whether the user namespace of a process has a user.
+func (f *Facts) maps(id uint32) bool {
+	_, ok := translate(f.UIDMap, id)
+	return ok
+}
+
+// translate returns the id outside of a user namespace of one inside, or reports false if
+// it has none.
+func translate(table []string, id uint32) (uint32, bool) {
+	for _, line := range table {
+		var first, other, n uint32
+		if _, err := fmt.Sscan(line, &first, &other, &n); err == nil && id >= first && id-first < n {
+			return other + (id - first), true
+		}
+	}
+	return id, false
 }
 
 // firstOwn and lastOwn bound the users of sentries under a server of root.
@@ -120,12 +156,16 @@ func Check(mode Mode, server, f Facts, groups bool) []string {
 		if f.UID < firstOwn || f.UID > lastOwn || f.GID != f.UID {
 			fail("runs as user %d and group %d instead of one of its own", f.UID, f.GID)
 		}
+	case nobody:
+		if want, _ := translate(server.UIDMap, overflow); f.UID != want || f.GID == server.GID {
+			fail("runs as user %d and group %d instead of nobody, %d", f.UID, f.GID, want)
+		}
 	case servers:
 		if f.UID != server.UID || f.GID != server.GID {
 			fail("runs as user %d and group %d, the server as %d and %d", f.UID, f.GID, server.UID, server.GID)
 		}
 	}
-	if mode == ModeRoot && len(f.Groups) > 0 && f.Role != Server {
+	if (mode == ModeRoot || mode == ModeNested) && len(f.Groups) > 0 && f.Role != Server {
 		fail("has supplementary groups %v", f.Groups)
 	}
 	if p.namespace == own && f.Role != Server && f.UserNamespace == server.UserNamespace {

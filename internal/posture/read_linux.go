@@ -192,24 +192,12 @@ func memoryGroup(text string) string {
 	return unified
 }
 
-// overflow is the id that the kernel shows for one without a mapping.
-const overflow = 65534
-
 // outside translates an id of this process's user namespace into the one around it.
 func outside(file string, id uint32) uint32 {
 	b, err := os.ReadFile("/proc/self/" + file)
 	if err != nil {
 		return id
 	}
-	return translate(string(b), id)
-}
-
-func translate(table string, id uint32) uint32 {
-	for line := range strings.Lines(table) {
-		var first, other, n uint32
-		if _, err := fmt.Sscan(line, &first, &other, &n); err == nil && id >= first && id-first < n {
-			return other + (id - first)
-		}
-	}
+	id, _ = translate(strings.Split(string(b), "\n"), id)
 	return id
 }

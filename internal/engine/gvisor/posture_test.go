@@ -83,6 +83,24 @@ func TestPosture(t *testing.T) {
 
 // TestPosture_OrdinaryUser runs TestPosture as another user than root.
 func TestPosture_OrdinaryUser(t *testing.T) {
+	const user = 12345
+	postureAs(t, user, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}})
+}
+
+// TestPosture_RootOfUserNamespace runs TestPosture as root of a user namespace that has
+// some users of the host, as containers without privileges have.
+func TestPosture_RootOfUserNamespace(t *testing.T) {
+	const first = 200_000
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: 1 << 16}}
+	postureAs(t, first, &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
+		Credential: &syscall.Credential{Uid: 0, Gid: 0},
+	})
+}
+
+// postureAs runs TestPosture in a process of a user of the host.
+func postureAs(t *testing.T, user int, attr *syscall.SysProcAttr) {
+	t.Helper()
 	if !newUsers().ids.have(firstUser) {
 		t.Skip("only root can run the test as another user")
 	}
@@ -90,7 +108,6 @@ func TestPosture_OrdinaryUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const user = 12345
 	dir, err := os.MkdirTemp("", "gbposture")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +127,7 @@ func TestPosture_OrdinaryUser(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), selfExe, "-test.run=^TestPosture$", "-test.v")
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir, "GLOVEBOX_TEST_AGENT=" + path}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestPosture ") {
 		t.Errorf("as user %d: %v\n%s", user, err, out)
