@@ -109,7 +109,8 @@ func (l *Lease) writeSaved(e entry) (there bool, err error) {
 // of a concurrent Update the later one wins. Saved is the time at which Write began.
 //
 // Write reserves estimate bytes: where Config.MaxBytes or MinFree leave no room, the
-// least recently used Box records without a lease are evicted. The replaced data do not
+// least recently used Box records without a lease are evicted. Where only Config.Reserved
+// leaves none, nothing is evicted, and Write fails. The replaced data do not
 // count against MaxBytes, but occupy the disk. If more was written than estimated,
 // Write reserves that too.
 //

@@ -4,6 +4,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,5 +43,37 @@ func TestSweep_KeepsBoxesWhenTheDiskIsReserved(t *testing.T) {
 		if len(removed) != 0 {
 			t.Fatalf("%s (%d bytes free): the sweep removed %+v", step.name, free, removed)
 		}
+	}
+}
+
+// TestWrite_EvictsNothingForReservations: a write for which the disk has room, though others
+// have reserved it, is refused. It destroys no hibernated box.
+func TestWrite_EvictsNothingForReservations(t *testing.T) {
+	for _, class := range []Class{Box, Kept} {
+		t.Run(string(class), func(t *testing.T) {
+			s := open(t, Config{Evicted: func(r Removed) { t.Errorf("evicted %+v", r) }})
+			old := stored(t, s, box("a"), blob(1<<20))
+			m := box("a")
+			m.Class = class
+			c := create(t, s, m)
+			free, err := s.free()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var reserved int64
+			s.cfg.Reserved = func() int64 { return reserved }
+			reserved = free - 1<<19 // so that the eviction would be enough
+			for _, estimate := range []int64{0, 1 << 20} {
+				err = c.Write(t.Context(), m, estimate, fill(blob(1<<20)))
+				if full, _ := errors.AsType[*FullError](err); full == nil || full.Missing <= 0 {
+					t.Errorf("with an estimate of %d: %v, want that there is no room", estimate, err)
+				}
+			}
+			if _, _, err := s.Peek(old); err != nil {
+				t.Errorf("the hibernated box: %v", err)
+			}
+			reserved = 0
+			write(t, c, m, blob(1<<20))
+		})
 	}
 }

@@ -16,13 +16,18 @@ type shortfall struct {
 	budget  int64 // bytes over Config.MaxBytes
 	disk    int64 // bytes under Config.MinFree
 	records int64 // over Config.MaxRecords
+	// reserved is bytes under Config.MinFree and Config.Reserved. The disk has room for
+	// them, and others may never write what they have reserved. Nothing is evicted for
+	// them: the write is refused.
+	reserved int64
 }
 
+// none reports whether nothing is missing for which records are evicted.
 func (l shortfall) none() bool { return l.budget <= 0 && l.disk <= 0 && l.records <= 0 }
 
 // without returns the shortfall after the removal of a record.
 func (l shortfall) without(it *item) shortfall {
-	return shortfall{budget: l.budget - it.Bytes, disk: l.disk - it.Bytes, records: l.records - 1}
+	return shortfall{budget: l.budget - it.Bytes, disk: l.disk - it.Bytes, records: l.records - 1, reserved: l.reserved - it.Bytes}
 }
 
 // free returns the space on the disk that is available to this user.
@@ -35,17 +40,17 @@ func (s *Store) free() (int64, error) {
 	return hostdisk.Free(dir)
 }
 
-// available returns the space on the disk that writes may take: the rest is reserved for
-// others or to be left free. It is negative if there is less than that.
-func (s *Store) available() (int64, error) {
+// available returns the space on the disk that writes may take: the rest is to be left
+// free, or reserved for others. Both are negative if there is less than that.
+func (s *Store) available() (available, reserved int64, err error) {
 	free, err := s.free()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if s.cfg.Reserved != nil {
-		free -= s.cfg.Reserved()
+		reserved = s.cfg.Reserved()
 	}
-	return free - s.cfg.MinFree, nil
+	return free - s.cfg.MinFree - reserved, reserved, nil
 }
 
 // sweepFree bounds the free space for which sweeps evict records. Reservations of others
@@ -111,11 +116,12 @@ func (s *Store) reserveBytes(ctx context.Context, c *Lease, need, written int64)
 				return shortfall{}, err
 			}
 		}
-		available, err := s.available()
+		available, reserved, err := s.available()
 		if err != nil {
 			return shortfall{}, err
 		}
-		l, err := s.shortfallFor(items, c.id, need, written, available)
+		l, err := s.shortfallFor(items, c.id, need, written, available+reserved)
+		l.reserved = l.disk + reserved
 		l.records = 0 // Write adds no record
 		return l, err
 	}, func() error { return c.reserve(need) })
@@ -133,7 +139,7 @@ const ownerShare = 4
 // already on the disk, exceeds a limit on Kept records. The size of the store is
 // Config.MaxBytes, or what its disk has room for if that is less.
 func (s *Store) checkKept(items []*item, req *requester, written int64) error {
-	size, err := s.available()
+	size, _, err := s.available()
 	if err != nil {
 		return err
 	}
@@ -214,7 +220,7 @@ func (s *Store) evictFor(req *requester, lacks func([]*item) (shortfall, error))
 		return nil, err
 	}
 	l, err := lacks(items)
-	if err != nil || l.none() {
+	if err != nil || l.none() && l.reserved <= 0 {
 		return nil, err
 	}
 	victims, err := s.chooseVictims(items, req, l)
@@ -225,7 +231,7 @@ func (s *Store) evictFor(req *requester, lacks func([]*item) (shortfall, error))
 	for _, it := range victims {
 		rest = rest.without(it)
 	}
-	if !rest.none() {
+	if !rest.none() || rest.reserved > 0 {
 		return nil, fullError(rest) // evict nothing if it would not suffice
 	}
 	removed, l, err := s.evict(victims, l)
@@ -235,7 +241,7 @@ func (s *Store) evictFor(req *requester, lacks func([]*item) (shortfall, error))
 	return removed, err
 }
 
-func fullError(l shortfall) error { return &FullError{Missing: max(l.budget, l.disk, 0)} }
+func fullError(l shortfall) error { return &FullError{Missing: max(l.budget, l.disk, l.reserved, 0)} }
 
 // chooseVictims selects the records to evict, no more than needed and possibly too few.
 // Only Box records without a lease qualify: first those of the requester, then those of
