@@ -2,18 +2,35 @@
 // system of this host: a policy that divides the free space, and a gauge.
 package hostdisk
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // ErrFull: the disk has no room for what another guest may write. Engines wrap it together
-// with engine.ErrExhausted.
+// with engine.ErrExhausted, preferably as a *FullError.
 var ErrFull = errors.New("no disk space for another guest")
+
+// FullError is an ErrFull with numbers, in bytes.
+type FullError struct {
+	Free    int64 // available to this user
+	Need    int64 // reserved for the new guest if there were room
+	Missing int64 // room that the new guest lacks
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("%d MiB are free, %d MiB less than living boxes and a new one may write: %v", e.Free>>20, (e.Missing+1<<20-1)>>20, ErrFull)
+}
+
+// Is reports whether target is ErrFull.
+func (e *FullError) Is(target error) bool { return target == ErrFull }
 
 // Policy divides the free space of a file system among guests and others. The zero value
 // limits nothing but the single guest.
 type Policy struct {
 	// Guaranteed is the share of Limits.DiskMB, from 0 to 1, that is reserved for a
 	// guest while it lives. A guest may write more, up to its limit, while there is
-	// room; without room, it ends with engine.ExitDisk.
+	// room; without room, it may end with engine.ExitDisk.
 	Guaranteed float64
 	// Reserve is the number of bytes that guests and snapshots leave free.
 	Reserve int64
@@ -21,11 +38,23 @@ type Policy struct {
 	// free is what would be free if the guests of this process had written nothing.
 	// Others is called often and concurrently, and must not block.
 	Others func(free int64) int64
+	// Owners, if set, returns the owner of each guest by the guest's id. Without room, the
+	// guest to end is one of the owner whose guests have written most beyond their
+	// guarantees, all together. A guest that is missing from the result is an owner of its
+	// own. Owners is called when a guest must end, and must not block.
+	Owners func() map[string]string
 }
 
 // Gauge is an engine whose guests write to a file system of this host.
 type Gauge interface {
+	// Disk describes the file system.
 	Disk() (Use, error)
+	// Held returns, by id, how many bytes of room the end of each guest of this process
+	// would free.
+	Held() map[string]int64
+	// Unreserve gives up what is reserved for the guests of this process, which are all
+	// about to end, so that their snapshots can take it.
+	Unreserve()
 }
 
 // Use describes the file system that guests write to, in bytes.

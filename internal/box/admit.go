@@ -1,6 +1,11 @@
 package box
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+)
 
 // usage counts boxes.
 type usage struct {
@@ -25,10 +30,18 @@ func (u *usage) add(s *spec, n int) {
 
 // addReplacement counts the machine that is being made to replace that of a live box, for
 // which both machines take memory. Its owner has the larger one of both.
-func (u *usage) addReplacement(s, replaced *spec) {
+func (u *usage) addReplacement(s, replaced *spec, n int) {
 	mb := s.flavor.Limits().MemoryMB
-	u.memoryMB += mb
-	u.ownersMB[s.key.owner] += max(0, mb-replaced.flavor.Limits().MemoryMB)
+	u.memoryMB += n * mb
+	u.ownersMB[s.key.owner] += n * max(0, mb-replaced.flavor.Limits().MemoryMB)
+}
+
+// exceeds reports whether the boxes of a kind, or the memory of all boxes, exceed a limit.
+func (u *usage) exceeds(c *Config, k Kind) bool {
+	if k == KindSession && u.sessions > c.MaxSessions || k == KindContext && u.contexts > c.MaxContexts {
+		return true
+	}
+	return c.MaxTotalMemoryMB > 0 && u.memoryMB > c.MaxTotalMemoryMB
 }
 
 // liveUsageLocked counts the boxes in memory, without those that are leaving it.
@@ -38,7 +51,7 @@ func (r *registry) liveUsageLocked() *usage {
 		u.add(&s.spec, 1)
 	}
 	for s, replaced := range r.replacements {
-		u.addReplacement(&s.spec, &replaced.spec)
+		u.addReplacement(&s.spec, &replaced.spec, 1)
 	}
 	return u
 }
@@ -53,26 +66,35 @@ func (r *registry) usageLocked() *usage {
 	return u
 }
 
-// leavingLocked returns a channel for each box that is leaving memory, closed when it has
-// left or stays after all; none if all boxes fit beside them. An evicted box occupies
-// memory until it is freed.
-func (r *registry) leavingLocked() []<-chan struct{} {
-	if !r.overLimitLocked() {
-		return nil
+// roomLocked reports whether there is room for the machine of s, which waits for it. A box
+// that is leaving memory occupies it until it is freed. Those that wait take what becomes
+// free in the order of their admission; one that needs more than there is lets others pass.
+func (r *registry) roomLocked(s *Box) bool {
+	u := newUsage()
+	add := func(o *Box, n int) {
+		if replaced := r.replacements[o]; replaced != nil {
+			u.addReplacement(&o.spec, &replaced.spec, n)
+		} else {
+			u.add(&o.spec, n)
+		}
 	}
-	var leaving []<-chan struct{}
-	for s := range r.freeing {
-		leaving = append(leaving, s.freed)
+	for _, set := range []iter.Seq[*Box]{maps.Values(r.boxes), maps.Keys(r.freeing), maps.Keys(r.replacements)} {
+		for o := range set {
+			if !slices.Contains(r.waiting, o) {
+				add(o, 1)
+			}
+		}
 	}
-	return leaving
-}
-
-// overLimitLocked reports whether the boxes, those included whose resources are still
-// being freed, exceed a global limit.
-func (r *registry) overLimitLocked() bool {
-	u := r.usageLocked()
-	return u.sessions > r.cfg().MaxSessions || u.contexts > r.cfg().MaxContexts ||
-		r.cfg().MaxTotalMemoryMB > 0 && u.memoryMB > r.cfg().MaxTotalMemoryMB
+	for _, o := range r.waiting {
+		add(o, 1)
+		switch fits := !u.exceeds(r.cfg(), o.key.kind); {
+		case o == s:
+			return fits
+		case !fits:
+			add(o, -1)
+		}
+	}
+	return true
 }
 
 // roomFor returns an error if a box would not be admitted.

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -226,7 +227,7 @@ func TestEvict_VictimByOwner(t *testing.T) {
 		}
 		u.add(&box(c.owner, 100, FlavorSmall).spec, 1)
 		got := ""
-		if v := victim(c.idle, c.owner, u, func(*Box) bool { return true }); v != nil {
+		if v := victim(c.idle, c.owner, u.ownersMB, func(*Box) bool { return true }); v != nil {
 			got = v.key.id
 		}
 		if got != c.want {
@@ -265,4 +266,73 @@ func TestAdmit_ManyConcurrently(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStart_TakesFirstFreePlace: a box that slowly leaves memory does not delay a start
+// for which another one has made room.
+func TestStart_TakesFirstFreePlace(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 2 })
+	f.session(t, "", "slow")
+	stuck := make(chan struct{})
+	slow := f.engine.last()
+	f.engine.mu.Lock()
+	slow.stuck = stuck
+	f.engine.mu.Unlock()
+	f.session(t, "", "quick")
+
+	start := func(id string) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, lease, err := f.Session(context.Background(), "", SessionOptions{ID: id})
+			lease.Release()
+			done <- err
+		}()
+		eventually(t, id+" is admitted", func() bool { return f.ids("")[id] })
+		return done
+	}
+	first := start("first") // evicts the slow one
+	second := start("second")
+	select {
+	case err := <-first:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the first start waits for the slow box, though the quick one has left")
+	}
+	select {
+	case err := <-second:
+		t.Errorf("the second start did not wait for a place: %v", err)
+	default:
+	}
+	if _, live, _ := f.engine.counts(); live > 2 {
+		t.Errorf("%d guests live at once, want at most 2", live)
+	}
+	close(stuck)
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLimit_HidesOtherOwners: the error of a box that is not admitted is the same whether
+// another owner's box could be written to disk or not.
+func TestLimit_HidesOtherOwners(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 1 })
+	b := f.session(t, "alice", "secret")
+	refusal := func() string {
+		t.Helper()
+		_, _, err := f.Session(t.Context(), "bob", SessionOptions{ID: "b"})
+		wantCode(t, err, CodeLimit)
+		return fmt.Sprintf("%v %#v", err, err.(*Error).Context) + err.(*Error).Hint
+	}
+	before := refusal()
+	f.reg.mu.Lock()
+	b.failedLocked()
+	f.reg.mu.Unlock()
+	if after := refusal(); after != before || strings.Contains(after, "secret") || strings.Contains(after, "alice") {
+		t.Errorf("another owner reads %q, and %q when it could", after, before)
+	}
+	// Its owner learns why it is not evicted.
+	_, _, err := f.Session(t.Context(), "alice", SessionOptions{ID: "a"})
+	wantCode(t, err, CodeLimit, "an idle box could not be written to disk")
 }

@@ -73,3 +73,64 @@ func TestDisk_EngineEndsBox(t *testing.T) {
 		t.Errorf("got %q, want %q", lease.Lost.Detail, want)
 	}
 }
+
+// diskGauge is an engine whose guests each hold some disk space, and which has no room
+// unless enough of it is freed.
+type diskGauge struct {
+	*meter
+	size, guest int64 // bytes
+}
+
+func (e diskGauge) Unwrap() engine.Engine { return e.meter }
+
+func (e diskGauge) Disk() (hostdisk.Use, error) { return hostdisk.Use{}, nil }
+func (e diskGauge) Unreserve()                  {}
+
+func (e diskGauge) Held() map[string]int64 {
+	held := map[string]int64{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, g := range e.guests {
+		held[g.ID()] = e.guest
+	}
+	return held
+}
+
+// Create takes as much of the disk for a large guest as for three others.
+func (e diskGauge) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+	need := e.guest
+	if spec.Limits.MemoryMB >= FlavorLarge.Limits().MemoryMB {
+		need *= 3
+	}
+	_, live, _ := e.counts()
+	if missing := int64(live)*e.guest + need - e.size; missing > 0 {
+		return nil, fmt.Errorf("create: %w: %w", &hostdisk.FullError{Need: need, Missing: missing}, engine.ErrExhausted)
+	}
+	return e.meter.Create(ctx, id, spec)
+}
+
+// TestEvictForDisk_OnlyIfThatSuffices: no box is evicted for a box that does not fit anyway,
+// and otherwise no more than needed.
+func TestEvictForDisk_OnlyIfThatSuffices(t *testing.T) {
+	const mb = 1 << 20
+	for _, c := range []struct {
+		name string
+		size int64
+		left []string
+		code Code
+	}{
+		{"not enough", 29 * mb, []string{"a", "b"}, CodeLimit},
+		{"all", 30 * mb, []string{"new"}, ""},
+		{"one of two", 45 * mb, []string{"b", "new"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixtureWith(t, nil, func(f *fixture, p *Parts) { p.Machines.Engine = diskGauge{f.engine, c.size, 10 * mb} })
+			f.session(t, "", "a")
+			f.session(t, "", "b")
+			_, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "new", Flavor: FlavorLarge})
+			lease.Release()
+			wantCode(t, err, c.code)
+			f.wantIDs(t, "", c.left...)
+		})
+	}
+}

@@ -3,18 +3,27 @@ package box
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
-// diskEvictWait bounds the wait for a box that is evicted for disk space: a box that
+// diskEvictWait bounds the wait for boxes that are evicted for disk space: a box that
 // cannot be written in that time makes no room.
 const diskEvictWait = 30 * time.Second
 
-// This file chooses the boxes to evict: planLocked at a limit, hostVictimLocked when the
-// host is short of memory. lifecycle.unloadLocked evicts them. Another owner's box is
-// only ever evicted if it can be hibernated. snapshot/space.go evicts records on disk.
+// diskEvictions is how often boxes are evicted for disk space for one start. Writing them
+// to disk may take the room that they free, and other starts may be faster.
+const diskEvictions = 2
+
+// This file chooses the boxes to evict: planLocked at a limit, planDiskLocked when the disk
+// has no room for a new box, hostVictimLocked when the host is short of memory.
+// lifecycle.unloadLocked evicts them. Another owner's box is only ever evicted if it can be
+// hibernated. snapshot/space.go evicts records on disk.
 
 // planLocked chooses the boxes to evict so that s fits into all limits. If they do not
 // suffice, or eviction is off, the error is CodeLimit. If replaced is not nil, s is about
@@ -30,17 +39,17 @@ func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error)
 		u.add(&o.spec, 1)
 		if o.evictableLocked() {
 			idle = append(idle, o)
-		} else if o.use.calls == 0 && o.backoffLocked() {
+		} else if o.key.owner == owner && o.use.calls == 0 && o.backoffLocked() { // of others, nobody is told
 			note = "; an idle box could not be written to disk"
 		}
 	}
 	for o, old := range r.replacements {
 		if &o.spec != s {
-			u.addReplacement(&o.spec, &old.spec)
+			u.addReplacement(&o.spec, &old.spec, 1)
 		}
 	}
 	if replaced != nil {
-		u.addReplacement(s, &replaced.spec)
+		u.addReplacement(s, &replaced.spec, 1)
 		note += "; a box that is rolled back takes memory twice for a moment"
 	} else {
 		u.add(s, 1)
@@ -49,7 +58,7 @@ func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error)
 	var victims []*Box
 	makeRoom := func(over func() bool, fits func(*Box) bool) bool {
 		for over() {
-			v := victim(idle, owner, u, func(o *Box) bool { return fits(o) && (o.key.owner == owner || o.canHibernateLocked()) })
+			v := victim(idle, owner, u.ownersMB, func(o *Box) bool { return fits(o) && (o.key.owner == owner || o.canHibernateLocked()) })
 			if !r.cfg().Evict || v == nil {
 				return false
 			}
@@ -81,24 +90,24 @@ func ownedBy(owner Owner) func(*Box) bool {
 	return func(o *Box) bool { return o.key.owner == owner }
 }
 
-// victim returns the idle box to evict for owner; nil if there is none. u includes the
-// new box. The owner's own boxes come first. Other owners lose boxes only if they have
-// no less memory than the owner.
-func victim(idle []*Box, owner Owner, u *usage, allowed func(*Box) bool) *Box {
+// victim returns the idle box to evict for owner; nil if there is none. has is what each
+// owner has of what is short, with the new box. The owner's own boxes come first. Other
+// owners lose boxes only if they have no less than the owner.
+func victim(idle []*Box, owner Owner, has map[Owner]int, allowed func(*Box) bool) *Box {
 	own := ownedBy(owner)
 	if slices.ContainsFunc(idle, func(o *Box) bool { return own(o) && allowed(o) }) {
-		return heaviest(idle, u, func(o *Box) bool { return own(o) && allowed(o) })
+		return heaviest(idle, has, func(o *Box) bool { return own(o) && allowed(o) })
 	}
-	return heaviest(idle, u, func(o *Box) bool { return u.ownersMB[o.key.owner] >= u.ownersMB[owner] && allowed(o) })
+	return heaviest(idle, has, func(o *Box) bool { return has[o.key.owner] >= has[owner] && allowed(o) })
 }
 
-// heaviest returns, of the owner with the most memory who has an allowed box, the one
-// that was least recently used; nil if no box is allowed.
-func heaviest(idle []*Box, u *usage, allowed func(*Box) bool) *Box {
+// heaviest returns, of the owner who has most and who has an allowed box, the box that
+// was least recently used; nil if no box is allowed.
+func heaviest(idle []*Box, has map[Owner]int, allowed func(*Box) bool) *Box {
 	var best *Box
 	for _, o := range idle {
 		if allowed(o) && (best == nil || cmp.Or(
-			cmp.Compare(u.ownersMB[best.key.owner], u.ownersMB[o.key.owner]),
+			cmp.Compare(has[best.key.owner], has[o.key.owner]),
 			cmp.Compare(o.use.seq, best.use.seq)) < 0) {
 			best = o
 		}
@@ -117,7 +126,7 @@ func (r *registry) hostVictimLocked() *Box {
 			idle = append(idle, o)
 		}
 	}
-	return heaviest(idle, u, (*Box).canHibernateLocked)
+	return heaviest(idle, u.ownersMB, (*Box).canHibernateLocked)
 }
 
 // evictForHost evicts one box because the host is short of memory, and returns it; nil
@@ -135,50 +144,105 @@ func (p *reaper) evictForHost() *Box {
 	return s
 }
 
-// evictForDisk makes room on the disk for a box that could not start: it ends a machine
-// of the pool or evicts an idle box, and waits until that is done. It reports whether
-// there may be room now.
-func (l *lifecycle) evictForDisk(ctx context.Context, s *Box) bool {
+// trimPool ends a machine of the pool, and reports whether there was one.
+func (l *lifecycle) trimPool(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, diskEvictWait)
 	defer cancel()
-	if pool := l.machines.pool; pool != nil && pool.Trim(ctx, 1) > 0 {
-		return true
-	}
-	v, left := l.takeDiskVictim(s)
-	if v == nil {
-		return false
-	}
-	select {
-	case <-left:
-	case <-ctx.Done():
-		return false
-	}
-	l.reg.mu.Lock()
-	defer l.reg.mu.Unlock()
-	return l.reg.boxes[v.key] != v // it could not be written to disk, and stays
+	pool := l.machines.pool
+	return pool != nil && pool.Trim(ctx, 1) > 0
 }
 
-// takeDiskVictim begins to evict an idle box for s, and returns it with a channel that is
-// closed when it has left memory or stays; nil if there is none that s may replace.
-func (l *lifecycle) takeDiskVictim(s *Box) (v *Box, left <-chan struct{}) {
+// evictForDisk makes room on the disk for a box that could not start, whose error is cause:
+// it evicts idle boxes, and waits until they have left memory. It evicts none if that would
+// not make enough room, and reports whether it did.
+func (l *lifecycle) evictForDisk(ctx context.Context, s *Box, cause error) bool {
+	ctx, cancel := context.WithTimeout(ctx, diskEvictWait)
+	defer cancel()
+	leaving := l.takeDiskVictims(s, cause)
+	for _, left := range leaving {
+		select {
+		case <-left:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return len(leaving) > 0
+}
+
+// takeDiskVictims begins to evict idle boxes so that the disk has room for s. It returns a
+// channel for each, which is closed when the box has left memory or stays since it could
+// not be written.
+func (l *lifecycle) takeDiskVictims(s *Box, cause error) (leaving []<-chan struct{}) {
+	full, _ := errors.AsType[*hostdisk.FullError](cause)
+	var held map[string]int64
+	if gauge, ok := engine.As[hostdisk.Gauge](l.parts.Machines.Engine); ok && full != nil {
+		held = gauge.Held()
+	}
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	if !l.cfg().Evict || l.reg.phase != phaseOpen {
-		return nil, nil
+		return nil
 	}
-	u, owner := newUsage(), s.key.owner
+	var victims []*Box
+	if held != nil {
+		victims = l.reg.planDiskLocked(s, full, held)
+	} else if v := l.reg.anyVictimLocked(s); v != nil {
+		victims = []*Box{v}
+	}
+	for _, v := range victims {
+		leaving = append(leaving, v.freed)
+		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when the disk was nearly full and a new %s needed room", s.key.kind))
+	}
+	return leaving
+}
+
+// mayReplaceLocked returns whether a box may be evicted for s.
+func mayReplaceLocked(s *Box) func(*Box) bool {
+	return func(o *Box) bool { return o.key.owner == s.key.owner || o.canHibernateLocked() }
+}
+
+// planDiskLocked chooses the boxes to evict so that the disk has room for s; none if they
+// would not suffice. held is what the end of each guest frees.
+func (r *registry) planDiskLocked(s *Box, full *hostdisk.FullError, held map[string]int64) (victims []*Box) {
+	has := map[Owner]int{s.key.owner: int(full.Need)}
 	var idle []*Box
-	for _, o := range l.reg.boxes {
+	for _, o := range r.boxes {
+		bytes := held[o.guestID]
+		has[o.key.owner] += int(bytes)
+		if bytes > 0 && o.evictableLocked() {
+			idle = append(idle, o)
+		}
+	}
+	missing := full.Missing
+	for missing > 0 {
+		v := victim(idle, s.key.owner, has, mayReplaceLocked(s))
+		if v == nil {
+			return nil
+		}
+		victims = append(victims, v)
+		idle = slices.DeleteFunc(idle, func(o *Box) bool { return o == v })
+		has[v.key.owner] -= int(held[v.guestID])
+		missing -= held[v.guestID]
+	}
+	return slices.DeleteFunc(victims, func(v *Box) bool { // what the last one has made superfluous
+		if missing+held[v.guestID] > 0 {
+			return false
+		}
+		missing += held[v.guestID]
+		return true
+	})
+}
+
+// anyVictimLocked chooses a box to evict for s where the engine does not say how much room
+// there is; nil if s may replace none.
+func (r *registry) anyVictimLocked(s *Box) *Box {
+	u := newUsage()
+	var idle []*Box
+	for _, o := range r.boxes {
 		u.add(&o.spec, 1)
 		if o.evictableLocked() {
 			idle = append(idle, o)
 		}
 	}
-	v = victim(idle, owner, u, func(o *Box) bool { return o.key.owner == owner || o.canHibernateLocked() })
-	if v == nil {
-		return nil, nil
-	}
-	left = v.freed
-	l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when the disk was nearly full and a new %s needed room", s.key.kind))
-	return v, left
+	return victim(idle, s.key.owner, u.ownersMB, mayReplaceLocked(s))
 }

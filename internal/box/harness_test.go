@@ -49,6 +49,8 @@ type meterGuest struct {
 	m    *meter
 	once sync.Once
 	exit chan engine.Exit // ends Wait
+
+	stuck chan struct{} // guarded by m.mu; Destroy waits for it; nil: it does not
 }
 
 // Unwrap returns the metered engine.
@@ -106,6 +108,12 @@ func (m *meter) last() *meterGuest {
 }
 
 func (g *meterGuest) Destroy(ctx context.Context) error {
+	g.m.mu.Lock()
+	stuck := g.stuck
+	g.m.mu.Unlock()
+	if stuck != nil {
+		<-stuck
+	}
 	err := g.Guest.Destroy(ctx)
 	g.once.Do(func() {
 		g.m.mu.Lock()

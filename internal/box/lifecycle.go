@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,8 +81,8 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 	} else {
 		l.reg.setState(s, stateStarting)
 	}
-	wait := l.reg.leavingLocked()
-	l.wg.Go(func() { l.start(op, s, wait) })
+	l.reg.waiting = append(l.reg.waiting, s)
+	l.wg.Go(func() { l.start(op, s) })
 	return nil
 }
 
@@ -96,14 +97,14 @@ func (l *lifecycle) evictLocked(op string, s, replaced *Box) error {
 
 // start boots a box of the registry and wakes its waiters. It runs in a
 // goroutine of the Manager.
-func (l *lifecycle) start(op string, s *Box, wait []<-chan struct{}) {
+func (l *lifecycle) start(op string, s *Box) {
 	begun := time.Now()
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
 	ctx, cancel := context.WithTimeoutCause(s.bootCtx, l.cfg().StartTimeout, timeout)
 	defer cancel()
 	defer s.cancelBoot(nil)
 
-	b, err := l.boot(ctx, op, s, nil, wait)
+	b, err := l.boot(ctx, op, s, nil)
 	if err == nil && b.record == nil {
 		b.record = l.records.create(s)
 		if s.chosen && l.records.leasedElsewhere(s.key) {
@@ -150,45 +151,53 @@ func (l *lifecycle) start(op string, s *Box, wait []<-chan struct{}) {
 }
 
 // boot makes the machine of a box, which takes the place of replaced unless that is nil,
-// once wait, the boxes that are leaving memory for it, have left.
-func (l *lifecycle) boot(ctx context.Context, op string, s, replaced *Box, wait []<-chan struct{}) (booted, error) {
-	for len(wait) > 0 {
-		for _, left := range wait {
-			select {
-			case <-left:
-			case <-ctx.Done():
-				return booted{record: s.origin.record}, context.Cause(ctx)
-			}
-		}
-		var err error
-		if wait, err = l.makeRoomAgain(op, s, replaced); err != nil {
-			return booted{record: s.origin.record}, err
-		}
+// once there is room for it.
+func (l *lifecycle) boot(ctx context.Context, op string, s, replaced *Box) (booted, error) {
+	if err := l.awaitRoom(ctx, op, s, replaced); err != nil {
+		return booted{record: s.origin.record}, err
 	}
-	for {
+	for evictions := 0; ; {
 		b, err := l.machines.make(ctx, s)
-		if !errors.Is(err, hostdisk.ErrFull) || !l.evictForDisk(ctx, s) {
+		switch {
+		case !errors.Is(err, hostdisk.ErrFull):
+			return b, err
+		case l.trimPool(ctx):
+		case evictions < diskEvictions && l.evictForDisk(ctx, s, err):
+			evictions++
+		default:
 			return b, err
 		}
 	}
 }
 
-// makeRoomAgain evicts other boxes if one that was evicted for s could not be written to
-// disk and stays. It returns what to wait for.
-func (l *lifecycle) makeRoomAgain(op string, s, replaced *Box) ([]<-chan struct{}, error) {
+// awaitRoom waits until there is room for the machine of s, which is waiting: at a limit,
+// until boxes that were evicted, for s or others, have left memory.
+func (l *lifecycle) awaitRoom(ctx context.Context, op string, s, replaced *Box) error {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
-	before := len(l.reg.freeing)
-	if !l.reg.overLimitLocked() {
-		return nil, nil
+	defer func() {
+		l.reg.waiting = slices.DeleteFunc(l.reg.waiting, func(o *Box) bool { return o == s })
+	}()
+	for !l.reg.roomLocked(s) {
+		// A box that was evicted may stay since it could not be written to disk. Then
+		// others are evicted.
+		if l.reg.liveUsageLocked().exceeds(l.cfg(), s.key.kind) {
+			if err := l.evictLocked(op, s, replaced); err != nil {
+				return err
+			}
+		}
+		changed := l.reg.changed.wait()
+		l.reg.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		l.reg.mu.Lock()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 	}
-	if err := l.evictLocked(op, s, replaced); err != nil {
-		return nil, err
-	}
-	if len(l.reg.freeing) == before { // others' starts wait for these
-		return nil, nil
-	}
-	return l.reg.leavingLocked(), nil
+	return nil
 }
 
 func (l *lifecycle) countStarting(n int) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
@@ -97,6 +98,9 @@ func (m *Manager) Close(ctx context.Context) error {
 			err = fmt.Errorf("close: %d calls were cut off: %w", n, context.Cause(ctx))
 		}
 	}
+	if gauge, ok := engine.As[hostdisk.Gauge](m.parts.Machines.Engine); ok {
+		gauge.Unreserve() // boxes can be written there
+	}
 	m.reg.mu.Lock()
 	if m.reg.phase < phaseClosed {
 		m.life.unloadAllLocked()
@@ -129,6 +133,20 @@ func (m *Manager) Pool() pool.Stats { return m.machines.poolStats() }
 
 // Volumes returns the host directories that are in every box.
 func (m *Manager) Volumes() []engine.Mount { return slices.Clone(m.parts.Machines.Volumes) }
+
+// Owners returns the owners of the boxes in memory, by the ids of their guests.
+func (m *Manager) Owners() map[string]string {
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	owners := make(map[string]string, len(m.reg.boxes)+len(m.reg.freeing))
+	for _, s := range m.reg.boxes {
+		owners[s.guestID] = string(s.key.owner)
+	}
+	for s := range m.reg.freeing {
+		owners[s.guestID] = string(s.key.owner)
+	}
+	return owners
+}
 
 // OnEvicted remembers a hibernated box that is gone for good. The store of snapshots
 // calls it for those that it evicts.

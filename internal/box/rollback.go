@@ -58,10 +58,10 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, s *Box) error {
 	defer l.reg.changed.broadcast()
 	defer delete(l.reg.replacements, s)
 
-	wait := l.reg.leavingLocked()
+	l.reg.waiting = append(l.reg.waiting, s)
 	l.reg.mu.Unlock()
 	begun := time.Now()
-	b, err := l.boot(ctx, op, s, old, wait)
+	b, err := l.boot(ctx, op, s, old)
 	if err == nil {
 		b.record = l.records.create(s)
 	}

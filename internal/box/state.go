@@ -140,7 +140,7 @@ func (r *registry) setState(s *Box, to state) {
 	case to.final() && !s.hasStarted:
 		close(s.ready)
 	}
-	if to == stateReady || !to.live() {
+	if to == stateReady || !to.live() || from == stateHibernating {
 		r.changed.broadcast()
 	}
 	if r.onTransition != nil {

@@ -23,6 +23,12 @@ func (h *host) diskPolicy(cfg *config.Config) hostdisk.Policy {
 			used, unused := store.Space()
 			return snapshotShare(free-reserve, used, unused)
 		},
+		Owners: func() map[string]string {
+			if m := h.managerForDisk.Load(); m != nil {
+				return m.Owners()
+			}
+			return nil
+		},
 	}
 }
 

@@ -84,6 +84,8 @@ type host struct {
 	diskReserve int64 // bytes to leave free
 	// storeForDisk is snapshots, for the engine's goroutines.
 	storeForDisk atomic.Pointer[snapshot.Store]
+	// managerForDisk is manager, for the same.
+	managerForDisk atomic.Pointer[box.Manager]
 
 	snapshots *snapshot.Store // nil unless boxes are kept on disk
 	templates *template.Store // nil unless boxes are restored from templates
@@ -253,6 +255,7 @@ func (h *host) manage(ctx context.Context, sc box.Config, parts box.Parts) error
 		return fmt.Errorf("start the manager of boxes: %w", err)
 	}
 	h.manager = m
+	h.managerForDisk.Store(m)
 	return nil
 }
 

@@ -46,9 +46,9 @@ func TestSweep_KeepsBoxesWhenTheDiskIsReserved(t *testing.T) {
 	}
 }
 
-// TestWrite_EvictsNothingForReservations: a write for which the disk has room, though others
+// TestWrite_NoEvictionForReservations: a write for which the disk has room, though others
 // have reserved it, is refused. It destroys no hibernated box.
-func TestWrite_EvictsNothingForReservations(t *testing.T) {
+func TestWrite_NoEvictionForReservations(t *testing.T) {
 	for _, class := range []Class{Box, Kept} {
 		t.Run(string(class), func(t *testing.T) {
 			s := open(t, Config{Evicted: func(r Removed) { t.Errorf("evicted %+v", r) }})

@@ -3,11 +3,13 @@
 package gvisor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +33,9 @@ const (
 	reservedName = "reserved"
 	// maxReserved bounds what is believed of another instance: more than any disk has.
 	maxReserved = 1 << 46
+	// endWait is how long a guest that is ended for lack of room has to free its files
+	// before another guest may be ended.
+	endWait = 5 * time.Second
 )
 
 // disk shares the file system of the state directory among guests. The guests' writes
@@ -56,24 +61,28 @@ type disk struct {
 	mu     sync.Mutex          // held over system calls about open files and names, which read no data
 	quotas map[*quota]struct{} // guarded by mu
 	said   int64               // guarded by mu; published size
-	ending map[*quota]struct{} // guarded by mu; ended for lack of room, not yet freed
 }
 
 // quota is what a guest may write.
 type quota struct {
-	guaranteed int64    // bytes reserved when it started, with the files that it started with
-	part       int64    // bytes of guaranteed without those files; more makes it a candidate for ending
-	file       *os.File // guarded by disk.mu; nil before the guest boots
-	guest      *guest   // guarded by disk.mu; nil until it runs
-	used       int64    // guarded by disk.mu; bytes when last measured
-	looked     int64    // guarded by disk.mu; used at the last look
+	guaranteed int64     // bytes reserved when it started, with the files that it started with
+	part       int64     // bytes of guaranteed without those files; more makes it a candidate for ending
+	file       *os.File  // guarded by disk.mu; nil before the guest boots
+	guest      *guest    // guarded by disk.mu; nil until it runs
+	used       int64     // guarded by disk.mu; bytes when last measured
+	looked     int64     // guarded by disk.mu; used at the last look
+	ended      time.Time // guarded by disk.mu; when the guest was ended for lack of room; zero: it was not
 }
+
+// over returns how many bytes the guest has written beyond its part. It does not matter
+// when it wrote, nor before which restore.
+func (q *quota) over() int64 { return max(0, q.used-q.part) }
 
 func newDisk(s *stateDir, policy hostdisk.Policy, log *slog.Logger) (*disk, error) {
 	d := &disk{
 		policy: policy, log: log, own: s.root,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		quotas: make(map[*quota]struct{}), ending: make(map[*quota]struct{}),
+		quotas: make(map[*quota]struct{}),
 	}
 	var err error
 	if d.root, err = os.Open(s.root); err != nil {
@@ -110,8 +119,7 @@ func (d *disk) admit(l engine.Limits, base int64) (*quota, error) {
 		use, lack, err = d.lackLocked(q)
 	}
 	if err == nil && lack > 0 {
-		err = fmt.Errorf("%d MiB are free, %d MiB less than living boxes and a new one may write: %w: %w",
-			use.Free>>20, (lack+1<<20-1)>>20, hostdisk.ErrFull, engine.ErrExhausted)
+		err = fmt.Errorf("%w: %w", &hostdisk.FullError{Free: use.Free, Need: q.guaranteed, Missing: lack}, engine.ErrExhausted)
 	}
 	if err != nil {
 		delete(d.quotas, q)
@@ -164,7 +172,6 @@ func (d *disk) release(q *quota) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.quotas, q)
-	delete(d.ending, q)
 	d.publishLocked() // if it fails, more is reserved than needed until the next look
 }
 
@@ -284,24 +291,10 @@ func (d *disk) look() time.Duration {
 		writing = writing || q.used > q.looked
 		q.looked = q.used
 	}
-	var victim *guest
-	var detail string
-	if err == nil && use.Room < 0 && writing && len(d.ending) == 0 && d.worstLocked() != nil {
-		removeStale(filepath.Dir(d.own)) // what killed processes have reserved does not count
-		use, err = d.measureLocked()
-		if q := d.worstLocked(); err == nil && use.Room < 0 && q != nil {
-			d.ending[q] = struct{}{}
-			victim = q.guest
-			detail = fmt.Sprintf("the disk of the host had %d MiB left, and it had written %d MiB, of which %d MiB were guaranteed",
-				use.Free>>20, q.used>>20, q.part>>20)
-		}
-	}
-	idle := len(d.quotas) == 0
+	idle, short := len(d.quotas) == 0, err == nil && use.Room < 0 && writing && d.worstLocked(nil) != nil
 	d.mu.Unlock()
-
-	if victim != nil {
-		d.log.Warn("disk nearly full: the guest that exceeds its guaranteed disk space most is ended", logkey.Guest, victim.id, logkey.Reason, detail)
-		victim.kill(engine.ExitDisk, detail)
+	if short {
+		use, err = d.endWorst()
 	}
 	switch {
 	case idle:
@@ -312,17 +305,87 @@ func (d *disk) look() time.Duration {
 	return min(max(time.Duration(float64(use.Room)/diskRate*float64(time.Second)), diskLookMin), diskLookMax)
 }
 
-// worstLocked returns the quota of the running guest that has written most beyond its
-// part; nil if there is none. It does not matter when the guest wrote, nor before which
-// restore: guests that write now may only fill the rest.
-func (d *disk) worstLocked() *quota {
-	var worst *quota
+// endWorst ends the guest that has to make room, if there still is none.
+func (d *disk) endWorst() (hostdisk.Use, error) {
+	var owners map[string]string
+	if d.policy.Owners != nil {
+		owners = d.policy.Owners() // without mu, since it may wait for locks
+	}
+	removeStale(filepath.Dir(d.own)) // what killed processes have reserved does not count
+	d.mu.Lock()
+	use, err := d.measureLocked()
+	q := d.worstLocked(owners)
+	if err != nil || use.Room >= 0 || q == nil {
+		d.mu.Unlock()
+		return use, err
+	}
+	q.ended = time.Now()
+	victim := q.guest
+	detail := fmt.Sprintf("the disk of the host had %d MiB left, and it had written %d MiB, of which %d MiB were guaranteed",
+		use.Free>>20, q.used>>20, q.part>>20)
+	d.mu.Unlock()
+	d.log.Warn("disk nearly full: a guest that exceeds its guaranteed disk space is ended", logkey.Guest, victim.id, logkey.Reason, detail)
+	victim.kill(engine.ExitDisk, detail)
+	return use, nil
+}
+
+// worstLocked returns the quota of the running guest to end: of the owner whose guests have
+// written most beyond their parts, the guest that has done so most. It returns nil if no
+// guest has, or while one that was ended is freeing its files. owners is as
+// hostdisk.Policy.Owners returns it.
+func (d *disk) worstLocked(owners map[string]string) *quota {
+	type owner struct {
+		name  string
+		guest *guest // if it has no other owner
+	}
+	of := func(q *quota) owner {
+		if name, ok := owners[q.guest.id]; ok {
+			return owner{name: name}
+		}
+		return owner{guest: q.guest}
+	}
+	over := make(map[owner]int64)
+	var running []*quota
 	for q := range d.quotas {
-		if over := q.used - q.part; q.guest != nil && over > 0 && (worst == nil || over > worst.used-worst.part) {
-			worst = q
+		switch {
+		case !q.ended.IsZero():
+			if time.Since(q.ended) < endWait {
+				return nil
+			}
+		case q.guest != nil && q.over() > 0:
+			over[of(q)] += q.over()
+			running = append(running, q)
 		}
 	}
-	return worst
+	if len(running) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(running, func(a, b *quota) int {
+		return cmp.Or(cmp.Compare(over[of(a)], over[of(b)]), cmp.Compare(a.over(), b.over()))
+	})
+}
+
+// held returns, by guest, how many bytes of room the end of the guest would free.
+func (d *disk) held() map[string]int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	held := make(map[string]int64, len(d.quotas))
+	for q := range d.quotas {
+		if q.guest != nil {
+			held[q.guest.id] = max(q.guaranteed, fileBytes(q.file))
+		}
+	}
+	return held
+}
+
+// unreserve gives up what is reserved for the guests of this instance.
+func (d *disk) unreserve() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for q := range d.quotas {
+		q.guaranteed = 0
+	}
+	_ = d.publishLocked() // if it fails, more is reserved than needed until the next look
 }
 
 // close frees everything. No guest may be left.

@@ -254,8 +254,81 @@ func TestDisk_FilesOfRestoredGuestCount(t *testing.T) {
 	fresh := &quota{guaranteed: 10, part: 10, used: 60, guest: &guest{}}
 	booting := &quota{guaranteed: 1000, part: 10, used: 900}
 	d := &disk{quotas: map[*quota]struct{}{restored: {}, fresh: {}, booting: {}}}
-	if got := d.worstLocked(); got != restored {
+	if got := d.worstLocked(nil); got != restored {
 		t.Errorf("the worst guest is %+v, want the restored one", got)
+	}
+}
+
+// TestDisk_EndsGuestOfGreediestOwner: an owner with several guests that each write a
+// little too much does not make another owner's only guest end.
+func TestDisk_EndsGuestOfGreediestOwner(t *testing.T) {
+	owners := map[string]string{"many-1": "many", "many-2": "many", "many-3": "many", "one": "one"}
+	e := openDisk(t, smallDisk(t, "384m"), hostdisk.Policy{
+		Guaranteed: 0.05, Reserve: 32 << 20, Owners: func() map[string]string { return owners },
+	})
+	spec := newSpec(t)
+	spec.Limits.DiskMB = 400 // of which 20 are guaranteed
+	write := func(b *box, mb string) { b.ask(t, "shu head -c "+mb+"000000 /dev/zero > /tmp/file") }
+	many := make(map[string]*box)
+	for _, id := range []string{"many-1", "many-2", "many-3"} {
+		many[id] = create(t, e, id, spec)
+		write(many[id], "70")
+	}
+	one := create(t, e, "one", spec)
+	write(one, "95") // more than any of the others
+	write(many["many-2"], "85")
+	// No room is left then.
+	if got := one.ask(t, "shu head -c 60000000 /dev/zero > /tmp/more; stat -c %s /tmp/more"); !strings.Contains(got, "60000000") {
+		t.Errorf("the only guest of the other owner: %q", got)
+	}
+	if exit := wait(t, many["many-2"]); exit.Reason != engine.ExitDisk {
+		t.Errorf("the largest guest of the owner who took most ended with %+v, want %s", exit, engine.ExitDisk)
+	}
+	if got := one.ask(t, "echo alive"); got != "alive" {
+		t.Errorf("the only guest of the other owner answers %q", got)
+	}
+}
+
+// TestDisk_StuckGuestDelaysOthersBriefly: while a guest that was ended for lack of
+// room frees its files, no other guest ends; but only for a bounded time.
+func TestDisk_StuckGuestDelaysOthersBriefly(t *testing.T) {
+	stuck := &quota{part: 10, used: 200, guest: &guest{id: "stuck"}, ended: time.Now()}
+	other := &quota{part: 10, used: 100, guest: &guest{id: "other"}}
+	d := &disk{quotas: map[*quota]struct{}{stuck: {}, other: {}}}
+	if got := d.worstLocked(nil); got != nil {
+		t.Errorf("while a guest ends, guest %q is to end too", got.guest.id)
+	}
+	stuck.ended = time.Now().Add(-endWait)
+	if got := d.worstLocked(nil); got != other {
+		t.Errorf("when a guest does not end, the next one to end is %+v", got)
+	}
+}
+
+// TestDisk_Held: the end of a guest frees what it has written and what is reserved for it.
+func TestDisk_Held(t *testing.T) {
+	e := openDisk(t, smallDisk(t, "256m"), hostdisk.Policy{Guaranteed: 0.25, Reserve: 16 << 20})
+	spec := newSpec(t)
+	spec.Limits.DiskMB = 160 // of which 40 MiB are guaranteed
+	small, large := create(t, e, "small", spec), create(t, e, "large", spec)
+	small.ask(t, "shu head -c 1000000 /dev/zero > /tmp/file")
+	large.ask(t, "shu head -c 90000000 /dev/zero > /tmp/file")
+	held := e.Held()
+	if got := held["small"]; got != 40<<20 {
+		t.Errorf("the guest below its guarantee holds %d bytes, want %d", got, 40<<20)
+	}
+	if got := held["large"]; got < 90_000_000 || got > 100_000_000 {
+		t.Errorf("the guest with 90,000,000 bytes holds %d", got)
+	}
+	before := diskUse(t, e)
+	if err := large.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := diskUse(t, e).Room - before.Room; got < held["large"]-1<<20 || got > held["large"]+1<<20 {
+		t.Errorf("its end freed %d bytes of room, it held %d", got, held["large"])
+	}
+	e.Unreserve()
+	if got := diskUse(t, e).Reserved; got != 0 {
+		t.Errorf("%d bytes are reserved, want none", got)
 	}
 }
 

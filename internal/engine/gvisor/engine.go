@@ -249,6 +249,12 @@ func (e *Engine) call(verb, id string, f func(*guest) error) error {
 // Disk describes the file system that guests write to. See hostdisk.Gauge.
 func (e *Engine) Disk() (hostdisk.Use, error) { return e.disk.use() }
 
+// Held returns how much disk space the end of each guest would free. See hostdisk.Gauge.
+func (e *Engine) Held() map[string]int64 { return e.disk.held() }
+
+// Unreserve gives up the reservations of disk space. See hostdisk.Gauge.
+func (e *Engine) Unreserve() { e.disk.unreserve() }
+
 // Close destroys every guest and frees the engine's resources.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() { e.closeErr = e.close() })

@@ -51,9 +51,9 @@ func (g *guest) killedFor() engine.ExitReason {
 	return g.reason
 }
 
-// TestWatcher_OneStuckGuestDelaysNoOther: while the memory of one guest cannot be read, the
+// TestWatcher_StuckGuestDelaysNoOther: while the memory of one guest cannot be read, the
 // limits of others are enforced. It does not go on without a limit.
-func TestWatcher_OneStuckGuestDelaysNoOther(t *testing.T) {
+func TestWatcher_StuckGuestDelaysNoOther(t *testing.T) {
 	w := newWatcher()
 	began, release := make(chan struct{}), make(chan struct{})
 	stuck, greedy, modest := sleeper(t), sleeper(t), sleeper(t)
