@@ -165,7 +165,7 @@ func (b *Box) begin(ctx context.Context, op string) (end func(), err error) {
 	}
 	end = func() {
 		b.reg.endCall(b)
-		b.life.reaper.callEnded(b)
+		b.life.maintainer.callEnded(b)
 	}
 	if err := b.resume(ctx, op); err != nil {
 		end()

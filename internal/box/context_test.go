@@ -55,7 +55,7 @@ func TestContexts(t *testing.T) {
 	if err.Error() != "Context not found: "+c.ID() {
 		t.Errorf("after a day: got %q", err)
 	}
-	f.reaper.sweep()
+	f.maintainer.sweep()
 	if n := f.reg.tombstones.lru.Len(); n != 0 {
 		t.Errorf("tombstones after a day: got %d", n)
 	}

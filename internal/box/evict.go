@@ -131,7 +131,7 @@ func (r *registry) hostVictimLocked() *Box {
 
 // evictForHost evicts one box because the host is short of memory, and returns it; nil
 // if there is none to evict.
-func (p *reaper) evictForHost() *Box {
+func (p *maintainer) evictForHost() *Box {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	if !p.cfg().Evict || p.reg.phase != phaseOpen {

@@ -30,19 +30,19 @@ func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
 	wantOut(t, s, "x = 41; print(x)", "41\n")
 	snaps.set(&snaps.failWrite, true)
 	f.clock.add(31 * time.Minute)
-	f.reaper.sweep()
+	f.maintainer.sweep()
 	f.unwritten(t, s, 1)
 	if st := f.Stats(); st.Unwritten != 1 || st.Ended[ReasonIdle] != 0 || st.Ended[ReasonHibernated] != 0 {
 		t.Errorf("stats: got %+v, want one box that could not be written", st)
 	}
 	// It makes no room for a moment, and is not written again at once.
 	f.wantLimit(t, "bob", SessionOptions{ID: "other"}, "Sessions limit exceeded: 1 >= 1; an idle box could not be written to disk")
-	f.reaper.sweep()
+	f.maintainer.sweep()
 	f.clock.add(firstBackoff)
-	f.reaper.sweep()
+	f.maintainer.sweep()
 	f.unwritten(t, s, 2)
 	f.clock.add(firstBackoff)
-	f.reaper.sweep()
+	f.maintainer.sweep()
 	if got := f.stateOf(s); got != stateReady {
 		t.Errorf("before the second backoff is over, the box is %v", got)
 	}
@@ -50,7 +50,7 @@ func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
 
 	snaps.set(&snaps.failWrite, false)
 	f.clock.add(31 * time.Minute)
-	f.reaper.sweep()
+	f.maintainer.sweep()
 	eventually(t, "the box is on disk", func() bool { return f.stateOf(s) == stateHibernated })
 	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil || lease.Woken == nil || lease.Woken.Behind {
@@ -133,7 +133,7 @@ func TestStop_WhileHibernatingFails(t *testing.T) {
 	f.wantIDs(t, "bob")
 }
 
-// The reaper waits before it writes a box again that could not be written.
+// The maintainer waits before it writes a box again that could not be written.
 func TestSave_FailureIsNotRetriedAtOnce(t *testing.T) {
 	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
 	s := f.session(t, "", "x")
@@ -141,10 +141,10 @@ func TestSave_FailureIsNotRetriedAtOnce(t *testing.T) {
 	snaps.set(&snaps.failWrite, true)
 	writes := func() int { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes }
 	f.clock.add(2 * saveGap)
-	f.reaper.checkIdle()
+	f.maintainer.checkIdle()
 	f.unwritten(t, s, 1)
 	f.clock.add(2 * saveEvery)
-	f.reaper.checkIdle()
+	f.maintainer.checkIdle()
 	eventually(t, "a later write", func() bool { return writes() >= 2 })
 	if polltest.Soon(300*time.Millisecond, func() bool { return writes() > 3 }) {
 		t.Errorf("%d writes in a moment, all of which fail", writes())
@@ -156,7 +156,7 @@ func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 	f, snaps := newSnapFixture(t, neverIdle)
 	s := f.session(t, "bob", "x")
 	run(t, s, "1")
-	if !f.reaper.save(s) {
+	if !f.maintainer.save(s) {
 		t.Fatal("the box was not written")
 	}
 	run(t, s, "2")
@@ -200,9 +200,9 @@ func TestHibernate_RecordIsInvalid(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	s := f.session(t, Owner(strings.Repeat("long", 100)), "x")
 	f.clock.add(31 * time.Minute)
-	f.reaper.sweep()
+	f.maintainer.sweep()
 	f.unwritten(t, s, 1)
 	f.clock.add(lastBackoff)
-	f.reaper.sweep()
+	f.maintainer.sweep()
 	eventually(t, "the box has ended", func() bool { return f.stateOf(s) == stateGone })
 }

@@ -31,9 +31,9 @@ const (
 	earlyGapMax = 5 * time.Second
 )
 
-// idleState is what the reaper knows of a box.
+// idleState is what the maintainer knows of a box.
 type idleState struct {
-	working bool // a goroutine of the reaper works on the box
+	working bool // a goroutine of the maintainer works on the box
 	load    load
 }
 
@@ -44,7 +44,7 @@ type load struct {
 }
 
 // maintains reports whether idle boxes are written to disk or paused.
-func (p *reaper) maintains() bool {
+func (p *maintainer) maintains() bool {
 	return p.cfg().PauseAfter > 0 && (p.hibernates() || p.parts.Machines.Pauses())
 }
 
@@ -52,7 +52,7 @@ func (p *reaper) maintains() bool {
 // they take no CPU. New boxes are written soon after their first call, boxes in steady
 // use in between. It returns when it has to be called again; checkInLocked may make
 // that earlier.
-func (p *reaper) checkIdle() (next time.Duration) {
+func (p *maintainer) checkIdle() (next time.Duration) {
 	next = p.cfg().tick()
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *reaper) checkIdle() (next time.Duration) {
 
 // maintainLocked begins the work that is due on an idle box, and returns the time until
 // more may be due.
-func (p *reaper) maintainLocked(s *Box) (next time.Duration) {
+func (p *maintainer) maintainLocked(s *Box) (next time.Duration) {
 	next = p.cfg().tick()
 	due := func(left time.Duration) bool {
 		if left > 0 {
@@ -113,13 +113,13 @@ func (b *Box) worthSavingLocked() bool {
 
 // earlyAllowedLocked reports whether a new box may be written. It calls due with the
 // time after which it may, if that is known: the ends of the write of another new box
-// and of the start of the last box wake the reaper.
-func (p *reaper) earlyAllowedLocked(due func(time.Duration) bool) bool {
+// and of the start of the last box wake the maintainer.
+func (p *maintainer) earlyAllowedLocked(due func(time.Duration) bool) bool {
 	return !p.earlyBusy && p.reg.starting == 0 && due(time.Until(p.earlyNext))
 }
 
 // checkInLocked schedules checkIdle within d. The caller holds reg.mu.
-func (p *reaper) checkInLocked(d time.Duration) {
+func (p *maintainer) checkInLocked(d time.Duration) {
 	at := time.Now().Add(d)
 	if !at.Before(p.nextCheck) {
 		return
@@ -127,12 +127,12 @@ func (p *reaper) checkInLocked(d time.Duration) {
 	p.nextCheck = at
 	select {
 	case p.wake <- struct{}{}:
-	default: // the reaper is about to see the new time
+	default: // the maintainer is about to see the new time
 	}
 }
 
 // callEnded schedules checkIdle for the next pause of a box that was not written yet.
-func (p *reaper) callEnded(s *Box) {
+func (p *maintainer) callEnded(s *Box) {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	if !s.disk.early {
@@ -140,8 +140,8 @@ func (p *reaper) callEnded(s *Box) {
 	}
 }
 
-// finished notes that a goroutine of the reaper has finished its work on a box.
-func (p *reaper) finished(s *Box) {
+// finished notes that a goroutine of the maintainer has finished its work on a box.
+func (p *maintainer) finished(s *Box) {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	s.idle.working = false
@@ -149,14 +149,14 @@ func (p *reaper) finished(s *Box) {
 }
 
 // sampleLoad samples the CPU time of a box.
-func (p *reaper) sampleLoad(s *Box) {
+func (p *maintainer) sampleLoad(s *Box) {
 	ctx, cancel := context.WithTimeout(p.base, powerTimeout)
 	defer cancel()
 	p.isIdle(ctx, s)
 }
 
 // saveEarly writes a new box for the first time.
-func (p *reaper) saveEarly(s *Box) {
+func (p *maintainer) saveEarly(s *Box) {
 	begun := time.Now()
 	p.save(s)
 	p.reg.mu.Lock()
@@ -166,7 +166,7 @@ func (p *reaper) saveEarly(s *Box) {
 
 // save writes a box to disk that stays in memory, and reports whether there is nothing
 // left to write.
-func (p *reaper) save(s *Box) bool {
+func (p *maintainer) save(s *Box) bool {
 	if !p.hibernates() {
 		return true
 	}
@@ -177,7 +177,7 @@ func (p *reaper) save(s *Box) bool {
 }
 
 // saveAndPause writes an idle box to disk and pauses it.
-func (p *reaper) saveAndPause(s *Box) {
+func (p *maintainer) saveAndPause(s *Box) {
 	p.reg.mu.Lock()
 	seq, unsaved := s.use.seq, s.disk.seq != s.use.seq
 	p.reg.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *reaper) saveAndPause(s *Box) {
 
 // isIdle samples the CPU time of the box, and reports whether it used almost none since
 // the last sample. After the first sample it reports false.
-func (p *reaper) isIdle(ctx context.Context, s *Box) bool {
+func (p *maintainer) isIdle(ctx context.Context, s *Box) bool {
 	p.reg.mu.Lock()
 	seq := s.use.seq
 	p.reg.mu.Unlock()

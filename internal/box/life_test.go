@@ -11,10 +11,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 )
 
-// The reaper takes idle boxes out of memory, and neither used nor busy nor held ones.
+// The maintainer takes idle boxes out of memory, and neither used nor busy nor held ones.
 // The expired box that the same pass removes proves that the pass has run.
-func TestReaper_IdleBoxes(t *testing.T) {
-	f := newFixture(t, func(c *Config) { c.CleanupInterval = time.Millisecond }) // the reaper itself
+func TestMaintainer_IdleBoxes(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.CleanupInterval = time.Millisecond }) // the maintainer itself
 	live := func(n int) func() bool {
 		return func() bool { _, live, _ := f.engine.counts(); return live == n }
 	}
@@ -26,10 +26,10 @@ func TestReaper_IdleBoxes(t *testing.T) {
 	result := background(t, busy, "import os, time\nwhile not os.path.exists('done'): time.sleep(0.01)")
 	f.clock.add(29 * time.Minute)
 	run(t, used, "x = 1")
-	eventually(t, "the box that is a minute older is reaped", live(3))
+	eventually(t, "the box that is a minute older is hibernated or ended", live(3))
 	f.wantIDs(t, "", "idle", "used", "busy")
 	f.clock.add(time.Minute)
-	eventually(t, "the idle one is reaped", live(2))
+	eventually(t, "the idle one is hibernated or ended", live(2))
 	f.wantIDs(t, "", "used", "busy")
 	if _, err := busy.WriteFile(t.Context(), WriteRequest{Path: "done"}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
@@ -45,13 +45,13 @@ func TestReaper_IdleBoxes(t *testing.T) {
 		t.Errorf("explain: got %q", got)
 	}
 	f.clock.add(time.Hour)
-	eventually(t, "all but the held one are reaped", live(1))
+	eventually(t, "all but the held one are hibernated or ended", live(1))
 	f.wantIDs(t, "", "idle")
 	lease.Release()
-	eventually(t, "all are reaped", live(0))
+	eventually(t, "all are hibernated or ended", live(0))
 }
 
-func TestExpiry_BeforeReaperRuns(t *testing.T) {
+func TestExpiry_BeforeMaintainerRuns(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.session(t, "", "x")
 	run(t, s, "y = 1")

@@ -37,10 +37,10 @@ var (
 // lifecycle boots boxes, watches them, takes them out of memory and ends them.
 type lifecycle struct {
 	*env
-	reg      *registry
-	records  *records
-	machines *machineFactory
-	reaper   *reaper
+	reg        *registry
+	records    *records
+	machines   *machineFactory
+	maintainer *maintainer
 }
 
 // admit enters a new box into the registry, begins its start and pins it for the
@@ -206,7 +206,7 @@ func (l *lifecycle) countStarting(n int) {
 	l.reg.starting += n
 	if l.reg.starting == 0 {
 		l.reg.changed.broadcast()
-		l.reaper.checkInLocked(0) // new boxes are not written while others are made
+		l.maintainer.checkInLocked(0) // new boxes are not written while others are made
 	}
 }
 

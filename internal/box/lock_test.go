@@ -110,7 +110,7 @@ func TestWaitForCapacity_DoesNotPoll(t *testing.T) {
 		var waited time.Duration
 		begun, done := time.Now(), make(chan error, 1)
 		go func() {
-			err := m.reaper.waitForCapacity(t.Context())
+			err := m.maintainer.waitForCapacity(t.Context())
 			waited = time.Since(begun)
 			done <- err
 		}()

@@ -22,18 +22,18 @@ import (
 //   - lifecycle (lifecycle.go, hibernate.go, stop.go): boot, wake, hibernate and end boxes.
 //   - machine factory (machines.go, rescue.go, pool.go): the machines of boxes and of the pool.
 //   - records (records.go, home.go): boxes and saved snapshots on disk.
-//   - reaper (reaper.go, idle.go, pressure.go): idle boxes, expiry, memory pressure of the host.
+//   - maintainer (maintainer.go, idle.go, pressure.go): idle boxes, expiry, memory pressure of the host.
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, output.go. The Manager's own
 // methods combine these: session.go, context.go, client.go, fork.go, saved_snapshot.go,
 // stored.go and stop.go are the calls of clients, acquire.go finds or wakes their box.
 type Manager struct {
 	*env
-	reg      *registry
-	life     *lifecycle
-	machines *machineFactory
-	records  *records
-	reaper   *reaper
+	reg        *registry
+	life       *lifecycle
+	machines   *machineFactory
+	records    *records
+	maintainer *maintainer
 }
 
 // New returns a Manager that does nothing until Start.
@@ -46,8 +46,8 @@ func New(cfg Config, parts Parts) *Manager {
 		filling: make(chan struct{}), builds: map[pool.Class]bool{}, unbuilt: map[pool.Class]bool{},
 	}
 	life := &lifecycle{env: e, reg: reg, records: recs, machines: machines}
-	life.reaper = &reaper{env: e, reg: reg, life: life, wake: make(chan struct{}, 1)}
-	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, reaper: life.reaper}
+	life.maintainer = &maintainer{env: e, reg: reg, life: life, wake: make(chan struct{}, 1)}
+	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, maintainer: life.maintainer}
 }
 
 // Start validates the configuration and begins to check for idle boxes, to build the
@@ -59,7 +59,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	m.reaper.shareTombstones(ctx)
+	m.maintainer.shareTombstones(ctx)
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
 	if m.reg.phase != phaseNew {
@@ -67,8 +67,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 	m.reg.phase = phaseOpen
 	m.reg.since = m.now()
-	m.wg.Go(m.reaper.run)
-	m.machines.start(m.reaper.waitForCapacity)
+	m.wg.Go(m.maintainer.run)
+	m.machines.start(m.maintainer.waitForCapacity)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	defer cancel()
 	err = errors.Join(err, m.machines.close(ending))
 	m.wg.Wait()
-	m.reaper.shareTombstones(context.Background())
+	m.maintainer.shareTombstones(context.Background())
 	return err
 }
 

@@ -25,7 +25,7 @@ const (
 // waitForCapacity waits until the pool may make a machine without slowing down boxes: no
 // box is being made and there is memory for one more. The registry signals the end of a
 // start and of a box; the host's memory is polled.
-func (p *reaper) waitForCapacity(ctx context.Context) error {
+func (p *maintainer) waitForCapacity(ctx context.Context) error {
 	for {
 		changed, busy := p.busy()
 		if !busy && !memoryLow() {
@@ -46,7 +46,7 @@ func (p *reaper) waitForCapacity(ctx context.Context) error {
 
 // busy reports whether boxes are being made, or the configured memory is used up, and
 // returns a channel that is closed when that may have changed.
-func (p *reaper) busy() (changed <-chan struct{}, busy bool) {
+func (p *maintainer) busy() (changed <-chan struct{}, busy bool) {
 	need := p.cfg().DefaultFlavor.Limits().MemoryMB
 	for _, c := range p.life.machines.poolStats() {
 		need += c.Ready * p.cfg().DefaultFlavor.Limits().MemoryMB
@@ -59,7 +59,7 @@ func (p *reaper) busy() (changed <-chan struct{}, busy bool) {
 
 // freeHostMemory frees memory when the host is short of it: it empties the pool, or else
 // evicts one box.
-func (p *reaper) freeHostMemory() {
+func (p *maintainer) freeHostMemory() {
 	if !memoryLow() {
 		return
 	}

@@ -15,7 +15,7 @@ func hostMemoryLow(t *testing.T) *atomic.Bool {
 	return &low
 }
 
-// neverIdle keeps the reaper from writing and pausing boxes.
+// neverIdle keeps the maintainer from writing and pausing boxes.
 func neverIdle(c *Config) { c.PauseAfter = 0 }
 
 // wantInMemory checks which of the boxes are in memory.
@@ -49,7 +49,7 @@ func TestFreeHostMemory_EvictsBoxOfOwnerWithMostMemory(t *testing.T) {
 
 	check := func(when string, want ...string) {
 		t.Helper()
-		f.reaper.freeHostMemory()
+		f.maintainer.freeHostMemory()
 		wantInMemory(t, f, when, boxes, want...)
 	}
 	check("with enough memory", "small, oldest", "big, busy", "big, older", "big, newer", "small, newest")
@@ -82,7 +82,7 @@ func TestFreeHostMemory_EndsNoBox(t *testing.T) {
 	boxes := map[string]*Box{"idle": f.session(t, "owner", "idle")}
 	f.clock.add(time.Minute)
 	low.Store(true)
-	f.reaper.freeHostMemory()
+	f.maintainer.freeHostMemory()
 	wantInMemory(t, f, "without hibernation", boxes, "idle")
 	if st := f.Stats(); st.Evicted != 0 {
 		t.Errorf("got %d boxes evicted, want none", st.Evicted)

@@ -233,7 +233,7 @@ func (h *history) note(r *registry, b *Box, from, to state) {
 	}
 }
 
-// TestStates_RandomHistories has clients, the clock, the reaper, failures and the end of
+// TestStates_RandomHistories has clients, the clock, the maintainer, failures and the end of
 // the server act on boxes at random and at once. Every change of state passes the table,
 // or setState panics; in every state its invariants hold; and every row of the table
 // is walked, so that none stands for what never happens.
@@ -329,18 +329,18 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 		f.Stop(short, "", KindContext, "ctx")
 	case n == 13:
 		f.clock.add(time.Duration(r.IntN(20)) * time.Minute)
-		f.reaper.sweep()
-	case n == 14: // what the reaper does with an idle box, without waiting for it to be idle
+		f.maintainer.sweep()
+	case n == 14: // what the maintainer does with an idle box, without waiting for it to be idle
 		if s := f.liveBox(id); s != nil {
 			f.reg.mu.Lock()
 			seq := s.use.seq
 			f.reg.mu.Unlock()
-			if f.reaper.save(s) {
+			if f.maintainer.save(s) {
 				s.pause(short, seq)
 			}
 		}
 	case n == 15:
-		f.reaper.evictForHost()
+		f.maintainer.evictForHost()
 	case n == 16:
 		if s := f.liveBox(id); s != nil {
 			f.life.terminate(s, ReasonCrashed, "as the test wants")

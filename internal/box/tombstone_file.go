@@ -26,7 +26,7 @@ var errUnchanged = errors.New("nothing has changed")
 // shareTombstones merges the tombstones with those in the file that all servers on the
 // state directory share, so that a client that comes back to another server learns
 // what became of its box.
-func (p *reaper) shareTombstones(ctx context.Context) {
+func (p *maintainer) shareTombstones(ctx context.Context) {
 	if p.parts.Tombstones == "" {
 		return
 	}

@@ -20,19 +20,19 @@ func TestTombstones_SharedByServers(t *testing.T) {
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
 	server := func() *Manager {
 		m := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
-		m.reaper.shareTombstones(t.Context())
+		m.maintainer.shareTombstones(t.Context())
 		return m
 	}
 	bury := func(m *Manager, id string, reason Reason) key {
 		c.add(time.Second)
 		k := key{"owner", KindContext, id}
 		m.reg.tombstones.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now()})
-		m.reaper.shareTombstones(t.Context())
+		m.maintainer.shareTombstones(t.Context())
 		return k
 	}
 	want := func(m *Manager, what string, k key, reason Reason) {
 		t.Helper()
-		m.reaper.shareTombstones(t.Context())
+		m.maintainer.shareTombstones(t.Context())
 		got := m.reg.tombstones.get(k)
 		if reason == "" {
 			if got != nil {
@@ -94,7 +94,7 @@ func TestTombstones_CannotBeShared(t *testing.T) {
 	m := New(DefaultConfig(), Parts{Tombstones: path})
 	tomb := &Tombstone{ID: "x", Kind: KindSession, Reason: ReasonOOM, At: m.now()}
 	m.reg.tombstones.add(tomb)
-	m.reaper.shareTombstones(t.Context())
+	m.maintainer.shareTombstones(t.Context())
 	if m.reg.tombstones.get(tomb.key()) != tomb {
 		t.Error("the server's own tombstone is gone")
 	}
@@ -113,7 +113,7 @@ func TestShareTombstones_ClosingLogsNothing(t *testing.T) {
 		m.reg.tombstones.add(&Tombstone{ID: "x", Kind: KindSession, Reason: ReasonOOM, At: m.now()})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
-		m.reaper.shareTombstones(ctx)
+		m.maintainer.shareTombstones(ctx)
 		if got := log.Len() > 0; got != want {
 			t.Errorf("cancelled because %v: the log has %q", cause, &log)
 		}
@@ -130,10 +130,10 @@ func TestTombstones_SharedOnesAreBounded(t *testing.T) {
 			c.add(time.Millisecond)
 			last.reg.tombstones.add(&Tombstone{ID: fmt.Sprint(i, "-", n), Kind: KindSession, Reason: ReasonIdle, At: c.Now()})
 		}
-		last.reaper.shareTombstones(t.Context())
+		last.maintainer.shareTombstones(t.Context())
 	}
 	next := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
-	next.reaper.shareTombstones(t.Context())
+	next.maintainer.shareTombstones(t.Context())
 	for _, m := range []*Manager{last, next} {
 		if n := m.reg.tombstones.lru.Len(); n != maxTombstones || m.reg.tombstones.get(key{"", KindSession, "1-0"}) == nil {
 			t.Errorf("got %d tombstones, want the %d newest", n, maxTombstones)

@@ -8,10 +8,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// reaper is the Manager's background work: it writes idle boxes to disk and pauses
+// maintainer is the Manager's background work: it writes idle boxes to disk and pauses
 // them, takes expired boxes out of memory, evicts when the host is short of memory, and
 // cleans up the disk.
-type reaper struct {
+type maintainer struct {
 	*env
 	reg  *registry
 	life *lifecycle
@@ -24,7 +24,7 @@ type reaper struct {
 }
 
 // run works until the Manager ends.
-func (p *reaper) run() {
+func (p *maintainer) run() {
 	p.sweepDisk()
 	p.shareTombstones(p.base)
 	tick := p.cfg().tick()
@@ -57,14 +57,14 @@ func (p *reaper) run() {
 }
 
 // untilCheck returns the time until checkIdle has to be called.
-func (p *reaper) untilCheck() time.Duration {
+func (p *maintainer) untilCheck() time.Duration {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	return max(0, time.Until(p.nextCheck))
 }
 
 // sweep takes expired boxes out of memory and drops old tombstones.
-func (p *reaper) sweep() {
+func (p *maintainer) sweep() {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	if p.reg.phase == phaseClosed {
@@ -78,7 +78,7 @@ func (p *reaper) sweep() {
 
 // sweepDisk removes records that are too old or too many, and remembers the boxes
 // that were lost with a server.
-func (p *reaper) sweepDisk() {
+func (p *maintainer) sweepDisk() {
 	if !p.hibernates() {
 		return
 	}
