@@ -96,6 +96,7 @@ func (s *servers) program(ctx context.Context, dir string, args ...string) *exec
 	cmd.Env = []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "LANG=C.UTF-8",
 		"GLOVEBOX_STATE_DIR=" + filepath.Join(dir, "state"), "GLOVEBOX_FINISH_TEMPLATES=false", "GLOVEBOX_PRELOAD=none",
+		"GLOVEBOX_ONLY_USER=0", // as outside of containers
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -21,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/mcpcli"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/nearest"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
 
@@ -54,6 +55,7 @@ type app struct {
 // Main runs the command line args, without the program's name, and returns the exit
 // code. When it returns, everything that it started has stopped.
 func Main(ctx context.Context, args []string, s Streams) int {
+	owned.SetOnlyUser(isOnlyUser)
 	out := &output{Writer: s.Out}
 	s.Out = out
 	a := &app{Streams: s, lookup: os.LookupEnv}

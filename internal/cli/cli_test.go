@@ -41,6 +41,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GLOVEBOX_STATE_DIR", state)
 			env.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false")
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("GLOVEBOX_ONLY_USER", "0") // also in a container without other users
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

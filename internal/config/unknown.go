@@ -10,11 +10,15 @@ import (
 )
 
 // otherVariables are variables of Glovebox that are not settings.
-var otherVariables = []string{FileEnv, "GLOVEBOX_TOKEN", "GLOVEBOX_BINARY", "GLOVEBOX_GUEST_ARCH", CheckedEnv}
+var otherVariables = []string{FileEnv, "GLOVEBOX_TOKEN", "GLOVEBOX_BINARY", "GLOVEBOX_GUEST_ARCH", CheckedEnv, OnlyUserEnv}
 
 // CheckedEnv is the variable that a program sets after showing the warnings of
 // UnknownVariables, for the processes that it starts.
 const CheckedEnv = "GLOVEBOX_ENVIRONMENT_CHECKED"
+
+// OnlyUserEnv is the variable with which a program tells the processes that it starts
+// whether this is a container without other users, 0 or 1. They may not be able to see it.
+const OnlyUserEnv = "GLOVEBOX_ONLY_USER"
 
 // maxUnknown bounds the number of warnings.
 const maxUnknown = 20

@@ -35,7 +35,7 @@ func (e *unsafeError) Error() string {
 func (e *unsafeError) Is(target error) bool { return target == ErrUnsafe }
 
 // Dir returns an error unless the directory at path belongs to this user, nobody else
-// can write to it, and nobody else but root can replace it or a directory or symbolic
+// can write to it (see [SetOnlyUser] for an exception), and nobody else but root can replace it or a directory or symbolic
 // link that leads to it. A directory such as /tmp, to which everybody can write but in
 // which only the owner of an entry can replace it, may be above it. If nothing is at
 // path, Dir checks what is above, and returns nil: the caller makes the directory and
@@ -57,6 +57,19 @@ const (
 	directory
 	file
 )
+
+// onlyUser is the function of SetOnlyUser.
+var onlyUser func() bool
+
+// SetOnlyUser sets a function that reports whether this machine or container has no user
+// but root and the one that runs this program. Then nobody else can use the permissions
+// of groups and others, and a directory of root counts as this user's: container
+// platforms create volumes that way. The function is called only where a check would fail
+// otherwise, possibly many times and concurrently. Call SetOnlyUser before any check.
+func SetOnlyUser(f func() bool) { onlyUser = f }
+
+// OnlyUser reports whether the function of [SetOnlyUser] returns true.
+func OnlyUser() bool { return onlyUser != nil && onlyUser() }
 
 // Info returns an error unless the file or directory belongs to this user or root and
 // nobody else can write to it. path is for the error, which is ErrUnsafe.

@@ -94,32 +94,52 @@ func split(path string) []string {
 
 // checkAbove checks a directory that leads to another one.
 func checkAbove(path string, info fs.FileInfo) error {
-	if uid := ownerOf(info); !trusted(uid) {
+	uid := ownerOf(info)
+	if !trusted(uid) {
 		return &unsafeError{path, fmt.Sprintf("belongs to user %d, who could replace what is in it", uid), ""}
 	}
 	if info.Mode()&fs.ModeSticky == 0 && othersWrite(path, info) {
-		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can replace what is in it", info.Mode().Perm()), "type: chmod go-w " + path}
+		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can replace what is in it", info.Mode().Perm()), "type: " + chmod(uid, "go-w", path)}
 	}
 	return nil
 }
 
 // checkOwn checks a directory of this user.
 func checkOwn(path string, info fs.FileInfo) error {
-	if uid := ownerOf(info); int(uid) != os.Geteuid() {
-		return &unsafeError{path, fmt.Sprintf("belongs to user %d, not to user %d, who runs this program", uid, os.Geteuid()), "choose another directory, or make this user its owner"}
+	uid, own := ownerOf(info), os.Geteuid()
+	switch {
+	case int(uid) == own:
+	case !trusted(uid):
+		return &unsafeError{path, fmt.Sprintf("belongs to user %d, not to user %d, who runs this program", uid, own), "choose another directory, or make this user its owner"}
+	case OnlyUser():
+		return nil
+	case info.Mode()&fs.ModeSticky != 0:
+		return &unsafeError{path, fmt.Sprintf("belongs to root, not to user %d, who runs this program, and is shared with other users", own), "use a directory in it, such as " + filepath.Join(path, "glovebox")}
+	default:
+		return &unsafeError{path, fmt.Sprintf("belongs to root, not to user %d, who runs this program", own), fmt.Sprintf("type: sudo chown %d %s && sudo chmod 700 %s", own, path, path)}
 	}
 	if othersWrite(path, info) {
-		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can write to it", info.Mode().Perm()), "remove what they may have left there, and type: chmod go-w " + path}
+		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can write to it", info.Mode().Perm()), "remove what they may have left there, and type: " + chmod(uid, "go-w", path)}
 	}
 	return nil
 }
 
+// chmod returns the command that changes the mode of a file of user uid.
+func chmod(uid uint32, mode, path string) string {
+	text := "chmod " + mode + " " + path
+	if int(uid) != os.Geteuid() {
+		return "sudo " + text
+	}
+	return text
+}
+
 func checkInfo(path string, info fs.FileInfo) error {
-	if uid := ownerOf(info); !trusted(uid) {
+	uid := ownerOf(info)
+	if !trusted(uid) {
 		return &unsafeError{path, fmt.Sprintf("belongs to user %d", uid), ""}
 	}
 	if othersWrite(path, info) {
-		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can write to it", info.Mode().Perm()), "type: chmod go-w " + path}
+		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can write to it", info.Mode().Perm()), "type: " + chmod(uid, "go-w", path)}
 	}
 	return nil
 }
@@ -152,12 +172,12 @@ func MapsAllUsers() bool {
 // directories writable for it.
 func othersWrite(path string, info fs.FileInfo) bool {
 	mode := info.Mode().Perm()
-	if mode&0o002 != 0 {
-		return true
-	}
-	if mode&0o020 == 0 {
-		return false
-	}
+	return mode&0o022 != 0 && (mode&0o002 != 0 || groupWrites(path, info)) && !OnlyUser()
+}
+
+// groupWrites reports whether the group of a file, to which it may write, has members
+// other than root and the owner.
+func groupWrites(path string, info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return true
@@ -169,8 +189,15 @@ func othersWrite(path string, info fs.FileInfo) bool {
 	return !private(int(st.Uid), int(st.Gid))
 }
 
+// firstPerson is the least id of users who are people, on all common systems.
+const firstPerson = 1000
+
 // private reports whether a group has no member but the user, according to the files of
-// the system. It is false for groups that they do not list.
+// the system.
+//
+// They do not list users of a directory service. For the user who runs this program, it
+// is then private if it is that user's primary group and has the same number, as services
+// number private groups. Other groups that the files do not list may have any members.
 func private(uid, gid int) bool {
 	name, primary := "", false
 	for f := range entries("/etc/passwd", 7) {
@@ -191,7 +218,10 @@ func private(uid, gid int) bool {
 			return false
 		}
 	}
-	return found && primary && name != ""
+	if name == "" {
+		return uid >= firstPerson && uid == gid && uid == os.Geteuid() && gid == os.Getegid()
+	}
+	return found && primary
 }
 
 // entries yields the lines of a system file with n fields.

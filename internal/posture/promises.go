@@ -137,6 +137,9 @@ const (
 	lastOwn  = firstOwn + 1<<16 - 1
 )
 
+// IsSentryUser reports whether a server that runs as root gives this user to a sentry.
+func IsSentryUser(uid uint32) bool { return uid >= firstOwn && uid <= lastOwn }
+
 // Check compares a process of a box with the promises. groups says whether the kernel
 // enforces the box's limits. Each difference is one line.
 func Check(mode Mode, server, f Facts, groups bool) []string {
@@ -153,7 +156,7 @@ func Check(mode Mode, server, f Facts, groups bool) []string {
 			fail("runs as user %d and group %d instead of root", f.UID, f.GID)
 		}
 	case own:
-		if f.UID < firstOwn || f.UID > lastOwn || f.GID != f.UID {
+		if !IsSentryUser(f.UID) || f.GID != f.UID {
 			fail("runs as user %d and group %d instead of one of its own", f.UID, f.GID)
 		}
 	case nobody:

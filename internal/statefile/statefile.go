@@ -84,7 +84,7 @@ func (f *File[T]) read() (zero T, err error) {
 	switch {
 	case !info.Mode().IsRegular():
 		return zero, errors.New("it is not a regular file")
-	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0:
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0 && !owned.OnlyUser():
 		return zero, fmt.Errorf("%w: its mode is %v; type: chmod 600 %s", ErrUnsafe, info.Mode().Perm(), f.Path)
 	}
 	if err := owned.Info(f.Path, info); err != nil {

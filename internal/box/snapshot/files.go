@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // maxDataFiles bounds the files of one snapshot. Engines write a handful.
@@ -47,7 +49,8 @@ func checkDirInfo(info fs.FileInfo) error {
 
 // checkMade returns an error unless the file has the owner and mode of this package's.
 func checkMade(info fs.FileInfo) error {
-	if info.Mode().Perm()&0o077 != 0 {
+	// A container platform may add permissions for the group of a volume.
+	if info.Mode().Perm()&0o077 != 0 && !owned.OnlyUser() {
 		return fmt.Errorf("%q has mode %v: %w", info.Name(), info.Mode(), errForeign)
 	}
 	if err := checkOwner(info); err != nil {
