@@ -49,7 +49,7 @@ func listScenario(ctx context.Context, b *bench) error {
 			}
 			suffix := fmt.Sprintf("%s.%d", way.id, n)
 			name := way.name + ", " + callers
-			ours, err := muster(ctx, n, way.open, s.url, "list_contexts", map[string]any{}, id)
+			ours, err := connectCrowd(ctx, n, way.open, s.url, "list_contexts", map[string]any{}, id)
 			if err != nil {
 				return err
 			}
@@ -60,15 +60,15 @@ func listScenario(ctx context.Context, b *bench) error {
 			}
 			if goErr == nil {
 				sides[1].pid = goSDK.d.cmd.Process.Pid
-				sides[1].crowd, sides[1].err = muster(ctx, n, way.open, goSDK.url+way.path, "echo", echo, `"hello"`)
+				sides[1].crowd, sides[1].err = connectCrowd(ctx, n, way.open, goSDK.url+way.path, "echo", echo, `"hello"`)
 			}
 			if tsErr == nil {
 				sides[2].pid = tsSDK.d.cmd.Process.Pid
-				sides[2].crowd, sides[2].err = muster(ctx, n, way.theTS, tsSDK.url+way.path, "echo", echo, `"hello"`)
+				sides[2].crowd, sides[2].err = connectCrowd(ctx, n, way.theTS, tsSDK.url+way.path, "echo", echo, `"hello"`)
 			}
 			err = inTurns(ctx, sides, b.n(5, 2), b.pause(time.Second, 400*time.Millisecond))
 			for _, side := range sides {
-				side.crowd.disperse(ctx)
+				side.crowd.close(ctx)
 			}
 			if err != nil {
 				return err
@@ -110,19 +110,19 @@ type opener func(ctx context.Context, url, tool string, args map[string]any, wan
 // crowd is a set of concurrent callers, each with its own connection and, if any, session.
 type crowd []*poster
 
-// muster creates n callers and warms each up with a few calls.
-func muster(ctx context.Context, n int, open opener, url, tool string, args map[string]any, want string) (crowd, error) {
+// connectCrowd creates n callers and warms each up with a few calls.
+func connectCrowd(ctx context.Context, n int, open opener, url, tool string, args map[string]any, want string) (crowd, error) {
 	var c crowd
 	for range n {
 		p, err := open(ctx, url, tool, args, want)
 		if err != nil {
-			c.disperse(ctx)
+			c.close(ctx)
 			return nil, err
 		}
 		c = append(c, p)
 		for range 1 + 200/n {
 			if _, err := p.post(ctx); err != nil {
-				c.disperse(ctx)
+				c.close(ctx)
 				return nil, err
 			}
 		}
@@ -130,8 +130,8 @@ func muster(ctx context.Context, n int, open opener, url, tool string, args map[
 	return c, nil
 }
 
-// disperse ends the sessions and closes the connections.
-func (c crowd) disperse(ctx context.Context) {
+// close ends the sessions and closes the connections.
+func (c crowd) close(ctx context.Context) {
 	for _, p := range c {
 		p.end(ctx)
 	}

@@ -36,7 +36,7 @@ const recoverLimit = time.Minute
 // short-lived clients, and then next to clients that also read slowly or not at all, abort
 // calls and send byte by byte. Finally it checks for leaks.
 func loadScenario(ctx context.Context, b *bench) error {
-	s, err := b.servePlain(ctx, plain, roomy...)
+	s, err := b.servePlain(ctx, plain, highLimits...)
 	if err != nil {
 		return err
 	}
@@ -45,12 +45,12 @@ func loadScenario(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	before, err := s.vitals(ctx)
+	before, err := s.leakMetrics(ctx)
 	watched := err == nil
 	if err != nil && !errors.Is(err, errNoMetrics) {
 		return err
 	}
-	b.say("load: %d sessions and %d streams", loadSessions, loadStreams)
+	b.logf("load: %d sessions and %d streams", loadSessions, loadStreams)
 	clients, err := b.openLoad(ctx, s, box)
 	defer clients.close(ctx)
 	if err != nil {
@@ -59,12 +59,12 @@ func loadScenario(ctx context.Context, b *bench) error {
 	d := b.pause(10*time.Second, 2*time.Second)
 	var decent, beside []float64
 	// Alternately, so that both run under the same load.
-	var bad misbehaviour
+	var bad badClients
 	for range b.n(3, 2) {
 		for _, turn := range []struct {
 			to    *[]float64
 			begin func(context.Context, string, string) func()
-		}{{&decent, bad.behave}, {&beside, bad.begin}} {
+		}{{&decent, bad.startWellBehaved}, {&beside, bad.begin}} {
 			others, stop := context.WithCancel(ctx)
 			ended := turn.begin(others, s.url, box)
 			var took []float64
@@ -97,7 +97,7 @@ func loadScenario(ctx context.Context, b *bench) error {
 		b.add(report.Absent("load.goroutines", "goroutines left of all", notOffered))
 		return s.end(ctx, box)
 	}
-	left, err := s.recovered(ctx, before, recoverLimit)
+	left, err := s.awaitRecovery(ctx, before, recoverLimit)
 	b.add(
 		report.Measured("load.goroutines", "goroutines left of all", "", left.goroutines).AtMost(report.Median, spareGoroutines),
 		report.Measured("load.descriptors", "descriptors left of all", "", left.descriptors).AtMost(report.Median, spareDescriptors),
@@ -140,7 +140,7 @@ type loadClients struct {
 	idle, callers crowd
 	deaf          atomic.Int64 // streams that ended by themselves
 	listening     sync.WaitGroup
-	hush          context.CancelFunc
+	stopListening context.CancelFunc
 }
 
 // openLoad opens sessions, streams and callers. After an error it still returns those that
@@ -148,7 +148,7 @@ type loadClients struct {
 func (b *bench) openLoad(ctx context.Context, s *server, box string) (*loadClients, error) {
 	c := &loadClients{}
 	var listen context.Context
-	listen, c.hush = context.WithCancel(ctx)
+	listen, c.stopListening = context.WithCancel(ctx)
 	shared := newPoster(s.url, map[string]string{"Accept": both}, nil, "")
 	for range b.n(loadSessions, 200) {
 		p := newPoster(s.url, map[string]string{"Accept": both}, nil, "")
@@ -174,7 +174,7 @@ func (b *bench) openLoad(ctx context.Context, s *server, box string) (*loadClien
 		})
 	}
 	var err error
-	c.callers, err = muster(ctx, loadCallers, sessionCaller, s.url, "list_contexts", map[string]any{}, box)
+	c.callers, err = connectCrowd(ctx, loadCallers, sessionCaller, s.url, "list_contexts", map[string]any{}, box)
 	return c, err
 }
 
@@ -195,7 +195,7 @@ func (c *loadClients) call(ctx context.Context, d time.Duration) ([]float64, err
 
 // close ends all clients. It is idempotent.
 func (c *loadClients) close(ctx context.Context) {
-	c.hush()
+	c.stopListening()
 	c.listening.Wait()
 	for _, p := range append(c.idle, c.callers...) {
 		p.end(ctx)
@@ -203,20 +203,20 @@ func (c *loadClients) close(ctx context.Context) {
 	c.idle, c.callers = nil, nil
 }
 
-// misbehaviour counts the actions of bad clients.
-type misbehaviour struct {
+// badClients counts the actions of bad clients.
+type badClients struct {
 	broken atomic.Int64 // calls broken off
 }
 
-// behave starts short-lived clients. After ctx has ended, end waits for them.
-func (m *misbehaviour) behave(ctx context.Context, url, box string) (end func()) {
+// startWellBehaved starts short-lived clients. After ctx has ended, end waits for them.
+func (m *badClients) startWellBehaved(ctx context.Context, url, box string) (end func()) {
 	var all sync.WaitGroup
-	m.visitors(ctx, &all, url, box, true)
+	m.startVisitors(ctx, &all, url, box, true)
 	return all.Wait
 }
 
-// visitors are clients that open a connection, and some of them a session, for each call.
-func (m *misbehaviour) visitors(ctx context.Context, all *sync.WaitGroup, url, box string, patient bool) {
+// startVisitors starts clients that open a connection, and some of them a session, for each call.
+func (m *badClients) startVisitors(ctx context.Context, all *sync.WaitGroup, url, box string, patient bool) {
 	for i := range loadBreaking {
 		all.Go(func() {
 			for ctx.Err() == nil {
@@ -229,10 +229,10 @@ func (m *misbehaviour) visitors(ctx context.Context, all *sync.WaitGroup, url, b
 	}
 }
 
-// begin is behave for bad clients.
-func (m *misbehaviour) begin(ctx context.Context, url, box string) (end func()) {
+// begin starts bad clients, as startWellBehaved does the others.
+func (m *badClients) begin(ctx context.Context, url, box string) (end func()) {
 	var all sync.WaitGroup
-	m.visitors(ctx, &all, url, box, false)
+	m.startVisitors(ctx, &all, url, box, false)
 	many := func(n int, client func(context.Context, string) error) {
 		for range n {
 			all.Go(func() {
@@ -243,14 +243,14 @@ func (m *misbehaviour) begin(ctx context.Context, url, box string) (end func()) 
 			})
 		}
 	}
-	many(loadSlow, func(ctx context.Context, url string) error { return greedy(ctx, url, time.Second) })
-	many(loadStuck, func(ctx context.Context, url string) error { return greedy(ctx, url, time.Hour) })
-	many(loadTrickle, trickling)
+	many(loadSlow, func(ctx context.Context, url string) error { return slowReader(ctx, url, time.Second) })
+	many(loadStuck, func(ctx context.Context, url string) error { return slowReader(ctx, url, time.Hour) })
+	many(loadTrickle, slowSender)
 	return all.Wait
 }
 
-// greedy requests megabytes repeatedly and reads 16 bytes after each pause.
-func greedy(ctx context.Context, url string, pause time.Duration) error {
+// slowReader requests megabytes repeatedly and reads 16 bytes after each pause.
+func slowReader(ctx context.Context, url string, pause time.Duration) error {
 	w, err := dial(ctx, url)
 	if err != nil {
 		return err
@@ -264,11 +264,11 @@ func greedy(ctx context.Context, url string, pause time.Duration) error {
 			return err
 		}
 	}
-	return w.sip(ctx, pause)
+	return w.readSlowly(ctx, pause)
 }
 
-// trickling sends requests in small pieces and aborts some of them.
-func trickling(ctx context.Context, url string) error {
+// slowSender sends requests in small pieces and aborts some of them.
+func slowSender(ctx context.Context, url string) error {
 	w, err := dial(ctx, url)
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func trickling(ctx context.Context, url string) error {
 	if _, err := io.WriteString(w, text[:quick]); err != nil {
 		return err
 	}
-	return w.trickle(ctx, text[quick:], time.Second)
+	return w.writeSlowly(ctx, text[quick:], time.Second)
 }
 
 // visit calls a tool, in a session or in the newest revision, and either waits for the

@@ -19,7 +19,7 @@ func idleScenario(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer s.stop()
-	ids, _, err := numbered(ctx, s, 0, n)
+	ids, _, err := createNumbered(ctx, s, 0, n)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func idleScenario(ctx context.Context, b *bench) error {
 		return err
 	}
 	share := 100 * after.Since(before).Seconds() / time.Since(begun).Seconds()
-	wrong, err := answers(ctx, s, ids)
+	wrong, err := checkNumbers(ctx, s, ids)
 	if err != nil {
 		return err
 	}
@@ -54,9 +54,9 @@ func idleScenario(ctx context.Context, b *bench) error {
 	return s.end(ctx, ids...)
 }
 
-// numbered creates contexts, each with its number in a variable, until there are n or the
+// createNumbered creates contexts, each with its number in a variable, until there are n or the
 // server refuses one.
-func numbered(ctx context.Context, s *server, first, n int) (ids []string, took []float64, err error) {
+func createNumbered(ctx context.Context, s *server, first, n int) (ids []string, took []float64, err error) {
 	for i := first; i < first+n; i++ {
 		create, id, _, err := s.create(ctx, fmt.Sprintf("number-%d", i))
 		if err != nil {
@@ -71,8 +71,8 @@ func numbered(ctx context.Context, s *server, first, n int) (ids []string, took 
 	return ids, took, nil
 }
 
-// answers counts the contexts that lost their number.
-func answers(ctx context.Context, s *server, ids []string) (wrong int, err error) {
+// checkNumbers counts the contexts that lost their number.
+func checkNumbers(ctx context.Context, s *server, ids []string) (wrong int, err error) {
 	for i, id := range ids {
 		if _, err := s.run(ctx, id, "print(number)", fmt.Sprint(i)); err != nil {
 			if ctx.Err() != nil {
@@ -93,7 +93,7 @@ func liveScenario(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer s.stop()
-	ids, took, refused := numbered(ctx, s, 0, n)
+	ids, took, refused := createNumbered(ctx, s, 0, n)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -104,11 +104,11 @@ func liveScenario(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	wrong, err := answers(ctx, s, ids)
+	wrong, err := checkNumbers(ctx, s, ids)
 	if err != nil {
 		return err
 	}
-	m, err := s.weigh()
+	m, err := s.memory()
 	if err != nil {
 		return err
 	}
@@ -134,10 +134,10 @@ func liveScenario(ctx context.Context, b *bench) error {
 // diskReserve is the disk space in MB that the search for hibernated contexts leaves free.
 const diskReserve = 5000
 
-// asleepScenario creates contexts in a server that keeps few in memory and hibernates the
+// hibernatedScenario creates contexts in a server that keeps few in memory and hibernates the
 // others, until there are a thousand, the server refuses one, time is up or the disk is
 // nearly full. It then wakes some at random.
-func asleepScenario(ctx context.Context, b *bench) error {
+func hibernatedScenario(ctx context.Context, b *bench) error {
 	most := min(b.most, b.n(b.most, 12))
 	const live = 4
 	disk, err := free(b.dir)
@@ -155,7 +155,7 @@ func asleepScenario(ctx context.Context, b *bench) error {
 	var took []float64
 	why := ""
 	for len(ids) < most+live && why == "" {
-		more, t, err := numbered(ctx, s, len(ids), 1)
+		more, t, err := createNumbered(ctx, s, len(ids), 1)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -12,7 +12,7 @@ import (
 // memoryScenario measures the memory of an idle box: the growth of the server and all its
 // processes by n boxes, divided by n.
 func memoryScenario(ctx context.Context, b *bench) error {
-	idle, loaded := b.weighKernel(ctx)
+	idle, loaded := b.memoryOfKernel(ctx)
 	if err := b.buildTemplates(ctx, plain, nothing); err != nil {
 		return err
 	}
@@ -38,28 +38,28 @@ func memoryScenario(ctx context.Context, b *bench) error {
 				return err
 			}
 		}
-		m, err := b.weighBoxes(ctx, state, kind.language, kind.code, "GLOVEBOX_PRELOAD="+kind.preload)
+		m, err := b.memoryOfBoxes(ctx, state, kind.language, kind.code, "GLOVEBOX_PRELOAD="+kind.preload)
 		if err != nil {
 			return err
 		}
-		b.add(weightRows(kind.id, kind.name, m, kind.peer, kind.limit)...)
+		b.add(memoryRows(kind.id, kind.name, m, kind.peer, kind.limit)...)
 	}
 	const pair = "boxes of the pool, one of Python with pandas and one of Node"
 	if !b.offersTemplates(ctx) {
 		b.add(report.Absent("memory.pool", pair+" (PSS)", notOffered))
 	} else {
-		pool, err := b.weighPool(ctx)
+		pool, err := b.memoryOfPool(ctx)
 		if err != nil {
 			return err
 		}
-		b.add(weightRows("memory.pool", pair, pool, loaded, 0)...)
+		b.add(memoryRows("memory.pool", pair, pool, loaded, 0)...)
 	}
 	b.add(idle, loaded)
 	return nil
 }
 
-// weightRows returns the rows of a memory measurement, with a target if limit is set.
-func weightRows(id, name string, m proc.Memory, peer report.Figure, limit float64) []report.Figure {
+// memoryRows returns the rows of a memory measurement, with a target if limit is set.
+func memoryRows(id, name string, m proc.Memory, peer report.Figure, limit float64) []report.Figure {
 	row := report.Measured(id, name+" (PSS)", "MB", float64(m.PSS)/1e6).Against(peer)
 	if limit > 0 {
 		row = row.AtMost(report.Median, limit)
@@ -71,8 +71,8 @@ func weightRows(id, name string, m proc.Memory, peer report.Figure, limit float6
 	}
 }
 
-// weigh returns the memory of the server and all its processes.
-func (s *server) weigh() (proc.Memory, error) {
+// memory returns the memory of the server and all its processes.
+func (s *server) memory() (proc.Memory, error) {
 	tree, err := proc.Tree(s.cmd.Process.Pid)
 	if err != nil {
 		return proc.Memory{}, err
@@ -85,9 +85,9 @@ func each(before, after proc.Memory, n int) proc.Memory {
 	return proc.Memory{PSS: (after.PSS - before.PSS) / by, Shared: (after.Shared - before.Shared) / by, Whole: (after.Whole - before.Whole) / by}
 }
 
-// weighBoxes creates boxes, runs code in each and returns the memory of one. The first box
+// memoryOfBoxes creates boxes, runs code in each and returns the memory of one. The first box
 // comes before the measurement, so that shared memory does not count.
-func (b *bench) weighBoxes(ctx context.Context, state, language, code string, settings ...string) (proc.Memory, error) {
+func (b *bench) memoryOfBoxes(ctx context.Context, state, language, code string, settings ...string) (proc.Memory, error) {
 	s, err := b.serve(ctx, state, append(settings, "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PAUSE_AFTER=never")...)
 	if err != nil {
 		return proc.Memory{}, err
@@ -110,7 +110,7 @@ func (b *bench) weighBoxes(ctx context.Context, state, language, code string, se
 	if err := sleep(ctx, quiet); err != nil {
 		return proc.Memory{}, err
 	}
-	before, err := s.weigh()
+	before, err := s.memory()
 	if err != nil {
 		return proc.Memory{}, err
 	}
@@ -123,7 +123,7 @@ func (b *bench) weighBoxes(ctx context.Context, state, language, code string, se
 	if err := sleep(ctx, quiet); err != nil {
 		return proc.Memory{}, err
 	}
-	after, err := s.weigh()
+	after, err := s.memory()
 	if err != nil {
 		return proc.Memory{}, err
 	}
@@ -133,9 +133,9 @@ func (b *bench) weighBoxes(ctx context.Context, state, language, code string, se
 // quiet is the idle time before a measurement, in which garbage of a run is freed.
 const quiet = 2 * time.Second
 
-// weighPool measures the boxes of a pool: a server with a large pool against one with a
+// memoryOfPool measures the boxes of a pool: a server with a large pool against one with a
 // small pool.
-func (b *bench) weighPool(ctx context.Context) (proc.Memory, error) {
+func (b *bench) memoryOfPool(ctx context.Context) (proc.Memory, error) {
 	small, large := 1, b.n(6, 3)
 	weigh := func(boxes int) (proc.Memory, error) {
 		s, err := b.serve(ctx, shared, fmt.Sprintf("GLOVEBOX_POOL_SIZE=%d", boxes))
@@ -149,7 +149,7 @@ func (b *bench) weighPool(ctx context.Context) (proc.Memory, error) {
 		if err := sleep(ctx, quiet); err != nil {
 			return proc.Memory{}, err
 		}
-		return s.weigh()
+		return s.memory()
 	}
 	before, err := weigh(small)
 	if err != nil {
@@ -162,9 +162,9 @@ func (b *bench) weighPool(ctx context.Context) (proc.Memory, error) {
 	return each(before, after, large-small), nil
 }
 
-// weighKernel measures the memory of a Jupyter kernel without its client, idle and with
+// memoryOfKernel measures the memory of a Jupyter kernel without its client, idle and with
 // pandas.
-func (b *bench) weighKernel(ctx context.Context) (idle, loaded report.Figure) {
+func (b *bench) memoryOfKernel(ctx context.Context) (idle, loaded report.Figure) {
 	idle = report.Figure{ID: "peer.jupyter.memory", Name: "Jupyter kernel, idle (PSS)"}
 	loaded = report.Figure{ID: "peer.jupyter.memory.pandas", Name: "Jupyter kernel, after import pandas (PSS)"}
 	weigh := func(f report.Figure, d *dialogue, code string) report.Figure {

@@ -46,25 +46,25 @@ func (p *peer) figure(samples []float64) report.Figure {
 	return report.Measured(p.id, p.name, "ms", samples...).As(report.Peer)
 }
 
-// beside collects samples of peers, taken alternately with ours.
-type beside struct {
+// alternation collects samples of peers, taken alternately with ours.
+type alternation struct {
 	peers   []*peer
 	samples map[*peer][]float64
 }
 
 // alternately samples each peer once and discards the sample: files are then cached and
 // long-lived peers run.
-func alternately(ctx context.Context, peers ...*peer) *beside {
+func alternately(ctx context.Context, peers ...*peer) *alternation {
 	for _, p := range peers {
 		if _, ok := p.sample(ctx); ok {
 			p.samples = p.samples[:len(p.samples)-1]
 		}
 	}
-	return &beside{peers, make(map[*peer][]float64)}
+	return &alternation{peers, make(map[*peer][]float64)}
 }
 
 // take samples each peer.
-func (b *beside) take(ctx context.Context) {
+func (b *alternation) take(ctx context.Context) {
 	for _, p := range b.peers {
 		if x, ok := p.sample(ctx); ok {
 			b.samples[p] = append(b.samples[p], x)
@@ -73,7 +73,7 @@ func (b *beside) take(ctx context.Context) {
 }
 
 // of returns the figure of a peer for the samples taken here.
-func (b *beside) of(p *peer) report.Figure { return p.figure(b.samples[p]) }
+func (b *alternation) of(p *peer) report.Figure { return p.figure(b.samples[p]) }
 
 // peers holds all peers.
 type peers struct {
@@ -232,7 +232,7 @@ func (c *podman) run(ctx context.Context, python string) (float64, error) {
 // peersScenario samples every peer, including those of no other scenario.
 func peersScenario(ctx context.Context, b *bench) error {
 	for _, p := range b.peers.all() {
-		b.say("peers: %s", p.name)
+		b.logf("peers: %s", p.name)
 		for range b.n(5, 2) {
 			if _, ok := p.sample(ctx); !ok {
 				break

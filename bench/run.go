@@ -39,7 +39,7 @@ var scenarios = []scenario{
 	{name: "memory", about: "memory of idle boxes", limit: 5 * time.Minute, run: memoryScenario},
 	{name: "idle", about: "processor time of 50 idle contexts", limit: 6 * time.Minute, run: idleScenario},
 	{name: "live", about: "how many live contexts", limit: 5 * time.Minute, run: liveScenario},
-	{name: "asleep", about: "how many hibernated contexts", limit: 20 * time.Minute, run: asleepScenario},
+	{name: "asleep", about: "how many hibernated contexts", limit: 20 * time.Minute, run: hibernatedScenario},
 	{name: "peers", about: "every peer by itself", limit: 4 * time.Minute, run: peersScenario},
 	{name: "build", about: "a build with an empty cache; only if named", limit: 15 * time.Minute, named: true, run: buildScenario},
 }
@@ -88,7 +88,7 @@ func run(ctx context.Context, o options, log io.Writer) (report.Result, error) {
 	b.peers = newPeers(b)
 	defer func() {
 		if err := os.RemoveAll(dir); err != nil {
-			b.say("clean up: %v", err)
+			b.logf("clean up: %v", err)
 		}
 	}()
 	begun := time.Now()
@@ -113,7 +113,7 @@ func run(ctx context.Context, o options, log io.Writer) (report.Result, error) {
 }
 
 func (b *bench) scenario(ctx context.Context, s scenario) {
-	b.say("%s: %s", s.name, s.about)
+	b.logf("%s: %s", s.name, s.about)
 	b.current = s.name
 	begun := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("it took more than %v", s.limit))
@@ -126,7 +126,7 @@ func (b *bench) scenario(ctx context.Context, s scenario) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 		done.Error = err.Error()
-		b.say("%s: failed: %v", s.name, err)
+		b.logf("%s: failed: %v", s.name, err)
 	}
 	b.result.Scenarios = append(b.result.Scenarios, done)
 }
@@ -155,7 +155,7 @@ func (b *bench) pause(full, quick time.Duration) time.Duration {
 	return full
 }
 
-func (b *bench) say(format string, args ...any) {
+func (b *bench) logf(format string, args ...any) {
 	fmt.Fprintf(b.log, "bench: "+format+"\n", args...)
 }
 

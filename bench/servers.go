@@ -45,11 +45,11 @@ func serversScenario(ctx context.Context, b *bench) error {
 			return 0, err
 		}
 		defer close()
-		daemon, err := weighAbove(client.daemon, manyServers)
+		daemon, err := memoryAboveBase(client.daemon, manyServers)
 		if err != nil {
 			return 0, err
 		}
-		serve, err := weighAbove(front, 0)
+		serve, err := memoryAboveBase(front, 0)
 		keeps = append(keeps, daemon)
 		return daemon + serve, err
 	}
@@ -62,7 +62,7 @@ func serversScenario(ctx context.Context, b *bench) error {
 				return 0, err
 			}
 			defer close()
-			return weighAbove(front, manyServers)
+			return memoryAboveBase(front, manyServers)
 		}()
 		if err != nil {
 			return fmt.Errorf("glovebox mcp serve: %w", err)
@@ -110,9 +110,9 @@ func (b *bench) offer(ctx context.Context, env, argv []string) (*exec.Cmd, func(
 	return cmd, session.Close, nil
 }
 
-// weighAbove returns the memory of a process in MB, without its n children. It returns an
+// memoryAboveBase returns the memory of a process in MB, without its n children. It returns an
 // error if their number differs.
-func weighAbove(cmd *exec.Cmd, n int) (float64, error) {
+func memoryAboveBase(cmd *exec.Cmd, n int) (float64, error) {
 	tree, err := proc.Tree(cmd.Process.Pid)
 	if err != nil {
 		return 0, err

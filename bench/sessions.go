@@ -9,9 +9,9 @@ import (
 	"github.com/glovebox-dev/glovebox/bench/report"
 )
 
-// beatWait is the time until every stream has had a heartbeat, which the server sends each
+// heartbeatWait is the time until every stream has had a heartbeat, which the server sends each
 // 15 s.
-const beatWait = 17 * time.Second
+const heartbeatWait = 17 * time.Second
 
 // sessionsScenario measures idle MCP sessions, streams that carry only heartbeats, and
 // connections between two requests: a server's extra memory for each. Each kind has a
@@ -32,16 +32,16 @@ func sessionsScenario(ctx context.Context, b *bench) error {
 		return all, nil
 	}
 	nothing := func(context.Context, *server) (crowd, error) { return nil, nil }
-	idle, err := b.weighEach(ctx, n, nothing, func(ctx context.Context, s *server, _ crowd) error {
+	idle, err := b.memoryOfEachClient(ctx, n, nothing, func(ctx context.Context, s *server, _ crowd) error {
 		_, err := open(ctx, s, n)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	connection, err := b.weighEach(ctx, streams, nothing, func(ctx context.Context, s *server, _ crowd) error {
+	connection, err := b.memoryOfEachClient(ctx, streams, nothing, func(ctx context.Context, s *server, _ crowd) error {
 		for range streams {
-			if err := stay(ctx, s.url); err != nil {
+			if err := keepConnection(ctx, s.url); err != nil {
 				return err
 			}
 		}
@@ -50,7 +50,7 @@ func sessionsScenario(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	stream, err := b.weighEach(ctx, streams, func(ctx context.Context, s *server) (crowd, error) { return open(ctx, s, streams) },
+	stream, err := b.memoryOfEachClient(ctx, streams, func(ctx context.Context, s *server) (crowd, error) { return open(ctx, s, streams) },
 		func(ctx context.Context, s *server, sessions crowd) error {
 			for _, p := range sessions {
 				w, err := dial(ctx, s.url)
@@ -62,7 +62,7 @@ func sessionsScenario(ctx context.Context, b *bench) error {
 				}
 				go io.Copy(io.Discard, w) // until ctx ends
 			}
-			return sleep(ctx, b.pause(beatWait, time.Second))
+			return sleep(ctx, b.pause(heartbeatWait, time.Second))
 		})
 	if err != nil {
 		return err
@@ -77,8 +77,8 @@ func sessionsScenario(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// stay opens a connection, makes a request and keeps the connection open until ctx ends.
-func stay(ctx context.Context, url string) error {
+// keepConnection opens a connection, makes a request and keeps the connection open until ctx ends.
+func keepConnection(ctx context.Context, url string) error {
 	w, err := dial(ctx, url)
 	if err != nil {
 		return err
@@ -91,11 +91,11 @@ func stay(ctx context.Context, url string) error {
 	return err
 }
 
-// weighEach starts a server and returns the memory of each of n clients in kB: with begin
+// memoryOfEachClient starts a server and returns the memory of each of n clients in kB: with begin
 // against prepare alone.
-func (b *bench) weighEach(ctx context.Context, n int, prepare func(context.Context, *server) (crowd, error),
+func (b *bench) memoryOfEachClient(ctx context.Context, n int, prepare func(context.Context, *server) (crowd, error),
 	begin func(context.Context, *server, crowd) error) ([]float64, error) {
-	s, err := b.servePlain(ctx, plain, roomy...)
+	s, err := b.servePlain(ctx, plain, highLimits...)
 	if err != nil {
 		return nil, err
 	}
@@ -106,14 +106,14 @@ func (b *bench) weighEach(ctx context.Context, n int, prepare func(context.Conte
 	if err != nil {
 		return nil, err
 	}
-	without, err := s.settled(ctx)
+	without, err := s.memoryAfterGC(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := begin(ctx, s, before); err != nil {
 		return nil, err
 	}
-	with, err := s.settled(ctx)
+	with, err := s.memoryAfterGC(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -124,14 +124,14 @@ func (b *bench) weighEach(ctx context.Context, n int, prepare func(context.Conte
 	return with, nil
 }
 
-// roomy are settings for many clients at once.
-var roomy = []string{
+// highLimits are settings for many clients at once.
+var highLimits = []string{
 	"MCP_MAX_CONNECTIONS=2000", "GLOVEBOX_MAX_STREAMS=1500", "GLOVEBOX_MAX_CALLS=1000", "GLOVEBOX_MAX_MCP_SESSIONS=2000",
 }
 
-// settled measures the server several times, each time after enough work for its garbage
+// memoryAfterGC measures the server several times, each time after enough work for its garbage
 // collector to run.
-func (s *server) settled(ctx context.Context) ([]float64, error) {
+func (s *server) memoryAfterGC(ctx context.Context) ([]float64, error) {
 	churn := newPoster(s.url, map[string]string{"Accept": both}, []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`), `"tools"`)
 	defer churn.close()
 	var weights []float64
@@ -144,7 +144,7 @@ func (s *server) settled(ctx context.Context) ([]float64, error) {
 		if turn < 2 {
 			continue
 		}
-		m, err := s.weigh()
+		m, err := s.memory()
 		if err != nil {
 			return nil, err
 		}

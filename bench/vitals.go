@@ -22,9 +22,9 @@ type vitals struct {
 // errNoMetrics means that the binary has no metrics.
 var errNoMetrics = errors.New(notOffered)
 
-// vitals reads the metrics from the server, under enough work for several runs of its
+// leakMetrics reads the metrics from the server, under enough work for several runs of its
 // garbage collector.
-func (s *server) vitals(ctx context.Context) (vitals, error) {
+func (s *server) leakMetrics(ctx context.Context) (vitals, error) {
 	churn := newPoster(s.url, map[string]string{"Accept": both}, []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`), `"tools"`)
 	defer churn.close()
 	var v vitals
@@ -101,11 +101,11 @@ const (
 	spareHeap        = 3e6
 )
 
-// recovered waits until the vitals are back to their earlier values, and returns an error
+// awaitRecovery waits until the vitals are back to their earlier values, and returns an error
 // that names those that are not.
-func (s *server) recovered(ctx context.Context, before vitals, limit time.Duration) (after vitals, err error) {
+func (s *server) awaitRecovery(ctx context.Context, before vitals, limit time.Duration) (after vitals, err error) {
 	for end := time.Now().Add(limit); ; {
-		if after, err = s.vitals(ctx); err != nil {
+		if after, err = s.leakMetrics(ctx); err != nil {
 			return after, err
 		}
 		left := vitals{after.goroutines - before.goroutines, after.descriptors - before.descriptors, after.heap - before.heap}

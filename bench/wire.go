@@ -46,8 +46,8 @@ func (w *wire) request(method string, header http.Header, body []byte) string {
 	return b.String() + "\r\n" + string(body)
 }
 
-// trickle sends text in small pieces.
-func (w *wire) trickle(ctx context.Context, text string, pause time.Duration) error {
+// writeSlowly sends text in small pieces.
+func (w *wire) writeSlowly(ctx context.Context, text string, pause time.Duration) error {
 	for piece := range slices.Chunk([]byte(text), 8) {
 		if _, err := w.Write(piece); err != nil {
 			return err
@@ -59,8 +59,8 @@ func (w *wire) trickle(ctx context.Context, text string, pause time.Duration) er
 	return nil
 }
 
-// sip reads small pieces with pauses.
-func (w *wire) sip(ctx context.Context, pause time.Duration) error {
+// readSlowly reads small pieces with pauses.
+func (w *wire) readSlowly(ctx context.Context, pause time.Duration) error {
 	for {
 		if _, err := w.Read(make([]byte, 16)); err != nil {
 			return err
