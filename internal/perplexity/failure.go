@@ -24,6 +24,7 @@ type Kind string
 // The kinds.
 const (
 	KindArgument  Kind = "argument"  // the call's own
+	KindBusy      Kind = "busy"      // too many calls at once
 	KindKey       Kind = "key"       // 401 and 403
 	KindLimit     Kind = "limit"     // 429
 	KindRequest   Kind = "request"   // the other statuses below 500

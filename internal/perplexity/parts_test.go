@@ -168,6 +168,47 @@ func TestCache_OwnersApart(t *testing.T) {
 	}
 }
 
+// One owner has half of the calls at once; a call at the limit is refused, not queued.
+func TestSlots(t *testing.T) {
+	var s slots
+	var held []func()
+	take := func(owner string, want bool) {
+		t.Helper()
+		release, err := s.take(owner)
+		var e *Error
+		if (err == nil) != want || err != nil && (!errors.As(err, &e) || e.Kind != KindBusy) {
+			t.Errorf("%q with %d calls: got %v", owner, len(held), err)
+		}
+		if err == nil {
+			held = append(held, release)
+		}
+	}
+	for range maxOwnerCalls {
+		take("alice", true)
+	}
+	take("alice", false)
+	for range maxOwnerCalls {
+		take("bob", true)
+	}
+	take("carol", false)
+	held[0]()
+	take("carol", true)
+	take("alice", false)
+	for _, release := range held[1:] {
+		release()
+	}
+	for held = nil; len(held) < maxCalls; {
+		take("", true)
+	}
+	take("", false)
+	for _, release := range held {
+		release()
+	}
+	if s.all != 0 || len(s.owners) != 0 {
+		t.Errorf("after all calls: %d, %v", s.all, s.owners)
+	}
+}
+
 func TestCache_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache()

@@ -83,6 +83,7 @@ type Client struct {
 	keys *strings.Replacer // masks the key
 
 	cache    *cache
+	slots    slots
 	chatOnly atomic.Bool    // in mode Auto: the gateway has no agent API
 	rejected rate.Sometimes // limits the warnings about the key
 }

@@ -424,8 +424,11 @@ func TestTools_Concurrent(t *testing.T) {
 	c, _ := newClient(t, api, nil)
 	u := connect(t, c)
 	var wg sync.WaitGroup
+	places := make(chan struct{}, maxCalls)
 	for i := range 60 {
 		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
 			scenario := []string{"", "scenario:cut", "scenario:limit"}[i%3]
 			res, err := u.CallTool(t.Context(), &mcp.CallToolParams{Name: "perplexity_ask", Arguments: json.RawMessage(ask(fmt.Sprint(scenario, " ", i%7)))})
 			if err != nil || res.IsError != (scenario != "") {

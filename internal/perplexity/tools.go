@@ -80,9 +80,7 @@ func newTool[In any](c *Client, d definition[In]) Tool {
 		)
 		if isFresh {
 			begun := time.Now()
-			bounded, stop := c.within(ctx)
-			a, err = d.run(bounded, &in, c.progress(ctx, req))
-			stop()
+			a, err = answerOf(ctx, c, &d, &in, req)
 			c.report(d.name, begun, err)
 			if err != nil && ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -104,6 +102,18 @@ func newTool[In any](c *Client, d definition[In]) Tool {
 		res.Content = []mcp.Content{&mcp.TextContent{Text: text}}
 		return res, nil
 	}}
+}
+
+// answerOf calls the API, within the limits of time and of calls at once.
+func answerOf[In any](ctx context.Context, c *Client, d *definition[In], in *In, req *mcp.CallToolRequest) (*answer, error) {
+	release, err := c.slots.take(owner(req))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ctx, stop := c.within(ctx)
+	defer stop()
+	return d.run(ctx, in, c.progress(ctx, req))
 }
 
 // owner returns the authenticated caller, or "" for the local user.
