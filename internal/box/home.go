@@ -16,6 +16,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // Beside a snapshot of a box's memory, its files are stored once more in a form
@@ -194,7 +195,7 @@ func readHomeInfo(dir string) (*homeInfo, error) {
 	if dir == "" {
 		return nil, errNoHome
 	}
-	f, err := os.Open(filepath.Join(dir, homeIndex))
+	f, err := owned.Open(filepath.Join(dir, homeIndex))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoHome
 	}
@@ -223,7 +224,7 @@ func openHome(dir string) (*homeInfo, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := os.Open(filepath.Join(dir, homeTar))
+	f, err := owned.Open(filepath.Join(dir, homeTar))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -166,10 +166,16 @@ func ignore(echo, reported error) error {
 }
 
 // pack writes the directory to w as tar. It leaves out special files, and links that
-// lead out of the directory.
+// lead out of the directory. A file that is exchanged for such a link meanwhile, as a box
+// can do in a volume, is an error.
 func pack(w io.Writer, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	tw := tar.NewWriter(w)
-	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -202,7 +208,7 @@ func pack(w io.Writer, dir string) error {
 		if err := tw.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
 			return err
 		}
-		f, err := os.Open(name)
+		f, err := root.Open(rel)
 		if err != nil {
 			return err
 		}
