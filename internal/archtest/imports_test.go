@@ -41,7 +41,7 @@ var rules = []rule{
 	{tree: "internal/config", ours: []string{"internal/nearest"}, others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// Attacks on boxes and servers.
-	{tree: "internal/attack", ours: []string{"engine", "internal/box", "internal/box/machine", "internal/cli/mcpcli", "internal/gateway", "internal/gateway/pin", "internal/guest/client", "internal/guest/protocol", "mcpkit/"}, others: []string{sdk, sys}},
+	{tree: "internal/attack", ours: []string{"engine", "internal/box", "internal/box/machine", "internal/cli/mcpcli", "internal/gateway", "internal/gateway/pin", "internal/guest/client", "internal/guest/protocol", "mcpkit/"}, others: []string{sdk, sys, "golang.org/x/net/http2"}},
 
 	// The server.
 	{tree: "internal/server",

@@ -45,7 +45,9 @@ func classes() []class {
 		sentryClass(),
 		agentClass(),
 		snapshotClass(),
+		stateClass(),
 		httpClass(),
+		filesClass(),
 		volumeClass(),
 		localUserClass(),
 	}

@@ -31,6 +31,7 @@ func gatewayClass() class {
 			{Name: "invisible-text", Claim: "lists have no control, bidirectional or invisible characters", run: invisibleLists},
 			{Name: "rug-pull", Claim: "a tool that changes after its first use is withheld", run: rugPull},
 			{Name: "taken-resource", Claim: "no server takes over the resource of another", run: takenResource},
+			{Name: "web-page", Claim: "a web page cannot use a gateway over HTTP, which runs the user's servers (CVE-2025-49596)", run: pageAtGateway},
 		},
 	}
 }

@@ -4,8 +4,11 @@ package attack
 
 import (
 	"context"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -59,5 +62,56 @@ func TestControl_ServerThatStarts(t *testing.T) {
 		cfg := unisolated(t, nil)
 		cfg.Program = program
 		expectBroken(t, run(t, cfg, id), "the server starts")
+	}
+}
+
+// Programs in place of glovebox that do what the attacks look for are noticed.
+func TestControl_NaivePrograms(t *testing.T) {
+	for id, c := range map[string]struct{ script, want string }{
+		"local-user/planted-links":        {`echo x > "$TMPDIR/glovebox.pid"`, "the file that the links led to has changed"},
+		"local-user/path-of-another-user": {`python3 -c 1`, "ran as 0"},
+		"state/replaced-agent":            {`d="$GLOVEBOX_STATE_DIR/agent"; mkdir -p "$d"; test -e "$d/guest-1" || head -c 100 /dev/zero > "$d/guest-1"; echo "$4"`, "the replaced agent stays"},
+		"files/copied-links":              {`cat "${3%%:*}/honest" "${3%%:*}/absolute"`, "contains the secret"},
+		"files/out-links":                 {`out="${3#d:}"; cd "$out"; echo x > honest; ln -sf ../beside up; echo x > up`, "a file beside the directory was changed"},
+	} {
+		t.Run(strings.ReplaceAll(id, "/", "-"), func(t *testing.T) {
+			if id == "local-user/path-of-another-user" && !hostRoot() {
+				t.Skip("needs root")
+			}
+			cfg := unisolated(t, nil)
+			cfg.Program = filepath.Join(t.TempDir(), "glovebox")
+			if err := os.WriteFile(cfg.Program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			expectBroken(t, run(t, cfg, id), c.want)
+		})
+	}
+}
+
+// Sockets that other users can reach ("local-user/sockets") are noticed.
+func TestControl_OpenSockets(t *testing.T) {
+	for network, c := range map[string]struct{ address, want string }{
+		"unix": {"@glovebox-test-" + newNonce(), "listens on the Unix socket @"},
+		"tcp":  {"0.0.0.0:0", "listens on tcp"},
+		"udp":  {"0.0.0.0:0", "listens on udp"},
+	} {
+		t.Run(network, func(t *testing.T) {
+			var open io.Closer
+			var err error
+			if network == "udp" {
+				open, err = net.ListenPacket(network, c.address)
+			} else {
+				open, err = net.Listen(network, c.address)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer open.Close()
+			r := judged(t, func(_ context.Context, tr *trial) error {
+				tr.checkSockets(os.Getpid())
+				return nil
+			})
+			expectBroken(t, r, c.want)
+		})
 	}
 }

@@ -42,7 +42,7 @@ func httpClass() class {
 				return request{headers: map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"}, body: list}
 			}, 400, 403, 406, 415),
 			{Name: "preflight", Claim: "a foreign page is not permitted by CORS", run: preflight},
-			{Name: "smuggling", Claim: "a request with contradictory lengths is refused", run: smuggling},
+			{Name: "smuggling", Claim: "a request whose length is in doubt is refused, or the last one of its connection", run: smuggling},
 			{Name: "header-flood", Claim: "headers beyond 64 KiB are refused", run: headerFlood},
 			{Name: "body-too-large", Claim: "a body beyond the limit is refused", run: largeBody},
 			{Name: "compressed-body", Claim: "a compressed body is not expanded", run: compressedBody},
@@ -61,6 +61,12 @@ func httpClass() class {
 			{Name: "slow-bodies", Claim: "requests that send their body slowly do not shut others out", Alone: true, run: slowBodies},
 			{Name: "slow-reader", Claim: "clients that do not read their answers do not shut others out", Alone: true, run: slowReaders},
 			{Name: "unfinished-requests", Claim: "one address without a token does not shut out owners with one", Alone: true, run: unfinished},
+			{Name: "slow-handshakes", Claim: "connections that never finish the TLS handshake do not shut others out and are closed", Alone: true, run: slowHandshakes},
+			{Name: "rapid-reset", Claim: "streams that are opened and reset over HTTP/2 do not shut others out (CVE-2023-44487)", Alone: true, run: rapidReset},
+			{Name: "continuation-flood", Claim: "headers that never end over HTTP/2 are refused and do not shut others out (CVE-2023-45288)", Alone: true, run: continuationFlood},
+			{Name: "control-flood", Claim: "floods of control frames over HTTP/2 do not shut others out", Alone: true, run: controlFlood},
+			{Name: "zero-window", Claim: "clients that take no data over HTTP/2 do not shut others out", Alone: true, run: zeroWindow},
+			{Name: "program-in-url", Claim: "no request names a program of the host to start (CVE-2025-49596)", run: programRequests},
 			{Name: "path-tricks", Claim: "no other path reaches the endpoint or a file", run: pathTricks},
 			{Name: "header-injection", Claim: "line breaks in what a client sends do not appear in headers", run: injection},
 		},
@@ -145,27 +151,6 @@ func loopbackPage(ctx context.Context, t *trial) error {
 		t.check(res.header.Get("Access-Control-Allow-Origin") == "", "the page %s is permitted: %q", origin, res.header.Get("Access-Control-Allow-Origin"))
 		res, err = s.send(ctx, request{headers: map[string]string{"Origin": origin, "Content-Type": "text/plain"}, body: list})
 		t.expect("a simple request of "+origin, res, err, 400, 403, 415)
-	}
-	return nil
-}
-
-func smuggling(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx)
-	if err != nil {
-		return err
-	}
-	inner := "GET /health HTTP/1.1\r\nHost: " + s.addr + "\r\n\r\n"
-	for name, headers := range map[string]string{
-		"two lengths":       fmt.Sprintf("Content-Length: 4\r\nContent-Length: %d\r\n", len(inner)),
-		"a strange coding":  "Transfer-Encoding: xchunked\r\n",
-		"a negative length": "Content-Length: -1\r\n",
-	} {
-		text := "POST /mcp HTTP/1.1\r\nHost: " + s.addr + "\r\nContent-Type: application/json\r\n" + headers + "\r\n0\r\n\r\n" + inner
-		got, _, err := s.raw(ctx, text, 3*time.Second)
-		if err != nil {
-			return err
-		}
-		t.check(strings.Count(got, "HTTP/1.1 ") <= 1 && !strings.Contains(got, "HTTP/1.1 200"), "a request with %s is answered with %q", name, printable(got))
 	}
 	return nil
 }
@@ -294,82 +279,6 @@ func spoofedAddress(ctx context.Context, t *trial) error {
 		}
 	}
 	t.check(limited > 0, "150 guesses with forged addresses were not limited")
-	return nil
-}
-
-// sessionOfAlice starts a server with tokens and a session of one owner.
-func (t *trial) sessionOfAlice(ctx context.Context) (*server, string, error) {
-	s, err := t.guarded(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	id, err := s.session(ctx, s.tokens["alice"])
-	if err == nil && id == "" {
-		err = skip("the server gives no sessions")
-	}
-	return s, id, err
-}
-
-func sessionTheft(ctx context.Context, t *trial) error {
-	s, id, err := t.sessionOfAlice(ctx)
-	if err != nil {
-		return err
-	}
-	for _, method := range []string{"POST", "GET", "DELETE"} {
-		r := request{method: method, token: s.tokens["bob"], headers: map[string]string{"Mcp-Session-Id": id, "Accept": "application/json, text/event-stream"}}
-		if method == "POST" {
-			r.body = list
-		}
-		res, err := s.send(ctx, r)
-		t.expect(method+" with another owner's session", res, err, 403, 404)
-	}
-	res, err := s.send(ctx, request{token: s.tokens["alice"], body: list, headers: map[string]string{"Mcp-Session-Id": id}})
-	t.check(err == nil && res.status == http.StatusOK, "the owner's session was harmed: %d, %v", res.status, err)
-	return nil
-}
-
-func streamTheft(ctx context.Context, t *trial) error {
-	s, id, err := t.sessionOfAlice(ctx)
-	if err != nil {
-		return err
-	}
-	for _, last := range []string{"0", "1", "1_0", "_0", "0_1", id + "_0", strings.Repeat("9", 1000)} {
-		res, err := s.send(ctx, request{method: "GET", token: s.tokens["bob"], headers: map[string]string{"Mcp-Session-Id": id, "Last-Event-Id": last, "Accept": "text/event-stream"}})
-		t.expect("another owner's stream", res, err, 400, 403, 404)
-	}
-	return nil
-}
-
-func boxTheft(ctx context.Context, t *trial) error {
-	s, err := t.guarded(ctx)
-	if err != nil {
-		return err
-	}
-	id := "box-" + t.nonce
-	res, err := s.send(ctx, request{token: s.tokens["alice"], body: tool("execute_command", map[string]any{"session_id": id, "command": "echo " + t.bait.secret + " > secret"})})
-	if err != nil || res.status != http.StatusOK {
-		return fmt.Errorf("make a box: %d, %w: %s", res.status, err, printable(res.body))
-	}
-	defer s.send(context.WithoutCancel(ctx), request{token: s.tokens["alice"], body: tool("stop_session", map[string]any{"session_id": id})})
-	defer s.send(context.WithoutCancel(ctx), request{token: s.tokens["bob"], body: tool("stop_session", map[string]any{"session_id": id})})
-	for name, args := range map[string]map[string]any{
-		"execute_command":  {"session_id": id, "command": "cat secret; cat /home/user/secret"},
-		"download_file":    {"session_id": id, "path": "/home/user/secret"},
-		"list_files":       {"session_id": id},
-		"get_sessions":     {},
-		"fork_session":     {"session_id": id},
-		"snapshot_session": {"session_id": id},
-		"stop_session":     {"session_id": id},
-	} {
-		res, err := s.send(ctx, request{token: s.tokens["bob"], body: tool(name, args)})
-		if err != nil {
-			return err
-		}
-		t.bait.checkText(t, "the answer to "+name, res.body)
-		t.held(1)
-	}
-	res, err = s.send(ctx, request{token: s.tokens["alice"], body: tool("execute_command", map[string]any{"session_id": id, "command": "cat secret"})})
-	t.check(err == nil && strings.Contains(res.body, t.bait.secret), "the owner's box was harmed: %d, %v", res.status, err)
 	return nil
 }
 

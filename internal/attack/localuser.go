@@ -31,6 +31,9 @@ func localUserClass() class {
 			{Name: "foreign-state-directory", Claim: "a server refuses a state directory of another user", run: foreignState},
 			{Name: "linked-state-directory", Claim: "a server refuses a state directory below one that others can replace", run: replaceableState},
 			{Name: "squatted-port", Claim: "a server whose port another program has taken refuses to start", run: squattedPort},
+			{Name: "planted-links", Claim: "symbolic links planted in TMPDIR are not followed: no name there can be foreseen", run: plantedLinks},
+			{Name: "path-of-another-user", Claim: "root runs no program from directories of PATH that another user can write, as sudo may leave them", run: foreignPath},
+			{Name: "sockets", Claim: "no process of a server or box listens where other users reach it, but on the port over loopback", run: openSockets},
 			{Name: "writable-tokens", Claim: "a server refuses a file of tokens that others can write", run: writableTokens},
 		},
 	}

@@ -28,7 +28,7 @@ func TestAttacks_MCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results {
-		if r.Outcome != Held {
+		if r.Outcome != Held && r.Why != "the run has no program to start" {
 			t.Errorf("%s: %s %q %s", r.ID, r.Outcome, r.Broken, r.Why)
 		}
 	}
@@ -64,6 +64,7 @@ func TestControl_MCP(t *testing.T) {
 		"mcp-client/metadata-address":   {approves, "is allowed"},
 		"mcp-client/redirected-header":  {weakMCP{http: &http.Client{}}, "took the header along"},
 		"mcp-client/login-script":       {tells, "the user was sent to"},
+		"mcp-client/login-response":     {tells, "is used"},
 		"mcp-client/terminal-control":   {unescapes, "shows hidden characters"},
 		"mcp-client/elicitation":        {tells, "the user was sent to"},
 		"mcp-client/recorded-secrets":   {tells, "has the secret"},

@@ -39,6 +39,8 @@ func mcpClientClass() class {
 			{Name: "login-at-metadata", Claim: "a trusted server cannot send a login to a cloud's metadata service", run: loginAt("http://169.254.169.254", "")},
 			{Name: "login-mix-up", Claim: "an authorization server cannot have the user log in at somebody else's page", run: loginAt("", "http://127.0.0.2:1/authorize")},
 			{Name: "login-script", Claim: "the login page is a web page, not a script or file (CVE-2025-6514)", run: loginAt("", "file:///usr/bin/calculator")},
+			{Name: "login-response", Claim: "a response of another login or authorization server is refused, and its code sent nowhere", run: mixedUpResponse},
+			{Name: "login-listener", Claim: "the listener that waits for the browser takes no other request and starts nothing (CVE-2025-49596)", run: strangeCallbacks},
 			{Name: "terminal-control", Claim: "nothing that a server says controls the terminal or hides", run: terminalControl},
 			{Name: "elicitation", Claim: "a server cannot send the user to a page that poses as another, or to a script", run: elicitation},
 			{Name: "recorded-secrets", Claim: "a recording has no secret that a server repeats", run: recordedSecrets},

@@ -4,6 +4,7 @@ package attack
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,7 @@ type Config struct {
 
 	weaken  func(engine.Limits) engine.Limits // the limits that boxes get instead
 	target  string                            // the address of the server that is attacked instead
+	secure  *tls.Config                       // of clients of target; nil: no TLS
 	extraMB int                               // that attacks on memory try to take beyond the ceiling
 	seconds int                               // that attacks on memory last, if more than memorySeconds
 	mcp     weakMCP                           // what the attacks on glovebox mcp meet instead

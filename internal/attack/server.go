@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,28 +48,40 @@ type server struct {
 	cmd    *exec.Cmd
 	tokens map[string]string // by owner
 	log    *lastLines
+	secure *tls.Config // of clients; nil: no TLS
+	env    []string    // of the program, beside its own
 }
 
+// kind is how a server is configured.
+type kind struct{ tokens, tls bool }
+
 // open returns a server without tokens.
-func (t *trial) open(ctx context.Context) (*server, error) { return t.rig.server.get(ctx, false) }
+func (t *trial) open(ctx context.Context) (*server, error) { return t.rig.server.get(ctx, kind{}) }
 
 // guarded returns a server that requires tokens; alice and bob have one.
-func (t *trial) guarded(ctx context.Context) (*server, error) { return t.rig.server.get(ctx, true) }
+func (t *trial) guarded(ctx context.Context) (*server, error) {
+	return t.rig.server.get(ctx, kind{tokens: true})
+}
 
-func (s *servers) get(ctx context.Context, tokens bool) (*server, error) {
+// secured is guarded with TLS, and so with HTTP/2.
+func (t *trial) secured(ctx context.Context) (*server, error) {
+	return t.rig.server.get(ctx, kind{tokens: true, tls: true})
+}
+
+func (s *servers) get(ctx context.Context, k kind) (*server, error) {
 	if at := s.rig.cfg.target; at != "" {
-		return &server{addr: at, tokens: map[string]string{"alice": "a", "bob": "b"}}, nil
+		return &server{addr: at, tokens: map[string]string{"alice": "a", "bob": "b"}, secure: s.rig.cfg.secure}, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := fmt.Sprintf("tokens=%t", tokens)
+	name := fmt.Sprintf("%+v", k)
 	if srv := s.all[name]; srv != nil {
 		return srv, nil
 	}
 	if err := s.prepare(); err != nil {
 		return nil, err
 	}
-	srv, err := s.start(ctx, tokens)
+	srv, err := s.start(ctx, k)
 	if err != nil {
 		return nil, fmt.Errorf("start a server: %w", err)
 	}
@@ -105,12 +118,13 @@ func (s *servers) program(ctx context.Context, dir string, args ...string) *exec
 }
 
 // endpoint is what a server prints when it listens.
-var endpoint = regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
+var endpoint = regexp.MustCompile(`https?://127\.0\.0\.1:\d+/mcp`)
 
-func (s *servers) start(ctx context.Context, tokens bool) (*server, error) {
-	srv := &server{tokens: map[string]string{}, log: &lastLines{}}
-	args := []string{"serve", "--port", "0", "--pool-size", "0", "--toolset", "all", "--pause-after", "never", "--max-sessions", "20"}
-	if tokens {
+// start starts a server on the state directory that the servers share.
+func (s *servers) start(ctx context.Context, k kind) (*server, error) {
+	srv := &server{tokens: map[string]string{}}
+	var args []string
+	if k.tokens {
 		file := filepath.Join(s.dir, "tokens.toml")
 		for _, name := range []string{"alice", "bob"} {
 			out, err := s.program(ctx, s.dir, "token", "new", "--name", name, "--tokens-file", file).Output()
@@ -121,31 +135,53 @@ func (s *servers) start(ctx context.Context, tokens bool) (*server, error) {
 		}
 		args = append(args, "--tokens-file", file)
 	}
-	srv.cmd = s.program(context.WithoutCancel(ctx), s.dir, args...)
-	stderr, err := srv.cmd.StderrPipe()
-	if err != nil {
-		return nil, err
+	if k.tls {
+		var err error
+		cert, key := filepath.Join(s.dir, "cert.pem"), filepath.Join(s.dir, "key.pem")
+		if srv.secure, err = newCertificate(cert, key); err != nil {
+			return nil, fmt.Errorf("make a certificate: %w", err)
+		}
+		args = append(args, "--tls-cert", cert, "--tls-key", key)
 	}
-	if err := srv.cmd.Start(); err != nil {
-		return nil, err
+	return srv, s.launch(ctx, srv, s.dir, args...)
+}
+
+// launch starts a server whose HOME and state directory are in dir, and waits until it
+// serves.
+func (s *servers) launch(ctx context.Context, srv *server, dir string, args ...string) error {
+	args = append([]string{"serve", "--port", "0", "--pool-size", "0", "--toolset", "all", "--pause-after", "never", "--max-sessions", "20"}, args...)
+	srv.cmd = s.program(context.WithoutCancel(ctx), dir, args...)
+	srv.cmd.Env = append(srv.cmd.Env, srv.env...)
+	return srv.begin(ctx)
+}
+
+// begin starts the program of a server and waits until it serves.
+func (s *server) begin(ctx context.Context) error {
+	s.log = &lastLines{}
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return err
 	}
 	found := make(chan string, 1)
-	go srv.log.follow(stderr, found)
+	go s.log.follow(stderr, found)
 	select {
-	case srv.url = <-found:
+	case s.url = <-found:
 	case <-time.After(serverTimeout):
 	case <-ctx.Done():
 	}
-	if srv.url == "" {
-		srv.stop()
-		return nil, fmt.Errorf("no address within %v: %s", serverTimeout, printable(srv.log.String()))
+	if s.url == "" {
+		s.stop()
+		return fmt.Errorf("no address within %v: %s", serverTimeout, printable(s.log.String()))
 	}
-	u, err := url.Parse(srv.url)
+	u, err := url.Parse(s.url)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	srv.addr = u.Host
-	return srv, srv.await(ctx)
+	s.addr = u.Host
+	return s.await(ctx)
 }
 
 // await waits until the server serves.
@@ -200,8 +236,9 @@ type lastLines struct {
 	lines []string // guarded by mu
 }
 
-// follow reads a log to its end and sends the first address in it.
+// follow reads a log to its end, sends the first address in it, and closes found.
 func (l *lastLines) follow(r io.Reader, found chan<- string) {
+	defer close(found)
 	in := bufio.NewScanner(r)
 	for in.Scan() {
 		l.mu.Lock()
@@ -248,7 +285,7 @@ func (s *server) send(ctx context.Context, r request) (answer, error) {
 	if r.path == "" {
 		r.path = "/mcp"
 	}
-	q, err := http.NewRequestWithContext(ctx, r.method, "http://"+s.addr+r.path, strings.NewReader(r.body))
+	q, err := http.NewRequestWithContext(ctx, r.method, s.scheme()+"://"+s.addr+r.path, strings.NewReader(r.body))
 	if err != nil {
 		return answer{}, err
 	}
@@ -269,14 +306,21 @@ func (s *server) send(ctx context.Context, r request) (answer, error) {
 	if r.host != "" {
 		q.Host = r.host
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	res, err := client.Do(q)
+	res, err := s.client().Do(q)
 	if err != nil {
 		return answer{}, err
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	return answer{res.StatusCode, res.Header, string(body)}, err
+}
+
+// client returns a client that uses each connection once and follows no redirect.
+func (s *server) client() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.secure},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // initialize is the first message of a client of the revision 2025-06-18.
@@ -314,7 +358,7 @@ func (s *server) works(ctx context.Context, t *trial, token string) {
 // raw writes bytes to the server and returns what it answers until it closes the
 // connection or wait is over.
 func (s *server) raw(ctx context.Context, text string, wait time.Duration) (string, bool, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.addr)
+	conn, err := s.dial(ctx)
 	if err != nil {
 		return "", false, err
 	}

@@ -48,6 +48,13 @@ func (t *trial) broke(format string, args ...any) {
 	}
 }
 
+// isBroken reports whether something succeeded that should not have.
+func (t *trial) isBroken() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.breaks) > 0
+}
+
 // late is broke for what took too long, which another program may have caused.
 func (t *trial) late(format string, args ...any) {
 	t.mu.Lock()
