@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,8 +21,10 @@ import (
 )
 
 const (
-	// maxFiles bounds the files of a definition.
+	// maxFiles bounds the files of a definition that are listed one by one, and maxFound
+	// those that are considered. The rest is one entry.
 	maxFiles = 64
+	maxFound = 1024
 	// maxFile and maxTotal bound the bytes that are hashed: of one file, and of all files
 	// of a definition.
 	maxFile  = 64 << 20
@@ -32,7 +36,7 @@ const (
 // A File is a local file that a definition runs, or from which the program gets its
 // environment.
 type File struct {
-	Path string `json:"path"` // absolute
+	Path string `json:"path"` // absolute; a text such as "(12 more files)" for an entry that stands for several
 	// SHA256 is the hash of the content, in hexadecimal; empty if there is no such file.
 	// Somebody may create it later. If [File.Hashed] is false, it is another text that
 	// describes the file: "unreadable", "directory", "special", or its size and time.
@@ -47,19 +51,31 @@ func (f File) Hashed() bool {
 }
 
 // Files returns the local files whose content decides what the definition does, sorted
-// by path: the program if the definition names it by its path, scripts and other
-// programs among its arguments, the file of variables, and the files of the working
-// directory that its launcher obeys. It follows symbolic links.
+// by path. They are
+//   - the program, if the definition names it by its path or if it is found on PATH in
+//     the directory of the definition,
+//   - the file of variables,
+//   - arguments that are scripts or programs by their name or content,
+//   - the first argument of an interpreter, whatever its name, also behind a launcher such
+//     as env: as it is, with the suffixes that Node.js tries, or the file that it names in
+//     package.json or by convention if it is a directory,
+//   - the files of a module that Python runs from the working directory,
+//   - the package.json and programs of a directory that npx runs,
+//   - the files of the working directory that a launcher obeys, such as .npmrc or
+//     Makefile, and those that it gets with -f or --file.
 //
-// It leaves out the system's directories, programs found on PATH outside of the
-// definition's directory, and everything that these files load in turn. The resolver
-// expands placeholders; parts that it cannot expand are not considered.
+// Files follows symbolic links. It leaves out the system's directories, other programs
+// found on PATH, text after flags such as -c, and everything that these files load in
+// turn. The resolver expands placeholders; parts that it cannot expand are not considered.
+// A directory that is or contains r.Home is not the definition's: programs there are the
+// user's.
 //
 // Files hashes at most 64 MiB of a file and 256 MiB in all. Larger files count by size
-// and time of the last change.
+// and time of the last change. Of more than 64 files, one entry stands for the rest; of
+// more than 1024, those beyond are left out, and the entry says so.
 //
-// The error means that reading a file failed, that there are more than 64 files, or that
-// ctx ended. A file that the user may not read is no error.
+// The error means that reading a file failed, or that ctx ended. A file that the user may
+// not read is no error.
 func Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver) ([]File, error) {
 	return new(Cache).Files(ctx, s, r)
 }
@@ -70,15 +86,15 @@ func (c *Cache) Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver
 		return nil, nil
 	}
 	f := finder{program: s.Program(ctx, r), project: s.Dir, found: make(map[string]bool)}
+	if rel, err := filepath.Rel(s.Dir, r.Home); err == nil && r.Home != "" && filepath.IsLocal(rel) {
+		f.project = ""
+	}
 	f.find()
 	paths := make([]string, 0, len(f.found))
 	for path := range f.found {
 		paths = append(paths, path)
 	}
 	slices.Sort(paths)
-	if len(paths) > maxFiles {
-		return nil, fmt.Errorf("find the files of mcp server %q: there are more than %d", s.Name, maxFiles)
-	}
 	files := make([]File, len(paths))
 	left := int64(maxTotal)
 	for i, path := range paths {
@@ -88,7 +104,23 @@ func (c *Cache) Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver
 		}
 		files[i] = File{path, sum}
 	}
+	if len(files) > maxFiles {
+		files = append(files[:maxFiles:maxFiles], joined(files[maxFiles:], f.full))
+	}
 	return files, nil
+}
+
+// joined returns one entry for several files. full says that there are more.
+func joined(files []File, full bool) File {
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%q %q\n", f.Path, f.SHA256)
+	}
+	name := fmt.Sprintf("(%d more files)", len(files))
+	if full {
+		name = fmt.Sprintf("(%d more files; others are not compared)", len(files))
+	}
+	return File{name, hex.EncodeToString(h.Sum(nil))}
 }
 
 type finder struct {
@@ -96,6 +128,7 @@ type finder struct {
 	project string
 	bases   []string // directories that relative paths may be relative to
 	found   map[string]bool
+	full    bool // there are more than maxFound
 }
 
 // configured are the files of the working directory that a launcher obeys: they name a
@@ -125,7 +158,7 @@ func (f *finder) find() {
 		}
 	}
 	if p.EnvFile != "" {
-		f.found[p.EnvFile] = true
+		f.put(p.EnvFile)
 	}
 	f.command(argv[0])
 	launcher := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
@@ -135,23 +168,30 @@ func (f *finder) find() {
 	}
 	for _, base := range f.bases {
 		for _, name := range configured[obeys] {
-			f.found[filepath.Join(base, filepath.FromSlash(name))] = true
+			f.put(filepath.Join(base, filepath.FromSlash(name)))
 		}
 	}
-	searching := interprets(argv[0]) // for the script of the interpreter
-	packages := 0                    // words that may be the package of npx, or one for its -p flag
+	searching, wrapped := interprets(argv[0]), wraps(argv[0]) // for the script of the interpreter
+	packages := 0                                             // words that may be the package of npx, or one for its -p flag
 	for i, a := range argv[1:] {
-		if len(f.found) > maxFiles {
+		if f.full {
 			return
 		}
 		f.argument(a)
-		if searching && !strings.HasPrefix(a, "-") && !slices.Contains(directoryFlags, argv[i]) {
+		switch {
+		case wrapped && !strings.HasPrefix(a, "-"):
+			searching, wrapped = interprets(a), wraps(a)
+		case searching && !strings.HasPrefix(a, "-") && !slices.Contains(directoryFlags, argv[i]):
 			// The value of a flag, a subcommand or another interpreter is not the script.
 			found := f.script(a)
 			searching = !found || slices.Contains(valueFlags, argv[i]) || slices.Contains(subcommands, a) || interprets(a)
 		}
-		if _, value, ok := strings.Cut(a, "="); ok {
+		_, value, ok := strings.Cut(a, "=")
+		if ok {
 			f.argument(value)
+		}
+		if _, launches := configured[obeys]; launches {
+			f.named(argv[i], a)
 		}
 		switch {
 		case argv[i] == "-m": // python runs the module in the working directory first
@@ -159,7 +199,39 @@ func (f *finder) find() {
 		case !strings.HasPrefix(a, "-") && (launcher == "npx" || launcher == "bunx") && packages < 2:
 			packages++
 			f.binary(a)
+			f.packageIn(a)
 		}
+	}
+}
+
+// wrappers run the program that follows their flags, numbers and variables.
+var wrappers = []string{"env", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout", "time", "xvfb-run", "cross-env", "dotenv"}
+
+// wraps reports whether a word stands before the program that matters.
+func wraps(word string) bool {
+	return slices.Contains(wrappers, filepath.Base(word)) || strings.Contains(word, "=") || strings.Trim(word, "0123456789.smhd") == ""
+}
+
+// fileFlags take a file that a launcher obeys.
+var fileFlags = []string{"-f", "--file", "--makefile", "--justfile", "--env-file"}
+
+// named adds the file of a launcher's flag, given a word and the one before it.
+func (f *finder) named(before, word string) {
+	flag, value, ok := strings.Cut(word, "=")
+	switch {
+	case ok && slices.Contains(fileFlags, flag):
+	case slices.Contains(fileFlags, before):
+		value = word
+	case strings.HasPrefix(word, "-f") && !strings.HasPrefix(word, "--"):
+		value = word[len("-f"):]
+	default:
+		return
+	}
+	if value == "" || value == "-" || len(value) > maxPath {
+		return
+	}
+	for _, base := range f.bases {
+		f.put(absolute(base, value))
 	}
 }
 
@@ -173,9 +245,15 @@ func (f *finder) command(command string) {
 		return
 	}
 	if path, err := exec.LookPath(command); err == nil && f.project != "" {
-		if rel, err := filepath.Rel(f.project, path); err == nil && filepath.IsLocal(rel) {
-			f.add(path)
+		rel, err := filepath.Rel(f.project, path)
+		if err != nil || !filepath.IsLocal(rel) {
+			return
 		}
+		// The same program may be found under several names.
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		f.add(path)
 	}
 }
 
@@ -207,21 +285,83 @@ func (f *finder) script(a string) (found bool) {
 	}
 	for _, base := range f.bases {
 		path := absolute(base, a)
-		switch info, err := os.Stat(path); {
-		case err != nil:
-			continue
-		case info.Mode().IsRegular():
+		info, err := os.Stat(path)
+		switch {
+		case err == nil && info.Mode().IsRegular():
 			f.add(path)
-		case info.IsDir():
-			for _, name := range []string{"__main__.py", "index.js", "index.mjs", "index.ts"} {
-				if _, err := os.Stat(filepath.Join(path, name)); err == nil {
-					f.add(filepath.Join(path, name))
+		case err == nil && info.IsDir():
+			f.directory(path)
+		default:
+			// Node.js tries suffixes. A file without one would run instead of them.
+			for _, suffix := range []string{".js", ".json", ".node", ".mjs", ".cjs", ".ts"} {
+				if info, err := os.Stat(path + suffix); err == nil && info.Mode().IsRegular() {
+					f.add(path)
+					f.add(path + suffix)
+					found = true
 				}
 			}
+			continue
 		}
 		found = true
 	}
 	return found
+}
+
+// directory adds the files that an interpreter may run of a directory.
+func (f *finder) directory(dir string) {
+	for _, name := range []string{"__main__.py", "index.js", "index.mjs", "index.ts"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			f.add(filepath.Join(dir, name))
+		}
+	}
+	f.packageOf(dir)
+}
+
+// packageIn adds what npx runs of a local directory.
+func (f *finder) packageIn(a string) {
+	if len(a) > maxPath {
+		return
+	}
+	for _, base := range f.bases {
+		if path := absolute(base, a); strings.HasPrefix(a, ".") || filepath.IsAbs(a) {
+			f.packageOf(path)
+		}
+	}
+}
+
+const (
+	// maxPackage bounds a package.json, and maxPrograms the programs in it.
+	maxPackage  = 1 << 20
+	maxPrograms = 32
+)
+
+// packageOf adds the package.json of a directory, and the programs that it names.
+func (f *finder) packageOf(dir string) {
+	file, err := openFile(filepath.Join(dir, "package.json"))
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	f.add(filepath.Join(dir, "package.json"))
+	b, err := io.ReadAll(io.LimitReader(file, maxPackage))
+	var pkg struct {
+		Main any `json:"main"`
+		Bin  any `json:"bin"`
+	}
+	if err != nil || json.Unmarshal(b, &pkg) != nil {
+		return
+	}
+	names := []any{pkg.Main, pkg.Bin}
+	if programs, ok := pkg.Bin.(map[string]any); ok {
+		for _, key := range slices.Sorted(maps.Keys(programs)) {
+			names = append(names, programs[key])
+		}
+	}
+	for _, name := range names[:min(len(names), maxPrograms)] {
+		if text, ok := name.(string); ok && text != "" && len(text) <= maxPath && !strings.Contains(text, "\x00") {
+			f.add(absolute(dir, text))
+		}
+	}
 }
 
 // valueFlags are flags of some interpreters whose value is the next argument.
@@ -276,7 +416,14 @@ func (f *finder) add(path string) {
 			return
 		}
 	}
-	f.found[path] = true
+	f.put(path)
+}
+
+// put adds a file, also of the system.
+func (f *finder) put(path string) {
+	if f.full = f.full || len(f.found) >= maxFound && !f.found[path]; !f.full {
+		f.found[path] = true
+	}
 }
 
 func absolute(base, path string) string {

@@ -1,6 +1,7 @@
 package consent
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,6 +42,9 @@ func TestFiles(t *testing.T) {
 	write(t, filepath.Join(dir, "sub", "index.js"), "1", 0o600)
 	write(t, filepath.Join(dir, "pkg", "__main__.py"), "1", 0o600)
 	write(t, filepath.Join(dir, ".env"), "A=1", 0o600)
+	write(t, filepath.Join(dir, "ext", "start.js"), "1", 0o600)
+	write(t, filepath.Join(dir, "app", "package.json"), `{"main": "lib/main", "bin": {"b": "cli.js", "a": "./bin/run"}}`, 0o600)
+	write(t, filepath.Join(dir, "build.mk"), "all:", 0o600)
 	if err := os.Symlink("server.js", filepath.Join(dir, "link.js")); err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +84,13 @@ func TestFiles(t *testing.T) {
 		{"directory as an argument of a script", define(dir, "python3", "server.js", "pkg"), nil, []string{"server.js"}},
 		{"directory after the value of a flag", define(dir, "python3", "-W", "ignore", "pkg"), nil, []string{"pkg/__main__.py"}},
 		{"directory after an interpreter", define(dir, "uv", "run", "--with", "x", "python", "pkg", "sub"), nil, []string{"pkg/__main__.py", "pyproject.toml", "run", "uv.toml"}},
+		{"script with a suffix that is left out", define(dir, "node", "ext/start"), nil, []string{"ext/start", "ext/start.js"}},
+		{"directory with a package.json", define(dir, "node", "app"), nil, []string{"app/bin/run", "app/cli.js", "app/lib/main", "app/package.json"}},
+		{"npx of a directory", define(dir, "npx", "./app"), nil, []string{".npmrc", "app/bin/run", "app/cli.js", "app/lib/main", "app/package.json", "node_modules/.bin/app"}},
+		{"script behind env", define(dir, "env", "A=b", "timeout", "5m", "bash", "data.db", "marked.db"), nil, []string{"data.db"}},
+		{"make -f", define(dir, "make", "-f", "build.mk", "all"), nil, []string{"GNUmakefile", "Makefile", "build.mk", "makefile"}},
+		{"make --file=", define(dir, "make", "--file=build.mk", "all"), nil, []string{"GNUmakefile", "Makefile", "build.mk", "makefile"}},
+		{"-f of another program", define(dir, "server", "-f", "build.mk"), nil, nil},
 		{"container", define(dir, "docker", "create", "-i", "image"), nil, nil},
 		{"containers", define(dir, "docker", "compose", "exec", "srv"), nil, []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}},
 		{"over HTTP", &mcpjson.Server{Transport: mcpjson.TransportHTTP}, nil, nil},
@@ -194,5 +205,78 @@ func TestGrant_BoundedBytes(t *testing.T) {
 		if state, _, err := s.State(d); err != nil || state != Granted {
 			t.Fatalf("%s: %s, %v", source, state, err)
 		}
+	}
+}
+
+// Of many files, one entry stands for the rest, so that the definition can be used. A
+// change of any of them needs another approval.
+func TestFiles_Many(t *testing.T) {
+	dir := t.TempDir()
+	words := []string{"node"}
+	for i := range maxFiles + 10 {
+		name := fmt.Sprintf("%03d.js", i)
+		write(t, filepath.Join(dir, name), "1", 0o600)
+		words = append(words, name)
+	}
+	find := func(words ...string) []File {
+		t.Helper()
+		files, err := Files(t.Context(), define(dir, words...), mcpjson.Resolver{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	before := find(words...)
+	if last := before[len(before)-1]; len(before) != maxFiles+1 || last.Path != "(10 more files)" || !last.Hashed() {
+		t.Fatalf("%d files, the last is %v", len(before), last)
+	}
+	write(t, filepath.Join(dir, fmt.Sprintf("%03d.js", maxFiles+5)), "2", 0o600)
+	if got := different(before, find(words...)); !slices.Equal(got, []string{"(10 more files)"}) {
+		t.Errorf("after a change of the last but five: %q", got)
+	}
+	for i := range 2 * maxFound {
+		words = append(words, fmt.Sprintf("missing%d.js", i))
+	}
+	if many := find(words...); len(many) != maxFiles+1 || !strings.Contains(many[maxFiles].Path, "others are not compared") {
+		t.Errorf("%d files, the last is %v", len(many), many[len(many)-1])
+	}
+}
+
+// Another PATH asks again only if another program of the project is found with it.
+func TestFiles_Path(t *testing.T) {
+	home := t.TempDir()
+	project := filepath.Join(home, "project")
+	program := filepath.Join(project, "tools", "run")
+	write(t, program, "#!/bin/sh\n", 0o700)
+	write(t, filepath.Join(project, "other", "run"), "#!/bin/sh\nexit\n", 0o700)
+	write(t, filepath.Join(home, "bin", "run"), "#!/bin/sh\n", 0o700)
+	if err := os.MkdirAll(filepath.Join(project, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(project, "bin", "run")); err != nil {
+		t.Fatal(err)
+	}
+	find := func(dir, path string) []File {
+		t.Helper()
+		t.Setenv("PATH", path)
+		files, err := Files(t.Context(), define(dir, "run"), mcpjson.Resolver{Home: home})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	before := find(project, filepath.Join(project, "tools"))
+	if len(before) != 1 {
+		t.Fatalf("got %v, want the program", before)
+	}
+	if got := different(before, find(project, "/nowhere:"+filepath.Join(project, "bin"))); len(got) > 0 {
+		t.Errorf("a link to the same program: %q have changed", got)
+	}
+	if got := different(before, find(project, filepath.Join(project, "other"))); len(got) == 0 {
+		t.Error("another program of the project needs no approval")
+	}
+	// The definitions of the user's own file in the home directory.
+	if got := different(find(home, filepath.Join(home, "bin")), find(home, "/usr/bin")); len(got) > 0 {
+		t.Errorf("programs that the user has installed at home: %q have changed", got)
 	}
 }

@@ -101,6 +101,9 @@ func (q *question) changed() string {
 	case 0:
 		return "its definition"
 	case 1:
+		if !filepath.IsAbs(q.files[0]) {
+			return "one of its files" // of those that are one entry
+		}
 		return "its file " + strconv.Quote(q.files[0])
 	}
 	return fmt.Sprintf("its file %q, with %s,", q.files[0], plural.N(len(q.files)-1, "other"))
