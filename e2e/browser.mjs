@@ -9,6 +9,8 @@
 //            is to be restarted, and waits for a line that says that this is done.
 //   refused  the page may do nothing.
 //   rebound  PAGE is the endpoint by another name, which is refused.
+//   attack   the page sends calls to every name of this machine, in every way that pages
+//            have, and can read nothing.
 //
 // CHROMIUM in the environment is the browser's path. Exits 1 with the reason on the
 // first thing that is not as expected.
@@ -28,7 +30,7 @@ const browser = await chromium.launchPersistentContext(profile, {
     '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
     '--disable-background-networking', '--disable-component-update', '--disable-sync',
     // Nothing but this machine can be reached, by whatever name.
-    '--host-resolver-rules=MAP *.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost',
+    '--host-resolver-rules=MAP *.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost, EXCLUDE 0.0.0.0, EXCLUDE [::1]',
   ],
 });
 
@@ -86,9 +88,23 @@ async function rebound(address) {
   assert.match(got[1], /Host/);
 }
 
+// names returns the endpoint by every name that leads to this machine.
+function names() {
+  const { port, pathname } = new URL(url);
+  return ['127.0.0.1', 'localhost', '0.0.0.0', '[::1]', 'rebound.example', '127.0.0.1.rebound.example', '2130706433'].map((n) => `http://${n}:${port}${pathname}`);
+}
+
+// attack has a page attack the server by all of its names.
+async function attack(address) {
+  const { page } = await open(address);
+  const { open: found, tried } = await page.evaluate((urls) => window.attack(urls), names());
+  assert.deepEqual(found, []);
+  assert.ok(tried > 100);
+}
+
 try {
   for (let i = 0; i < steps.length; i += 2) {
-    await { use, refused, rebound }[steps[i]](steps[i + 1]);
+    await { use, refused, rebound, attack }[steps[i]](steps[i + 1]);
   }
 } finally {
   await browser.close();

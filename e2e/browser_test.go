@@ -58,3 +58,32 @@ func TestPageInBrowser(t *testing.T) {
 		p.stop(t)
 	})
 }
+
+// TestAttackInBrowser has pages attack a server with the default settings: of a foreign
+// site, of another port of loopback, and of names that lead to the server itself.
+func TestAttackInBrowser(t *testing.T) {
+	t.Parallel()
+	chromium := browser(t)
+	site := httptest.NewServer(http.FileServer(http.Dir("."))) // knows no names of its own
+	t.Cleanup(site.Close)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(site.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := state(t)
+	pages := []string{
+		"attack", site.URL + "/page.html", // of this machine
+		"attack", strings.Replace(site.URL, "127.0.0.1", "localhost", 1) + "/page.html",
+		"attack", "http://foreign.example:" + port + "/page.html",
+	}
+	p := launchSteady(t, dir)
+	for _, name := range []string{"rebound.example", "127.0.0.1.rebound.example"} {
+		pages = append(pages, "rebound", strings.Replace(p.front.url, "127.0.0.1", name, 1))
+	}
+	converse(t, append(environment(t, dir), chromium), p.restart, append([]string{"browser.mjs", p.front.url}, pages...)...)
+	list, err := json.Marshal(p.call(t, "list_contexts", map[string]any{}).StructuredContent)
+	if err != nil || bytes.Contains(list, []byte("of-a-foreign-page")) {
+		t.Errorf("a page has made a context: %s, %v", list, err)
+	}
+	p.stop(t)
+}
