@@ -65,6 +65,9 @@ type Options struct {
 	// ReviewCommand returns the command that shows the changed tools of a server and
 	// accepts them; nil means "glovebox mcp trust --tools SERVER".
 	ReviewCommand func(server string) string
+	// UnpinCommand returns the command that accepts all changes of a server's tools; nil
+	// means "glovebox mcp trust --no-pin SERVER".
+	UnpinCommand func(server string) string
 	// TrustCommand returns the command that trusts a server; nil means "glovebox mcp
 	// trust SERVER".
 	TrustCommand func(server string) string
@@ -85,6 +88,7 @@ type Gateway struct {
 	listTimeout   time.Duration
 	singleClient  bool
 	trustCommand  func(server string) string
+	unpinCommand  func(server string) string
 	reviewCommand func(server string) string
 	pins          *pin.Store
 	sole          soleClient
@@ -148,6 +152,9 @@ func New(o Options) *Gateway {
 	}
 	if g.reviewCommand = o.ReviewCommand; g.reviewCommand == nil {
 		g.reviewCommand = func(server string) string { return "glovebox mcp trust --tools " + server }
+	}
+	if g.unpinCommand = o.UnpinCommand; g.unpinCommand == nil {
+		g.unpinCommand = func(server string) string { return "glovebox mcp trust --no-pin " + server }
 	}
 	g.pins = o.Pins
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())

@@ -67,7 +67,7 @@ func (a *app) call(ctx context.Context, args []string, whole, save string) error
 			return err
 		}
 		if slices.Contains(changed, t.Name) {
-			return &Error{Code: ExitRefused, HintTo: a.reviewCommand(server) + " shows it and asks",
+			return &Error{Code: ExitRefused, HintTo: a.reviewCommand(server) + " shows it and asks; if the server changes its tools each time, " + a.unpinCommand(server) + " accepts all changes",
 				Err: fmt.Errorf("refusing to call tool %q of mcp server %q: it has changed since it was first used", t.Name, server)}
 		}
 		if mcpkit.RequiresTask(t) {

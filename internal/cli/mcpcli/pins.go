@@ -33,6 +33,35 @@ func (a *app) pins() (*pin.Store, error) {
 // reviewCommand returns the command that shows the changed tools of a server.
 func (a *app) reviewCommand(server string) string { return a.lineFor("trust --tools", server) }
 
+// unpinCommand returns the command that accepts all changes of a server's tools.
+func (a *app) unpinCommand(server string) string { return a.lineFor("trust --no-pin", server) }
+
+// unpin accepts all changes of a server's tools, now and later.
+func (a *app) unpin(ctx context.Context, server string) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	m, err := a.open(cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, err := m.Session(server) // connects to nothing
+	if err != nil {
+		return err
+	}
+	path, err := a.state("tools.json")
+	if err != nil {
+		return err
+	}
+	if err := pin.Open(path).AcceptAny(ctx, s.Definition().Hash()); err != nil {
+		return err
+	}
+	a.note("glovebox: changes of the tools of %s are accepted without asking; %s compares them again", server, a.reviewCommand(server))
+	return nil
+}
+
 // changedTools returns the names of the tools that have changed since they were first
 // used.
 func (a *app) changedTools(ctx context.Context, s *mcpjson.Server, tools []*mcp.Tool) ([]string, error) {
@@ -61,6 +90,9 @@ func (a *app) reviewTools(ctx context.Context, server string, yes bool) error {
 		case err != nil:
 			return err
 		case len(changed) == 0:
+			if err := pins.Accept(ctx, s.Definition().Hash(), tools); err != nil { // ends --no-pin
+				return err
+			}
 			a.note("glovebox: the tools of %s have not changed", server)
 			return nil
 		case !yes && !a.terminal():

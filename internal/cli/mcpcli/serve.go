@@ -28,7 +28,8 @@ server go to the client whose call is in progress, and to no other. Untrusted se
 may use elicitation only.
 
 A tool whose definition has changed since it was first used is left out, until you
-review it with glovebox mcp trust --tools SERVER, or serve with --trust.
+review it with glovebox mcp trust --tools SERVER, or serve with --trust. For a server
+that changes its tools each time, glovebox mcp trust --no-pin SERVER accepts all changes.
 
 Serve does not ask for approval or logins. Approve a server with
 
@@ -83,7 +84,7 @@ func (a *app) serve(ctx context.Context, listen string, untrusted bool) (err err
 	if err != nil {
 		return err
 	}
-	g := gateway.New(gateway.Options{Servers: servers, Listings: listings, Pins: pins, ReviewCommand: a.reviewCommand, SingleClient: listen == "", TrustCommand: func(server string) string { return a.lineFor("trust", server) }, Log: log})
+	g := gateway.New(gateway.Options{Servers: servers, Listings: listings, Pins: pins, ReviewCommand: a.reviewCommand, UnpinCommand: a.unpinCommand, SingleClient: listen == "", TrustCommand: func(server string) string { return a.lineFor("trust", server) }, Log: log})
 	defer func() { err = errors.Join(err, g.Close()) }()
 	return a.Serve(ctx, g, listen, log)
 }

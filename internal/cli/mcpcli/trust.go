@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) trustCommand() *cobra.Command {
-	var yes, tools bool
+	var yes, tools, noPin bool
 	cmd := &cobra.Command{
 		Use:   "trust SERVER…",
 		Short: "Approve servers",
@@ -22,10 +22,19 @@ requires a new approval. It does not cover what these files load, nor packages t
 are downloaded.
 
 A tool whose definition has changed since it was first used is not called until you
-review it with --tools.`,
+review it with --tools. For a server that changes its tools each time, such as one with
+the time in a description, --no-pin accepts all changes.`,
 		Args:              atLeast(1),
 		ValidArgsFunction: a.completeServers,
 		RunE: a.run(func(ctx context.Context, args []string) error {
+			if noPin {
+				for _, name := range args {
+					if err := a.unpin(ctx, name); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
 			if !tools {
 				return a.trustServers(ctx, args, yes)
 			}
@@ -38,6 +47,8 @@ review it with --tools.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&tools, "tools", false, "connect, show the tools that have changed since they were first used, and ask whether to use them")
+	cmd.Flags().BoolVar(&noPin, "no-pin", false, "accept all changes of the servers' tools, now and later; --tools compares them again")
+	cmd.MarkFlagsMutuallyExclusive("tools", "no-pin")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "approve without asking")
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List approved servers", Args: exactly(0), RunE: a.run(a.listTrust),

@@ -41,6 +41,8 @@ type Store struct {
 type record struct {
 	At    time.Time         `json:"at"`
 	Tools map[string]string `json:"tools"` // digests of the definitions, by digest of the name
+	// Any says that the user accepts all changes.
+	Any bool `json:"any,omitempty"`
 }
 
 // Open returns the store in the file path, which need not exist.
@@ -56,11 +58,15 @@ func (s *Store) Changed(ctx context.Context, hash string, tools []*mcp.Tool) (na
 	if err != nil {
 		return nil, fmt.Errorf("read the known tools: %w", err)
 	}
+	if all[hash].Any {
+		return nil, nil
+	}
 	names, added := compare(all[hash].Tools, tools)
 	if !added {
 		return names, nil
 	}
-	err = s.update(ctx, hash, func(known map[string]string) {
+	err = s.update(ctx, hash, func(r *record) {
+		known := r.Tools
 		names, _ = compare(known, tools)
 		for _, t := range tools {
 			if _, there := known[digest(t.Name)]; !there && len(known) < maxTools {
@@ -71,10 +77,18 @@ func (s *Store) Changed(ctx context.Context, hash string, tools []*mcp.Tool) (na
 	return names, err
 }
 
+// AcceptAny accepts all changes of a server's tools until Accept is called for it. Use it
+// for servers that describe their tools in another way each time.
+func (s *Store) AcceptAny(ctx context.Context, hash string) error {
+	return s.update(ctx, hash, func(r *record) { r.Any = true })
+}
+
 // Accept remembers the tools as they are now. It keeps those of the server that are not
 // listed now, as far as there is room.
 func (s *Store) Accept(ctx context.Context, hash string, tools []*mcp.Tool) error {
-	return s.update(ctx, hash, func(known map[string]string) {
+	return s.update(ctx, hash, func(r *record) {
+		known := r.Tools
+		r.Any = false
 		listed := make(map[string]string)
 		for _, t := range tools[:min(len(tools), maxTools)] {
 			listed[digest(t.Name)] = digestOf(t)
@@ -105,7 +119,7 @@ func compare(known map[string]string, tools []*mcp.Tool) (changed []string, adde
 	return changed, added
 }
 
-func (s *Store) update(ctx context.Context, hash string, change func(known map[string]string)) error {
+func (s *Store) update(ctx context.Context, hash string, change func(*record)) error {
 	err := s.file.Update(ctx, func(all *map[string]record) error {
 		if *all == nil {
 			*all = make(map[string]record)
@@ -117,7 +131,7 @@ func (s *Store) update(ctx context.Context, hash string, change func(known map[s
 		if r.Tools == nil {
 			r.Tools = make(map[string]string)
 		}
-		change(r.Tools)
+		change(&r)
 		(*all)[hash] = r
 		count := 0
 		for _, one := range *all {

@@ -127,3 +127,38 @@ func TestChanged_DamagedFile(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// The tools of a server that changes them each time are accepted until they are compared
+// again.
+func TestStore_AcceptAny(t *testing.T) {
+	s := Open(filepath.Join(t.TempDir(), "tools.json"))
+	changed := func(description string) int {
+		t.Helper()
+		names, err := s.Changed(t.Context(), "h", []*mcp.Tool{{Name: "a", Description: description}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	if n := changed("at 1"); n != 0 {
+		t.Fatalf("first use: %d changed", n)
+	}
+	if n := changed("at 2"); n != 1 {
+		t.Fatalf("a change: %d changed", n)
+	}
+	if err := s.AcceptAny(t.Context(), "h"); err != nil {
+		t.Fatal(err)
+	}
+	if n := changed("at 3"); n != 0 {
+		t.Errorf("after AcceptAny: %d changed", n)
+	}
+	if names, err := s.Changed(t.Context(), "other", nil); err != nil || len(names) != 0 {
+		t.Errorf("another server: %q, %v", names, err)
+	}
+	if err := s.Accept(t.Context(), "h", []*mcp.Tool{{Name: "a", Description: "at 4"}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := changed("at 5"); n != 1 {
+		t.Errorf("after Accept: %d changed", n)
+	}
+}
