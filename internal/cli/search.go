@@ -121,7 +121,8 @@ func searchKey(cfg *config.Config) (string, error) {
 	return key, nil
 }
 
-// searchTools returns the tools for web search that the settings ask for.
+// searchTools returns the tools for web search, with the aliases if the settings ask for
+// them.
 func searchTools(client *perplexity.Client, cfg *config.Config) []server.Tool {
 	var list []server.Tool
 	for _, t := range client.Tools(cfg.PerplexityAliases || slices.Contains(cfg.Toolsets, tools.EverySet)) {
