@@ -61,7 +61,7 @@ func toolPaths(ctx context.Context, t *trial) error {
 			return err
 		}
 		t.check(!strings.Contains(said, secret), "download_file reads %s", path)
-		if said, err = call("upload_file", map[string]any{"path": path, "content": "changed"}); err != nil {
+		if _, err = call("upload_file", map[string]any{"path": path, "content": "changed"}); err != nil {
 			return err
 		}
 		if dir, ok := strings.CutSuffix(path, "/f"); ok {
