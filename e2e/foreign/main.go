@@ -128,6 +128,11 @@ func run(ctx context.Context, glovebox, only string, list bool) error {
 		if err != nil {
 			return fmt.Errorf("run %s in a box: %w", s.name, err)
 		}
+		if late := late(hostTime, boxTime); late != "" {
+			wrong++
+			fmt.Printf("%-34s NOT COMPARED: it did not end within %v %s\n", s.name, suiteTime, late)
+			continue
+		}
 		diff, bad := compare(s.name, host, box, expected)
 		wrong += bad
 		tests += len(host)
@@ -139,13 +144,24 @@ func run(ctx context.Context, glovebox, only string, list bool) error {
 	switch {
 	case list:
 		return nil
-	case tests == 0:
+	case tests == 0 && wrong == 0:
 		return fmt.Errorf("run suites: the name of none begins with %q; -list lists them", only)
 	case wrong > 0:
-		return fmt.Errorf("%d tests differ without a line in differences.txt, or no longer differ", wrong)
+		return fmt.Errorf("%d tests or suites differ without a line in differences.txt, no longer differ, or did not end", wrong)
 	}
 	fmt.Printf("%d tests end alike, or differ for a known reason\n", tests)
 	return nil
+}
+
+// late returns where a suite ran into its time-out, or "".
+func late(host, box time.Duration) string {
+	switch {
+	case host >= suiteTime:
+		return "on this machine"
+	case box >= suiteTime:
+		return "in the box"
+	}
+	return ""
 }
 
 // compare returns a line for each test whose outcome differs, and how many of
