@@ -1,9 +1,10 @@
 // Package gateway combines several MCP servers into one: their tools and prompts under
 // the names server__tool, their resources under their own URIs. A client needs one
-// entry in its configuration, and each server starts when it is first used.
+// entry in its configuration.
 //
 // Lists of tools, prompts and resources are cached by the hash of the server's
-// definition, so listing starts no server. A cached list is refreshed when its server
+// definition. A server without a cached list starts at once to be listed, any other one
+// when it is first used. A cached list is refreshed when its server
 // is used, and clients are notified of changes.
 //
 // All clients share one connection to a server. Its requests for input (sampling,

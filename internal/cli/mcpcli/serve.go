@@ -19,8 +19,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Serve all servers as one MCP server",
 		Long: `Serve combines all servers of the configuration into one MCP server: tools and prompts
 as server__name, resources under their own URIs. A resource that several servers have
-is left out, since each could answer for another. Each server starts when it is first
-used. Serve uses standard input and output or, with --listen, HTTP. Without tokens
+is left out, since each could answer for another. A server starts when it is first
+used, or once to list what it has. Serve uses standard input and output or, with --listen, HTTP. Without tokens
 (--tokens-file, --oidc-issuer), HTTP is limited to this machine.
 
 Requests for input (elicitation, sampling, roots), progress and log messages of a
