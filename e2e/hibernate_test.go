@@ -96,8 +96,13 @@ func TestKilledServer_KeepsPausedBox(t *testing.T) {
 	p := launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
 	id := p.create(t, "idle")
 	p.run(t, id, "x = 1")
+	// The record says so a moment after the status does.
+	paused := func() bool {
+		notes, _ := filepath.Glob(filepath.Join(dir, "snapshots", "records", "*", "still"))
+		return len(notes) == 1 && p.status(t, id) == "paused"
+	}
 	for _, want := range []string{"1\n", "2\n"} { // the second time as a box that was woken
-		until(t, "the box is paused", func() bool { return p.status(t, id) == "paused" })
+		until(t, "the box is paused", paused)
 		p.kill(t)
 		p = launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
 		a := p.call(t, "run_code", map[string]any{"context_id": id, "code": "print(x); x += 1"})
@@ -105,7 +110,7 @@ func TestKilledServer_KeepsPausedBox(t *testing.T) {
 			t.Errorf("after the kill: got %s, want %q and nothing lost", a.text(), want)
 		}
 	}
-	until(t, "the box is paused again", func() bool { return p.status(t, id) == "paused" })
+	until(t, "the box is paused again", paused)
 	p.run(t, id, "x = 7") // resumed, and not written yet
 	p.kill(t)
 	p = launch(t, dir)

@@ -75,7 +75,7 @@ func TestEvict_Context(t *testing.T) {
 func TestEvict_NeverBusy(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
 	running := f.session(t, "", "running")
-	result := background(t, running, "import time; time.sleep(0.5); 'done'")
+	end := occupy(t, running)
 	queued := background(t, running, "'queued'")
 	held, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
 	if err != nil {
@@ -100,10 +100,9 @@ func TestEvict_NeverBusy(t *testing.T) {
 	f.wantIDs(t, "", "running", "starting", "x")
 	_, err = held.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeGone, "was evicted")
-	for _, r := range []func() (*RunResult, error){result, queued} {
-		if res, err := r(); err != nil || !res.Success {
-			t.Errorf("protected run: got %+v, %v", res, err)
-		}
+	end()
+	if res, err := queued(); err != nil || !res.Success {
+		t.Errorf("protected run: got %+v, %v", res, err)
 	}
 }
 
@@ -124,7 +123,7 @@ func TestEvict_ByMemory(t *testing.T) {
 	// Not enough even with all that may go: nothing goes.
 	f.sessionOf(t, "", SessionOptions{ID: "m", Flavor: FlavorMedium})
 	s := f.session(t, "", "s")
-	done := background(t, s, "import time; time.sleep(0.3)")
+	done := occupy(t, s)
 	f.wantLimit(t, "", SessionOptions{Flavor: FlavorLarge}, "Memory limit exceeded: 5120MB >= 4096MB")
 	f.wantIDs(t, "", "m", "s")
 	done()

@@ -209,7 +209,7 @@ func TestRun_Queue(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.QueueLen = 3 })
 	s := f.session(t, "", "x")
 	run(t, s, "order = []")
-	first := background(t, s, "import time; time.sleep(0.6)")
+	end := occupy(t, s)
 	eventually(t, "it has the kernel", func() bool {
 		g := s.kernel(Python).runs
 		g.mu.Lock()
@@ -234,19 +234,17 @@ func TestRun_Queue(t *testing.T) {
 	if x, err := s.Exec(t.Context(), ExecRequest{Shell: "echo hi"}); err != nil || x.Stdout != "hi\n" {
 		t.Errorf("command meanwhile: got %+v, %v", x, err)
 	}
+	end()
 	wg.Wait()
-	if _, err := first(); err != nil {
-		t.Error(err)
-	}
 	wantOut(t, s, "order", "[0, 1, 2]\n")
 
 	// A caller whose context ends leaves the queue.
-	first = background(t, s, "time.sleep(0.5)")
+	end = occupy(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = s.Run(ctx, RunRequest{Code: "order.append('never')"})
 	wantCode(t, err, CodeCancelled)
-	first()
+	end()
 	wantOut(t, s, "order", "[0, 1, 2]\n")
 }
 
