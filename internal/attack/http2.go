@@ -146,10 +146,10 @@ func (t *trial) overHTTP2(ctx context.Context) (*server, error) {
 	return s, err
 }
 
-// flood repeats write on n connections until floodTime is over, and opens a new one
+// flood repeats write on n connections until the time is over, and opens a new one
 // when the server has ended one. It returns how often write was called.
-func (s *server) flood(ctx context.Context, n int, write func(c *h2conn) error, settings ...http2.Setting) (calls int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, floodTime)
+func (s *server) flood(ctx context.Context, last time.Duration, n int, write func(c *h2conn) error, settings ...http2.Setting) (calls int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, last)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -187,7 +187,7 @@ func rapidReset(ctx context.Context, t *trial) error {
 	}
 	for _, token := range []string{s.tokens["bob"], "gbx_wrong"} {
 		if err := t.othersServed(ctx, s, func(ctx context.Context) error {
-			_, err := s.flood(ctx, 4, func(c *h2conn) error {
+			_, err := s.flood(ctx, floodTime, 4, func(c *h2conn) error {
 				for range 50 {
 					id, err := c.request(s, token, tool("get_sessions", nil))
 					if err == nil {
@@ -227,7 +227,7 @@ func controlFlood(ctx context.Context, t *trial) error {
 	}
 	var opened atomic.Uint32
 	return t.othersServed(ctx, s, func(ctx context.Context) error {
-		_, err := s.flood(ctx, len(kinds), func(c *h2conn) error {
+		_, err := s.flood(ctx, floodTime, len(kinds), func(c *h2conn) error {
 			if c.stream == 1 { // the stream of empty DATA frames
 				c.stream += 2
 				c.kind = int(opened.Add(1)) % len(kinds)
@@ -285,7 +285,7 @@ func continuationFlood(ctx context.Context, t *trial) error {
 	}
 	// Frames without content cost the sender nothing but bandwidth.
 	return t.othersServed(ctx, s, func(ctx context.Context) error {
-		_, err := s.flood(ctx, 2, func(c *h2conn) error {
+		_, err := s.flood(ctx, floodTime, 2, func(c *h2conn) error {
 			if c.stream == 1 {
 				c.stream += 2
 				if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(s, s.tokens["bob"])}); err != nil {
@@ -309,10 +309,12 @@ func zeroWindow(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
+	// A single answer that waits for the end of the attack must be much too late.
+	last := (muchTooLate + 1) * t.witness.allowed
 	return t.othersServed(ctx, s, func(ctx context.Context) error {
-		_, err := s.flood(ctx, 4, func(c *h2conn) error {
+		_, err := s.flood(ctx, last, 4, func(c *h2conn) error {
 			if c.stream > 200 {
-				return sleep(ctx, floodTime) // the streams stay open
+				return sleep(ctx, last) // the streams stay open
 			}
 			if _, err := c.request(s, s.tokens["bob"], list); err != nil {
 				return err
