@@ -46,10 +46,10 @@ type searchFilters struct {
 
 // agentResponse is a run: the answer to POST /v1/agent, and part of some events.
 type agentResponse struct {
-	ID         string       `json:"id"`
-	Status     string       `json:"status"`
-	Output     []outputItem `json:"output"`
-	Error      *apiError    `json:"error"`
+	ID         string           `json:"id"`
+	Status     string           `json:"status"`
+	Output     list[outputItem] `json:"output"`
+	Error      *apiError        `json:"error"`
 	Incomplete *struct {
 		Reason string `json:"reason"`
 	} `json:"incomplete_details"`
@@ -58,13 +58,18 @@ type agentResponse struct {
 // outputItem is one of several types; only the fields of messages and search results are
 // here.
 type outputItem struct {
-	Type    string `json:"type"`
-	Content []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	} `json:"content"`
-	Results []source `json:"results"`
+	Type    string            `json:"type"`
+	Content list[contentPart] `json:"content"`
+	Results list[source]      `json:"results"`
 }
+
+type contentPart struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+// elements returns the number of elements in the item.
+func (o *outputItem) elements() int { return len(o.Content) + len(o.Results) }
 
 // UnmarshalJSON implements [json.Unmarshaler]. It reads nothing but the type of items of
 // other types, which may use the same names for something else.
@@ -216,19 +221,21 @@ type agentStream struct {
 	id      string // of the run; "" if not known yet
 	over    bool   // the run ended at the API
 	items   []outputItem
+	count   int             // of items and of their elements
+	size    int             // of the events with items, in bytes
 	text    strings.Builder // of the deltas
 	writing bool
 }
 
 // agentEvent has the fields of the events that are of interest.
 type agentEvent struct {
-	Response *agentResponse    `json:"response"`
-	Error    *apiError         `json:"error"`
-	Message  string            `json:"message"` // of a bare error
-	Item     *outputItem       `json:"item"`
-	Queries  []string          `json:"queries"`
-	Results  []json.RawMessage `json:"results"`
-	Delta    string            `json:"delta"`
+	Response *agentResponse        `json:"response"`
+	Error    *apiError             `json:"error"`
+	Message  string                `json:"message"` // of a bare error
+	Item     *outputItem           `json:"item"`
+	Queries  list[string]          `json:"queries"`
+	Results  list[json.RawMessage] `json:"results"`
+	Delta    string                `json:"delta"`
 }
 
 // read returns the run as of its last event, at which it stops: some servers leave the
@@ -299,10 +306,21 @@ func (s *agentStream) handle(ev event) (*agentResponse, error) {
 		}
 	case "response.output_item.done":
 		if e.Item != nil {
+			s.count += 1 + e.Item.elements()
+			s.size += len(ev.data)
+			switch {
+			case s.count > maxElements:
+				return nil, tooMany()
+			case s.size > maxEvent:
+				return nil, tooLarge("answer", maxEvent)
+			}
 			s.items = append(s.items, *e.Item)
 		}
 	case "response.output_text.delta":
 		s.write()
+		if s.text.Len()+len(e.Delta) > maxBody {
+			return nil, tooLarge("answer", maxBody)
+		}
 		s.text.WriteString(e.Delta)
 	case "response.reasoning.search_queries":
 		if len(e.Queries) > 0 {
@@ -342,12 +360,7 @@ func (s *agentStream) completed(run *agentResponse, status string) *agentRespons
 		}
 	}
 	if s.text.Len() > 0 {
-		item := outputItem{Type: "message"}
-		item.Content = append(item.Content, struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
-		}{"output_text", s.text.String()})
-		run.Output = append(run.Output, item)
+		run.Output = append(run.Output, outputItem{Type: "message", Content: list[contentPart]{{"output_text", s.text.String()}}})
 	}
 	return run
 }

@@ -52,7 +52,7 @@ type source struct {
 
 // size returns the bytes of an answer in memory, about.
 func (a *answer) size() int {
-	n := len(a.text)
+	n := len(a.text) + elementSize*(len(a.sources)+len(a.related)+len(a.images))
 	for _, s := range a.sources {
 		n += len(s.Title) + len(s.URL) + len(s.Snippet) + len(s.Date)
 	}
@@ -113,6 +113,8 @@ func splitRelated(text string) (rest string, related []string) {
 				related[a], related[b] = related[b], related[a]
 			}
 			return strings.TrimRight(strings.Join(lines[:i], "\n"), " \n"), related
+		case item != nil && len(related) == maxElements:
+			return text, nil
 		case item != nil:
 			related = append(related, item[1])
 		case line != "":

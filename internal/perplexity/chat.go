@@ -30,16 +30,16 @@ type chatOptions struct {
 
 // chatResponse is the answer, or a part of it in a stream.
 type chatResponse struct {
-	Choices []struct {
+	Choices list[struct {
 		Delta        chatText `json:"delta"`
 		Message      chatText `json:"message"`
 		FinishReason string   `json:"finish_reason"`
-	} `json:"choices"`
-	Citations []string    `json:"citations"`
-	Results   []source    `json:"search_results"`
-	Images    []chatImage `json:"images"`
-	Related   []string    `json:"related_questions"`
-	Error     *apiError   `json:"error"`
+	}] `json:"choices"`
+	Citations list[string]    `json:"citations"`
+	Results   list[source]    `json:"search_results"`
+	Images    list[chatImage] `json:"images"`
+	Related   list[string]    `json:"related_questions"`
+	Error     *apiError       `json:"error"`
 }
 
 type chatText struct {
@@ -148,6 +148,9 @@ func (a *chatAnswer) add(data []byte) error {
 			a.writing = true
 			a.progress("Writing answer")
 		}
+		if a.text.Len()+len(choice.Delta.Content) > maxBody {
+			return tooLarge("answer", maxBody)
+		}
 		a.text.WriteString(choice.Delta.Content)
 		if choice.Message.Content != "" {
 			a.whole = choice.Message.Content
@@ -186,11 +189,13 @@ func (a *chatAnswer) answer(q *question) (*answer, error) {
 	out := &answer{text: text, related: a.last.Related, incomplete: a.reason == "length", reason: a.reason}
 	// The text cites by the order of citations, of which search results tell more.
 	numbered := func(i int) *int { i++; return &i }
+	results := make(map[string]source, len(a.last.Results))
+	for _, r := range slices.Backward(a.last.Results) {
+		results[r.URL] = r // the first one stays
+	}
 	for i, url := range a.last.Citations {
-		s := source{ID: numbered(i), URL: url}
-		if j := slices.IndexFunc(a.last.Results, func(r source) bool { return r.URL == url }); j >= 0 {
-			s.Title, s.Snippet, s.Date = a.last.Results[j].Title, a.last.Results[j].Snippet, a.last.Results[j].Date
-		}
+		s := results[url]
+		s.ID, s.URL = numbered(i), url
 		out.sources = append(out.sources, s)
 	}
 	if len(a.last.Citations) == 0 {

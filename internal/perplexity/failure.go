@@ -80,18 +80,19 @@ func (e *apiError) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	var fields struct {
-		Message any `json:"message"`
-		Type    any `json:"type"`
-		Code    any `json:"code"`
+		Message json.RawMessage `json:"message"`
+		Type    json.RawMessage `json:"type"`
+		Code    json.RawMessage `json:"code"`
 	}
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return err
 	}
-	text := func(v any) string {
-		if v == nil {
-			return ""
+	text := func(v json.RawMessage) string {
+		var s string
+		if json.Unmarshal(v, &s) == nil { // also null
+			return s
 		}
-		return fmt.Sprint(v)
+		return string(v)
 	}
 	e.Message, e.Type, e.Code = text(fields.Message), text(fields.Type), text(fields.Code)
 	return nil
@@ -255,7 +256,15 @@ func tooLarge(what string, limit int) *Error {
 	return &Error{Kind: KindTooLarge, Text: fmt.Sprintf("Perplexity API error: the %s is larger than %d bytes", what, limit), Hint: "Ask for less."}
 }
 
+func tooMany() *Error {
+	return &Error{Kind: KindTooLarge, Text: fmt.Sprintf("Perplexity API error: the answer is too large: a list in it has more than %d elements", maxElements), Hint: "Ask for less."}
+}
+
+// malformed returns the error for an answer that cannot be decoded, or the *Error in err.
 func (c *Client) malformed(what string, err error) *Error {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e
+	}
 	return &Error{Kind: KindMalformed, Text: "Perplexity API error: invalid " + what + ": " + c.quote(err.Error()),
 		Hint: "The operator should check that PERPLEXITY_BASE_URL is that of a compatible API."}
 }

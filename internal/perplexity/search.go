@@ -30,12 +30,12 @@ func (c *Client) search(ctx context.Context, r *searchRequest) (*answer, error) 
 		return nil, err
 	}
 	var found struct {
-		Results []struct {
+		Results list[struct {
 			Title   string `json:"title"`
 			URL     string `json:"url"`
 			Snippet string `json:"snippet"`
 			Date    string `json:"date"`
-		} `json:"results"`
+		}] `json:"results"`
 		Error *apiError `json:"error"`
 	}
 	if err := json.Unmarshal(data, &found); err != nil {
