@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/perplexity/perplexitytest"
@@ -127,5 +129,96 @@ func TestChat_ManyCitations(t *testing.T) {
 func TestCache_CountsElements(t *testing.T) {
 	if n := (&answer{sources: make([]source, 1000), images: make([]string, 1000), related: make([]string, 1000)}).size(); n < 3000*100 {
 		t.Errorf("3000 empty elements have the size %d", n)
+	}
+}
+
+// One owner has half of the cache, and displaces none but its own answers.
+func TestCache_ShareOfOwner(t *testing.T) {
+	c := newCache()
+	c.put("bob", "bob", &answer{text: "bob"})
+	for i := range 10 * maxCached {
+		c.put("alice", fmt.Sprint("alice", i%maxCached), &answer{text: "alice"})
+	}
+	if a, _ := c.get("bob"); a == nil {
+		t.Error("the answer of another owner is gone")
+	}
+	n := 0
+	for i := range maxCached {
+		if a, _ := c.get(fmt.Sprint("alice", i)); a != nil {
+			n++
+		}
+	}
+	if newest, _ := c.get(fmt.Sprint("alice", maxCached-1)); n != maxOwnerCached || newest == nil {
+		t.Errorf("one owner has %d answers, the newest one: %v; want %d", n, newest, maxOwnerCached)
+	}
+	for i := range 2 * maxCached {
+		c.put(fmt.Sprint("owner", i), fmt.Sprint("owner", i), &answer{text: "x"})
+	}
+	if len(c.owners) != maxCached {
+		t.Errorf("%d owners are counted, want %d", len(c.owners), maxCached)
+	}
+}
+
+// roundTrip is an http.RoundTripper that calls a handler in place.
+type roundTrip struct{ http.Handler }
+
+func (r roundTrip) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, req)
+	return w.Result(), nil
+}
+
+// A gateway that had no agent API once is asked for it again later.
+func TestChat_TriesAgentAgain(t *testing.T) {
+	api := perplexitytest.New(t)
+	api.ChatOnly = true
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Options{Key: perplexitytest.Key, BaseURL: "https://gateway.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.http.Transport = roundTrip{api} // no network in the bubble
+		tried := func() string {
+			t.Helper()
+			before := len(api.Requests())
+			if _, err := c.ask(t.Context(), &question{messages: []message{{"user", "q"}}, preset: "fast", chatModel: "sonar"}, func(string) {}); err != nil {
+				t.Fatal(err)
+			}
+			var paths []string
+			for _, r := range api.Requests()[before:] {
+				paths = append(paths, r.Path)
+			}
+			return strings.Join(paths, " ")
+		}
+		for _, step := range []struct {
+			wait time.Duration
+			want string
+		}{{0, "/v1/agent /chat/completions"}, {9 * time.Minute, "/chat/completions"}, {time.Minute, "/v1/agent /chat/completions"}} {
+			time.Sleep(step.wait)
+			if got := tried(); got != step.want {
+				t.Errorf("after %v more: asked %q, want %q", step.wait, got, step.want)
+			}
+		}
+		api.ChatOnly = false
+		time.Sleep(10 * time.Minute)
+		if got := tried(); got != "/v1/agent" {
+			t.Errorf("of a gateway that has it by now: asked %q", got)
+		}
+	})
+}
+
+// A key that goes over HTTP to this machine goes through no proxy.
+func TestNew_NoProxyForHTTP(t *testing.T) {
+	api := perplexitytest.New(t)
+	asked := make(chan string, 10)
+	proxy := perplexitytest.Serve(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") })
+	c, _ := newClient(t, api, func(o *Options) { o.Proxy = proxy })
+	if res := connect(t, c).use("perplexity_search", `{"query": "q"}`); res.IsError {
+		t.Errorf("got %q", text(t, res))
+	}
+	select {
+	case key := <-asked:
+		t.Errorf("the proxy got %q", key)
+	default:
 	}
 }

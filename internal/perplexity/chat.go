@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 )
 
 const chatPath = "/chat/completions"
@@ -227,7 +228,7 @@ func stripThinking(text string) string {
 
 // ask asks the API of the mode.
 func (c *Client) ask(ctx context.Context, q *question, progress func(string)) (*answer, error) {
-	if c.o.Mode == Chat || c.chatOnly.Load() {
+	if c.o.Mode == Chat || time.Now().UnixNano() < c.chatTill.Load() {
 		return c.askChat(ctx, q, progress)
 	}
 	a, err := c.askAgent(ctx, q, progress)
@@ -237,7 +238,9 @@ func (c *Client) ask(ctx context.Context, q *question, progress func(string)) (*
 		if chatErr != nil && errors.As(chatErr, &e) && (e.Status == 404 || e.Status == 405) {
 			return nil, err // neither is there
 		}
-		c.chatOnly.Store(chatErr == nil)
+		if chatErr == nil {
+			c.chatTill.Store(time.Now().Add(chatFor).UnixNano())
+		}
 		return answer, chatErr
 	}
 	return a, err

@@ -16,7 +16,8 @@ import (
 const service = "perplexity"
 
 // newHTTPClient returns a client that connects to the API only, or to the proxy in front
-// of it. The key goes over HTTPS, or to this machine. A configured address may be
+// of it. The key goes over HTTPS, through a proxy in a tunnel, or over HTTP to this
+// machine without any proxy. A configured address may be
 // private: it may be that of a company's gateway. Perplexity's own may not, whatever the
 // name server says.
 func newHTTPClient(base *url.URL, proxy string) (*http.Client, error) {
@@ -29,7 +30,7 @@ func newHTTPClient(base *url.URL, proxy string) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if through == nil {
+	if through == nil || base.Scheme == "http" { // a proxy would carry the key in clear text
 		return outbound.NewClient(service, policy, 0), nil // this package bounds bodies itself
 	}
 	// The proxy resolves the name, so the addresses cannot be checked here.

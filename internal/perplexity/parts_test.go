@@ -213,7 +213,7 @@ func TestCache_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache()
 		for i := range maxCached + 1 {
-			c.put(fmt.Sprint(i), &answer{text: fmt.Sprint(i)})
+			c.put("", fmt.Sprint(i), &answer{text: fmt.Sprint(i)})
 			c.get("1") // stays in use
 		}
 		if a, _ := c.get("0"); a != nil {
@@ -230,7 +230,7 @@ func TestCache_IsBounded(t *testing.T) {
 		if a, _ := c.get("1"); a != nil {
 			t.Error("an answer of an hour ago is still there")
 		}
-		c.put("large", &answer{text: strings.Repeat("x", maxCachedAnswer)})
+		c.put("", "large", &answer{text: strings.Repeat("x", maxCachedAnswer)})
 		if a, _ := c.get("large"); a != nil {
 			t.Error("a large answer is kept")
 		}

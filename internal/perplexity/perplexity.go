@@ -58,6 +58,9 @@ const (
 	maxErrorBody = 64 << 10
 	// cancelTimeout bounds the request that cancels a run.
 	cancelTimeout = 5 * time.Second
+	// chatFor is the time after which the agent API is tried again at a gateway that did
+	// not have it: a single answer may be a mistake.
+	chatFor = 10 * time.Minute
 	// warnEvery is the minimum time between two warnings about a rejected key.
 	warnEvery = time.Minute
 )
@@ -84,7 +87,7 @@ type Client struct {
 
 	cache    *cache
 	slots    slots
-	chatOnly atomic.Bool    // in mode Auto: the gateway has no agent API
+	chatTill atomic.Int64   // in mode Auto: the gateway has no agent API, until then (ns since 1970)
 	rejected rate.Sometimes // limits the warnings about the key
 }
 

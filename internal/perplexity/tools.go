@@ -88,7 +88,7 @@ func newTool[In any](c *Client, d definition[In]) Tool {
 			if err != nil {
 				return failure(d.failed, err)
 			}
-			c.cache.put(entry, a)
+			c.cache.put(owner(req), entry, a)
 		}
 		text := c.mask(d.text(&in, a))
 		res := &mcp.CallToolResult{}
