@@ -85,10 +85,10 @@ func (a *answer) citations() string {
 		switch {
 		case usable && !ids[*s.ID]:
 			ids[*s.ID] = true
-			fmt.Fprintf(&b, "[%d] %s\n", *s.ID, s.URL)
+			fmt.Fprintf(&b, "[%d] %s\n", *s.ID, oneLine(s.URL))
 		case !usable && !urls[s.URL]:
 			urls[s.URL] = true
-			fmt.Fprintf(&b, "[%d] %s\n", len(urls), s.URL)
+			fmt.Fprintf(&b, "[%d] %s\n", len(urls), oneLine(s.URL))
 		}
 	}
 	return b.String()

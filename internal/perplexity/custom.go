@@ -100,17 +100,17 @@ func (c *Client) withDefault(s *jsonschema.Schema, model string) *jsonschema.Sch
 func customText(a *answer, citations, images bool) string {
 	var sources, related, pictures []string
 	for i, s := range a.sources {
-		line := fmt.Sprintf("%d. [%s](%s)", i+1, cmp.Or(s.Title, s.URL), s.URL)
+		line := fmt.Sprintf("%d. [%s](%s)", i+1, oneLine(cmp.Or(s.Title, s.URL)), oneLine(s.URL))
 		if s.Snippet != "" {
-			line += "\n   " + s.Snippet
+			line += "\n   " + indented(s.Snippet)
 		}
 		sources = append(sources, line)
 	}
 	for _, question := range a.related {
-		related = append(related, "- "+question)
+		related = append(related, "- "+oneLine(question))
 	}
 	for _, url := range a.images {
-		pictures = append(pictures, "- "+url)
+		pictures = append(pictures, "- "+oneLine(url))
 	}
 	if !citations {
 		sources = nil

@@ -81,3 +81,12 @@ func refusalText(err error) string {
 	}
 	return r.Target + " is " + r.Why()
 }
+
+// refusalReason describes a refusal of the outbound policy without addresses.
+func refusalReason(err error) string {
+	var r *outbound.Refusal
+	if !errors.As(err, &r) {
+		return "it redirects too often"
+	}
+	return "its address is " + r.Why()
+}

@@ -2,15 +2,18 @@ package perplexity
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/truncate"
@@ -45,6 +48,7 @@ type Error struct {
 	Status int    // of HTTP; 0 if the failure is not that of a response
 	Text   string // what went wrong
 	Hint   string // what to do about it; may be empty
+	Detail string // for the log of the server only, since it may name hosts of its network
 }
 
 // Error returns the text with the hint.
@@ -64,7 +68,7 @@ const maxMessage = 500
 // quote returns a message of the API on one line, masked, bounded and without hidden
 // characters.
 func (c *Client) quote(s string) string {
-	return visible.Line(truncate.Runes(strings.Join(strings.Fields(c.mask(truncate.Bytes(s, maxErrorBody))), " "), maxMessage))
+	return visible.Line(truncate.Runes(oneLine(c.mask(truncate.Bytes(s, maxErrorBody))), maxMessage))
 }
 
 // An apiError is the error object of the API. Gateways also send a string.
@@ -130,7 +134,7 @@ func (c *Client) refused(res *http.Response, path string) *Error {
 			e.Hint = "The limit resets in " + wait.String() + ": try again then."
 		}
 	case code == http.StatusNotFound || code == http.StatusMethodNotAllowed:
-		e.Kind, e.Hint = KindRequest, fmt.Sprintf("%s%s may not exist at this API: the operator should check PERPLEXITY_BASE_URL and PERPLEXITY_API_MODE.", c.base, path)
+		e.Kind, e.Hint = KindRequest, fmt.Sprintf("%s may not exist at this API: the operator should check PERPLEXITY_BASE_URL and PERPLEXITY_API_MODE.", path)
 	case code >= 500:
 		e.Kind, e.Hint = KindServer, "The API has a problem of its own: try again later."
 	default:
@@ -218,9 +222,30 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		err = outside.Err // without the URL
 	}
 	if errors.Is(err, outbound.ErrRefused) {
-		return &Error{Kind: KindRefused, Text: "Refused to call the search API: " + refusalText(err), Hint: "The operator should check PERPLEXITY_BASE_URL and the name server."}
+		return &Error{Kind: KindRefused, Text: "Refused to call the search API: " + refusalReason(err), Hint: "The operator should check PERPLEXITY_BASE_URL and the name server.", Detail: c.quote(err.Error())}
 	}
-	return &Error{Kind: KindNetwork, Text: "Network error while calling Perplexity API: " + c.quote(err.Error()), Hint: "Try again; the operator should check the network, PERPLEXITY_BASE_URL and PERPLEXITY_PROXY."}
+	return &Error{Kind: KindNetwork, Text: "Network error while calling Perplexity API: " + networkReason(err), Hint: "Try again; the operator should check the log, the network, PERPLEXITY_BASE_URL and PERPLEXITY_PROXY.", Detail: c.quote(err.Error())}
+}
+
+// networkReason describes a network error without addresses.
+func networkReason(err error) string {
+	var (
+		errno   syscall.Errno
+		dns     *net.DNSError
+		cert    *tls.CertificateVerificationError
+		timeout net.Error
+	)
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.As(err, &dns):
+		return "the name of its host cannot be resolved"
+	case errors.As(err, &cert):
+		return "its certificate is not valid"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "no connection in time"
+	}
+	return "the connection failed"
 }
 
 // interrupted returns the error for a body that could not be read to its end, of which a

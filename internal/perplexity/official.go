@@ -79,12 +79,12 @@ func listResults(results []source) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Found %d search results:\n\n", len(results))
 	for i, r := range results {
-		fmt.Fprintf(&b, "%d. **%s**\n   URL: %s\n", i+1, r.Title, r.URL)
+		fmt.Fprintf(&b, "%d. **%s**\n   URL: %s\n", i+1, oneLine(r.Title), oneLine(r.URL))
 		if r.Snippet != "" {
-			fmt.Fprintf(&b, "   %s\n", r.Snippet)
+			fmt.Fprintf(&b, "   %s\n", indented(r.Snippet))
 		}
 		if r.Date != "" {
-			fmt.Fprintf(&b, "   Date: %s\n", r.Date)
+			fmt.Fprintf(&b, "   Date: %s\n", oneLine(r.Date))
 		}
 		b.WriteString("\n")
 	}

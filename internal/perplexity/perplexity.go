@@ -218,6 +218,10 @@ func (c *Client) report(tool string, begun time.Time, err error) {
 			c.log.Warn("the search API rejects the key; replace PERPLEXITY_API_KEY", logkey.Tool, tool, logkey.Status, e.Status, logkey.Endpoint, c.base.String())
 		})
 	case errors.As(err, &e):
-		c.log.Info("search failed", logkey.Tool, tool, logkey.Reason, string(e.Kind), logkey.Status, e.Status, logkey.Took, took)
+		log := c.log
+		if e.Detail != "" {
+			log = log.With(logkey.Detail, e.Detail)
+		}
+		log.Info("search failed", logkey.Tool, tool, logkey.Reason, string(e.Kind), logkey.Status, e.Status, logkey.Endpoint, c.base.String(), logkey.Took, took)
 	}
 }

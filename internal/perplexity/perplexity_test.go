@@ -305,7 +305,7 @@ func TestTools_Failures(t *testing.T) {
 		{official, "perplexity_ask", ask("scenario:huge-event"), "Perplexity API error: the event is larger than 4194304 bytes. Ask for less."},
 		{official, "perplexity_ask", ask("scenario:not-json"), "Perplexity API error: invalid answer: invalid character '<' looking for beginning of value."},
 		{official, "perplexity_search", `{"query": "scenario:huge"}`, "Perplexity API error: the answer is larger than 4194304 bytes. Ask for less."},
-		{official, "perplexity_search", `{"query": "scenario:redirect"}`, "Refused to call the search API: http://127.0.0.1:1 is a redirect to another origin."},
+		{official, "perplexity_search", `{"query": "scenario:redirect"}`, "Refused to call the search API: its address is a redirect to another origin."},
 		{official, "perplexity_search_web", `{"query": "scenario:error"}`, "Error: Perplexity API error: the run failed: internal error."},
 		{aliased, "perplexity_ask", ask("scenario:cut"), "the connection ended before the answer was complete, after 8 characters of it."},
 		{aliased, "perplexity_ask", ask("scenario:end"), "the connection ended before the answer was complete, after 8 characters of it."},
@@ -335,10 +335,13 @@ func TestTools_Failures(t *testing.T) {
 
 func TestTools_NothingListens(t *testing.T) {
 	api := perplexitytest.New(t)
-	c, _ := newClient(t, api, func(o *Options) { o.BaseURL = "http://127.0.0.1:1" })
+	c, log := newClient(t, api, func(o *Options) { o.BaseURL = "http://127.0.0.1:1/internal" })
 	res := connect(t, c).use("perplexity_search", `{"query": "q"}`)
-	if got := text(t, res); !res.IsError || !strings.HasPrefix(got, "Network error while calling Perplexity API: dial tcp 127.0.0.1:1: connect: connection refused. Try again;") {
+	if got := text(t, res); !res.IsError || !strings.HasPrefix(got, "Network error while calling Perplexity API: connection refused. Try again;") {
 		t.Errorf("got %q", got)
+	}
+	if !strings.Contains(log.String(), "dial tcp 127.0.0.1:1") || !strings.Contains(log.String(), "http://127.0.0.1:1/internal") {
+		t.Errorf("the log does not say where nothing listens: %s", log)
 	}
 }
 
