@@ -6,12 +6,15 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 	"github.com/glovebox-dev/glovebox/internal/perplexity"
 	"github.com/glovebox-dev/glovebox/internal/server"
 	"github.com/glovebox-dev/glovebox/internal/server/tasks"
@@ -77,9 +80,12 @@ func (a *app) serveSearch(ctx context.Context, cfg *config.Config, notes []strin
 
 // openSearch returns a client of the search API, or nil if no key is configured.
 func openSearch(cfg *config.Config, version string, log *slog.Logger) (*perplexity.Client, error) {
-	key, err := searchKey(cfg)
+	key, err := searchKey(cfg, log)
 	if key == "" || err != nil {
 		return nil, err
+	}
+	if cfg.Search.Invalid != nil {
+		return nil, cfg.Search.Invalid
 	}
 	client, err := perplexity.New(perplexity.Options{
 		Key: key, BaseURL: cfg.PerplexityURL, Mode: perplexity.Mode(cfg.PerplexityMode), Model: cfg.PerplexityModel,
@@ -98,8 +104,12 @@ func openSearch(cfg *config.Config, version string, log *slog.Logger) (*perplexi
 const maxKeyFile = 4 << 10
 
 // searchKey returns the key of the search API, or "" if none is configured.
-func searchKey(cfg *config.Config) (string, error) {
+func searchKey(cfg *config.Config, log *slog.Logger) (string, error) {
 	if cfg.PerplexityKeyFile == "" {
+		if cfg.Search.SecretFile != "" {
+			info, err := os.Stat(cfg.Search.SecretFile)
+			warnReadable(log, cfg.Search.SecretFile, info, err)
+		}
 		return cfg.PerplexityKey, nil
 	}
 	if cfg.PerplexityKey != "" {
@@ -110,6 +120,8 @@ func searchKey(cfg *config.Config) (string, error) {
 		return "", &config.Error{Text: fmt.Sprintf("read the key of the search API: %v", err)}
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	warnReadable(log, cfg.PerplexityKeyFile, info, err)
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if err != nil {
 		return "", &config.Error{Text: fmt.Sprintf("read the key of the search API: %v", err)}
@@ -119,6 +131,13 @@ func searchKey(cfg *config.Config) (string, error) {
 		return "", &config.Error{Text: fmt.Sprintf("read the key of the search API: %s is empty or larger than %d bytes", cfg.PerplexityKeyFile, maxKeyFile)}
 	}
 	return key, nil
+}
+
+// warnReadable warns if every user can read a file with the key, as of its state.
+func warnReadable(log *slog.Logger, path string, info os.FileInfo, err error) {
+	if runtime.GOOS != "windows" && err == nil && info.Mode().Perm()&0o004 != 0 && !owned.OnlyUser() {
+		log.Warn("the file with the key of the search API is readable by every user; chmod 600", logkey.File, path)
+	}
 }
 
 // searchTools returns the tools for web search, with the aliases if the settings ask for

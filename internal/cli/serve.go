@@ -193,9 +193,12 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Tools, options.Toolsets = tools.Deps{Await: opened.await, Log: log}, cfg.Toolsets
 	options.Volumes = len(cfg.Volumes) > 0
 	options.Tools.ProtocolErrors = cfg.ToolErrors == "protocol"
-	search, err := openSearch(cfg, v, log)
-	if err != nil {
-		return err
+	search, unusable := openSearch(cfg, v, log)
+	switch {
+	case unusable != nil && cfg.Search.Explicit:
+		return unusable
+	case unusable != nil: // the variables may be meant for another program
+		log.Warn("web search is not available; correct the variable or unset it", logkey.Error, unusable)
 	}
 	if search != nil {
 		defer search.Close()

@@ -69,7 +69,7 @@ type Config struct {
 	PerplexityMode    string        `group:"search" key:"perplexity-api-mode" env:"PERPLEXITY_API_MODE" default:"auto" kind:"choice" choices:"auto agent chat" short:"API for answers" help:"API for answers: /v1/agent, or the earlier /chat/completions of gateways. Auto is agent, and chat for a gateway that has no /v1/agent."`
 	PerplexityModel   string        `group:"search" key:"perplexity-model" env:"PERPLEXITY_MODEL" default:"" kind:"string" short:"model for the chat API and the aliases" help:"Model of the chat API, for gateways with names of their own, and default model of the aliases. If unset, each tool has its own."`
 	PerplexityTimeout time.Duration `group:"search" key:"perplexity-timeout" env:"PERPLEXITY_TIMEOUT_MS" default:"300000" kind:"milliseconds" short:"time limit of one search or answer" help:"Time limit of one search or answer, in milliseconds or with a unit (10m)."`
-	PerplexityProxy   string        `group:"search" key:"perplexity-proxy" env:"PERPLEXITY_PROXY" default:"" kind:"weburl" short:"HTTP proxy for the search API" help:"HTTP proxy for the search API. If unset, HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply."`
+	PerplexityProxy   string        `group:"search" key:"perplexity-proxy" env:"PERPLEXITY_PROXY" default:"" kind:"proxyurl" short:"HTTP proxy for the search API" help:"HTTP proxy for the search API, with user and password if it needs them. An http address of the API on this machine is used without a proxy. If unset, HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply."`
 	PerplexityAliases bool          `group:"search" key:"perplexity-aliases" env:"GLOVEBOX_PERPLEXITY_ALIASES" default:"false" kind:"bool" short:"also offer the earlier search tools" help:"Also offer perplexity_search_web, perplexity_pro_search, perplexity_deep_research and perplexity_reasoning, the tools of an earlier server. The toolset all includes them."`
 
 	// Boxes.
@@ -118,6 +118,17 @@ type Config struct {
 
 	// Traces.
 	OTLPEndpoint string `group:"log" key:"otlp-endpoint" env:"GLOVEBOX_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_ENDPOINT" default:"" kind:"weburl" short:"send traces to this OTLP/HTTP collector" help:"Send traces to this collector over OTLP/HTTP, at the path /v1/traces below it. The other OpenTelemetry variables (OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …) apply."`
+
+	// Search is no setting.
+	Search SearchSources
+}
+
+// SearchSources describes the sources of the settings of web search. Other programs read
+// the same variables, so a mistake in one must not stop a server of boxes.
+type SearchSources struct {
+	Invalid    error  // for each invalid variable; the setting has its default
+	Explicit   bool   // a flag or the configuration file has one of the settings
+	SecretFile string // the configuration file if it has the key
 }
 
 // Level returns the level of the log: LogLevel, or for auto, warn with standard input

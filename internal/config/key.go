@@ -32,6 +32,9 @@ func Keys() []Key {
 	keys := make([]Key, 0, t.NumField())
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag
+		if tag.Get("key") == "" {
+			continue
+		}
 		limit, _ := strconv.Atoi(tag.Get("max")) // no tag, no limit
 		keys = append(keys, Key{
 			Group:   tag.Get("group"),
@@ -146,7 +149,7 @@ func (f *flagText) Type() string {
 		return "time"
 	case "urlpath":
 		return "path"
-	case "weburl":
+	case "weburl", "proxyurl":
 		return "url"
 	case "string":
 		return "text"

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -41,7 +43,11 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, 
 	var errs []error
 	for _, k := range Keys() {
 		name, text := k.source(flags, lookup, file, path)
-		if err := c.set(k, name, text); err != nil {
+		err := c.set(k, name, text)
+		if k.Group == "search" {
+			err = c.fromSearch(k, name, path, err)
+		}
+		if err != nil {
 			errs = append(errs, err)
 		}
 		delete(file, k.Name)
@@ -72,6 +78,27 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, 
 	}
 	return c, notes, nil
 }
+
+// fromSearch notes the source of a setting of web search. It returns the error of set,
+// unless that is of a variable.
+func (c *Config) fromSearch(k Key, name, path string, err error) error {
+	switch {
+	case slices.Contains(k.Env, name):
+		if err != nil {
+			c.Search.Invalid = errors.Join(c.Search.Invalid, err)
+			return c.set(k, k.Name, k.Default)
+		}
+	case name != k.Name:
+		c.Search.Explicit = true
+		if !k.HasFlag() {
+			c.Search.SecretFile = path
+		}
+	}
+	return err
+}
+
+// position matches where a JSON document is invalid.
+var position = regexp.MustCompile(`line \d+, column \d+`)
 
 // unknownSetting is the error for an unknown key of the file.
 func unknownSetting(path, name string) error {
@@ -136,7 +163,8 @@ func readFile(flags *pflag.FlagSet, lookup func(string) (string, bool)) (values 
 		return nil, "", invalid("%s: larger than %d bytes", path, maxFile)
 	}
 	if data, err = hujson.Standardize(data); err != nil {
-		return nil, "", invalid("%s: %v", path, err)
+		// The error may quote a secret.
+		return nil, "", invalid("%s: invalid JSON at %s", path, cmp.Or(position.FindString(err.Error()), "an unknown position"))
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {

@@ -40,6 +40,9 @@ func (k Key) shown(v reflect.Value) string {
 	if k.Kind == "secret" {
 		return "(hidden)"
 	}
+	if k.Kind == "proxyurl" {
+		return redacted(v.String())
+	}
 	if d, ok := v.Interface().(time.Duration); ok {
 		return d.String()
 	}

@@ -47,10 +47,16 @@ func (c *Config) set(k Key, name, text string) error {
 			return invalid("%s must be another path than /health, /ready and /metrics, got '%s'", name, text)
 		}
 		v.SetString(text)
+	case "proxyurl":
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+			return invalid("%s must be the http or https URL of a proxy without path, query and fragment, got '%s'", name, redacted(text))
+		}
+		v.SetString(text)
 	case "weburl":
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-			return invalid("%s must be an http or https URL without credentials, query and fragment, got '%s'", name, text)
+			return invalid("%s must be an http or https URL without credentials, query and fragment, got '%s'", name, redacted(text))
 		}
 		v.SetString(strings.TrimSuffix(text, "/"))
 	case "path":
@@ -175,6 +181,19 @@ func (c *Config) set(k Key, name, text string) error {
 		return fmt.Errorf("config: key %s has the unknown kind %q", k.Name, k.Kind)
 	}
 	return nil
+}
+
+// redacted returns the text of a URL, valid or not, without credentials.
+func redacted(text string) string {
+	at := strings.LastIndexByte(text, '@')
+	if at < 0 {
+		return text
+	}
+	scheme, _, ok := strings.Cut(text[:at], "://")
+	if !ok {
+		return "xxxxx" + text[at:]
+	}
+	return scheme + "://xxxxx" + text[at:]
 }
 
 func boolean(name, text string) (bool, error) {
