@@ -14,13 +14,11 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns s on a single line of characters that everybody can see. It escapes line
-// breaks, tabs, private characters and all spaces other than the ASCII space too. Use it for what a person
-// decides on: names, commands, addresses.
+// Line returns s on a single line of characters that everybody can see. It also escapes
+// line breaks, tabs, private and unassigned characters, and all spaces other than the
+// ASCII space. Use it for what a person decides on: names, commands, addresses.
 func Line(s string) string {
-	return escape(s, func(r rune) bool {
-		return isHidden(r) || isJoiner(r) || r == '\n' || r == '\t' || r != ' ' && unicode.In(r, unicode.Zs, unicode.Co)
-	})
+	return escape(s, func(r rune) bool { return isHidden(r) || isJoiner(r) || !unicode.IsPrint(r) })
 }
 
 // Text returns s with its line breaks, tabs, spaces, and the joiners that emoji and some
@@ -132,7 +130,8 @@ func isHidden(r rune) bool {
 	case 0x034f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x2800, 0x3164, 0xffa0: // fillers that are letters or symbols to Unicode
 		return true
 	}
-	return 0xe0000 <= r && r <= 0xe0fff // tags, assigned or not
+	// Unassigned characters that programs ignore, and tags, assigned or not.
+	return r == 0x2065 || 0xfff0 <= r && r <= 0xfff8 || 0xe0000 <= r && r <= 0xe0fff
 }
 
 // isJoiner reports whether r shapes its neighbours in emoji and in scripts such as
