@@ -21,6 +21,8 @@ BENCHFLAGS ?=
 CONFORMANCEFLAGS ?=
 SUITE ?= bookworm
 FOREIGNFLAGS ?=
+CHAOSFLAGS ?= -ops 100000
+SOAKFLAGS ?=
 
 .PHONY: build
 build: generate-guest ## bin/glovebox
@@ -57,6 +59,14 @@ test-foreign: ## other projects' test suites in a box and on this machine, compa
 .PHONY: attack
 attack: build ## every attack on this machine, as root and as an ordinary user (ATTACKFLAGS='--only storm')
 	scripts/attack $(ATTACKFLAGS)
+
+.PHONY: chaos
+chaos: generate-guest ## 100,000 operations on boxes while sentries, disk and agents fail (CHAOSFLAGS='-seed 7 -ops 2000')
+	$(GO) test ./internal/chaos -run '^TestChaos$$' -count 1 -timeout 24h -args $(CHAOSFLAGS)
+
+.PHONY: soak
+soak: build ## 30 minutes of work by several owners while sentries and the server are killed (SOAKFLAGS='-for 2m')
+	$(GO) run ./e2e/soak $(SOAKFLAGS)
 
 .PHONY: conformance
 conformance: build ## the official conformance suite of MCP (CONFORMANCEFLAGS='-scenario tasks-lifecycle')

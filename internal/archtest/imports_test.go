@@ -118,6 +118,7 @@ var rules = []rule{
 
 	// Tests, and programs run by hand.
 	{tree: "internal/archtest"},
+	{tree: "internal/chaos"},
 	{tree: "internal/polltest"},
 	{tree: "internal/proctest", others: []string{sys}},
 	{tree: "internal/logintest", others: []string{sdk}},
@@ -129,6 +130,7 @@ var rules = []rule{
 		ours:   []string{"internal/box", "internal/logintest", "internal/retrylist", "internal/server", "internal/server/tasks", "internal/server/tools", "internal/truncate", "mcpkit/"},
 		others: []string{sdk, "github.com/gofrs/flock"}},
 	{tree: "e2e"},
+	{tree: "e2e/soak", others: []string{sdk}},
 	{tree: "examples/demo", others: []string{sdk}},
 }
 

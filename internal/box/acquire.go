@@ -9,9 +9,12 @@ import (
 )
 
 // Lease keeps a box in memory for its caller, and says how the box was acquired.
+//
+// Created, Woken and Lost are in one lease only: that of the call that brought the box into
+// memory or, if that call was cancelled or cannot report them, of the next one.
 type Lease struct {
-	Created bool       // this call made it
-	Woken   *Woken     // this call woke it; nil otherwise
+	Created bool       // the box is new
+	Woken   *Woken     // the box was hibernated; nil otherwise
 	Lost    *Tombstone // an earlier box with this id ended and its state is gone
 
 	pin *pin
@@ -214,7 +217,8 @@ func (m *Manager) resolve(ctx context.Context, q *search, s *Box) attempt {
 		switch err := m.life.admitLocked(q.op, s); {
 		case err == nil:
 			admitted = true
-			try = attempt{done: true, box: s, lease: m.leaseLocked(ctx, s)}
+			s.untold = m.untoldLocked(s)
+			try = attempt{done: true, box: s, lease: Lease{pin: m.reg.pinLocked(ctx, s)}}
 		case record != nil:
 			try = m.noRoom(err)
 		default:
@@ -240,23 +244,36 @@ func (m *Manager) noRoom(err error) attempt {
 	return failed(err)
 }
 
-// leaseLocked is the lease of a box whose start begins.
-func (m *Manager) leaseLocked(ctx context.Context, s *Box) Lease {
-	l := Lease{pin: m.reg.pinLocked(ctx, s)}
+// untoldLocked returns what a lease says of a box whose start begins.
+func (m *Manager) untoldLocked(s *Box) *Lease {
 	t := m.reg.tombstones.get(s.key)
 	if s.state != stateWaking {
-		l.Created, l.Lost = true, t
-		return l
+		return &Lease{Created: true, Lost: t}
 	}
-	l.Woken = &Woken{Saved: s.origin.saved, Behind: s.origin.stale}
+	w := &Woken{Saved: s.origin.saved, Behind: s.origin.stale}
 	// A tombstone from before that time is of an earlier box.
-	if l.Woken.Behind && t != nil && t.At.After(l.Woken.Saved) {
-		l.Woken.Why = t
+	if w.Behind && t != nil && t.At.After(w.Saved) {
+		w.Why = t
 	}
-	return l
+	return &Lease{Woken: w}
 }
 
-// existing acquires a box that exists, live or hibernated.
+// told moves what no call has reported yet of the start of the box into a lease.
+func (b *Box) told(lease Lease) Lease {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	if u := b.untold; u != nil {
+		lease.Created, lease.Woken, lease.Lost = u.Created, u.Woken, u.Lost
+		b.untold = nil
+		if lease.Woken != nil {
+			lease.Woken.Rescued = b.rescued
+		}
+	}
+	return lease
+}
+
+// existing acquires a box that exists, live or hibernated, for a call that does not report
+// how: the lease has only the pin.
 func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Lease, error) {
 	s, lease, err := m.acquire(ctx, search{op: op, key: k})
 	if err != nil {
@@ -279,7 +296,7 @@ func (m *Manager) create(ctx context.Context, op string, sp spec) (*Box, Lease, 
 
 // await waits for the start of a box that the caller has a lease of.
 func (b *Box) await(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
-	if err := b.awaitReady(ctx, lease.Woken != nil); err != nil {
+	if err := b.awaitReady(ctx, b.origin.record != nil); err != nil {
 		lease.Release()
 		return nil, Lease{}, b.cancelled(op, err)
 	}
@@ -287,10 +304,15 @@ func (b *Box) await(ctx context.Context, op string, lease Lease) (*Box, Lease, e
 		lease.Release()
 		return nil, Lease{}, b.startErr
 	}
-	if lease.Woken != nil {
-		lease.Woken.Rescued = b.Rescued()
-	}
 	return b, lease, nil
+}
+
+// awaitTold is await for a call that reports how the box was acquired.
+func (b *Box) awaitTold(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
+	if _, _, err := b.await(ctx, op, lease); err != nil {
+		return nil, Lease{}, err
+	}
+	return b, b.told(lease), nil
 }
 
 // awaitReady waits until the start of the box has succeeded or failed. The error is

@@ -43,6 +43,7 @@ type Box struct {
 	died        *Tombstone    // how its guest ended while the box was hibernating
 	tomb        *Tombstone    // how it ended; nil: it has not, or its start was abandoned or failed
 	recordStays bool          // its record on disk outlives it
+	untold      *Lease        // how it was acquired, until a lease says so; nil: one did
 	use         use
 	kernels     map[string]*kernel // by language
 	disk        diskState

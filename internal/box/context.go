@@ -46,7 +46,11 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOp
 //
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
 func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Box, Lease, error) {
-	return m.existing(ctx, "find context", key{owner, KindContext, idOrName})
+	s, lease, err := m.existing(ctx, "find context", key{owner, KindContext, idOrName})
+	if err != nil {
+		return nil, Lease{}, err
+	}
+	return s, s.told(lease), nil
 }
 
 func newContextKey(owner Owner) key { return key{owner, KindContext, newContextID()} }

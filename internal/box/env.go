@@ -18,8 +18,8 @@ type env struct {
 	parts  Parts
 	log    *slog.Logger
 	now    func() time.Time
-	// answerGrace and kernelStart are the constants, except in tests.
-	answerGrace, kernelStart time.Duration
+	// These are the constants answerGrace, kernelStart and powerTimeout, except in tests.
+	answerGrace, kernelStart, resumeTimeout time.Duration
 
 	base context.Context // of everything that goroutines of the Manager do
 	end  context.CancelCauseFunc
@@ -27,7 +27,7 @@ type env struct {
 }
 
 func newEnv(cfg Config, parts Parts) *env {
-	e := &env{parts: parts, log: parts.Log, now: parts.Now, answerGrace: answerGrace, kernelStart: kernelStart}
+	e := &env{parts: parts, log: parts.Log, now: parts.Now, answerGrace: answerGrace, kernelStart: kernelStart, resumeTimeout: powerTimeout}
 	e.config.Store(&cfg)
 	if parts.Machines == nil {
 		e.parts.Machines = &machine.Maker{}

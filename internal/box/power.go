@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -12,11 +13,15 @@ import (
 // powerTimeout bounds the pausing and resuming of a machine, which take milliseconds.
 const powerTimeout = 10 * time.Second
 
+// errPowerTimeout is the error of a machine that did not resume in time.
+var errPowerTimeout = errors.New("no answer in time")
+
 // power pauses and resumes one machine, one step at a time. Its lock is taken before
 // registry.mu.
 type power struct {
-	mu     sync.Mutex
-	paused bool // guarded by mu
+	mu      sync.Mutex
+	paused  bool // guarded by mu
+	unknown bool // guarded by mu; pausing has failed, and may have had or still have an effect
 }
 
 // pause pauses the machine if wanted returns true, and then calls paused. Both are
@@ -30,25 +35,28 @@ func (p *power) pause(ctx context.Context, mach *machine.Machine, wanted func() 
 	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
 	defer cancel()
 	err := mach.Pause(ctx)
+	p.unknown = err != nil
 	if p.paused = err == nil; p.paused {
 		paused()
 	}
 	return err
 }
 
-// resume resumes the machine if it is paused, and reports whether it was. It calls
-// before first, with the lock.
-func (p *power) resume(ctx context.Context, mach *machine.Machine, before func()) (bool, error) {
+// resume resumes the machine if it is or may be paused, and reports whether it did. It
+// calls before first, with the lock. The error is errPowerTimeout after timeout.
+func (p *power) resume(ctx context.Context, mach *machine.Machine, timeout time.Duration, before func()) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.paused {
+	if !p.paused && !p.unknown {
 		return false, nil
 	}
 	before()
-	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errPowerTimeout)
 	defer cancel()
 	err := mach.Resume(ctx)
-	p.paused = err != nil
+	if err == nil {
+		p.paused, p.unknown = false, false
+	}
 	return true, err
 }
 
@@ -81,10 +89,14 @@ func (b *Box) pause(ctx context.Context, seq uint64) error {
 }
 
 // resume resumes the machine if it is paused. The caller has counted a call, so that
-// it is not paused again.
+// it is not paused again. A machine that does not answer is hung, and its box ends.
 func (b *Box) resume(ctx context.Context, op string) error {
-	was, err := b.power.resume(ctx, b.machine, b.clearStill)
+	was, err := b.power.resume(ctx, b.machine, b.env.resumeTimeout, b.clearStill)
 	switch {
+	case errors.Is(err, errPowerTimeout) && b.writing.TryLock(): // otherwise a write delays it
+		b.writing.Unlock()
+		b.life.terminate(b, ReasonCrashed, "its isolation did not resume it in time")
+		return b.goneNow(op, err)
 	case err != nil && b.ended():
 		return b.goneNow(op, err)
 	case err != nil && ctx.Err() != nil:

@@ -47,7 +47,7 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return s.await(ctx, op, lease)
+	return s.awaitTold(ctx, op, lease)
 }
 
 // matches returns an error if the box does not have the requested properties.

@@ -196,12 +196,17 @@ const maxRecords = 10_000
 // removed: a clock that jumped ahead, as during a boot, is corrected within minutes.
 const ageDoubt = 10 * time.Minute
 
+// diskDoubt is the time for which the disk must be short before hibernated boxes are
+// removed for it: another program may fill it for a moment, and removing them does not help
+// much against one that goes on.
+const diskDoubt = 5 * time.Minute
+
 // openSnapshots opens the snapshot store.
 func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	h.snapshots, err = snapshot.Open(snapshot.Config{
 		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: h.diskReserve, MaxKept: int64(cfg.OwnerSnapshotMB) << 20,
 		Reserved:   h.reservedDisk,
-		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, Log: h.log,
+		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, DiskDoubt: diskDoubt, Log: h.log,
 		// Only the manager writes to the store, so it exists by then.
 		Evicted: func(r snapshot.Removed) { h.manager.OnEvicted(r) },
 	})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // TestSweep_KeepsBoxesWhenTheDiskIsReserved: a sweep removes no hibernated box for what
@@ -76,4 +77,39 @@ func TestWrite_NoEvictionForReservations(t *testing.T) {
 			write(t, c, m, blob(1<<20))
 		})
 	}
+}
+
+// TestSweep_DoubtsAFullDisk: a sweep removes no hibernated box for a disk that is full for a
+// while only.
+func TestSweep_DoubtsAFullDisk(t *testing.T) {
+	var free int64
+	s := open(t, Config{MinFree: 1 << 30, DiskDoubt: time.Hour, free: func() int64 { return free }})
+	c := create(t, s, Meta{Class: Box, Owner: "a"})
+	free = 1 << 40
+	err := c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, 1<<20, func(_ context.Context, dir string) error {
+		return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 1<<20), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(); err != nil {
+		t.Fatal(err)
+	}
+	sweep := func(when string, want int) {
+		t.Helper()
+		removed, err := s.Sweep(t.Context())
+		if err != nil || len(removed) != want {
+			t.Fatalf("%s: the sweep removed %+v, %v; want %d records", when, removed, err, want)
+		}
+	}
+	free = 0
+	sweep("the disk is full", 0)
+	s.cfg.DiskDoubt = 0
+	free = 1 << 40
+	sweep("the disk is free again", 0)
+	s.cfg.DiskDoubt = time.Hour
+	free = 0
+	sweep("the disk is full again", 0)
+	s.cfg.DiskDoubt = time.Nanosecond
+	sweep("the disk has been full for long", 1)
 }

@@ -32,6 +32,9 @@ func (l shortfall) without(it *item) shortfall {
 
 // free returns the space on the disk that is available to this user.
 func (s *Store) free() (int64, error) {
+	if s.cfg.free != nil {
+		return s.cfg.free(), nil
+	}
 	dir, err := s.root.Open(".")
 	if err != nil {
 		return 0, err
@@ -201,44 +204,38 @@ func (s *Store) reserveSpace(ctx context.Context, req *requester, lacks func([]*
 	if err != nil {
 		return err
 	}
-	removed, err := s.evictFor(req, lacks)
-	if err == nil {
-		err = reserve()
+	defer unlock()
+	if err := s.evictFor(req, lacks); err != nil {
+		return err
 	}
-	unlock()
-	if s.cfg.Evicted != nil {
-		for _, r := range removed {
-			s.cfg.Evicted(r)
-		}
-	}
-	return err
+	return reserve()
 }
 
-func (s *Store) evictFor(req *requester, lacks func([]*item) (shortfall, error)) ([]Removed, error) {
+func (s *Store) evictFor(req *requester, lacks func([]*item) (shortfall, error)) error {
 	items, err := s.scan()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l, err := lacks(items)
 	if err != nil || l.none() && l.reserved <= 0 {
-		return nil, err
+		return err
 	}
 	victims, err := s.chooseVictims(items, req, l)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rest := l
 	for _, it := range victims {
 		rest = rest.without(it)
 	}
 	if !rest.none() || rest.reserved > 0 {
-		return nil, fullError(rest) // evict nothing if it would not suffice
+		return fullError(rest) // evict nothing if it would not suffice
 	}
-	removed, l, err := s.evict(victims, l)
+	_, l, err = s.evict(victims, l, s.cfg.Evicted)
 	if err == nil && !l.none() {
 		err = fullError(l) // others took the free space meanwhile
 	}
-	return removed, err
+	return err
 }
 
 func fullError(l shortfall) error { return &FullError{Missing: max(l.budget, l.disk, l.reserved, 0)} }
@@ -309,15 +306,20 @@ func (s *Store) chooseVictims(items []*item, req *requester, l shortfall) ([]*it
 }
 
 // evict removes victims, except those used since they were selected, and returns the
-// remaining shortfall.
-func (s *Store) evict(victims []*item, l shortfall) (removed []Removed, _ shortfall, err error) {
+// remaining shortfall. It calls announce, if set, before it removes a record.
+func (s *Store) evict(victims []*item, l shortfall, announce func(Removed)) (removed []Removed, _ shortfall, err error) {
 	for _, it := range victims {
+		gone := Removed{Record: it.record(false), Why: Quota}
 		err := s.removeIf(it.id, func(now *item, _ *os.Root) (bool, error) {
-			return now.Gen == it.Gen && now.Used.Equal(it.Used), now.err
+			unused := now.Gen == it.Gen && now.Used.Equal(it.Used)
+			if unused && now.err == nil && announce != nil {
+				announce(gone)
+			}
+			return unused, now.err
 		})
 		switch {
 		case err == nil:
-			removed = append(removed, Removed{Record: it.record(false), Why: Quota})
+			removed = append(removed, gone)
 			l = l.without(it)
 		case !errors.Is(err, errKept) && !errors.Is(err, ErrNotFound):
 			return removed, l, err

@@ -304,6 +304,37 @@ func TestSweep_ClockJump(t *testing.T) {
 	}
 }
 
+// TestEvicted_BeforeTheRemoval: whoever looks for an evicted record finds it or learns that
+// it was evicted.
+func TestEvicted_BeforeTheRemoval(t *testing.T) {
+	var s *Store
+	announced := 0
+	s = open(t, Config{MaxBytes: 3 << 20, Evicted: func(r Removed) {
+		announced++
+		if records, err := s.List(func(m *Meta) bool { return true }); err != nil || !slices.ContainsFunc(records, func(o Record) bool { return o.ID == r.ID }) {
+			t.Errorf("record %s was removed before it was announced: %v", r.ID, err)
+		}
+	}})
+	write := func(c *Lease) {
+		t.Helper()
+		err := c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, 2<<20, func(_ context.Context, dir string) error {
+			return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 2<<20), 0o600)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := create(t, s, Meta{Class: Box, Owner: "a"})
+	write(first)
+	if err := first.Release(); err != nil {
+		t.Fatal(err)
+	}
+	write(create(t, s, Meta{Class: Box, Owner: "a"}))
+	if announced != 1 {
+		t.Errorf("%d records were announced, want 1", announced)
+	}
+}
+
 func TestSweep_Quota(t *testing.T) {
 	s := open(t, Config{})
 	keptID := stored(t, s, kept(), blob(9*kB))

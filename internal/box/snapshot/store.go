@@ -106,15 +106,22 @@ type Config struct {
 	// before it is removed, so that a clock that is wrong for a while costs nothing. 0:
 	// removed at once.
 	AgeDoubt time.Duration
-	Log      *slog.Logger     // nil: none
-	Now      func() time.Time // nil: time.Now
+	// DiskDoubt is how long sweeps must find less than MinFree on the disk before they evict
+	// records for it, so that a disk that is full for a while costs nothing. Writes evict at
+	// once.
+	DiskDoubt time.Duration
+	Log       *slog.Logger     // nil: none
+	Now       func() time.Time // nil: time.Now
 
-	// Evicted, if set, is called for each record that Create and Write evicted, in the
-	// goroutine of the caller, with no lock held but the lease.
+	// Evicted, if set, is called for each record that Create and Write evict, in the
+	// goroutine of the caller, just before the record is removed, so that there is never
+	// neither a record nor a note of it. It must not call the Store's Write or Create.
 	Evicted func(Removed)
 
 	// step is called at each step of a write, in tests.
 	step func(name string)
+	// free replaces the measured free space of the disk, in tests.
+	free func() int64
 }
 
 const (
@@ -146,6 +153,7 @@ type Store struct {
 	leases map[string]*localLease // guarded by mu; of this process, by id
 	seen   map[string]seen        // guarded by mu, the map is immutable; result of the last scan
 	aged   map[string]time.Time   // guarded by mu; since when sweeps have found records expired
+	short  time.Time              // guarded by mu; since when sweeps have found the disk short; zero: it is not
 	usage                         // guarded by mu
 }
 

@@ -13,7 +13,8 @@ import (
 // Config.MaxAge for at least Config.AgeDoubt. If the limits of Config are still
 // exceeded, it evicts the least recently used Box records (Quota), even if that does
 // not suffice; of the disk, it counts the space that is really free, up to the lesser of
-// Config.MinFree and 256 MiB, and not what is reserved. It leaves files of a later version or of other users alone.
+// Config.MinFree and 256 MiB, and not what is reserved, and only once sweeps have found too
+// little for Config.DiskDoubt. It leaves files of a later version or of other users alone.
 //
 // It returns the removed records also with an error, and continues after errors until
 // ctx is done.
@@ -149,6 +150,21 @@ func (s *Store) inspect(it *item, dir *os.Root) (why Why, rest []string, err err
 	return "", rest, err
 }
 
+// doubtDisk reports whether it is too early to evict because the disk is short: whatever
+// fills it may go away.
+func (s *Store) doubtDisk(short bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !short {
+		s.short = time.Time{}
+		return false
+	}
+	if s.short.IsZero() {
+		s.short = time.Now()
+	}
+	return time.Since(s.short) < s.cfg.DiskDoubt
+}
+
 // sweepSpace evicts records until the limits of Config hold, of the disk those of sweepable.
 func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
 	unlock, err := s.lockSpace(ctx)
@@ -168,10 +184,13 @@ func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.doubtDisk(l.disk > 0) {
+		l.disk = 0
+	}
 	victims, err := s.chooseVictims(items, nil, l)
 	if err != nil {
 		return nil, err
 	}
-	removed, _, err := s.evict(victims, l)
+	removed, _, err := s.evict(victims, l, nil)
 	return removed, err
 }

@@ -214,7 +214,7 @@ func (g *cgroup) remove() error {
 	}
 	var errs []error
 	for _, dir := range g.parent.distinct() {
-		errs = append(errs, rmdir(filepath.Join(dir, g.id)))
+		errs = append(errs, g.parent.remove(filepath.Join(dir, g.id)))
 	}
 	return errors.Join(errs...)
 }

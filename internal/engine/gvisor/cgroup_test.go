@@ -4,13 +4,17 @@ package gvisor
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestCgroup_HasAllProcesses fails if a process of a guest is outside the guest's cgroup,
@@ -90,5 +94,42 @@ func TestStart_WaitsForCgroup(t *testing.T) {
 	open.Close()
 	if err := <-ended; err == nil {
 		t.Error("gVisor has a command of this name")
+	}
+}
+
+// TestCgroupsLeft: a cgroup that cannot be removed when its guest ends is removed later, at
+// the latest when the engine is closed.
+func TestCgroupsLeft(t *testing.T) {
+	e := openIn(t, t.TempDir())
+	if e.groups == nil {
+		t.Skip("no cgroups can be made here")
+	}
+	b := create(t, e, "guest", newSpec(t))
+	dirs := e.groups.distinct()
+	for _, dir := range dirs {
+		for _, flags := range []uintptr{unix.MS_BIND, unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY} {
+			if err := unix.Mount(dir, dir, "", flags, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := b.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range dirs {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "guest")); err != nil {
+			t.Errorf("while it could not be removed: %v", err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Errorf("close the engine: %v", err)
+	}
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
 	}
 }

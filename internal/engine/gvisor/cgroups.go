@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,6 +32,9 @@ type cgroups struct {
 	// cpuacct is the directory that counts CPU time in v1, where it need not be
 	// that of cpu.
 	cpuacct string
+
+	mu   sync.Mutex
+	left []string // guarded by mu; directories of ended guests that could not be removed
 }
 
 // openCgroups makes the instance's cgroups. The error says why there are none.
@@ -291,12 +295,40 @@ func (c *cgroups) distinct() []string {
 	return dirs
 }
 
-// close removes the instance's cgroups; those of guests are gone.
+// removeLeft removes the directories of ended guests that could not be removed before. c
+// may be nil.
+func (c *cgroups) removeLeft() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	left := c.left
+	c.left = nil
+	c.mu.Unlock()
+	var errs []error
+	for _, dir := range left {
+		errs = append(errs, c.remove(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// remove removes the directory of an ended guest. If that fails, removeLeft tries again.
+func (c *cgroups) remove(dir string) error {
+	err := rmdir(dir)
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.left = append(c.left, dir)
+	}
+	return err
+}
+
+// close removes the instance's cgroups; the guests have ended.
 func (c *cgroups) close() error {
 	if c == nil {
 		return nil
 	}
-	var errs []error
+	errs := []error{c.removeLeft()}
 	for _, dir := range c.distinct() {
 		errs = append(errs, rmdir(dir))
 	}

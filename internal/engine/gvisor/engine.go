@@ -140,6 +140,9 @@ func (e *Engine) sweep() {
 		case <-t.C:
 			removeStale(filepath.Dir(e.dir.root))
 			e.groups.removeStale()
+			if err := e.groups.removeLeft(); err != nil {
+				e.log.Warn("cgroups left behind", logkey.Error, err)
+			}
 		case <-e.set.Closing():
 			return
 		}

@@ -1,0 +1,91 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// sleeper is an engine that pauses guests and does not resume them, or says that it failed
+// to pause them although they are paused.
+type sleeper struct {
+	engine.Engine
+	pauseErr error
+	hang     bool // Resume waits for ctx
+}
+
+// Unwrap returns the engine that pauses as it should.
+func (e *sleeper) Unwrap() engine.Engine { return e.Engine }
+
+func (e *sleeper) Pause(ctx context.Context, id string) error {
+	p, _ := engine.As[engine.Pauser](e.Engine)
+	return errors.Join(p.Pause(ctx, id), e.pauseErr)
+}
+
+func (e *sleeper) Resume(ctx context.Context, id string) error {
+	if e.hang {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	p, _ := engine.As[engine.Pauser](e.Engine)
+	return p.Resume(ctx, id)
+}
+
+func newSleeper(t *testing.T) (*fixture, *sleeper) {
+	e := &sleeper{}
+	f := newFixtureWith(t, neverIdle, func(_ *fixture, parts *Parts) {
+		e.Engine = parts.Machines.Engine
+		parts.Machines.Engine = e
+	})
+	return f, e
+}
+
+// pauseNow pauses an idle box.
+func (f *fixture) pauseNow(t *testing.T, s *Box) error {
+	t.Helper()
+	f.reg.mu.Lock()
+	seq := s.use.seq
+	f.reg.mu.Unlock()
+	return s.pause(t.Context(), seq)
+}
+
+// A machine whose pausing has failed may be paused nevertheless, as when the call was given
+// up and took effect later. The next call resumes it.
+func TestPause_ThatFailedAfterItsEffect(t *testing.T) {
+	f, e := newSleeper(t)
+	s := f.session(t, "bob", "x")
+	wantOut(t, s, "x = 41; print(x)", "41\n")
+	e.pauseErr = errors.New("as the test wants")
+	if err := f.pauseNow(t, s); err == nil {
+		t.Fatal("the box was paused without an error")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	res, err := s.Run(ctx, RunRequest{Code: "print(x + 1)"})
+	if err != nil || res.Stdout != "42\n" {
+		t.Errorf("the next call: got %+v, %v", res, err)
+	}
+}
+
+// A box whose machine does not resume ends, so that its owner can go on.
+func TestResume_WithoutAnswerEndsTheBox(t *testing.T) {
+	f, e := newSleeper(t)
+	f.env.resumeTimeout = 100 * time.Millisecond
+	s := f.session(t, "bob", "x")
+	run(t, s, "x = 41")
+	if err := f.pauseNow(t, s); err != nil {
+		t.Fatal(err)
+	}
+	e.hang = true
+	_, err := s.Run(t.Context(), RunRequest{Code: "print(x)"})
+	wantCode(t, err, CodeGone, "did not resume")
+	s, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || !lease.Created || lease.Lost == nil || lease.Lost.Reason != ReasonCrashed {
+		t.Fatalf("the next call: got %+v, %v; want a new box that says how the earlier one ended", lease, err)
+	}
+	lease.Release()
+	wantOut(t, s, "print(1)", "1\n")
+}
