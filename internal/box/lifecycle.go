@@ -144,6 +144,9 @@ func (l *lifecycle) start(op string, s *Box) {
 	// The record of a box that was being woken stays for the next call, unless its
 	// owner stopped it.
 	keep := b.record != nil && b.data && (tomb == nil || tomb.Reason != ReasonStopped)
+	if keep {
+		l.records.notWoken(b.record, s.origin.stale)
+	}
 	if b.record != nil {
 		l.records.release(b.record, keep)
 	}

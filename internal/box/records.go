@@ -49,6 +49,19 @@ func (d *records) tryCreate(s *Box) (*snapshot.Lease, error) {
 	return d.parts.Snapshots.Create(meta)
 }
 
+// notWoken restores Live in the record of a box whose wake ended before any call reached the
+// box, so that the next wake reports no loss of its own. stale is what Live was before.
+func (d *records) notWoken(lease *snapshot.Lease, stale bool) {
+	meta := lease.Meta()
+	if meta.Live == stale {
+		return
+	}
+	meta.Live = stale
+	if err := lease.Update(meta); err != nil {
+		d.log.Warn("record not updated", logkey.Record, lease.ID(), logkey.Error, err)
+	}
+}
+
 // release releases a record, which stays on disk with keep.
 func (d *records) release(lease *snapshot.Lease, keep bool) {
 	var err error

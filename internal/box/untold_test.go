@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,5 +100,47 @@ func TestLease_ReportsWhatACancelledCallWoke(t *testing.T) {
 	close(hold)
 	if lease := <-second; lease.Woken == nil || !lease.Woken.Behind {
 		t.Errorf("the call that went on: got the lease %+v, want the report of a crash", lease)
+	}
+}
+
+// A wake that is abandoned after the record says that the box goes on, and before any call
+// reaches the box, loses nothing: the next wake reports no loss.
+func TestWake_AbandonedLosesNothing(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	s := f.session(t, "bob", "x")
+	run(t, s, "x = 41")
+	f.evict(t, s)
+	hold := make(chan struct{})
+	f.engine.set(nil, hold)
+	first := make(chan error, 1)
+	go func() {
+		_, _, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+		first <- err
+	}()
+	var waking *Box
+	eventually(t, "the box is being woken", func() bool {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		waking = f.reg.boxes[key{"bob", KindSession, "x"}]
+		return waking != nil
+	})
+	func() {
+		f.reg.mu.Lock() // the start cannot publish the box meanwhile
+		defer f.reg.mu.Unlock()
+		f.engine.set(nil, nil)
+		close(hold)
+		eventually(t, "the record says that the box goes on", func() bool { return waking.origin.record.Meta().Live })
+		for _, p := range slices.Clone(waking.use.pins) {
+			f.reg.unpinLocked(p) // as the end of its call's context does
+		}
+	}()
+	wantCode(t, <-first, CodeCancelled)
+	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if lease.Woken == nil || lease.Woken.Behind {
+		t.Errorf("the next call: got the lease %+v, %+v; want a box that lost nothing", lease, lease.Woken)
 	}
 }
