@@ -14,5 +14,5 @@
 //   - neighbor: the boxes of the owner whom no fault is aimed at keep everything.
 //   - leak: processes, mounts, cgroups, files, descriptors and goroutines are freed.
 //
-// TestInvariants_CanFail breaks the manager or the engine on purpose, once for each.
+// TestInvariants_CanFail breaks the manager or the engine on purpose, once or more for each.
 package chaos

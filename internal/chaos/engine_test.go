@@ -20,7 +20,7 @@ import (
 type faultyEngine struct {
 	engine.Engine
 	faults *faults
-	broken broken
+	broken *atomic.Pointer[broken]
 }
 
 var (
@@ -52,6 +52,9 @@ func (e *faultyEngine) Restore(ctx context.Context, id string, spec *engine.Spec
 }
 
 func (e *faultyEngine) start(ctx context.Context, stage stage, id string, boot func() (engine.Guest, error)) (engine.Guest, error) {
+	if e.broken.Load().refuses {
+		return nil, fmt.Errorf("broken on purpose: %w", engine.ErrExhausted)
+	}
 	var g engine.Guest
 	err := e.faults.around(ctx, stage, id, func() (err error) {
 		g, err = boot()
@@ -65,7 +68,9 @@ func (e *faultyEngine) start(ctx context.Context, stage stage, id string, boot f
 		}
 		return nil, err
 	}
-	e.broken.atStart()
+	if leak := e.broken.Load().atBoot; leak != nil {
+		leak()
+	}
 	return &faultyGuest{Guest: g, engine: e}, nil
 }
 
@@ -141,7 +146,7 @@ func (g *faultyGuest) Dial(ctx context.Context) (conn io.ReadWriteCloser, err er
 }
 
 func (g *faultyGuest) Destroy(ctx context.Context) error {
-	if g.engine.broken.immortal {
+	if g.engine.broken.Load().immortal {
 		return nil
 	}
 	// An engine always destroys: only delays and signals are aimed at this stage.

@@ -19,8 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box"
@@ -43,7 +41,7 @@ const (
 	// ends its box after 6 s (cancelBackstop in package box), which reports it within 3 s.
 	// The rest is for a busy machine.
 	callGrace = 30 * time.Second
-	// settleTimeout is opTimeout after the last fault: a call waits 30 s for room (wakeWait
+	// settleTimeout is opTimeout after the last fault, and of the control owner: a call waits 30 s for room (wakeWait
 	// in package box) before it is refused.
 	settleTimeout = 40 * time.Second
 	// faultEvery is the number of operations for each fault.
@@ -64,20 +62,12 @@ const (
 
 // broken says how the manager or the engine is broken on purpose.
 type broken struct {
-	silent    bool          // reports of lost boxes are withheld
-	forgetful bool          // variables are lost
-	hangs     bool          // a call does not return
-	harms     bool          // faults strike the control owner, too
-	immortal  bool          // guests are not destroyed
-	kills     bool          // sentries are killed without a fault of the schedule
-	atBoot    func()        // called when a guest has started; leaks something
-	grace     time.Duration // replaces callGrace
-}
-
-func (b broken) atStart() {
-	if b.atBoot != nil {
-		b.atBoot()
-	}
+	silent   bool          // reports of lost boxes are withheld
+	before   string        // code that runs before that of each call
+	refuses  bool          // no guest starts
+	immortal bool          // guests are not destroyed
+	atBoot   func()        // called when a guest has started; leaks something
+	limit    time.Duration // replaces the time within which an operation has to return
 }
 
 // config is what a run consists of.
@@ -87,7 +77,7 @@ type config struct {
 	round    int // operations of one round
 	every    int // operations for each fault
 	dir      string
-	broken   broken
+	length   time.Duration // no operation begins later; 0: no limit
 	most     int           // violations that end the run
 	patience time.Duration // how long what was used may take to be freed
 	out      io.Writer     // of progress
@@ -98,6 +88,7 @@ type run struct {
 	config
 	t        testing.TB
 	agent    engine.Program
+	broken   atomic.Pointer[broken]
 	subjects []*subject
 	busy     *subject // of the control owner: called all the time
 	idle     *subject // of the control owner: hibernated in between
@@ -108,7 +99,8 @@ type run struct {
 	manager *box.Manager
 	faults  *faults
 
-	next     atomic.Int64 // number of the next operation
+	next     atomic.Int64 // number of the latest operation
+	ended    atomic.Int64 // operations that were performed
 	inFlight sync.Map     // operations that have not returned: number -> inFlight
 	controls atomic.Int64 // calls of the control owner
 	late     atomic.Bool  // a call hangs: what follows proves nothing
@@ -135,6 +127,7 @@ func newRun(t testing.TB, cfg config) *run {
 		config: cfg, t: t, began: time.Now(),
 		kinds: map[string]int{}, done: map[string]int{}, struck: map[string]int{}, refused: map[string]int{}, reported: map[string]int{},
 	}
+	r.broken.Store(&broken{})
 	add := func(owner box.Owner, kind box.Kind, name string) *subject {
 		s := &subject{run: r, owner: owner, kind: kind, name: name, seen: map[string]int{}, good: time.Now()}
 		return s
@@ -183,9 +176,14 @@ func (r *run) failed() bool {
 	return len(r.violations) >= r.most
 }
 
+// over reports whether no further operation begins.
+func (r *run) over() bool {
+	return r.failed() || r.late.Load() || r.length > 0 && time.Since(r.began) > r.length
+}
+
 // all runs all rounds.
 func (r *run) all() {
-	for n := 0; n*r.round < r.ops && !r.failed() && !r.late.Load(); n++ {
+	for n := 0; n*r.round < r.ops && !r.over(); n++ {
 		r.oneRound(n, min((n+1)*r.round, r.ops))
 	}
 }
@@ -195,16 +193,12 @@ func (r *run) all() {
 func (r *run) oneRound(n, end int) {
 	rnd := rand.New(rand.NewPCG(r.seed, uint64(1)<<63|uint64(n)))
 	before := holdings()
-	r.faults = newFaults(r.dir)
-	r.faults.log, r.faults.spar = r.logFault, !r.broken.harms
 	h, err := r.open(rnd)
 	if err != nil {
 		r.t.Errorf("round %d: %v", n, err)
 		r.late.Store(true)
 		return
 	}
-	r.engine, r.manager = h.engine, h.manager
-
 	watching := make(chan struct{})
 	var watchers sync.WaitGroup
 	watchers.Go(func() { r.watch(watching) })
@@ -216,8 +210,9 @@ func (r *run) oneRound(n, end int) {
 		controls.Go(func() { r.control(r.idle, 6*time.Second, stopped) })
 		for range workers {
 			group.Go(func() {
-				for op := int(r.next.Add(1)); op <= end && !r.failed() && !r.late.Load(); op = int(r.next.Add(1)) {
+				for op := int(r.next.Add(1)); op <= end && !r.over(); op = int(r.next.Add(1)) {
 					r.operate(op)
+					r.ended.Add(1)
 				}
 			})
 		}
@@ -259,7 +254,7 @@ func (r *run) oneRound(n, end int) {
 	}
 	r.faults.release()
 	fmt.Fprintf(r.out, "%v: %d of %d operations, %d faults, %d violations, %d calls of the control owner\n",
-		time.Since(r.began).Round(time.Second), r.next.Load(), r.ops, sum(r.struck), len(r.violations), r.controls.Load())
+		time.Since(r.began).Round(time.Second), r.ended.Load(), r.ops, sum(r.struck), len(r.violations), r.controls.Load())
 }
 
 func sum(m map[string]int) (n int) {
@@ -308,20 +303,19 @@ func (r *run) inTurn(number int, what string, s *subject, do func(context.Contex
 
 // do performs an operation within opTimeout, watched.
 func (r *run) do(number int, what string, s *subject, do func(context.Context) error) {
-	timeout, limit := opTimeout, opTimeout+callGrace
-	if strings.HasPrefix(what, "settle") {
-		timeout, limit = settleTimeout, settleTimeout+callGrace
+	timeout := opTimeout
+	switch strings.Fields(what)[0] {
+	case "settle", "prepare", "control":
+		timeout = settleTimeout
 	}
-	if r.broken.grace > 0 {
-		limit = r.broken.grace
+	limit := timeout + callGrace
+	if b := r.broken.Load(); b.limit > 0 {
+		limit = b.limit
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	r.inFlight.Store(number, &inFlight{what, time.Now(), limit, s})
 	defer r.inFlight.Delete(number)
-	if r.broken.hangs && number > 20 {
-		time.Sleep(2 * r.broken.grace) // and ignores ctx
-	}
 	err := do(ctx)
 	outcome := "ok"
 	if err != nil {
@@ -346,13 +340,7 @@ func (r *run) operate(op int) {
 		s = r.subjects[(op/hotFor*3+rnd.IntN(hot))%len(r.subjects)]
 	}
 	pick, after := rnd.IntN(1000), upTo(rnd, 400*time.Millisecond)
-	if r.broken.kills && op > 20 {
-		if pid := partOf("runsc-sandbox", s.guest()); pid != 0 {
-			unix.Kill(pid, unix.SIGKILL)
-		}
-	} else if !r.broken.kills {
-		r.arrange(newFault(rnd, op, r.every), s)
-	}
+	r.arrange(newFault(rnd, op, r.every), s)
 	name := fmt.Sprint("op", op)
 	b := s.last()
 	switch {
@@ -421,27 +409,38 @@ func (r *run) control(s *subject, every time.Duration, stop <-chan struct{}) {
 		if r.failed() || r.late.Load() {
 			return
 		}
-		begun := time.Now()
-		r.faults.sparing.Add(1)
-		r.inTurn(-10-i, "control", s, func(ctx context.Context) error {
-			b, err := s.acquire(ctx, "control")
-			if err == nil {
-				err = s.call(ctx, "control", b)
-			}
-			s.mu.Lock()
-			same := s.seen[s.token] == s.n && len(s.seen) == 1
-			s.mu.Unlock()
-			switch {
-			case err != nil && !r.faults.near(begun.Add(-10*time.Second)):
-				r.violate("neighbor", s, "a call of the control owner failed: %v", err)
-			case err == nil && !same:
-				r.violate("neighbor", s, "a box of the control owner lost its state")
-			}
-			return err
-		})
-		r.faults.sparing.Add(-1)
-		r.controls.Add(1)
+		r.controlCall(-10-i, s)
 	}
+}
+
+// controlCall calls a box of the control owner, which has to remember everything.
+func (r *run) controlCall(number int, s *subject) {
+	begun := time.Now()
+	r.faults.sparing.Add(1)
+	defer r.faults.sparing.Add(-1)
+	r.inTurn(number, "control", s, func(ctx context.Context) error {
+		highest := 0
+		s.mu.Lock()
+		for _, n := range s.seen {
+			highest = max(highest, n)
+		}
+		s.mu.Unlock()
+		b, err := s.acquire(ctx, "control")
+		if err == nil {
+			err = s.call(ctx, "control", b)
+		}
+		s.mu.Lock()
+		same := s.n > highest && len(s.seen) == 1
+		s.mu.Unlock()
+		switch {
+		case err != nil && !r.faults.near(begun.Add(-10*time.Second)):
+			r.violate("neighbor", s, "a call of the control owner failed: %v", err)
+		case err == nil && !same:
+			r.violate("neighbor", s, "a box of the control owner lost its state")
+		}
+		return err
+	})
+	r.controls.Add(1)
 }
 
 // settle calls every box without faults: each answers, or says what became of it, so that
@@ -511,13 +510,15 @@ type opened struct {
 
 // open opens an engine and a manager, with settings that differ by round.
 func (r *run) open(rnd *rand.Rand) (*opened, error) {
+	r.faults = newFaults(r.dir)
+	r.faults.log = r.logFault
 	log := slog.New(&follower{run: r})
 	const reserve = 48 << 20
 	e, err := gvisor.Open(context.Background(), gvisor.Config{StateDir: r.dir, Log: log, Disk: hostdisk.Policy{Guaranteed: 0.01, Reserve: reserve}})
 	if err != nil {
 		return nil, err
 	}
-	h := &opened{run: r, engine: &faultyEngine{Engine: e, faults: r.faults, broken: r.broken}}
+	h := &opened{run: r, engine: &faultyEngine{Engine: e, faults: r.faults, broken: &r.broken}}
 	img, err := image.Toolchain(context.Background(), image.ToolchainConfig{StateDir: r.dir})
 	if err != nil {
 		return nil, err
@@ -551,6 +552,7 @@ func (r *run) open(rnd *rand.Rand) (*opened, error) {
 		Machines: maker, Snapshots: h.snapshots, Templates: h.templates, Scratch: []string{filepath.Join(r.dir, "scratch")},
 		Tombstones: filepath.Join(r.dir, "tombstones.json"), Log: log,
 	})
+	r.engine, r.manager = h.engine, h.manager
 	return h, h.manager.Start(context.Background())
 }
 

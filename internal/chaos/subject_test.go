@@ -120,7 +120,7 @@ func (s *subject) leased(b *box.Box, lease box.Lease, err error, op string) erro
 	if err != nil {
 		return s.failed(err, op)
 	}
-	if s.run.broken.silent {
+	if s.run.broken.Load().silent {
 		lease.Lost = nil
 		if lease.Woken != nil {
 			lease.Woken.Why = nil
@@ -231,10 +231,7 @@ print(token, n, was)`
 // call counts up in the box, and checks what the box remembers. The caller has the turn.
 func (s *subject) call(ctx context.Context, op string, b *box.Box) error {
 	fresh := "by-" + op
-	code := fmt.Sprintf(counting, fresh)
-	if s.run.broken.forgetful {
-		code = "globals().pop('token', None)\n" + code
-	}
+	code := s.run.broken.Load().before + fmt.Sprintf(counting, fresh)
 	s.mu.Lock()
 	s.unsure++
 	s.mu.Unlock()
