@@ -120,7 +120,11 @@ func TestInvariants_CanFail(t *testing.T) {
 		{"a call hangs", broken{limit: 100 * time.Millisecond}, "hang", func(r *trial, s *subject) {
 			r.n++
 			r.do(r.n, "call", s, func(context.Context) error {
-				polltest.Soon(20*time.Second, r.late.Load)
+				polltest.Soon(20*time.Second, func() bool {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					return r.kinds["hang"] > 0
+				})
 				return nil
 			})
 		}},
