@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -30,8 +32,10 @@ func (c claims[T]) owner(uri string) string {
 // servers returns the servers that list an item, sorted.
 func (c claims[T]) servers(uri string) []string { return slices.Sorted(maps.Keys(c[uri])) }
 
-// publishByURI applies the changes of a server's items.
+// publishByURI applies the changes of a server's items. It logs one line for all that
+// several servers list.
 func publishByURI[T any](g *Gateway, server, kind string, c claims[T], before, now []*T, address func(*T) string, add func(string, *T), remove func(...string)) {
+	var shared []string
 	// settle offers an item to clients, or stops offering it.
 	settle := func(uri string) {
 		switch servers := c.servers(uri); len(servers) {
@@ -45,7 +49,7 @@ func publishByURI[T any](g *Gateway, server, kind string, c claims[T], before, n
 			}
 		default:
 			remove(uri)
-			g.log.Warn("item left out: several servers list it", logkey.Server, server, logkey.Item, kind, logkey.Name, uri, logkey.Servers, servers)
+			shared = append(shared, uri)
 		}
 	}
 	applyDiff(before, now, address,
@@ -64,47 +68,89 @@ func publishByURI[T any](g *Gateway, server, kind string, c claims[T], before, n
 				settle(uri)
 			}
 		})
+	if len(shared) > 0 {
+		g.log.Warn("items left out: several servers list them", logkey.Server, server, logkey.Item, kind, logkey.Count, len(shared), logkey.Name, shared[0], logkey.Servers, c.servers(shared[0]))
+	}
+}
+
+// A template is a published URI template.
+type template struct {
+	text    string
+	re      *regexp.Regexp
+	servers []string // that list it
+}
+
+// compileTemplates compiles the templates that are new since the last call. The caller
+// holds g.mu.
+func (g *Gateway) compileTemplates() {
+	known := make(map[string]*regexp.Regexp, len(g.compiled))
+	for _, t := range g.compiled {
+		known[t.text] = t.re
+	}
+	compiled := make([]template, 0, len(g.templates)) // readers may still use the old slice
+	for text := range g.templates {
+		re := known[text]
+		if re == nil {
+			t, err := uritemplate.New(text)
+			if err != nil {
+				continue // several servers list it, and none can be asked for it
+			}
+			re = t.Regexp()
+		}
+		compiled = append(compiled, template{text, re, g.templates.servers(text)})
+	}
+	g.compiled = compiled
 }
 
 // resourceServers returns the servers that a resource may be read from, sorted: those
 // that list it or, if none does, those of the templates that match.
 func (g *Gateway) resourceServers(uri string) []string {
 	g.mu.Lock()
-	servers := g.resources.servers(uri)
-	templates := make(map[string][]string, len(g.templates))
-	if len(servers) == 0 {
-		for template := range g.templates {
-			templates[template] = g.templates.servers(template)
-		}
-	}
+	servers, templates := g.resources.servers(uri), g.compiled
 	g.mu.Unlock()
-	for template, of := range templates {
-		if t, err := uritemplate.New(template); err == nil && t.Regexp().MatchString(uri) {
-			servers = append(servers, of...)
+	if len(servers) > 0 {
+		return servers
+	}
+	for _, t := range templates {
+		if t.re.MatchString(uri) {
+			servers = append(servers, t.servers...)
 		}
 	}
 	slices.Sort(servers)
 	return slices.Compact(servers)
 }
 
-// ambiguous returns an error if a request concerns a resource of several servers.
-func (g *Gateway) ambiguous(req mcp.Request) error {
-	var uris []string
+// requestedResources returns the URIs of the resources that a request concerns. It
+// returns an error if they are more than clients can subscribe to.
+func requestedResources(req mcp.Request) ([]string, error) {
 	switch r := req.(type) {
 	case *mcp.ReadResourceRequest:
 		if r.Params != nil {
-			uris = []string{r.Params.URI}
+			return []string{r.Params.URI}, nil
 		}
 	case *mcp.SubscribeRequest:
 		if r.Params != nil {
-			uris = []string{r.Params.URI}
+			return []string{r.Params.URI}, nil
 		}
 	case *mcp.SubscriptionsListenRequest:
 		if r.Params != nil && r.Params.Notifications != nil {
-			uris = r.Params.Notifications.ResourceSubscriptions
+			uris := r.Params.Notifications.ResourceSubscriptions
+			if len(uris) > maxSubscriptions {
+				return nil, invalidRequest("the request names %d resources to subscribe to; the limit is %d", len(uris), maxSubscriptions)
+			}
+			return uris, nil
 		}
 	}
+	return nil, nil
+}
+
+// ambiguous returns an error if one of the requested resources is of several servers, or
+// if ctx ended.
+func (g *Gateway) ambiguous(ctx context.Context, uris []string) error {
 	for _, uri := range uris {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if servers := g.resourceServers(uri); len(servers) > 1 {
 			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(
 				"several servers have the resource %q: %s; to use it, disable all of them but one, or read it with: glovebox mcp read SERVER URI", uri, strings.Join(servers, ", "))}

@@ -110,6 +110,7 @@ type Gateway struct {
 	prompts    names                        // guarded by mu
 	resources  claims[mcp.Resource]         // guarded by mu
 	templates  claims[mcp.ResourceTemplate] // guarded by mu
+	compiled   []template                   // guarded by mu: the templates; never changed in place
 	level      mcp.LoggingLevel             // guarded by mu: the most verbose of all clients
 	sentLevels map[string]mcp.LoggingLevel  // guarded by mu: sent to servers, by server
 	starting   map[string]*start            // guarded by mu: by server
@@ -232,7 +233,11 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			g.recompare(ctx)
 			g.retry()
 		}
-		wait := list || !g.resolves(req)
+		uris, err := requestedResources(req)
+		if err != nil {
+			return nil, err
+		}
+		wait := list || !g.resolves(ctx, req, uris)
 		if wait {
 			timer := time.NewTimer(listWait)
 			defer timer.Stop()
@@ -242,10 +247,10 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			case <-ctx.Done():
 			}
 		}
-		if err := g.ambiguous(req); err != nil {
+		if err := g.ambiguous(ctx, uris); err != nil {
 			return nil, err
 		}
-		if r, ok := req.(*mcp.CallToolRequest); ok && !g.resolves(req) {
+		if r, ok := req.(*mcp.CallToolRequest); ok && !g.resolves(ctx, req, uris) {
 			// A tool result, not an error: models read results.
 			if why := g.whyUnavailable(ctx, r.Params.Name); why != "" {
 				return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: why}}}, nil
@@ -255,21 +260,14 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// resolves reports whether the gateway has the tool, prompt or resource of a request
-// now.
-func (g *Gateway) resolves(req mcp.Request) bool {
+// resolves reports whether the gateway has the tool, prompt or resources of a request
+// now. It returns early if ctx ends.
+func (g *Gateway) resolves(ctx context.Context, req mcp.Request, uris []string) bool {
 	switch r := req.(type) {
 	case *mcp.CallToolRequest:
 		return r.Params == nil || g.HasTool(r.Params.Name)
 	case *mcp.GetPromptRequest:
 		return r.Params == nil || g.hasPrompt(r.Params.Name)
-	case *mcp.ReadResourceRequest:
-		return r.Params == nil || g.hasResource(r.Params.URI)
-	case *mcp.SubscribeRequest:
-		return r.Params == nil || g.hasResource(r.Params.URI)
-	case *mcp.SubscriptionsListenRequest:
-		return r.Params == nil || r.Params.Notifications == nil ||
-			!slices.ContainsFunc(r.Params.Notifications.ResourceSubscriptions, func(uri string) bool { return !g.hasResource(uri) })
 	case *mcp.CompleteRequest:
 		if r.Params == nil || r.Params.Ref == nil {
 			return true
@@ -277,10 +275,8 @@ func (g *Gateway) resolves(req mcp.Request) bool {
 		_, _, ok := g.resolveRef(r.Params.Ref)
 		return ok
 	}
-	return true
+	return !slices.ContainsFunc(uris, func(uri string) bool { return ctx.Err() != nil || len(g.resourceServers(uri)) == 0 })
 }
-
-func (g *Gateway) hasResource(uri string) bool { return len(g.resourceServers(uri)) > 0 }
 
 func (g *Gateway) hasPrompt(name string) bool {
 	g.mu.Lock()

@@ -65,6 +65,9 @@ func (g *Gateway) replace(server string, p, current *published) {
 		func(server string, r *mcp.Resource) { g.server.AddResource(r, g.resource(server)) }, g.server.RemoveResources)
 	publishByURI(g, server, "resource template", g.templates, before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
 		func(server string, t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, g.resource(server)) }, g.server.RemoveResourceTemplates)
+	if len(before.Templates) > 0 || len(o.Templates) > 0 {
+		g.compileTemplates()
+	}
 }
 
 // tryAdd calls add and reports whether it succeeded. The SDK panics on invalid items;

@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/mcpkit"
+)
+
+// A request with many resources is refused before they are compared with the templates,
+// and a canceled one ends.
+func TestListen_ManyResources(t *testing.T) {
+	g, _ := register(t, options(t.TempDir(), mcpkit.Trusted))
+	g.publish("a", listing.Entry{Templates: []*mcp.ResourceTemplate{{Name: "a", URITemplate: "x://t/{id}"}}}, true)
+	passed := false
+	listen := g.Middleware(func(context.Context, string, mcp.Request) (mcp.Result, error) {
+		passed = true
+		return nil, nil
+	})
+	request := func(n int) mcp.Request {
+		return &mcp.SubscriptionsListenRequest{Params: &mcp.SubscriptionsListenParams{
+			Notifications: &mcp.NotificationSubscriptions{ResourceSubscriptions: slices.Repeat([]string{"x://t/1"}, n)},
+		}}
+	}
+	if _, err := listen(t.Context(), "subscriptions/listen", request(maxSubscriptions)); err != nil || !passed {
+		t.Errorf("%d resources: %v, passed on: %v", maxSubscriptions, err, passed)
+	}
+	passed = false
+	if _, err := listen(t.Context(), "subscriptions/listen", request(maxSubscriptions+1)); err == nil || !strings.Contains(err.Error(), fmt.Sprint("the limit is ", maxSubscriptions)) || passed {
+		t.Errorf("%d resources: %v, passed on: %v", maxSubscriptions+1, err, passed)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	passed = false
+	if _, err := listen(ctx, "subscriptions/listen", request(maxSubscriptions)); !errors.Is(err, context.Canceled) || passed {
+		t.Errorf("canceled: %v, passed on: %v", err, passed)
+	}
+	if n := testing.AllocsPerRun(10, func() { g.resourceServers("x://t/1") }); n > 20 {
+		t.Errorf("finding the servers of a resource allocates %v times: it compiles the template", n)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server whose list collides with that of another gets one warning for each kind.
+func TestPublish_OneWarningForSharedItems(t *testing.T) {
+	var text bytes.Buffer
+	o := options(t.TempDir(), mcpkit.Trusted)
+	o.Log = slog.New(slog.NewTextHandler(&text, nil))
+	g, _ := register(t, o)
+	var all []*mcp.Resource
+	for i := range 500 {
+		all = append(all, &mcp.Resource{Name: "r", URI: fmt.Sprint("x://r/", i)})
+	}
+	g.publish("a", listing.Entry{Resources: all}, true)
+	g.publish("b", listing.Entry{Resources: all}, true)
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(text.String(), "level=WARN"); n != 1 || !strings.Contains(text.String(), "count=500") {
+		t.Errorf("%d warnings, want one with the number of resources", n)
+	}
+}
