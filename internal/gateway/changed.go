@@ -69,7 +69,7 @@ func (g *Gateway) compared(ctx context.Context, server string, listed listing.En
 	case p.unpinned && !before.unpinned:
 		g.log.Warn("tools withheld: they cannot be compared with those that were first used", logkey.Server, server, logkey.Tools, changed, logkey.Error, err)
 	case !p.unpinned && len(changed) > 0 && (before.unpinned || !slices.Equal(changed, before.withheld)):
-		g.log.Warn("tools withheld: they have changed since they were first used", logkey.Server, server, logkey.Tools, changed, logkey.Command, g.reviewCommand(server))
+		g.log.Warn("tools withheld: they have changed since they were first used", logkey.Server, server, logkey.Tools, changed, logkey.Command, g.reviewCommand(server), logkey.AcceptAll, g.unpinCommand(server))
 	}
 	return p
 }
@@ -101,7 +101,7 @@ func (g *Gateway) whyWithheld(tool string) (why string, withheld bool) {
 			case p.unpinned:
 				return fmt.Sprintf("The tool %q of the server %q is withheld: whether it has changed since it was first used is not known. Its user finds the cause in the log.", tool, server), true
 			default:
-				return fmt.Sprintf("The tool %q of the server %q has changed since it was first used. Its user can review it with: %s. If the server changes its tools each time, its user can accept all changes with: %s", tool, server, g.reviewCommand(server), g.unpinCommand(server)), true
+				return fmt.Sprintf("The tool %q of the server %q has changed since it was first used. Its user can review it with: %s.", tool, server, g.reviewCommand(server)), true
 			}
 		}
 	}

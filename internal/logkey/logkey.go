@@ -62,7 +62,8 @@ const (
 	From       = "from" // old value of a setting
 	To         = "to"   // new value of a setting
 	Timeout    = "timeout"
-	Command    = "command" // to type
+	Command    = "command"    // to type
+	AcceptAll  = "accept_all" // command that accepts all later changes
 	Note       = "note"
 )
 

@@ -36,8 +36,8 @@ func (a *app) reviewCommand(server string) string { return a.lineFor("trust --to
 // unpinCommand returns the command that accepts all changes of a server's tools.
 func (a *app) unpinCommand(server string) string { return a.lineFor("trust --no-pin", server) }
 
-// unpin accepts all changes of a server's tools, now and later.
-func (a *app) unpin(ctx context.Context, server string) error {
+// unpin asks whether to accept all changes of a server's tools, now and later.
+func (a *app) unpin(ctx context.Context, server string, yes bool) error {
 	cfg, err := a.load()
 	if err != nil {
 		return err
@@ -54,6 +54,15 @@ func (a *app) unpin(ctx context.Context, server string) error {
 	path, err := a.state("tools.json")
 	if err != nil {
 		return err
+	}
+	if !yes {
+		if !a.terminal() {
+			return usage("use --yes", "no terminal to ask about the tools of mcp server %q", server)
+		}
+		fmt.Fprintf(a.person(), "Accept all changes of the tools of the MCP server %s, now and later, without a review? [y/N] ", oneLine(server))
+		if err := a.approved(server); err != nil {
+			return err
+		}
 	}
 	if err := pin.Open(path).AcceptAny(ctx, s.Definition().Hash()); err != nil {
 		return err
@@ -85,7 +94,7 @@ func (a *app) reviewTools(ctx context.Context, server string, yes bool) error {
 			return err
 		}
 		pins := pin.Open(path)
-		changed, err := pins.Changed(ctx, s.Definition().Hash(), tools)
+		changed, err := pins.Review(ctx, s.Definition().Hash(), tools)
 		switch {
 		case err != nil:
 			return err
@@ -111,12 +120,8 @@ func (a *app) reviewTools(ctx context.Context, server string, yes bool) error {
 		}
 		if !yes {
 			fmt.Fprint(w, "Use them? [y/N] ")
-			ok, err := a.yes()
-			if err != nil {
+			if err := a.approved(server); err != nil {
 				return err
-			}
-			if !ok {
-				return &Error{Code: ExitRefused, Err: fmt.Errorf("the tools of mcp server %q were not approved", server)}
 			}
 		}
 		if err := pins.Accept(ctx, s.Definition().Hash(), tools); err != nil {
@@ -125,6 +130,16 @@ func (a *app) reviewTools(ctx context.Context, server string, yes bool) error {
 		a.cacheTools(ctx, s.Definition(), tools) // an older listing would count as changed
 		return nil
 	})
+}
+
+// approved reads the answer to a question about a server's tools. It returns an error
+// unless the user approves.
+func (a *app) approved(server string) error {
+	ok, err := a.yes()
+	if err == nil && !ok {
+		err = &Error{Code: ExitRefused, Err: fmt.Errorf("the tools of mcp server %q were not approved", server)}
+	}
+	return err
 }
 
 // maxShownMember bounds a member of a tool's definition, in characters.

@@ -29,7 +29,7 @@ the time in a description, --no-pin accepts all changes.`,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			if noPin {
 				for _, name := range args {
-					if err := a.unpin(ctx, name); err != nil {
+					if err := a.unpin(ctx, name, yes); err != nil {
 						return err
 					}
 				}

@@ -52,13 +52,23 @@ func Open(path string) *Store {
 
 // Changed returns the names of the tools whose definitions have changed since they were
 // first passed to Changed or last passed to Accept, for the server whose definition has
-// the hash. It remembers tools that are new.
-func (s *Store) Changed(ctx context.Context, hash string, tools []*mcp.Tool) (names []string, err error) {
+// the hash. It remembers tools that are new. After AcceptAny it returns none.
+func (s *Store) Changed(ctx context.Context, hash string, tools []*mcp.Tool) ([]string, error) {
+	return s.changed(ctx, hash, tools, true)
+}
+
+// Review is Changed, also after AcceptAny: it then compares the tools with those that
+// were known before.
+func (s *Store) Review(ctx context.Context, hash string, tools []*mcp.Tool) ([]string, error) {
+	return s.changed(ctx, hash, tools, false)
+}
+
+func (s *Store) changed(ctx context.Context, hash string, tools []*mcp.Tool, obeyAny bool) (names []string, err error) {
 	all, err := s.file.Read()
 	if err != nil {
 		return nil, fmt.Errorf("read the known tools: %w", err)
 	}
-	if all[hash].Any {
+	if obeyAny && all[hash].Any {
 		return nil, nil
 	}
 	names, added := compare(all[hash].Tools, tools)

@@ -162,3 +162,21 @@ func TestStore_AcceptAny(t *testing.T) {
 		t.Errorf("after Accept: %d changed", n)
 	}
 }
+
+// A review after AcceptAny compares with the tools that were known before.
+func TestReview_AfterAcceptAny(t *testing.T) {
+	s := Open(filepath.Join(t.TempDir(), "tools.json"))
+	before, now := []*mcp.Tool{{Name: "a", Description: "1"}}, []*mcp.Tool{{Name: "a", Description: "2"}}
+	if _, err := s.Changed(t.Context(), "h", before); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AcceptAny(t.Context(), "h"); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := s.Changed(t.Context(), "h", now); err != nil || len(names) > 0 {
+		t.Errorf("all changes are accepted: %q, %v", names, err)
+	}
+	if names, err := s.Review(t.Context(), "h", now); err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("a review: %q, %v, want a", names, err)
+	}
+}
