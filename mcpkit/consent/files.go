@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,8 +19,8 @@ import (
 )
 
 const (
-	// maxFiles bounds the files of a definition that are listed one by one, and maxFound
-	// those that are considered. The rest is one entry.
+	// maxFiles bounds the files of a definition that are listed one by one; one entry
+	// stands for the rest. maxFound bounds all of them.
 	maxFiles = 64
 	maxFound = 1024
 	// maxFile and maxTotal bound the bytes that are hashed: of one file, and of all files
@@ -71,11 +69,11 @@ func (f File) Hashed() bool {
 // user's.
 //
 // Files hashes at most 64 MiB of a file and 256 MiB in all. Larger files count by size
-// and time of the last change. Of more than 64 files, one entry stands for the rest; of
-// more than 1024, those beyond are left out, and the entry says so.
+// and time of the last change. Of more than 64 files, one entry stands for the rest.
 //
-// The error means that reading a file failed, or that ctx ended. A file that the user may
-// not read is no error.
+// The error means that reading a file failed, that ctx ended, or that the files cannot be
+// found out: they are more than 1024, or a package.json is not valid JSON, is larger than
+// 1 MiB or names more than 32 programs. A file that the user may not read is no error.
 func Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver) ([]File, error) {
 	return new(Cache).Files(ctx, s, r)
 }
@@ -89,7 +87,9 @@ func (c *Cache) Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver
 	if rel, err := filepath.Rel(s.Dir, r.Home); err == nil && r.Home != "" && filepath.IsLocal(rel) {
 		f.project = ""
 	}
-	f.find()
+	if f.find(); f.err != nil {
+		return nil, fmt.Errorf("find the files of mcp server %q: %w", s.Name, f.err)
+	}
 	paths := make([]string, 0, len(f.found))
 	for path := range f.found {
 		paths = append(paths, path)
@@ -105,22 +105,18 @@ func (c *Cache) Files(ctx context.Context, s *mcpjson.Server, r mcpjson.Resolver
 		files[i] = File{path, sum}
 	}
 	if len(files) > maxFiles {
-		files = append(files[:maxFiles:maxFiles], joined(files[maxFiles:], f.full))
+		files = append(files[:maxFiles:maxFiles], joined(files[maxFiles:]))
 	}
 	return files, nil
 }
 
-// joined returns one entry for several files. full says that there are more.
-func joined(files []File, full bool) File {
+// joined returns one entry for several files.
+func joined(files []File) File {
 	h := sha256.New()
 	for _, f := range files {
 		fmt.Fprintf(h, "%q %q\n", f.Path, f.SHA256)
 	}
-	name := fmt.Sprintf("(%d more files)", len(files))
-	if full {
-		name = fmt.Sprintf("(%d more files; others are not compared)", len(files))
-	}
-	return File{name, hex.EncodeToString(h.Sum(nil))}
+	return File{fmt.Sprintf("(%d more files)", len(files)), hex.EncodeToString(h.Sum(nil))}
 }
 
 type finder struct {
@@ -128,7 +124,7 @@ type finder struct {
 	project string
 	bases   []string // directories that relative paths may be relative to
 	found   map[string]bool
-	full    bool // there are more than maxFound
+	err     error // the first reason why found is incomplete
 }
 
 // configured are the files of the working directory that a launcher obeys: they name a
@@ -174,13 +170,15 @@ func (f *finder) find() {
 	searching, wrapped := interprets(argv[0]), wraps(argv[0]) // for the script of the interpreter
 	packages := 0                                             // words that may be the package of npx, or one for its -p flag
 	for i, a := range argv[1:] {
-		if f.full {
+		if f.err != nil {
 			return
 		}
 		f.argument(a)
 		switch {
 		case wrapped && !strings.HasPrefix(a, "-"):
-			searching, wrapped = interprets(a), wraps(a)
+			// After a flag, the word may be its value instead of the program.
+			searching = interprets(a)
+			wrapped = wraps(a) || !searching && strings.HasPrefix(argv[i], "-")
 		case searching && !strings.HasPrefix(a, "-") && !slices.Contains(directoryFlags, argv[i]):
 			// The value of a flag, a subcommand or another interpreter is not the script.
 			found := f.script(a)
@@ -250,7 +248,8 @@ func (f *finder) command(command string) {
 			return
 		}
 		// The same program may be found under several names.
-		if real, err := filepath.EvalSymlinks(path); err == nil {
+		// A link of the project to one of the system counts itself: it may be changed.
+		if real, err := filepath.EvalSymlinks(path); err == nil && !ofSystem(real) {
 			path = real
 		}
 		f.add(path)
@@ -317,53 +316,6 @@ func (f *finder) directory(dir string) {
 	f.packageOf(dir)
 }
 
-// packageIn adds what npx runs of a local directory.
-func (f *finder) packageIn(a string) {
-	if len(a) > maxPath {
-		return
-	}
-	for _, base := range f.bases {
-		if path := absolute(base, a); strings.HasPrefix(a, ".") || filepath.IsAbs(a) {
-			f.packageOf(path)
-		}
-	}
-}
-
-const (
-	// maxPackage bounds a package.json, and maxPrograms the programs in it.
-	maxPackage  = 1 << 20
-	maxPrograms = 32
-)
-
-// packageOf adds the package.json of a directory, and the programs that it names.
-func (f *finder) packageOf(dir string) {
-	file, err := openFile(filepath.Join(dir, "package.json"))
-	if err != nil {
-		return
-	}
-	defer file.Close()
-	f.add(filepath.Join(dir, "package.json"))
-	b, err := io.ReadAll(io.LimitReader(file, maxPackage))
-	var pkg struct {
-		Main any `json:"main"`
-		Bin  any `json:"bin"`
-	}
-	if err != nil || json.Unmarshal(b, &pkg) != nil {
-		return
-	}
-	names := []any{pkg.Main, pkg.Bin}
-	if programs, ok := pkg.Bin.(map[string]any); ok {
-		for _, key := range slices.Sorted(maps.Keys(programs)) {
-			names = append(names, programs[key])
-		}
-	}
-	for _, name := range names[:min(len(names), maxPrograms)] {
-		if text, ok := name.(string); ok && text != "" && len(text) <= maxPath && !strings.Contains(text, "\x00") {
-			f.add(absolute(dir, text))
-		}
-	}
-}
-
 // valueFlags are flags of some interpreters whose value is the next argument.
 var valueFlags = []string{
 	"-r", "--require", "--import", "--loader", "--experimental-loader", "--preload", "--env-file", "--conditions", "--config", "--import-map",
@@ -410,19 +362,34 @@ func (f *finder) binary(name string) {
 // systemDirs contain the programs of the system, which its package manager replaces.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/snap", "/nix", "/gnu", "/System", "/Library", "/Applications"}
 
+func ofSystem(path string) bool {
+	return slices.ContainsFunc(systemDirs, func(dir string) bool {
+		rel, err := filepath.Rel(dir, path)
+		return err == nil && filepath.IsLocal(rel)
+	})
+}
+
 func (f *finder) add(path string) {
-	for _, dir := range systemDirs {
-		if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
-			return
-		}
+	if !ofSystem(path) {
+		f.put(path)
 	}
-	f.put(path)
 }
 
 // put adds a file, also of the system.
 func (f *finder) put(path string) {
-	if f.full = f.full || len(f.found) >= maxFound && !f.found[path]; !f.full {
+	switch {
+	case f.found[path]:
+	case len(f.found) >= maxFound:
+		f.fail(fmt.Errorf("more than %d files decide what it does: they cannot be compared; put them behind one script", maxFound))
+	default:
 		f.found[path] = true
+	}
+}
+
+// fail records that files are missing.
+func (f *finder) fail(err error) {
+	if f.err == nil {
+		f.err = err
 	}
 }
 

@@ -45,6 +45,7 @@ func TestFiles(t *testing.T) {
 	write(t, filepath.Join(dir, "ext", "start.js"), "1", 0o600)
 	write(t, filepath.Join(dir, "app", "package.json"), `{"main": "lib/main", "bin": {"b": "cli.js", "a": "./bin/run"}}`, 0o600)
 	write(t, filepath.Join(dir, "build.mk"), "all:", 0o600)
+	write(t, filepath.Join(dir, "bom", "package.json"), "\ufeff"+`{"main": "a.x", "Main": "b.x", "BIN": "c.x"}`, 0o600)
 	if err := os.Symlink("server.js", filepath.Join(dir, "link.js")); err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +89,9 @@ func TestFiles(t *testing.T) {
 		{"directory with a package.json", define(dir, "node", "app"), nil, []string{"app/bin/run", "app/cli.js", "app/lib/main", "app/package.json"}},
 		{"npx of a directory", define(dir, "npx", "./app"), nil, []string{".npmrc", "app/bin/run", "app/cli.js", "app/lib/main", "app/package.json", "node_modules/.bin/app"}},
 		{"script behind env", define(dir, "env", "A=b", "timeout", "5m", "bash", "data.db", "marked.db"), nil, []string{"data.db"}},
+		{"script behind env with a flag", define(dir, "env", "-u", "FOO", "timeout", "-s", "KILL", "5", "node", "data.db"), nil, []string{"data.db"}},
+		{"data of a program behind env", define(dir, "env", "-i", "server", "data.db"), nil, nil},
+		{"package.json with a BOM and keys in another case", define(dir, "node", "bom"), nil, []string{"bom/a.x", "bom/package.json"}},
 		{"make -f", define(dir, "make", "-f", "build.mk", "all"), nil, []string{"GNUmakefile", "Makefile", "build.mk", "makefile"}},
 		{"make --file=", define(dir, "make", "--file=build.mk", "all"), nil, []string{"GNUmakefile", "Makefile", "build.mk", "makefile"}},
 		{"-f of another program", define(dir, "server", "-f", "build.mk"), nil, nil},
@@ -237,8 +241,8 @@ func TestFiles_Many(t *testing.T) {
 	for i := range 2 * maxFound {
 		words = append(words, fmt.Sprintf("missing%d.js", i))
 	}
-	if many := find(words...); len(many) != maxFiles+1 || !strings.Contains(many[maxFiles].Path, "others are not compared") {
-		t.Errorf("%d files, the last is %v", len(many), many[len(many)-1])
+	if many, err := Files(t.Context(), define(dir, words...), mcpjson.Resolver{}); err == nil || !strings.Contains(err.Error(), "more than 1024 files") {
+		t.Errorf("got %d files, %v, want an error", len(many), err)
 	}
 }
 
@@ -265,6 +269,17 @@ func TestFiles_Path(t *testing.T) {
 		}
 		return files
 	}
+	// A link to a program of the system is the project's, and may be changed.
+	link := filepath.Join(project, "links", "run")
+	if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/bin/sh", link); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(project, filepath.Dir(link)); len(got) != 1 || got[0].Path != link {
+		t.Errorf("a link to a program of the system: got %v, want %s", got, link)
+	}
 	before := find(project, filepath.Join(project, "tools"))
 	if len(before) != 1 {
 		t.Fatalf("got %v, want the program", before)
@@ -278,5 +293,27 @@ func TestFiles_Path(t *testing.T) {
 	// The definitions of the user's own file in the home directory.
 	if got := different(find(home, filepath.Join(home, "bin")), find(home, "/usr/bin")); len(got) > 0 {
 		t.Errorf("programs that the user has installed at home: %q have changed", got)
+	}
+}
+
+// Programs of a package.json that cannot be found out are no reason to approve less.
+func TestFiles_UnusablePackage(t *testing.T) {
+	var many []string
+	for i := range maxPrograms + 1 {
+		many = append(many, fmt.Sprintf(`"p%d": "p%d.js"`, i, i))
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"too large":     {`{"main": "a.js", "x": "` + strings.Repeat("x", maxPackage) + `"}`, "it is larger than 1048576 bytes"},
+		"many programs": {`{"bin": {` + strings.Join(many, ",") + `}}`, "it names 33 programs; the limit is 32"},
+		"not JSON":      {`{"main": "a.js"`, "unexpected end of JSON input"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "app", "package.json"), c.text, 0o600)
+			files, err := Files(t.Context(), define(dir, "node", "app"), mcpjson.Resolver{})
+			if err == nil || !strings.Contains(err.Error(), "package.json") || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, %v, want an error with %q", files, err, c.want)
+			}
+		})
 	}
 }
