@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
@@ -16,21 +18,32 @@ import (
 // write: there, that is this program. A process in a user namespace sees the processes of
 // all other users as those of one, and gets the answer of the process that started it.
 var isOnlyUser = sync.OnceValue(func() bool {
-	switch os.Getenv(config.OnlyUserEnv) {
-	case "0":
-		return false
-	case "1":
-		return true
-	}
-	only := posture.InContainer() && !othersRun(os.DirFS("/proc"), os.Geteuid())
+	only := onlyUser(os.Getenv(config.OnlyUserEnv), os.Getppid(), func() bool {
+		return posture.InContainer() && !othersRun(os.DirFS("/proc"), os.Geteuid())
+	})
 	if only {
-		os.Setenv(config.OnlyUserEnv, "1") // fails only for invalid names
+		os.Setenv(config.OnlyUserEnv, onlyUserAnswer(os.Getpid())) // fails only for invalid names
 	}
 	return only
 })
 
+// onlyUser returns the answer of the parent if there is one, or what look returns.
+func onlyUser(answer string, parent int, look func() bool) bool {
+	switch answer {
+	case "0":
+		return false
+	case onlyUserAnswer(parent):
+		return true
+	}
+	return look()
+}
+
+// onlyUserAnswer returns the answer of a process for those that it starts. Its number is
+// in it: the same text in a configuration would turn the checks off for good.
+func onlyUserAnswer(pid int) string { return fmt.Sprintf("1:%d", pid) }
+
 // othersRun reports whether a user other than root and uid has a process, or may have
-// one. Sentries of a server that runs as root do not count: they have no files.
+// one. Sentries of another server that run as users without files do not count.
 func othersRun(proc fs.FS, uid int) bool {
 	entries, err := fs.ReadDir(proc, ".")
 	if err != nil {
@@ -46,19 +59,60 @@ func othersRun(proc fs.FS, uid int) bool {
 		if err != nil {
 			continue // it has ended
 		}
-		_, rest, ok := strings.Cut(string(b), "\nUid:")
-		line, _, _ := strings.Cut(rest, "\n")
-		users := strings.Fields(line)
-		if !ok || len(users) != 4 {
+		users := statusField(b, "Uid")
+		if len(users) != 4 {
 			return true
 		}
 		for _, user := range users { // real, effective, saved and of the file system
 			id, err := strconv.ParseUint(user, 10, 32)
-			if err != nil || id != 0 && int(id) != uid && !posture.IsSentryUser(uint32(id)) {
+			switch {
+			case err != nil:
+				return true
+			case id == 0, int(id) == uid, posture.IsSentryUser(uint32(id)):
+			case id == nobody && partOfSentry(proc, e.Name()):
+			default:
 				return true
 			}
 		}
 		found = true
 	}
 	return !found
+}
+
+const (
+	// nobody is the user of sentries where the server cannot give them one each.
+	nobody = 65534
+	// maxAncestors bounds the processes between a sentry and those of its guest.
+	maxAncestors = 64
+)
+
+// partOfSentry reports whether a process is a sentry or gofer, by the name under which it
+// was started, or descends from one.
+func partOfSentry(proc fs.FS, pid string) bool {
+	for range maxAncestors {
+		line, err := fs.ReadFile(proc, pid+"/cmdline")
+		if err != nil {
+			return errors.Is(err, fs.ErrNotExist) // it has ended
+		}
+		if strings.HasPrefix(string(line), "runsc-") {
+			return true
+		}
+		status, err := fs.ReadFile(proc, pid+"/status")
+		if err != nil {
+			return errors.Is(err, fs.ErrNotExist)
+		}
+		parent := statusField(status, "PPid")
+		if len(parent) != 1 || parent[0] == "0" {
+			return false
+		}
+		pid = parent[0]
+	}
+	return false
+}
+
+// statusField returns the values of a field of a process's status file.
+func statusField(status []byte, name string) []string {
+	_, rest, _ := strings.Cut(string(status), "\n"+name+":")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.Fields(line)
 }

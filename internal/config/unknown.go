@@ -17,7 +17,8 @@ var otherVariables = []string{FileEnv, "GLOVEBOX_TOKEN", "GLOVEBOX_BINARY", "GLO
 const CheckedEnv = "GLOVEBOX_ENVIRONMENT_CHECKED"
 
 // OnlyUserEnv is the variable with which a program tells the processes that it starts
-// whether this is a container without other users, 0 or 1. They may not be able to see it.
+// whether this is a container without other users: 0, or 1 and its own process number
+// after a colon. They may not be able to see it.
 const OnlyUserEnv = "GLOVEBOX_ONLY_USER"
 
 // maxUnknown bounds the number of warnings.
