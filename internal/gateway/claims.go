@@ -11,8 +11,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
-
-	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // claims are the items of one kind that clients address by URI, resources or their
@@ -32,10 +30,8 @@ func (c claims[T]) owner(uri string) string {
 // servers returns the servers that list an item, sorted.
 func (c claims[T]) servers(uri string) []string { return slices.Sorted(maps.Keys(c[uri])) }
 
-// publishByURI applies the changes of a server's items. It logs one line for all that
-// several servers list.
-func publishByURI[T any](g *Gateway, server, kind string, c claims[T], before, now []*T, address func(*T) string, add func(string, *T), remove func(...string)) {
-	var shared []string
+// publishByURI applies the changes of a server's items.
+func publishByURI[T any](server string, left *leftOut, kind string, c claims[T], before, now []*T, address func(*T) string, add func(string, *T), remove func(...string)) {
 	// settle offers an item to clients, or stops offering it.
 	settle := func(uri string) {
 		switch servers := c.servers(uri); len(servers) {
@@ -43,13 +39,13 @@ func publishByURI[T any](g *Gateway, server, kind string, c claims[T], before, n
 			delete(c, uri)
 			remove(uri)
 		case 1:
-			if !g.tryAdd(servers[0], kind, uri, func() { add(servers[0], c[uri][servers[0]]) }) {
+			if !left.tryAdd(kind, uri, func() { add(servers[0], c[uri][servers[0]]) }) {
 				delete(c, uri)
 				remove(uri)
 			}
 		default:
 			remove(uri)
-			shared = append(shared, uri)
+			left.add(kind, uri, fmt.Errorf("several servers list it: %s", strings.Join(servers, ", ")))
 		}
 	}
 	applyDiff(before, now, address,
@@ -68,9 +64,6 @@ func publishByURI[T any](g *Gateway, server, kind string, c claims[T], before, n
 				settle(uri)
 			}
 		})
-	if len(shared) > 0 {
-		g.log.Warn("items left out: several servers list them", logkey.Server, server, logkey.Item, kind, logkey.Count, len(shared), logkey.Name, shared[0], logkey.Servers, c.servers(shared[0]))
-	}
 }
 
 // A template is a published URI template.

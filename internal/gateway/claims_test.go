@@ -52,8 +52,8 @@ func TestListen_ManyResources(t *testing.T) {
 	}
 }
 
-// A server whose list collides with that of another gets one warning for each kind.
-func TestPublish_OneWarningForSharedItems(t *testing.T) {
+// A list of which clients get nothing is one warning, not one for each item.
+func TestPublish_OneWarningForItemsLeftOut(t *testing.T) {
 	var text bytes.Buffer
 	o := options(t.TempDir(), mcpkit.Trusted)
 	o.Log = slog.New(slog.NewTextHandler(&text, nil))
@@ -64,10 +64,15 @@ func TestPublish_OneWarningForSharedItems(t *testing.T) {
 	}
 	g.publish("a", listing.Entry{Resources: all}, true)
 	g.publish("b", listing.Entry{Resources: all}, true)
+	var invalid []*mcp.ResourceTemplate
+	for i := range 400 {
+		invalid = append(invalid, &mcp.ResourceTemplate{Name: "t", URITemplate: fmt.Sprint("{", i)})
+	}
+	g.publish("c", listing.Entry{Templates: invalid}, true)
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := strings.Count(text.String(), "level=WARN"); n != 1 || !strings.Contains(text.String(), "count=500") {
-		t.Errorf("%d warnings, want one with the number of resources", n)
+	if n := strings.Count(text.String(), "level=WARN"); n != 2 || !strings.Contains(text.String(), "server=b count=500") || !strings.Contains(text.String(), "server=c count=400") {
+		t.Errorf("%d warnings, want one of each server with the number of its items:\n%s", n, text.String()[:min(text.Len(), 2000)])
 	}
 }

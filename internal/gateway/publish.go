@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -20,7 +21,9 @@ func (g *Gateway) publish(server string, o listing.Entry, fresh bool) {
 // replace is publish. If current is not nil, it replaces only that listing, and keeps
 // whether it is fresh.
 func (g *Gateway) replace(server string, p, current *published) {
-	p.Entry = g.visibleEntry(server, p.Entry)
+	var left leftOut
+	defer func() { left.log(g.log, server) }() // without the lock
+	p.Entry = visibleEntry(server, p.Entry, &left)
 	p.Tools = g.withoutTaskTools(server, p.Tools)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -40,13 +43,13 @@ func (g *Gateway) replace(server string, p, current *published) {
 		func(t *mcp.Tool) {
 			copied := *t
 			if copied.Name = g.names.assign(server, t.Name); copied.Name == "" {
-				g.leaveOut(server, "tool", t.Name, errNameTaken)
+				left.add("tool", t.Name, errNameTaken)
 				return
 			}
 			if copied.InputSchema == nil {
 				copied.InputSchema = map[string]any{"type": "object"}
 			}
-			if !g.tryAdd(server, "tool", t.Name, func() { g.server.AddTool(&copied, g.tool(server, t.Name)) }) {
+			if !left.tryAdd("tool", t.Name, func() { g.server.AddTool(&copied, g.tool(server, t.Name)) }) {
 				g.server.RemoveTools(g.names.release(server, t.Name)) // an earlier version may have been valid
 			}
 		},
@@ -55,15 +58,15 @@ func (g *Gateway) replace(server string, p, current *published) {
 		func(p *mcp.Prompt) {
 			copied := *p
 			if copied.Name = g.prompts.assign(server, p.Name); copied.Name == "" {
-				g.leaveOut(server, "prompt", p.Name, errNameTaken)
+				left.add("prompt", p.Name, errNameTaken)
 				return
 			}
-			g.tryAdd(server, "prompt", p.Name, func() { g.server.AddPrompt(&copied, g.prompt(server, p.Name)) })
+			left.tryAdd("prompt", p.Name, func() { g.server.AddPrompt(&copied, g.prompt(server, p.Name)) })
 		},
 		func(p *mcp.Prompt) { g.server.RemovePrompts(g.prompts.release(server, p.Name)) })
-	publishByURI(g, server, "resource", g.resources, before.Resources, o.Resources, func(r *mcp.Resource) string { return r.URI },
+	publishByURI(server, &left, "resource", g.resources, before.Resources, o.Resources, func(r *mcp.Resource) string { return r.URI },
 		func(server string, r *mcp.Resource) { g.server.AddResource(r, g.resource(server)) }, g.server.RemoveResources)
-	publishByURI(g, server, "resource template", g.templates, before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
+	publishByURI(server, &left, "resource template", g.templates, before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
 		func(server string, t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, g.resource(server)) }, g.server.RemoveResourceTemplates)
 	if len(before.Templates) > 0 || len(o.Templates) > 0 {
 		g.compileTemplates()
@@ -72,10 +75,10 @@ func (g *Gateway) replace(server string, p, current *published) {
 
 // tryAdd calls add and reports whether it succeeded. The SDK panics on invalid items;
 // one bad item of a server must not end the gateway.
-func (g *Gateway) tryAdd(server, kind, name string, add func()) (ok bool) {
+func (l *leftOut) tryAdd(kind, name string, add func()) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.leaveOut(server, kind, name, fmt.Errorf("%v", p))
+			l.add(kind, name, fmt.Errorf("%v", p))
 			ok = false
 		}
 	}()
@@ -86,9 +89,25 @@ func (g *Gateway) tryAdd(server, kind, name string, add func()) (ok bool) {
 // errNameTaken is the error for an item whose name and hash equal those of another.
 var errNameTaken = errors.New("another item has its name")
 
-// leaveOut logs an item that clients do not get.
-func (g *Gateway) leaveOut(server, kind, name string, err error) {
-	g.log.Warn("item of a server left out", logkey.Server, server, logkey.Item, kind, logkey.Name, name, logkey.Error, err)
+// leftOut are items of a listing that clients do not get. A server may list thousands of
+// them again and again, so they are one line of the log.
+type leftOut struct {
+	count      int
+	kind, name string // of the first
+	err        error  // why the first is left out
+}
+
+func (l *leftOut) add(kind, name string, err error) {
+	if l.count == 0 {
+		l.kind, l.name, l.err = kind, name, err
+	}
+	l.count++
+}
+
+func (l *leftOut) log(to *slog.Logger, server string) {
+	if l.count > 0 {
+		to.Warn("items of a server left out", logkey.Server, server, logkey.Count, l.count, logkey.Item, l.kind, logkey.Name, l.name, logkey.Error, l.err)
+	}
 }
 
 // applyDiff calls remove for items that are gone, and add for items that are new or

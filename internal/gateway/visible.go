@@ -19,7 +19,7 @@ var errHidden = errors.New("it has invisible or control characters where they ca
 // people, but not to models, are escaped; items with such characters in addresses, or in
 // what a schema allows, are left out. Titles, which clients show in place of names,
 // begin with the name of the server, so that no server can pose as another.
-func (g *Gateway) visibleEntry(server string, o listing.Entry) listing.Entry {
+func visibleEntry(server string, o listing.Entry, left *leftOut) listing.Entry {
 	titled := func(title string) string {
 		if title == "" {
 			return ""
@@ -36,7 +36,7 @@ func (g *Gateway) visibleEntry(server string, o listing.Entry) listing.Entry {
 		}
 		t.InputSchema, okIn = visible.Schema(t.InputSchema)
 		t.OutputSchema, okOut = visible.Schema(t.OutputSchema)
-		return g.kept(server, "tool", t.Name, okIn && okOut)
+		return left.unless("tool", t.Name, okIn && okOut)
 	})
 	o.Prompts = copied(o.Prompts, func(p *mcp.Prompt) bool {
 		ok := true
@@ -46,23 +46,23 @@ func (g *Gateway) visibleEntry(server string, o listing.Entry) listing.Entry {
 			ok = ok && visible.IsPlain(a.Name)
 			return true
 		})
-		return g.kept(server, "prompt", p.Name, ok)
+		return left.unless("prompt", p.Name, ok)
 	})
 	o.Resources = copied(o.Resources, func(r *mcp.Resource) bool {
 		r.Name, r.Title, r.Description = visible.Text(r.Name), titled(r.Title), visible.Text(r.Description)
-		return g.kept(server, "resource", r.URI, visible.IsPlain(r.URI))
+		return left.unless("resource", r.URI, visible.IsPlain(r.URI))
 	})
 	o.Templates = copied(o.Templates, func(t *mcp.ResourceTemplate) bool {
 		t.Name, t.Title, t.Description = visible.Text(t.Name), titled(t.Title), visible.Text(t.Description)
-		return g.kept(server, "resource template", t.URITemplate, visible.IsPlain(t.URITemplate))
+		return left.unless("resource template", t.URITemplate, visible.IsPlain(t.URITemplate))
 	})
 	return o
 }
 
-// kept logs an item that is not.
-func (g *Gateway) kept(server, kind, name string, ok bool) bool {
+// unless adds an item if ok is false, and returns ok.
+func (l *leftOut) unless(kind, name string, ok bool) bool {
 	if !ok {
-		g.leaveOut(server, kind, name, errHidden)
+		l.add(kind, name, errHidden)
 	}
 	return ok
 }

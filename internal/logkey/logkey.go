@@ -18,9 +18,8 @@ const (
 	Mode       = "mode"   // permission bits in octal
 	Fix        = "fix"    // remedy, for the operator
 	Issuer     = "issuer"
-	Image      = "image"   // key of an image or a template on disk
-	Server     = "server"  // name of a server in an mcp.json
-	Servers    = "servers" // several of them
+	Image      = "image"  // key of an image or a template on disk
+	Server     = "server" // name of a server in an mcp.json
 	Tools      = "tools"
 	Item       = "item" // what a server lists: tool, prompt, resource or resource template
 	Name       = "name" // of an item of a server
