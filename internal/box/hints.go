@@ -93,10 +93,10 @@ func (b *Box) moduleNote(stderr string) string {
 	}
 	name := found[1] + found[2] + found[3]
 	if b.modulesNoted.Swap(true) {
-		return fmt.Sprintf("The module '%s' is not installed either.", name)
+		return fmt.Sprintf("The module '%s' was not found either.", name)
 	}
-	return fmt.Sprintf("The module '%s' is not installed, and boxes have no network to install it from. Use what is there (python -m pip list, npm ls -g); "+
-		"upload the module if it is your own; the operator of this server can add libraries (docs/packages.md).", name)
+	return fmt.Sprintf("The module '%s' was not found, and boxes have no network to install it from. If it is your own, upload it or add its directory to the search path (sys.path, NODE_PATH). "+
+		"Use what is there (help('modules'), npm ls -g); the operator of this server can add libraries (docs/packages.md).", name)
 }
 
 // noInput matches the errors of programs that ask their user. Those of the kernels say

@@ -100,10 +100,10 @@ func TestModuleNote(t *testing.T) {
 			}
 			continue
 		}
-		if !strings.HasPrefix(first, "The module '"+want+"' is not installed, ") || !strings.Contains(first, "docs/packages.md") {
+		if !strings.HasPrefix(first, "The module '"+want+"' was not found, ") || !strings.Contains(first, "docs/packages.md") {
 			t.Errorf("%.80q: got %q", stderr, first)
 		}
-		if second != "The module '"+want+"' is not installed either." {
+		if second != "The module '"+want+"' was not found either." {
 			t.Errorf("%.80q, again: got %q", stderr, second)
 		}
 	}

@@ -45,7 +45,7 @@ func (s *Server) refuseEnded(w http.ResponseWriter, id json.RawMessage) {
 	text := "Session not found: the MCP session, which is the client's connection, has expired, or the server was restarted. " +
 		"Reconnect the client: it sends initialize without Mcp-Session-Id."
 	if !s.opts.Extend.Alone {
-		text += " Sandboxes do not end with their connection: pass the same session_id or context_id as before."
+		text += " A sandbox usually outlives the connection: pass the session_id or context_id that an earlier result named."
 	}
 	s.refuse(w, http.StatusNotFound, id, codeRefused, text)
 }

@@ -206,7 +206,7 @@ func TestSession_RefusalOfEndedSessionNamesTheConnection(t *testing.T) {
 					t.Errorf("%s: got %q, want %q in it", method, m.Error.Message, want)
 				}
 			}
-			if got := strings.Contains(m.Error.Message, "pass the same session_id"); got != (url == boxes) {
+			if got := strings.Contains(m.Error.Message, "pass the session_id"); got != (url == boxes) {
 				t.Errorf("%s: got %q; sandboxes belong in it only if the server has them", method, m.Error.Message)
 			}
 		}

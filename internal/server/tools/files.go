@@ -87,7 +87,7 @@ func explainPath(use pathUse, err error) error {
 	if !ok || e.Hint != "" {
 		return err
 	}
-	const copyIn = "Paths are those of the sandbox, which has no files of the user's machine: upload_file copies one into it."
+	const copyIn = "Paths are those of the sandbox. Of the user's machine it has only its volumes: pass the content of other files to upload_file."
 	switch {
 	case e.Code == box.CodeFileNotFound && use == readPath:
 		e.Hint = copyIn + " list_files lists a directory."

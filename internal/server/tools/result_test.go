@@ -86,10 +86,10 @@ func TestResults_TextIsSufficient(t *testing.T) {
 		{"upload_file", `{"path":"~/in/a.csv","content":"a,b\n","session_id":"ID"}`, `^Wrote 4 bytes to \S+/in/a\.csv\n\[session `},
 		{"download_file", `{"path":"in/a.csv","session_id":"ID"}`, `^a,b\n\[\S+/in/a\.csv · 4 bytes · session \S+\]$`},
 		{"download_file", `{"path":"in/a.csv","offset":9,"session_id":"ID"}`, `^\[\S+/in/a\.csv · offset 9 is beyond the end, at byte 4 · session \S+\]$`},
-		{"download_file", `{"path":"in/b.csv","session_id":"ID"}`, `no such file or directory\. Paths are those of the sandbox, which has no files of the user's machine: upload_file copies one into it\. list_files lists a directory\."`},
-		{"download_file", `{"path":"/Users/ada/sales.csv","session_id":"ID"}`, `outside the accessible directories of the sandbox: .*no files of the user's machine: upload_file copies one into it\. For other directories of the sandbox, use execute_command\."`},
-		{"list_files", `{"path":"/home/ada/Desktop","session_id":"ID"}`, `outside the accessible directories of the sandbox: .*no files of the user's machine: upload_file copies`},
-		{"list_files", `{"path":"nothing","session_id":"ID"}`, `no such file or directory\. .*no files of the user's machine: upload_file copies one into it\."`},
+		{"download_file", `{"path":"in/b.csv","session_id":"ID"}`, `no such file or directory\. Paths are those of the sandbox\. Of the user's machine it has only its volumes: pass the content of other files to upload_file\. list_files lists a directory\."`},
+		{"download_file", `{"path":"/Users/ada/sales.csv","session_id":"ID"}`, `outside the accessible directories of the sandbox: .*pass the content of other files to upload_file\. For other directories of the sandbox, use execute_command\."`},
+		{"list_files", `{"path":"/home/ada/Desktop","session_id":"ID"}`, `outside the accessible directories of the sandbox: .*pass the content of other files to upload_file`},
+		{"list_files", `{"path":"nothing","session_id":"ID"}`, `no such file or directory\. .*pass the content of other files to upload_file\."`},
 		{"upload_file", `{"path":"/Users/ada/a.csv","content":"1","session_id":"ID"}`, `not of the user's machine: write below the home directory, in /tmp or in a writable volume\."`},
 		{"upload_file", `{"path":"in/a.csv","content":"","overwrite":false,"session_id":"ID"}`, `it exists\. Choose another path, or pass overwrite true\."`},
 		{"list_files", `{"path":"~/in","session_id":"ID"}`, `^\S+/in/a\.csv  4 bytes  20\S+\n\[1 entry · session \S+\]$`},
@@ -119,7 +119,7 @@ func TestResults_TextIsSufficient(t *testing.T) {
 // there, fails with what to do instead.
 func TestResults_ExplainMissingInput(t *testing.T) {
 	m := toolstest.Manager(t, nil)
-	const once, again = `The module 'no_such_module' is not installed, and boxes have no network to install it from\. .*docs/packages\.md\)\.`, `The module 'no_such_module' is not installed either\.`
+	const once, again = `The module 'no_such_module' was not found, and boxes have no network to install it from\. .*docs/packages\.md\)\.`, `The module 'no_such_module' was not found either\.`
 	for _, c := range []struct{ tool, args, want string }{
 		{"execute_code", `{"session_id":"s","code":"import no_such_module"}`, once},
 		{"execute_command", `{"session_id":"s","command":"python3 -c 'import no_such_module.part'"}`, again},
