@@ -33,9 +33,9 @@ const (
 	reservedName = "reserved"
 	// maxReserved bounds what is believed of another instance: more than any disk has.
 	maxReserved = 1 << 46
-	// endWait is how long a guest that is ended for lack of room has to free its files
-	// before another guest may be ended.
-	endWait = 5 * time.Second
+	// endWait is how long the space of a guest that was ended for lack of room counts as
+	// about to be freed.
+	endWait = time.Minute
 )
 
 // disk shares the file system of the state directory among guests. The guests' writes
@@ -291,7 +291,7 @@ func (d *disk) look() time.Duration {
 		writing = writing || q.used > q.looked
 		q.looked = q.used
 	}
-	idle, short := len(d.quotas) == 0, err == nil && use.Room < 0 && writing && d.worstLocked(nil) != nil
+	idle, short := len(d.quotas) == 0, err == nil && use.Room < 0 && writing && d.worstLocked(use.Room, nil) != nil
 	d.mu.Unlock()
 	if short {
 		use, err = d.endWorst()
@@ -314,7 +314,7 @@ func (d *disk) endWorst() (hostdisk.Use, error) {
 	removeStale(filepath.Dir(d.own)) // what killed processes have reserved does not count
 	d.mu.Lock()
 	use, err := d.measureLocked()
-	q := d.worstLocked(owners)
+	q := d.worstLocked(use.Room, owners)
 	if err != nil || use.Room >= 0 || q == nil {
 		d.mu.Unlock()
 		return use, err
@@ -331,9 +331,9 @@ func (d *disk) endWorst() (hostdisk.Use, error) {
 
 // worstLocked returns the quota of the running guest to end: of the owner whose guests have
 // written most beyond their parts, the guest that has done so most. It returns nil if no
-// guest has, or while one that was ended is freeing its files. owners is as
-// hostdisk.Policy.Owners returns it.
-func (d *disk) worstLocked(owners map[string]string) *quota {
+// guest has, or if the guests that were ended earlier are about to free enough space. room
+// is as in hostdisk.Use, owners as hostdisk.Policy.Owners returns it.
+func (d *disk) worstLocked(room int64, owners map[string]string) *quota {
 	type owner struct {
 		name  string
 		guest *guest // if it has no other owner
@@ -350,14 +350,14 @@ func (d *disk) worstLocked(owners map[string]string) *quota {
 		switch {
 		case !q.ended.IsZero():
 			if time.Since(q.ended) < endWait {
-				return nil
+				room += max(q.guaranteed, q.used)
 			}
 		case q.guest != nil && q.over() > 0:
 			over[of(q)] += q.over()
 			running = append(running, q)
 		}
 	}
-	if len(running) == 0 {
+	if room >= 0 || len(running) == 0 {
 		return nil
 	}
 	return slices.MaxFunc(running, func(a, b *quota) int {

@@ -254,7 +254,7 @@ func TestDisk_FilesOfRestoredGuestCount(t *testing.T) {
 	fresh := &quota{guaranteed: 10, part: 10, used: 60, guest: &guest{}}
 	booting := &quota{guaranteed: 1000, part: 10, used: 900}
 	d := &disk{quotas: map[*quota]struct{}{restored: {}, fresh: {}, booting: {}}}
-	if got := d.worstLocked(nil); got != restored {
+	if got := d.worstLocked(-1, nil); got != restored {
 		t.Errorf("the worst guest is %+v, want the restored one", got)
 	}
 }
@@ -289,18 +289,61 @@ func TestDisk_EndsGuestOfGreediestOwner(t *testing.T) {
 	}
 }
 
-// TestDisk_StuckGuestDelaysOthersBriefly: while a guest that was ended for lack of
-// room frees its files, no other guest ends; but only for a bounded time.
-func TestDisk_StuckGuestDelaysOthersBriefly(t *testing.T) {
-	stuck := &quota{part: 10, used: 200, guest: &guest{id: "stuck"}, ended: time.Now()}
-	other := &quota{part: 10, used: 100, guest: &guest{id: "other"}}
-	d := &disk{quotas: map[*quota]struct{}{stuck: {}, other: {}}}
-	if got := d.worstLocked(nil); got != nil {
-		t.Errorf("while a guest ends, guest %q is to end too", got.guest.id)
+// TestDisk_SlowEndSparesOthers: while the files of a guest that was ended for lack of room
+// are being freed, another guest ends only if that will not free enough; but the wait is
+// bounded.
+func TestDisk_SlowEndSparesOthers(t *testing.T) {
+	dir := smallDisk(t, "256m")
+	e := openDisk(t, dir, hostdisk.Policy{Guaranteed: 0.02, Reserve: 32 << 20})
+	file, err := os.Create(filepath.Join(dir, "slow"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	stuck.ended = time.Now().Add(-endWait)
-	if got := d.worstLocked(nil); got != other {
-		t.Errorf("when a guest does not end, the next one to end is %+v", got)
+	defer file.Close()
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, 120<<20); err != nil {
+		t.Fatal(err)
+	}
+	slow := &quota{guaranteed: 10 << 20, part: 10 << 20, file: file}
+	endedBefore := func(d time.Duration) {
+		e.disk.mu.Lock()
+		defer e.disk.mu.Unlock()
+		slow.ended = time.Now().Add(-d)
+		e.disk.quotas[slow] = struct{}{}
+	}
+	endedBefore(10 * time.Second)
+	defer e.disk.release(slow)
+
+	spec := newSpec(t)
+	spec.Limits.DiskMB = 512
+	other := create(t, e, "other", spec)
+	if got := other.ask(t, "shu head -c 112000000 /dev/zero > /tmp/file; stat -c %s /tmp/file"); !strings.Contains(got, "112000000") {
+		t.Fatalf("while the space of an ended guest is being freed, the other guest: %q", got)
+	}
+	if use := diskUse(t, e); use.Room >= 0 {
+		t.Fatalf("there is room: %+v", use)
+	}
+	e.disk.look()
+	if got := other.ask(t, "shu echo x > /tmp/more; echo alive"); !strings.Contains(got, "alive") {
+		t.Errorf("the other guest answers %q", got)
+	}
+	endedBefore(endWait)
+	other.send(t, "shu head -c 1000000 /dev/zero > /tmp/again")
+	if exit := wait(t, other); exit.Reason != engine.ExitDisk {
+		t.Errorf("when the space is not freed in time, the other guest ended with %+v, want %s", exit, engine.ExitDisk)
+	}
+}
+
+// TestDisk_EndsAnotherIfNotEnough: if the end of one guest does not free enough space, the
+// next one ends at once.
+func TestDisk_EndsAnotherIfNotEnough(t *testing.T) {
+	ended := &quota{part: 10, used: 200, guest: &guest{id: "ended"}, ended: time.Now()}
+	other := &quota{part: 10, used: 100, guest: &guest{id: "other"}}
+	d := &disk{quotas: map[*quota]struct{}{ended: {}, other: {}}}
+	if got := d.worstLocked(-200, nil); got != nil {
+		t.Errorf("the ended guest frees enough, but guest %q is to end too", got.guest.id)
+	}
+	if got := d.worstLocked(-201, nil); got != other {
+		t.Errorf("the ended guest does not free enough: the next one to end is %+v", got)
 	}
 }
 
