@@ -1,6 +1,7 @@
 package box
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -66,10 +67,17 @@ func (r *registry) usageLocked() *usage {
 	return u
 }
 
-// roomLocked reports whether there is room for the machine of s, which waits for it. A box
-// that is leaving memory occupies it until it is freed. Those that wait take what becomes
-// free in the order of their admission; one that needs more than there is lets others pass.
-func (r *registry) roomLocked(s *Box) bool {
+// waitForRoomLocked adds s to the starts that wait for room.
+func (r *registry) waitForRoomLocked(s *Box) {
+	s.waits = true
+	r.waiting = append(r.waiting, s)
+}
+
+// grantRoomLocked gives the free room to the starts that wait for it, and wakes them. A box
+// that is leaving memory occupies its room until it is freed. Room goes to the owner whose
+// boxes occupy the least memory, and among those owners to the start that was admitted
+// first. A start that needs more than the free room lets others pass.
+func (r *registry) grantRoomLocked() {
 	u := newUsage()
 	add := func(o *Box, n int) {
 		if replaced := r.replacements[o]; replaced != nil {
@@ -80,21 +88,39 @@ func (r *registry) roomLocked(s *Box) bool {
 	}
 	for _, set := range []iter.Seq[*Box]{maps.Values(r.boxes), maps.Keys(r.freeing), maps.Keys(r.replacements)} {
 		for o := range set {
-			if !slices.Contains(r.waiting, o) {
+			if !o.waits {
 				add(o, 1)
 			}
 		}
 	}
-	for _, o := range r.waiting {
-		add(o, 1)
-		switch fits := !u.exceeds(r.cfg(), o.key.kind); {
-		case o == s:
-			return fits
-		case !fits:
-			add(o, -1)
-		}
+	type start struct {
+		*Box
+		ownerMB int // with the owner's starts that were admitted earlier
+		order   int // of admission
 	}
-	return true
+	starts := make([]start, len(r.waiting))
+	for i, o := range r.waiting {
+		starts[i] = start{o, u.ownersMB[o.key.owner], i}
+		add(o, 1)
+	}
+	for _, o := range r.waiting {
+		add(o, -1)
+	}
+	slices.SortFunc(starts, func(a, b start) int { return cmp.Or(cmp.Compare(a.ownerMB, b.ownerMB), cmp.Compare(a.order, b.order)) })
+	granted := false
+	for _, next := range starts {
+		o := next.Box
+		add(o, 1)
+		if u.exceeds(r.cfg(), o.key.kind) {
+			add(o, -1)
+			continue
+		}
+		o.waits, granted = false, true
+	}
+	if granted {
+		r.waiting = slices.DeleteFunc(r.waiting, func(o *Box) bool { return !o.waits })
+		r.changed.broadcast()
+	}
 }
 
 // roomFor returns an error if a box would not be admitted.

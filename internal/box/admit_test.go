@@ -313,6 +313,84 @@ func TestStart_TakesFirstFreePlace(t *testing.T) {
 	}
 }
 
+// TestStart_OtherOwnerTakesOwnPlace: an owner whose evicted box leaves memory slowly does not
+// take the place that another owner freed with a box of its own.
+func TestStart_OtherOwnerTakesOwnPlace(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 2 })
+	f.session(t, "alice", "slow")
+	stuck := make(chan struct{})
+	slow := f.engine.last()
+	f.engine.mu.Lock()
+	slow.stuck = stuck
+	f.engine.mu.Unlock()
+	f.session(t, "bob", "quick")
+
+	start := func(owner Owner) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, lease, err := f.Session(context.Background(), owner, SessionOptions{ID: "new"})
+			lease.Release()
+			done <- err
+		}()
+		eventually(t, "the start is admitted", func() bool { return f.ids(owner)["new"] })
+		return done
+	}
+	alice := start("alice") // evicts the slow box
+	bob := start("bob")     // evicts the quick one
+	select {
+	case err := <-bob:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the start waits, though its owner's box has left")
+	}
+	select {
+	case err := <-alice:
+		t.Errorf("the start of the other owner did not wait for its slow box: %v", err)
+	default:
+	}
+	close(stuck)
+	if err := <-alice; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAdmit_WaitingIsLinear: starts that wait for room cost little more than as many boxes
+// that do not wait.
+func TestAdmit_WaitingIsLinear(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures time")
+	}
+	const n = 32000
+	r := newRegistry(newEnv(Config{}, Parts{})) // no place for any session
+	for i := range n {
+		b := &Box{spec: spec{key: key{owner: Owner(fmt.Sprint(i % 10)), kind: KindSession, id: fmt.Sprint(i)}, flavor: FlavorSmall}}
+		r.boxes[b.key] = b
+	}
+	grant := func() time.Duration {
+		best := time.Hour
+		for range 5 {
+			begun := time.Now()
+			r.grantRoomLocked()
+			best = min(best, time.Since(begun))
+		}
+		return best
+	}
+	none := grant()
+	for _, b := range r.boxes {
+		r.waitForRoomLocked(b)
+	}
+	all := grant()
+	t.Logf("with %d boxes: %v if none waits, %v if all wait", n, none, all)
+	if len(r.waiting) != n {
+		t.Fatalf("%d starts wait, want %d", len(r.waiting), n)
+	}
+	if all > 12*none { // quadratic work takes far longer
+		t.Errorf("with %d boxes: %v if none waits, %v if all wait", n, none, all)
+	}
+}
+
 // TestLimit_HidesOtherOwners: the error of a box that is not admitted is the same whether
 // another owner's box could be written to disk or not.
 func TestLimit_HidesOtherOwners(t *testing.T) {

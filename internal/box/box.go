@@ -37,7 +37,8 @@ type Box struct {
 
 	// guarded by reg.mu
 	state       state
-	booted      // once it has started
+	waits       bool // its start waits for room: it is in registry.waiting
+	booted           // once it has started
 	hasStarted  bool
 	freed       chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
 	died        *Tombstone    // how its guest ended while the box was hibernating

@@ -3,6 +3,7 @@ package box
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -133,4 +134,46 @@ func TestEvictForDisk_OnlyIfThatSuffices(t *testing.T) {
 			f.wantIDs(t, "", c.left...)
 		})
 	}
+}
+
+// TestEvictForDisk_StartingBoxesCount: an owner who starts many boxes at once gets no room
+// from another owner who has fewer, though the starting boxes hold no disk space yet.
+func TestEvictForDisk_StartingBoxesCount(t *testing.T) {
+	const mb = 1 << 20
+	f, _ := newSnapFixture(t, neverIdle)
+	held := map[string]int64{}
+	for _, id := range []string{"b1", "b2"} {
+		held[f.session(t, "bob", id).guestID] = 10 * mb
+	}
+	gate := make(chan struct{})
+	f.engine.set(nil, gate)
+	var starts sync.WaitGroup
+	start := func(id string) {
+		starts.Go(func() {
+			_, lease, err := f.Session(context.Background(), "alice", SessionOptions{ID: id})
+			lease.Release()
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		eventually(t, "the start is admitted", func() bool { return f.ids("alice")[id] })
+	}
+	plan := func() []*Box {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		s := f.reg.boxes[key{owner: "alice", kind: KindSession, id: "a1"}]
+		return f.reg.planDiskLocked(s, &hostdisk.FullError{Need: 10 * mb, Missing: 10 * mb}, held)
+	}
+	start("a1")
+	if got := plan(); len(got) != 1 || got[0].key.owner != "bob" {
+		t.Errorf("for the first box of an owner: got %d boxes to evict, want one of the owner who has two", len(got))
+	}
+	for i := range 7 {
+		start(fmt.Sprint("a", i+2))
+	}
+	if got := plan(); len(got) != 0 {
+		t.Errorf("for one of eight starts of an owner, %d boxes of an owner who has two are evicted", len(got))
+	}
+	close(gate)
+	starts.Wait()
 }

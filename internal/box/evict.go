@@ -209,6 +209,9 @@ func (r *registry) planDiskLocked(s *Box, full *hostdisk.FullError, held map[str
 	for _, o := range r.boxes {
 		bytes := held[o.guestID]
 		has[o.key.owner] += int(bytes)
+		if bytes == 0 && o != s && o.state.booting() { // it has no guest yet, but is about to take space
+			has[o.key.owner] += int(full.Need)
+		}
 		if bytes > 0 && o.evictableLocked() {
 			idle = append(idle, o)
 		}

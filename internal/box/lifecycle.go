@@ -81,7 +81,7 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 	} else {
 		l.reg.setState(s, stateStarting)
 	}
-	l.reg.waiting = append(l.reg.waiting, s)
+	l.reg.waitForRoomLocked(s)
 	l.wg.Go(func() { l.start(op, s) })
 	return nil
 }
@@ -179,9 +179,16 @@ func (l *lifecycle) awaitRoom(ctx context.Context, op string, s, replaced *Box) 
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	defer func() {
-		l.reg.waiting = slices.DeleteFunc(l.reg.waiting, func(o *Box) bool { return o == s })
+		if s.waits {
+			s.waits = false
+			l.reg.waiting = slices.DeleteFunc(l.reg.waiting, func(o *Box) bool { return o == s })
+		}
 	}()
-	for !l.reg.roomLocked(s) {
+	for {
+		l.reg.grantRoomLocked()
+		if !s.waits {
+			return nil
+		}
 		// A box that was evicted may stay since it could not be written to disk. Then
 		// others are evicted.
 		if l.reg.liveUsageLocked().exceeds(l.cfg(), s.key.kind) {
@@ -200,7 +207,6 @@ func (l *lifecycle) awaitRoom(ctx context.Context, op string, s, replaced *Box) 
 			return context.Cause(ctx)
 		}
 	}
-	return nil
 }
 
 func (l *lifecycle) countStarting(n int) {

@@ -24,7 +24,7 @@ type registry struct {
 	// replacements are boxes that are being made, each with the box of its key that it is
 	// to replace. guarded by mu
 	replacements map[*Box]*Box
-	waiting      []*Box           // guarded by mu; those of boxes and replacements whose start waits for room, in order
+	waiting      []*Box           // guarded by mu; boxes and replacements whose start waits for room, in the order of admission
 	tombstones   *tombstones      // guarded by mu
 	uses         uint64           // guarded by mu; orders boxes by use, independent of the clock
 	drained      chan struct{}    // guarded by mu; not nil while the Manager drains; closed when no call is left

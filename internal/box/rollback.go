@@ -58,7 +58,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, s *Box) error {
 	defer l.reg.changed.broadcast()
 	defer delete(l.reg.replacements, s)
 
-	l.reg.waiting = append(l.reg.waiting, s)
+	l.reg.waitForRoomLocked(s)
 	l.reg.mu.Unlock()
 	begun := time.Now()
 	b, err := l.boot(ctx, op, s, old)
