@@ -328,6 +328,7 @@ func TestStart_OtherOwnerTakesOwnPlace(t *testing.T) {
 	start := func(owner Owner) <-chan error {
 		done := make(chan error, 1)
 		go func() {
+			defer close(done)
 			_, lease, err := f.Session(context.Background(), owner, SessionOptions{ID: "new"})
 			lease.Release()
 			done <- err
