@@ -71,6 +71,7 @@ type quota struct {
 	guest      *guest    // guarded by disk.mu; nil until it runs
 	used       int64     // guarded by disk.mu; bytes when last measured
 	looked     int64     // guarded by disk.mu; used at the last look
+	frees      int64     // guarded by disk.mu; bytes that the end of the guest frees; used is 0 while its file is being closed
 	ended      time.Time // guarded by disk.mu; when the guest was ended for lack of room; zero: it was not
 }
 
@@ -319,7 +320,7 @@ func (d *disk) endWorst() (hostdisk.Use, error) {
 		d.mu.Unlock()
 		return use, err
 	}
-	q.ended = time.Now()
+	q.ended, q.frees = time.Now(), max(q.guaranteed, q.used)
 	victim := q.guest
 	detail := fmt.Sprintf("the disk of the host had %d MiB left, and it had written %d MiB, of which %d MiB were guaranteed",
 		use.Free>>20, q.used>>20, q.part>>20)
@@ -350,7 +351,8 @@ func (d *disk) worstLocked(room int64, owners map[string]string) *quota {
 		switch {
 		case !q.ended.IsZero():
 			if time.Since(q.ended) < endWait {
-				room += max(q.guaranteed, q.used)
+				q.frees = max(q.frees, q.guaranteed, q.used)
+				room += q.frees
 			}
 		case q.guest != nil && q.over() > 0:
 			over[of(q)] += q.over()

@@ -342,6 +342,10 @@ func TestDisk_EndsAnotherIfNotEnough(t *testing.T) {
 	if got := d.worstLocked(-200, nil); got != nil {
 		t.Errorf("the ended guest frees enough, but guest %q is to end too", got.guest.id)
 	}
+	ended.used = 0 // its file is being closed
+	if got := d.worstLocked(-200, nil); got != nil {
+		t.Errorf("while the file is being closed, guest %q is to end too", got.guest.id)
+	}
 	if got := d.worstLocked(-201, nil); got != other {
 		t.Errorf("the ended guest does not free enough: the next one to end is %+v", got)
 	}
