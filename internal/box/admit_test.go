@@ -357,41 +357,6 @@ func TestStart_OtherOwnerTakesOwnPlace(t *testing.T) {
 	}
 }
 
-// TestAdmit_WaitingIsLinear: starts that wait for room cost little more than as many boxes
-// that do not wait.
-func TestAdmit_WaitingIsLinear(t *testing.T) {
-	if testing.Short() {
-		t.Skip("measures time")
-	}
-	const n = 32000
-	r := newRegistry(newEnv(Config{}, Parts{})) // no place for any session
-	for i := range n {
-		b := &Box{spec: spec{key: key{owner: Owner(fmt.Sprint(i % 10)), kind: KindSession, id: fmt.Sprint(i)}, flavor: FlavorSmall}}
-		r.boxes[b.key] = b
-	}
-	grant := func() time.Duration {
-		best := time.Hour
-		for range 5 {
-			begun := time.Now()
-			r.grantRoomLocked()
-			best = min(best, time.Since(begun))
-		}
-		return best
-	}
-	none := grant()
-	for _, b := range r.boxes {
-		r.waitForRoomLocked(b)
-	}
-	all := grant()
-	t.Logf("with %d boxes: %v if none waits, %v if all wait", n, none, all)
-	if len(r.waiting) != n {
-		t.Fatalf("%d starts wait, want %d", len(r.waiting), n)
-	}
-	if all > 12*none { // quadratic work takes far longer
-		t.Errorf("with %d boxes: %v if none waits, %v if all wait", n, none, all)
-	}
-}
-
 // TestLimit_HidesOtherOwners: the error of a box that is not admitted is the same whether
 // another owner's box could be written to disk or not.
 func TestLimit_HidesOtherOwners(t *testing.T) {
