@@ -42,7 +42,7 @@ func stateClass() class {
 			changed("piped-archive", "a pipe in place of an archive of files does not block a wake", exchangeArchive(func(_ *installation, path string) error {
 				return unix.Mkfifo(path, 0o600)
 			})),
-			{Name: "reused-id", Claim: "a box with the id of an earlier one has nothing of it, whoever owns it", run: reusedID},
+			{Name: "reused-id", Claim: "a box gets nothing of an earlier box with the same id, of any owner", run: reusedID},
 		},
 	}
 }

@@ -26,7 +26,7 @@ func volumeClass() class {
 			{Name: "links", Claim: "links in a volume lead to nothing of the host", run: onVolume("links")},
 			{Name: "setuid", Claim: "user code makes no setuid file of root and none with capabilities", run: onVolume("setuid")},
 			{Name: "devices", Claim: "no device node appears on the host", run: onVolume("devices")},
-			{Name: "moved-directory", Claim: "a directory that leaves the volume takes nobody out of it", run: onVolume("moved")},
+			{Name: "moved-directory", Claim: "a directory that is moved out of the volume gives no access outside of it", run: onVolume("moved")},
 			{Name: "swapped-directory", Claim: "swapping a directory for a link leads nowhere (CVE-2021-25741)", run: onVolume("swapped")},
 		},
 	}

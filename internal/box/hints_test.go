@@ -41,7 +41,7 @@ func TestNetworkFailed(t *testing.T) {
 		{"a document on pip", false, "It prints: ERROR: No matching distribution found for x\n", "", false, "", 0},
 		{"a log that is read", false, "12:01 Network is unreachable\n", "", false, "", 0},
 		{"apt", true, "", "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\nE: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?", true, "", 0},
-		{"apt, as root", true, "", "W: Failed to fetch http://deb.debian.org/debian/dists/bookworm/InRelease  Temporary failure resolving 'deb.debian.org'", true, "", 0},
+		{"apt, as root", true, "", "W: Failed to fetch http://deb.example.org/debian/dists/bookworm/InRelease  Temporary failure resolving 'deb.example.org'", true, "", 0},
 		{"apt, no list", true, "", "Reading package lists...\nE: Unable to locate package tree", true, "", 0},
 		{"apt update", true, "", "E: List directory /var/lib/apt/lists/partial is missing. - Acquire (13: Permission denied)", true, "", 0},
 		{"conda", true, "", "/bin/bash: line 1: conda: command not found", true, "", 0},
