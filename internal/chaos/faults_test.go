@@ -439,32 +439,30 @@ func freeMB(dir string) int64 {
 	return int64(st.Bavail) * st.Bsize >> 20
 }
 
-// fillDisk leaves some bytes of a file system, up to 1 MiB.
+// fillDisk shrinks the file system of the state directory to what is in it and some bytes,
+// up to 1 MiB, until end is called.
 func fillDisk(dir string, leave int64) (end func(), err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return nil, err
+	resize := func(bytes int64) error {
+		return unix.Mount("chaos", dir, "", unix.MS_REMOUNT, fmt.Sprintf("size=%d", bytes))
 	}
-	f, err := os.CreateTemp(dir, "ballast-")
-	if err != nil {
-		return nil, err
-	}
-	end = func() {
-		os.Remove(f.Name())
-		f.Close()
-	}
-	size := int64(st.Bavail)*st.Bsize - leave%(1<<20)
-	for size > 0 {
-		if err = unix.Fallocate(int(f.Fd()), 0, 0, size); !errors.Is(err, unix.ENOSPC) {
+	for range 10 { // it refuses to be smaller than what others have written meanwhile
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			return nil, err
+		}
+		err = resize(int64(st.Blocks-st.Bfree)*st.Bsize + leave%(1<<20))
+		if !errors.Is(err, unix.EINVAL) {
 			break
 		}
-		size -= 1 << 20
 	}
-	if err != nil && !errors.Is(err, unix.ENOSPC) {
-		end()
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("shrink the file system: %w", err)
 	}
-	return end, nil
+	return func() {
+		if err := resize(diskMB << 20); err != nil {
+			panic(err)
+		}
+	}, nil
 }
 
 // exhaustFiles lets this process open only a few descriptors more.

@@ -56,8 +56,10 @@ const (
 	workers = 24
 	// maxViolations ends a run.
 	maxViolations = 5
-	// diskMB is the size of the file system for the state directory.
-	diskMB = 2000
+	// diskMB is the size of the file system for the state directory, more than all boxes
+	// take: only faults fill it. On a disk that stays full, an owner's newer boxes take
+	// the place of its older ones, also of the control owner's.
+	diskMB = 8000
 )
 
 // broken says how the manager or the engine is broken on purpose.
