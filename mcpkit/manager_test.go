@@ -381,14 +381,30 @@ func TestConnect_WaitsForAnInstallation(t *testing.T) {
 	def := program("srv", "never")
 	def.Command = mcpjson.Literal(npx)
 	limits := Limits{Connect: 100 * time.Millisecond, Install: 700 * time.Millisecond}
-	var log bytes.Buffer
-	_, err := session(t, manager(t, Options{Limits: limits, Log: slog.New(slog.NewTextHandler(&log, nil))}, def), "srv").Initialize(t.Context())
+	log := make(logLines, 100)
+	_, err := session(t, manager(t, Options{Limits: limits, Log: slog.New(slog.NewTextHandler(log, nil))}, def), "srv").Initialize(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "no answer within 700ms") {
 		t.Errorf("got %v", err)
 	}
-	if want := `msg="mcp server is still starting; its command may be downloading it" server=srv`; !strings.Contains(log.String(), want) {
-		t.Errorf("the log is %q, want one with %q", &log, want)
+	want := `msg="mcp server is still starting; its command may be downloading it" server=srv`
+	for {
+		select {
+		case line := <-log:
+			if strings.Contains(line, want) {
+				return
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("no line of the log has %q", want)
+		}
 	}
+}
+
+// logLines passes the lines of a log on.
+type logLines chan string
+
+func (l logLines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
 }
 
 // startOn serves HTTP on a Unix socket.
