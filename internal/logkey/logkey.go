@@ -30,7 +30,16 @@ const (
 	StateDir   = "state_dir"
 	Endpoint   = "endpoint" // URL
 	Setting    = "setting"
-	Pool       = "pool" // ready and wanted boxes
+	Pool       = "pool"        // ready and wanted boxes
+	Host       = "host"        // name or address of another host that a rule allowed a box to reach
+	Site       = "site"        // registrable domain of a host that no rule allows
+	Hash       = "name_sha256" // first 8 hexadecimal digits of the SHA-256 of the name of such a host
+	Port       = "port"
+	Addr       = "addr"   // that was dialled
+	Door       = "door"   // how a program connected: http, socks, tcp or dns
+	Rule       = "rule"   // of a network policy
+	Policy     = "policy" // version of a network policy
+	Secret     = "secret" // names of secrets, never values
 )
 
 // Circumstances.
@@ -45,7 +54,8 @@ const (
 	Retry      = "retry" // time until the next attempt
 	Progress   = "progress"
 	Count      = "count"
-	Size       = "size" // wanted number
+	Omitted    = "omitted" // lines of refusals since the last one
+	Size       = "size"    // wanted number
 	Ready      = "ready"
 	Failures   = "failures"
 	Bytes      = "bytes"
@@ -70,10 +80,16 @@ const (
 const (
 	Outcome   = "outcome" // ok, failed, refused, cancelled or error
 	Reason    = "reason"
+	Why       = "why"      // one of a closed set
+	Sent      = "sent"     // bytes from a box
+	Received  = "received" // bytes to a box
 	Detail    = "detail"
 	Code      = "code" // of a JSON-RPC error, or an exit code
 	Status    = "status"
 	ToolError = "tool_error"
+	Decision  = "decision" // on a call of a program
+	Via       = "via"      // how it was made
+	SHA256    = "sha256"   // of the call
 	ErrorID   = "error_id" // id of an internal error, which the client gets too
 	Error     = "err"
 	Panic     = "panic"

@@ -34,20 +34,27 @@ func (e *unsafeError) Error() string {
 // Is reports whether target is ErrUnsafe.
 func (e *unsafeError) Is(target error) bool { return target == ErrUnsafe }
 
-// Dir returns an error unless the directory at path belongs to this user, nobody else
-// can write to it (see [SetOnlyUser] for an exception), and nobody else but root can replace it or a directory or symbolic
-// link that leads to it. A directory such as /tmp, to which everybody can write but in
-// which only the owner of an entry can replace it, may be above it. If nothing is at
-// path, Dir checks what is above, and returns nil: the caller makes the directory and
-// calls Dir again. Errors: ErrUnsafe, those of the file system.
-func Dir(path string) error { return check(path, directory) }
+// Dir returns an error unless the directory at path, which is the state directory or in
+// it, belongs to this user, nobody else can write to it, and nobody else but root can
+// replace it or a directory or symbolic link that leads to it. [SetOnlyUser] sets an
+// exception. A directory such as /tmp, to which everybody can write but in which only the
+// owner of an entry can replace it, may be above it. If nothing is at path, Dir checks the
+// directories above, and returns nil: the caller makes the directory and calls Dir again.
+// Errors: ErrUnsafe, those of the file system.
+func Dir(path string) error { return check(path, directory, volume) }
 
-// Above is Dir for what leads to path, but not for what is at path.
-func Above(path string) error { return check(path, nothing) }
+// AboveState is Dir for the directories and symbolic links that lead to a path in the state
+// directory, but not for the file or directory there.
+func AboveState(path string) error { return check(path, nothing, volume) }
 
-// File is Dir for a file, such as a program, that may also belong to root. It follows a
-// symbolic link at the end of path.
-func File(path string) error { return check(path, file) }
+// Above is AboveState for any other path, such as that of a file with tokens: without the
+// exception.
+func Above(path string) error { return check(path, nothing, strict) }
+
+// File returns an error unless the file at path, such as a program, belongs to this user
+// or root, nobody else can write to it, and nobody else but root can replace it. It follows
+// a symbolic link at the end of path. There is no exception.
+func File(path string) error { return check(path, file, strict) }
 
 // target is what check expects at the end of a path.
 type target int
@@ -58,22 +65,35 @@ const (
 	file
 )
 
+// place says where a path is.
+type place int
+
+const (
+	strict place = iota // anywhere
+	volume              // in the state directory, which may be a volume: see SetOnlyUser
+)
+
+// excepts reports whether the exception of SetOnlyUser applies.
+func (p place) excepts() bool { return p == volume && OnlyUser() }
+
 // onlyUser is the function of SetOnlyUser.
 var onlyUser func() bool
 
-// SetOnlyUser sets a function that reports whether this machine or container has no user
-// but root and the one that runs this program. Then nobody else can use the permissions
-// of groups and others, and a directory of root counts as this user's: container
-// platforms create volumes that way. The function is called only where a check would fail
-// otherwise, possibly many times and concurrently. Call SetOnlyUser before any check.
+// SetOnlyUser sets a function that reports whether this container has no user but root
+// and the one that runs this program. Then nobody else can use the permissions of groups
+// and others, and the state directory and its content may be writable for them or belong
+// to root: container platforms create volumes that way. The function is called only where
+// a check would fail otherwise, each time, and possibly concurrently. Call SetOnlyUser
+// before any check.
 func SetOnlyUser(f func() bool) { onlyUser = f }
 
 // OnlyUser reports whether the function of [SetOnlyUser] returns true.
 func OnlyUser() bool { return onlyUser != nil && onlyUser() }
 
-// Info returns an error unless the file or directory belongs to this user or root and
-// nobody else can write to it. path is for the error, which is ErrUnsafe.
-func Info(path string, info fs.FileInfo) error { return checkInfo(path, info) }
+// Info returns an error unless the file or directory, which is in the state directory,
+// belongs to this user or root and nobody else can write to it. [SetOnlyUser] sets an
+// exception. path is for the error, which is ErrUnsafe.
+func Info(path string, info fs.FileInfo) error { return checkInfo(path, info, volume) }
 
 // Open opens a regular file for which Info returns nil. It neither follows a symbolic
 // link at the end of path nor waits for a named pipe. Errors: ErrUnsafe, those of the
@@ -88,7 +108,7 @@ func Open(path string) (*os.File, error) {
 		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
 	}
 	if err == nil {
-		err = checkInfo(path, info)
+		err = Info(path, info)
 	}
 	if err != nil {
 		f.Close()

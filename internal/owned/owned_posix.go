@@ -28,7 +28,7 @@ const (
 )
 
 // check walks from the root to path as the kernel does.
-func check(path string, want target) error {
+func check(path string, want target, in place) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return err
@@ -42,9 +42,9 @@ func check(path string, want target) error {
 	for {
 		last := len(rest) == 0
 		if last && want == directory {
-			return checkOwn(at, info)
+			return checkOwn(at, info, in)
 		}
-		if err := checkAbove(at, info); err != nil {
+		if err := checkAbove(at, info, in); err != nil {
 			return err
 		}
 		if last || len(rest) == 1 && want == nothing {
@@ -60,7 +60,7 @@ func check(path string, want target) error {
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
 			if want == file && len(rest) == 0 && info.Mode().IsRegular() {
-				return checkInfo(next, info)
+				return checkInfo(next, info, in)
 			}
 			if !info.IsDir() {
 				return &fs.PathError{Op: "open", Path: next, Err: syscall.ENOTDIR}
@@ -93,32 +93,32 @@ func split(path string) []string {
 }
 
 // checkAbove checks a directory that leads to another one.
-func checkAbove(path string, info fs.FileInfo) error {
+func checkAbove(path string, info fs.FileInfo, in place) error {
 	uid := ownerOf(info)
 	if !trusted(uid) {
 		return &unsafeError{path, fmt.Sprintf("belongs to user %d, who could replace what is in it", uid), ""}
 	}
-	if info.Mode()&fs.ModeSticky == 0 && othersWrite(path, info) {
+	if info.Mode()&fs.ModeSticky == 0 && othersWrite(path, info) && !in.excepts() {
 		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can replace what is in it", info.Mode().Perm()), "type: " + chmod(uid, "go-w", path)}
 	}
 	return nil
 }
 
 // checkOwn checks a directory of this user.
-func checkOwn(path string, info fs.FileInfo) error {
+func checkOwn(path string, info fs.FileInfo, in place) error {
 	uid, own := ownerOf(info), os.Geteuid()
 	switch {
 	case int(uid) == own:
 	case !trusted(uid):
 		return &unsafeError{path, fmt.Sprintf("belongs to user %d, not to user %d, who runs this program", uid, own), "choose another directory, or make this user its owner"}
-	case OnlyUser():
+	case in.excepts():
 		return nil
 	case info.Mode()&fs.ModeSticky != 0:
 		return &unsafeError{path, fmt.Sprintf("belongs to root, not to user %d, who runs this program, and is shared with other users", own), "use a directory in it, such as " + filepath.Join(path, "glovebox")}
 	default:
 		return &unsafeError{path, fmt.Sprintf("belongs to root, not to user %d, who runs this program", own), fmt.Sprintf("type: sudo chown %d %s && sudo chmod 700 %s", own, path, path)}
 	}
-	if othersWrite(path, info) {
+	if othersWrite(path, info) && !in.excepts() {
 		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can write to it", info.Mode().Perm()), "remove what they may have left there, and type: " + chmod(uid, "go-w", path)}
 	}
 	return nil
@@ -133,12 +133,12 @@ func chmod(uid uint32, mode, path string) string {
 	return text
 }
 
-func checkInfo(path string, info fs.FileInfo) error {
+func checkInfo(path string, info fs.FileInfo, in place) error {
 	uid := ownerOf(info)
 	if !trusted(uid) {
 		return &unsafeError{path, fmt.Sprintf("belongs to user %d", uid), ""}
 	}
-	if othersWrite(path, info) {
+	if othersWrite(path, info) && !in.excepts() {
 		return &unsafeError{path, fmt.Sprintf("has mode %#o: other users can write to it", info.Mode().Perm()), "type: " + chmod(uid, "go-w", path)}
 	}
 	return nil
@@ -172,7 +172,7 @@ func MapsAllUsers() bool {
 // directories writable for it.
 func othersWrite(path string, info fs.FileInfo) bool {
 	mode := info.Mode().Perm()
-	return mode&0o022 != 0 && (mode&0o002 != 0 || groupWrites(path, info)) && !OnlyUser()
+	return mode&0o022 != 0 && (mode&0o002 != 0 || groupWrites(path, info))
 }
 
 // groupWrites reports whether the group of a file, to which it may write, has members

@@ -129,3 +129,35 @@ func TestReadFile_OfVolume(t *testing.T) {
 		}
 	})
 }
+
+// The exception for volumes is for the state directory, not for programs, nor for files
+// with tokens.
+func TestOnlyUser_StateOnly(t *testing.T) {
+	t.Cleanup(func() { onlyUser = nil })
+	SetOnlyUser(func() bool { return true })
+	dir := filepath.Join(t.TempDir(), "volume")
+	mkdir(t, dir)
+	mode(t, dir, 0o777)
+	path := filepath.Join(dir, "file")
+	if err := os.WriteFile(path, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		check func(string) error
+		safe  bool
+	}{
+		"state directory":    {func(path string) error { return Dir(filepath.Dir(path)) }, true},
+		"above a state file": {AboveState, true},
+		"above another file": {Above, false},
+		"program":            {File, false},
+	} {
+		if err := c.check(path); errors.Is(err, ErrUnsafe) == c.safe {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mode(t, dir, 0o700)
+	mode(t, path, 0o777)
+	if err := File(path); !errors.Is(err, ErrUnsafe) {
+		t.Errorf("a program that everybody can write: %v", err)
+	}
+}

@@ -66,7 +66,7 @@ func (f *File[T]) Read() (T, error) {
 
 func (f *File[T]) read() (zero T, err error) {
 	// The file may be a symbolic link, as of people who keep their settings elsewhere.
-	if err := owned.Above(f.Path); err != nil {
+	if err := owned.AboveState(f.Path); err != nil {
 		return zero, fmt.Errorf("%w: %w", ErrUnsafe, err)
 	}
 	file, err := os.Open(f.Path)
