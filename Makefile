@@ -97,7 +97,7 @@ cross: generate-guest ## the other platforms compile
 	rm -f internal/guest/embed/bin/guest-linux-arm64
 	GOOS=darwin GOARCH=arm64 $(GO) build -o /dev/null ./cmd/glovebox
 	GOOS=windows GOARCH=amd64 $(GO) build -o /dev/null ./cmd/glovebox
-	GOOS=darwin GOARCH=arm64 $(GO) vet ./internal/cli ./internal/config
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./internal/cli ./internal/config ./bench/... ./e2e/...
 	GOOS=windows GOARCH=amd64 $(GO) vet ./internal/cli ./internal/config
 
 .PHONY: ahead

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -84,11 +86,16 @@ func answersAfter(ctx context.Context, want string, argv []string) (float64, err
 // overStdio starts a program and connects the SDK's client to it. A nil env stands for
 // this program's environment. Closing the session ends the program.
 func overStdio(ctx context.Context, env, argv []string) (*mcp.ClientSession, *exec.Cmd, error) {
+	return overPatientStdio(ctx, env, argv, time.Second)
+}
+
+// overPatientStdio is overStdio for a program that takes up to patience to end.
+func overPatientStdio(ctx context.Context, env, argv []string, patience time.Duration) (*mcp.ClientSession, *exec.Cmd, error) {
 	cmd := prepare(ctx, argv...)
 	cmd.Env = env
 	said := &tail{}
 	cmd.Stderr = said
-	session, err := connectPlainly(ctx, &mcp.CommandTransport{Command: cmd, TerminateDuration: time.Second})
+	session, err := connectPlainly(ctx, &mcp.CommandTransport{Command: cmd, TerminateDuration: patience})
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to %s: %w: %s", argv[0], err, said)
 	}

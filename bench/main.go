@@ -1,8 +1,10 @@
+//go:build linux
+
 // Command bench measures Glovebox and its peers side by side in one run: each
 // sample of ours stands beside a sample of the peer's, so that the ratios hold
 // on a noisy machine. It prints a table and writes JSON, stores a result as the
 // baseline, and compares a result with it. Run it with make bench, which installs
-// the peers; docs/benchmark.md says what the rows mean.
+// the peers; docs/benchmark.md says what the rows mean. It reads /proc, so it needs Linux.
 package main
 
 import (

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -34,6 +36,7 @@ var scenarios = []scenario{
 	{name: "call", about: "a tool called from a shell, beside mcporter", limit: 3 * time.Minute, run: callScenario},
 	{name: "client", about: "calls over one connection of mcpkit, beside the SDK's client", limit: 2 * time.Minute, run: clientScenario},
 	{name: "servers", about: "memory of many servers offered as one, beside mcporter", limit: 4 * time.Minute, run: serversScenario},
+	{name: "codemode", about: "tokens of twelve tasks by direct calls and by code, beside UTCP", limit: 15 * time.Minute, run: codemodeScenario},
 	{name: "sessions", about: "memory of idle MCP sessions, streams and connections", limit: 5 * time.Minute, run: sessionsScenario},
 	{name: "load", about: "well-behaved clients beside bad ones, and what is left of all", limit: 5 * time.Minute, run: loadScenario},
 	{name: "memory", about: "memory of idle boxes", limit: 5 * time.Minute, run: memoryScenario},
@@ -48,6 +51,7 @@ var scenarios = []scenario{
 type bench struct {
 	options
 	dir     string // of this run, removed at its end
+	short   string // the same with a short path, for sockets; set by the scenarios that need it
 	log     io.Writer
 	current string // scenario
 	result  report.Result

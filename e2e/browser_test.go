@@ -3,9 +3,13 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os/exec"
 	"strings"
 	"testing"
@@ -59,31 +63,101 @@ func TestPageInBrowser(t *testing.T) {
 	})
 }
 
-// TestAttackInBrowser has pages attack a server with the default settings: of a foreign
-// site, of another port of loopback, and of names that lead to the server itself.
-func TestAttackInBrowser(t *testing.T) {
-	t.Parallel()
-	chromium := browser(t)
+// errAttackSucceeded is the error of attackFromPages if a page could read or change
+// something.
+var errAttackSucceeded = errors.New("a page has attacked the server")
+
+// attackFromPages has pages attack a server whose endpoint for them is url. Steps are those
+// of browser.mjs.
+func attackFromPages(t *testing.T, chromium string, p *process, url string, steps ...string) error {
+	t.Helper()
+	_, err := tryNode(t, append(environment(t, t.TempDir()), chromium), append([]string{"browser.mjs", url}, steps...)...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 3 {
+		return fmt.Errorf("%w: %w", errAttackSucceeded, err)
+	}
+	if err != nil {
+		return err
+	}
+	list, err := json.Marshal(p.call(t, "list_contexts", map[string]any{}).StructuredContent)
+	if err == nil && bytes.Contains(list, []byte("of-a-foreign-page")) {
+		return fmt.Errorf("%w: it has made a context: %s", errAttackSucceeded, list)
+	}
+	return err
+}
+
+// pagesOf returns steps by the kind of page that attacks the server at url: of this
+// machine, of a foreign site, and of names that lead to the server itself.
+func pagesOf(t *testing.T, url string) map[string][]string {
+	t.Helper()
 	site := httptest.NewServer(http.FileServer(http.Dir("."))) // knows no names of its own
 	t.Cleanup(site.Close)
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(site.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := state(t)
-	pages := []string{
-		"attack", site.URL + "/page.html", // of this machine
-		"attack", strings.Replace(site.URL, "127.0.0.1", "localhost", 1) + "/page.html",
-		"attack", "http://foreign.example:" + port + "/page.html",
+	return map[string][]string{
+		"another port of loopback":  {"attack", site.URL + "/page.html"},
+		"another port of localhost": {"attack", "http://localhost:" + port + "/page.html"},
+		"foreign site":              {"attack", "http://foreign.example:" + port + "/page.html"},
+		"rebound name":              {"rebound", strings.Replace(url, "127.0.0.1", "rebound.example", 1)},
+		"rebound name with address": {"rebound", strings.Replace(url, "127.0.0.1", "127.0.0.1.rebound.example", 1)},
 	}
-	p := launchSteady(t, dir)
-	for _, name := range []string{"rebound.example", "127.0.0.1.rebound.example"} {
-		pages = append(pages, "rebound", strings.Replace(p.front.url, "127.0.0.1", name, 1))
+}
+
+// TestAttackInBrowser has pages attack a server with the default settings.
+func TestAttackInBrowser(t *testing.T) {
+	t.Parallel()
+	chromium := browser(t)
+	p := launch(t, state(t))
+	var steps []string
+	for _, pages := range pagesOf(t, p.url) {
+		steps = append(steps, pages...)
 	}
-	converse(t, append(environment(t, dir), chromium), p.restart, append([]string{"browser.mjs", p.front.url}, pages...)...)
-	list, err := json.Marshal(p.call(t, "list_contexts", map[string]any{}).StructuredContent)
-	if err != nil || bytes.Contains(list, []byte("of-a-foreign-page")) {
-		t.Errorf("a page has made a context: %s, %v", list, err)
+	if err := attackFromPages(t, chromium, p, p.url, steps...); err != nil {
+		t.Error(err)
 	}
 	p.stop(t)
+}
+
+// TestAttackInBrowser_Control: each kind of page succeeds against a server that is weakened
+// for it, and the judge notices.
+func TestAttackInBrowser_Control(t *testing.T) {
+	t.Parallel()
+	chromium := browser(t)
+	dir := state(t)
+	t.Run("settings", func(t *testing.T) {
+		p := launch(t, dir, "MCP_ENABLE_CORS=true", "GLOVEBOX_ALLOWED_HOSTS=rebound.example,127.0.0.1.rebound.example")
+		for kind, steps := range pagesOf(t, p.url) {
+			t.Run(kind, func(t *testing.T) {
+				err := attackFromPages(t, chromium, p, p.url, steps...)
+				if !errors.Is(err, errAttackSucceeded) || !strings.Contains(err.Error(), "list to http://") || !strings.Contains(err.Error(), ": read 200") {
+					t.Errorf("got %v, want that a page could read a list of tools", err)
+				}
+			})
+		}
+		p.stop(t)
+	})
+	// Pages that cannot read the answer still make calls if nothing checks where requests
+	// come from and what type they have.
+	t.Run("no checks", func(t *testing.T) {
+		p := launch(t, dir)
+		target, err := url.Parse(p.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		careless := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, target.Host
+			r.Out.Header.Del("Origin")
+			r.Out.Header.Set("Content-Type", "application/json")
+			r.Out.Header.Set("Accept", "application/json, text/event-stream")
+		}})
+		defer careless.Close()
+		front := careless.URL + target.Path
+		err = attackFromPages(t, chromium, p, front, pagesOf(t, front)["foreign site"]...)
+		if !errors.Is(err, errAttackSucceeded) || !strings.Contains(err.Error(), "made a context") {
+			t.Errorf("got %v, want that a page has made a context", err)
+		}
+		p.stop(t)
+	})
 }

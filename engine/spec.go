@@ -18,7 +18,7 @@ type Spec struct {
 // Image; exactly one is set. The guest's writes go to a layer of its own, which
 // ends with the guest.
 //
-// An engine that needs a directory of the host supports both kinds with Unpack.
+// An engine that needs a tree of the host supports both kinds with Unpack.
 // An engine whose guests run elsewhere, such as pods of a cluster, uses
 // Image.Name and Image.Digest and returns ErrUnsupported for a Tree.
 type Root struct {
@@ -29,14 +29,21 @@ type Root struct {
 	Image *Image
 }
 
-// Tree is a directory tree prepared on this host and, mounted over it, further
-// paths of the host.
+// Tree is a file system prepared on this host: either a directory tree (Dir) and,
+// mounted over it, further paths of the host, or a file that contains it (File).
+// Exactly one of Dir and File is set. An engine returns ErrUnsupported for the kind
+// that it lacks.
 type Tree struct {
 	// Dir is the absolute directory that becomes "/".
 	Dir string
 	// Binds are host paths mounted read-only. Their mount points exist in Dir or
 	// in an earlier bind.
 	Binds []Mount
+	// File is the absolute path of an EROFS image that becomes "/", uncompressed and
+	// with blocks of 4 KiB. Its owners and modes apply in the guest. It has the
+	// directories /proc, /sys, /dev, /tmp and /.glovebox, and does not change while a
+	// guest uses it. Binds is empty.
+	File string
 }
 
 // Image is a container image, identified by the digest of its manifest.

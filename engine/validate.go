@@ -40,14 +40,13 @@ func (s *Spec) Validate() error {
 	l := s.Limits
 	switch {
 	case err != nil:
-		return err
 	case len(s.Hostname) > maxHostname:
 		return invalid("hostname of %d bytes is longer than %d", len(s.Hostname), maxHostname)
 	// The comparison is false for NaN.
 	case !(l.CPUs >= 0 && l.CPUs <= 1e6) || l.MemoryMB < 0 || l.DiskMB < 0 || l.PIDs < 0:
 		return invalid("limits %+v: negative or not a number", l)
 	}
-	return nil
+	return err
 }
 
 func (r *Root) validate() error {
@@ -64,8 +63,8 @@ func (t *Tree) validate() error {
 	if t == nil {
 		return nil
 	}
-	if !filepath.IsAbs(t.Dir) {
-		return invalid("root directory %q is not absolute", t.Dir)
+	if !filepath.IsAbs(cmp.Or(t.File, t.Dir)) || t.File != "" && (t.Dir != "" || len(t.Binds) > 0) {
+		return invalid("root directory %q with %d binds, root file %q: want one of them, absolute", t.Dir, len(t.Binds), t.File)
 	}
 	for _, b := range t.Binds {
 		if err := b.validate(); err != nil || b.Volume != "" {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -30,10 +31,15 @@ type connState struct {
 	notifications notifications                                                  // received over a stream
 	onResult      func(result []byte)                                            // called with each result received over a stream
 	onClose       []func()                                                       // called after the connection has ended
+	origins       []string                                                       // of the server's URLs; nil for a stream
+	maxValues     int                                                            // of a message
+	maxArriving   int64                                                          // bytes of messages over HTTP that are not complete
+	arriving      atomic.Int64                                                   // such bytes
 
-	once sync.Once
-	mu   sync.Mutex
-	err  error // guarded by mu: of the last read
+	once     sync.Once
+	mu       sync.Mutex
+	err      error                    // guarded by mu: of the last read
+	expected map[jsonrpc.ID]*expected // guarded by mu: responses that need admission
 }
 
 // ServerExitedError reports that the program of a stdio server ended before its
@@ -48,6 +54,9 @@ func (l *connState) readError() error {
 	return l.err
 }
 
+// safe returns an error of the connection with a text that has no secrets of URLs.
+func (l *connState) safe(err error) error { return withoutURLs(err, l.origins) }
+
 func (l *connState) close() {
 	l.once.Do(func() {
 		l.notifications.close()
@@ -57,7 +66,8 @@ func (l *connState) close() {
 	})
 }
 
-// observedConn records read errors and received notifications in its connState.
+// observedConn records read errors and received notifications in its connState. It does
+// not deliver messages that would take too much memory.
 type observedConn struct {
 	mcp.Connection
 	state *connState
@@ -72,13 +82,26 @@ func (w *observedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 	switch m := m.(type) {
 	case *jsonrpc.Request:
+		if countValues(m.Params) > w.state.maxValues {
+			m.Params = nil // as if the server had sent none, which is invalid
+		}
 		if !m.ID.IsValid() {
 			w.state.notifications.countReceived(m.Method)
 		}
 	case *jsonrpc.Response:
+		if _, err := w.state.admit(m.ID, len(m.Result), countValues(m.Result)); err != nil {
+			return &jsonrpc.Response{ID: m.ID, Error: err}, nil
+		}
 		w.state.onResult(m.Result)
 	}
 	return m, err
+}
+
+func (w *observedConn) Write(ctx context.Context, m jsonrpc.Message) error {
+	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+		w.state.expect(ctx, r.ID)
+	}
+	return w.Connection.Write(ctx, m)
 }
 
 // isResponse reports whether an error is an error response of the server.
@@ -253,7 +276,7 @@ func (c *closingConn) Close() error {
 
 // dialStream opens a stream, determines the server's era and performs the handshake.
 func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Trust, open func(context.Context, stream.Options) (mcp.Connection, error)) (*connection, error) {
-	l := &connState{onResult: s.readToolList}
+	l := &connState{onResult: s.readToolList, maxValues: s.m.opts.Limits.Values}
 	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: messageTracer(s.openTrace(l, r))}
 	era, told := s.era()
 	conn, err := open(ctx, o)
@@ -418,6 +441,6 @@ func (s *Session) restoreState(ctx context.Context, l *connection) {
 		errs = append(errs, l.cs.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
 	}
 	if err := errors.Join(errs...); err != nil {
-		s.m.log.Warn("restore log level and subscriptions of an mcp server", "server", s.def.Name, "err", err)
+		s.m.log.Warn("restore log level and subscriptions of an mcp server", "server", s.def.Name, "err", l.state.safe(err))
 	}
 }

@@ -56,6 +56,17 @@ var hostilePrograms = map[string]func(in *bufio.Scanner, out *bufio.Writer, m me
 	"nests-deeply": func(_ *bufio.Scanner, out *bufio.Writer, m message) {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID, strings.Repeat("[", 200_000)+strings.Repeat("]", 200_000))
 	},
+	"returns-many-values": func(_ *bufio.Scanner, out *bufio.Writer, m message) {
+		fmt.Fprintln(out, manyValues(m))
+	},
+	"asks-with-many-values": func(in *bufio.Scanner, out *bufio.Writer, m message) {
+		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":"q","method":"ping","params":{"_meta":{"x":[%s0]}}}`+"\n", strings.Repeat("{},", 5<<20))
+		out.Flush()
+		if !in.Scan() {
+			os.Exit(1)
+		}
+		answer(out, m, "good")
+	},
 	"never-ends-a-line": func(_ *bufio.Scanner, out *bufio.Writer, _ message) {
 		for {
 			if _, err := out.WriteString("xxxxxxxxxxxxxxxx"); err != nil {

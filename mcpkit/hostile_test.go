@@ -82,6 +82,7 @@ type message struct {
 	Params struct {
 		Name   string `json:"name"`
 		Cursor string `json:"cursor"`
+		State  string `json:"requestState"`
 	} `json:"params"`
 	Error *struct {
 		Code    int    `json:"code"`

@@ -30,10 +30,14 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	if r.Socket != "" {
 		hc = outbound.NewSocketClient(s.def.Name, r.Socket, int64(s.m.opts.Limits.Message))
 	}
-	l := &connState{onClose: []func(){hc.CloseIdleConnections}}
+	l := &connState{
+		onClose: []func(){hc.CloseIdleConnections}, origins: originsOf(r.URL, r.SSEURL),
+		maxValues: s.m.opts.Limits.Values, maxArriving: maxArriving * int64(s.m.opts.Limits.Message),
+	}
 	if w := s.openTrace(l, r); w != nil {
 		hc.Transport = &httpTracer{hc.Transport, w, s.m.opts.Limits.Message}
 	}
+	hc.Transport = &admissionTransport{hc.Transport, l}
 	hc.Transport = &toolListTap{hc.Transport, s.m.opts.Limits.Message, s.readToolList}
 	login, err := s.newLogin(r, policy)
 	var with *authTransport
@@ -43,22 +47,17 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	}
 	if err != nil {
 		l.close()
-		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, err)
+		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, l.safe(err))
 	}
 	if with != nil {
 		hc.Transport = with
 	}
-	h := &headerTransport{server: s.def.Name, next: hc.Transport, headers: r.Headers, streams: s.def.Transport == mcpjson.TransportHTTP, subscriptionEnded: func() { s.subscriptionEnded(l) }}
-	for _, text := range []string{r.URL, r.SSEURL} {
-		if u, err := url.Parse(text); err == nil && text != "" {
-			h.origins = append(h.origins, origin(u))
-		}
-	}
+	h := &headerTransport{server: s.def.Name, next: hc.Transport, headers: r.Headers, origins: l.origins, streams: s.def.Transport == mcpjson.TransportHTTP, subscriptionEnded: func() { s.subscriptionEnded(l) }}
 	hc.Transport = h
 	client, cs, err := s.dialEndpoint(ctx, r, trust, hc, h, l)
 	if err != nil {
 		l.close()
-		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, with.loginError(err))
+		return nil, fmt.Errorf("connect mcp server %q: %w", s.def.Name, l.safe(with.loginError(err)))
 	}
 	l.post = func(ctx context.Context, method string, message []byte) error {
 		return post(ctx, hc, h.postURL(r.URL), cs, method, message)

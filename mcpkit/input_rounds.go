@@ -70,6 +70,7 @@ func (s *Session) inputRounds(a abilities, answer mcp.MethodHandler) mcp.Middlew
 				if req, err = withAnswers(cs, req.GetParams(), answers, state); err != nil {
 					return nil, err
 				}
+				dropResult(ctx)
 			}
 		}
 	}

@@ -77,6 +77,9 @@ type Options struct {
 	// Environ returns the environment from which programs get variables; nil means
 	// os.Environ.
 	Environ func() []string
+	// Env are variables, as NAME=value, that every program gets in addition. A definition
+	// may set them to other values.
+	Env []string
 
 	Limits Limits
 	// Timeouts override those of the definitions, where not zero.
@@ -99,6 +102,7 @@ type Limits struct {
 	PendingNotifications int // notifications of one server that wait for hooks; 256
 
 	Message  int   // bytes of a message; 16 MiB
+	Values   int   // JSON values in a message; 500,000
 	List     int   // entries of a list; 10,000
 	LogPart  int64 // bytes of a part of a log in LogDir; 10 MiB
 	LogParts int   // parts kept of each log; 5
@@ -120,6 +124,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.PendingQuestions, 64)
 	setDefault(&l.PendingNotifications, 256)
 	setDefault(&l.Message, 16<<20)
+	setDefault(&l.Values, 500_000)
 	setDefault(&l.List, 10_000)
 	setDefault(&l.LogPart, 10<<20)
 	setDefault(&l.LogParts, 5)
@@ -292,13 +297,13 @@ func (m *Manager) Close() error {
 
 // baseEnv returns the part of the environment that every program gets.
 func (m *Manager) baseEnv(inherit bool) []string {
-	env := m.opts.Environ()
-	if inherit {
-		return slices.Clone(env)
-	}
-	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
-		return !slices.ContainsFunc(mcpjson.BaseEnv, func(name string) bool {
-			return len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name
+	env := slices.Clone(m.opts.Environ())
+	if !inherit {
+		env = slices.DeleteFunc(env, func(kv string) bool {
+			return !slices.ContainsFunc(mcpjson.BaseEnv, func(name string) bool {
+				return len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name
+			})
 		})
-	})
+	}
+	return append(env, m.opts.Env...)
 }

@@ -165,7 +165,7 @@ func (s *Session) connect(ctx context.Context) (*connection, error) {
 		s.retire(l)
 		l.state.close()
 		if err != nil {
-			s.m.log.Debug("connection to mcp server lost", "server", s.def.Name, "err", err)
+			s.m.log.Debug("connection to mcp server lost", "server", s.def.Name, "err", l.state.safe(err))
 		}
 	})
 	return l, nil
@@ -199,7 +199,7 @@ func (s *Session) retireLocked(l *connection) {
 		l.retired = true
 		s.conns.Go(func() {
 			if err := l.cs.Close(); err != nil { // the server was not notified, and will notice
-				s.m.log.Debug("close connection to mcp server", "server", s.def.Name, "err", err)
+				s.m.log.Debug("close connection to mcp server", "server", s.def.Name, "err", l.state.safe(err))
 			}
 		})
 	}
@@ -245,7 +245,14 @@ func (s *Session) do(ctx context.Context, what string, f func(context.Context, *
 			return err
 		}
 		var sent atomic.Bool
-		err = s.attempt(context.WithValue(ctx, sentKey{}, &sent), what, l, f)
+		own, inFlight := newFlight(context.WithValue(ctx, sentKey{}, &sent))
+		err = s.attempt(own, what, l, f)
+		l.state.forget(inFlight)
+		refused := own.Err() != nil && ctx.Err() == nil
+		inFlight.refuse(nil)
+		if err != nil && refused {
+			return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, context.Cause(own))
+		}
 		missing := errors.Is(err, mcp.ErrSessionMissing)
 		if missing || errors.Is(err, mcp.ErrConnectionClosed) {
 			s.retire(l)
@@ -279,9 +286,9 @@ func (s *Session) attempt(ctx context.Context, what string, l *connection, f fun
 		return gaveUp
 	}
 	if why := l.state.readError(); why != nil && !isResponse(err) {
-		return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, errors.Join(why, err))
+		err = errors.Join(why, err)
 	}
-	return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, err)
+	return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, l.state.safe(err))
 }
 
 // withTimeout bounds a request by ctx and by limit. The time during which the server

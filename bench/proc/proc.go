@@ -1,5 +1,7 @@
-// Package proc reads the memory and processor time of process trees from /proc. Processes
-// that end meanwhile count as zero.
+//go:build linux
+
+// Package proc reads the memory and processor time of process trees from Linux's /proc.
+// Processes that end meanwhile count as zero.
 package proc
 
 import (

@@ -1,9 +1,13 @@
+//go:build linux
+
 // Command soak uses a server for a long time as several owners would, while sentries and
 // the server itself are killed, and compares what the server holds at the end with what it
 // held at the beginning. It drives the built program over MCP with the Go SDK.
 //
 // A box remembers a count, in a variable and in a file. Lost is what a box forgot without
 // a report, or with a report that no fault explains.
+//
+// It reads /proc, so it needs Linux.
 //
 //	go run ./e2e/soak [-for 30m] [-seed N] [-glovebox FILE]
 package main
@@ -117,7 +121,12 @@ func run(ctx context.Context, glovebox string, length time.Duration, seed uint64
 	if err != nil {
 		return err
 	}
-	return t.report(time.Since(begun), seed, before, after)
+	s.printErrors()
+	if err := t.report(time.Since(begun), seed, before, after); err != nil {
+		s.dump()
+		return err
+	}
+	return nil
 }
 
 // inTurn has every box work for some calls.

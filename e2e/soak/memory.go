@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -28,12 +30,31 @@ type memory struct {
 	language string
 	rand     *rand.Rand
 
-	session *mcp.ClientSession // nil: the next call connects
-	token   string             // "": whatever comes is right
-	n       int
-	unsure  int  // counting calls since the last answer whose outcome is unknown
-	back    bool // it was told that an earlier state is back
-	good    time.Time
+	session   *mcp.ClientSession // nil: the next call connects
+	transport *http.Transport    // of session
+	token     string             // "": whatever comes is right
+	n         int
+	unsure    int  // counting calls since the last answer whose outcome is unknown
+	back      bool // it was told that an earlier state is back
+	unheard   bool // a call since the last count had no answer, which may have reported a loss
+	good      time.Time
+	history   []string // the last calls, the oldest first
+}
+
+// historyKept bounds the calls that the report of a loss shows.
+const historyKept = 12
+
+// note adds a line to the history.
+func (b *memory) note(format string, args ...any) {
+	b.history = append(b.history, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	if len(b.history) > historyKept {
+		b.history = b.history[1:]
+	}
+}
+
+// lose reports a loss with the calls before it.
+func (b *memory) lose(format string, args ...any) {
+	b.tally.lose("%s's %s %s\n\t%s", b.owner, b.id, fmt.Sprintf(format, args...), strings.Join(b.history, "\n\t"))
 }
 
 // counting is code that counts up, by language.
@@ -111,17 +132,17 @@ func (b *memory) remember(ctx context.Context) error {
 		return fmt.Errorf("counting printed %q %q", a.str("stdout"), a.str("stderr"))
 	}
 	n, _ := strconv.Atoi(f[1])
-	switch told := b.token == "" || a.is("state_lost") || b.back; {
+	switch told := b.token == "" || a.is("state_lost") || b.back || b.unheard && b.tally.faultSince(b.good); {
 	case told:
 	case f[0] != b.token:
-		b.tally.lose("%s's %s has the variables of %s, want %s, and nothing says why: %s", b.owner, b.id, f[0], b.token, a.text)
+		b.lose("has the variables of %s, want %s, and nothing says why", f[0], b.token)
 	case n <= b.n || n > b.n+b.unsure:
-		b.tally.lose("%s's %s has counted to %d, want %d to %d, and nothing says why: %s", b.owner, b.id, n, b.n+1, b.n+b.unsure, a.text)
+		b.lose("has counted to %d, want %d to %d, and nothing says why", n, b.n+1, b.n+b.unsure)
 	}
 	if was := strings.Join(f[2:], " "); f[0] != fresh && !strings.HasPrefix(was, f[0]+" ") {
-		b.tally.lose("%s's %s has the file %q beside the variables of %s", b.owner, b.id, was, f[0])
+		b.lose("has the file %q beside the variables of %s", was, f[0])
 	}
-	b.token, b.n, b.unsure, b.back, b.good = f[0], n, 0, false, time.Now()
+	b.token, b.n, b.unsure, b.back, b.unheard, b.good = f[0], n, 0, false, false, time.Now()
 	return nil
 }
 
@@ -150,7 +171,7 @@ func (b *memory) files(ctx context.Context) error {
 		return err
 	}
 	if want := fmt.Sprintf("%x", sha256.Sum256(content)); !strings.HasPrefix(a.str("stdout"), want) && !a.is("state_lost") && !b.tally.faultSince(b.good) {
-		b.tally.lose("%s's %s has another %s than was written: %s", b.owner, b.id, path, a.text)
+		b.lose("has another %s than was written", path)
 	}
 	_, err = b.call(ctx, "download_file", map[string]any{"session_id": b.id, "path": path})
 	return err
@@ -201,7 +222,7 @@ func (b *memory) fork(ctx context.Context) error {
 		return err
 	}
 	if want := fmt.Sprintf("%s %d", b.token, b.n); strings.TrimSpace(a.str("stdout")) != want && !a.is("state_lost") && !b.tally.faultSince(b.good) {
-		b.tally.lose("the copy of %s's %s has %q, want %q: %s", b.owner, b.id, a.str("stdout"), want, a.text)
+		b.lose("has a copy with %q, want %q", a.str("stdout"), want)
 	}
 	return nil
 }
@@ -212,8 +233,6 @@ func (b *memory) cancel(ctx context.Context) error {
 	defer cancel()
 	_, err := b.call(ctx, "execute_command", map[string]any{"session_id": b.id, "language": b.language, "command": "sleep 30"})
 	if errors.Is(err, context.DeadlineExceeded) {
-		// The report of a loss may have been in the answer that nobody took.
-		b.back = b.back || b.tally.faultSince(b.good)
 		return nil
 	}
 	return err
@@ -227,7 +246,9 @@ func (b *memory) vanish() {
 		go session.CallTool(ctx, &mcp.CallToolParams{Name: "execute_command", Arguments: map[string]any{"session_id": b.id, "command": "sleep 1"}})
 		time.Sleep(100 * time.Millisecond)
 		transport.CloseIdleConnections()
+		b.unheard = true
 		b.tally.count(b.tally.calls, "vanished")
+		b.note("vanished during a call")
 	}
 	cancel()
 }
@@ -246,23 +267,24 @@ func (b *memory) call(ctx context.Context, tool string, args map[string]any) (*a
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	if b.session == nil {
-		session, _, err := b.connect(context.WithoutCancel(ctx))
+		session, transport, err := b.connect(context.WithoutCancel(ctx))
 		if err != nil {
 			wait(ctx, 500*time.Millisecond) // the server may be starting again
 			return nil, fmt.Errorf("connect: %w", err)
 		}
-		b.session = session
+		b.session, b.transport = session, transport
 	}
 	b.tally.count(b.tally.calls, tool)
 	begun := time.Now()
 	res, err := b.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
+		b.unheard = true
+		b.note("%s: %v", tool, err)
 		if ctx.Err() == nil || time.Since(begun) >= callLimit {
-			b.session.Close()
-			b.session = nil
+			b.disconnect()
 		}
 		if time.Since(begun) >= callLimit {
-			b.tally.lose("%s of %s's %s had no answer after %v", tool, b.owner, b.id, callLimit)
+			b.lose("had no answer of %s after %v", tool, callLimit)
 		}
 		return nil, err
 	}
@@ -279,6 +301,7 @@ func (b *memory) call(ctx context.Context, tool string, args map[string]any) (*a
 	if err != nil {
 		return nil, fmt.Errorf("decode the result of %s: %w", tool, err)
 	}
+	b.note("%s: %.300q", tool, a.text)
 	b.hear(tool, args, a, res)
 	if res.IsError {
 		return nil, errors.New(a.text)
@@ -307,10 +330,18 @@ func (b *memory) hear(tool string, args map[string]any, a *answer, res *mcp.Call
 		return
 	}
 	if !b.tally.faultSince(b.good) {
-		b.tally.lose("%s's %s: %s reports a loss that no fault explains: %s", b.owner, b.id, tool, a.text)
+		b.lose("reports a loss that no fault explains, in an answer of %s", tool)
 	}
 	b.tally.count(b.tally.told, clip(reason))
 	b.token, b.back = "", true
+}
+
+// disconnect ends the MCP session and closes its connections. The server would keep idle
+// ones for minutes, which would count as what it holds.
+func (b *memory) disconnect() {
+	b.session.Close()
+	b.transport.CloseIdleConnections()
+	b.session = nil
 }
 
 // connect opens an MCP session.

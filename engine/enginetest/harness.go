@@ -71,6 +71,7 @@ func groups() []group {
 		{"lifecycle", lifecycleTests()},
 		{"stream", streamTests()},
 		{"exec", execTests()},
+		{"calls", callTests()},
 		{"isolation", isolationTests()},
 		{"volumes", volumesTests()},
 		{"limits", limitsTests()},

@@ -57,6 +57,10 @@ func invalidTests() []test {
 			return s
 		})
 	}
+	set("root-file-relative", func(s *engine.Spec) { s.Root = engine.Root{Key: "other", Tree: &engine.Tree{File: "image.erofs"}} })
+	set("root-file-and-directory", func(s *engine.Spec) {
+		s.Root = engine.Root{Key: "other", Tree: &engine.Tree{Dir: "/", File: "/image.erofs"}}
+	})
 	onHost("root-missing", func(_ *tester, s *engine.Spec) { s.Root = tree("/no/such/directory") })
 	onHost("root-is-a-file", func(t *tester, s *engine.Spec) { s.Root = tree(t.probe) })
 	onHost("agent-missing", func(_ *tester, s *engine.Spec) { s.Agent.Path += "-missing" })

@@ -52,7 +52,7 @@ func newID() string { return fmt.Sprintf("t-%d", ids.Add(1)) }
 func (t *tester) spec() *engine.Spec {
 	s := *t.h.Spec(t.TB)
 	if s.Root.Tree != nil {
-		s.Root.Tree = &engine.Tree{Dir: s.Root.Tree.Dir, Binds: slices.Clone(s.Root.Tree.Binds)}
+		s.Root.Tree = &engine.Tree{Dir: s.Root.Tree.Dir, File: s.Root.Tree.File, Binds: slices.Clone(s.Root.Tree.Binds)}
 	}
 	return &s
 }

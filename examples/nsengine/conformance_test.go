@@ -19,6 +19,11 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	dir, root := t.TempDir(), t.TempDir()
+	t.Cleanup(func() { // after all parts
+		if _, err := os.Stat("/opt/glovebox"); err == nil {
+			t.Error("/opt/glovebox exists: an agent wrote to the host's file system, or did so earlier")
+		}
+	})
 	// User code needs a way to its home.
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)

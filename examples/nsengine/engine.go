@@ -125,9 +125,12 @@ func check(ctx context.Context, spec *engine.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
-	tree, err := spec.Root.Unpack(ctx) // a directory, also if the root is an image
+	tree, err := spec.Root.Unpack(ctx) // on this host, also if the root is an image
 	if err != nil {
 		return err
+	}
+	if tree.File != "" {
+		return fmt.Errorf("root file %q: %w", tree.File, engine.ErrUnsupported)
 	}
 	if info, err := os.Stat(tree.Dir); err != nil || !info.IsDir() {
 		return fmt.Errorf("root %q is not a directory: %w", tree.Dir, engine.ErrInvalid)

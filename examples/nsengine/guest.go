@@ -33,9 +33,10 @@ type guest struct {
 }
 
 // enter is run by the shell as the first process of a guest. It mounts the /proc of
-// the new PID namespace, hides the host's cgroups, because an agent that is process
-// 1 and root manages those of its guest, and becomes the agent.
-const enter = `mount -t proc proc /proc && mount -t tmpfs -o ro none /sys/fs/cgroup && exec "$0" "$@"`
+// the new PID namespace, hides the host's cgroups and /opt, because an agent that is
+// process 1 and root manages the cgroups and writes /opt/glovebox of its guest, and
+// becomes the agent.
+const enter = `mount -t proc proc /proc && mount -t tmpfs -o ro none /sys/fs/cgroup && mount -t tmpfs none /opt && exec "$0" "$@"`
 
 // start starts the agent and a goroutine that frees everything at its end and then
 // calls release.

@@ -29,19 +29,21 @@ var rules = []rule{
 	{tree: "cmd/glovebox-guest", ours: []string{"internal/guest/agent"}},
 	{tree: "internal/cli",
 		ours: []string{
-			"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/config", "internal/filewatch", "internal/gctune", "internal/guest/",
-			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/perplexity", "internal/plural", "internal/posture", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible",
+			"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/codemode/", "internal/config", "internal/egress/", "internal/filewatch", "internal/gctune", "internal/guest/",
+			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/perplexity", "internal/plural", "internal/posture", "internal/recipe", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
-		ours:   []string{"internal/config", "internal/gateway/", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
+		ours:   []string{"internal/codemode/approval", "internal/config", "internal/gateway/", "internal/logkey", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
-	{tree: "internal/config", ours: []string{"internal/nearest"}, others: []string{"github.com/spf13/pflag", "github.com/tailscale/hujson"}},
+	{tree: "internal/config", ours: []string{"internal/egress/policy", "internal/egress/resolve", "internal/nearest", "internal/owned"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// Attacks on boxes and servers.
-	{tree: "internal/attack", ours: []string{"engine", "internal/box", "internal/box/machine", "internal/cli/mcpcli", "internal/gateway", "internal/gateway/pin", "internal/guest/client", "internal/guest/protocol", "mcpkit/"}, others: []string{sdk, sys, "golang.org/x/net/http2"}},
+	{tree: "internal/attack", ours: []string{"engine", "internal/box", "internal/box/machine", "internal/cli/mcpcli", "internal/codemode", "internal/gateway", "internal/gateway/pin", "internal/guest/client", "internal/guest/protocol", "mcpkit/"}, others: []string{sdk, sys, "golang.org/x/net/http2"}},
+
+	{tree: "internal/recipe", others: []string{"github.com/google/jsonschema-go/", "github.com/pelletier/go-toml/v2"}},
 
 	// The server.
 	{tree: "internal/server",
@@ -50,10 +52,10 @@ var rules = []rule{
 	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/owned", "internal/truncate"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
 	{tree: "internal/server/metrics",
-		ours:   []string{"internal/box/", "internal/server"},
+		ours:   []string{"internal/box/", "internal/egress", "internal/server"},
 		others: []string{"github.com/prometheus/client_golang/"}},
 	{tree: "internal/server/tools",
-		ours:   []string{"internal/box", "internal/logkey", "internal/nearest", "internal/plural", "internal/revision", "internal/truncate"},
+		ours:   []string{"internal/box", "internal/codemode/", "internal/logkey", "internal/nearest", "internal/plural", "internal/revision", "internal/truncate"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
 	{tree: "internal/server/tools/toolstest",
@@ -66,16 +68,35 @@ var rules = []rule{
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
 		}},
+	{tree: "internal/box/image/oci",
+		ours:   []string{"engine", "engine/hostdisk", "internal/box/image", "internal/box/machine", "internal/erofs", "internal/owned", "internal/statefile"},
+		others: []string{"github.com/gofrs/flock", "github.com/google/go-containerregistry/pkg/", "github.com/klauspost/compress/zstd"},
+		never:  []string{"os/exec"}},
 	{tree: "internal/engine/gvisor",
-		ours:   []string{"engine", "engine/hostdisk", "internal/engine/guests", "internal/engine/stdiolink", "internal/gctune", "internal/logkey", "internal/owned", "internal/plural", "internal/posture", "internal/truncate"},
+		ours:   []string{"engine", "engine/hostdisk", "internal/engine/guests", "internal/engine/stdiolink", "internal/erofs", "internal/gctune", "internal/logkey", "internal/owned", "internal/plural", "internal/posture", "internal/truncate"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
 	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey"}, others: []string{sys}},
 	{tree: "internal/engine/stdiolink", others: []string{sys}},
 
+	// The network of boxes.
+	{tree: "internal/egress",
+		ours:   []string{"internal/guest/protocol", "internal/logkey"},
+		others: []string{"golang.org/x/net/publicsuffix", "golang.org/x/time/rate"}},
+	{tree: "internal/egress/policy"},
+	{tree: "internal/egress/floor", ours: []string{"mcpkit/outbound/address"}},
+	{tree: "internal/egress/resolve", ours: []string{"internal/egress/floor", "internal/egress/policy"}},
+	{tree: "internal/egress/peek"},
+	{tree: "internal/egress/socks"},
+	{tree: "internal/egress/secret",
+		ours: []string{"internal/egress", "internal/egress/authority", "internal/egress/redact", "internal/logkey", "internal/owned", "internal/visible"}},
+	{tree: "internal/egress/authority"},
+	{tree: "internal/egress/redact"},
+	{tree: "internal/egress/egresstest", others: []string{"golang.org/x/net/dns/dnsmessage"}},
+
 	// Guests: the agent inside, the protocol, and the host's side of it.
-	{tree: "internal/guest/agent", ours: []string{"internal/guest/protocol"}, others: []string{sys}},
+	{tree: "internal/guest/agent", ours: []string{"internal/guest/protocol"}, others: []string{sys, "golang.org/x/net/dns/dnsmessage"}},
 	{tree: "internal/guest/protocol"},
 	{tree: "internal/guest/client", ours: []string{"internal/guest/protocol"}}, // any stream will do; it needs no engine
 	{tree: "internal/guest/embed", ours: []string{"engine", "internal/owned"}},
@@ -95,14 +116,21 @@ var rules = []rule{
 	// The gateway.
 	{tree: "internal/gateway",
 		ours:   []string{"internal/logkey", "internal/revision", "internal/statefile", "internal/visible", "mcpkit", "mcpkit/outbound"},
-		others: []string{sdk, "github.com/yosida95/uritemplate/v3"}},
+		others: []string{sdk, "github.com/yosida95/uritemplate/v3", "golang.org/x/time/rate"}},
 
 	// Web search.
 	{tree: "internal/perplexity",
 		ours:   []string{"internal/logkey", "internal/nearest", "internal/truncate", "internal/visible", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 
+	// Code mode.
+	{tree: "internal/codemode",
+		ours:   []string{"internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/logkey", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit"},
+		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
+
 	// Small packages for all of the above.
+	{tree: "internal/erofs"},
+	{tree: "internal/erofs/erofstest", ours: []string{"internal/erofs"}},
 	{tree: "internal/filewatch"},
 	{tree: "internal/gctune"},
 	{tree: "internal/logkey"},
@@ -145,6 +173,7 @@ var reach = []struct {
 	{"engine", []string{"net", "golang.org/", "github.com/"}, "other programs import it"},
 	{"internal/guest/protocol", []string{"net", "golang.org/", "github.com/"}, "both ends link it"},
 	{"internal/guest/client", []string{module + "/engine", "net/http"}, "it works over any stream"},
+	{"internal/egress", []string{module + "/internal/box", module + "/internal/server", module + "/internal/guest/client", module + "/engine", gvisor, sdk}, "the gate knows connections, not boxes"},
 	{"internal/box", []string{module + "/internal/engine", gvisor, sdk}, "the caller chooses the engine"},
 	{"internal/server/tools", []string{module + "/internal/engine", gvisor}, "tools know boxes, not engines"},
 	{"internal/engine/gvisor", []string{module + "/internal/box/machine", module + "/internal/guest", sdk}, "engines know nothing of the layers above"},
@@ -158,8 +187,8 @@ var reach = []struct {
 // testOnly lists packages that only tests link.
 var testOnly = []string{
 	"testing", module + "/internal/engine/process", module + "/engine/enginetest",
-	module + "/internal/guest/embed/embedtest", module + "/internal/logintest", module + "/internal/server/tools/toolstest",
-	module + "/internal/gateway/gatewaytest", module + "/internal/perplexity/perplexitytest",
+	module + "/internal/erofs/erofstest", module + "/internal/guest/embed/embedtest", module + "/internal/logintest", module + "/internal/server/tools/toolstest",
+	module + "/internal/egress/egresstest", module + "/internal/gateway/gatewaytest", module + "/internal/perplexity/perplexitytest",
 }
 
 func TestImports_FollowRules(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // logTrees are the packages whose log keys are constants of internal/logkey.
-var logTrees = []string{"internal/box", "internal/engine", "internal/perplexity", "internal/server"}
+var logTrees = []string{"internal/box", "internal/egress", "internal/engine", "internal/perplexity", "internal/server"}
 
 // logger matches the expressions that these packages log with.
 var logger = regexp.MustCompile(`(^|\.)([lL]og|Audit)$`)

@@ -42,6 +42,7 @@ func classes() []class {
 		stormClass(),
 		mcpClientClass(),
 		gatewayClass(),
+		codemodeClass(),
 		sentryClass(),
 		agentClass(),
 		snapshotClass(),

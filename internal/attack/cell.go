@@ -50,6 +50,7 @@ type call struct {
 	mayDie   bool           // the script may be killed, or the box with it
 	timeout  time.Duration  // default: scriptTimeout
 	env      []string
+	host     agentlink.Host // answers the script's calls; nil allows none
 }
 
 // ended is how a script ended.
@@ -89,11 +90,11 @@ func (c *cell) run(ctx context.Context, x call) (ended, error) {
 		return ended{}, fmt.Errorf("encode the arguments of the script: %w", err)
 	}
 	argv := []string{c.t.python(), "-IBu", "-", x.function, string(encoded)}
-	return c.exec(ctx, protocol.Exec{Argv: argv, Env: x.env}, code, x.timeout), nil
+	return c.exec(ctx, protocol.Exec{Argv: argv, Env: x.env}, code, x.timeout, x.host), nil
 }
 
-// exec runs a command in the box with the script on standard input.
-func (c *cell) exec(ctx context.Context, x protocol.Exec, in []byte, timeout time.Duration) ended {
+// exec runs a command in the box with the script on standard input. host is as in call.
+func (c *cell) exec(ctx context.Context, x protocol.Exec, in []byte, timeout time.Duration, host agentlink.Host) ended {
 	if timeout == 0 {
 		timeout = scriptTimeout
 	}
@@ -102,7 +103,7 @@ func (c *cell) exec(ctx context.Context, x protocol.Exec, in []byte, timeout tim
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout+nextTimeout, errors.New("the agent did not end the attack in time"))
 	defer cancel()
 	var out output
-	res, err := c.m.Agent.Exec(ctx, x, bytes.NewReader(in), &out)
+	res, err := c.m.Agent.ExecWithCalls(ctx, x, bytes.NewReader(in), &out, host)
 	e := ended{out: out.String(), stopped: res.Stopped, code: res.Code, err: err, values: map[string]string{}}
 	for line := range strings.Lines(e.out) {
 		kind, text, ok := strings.Cut(strings.TrimSpace(line), " ")

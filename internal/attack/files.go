@@ -28,11 +28,7 @@ func filesClass() class {
 
 // toolPaths reads and writes what is beside the directories of the file tools.
 func toolPaths(ctx context.Context, t *trial) error {
-	s, err := t.guarded(ctx)
-	if err != nil {
-		return err
-	}
-	id, end, err := t.boxOf(ctx, s, "alice")
+	s, id, end, err := t.guardedBox(ctx, "alice")
 	if err != nil {
 		return err
 	}
@@ -78,11 +74,7 @@ func toolPaths(ctx context.Context, t *trial) error {
 
 // toolNames makes files whose names and contents look like something else.
 func toolNames(ctx context.Context, t *trial) error {
-	s, err := t.guarded(ctx)
-	if err != nil {
-		return err
-	}
-	id, end, err := t.boxOf(ctx, s, "alice")
+	s, id, end, err := t.guardedBox(ctx, "alice")
 	if err != nil {
 		return err
 	}

@@ -57,18 +57,7 @@ func (u upstream) tool(tool mcp.Tool) {
 // gateway connects a client to a gateway to the servers, which are in this process.
 // pins is the file of known tools.
 func (t *trial) gateway(ctx context.Context, pins string, servers ...upstream) (*mcp.ClientSession, func(), error) {
-	cfg := &mcpjson.Config{}
-	for _, u := range servers {
-		cfg.Servers = append(cfg.Servers, &mcpjson.Server{Name: u.name})
-	}
-	g := gateway.New(gateway.Options{Pins: pin.Open(pins), Servers: mcpkit.Options{Config: cfg, Dial: func(ctx context.Context, def *mcpjson.Server) (mcp.Connection, error) {
-		at := slices.IndexFunc(servers, func(u upstream) bool { return u.name == def.Name })
-		here, there := mcp.NewInMemoryTransports()
-		if _, err := servers[at].server.Connect(context.WithoutCancel(ctx), there, nil); err != nil {
-			return nil, err
-		}
-		return here.Connect(ctx)
-	}}})
+	g := gateway.New(gateway.Options{Pins: pin.Open(pins), Servers: inProcess(servers)})
 	o := &mcp.ServerOptions{Capabilities: gateway.Capabilities()}
 	g.Configure(o)
 	front := mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, o)
@@ -87,6 +76,22 @@ func (t *trial) gateway(ctx context.Context, pins string, servers ...upstream) (
 		return nil, nil, errors.Join(err, g.Close())
 	}
 	return c, func() { _, _, _ = c.Close(), serving.Wait(), g.Close() }, nil // all in this process
+}
+
+// inProcess returns the options of a client of servers in this process.
+func inProcess(servers []upstream) mcpkit.Options {
+	cfg := &mcpjson.Config{}
+	for _, u := range servers {
+		cfg.Servers = append(cfg.Servers, &mcpjson.Server{Name: u.name})
+	}
+	return mcpkit.Options{Config: cfg, Dial: func(ctx context.Context, def *mcpjson.Server) (mcp.Connection, error) {
+		at := slices.IndexFunc(servers, func(u upstream) bool { return u.name == def.Name })
+		here, there := mcp.NewInMemoryTransports()
+		if _, err := servers[at].server.Connect(context.WithoutCancel(ctx), there, nil); err != nil {
+			return nil, err
+		}
+		return here.Connect(ctx)
+	}}
 }
 
 // called returns the text of a tool's result.

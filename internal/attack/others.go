@@ -23,6 +23,15 @@ func (t *trial) boxOf(ctx context.Context, s *server, owner string) (id string, 
 	}, nil
 }
 
+// guardedBox returns a new box of owner on the guarded server, and a function that ends it.
+func (t *trial) guardedBox(ctx context.Context, owner string) (s *server, id string, end func(), err error) {
+	if s, err = t.guarded(ctx); err != nil {
+		return nil, "", nil, err
+	}
+	id, end, err = t.boxOf(ctx, s, owner)
+	return s, id, end, err
+}
+
 // othersServed attacks a server and checks that meanwhile /health and a call in a box of
 // alice are answered in time, and that the server takes no more than memorySlack. It ends
 // the attack when one is not.

@@ -45,6 +45,7 @@ type Config struct {
 	extraMB int                               // that attacks on memory try to take beyond the ceiling
 	seconds int                               // that attacks on memory last, if more than memorySeconds
 	mcp     weakMCP                           // what the attacks on glovebox mcp meet instead
+	calls   weakCalls                         // what the attacks on code mode meet instead
 }
 
 // rig is what the trials of a run share.

@@ -295,7 +295,7 @@ x=os.urandom(64<<20); f=open("r","wb"); f.write(x)
 try:
     f.write(x)
 except OSError: pass
-print("filled",flush=True); time.sleep(100)' & sleep 5`}, nil, 0)
+print("filled",flush=True); time.sleep(100)' & sleep 5`}, nil, 0, nil)
 	if e.err != nil {
 		return e.err
 	}

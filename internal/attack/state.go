@@ -348,11 +348,7 @@ func replacedAgent(ctx context.Context, t *trial) error {
 
 // reusedID makes boxes with the id of one that was stopped.
 func reusedID(ctx context.Context, t *trial) error {
-	s, err := t.guarded(ctx)
-	if err != nil {
-		return err
-	}
-	id, end, err := t.boxOf(ctx, s, "alice")
+	s, id, end, err := t.guardedBox(ctx, "alice")
 	if err != nil {
 		return err
 	}

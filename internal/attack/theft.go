@@ -47,11 +47,7 @@ var resumable = strings.Replace(initialize, "2025-06-18", "2025-11-25", 1)
 // streamTheft takes the stream of a call in which a secret is answered: while the call
 // runs, and after it.
 func streamTheft(ctx context.Context, t *trial) error {
-	s, err := t.guarded(ctx)
-	if err != nil {
-		return err
-	}
-	id, end, err := t.boxOf(ctx, s, "alice")
+	s, id, end, err := t.guardedBox(ctx, "alice")
 	if err != nil {
 		return err
 	}

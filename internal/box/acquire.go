@@ -10,19 +10,23 @@ import (
 
 // Lease keeps a box in memory for its caller, and says how the box was acquired.
 //
-// Created, Woken and Lost are in one lease only: that of the call that brought the box into
-// memory or, if that call was cancelled or cannot report them, of the next one.
+// Created, Woken and Lost are the report of how the box came into memory. One lease at a
+// time has it: that of the call that brought the box into memory or, if that call was
+// cancelled, failed, or cannot report, of a later one; see Settle.
 type Lease struct {
 	Created bool       // the box is new
 	Woken   *Woken     // the box was hibernated; nil otherwise
 	Lost    *Tombstone // an earlier box with this id ended and its state is gone
 
-	pin *pin
+	pin    *pin
+	report *report // nil: the lease has none
 }
 
-// Release lets the box be evicted or expire again. The first call into the box and
-// the end of the acquiring call's context do the same. Release may be called again.
+// Release settles the report as delivered, unless Settle was called, and lets the box be
+// evicted or expire again. The first call into the box and the end of the acquiring call's
+// context let it be evicted as well. Release may be called again.
 func (l Lease) Release() {
+	l.Settle(true)
 	if l.pin != nil {
 		l.pin.release()
 	}
@@ -117,7 +121,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 	if try, ok := m.attemptLive(ctx, q); ok {
 		return try
 	}
-	r, err := findRecord(m.records.list(q.key.owner, q.key.kind), q.key)
+	r, err := m.records.find(q.op, q.key)
 	switch {
 	case err != nil:
 		return failed(err)
@@ -151,7 +155,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		sp.key = q.key
 		sp.chosen = q.key.kind == KindSession
 	} else {
-		sp = spec{key: q.key, template: Template(r.Template), flavor: Flavor(r.Flavor)}
+		sp = spec{key: q.key, template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor)}
 		if q.check != nil {
 			if err := q.check(&sp); err != nil {
 				return failed(err)
@@ -164,7 +168,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		if record == nil {
 			return attempt{done: err != nil, err: err}
 		}
-		sp = specOfRecord(record)
+		sp = m.records.specOf(record)
 	}
 	return m.resolve(ctx, q, m.life.newBox(sp))
 }
@@ -217,7 +221,7 @@ func (m *Manager) resolve(ctx context.Context, q *search, s *Box) attempt {
 		switch err := m.life.admitLocked(q.op, s); {
 		case err == nil:
 			admitted = true
-			s.untold = m.untoldLocked(s)
+			s.report = m.reportLocked(s)
 			try = attempt{done: true, box: s, lease: Lease{pin: m.reg.pinLocked(ctx, s)}}
 		case record != nil:
 			try = m.noRoom(err)
@@ -242,34 +246,6 @@ func (m *Manager) noRoom(err error) attempt {
 		return attempt{err: err, change: true}
 	}
 	return failed(err)
-}
-
-// untoldLocked returns what a lease says of a box whose start begins.
-func (m *Manager) untoldLocked(s *Box) *Lease {
-	t := m.reg.tombstones.get(s.key)
-	if s.state != stateWaking {
-		return &Lease{Created: true, Lost: t}
-	}
-	w := &Woken{Saved: s.origin.saved, Behind: s.origin.stale}
-	// A tombstone from before that time is of an earlier box.
-	if w.Behind && t != nil && t.At.After(w.Saved) {
-		w.Why = t
-	}
-	return &Lease{Woken: w}
-}
-
-// told moves what no call has reported yet of the start of the box into a lease.
-func (b *Box) told(lease Lease) Lease {
-	b.reg.mu.Lock()
-	defer b.reg.mu.Unlock()
-	if u := b.untold; u != nil {
-		lease.Created, lease.Woken, lease.Lost = u.Created, u.Woken, u.Lost
-		b.untold = nil
-		if lease.Woken != nil {
-			lease.Woken.Rescued = b.rescued
-		}
-	}
-	return lease
 }
 
 // existing acquires a box that exists, live or hibernated, for a call that does not report
@@ -307,12 +283,12 @@ func (b *Box) await(ctx context.Context, op string, lease Lease) (*Box, Lease, e
 	return b, lease, nil
 }
 
-// awaitTold is await for a call that reports how the box was acquired.
-func (b *Box) awaitTold(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
+// awaitReporting is await for a call that reports how the box was acquired.
+func (b *Box) awaitReporting(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
 	if _, _, err := b.await(ctx, op, lease); err != nil {
 		return nil, Lease{}, err
 	}
-	return b, b.told(lease), nil
+	return b, b.takeReport(lease), nil
 }
 
 // awaitReady waits until the start of the box has succeeded or failed. The error is
@@ -341,12 +317,15 @@ func (b *Box) awaitReady(ctx context.Context, woken bool) (err error) {
 
 // unused returns an error if a session of that id exists.
 func (m *Manager) unused(op string, k key) error {
-	r, err := findRecord(m.records.list(k.owner, k.kind), k)
+	r, err := m.records.find(op, k)
 	exists := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Saved.IsZero())
-	if err == nil && !exists && !m.reg.find(k) {
-		return nil
+	switch {
+	case err != nil:
+		return err
+	case exists || m.reg.find(k):
+		return idTaken(op, k.id)
 	}
-	return idTaken(op, k.id)
+	return nil
 }
 
 func idTaken(op, id string) error {
@@ -356,25 +335,30 @@ func idTaken(op, id string) error {
 	}
 }
 
-// Find returns the kind of the owner's box that callers name id, if there is one,
-// in memory or on disk: a session of that id, else a context of that id or name. It
-// reports false if there is none. The box may end before the caller acquires it.
-func (m *Manager) Find(owner Owner, id string) (Kind, bool) {
+// Find returns the kind of the owner's box that callers name id, in memory or on disk: a
+// session of that id, else a context of that id or name; "" if there is none. The box may
+// end before the caller acquires it.
+//
+// Errors: CodeNotReady if the boxes on disk cannot be listed.
+func (m *Manager) Find(owner Owner, id string) (Kind, error) {
 	keys := []key{{owner, KindSession, id}, {owner, KindContext, id}}
 	for _, k := range keys {
 		if m.reg.find(k) {
-			return k.kind, true
+			return k.kind, nil
 		}
 	}
-	found := m.records.list(owner, "")
+	found, err := m.records.list("find box", owner, "")
+	if err != nil {
+		return "", err
+	}
 	for _, k := range keys {
 		for i := range found {
 			if r := &found[i]; r.Kind == string(k.kind) && (r.BoxID == id || k.kind == KindContext && r.Name == id) {
-				return k.kind, true
+				return k.kind, nil
 			}
 		}
 	}
-	return "", false
+	return "", nil
 }
 
 // notFound returns the error for a key without a box, with the reason why its box ended.

@@ -147,6 +147,10 @@ func (e *env) noInterpreter(op, language string) error {
 	if language == Python || language == JavaScript {
 		err.Msg = fmt.Sprintf("Unsupported language: %s. The image of this server has no interpreter for it", language)
 		err.Hint = "Use the other language, or have the operator install the interpreter."
+		if len(e.parts.Machines.Interpreters) == 0 {
+			err.Msg = "The image of this server has neither Python nor Node.js: boxes run commands only"
+			err.Hint = "Use execute_command."
+		}
 	}
 	return err
 }

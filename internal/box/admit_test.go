@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
 // wantIDs checks which boxes of an owner live.
@@ -267,30 +269,29 @@ func TestAdmit_ManyConcurrently(t *testing.T) {
 	}
 }
 
+// begin begins to make a session, and returns when it is admitted.
+func (f *fixture) begin(t *testing.T, owner Owner, id string) (done <-chan error) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, lease, err := f.Session(context.Background(), owner, SessionOptions{ID: id})
+		lease.Release()
+		ended <- err
+	}()
+	eventually(t, id+" is admitted", func() bool { return f.ids(owner)[id] })
+	return ended
+}
+
 // TestStart_TakesFirstFreePlace: a box that slowly leaves memory does not delay a start
 // for which another one has made room.
 func TestStart_TakesFirstFreePlace(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 2 })
 	f.session(t, "", "slow")
-	stuck := make(chan struct{})
-	slow := f.engine.last()
-	f.engine.mu.Lock()
-	slow.stuck = stuck
-	f.engine.mu.Unlock()
+	stuck := f.engine.holdLast()
 	f.session(t, "", "quick")
 
-	start := func(id string) <-chan error {
-		done := make(chan error, 1)
-		go func() {
-			_, lease, err := f.Session(context.Background(), "", SessionOptions{ID: id})
-			lease.Release()
-			done <- err
-		}()
-		eventually(t, id+" is admitted", func() bool { return f.ids("")[id] })
-		return done
-	}
-	first := start("first") // evicts the slow one
-	second := start("second")
+	first := f.begin(t, "", "first") // evicts the slow one
+	second := f.begin(t, "", "second")
 	select {
 	case err := <-first:
 		if err != nil {
@@ -318,26 +319,11 @@ func TestStart_TakesFirstFreePlace(t *testing.T) {
 func TestStart_OtherOwnerTakesOwnPlace(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 2 })
 	f.session(t, "alice", "slow")
-	stuck := make(chan struct{})
-	slow := f.engine.last()
-	f.engine.mu.Lock()
-	slow.stuck = stuck
-	f.engine.mu.Unlock()
+	stuck := f.engine.holdLast()
 	f.session(t, "bob", "quick")
 
-	start := func(owner Owner) <-chan error {
-		done := make(chan error, 1)
-		go func() {
-			defer close(done)
-			_, lease, err := f.Session(context.Background(), owner, SessionOptions{ID: "new"})
-			lease.Release()
-			done <- err
-		}()
-		eventually(t, "the start is admitted", func() bool { return f.ids(owner)["new"] })
-		return done
-	}
-	alice := start("alice") // evicts the slow box
-	bob := start("bob")     // evicts the quick one
+	alice := f.begin(t, "alice", "new") // evicts the slow box
+	bob := f.begin(t, "bob", "new")     // evicts the quick one
 	select {
 	case err := <-bob:
 		if err != nil {
@@ -370,7 +356,7 @@ func TestLimit_HidesOtherOwners(t *testing.T) {
 	}
 	before := refusal()
 	f.reg.mu.Lock()
-	b.failedLocked()
+	b.failedLocked(snapshot.ErrFull)
 	f.reg.mu.Unlock()
 	if after := refusal(); after != before || strings.Contains(after, "secret") || strings.Contains(after, "alice") {
 		t.Errorf("another owner reads %q, and %q when it could", after, before)

@@ -32,6 +32,9 @@ type Box struct {
 	startErr   error         // of the start; read after ready
 	terminated chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
 
+	working atomic.Int32 // calls that are past their queues
+	parked  atomic.Int32 // of these, runs that are parked
+
 	networkNoted atomic.Bool // a result had the note that boxes have no network
 	modulesNoted atomic.Bool // a result had the note about libraries
 
@@ -44,7 +47,7 @@ type Box struct {
 	died        *Tombstone    // how its guest ended while the box was hibernating
 	tomb        *Tombstone    // how it ended; nil: it has not, or its start was abandoned or failed
 	recordStays bool          // its record on disk outlives it
-	untold      *Lease        // how it was acquired, until a lease says so; nil: one did
+	report      *report       // how it came into memory; nil: a call has delivered that
 	use         use
 	kernels     map[string]*kernel // by language
 	disk        diskState
@@ -57,6 +60,7 @@ type spec struct {
 	name     string
 	desc     string
 	template Template
+	named    string // the named template that it came from; "": a built-in one
 	flavor   Flavor
 	created  time.Time // zero: now
 	origin   origin
@@ -127,7 +131,7 @@ func (b *Box) Info() Info {
 func (b *Box) infoLocked() Info {
 	return Info{
 		ID: b.key.id, Kind: b.key.kind, Owner: b.key.owner, Name: b.name, Description: b.desc,
-		Template: b.template, Language: b.template.Language(), Flavor: b.flavor,
+		Template: b.template, Named: b.named, Language: b.template.Language(), Flavor: b.flavor,
 		State: b.stateLocked(), Created: b.created, LastUsed: b.use.lastUsed, Source: b.source,
 	}
 }
@@ -159,24 +163,19 @@ func (b *Box) evictableLocked() bool {
 	return (b.state == stateReady || b.state == statePaused) && len(b.use.pins) == 0 && !b.backoffLocked()
 }
 
-// begin counts a call into the box and resumes the box if it is paused. The caller
-// must call end once if it gets no error.
+// begin counts a call into the box, which may have to wait for others before its work
+// begins. The caller must call end once if it gets no error.
 func (b *Box) begin(ctx context.Context, op string) (end func(), err error) {
 	if err := b.reg.beginCall(ctx, op, b); err != nil {
 		return nil, err
 	}
-	end = func() {
+	return func() {
 		b.reg.endCall(b)
 		b.life.maintainer.callEnded(b)
-	}
-	if err := b.resume(ctx, op); err != nil {
-		end()
-		return nil, err
-	}
-	return end, nil
+	}, nil
 }
 
-// slot is begin for a call beside the kernels: at most Config.ParallelCalls run
+// slot is begin and work for a call beside the kernels: at most Config.ParallelCalls run
 // at once.
 func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
 	ended, err := b.begin(ctx, op)
@@ -192,7 +191,14 @@ func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
 		ended()
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	return func() { b.callLock.Release(1); b.commands.leave(); ended() }, nil
+	rest, err := b.work(ctx, op)
+	if err != nil {
+		b.callLock.Release(1)
+		b.commands.leave()
+		ended()
+		return nil, err
+	}
+	return func() { rest(); b.callLock.Release(1); b.commands.leave(); ended() }, nil
 }
 
 // allCalls is more calls than a box can have under way.
@@ -210,6 +216,11 @@ func (b *Box) exclusively(ctx context.Context, op string, do func(context.Contex
 		return b.cancelled(op, context.Cause(ctx))
 	}
 	defer b.callLock.Release(allCalls)
+	rest, err := b.work(ctx, op)
+	if err != nil {
+		return err
+	}
+	defer rest()
 	return do(ctx, b.machine)
 }
 

@@ -55,5 +55,5 @@ func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Clien
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return s.awaitTold(ctx, op, lease)
+	return s.awaitReporting(ctx, op, lease)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/catalog"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/box/template"
@@ -77,6 +78,9 @@ type Parts struct {
 	// Templates is where new boxes are restored from; nil: they are booted, and
 	// there is no pool. Not closed by the Manager.
 	Templates *template.Store
+	// Catalog has the templates that users name; nil: there are none. Not closed by the
+	// Manager.
+	Catalog *catalog.Catalog
 	// Images finds the root file system and the interpreters of another image than
 	// that of Machines, by its key, for boxes of a language that were made with it.
 	// The error is a clause that says what the image consists of and what is missing.
@@ -85,6 +89,8 @@ type Parts struct {
 	// Agents finds the agent of another version of Glovebox by the SHA-256 of its
 	// executable, in hex, for boxes that run it. nil: there are no others.
 	Agents func(sum string) (engine.Program, bool)
+	// Networks gives boxes their networks; nil: boxes have none. Not closed by the Manager.
+	Networks Networks
 	// Scratch lists the directories for snapshots that live for a moment. One that has no
 	// room for a snapshot is passed over for the next. Default: the system's temporary directory.
 	Scratch []string

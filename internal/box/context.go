@@ -17,13 +17,13 @@ const (
 // CreateContext boots a new context "ctx-<uuid>" and proves that its interpreter
 // starts. A name that one context of the owner has is an alias of its id.
 //
-// Errors: as Session. CodeInvalid has Context["field"], "name" for a bad name.
+// Errors: as Session. CodeInvalid may have Context["field"], "name" for a bad name.
 func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOptions) (*Box, error) {
 	const op = "create context"
 	if err := checkName(op, "context", opts.Name); err != nil {
 		return nil, err
 	}
-	template, err := ParseLanguage(opts.Language)
+	template, err := ParseTemplate(opts.Language)
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +35,14 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOp
 		return nil, err
 	}
 
-	s, lease, err := m.create(ctx, op, spec{
-		key: newContextKey(owner), name: opts.Name, desc: opts.Description, template: template, flavor: m.orDefault(flavor),
-	})
+	sp := spec{key: newContextKey(owner), name: opts.Name, desc: opts.Description, template: template, flavor: flavor}
+	if opts.Named != "" {
+		if err := m.fromNamed(op, &sp, opts.Named); err != nil {
+			return nil, err
+		}
+	}
+	sp.template, sp.flavor = m.orUsual(sp.template), m.orDefault(sp.flavor)
+	s, lease, err := m.create(ctx, op, sp)
 	lease.Release()
 	return s, err
 }
@@ -50,7 +55,7 @@ func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*B
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return s, s.told(lease), nil
+	return s, s.takeReport(lease), nil
 }
 
 func newContextKey(owner Owner) key { return key{owner, KindContext, newContextID()} }

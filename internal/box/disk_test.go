@@ -158,21 +158,24 @@ func TestEvictForDisk_StartingBoxesCount(t *testing.T) {
 		})
 		eventually(t, "the start is admitted", func() bool { return f.ids("alice")[id] })
 	}
-	plan := func() []*Box {
+	plan := func(id string) []*Box {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
-		s := f.reg.boxes[key{owner: "alice", kind: KindSession, id: "a1"}]
+		s := f.reg.boxes[key{owner: "alice", kind: KindSession, id: id}]
 		return f.reg.planDiskLocked(s, &hostdisk.FullError{Need: 10 * mb, Missing: 10 * mb}, held)
 	}
 	start("a1")
-	if got := plan(); len(got) != 1 || got[0].key.owner != "bob" {
+	if got := plan("a1"); len(got) != 1 || got[0].key.owner != "bob" {
 		t.Errorf("for the first box of an owner: got %d boxes to evict, want one of the owner who has two", len(got))
 	}
 	for i := range 7 {
 		start(fmt.Sprint("a", i+2))
 	}
-	if got := plan(); len(got) != 0 {
-		t.Errorf("for one of eight starts of an owner, %d boxes of an owner who has two are evicted", len(got))
+	if got := plan("a8"); len(got) != 0 {
+		t.Errorf("for the last of eight starts of an owner, %d boxes of an owner who has two are evicted", len(got))
+	}
+	if got := plan("a1"); len(got) != 1 {
+		t.Errorf("for the first of eight starts of an owner, %d boxes are evicted, want one: all eight would be refused", len(got))
 	}
 	close(gate)
 	starts.Wait()

@@ -41,6 +41,9 @@ func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error)
 			idle = append(idle, o)
 		} else if o.key.owner == owner && o.use.calls == 0 && o.backoffLocked() { // of others, nobody is told
 			note = "; an idle box could not be written to disk"
+			if o.disk.full {
+				note += ", which is full"
+			}
 		}
 	}
 	for o, old := range r.replacements {
@@ -209,7 +212,9 @@ func (r *registry) planDiskLocked(s *Box, full *hostdisk.FullError, held map[str
 	for _, o := range r.boxes {
 		bytes := held[o.guestID]
 		has[o.key.owner] += int(bytes)
-		if bytes == 0 && o != s && o.state.booting() { // it has no guest yet, but is about to take space
+		// It has no guest yet, but is about to take space. Later starts do not count, or of
+		// many at once none would get any.
+		if bytes == 0 && o.state.booting() && o.use.seq < s.use.seq {
 			has[o.key.owner] += int(full.Need)
 		}
 		if bytes > 0 && o.evictableLocked() {

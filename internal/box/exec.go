@@ -18,6 +18,9 @@ import (
 // Errors: as Run.
 func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	const op = "run command"
+	if req.Calls != nil {
+		defer req.Calls.End()
+	}
 	if (len(req.Argv) == 0) == (req.Shell == "") {
 		return nil, b.invalid(op, "command", "Missing command: give a program with arguments or a shell line, and not both")
 	}
@@ -41,9 +44,20 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	}
 	ctx, span := tracing.Start(ctx, "box exec")
 	out := newCollector(b.env.cfg(), req.Progress)
-	release := b.guard(ctx, timeout)
-	res, err := b.machine.Agent.Exec(ctx, x, req.Stdin, out)
-	release()
+	var res protocol.ExecResult
+	if req.Calls == nil || req.Background {
+		_, release := b.guard(ctx, timeout)
+		res, err = b.machine.Agent.Exec(ctx, x, req.Stdin, out)
+		release()
+	} else {
+		x.TimeoutMS = millis(timeout + maxParked)
+		var took time.Duration
+		took, err = b.parkable(ctx, timeout, 0, &res.Stopped, func(ctx context.Context) (err error) {
+			res, err = b.machine.Agent.ExecWithCalls(ctx, x, req.Stdin, out, req.Calls)
+			return err
+		})
+		res.Seconds = min(res.Seconds, took.Seconds())
+	}
 	span.End(err)
 	if err != nil {
 		err = b.callError(ctx, op, err)
@@ -54,6 +68,12 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	}
 	if res.Stopped == "cancelled" {
 		return nil, b.cancelled(op, context.Cause(ctx))
+	}
+	if req.Calls != nil {
+		for _, d := range req.Calls.Displays() {
+			out.Display(d)
+		}
+		b.saveDisplays(ctx, out)
 	}
 	return b.execResult(cmp.Or(req.Shell, strings.Join(req.Argv, " ")), &res, out, timeout), nil
 }
@@ -67,6 +87,7 @@ func (b *Box) execResult(command string, res *protocol.ExecResult, out *collecto
 	}
 	r.Stdout, r.Notes = out.stdout.text(res.Stdout, r.Notes)
 	r.Stderr, r.Notes = out.stderr.text(res.Stderr, r.Notes)
+	r.Images = out.images
 	switch {
 	case r.TimedOut:
 		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s and was ended.", secs(timeout)))
@@ -80,7 +101,10 @@ func (b *Box) execResult(command string, res *protocol.ExecResult, out *collecto
 	case r.ExitCode == 126:
 		r.Notes = append(r.Notes, "Exit code 126: the command is not executable.")
 	}
-	r.Notes = b.hints(r.Notes, outcome{source: command, failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr})
+	network := b.network.take()
+	r.Refused = network.refused
+	r.Notes = b.hints(r.Notes, outcome{source: command, failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr}, network)
+	r.Notes = append(r.Notes, out.notes(0)...)
 	return r
 }
 

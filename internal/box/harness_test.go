@@ -107,6 +107,16 @@ func (m *meter) last() *meterGuest {
 	return m.guests[len(m.guests)-1]
 }
 
+// holdLast keeps the newest guest from being destroyed until the returned channel is closed.
+func (m *meter) holdLast() chan<- struct{} {
+	stuck := make(chan struct{})
+	last := m.last()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last.stuck = stuck
+	return stuck
+}
+
 func (g *meterGuest) Destroy(ctx context.Context) error {
 	g.m.mu.Lock()
 	stuck := g.stuck
@@ -273,6 +283,15 @@ func (f *fixture) context(t *testing.T, owner Owner, name string) *Box {
 		t.Fatalf("context %q: %v", name, err)
 	}
 	return s
+}
+
+// List is Manager.List for tests whose disk works.
+func (f *fixture) List(owner Owner, kind Kind) []Info {
+	list, err := f.Manager.List(owner, kind)
+	if err != nil {
+		panic(err)
+	}
+	return list
 }
 
 // ids lists the living boxes of an owner.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -35,11 +36,13 @@ type diskState struct {
 
 	never    bool      // the store accepts no record of the box
 	failures int       // failed writes since the last successful one
+	full     bool      // the last write failed since the disk or the store is full
 	retry    time.Time // no write begins before; zero: any time
 }
 
-// failedLocked records that the box could not be written.
-func (b *Box) failedLocked() {
+// failedLocked records why the box could not be written.
+func (b *Box) failedLocked(err error) {
+	b.disk.full = errors.Is(err, snapshot.ErrFull) || errors.Is(err, engine.ErrExhausted)
 	b.disk.retry = b.env.now().Add(min(firstBackoff<<min(b.disk.failures, 10), lastBackoff))
 	b.disk.failures++
 }
@@ -57,7 +60,7 @@ func (b *Box) canHibernateLocked() bool {
 // that reason where boxes are not hibernated. A box whose writing fails stays in memory.
 func (l *lifecycle) unloadLocked(s *Box, reason Reason, detail string) {
 	if l.beginUnloadLocked(s, reason, detail) {
-		turn := l.records.writes.enter(s.key.owner)
+		turn := l.records.writes.reserve(s.key.owner)
 		l.wg.Go(func() { l.hibernate(s, turn, reason, detail) })
 	}
 }
@@ -89,9 +92,12 @@ func (l *lifecycle) beginUnloadLocked(s *Box, reason Reason, detail string) bool
 }
 
 // hibernate writes a box that has left the registry to disk, and frees it. A box that
-// cannot be written returns to the registry, unless the Manager closes.
+// cannot be written returns to the registry, unless the Manager closes. turn is reserved:
+// it has no slot while the connections of the box end.
 func (l *lifecycle) hibernate(s *Box, turn *turn, reason Reason, detail string) {
 	begun := time.Now()
+	l.closeNetwork(s.network, s.guestID) // a connection must not end in the middle of a snapshot
+	turn.start()
 	// Not of the Manager's context: a server that closes hibernates.
 	err := l.write(context.Background(), s, false, turn)
 	took := time.Since(begun).Round(time.Millisecond)
@@ -145,6 +151,7 @@ func (l *lifecycle) stay(s *Box, cause error) bool {
 		}
 	}
 	paused := s.power.isPaused()
+	s.network.reopen() // closed again with the box
 	l.reg.mu.Lock()
 	if l.reg.phase == phaseClosed {
 		l.reg.mu.Unlock()
@@ -199,13 +206,14 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) er
 		l.reg.mu.Lock()
 		defer l.reg.mu.Unlock()
 		s.disk.never = errors.Is(err, snapshot.ErrInvalid)
-		s.failedLocked()
+		s.failedLocked(err)
 		return err
 	}
 	meta.Live = live
 	meta.Saved = record.Meta().Saved
 	begun := time.Now()
 	if clean {
+		meta.Restored = record.Meta().Restored
 		err = record.Update(meta)
 	} else { // the snapshot may or may not include the effects of a call in flight
 		err = l.records.write(ctx, record, meta, s)
@@ -215,7 +223,7 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) er
 	defer l.reg.mu.Unlock()
 	s.data, s.saved = data, saved
 	if err != nil {
-		s.failedLocked()
+		s.failedLocked(err)
 		return err
 	}
 	if !clean {
@@ -255,8 +263,8 @@ func (b *Box) metaLocked() snapshot.Meta {
 	now := b.env.now()
 	return snapshot.Meta{
 		Class: snapshot.Box, Owner: string(b.key.owner), Kind: string(b.key.kind), BoxID: b.key.id,
-		Name: b.name, Description: b.desc, Template: string(b.template), Flavor: string(b.flavor),
-		Created: b.created, Ran: b.ranLocked(),
+		Name: b.name, Description: b.desc, Template: string(b.template), Named: b.named, Flavor: string(b.flavor),
+		Created: b.created, Ran: b.ranLocked(), Unreported: b.unreportedLocked(),
 		// By the clock as it is now: it may have been set since, and age goes by it.
 		Used: now.Add(-now.Sub(b.use.lastUsed)),
 	}

@@ -77,7 +77,7 @@ func TestAdmit_VictimCannotBeWritten(t *testing.T) {
 	end := occupy(t, f.session(t, "bob", "third"))
 	f.clock.add(lastBackoff)
 	_, _, err := f.Session(t.Context(), "bob", SessionOptions{ID: "fourth"})
-	wantCode(t, err, CodeLimit, "Sessions limit exceeded: 2 >= 2", "could not be written to disk")
+	wantCode(t, err, CodeLimit, "Sessions limit exceeded: 2 >= 2", "could not be written to disk, which is full")
 	end()
 	f.wantIDs(t, "bob", "first", "second", "third")
 	if _, _, peak := f.engine.counts(); peak > 2 {

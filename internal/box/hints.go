@@ -14,6 +14,7 @@ import (
 // pip, npm, and package managers that a box does not have.
 var networkFailure = regexp.MustCompile(`Name or service not known|Temporary failure (?:in name resolution|resolving)|No address associated with hostname` +
 	`|Could not resolve (?:host|proxy|')|unable to resolve host address|NameResolutionError|socket\.gaierror|UnknownHostException` +
+	`|Glovebox: this box has no network|CONNECT tunnel failed, response 403|Received HTTP code 403 from proxy after CONNECT` + // the agent's proxy
 	`|\bENOTFOUND\b|\bEAI_AGAIN\b|\bENETUNREACH\b|[Nn]etwork is unreachable|: no such host\b|failed to lookup address information` +
 	`|No matching distribution found for|Could not find a version that satisfies the requirement` +
 	`|(?m:^E: (?:Unable to locate package|Unable to (?:acquire|lock)|Could not (?:open lock file|get lock)|Failed to fetch|List directory /var/lib/apt/))` +
@@ -22,7 +23,7 @@ var networkFailure = regexp.MustCompile(`Name or service not known|Temporary fai
 // reportedFailure matches texts that only a failed connection prints, which are
 // believed in the standard output of a success: in pip install x | tail the exit code is
 // that of tail, and many programs print an error and go on.
-var reportedFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distribution found for |npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN)|curl: \(6\) Could not resolve host|fatal: unable to access '[^']*': Could not resolve host)` +
+var reportedFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distribution found for |npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN)|curl: \(6\) Could not resolve host|curl: \(56\) CONNECT tunnel failed, response 403|fatal: unable to access '[^']*': Could not resolve host)` +
 	`|<urlopen error \[Errno |NameResolutionError|\[Errno -[235]\] (?:Name or service not known|Temporary failure in name resolution|No address associated)` +
 	`|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)\b`)
 
@@ -33,6 +34,10 @@ const (
 		"Use what is installed (python -m pip list, npm ls -g), upload the files, or ask the operator of this server to install a library."
 	noNetworkAgain = "Boxes have no network: retries fail as well."
 )
+
+// limitedNetwork is the note about a failure that no refusal explains, such as that of a
+// connection to an address without a name.
+const limitedNetwork = "Network: %s; everything else is refused. Programs reach hosts by name, over TCP."
 
 // An outcome is what hints are derived from. The guest may have written all of it but
 // source; the texts are bounded already.
@@ -54,7 +59,7 @@ func (o outcome) networkFailed() bool {
 		return remoteURL(o.source)
 	}
 	// curl -s and wget -q leave nothing of a failure but the exit code.
-	quiet := o.exitCode == 6 && strings.Contains(o.source, "curl ") || o.exitCode == 4 && strings.Contains(o.source, "wget ")
+	quiet := (o.exitCode == 6 || o.exitCode == 56) && strings.Contains(o.source, "curl ") || o.exitCode == 4 && strings.Contains(o.source, "wget ")
 	return quiet && strings.TrimSpace(o.stderr) == "" && remoteURL(o.source)
 }
 
@@ -85,8 +90,8 @@ var missingModule = regexp.MustCompile(`(?m)^ModuleNotFoundError: No module name
 	`|\bCannot find (?:module|package) '(@?\w[\w./-]{0,100})'`)
 
 // moduleNote returns the note about a module that is not installed, "" if none is
-// missing.
-func (b *Box) moduleNote(stderr string) string {
+// missing. allowed lists what the box can reach.
+func (b *Box) moduleNote(stderr string, allowed []string) string {
 	found := missingModule.FindStringSubmatch(stderr)
 	if found == nil {
 		return ""
@@ -94,6 +99,10 @@ func (b *Box) moduleNote(stderr string) string {
 	name := found[1] + found[2] + found[3]
 	if b.modulesNoted.Swap(true) {
 		return fmt.Sprintf("The module '%s' was not found either.", name)
+	}
+	if len(allowed) > 0 {
+		return fmt.Sprintf("The module '%s' was not found. Network: %s; everything else is refused. Install it from there (python -m pip install, npm install), upload it, or use what is there (help('modules'), npm ls -g).",
+			name, strings.Join(allowed, ", "))
 	}
 	return fmt.Sprintf("The module '%s' was not found, and boxes have no network to install it from. If it is your own, upload it or add its directory to the search path (sys.path, NODE_PATH). "+
 		"Use what is there (help('modules'), npm ls -g); the operator of this server can add libraries (docs/packages.md).", name)
@@ -148,9 +157,15 @@ func mentions(line, dir string) bool {
 // hints appends the notes about limits of the box that explain a failure. The notes
 // about the network and about modules are longer than many outputs, so a box gives each
 // in full only once.
-func (b *Box) hints(notes []string, o outcome) []string {
-	network, module := "", b.moduleNote(o.stderr)
-	if o.networkFailed() {
+func (b *Box) hints(notes []string, o outcome, n networkState) []string {
+	network, module := n.note, b.moduleNote(o.stderr, n.allowed)
+	switch {
+	case network != "" || !o.networkFailed():
+	case len(n.allowed) > 0:
+		if !b.networkNoted.Swap(true) {
+			network = fmt.Sprintf(limitedNetwork, strings.Join(n.allowed, ", "))
+		}
+	default:
 		network = noNetwork
 		if b.networkNoted.Swap(true) {
 			network = noNetworkAgain

@@ -27,6 +27,10 @@ func TestNetworkFailed(t *testing.T) {
 		{"node", true, "", "TypeError: fetch failed {\n  [cause]: Error: getaddrinfo ENOTFOUND a.b", true, "", 0},
 		{"node address", true, "", "Error: connect ENETUNREACH 1.1.1.1:443", true, "", 0},
 		{"curl", true, "", "curl: (6) Could not resolve host: pypi.org", true, "", 0},
+		{"curl, by the proxy", true, "", "curl: (56) CONNECT tunnel failed, response 403", true, "", 56},
+		{"git, by the proxy", true, "", "fatal: unable to access 'https://github.com/a/b/': Received HTTP code 403 from proxy after CONNECT", true, "", 0},
+		{"npm, by the proxy", true, "", "npm error 403 403 Glovebox: this box has no network - GET https://packages.example.org/x", true, "", 1},
+		{"urllib, by the proxy", true, "", "<urlopen error Tunnel connection failed: 403 Glovebox: this box has no network>", true, "", 0},
 		{"wget", true, "", "wget: unable to resolve host address ‘x.y’", true, "", 0},
 		{"git", true, "", "fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com", true, "", 0},
 		{"pip", true, "", "ERROR: Could not find a version that satisfies the requirement x (from versions: none)\nERROR: No matching distribution found for x", true, "", 0},
@@ -64,6 +68,7 @@ func TestNetworkFailed(t *testing.T) {
 		{"fetch of the box itself", true, "", "TypeError: fetch failed\n  [cause]: Error: connect ECONNREFUSED 127.0.0.1:3000", false, "await fetch('http://localhost:3000')", 0},
 		{"axios, printed", false, "getaddrinfo ENOTFOUND example.com\n", "", true, "", 0},
 		{"silent curl", true, "", "", true, "curl -s https://example.com | head", 6},
+		{"silent curl, by the proxy", true, "", "", true, "curl -s https://example.com | head", 56},
 		{"silent curl of the box itself", true, "", "", false, "curl -s http://localhost:8000", 7},
 		{"silent wget", true, "", "", true, "wget -q -O- https://example.com", 4},
 		{"silent wget of the box itself", true, "", "", false, "wget -q -O- http://127.0.0.1:1", 4},
@@ -93,7 +98,7 @@ func TestModuleNote(t *testing.T) {
 		"ModuleNotFoundError: No module named '" + strings.Repeat("x", 1000) + "'\n":                 "",
 	} {
 		var b Box
-		first, second := b.moduleNote(stderr), b.moduleNote(stderr)
+		first, second := b.moduleNote(stderr, nil), b.moduleNote(stderr, nil)
 		if want == "" {
 			if first != "" {
 				t.Errorf("%.80q: got %q, want no note", stderr, first)

@@ -201,16 +201,21 @@ func (p *maintainer) saveAndPause(s *Box) {
 }
 
 // isIdle samples the CPU time of the box, and reports whether it used almost none since
-// the last sample. After the first sample it reports false.
+// the last sample and transfers no data. After the first sample it reports false.
 func (p *maintainer) isIdle(ctx context.Context, s *Box) bool {
 	p.reg.mu.Lock()
 	seq := s.use.seq
 	p.reg.mu.Unlock()
 	stats, err := s.machine.Stats(ctx)
+	active := s.network.active()
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	if s.use.seq != seq {
 		return false // a call used the CPU time
+	}
+	if active && p.now().Sub(s.use.lastUsed) < activeNetwork {
+		s.idle.load = load{at: time.Now(), cpu: stats.CPU}
+		return false
 	}
 	now, last := time.Now(), s.idle.load
 	if err != nil {

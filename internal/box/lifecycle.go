@@ -68,8 +68,10 @@ func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Lease,
 // idle boxes; see registry.planLocked. If that is not enough, or eviction
 // is off, nothing is evicted and the error is CodeLimit.
 func (l *lifecycle) admitLocked(op string, s *Box) error {
-	// A restored or forked box may have another image than new ones.
-	if s.origin == (origin{}) && l.parts.Machines.Interpreters[s.template.Language()] == "" {
+	// A restored or forked box may have another image than new ones. Sessions of an image
+	// without any interpreter run commands; the run of code reports what is missing.
+	have := l.parts.Machines.Interpreters
+	if s.origin == (origin{}) && have[s.template.Language()] == "" && (len(have) > 0 || s.key.kind != KindSession) {
 		return l.noInterpreter(op, s.template.Language())
 	}
 	if err := l.evictLocked(op, s, nil); err != nil {
@@ -107,8 +109,11 @@ func (l *lifecycle) start(op string, s *Box) {
 	b, err := l.boot(ctx, op, s, nil)
 	if err == nil && b.record == nil {
 		b.record = l.records.create(s)
-		if s.chosen && l.records.leasedElsewhere(s.key) {
-			err = errElsewhere
+		if s.chosen {
+			var elsewhere bool
+			if elsewhere, err = l.records.leasedElsewhere(op, s.key); elsewhere {
+				err = errElsewhere
+			}
 		}
 	}
 	b.noteData()
@@ -139,7 +144,7 @@ func (l *lifecycle) start(op string, s *Box) {
 		l.log.Error("box did not start", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Source, b.source, logkey.Error, err)
 	}
 	if b.machine != nil {
-		l.discard(b.machine)
+		l.discardBooted(b)
 	}
 	// The record of a box that was being woken stays for the next call, unless its
 	// owner stopped it.
@@ -222,6 +227,9 @@ func (l *lifecycle) countStarting(n int) {
 // publishLocked makes a box and its machine available to calls.
 func (l *lifecycle) publishLocked(s *Box, b booted) {
 	s.booted, s.guestID = b, b.machine.ID
+	if s.report != nil && s.report.Woken != nil && b.rescued != nil {
+		s.report.Woken.Rescued = b.rescued // no lease has it yet
+	}
 	s.disk.at = l.now()
 	if b.source == SourceWoken && !s.origin.stale {
 		s.disk.seq = s.use.seq
@@ -369,7 +377,7 @@ func (l *lifecycle) terminateLocked(s *Box, reason Reason, detail string) {
 // free frees the machine of a box that has left the registry. With keep its record
 // stays for the next call on its id.
 func (l *lifecycle) free(s *Box, keep bool) {
-	l.discard(s.machine)
+	l.discardBooted(s.booted)
 	if s.record != nil {
 		l.records.release(s.record, keep)
 	}

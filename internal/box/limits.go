@@ -3,7 +3,6 @@ package box
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -51,29 +50,15 @@ func secs(d time.Duration) string {
 // guard ends the box if the call does not end within d, or soon after the end of ctx: an
 // agent that does not even report a time-out is hung. It is the backstop of a
 // cancellation, whose path docs/architecture.md describes below "Where to look". The
-// caller must call release when the call has ended.
-func (b *Box) guard(ctx context.Context, d time.Duration) (release func()) {
-	var mu sync.Mutex
-	over := false // guarded by mu
-	t := time.AfterFunc(d+b.env.answerGrace, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
-			b.life.terminate(b, ReasonCrashed, "its agent did not answer in time")
-		}
+// caller must call release when the call has ended; clock is the time-out, which may be
+// held before that.
+func (b *Box) guard(ctx context.Context, d time.Duration) (clock *deadline, release func()) {
+	clock = newDeadline(d+b.env.answerGrace, func() {
+		b.life.terminate(b, ReasonCrashed, "its agent did not answer in time")
 	})
-	stop := context.AfterFunc(ctx, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
-			t.Reset(cancelBackstop)
-		}
-	})
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
+	stop := context.AfterFunc(ctx, func() { clock.set(cancelBackstop) })
+	return clock, func() {
 		stop()
-		t.Stop()
+		clock.stop()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
@@ -31,13 +32,16 @@ const (
 )
 
 // origin is what a box is made from; the zero value means the pool, else the
-// template, else a boot. At most one of record, parent and snapshot is set.
+// template, else a boot. At most one of record, parent, snapshot and named is set.
 type origin struct {
 	record   *snapshot.Lease // its own record: it is woken
 	stale    bool            // the box of that record continued after it was written
-	saved    time.Time       // when that was
+	restored bool            // a machine was made of that record before
+	saved    time.Time       // when the record was written
+	report   *report         // the losses in that record; nil: none
 	parent   *Box            // it is a fork of this one, which is pinned until the start has ended
 	snapshot string          // the id of a saved snapshot
+	named    string          // the id of a named template
 	// rollBack says that the box takes the place of another, so that a snapshot
 	// without its memory will not do.
 	rollBack bool
@@ -54,6 +58,7 @@ type booted struct {
 	saved   time.Time       // when they were written
 	rescued *Rescue         // what the box could not bring along; nil: nothing is missing
 	ran     bool            // code had run in its interpreter before it was made
+	network *network        // of machine
 }
 
 // noteData caches the state of the record, so that no one does disk I/O under a lock.
@@ -85,9 +90,12 @@ func (f *machineFactory) make(ctx context.Context, s *Box) (b booted, err error)
 	} else {
 		b, err = f.makeInSlot(ctx, s)
 	}
+	if err == nil {
+		err = f.openNetwork(ctx, s, &b)
+	}
 	if err != nil && b.machine != nil {
-		f.discard(b.machine)
-		b.machine = nil
+		f.discardBooted(b)
+		b.machine, b.network = nil, nil
 	}
 	return b, err
 }
@@ -103,6 +111,8 @@ func (f *machineFactory) makeInSlot(ctx context.Context, s *Box) (booted, error)
 		return f.wake(ctx, s)
 	case o.snapshot != "":
 		return f.restoreSaved(ctx, s)
+	case o.named != "":
+		return f.restoreNamed(ctx, s)
 	}
 	return f.makeNew(ctx, s)
 }
@@ -141,7 +151,7 @@ func (f *machineFactory) makeNew(ctx context.Context, s *Box) (booted, error) {
 // fresh makes a machine from the template or, as long as there is none, by a boot;
 // the template is built meanwhile.
 func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string) (*machine.Machine, Source, error) {
-	if f.parts.Templates != nil {
+	if f.parts.Templates != nil && f.parts.Machines.Interpreters[Template(c.Template).Language()] != "" {
 		want := f.want(c)
 		t, ok := f.parts.Templates.Find(want)
 		if ok {
@@ -228,18 +238,20 @@ func (f *machineFactory) removeCopy(dir string) error {
 // on with its files.
 func (f *machineFactory) wake(ctx context.Context, s *Box) (booted, error) {
 	lease := s.origin.record
-	// If the box continued after it was written, another copy of it has run.
-	b, err := f.restore(ctx, s, lease.Dir(), s.origin.stale)
+	// If the box continued after it was written, or an earlier wake was abandoned, another
+	// copy of it has run.
+	b, err := f.restore(ctx, s, lease.Dir(), s.origin.stale || s.origin.restored)
 	b.source, b.record, b.ran = SourceWoken, lease, s.origin.ran
-	switch {
-	case err == nil:
-		meta := lease.Meta()
-		meta.Live = true
-		return b, lease.Update(meta)
-	case !unusable(err):
-		return b, err
+	if unusable(err) {
+		return f.rescue(ctx, s, lease, err)
 	}
-	return f.rescue(ctx, s, lease, err)
+	if errors.Is(err, hostdisk.ErrFull) {
+		return b, err // nothing has run
+	}
+	meta := lease.Meta()
+	meta.Restored = true // after another error, the copy may have run for a moment
+	meta.Live = meta.Live || err == nil
+	return b, errors.Join(err, lease.Update(meta))
 }
 
 // restore restores the snapshot of a box with the image and the agent that the box

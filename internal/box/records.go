@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
@@ -137,42 +136,57 @@ func (d *records) expected(s *Box) int64 {
 
 // list lists the records of an owner's boxes: hibernated ones, those that this
 // process or another has in memory, and those that were lost with their server. An
-// empty kind means both.
-func (d *records) list(owner Owner, kind Kind) []snapshot.Record {
+// empty kind means both. The error is CodeNotReady if the directory cannot be read: a box
+// that is not listed then may exist.
+func (d *records) list(op string, owner Owner, kind Kind) ([]snapshot.Record, error) {
 	if !d.hibernates() {
-		return nil
+		return nil, nil
 	}
-	found, err := d.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
+	return d.listed(op, func(meta *snapshot.Meta) bool {
 		return meta.Class == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind))
 	})
+}
+
+// listed lists the records for which match returns true.
+func (d *records) listed(op string, match func(*snapshot.Meta) bool) ([]snapshot.Record, error) {
+	found, err := d.parts.Snapshots.List(match)
 	if err != nil {
-		d.log.Warn("hibernated boxes not listed", logkey.Error, err)
-		return nil
+		d.log.Warn("records of boxes and snapshots not listed", logkey.Operation, op, logkey.Error, err)
+		return nil, &Error{
+			Code: CodeNotReady, Op: op, Msg: "The server is not ready: it cannot list the boxes and snapshots on its disk",
+			Hint: "Try again in a moment; nothing is lost. If it happens again, the operator finds the reason in the server's log.",
+		}
 	}
-	return found
+	return found, nil
+}
+
+// find finds the record of a box by its key, see findRecord.
+func (d *records) find(op string, k key) (*snapshot.Record, error) {
+	found, err := d.list(op, k.owner, k.kind)
+	if err != nil {
+		return nil, err
+	}
+	return findRecord(found, k)
 }
 
 // hibernated lists the records of an owner's hibernated boxes.
-func (d *records) hibernated(owner Owner, kind Kind) []snapshot.Record {
-	return slices.DeleteFunc(d.list(owner, kind), func(r snapshot.Record) bool { return r.Leased || r.Saved.IsZero() })
+func (d *records) hibernated(op string, owner Owner, kind Kind) ([]snapshot.Record, error) {
+	found, err := d.list(op, owner, kind)
+	return slices.DeleteFunc(found, func(r snapshot.Record) bool { return r.Leased || r.Saved.IsZero() }), err
 }
 
 // leasedElsewhere reports whether another process has the box of a key in memory.
-func (d *records) leasedElsewhere(k key) bool {
-	r, err := findRecord(d.list(k.owner, k.kind), k)
-	return err == nil && r != nil && r.Leased && !r.Own
+func (d *records) leasedElsewhere(op string, k key) (bool, error) {
+	r, err := d.find(op, k)
+	return r != nil && r.Leased && !r.Own, err
 }
 
 // saved lists an owner's saved snapshots, and the earlier states of boxes that were
 // set aside.
-func (d *records) saved(owner Owner) []snapshot.Record {
-	found, err := d.parts.Snapshots.List(func(meta *snapshot.Meta) bool {
+func (d *records) saved(op string, owner Owner) ([]snapshot.Record, error) {
+	return d.listed(op, func(meta *snapshot.Meta) bool {
 		return (meta.Class == snapshot.Kept || meta.Aside != "") && meta.Owner == string(owner) && !meta.Saved.IsZero()
 	})
-	if err != nil {
-		d.log.Warn("saved snapshots not listed", logkey.Error, err)
-	}
-	return found
 }
 
 // beginSave counts a snapshot that an owner begins to save, until end is called. It returns
@@ -193,7 +207,12 @@ func (d *records) beginSave(op string, owner Owner, max int) (end func(), err er
 		}
 	}
 	n := before
-	for _, r := range d.saved(owner) {
+	found, err := d.saved(op, owner)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	for _, r := range found {
 		if r.Aside == "" {
 			n++
 		}
@@ -208,25 +227,28 @@ func (d *records) beginSave(op string, owner Owner, max int) (end func(), err er
 	}
 }
 
-// findSaved finds a saved snapshot of an owner by its id or its unique name; nil if
-// there is none.
-func (d *records) findSaved(owner Owner, id string) *snapshot.Record {
+// findSaved finds a saved snapshot of an owner by its id or its unique name. The error is
+// CodeNotFound if there is none.
+func (d *records) findSaved(op string, owner Owner, id string) (*snapshot.Record, error) {
 	var named *snapshot.Record
 	names := 0
-	found := d.saved(owner)
+	found, err := d.saved(op, owner)
+	if err != nil {
+		return nil, err
+	}
 	for i := range found {
 		switch r := &found[i]; {
 		case r.ID == id:
-			return r
+			return r, nil
 		case r.Name == id && id != "":
 			named = r
 			names++
 		}
 	}
 	if names == 1 {
-		return named
+		return named, nil
 	}
-	return nil
+	return nil, snapshotNotFound(op, id)
 }
 
 // findRecord finds the record of a box by the box's id or, for a context, its name;
@@ -285,30 +307,23 @@ func infoOfRecord(r *snapshot.Record) Info {
 	t := Template(r.Template)
 	return Info{
 		ID: r.BoxID, Kind: Kind(r.Kind), Owner: Owner(r.Owner), Name: r.Name, Description: r.Description,
-		Template: t, Language: t.Language(), Flavor: Flavor(r.Flavor), State: StateHibernated,
+		Template: t, Named: r.Named, Language: t.Language(), Flavor: Flavor(r.Flavor), State: StateHibernated,
 		Created: r.Created, LastUsed: r.Used,
 	}
 }
 
-// specOfRecord describes the box of a record that is to be woken.
-func specOfRecord(lease *snapshot.Lease) spec {
+// specOf describes the box of a record that is to be woken.
+func (d *records) specOf(lease *snapshot.Lease) spec {
 	meta := lease.Meta()
+	unreported, err := decodeReport(meta.Unreported)
+	if err != nil {
+		d.log.Warn("losses of a hibernated box not reported", logkey.Record, lease.ID(), logkey.Error, err)
+	}
 	return spec{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
-		template: Template(meta.Template), flavor: Flavor(meta.Flavor), created: meta.Created,
-		origin: origin{record: lease, stale: meta.Live, ran: meta.Ran, saved: meta.Saved},
+		template: Template(meta.Template), named: meta.Named, flavor: Flavor(meta.Flavor), created: meta.Created,
+		origin: origin{record: lease, stale: meta.Live, restored: meta.Restored, ran: meta.Ran, saved: meta.Saved, report: unreported},
 	}
-}
-
-// Woken says that a call woke a hibernated box.
-type Woken struct {
-	Saved time.Time // when it was written to disk
-	// Behind says that the box had gone on after that: what it did since is lost.
-	Behind bool
-	// Why says how the box that was behind ended; nil: its server was killed.
-	Why *Tombstone
-	// Rescued says what the box could not bring along; nil: nothing is missing.
-	Rescued *Rescue
 }
 
 // reasonOf is the cause of an error in one line for people.

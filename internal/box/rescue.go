@@ -19,13 +19,13 @@ import (
 // Rescue describes a box whose memory could not be restored, and which continues with
 // its files in a new machine.
 type Rescue struct {
-	Why      string    // the memory could not be restored; a clause without a period
-	Files    bool      // the files of the home directory are there
-	NoFiles  string    // why they are not
-	At       time.Time // when the files were stored
-	Omitted  int       // files that had not been stored: unreadable, or too large
-	Examples []string  // some of their names
-	Aside    string    // the id of the snapshot that keeps the old state; "": none does
+	Why      string    `json:"why"`                // the memory could not be restored; a clause without a period
+	Files    bool      `json:"files,omitempty"`    // the files of the home directory are there
+	NoFiles  string    `json:"no_files,omitempty"` // why they are not
+	At       time.Time `json:"at,omitzero"`        // when the files were stored
+	Omitted  int       `json:"omitted,omitempty"`  // files that had not been stored: unreadable, or too large
+	Examples []string  `json:"examples,omitempty"` // some of their names
+	Aside    string    `json:"aside,omitempty"`    // the id of the snapshot that keeps the old state; "": none does
 }
 
 // unusable reports whether this server can never restore a snapshot as it is. Any other

@@ -80,7 +80,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, s *Box) error {
 	if err != nil {
 		l.reg.mu.Unlock()
 		if b.machine != nil {
-			l.discard(b.machine)
+			l.discardBooted(b)
 		}
 		if b.record != nil {
 			l.records.release(b.record, false)

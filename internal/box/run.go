@@ -22,6 +22,9 @@ const maxTraceback = 8 << 10
 // CodeGone, CodeNotReady, CodeCancelled, CodeInternal.
 func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	const op = "run code"
+	if req.Calls != nil {
+		defer req.Calls.End()
+	}
 	lang := b.template.Language()
 	if req.Language != "" {
 		t, err := ParseLanguage(req.Language)
@@ -55,22 +58,45 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	}
 	defer b.callLock.Release(1)
 
+	rest, err := b.work(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	defer rest()
+
 	ctx, span := tracing.Start(ctx, "box run")
 	span.Set("glovebox.language", lang)
 	out := newCollector(b.env.cfg(), req.Progress)
-	release := b.guard(ctx, timeout+b.env.kernelStart)
-	res, err := b.machine.Agent.Run(ctx, protocol.Run{
+	x := protocol.Run{
 		Kernel: lang, Language: lang,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
 		Capture: protocol.Capture{Head: b.env.cfg().OutputHead, Tail: b.env.cfg().OutputTail},
-	}, []byte(req.Code), out)
-	release()
+	}
+	var res protocol.RunResult
+	if req.Calls == nil {
+		_, release := b.guard(ctx, timeout+b.env.kernelStart)
+		res, err = b.machine.Agent.Run(ctx, x, []byte(req.Code), out)
+		release()
+	} else {
+		x.TimeoutMS = millis(timeout + maxParked)
+		var took time.Duration
+		took, err = b.parkable(ctx, timeout, b.env.kernelStart, &res.Stopped, func(ctx context.Context) (err error) {
+			res, err = b.machine.Agent.RunWithCalls(ctx, x, []byte(req.Code), out, req.Calls)
+			return err
+		})
+		res.Seconds = min(res.Seconds, took.Seconds())
+	}
 	span.End(err)
 	if err != nil {
 		return nil, b.callError(ctx, op, err)
 	}
 	if res.Stopped == "cancelled" {
 		return nil, b.cancelled(op, context.Cause(ctx))
+	}
+	if req.Calls != nil {
+		for _, d := range req.Calls.Displays() {
+			out.Display(d)
+		}
 	}
 	out.keepTraceback(res.Error)
 	b.saveDisplays(ctx, out)
@@ -118,7 +144,9 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 	} else if r.Error != nil && strings.HasSuffix(r.Error.Name, "MemoryError") {
 		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	}
-	r.Notes = b.hints(r.Notes, outcome{source: code, failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr})
+	network := b.network.take()
+	r.Refused = network.refused
+	r.Notes = b.hints(r.Notes, outcome{source: code, failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr}, network)
 	if res.Ended > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("The code had filled the box with processes; the %d that it left running were ended.", res.Ended))
 	}

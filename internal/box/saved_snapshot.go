@@ -60,7 +60,7 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 	defer held.Release()
 	meta := snapshot.Meta{
 		Class: snapshot.Kept, Owner: string(owner), Kind: string(kind), BoxID: s.key.id, Name: opts.Name, Description: opts.Description,
-		Template: string(s.template), Flavor: string(s.flavor), Created: m.now(), Used: m.now(),
+		Template: string(s.template), Named: s.named, Flavor: string(s.flavor), Created: m.now(), Used: m.now(),
 	}
 	lease, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
@@ -82,13 +82,9 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 		m.records.release(lease, false)
 		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
 	}
-	id = lease.ID()
+	saved := savedSnapshot(&snapshot.Record{ID: lease.ID(), Meta: lease.Meta(), Bytes: lease.Bytes()})
 	m.records.release(lease, true)
-	r := m.records.findSaved(owner, id)
-	if r == nil { // deleted by another process meanwhile
-		return SavedSnapshot{}, snapshotNotFound(op, id)
-	}
-	return savedSnapshot(r), nil
+	return saved, nil
 }
 
 func (b *Box) snapshotError(ctx context.Context, op string, err error) error {
@@ -119,10 +115,14 @@ func (b *Box) snapshotError(ctx context.Context, op string, err error) error {
 
 // Snapshots lists what an owner keeps, the newest first.
 func (m *Manager) Snapshots(owner Owner) ([]SavedSnapshot, error) {
+	const op = "list snapshots"
 	if !m.hibernates() {
-		return nil, unsupported("list snapshots")
+		return nil, unsupported(op)
 	}
-	records := m.records.saved(owner)
+	records, err := m.records.saved(op, owner)
+	if err != nil {
+		return nil, err
+	}
 	list := make([]SavedSnapshot, 0, len(records))
 	for i := range records {
 		list = append(list, savedSnapshot(&records[i]))
@@ -138,9 +138,9 @@ func (m *Manager) DeleteSnapshot(owner Owner, id string) error {
 	if !m.hibernates() {
 		return unsupported(op)
 	}
-	r := m.records.findSaved(owner, id)
-	if r == nil {
-		return snapshotNotFound(op, id)
+	r, err := m.records.findSaved(op, owner, id)
+	if err != nil {
+		return err
 	}
 	switch err := m.parts.Snapshots.Delete(r.ID); {
 	case errors.Is(err, snapshot.ErrNotFound):
@@ -179,9 +179,9 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 	if err := checkTexts(op, "context", opts.Name, opts.Description); err != nil {
 		return nil, err
 	}
-	r := m.records.findSaved(owner, id)
-	if r == nil {
-		return nil, snapshotNotFound(op, id)
+	r, err := m.records.findSaved(op, owner, id)
+	if err != nil {
+		return nil, err
 	}
 	if Kind(r.Kind) != kind {
 		return nil, &Error{
@@ -190,7 +190,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 		}
 	}
 	sp := spec{
-		template: Template(r.Template), flavor: Flavor(r.Flavor), name: opts.Name, desc: opts.Description, origin: origin{snapshot: r.ID, ran: r.Ran},
+		template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor), name: opts.Name, desc: opts.Description, origin: origin{snapshot: r.ID, ran: r.Ran},
 	}
 	if opts.Into != "" {
 		return m.rollBack(ctx, op, key{owner, kind, opts.Into}, sp)

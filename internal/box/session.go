@@ -16,7 +16,7 @@ const maxID = 128
 // continues for the others.
 //
 // Errors: CodeInvalid (bad id, or another template or flavor than the session
-// has), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
+// has, or no such named template), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
 // CodeGone (stopped while starting), CodeCancelled.
 func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions) (*Box, Lease, error) {
 	const op = "create session"
@@ -35,23 +35,44 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 		return nil, Lease{}, err
 	}
 
-	sp := spec{key: key{owner, KindSession, opts.ID}, template: orPython(template), flavor: m.orDefault(flavor)}
+	sp := spec{key: key{owner, KindSession, opts.ID}, template: m.orUsual(template), flavor: m.orDefault(flavor)}
+	var errNamed error
+	if opts.Named != "" {
+		sp.template, sp.flavor = template, flavor
+		errNamed = m.fromNamed(op, &sp, opts.Named)
+	}
 	if isNew {
+		if errNamed != nil {
+			return nil, Lease{}, errNamed
+		}
 		return m.create(ctx, op, sp)
 	}
-	s, lease, err := m.acquire(ctx, search{
-		op: op, key: sp.key,
-		check: func(s *spec) error { return s.matches(op, template, flavor) },
-		make:  func() spec { return sp },
-	})
+	q := search{op: op, key: sp.key, check: func(s *spec) error { return s.matches(op, template, opts.Named, flavor) }}
+	if errNamed == nil {
+		q.make = func() spec { return sp }
+	}
+	s, lease, err := m.acquire(ctx, q)
+	if err == nil && s == nil { // a session that exists does not need its template any more
+		err = errNamed
+	}
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return s.awaitTold(ctx, op, lease)
+	return s.awaitReporting(ctx, op, lease)
 }
 
 // matches returns an error if the box does not have the requested properties.
-func (s *spec) matches(op string, template Template, flavor Flavor) error {
+func (s *spec) matches(op string, template Template, named string, flavor Flavor) error {
+	if named != "" && named != s.named {
+		has := s.named
+		if has == "" {
+			has = string(s.template)
+		}
+		e := s.error(CodeInvalid, op, fmt.Sprintf("Session %s came from the template '%s', not '%s'", s.key.id, has, clip(named, 64)),
+			"Leave out the template, or start a new session.", nil)
+		e.Context["field"] = "template"
+		return e
+	}
 	what, has, want := "language", s.template.Language(), template.Language()
 	if template == "" || template == s.template {
 		if flavor == "" || flavor == s.flavor {
@@ -86,9 +107,15 @@ func wordByte(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-'
 }
 
-func orPython(t Template) Template {
-	if t == "" {
-		return TemplatePython
+// orUsual returns the template of a box for which none was asked: that of JavaScript
+// on a server without Python.
+func (m *Manager) orUsual(t Template) Template {
+	if t != "" {
+		return t
 	}
-	return t
+	have := m.parts.Machines.Interpreters
+	if have[Python] == "" && have[JavaScript] != "" {
+		return TemplateNode
+	}
+	return TemplatePython
 }

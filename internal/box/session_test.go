@@ -283,3 +283,33 @@ func TestSession_MissingInterpreter(t *testing.T) {
 	_, err = s.Run(t.Context(), RunRequest{Code: "1", Language: "ruby"})
 	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: ruby. Must be 'python' or 'javascript'")
 }
+
+// TestSession_WithoutInterpreters: sessions of an image that has neither Python nor
+// Node.js run commands, and say why they run no code.
+func TestSession_WithoutInterpreters(t *testing.T) {
+	f := newFixture(t, nil)
+	f.parts.Machines.Interpreters = nil
+	s := f.session(t, "", "commands")
+	if res, err := s.Exec(t.Context(), ExecRequest{Shell: "echo done"}); err != nil || res.Stdout != "done\n" {
+		t.Errorf("command: %+v, %v", res, err)
+	}
+	_, err := s.Run(t.Context(), RunRequest{Code: "1"})
+	wantCode(t, err, CodeUnsupportedLanguage, "commands only")
+	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "none"})
+	wantCode(t, err, CodeUnsupportedLanguage, "commands only")
+}
+
+// TestSession_UsualLanguage: a session for which no language was asked has one that the
+// image has.
+func TestSession_UsualLanguage(t *testing.T) {
+	f := newFixture(t, nil)
+	have := f.parts.Machines.Interpreters
+	f.parts.Machines.Interpreters = map[string]string{JavaScript: "/nonexistent/node"}
+	if s := f.session(t, "", "node"); s.template != TemplateNode {
+		t.Errorf("without Python: template %s", s.template)
+	}
+	f.parts.Machines.Interpreters = have
+	if s := f.session(t, "", "python"); s.template != TemplatePython {
+		t.Errorf("with Python: template %s", s.template)
+	}
+}

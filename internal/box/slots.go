@@ -12,7 +12,8 @@ import (
 // those to the one whose turn was longest ago. One slot beyond the limit is for owners
 // who hold none, so that one owner's work does not block all others.
 //
-// A holder must not wait for a box to become idle: a client decides how long that takes.
+// A holder must not wait for a box to become idle, or for its connections to end: a
+// client, a program or a server decides how long that takes.
 type slots struct {
 	limit int
 
@@ -36,12 +37,21 @@ type turn struct {
 	order   uint64
 	granted chan struct{} // closed when the turn has a slot
 	over    bool          // guarded by slots.mu
+	ready   bool          // guarded by slots.mu; the turn may have a slot
 }
 
 func newSlots(limit int) *slots { return &slots{limit: limit, shares: map[Owner]*share{}} }
 
 // enter joins the queue and returns at once. The caller must call leave.
 func (s *slots) enter(owner Owner) *turn {
+	t := s.reserve(owner)
+	t.start()
+	return t
+}
+
+// reserve takes a place in the queue and returns at once. The turn gets no slot before
+// start is called, and delays no other turn. The caller must call leave.
+func (s *slots) reserve(owner Owner) *turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count++
@@ -50,8 +60,21 @@ func (s *slots) enter(owner Owner) *turn {
 		s.shares[owner] = &share{}
 	}
 	s.shares[owner].queue = append(s.shares[owner].queue, t)
-	s.grantLocked()
 	return t
+}
+
+// start lets a reserved turn have a slot.
+func (t *turn) start() {
+	s := t.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.ready = true
+	s.grantLocked()
+}
+
+// nextLocked returns the index of the first turn that may have a slot, or -1.
+func (sh *share) nextLocked() int {
+	return slices.IndexFunc(sh.queue, func(t *turn) bool { return t.ready })
 }
 
 // acquire waits for a slot. The caller must call leave, which may be called again. The
@@ -101,17 +124,19 @@ func (t *turn) leave() {
 func (s *slots) grantLocked() {
 	for {
 		var next *share
+		var first int // in its queue
 		for _, sh := range s.shares {
-			if len(sh.queue) > 0 && (next == nil || cmp.Or(
-				cmp.Compare(sh.held, next.held), cmp.Compare(sh.last, next.last), cmp.Compare(sh.queue[0].order, next.queue[0].order)) < 0) {
-				next = sh
+			i := sh.nextLocked()
+			if i >= 0 && (next == nil || cmp.Or(
+				cmp.Compare(sh.held, next.held), cmp.Compare(sh.last, next.last), cmp.Compare(sh.queue[i].order, next.queue[first].order)) < 0) {
+				next, first = sh, i
 			}
 		}
 		if next == nil || s.used > s.limit || s.used == s.limit && next.held > 0 {
 			return
 		}
-		t := next.queue[0]
-		next.queue = slices.Delete(next.queue, 0, 1)
+		t := next.queue[first]
+		next.queue = slices.Delete(next.queue, first, first+1)
 		next.held++
 		s.used++
 		s.count++

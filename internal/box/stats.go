@@ -7,8 +7,13 @@ import (
 
 // List lists the boxes of an owner, live and hibernated, the newest first. An empty
 // kind means both.
-func (m *Manager) List(owner Owner, kind Kind) []Info {
-	found := m.records.hibernated(owner, kind) // before memory: a box that is woken meanwhile is in both
+//
+// Errors: CodeNotReady if the boxes on disk cannot be listed.
+func (m *Manager) List(owner Owner, kind Kind) ([]Info, error) {
+	found, err := m.records.hibernated("list boxes", owner, kind) // before memory: a box that is woken meanwhile is in both
+	if err != nil {
+		return nil, err
+	}
 	infos, known := m.reg.list(owner, kind)
 	for i := range found {
 		if k := recordKey(&found[i]); !known[k] {
@@ -19,7 +24,7 @@ func (m *Manager) List(owner Owner, kind Kind) []Info {
 	slices.SortFunc(infos, func(a, b Info) int {
 		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
 	})
-	return infos
+	return infos, nil
 }
 
 // list lists the boxes in memory of an owner, and those that are about to be on disk

@@ -66,7 +66,7 @@ func (l *lifecycle) stop(ctx context.Context, op string, k key) (s *Box, leaving
 
 // stopHibernated removes a hibernated box.
 func (m *Manager) stopHibernated(op string, k key) (bool, error) {
-	r, err := findRecord(m.records.list(k.owner, k.kind), k)
+	r, err := m.records.find(op, k)
 	switch {
 	case r == nil || err != nil:
 		return false, err

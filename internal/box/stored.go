@@ -54,7 +54,11 @@ func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, 
 	if m.reg.find(k) || !m.hibernates() {
 		return nil, nil
 	}
-	r, err := findRecord(m.records.hibernated(owner, kind), k)
+	found, err := m.records.hibernated(op, owner, kind)
+	if err != nil {
+		return nil, err
+	}
+	r, err := findRecord(found, k)
 	if err != nil || r == nil {
 		return nil, nil // the acquiring call reports why
 	}

@@ -2,6 +2,8 @@ package box
 
 import (
 	"fmt"
+	"slices"
+	"sort"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -98,7 +100,8 @@ func ago(d time.Duration) string {
 }
 
 const (
-	// maxTombstones bounds the memory for tombstones, of all owners together.
+	// maxTombstones bounds the memory for tombstones, of all owners together. Beyond it, the
+	// owner with the most loses the oldest.
 	maxTombstones = 1000
 	// tombstoneAge is how long a client may come back and still learn what happened.
 	tombstoneAge = 24 * time.Hour
@@ -127,7 +130,48 @@ func newTombstones(now func() time.Time) *tombstones {
 	return &tombstones{lru: lru, now: now}
 }
 
-func (g *tombstones) add(t *Tombstone) { g.lru.Add(t.key(), t) }
+func (g *tombstones) add(t *Tombstone) {
+	if g.lru.Len() == maxTombstones && !g.lru.Contains(t.key()) {
+		g.lru.Remove(g.least())
+	}
+	g.lru.Add(t.key(), t)
+}
+
+// least returns the key of the oldest tombstone of the owner with the most.
+func (g *tombstones) least() key {
+	keys := g.lru.Keys() // the oldest first
+	has := make(map[Owner]int)
+	most := 0
+	for _, k := range keys {
+		has[k.owner]++
+		most = max(most, has[k.owner])
+	}
+	return keys[slices.IndexFunc(keys, func(k key) bool { return has[k.owner] == most })]
+}
+
+// newestOfEach returns at most n tombstones of all, which are sorted, the oldest first: of
+// each owner the newest, up to a number that is the same for all owners.
+func newestOfEach(all []Tombstone, n int) []Tombstone {
+	if len(all) <= n {
+		return all
+	}
+	has := make(map[Owner]int)
+	for _, t := range all {
+		has[t.Owner]++
+	}
+	share := sort.Search(n, func(share int) bool { // the largest one that fits
+		sum := 0
+		for _, h := range has {
+			sum += min(h, share+1)
+		}
+		return sum > n
+	})
+	all = slices.DeleteFunc(all, func(t Tombstone) bool {
+		has[t.Owner]--
+		return has[t.Owner] >= max(share, 1)
+	})
+	return all[max(0, len(all)-n):]
+}
 
 func (g *tombstones) get(k key) *Tombstone {
 	t, ok := g.lru.Peek(k)

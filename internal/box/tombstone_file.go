@@ -75,7 +75,7 @@ func (g *tombstones) merge(others []Tombstone) []Tombstone {
 	})
 	now := g.now()
 	all = slices.DeleteFunc(all, func(t Tombstone) bool { return now.Sub(t.At) > tombstoneAge })
-	all = all[max(0, len(all)-maxTombstones):]
+	all = newestOfEach(all, maxTombstones)
 	g.lru.Purge()
 	for i := range all {
 		t := all[i] // its own: the caller's may change

@@ -140,3 +140,25 @@ func TestTombstones_SharedOnesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestTombstones_OfOneOwnerSpareOthers: an owner who ends many boxes does not push out the
+// tombstones of others, on one server or on several.
+func TestTombstones_OfOneOwnerSpareOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tombstones.json")
+	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	bob := key{"bob", KindSession, "x"}
+	for i := range 2 {
+		m := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
+		if i == 0 {
+			m.reg.tombstones.add(&Tombstone{ID: bob.id, Kind: bob.kind, Owner: bob.owner, Reason: ReasonOOM, At: c.Now()})
+		}
+		for n := range 2 * maxTombstones {
+			c.add(time.Millisecond)
+			m.reg.tombstones.add(&Tombstone{ID: fmt.Sprint(i, "-", n), Kind: KindSession, Owner: "alice", Reason: ReasonStopped, At: c.Now()})
+		}
+		m.maintainer.shareTombstones(t.Context())
+		if n := m.reg.tombstones.lru.Len(); m.reg.tombstones.get(bob) == nil || n != maxTombstones {
+			t.Errorf("server %d: it has %d tombstones, and of the other owner %+v", i, n, m.reg.tombstones.get(bob))
+		}
+	}
+}

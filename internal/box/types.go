@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -40,13 +41,15 @@ const (
 type SessionOptions struct {
 	ID       string // empty: a new one with an id of ours
 	Template Template
+	Named    string // a named template, of the owner or of everyone; "": the built-in one
 	Flavor   Flavor
 }
 
 // ContextOptions describes a new context.
 type ContextOptions struct {
 	Name        string // 1 to 64 characters of letters, digits, space, ".", "_", "-"
-	Language    string // "python" (default) or "javascript"
+	Language    string // "python" (default) or "javascript"; with Named, "" or that of the template
+	Named       string // a named template, of the owner or of everyone; "": the built-in one
 	Description string
 	Flavor      Flavor
 }
@@ -58,6 +61,7 @@ type Info struct {
 	Name        string // contexts only
 	Description string // contexts only
 	Template    Template
+	Named       string // the named template that it came from; "": a built-in one
 	Language    string
 	Flavor      Flavor
 	State       State
@@ -115,6 +119,18 @@ type RunRequest struct {
 	Language string        // "": the template's
 	Timeout  time.Duration // 0: the default of the kind
 	Progress func(Chunk)   // may be nil; called in the caller's goroutine, and holds up the code until it returns
+	Calls    Calls         // answers the code's calls; nil allows none
+}
+
+// Calls answers the calls of a run's code, and keeps what they add to its result. A call
+// that waits for a person may park the run, see [Park]. The time-out of a run that may
+// call includes the start of its interpreter.
+type Calls interface {
+	client.Host
+	// Displays returns the images that calls returned to the code.
+	Displays() []protocol.Display
+	// End is called after the run. No other method is called any more.
+	End()
 }
 
 // Image is a picture that code displayed.
@@ -133,9 +149,10 @@ type RunResult struct {
 	Images   []Image
 	Duration time.Duration // of the code
 	TimedOut bool
-	Lost     string   // why the kernel's variables are gone; "": they are kept
-	Fresh    bool     // the kernel was started for this run
-	Notes    []string // sentences for the model: time-outs, losses, omissions
+	Lost     string    // why the kernel's variables are gone; "": they are kept
+	Fresh    bool      // the kernel was started for this run
+	Notes    []string  // sentences for the model: time-outs, losses, omissions
+	Refused  []Refusal // connections since the last result, at most 5
 }
 
 // ExecRequest asks for a command: Argv, or Shell as a line for the shell.
@@ -148,6 +165,7 @@ type ExecRequest struct {
 	Timeout    time.Duration // 0: the default; not for Background
 	Background bool          // return as soon as it runs
 	Progress   func(Chunk)   // may be nil; called in the caller's goroutine, and holds up the code until it returns
+	Calls      Calls         // answers the calls of the command's processes; nil allows none; not for Background
 }
 
 // ExecResult says how a command ended or, with Running, that it has not.
@@ -161,7 +179,9 @@ type ExecResult struct {
 	Stderr   string
 	Duration time.Duration
 	TimedOut bool
+	Images   []Image // that Calls returned
 	Notes    []string
+	Refused  []Refusal // as in RunResult
 	// Of the whole output, for Attach to go on from.
 	StdoutBytes, StderrBytes int64
 }

@@ -2,7 +2,9 @@ package box
 
 import (
 	"context"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +41,13 @@ func wantReport(t *testing.T, f *fixture) {
 		t.Errorf("the next call: got %+v, %v; want nothing reported again", lease, err)
 	}
 	lease.Release()
+}
+
+// boxOf returns the session in memory.
+func (f *fixture) boxOf(owner Owner, id string) *Box {
+	f.reg.mu.Lock()
+	defer f.reg.mu.Unlock()
+	return f.reg.boxes[key{owner, KindSession, id}]
 }
 
 // A fork, a snapshot and a rollback wake a box and cannot say what it lost: the next call
@@ -103,6 +112,137 @@ func TestLease_ReportsWhatACancelledCallWoke(t *testing.T) {
 	}
 }
 
+// A call that could not deliver the report of a loss gives it back: a later one has it, once.
+func TestLease_ReportsWhatWasNotDelivered(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	crashed(t, f)
+	acquire := func() Lease {
+		_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	first := acquire()
+	if beside := acquire(); first.Woken == nil || beside.Woken != nil {
+		t.Errorf("two calls at once: got the leases %+v and %+v, want the report in the first only", first, beside)
+	}
+	first.Settle(false)
+	second := acquire()
+	first.Release() // settles nothing any more
+	if second.Woken == nil || !second.Woken.Behind {
+		t.Errorf("the next call: got the lease %+v, want the report of a crash", second)
+	}
+	second.Settle(false)
+	second.Release()
+	wantReport(t, f)
+}
+
+// A report that no call has delivered survives that the box leaves memory, also while a
+// call has it, and is not repeated once it was delivered.
+func TestReport_SurvivesHibernation(t *testing.T) {
+	for name, before := range map[string]func(*fixture) error{
+		"woken by a fork": func(f *fixture) error {
+			_, err := f.Fork(t.Context(), "bob", KindSession, "x", ForkOptions{})
+			return err
+		},
+		"during the call": func(f *fixture) error {
+			_, _, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := newSnapFixture(t, neverIdle)
+			crashed(t, f)
+			if err := before(f); err != nil {
+				t.Fatal(err)
+			}
+			f.clock.add(time.Second)
+			f.evict(t, f.boxOf("bob", "x"))
+			wantReport(t, f)
+			f.evict(t, f.boxOf("bob", "x"))
+			if _, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"}); err != nil || lease.Woken == nil || lease.Woken.Behind {
+				t.Errorf("after the report: got the lease %+v, %+v, %v; want a box that lost nothing", lease, lease.Woken, err)
+			}
+		})
+	}
+}
+
+// A new box in place of one that is lost keeps the report of that loss over a hibernation.
+func TestReport_OfLostBoxSurvivesHibernation(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	f.session(t, "bob", "x")
+	if _, err := f.Stop(t.Context(), "bob", KindSession, "x"); err != nil {
+		t.Fatal(err)
+	}
+	s, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || lease.Lost == nil {
+		t.Fatalf("after a stop: got the lease %+v, %v; want the report of a stopped box", lease, err)
+	}
+	lease.Settle(false)
+	lease.Release()
+	f.evict(t, s)
+	_, lease, err = f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || lease.Woken == nil || lease.Lost == nil || lease.Lost.Reason != ReasonStopped {
+		t.Errorf("after the hibernation: got the lease %+v, %v; want the report of a stopped box", lease, err)
+	}
+	lease.Release()
+}
+
+// Of two losses, the older state counts, and nothing that was lost is left out.
+func TestReport_Including(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	crash, kill := &Tombstone{Reason: ReasonCrashed}, &Tombstone{Reason: ReasonOOM}
+	rescue := &Rescue{Why: "the image is gone"}
+	woken := func(hour int, why *Tombstone) *Woken {
+		return &Woken{Saved: at.Add(time.Duration(hour) * time.Hour), Behind: why != nil, Why: why}
+	}
+	for _, c := range []struct {
+		name                string
+		now, earlier, want  *Woken
+		earlierLost, rescue bool
+	}{
+		{name: "nothing lost now", now: woken(2, nil), earlier: woken(1, crash), want: woken(1, crash)},
+		{name: "lost twice", now: woken(2, kill), earlier: woken(1, crash), want: woken(1, crash)},
+		{name: "the same state again", now: woken(1, kill), earlier: woken(1, crash), want: woken(1, kill)},
+		{name: "an earlier box", now: woken(2, kill), want: woken(2, kill), earlierLost: true},
+		{name: "memory given up", now: woken(2, nil), earlier: woken(1, nil), want: woken(2, nil), rescue: true},
+	} {
+		earlier := &report{Woken: c.earlier}
+		if c.earlierLost {
+			earlier.Lost = crash
+		}
+		if c.rescue {
+			earlier.Woken.Rescued, c.want.Rescued = rescue, rescue
+		}
+		stored, err := decodeReport(earlier.encode())
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		got := (&report{Woken: c.now}).including(stored)
+		if !reflect.DeepEqual(got.Woken, c.want) || (got.Lost != nil) != c.earlierLost {
+			t.Errorf("%s: got %+v and %+v, want %+v", c.name, got.Woken, got.Lost, c.want)
+		}
+	}
+}
+
+// The largest report fits into a record.
+func TestReport_FitsIntoRecord(t *testing.T) {
+	long := strings.Repeat("\"\\", 500)
+	tomb := &Tombstone{ID: long[:maxID], Name: long[:maxName], Owner: Owner(long[:256]), Kind: KindSession, Reason: ReasonDisk, Detail: long, At: time.Now()}
+	f, _ := newSnapFixture(t, neverIdle)
+	s := f.session(t, "bob", "x")
+	f.reg.mu.Lock()
+	s.report = &report{Lost: tomb, Woken: &Woken{Saved: time.Now(), Behind: true, Why: tomb, Rescued: &Rescue{Why: long, NoFiles: long, Examples: []string{long}, Aside: "aside"}}}
+	f.reg.mu.Unlock()
+	f.evict(t, s)
+	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || lease.Lost == nil || lease.Woken == nil || !lease.Woken.Behind || lease.Woken.Why == nil || lease.Woken.Rescued == nil || lease.Woken.Rescued.Aside != "aside" {
+		t.Errorf("got the lease %+v, %v; want the whole report", lease, err)
+	}
+	lease.Release()
+}
+
 // A wake that is abandoned after the record says that the box goes on, and before any call
 // reaches the box, loses nothing: the next wake reports no loss.
 func TestWake_AbandonedLosesNothing(t *testing.T) {
@@ -135,11 +275,14 @@ func TestWake_AbandonedLosesNothing(t *testing.T) {
 		}
 	}()
 	wantCode(t, <-first, CodeCancelled)
-	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	again, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer lease.Release()
+	if !again.origin.restored {
+		t.Error("the random numbers of the box would repeat those of the machine that was abandoned")
+	}
 	if lease.Woken == nil || lease.Woken.Behind {
 		t.Errorf("the next call: got the lease %+v, %+v; want a box that lost nothing", lease, lease.Woken)
 	}

@@ -357,7 +357,7 @@ func (r *run) operate(op int) {
 	case pick < 900:
 		r.do(op, "cancel "+name, s, func(ctx context.Context) error { return s.cancel(ctx, name, b, after) })
 	case pick < 960:
-		r.do(op, "list "+name, s, func(context.Context) error { r.manager.List(s.owner, ""); r.manager.Stats(); return nil })
+		r.do(op, "list "+name, s, func(context.Context) error { r.manager.Stats(); _, err := r.manager.List(s.owner, ""); return err })
 	case pick < 970:
 		r.inTurn(op, "interrupt "+name, s, func(ctx context.Context) error { return s.interrupt(ctx, name, after) })
 	case pick < 978:

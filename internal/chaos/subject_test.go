@@ -120,6 +120,7 @@ func (s *subject) leased(b *box.Box, lease box.Lease, err error, op string) erro
 	if err != nil {
 		return s.failed(err, op)
 	}
+	lease.Settle(true)
 	if s.run.broken.Load().silent {
 		lease.Lost = nil
 		if lease.Woken != nil {
@@ -295,9 +296,10 @@ func fileOf(text string) counted {
 
 // snapshotted is a saved snapshot and what the box remembered then.
 type snapshotted struct {
-	id    string
-	token string
-	n     int
+	id     string
+	token  string
+	n      int
+	unsure int // calls after n whose outcome is unknown
 }
 
 // callOrMake acquires the box and counts up in it. The caller has the turn, as of all that
@@ -331,7 +333,7 @@ func (s *subject) rollBack(ctx context.Context, op string) error {
 		return s.failed(err, op)
 	}
 	s.mu.Lock()
-	s.token, s.n, s.unsure = snap.token, snap.n, 0
+	s.token, s.n, s.unsure = snap.token, snap.n, snap.unsure
 	s.noteLocked("%s: rolled back to %s %d", op, snap.token, snap.n)
 	s.mu.Unlock()
 	return nil
@@ -355,7 +357,7 @@ func (s *subject) save(ctx context.Context, op string) (snap snapshotted, err er
 		return snap, err
 	}
 	s.mu.Lock()
-	snap.token, snap.n = s.token, s.n
+	snap.token, snap.n, snap.unsure = s.token, s.n, s.unsure
 	s.mu.Unlock()
 	saved, err := s.run.manager.SaveSnapshot(ctx, s.owner, s.kind, s.address(), box.SnapshotOptions{})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/cli/mcpcli"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/gctune"
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 	"github.com/glovebox-dev/glovebox/internal/visible"
@@ -55,6 +56,7 @@ type app struct {
 // Main runs the command line args, without the program's name, and returns the exit
 // code. When it returns, everything that it started has stopped.
 func Main(ctx context.Context, args []string, s Streams) int {
+	gctune.Start()
 	owned.SetOnlyUser(isOnlyUser)
 	out := &output{Writer: s.Out}
 	s.Out = out
@@ -103,7 +105,7 @@ have more exit codes: see "glovebox mcp --help".`,
 	})
 	help.Install(root)
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.tokenCommand(), a.doctorCommand(), a.attackCommand(), a.versionCommand(), a.mcpCommand(), a.searchCommand(), settingsTopic())
+	root.AddCommand(a.serveCommand(), a.stdioCommand(), a.runCommand(), a.templateCommand(), a.imageCommand(), a.networkCommand(), a.tokenCommand(), a.doctorCommand(), a.attackCommand(), a.versionCommand(), a.mcpCommand(), a.searchCommand(), settingsTopic())
 	root.InitDefaultCompletionCmd() // otherwise cobra adds it after watch
 	a.watch(root)
 	return root

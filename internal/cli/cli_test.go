@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 		"glovebox": func() {
 			os.Exit(Main(context.Background(), os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 		},
-		"asker": asker,
+		"asker":  asker,
+		"keeper": keeper,
 	})
 }
 

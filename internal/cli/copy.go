@@ -17,6 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/plural"
+	"github.com/glovebox-dev/glovebox/internal/recipe"
 	"github.com/glovebox-dev/glovebox/internal/untar"
 )
 
@@ -50,17 +51,8 @@ func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 			return nil, fmt.Errorf("--copy: %w", err)
 		}
 		base := filepath.Base(abs) // also of "."
-		if t.to == "" {
-			t.to = base
-		} else if strings.HasSuffix(t.to, "/") {
-			t.to = path.Join(t.to, base)
-		}
-		root, err := checkCopyTo(t.to, volumes)
-		if err != nil {
+		if t.to, err = copyDest(t.to, base, info.IsDir(), volumes); err != nil {
 			return nil, fmt.Errorf("--copy %q: %w", arg, err)
-		}
-		if root && !info.IsDir() { // as cp does with an existing directory
-			t.to = path.Join(t.to, base)
 		}
 		t.from = abs
 		list = append(list, t)
@@ -142,17 +134,27 @@ func copyInOne(ctx context.Context, l *client.Conn, t transfer) error {
 	if !info.IsDir() {
 		return errors.New("not a file or directory")
 	}
-	if _, err := l.Mkdir(ctx, protocol.Mkdir{Path: t.to, Parents: true}); err != nil {
+	root, err := os.OpenRoot(t.from)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return extractInto(ctx, l, t.to, root)
+}
+
+// extractInto copies the content of a directory into the box.
+func extractInto(ctx context.Context, l *client.Conn, to string, root *os.Root) error {
+	if _, err := l.Mkdir(ctx, protocol.Mkdir{Path: to, Parents: true}); err != nil {
 		return err
 	}
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := pack(w, t.from)
+		err := pack(w, root)
 		w.CloseWithError(err)
 		packed <- err
 	}()
-	err = l.Extract(ctx, t.to, r)
+	err := l.Extract(ctx, to, r)
 	r.CloseWithError(errors.New("the box stopped reading")) // frees pack
 	return errors.Join(err, ignore(<-packed, err))
 }
@@ -165,50 +167,22 @@ func ignore(echo, reported error) error {
 	return echo
 }
 
-// pack writes the directory to w as tar. It leaves out special files, and links that
-// lead out of the directory. A file that is exchanged for such a link meanwhile, as a box
-// can do in a volume, is an error.
-func pack(w io.Writer, dir string) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
+// pack writes the directory to w as tar, without what recipe.Walk leaves out. A file that
+// is exchanged for a link out of the directory meanwhile, as a box can do in a volume, is an
+// error.
+func pack(w io.Writer, root *os.Root) error {
 	tw := tar.NewWriter(w)
-	err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(dir, name)
-		if err != nil || rel == "." {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		target := ""
-		switch {
-		case info.Mode()&fs.ModeSymlink != 0:
-			if target, err = os.Readlink(name); err != nil {
-				return err
-			}
-			if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(filepath.Dir(rel), target)) {
-				return nil // it would point elsewhere in the box
-			}
-		case !info.Mode().IsRegular() && !info.IsDir():
-			return nil
-		}
+	err := recipe.Walk(root, func(name string, info fs.FileInfo, target string) error {
 		h, err := tar.FileInfoHeader(info, target)
 		if err != nil {
 			return err
 		}
-		h.Name = filepath.ToSlash(rel)
+		h.Name = name
 		h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", "" // no account of the host
 		if err := tw.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
 			return err
 		}
-		f, err := root.Open(rel)
+		f, err := root.Open(name)
 		if err != nil {
 			return err
 		}
@@ -251,8 +225,11 @@ func (a *app) copyOutOne(ctx context.Context, l *client.Conn, t transfer) error 
 	return fmt.Errorf("not a file or directory: %s", info.Type)
 }
 
-// replace writes a file completely or not at all.
-func replace(name string, write func(io.Writer) error) (err error) {
+// replace writes a file that everybody can read, completely or not at all.
+func replace(name string, write func(io.Writer) error) error { return replaceMode(name, 0o644, write) }
+
+// replaceMode writes a file with these permissions completely or not at all.
+func replaceMode(name string, mode fs.FileMode, write func(io.Writer) error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
@@ -269,7 +246,7 @@ func replace(name string, write func(io.Writer) error) (err error) {
 	if err := write(f); err != nil {
 		return err
 	}
-	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+	if err := errors.Join(f.Chmod(mode), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), name)

@@ -50,7 +50,12 @@ func TestPack_ExchangedFile(t *testing.T) {
 			}
 			return os.Symlink(to, file)
 		}}
-		err := pack(out, source)
+		root, err := os.OpenRoot(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		err = pack(out, root)
 		if err == nil || bytes.Contains(out.Bytes(), []byte("do not read")) {
 			t.Errorf("%s link: the archive has the file outside: %v", name, err)
 		}

@@ -25,6 +25,7 @@ var notRun = []struct{ line, reason, in, has string }{
 	{line: "make test-foreign FOREIGNFLAGS='-only numpy'", reason: "runs another project's suite for minutes"},
 	{line: "make bench", reason: "needs half an hour and a quiet machine"},
 	{line: "make bench BENCHFLAGS='-quick -only warm'", reason: "needs a quiet machine"},
+	{line: "make bench BENCHFLAGS='-only codemode'", reason: "needs packages from npm and a browser"},
 	{line: "make bench-compare", reason: "needs the result of make bench"},
 	{line: "make bench-store", reason: "needs the result of make bench, and changes the repository"},
 	{line: "make update-gvisor", reason: "changes go.mod"},
@@ -46,8 +47,21 @@ var notRun = []struct{ line, reason, in, has string }{
 	{line: "glovebox attack --only escape", reason: "takes a minute", in: "internal/cli/attack_test.go", has: "func TestAttack("},
 	{line: "glovebox attack --json", reason: "takes minutes", in: "internal/cli/attack_test.go", has: "func TestAttack("},
 
+	{line: "glovebox run --network npm -- npm install lodash", reason: "downloads", in: "e2e/network_test.go", has: "npm install"},
+	{line: "glovebox run --image python:3.13-slim -- python3 -c 'print(\"hello\")'", reason: "downloads", in: "internal/cli/testdata/script/image_oci.txtar", has: "run --image"},
+	{line: "glovebox image pull python:3.13-slim", reason: "downloads", in: "internal/cli/testdata/script/image_oci.txtar", has: "image pull"},
+	{line: "podman save my/app >app.tar && glovebox run --image ./app.tar -- app --version", reason: "needs an image of podman's", in: "internal/cli/testdata/script/image_oci.txtar", has: "run --image ./app.tar"},
+	{line: "glovebox image rm python:3.13-slim", reason: "needs the image", in: "internal/cli/testdata/script/image_oci.txtar", has: "image rm"},
+	{line: "glovebox doctor --image IMAGE", reason: "IMAGE stands for a name"},
+	{line: "glovebox stdio --image ghcr.io/team/analysis:2026-01", reason: "downloads", in: "internal/cli/testdata/script/image_oci.txtar", has: "run --image"},
+
+	{line: "glovebox mcp approvals revoke memory", reason: "needs an approval that a person gave", in: "internal/cli/mcpcli/testdata/script/approvals.txtar", has: "mcp approvals revoke"},
+
 	{line: "sudo apt-get install python3-openpyxl python3-sklearn", reason: "installs packages"},
 	{line: "~/venv/bin/pip install pandas matplotlib openpyxl pyarrow", reason: "downloads"},
+	{line: "pip download -d wheels polars duckdb", reason: "downloads"},
+	{line: "glovebox template build data --net pypi --run 'pip install polars duckdb' --preload polars,duckdb", reason: "downloads", in: "internal/cli/testdata/script/recipe.txtar", has: "template build net --net"},
+	{line: "glovebox template from-snapshot 'after setup' prepared", reason: "needs a snapshot that a client saved", in: "internal/cli/testdata/script/recipe.txtar", has: "template from-snapshot 'after setup'"},
 	{line: "python3 -m venv", reason: "names the command that the document shows below"},
 	{line: "podman run --rm", reason: "names a row of the benchmark"},
 
@@ -73,6 +87,7 @@ var needRoot = []string{"chown 1000 /etc/glovebox/tokens.toml"}
 var clients = []struct{ line, reason string }{
 	{"claude mcp add glovebox -- glovebox stdio", "Claude Code needs an account"},
 	{`claude mcp add --transport http glovebox http://127.0.0.1:8775/mcp --header "Authorization: Bearer $GLOVEBOX_TOKEN"`, "Claude Code needs an account"},
+	{`claude mcp add glovebox -- glovebox stdio --tools "$PWD/mcp.json"`, "Claude Code needs an account"},
 	{`claude mcp add all -- glovebox mcp serve --config "$PWD/mcp.json"`, "Claude Code needs an account"},
 }
 

@@ -157,7 +157,7 @@ func examine(ctx context.Context, cfg *config.Config) []finding {
 	if len(h.image.Interpreters) == 0 {
 		f := finding{Name: "box", Level: levelFail, Detail: "neither Python nor Node.js found", Fix: "type: apt-get install python3 nodejs"}
 		if cfg.Image != "" {
-			f.Detail, f.Fix = f.Detail+" in "+cfg.Image, "choose another image"
+			f.Level, f.Detail, f.Fix = levelWarn, f.Detail+" in "+cfg.Image+": boxes run commands only", "choose another image to run code"
 		}
 		found = append(found, f)
 	}

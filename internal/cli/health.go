@@ -172,7 +172,10 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 
 // ownBoxes adds the requester's boxes to the status page, the newest first.
 func (h *host) ownBoxes(p *statuspage.Page) {
-	boxes := h.manager.List(box.Owner(p.Subject), "")
+	boxes, err := h.manager.List(box.Owner(p.Subject), "")
+	if err != nil {
+		p.Why = append(p.Why, err.Error())
+	}
 	p.More = max(0, len(boxes)-shownBoxes)
 	for _, b := range boxes[:len(boxes)-p.More] {
 		p.Boxes = append(p.Boxes, statuspage.Box{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/catalog"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
@@ -79,6 +80,8 @@ type host struct {
 	log     *slog.Logger
 	manager *box.Manager // nil before manage
 
+	networks *networks // nil: boxes have no network
+
 	checked atomic.Bool // the health check after the start has passed
 
 	diskReserve int64 // bytes to leave free
@@ -87,17 +90,17 @@ type host struct {
 	// managerForDisk is manager, for the same.
 	managerForDisk atomic.Pointer[box.Manager]
 
-	snapshots *snapshot.Store // nil unless boxes are kept on disk
-	templates *template.Store // nil unless boxes are restored from templates
-	scratch   *scratch        // nil unless boxes can be copied
+	snapshots *snapshot.Store  // nil unless boxes are kept on disk
+	templates *template.Store  // nil unless boxes are restored from templates
+	scratch   *scratch         // nil unless boxes can be copied
+	catalog   *catalog.Catalog // nil unless there are named templates
 }
 
-// openImage opens the image of boxes and finds its interpreters. It calls progress
-// before steps that take time.
+// openImage opens the image of boxes and finds its interpreters. It calls progress, unless
+// nil, with a description of what takes time.
 func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (*image.Image, error) {
 	if cfg.Image != "" {
-		img, err := image.Directory(cfg.Image)
-		return img, withHint(err, "--image and GLOVEBOX_IMAGE name a directory with a whole root file system, such as an unpacked container image")
+		return openContainerImage(ctx, cfg, progress)
 	}
 	for _, named := range []struct{ setting, path string }{{"python", cfg.Python}, {"node", cfg.Node}} {
 		if named.path == "" {
@@ -108,11 +111,18 @@ func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (
 			return nil, withHint(err, "glovebox doctor lists the interpreters of this machine")
 		}
 	}
+	inspecting := func(string) {}
+	if progress != nil {
+		inspecting = func(string) {
+			progress("inspecting this machine's interpreters; later starts reuse the result")
+			inspecting = func(string) {}
+		}
+	}
 	img, err := image.Toolchain(ctx, image.ToolchainConfig{
 		StateDir: cfg.StateDir,
 		Python:   cfg.Python,
 		Node:     cfg.Node,
-		Progress: progress,
+		Progress: func(step string) { inspecting(step) },
 	})
 	if err != nil {
 		err = fmt.Errorf("prepare the file system of boxes: %w", err)
@@ -159,7 +169,7 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 		return fmt.Errorf("install the agent: %w", err)
 	}
 	h.maker = &machine.Maker{
-		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: programs(h.image),
+		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: programs(h.image), Env: h.image.Env,
 		Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: h.log,
 	}
 	return nil
@@ -186,6 +196,12 @@ func (h *host) openTemplates(cfg *config.Config) (err error) {
 		return fmt.Errorf("open the templates: %w", err)
 	}
 	return nil
+}
+
+// openCatalog opens the named templates.
+func (h *host) openCatalog(cfg *config.Config) (err error) {
+	h.catalog, err = catalog.Open(catalog.Config{Dir: filepath.Join(cfg.StateDir, "catalog"), MinFree: h.diskReserve, Reserved: h.reservedDisk, Log: h.log})
+	return err
 }
 
 // maxRecords bounds the boxes and snapshots on disk: listing them takes 10 ms per
@@ -221,6 +237,9 @@ func (h *host) openSnapshots(cfg *config.Config) (err error) {
 // and scratch.
 func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
 	parts = box.Parts{Machines: h.maker, Log: h.log, Tombstones: filepath.Join(cfg.StateDir, "tombstones.json")}
+	if h.networks != nil {
+		parts.Networks = h.networks
+	}
 	parts.Images = func(key, language string) (engine.Root, map[string]string, error) {
 		img, err := image.Recall(cfg.StateDir, key, language)
 		if old, ok := h.image.Unrecorded(cfg.StateDir, key); err != nil && ok {
@@ -240,6 +259,9 @@ func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
 	if err := h.openTemplates(cfg); err != nil {
 		return parts, err
 	}
+	if err := h.openCatalog(cfg); err != nil {
+		return parts, err
+	}
 	if h.scratch, err = openScratch(filepath.Join(cfg.StateDir, "scratch"), h.log); err != nil {
 		return parts, fmt.Errorf("make directories for copies of boxes: %w", err)
 	}
@@ -249,7 +271,7 @@ func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
 			return parts, err
 		}
 	}
-	parts.Snapshots, parts.Templates = h.snapshots, h.templates
+	parts.Snapshots, parts.Templates, parts.Catalog = h.snapshots, h.templates, h.catalog
 	return parts, nil
 }
 
@@ -288,11 +310,17 @@ func (h *host) close() error {
 			errs = append(errs, fmt.Errorf("end the boxes: %w", err))
 		}
 	}
+	if h.networks != nil {
+		errs = append(errs, h.networks.close())
+	}
 	if h.scratch != nil {
 		errs = append(errs, h.scratch.close())
 	}
 	if h.templates != nil {
 		errs = append(errs, h.templates.Close())
+	}
+	if h.catalog != nil {
+		errs = append(errs, h.catalog.Close())
 	}
 	if h.snapshots != nil {
 		errs = append(errs, h.snapshots.Close())

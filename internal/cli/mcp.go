@@ -30,7 +30,6 @@ var frontFlags = []string{
 
 // mcpCommand returns the commands for MCP servers.
 func (a *app) mcpCommand() *cobra.Command {
-	v, _ := buildVersion()
 	// A flag set of their own: --config of settings is another file.
 	all, front := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.Bind(all, "server", "security")
@@ -38,33 +37,24 @@ func (a *app) mcpCommand() *cobra.Command {
 	for _, name := range frontFlags {
 		front.AddFlag(all.Lookup(name))
 	}
-	cmd := mcpcli.Command(mcpcli.Env{
-		In: a.In, Out: a.Out, Err: a.Err,
-		Lookup:   a.lookup,
-		Environ:  os.Environ,
-		StateDir: func() (string, error) { return config.StateDir(a.lookup) },
-		Until: func(ctx context.Context) (context.Context, func()) {
-			return untilSignal(ctx, func() {}, nil)
-		},
-		Version:   v,
-		HintFor:   mcpHint,
-		BindServe: func(cmd *cobra.Command) { cmd.Flags().AddFlagSet(front) },
-		Serve: func(ctx context.Context, g *gateway.Gateway, address string, log *slog.Logger) error {
-			options := server.Options{
-				Version:      v,
-				Instructions: "The tools of several MCP servers. The server's name is the part of a tool's name before the two underscores.",
-				Extend: server.Extension{Alone: true, Server: g.Register, Offers: g.HasTool, Schema: g.InputSchema, Names: g.ToolNames, Capabilities: gateway.Capabilities(),
-					Configure: g.Configure, Middleware: []mcp.Middleware{g.Middleware}},
-				Log: log,
-			}
-			if address == "" {
-				return server.New(options).ServeStdio(ctx, a.In, a.Out)
-			}
-			return asUsage(a.serveGateway(ctx, front, address, options))
-		},
-	})
+	env := a.mcpEnv()
+	env.BindServe = func(cmd *cobra.Command) { cmd.Flags().AddFlagSet(front) }
+	env.Serve = func(ctx context.Context, g *gateway.Gateway, address string, log *slog.Logger) error {
+		options := server.Options{
+			Version:      env.Version,
+			Instructions: "The tools of several MCP servers. The server's name is the part of a tool's name before the two underscores.",
+			Extend: server.Extension{Alone: true, Server: g.Register, Offers: g.HasTool, Schema: g.InputSchema, Names: g.ToolNames, Capabilities: gateway.Capabilities(),
+				Configure: g.Configure, Middleware: []mcp.Middleware{g.Middleware}},
+			Log: log,
+		}
+		if address == "" {
+			return server.New(options).ServeStdio(ctx, a.In, a.Out)
+		}
+		return asUsage(a.serveGateway(ctx, front, address, options))
+	}
+	cmd := mcpcli.Command(env)
 	f := cmd.PersistentFlags()
-	help.Group(f, "Configuration", "config", "root", "allow-config-outside-root", "allow-stdout-log-outside-root", "input")
+	help.Group(f, "Configuration", "config", "root", "allow-config-outside-root", "allow-stdout-log-outside-root", "input", "owner")
 	help.Group(f, "Trust", "trust", "allow-http", "allow-localhost", "allow-private-ip", "allow-host", "dns-timeout")
 	help.Group(f, "Connection", "timeout", "connect-timeout", "era")
 	help.Group(f, "Output", "output", "verbose", "log-dir")
@@ -72,6 +62,22 @@ func (a *app) mcpCommand() *cobra.Command {
 		help.Group(serve.Flags(), "Gateway", "listen", "untrusted-may-ask")
 	}
 	return cmd
+}
+
+// mcpEnv returns the environment of commands for MCP servers.
+func (a *app) mcpEnv() mcpcli.Env {
+	v, _ := buildVersion()
+	return mcpcli.Env{
+		In: a.In, Out: a.Out, Err: a.Err,
+		Lookup:   a.lookup,
+		Environ:  os.Environ,
+		StateDir: func() (string, error) { return config.StateDir(a.lookup) },
+		Until: func(ctx context.Context) (context.Context, func()) {
+			return untilSignal(ctx, func() {}, nil)
+		},
+		Version: v,
+		HintFor: mcpHint,
+	}
 }
 
 // mcpHint returns the remedy of a full disk, for commands without settings of boxes.

@@ -216,7 +216,7 @@ func TestNeighbor(t *testing.T) {
 	tour(bob) // builds what is missing
 	alone := tour(bob)
 	for _, tool := range tools.All() {
-		if alone[tool.Def.Name] == 0 {
+		if alone[tool.Def.Name] == 0 && !tool.NeedsCode() {
 			t.Errorf("%s is not part of the tour", tool.Def.Name)
 		}
 	}

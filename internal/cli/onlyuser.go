@@ -8,39 +8,94 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/posture"
 )
 
 // isOnlyUser reports whether this is a container in which no user but root and this one
-// has a process. Container platforms create volumes to which everybody, or a group, may
-// write: there, that is this program. A process in a user namespace sees the processes of
-// all other users as those of one, and gets the answer of the process that started it.
-var isOnlyUser = sync.OnceValue(func() bool {
-	only := onlyUser(os.Getenv(config.OnlyUserEnv), os.Getppid(), func() bool {
-		return posture.InContainer() && !othersRun(os.DirFS("/proc"), os.Geteuid())
-	})
-	if only {
-		os.Setenv(config.OnlyUserEnv, onlyUserAnswer(os.Getpid())) // fails only for invalid names
-	}
-	return only
-})
+// has a process now. Container platforms create volumes to which everybody, or a group,
+// may write: there, that is this program. The state directory as a whole is checked at the
+// start only; each check of a file in it asks again.
+//
+// A process in a user namespace of its own sees the processes of all other users as those
+// of one. It uses the answer that its parent had when it started it.
+var isOnlyUser = (&onlyUserAnswers{look: answerOf(os.Getenv(config.OnlyUserEnv), os.Getppid()), now: time.Now}).current
 
-// onlyUser returns the answer of the parent if there is one, or what look returns.
-func onlyUser(answer string, parent int, look func() bool) bool {
-	switch answer {
-	case "0":
-		return false
-	case onlyUserAnswer(parent):
-		return true
+// answerOf returns a function that returns the answer for this moment, given the one that
+// the parent had, and leaves it to processes that this one starts.
+func answerOf(inherited string, parent int) func() bool {
+	return func() bool {
+		namespace, _ := os.Readlink("/proc/self/ns/user") // empty without user namespaces
+		only, seen := onlyUser(inherited, onlyUserAnswer(parent, ""), namespace, lookForOthers)
+		switch {
+		case only:
+			os.Setenv(config.OnlyUserEnv, onlyUserAnswer(os.Getpid(), seen)) // fails only for invalid names
+		case inherited != "0":
+			os.Unsetenv(config.OnlyUserEnv)
+		}
+		return only
 	}
-	return look()
 }
 
-// onlyUserAnswer returns the answer of a process for those that it starts. Its number is
-// in it: the same text in a configuration would turn the checks off for good.
-func onlyUserAnswer(pid int) string { return fmt.Sprintf("1:%d", pid) }
+// lookForOthers reports whether this is a container in which no other user has a process.
+func lookForOthers() bool {
+	if !posture.InContainer() {
+		return false
+	}
+	// The process of a box that is about to end may look like a stranger's.
+	for n := range 3 {
+		if n > 0 {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if !othersRun(os.DirFS("/proc"), os.Geteuid()) {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyUserFor is how long an answer holds: checks of many files look once.
+const onlyUserFor = time.Second
+
+// onlyUserAnswers repeats an answer for a moment.
+type onlyUserAnswers struct {
+	look func() bool
+	now  func() time.Time
+
+	mu   sync.Mutex
+	only bool      // guarded by mu
+	at   time.Time // guarded by mu: when look returned it; zero before
+}
+
+func (a *onlyUserAnswers) current() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.at.IsZero() || a.now().Sub(a.at) >= onlyUserFor {
+		a.only = a.look()
+		a.at = a.now()
+	}
+	return a.only
+}
+
+// onlyUser returns the answer of the parent if somebody looked in another user namespace
+// than this process's, or what look returns, and the namespace of that. parent is how
+// answers of the parent begin.
+func onlyUser(answer, parent, namespace string, look func() bool) (only bool, seen string) {
+	if answer == "0" {
+		return false, namespace
+	}
+	if seen, ok := strings.CutPrefix(answer, parent); ok && seen != namespace {
+		return true, seen
+	}
+	return look(), namespace
+}
+
+// onlyUserAnswer returns the answer of a process for those that it starts, as seen in a
+// user namespace. Its number is in it: the same text in a configuration would turn the
+// checks off for good.
+func onlyUserAnswer(pid int, seen string) string { return fmt.Sprintf("1:%d:%s", pid, seen) }
 
 // othersRun reports whether a user other than root and uid has a process, or may have
 // one. Sentries of another server that run as users without files do not count.
@@ -58,6 +113,10 @@ func othersRun(proc fs.FS, uid int) bool {
 		b, err := fs.ReadFile(proc, e.Name()+"/status")
 		if err != nil {
 			continue // it has ended
+		}
+		if state := statusField(b, "State"); len(state) > 0 && state[0] == "Z" {
+			found = true
+			continue // it has ended, and has lost its name
 		}
 		users := statusField(b, "Uid")
 		if len(users) != 4 {

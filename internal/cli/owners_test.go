@@ -85,6 +85,8 @@ func making(a ...func(x things) args) attempt { return attempt{args: a, makes: t
 var attempts = map[string]attempt{
 	"execute_code":    making(func(x things) args { return args{"session_id": x.session, "code": "print('secret' in dir())"} }),
 	"execute_command": making(func(x things) args { return args{"session_id": x.session, "command": "cat secret.txt"} }),
+	"search_tools":    of(func(things) args { return args{} }), // of TestCode_owners; not offered here
+	"describe_tools":  of(func(things) args { return args{"names": []any{"memory"}} }),
 	"upload_file": making(
 		func(x things) args { return args{"session_id": x.session, "path": "secret.txt", "content": "by bob"} },
 	),

@@ -20,6 +20,9 @@ type reloader struct {
 	apply func(*config.Config) error
 	// files are reread, independent of settings.
 	files []reloadFile
+	// tools rereads the tools of code, which have rules of the settings; nil if code calls
+	// no tools.
+	tools func(*config.Config) error
 }
 
 // reloadFile is a file that the server has read or opened.
@@ -40,17 +43,24 @@ func (r *reloader) run(ctx context.Context, requests <-chan struct{}) {
 	}
 }
 
-// reload rereads everything, the log file first, so that it gets all messages. A part
-// with an error stays unchanged.
+// reload rereads everything. A part with an error stays unchanged. The tools of code come
+// last, with the rules of the new settings: no tool is ever callable by the old rules.
 func (r *reloader) reload() {
 	for _, f := range r.files {
-		if err := f.reload(); err != nil {
-			r.log.Error("reload: file unchanged", logkey.File, f.name, logkey.Error, err)
-			continue
-		}
-		r.log.Info("reload: file reopened", logkey.File, f.name)
+		r.file(f)
 	}
 	r.settings()
+	if r.tools != nil {
+		r.file(reloadFile{"tools of code", func() error { return r.tools(r.now.Load()) }})
+	}
+}
+
+func (r *reloader) file(f reloadFile) {
+	if err := f.reload(); err != nil {
+		r.log.Error("reload: file unchanged", logkey.File, f.name, logkey.Error, err)
+		return
+	}
+	r.log.Info("reload: file reopened", logkey.File, f.name)
 }
 
 func (r *reloader) settings() {

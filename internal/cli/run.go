@@ -52,6 +52,8 @@ figure-1.png and so on, and never overwrites a file. With -, run reads the progr
 from standard input and prints the value of its last expression, as a notebook does.
 A COMMAND after -- gets standard input.
 
+The program has no network. --network npm,example.org lets it reach these hosts.
+
 --copy copies a file or directory to a path below /home/user, or to an absolute path
 below /home/user or /tmp. A DEST that ends with / is a directory. --out copies
 results to this machine when the program has ended. A DEST that ends with .tar
@@ -61,7 +63,8 @@ Output is streamed. The exit code is the program's, 124 after a time-out, or 125
 Glovebox itself failed.`,
 		Example: `  glovebox run analysis.py --copy data.csv --out result.csv
   echo '6 * 7' | glovebox run --lang python -
-  glovebox run --copy src -- sh -c 'wc -l src/*'`,
+  glovebox run --copy src -- sh -c 'wc -l src/*'
+  glovebox run --network npm --copy package.json -- npm install`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
@@ -88,7 +91,7 @@ Glovebox itself failed.`,
 	help.Group(f, "Program", "lang", "copy", "out", "figures", "timeout", "flavor")
 	cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions([]string{image.Python, image.JavaScript}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions([]string{"small", "medium", "large"}, cobra.ShellCompDirectiveNoFileComp))
-	bind(cmd, "volumes", "host", "log")
+	bind(cmd, "network", "volumes", "host", "log")
 	return cmd
 }
 
@@ -224,6 +227,9 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 	}
 	defer closeLog()
 	// Before reading standard input: enter may restart the program.
+	if _, err := readNetwork(cfg); err != nil {
+		return err
+	}
 	if err := enter(cfg); err != nil {
 		return err
 	}
@@ -252,6 +258,16 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 		return fmt.Errorf("boot a box: %w", err)
 	}
 	defer l.Close()
+	network, err := h.connect(ctx, l, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, r := range network.Take() {
+			a.note("glovebox: %s", printable(r.Text))
+		}
+		err = errors.Join(err, network.Close())
+	}()
 	if name := j.name(); name != "" {
 		if _, err := l.Write(ctx, protocol.Write{Path: name, Mode: 0o644}, bytes.NewReader(code)); err != nil {
 			return fmt.Errorf("copy %q into the box: %w", j.file, err)
@@ -290,6 +306,23 @@ func (h *host) boot(ctx context.Context, cfg *config.Config, flavor box.Flavor) 
 		return nil, nil, err
 	}
 	return m.Guest, m.Agent, nil
+}
+
+// connect gives the programs of a booted machine the local user's network. The caller closes
+// it; close of the host ends it, too.
+func (h *host) connect(ctx context.Context, l *client.Conn, cfg *config.Config) (box.Network, error) {
+	var err error
+	if h.networks, err = openNetworks(cfg, h.log, nil); err != nil {
+		return nil, err
+	}
+	network := h.networks.Open("", "run", "")
+	l.SetNetwork(network)
+	if settings := network.Settings(); settings.On {
+		if err := l.Configure(ctx, settings); err != nil {
+			return network, errors.Join(fmt.Errorf("connect the box to the network: %w", err), network.Close())
+		}
+	}
+	return network, nil
 }
 
 // ended replaces the error of a lost connection by the exit of the guest, if that is

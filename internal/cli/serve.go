@@ -9,9 +9,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
+
 	"syscall"
 	"time"
 
@@ -59,7 +60,7 @@ is used only with --mode stdio or dual.`,
 		},
 	}
 	only = bindFinish(cmd)
-	bind(cmd, "server", "security", "tools", "search", "boxes", "volumes", "host", "log")
+	bind(cmd, "server", "security", "tools", "code", "search", "network", "boxes", "volumes", "host", "log")
 	return cmd
 }
 
@@ -84,7 +85,7 @@ at the end of its input, after the last answer. The log goes to standard error.`
 		},
 	}
 	only = bindFinish(cmd)
-	bind(cmd, "tools", "search", "boxes", "volumes", "host", "log")
+	bind(cmd, "tools", "code", "search", "network", "boxes", "volumes", "host", "log")
 	return cmd
 }
 
@@ -114,18 +115,31 @@ func groupSettings(flags *pflag.FlagSet) {
 func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, load func() (*config.Config, error)) (err error) {
 	overHTTP, overStdio := cfg.Mode != "stdio", cfg.Mode != "http"
 	if overHTTP {
-		if err := checkBind(cfg, "run code"); err != nil {
+		abuse := "run code"
+		if cfg.Tools != "" {
+			abuse += " and use your MCP servers, with your logins"
+		}
+		if err := checkBind(cfg, abuse); err != nil {
 			return err
 		}
 		if err := checkTokens(cfg); err != nil {
 			return err
 		}
 	}
+	if err := checkTools(cfg, overHTTP, overStdio); err != nil {
+		return err
+	}
+	if err := checkFiles(cfg); err != nil {
+		return err
+	}
 	log, closeLog, err := a.openLog(cfg, notes)
 	if err != nil {
 		return err
 	}
 	defer closeLog()
+	if cfg.Tools != "" && cfg.InsecureBind && overHTTP && !isLoopback(cfg.Host) {
+		log.Warn("everyone who reaches the address can use the MCP servers of --tools, with your logins", logkey.Endpoint, cfg.Host)
+	}
 	if err := enter(cfg); err != nil { // does not return if the program restarts in a namespace
 		return err
 	}
@@ -151,6 +165,26 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		defer sec.close()
 	}
 
+	search, unusable := openSearch(cfg, v, log)
+	switch {
+	case unusable != nil && cfg.Search.Explicit:
+		return unusable
+	case unusable != nil: // the variables may be meant for another program
+		log.Warn("web search is not available; correct the variable or unset it", logkey.Error, unusable)
+	}
+	if search != nil {
+		defer search.Close()
+	}
+	calls := log // of code
+	if sec.audit != nil {
+		calls = sec.audit
+	}
+	code, err := a.openCodeMode(cfg, search, log, calls)
+	if err != nil {
+		return err
+	}
+	defer code.close()
+
 	// Listen first: a port in use is the most likely error. No request is read before
 	// the engine has started.
 	var ln net.Listener
@@ -163,6 +197,9 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	}
 	h := &host{log: log}
 	defer func() { err = errors.Join(err, h.close()) }()
+	if h.networks, err = openNetworks(cfg, log, sec.audit); err != nil {
+		return err
+	}
 	traces, err := h.openTraces(ctx, cfg, v)
 	if err != nil {
 		return err
@@ -173,37 +210,48 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		}
 	}()
 	var srv *server.Server // set before metrics are read
-	measured := h.metrics(cfg, metrics.Options{
+	sources := metrics.Options{
+		Egress: h.networks.gate.Stats,
 		Server: func() server.Stats { return srv.Stats() },
 		Ready:  func() bool { return srv.Ready() },
-	})
+	}
+	if code != nil {
+		sources.Code = code.memory.Use
+	}
+	measured := h.metrics(cfg, sources)
 
 	again := &reloader{
 		log: log, level: a.level, load: load,
-		apply: func(cfg *config.Config) error { return h.manager.Reconfigure(boxConfig(cfg)) },
+		apply: func(cfg *config.Config) error {
+			if err := code.checkRules(cfg); err != nil {
+				return err
+			}
+			if err := h.networks.reload(cfg); err != nil {
+				return err
+			}
+			return h.manager.Reconfigure(boxConfig(cfg))
+		},
 		files: sec.files,
 	}
-	if cfg.LogFile != "" {
-		again.files = append(again.files, reloadFile{"log file", a.reopenLog})
+	if code != nil {
+		again.tools = code.reload
+	}
+	if cfg.LogFile != "" { // first: the new file gets all messages
+		again.files = slices.Insert(again.files, 0, reloadFile{"log file", a.reopenLog})
 	}
 	again.now.Store(cfg)
 	options := frontOptions(cfg, &sec)
 	options.Version, options.Log = v, log
 	opened := newOpening()
 	options.Tools, options.Toolsets = tools.Deps{Await: opened.await, Log: log}, cfg.Toolsets
-	options.Volumes = len(cfg.Volumes) > 0
-	options.Tools.ProtocolErrors = cfg.ToolErrors == "protocol"
-	search, unusable := openSearch(cfg, v, log)
-	switch {
-	case unusable != nil && cfg.Search.Explicit:
-		return unusable
-	case unusable != nil: // the variables may be meant for another program
-		log.Warn("web search is not available; correct the variable or unset it", logkey.Error, unusable)
+	options.Volumes, options.Network = len(cfg.Volumes) > 0, h.networks.allowed
+	if code != nil {
+		options.Tools.Code, options.Tools.Approvals = code.broker, code.approvals
 	}
+	options.Tools.ProtocolErrors = cfg.ToolErrors == "protocol"
 	if search != nil {
-		defer search.Close()
 		options.Extend.Tools = searchTools(search, cfg)
-		options.Instructions = tools.Instructions(tools.Offer{Sets: cfg.Toolsets, Volumes: options.Volumes}) + "\n" + perplexity.Instructions
+		options.Extend.Instructions = "\n" + perplexity.Instructions
 	}
 	options.Status = h.status
 	options.Page = func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) }
@@ -246,6 +294,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		}
 		health <- err
 	}()
+	watched := h.networks.watch(serving, again.now.Load)
 	reloaded := make(chan struct{})
 	go func() {
 		defer close(reloaded)
@@ -254,6 +303,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	defer func() {
 		cancel(nil)
 		<-reloaded
+		watched()
 		err = errors.Join(err, <-health)
 	}()
 	if overHTTP {
@@ -347,10 +397,33 @@ func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Lo
 	a.note("  %s", clientConfig(entry))
 	if exe, err := os.Executable(); err == nil {
 		a.note("or, so that the client starts it itself:")
-		a.note("  %s", clientConfig(clientEntry{Command: exe, Args: []string{"stdio"}}))
+		a.note("  %s", clientConfig(clientEntry{Command: exe, Args: stdioArgs(cfg)}))
 	}
 	a.note("")
 	return endpoint
+}
+
+// stdioArgs returns the arguments with which a client starts this program itself and code
+// calls the same tools.
+func stdioArgs(cfg *config.Config) []string {
+	args := []string{"stdio"}
+	if len(cfg.Network) > 0 {
+		args = append(args, "--network", strings.Join(cfg.Network, ","))
+	}
+	if cfg.Tools == "" {
+		return args
+	}
+	args = append(args, "--tools", cfg.Tools)
+	if len(cfg.ToolRules) == 0 {
+		return args
+	}
+	rules := strings.Join(cfg.ToolRules, ", ")
+	if strings.Count(rules, ",") >= len(cfg.ToolRules) { // a rule has a comma
+		if b, err := json.Marshal(cfg.ToolRules); err == nil { // strings never fail
+			rules = string(b)
+		}
+	}
+	return append(args, "--tool-rules", rules)
 }
 
 // noteReady logs and prints that the server is ready, at the endpoint or, if it is "",
@@ -368,12 +441,7 @@ func (a *app) progress(cfg *config.Config) func(string) {
 	if cfg.LogFormat == "json" {
 		return nil
 	}
-	var once sync.Once
-	return func(string) {
-		once.Do(func() {
-			a.note("glovebox: inspecting this machine's interpreters; later starts reuse the result")
-		})
-	}
+	return func(step string) { a.note("glovebox: %s", printable(step)) }
 }
 
 // clientEntry is a server in an mcp.json.

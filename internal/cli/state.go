@@ -92,7 +92,7 @@ func checkState(dir string) error {
 
 // checkEntry checks a file or directory, to which a symbolic link may lead.
 func checkEntry(path string) error {
-	if err := owned.Above(path); err != nil {
+	if err := owned.AboveState(path); err != nil {
 		return err
 	}
 	real, err := filepath.EvalSymlinks(path)
@@ -103,7 +103,7 @@ func checkEntry(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := owned.Above(real); err != nil {
+	if err := owned.AboveState(real); err != nil {
 		return err
 	}
 	return owned.Info(real, info)

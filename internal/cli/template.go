@@ -17,11 +17,13 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/catalog"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/box/template"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/plural"
+	"github.com/glovebox-dev/glovebox/internal/recipe"
 )
 
 // minPrefix is the shortest prefix of a key that names a template.
@@ -34,18 +36,43 @@ func (a *app) templateCommand() *cobra.Command {
 		Use:   "template",
 		Short: "Build, list and remove the templates that boxes are restored from",
 		Long: `A template is a snapshot of a box with a started interpreter and imported libraries.
-New boxes are restored from it, which is several times faster than a start. Servers
-build templates themselves, also after an upgrade. These commands build them in
-advance, list them, and remove them.`,
+New boxes are restored from it, which is several times faster than a start.
+
+Servers build the templates python and node themselves, also after an upgrade. You can
+build templates of your own, with more libraries and files, from a recipe or from a
+saved snapshot. Clients choose them by name: template=NAME in execute_code.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.templateBuildCommand(), a.templateListCommand(), a.templateRemoveCommand())
+	cmd.AddCommand(a.templateBuildCommand(), a.templateListCommand(), a.templateShowCommand(), a.templateRemoveCommand(),
+		a.templateFromSnapshotCommand(), a.templateExportCommand(), a.templateImportCommand())
 	return cmd
 }
 
-// withTemplates opens the host and its templates and calls f.
-func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(context.Context, *host, *template.Store) error) (err error) {
+// withTemplates opens the host and its built-in templates and calls f.
+func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(context.Context, *host, *template.Store) error) error {
+	return a.withHost(ctx, cfg, func(ctx context.Context, h *host) (err error) {
+		s, err := template.Open(templateConfig(cfg, h, h.log))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		return f(ctx, h, s)
+	})
+}
+
+// withCatalog opens the host and the named templates and calls f.
+func (a *app) withCatalog(ctx context.Context, cfg *config.Config, f func(context.Context, *host, *catalog.Catalog) error) error {
+	return a.withHost(ctx, cfg, func(ctx context.Context, h *host) error {
+		if err := h.openCatalog(cfg); err != nil {
+			return err
+		}
+		return f(ctx, h, h.catalog)
+	})
+}
+
+// withHost opens the host and calls f.
+func (a *app) withHost(ctx context.Context, cfg *config.Config, f func(context.Context, *host) error) (err error) {
 	if cfg.LogLevel == config.LevelAuto {
 		cfg.LogLevel = "warn" // progress goes to standard error as text
 	}
@@ -64,12 +91,7 @@ func (a *app) withTemplates(ctx context.Context, cfg *config.Config, f func(cont
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	s, err := template.Open(templateConfig(cfg, h, log))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return f(ctx, h, s)
+	return f(ctx, h)
 }
 
 // templateConfig returns the configuration of the template store.
@@ -95,32 +117,54 @@ func (a *app) templateBuildCommand() *cobra.Command {
 	var (
 		sizes []string
 		force bool
+		o     recipeOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "build [NAME]...",
-		Short: "Build templates in advance",
-		Long: `Build builds the templates NAME, python or node; without a NAME, those of all
-installed interpreters. It leaves current templates unchanged. The settings of boxes
-(volumes, preload, interpreters) must be the same as those of the server.`,
+		Short: "Build templates, also from recipes",
+		Long: `Build builds the templates NAME. python and node are built in; without a NAME and
+--file, those of all installed interpreters are built. Any other NAME is a template of
+your own. Its recipe is in glovebox.toml in this directory, in --file, or in the flags
+--run, --copy, --net, --env and --description.
+
+A build copies the files into a new box, runs the commands, imports the modules to
+preload, and stores the box. It starts from the last step that it has done before.
+Current templates stay unchanged. The settings of boxes (volumes, preload,
+interpreters) must be the same as those of the server.`,
 		Example: `  glovebox template build
-  glovebox template build python --flavor small,large`,
+  glovebox template build python --flavor small,large
+  glovebox template build data --copy lib --run 'pip install --no-index ./lib/*'
+  glovebox template build --file glovebox.toml`,
 		ValidArgs: []string{string(box.TemplatePython), string(box.TemplateNode)},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
 				return err
 			}
-			names, err := templateNames(args)
-			if err == nil && len(sizes) == 0 {
-				sizes = []string{cfg.DefaultFlavor}
-			}
 			for _, size := range sizes {
-				if err == nil && !slices.Contains(flavors, size) {
-					err = fmt.Errorf("--flavor must be of: %s, got %q", strings.Join(flavors, ", "), size)
+				if !slices.Contains(flavors, size) {
+					return &usageError{err: fmt.Errorf("--flavor must be of: %s, got %q", strings.Join(flavors, ", "), size), cmd: cmd.CommandPath()}
 				}
 			}
+			o.sizes, o.force = sizes, force
+			if cmd.Flags().Changed("preload") {
+				o.preload = append([]string{}, cfg.Preload...)
+			}
+			builds, err := o.builds(cfg, args)
 			if err != nil {
 				return &usageError{err: err, cmd: cmd.CommandPath()}
+			}
+			if len(builds) > 0 {
+				return a.withCatalog(cmd.Context(), cfg, func(ctx context.Context, h *host, c *catalog.Catalog) error {
+					return a.buildRecipes(ctx, cfg, h, c, builds)
+				})
+			}
+			names, err := templateNames(args)
+			if err != nil {
+				return &usageError{err: err, cmd: cmd.CommandPath()}
+			}
+			if len(sizes) == 0 {
+				sizes = []string{cfg.DefaultFlavor}
 			}
 			return a.withTemplates(cmd.Context(), cfg, func(ctx context.Context, h *host, s *template.Store) error {
 				return a.buildTemplates(ctx, cfg, h, s, names, sizes, force)
@@ -131,8 +175,9 @@ installed interpreters. It leaves current templates unchanged. The settings of b
 	f.StringSliceVar(&sizes, "flavor", nil, "`list` of box sizes: small, medium, large")
 	f.BoolVar(&force, "force", false, "rebuild existing templates")
 	help.Group(f, "Build", "flavor", "force")
+	o.bind(f)
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions(flavors, cobra.ShellCompDirectiveNoFileComp))
-	bind(cmd, "volumes", "host", "log")
+	bind(cmd, "network", "volumes", "host", "log")
 	boxes := pflag.NewFlagSet("boxes", pflag.ContinueOnError)
 	config.Bind(boxes, "boxes")
 	f.AddFlag(boxes.Lookup("preload"))
@@ -145,7 +190,8 @@ func templateNames(args []string) ([]box.Template, error) {
 	for _, arg := range args {
 		t, err := box.ParseTemplate(arg)
 		if err != nil || t == "" {
-			return nil, fmt.Errorf("unknown template %q: there are %s and %s", arg, box.TemplatePython, box.TemplateNode)
+			return nil, withHint(fmt.Errorf("unknown template %q: there are %s and %s", arg, box.TemplatePython, box.TemplateNode),
+				"--run, --copy or a file %s define other templates", recipe.FileName)
 		}
 		if !slices.Contains(names, t) {
 			names = append(names, t)
@@ -225,6 +271,11 @@ type templateInfo struct {
 	Bytes    int64     `json:"bytes"`
 	Current  bool      `json:"current"`
 	Stale    string    `json:"stale,omitempty"` // why it is not current
+
+	// Of named templates only.
+	Named       bool   `json:"named,omitempty"`
+	Owner       string `json:"owner,omitempty"` // empty: the local user
+	Description string `json:"description,omitempty"`
 }
 
 func (a *app) templateListCommand() *cobra.Command {
@@ -233,7 +284,8 @@ func (a *app) templateListCommand() *cobra.Command {
 		Use:   "ls",
 		Short: "List the templates",
 		Long: `Ls lists the templates in the state directory. A stale template was built with other
-versions than this machine has now. It is not used any more and can be removed.`,
+versions than this machine has now. It is not used any more and can be removed.
+Templates of your own have the state "named".`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
@@ -243,12 +295,16 @@ versions than this machine has now. It is not used any more and can be removed.`
 			if output != "text" && output != "json" {
 				return &usageError{err: fmt.Errorf("--output must be one of: text, json, got %q", output), cmd: cmd.CommandPath()}
 			}
-			return a.withTemplates(cmd.Context(), cfg, func(_ context.Context, _ *host, s *template.Store) error {
+			return a.withTemplates(cmd.Context(), cfg, func(_ context.Context, h *host, s *template.Store) error {
 				list, err := s.List()
 				if err != nil {
 					return err
 				}
-				return a.printTemplates(list, output == "json")
+				named, err := h.namedTemplates(cfg)
+				if err != nil {
+					return err
+				}
+				return a.printTemplates(list, named, output == "json")
 			})
 		},
 	}
@@ -259,7 +315,7 @@ versions than this machine has now. It is not used any more and can be removed.`
 	return cmd
 }
 
-func (a *app) printTemplates(list []template.Info, asJSON bool) error {
+func (a *app) printTemplates(list []template.Info, named []namedTemplate, asJSON bool) error {
 	if asJSON {
 		infos := []templateInfo{}
 		for _, t := range list {
@@ -269,11 +325,14 @@ func (a *app) printTemplates(list []template.Info, asJSON bool) error {
 				Made: t.Made, Used: t.Used, Bytes: t.Bytes, Current: t.Stale == "", Stale: t.Stale,
 			})
 		}
+		for _, t := range named {
+			infos = append(infos, t.info())
+		}
 		enc := json.NewEncoder(a.Out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(infos)
 	}
-	if len(list) == 0 {
+	if len(list)+len(named) == 0 {
 		a.note("glovebox: no templates; glovebox template build builds them")
 		return nil
 	}
@@ -291,16 +350,24 @@ func (a *app) printTemplates(list []template.Info, asJSON bool) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", t.Key, printable(t.Spec.String()), printable(strings.Join(loaded, ",")), t.Bytes>>20,
 			t.Made.Local().Format("2006-01-02 15:04"), t.Used.Local().Format("2006-01-02 15:04"), printable(state))
 	}
+	for _, t := range named {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t-\t%s\n", t.ID, printable(fmt.Sprintf("%s (%s)", t.Name, t.Flavor)), printable(t.loaded()), t.Bytes>>20,
+			t.Made.Local().Format("2006-01-02 15:04"), printable(t.state()))
+	}
 	return w.Flush()
 }
 
 func (a *app) templateRemoveCommand() *cobra.Command {
-	var stale, all bool
+	var (
+		stale, all bool
+		owner      string
+	)
 	cmd := &cobra.Command{
-		Use:   "rm KEY...|--stale|--all",
+		Use:   "rm NAME|KEY...|--stale|--all",
 		Short: "Remove templates",
-		Long: `Rm removes templates by key (the first four characters are enough), all stale ones,
-or all. Servers rebuild the templates that they need.`,
+		Long: `Rm removes named templates by name, and built-in ones by key (the first four
+characters are enough). --stale and --all remove built-in ones only, which servers
+build again when they need them. Boxes that came from a template live on.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
@@ -309,14 +376,19 @@ or all. Servers rebuild the templates that they need.`,
 			if n := min(len(args), 1) + count(stale) + count(all); n != 1 {
 				return &usageError{err: errors.New("name the templates to remove: keys, --stale or --all"), cmd: cmd.CommandPath()}
 			}
-			return a.withTemplates(cmd.Context(), cfg, func(ctx context.Context, _ *host, s *template.Store) error {
-				return a.removeTemplates(ctx, s, args, stale)
+			return a.withTemplates(cmd.Context(), cfg, func(ctx context.Context, h *host, s *template.Store) error {
+				keys, err := a.removeNamed(cfg, h, owner, args)
+				if err != nil || len(args) > 0 && len(keys) == 0 {
+					return err
+				}
+				return a.removeTemplates(ctx, s, keys, stale)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&stale, "stale", false, "remove stale templates")
-	cmd.Flags().BoolVar(&all, "all", false, "remove all templates")
-	help.Group(cmd.Flags(), "Remove", "stale", "all")
+	cmd.Flags().BoolVar(&all, "all", false, "remove all built-in templates")
+	cmd.Flags().StringVar(&owner, "owner", "", "`owner` of the named templates [you]")
+	help.Group(cmd.Flags(), "Remove", "stale", "all", "owner")
 	bind(cmd, "host", "log")
 	return cmd
 }

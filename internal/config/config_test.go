@@ -29,7 +29,7 @@ func env(pairs ...string) func(string) (string, bool) {
 func load(t *testing.T, args []string, pairs ...string) (*Config, []string, error) {
 	t.Helper()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	Bind(fs, "server", "tools", "search", "boxes", "volumes", "host", "log")
+	Bind(fs, "server", "tools", "search", "network", "boxes", "volumes", "host", "log")
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +50,7 @@ func TestLoad_Defaults(t *testing.T) {
 		DefaultFlavor: "small", StartTimeout: 3 * time.Minute, ExecutionTimeout: 5 * time.Minute, ContextTimeout: 30 * time.Second,
 		PauseAfter: 30 * time.Second, FinishTemplates: true, Hibernate: true, HibernateMaxAge: 7 * 24 * time.Hour, SnapshotDiskMB: 20480, DiskGuarantee: 5, MaxSnapshots: 100,
 		PoolSize: -1, PoolMaxAge: time.Hour,
+		ToolsMaxOwners: 16, EgressMaxConnections: 1024, EgressMaxMBPerMinute: 1024,
 		PerplexityURL: "https://api.perplexity.ai", PerplexityMode: "auto", PerplexityTimeout: 5 * time.Minute,
 		DefaultContext: true, LRUEviction: true, VolumesEnabled: true,
 		Preload:  []string{"numpy", "pandas", "matplotlib"},
@@ -120,6 +121,14 @@ func TestLoad_InvalidValues(t *testing.T) {
 		{"GLOVEBOX_RATE_LIMIT", "-1", "GLOVEBOX_RATE_LIMIT must be a number from 0 to 1000, got '-1'"},
 		{"MSB_DEFAULT_FLAVOR", "huge", "MSB_DEFAULT_FLAVOR must be one of: small, medium, large, got 'huge'"},
 		{"MSB_ENABLE_LRU_EVICTION", "maybe", "MSB_ENABLE_LRU_EVICTION must be one of: true, 1, yes, on, enabled, or: false, 0, no, off, disabled, got 'maybe'"},
+		{"GLOVEBOX_NETWORK", "pypi,pypl", `GLOVEBOX_NETWORK: network entry "pypl": neither a host name with a dot nor a preset (debian, github, go, huggingface, npm, pypi)`},
+		{"GLOVEBOX_NETWORK", "tcp://db.example.org", "tcp needs a port, as in tcp://db.example.org:5432"},
+		{"GLOVEBOX_NETWORK", ",", "GLOVEBOX_NETWORK must not be empty"},
+		{"GLOVEBOX_EGRESS_PIN", "a.example.org", `GLOVEBOX_EGRESS_PIN: pin "a.example.org": want NAME[:PORT]=ADDRESS[:PORT]`},
+		{"GLOVEBOX_EGRESS_PIN", "a.example.org=169.254.169.254", "which boxes never reach"},
+		{"GLOVEBOX_EGRESS_MAX_CONNECTIONS", "0", "GLOVEBOX_EGRESS_MAX_CONNECTIONS must be a positive integer, got 0"},
+		{"GLOVEBOX_EGRESS_MAX_MB_PER_MINUTE", "-1", "GLOVEBOX_EGRESS_MAX_MB_PER_MINUTE must be a positive integer, got -1"},
+		{"GLOVEBOX_EGRESS_MAX_MB_PER_MINUTE", "1048577", "GLOVEBOX_EGRESS_MAX_MB_PER_MINUTE must be at most 1048576, got 1048577"},
 		{"MCP_SERVER_PORT", "0", "Invalid MCP_SERVER_PORT: must be between 1 and 65535, got 0"},
 		{"MCP_SERVER_PORT", "70000", "Invalid MCP_SERVER_PORT: must be between 1 and 65535, got 70000"},
 		{"MCP_SERVER_PORT", "http", "Invalid MCP_SERVER_PORT: must be a valid integer, got 'http'"},
@@ -371,5 +380,18 @@ func TestLoad_Security(t *testing.T) {
 		if cfg.Auth() != c.auth || rate != c.rate || burst != c.burst || !slices.Equal(cfg.Audiences(), c.audiences) {
 			t.Errorf("%v: auth %v, rate %v and %d, audiences %v", c.env, cfg.Auth(), rate, burst, cfg.Audiences())
 		}
+	}
+}
+
+// TestKeys_ParsedOnce: commands ask for the settings dozens of times at each start.
+func TestKeys_ParsedOnce(t *testing.T) {
+	if n := testing.AllocsPerRun(10, func() { Keys() }); n > 1 {
+		t.Errorf("Keys allocates %.0f times, want 1: the copy", n)
+	}
+	first := Keys()
+	name := first[0].Name
+	first[0].Name = "changed"
+	if got := Keys()[0].Name; got != name {
+		t.Errorf("the first setting is %q after a caller changed its copy, want %q", got, name)
 	}
 }

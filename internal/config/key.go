@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -26,8 +27,13 @@ type Key struct {
 	field int
 }
 
-// Keys returns all settings in the order of the struct.
-func Keys() []Key {
+// Keys returns all settings in the order of the struct. The caller may reorder the result,
+// but must not change the settings' own lists.
+func Keys() []Key { return slices.Clone(parsedKeys()) }
+
+// parsedKeys parses the tags once: each command of the program asks for the settings
+// several times, also in processes that only become a sandbox.
+var parsedKeys = sync.OnceValue(func() []Key {
 	t := reflect.TypeFor[Config]()
 	keys := make([]Key, 0, t.NumField())
 	for i := range t.NumField() {
@@ -51,7 +57,7 @@ func Keys() []Key {
 		})
 	}
 	return keys
-}
+})
 
 // HasFlag reports whether a flag may set the key. Secrets have none: other users of the
 // machine see command lines.
@@ -128,7 +134,7 @@ type flagText struct {
 func (f *flagText) String() string { return f.text }
 
 func (f *flagText) Set(text string) error {
-	list := slices.Contains([]string{"volumes", "choices", "dirs", "list", "modules", "origins", "hosts"}, f.kind)
+	list := slices.Contains([]string{"volumes", "choices", "dirs", "list", "modules", "origins", "hosts", "network", "pins"}, f.kind)
 	if list && f.set {
 		text = f.text + "," + text
 	}
@@ -141,9 +147,11 @@ func (f *flagText) Type() string {
 	switch f.kind {
 	case "choice", "level":
 		return strings.Join(f.choices, "|")
-	case "choices", "list", "modules":
+	case "choices", "list", "modules", "network":
 		return "list"
-	case "positive", "port", "count":
+	case "pins":
+		return "name=address"
+	case "positive", "port", "count", "amount":
 		return "n"
 	case "seconds", "seconds-or-never", "milliseconds":
 		return "time"

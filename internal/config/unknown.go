@@ -10,16 +10,21 @@ import (
 )
 
 // otherVariables are variables of Glovebox that are not settings.
-var otherVariables = []string{FileEnv, "GLOVEBOX_TOKEN", "GLOVEBOX_BINARY", "GLOVEBOX_GUEST_ARCH", CheckedEnv, OnlyUserEnv}
+var otherVariables = []string{FileEnv, "GLOVEBOX_TOKEN", "GLOVEBOX_BINARY", "GLOVEBOX_GUEST_ARCH", CheckedEnv, OnlyUserEnv, NestedEnv}
 
 // CheckedEnv is the variable that a program sets after showing the warnings of
 // UnknownVariables, for the processes that it starts.
 const CheckedEnv = "GLOVEBOX_ENVIRONMENT_CHECKED"
 
 // OnlyUserEnv is the variable with which a program tells the processes that it starts
-// whether this is a container without other users: 0, or 1 and its own process number
-// after a colon. They may not be able to see it.
+// whether this is a container without other users: 0, or 1, its own process number and its
+// user namespace. In another user namespace they cannot find out.
 const OnlyUserEnv = "GLOVEBOX_ONLY_USER"
+
+// NestedEnv is the variable that marks servers whose tools code calls, and the programs
+// that these start. Such a server must not let code call tools, or code could call itself
+// without end.
+const NestedEnv = "GLOVEBOX_NESTED"
 
 // maxUnknown bounds the number of warnings.
 const maxUnknown = 20

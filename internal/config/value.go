@@ -59,6 +59,17 @@ func (c *Config) set(k Key, name, text string) error {
 			return invalid("%s must be an http or https URL without credentials, query and fragment, got '%s'", name, redacted(text))
 		}
 		v.SetString(strings.TrimSuffix(text, "/"))
+	case "image":
+		// A path is absolute from here on; a name of a registry stays as it is. Which of
+		// them it is shows when it is opened.
+		if rest, ok := strings.CutPrefix(text, "~/"); ok {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return invalid("%s: %v", name, err)
+			}
+			text = filepath.Join(home, rest)
+		}
+		v.SetString(text)
 	case "path":
 		// No shell expands ~ in environment files and settings of clients.
 		if rest, ok := strings.CutPrefix(text, "~/"); ok {
@@ -100,6 +111,18 @@ func (c *Config) set(k Key, name, text string) error {
 			return err
 		}
 		v.Set(reflect.ValueOf(words))
+	case "network":
+		entries, err := destinations(name, text)
+		if err != nil {
+			return err
+		}
+		v.Set(reflect.ValueOf(entries))
+	case "pins":
+		entries, err := pins(name, text)
+		if err != nil {
+			return err
+		}
+		v.Set(reflect.ValueOf(entries))
 	case "modules":
 		names, err := modules(name, text)
 		if err != nil {
@@ -141,6 +164,18 @@ func (c *Config) set(k Key, name, text string) error {
 		n, err := count(name, text)
 		if err != nil {
 			return err
+		}
+		v.SetInt(int64(n))
+	case "amount":
+		n := 0
+		if text != "0" {
+			var err error
+			if n, err = positive(name, text); err != nil {
+				return err
+			}
+		}
+		if n > k.Max {
+			return invalid("%s must be at most %d, got %d", name, k.Max, n)
 		}
 		v.SetInt(int64(n))
 	case "port":

@@ -238,6 +238,16 @@ func (g *Gateway) resource(server string) mcp.ResourceHandler {
 	}
 }
 
+// templateResource forwards reads of resources that templates match. The SDK calls it for
+// any template that matches; it finds the server itself.
+func (g *Gateway) templateResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	servers := g.resourceServers(req.Params.URI)
+	if len(servers) != 1 { // the listings have changed since the middleware checked them
+		return nil, mcp.ResourceNotFoundError(req.Params.URI)
+	}
+	return g.resource(servers[0])(ctx, req)
+}
+
 // rpcError converts an error into the JSON-RPC error for a client.
 func (g *Gateway) rpcError(server string, err error) error {
 	var answer *jsonrpc.Error

@@ -71,6 +71,7 @@ type template struct {
 	text    string
 	re      *regexp.Regexp
 	servers []string // that list it
+	greedy  bool     // it names no scheme
 }
 
 // compileTemplates compiles the templates that are new since the last call. The caller
@@ -90,13 +91,25 @@ func (g *Gateway) compileTemplates() {
 			}
 			re = t.Regexp()
 		}
-		compiled = append(compiled, template{text, re, g.templates.servers(text)})
+		compiled = append(compiled, template{text, re, g.templates.servers(text), !namesScheme(text)})
 	}
 	g.compiled = compiled
 }
 
+// namesScheme reports whether all URIs of a template have the same scheme. Others, such as
+// {+uri}, match what any server may have.
+func namesScheme(template string) bool {
+	literal, _, _ := strings.Cut(template, "{")
+	return strings.Contains(literal, ":")
+}
+
 // resourceServers returns the servers that a resource may be read from, sorted: those
-// that list it or, if none does, those of the templates that match.
+// that list it or, if none does, those of the templates that match. Templates that name
+// no scheme count only if no other template matches: a server could otherwise take away
+// the resources of all others.
+//
+// No other template wins over one that is less specific: a server could otherwise answer
+// for the resource of another.
 func (g *Gateway) resourceServers(uri string) []string {
 	g.mu.Lock()
 	servers, templates := g.resources.servers(uri), g.compiled
@@ -104,10 +117,18 @@ func (g *Gateway) resourceServers(uri string) []string {
 	if len(servers) > 0 {
 		return servers
 	}
+	var greedy []string
 	for _, t := range templates {
-		if t.re.MatchString(uri) {
+		switch {
+		case !t.re.MatchString(uri):
+		case t.greedy:
+			greedy = append(greedy, t.servers...)
+		default:
 			servers = append(servers, t.servers...)
 		}
+	}
+	if len(servers) == 0 {
+		servers = greedy
 	}
 	slices.Sort(servers)
 	return slices.Compact(servers)

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/time/rate"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
 	"github.com/glovebox-dev/glovebox/internal/gateway/pin"
@@ -41,6 +42,9 @@ const (
 	// retryAfter is the minimum time between attempts to list a server that failed.
 	// Clients' list requests trigger them.
 	retryAfter = 30 * time.Second
+	// retryCallAfter is the same for a program that calls a tool of the server: its user may
+	// just have started the server.
+	retryCallAfter = 2 * time.Second
 	// relistInterval is the pause before listing a server again that changed while it
 	// was listed; it limits servers that send changes without end.
 	relistInterval = time.Second
@@ -72,7 +76,17 @@ type Options struct {
 	// TrustCommand returns the command that trusts a server; nil means "glovebox mcp
 	// trust SERVER".
 	TrustCommand func(server string) string
-	Log          *slog.Logger // nil discards
+	// ToolsCommand returns the command that connects to a server, with the cause if that
+	// fails; nil means "glovebox mcp tools SERVER".
+	ToolsCommand func(server string) string
+	// ToolsOnly offers clients no prompts and resources of servers. Servers are asked to list
+	// them all the same: other programs use the cached listings.
+	ToolsOnly bool
+	// HideHost says that programs act for somebody else than the operator of this machine.
+	// Texts for programs then name no paths, commands and errors of the host: they refer
+	// to the operator, and the log has these.
+	HideHost bool
+	Log      *slog.Logger // nil discards
 }
 
 // A Gateway presents many servers as one to its clients. Its methods may be called
@@ -91,15 +105,22 @@ type Gateway struct {
 	trustCommand  func(server string) string
 	unpinCommand  func(server string) string
 	reviewCommand func(server string) string
+	toolsCommand  func(server string) string
+	toolsOnly     bool
+	hideHost      bool
+	failedCalls   rate.Sometimes // for the log: a program can repeat a call
 	pins          *pin.Store
+	hashes        map[string]string // of the definitions, by server
 	sole          soleClient
 	serializer    callSerializer
 	pending       pendingInputs
 	progress      progress
 	elicitations  urlElicitations
 	subscriptions subscriptions
-	server        *mcp.Server   // set by Register
-	firstListed   chan struct{} // closed when servers without a cached listing have been listed once
+	server        *mcp.Server              // set by Register
+	firstListed   chan struct{}            // closed when servers without a cached listing have been listed once
+	listedOnce    map[string]chan struct{} // set by Register: of each of these servers, closed when it has been listed once
+	registered    time.Time                // set by Register
 
 	mu         sync.Mutex
 	published  map[string]*published        // guarded by mu, by server
@@ -114,6 +135,7 @@ type Gateway struct {
 	level      mcp.LoggingLevel             // guarded by mu: the most verbose of all clients
 	sentLevels map[string]mcp.LoggingLevel  // guarded by mu: sent to servers, by server
 	starting   map[string]*start            // guarded by mu: by server
+	retrying   map[string]chan struct{}     // guarded by mu: servers that relist lists, each until its channel is closed
 }
 
 // published is the listing of a server that clients see.
@@ -127,13 +149,17 @@ type published struct {
 
 // A failure is why and when a server could not be listed or used.
 type failure struct {
-	at      time.Time
-	text    string
-	refused bool
+	at         time.Time
+	text       string
+	forProgram string // see textFor
+	refused    bool
 }
 
 // due reports whether to try the server again.
-func (f failure) due() bool { return f.refused || time.Since(f.at) >= retryAfter }
+func (f failure) due() bool { return f.dueAfter(retryAfter) }
+
+// dueAfter is due with another minimum time between attempts.
+func (f failure) dueAfter(pause time.Duration) bool { return f.refused || time.Since(f.at) >= pause }
 
 // New returns a gateway. It starts no server.
 func New(o Options) *Gateway {
@@ -145,9 +171,9 @@ func New(o Options) *Gateway {
 	}
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), startSlots: make(chan struct{}, maxConcurrentLists), listTimeout: listTimeout, firstListed: make(chan struct{}),
-		singleClient: o.SingleClient, sole: soleClient{known: make(chan struct{})},
+		singleClient: o.SingleClient, failedCalls: rate.Sometimes{First: 5, Interval: 10 * time.Second}, sole: soleClient{known: make(chan struct{})},
 		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
-		resources: make(claims[mcp.Resource]), templates: make(claims[mcp.ResourceTemplate]), sentLevels: make(map[string]mcp.LoggingLevel), starting: make(map[string]*start),
+		resources: make(claims[mcp.Resource]), templates: make(claims[mcp.ResourceTemplate]), sentLevels: make(map[string]mcp.LoggingLevel), starting: make(map[string]*start), retrying: make(map[string]chan struct{}),
 	}
 	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {
 		g.trustCommand = func(server string) string { return "glovebox mcp trust " + server }
@@ -158,7 +184,10 @@ func New(o Options) *Gateway {
 	if g.unpinCommand = o.UnpinCommand; g.unpinCommand == nil {
 		g.unpinCommand = func(server string) string { return "glovebox mcp trust --no-pin " + server }
 	}
-	g.pins = o.Pins
+	if g.toolsCommand = o.ToolsCommand; g.toolsCommand == nil {
+		g.toolsCommand = func(server string) string { return "glovebox mcp tools " + server }
+	}
+	g.pins, g.hideHost, g.toolsOnly = o.Pins, o.HideHost, o.ToolsOnly
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
 	g.listings = o.Listings
 	hear := o.Servers.Hooks.Log
@@ -178,6 +207,10 @@ func New(o Options) *Gateway {
 		ElicitationComplete: func(_ context.Context, server, id string) { g.elicitations.complete(g.ctx, server, id) },
 	}
 	g.manager = mcpkit.New(o.Servers)
+	g.hashes = make(map[string]string)
+	for _, def := range g.manager.Config().Servers {
+		g.hashes[def.Name] = def.Hash()
+	}
 	return g
 }
 
@@ -202,6 +235,7 @@ func (g *Gateway) Configure(o *mcp.ServerOptions) {
 func (g *Gateway) Register(s *mcp.Server) {
 	g.server = s
 	cached := g.cachedListings()
+	g.registered, g.listedOnce = time.Now(), make(map[string]chan struct{})
 	var listed sync.WaitGroup
 	for _, def := range g.manager.Config().Servers {
 		if def.Disabled {
@@ -214,7 +248,12 @@ func (g *Gateway) Register(s *mcp.Server) {
 		}
 		if !entry.Complete || !allowed {
 			listed.Add(1)
-			g.refreshThen(def.Name, listed.Done)
+			once := make(chan struct{})
+			g.listedOnce[def.Name] = once
+			g.refreshThen(def.Name, func() {
+				close(once)
+				listed.Done()
+			})
 		}
 	}
 	g.tasks.Go(func() {
@@ -239,13 +278,7 @@ func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		wait := list || !g.resolves(ctx, req, uris)
 		if wait {
-			timer := time.NewTimer(listWait)
-			defer timer.Stop()
-			select {
-			case <-g.firstListed:
-			case <-timer.C:
-			case <-ctx.Done():
-			}
+			g.awaitFirst(ctx)
 		}
 		if err := g.ambiguous(ctx, uris); err != nil {
 			return nil, err

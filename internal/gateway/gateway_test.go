@@ -85,12 +85,17 @@ func options(dir string, trust mcpkit.Trust, servers ...string) Options {
 func register(t *testing.T, o Options) (*Gateway, *mcp.Server) {
 	t.Helper()
 	g := New(o)
+	return g, serverOf(g)
+}
+
+// serverOf returns a server that g is registered with.
+func serverOf(g *Gateway) *mcp.Server {
 	so := &mcp.ServerOptions{Capabilities: Capabilities()}
 	g.Configure(so)
 	s := mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, so)
 	s.AddReceivingMiddleware(g.Middleware)
 	g.Register(s)
-	return g, s
+	return s
 }
 
 // open connects a client to a new gateway.
@@ -332,20 +337,37 @@ func TestPublish_URIOfSeveralServers(t *testing.T) {
 }
 
 // A URI that templates of several servers match belongs to none of them, unless one
-// server lists it.
+// server lists it. Templates that name no scheme match only what nobody else has.
 func TestResourceServers_OverlappingTemplates(t *testing.T) {
 	g, _ := register(t, options(t.TempDir(), mcpkit.Trusted))
-	for server, template := range map[string]string{"a": "y://r/{id}", "b": "y://r/{id}/whole", "c": "y://{+path}", "d": "y://r/{?q}"} {
+	for server, template := range map[string]string{"a": "y://r/{id}", "b": "y://r/{id}/whole", "c": "y://{+path}", "d": "y://r/{?q}", "f": "{+uri}", "g": "{scheme}://r{/id}", "h": "y{+rest}"} {
 		g.publish(server, listing.Entry{Templates: []*mcp.ResourceTemplate{{Name: server, URITemplate: template}}}, true)
 	}
 	g.publish("e", listing.Entry{Resources: []*mcp.Resource{{Name: "e", URI: "y://r/listed"}}}, true)
-	for uri, want := range map[string]string{"y://r/1": "a c", "y://r/1/whole": "b c", "y://r/1/half": "c", "y://r/?q=1": "c d", "y://r/listed": "e", "z://r": ""} {
+	for uri, want := range map[string]string{"y://r/1": "a c", "y://r/1/whole": "b c", "y://r/1/half": "c", "y://r/?q=1": "c d", "y://r/listed": "e",
+		"z://q": "f", "z://r/1": "f g", "yy://r/1": "f g h", "no URI": ""} {
 		if got := strings.Join(g.resourceServers(uri), " "); got != want {
 			t.Errorf("%s: got %q, want %q", uri, got, want)
 		}
 	}
 	if err := g.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server whose templates match everything does not take away the resources of others,
+// and does not answer for them.
+func TestReadResource_GreedyTemplates(t *testing.T) {
+	w := open(t, t.TempDir(), mcpkit.Trusted, "a", gatewaytest.Greedy)
+	w.names(t)
+	for uri, want := range map[string]string{"note://a/one": "a note", "note://greedy/one": "a note", "note://b/one": "taken", "x://y": "taken"} {
+		res, err := w.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+		if err != nil || len(res.Contents) != 1 || res.Contents[0].Text != want {
+			t.Errorf("read %s: got %+v, %v, want %q", uri, res, err, want)
+		}
+	}
+	if err := w.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "note://a/one"}); err != nil {
+		t.Errorf("subscribe: %v", err)
 	}
 }
 

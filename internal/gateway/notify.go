@@ -75,7 +75,7 @@ func (g *Gateway) forwardLog(ctx context.Context, server string, m *mcp.LoggingM
 		named.Logger += "/" + m.Logger
 	}
 	if c, err := g.serializer.callFor(ctx, server, false); err == nil {
-		if waiting, session, _ := c.waiter(); waiting != nil {
+		if waiting, session, _ := c.waiter(); waiting != nil && session != nil {
 			_ = session.Log(waiting, &named) // the client may be gone
 		}
 		return

@@ -23,6 +23,9 @@ func (g *Gateway) publish(server string, o listing.Entry, fresh bool) {
 func (g *Gateway) replace(server string, p, current *published) {
 	var left leftOut
 	defer func() { left.log(g.log, server) }() // without the lock
+	if g.toolsOnly {
+		p.Prompts, p.Resources, p.Templates = nil, nil, nil
+	}
 	p.Entry = visibleEntry(server, p.Entry, &left)
 	p.Tools = g.withoutTaskTools(server, p.Tools)
 	g.mu.Lock()
@@ -67,7 +70,7 @@ func (g *Gateway) replace(server string, p, current *published) {
 	publishByURI(server, &left, "resource", g.resources, before.Resources, o.Resources, func(r *mcp.Resource) string { return r.URI },
 		func(server string, r *mcp.Resource) { g.server.AddResource(r, g.resource(server)) }, g.server.RemoveResources)
 	publishByURI(server, &left, "resource template", g.templates, before.Templates, o.Templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
-		func(server string, t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, g.resource(server)) }, g.server.RemoveResourceTemplates)
+		func(_ string, t *mcp.ResourceTemplate) { g.server.AddResourceTemplate(t, g.templateResource) }, g.server.RemoveResourceTemplates)
 	if len(before.Templates) > 0 || len(o.Templates) > 0 {
 		g.compileTemplates()
 	}

@@ -40,14 +40,9 @@ func starts(t *testing.T, dir string) int {
 	return strings.Count(string(b), "\n")
 }
 
-// serve connects a client to g. The test closes both.
-func serve(t *testing.T, g *Gateway) *mcp.ClientSession {
+// connect connects a client to the server of a gateway. The test closes both.
+func connect(t *testing.T, g *Gateway, s *mcp.Server) *mcp.ClientSession {
 	t.Helper()
-	so := &mcp.ServerOptions{Capabilities: Capabilities()}
-	g.Configure(so)
-	s := mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, so)
-	s.AddReceivingMiddleware(g.Middleware)
-	g.Register(s)
 	here, there := mcp.NewInMemoryTransports()
 	if _, err := s.Connect(t.Context(), there, nil); err != nil {
 		t.Fatal(err)
@@ -70,7 +65,7 @@ func TestRefresh_WaitsForAnInstallation(t *testing.T) {
 	dir := t.TempDir()
 	g := New(installing(t, dir))
 	g.listTimeout = 2 * time.Second
-	serve(t, g)
+	connect(t, g, serverOf(g))
 	polltest.Until(t, 20*time.Second, "npx runs", func() bool { return starts(t, dir) == 1 })
 	time.Sleep(g.listTimeout + 200*time.Millisecond) // what must not happen now has no event
 	if n := starts(t, dir); n != 1 {
@@ -90,7 +85,7 @@ func TestTool_CancelKeepsAnInstallation(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := New(installing(t, dir))
-	c := serve(t, first)
+	c := connect(t, first, serverOf(first))
 	polltest.Until(t, 40*time.Second, "the listing is cached", func() bool {
 		all, err := first.listings.All()
 		return err == nil && len(all) == 1
@@ -102,7 +97,8 @@ func TestTool_CancelKeepsAnInstallation(t *testing.T) {
 	if err := os.Remove(installed); err != nil {
 		t.Fatal(err)
 	}
-	c = serve(t, New(installing(t, dir)))
+	second := New(installing(t, dir))
+	c = connect(t, second, serverOf(second))
 	say := &mcp.CallToolParams{Name: "srv__say", Arguments: map[string]any{"text": "hello"}}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

@@ -96,5 +96,5 @@ func (g *Gateway) unavailable(tool string) (server string, f failure, failed boo
 // untrustedText tells a model that a server is not trusted, and the command that trusts
 // it.
 func (g *Gateway) untrustedText(server string) string {
-	return fmt.Sprintf("The server %q is not trusted. Its user can allow it with: %s", server, g.trustCommand(server))
+	return fmt.Sprintf("The server %q is not trusted. %s", server, g.remedyFor("allow", g.trustCommand(server)))
 }

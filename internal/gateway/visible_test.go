@@ -41,21 +41,7 @@ func serving(servers map[string]*mcp.Server, order ...string) Options {
 func joinHostile(t *testing.T, o Options) *mcp.ClientSession {
 	t.Helper()
 	g, s := register(t, o)
-	here, there := mcp.NewInMemoryTransports()
-	if _, err := s.Connect(t.Context(), there, nil); err != nil {
-		t.Fatal(err)
-	}
-	c, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(t.Context(), here, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Close()
-		if err := g.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return c
+	return connect(t, g, s)
 }
 
 func named(name string) *mcp.Server {

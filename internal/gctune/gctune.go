@@ -3,6 +3,7 @@
 package gctune
 
 import (
+	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -19,6 +20,16 @@ const (
 	// runtime's minimum heap of 4 MB scales with the percentage.
 	leastPercent, mostPercent = 100, 400
 )
+
+// Start gives the process the most room at once, without a look at the live heap: a
+// command that starts a box or asks a server ends before it has allocated as much, and a
+// collection would only delay it. GOGC in the environment overrides it. A long-lived
+// process calls Follow afterwards.
+func Start() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(mostPercent)
+	}
+}
 
 // Follow keeps the room between collections constant for the life of the process,
 // instead of a share of the live heap. A process with a large live heap uses Go's

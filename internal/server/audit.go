@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
@@ -61,11 +62,32 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 				return nil, tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 			}
 			defer s.quota.give(owner, 1)
+			if c.id != nil && s.opts.Tools.Approvals != nil {
+				ctx = tools.Within(ctx, c.id.Revoked())
+			}
 		}
 		ctx, release := c.bound(ctx, method == listen)
 		defer release()
 		return next(ctx, method, req)
 	}
+}
+
+// endWithTask is a middleware for the call of a task, whose context ends with the task: so
+// does code that waits for approval while the task has no request.
+func endWithTask(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		return next(tools.Within(ctx, ctx), method, req)
+	}
+}
+
+// holdCall books the place of a call for code of an owner that waits for approval without a
+// request. It leaves the owner a place for the answer, and books nothing if there is no other.
+func (s *Server) holdCall(owner box.Owner) (release func()) {
+	// The request that asks is still booked, and gives its place back.
+	if s.quota.take(string(owner), 1) != noExcess {
+		return func() {}
+	}
+	return func() { s.quota.give(string(owner), 1) }
 }
 
 var errPanicked = errors.New("panic")

@@ -23,6 +23,8 @@ type caller struct {
 	remote  string         // address, without port; "stdio"
 	request string         // id of the request, for logs
 	account string         // key of its rate limit
+
+	declinesCode bool // the client leaves out code mode
 }
 
 // owner returns the owner of the caller's boxes; "" is the local user.
@@ -81,7 +83,7 @@ func callerIn(r *http.Request) *caller {
 
 // newCaller returns the caller of an HTTP request, not authenticated yet.
 func (s *Server) newCaller(r *http.Request) *caller {
-	c := &caller{remote: remote(r, s.opts.BehindProxy)}
+	c := &caller{remote: remote(r, s.opts.BehindProxy), declinesCode: declinesCodeMode(r)}
 	if s.opts.BehindProxy {
 		c.request = plainWord(r.Header.Get(headerRequest))
 	}

@@ -8,6 +8,8 @@ import (
 
 // An Extension adds to the catalogue of a server. The zero value adds nothing.
 type Extension struct {
+	// Instructions are added to those of the catalogue.
+	Instructions string
 	// Tools are added to those of the catalogue, under other names.
 	Tools []Tool
 	// Middleware goes around every request, whichever way it is served; the

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 	"github.com/glovebox-dev/glovebox/internal/server/statuspage"
 	"github.com/glovebox-dev/glovebox/internal/server/tasks"
@@ -22,7 +23,10 @@ type Options struct {
 
 	Tools    tools.Deps
 	Toolsets []string // the sets to offer; none means all
-	Volumes  bool     // boxes have volumes; else it is asked of Tools.Boxes, if that is there
+	// Network lists the destinations that the boxes of an owner can reach, in words for
+	// models. It is asked whenever tools are listed. nil: no box has a network.
+	Network func(box.Owner) []string
+	Volumes bool // boxes have volumes; else it is asked of Tools.Boxes, if that is there
 
 	Path           string   // the endpoint; "/mcp"
 	CORS           bool     // answer browsers of any origin
@@ -65,6 +69,8 @@ type Options struct {
 	Extend Extension
 
 	Log *slog.Logger // nil discards
+
+	plainInstructions string // Instructions without code mode
 }
 
 // Limits bounds the resources of clients. The defaults are for a few agents of one

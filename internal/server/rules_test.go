@@ -89,8 +89,8 @@ func TestReadToken_CreatesNoBox(t *testing.T) {
 		}
 	}
 	do(t, "POST", url, p.as("reader", headerSession, id), rpc("resources/read", `{"uri":"glovebox://context/default/home/user/x"}`))
-	if boxes := s.opts.Tools.Boxes.List("token alice", ""); len(boxes) > 0 || tried == 0 {
-		t.Errorf("%d calls with the scope read created %+v", tried, boxes)
+	if boxes, err := s.opts.Tools.Boxes.List("token alice", ""); err != nil || len(boxes) > 0 || tried == 0 {
+		t.Errorf("%d calls with the scope read created %+v, %v", tried, boxes, err)
 	}
 }
 

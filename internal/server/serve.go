@@ -61,6 +61,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
 	s.stop.Do(func() {
 		close(s.stopping)
+		if d := s.opts.Tools.Approvals; d != nil {
+			d.Stop() // code that waits for a person goes on
+		}
 		if s.opts.Ending != nil {
 			s.opts.Ending()
 		}
@@ -79,6 +82,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.calls.counted.wait(last)
 	s.posts.wait(last)
 	s.tasks.Close(last)
+	if d := s.opts.Tools.Approvals; d != nil {
+		if err := d.Close(last); err != nil {
+			s.log.Warn("code still runs", logkey.Error, err)
+		}
+	}
 	s.sessions.removeAll(errShutdown)
 	s.closing.wait(last)
 	s.mu.Lock()

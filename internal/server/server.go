@@ -32,13 +32,14 @@ type Server struct {
 	mcp             *mcp.Server
 	caps            mcp.ServerCapabilities // that the server declares
 	calls           calls
-	offer           tools.Offer     // of the catalogue
-	names           []string        // of the tools, sorted
-	readOnly        map[string]bool // tools without effects
-	rate            *rates          // of all requests, by owner or address
-	unauthenticated *rates          // of requests without a valid token, by address
-	limitLines      *rates          // of lines of the audit log about limits, by owner or address
-	quota           budget          // calls of tools that run
+	offer           tools.Offer          // of the catalogue
+	names           []string             // of the tools, sorted
+	readOnly        map[string]bool      // tools without effects
+	withoutCode     map[string]*mcp.Tool // definitions that differ without code mode; nil of its own tools
+	rate            *rates               // of all requests, by owner or address
+	unauthenticated *rates               // of requests without a valid token, by address
+	limitLines      *rates               // of lines of the audit log about limits, by owner or address
+	quota           budget               // calls of tools that run
 
 	handlers map[string]mcp.ToolHandler  // of direct calls, by name
 	headers  map[string][]argumentHeader // by tool, of those that never change
@@ -78,13 +79,18 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	offer := tools.Offer{Sets: opts.Toolsets, Volumes: opts.Volumes}
+	offer := tools.Offer{Sets: opts.Toolsets, Volumes: opts.Volumes, Code: opts.Tools.Code != nil}
 	if m := opts.Tools.Boxes; m != nil {
 		offer.Volumes = len(m.Volumes()) > 0
 	}
-	def(&opts.Instructions, tools.Instructions(offer))
+	opts.plainInstructions = opts.Instructions
+	if opts.Instructions == "" {
+		plain := offer
+		plain.Code = false
+		opts.Instructions, opts.plainInstructions = tools.Instructions(offer)+opts.Extend.Instructions, tools.Instructions(plain)+opts.Extend.Instructions
+	}
 	opts.Limits = opts.Limits.withDefaults()
-	s := &Server{opts: opts, offer: offer, log: opts.Log, stopping: make(chan struct{}), readOnly: make(map[string]bool)}
+	s := &Server{opts: opts, offer: offer, log: opts.Log, stopping: make(chan struct{}), readOnly: make(map[string]bool), withoutCode: make(map[string]*mcp.Tool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
 	s.limitLines = newRates(limitLineRate, limitLineBurst)
@@ -128,8 +134,14 @@ func New(opts Options) *Server {
 	tasks.Register(s.mcp)
 	// A call that becomes a task is observed, registered and checked when it runs.
 	run := []mcp.Middleware{s.observe, s.access, s.open, s.register, s.code, s.rejectUnknown}
+	if opts.Network != nil { // before code mode, which exchanges definitions
+		run = slices.Insert(run, len(run)-1, s.network)
+	}
+	if opts.Tools.Code != nil {
+		run = slices.Insert(run, len(run)-1, s.codeMode)
+	}
 	s.tasks = tasks.New(tasks.Options{
-		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{s.recover, s.registerTask}, run), s.callHandler),
+		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{endWithTask, s.recover, s.registerTask}, run), s.callHandler),
 		Limits: opts.Limits.Tasks, Log: opts.Log,
 	})
 	run = slices.Insert(run, len(run)-1, s.tasks.Serve)
@@ -192,12 +204,20 @@ func chain(middleware []mcp.Middleware, handler mcp.MethodHandler) mcp.MethodHan
 // returns the policies by which calls become tasks.
 func (s *Server) openTools() map[string]tasks.Policy {
 	tasked := make(map[string]tasks.Policy)
-	s.opts.Tools.Reserve = s.reserve
+	s.opts.Tools.Reserve, s.opts.Tools.Hold = s.reserve, s.holdCall
 	s.handlers = tools.Handlers(s.opts.Tools, s.keep)
 	for _, t := range tools.All() {
 		if h := s.handlers[t.Def.Name]; h != nil {
-			s.mcp.AddTool(t.Def, h)
+			def := t.Definition(s.offer)
+			s.mcp.AddTool(def, h)
 			s.addName(t.Def)
+			switch {
+			case t.NeedsCode():
+				s.withoutCode[def.Name] = nil
+				s.readOnly[def.Name] = false // they may start servers
+			case def != t.Def:
+				s.withoutCode[def.Name] = t.Def
+			}
 			if t.Long {
 				tasked[t.Def.Name] = tasks.Policy{}
 			}

@@ -41,11 +41,20 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	sessionContext := tools.WithClient(piped(tasks.Within(context.WithoutCancel(ctx), life)), &tools.Client{})
+	client := &tools.Client{}
+	sessionContext := tools.WithClient(piped(tasks.Within(context.WithoutCancel(ctx), life)), client)
 	var sessions []mcp.Session
 	transport := &stdio.Transport{
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log,
-		Stop: stop, StopGrace: s.opts.Limits.Grace, Ending: s.opts.Ending,
+		Stop: stop, StopGrace: s.opts.Limits.Grace,
+		Ending: func() {
+			if d := s.opts.Tools.Approvals; d != nil {
+				d.Leave(client)
+			}
+			if s.opts.Ending != nil {
+				s.opts.Ending()
+			}
+		},
 		Abort: func() {
 			s.calls.cancel(func(sess mcp.Session) bool { return slices.Contains(sessions, sess) }, errShutdown)
 		},

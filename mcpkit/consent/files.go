@@ -55,10 +55,12 @@ func (f File) Hashed() bool {
 //   - the file of variables,
 //   - arguments that are scripts or programs by their name or content,
 //   - the first argument of an interpreter, whatever its name, also behind a launcher such
-//     as env: as it is, with the suffixes that Node.js tries, or the file that it names in
-//     package.json or by convention if it is a directory,
+//     as env, or in the text that env -S splits: as it is, with the suffixes that Node.js
+//     tries, or the file that it names in package.json or by convention if it is a
+//     directory,
 //   - the files of a module that Python runs from the working directory,
-//   - the package.json and programs of a directory that npx runs,
+//   - the package.json and programs of a directory that npx runs, and the program that the
+//     package.json of the working directory gives the name of npx's package,
 //   - the files of the working directory that a launcher obeys, such as .npmrc or
 //     Makefile, and those that it gets with -f or --file.
 //
@@ -132,16 +134,17 @@ type finder struct {
 var configured = map[string][]string{
 	"npx": {".npmrc"}, "npm": {".npmrc", "package.json"}, "pnpm": {".npmrc", "package.json"}, "pnpx": {".npmrc"}, "yarn": {".yarnrc", ".yarnrc.yml", "package.json"},
 	"bun": {"bunfig.toml", "package.json"}, "bunx": {"bunfig.toml", ".npmrc"}, "uv": {"uv.toml", "pyproject.toml"}, "uvx": {"uv.toml"},
-	"deno": {"deno.json", "deno.jsonc"}, "make": {"GNUmakefile", "makefile", "Makefile"}, "just": {"justfile"}, "poetry": {"pyproject.toml"},
+	"deno": {"deno.json", "deno.jsonc", "package.json"}, "make": {"GNUmakefile", "makefile", "Makefile"}, "just": {"justfile"}, "poetry": {"pyproject.toml"},
 	"docker compose": composeFiles, "podman compose": composeFiles, "docker-compose": composeFiles, "podman-compose": composeFiles, "cargo": {"Cargo.toml", ".cargo/config.toml"}, "mise": {"mise.toml", ".mise.toml"},
 }
 
 var composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}
 
 // directoryFlags take the directory in which a launcher runs.
-var directoryFlags = []string{"--directory", "--project", "--prefix", "--cwd", "--dir", "-C"}
+var directoryFlags = []string{"--directory", "--project", "--prefix", "--cwd", "--dir", "--chdir", "-C"}
 
 func (f *finder) find() {
+	f.program.Argv = splitStrings(f.program.Argv)
 	argv, p := f.program.Argv, f.program
 	f.bases = []string{p.Dir}
 	for i, a := range argv {
@@ -157,16 +160,7 @@ func (f *finder) find() {
 		f.put(p.EnvFile)
 	}
 	f.command(argv[0])
-	launcher := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
-	obeys := launcher
-	if (launcher == "docker" || launcher == "podman") && slices.Contains(argv, "compose") {
-		obeys += " compose"
-	}
-	for _, base := range f.bases {
-		for _, name := range configured[obeys] {
-			f.put(filepath.Join(base, filepath.FromSlash(name)))
-		}
-	}
+	launcher := f.launcher(argv[0])
 	searching, wrapped := interprets(argv[0]), wraps(argv[0]) // for the script of the interpreter
 	packages := 0                                             // words that may be the package of npx, or one for its -p flag
 	for i, a := range argv[1:] {
@@ -174,9 +168,11 @@ func (f *finder) find() {
 			return
 		}
 		f.argument(a)
+		before := launcher
 		switch {
 		case wrapped && !strings.HasPrefix(a, "-"):
 			// After a flag, the word may be its value instead of the program.
+			launcher = f.launcher(a)
 			searching = interprets(a)
 			wrapped = wraps(a) || !searching && strings.HasPrefix(argv[i], "-")
 		case searching && !strings.HasPrefix(a, "-") && !slices.Contains(directoryFlags, argv[i]):
@@ -188,18 +184,38 @@ func (f *finder) find() {
 		if ok {
 			f.argument(value)
 		}
-		if _, launches := configured[obeys]; launches {
+		if _, launches := configured[before]; launches {
 			f.named(argv[i], a)
 		}
 		switch {
+		case a == "--run" || strings.HasPrefix(a, "--run="): // node runs a script of package.json
+			for _, base := range f.bases {
+				f.put(filepath.Join(base, "package.json"))
+			}
 		case argv[i] == "-m": // python runs the module in the working directory first
 			f.module(a)
-		case !strings.HasPrefix(a, "-") && (launcher == "npx" || launcher == "bunx") && packages < 2:
+		case !strings.HasPrefix(a, "-") && (before == "npx" || before == "bunx") && packages < 2:
 			packages++
 			f.binary(a)
+			f.ownBinary(a)
 			f.packageIn(a)
 		}
 	}
+}
+
+// launcher adds the files of the working directory that a program obeys if it is a
+// launcher. It returns the program's key in configured, or its name.
+func (f *finder) launcher(command string) string {
+	name := strings.TrimSuffix(filepath.Base(command), ".exe")
+	if (name == "docker" || name == "podman") && slices.Contains(f.program.Argv, "compose") {
+		name += " compose"
+	}
+	for _, base := range f.bases {
+		for _, file := range configured[name] {
+			f.put(filepath.Join(base, filepath.FromSlash(file)))
+		}
+	}
+	return name
 }
 
 // wrappers run the program that follows their flags, numbers and variables.
@@ -328,9 +344,11 @@ var subcommands = []string{"run", "x", "exec", "watch"}
 var interpreters = []string{"node", "nodejs", "bun", "deno", "tsx", "ts-node", "uv", "python", "pypy", "ruby", "perl", "php", "lua", "julia", "rscript", "sh", "bash", "dash", "zsh", "ksh", "fish", "osascript", "tclsh", "awk", "java"}
 
 // interprets reports whether a command is an interpreter of any version.
-func interprets(command string) bool {
-	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
-	return slices.Contains(interpreters, strings.TrimRight(name, "0123456789."))
+func interprets(command string) bool { return slices.Contains(interpreters, baseName(command)) }
+
+// baseName returns the name of a program without directory, suffix and version.
+func baseName(command string) string {
+	return strings.TrimRight(strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe"), "0123456789.")
 }
 
 // module adds the files in which a module of Python may be.

@@ -36,6 +36,7 @@ func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "server.js"), "1", 0o600)
 	write(t, filepath.Join(dir, "sub", "server.js"), "1", 0o600)
+	write(t, filepath.Join(dir, "sp ace.js"), "1", 0o600)
 	write(t, filepath.Join(dir, "run"), "#!/bin/sh\n", 0o600)
 	write(t, filepath.Join(dir, "data.db"), "data", 0o600)
 	write(t, filepath.Join(dir, "marked.db"), "data", 0o700)
@@ -44,6 +45,8 @@ func TestFiles(t *testing.T) {
 	write(t, filepath.Join(dir, ".env"), "A=1", 0o600)
 	write(t, filepath.Join(dir, "ext", "start.js"), "1", 0o600)
 	write(t, filepath.Join(dir, "app", "package.json"), `{"main": "lib/main", "bin": {"b": "cli.js", "a": "./bin/run"}}`, 0o600)
+	write(t, filepath.Join(dir, "own", "package.json"), `{"name": "@scope/server", "bin": "run.js"}`, 0o600)
+	write(t, filepath.Join(dir, "programs", "package.json"), `{"directories": {"bin": "./bin"}}`, 0o600)
 	write(t, filepath.Join(dir, "build.mk"), "all:", 0o600)
 	write(t, filepath.Join(dir, "bom", "package.json"), "\ufeff"+`{"main": "a.x", "Main": "b.x", "BIN": "c.x"}`, 0o600)
 	if err := os.Symlink("server.js", filepath.Join(dir, "link.js")); err != nil {
@@ -90,6 +93,23 @@ func TestFiles(t *testing.T) {
 		{"npx of a directory", define(dir, "npx", "./app"), nil, []string{".npmrc", "app/bin/run", "app/cli.js", "app/lib/main", "app/package.json", "node_modules/.bin/app"}},
 		{"script behind env", define(dir, "env", "A=b", "timeout", "5m", "bash", "data.db", "marked.db"), nil, []string{"data.db"}},
 		{"script behind env with a flag", define(dir, "env", "-u", "FOO", "timeout", "-s", "KILL", "5", "node", "data.db"), nil, []string{"data.db"}},
+		{"script in the text that env splits", define(dir, "env", "-S", "node data.db"), nil, []string{"data.db"}},
+		{"quotes in that text", define(dir, "/usr/bin/env", "-iS", `A="b c" timeout 5 node 'sp ace.js' marked.db # data.db`), nil, []string{"sp ace.js"}},
+		{"joined with the flag", define(dir, "env", "-i", "-Snode data.db"), nil, []string{"data.db"}},
+		{"joined with the short flag", define(dir, "env", "-S-u FOO node", "data.db"), nil, []string{"data.db"}},
+		{"joined with the long flag", define(dir, "timeout", "5", "env", "--split=node data.db"), nil, []string{"data.db"}},
+		{"text in the text", define(dir, "env", "-S", `env -S "node data.db"`), nil, []string{"data.db"}},
+		{"launcher in that text", define(dir, "env", "-S", "npx -y ./app"), nil, []string{".npmrc", "app/bin/run", "app/cli.js", "app/lib/main", "app/package.json", "node_modules/.bin/app"}},
+		{"launcher behind env", define(dir, "env", "A=b", "make", "-f", "build.mk"), nil, []string{"GNUmakefile", "Makefile", "build.mk", "makefile"}},
+		{"flag of another program", define(dir, "env", "server", "-S", "node data.db"), nil, nil},
+		{"npx of the own package's program", define(filepath.Join(dir, "app"), "npx", "-y", "b"), nil,
+			[]string{"app/.npmrc", "app/cli.js", "app/node_modules/.bin/b", "app/package.json"}},
+		{"npx of another package's program", define(filepath.Join(dir, "app"), "npx", "-y", "c"), nil, []string{"app/.npmrc", "app/node_modules/.bin/c"}},
+		{"npx of a package by its own name", define(filepath.Join(dir, "own"), "npx", "server"), nil,
+			[]string{"own/.npmrc", "own/node_modules/.bin/server", "own/package.json", "own/run.js"}},
+		{"npx of a package's directory of programs", define(filepath.Join(dir, "programs"), "npx", "x"), nil,
+			[]string{"programs/.npmrc", "programs/bin/x", "programs/node_modules/.bin/x", "programs/package.json"}},
+		{"script of package.json", define(dir, "node", "--run", "start"), nil, []string{"package.json"}},
 		{"data of a program behind env", define(dir, "env", "-i", "server", "data.db"), nil, nil},
 		{"package.json with a BOM and keys in another case", define(dir, "node", "bom"), nil, []string{"bom/a.x", "bom/package.json"}},
 		{"make -f", define(dir, "make", "-f", "build.mk", "all"), nil, []string{"GNUmakefile", "Makefile", "build.mk", "makefile"}},
@@ -177,6 +197,38 @@ func TestState_FileChanges(t *testing.T) {
 			state, files, err := s.State(definition())
 			if err != nil || state != Changed || len(files) == 0 || !strings.HasPrefix(files[0], filepath.Dir(path)) {
 				t.Errorf("after the change: %s, %q, %v", state, files, err)
+			}
+		})
+	}
+}
+
+// A package.json that is created after the approval decides what runs.
+func TestState_PackageAppears(t *testing.T) {
+	for _, command := range [][]string{
+		{"node", "."}, {"npx", "."}, {"env", "-S", "node ."}, {"npx", "-y", "server"}, {"env", "A=b", "npx", "server"},
+		{"node", "--run", "server"}, {"deno", "task", "server"}, {"env", "npm", "run", "server"},
+	} {
+		t.Run(strings.Join(command, " "), func(t *testing.T) {
+			dir, s := t.TempDir(), open(t)
+			write(t, filepath.Join(dir, "index.js"), "good", 0o600)
+			definition := func() Definition {
+				d := Definition{Server: "srv", Source: dir, Hash: "h"}
+				var err error
+				if d.Files, err = Files(t.Context(), define(dir, command...), mcpjson.Resolver{}); err != nil {
+					t.Fatal(err)
+				}
+				return d
+			}
+			if err := s.Grant(t.Context(), definition()); err != nil {
+				t.Fatal(err)
+			}
+			if state, _, err := s.State(definition()); err != nil || state != Granted {
+				t.Fatalf("before the change: %s, %v", state, err)
+			}
+			path := filepath.Join(dir, "package.json")
+			write(t, path, `{"name": "server", "main": "evil.js", "bin": "evil.js", "scripts": {"server": "evil"}}`, 0o600)
+			if state, files, err := s.State(definition()); err != nil || state != Changed || !slices.Contains(files, path) {
+				t.Errorf("got %s, %q, %v", state, files, err)
 			}
 		})
 	}

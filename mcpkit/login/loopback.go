@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -17,6 +18,9 @@ const (
 	callbackPath = "/callback"
 	// pageTimeout bounds a request of the browser, which is a line or two.
 	pageTimeout = 10 * time.Second
+	// maxPageConns bounds the open connections. A new one closes the oldest: the browser
+	// needs one for a moment only.
+	maxPageConns = 16
 	// maxPageHeader bounds the header of a request. Its first line contains the
 	// authorization response.
 	maxPageHeader = 2 * maxResponse
@@ -62,10 +66,12 @@ func Listen(redirect string) (*Loopback, error) {
 		addresses = []string{"127.0.0.1", "::1"}
 	}
 	l := &Loopback{redirect: u}
+	var open connections
 	l.server = &http.Server{
 		Handler: http.HandlerFunc(l.serve), ReadTimeout: pageTimeout, WriteTimeout: pageTimeout, MaxHeaderBytes: maxPageHeader,
-		IdleTimeout: pageTimeout,
+		ConnState: open.track,
 	}
+	l.server.SetKeepAlivesEnabled(false)
 	for i, address := range addresses {
 		ln, err := net.Listen("tcp", net.JoinHostPort(address, port))
 		switch {
@@ -126,7 +132,6 @@ func (l *Loopback) serve(w http.ResponseWriter, req *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Connection", "close")
 	a, err := ParseAuthorizationResponse(req.URL.String())
 	if err != nil || !l.deliver(a) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -149,4 +154,26 @@ func (l *Loopback) deliver(a AuthorizationResponse) bool {
 	l.found <- a // has room: there is only one
 	l.found = nil
 	return true
+}
+
+// connections are the open connections of a server, oldest first.
+type connections struct {
+	mu   sync.Mutex
+	list []net.Conn // guarded by mu
+}
+
+// track is the server's ConnState. It closes the oldest of more than maxPageConns.
+func (c *connections) track(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.list = append(c.list, conn)
+		if len(c.list) > maxPageConns {
+			c.list[0].Close() // the server then reports it as closed
+			c.list = slices.Delete(c.list, 0, 1)
+		}
+	case http.StateHijacked, http.StateClosed:
+		c.list = slices.DeleteFunc(c.list, func(open net.Conn) bool { return open == conn })
+	}
 }

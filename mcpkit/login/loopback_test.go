@@ -3,10 +3,12 @@ package login
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -116,4 +118,81 @@ func TestListen_Addresses(t *testing.T) {
 			t.Errorf("listens at %q", bad)
 		}
 	}
+}
+
+// Clients that connect and send nothing, or too much, do not keep the browser's redirect
+// out, and hold a bounded number of connections.
+func TestLoopback_BoundsConnections(t *testing.T) {
+	l, err := Listen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	found := make(chan AuthorizationResponse, 1)
+	go func() {
+		if a, err := l.Await(t.Context(), "https://as.example.com/authorize?state=s"); err == nil {
+			found <- a
+		}
+	}()
+	u, err := url.Parse(l.RedirectURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", u.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	// closed reports whether the server closes a connection before it times out.
+	closed := func(conn net.Conn) bool {
+		conn.SetReadDeadline(time.Now().Add(pageTimeout / 2))
+		_, err := io.ReadAll(conn)
+		return !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	var idle []net.Conn
+	for range 3 * maxPageConns {
+		conn := dial()
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\n", u.Path)
+		idle = append(idle, conn)
+	}
+	for i, conn := range idle[:2*maxPageConns] {
+		if !closed(conn) {
+			t.Fatalf("of %d connections without a complete request, number %d is still open", len(idle), i+1)
+		}
+	}
+	flood := dial()
+	fmt.Fprintf(flood, "GET %s HTTP/1.1\r\nHost: %s\r\nX: ", u.Path, u.Host)
+	flood.SetWriteDeadline(time.Now().Add(pageTimeout / 2))
+	if n, err := io.Copy(flood, io.LimitReader(zeros{}, 64<<20)); err == nil {
+		t.Errorf("the server read a header of %d bytes", n)
+	}
+	polltest.Until(t, pageTimeout/2, "the redirect is delivered", func() bool {
+		res, err := http.Get(l.RedirectURL() + "?code=c&state=s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	})
+	if a := <-found; a.Code != "c" {
+		t.Errorf("got %+v", a)
+	}
+	again := dial()
+	fmt.Fprintf(again, "GET /other HTTP/1.1\r\nHost: %s\r\n\r\n", u.Host)
+	if !closed(again) {
+		t.Error("the server keeps the connection of a refused request open")
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = '0'
+	}
+	return len(b), nil
 }

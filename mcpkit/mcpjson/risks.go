@@ -132,7 +132,7 @@ var launchers = map[string]launcher{
 	"php": {code: []string{"-r", "-B", "-R", "-E"}, load: []string{"-d", "-c"}}, "lua": {code: []string{"-e"}, load: []string{"-l"}},
 	"julia": {code: []string{"-e", "-E"}}, "rscript": {code: []string{"-e"}}, "osascript": {code: []string{"-e"}},
 	"java": {load: []string{"-javaagent", "-agentlib", "-agentpath", "-cp", "-classpath"}},
-	"env":  {code: []string{"-S", "--split-string"}, subcommands: true},
+	"env":  {code: []string{"-S", "--split-string"}, cluster: "S"},
 	"npx":  {code: []string{"-c", "--call"}, other: registry}, "npm": {code: []string{"-c", "--call"}, other: registry, subcommands: true},
 	"uvx": {other: registry}, "uv": {other: registry, subcommands: true}, "pip": {other: registry, subcommands: true}, "pipx": {other: registry, subcommands: true},
 	"docker": container, "podman": container, "nerdctl": container,

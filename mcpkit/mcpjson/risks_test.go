@@ -27,6 +27,7 @@ func TestRisks(t *testing.T) {
 		{"sh -c", stdio("sh", "-c", "id"), "args[0]", "sh runs the text after it as a program"},
 		{"combined flags", stdio("/bin/bash", "-lc", "id"), "args[0]", "bash runs the text"},
 		{"behind env", stdio("env", "A=b", "sh", "-c", "id"), "args[2]", "sh runs the text"},
+		{"text that env splits", stdio("env", "-i", "-vSnode server.js"), "args[1]", "env runs the text"},
 		{"cmd", stdio("C:\\Windows\\System32\\cmd.exe", "/c", "x"), "args[0]", "cmd runs the text"},
 		{"node -e", stdio("node", "-e", "x"), "args[0]", "node runs the text"},
 		{"node -r", stdio("node", "-r", "./x.js", "server.js"), "args[0]", "loads and runs other code first"},

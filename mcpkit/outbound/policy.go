@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
 )
 
 // A Policy defines where connections for untrusted servers may go. The zero value is
@@ -102,9 +104,9 @@ func (p *Policy) refusal(addr netip.Addr) Reason {
 		return ""
 	}
 	outer := addr.WithZone("").Unmap()
-	addr = inner(addr)
+	addr = address.Inner(addr)
 	switch {
-	case within(addr, metadata), within(outer, metadata):
+	case address.IsMetadata(outer):
 		return Metadata
 	case addr.IsUnspecified(), addr.IsMulticast(), addr == broadcast:
 		return Private
@@ -112,7 +114,7 @@ func (p *Policy) refusal(addr netip.Addr) Reason {
 		if !p.AllowLocalhost {
 			return Localhost
 		}
-	case !p.AllowPrivate && (!global(addr) || !global(outer) && !nat64.Contains(outer)):
+	case !p.AllowPrivate && (!global(addr) || !global(outer) && !address.IsNAT64(outer)):
 		return Private
 	}
 	return ""

@@ -24,13 +24,24 @@ var made = map[string]string{
 	"group":  "root:x:0:\ntty:x:5:\nusers:x:100:\nnogroup:x:65534:\nuser:x:1000:\n",
 	// The host name is machine.Hostname. An address of its own, as on Debian, keeps
 	// the name of 127.0.0.1 localhost.
-	"hosts":       "127.0.0.1 localhost\n127.0.1.1 glovebox\n::1 localhost\n",
-	"hostname":    "glovebox\n",
-	"resolv.conf": "",
-	// Without a network there is no name server. A resolver that asked one would call
-	// its silence temporary, and programs would try again.
-	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+	"hosts":    "127.0.0.1 localhost\n127.0.1.1 glovebox\n::1 localhost\n",
+	"hostname": "glovebox\n",
+	// The agent's name server always answers, if only that there is no such name, and
+	// waits up to 8 s for the host. A resolver would call silence temporary, and
+	// programs would try again.
+	"resolv.conf":   "nameserver 127.77.0.1\noptions timeout:10 attempts:2\n",
+	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 	"shells":        "/bin/sh\n/bin/bash\n",
+}
+
+// NetworkFiles returns the files of /etc, by name, that tell a box its host name and
+// how to resolve names.
+func NetworkFiles() map[string]string {
+	files := make(map[string]string)
+	for _, name := range []string{"hosts", "hostname", "resolv.conf", "nsswitch.conf"} {
+		files[name] = made[name]
+	}
+	return files
 }
 
 // copied are files of the host's /etc that programs in /usr need and that say nothing

@@ -1,6 +1,6 @@
 // Package image is where the root file systems of guests come from: the host's
-// own toolchain, or a directory. It describes them as engine.Root and says which
-// interpreters are inside; it mounts nothing itself.
+// own toolchain, a directory, or an image that package oci unpacked. It describes them
+// as engine.Root and says which interpreters are inside; it mounts nothing itself.
 package image
 
 import (
@@ -20,6 +20,7 @@ import (
 type Image struct {
 	Root         engine.Root
 	Interpreters map[string]Interpreter // by language
+	Env          []string               // of user code, KEY=value, where the image sets any
 	Notes        []string               // what people should know, a sentence each
 	Warnings     []string               // what the operator should act on, a sentence or two each
 }
@@ -58,6 +59,10 @@ var libraries = []string{
 	"numpy", "pandas", "matplotlib", "scipy", "sklearn", "statsmodels", "seaborn", "plotly", "polars", "pyarrow",
 	"openpyxl", "xlrd", "lxml", "bs4", "PIL", "requests", "sqlalchemy", "sympy", "networkx", "tabulate", "jinja2", "torch", "IPython",
 }
+
+// Libraries returns the modules of Python that images are searched for, the most
+// important first.
+func Libraries() []string { return slices.Clone(libraries) }
 
 // Directory describes a directory that holds a root file system, such as an
 // unpacked container image. Its interpreters are found, not run.

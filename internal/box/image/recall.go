@@ -32,6 +32,8 @@ type record struct {
 type recordRoot struct {
 	Key, Dir string
 	Binds    []recordBind
+	// File is set if the root is the file of package oci with this key.
+	File bool `json:",omitempty"`
 }
 
 // recordBind is an engine.Mount of a tree.
@@ -41,7 +43,7 @@ type recordBind struct {
 }
 
 func newRecordRoot(root engine.Root) recordRoot {
-	r := recordRoot{Key: root.Key, Dir: root.Tree.Dir}
+	r := recordRoot{Key: root.Key, Dir: root.Tree.Dir, File: root.Tree.File != ""}
 	for _, b := range root.Tree.Binds {
 		r.Binds = append(r.Binds, recordBind{b.Host, b.Guest, b.ReadOnly})
 	}
@@ -114,6 +116,9 @@ func Recall(stateDir, key, language string) (*Image, error) {
 		return nil, fmt.Errorf("it was made with another toolchain, whose description %q cannot be read", recordPath(stateDir, key))
 	}
 	img := &Image{Root: r.Root.root(), Interpreters: maps.Clone(r.Interpreters)}
+	if r.Root.File {
+		return img, img.recallFile(stateDir, language)
+	}
 	for _, i := range r.Interpreters {
 		// A link may lead to where only a guest can follow.
 		if _, err := os.Lstat(img.onHost(i.Path)); err == nil {
@@ -133,6 +138,37 @@ func Recall(stateDir, key, language string) (*Image, error) {
 		return nil, fmt.Errorf("the description of its image is not safe to use: %w", err)
 	}
 	return img, nil
+}
+
+// RootFile returns the path of the root file system, an EROFS image, that package oci
+// keeps under a key.
+func RootFile(stateDir, key string) string {
+	return filepath.Join(stateDir, "images", "roots", key+".erofs")
+}
+
+// recallFile completes an image whose root is a file. The file is found by its key alone.
+func (img *Image) recallFile(stateDir, language string) error {
+	file, err := filepath.Abs(RootFile(stateDir, img.Root.Key))
+	if err != nil {
+		return fmt.Errorf("its image cannot be found: %w", err)
+	}
+	info, err := os.Lstat(file)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return errors.New("it was made with an image that was removed since; glovebox image pull brings it back")
+	case err == nil && !info.Mode().IsRegular():
+		err = fmt.Errorf("%s is no file", file)
+	case err == nil:
+		err = owned.Info(file, info)
+	}
+	if err != nil {
+		return fmt.Errorf("its image is not safe to use: %w", err)
+	}
+	img.Root.Tree = &engine.Tree{File: file}
+	if _, ok := img.Interpreters[language]; !ok && len(img.Interpreters) > 0 {
+		return fmt.Errorf("its image has no interpreter for %s", language)
+	}
+	return nil
 }
 
 // onHost returns where on the host a path of the image is.

@@ -17,7 +17,7 @@ import (
 )
 
 // layoutVersion changes when the skeleton is made differently.
-const layoutVersion = "1"
+const layoutVersion = "2"
 
 // ToolchainConfig says where to look and what to choose. The zero value of each
 // field but StateDir means its default.

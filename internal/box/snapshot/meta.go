@@ -25,8 +25,10 @@ const (
 	maxID          = 128
 	maxName        = 64
 	maxDescription = 4096
-	maxWord        = 64 // Kind, Template, Flavor
+	maxWord        = 64 // Kind, Template, Flavor, Named
 	maxAside       = 1024
+	// MaxUnreported bounds Meta.Unreported.
+	MaxUnreported = 4096
 )
 
 // Meta is the metadata of a record.
@@ -39,6 +41,7 @@ type Meta struct {
 	Description string `json:"description,omitempty"` // at most 4096 bytes
 	Template    string `json:"template,omitempty"`    // at most 64 bytes
 	Flavor      string `json:"flavor,omitempty"`      // at most 64 bytes
+	Named       string `json:"named,omitempty"`       // the named template that the box came from; at most 64 bytes
 	// Aside is the reason why a Box record is no longer the state of its box: it could
 	// not be restored, and the box continues in another record. At most 1024 bytes.
 	Aside string `json:"aside,omitempty"`
@@ -52,6 +55,12 @@ type Meta struct {
 	// Live means that the box continued after Saved, so that the data are not its
 	// latest state.
 	Live bool `json:"live,omitempty"`
+	// Restored means that a machine was made of the data before, which may have run. Another
+	// one must not draw the same random numbers.
+	Restored bool `json:"restored,omitempty"`
+	// Unreported describes the losses of the box that no call has reported, in the form of
+	// its writer. At most MaxUnreported bytes.
+	Unreported string `json:"unreported,omitempty"`
 }
 
 // check validates m.
@@ -70,7 +79,9 @@ func (m *Meta) check() error {
 		{"description", m.Description, maxDescription},
 		{"template", m.Template, maxWord},
 		{"flavor", m.Flavor, maxWord},
+		{"named template", m.Named, maxWord},
 		{"reason for setting aside", m.Aside, maxAside},
+		{"unreported losses", m.Unreported, MaxUnreported},
 	} {
 		if len(f.value) > f.limit {
 			return fmt.Errorf("%s has %d bytes, more than %d", f.name, len(f.value), f.limit)
@@ -92,7 +103,7 @@ const (
 	format = 1
 	// maxBytes exceeds any snapshot and is small enough to be summed.
 	maxBytes = 1 << 46
-	// maxEntry bounds an entry's file: some 6 KB, of which JSON may make six bytes
+	// maxEntry bounds an entry's file: some 10 KB, of which JSON may make six bytes
 	// each.
 	maxEntry = 64 << 10
 )

@@ -13,7 +13,8 @@ import (
 func TestMeta_RoundTrip(t *testing.T) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
 	e.Saved, e.Live, e.Ran, e.Description = day(3), true, true, "what"
-	e.Aside = "its image is gone"
+	e.Named = "data"
+	e.Aside, e.Restored, e.Unreported = "its image is gone", true, `{"lost":{}}`
 	for v := range values(reflect.ValueOf(e)) {
 		if v.IsZero() {
 			t.Errorf("%+v does not fill in every field", e)

@@ -79,20 +79,24 @@ func TestWrite_NoEvictionForReservations(t *testing.T) {
 	}
 }
 
-// TestSweep_DoubtsAFullDisk: a sweep removes no hibernated box for a disk that is full for a
-// while only.
-func TestSweep_DoubtsAFullDisk(t *testing.T) {
+// TestEvict_DoubtsAFullDisk: neither a sweep nor a write removes a hibernated box for a disk
+// that is full for a while only.
+func TestEvict_DoubtsAFullDisk(t *testing.T) {
+	const mb = 1 << 20
 	var free int64
-	s := open(t, Config{MinFree: 1 << 30, DiskDoubt: time.Hour, free: func() int64 { return free }})
-	c := create(t, s, Meta{Class: Box, Owner: "a"})
+	s := open(t, Config{MinFree: 8 * mb, DiskDoubt: time.Hour, free: func() int64 { return free }})
+	write := func(c *Lease, size int64) error {
+		return c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, size, func(_ context.Context, dir string) error {
+			return os.WriteFile(filepath.Join(dir, "x"), make([]byte, size), 0o600)
+		})
+	}
+	first := create(t, s, Meta{Class: Box, Owner: "a"})
+	second := create(t, s, Meta{Class: Box, Owner: "a"})
 	free = 1 << 40
-	err := c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, 1<<20, func(_ context.Context, dir string) error {
-		return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 1<<20), 0o600)
-	})
-	if err != nil {
+	if err := write(first, 4*mb); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Release(); err != nil {
+	if err := first.Release(); err != nil {
 		t.Fatal(err)
 	}
 	sweep := func(when string, want int) {
@@ -102,13 +106,20 @@ func TestSweep_DoubtsAFullDisk(t *testing.T) {
 			t.Fatalf("%s: the sweep removed %+v, %v; want %d records", when, removed, err, want)
 		}
 	}
-	free = 0
+	free = 7 * mb // the first record is large enough for what is missing
 	sweep("the disk is full", 0)
+	if err := write(second, mb); !errors.Is(err, ErrFull) {
+		t.Errorf("write to a full disk: %v, want ErrFull", err)
+	}
+	sweep("a write to the full disk has failed", 0)
+	if all, err := s.List(func(m *Meta) bool { return !m.Saved.IsZero() }); err != nil || len(all) != 1 {
+		t.Fatalf("a write to the full disk left %+v, %v; want the hibernated box", all, err)
+	}
 	s.cfg.DiskDoubt = 0
 	free = 1 << 40
 	sweep("the disk is free again", 0)
 	s.cfg.DiskDoubt = time.Hour
-	free = 0
+	free = 7 * mb // the first record is large enough for what is missing
 	sweep("the disk is full again", 0)
 	s.cfg.DiskDoubt = time.Nanosecond
 	sweep("the disk has been full for long", 1)

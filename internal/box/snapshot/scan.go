@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
@@ -108,8 +109,9 @@ func (s *Store) scan() ([]*item, error) {
 		if known && old.keep && old.stamp == now.stamp {
 			now = old
 		} else {
-			now.keep = time.Since(info.ModTime()) > settled
 			now.item = s.readItem(name)
+			// An error that says nothing about the record may be gone the next time.
+			now.keep = time.Since(info.ModTime()) > settled && (now.err == nil || errors.Is(now.err, ErrDamaged))
 			s.logDamaged(now.item, old.item)
 		}
 		after[name] = now
@@ -138,6 +140,9 @@ func (s *Store) logDamaged(it, before *item) {
 // recently used first. The list may be outdated when it is returned: only Acquire tells
 // whether a record still exists and is free. Records without data (zero Saved) are
 // included; damaged ones are logged once.
+//
+// List fails if the process or the host is short of descriptors or memory: a record that
+// is not listed then may exist.
 func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 	items, err := s.scan()
 	if err != nil {
@@ -145,6 +150,9 @@ func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 	}
 	var out []Record
 	for _, it := range items {
+		if short(it.err) {
+			return nil, fmt.Errorf("read record %q: %w", it.id, it.err)
+		}
 		m := it.Meta // a copy for match
 		if it.err != nil || match != nil && !match(&m) {
 			continue
@@ -162,6 +170,11 @@ func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 		return cmp.Or(b.Used.Compare(a.Used), cmp.Compare(a.ID, b.ID))
 	})
 	return out, nil
+}
+
+// short reports whether an error comes from a lack of descriptors or memory.
+func short(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 func (it *item) record(held bool) Record {

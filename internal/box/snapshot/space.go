@@ -126,8 +126,20 @@ func (s *Store) reserveBytes(ctx context.Context, c *Lease, need, written int64)
 		l, err := s.shortfallFor(items, c.id, need, written, available+reserved)
 		l.reserved = l.disk + reserved
 		l.records = 0 // Write adds no record
+		if err == nil && l.disk > 0 {
+			err = s.refuseInDoubt(l)
+		}
 		return l, err
 	}, func() error { return c.reserve(need) })
+}
+
+// refuseInDoubt returns a *FullError while it is too early to evict for a full disk.
+func (s *Store) refuseInDoubt(l shortfall) error {
+	sweepable, err := s.sweepable()
+	if err == nil && s.doubtDisk(sweepable < 0) {
+		err = fullError(l)
+	}
+	return err
 }
 
 // keptShare is the part of the store that all Kept records may take. They are never

@@ -106,9 +106,9 @@ type Config struct {
 	// before it is removed, so that a clock that is wrong for a while costs nothing. 0:
 	// removed at once.
 	AgeDoubt time.Duration
-	// DiskDoubt is how long sweeps must find less than MinFree on the disk before they evict
-	// records for it, so that a disk that is full for a while costs nothing. Writes evict at
-	// once.
+	// DiskDoubt is how long the disk must have less than MinFree, at most 256 MiB, before
+	// records are evicted for it, so that a disk that is full for a while costs nothing. Until
+	// then, writes fail.
 	DiskDoubt time.Duration
 	Log       *slog.Logger     // nil: none
 	Now       func() time.Time // nil: time.Now
@@ -189,7 +189,7 @@ func (s *Store) open() (err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	if err := owned.Above(s.dir); err != nil {
+	if err := owned.AboveState(s.dir); err != nil {
 		return err
 	}
 	if s.root, err = os.OpenRoot(s.dir); err != nil {

@@ -39,6 +39,9 @@ type Env struct {
 	// StateDir returns the directory of approvals, logins and caches.
 	StateDir func() (string, error)
 	Version  string
+	// Prefix begins the commands in advice, such as the variable of the state directory;
+	// it ends with a space unless it is empty.
+	Prefix string
 	// HintFor returns advice about an error for which this package has none, such as a
 	// full disk; "" if there is none. It may be nil.
 	HintFor func(error) string
@@ -81,6 +84,7 @@ func isTerminal(stream any) bool {
 // flags are the flags of all commands.
 type flags struct {
 	config, root   string
+	owner          string
 	configOutside  bool
 	logOutside     bool
 	trust          bool
@@ -148,6 +152,7 @@ reported a failure.`,
 	f.SortFlags = false // the help shows them in this order
 	f.StringVar(&a.flags.config, "config", "", "configuration `file`, in any client's format")
 	f.StringVar(&a.flags.root, "root", "", "project `directory` of the configuration (default: the current one)")
+	f.StringVar(&a.flags.owner, "owner", "", "use the approvals and logins of this `owner` of a server with --tools-owners")
 	f.BoolVar(&a.flags.configOutside, "allow-config-outside-root", false, "allow a --config file outside of --root")
 	f.BoolVar(&a.flags.logOutside, "allow-stdout-log-outside-root", false, "allow servers' output logs outside of --root")
 	f.BoolVar(&a.flags.trust, "trust", false, "trust the server for this command only, without asking")
@@ -169,7 +174,7 @@ reported a failure.`,
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	}
 	cmd.AddCommand(
-		a.lsCommand(), a.statusCommand(), a.trustCommand(), a.loginCommand(), a.logoutCommand(), a.configCommand(), a.serveCommand(),
+		a.lsCommand(), a.statusCommand(), a.trustCommand(), a.approvalsCommand(), a.loginCommand(), a.logoutCommand(), a.configCommand(), a.serveCommand(),
 	)
 	for _, about := range []*cobra.Command{
 		a.toolsCommand(), a.callCommand(), a.resourcesCommand(), a.readCommand(), a.promptsCommand(), a.promptCommand(),

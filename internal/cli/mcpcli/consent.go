@@ -134,17 +134,20 @@ func (e *notAsked) Is(target error) bool { return target == mcpkit.ErrUntrusted 
 // lineFor returns the command "glovebox mcp VERB SERVER" for this configuration, valid
 // in any working directory.
 func (a *app) lineFor(verb, server string) string {
-	line := "glovebox mcp " + verb + " "
+	line := a.Prefix + "glovebox mcp " + verb + " "
 	for _, f := range []struct{ flag, path string }{{"--config", a.flags.config}, {"--root", a.flags.root}} {
 		if path, err := filepath.Abs(f.path); err == nil && f.path != "" {
-			line += f.flag + " " + shellWord(path) + " "
+			line += f.flag + " " + ShellWord(path) + " "
 		}
 	}
-	return line + shellWord(server)
+	if a.flags.owner != "" {
+		line += "--owner " + ShellWord(a.flags.owner) + " "
+	}
+	return line + ShellWord(server)
 }
 
-// shellWord quotes a word for a shell if necessary.
-func shellWord(s string) string {
+// ShellWord quotes a word for a shell if necessary.
+func ShellWord(s string) string {
 	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-./:@%+,=", r)
 	}) {

@@ -3,6 +3,8 @@ package mcpcli
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/consent"
 	"github.com/glovebox-dev/glovebox/mcpkit/login"
@@ -76,6 +79,11 @@ func (a *app) state(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if a.flags.owner != "" {
+		sum := sha256.Sum256([]byte(a.flags.owner)) // the name may have any characters
+		dir = filepath.Join(dir, "mcp", "owners", hex.EncodeToString(sum[:]))
+		return filepath.Join(dir, name), nil
+	}
 	return filepath.Join(dir, "mcp", name), nil
 }
 
@@ -128,6 +136,9 @@ func (a *app) options(cfg *mcpjson.Config) (mcpkit.Options, error) {
 		Log:      slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: untimed})),
 		Limits:   mcpkit.Limits{Connect: connectTimeout, Install: installTimeout, Request: requestTimeout},
 		Timeouts: mcpjson.Timeouts{Connect: time.Duration(a.flags.connectTimeout), Request: time.Duration(a.flags.timeout)},
+	}
+	if nested, ok := a.Lookup(config.NestedEnv); ok {
+		o.Env = []string{config.NestedEnv + "=" + nested}
 	}
 	if a.flags.verbose {
 		o.Stderr = func(server string) io.WriteCloser { return &prefixed{a: a, prefix: server + ": "} }

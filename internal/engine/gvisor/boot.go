@@ -65,7 +65,7 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
 		case isSentinel(err):
 		case errors.As(err, &load) && (load.answered || endedByItself(g.sentry)) && g.servedWell():
-			err = fmt.Errorf("%w: %w", err, engine.ErrInvalid)
+			err = fmt.Errorf("%s (%w): %w", notLoaded(p.made), err, engine.ErrInvalid)
 		default:
 			err = fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
 		}
@@ -180,14 +180,15 @@ func setUpLoopback(c *urpc.Client) error {
 	return nil
 }
 
-// control calls the sentry. It closes the connection when ctx ends.
+// control calls the sentry. It ends the connection, and so the call, when ctx ends.
 func (g *guest) control(ctx context.Context, call func(*urpc.Client) error) error {
 	c, err := dialControl(g.socket)
 	if err != nil {
 		return fmt.Errorf("connect to the sentry: %w", err)
 	}
 	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	// Not Close, which waits for the call.
+	stop := context.AfterFunc(ctx, func() { _ = c.Socket.Shutdown() })
 	defer stop()
 	if err := call(c); err != nil {
 		if cause := context.Cause(ctx); cause != nil {

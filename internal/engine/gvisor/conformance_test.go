@@ -17,14 +17,11 @@ import (
 	"github.com/glovebox-dev/glovebox/engine/enginetest"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/erofs/erofstest"
 )
 
-func harness(t testing.TB) enginetest.Harness {
+func harness(t testing.TB, root engine.Root) enginetest.Harness {
 	stateDir := t.TempDir()
-	tools, err := image.Toolchain(t.Context(), image.ToolchainConfig{StateDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	instances := filepath.Join(stateDir, "gvisor")
 	var groups []string // cgroups of all engines that were opened
 	return enginetest.Harness{
@@ -37,7 +34,7 @@ func harness(t testing.TB) enginetest.Harness {
 		},
 		Spec: func(testing.TB) *engine.Spec {
 			return &engine.Spec{
-				Root:   tools.Root,
+				Root:   root,
 				Limits: engine.Limits{MemoryMB: 512, DiskMB: 256, PIDs: 256},
 			}
 		},
@@ -73,6 +70,23 @@ func harness(t testing.TB) enginetest.Harness {
 	}
 }
 
-func TestConformance(t *testing.T) { enginetest.Run(t, harness(t)) }
+// toolchain returns a root that is a directory.
+func toolchain(t testing.TB) engine.Root {
+	tools, err := image.Toolchain(t.Context(), image.ToolchainConfig{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tools.Root
+}
 
-func BenchmarkEngine(b *testing.B) { enginetest.Bench(b, harness(b)) }
+func TestConformance(t *testing.T) { enginetest.Run(t, harness(t, toolchain(t))) }
+
+// TestConformance_File runs the suite on a root that is an EROFS image.
+func TestConformance_File(t *testing.T) {
+	root := engine.Root{Key: "file", Tree: &engine.Tree{File: erofstest.Root(t, nil)}}
+	h := harness(t, root)
+	h.Known = map[string]string{"snapshot/clocks-go-on": "the date of busybox knows no nanoseconds"}
+	enginetest.Run(t, h)
+}
+
+func BenchmarkEngine(b *testing.B) { enginetest.Bench(b, harness(b, toolchain(b))) }

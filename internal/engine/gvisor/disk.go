@@ -34,8 +34,10 @@ const (
 	// maxReserved bounds what is believed of another instance: more than any disk has.
 	maxReserved = 1 << 46
 	// endWait is how long the space of a guest that was ended for lack of room counts as
-	// about to be freed.
+	// about to be freed. Meanwhile no other guest ends, unless it writes and less than
+	// 1/floor of the reserve is free.
 	endWait = time.Minute
+	floor   = 2
 )
 
 // disk shares the file system of the state directory among guests. The guests' writes
@@ -71,6 +73,7 @@ type quota struct {
 	guest      *guest    // guarded by disk.mu; nil until it runs
 	used       int64     // guarded by disk.mu; bytes when last measured
 	looked     int64     // guarded by disk.mu; used at the last look
+	writes     bool      // guarded by disk.mu; it wrote between the last two looks
 	frees      int64     // guarded by disk.mu; bytes that the end of the guest frees; used is 0 while its file is being closed
 	ended      time.Time // guarded by disk.mu; when the guest was ended for lack of room; zero: it was not
 }
@@ -289,10 +292,11 @@ func (d *disk) look() time.Duration {
 	use, err := d.measureLocked()
 	writing := false
 	for q := range d.quotas {
-		writing = writing || q.used > q.looked
+		q.writes = q.used > q.looked
+		writing = writing || q.writes
 		q.looked = q.used
 	}
-	idle, short := len(d.quotas) == 0, err == nil && use.Room < 0 && writing && d.worstLocked(use.Room, nil) != nil
+	idle, short := len(d.quotas) == 0, err == nil && use.Room < 0 && writing && d.worstLocked(use, nil) != nil
 	d.mu.Unlock()
 	if short {
 		use, err = d.endWorst()
@@ -315,7 +319,7 @@ func (d *disk) endWorst() (hostdisk.Use, error) {
 	removeStale(filepath.Dir(d.own)) // what killed processes have reserved does not count
 	d.mu.Lock()
 	use, err := d.measureLocked()
-	q := d.worstLocked(use.Room, owners)
+	q := d.worstLocked(use, owners)
 	if err != nil || use.Room >= 0 || q == nil {
 		d.mu.Unlock()
 		return use, err
@@ -332,9 +336,10 @@ func (d *disk) endWorst() (hostdisk.Use, error) {
 
 // worstLocked returns the quota of the running guest to end: of the owner whose guests have
 // written most beyond their parts, the guest that has done so most. It returns nil if no
-// guest has, or if the guests that were ended earlier are about to free enough space. room
-// is as in hostdisk.Use, owners as hostdisk.Policy.Owners returns it.
-func (d *disk) worstLocked(room int64, owners map[string]string) *quota {
+// guest has, or if the guests that were ended earlier are about to free enough space; but
+// with less than 1/floor of the reserve free, a guest that writes does not wait for that.
+// owners is as hostdisk.Policy.Owners returns it.
+func (d *disk) worstLocked(use hostdisk.Use, owners map[string]string) *quota {
 	type owner struct {
 		name  string
 		guest *guest // if it has no other owner
@@ -346,6 +351,7 @@ func (d *disk) worstLocked(room int64, owners map[string]string) *quota {
 		return owner{guest: q.guest}
 	}
 	over := make(map[owner]int64)
+	room := use.Room
 	var running []*quota
 	for q := range d.quotas {
 		switch {
@@ -359,7 +365,11 @@ func (d *disk) worstLocked(room int64, owners map[string]string) *quota {
 			running = append(running, q)
 		}
 	}
-	if room >= 0 || len(running) == 0 {
+	if room >= 0 {
+		low := use.Free < d.policy.Reserve/floor
+		running = slices.DeleteFunc(running, func(q *quota) bool { return !low || !q.writes })
+	}
+	if len(running) == 0 {
 		return nil
 	}
 	return slices.MaxFunc(running, func(a, b *quota) int {

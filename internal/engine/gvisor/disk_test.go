@@ -254,7 +254,7 @@ func TestDisk_FilesOfRestoredGuestCount(t *testing.T) {
 	fresh := &quota{guaranteed: 10, part: 10, used: 60, guest: &guest{}}
 	booting := &quota{guaranteed: 1000, part: 10, used: 900}
 	d := &disk{quotas: map[*quota]struct{}{restored: {}, fresh: {}, booting: {}}}
-	if got := d.worstLocked(-1, nil); got != restored {
+	if got := d.worstLocked(hostdisk.Use{Room: -1}, nil); got != restored {
 		t.Errorf("the worst guest is %+v, want the restored one", got)
 	}
 }
@@ -339,15 +339,35 @@ func TestDisk_EndsAnotherIfNotEnough(t *testing.T) {
 	ended := &quota{part: 10, used: 200, guest: &guest{id: "ended"}, ended: time.Now()}
 	other := &quota{part: 10, used: 100, guest: &guest{id: "other"}}
 	d := &disk{quotas: map[*quota]struct{}{ended: {}, other: {}}}
-	if got := d.worstLocked(-200, nil); got != nil {
+	if got := d.worstLocked(hostdisk.Use{Room: -200}, nil); got != nil {
 		t.Errorf("the ended guest frees enough, but guest %q is to end too", got.guest.id)
 	}
 	ended.used = 0 // its file is being closed
-	if got := d.worstLocked(-200, nil); got != nil {
+	if got := d.worstLocked(hostdisk.Use{Room: -200}, nil); got != nil {
 		t.Errorf("while the file is being closed, guest %q is to end too", got.guest.id)
 	}
-	if got := d.worstLocked(-201, nil); got != other {
+	if got := d.worstLocked(hostdisk.Use{Room: -201}, nil); got != other {
 		t.Errorf("the ended guest does not free enough: the next one to end is %+v", got)
+	}
+}
+
+// TestDisk_FloorOfReserve: while the space of an ended guest is being freed, a guest that
+// goes on writing ends once half of the reserve is taken; one that does not write stays.
+func TestDisk_FloorOfReserve(t *testing.T) {
+	ended := &quota{part: 10, used: 1000, guest: &guest{id: "ended"}, ended: time.Now()}
+	largest := &quota{part: 10, used: 200, guest: &guest{id: "largest"}}
+	writer := &quota{part: 10, used: 100, guest: &guest{id: "writer"}, writes: true}
+	within := &quota{part: 10, used: 10, guest: &guest{id: "within"}, writes: true}
+	d := &disk{policy: hostdisk.Policy{Reserve: 80}, quotas: map[*quota]struct{}{ended: {}, largest: {}, writer: {}, within: {}}}
+	if got := d.worstLocked(hostdisk.Use{Free: 40, Room: -40}, nil); got != nil {
+		t.Errorf("with half of the reserve free, guest %q is to end", got.guest.id)
+	}
+	if got := d.worstLocked(hostdisk.Use{Free: 39, Room: -41}, nil); got != writer {
+		t.Errorf("with less than half of the reserve free, the guest to end is %+v, want the one that writes beyond its part", got)
+	}
+	writer.writes = false
+	if got := d.worstLocked(hostdisk.Use{Free: 39, Room: -41}, nil); got != nil {
+		t.Errorf("when no guest writes beyond its part, guest %q is to end", got.guest.id)
 	}
 }
 

@@ -99,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		cfg:    cfg,
 		log:    cfg.Log,
 		dir:    dir,
-		roots:  newRoots(dir.path("roots")),
+		roots:  newRoots(dir),
 		spawn:  newSpawner(),
 		users:  newUsers(),
 		vols:   newVolumes(cfg.Log),

@@ -33,7 +33,8 @@ const (
 	dyingTimeout = 5 * time.Second
 )
 
-// guest is a sentry and its file server, a gofer or a rootServer.
+// guest is a sentry and its file server: a gofer if it has volumes, else a rootServer,
+// or none if its root is an image.
 type guest struct {
 	e       *Engine
 	id      string
@@ -51,7 +52,7 @@ type guest struct {
 	user    user    // of the sentry
 
 	sentry   *exec.Cmd
-	root     *rootServer // nil if there is a gofer
+	root     *rootServer // nil if there is a gofer or the root is an image
 	gofer    *exec.Cmd   // nil if there are no volumes
 	goferEnd chan error  // gets the gofer's end once
 

@@ -37,8 +37,11 @@ type hostFile struct {
 
 // hostFiles lists the files of the root that the guest has open, from the sentry's open
 // files. It omits volumes, which are outside the root, and the agent, whose content is
-// compared.
+// compared. A root that is an image has none: the sentry compares the superblock.
 func (g *guest) hostFiles() []hostFile {
+	if g.tree.images != nil {
+		return nil
+	}
 	dir := fmt.Sprintf("/proc/%d/fd", g.sentry.Process.Pid)
 	entries, err := os.ReadDir(dir)
 	if err != nil {

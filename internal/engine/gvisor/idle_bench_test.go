@@ -49,7 +49,7 @@ func benchIdle(b *testing.B, preload string, paused bool) {
 	boxes := setting(b, "GLOVEBOX_BENCH_BOXES", 4)
 	settle := time.Duration(setting(b, "GLOVEBOX_BENCH_SETTLE", 5)) * time.Second
 	window := time.Duration(setting(b, "GLOVEBOX_BENCH_SECONDS", 10)) * time.Second
-	h := harness(b)
+	h := harness(b, toolchain(b))
 	e := h.Open(b)
 	defer e.Close()
 	spec := h.Spec(b)

@@ -73,7 +73,7 @@ func (l *launch) begin(command string, trash *files) (*commandLine, error) {
 		c.args = append(c.args, "--debug")
 		c.pass("debug-log-fd", f)
 	}
-	c.args = append(c.args, command, "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec))
+	c.args = append(c.args, command, "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec, l.tree))
 	return c, nil
 }
 
@@ -147,7 +147,7 @@ func controlSocket(path string) (*os.File, error) {
 // started is what a launch has started.
 type started struct {
 	gofer  *exec.Cmd   // nil: there is none
-	root   *rootServer // instead of a gofer
+	root   *rootServer // instead of a gofer; nil if the root is an image
 	sentry *exec.Cmd
 	ready  *os.File // becomes readable when the control server answers
 }
@@ -155,7 +155,7 @@ type started struct {
 // start starts the processes. The guest is at rest then: booted, with no process
 // of its own. After an error, what is in the result has been started.
 func (l *launch) start(e *Engine, trash *files) (s started, err error) {
-	oci := ociSpec(l.id, l.spec, l.tree.path, l.volumes)
+	oci := ociSpec(l.id, l.spec, l.tree, l.volumes)
 	sentry, err := l.begin("boot", trash)
 	if err != nil {
 		return s, err
@@ -173,10 +173,15 @@ func (l *launch) start(e *Engine, trash *files) (s started, err error) {
 	}
 	trash.add(spec)
 	sentry.pass("spec-fd", spec)
-	if len(l.spec.Mounts) == 0 {
-		s.root, err = l.serveRoot(sentry, trash)
-	} else {
+	if l.tree.images != nil { // the sentry reads them itself
+		sentry.pass("io-fds", l.tree.images.root)
+		sentry.pass("io-fds", l.tree.images.agent)
+	}
+	switch {
+	case len(l.spec.Mounts) > 0:
 		s.gofer, err = l.startGofer(e, oci, sentry, trash)
+	case l.tree.images == nil:
+		s.root, err = l.serveRoot(sentry, trash)
 	}
 	if err != nil {
 		return s, err
@@ -235,7 +240,11 @@ func (l *launch) startGofer(e *Engine, oci *specs.Spec, sentry *commandLine, tra
 	}
 	trash.add(spec)
 	gofer.pass("spec-fd", spec)
-	for range 1 + len(l.spec.Mounts) {
+	served := len(l.spec.Mounts)
+	if l.tree.images == nil {
+		served++ // the root
+	}
+	for range served {
 		p, err := newPair()
 		if err != nil {
 			return nil, err

@@ -73,6 +73,13 @@ func TestPosture(t *testing.T) {
 			t.Errorf("a box with volumes has the processes %+v", found)
 		}
 	}
+	file := fileSpec(t)
+	sixth := create(t, e, "sixth", file)
+	for _, b := range []*box{sixth, restore(t, e, "seventh", file, snapshotOf(t, e, sixth))} {
+		if found := roles(b); len(found) != 2 {
+			t.Errorf("a box with an image as root has the processes %+v", found)
+		}
+	}
 	if err := first.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}

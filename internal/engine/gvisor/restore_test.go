@@ -84,7 +84,7 @@ func TestRestore_Foreign(t *testing.T) {
 	whole := snapshotOf(t, e, b)
 	restore(t, e, "warm", spec, copyOf(t, whole)).Destroy(t.Context())
 	before := settled(t, nil)
-	refused := func(what, dir string) {
+	refused := func(what, dir string) string {
 		t.Helper()
 		g, err := e.Restore(t.Context(), "foreign", spec, engine.Snapshot{Dir: dir})
 		if err == nil {
@@ -96,6 +96,7 @@ func TestRestore_Foreign(t *testing.T) {
 		if after := settled(t, before); !maps.Equal(after, before) {
 			t.Errorf("restore of a snapshot %s: held %v before, %v after", what, before, after)
 		}
+		return fmt.Sprint(err)
 	}
 	for what, change := range map[string]func(m *manifest){
 		"of an older format":      func(m *manifest) { m.Format-- },
@@ -128,7 +129,10 @@ func TestRestore_Foreign(t *testing.T) {
 				t.Fatal(err)
 			}
 			reseal(t, dir, func(*manifest) {})
-			refused(fmt.Sprintf("with a senseless %s: %s", name, what), dir)
+			// Its owner reads plain words before the sentry's own.
+			if err, want := refused(fmt.Sprintf("with a senseless %s: %s", name, what), dir), `restore guest "foreign": its stored memory cannot be loaded`; !strings.HasPrefix(err, want) {
+				t.Errorf("a senseless %s: %s: the error is %q, want it to begin with %q", name, what, err, want)
+			}
 		}
 	}
 	if got := b.ask(t, "echo alive"); got != "alive" {

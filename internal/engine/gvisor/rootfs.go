@@ -36,8 +36,10 @@ const maxRoots = 128
 //
 // The first tree of each engine.Root is kept for the next guest; others, with
 // another agent or with volumes, are removed with their last guest.
+//
+// A root that is a file needs no tree: see images.
 type roots struct {
-	dir string
+	state *stateDir
 
 	mu    sync.Mutex
 	trees map[string]*tree // guarded by mu; by key
@@ -47,14 +49,15 @@ type roots struct {
 type tree struct {
 	key     string
 	path    string
-	root    *os.File // the same tree, detached, with nothing above it
+	root    *os.File // the same tree, detached, with nothing above it; nil with images
+	images  *images  // instead of a tree
 	rootKey string
 	stays   bool // kept when no guest uses it
 	users   int  // guarded by roots.mu
 }
 
-func newRoots(dir string) *roots {
-	return &roots{dir: dir, trees: make(map[string]*tree)}
+func newRoots(state *stateDir) *roots {
+	return &roots{state: state, trees: make(map[string]*tree)}
 }
 
 // get returns the tree for a plan. The caller releases it with put.
@@ -72,20 +75,33 @@ func (r *roots) get(p *plan) (*tree, error) {
 	if err := r.evictLocked(); err != nil {
 		return nil, err
 	}
-	t := &tree{key: key, path: filepath.Join(r.dir, key), rootKey: p.Root.Key, stays: true, users: 1}
+	t := &tree{key: key, path: filepath.Join(r.state.path("roots"), key), rootKey: p.Root.Key, stays: true, users: 1}
 	for _, other := range r.trees {
 		if other.stays && other.rootKey == t.rootKey {
 			t.stays = false
 		}
 	}
-	if err := assemble(t.path, p); err != nil {
-		return nil, fmt.Errorf("assemble root %q: %w", p.Root.Key, err)
+	if p.tree.File != "" {
+		t.images, err = openImages(r.state, p)
+	} else {
+		err = t.assemble(p)
 	}
-	if t.root, err = openTree(t.path); err != nil {
-		return nil, errors.Join(fmt.Errorf("assemble root %q: %w", p.Root.Key, err), takeDown(t.path))
+	if err != nil {
+		return nil, fmt.Errorf("assemble root %q: %w", p.Root.Key, err)
 	}
 	r.trees[key] = t
 	return t, nil
+}
+
+// assemble mounts the tree and opens it. After an error nothing is left.
+func (t *tree) assemble(p *plan) (err error) {
+	if err := assemble(t.path, p); err != nil {
+		return err
+	}
+	if t.root, err = openTree(t.path); err != nil {
+		return errors.Join(err, takeDown(t.path))
+	}
+	return nil
 }
 
 // put releases a tree.
@@ -137,7 +153,7 @@ func treeKey(p *plan) (string, error) {
 		return "", fmt.Errorf("agent %q is not an executable file: %w", p.Agent.Path, engine.ErrInvalid)
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %d %d", p.Root.Key, p.tree.Dir, p.Agent.Path, info.Size(), info.ModTime().UnixNano())
+	fmt.Fprintf(h, "%q %q %q %q %d %d", p.Root.Key, p.tree.Dir, p.tree.File, p.Agent.Path, info.Size(), info.ModTime().UnixNano())
 	for _, b := range p.tree.Binds {
 		fmt.Fprintf(h, " %q:%q", b.Host, b.Guest)
 	}
@@ -368,6 +384,9 @@ func seal(dir string) error {
 
 // takeDown removes the tree.
 func (t *tree) takeDown() error {
+	if t.images != nil {
+		return t.images.close()
+	}
 	return errors.Join(t.root.Close(), takeDown(t.path))
 }
 

@@ -316,6 +316,15 @@ func (g *guest) renew(c *urpc.Client, again bool) error {
 	return nil
 }
 
+// notLoaded says in plain words why a sentry may not load a snapshot that fits in all
+// that its manifest describes.
+func notLoaded(made fixedSpec) string {
+	if len(made.Mounts) > 0 {
+		return "its stored memory cannot be loaded, perhaps because files of a volume that it had open are gone, or because an earlier version of Glovebox opened volumes in another way"
+	}
+	return "its stored memory cannot be loaded, perhaps because an earlier version of Glovebox wrote it"
+}
+
 // loadError is the error of a sentry that could not load a snapshot. The snapshot is
 // at fault unless the sentry or the gofer was killed.
 type loadError struct {

@@ -56,7 +56,7 @@ func benchSnapshot(b *testing.B, preload []string) {
 	if err := exec.Command(python, "-c", code).Run(); err != nil {
 		b.Skipf("%s -c %q: %v", python, code, err)
 	}
-	h := harness(b)
+	h := harness(b, toolchain(b))
 	e := h.Open(b)
 	defer e.Close()
 	spec := h.Spec(b)

@@ -215,6 +215,15 @@ func TestRestore_Volumes(t *testing.T) {
 	if g, err := e.Restore(t.Context(), "fourth", spec, engine.Snapshot{Dir: dir}); err == nil {
 		g.Destroy(t.Context())
 	}
+	// An earlier version opened volumes in another way, which only the sentry can detect.
+	if err := os.WriteFile(filepath.Join(dir, imageFiles[0]), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reseal(t, dir, func(*manifest) {})
+	_, err := e.Restore(t.Context(), "fifth", spec, engine.Snapshot{Dir: dir})
+	if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), "an earlier version of Glovebox opened volumes in another way") {
+		t.Errorf("restore of what cannot be loaded: %v, want %v in plain words", err, engine.ErrInvalid)
+	}
 }
 
 // TestSnapshot_InMemory: the pages of a snapshot on a tmpfs count towards the guest's

@@ -58,9 +58,9 @@ func reserved(p string) bool {
 	return false
 }
 
-// ociSpec returns the configuration of the guest in the words of gVisor. root is
-// the assembled tree, volumes are s.Mounts.
-func ociSpec(id string, s *engine.Spec, root string, volumes *guestVolumes) *specs.Spec {
+// ociSpec returns the configuration of the guest in the words of gVisor. volumes are
+// s.Mounts.
+func ociSpec(id string, s *engine.Spec, root *tree, volumes *guestVolumes) *specs.Spec {
 	hostname := s.Hostname
 	if hostname == "" {
 		hostname = id
@@ -91,7 +91,7 @@ func ociSpec(id string, s *engine.Spec, root string, volumes *guestVolumes) *spe
 			},
 			NoNewPrivileges: true,
 		},
-		Root:     &specs.Root{Path: root},
+		Root:     &specs.Root{Path: root.path},
 		Hostname: hostname,
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
@@ -114,6 +114,9 @@ func ociSpec(id string, s *engine.Spec, root string, volumes *guestVolumes) *spe
 		n := uint64(s.Limits.PIDs + agentThreads)
 		oci.Process.Rlimits = append(oci.Process.Rlimits, specs.POSIXRlimit{Type: "RLIMIT_NPROC", Soft: n, Hard: n})
 	}
+	if root.images != nil {
+		oci.Mounts = append(oci.Mounts, agentMount)
+	}
 	for _, m := range volumes.list {
 		options := []string{"rbind", "nosuid", "nodev", "rw"}
 		if m.ReadOnly {
@@ -132,17 +135,23 @@ func ociSpec(id string, s *engine.Spec, root string, volumes *guestVolumes) *spe
 }
 
 // mountConfs says, in gVisor's words, how the root and the volumes are backed:
-// the root by its directory below a writable layer of limited size in a file, the
-// volumes by their directories.
-func mountConfs(s *engine.Spec) string {
-	root := "lisafs:anon"
+// the root by its directory or image below a writable layer of limited size in a
+// file, the agent beside an image by another, the volumes by their directories.
+func mountConfs(s *engine.Spec, root *tree) string {
+	confs := "lisafs:anon"
+	if root.images != nil {
+		confs = "erofs:anon"
+	}
 	if s.Limits.DiskMB > 0 {
-		root += ":size=" + strconv.Itoa(s.Limits.DiskMB) + "m"
+		confs += ":size=" + strconv.Itoa(s.Limits.DiskMB) + "m"
+	}
+	if root.images != nil {
+		confs += ",erofs:none"
 	}
 	for range s.Mounts {
-		root += ",lisafs:none"
+		confs += ",lisafs:none"
 	}
-	return root
+	return confs
 }
 
 // visibleMemory is how many bytes of memory a guest sees.

@@ -153,6 +153,9 @@ func validate(ctx context.Context, s *engine.Spec) error {
 	if err != nil {
 		return err
 	}
+	if tree.File != "" {
+		return fmt.Errorf("root file %q: this engine has directories only: %w", tree.File, engine.ErrUnsupported)
+	}
 	if info, err := os.Stat(tree.Dir); err != nil || !info.IsDir() {
 		return invalid("root %q is not a directory", tree.Dir)
 	}

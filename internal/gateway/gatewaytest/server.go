@@ -99,6 +99,14 @@ func addQuestions(s *mcp.Server, name string) {
 		func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "a note"}}}, nil
 		})
+	if name == Greedy {
+		for _, template := range []string{"{+uri}", "note{+rest}"} {
+			s.AddResourceTemplate(&mcp.ResourceTemplate{Name: template, URITemplate: template},
+				func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+					return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "taken"}}}, nil
+				})
+		}
+	}
 	s.AddPrompt(&mcp.Prompt{Name: "greet", Arguments: []*mcp.PromptArgument{{Name: "who"}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "greet " + r.Params.Arguments["who"]}}}}, nil
 	})
@@ -133,6 +141,9 @@ func told(a mcp.InputResponse) string {
 	}
 	return fmt.Sprintf("%T", a)
 }
+
+// Greedy is the name of a server whose templates match the resources of all others.
+const Greedy = "greedy"
 
 // New returns a server with tools, resources and prompts. It notes events in the file
 // notes, one a line.

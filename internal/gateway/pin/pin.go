@@ -80,7 +80,7 @@ func (s *Store) changed(ctx context.Context, hash string, tools []*mcp.Tool, obe
 		names, _ = compare(known, tools)
 		for _, t := range tools {
 			if _, there := known[digest(t.Name)]; !there && len(known) < maxTools {
-				known[digest(t.Name)] = digestOf(t)
+				known[digest(t.Name)] = Digest(t)
 			}
 		}
 	})
@@ -101,7 +101,7 @@ func (s *Store) Accept(ctx context.Context, hash string, tools []*mcp.Tool) erro
 		r.Any = false
 		listed := make(map[string]string)
 		for _, t := range tools[:min(len(tools), maxTools)] {
-			listed[digest(t.Name)] = digestOf(t)
+			listed[digest(t.Name)] = Digest(t)
 		}
 		maps.Copy(known, listed)
 		for name := range known {
@@ -122,7 +122,7 @@ func compare(known map[string]string, tools []*mcp.Tool) (changed []string, adde
 		case !there && room > 0:
 			added = true
 			room--
-		case before != digestOf(t):
+		case before != Digest(t):
 			changed = append(changed, t.Name)
 		}
 	}
@@ -177,9 +177,9 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// digestOf returns the hash of what a tool's definition says: all of it except metadata
+// Digest returns the hash of what a tool's definition says: all of it except metadata
 // and icons. It does not depend on the order of required members and choices.
-func digestOf(t *mcp.Tool) string {
+func Digest(t *mcp.Tool) string {
 	c := *t
 	c.Meta, c.Icons = nil, nil
 	b, err := json.Marshal(c)

@@ -2,8 +2,8 @@
 // internal/guest/protocol over its standard input and output: it runs code in kernels,
 // runs commands, and handles files.
 //
-// It imports only the standard library, golang.org/x/sys/unix and, of ours outside its
-// subtree, internal/guest/protocol: every guest contains it, so it must be small and
+// It imports only the standard library, golang.org/x/sys/unix, the DNS messages of
+// golang.org/x/net and, of ours outside its subtree, internal/guest/protocol: every guest contains it, so it must be small and
 // start fast.
 package agent
 
@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/agent/netdoor"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -34,6 +35,9 @@ type agent struct {
 	kernels kernelSet
 	procs   processSet
 	drains  drainSet
+	bridge  bridge
+	trust   atomic.Pointer[trust] // of the last settings of the network; nil: none
+	doors   *netdoor.Doors        // set by the first hello; nil: none
 }
 
 // serve handles the connection until in ends, which is the guest's end. It returns when
@@ -119,6 +123,10 @@ func (a *agent) shutdown() {
 	a.kernels.closeAll()
 	a.procs.killAll()
 	a.drains.closeAll()
+	a.bridge.close()
+	if a.doors != nil {
+		a.doors.Close()
+	}
 	if cfg := a.cfg.Load(); cfg != nil {
 		cfg.memory.close()
 	}
@@ -148,6 +156,13 @@ type connection struct {
 	mu  sync.Mutex
 	ops map[uint32]*op // guarded by mu; in progress
 	wg  sync.WaitGroup // of the operations' goroutines
+
+	// Opened by the agent.
+	calls   map[uint32]*hostCall   // guarded by mu; End not yet read
+	dials   map[uint32]*hostDial   // guarded by mu; not both ended and sealed
+	lookups map[uint32]*hostLookup // guarded by mu; End not yet read
+	nextOwn uint32                 // guarded by mu; next id
+	owed    int                    // of the goroutine that reads: link window not yet returned
 }
 
 func (a *agent) newConnection(prior *connection, epoch uint64) *connection {
@@ -169,6 +184,9 @@ func (c *connection) end(cause error) { c.cancel(cause) }
 // handle processes one frame and returns the operation that it started, if any, for the
 // caller to perform. An error ends the connection.
 func (c *connection) handle(h protocol.Header, p []byte) (*op, error) {
+	if h.Op != 0 && h.Op%2 == 0 {
+		return nil, c.handleOwn(h, p)
+	}
 	c.mu.Lock()
 	o := c.ops[h.Op]
 	c.mu.Unlock()

@@ -77,7 +77,7 @@ func TestOperations_BeforeHello(t *testing.T) {
 	a := newAgent(slog.New(slog.DiscardHandler), &out, false)
 	s := a.newConnection(nil, 0)
 	for _, name := range []protocol.Op{protocol.OpExec, protocol.OpRun, protocol.OpRead, protocol.OpPS} {
-		o := &op{conn: s, in: protocol.NewRecvQueue(), window: protocol.NewSendWindow()}
+		o := &op{conn: s, in: protocol.NewRecvQueue(protocol.Window), window: protocol.NewSendWindow(protocol.Window)}
 		o.ctx, o.cancel = context.WithCancelCause(t.Context())
 		if _, err := o.run(protocol.Request{Op: name}); err == nil || !strings.Contains(err.Error(), "before hello") {
 			t.Errorf("%s: got %v", name, err)

@@ -33,10 +33,21 @@ func execCommand(o *op, x protocol.Exec) (any, error) {
 	if x.Background && x.Stdin {
 		return nil, failf(protocol.CodeInvalid, "a background process has no standard input")
 	}
+	if x.Background && x.Calls {
+		return nil, failf(protocol.CodeInvalid, "a background process cannot call")
+	}
 	if x.Background && !a.procs.reserve() {
 		return nil, failf(protocol.CodeBusy, "%d background processes are already running", maxProcesses)
 	}
-	p, err := a.launch(cfg, x)
+	var c *caller
+	if x.Calls {
+		var err error
+		if c, err = a.admit(o, false); err != nil {
+			return nil, err
+		}
+		defer c.end()
+	}
+	p, err := a.launch(cfg, x, c)
 	var nf *notRunnable
 	if errors.As(err, &nf) {
 		if x.Background {
@@ -72,13 +83,16 @@ func (o *op) notRunnable(nf *notRunnable, c protocol.Capture) (any, error) {
 	return protocol.ExecResult{Code: nf.code, Stderr: stderr.finish()}, nil
 }
 
-// launch starts the process of a command.
-func (a *agent) launch(cfg *settings, x protocol.Exec) (*process, error) {
+// launch starts the process of a command. c may be nil.
+func (a *agent) launch(cfg *settings, x protocol.Exec, c *caller) (*process, error) {
 	argv, err := argvOf(x)
 	if err != nil {
 		return nil, err
 	}
-	env := mergeEnv(cfg.launch.env, x.Env)
+	env := mergeEnv(a.trust.Load().environ(cfg.launch.env), x.Env)
+	if c != nil {
+		env = c.environ(env)
+	}
 	dir := x.Dir
 	if dir == "" {
 		dir = cfg.home
@@ -114,6 +128,9 @@ func (a *agent) launch(cfg *settings, x protocol.Exec) (*process, error) {
 			return nil, failf(protocol.CodeStart, "start %.100q: limit of processes reached; end background processes or restart the kernel", argv[0])
 		}
 		return nil, failf(protocol.CodeStart, "start %.100q: %v", argv[0], err)
+	}
+	if c != nil {
+		c.setProcess(p.pid())
 	}
 	return p, nil
 }
@@ -249,6 +266,7 @@ func (o *op) foreground(cfg *settings, p *process, x protocol.Exec) (any, error)
 	defer cfg.memory.leave()
 	var res protocol.ExecResult
 	res.Stopped = p.supervise(o.ctx, duration(x.TimeoutMS, 0, maxTimeout), duration(x.GraceMS, defaultGrace, maxGrace))
+	cancelled := o.ctx.Err() != nil
 	p.expire()
 	pumps.Wait()
 	for _, r := range p.output {
@@ -257,6 +275,9 @@ func (o *op) foreground(cfg *settings, p *process, x protocol.Exec) (any, error)
 	o.cancel(nil) // ends the feeder
 	feeder.Wait()
 	p.describe(&res)
+	if cancelled && res.Stopped == "" && res.Code != 0 {
+		res.Stopped = "cancelled" // it ended with the error of a call that the cancellation ended
+	}
 	if cfg.memory.killed(p.pid()) {
 		res.Stopped = "oom"
 	}

@@ -58,7 +58,12 @@ func hello(o *op, h protocol.Hello) (any, error) {
 	if h.Restored {
 		a.kernels.reseed(newSeed(h.Entropy))
 	}
-	return protocol.HelloResult{Version: protocol.Version, Nonce: h.Nonce, Build: a.build, Limits: cfg.limits}, nil
+	res := protocol.HelloResult{Version: protocol.Version, Nonce: h.Nonce, Build: a.build, Limits: cfg.limits}
+	if a.doors != nil {
+		a.doors.Connect(o.conn)
+		res.Features = append(res.Features, protocol.FeatureNetwork)
+	}
+	return res, nil
 }
 
 func ping(*op, struct{}) (any, error) { return nil, nil }
@@ -103,8 +108,9 @@ func (a *agent) configure(h protocol.Hello) (*settings, error) {
 		}
 	}
 	launchers := ""
-	if a.init && root { // elsewhere the directory would be the host's
+	if a.init && root { // elsewhere the directory and the loopback would be the host's
 		launchers = launcherDir
+		a.openDoors()
 	}
 	path, err := searchPath(h.Interpreters, launchers)
 	if err != nil {
@@ -112,7 +118,7 @@ func (a *agent) configure(h protocol.Hello) (*settings, error) {
 	}
 	cfg := &settings{
 		home: h.Home, interpreters: h.Interpreters,
-		env:    baseEnv(h, path),
+		env:    a.baseEnv(h, path),
 		limits: make(map[string]string),
 		user:   asuser.New(h.UID, h.GID),
 	}
@@ -150,7 +156,7 @@ func makeScratch(dir string) error {
 }
 
 // baseEnv returns the environment of user code, without the agent's own.
-func baseEnv(h protocol.Hello, path string) []string {
+func (a *agent) baseEnv(h protocol.Hello, path string) []string {
 	name := userName(h.UID)
 	env := []string{
 		"PATH=" + path,
@@ -158,6 +164,10 @@ func baseEnv(h protocol.Hello, path string) []string {
 		"LANG=C.UTF-8", "TERM=dumb",
 	}
 	env = append(env, offline...)
+	if a.doors != nil {
+		env = append(env, proxies...)
+		env = append(env, a.openBundle()...)
+	}
 	if h.MemoryMB > 0 {
 		env = append(env, fmt.Sprintf("NODE_OPTIONS=--max-old-space-size=%d", h.MemoryMB*nodeHeap/100))
 	}

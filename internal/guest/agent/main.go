@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/agent/bridgecall"
 	"github.com/glovebox-dev/glovebox/internal/guest/agent/rawio"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
@@ -20,9 +22,12 @@ import (
 // package.
 const Name = "glovebox-guest"
 
-// Main runs the agent over standard input and output until the input ends, and returns
-// the exit code.
+// Main runs the agent over standard input and output until the input ends, or under its
+// other name the program with which the shell calls tools, and returns the exit code.
 func Main() int {
+	if filepath.Base(os.Args[0]) == bridgecall.Program {
+		return bridgecall.Main(os.Args[1:])
+	}
 	if err := run(slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
 		fmt.Fprintln(os.Stderr, "glovebox-guest: error:", err)
 		return 1

@@ -46,7 +46,7 @@ func (c *connection) open(h protocol.Header, p []byte, dup *op) (*op, error) {
 	if h.Op%2 == 0 || dup != nil {
 		return nil, fmt.Errorf("%w: invalid id %d of a new operation", protocol.ErrFrame, h.Op)
 	}
-	o := &op{conn: c, id: h.Op, in: protocol.NewRecvQueue(), window: protocol.NewSendWindow(), begun: time.Now()}
+	o := &op{conn: c, id: h.Op, in: protocol.NewRecvQueue(protocol.Window), window: protocol.NewSendWindow(protocol.Window), begun: time.Now()}
 	err := json.Unmarshal(p, &o.req)
 	o.ctx, o.cancel = context.WithCancelCause(c.ctx)
 	c.mu.Lock()
@@ -261,6 +261,8 @@ func handlerOf(name protocol.Op) handler {
 		return handle(hello)
 	case protocol.OpPing:
 		return handle(ping)
+	case protocol.OpNetwork:
+		return handle(configureNetwork)
 	case protocol.OpRun:
 		return handle(runCode)
 	case protocol.OpKernel:

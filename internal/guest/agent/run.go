@@ -35,6 +35,7 @@ type slot struct {
 	busy     chan struct{} // holds an element while free
 	language string
 	k        *kernel.Kernel // nil: none; belongs to the owner of busy
+	trust    *trust         // that k has; belongs to the owner of busy
 	running  *kernel.Kernel // guarded by kernelSet.mu; set while it runs code
 	seed     []byte         // guarded by kernelSet.mu; reseeds k before its next run
 }
@@ -156,10 +157,11 @@ func (sl *slot) start(ctx context.Context, a *agent, preload []string) error {
 		return failf(protocol.CodeNoLanguage, "the image of this box has no interpreter for %.40q", sl.language)
 	}
 	var k *kernel.Kernel
+	trust := a.trust.Load()
 	err := cfg.launch.startKernel(sl.language, func() (int, error) {
 		var err error
 		k, err = kernel.Start(ctx, kernel.Config{
-			Language: sl.language, Interpreter: path, Home: cfg.home, Env: cfg.env,
+			Language: sl.language, Interpreter: path, Home: cfg.home, Env: trust.environ(cfg.env),
 			Command: cfg.launch.command, Preload: preload[:min(len(preload), maxPreload)],
 		})
 		if err != nil {
@@ -177,7 +179,7 @@ func (sl *slot) start(ctx context.Context, a *agent, preload []string) error {
 		}
 		return failf(protocol.CodeStart, "%v", err)
 	}
-	sl.k = k
+	sl.k, sl.trust = k, trust
 	go func() { // ends with the kernel, which shutdown closes
 		<-k.Done()
 		cfg.launch.ended(k.PID())
@@ -222,6 +224,19 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	}
 	sink := newRunSink(o, cfg, x.Capture)
 	k := sl.k
+	var network, tools []byte
+	if t := a.trust.Load(); t != sl.trust {
+		network, sl.trust = t.message, t
+	}
+	if x.Calls {
+		c, err := a.admit(o, !res.Fresh)
+		if err != nil {
+			return nil, err
+		}
+		defer c.end()
+		c.setProcess(k.PID())
+		tools = c.marshalSetup()
+	}
 	cfg.memory.enter()
 	defer cfg.memory.leave()
 	a.kernels.setRunning(sl, k)
@@ -229,7 +244,8 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	r, err := k.Run(o.ctx, kernel.Request{
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
-		Exclusive: a.input >= 0 && o.conn.alone(), Input: a.input,
+		// Calls need the goroutines that an exclusive run would block.
+		Exclusive: a.input >= 0 && !x.Calls && o.conn.alone(), Input: a.input, Tools: tools, Network: network,
 		Program: x.Program, File: file,
 	}, sink)
 	if x.Program {

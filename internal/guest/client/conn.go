@@ -60,13 +60,20 @@ type Conn struct {
 	log    *slog.Logger
 	hello  protocol.HelloResult
 
-	mu   sync.Mutex
-	ops  map[uint32]*op // guarded by mu; started, End not yet read
-	next uint32         // guarded by mu
-	err  error          // guarded by mu; why the connection ended
-	done chan struct{}  // closed when the connection has ended
+	mu    sync.Mutex
+	ops   map[uint32]*op   // guarded by mu; started, End not yet read
+	calls map[uint32]*call // guarded by mu; opened by the agent, End not yet sent
+	next  uint32           // guarded by mu
+	err   error            // guarded by mu; why the connection ended
+	done  chan struct{}    // closed when the connection has ended
 
-	wg sync.WaitGroup // reader and writer
+	network Network                            // guarded by mu; nil: none
+	dials   map[uint32]*dial                   // guarded by mu; opened by the agent, not both ended and sealed
+	lookups map[uint32]context.CancelCauseFunc // guarded by mu; opened by the agent, End not yet sent
+
+	link *protocol.SendWindow // of the Data frames of all dials
+
+	wg sync.WaitGroup // reader, writer, dials and lookups
 }
 
 // Open connects to a guest that has just been created and configures its agent. ctx
@@ -91,6 +98,7 @@ func open(ctx context.Context, d Dialer, o Options, resume bool) (*Conn, error) 
 	c := &Conn{
 		stream: stream, out: protocol.NewOutbox(stream), log: o.Log,
 		ops: make(map[uint32]*op), next: 1, done: make(chan struct{}),
+		link: protocol.NewSendWindow(protocol.LinkWindow),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -161,8 +169,8 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
-// Close ends the connection and all its operations, and waits for its goroutines. The
-// guest continues. Close may be called more than once.
+// Close ends the connection and all its operations, and waits for its goroutines and for
+// the calls of its Network. The guest continues. Close may be called more than once.
 func (c *Conn) Close() error {
 	c.endAt(slog.LevelDebug, errClosed)
 	c.wg.Wait()
@@ -185,6 +193,7 @@ func (c *Conn) endAt(level slog.Level, cause error) {
 	c.mu.Unlock()
 	c.out.Close(c.err)
 	c.stream.Close()
+	c.cancelNetwork(c.err)
 	c.log.Log(context.Background(), level, "connection to guest ended", "err", cause)
 }
 
@@ -221,6 +230,12 @@ func (c *Conn) read(nonce string) {
 
 // dispatch processes one frame; an error closes the connection.
 func (c *Conn) dispatch(h protocol.Header, p []byte) error {
+	switch {
+	case h.Op == 0 && h.Type == protocol.Credit:
+		return c.link.Credit(p)
+	case h.Op != 0 && h.Op%2 == 0:
+		return c.dispatchGuest(h, p)
+	}
 	c.mu.Lock()
 	o := c.ops[h.Op]
 	if o == nil {
@@ -231,10 +246,17 @@ func (c *Conn) dispatch(h protocol.Header, p []byte) error {
 		}
 		return fmt.Errorf("%w: frame of type %d for unknown operation %d", protocol.ErrFrame, h.Type, h.Op)
 	}
+	var unsealed error
 	if h.Type == protocol.End {
 		delete(c.ops, h.Op)
+		if o.calls != nil {
+			unsealed = o.calls.checkSealed()
+		}
 	}
 	c.mu.Unlock()
+	if unsealed != nil {
+		return unsealed
+	}
 	switch h.Type {
 	case protocol.Data, protocol.EOF:
 		if h.Channel < protocol.Stdout {
@@ -261,7 +283,7 @@ func (c *Conn) dispatch(h protocol.Header, p []byte) error {
 }
 
 // begin registers an operation under a free id.
-func (c *Conn) begin(name protocol.Op) (*op, error) {
+func (c *Conn) begin(name protocol.Op, calls *callSet) (*op, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -274,8 +296,8 @@ func (c *Conn) begin(name protocol.Op) (*op, error) {
 		c.next += 2
 	}
 	o := &op{
-		conn: c, name: name, id: c.next,
-		in: protocol.NewRecvQueue(), window: protocol.NewSendWindow(), end: make(chan struct{}), quit: make(chan struct{}),
+		conn: c, name: name, id: c.next, calls: calls,
+		in: protocol.NewRecvQueue(protocol.Window), window: protocol.NewSendWindow(protocol.Window), end: make(chan struct{}), quit: make(chan struct{}),
 	}
 	c.next += 2 // odd numbers stay odd when they wrap
 	c.ops[o.id] = o

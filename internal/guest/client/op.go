@@ -23,6 +23,7 @@ type op struct {
 	end    chan struct{}     // closed when End has been read
 	resp   protocol.Response // set before end is closed
 	quit   chan struct{}     // closed when the caller no longer waits
+	calls  *callSet          // nil: the operation may not call the host
 
 	abandoned atomic.Bool // the caller no longer consumes output
 }
@@ -35,19 +36,18 @@ type output func(ch protocol.Channel, more bool, p []byte) error
 // all in the caller's goroutine. When ctx is done it sends Cancel and waits for End for
 // the grace period and cancelTime.
 func (c *Conn) do(ctx context.Context, name protocol.Op, args any, body io.Reader, out output, grace time.Duration, res any) error {
-	return c.doBytes(ctx, name, args, nil, body, out, grace, res)
+	return c.doBytes(ctx, name, args, nil, body, nil, out, grace, res)
 }
 
 // doBytes is do with a body that is in memory, or begins with bytes that are, and goes
-// out with the request in one write.
-func (c *Conn) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, out output, grace time.Duration, res any) error {
-	o, err := c.start(ctx, name, args)
+// out with the request in one write. calls may be nil.
+func (c *Conn) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, calls *callSet, out output, grace time.Duration, res any) error {
+	o, err := c.start(ctx, name, args, calls)
 	if err != nil {
 		return err
 	}
 	defer close(o.quit)
-	stop := context.AfterFunc(ctx, o.sendCancel)
-	defer stop()
+	defer o.cancelOn(ctx)()
 	if first != nil || body != nil {
 		if err := o.sendBody(ctx, protocol.Body, first, body); err != nil {
 			o.sendCancel()
@@ -68,7 +68,7 @@ var canceledNow = func() context.Context {
 }()
 
 // start starts an operation and adds its Open to the outbox, without Wake.
-func (c *Conn) start(ctx context.Context, name protocol.Op, args any) (*op, error) {
+func (c *Conn) start(ctx context.Context, name protocol.Op, args any, calls *callSet) (*op, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -86,7 +86,7 @@ func (c *Conn) start(ctx context.Context, name protocol.Op, args any) (*op, erro
 	if len(p) > protocol.MaxPayload {
 		return nil, &protocol.Error{Code: protocol.CodeTooLarge, Message: fmt.Sprintf("the arguments of %s take %d bytes, more than %d; write a long command to a file and run that", name, len(p), protocol.MaxPayload)}
 	}
-	o, err := c.begin(name)
+	o, err := c.begin(name, calls)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +105,17 @@ func (c *Conn) start(ctx context.Context, name protocol.Op, args any) (*op, erro
 func (o *op) sendCancel() {
 	o.put(protocol.Header{Type: protocol.Cancel, Op: o.id}, nil)
 	o.conn.out.Wake()
+}
+
+// cancelOn cancels the operation when ctx is done, and then its calls: the code could end
+// with the error of a cancelled call before the agent knows that the run is cancelled.
+func (o *op) cancelOn(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		o.sendCancel()
+		if o.calls != nil {
+			o.calls.cancel(context.Cause(ctx))
+		}
+	})
 }
 
 // put sends a frame without waiting. If the guest does not read, it closes the

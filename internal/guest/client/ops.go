@@ -29,6 +29,12 @@ func (c *Conn) Ping(ctx context.Context) (time.Duration, error) {
 // "cancelled"; only if the agent does not answer within the grace period and five
 // seconds, the error is the cause of ctx.
 func (c *Conn) Run(ctx context.Context, x protocol.Run, code []byte, s Sink) (protocol.RunResult, error) {
+	return c.RunWithCalls(ctx, x, code, s, nil)
+}
+
+// RunWithCalls is Run for code that may call the host. h answers the calls, and is not
+// used after RunWithCalls returns.
+func (c *Conn) RunWithCalls(ctx context.Context, x protocol.Run, code []byte, s Sink, h Host) (protocol.RunResult, error) {
 	var res protocol.RunResult
 	if len(code) > protocol.MaxCode {
 		return res, &protocol.Error{Code: protocol.CodeTooLarge, Message: fmt.Sprintf("code of %d bytes is longer than %d; write it to a file", len(code), protocol.MaxCode)}
@@ -36,7 +42,12 @@ func (c *Conn) Run(ctx context.Context, x protocol.Run, code []byte, s Sink) (pr
 	if code == nil {
 		code = []byte{}
 	}
-	err := c.doBytes(ctx, protocol.OpRun, x, code, nil, outputTo(s), grace(x.GraceMS), &res)
+	var calls *callSet
+	if x.Calls = h != nil; x.Calls {
+		calls = c.newCallSet(ctx, h)
+		defer calls.end()
+	}
+	err := c.doBytes(ctx, protocol.OpRun, x, code, nil, calls, outputTo(s), grace(x.GraceMS), &res)
 	return res, err
 }
 
@@ -51,15 +62,25 @@ func (c *Conn) Kernel(ctx context.Context, x protocol.Kernel) (protocol.KernelRe
 // goroutine that ends when its current Read returns. When ctx is done, the command is
 // ended as in Run. A Background command continues after Exec.
 func (c *Conn) Exec(ctx context.Context, x protocol.Exec, stdin io.Reader, s Sink) (protocol.ExecResult, error) {
+	return c.ExecWithCalls(ctx, x, stdin, s, nil)
+}
+
+// ExecWithCalls is Exec for a command that may call the host, unless it is a Background
+// command. h is as in RunWithCalls.
+func (c *Conn) ExecWithCalls(ctx context.Context, x protocol.Exec, stdin io.Reader, s Sink, h Host) (protocol.ExecResult, error) {
 	var res protocol.ExecResult
 	x.Stdin = stdin != nil
-	o, err := c.start(ctx, protocol.OpExec, x)
+	var calls *callSet
+	if x.Calls = h != nil && !x.Background; x.Calls {
+		calls = c.newCallSet(ctx, h)
+		defer calls.end()
+	}
+	o, err := c.start(ctx, protocol.OpExec, x, calls)
 	if err != nil {
 		return res, err
 	}
 	defer close(o.quit)
-	stop := context.AfterFunc(ctx, o.sendCancel)
-	defer stop()
+	defer o.cancelOn(ctx)()
 	c.out.Wake()
 	if stdin != nil {
 		go func() {

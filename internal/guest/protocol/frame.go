@@ -35,6 +35,16 @@ const (
 	MaxDisplays = 40
 	// MaxCode bounds the code of one run, in bytes.
 	MaxCode = 16 << 20
+	// MaxCalls bounds the concurrent calls of one connection: operations that the agent
+	// opens. Together with MaxCallArgs it bounds the memory that a guest costs the host.
+	MaxCalls = 16
+	// MaxRunCalls bounds the calls of one run, however small. Budgets of the host are
+	// far lower.
+	MaxRunCalls = 10_000
+	// MaxCallArgs bounds the arguments of one call, in bytes.
+	MaxCallArgs = 1 << 20
+	// MaxCallResult bounds the result of one call, in bytes.
+	MaxCallResult = 16 << 20
 
 	magic = 0x47
 )
@@ -71,7 +81,7 @@ type Header struct {
 	Type    Type
 	Channel Channel
 	More    bool   // the message continues in the next Data frame of this channel
-	Op      uint32 // of the operation; odd: the host starts all operations. Even ids are reserved.
+	Op      uint32 // of the operation; odd if the host opened it, even and not 0 if the agent did
 	Length  uint32 // of the payload, at most MaxPayload
 }
 

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Op names an operation. The host starts all of them.
+// Op names an operation. The host opens all of them except OpCall, OpDial and OpLookup.
 type Op string
 
 // The operations, with their arguments, data flow and result.
@@ -29,6 +29,10 @@ const (
 	OpArchive Op = "archive" // Path; out: Body (tar) → none
 	OpExtract Op = "extract" // Extract; in: Body (tar) → none
 	OpBackup  Op = "backup"  // Backup; out: Body (tar) → BackupResult
+	OpNetwork Op = "network" // Network → none; may be repeated
+	OpCall    Op = "call"    // Call; opened by the agent; in and out: Body (JSON) → none
+	OpDial    Op = "dial"    // Dial; opened by the agent; in and out: Body → DialResult
+	OpLookup  Op = "lookup"  // Lookup; opened by the agent → LookupResult
 )
 
 // Request is the payload of Open.
@@ -67,7 +71,8 @@ const (
 	CodeNoLanguage Code = "no_language" // the image has no interpreter for it
 	CodeStart      Code = "start"       // a program or kernel did not start
 	CodeCancelled  Code = "cancelled"   // ended by Cancel
-	CodeInternal   Code = "internal"    // a fault of the agent
+	CodeInternal   Code = "internal"    // a fault of the agent or, for a call, of the host
+	CodeLost       Code = "lost"        // the connection ended during the call; its outcome is unknown
 )
 
 // Hello configures the agent. It is the first operation of each connection.
@@ -102,6 +107,9 @@ type HelloResult struct {
 	// Limits reports how each limit ("pids", "memory", "open_files", "address_space",
 	// "core") is enforced inside: "cgroup", "rlimit", "watcher", "none".
 	Limits map[string]string `json:"limits"`
+	// Features lists what this agent supports beyond the operations of Version: see
+	// FeatureNetwork.
+	Features []string `json:"features,omitempty"`
 }
 
 // Capture bounds the output that a run or command sends: the first Head and the last
@@ -133,7 +141,19 @@ type Run struct {
 	// File is the program's path below the home directory, for tracebacks and __file__.
 	// Empty: none.
 	File string `json:"file,omitempty"`
+	// Calls allows the code to open calls until the run ends. client.Conn sets it.
+	Calls bool `json:"calls,omitempty"`
 }
+
+// Call is a question of a run's code to the host. The arguments and the result are the
+// bodies; this protocol does not interpret them.
+type Call struct {
+	Run    uint32 `json:"run"`    // id of the run or exec operation in progress that the call belongs to
+	Method string `json:"method"` // at most MaxMethod bytes
+}
+
+// MaxMethod bounds the name of a call's method, in bytes.
+const MaxMethod = 64
 
 // RunResult is the result of a run. A failed run is not an Error.
 type RunResult struct {
@@ -247,6 +267,7 @@ type Exec struct {
 	Stdin      bool     `json:"stdin"`    // Stdin frames follow until EOF; otherwise stdin is empty
 	Background bool     `json:"background"`
 	Capture    Capture  `json:"capture"`
+	Calls      bool     `json:"calls,omitempty"` // as of Run; not for Background
 }
 
 // ExecResult is the result of a command; for Background, of its start.

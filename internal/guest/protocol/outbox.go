@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"sync"
@@ -9,6 +10,11 @@ import (
 const (
 	// outboxData is the size of pending output from which Add blocks.
 	outboxData = 1 << 20
+	// outboxBulk is the size of pending bulk frames from which AddBulk blocks.
+	outboxBulk = 128 << 10
+	// outboxShare is how many bytes of bulk frames one write has at most, unless its
+	// first one is larger. Other frames wait behind one share, and what the pipe holds.
+	outboxShare = HeaderSize + MaxDialFrame
 	// outboxMax bounds the pending output. Frames that do not wait are small, so
 	// reaching it means that the peer has stopped reading.
 	outboxMax = 4*outboxData + 2*(HeaderSize+MaxPayload)
@@ -24,7 +30,9 @@ var (
 )
 
 // Outbox batches the frames of all operations: frames added during a write go out
-// together in the next one. All methods may be called concurrently.
+// together in the next one. Bulk frames are those of transfers: they keep their order
+// among themselves, but other frames overtake them. All methods may be called
+// concurrently.
 type Outbox struct {
 	w    io.Writer
 	wake chan struct{}
@@ -32,6 +40,7 @@ type Outbox struct {
 
 	mu      sync.Mutex
 	buf     []byte        // guarded by mu; pending
+	bulk    []byte        // guarded by mu; pending bulk frames
 	spare   []byte        // guarded by mu; the buffer of the last write
 	writing bool          // guarded by mu; a Flush is writing
 	epoch   uint64        // guarded by mu; frames of other epochs are rejected
@@ -73,19 +82,38 @@ func (o *Outbox) Close(err error) {
 // Put adds a frame without waiting. It is for frames that do not count against a
 // window.
 func (o *Outbox) Put(epoch uint64, h Header, p []byte) error {
+	return o.put(&o.buf, epoch, h, p)
+}
+
+// PutBulk is Put for the frame that follows the bulk frames of an operation.
+func (o *Outbox) PutBulk(epoch uint64, h Header, p []byte) error {
+	return o.put(&o.bulk, epoch, h, p)
+}
+
+func (o *Outbox) put(to *[]byte, epoch uint64, h Header, p []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.buf) > outboxMax {
+	if len(o.buf)+len(o.bulk) > outboxMax {
 		return ErrStuck
 	}
-	return o.addLocked(epoch, h, p)
+	return o.addLocked(to, epoch, h, p)
 }
 
 // Add adds a frame after waiting for room. It returns ErrStopped if stop is closed
 // first.
 func (o *Outbox) Add(epoch uint64, stop <-chan struct{}, h Header, p []byte) error {
+	return o.addBelow(&o.buf, outboxData, epoch, stop, h, p)
+}
+
+// AddBulk is Add for a bulk frame.
+func (o *Outbox) AddBulk(epoch uint64, stop <-chan struct{}, h Header, p []byte) error {
+	return o.addBelow(&o.bulk, outboxBulk, epoch, stop, h, p)
+}
+
+// addBelow adds a frame once less than limit bytes are pending where it goes.
+func (o *Outbox) addBelow(to *[]byte, limit int, epoch uint64, stop <-chan struct{}, h Header, p []byte) error {
 	o.mu.Lock()
-	for len(o.buf) >= outboxData && o.err == nil && o.epoch == epoch {
+	for len(*to) >= limit && o.err == nil && o.epoch == epoch {
 		if o.room == nil {
 			o.room = make(chan struct{})
 		}
@@ -99,10 +127,10 @@ func (o *Outbox) Add(epoch uint64, stop <-chan struct{}, h Header, p []byte) err
 		o.mu.Lock()
 	}
 	defer o.mu.Unlock()
-	return o.addLocked(epoch, h, p)
+	return o.addLocked(to, epoch, h, p)
 }
 
-func (o *Outbox) addLocked(epoch uint64, h Header, p []byte) error {
+func (o *Outbox) addLocked(to *[]byte, epoch uint64, h Header, p []byte) error {
 	if o.err != nil {
 		return o.err
 	}
@@ -110,7 +138,7 @@ func (o *Outbox) addLocked(epoch uint64, h Header, p []byte) error {
 		return ErrSuperseded
 	}
 	h.Length = uint32(len(p))
-	o.buf = append(h.Append(o.buf), p...)
+	*to = append(h.Append(*to), p...)
 	return nil
 }
 
@@ -120,7 +148,7 @@ func (o *Outbox) Restart(epoch uint64, raw []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.epoch = epoch
-	o.buf = append(o.buf[:0], raw...)
+	o.buf, o.bulk = append(o.buf[:0], raw...), o.bulk[:0]
 	o.wakeLocked()
 }
 
@@ -142,9 +170,12 @@ func (o *Outbox) Flush() error {
 	}
 	o.writing = true
 	defer func() { o.writing = false }()
-	for len(o.buf) > 0 && o.err == nil {
-		b := o.buf
+	for len(o.buf)+len(o.bulk) > 0 && o.err == nil {
+		share := bulkShare(o.bulk)
+		b := append(o.buf, o.bulk[:share]...)
+		o.bulk = o.bulk[:copy(o.bulk, o.bulk[share:])]
 		o.buf, o.spare = o.spare[:0], nil
+		o.wakeLocked() // the next batch fills while this one is written
 		o.mu.Unlock()
 		_, err := o.w.Write(b)
 		o.mu.Lock()
@@ -157,6 +188,20 @@ func (o *Outbox) Flush() error {
 		o.wakeLocked()
 	}
 	return o.err
+}
+
+// bulkShare returns the length of the frames of b that go into one write: at least one
+// frame if there is any.
+func bulkShare(b []byte) int {
+	n := 0
+	for n < len(b) {
+		next := n + HeaderSize + int(binary.BigEndian.Uint32(b[n+8:]))
+		if n > 0 && next > outboxShare {
+			break
+		}
+		n = next
+	}
+	return n
 }
 
 func (o *Outbox) wakeLocked() {

@@ -107,7 +107,7 @@ func TestResync(t *testing.T) {
 }
 
 func TestSendWindow(t *testing.T) {
-	g := NewSendWindow()
+	g := NewSendWindow(Window)
 	sent := 0
 	closed := make(chan struct{})
 	close(closed)
@@ -145,7 +145,7 @@ func TestSendWindow(t *testing.T) {
 }
 
 func TestRecvQueue(t *testing.T) {
-	q := NewRecvQueue()
+	q := NewRecvQueue(Window)
 	pushed := 0
 	for {
 		if err := q.Push(Header{Type: Data, Channel: Stdout}, []byte("x")); err != nil {

@@ -20,13 +20,15 @@ const minGrant = 4 << 10
 // SendWindow is the sender's side of flow control. All methods may be called
 // concurrently.
 type SendWindow struct {
+	size int
 	mu   sync.Mutex
 	left int           // guarded by mu
 	wake chan struct{} // guarded by mu; closed when left grows; nil without waiters
 }
 
-// NewSendWindow returns a SendWindow with a full window.
-func NewSendWindow() *SendWindow { return &SendWindow{left: Window} }
+// NewSendWindow returns a SendWindow with a full window of size bytes: Window, or that of
+// the operation.
+func NewSendWindow(size int) *SendWindow { return &SendWindow{size: size, left: size} }
 
 // Take reserves window for a frame of at most want bytes, want > 0, and returns how
 // many it may carry. It waits for Credit and returns ErrStopped if stop is closed
@@ -35,6 +37,29 @@ func (w *SendWindow) Take(want int, stop <-chan struct{}) (int, error) {
 	want = min(want, MaxPayload)
 	need := Cost(min(want, minGrant))
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.waitLocked(need, stop); err != nil {
+		return 0, err
+	}
+	n := min(want, w.left-HeaderSize)
+	w.left -= Cost(n)
+	return n, nil
+}
+
+// TakeAll reserves window for a frame of n bytes, at most the window's size. It waits for
+// Credit and returns ErrStopped if stop is closed first.
+func (w *SendWindow) TakeAll(n int, stop <-chan struct{}) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.waitLocked(Cost(n), stop); err != nil {
+		return err
+	}
+	w.left -= Cost(n)
+	return nil
+}
+
+// waitLocked waits until need bytes are left. It unlocks mu meanwhile.
+func (w *SendWindow) waitLocked(need int, stop <-chan struct{}) error {
 	for w.left < need {
 		if w.wake == nil {
 			w.wake = make(chan struct{})
@@ -43,15 +68,13 @@ func (w *SendWindow) Take(want int, stop <-chan struct{}) (int, error) {
 		w.mu.Unlock()
 		select {
 		case <-wake:
+			w.mu.Lock()
 		case <-stop:
-			return 0, ErrStopped
+			w.mu.Lock()
+			return ErrStopped
 		}
-		w.mu.Lock()
 	}
-	defer w.mu.Unlock()
-	n := min(want, w.left-HeaderSize)
-	w.left -= Cost(n)
-	return n, nil
+	return nil
 }
 
 // Credit processes the payload of a Credit frame.
@@ -62,8 +85,8 @@ func (w *SendWindow) Credit(p []byte) error {
 	n := binary.BigEndian.Uint32(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if int64(w.left)+int64(n) > Window {
-		return fmt.Errorf("%w: %d bytes of credit for %d sent", ErrFlow, n, Window-w.left)
+	if int64(w.left)+int64(n) > int64(w.size) {
+		return fmt.Errorf("%w: %d bytes of credit for %d sent", ErrFlow, n, w.size-w.left)
 	}
 	w.left += int(n)
 	if w.wake != nil {
@@ -90,6 +113,7 @@ type RecvQueue struct {
 	// Wake receives an element after a Push since the last Take.
 	Wake chan struct{}
 
+	size  int
 	mu    sync.Mutex
 	data  []byte // guarded by mu
 	items []Item // guarded by mu
@@ -98,9 +122,10 @@ type RecvQueue struct {
 	owed  int    // guarded by mu; consumed, not yet credited
 }
 
-// NewRecvQueue returns an empty RecvQueue with a full window.
-func NewRecvQueue() *RecvQueue {
-	return &RecvQueue{Wake: make(chan struct{}, 1), left: Window}
+// NewRecvQueue returns an empty RecvQueue with a full window of size bytes: Window, or
+// that of the operation.
+func NewRecvQueue(size int) *RecvQueue {
+	return &RecvQueue{Wake: make(chan struct{}, 1), size: size, left: size}
 }
 
 // Push adds a Data or EOF frame without blocking. Its errors wrap ErrFlow.
@@ -160,7 +185,7 @@ func (q *RecvQueue) Consume(it Item) uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.owed += it.cost
-	if q.owed < Window/4 {
+	if q.owed < q.size/4 {
 		return 0
 	}
 	n := q.owed

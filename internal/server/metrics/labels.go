@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/egress"
 )
 
 // other is the label value for everything outside a closed set.
@@ -42,6 +43,9 @@ var (
 	reasons   = texts(box.ReasonStopped, box.ReasonIdle, box.ReasonEvicted, box.ReasonOOM, box.ReasonDisk, box.ReasonCrashed,
 		box.ReasonExited, box.ReasonShutdown, box.ReasonHibernated, box.ReasonRolledBack,
 		box.ReasonHostRestart, box.ReasonUnreadable)
+	egressOutcomes = texts(egress.Outcomes()...)
+	egressWhys     = texts(egress.Whys()...)
+	lookups        = []string{"ok", "nxdomain", "refused", "failed"}
 )
 
 func texts[T ~string](set ...T) []string {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/server"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	Boxes  func() box.Stats
 	Pool   func() pool.Stats
 	Ready  func() bool
+	Code   func() (used, limit int64) // memory of the calls of code, in bytes
+	Egress func() egress.Stats
 }
 
 // Host describes the engine and its limits.
@@ -161,6 +164,14 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	if o.Boxes != nil {
 		g.boxes(ch, o.Boxes())
 	}
+	if o.Code != nil {
+		used, limit := o.Code()
+		ch <- codeMemory.of(float64(used))
+		ch <- codeMemoryLimit.of(float64(limit))
+	}
+	if o.Egress != nil {
+		g.egress(ch, o.Egress())
+	}
 	if o.Pool != nil {
 		for _, c := range o.Pool() {
 			template, flavor := oneOf(c.Class.Template, templates), oneOf(c.Class.Flavor, flavors)
@@ -217,6 +228,29 @@ func (g gauges) boxes(ch chan<- prometheus.Metric, st box.Stats) {
 		ch <- diskLimit.of(float64(host().DiskLimit))
 		ch <- snapshots.of(float64(st.Snapshots))
 		ch <- keptBytes.of(float64(st.KeptBytes))
+	}
+}
+
+func (g gauges) egress(ch chan<- prometheus.Metric, st egress.Stats) {
+	ch <- egressOpen.of(float64(st.Open))
+	send(ch, egressConnections, st.Connections, egressOutcomes)
+	send(ch, egressRefusals, st.Refusals, egressWhys)
+	send(ch, egressLookups, st.Lookups, lookups)
+	ch <- egressBytes.of(float64(st.Sent), "sent")
+	ch <- egressBytes.of(float64(st.Received), "received")
+}
+
+// send sends a counter with one label for each value of a closed set, also at 0.
+func send[K ~string](ch chan<- prometheus.Metric, m *metric, counts map[K]uint64, set []string) {
+	sums := make(map[string]uint64, len(set))
+	for _, v := range set {
+		sums[v] = 0
+	}
+	for v, n := range counts {
+		sums[oneOf(string(v), set)] += n
+	}
+	for v, n := range sums {
+		ch <- m.of(float64(n), v)
 	}
 }
 

@@ -20,6 +20,8 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/server"
 )
 
@@ -43,6 +45,13 @@ func full() *Metrics {
 			return pool.Stats{{Class: pool.Class{Template: "python", Flavor: "small"}, Wanted: 3, Ready: 2, Made: 4, HandedOut: 1, Failed: 1, Lost: 1, LastError: errors.New("x")}}
 		},
 		Ready: func() bool { return true },
+		Code:  func() (used, limit int64) { return 1, 2 },
+		Egress: func() egress.Stats {
+			return egress.Stats{
+				Open: 2, Sent: 3, Received: 4, Connections: map[egress.Outcome]uint64{egress.Refused: 5},
+				Refusals: map[policy.Why]uint64{policy.NoRule: 6}, Lookups: map[string]uint64{"ok": 7},
+			}
+		},
 	})
 	m.Request(server.Observation{Method: "tools/call", Tool: "run_code", Duration: time.Second})
 	m.Request(server.Observation{Method: "tools/call", Tool: "run_code", ToolErr: true})
@@ -90,6 +99,12 @@ func TestHandler_Scrape(t *testing.T) {
 		`mcp_request_duration_seconds_count{method="tools/call",tool="run_code"} 2`,
 		`mcp_errors_total{code="-32602"} 1`,
 		`mcp_refusals_total{status="429"} 1`,
+		`glovebox_egress_open_connections 2`,
+		`glovebox_egress_connections_total{outcome="refused"} 5`,
+		`glovebox_egress_connections_total{outcome="ok"} 0`,
+		`glovebox_egress_refusals_total{why="no_rule"} 6`,
+		`glovebox_egress_lookups_total{status="ok"} 7`,
+		`glovebox_egress_bytes_total{direction="received"} 4`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("no line %s", line)
@@ -152,6 +167,8 @@ func TestMetrics_CardinalityIsBounded(t *testing.T) {
 	var kinds pool.Stats
 	m.opts.Boxes = func() box.Stats { return stats }
 	m.opts.Pool = func() pool.Stats { return kinds }
+	network := egress.Stats{Connections: make(map[egress.Outcome]uint64), Refusals: make(map[policy.Why]uint64), Lookups: make(map[string]uint64)}
+	m.opts.Egress = func() egress.Stats { return network }
 	hostile := func(i int) string {
 		return fmt.Sprintf("x\"} 1\nevil{a=\"%d\x00\xff", i) + strings.Repeat("y", rand.IntN(100))
 	}
@@ -163,6 +180,9 @@ func TestMetrics_CardinalityIsBounded(t *testing.T) {
 		m.Box(box.Event{Type: box.EventStart, Source: box.Source(hostile(i))})
 		stats.Boxes[box.Class{State: box.State(hostile(i)), Kind: box.Kind(hostile(i)), Flavor: box.Flavor(hostile(i))}]++
 		stats.Ended[box.Reason(hostile(i))]++
+		network.Connections[egress.Outcome(hostile(i))]++
+		network.Refusals[policy.Why(hostile(i))]++
+		network.Lookups[hostile(i)]++
 	}
 	kinds = pool.Stats{{Class: pool.Class{Template: hostile(1), Flavor: hostile(2)}, Wanted: 1}}
 	if n := testutil.CollectAndCount(m.refusals); n > len(statuses)+1 {

@@ -70,6 +70,14 @@ var (
 	snapshots    = &metric{"glovebox_snapshots", gauge, "", "Kept snapshots."}
 	keptBytes    = &metric{"glovebox_snapshots_bytes", gauge, "", "Disk space used by kept snapshots, which may take half of glovebox_snapshot_disk_limit_bytes."}
 
+	egressOpen        = &metric{"glovebox_egress_open_connections", gauge, "", "Open connections of boxes to other hosts."}
+	egressConnections = &metric{"glovebox_egress_connections_total", counter, "outcome", "Connections of boxes to other hosts that have ended. Outcome is ok, refused, failed (no address, or no answer), limit, idle or policy_changed."}
+	egressRefusals    = &metric{"glovebox_egress_refusals_total", counter, "why", "Connections, requests and lookups that the network of a box refused."}
+	egressLookups     = &metric{"glovebox_egress_lookups_total", counter, "status", "Lookups of names by boxes. Status is ok, nxdomain, refused or failed."}
+	egressBytes       = &metric{"glovebox_egress_bytes_total", counter, "direction", "Bytes that boxes sent to other hosts, and received."}
+
+	codeMemory       = &metric{"glovebox_code_memory_bytes", gauge, "", "Memory of the calls that code makes to the tools of MCP servers: results, answers that boxes have not read yet, images and arguments. Absent without code mode. If it stays near its limit, large results are refused."}
+	codeMemoryLimit  = &metric{"glovebox_code_memory_limit_bytes", gauge, "", "Limit of that memory."}
 	boxesMemoryLimit = &metric{"glovebox_boxes_memory_limit_bytes", gauge, "", "Limit of the memory that boxes reserve together; absent without a limit."}
 	boxesUnwritten   = &metric{"glovebox_boxes_unwritten", gauge, "", "Boxes in memory that could not be written to disk the last time. They stay in memory and are written later."}
 	boxesStarting    = &metric{"glovebox_boxes_starting", gauge, "", "Boxes that are starting or wait to start."}
@@ -80,6 +88,8 @@ var table = []*metric{
 	connections, dropped, sessions, streams, calls, unread, requests, durations, errorCodes, refusals,
 	ready, buildInfo, engineInfo,
 	boxes, boxesLimit, boxesStarting, boxesUnwritten, boxesMemory, boxesMemoryLimit, boxCalls, starts, hibernations, boxesEnded, evictions, oomKills,
+	codeMemory, codeMemoryLimit,
+	egressOpen, egressConnections, egressRefusals, egressLookups, egressBytes,
 	poolReady, poolWanted, poolMade, poolTaken, poolFailed, poolLost,
 	disk, diskLimit, diskFree, diskReserved, diskRoom, snapshots, keptBytes,
 }
@@ -138,7 +148,7 @@ No label contains anything that a client, guest or owner chose: values outside t
 		set  []string
 	}{
 		{"method", methods}, {"code", codes}, {"state", states}, {"kind", kinds}, {"flavor", flavors}, {"template", templates},
-		{"source", sources}, {"reason", reasons},
+		{"source", sources}, {"reason", reasons}, {"why", egressWhys},
 	} {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", l.name, strings.Join(l.set, ", "))
 	}

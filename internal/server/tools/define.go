@@ -20,8 +20,12 @@ type info struct {
 
 	set     Set
 	needs   Set  // see Tool
-	alias   bool // see Tool, as volumes
+	alias   bool // see Tool, as volumes, code and calls
 	volumes bool
+	code    bool
+	calls   string
+	// offline is the part of the description that says that there is no network.
+	offline string
 	family  family // the format of errors
 
 	readOnly    bool
@@ -90,25 +94,36 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			if err != nil {
 				return d.family.answer(deps, d.name, err)
 			}
-			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req), reserve: deps.Reserve}
+			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req), reserve: deps.Reserve, holdCall: deps.Hold}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
+			c.broker = deps.broker(ctx, c.Owner)
 			p := startProgress(ctx, req)
 			if p != nil {
 				c.Progress = p.add
 			}
-			out, err := h(ctx, c, args)
-			p.stop() // no progress may follow the answer
-			if err != nil {
-				if box.CodeOf(err) == box.CodeCancelled && ctx.Err() != nil {
-					return nil, ctx.Err()
+			do := func(ctx context.Context) (*mcp.CallToolResult, error) {
+				delivered := false
+				defer func() { c.release(delivered) }()
+				out, err := h(ctx, c, args)
+				if err != nil {
+					if box.CodeOf(err) == box.CodeCancelled && ctx.Err() != nil {
+						return nil, ctx.Err()
+					}
+					return d.family.answer(deps, d.name, err)
 				}
-				return d.family.answer(deps, d.name, err)
+				recordFields(ctx, out)
+				res, err := present(out)
+				delivered = err == nil && ctx.Err() == nil
+				return res, err
 			}
-			recordFields(ctx, out)
-			return present(out)
+			defer p.stop() // no progress may follow the answer
+			if d.calls != "" {
+				return c.approvable(ctx, deps.Approvals, req, do)
+			}
+			return do(ctx)
 		}
 	}
-	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, bind: bind}
+	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, code: d.code, calls: d.calls, offline: d.offline, bind: bind}
 }
 
 // ownerOf returns the owner of the boxes of a request: the authenticated caller, or

@@ -145,6 +145,8 @@ func errorSpecOf(e *box.Error) errorSpec {
 		m.text = "SESSION_NOT_FOUND"
 	case e.Code == box.CodeHeld && e.Context["session_id"] != "":
 		m.text = "SESSION_IN_USE"
+	case e.Code == box.CodeUnsupported && e.Context["server"] != "": // an MCP server of code mode
+		m.word, m.prefix, m.text, m.suggest = "TOOLS_UNAVAILABLE", "", "TOOLS_UNAVAILABLE", nil // the message says what to do
 	case e.Code == box.CodeExecFailed && e.Op == "run command":
 		m.word, m.prefix = "COMMAND_EXECUTION_ERROR", "Command execution failed: "
 	case e.Code == box.CodeGone && (reason == box.ReasonHibernated || reason == box.ReasonRolledBack):
@@ -268,7 +270,10 @@ func UnknownTool(name string, names []string, ours bool) *jsonrpc.Error {
 		set := catalogue()[i].toolset()
 		text = "Tool not offered: " + name
 		suggest = "It is in the toolset " + set + ": the operator adds it with --toolset " + set + " or all."
-		if set == EverySet {
+		switch {
+		case catalogue()[i].code:
+			suggest = "It belongs to code mode: the operator enables that with --tools FILE, and a client leaves it out with ?codemode=false."
+		case set == EverySet:
 			suggest = "The operator adds it with --toolset all."
 		}
 		suggest += " " + toolList(names)

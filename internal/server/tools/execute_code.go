@@ -15,23 +15,23 @@ var executeCode = define(info{
 	title: "Execute code",
 	description: "Run Python or JavaScript in an isolated Linux sandbox, as in a notebook: the value of a last expression is shown, figures come back as images. " +
 		"Variables, imports and files stay in the session: pass the session_id of the answer to continue in it, leave it out for a new session. " +
-		"Python has the libraries of this machine, usually numpy, pandas and matplotlib. There is no network: pip install, npm install and downloads fail. " +
+		"Python has the libraries of this machine, usually numpy, pandas and matplotlib. " + offlineCode + " " +
 		"Output over 24 KB is cut in the middle and kept whole in a file.",
+	calls: codeCalls, offline: offlineCode,
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCodeIn) (executeCodeOut, error) {
-	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, flavor: in.Flavor})
+	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, template: in.Template, flavor: in.Flavor})
 	if err != nil {
 		return executeCodeOut{}, err
 	}
-	defer b.Release()
-	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress})
+	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(b.ID())})
 	if err != nil {
 		return executeCodeOut{}, err
 	}
 	out := executeCodeOut{
 		sessionOut: newSessionOut(b, res.Duration),
 		Success:    res.Success, Stdout: res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
-		Figures: figures(res.Images),
+		Figures: figures(res.Images), Network: newNetworkOut(res.Refused),
 	}
 	out.LostReason, out.Notes = describeRunLoss(b.Lease, res, "session")
 	out.StateLost = out.LostReason != ""
@@ -41,12 +41,21 @@ var executeCode = define(info{
 	return out, nil
 })
 
+const offlineCode = "There is no network: pip install, npm install and downloads fail."
+
+// codeCalls extends the descriptions of tools that run code in code mode. It says how
+// code calls tools, what a call returns, and when a direct call is better.
+const codeCalls = "Code can call the user's MCP tools; search_tools finds them. Python: r = tools.SERVER.TOOL(name=value); in a cell with await, await each call. JavaScript: r = await tools.SERVER.TOOL({name: value}). " +
+	"r is plain data (r[\"key\"]), not an MCP result; if the signature says Any, print a sample first. Failures raise ToolError; [needs approval] calls wait for the user. " +
+	"Prefer code to join, filter or repeat calls and for large results: only its output comes back. For one small call, a direct call is simpler if you have the tool."
+
 type executeCodeIn struct {
 	Code      string `json:"code" jsonschema:"source code" min:"1"`
-	Language  string `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python" alias:"template"`
+	Language  string `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python"`
+	Template  string `json:"template,omitempty" jsonschema:"named template of a new session"`
 	SessionID string `json:"session_id,omitempty" jsonschema:"session to run in; leave out for a new one" alias:"context_id"`
 	Flavor    string `json:"flavor,omitempty" jsonschema:"size of a new session: 1, 2 or 4 CPUs and 1, 2 or 4 GB" oneof:"small,medium,large" default:"small"`
-	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted, if not 300" min:"1" max:"300"`
+	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted; default 300" min:"1" max:"300"`
 }
 
 // sessionOut has the fields that all calls into a session return.
@@ -55,7 +64,7 @@ type sessionOut struct {
 	ExecutionTimeMS int64  `json:"execution_time_ms" jsonschema:"how long it ran, in milliseconds"`
 	SessionCreated  bool   `json:"session_created" jsonschema:"whether this call made the session"`
 	Language        string `json:"language" jsonschema:"python or javascript"`
-	Template        string `json:"template" jsonschema:"the same as language: python or node"`
+	Template        string `json:"template" jsonschema:"python, node or a named template"`
 	Flavor          string `json:"flavor" jsonschema:"small, medium or large"`
 
 	box  target
@@ -64,14 +73,16 @@ type sessionOut struct {
 
 type executeCodeOut struct {
 	sessionOut
-	Success    bool     `json:"success" jsonschema:"whether no error was left uncaught"`
+	Success    bool     `json:"success" jsonschema:"whether the code ran without an uncaught error"`
 	Stdout     string   `json:"stdout" jsonschema:"standard output, with the values of last expressions"`
 	Stderr     string   `json:"stderr" jsonschema:"standard error, with the traceback of an uncaught error"`
 	Figures    []figure `json:"figures,omitempty" jsonschema:"the images, whose data is in the content"`
-	TimedOut   bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
+	TimedOut   bool     `json:"timed_out,omitempty" jsonschema:"whether the timeout interrupted the code"`
 	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
-	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
-	Notes      []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
+	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why earlier variables are gone"`
+	Notes      []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
+
+	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count"`
 
 	images []box.Image
 }
@@ -80,7 +91,7 @@ func newSessionOut(b target, took time.Duration) sessionOut {
 	info := b.Info()
 	return sessionOut{
 		SessionID: info.ID, ExecutionTimeMS: took.Milliseconds(), SessionCreated: b.Created,
-		Language: info.Language, Template: string(info.Template), Flavor: string(info.Flavor),
+		Language: info.Language, Template: templateName(info), Flavor: string(info.Flavor),
 		box: b, took: took,
 	}
 }

@@ -15,15 +15,15 @@ var executeCommand = define(info{
 	description: "Run a shell command in the sandbox of a session, in its home directory /home/user, beside the variables and files of execute_code. " +
 		"command is a line for bash, with pipes and redirections; with args it is a program and args are passed to it as they are. " +
 		"Each call starts a new shell: cd and export do not last. " +
-		"Pass the session_id of an earlier answer, or leave it out for a new session. Background processes live on in the session. There is no network.",
+		"Pass the session_id of an earlier answer, or leave it out for a new session. Background processes live on in the session. " + offlineCommand,
+	calls: "glovebox-tool SERVER.TOOL name=value calls a tool of the user's MCP servers; search_tools finds them.", offline: offlineCommand,
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCommandIn) (executeCommandOut, error) {
-	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, flavor: in.Flavor})
+	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, template: in.Template, flavor: in.Flavor})
 	if err != nil {
 		return executeCommandOut{}, err
 	}
-	defer b.Release()
-	req := box.ExecRequest{Shell: in.Command, Timeout: seconds(in.Timeout), Progress: c.Progress}
+	req := box.ExecRequest{Shell: in.Command, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(b.ID())}
 	if len(in.Args) > 0 { // some models send an empty list
 		req.Shell, req.Argv = "", append([]string{in.Command}, in.Args...)
 	}
@@ -35,8 +35,11 @@ var executeCommand = define(info{
 		sessionOut: newSessionOut(b, res.Duration),
 		Command:    echo(in.Command), ExitCode: res.ExitCode, Signal: res.Signal,
 		Success: res.ExitCode == 0 && !res.TimedOut,
-		Stdout:  res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
+		Stdout:  res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut, Network: newNetworkOut(res.Refused),
 	}
+	var more []string
+	out.images, more = attach(res.Images)
+	out.figures = figures(res.Images)
 	for _, a := range in.Args {
 		if len(out.Args) == maxEchoArgs {
 			break
@@ -45,12 +48,14 @@ var executeCommand = define(info{
 	}
 	out.LostReason, out.Notes = describeLoss(b.Lease, "session")
 	out.StateLost = out.LostReason != ""
-	out.Notes = slices.Concat(b.notes, out.Notes, res.Notes)
+	out.Notes = slices.Concat(b.notes, out.Notes, res.Notes, more)
 	if res.ExitCode == 127 && len(in.Args) > 0 && strings.ContainsAny(in.Command, " \t\n") {
 		out.Notes = append(out.Notes, "With args, command is the name of one program, without arguments: move those into args, or leave args out to run a shell line.")
 	}
 	return out, nil
 })
+
+const offlineCommand = "There is no network."
 
 // maxEcho and maxEchoArgs bound the arguments that an answer repeats.
 const (
@@ -64,9 +69,10 @@ type executeCommandIn struct {
 	Command   string   `json:"command" jsonschema:"a shell line or, with args, a program" min:"1"`
 	Args      []string `json:"args,omitempty" jsonschema:"arguments of the program; leave out for a shell line"`
 	SessionID string   `json:"session_id,omitempty" jsonschema:"session to run in; leave out for a new one" alias:"context_id"`
-	Language  string   `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python" alias:"template"`
+	Language  string   `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python"`
+	Template  string   `json:"template,omitempty" jsonschema:"as in execute_code"`
 	Flavor    string   `json:"flavor,omitempty" jsonschema:"size of a new session, as in execute_code" oneof:"small,medium,large" default:"small"`
-	Timeout   int      `json:"timeout,omitempty" jsonschema:"seconds until the command is killed, if not 300" min:"1" max:"300"`
+	Timeout   int      `json:"timeout,omitempty" jsonschema:"seconds until the command is killed; default 300" min:"1" max:"300"`
 }
 
 type executeCommandOut struct {
@@ -78,14 +84,19 @@ type executeCommandOut struct {
 	Success    bool     `json:"success" jsonschema:"whether the exit code is 0"`
 	Stdout     string   `json:"stdout" jsonschema:"standard output"`
 	Stderr     string   `json:"stderr" jsonschema:"standard error"`
-	TimedOut   bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
+	TimedOut   bool     `json:"timed_out,omitempty" jsonschema:"whether the timeout ended the command"`
 	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier files are gone"`
-	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
-	Notes      []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
+	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why earlier files are gone"`
+	Notes      []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
+
+	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count"`
+
+	images  []box.Image // that tools of MCP servers returned
+	figures []figure    // of images
 }
 
 func (o executeCommandOut) present() presentation {
-	p := presentation{text: joined(o.Stdout, o.Stderr), notes: o.Notes, failed: !o.Success, meta: o.meta()}
+	p := presentation{text: joined(o.Stdout, o.Stderr), notes: o.Notes, failed: !o.Success, images: o.images, meta: o.meta()}
 	p.status.addBox(o.box.ref(), o.SessionCreated)
 	switch {
 	case o.TimedOut:
@@ -95,6 +106,7 @@ func (o executeCommandOut) present() presentation {
 	default:
 		p.status.add("exit %d", o.ExitCode)
 	}
+	p.status.addFigures(o.figures)
 	p.status.addDuration(o.took)
 	return p
 }

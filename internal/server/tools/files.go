@@ -53,8 +53,15 @@ type fileSource struct {
 
 // openFiles opens the files of a box for reading.
 func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
-	id = c.contextID(id)
-	if kind, ok := c.Boxes.Find(c.Owner, id); ok {
+	id, err := c.contextID(id)
+	if err != nil {
+		return fileSource{}, err
+	}
+	kind, err := c.Boxes.Find(c.Owner, id)
+	if err != nil {
+		return fileSource{}, err
+	}
+	if kind != "" {
 		st, err := c.Boxes.StoredFiles(c.Owner, kind, id)
 		if err != nil {
 			return fileSource{}, err
@@ -68,7 +75,7 @@ func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 		return fileSource{}, err
 	}
 	_, notes := describeLoss(b.Lease, "session")
-	return fileSource{b, b.ref(), notes, b.Release}, nil
+	return fileSource{b, b.ref(), notes, func() {}}, nil
 }
 
 // A pathUse is what a file tool does with a path.

@@ -14,7 +14,11 @@ var forkContext = define(info{
 		"Takes about 0.2 seconds and the memory of another context.",
 	set: Snapshots, needs: Contexts, family: createErrors,
 }, func(ctx context.Context, c *Call, in forkContextIn) (copiedContextOut, error) {
-	s, err := c.Boxes.Fork(ctx, c.Owner, box.KindContext, c.contextID(in.ContextID), box.ForkOptions{Name: in.Name, Description: in.Description})
+	id, err := c.contextID(in.ContextID)
+	if err != nil {
+		return copiedContextOut{}, err
+	}
+	s, err := c.Boxes.Fork(ctx, c.Owner, box.KindContext, id, box.ForkOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return copiedContextOut{}, err
 	}

@@ -16,7 +16,11 @@ var getSessions = define(info{
 	set:         Sessions, family: sessionErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, in getSessionsIn) (getSessionsOut, error) {
 	out := getSessionsOut{Sessions: []sessionItem{}}
-	for _, b := range c.Boxes.List(c.Owner, box.KindSession) {
+	boxes, err := c.Boxes.List(c.Owner, box.KindSession)
+	if err != nil {
+		return out, err
+	}
+	for _, b := range boxes {
 		if in.SessionID != "" && in.SessionID != b.ID {
 			continue
 		}
@@ -25,7 +29,7 @@ var getSessions = define(info{
 			continue
 		}
 		out.Sessions = append(out.Sessions, sessionItem{
-			SessionID: b.ID, Language: b.Language, Template: string(b.Template), Flavor: string(b.Flavor),
+			SessionID: b.ID, Language: b.Language, Template: templateName(b), Flavor: string(b.Flavor),
 			CreatedAt: formatTime(b.Created), LastAccessed: formatTime(b.LastUsed), Status: string(b.State),
 		})
 	}
@@ -50,7 +54,7 @@ type getSessionsOut struct {
 type sessionItem struct {
 	SessionID    string `json:"session_id" jsonschema:"id of the session"`
 	Language     string `json:"language" jsonschema:"python or javascript"`
-	Template     string `json:"template" jsonschema:"the same as language: python or node"`
+	Template     string `json:"template" jsonschema:"python, node or a named template"`
 	Flavor       string `json:"flavor" jsonschema:"small, medium or large"`
 	CreatedAt    string `json:"created_at" jsonschema:"when it was made, UTC"`
 	LastAccessed string `json:"last_accessed" jsonschema:"when it was last used, UTC"`

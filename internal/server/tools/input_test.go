@@ -43,12 +43,12 @@ func TestInput_Decode(t *testing.T) {
 		{&code, &executeCodeIn{}, `{"code":"1","timeout":"999"}`, "Parameter 'timeout' must be <= 300, got 999"},
 		{&code, &executeCodeIn{}, `{"code":"1","sessionId":"x"}`, "Unknown parameter: sessionId Did you mean 'session_id'?"},
 		{&code, &executeCodeIn{}, `{"code":"1","time_out":3}`, "Unknown parameter: time_out Did you mean 'timeout'?"},
-		{&code, &executeCodeIn{}, `{"code":"1","frobnicate":3}`, "Unknown parameter: frobnicate The parameters are: code, language, session_id, flavor, timeout."},
+		{&code, &executeCodeIn{}, `{"code":"1","frobnicate":3}`, "Unknown parameter: frobnicate The parameters are: code, language, template, session_id, flavor, timeout."},
 		{&code, &executeCodeIn{}, `{"code":"1","template":"node","context_id":"c"}`, ""},
 		{&code, &executeCodeIn{}, `{"code":"1","session_id":"c","context_id":"c"}`, ""},
 		{&code, &executeCodeIn{}, `{"code":"1","session_id":null,"context_id":"c"}`, ""},
 		{&code, &executeCodeIn{}, `{"code":"1","session_id":"s","context_id":"c"}`, "Pass either session_id or context_id, not both"},
-		{&code, &executeCodeIn{}, `{"code":"1","templat":"node"}`, "Unknown parameter: templat Did you mean 'language'?"},
+		{&code, &executeCodeIn{}, `{"code":"1","templat":"node"}`, "Unknown parameter: templat Did you mean 'template'?"},
 		{&command, &executeCommandIn{}, `{"command":"ls","args":[]}`, ""},
 		{&command, &executeCommandIn{}, `{"command":"ls","args":"-l"}`, "Parameter 'args' must be an array of strings, got the string \"-l\""},
 		{&command, &executeCommandIn{}, `{"command":"ls","args":[1]}`, "Parameter 'args' must be an array of strings, got an array of something else"},
@@ -84,7 +84,7 @@ func TestInput_Decode(t *testing.T) {
 		t.Fatal(err)
 	}
 	var node executeCodeIn
-	if err := code.decode(json.RawMessage(`{"code":"1","template":"node","context_id":"c"}`), &node); err != nil || node.Language != "node" || node.SessionID != "c" {
+	if err := code.decode(json.RawMessage(`{"code":"1","template":"node","context_id":"c"}`), &node); err != nil || node.Template != "node" || node.SessionID != "c" {
 		t.Errorf("decode: got %+v, %v, want the values of the aliases", node, err)
 	}
 	if in.Encoding != "utf-8" || in.Mode != "0644" || !in.Overwrite {

@@ -9,9 +9,10 @@ func Instructions(o Offer) string {
 	for _, t := range catalogue() {
 		offered[t.Def.Name] = t.In(o)
 	}
-	lines := []string{"Glovebox gives you isolated computers to run code in. What you do there cannot harm the user's machine; there is no network."}
+	lines := []string{"Glovebox gives you isolated computers to run code in. Code there cannot harm the user's machine" + noNetwork}
 	for _, l := range []struct{ tool, text string }{
 		{"execute_code", "execute_code and execute_command: pass the session_id of an answer to continue in the same session, with its variables and files; leave it out for a new one."},
+		{"search_tools", "Code there can call the tools of the user's MCP servers; search_tools and describe_tools find them. These calls leave the isolation: they read and change the user's real data."},
 		{"run_code", "create_context and run_code: the same under a name. Call create_context once, then run_code with its context_id."},
 		{"list_snapshots", "Take a snapshot before something risky and restore it instead of rebuilding; fork to try two ways from the same data."},
 		{"upload_file", "upload_file, download_file and list_files move files in and out; relative paths are below the home directory."},

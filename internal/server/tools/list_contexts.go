@@ -13,7 +13,11 @@ var listContexts = define(info{
 	set:         Contexts, family: runErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, _ struct{}) (listContextsOut, error) {
 	out := listContextsOut{Contexts: []contextItem{}}
-	for _, b := range c.Boxes.List(c.Owner, box.KindContext) {
+	boxes, err := c.Boxes.List(c.Owner, box.KindContext)
+	if err != nil {
+		return out, err
+	}
+	for _, b := range boxes {
 		status := contextStatus(b.State)
 		if status == "" {
 			continue

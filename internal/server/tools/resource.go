@@ -64,7 +64,10 @@ func (d *Deps) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 		return nil, err
 	}
 	c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra)}
-	if found, ok := boxes.Find(c.Owner, id); !ok || found != kind {
+	defer c.release(false) // contents of a file have no place for notes
+	if found, err := boxes.Find(c.Owner, id); err != nil {
+		return nil, err
+	} else if found != kind {
 		return nil, c.noSession(id)
 	}
 	r, err := c.openFiles(ctx, id)

@@ -18,8 +18,12 @@ var restoreContext = define(info{
 	if in.ContextID != "" && (in.Name != "" || in.Description != "") {
 		return restoreContextOut{}, invalid("context_id", "Pass either context_id or name and description: a context that is rolled back keeps its own")
 	}
+	into, err := c.contextID(in.ContextID)
+	if err != nil {
+		return restoreContextOut{}, err
+	}
 	s, err := c.Boxes.Restore(ctx, c.Owner, box.KindContext, in.SnapshotID, box.RestoreOptions{
-		Into: c.contextID(in.ContextID), Name: in.Name, Description: in.Description,
+		Into: into, Name: in.Name, Description: in.Description,
 	})
 	if e, ok := errors.AsType[*box.Error](err); ok && e.Code == box.CodeNotFound && e.Context["context_id"] != "" {
 		e.Hint = "Leave out context_id to make a new context of the snapshot."

@@ -13,22 +13,22 @@ var runCode = define(info{
 	title: "Run code in a context",
 	description: "Run Python or JavaScript in a context of create_context, as in a notebook; variables, imports and files stay in the context. " +
 		"The answer is JSON with stdout, stderr, success and execution_time in seconds; a program that fails has success false and its traceback in stderr. " +
-		"Figures come as images. Python has the libraries of this machine, usually numpy, pandas and matplotlib. There is no network: pip install fails.",
+		"Figures come as images. Python has the libraries of this machine, usually numpy, pandas and matplotlib. " + offlineRun,
+	calls: codeCalls, offline: offlineRun,
 	set: Contexts, family: runErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
 	s, lease, own, err := c.context(ctx, in.ContextID)
 	if err != nil {
 		return runCodeOut{}, err
 	}
-	defer lease.Release()
-	res, err := s.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress})
+	res, err := s.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(s.ID())})
 	if err != nil {
 		return runCodeOut{}, err
 	}
 	out := runCodeOut{
 		Stdout: res.Stdout, Stderr: res.Stderr, Success: res.Success,
 		ExecutionTime: math.Round(res.Duration.Seconds()*1e6) / 1e6,
-		ContextID:     s.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images),
+		ContextID:     s.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images), Network: newNetworkOut(res.Refused),
 	}
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
@@ -47,25 +47,29 @@ var runCode = define(info{
 	return out, nil
 })
 
+const offlineRun = "There is no network: pip install fails."
+
 type runCodeIn struct {
 	Code      string `json:"code" jsonschema:"the source code to run" min:"1"`
 	ContextID string `json:"context_id,omitempty" jsonschema:"id or unique name of the context; without it, the default Python context of this connection" alias:"session_id"`
-	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted, if not 30" min:"1" max:"300"`
+	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted; default 30" min:"1" max:"300"`
 }
 
 type runCodeOut struct {
 	Stdout         string   `json:"stdout" jsonschema:"standard output, with the values of last expressions"`
 	Stderr         string   `json:"stderr" jsonschema:"standard error, with the traceback of an uncaught error"`
-	Success        bool     `json:"success" jsonschema:"whether no error was left uncaught"`
+	Success        bool     `json:"success" jsonschema:"whether the code ran without an uncaught error"`
 	ExecutionTime  float64  `json:"execution_time" jsonschema:"how long it ran, in seconds"`
 	ContextID      string   `json:"context_id" jsonschema:"context that the code ran in"`
 	ContextCreated bool     `json:"context_created,omitempty" jsonschema:"whether this call made the default context"`
 	Figures        []figure `json:"figures,omitempty" jsonschema:"the images, whose data is in the content"`
 	Error          string   `json:"error,omitempty" jsonschema:"the uncaught error in one line"`
-	TimedOut       bool     `json:"timed_out,omitempty" jsonschema:"whether the time-out ended it"`
+	TimedOut       bool     `json:"timed_out,omitempty" jsonschema:"whether the timeout interrupted the code"`
 	StateLost      bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
-	LostReason     string   `json:"lost_reason,omitempty" jsonschema:"why they are gone"`
-	Notes          []string `json:"notes,omitempty" jsonschema:"what else there is to know about this run"`
+	LostReason     string   `json:"lost_reason,omitempty" jsonschema:"why earlier variables are gone"`
+	Notes          []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
+
+	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count"`
 
 	images []box.Image
 }

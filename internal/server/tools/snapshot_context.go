@@ -14,7 +14,11 @@ var snapshotContext = define(info{
 		"The snapshot outlives the context and a restart of the server, until delete_snapshot. Takes about 0.2 seconds and tens of MB of disk.",
 	set: Snapshots, needs: Contexts, family: snapshotErrors,
 }, func(ctx context.Context, c *Call, in snapshotContextIn) (snapshotOut, error) {
-	k, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindContext, c.contextID(in.ContextID), box.SnapshotOptions{Name: in.Name, Description: in.Description})
+	id, err := c.contextID(in.ContextID)
+	if err != nil {
+		return snapshotOut{}, err
+	}
+	k, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindContext, id, box.SnapshotOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return snapshotOut{}, err
 	}

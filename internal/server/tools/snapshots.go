@@ -38,7 +38,7 @@ func notCopied(s *box.Box) string {
 type copiedSessionOut struct {
 	SessionID string `json:"session_id" jsonschema:"session to continue in"`
 	Language  string `json:"language" jsonschema:"python or javascript"`
-	Template  string `json:"template" jsonschema:"the same as language: python or node"`
+	Template  string `json:"template" jsonschema:"python, node or a named template"`
 	Flavor    string `json:"flavor" jsonschema:"small, medium or large"`
 
 	text   string
@@ -48,7 +48,7 @@ type copiedSessionOut struct {
 func newCopiedSessionOut(s *box.Box, text string) copiedSessionOut {
 	b := s.Info()
 	return copiedSessionOut{
-		SessionID: b.ID, Language: b.Language, Template: string(b.Template), Flavor: string(b.Flavor),
+		SessionID: b.ID, Language: b.Language, Template: templateName(b), Flavor: string(b.Flavor),
 		text: text + notCopied(s), source: b.Source,
 	}
 }

@@ -13,9 +13,16 @@ var stopContext = define(info{
 	description: "End a context and free what it uses; its variables and files are gone. Waits up to 30 seconds for code that runs in it and never interrupts it.",
 	set:         Contexts, family: stopErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in stopContextIn) (stopContextOut, error) {
-	id, kind := c.contextID(in.ContextID), box.KindContext
-	if k, ok := c.Boxes.Find(c.Owner, id); ok {
-		kind = k
+	id, err := c.contextID(in.ContextID)
+	if err != nil {
+		return stopContextOut{}, err
+	}
+	kind, err := c.Boxes.Find(c.Owner, id)
+	if err != nil {
+		return stopContextOut{}, err
+	}
+	if kind == "" {
+		kind = box.KindContext
 	}
 	there, err := c.Boxes.Stop(ctx, c.Owner, kind, id)
 	if err != nil {

@@ -12,8 +12,11 @@ var stopSession = define(info{
 	description: "End a session and free what it uses. Its variables and files are gone; code that runs in it is ended. Idle sessions are kept on disk by themselves and need not be stopped.",
 	set:         Sessions, family: sessionErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in stopSessionIn) (stopSessionOut, error) {
-	kind, ok := c.Boxes.Find(c.Owner, in.SessionID)
-	if !ok {
+	kind, err := c.Boxes.Find(c.Owner, in.SessionID)
+	if err != nil {
+		return stopSessionOut{}, err
+	}
+	if kind == "" {
 		kind = box.KindSession
 	}
 	there, err := c.Boxes.Stop(ctx, c.Owner, kind, in.SessionID)

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ import (
 type openOptions struct {
 	id       string // of a session or a context; "" a new session
 	language string // of a new session; "" python. A box that is there must have it.
+	template string // of a new session: named, or a language. A box that is there must have come from it.
 	flavor   string // of a new session; "" the server's default. A box that is there must have it.
 	existing bool   // fail rather than create a session
 }
@@ -29,9 +31,22 @@ type target struct {
 	notes []string // for the model, on how the box was found or created
 }
 
-// open leases the box that a call works in. The caller releases it.
+// hold keeps the lease of a box until the call ends.
+func (c *Call) hold(lease box.Lease) { c.leases = append(c.leases, lease) }
+
+// release releases the boxes of a call. delivered says whether the client gets an answer
+// with what their leases report; otherwise the next call reports it.
+func (c *Call) release(delivered bool) {
+	for _, lease := range c.leases {
+		lease.Settle(delivered)
+		lease.Release()
+	}
+	c.leases = nil
+}
+
+// open leases the box that a call works in, until the call ends.
 func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
-	template, err := box.ParseTemplate(w.language)
+	template, named, err := templateOf(w.language, w.template)
 	if err != nil {
 		return target{}, err
 	}
@@ -40,13 +55,21 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 		return target{}, err
 	}
 	kind, there := box.KindSession, false
-	if id := c.contextID(w.id); id != w.id {
-		if _, ok := c.Boxes.Find(c.Owner, id); ok {
+	id, err := c.contextID(w.id)
+	if err != nil {
+		return target{}, err
+	}
+	if id != w.id {
+		if k, err := c.Boxes.Find(c.Owner, id); err != nil {
+			return target{}, err
+		} else if k != "" {
 			w.id = id
 		}
 	}
 	if w.id != "" {
-		if k, ok := c.Boxes.Find(c.Owner, w.id); ok {
+		if k, err := c.Boxes.Find(c.Owner, w.id); err != nil {
+			return target{}, err
+		} else if k != "" {
 			kind, there = k, true
 		} else if isContextID(w.id) {
 			kind = box.KindContext // Manager.Context returns why it does not exist
@@ -64,16 +87,20 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 		if b.Box, b.Lease, err = c.Boxes.Context(ctx, c.Owner, w.id); err != nil {
 			return target{}, err
 		}
-		if err := matches(b.Info(), template, flavor); err != nil {
-			b.Release()
+		c.hold(b.Lease)
+		if err := matches(b.Info(), template, named, flavor); err != nil {
 			return target{}, err
 		}
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Box, b.Lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Flavor: flavor})
+		b.Box, b.Lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Named: named, Flavor: flavor})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
+		}
+		c.hold(b.Lease)
+		if r := b.Rescued(); r != nil && b.Created && named != "" {
+			b.notes = append(b.notes, fmt.Sprintf("The template %s could not be restored as it was built. %s", named, r.Explain()))
 		}
 		if b.Created && b.Lost == nil && w.id != "" {
 			b.notes = append(b.notes, fmt.Sprintf("There was no session %s: this is a new one, without earlier variables and files.%s", w.id, c.didYouMean(w.id)))
@@ -83,14 +110,36 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	return b, nil
 }
 
-// context acquires the box of run_code: a context by its id or unique name, a session
-// or, for "", "default" and words for a missing value, the client's default context,
-// which own reports.
-func (c *Call) context(ctx context.Context, id string) (s *box.Box, lease box.Lease, own bool, err error) {
-	kind, there := box.KindContext, false
-	if id != "" {
-		kind, there = c.Boxes.Find(c.Owner, id)
+// templateOf reads the arguments language and template. template also takes a language or
+// the name of a built-in template, as the argument language did under its earlier name.
+func templateOf(language, template string) (builtin box.Template, named string, err error) {
+	if builtin, err = box.ParseTemplate(language); err != nil || strings.TrimSpace(template) == "" || meansNone(template) {
+		return builtin, "", err
 	}
+	other, err := box.ParseTemplate(template)
+	switch {
+	case err != nil:
+		return builtin, strings.TrimSpace(template), nil
+	case builtin != "" && builtin != other:
+		return "", "", invalid("template", "The template '%s' has the language '%s', not '%s'. Leave out one of them", clip(template), other.Language(), builtin.Language())
+	}
+	return other, "", nil
+}
+
+// templateName returns the name of the template that a box came from.
+func templateName(b box.Info) string { return cmp.Or(b.Named, string(b.Template)) }
+
+// context leases the box of run_code until the call ends: a context by its id or unique
+// name, a session or, for "", "default" and words for a missing value, the client's default
+// context, which own reports.
+func (c *Call) context(ctx context.Context, id string) (s *box.Box, lease box.Lease, own bool, err error) {
+	var kind box.Kind
+	if id != "" {
+		if kind, err = c.Boxes.Find(c.Owner, id); err != nil {
+			return nil, box.Lease{}, false, err
+		}
+	}
+	there := kind != ""
 	if !there && meansNone(id) {
 		id = ""
 	}
@@ -102,20 +151,21 @@ func (c *Call) context(ctx context.Context, id string) (s *box.Box, lease box.Le
 	default:
 		s, lease, err = c.Boxes.Context(ctx, c.Owner, id)
 	}
+	c.hold(lease)
 	recordBox(ctx, s)
 	return s, lease, own, err
 }
 
 // contextID returns the id of the client's default context for "default", unless a
 // box has that id or name, and any other id as it is.
-func (c *Call) contextID(id string) string {
+func (c *Call) contextID(id string) (string, error) {
 	if id != box.DefaultContextID || c.Client == nil {
-		return id
+		return id, nil
 	}
-	if _, ok := c.Boxes.Find(c.Owner, id); ok {
-		return id
+	if kind, err := c.Boxes.Find(c.Owner, id); kind != "" || err != nil {
+		return id, err
 	}
-	return c.Client.ContextID()
+	return c.Client.ContextID(), nil
 }
 
 // meansNone reports whether id is a word for a missing value. Some models and clients
@@ -132,8 +182,10 @@ func meansNone(id string) bool {
 func isContextID(id string) bool { return strings.HasPrefix(id, "ctx-") && len(id) == len("ctx-")+36 }
 
 // matches returns an error if a context does not have the requested properties.
-func matches(b box.Info, template box.Template, flavor box.Flavor) error {
+func matches(b box.Info, template box.Template, named string, flavor box.Flavor) error {
 	switch {
+	case named != "" && named != b.Named:
+		return invalid("template", "Context %s came from the template '%s', not '%s'. Leave out the template, or use another context", b.ID, templateName(b), clip(named))
 	case template != "" && template != b.Template:
 		return invalid("language", "Context %s has the language '%s', not '%s'. Leave out the language, or use another context", b.ID, b.Language, template.Language())
 	case flavor != "" && flavor != b.Flavor:
@@ -168,7 +220,8 @@ func (c *Call) suggest(id string, err error) error {
 // to id, "" if there is none.
 func (c *Call) didYouMean(id string) string {
 	var ids []string
-	for _, b := range c.Boxes.List(c.Owner, "") {
+	boxes, _ := c.Boxes.List(c.Owner, "") // without a list there is no suggestion
+	for _, b := range boxes {
 		ids = append(ids, b.ID)
 	}
 	if near := nearestID(id, ids); near != "" {
@@ -187,7 +240,8 @@ func (c *Call) isCut(id string) bool {
 		return false
 	}
 	var whole []string
-	for _, b := range c.Boxes.List(c.Owner, "") {
+	boxes, _ := c.Boxes.List(c.Owner, "") // acquiring the box reports the error
+	for _, b := range boxes {
 		if strings.HasPrefix(b.ID, beginning) && b.ID != beginning {
 			whole = append(whole, b.ID)
 		}

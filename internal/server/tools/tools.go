@@ -9,6 +9,7 @@ package tools
 //go:generate go test -run ^(TestCatalog|TestDocs)$ -update .
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -18,6 +19,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/codemode"
+	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
 )
 
 // A Set is a group of tools that --toolset enables together.
@@ -43,6 +46,7 @@ func Sets() []Set { return []Set{Sessions, Files, Contexts, Snapshots} }
 type Offer struct {
 	Sets    []string // names for --toolset; empty means [EverySet]
 	Volumes bool     // whether boxes have volumes
+	Code    bool     // whether code can call the tools of MCP servers
 }
 
 // Deps are the dependencies of the handlers.
@@ -52,9 +56,17 @@ type Deps struct {
 	// uses Boxes at once. An error of Await is the error of the call.
 	Await func(context.Context) (*box.Manager, error)
 	Log   *slog.Logger // nil discards
+	// Code returns the broker for the calls of an owner's code, nil if the owner's code can
+	// call no tools. Nil for a server without code mode.
+	Code func(box.Owner) *codemode.Broker
+	// Approvals asks for the approval of calls of code; nil asks nobody.
+	Approvals *approval.Approver
 	// Reserve books memory for a large result before the call produces it, and reports
 	// false if the client may not have that much now; nil always succeeds.
 	Reserve func(ctx context.Context, bytes int64) bool
+	// Hold books the place of a call of an owner for code that goes on after its request, and
+	// returns what gives the place back; nil books nothing.
+	Hold func(box.Owner) (release func())
 	// ProtocolErrors makes the session tools fail with a JSON-RPC error instead of a
 	// result with isError.
 	ProtocolErrors bool
@@ -75,8 +87,11 @@ type Tool struct {
 	Needs Set  // for Snapshots: the other set that the tool needs; "" none
 	Long  bool // a call may take minutes and can become a task
 
-	alias   bool // an alternative name of a tool
-	volumes bool // useful only with volumes
+	alias   bool   // an alternative name of a tool
+	volumes bool   // useful only with volumes
+	code    bool   // useful only with code mode
+	calls   string // added to the description with code mode
+	offline string // in the description, if boxes have no network
 
 	bind func(Deps) mcp.ToolHandler
 }
@@ -94,6 +109,7 @@ var catalogue = sync.OnceValue(func() []Tool {
 var definitions = []func() Tool{
 	executeCode, executeCommand, getSessions, stopSession, getVolumePath, getVolumeMappings,
 	uploadFile, downloadFile, listFiles,
+	searchTools, describeTools,
 	runCode, createContext, stopContext, listContexts,
 	forkContext, snapshotContext, restoreContext, forkSession, snapshotSession, restoreSession, listSnapshots, deleteSnapshot,
 }
@@ -102,9 +118,12 @@ var definitions = []func() Tool{
 func All() []Tool { return slices.Clone(catalogue()) }
 
 // In reports whether an offer includes the tool. Sessions and Contexts imply Files;
-// Snapshots without Contexts implies Sessions. Volume tools need volumes, and
-// alternative names need [EverySet].
+// Snapshots without Contexts implies Sessions. Volume tools need volumes, those of code
+// mode need code mode, and alternative names need [EverySet].
 func (t *Tool) In(o Offer) bool {
+	if t.code && !o.Code {
+		return false
+	}
 	if len(o.Sets) == 0 || slices.Contains(o.Sets, EverySet) {
 		return true
 	}
@@ -115,9 +134,27 @@ func (t *Tool) In(o Offer) bool {
 	switch {
 	case t.alias, t.volumes && !o.Volumes:
 		return false
+	case t.code:
+		return sessions || contexts
 	}
 	return offered[t.Set] && (t.Needs == "" || offered[t.Needs])
 }
+
+// Definition returns the definition of the tool in an offer. It is read-only.
+func (t *Tool) Definition(o Offer) *mcp.Tool {
+	if !o.Code || t.calls == "" {
+		return t.Def
+	}
+	def := *t.Def
+	def.Description += " " + t.calls
+	annotations, open := *def.Annotations, true // the servers may reach anything
+	annotations.OpenWorldHint = &open
+	def.Annotations = &annotations
+	return &def
+}
+
+// NeedsCode reports whether the tool is part of code mode.
+func (t *Tool) NeedsCode() bool { return t.code }
 
 // toolset returns the value of --toolset that enables the tool.
 func (t *Tool) toolset() string {
@@ -153,7 +190,33 @@ type Call struct {
 	Progress func(box.Chunk) // nil unless the client requested progress
 	Links    bool            // whether the client understands links to resources
 
-	reserve func(ctx context.Context, bytes int64) bool // [Deps.Reserve]
+	reserve  func(ctx context.Context, bytes int64) bool // [Deps.Reserve]
+	holdCall func(box.Owner) (release func())            // [Deps.Hold]
+	leases   []box.Lease                                 // of the boxes that the call uses
+	broker   *codemode.Broker                            // nil: the code can call no tools
+}
+
+// calls returns what answers the calls of code in a box; nil if it can call no tools.
+func (c *Call) calls(boxID string) box.Calls {
+	if c.broker == nil {
+		return nil // not a nil *codemode.Run in an interface
+	}
+	return c.broker.Begin(codemode.Identity{Owner: string(c.Owner), Box: boxID})
+}
+
+type withoutCodeKey struct{}
+
+// WithoutCode returns a context for calls of a client that does not want code mode.
+func WithoutCode(ctx context.Context) context.Context {
+	return context.WithValue(ctx, withoutCodeKey{}, true)
+}
+
+// broker returns the broker for a call of an owner, or nil.
+func (d *Deps) broker(ctx context.Context, owner box.Owner) *codemode.Broker {
+	if d.Code == nil || ctx.Value(withoutCodeKey{}) != nil {
+		return nil
+	}
+	return d.Code(owner)
 }
 
 // A Client is one client across its calls; see [box.Client].
@@ -177,6 +240,19 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05
 // for the model. A box that woke from hibernation lost nothing and still gets a note:
 // time has passed for its processes.
 func describeLoss(lease box.Lease, what string) (reason string, notes []string) {
+	if lost := lease.Lost; lost != nil {
+		reason, notes = string(lost.Reason), []string{"The earlier " + what + " " + lost.ID + describeEnd(lost) +
+			". Its variables and files are gone; this is a new box under the same id."}
+		if lease.Woken == nil || !lease.Woken.Behind && lease.Woken.Rescued == nil {
+			return reason, notes
+		}
+	}
+	why, more := describeWake(lease, what)
+	return cmp.Or(reason, why), append(notes, more...)
+}
+
+// describeWake is describeLoss for a box that woke from hibernation.
+func describeWake(lease box.Lease, what string) (reason string, notes []string) {
 	switch {
 	case lease.Woken != nil && lease.Woken.Rescued != nil:
 		return "memory_not_restored: " + lease.Woken.Rescued.Why, []string{lease.Woken.Rescued.Explain()}
@@ -190,9 +266,6 @@ func describeLoss(lease box.Lease, what string) (reason string, notes []string) 
 			[]string{note + ". It was woken as it was at " + at + ": what it did after that is lost."}
 	case lease.Woken != nil:
 		return "", []string{"This " + what + " was hibernated at " + formatTime(lease.Woken.Saved) + " and woken: its variables and files are kept."}
-	case lease.Lost != nil:
-		note := "The earlier " + what + " " + lease.Lost.ID + describeEnd(lease.Lost)
-		return string(lease.Lost.Reason), []string{note + ". Its variables and files are gone; this is a new box under the same id."}
 	}
 	return "", nil
 }

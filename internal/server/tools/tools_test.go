@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/codemode"
 )
 
 // TestOffer_Toolsets: the tools that each value of --toolset enables.
@@ -66,6 +67,27 @@ func TestOffer_Toolsets(t *testing.T) {
 	}
 }
 
+// TestOffer_codeMode: code mode adds its tools to sets that run code.
+func TestOffer_codeMode(t *testing.T) {
+	for sets, want := range map[string]bool{"": true, "all": true, "sessions": true, "contexts": true, "snapshots": true, "files": false} {
+		for _, code := range []bool{true, false} {
+			o := Offer{Code: code}
+			if sets != "" {
+				o.Sets = []string{sets}
+			}
+			n := 0
+			for _, tool := range All() {
+				if tool.NeedsCode() && tool.In(o) {
+					n++
+				}
+			}
+			if (n == 2) != (want && code) || n == 1 {
+				t.Errorf("--toolset %q, code mode %v: %d tools of code mode", sets, code, n)
+			}
+		}
+	}
+}
+
 // TestUnknownTool: the error for a tool that a server does not offer has the remedy.
 func TestUnknownTool(t *testing.T) {
 	offered := []string{"execute_code", "list_files"}
@@ -80,6 +102,7 @@ func TestUnknownTool(t *testing.T) {
 		{"fork_context", offered, true, "the operator adds it with --toolset snapshots,contexts or all."},
 		{"get_volume_path", offered, true, "The operator adds it with --toolset all."},
 		{"create_context", offered, false, "Method not found: tool:create_context. The tools are: execute_code, list_files."},
+		{"search_tools", offered, true, "It belongs to code mode: the operator enables that with --tools FILE"},
 		{"executecode", offered, true, "Method not found: tool:executecode. Did you mean 'execute_code'?"},
 		{"nope", nil, false, "Method not found: tool:nope. This server has no tools at the moment."},
 	} {
@@ -125,6 +148,19 @@ func TestDescribeLoss(t *testing.T) {
 			name:   "lost with its server",
 			lease:  box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonHostRestart, At: at}},
 			reason: "host_restart", orWords: "(it was lost with its server).",
+		},
+		{
+			name:   "lost, then hibernated before a call could report it",
+			lease:  box.Lease{Woken: &box.Woken{Saved: at}, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
+			reason: "evicted",
+			note:   "The earlier context x ended at 2026-01-02T02:04:05Z (it made room for another box). Its variables and files are gone; this is a new box under the same id.",
+		},
+		{
+			name:   "lost twice before a call could report it",
+			lease:  box.Lease{Woken: &box.Woken{Saved: at, Behind: true}, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
+			reason: "evicted",
+			note: "The earlier context x ended at 2026-01-02T02:04:05Z (it made room for another box). Its variables and files are gone; this is a new box under the same id.\n" +
+				"The server was killed while it had this context. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
 		},
 		{
 			name:   "unreadable",
@@ -304,4 +340,42 @@ func constants(t *testing.T, typ string) []string {
 		})
 	}
 	return values
+}
+
+// TestCodeMode_openWorld: in code mode, clients and models learn that code acts outside
+// of the sandbox.
+func TestCodeMode_openWorld(t *testing.T) {
+	code, plain := Offer{Code: true}, Offer{}
+	for _, tool := range All() {
+		switch open := *tool.Definition(code).Annotations.OpenWorldHint; {
+		case open != (tool.calls != ""):
+			t.Errorf("%s: openWorldHint %v in code mode", tool.Def.Name, open)
+		case *tool.Definition(plain).Annotations.OpenWorldHint:
+			t.Errorf("%s: openWorldHint without code mode", tool.Def.Name)
+		}
+	}
+	const warning = "the user's real data"
+	if !strings.Contains(Instructions(code), warning) || strings.Contains(Instructions(plain), warning) {
+		t.Errorf("instructions in code mode: %s\nwithout: %s", Instructions(code), Instructions(plain))
+	}
+}
+
+// TestAboutTools: only a wrong name is an invalid argument.
+func TestAboutTools(t *testing.T) {
+	for code, want := range map[codemode.Code]string{
+		codemode.UnknownTool: "Invalid parameters: Trust it.",
+		codemode.Untrusted:   "Trust it.",
+		codemode.Unavailable: "Trust it.",
+	} {
+		res, err := sessionErrors.answer(Deps{Log: slog.New(slog.DiscardHandler)}, "describe_tools", aboutTools(&codemode.Error{Server: "s", Code: code, Message: "Trust it."}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Content[0].(*mcp.TextContent).Text; got != want {
+			t.Errorf("%s: got %q, want %q", code, got, want)
+		}
+	}
+	if text := errNoCode().Error(); strings.Contains(text, "operator") || !strings.Contains(text, "--tools") {
+		t.Errorf("no servers: %q", text)
+	}
 }

@@ -43,7 +43,6 @@ var uploadFile = define(info{
 	if err != nil {
 		return uploadFileOut{}, err
 	}
-	defer b.Release()
 	f, err := b.WriteFile(ctx, box.WriteRequest{
 		Path: expandHome(in.Path), Mode: uint32(mode), Exclusive: !in.Overwrite, Parents: true,
 	}, bytes.NewReader(data))

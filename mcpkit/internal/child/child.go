@@ -136,15 +136,24 @@ func (c *Command) start() (*process, error) {
 	if stderr == nil {
 		stderr = io.Discard
 	}
-	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
-	cmd.Dir, cmd.Env = c.Dir, c.Env
-	if cmd.Env == nil {
-		cmd.Env = []string{} // nil would inherit the environment
+	prepare := func() *exec.Cmd {
+		cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
+		cmd.Dir, cmd.Env = c.Dir, c.Env
+		if cmd.Env == nil {
+			cmd.Env = []string{} // nil would inherit the environment
+		}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = inRead, outWrite, io.MultiWriter(&p.stderr, stderr)
+		cmd.WaitDelay = drainDelay
+		ownSession(cmd)
+		return cmd
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = inRead, outWrite, io.MultiWriter(&p.stderr, stderr)
-	cmd.WaitDelay = drainDelay
-	ownSession(cmd)
+	cmd := prepare()
+	namespaced := asUser(cmd)
 	err = cmd.Start()
+	if namespaced && noNamespace(err) {
+		cmd = prepare() // as root in name, which most programs bear
+		err = cmd.Start()
+	}
 	inRead.Close()
 	outWrite.Close()
 	if err != nil {

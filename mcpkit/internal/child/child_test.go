@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 	if report := os.Getenv(interruptEnv); report != "" {
 		os.Exit(waitForInterrupt(report))
 	}
+	if dir := os.Getenv(rootInNameEnv); dir != "" {
+		os.Exit(startAsRootInName(dir))
+	}
 	if os.Getenv("CHILD_TEST_SERVER") != "" {
 		server := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
 		mcp.AddTool(server, &mcp.Tool{Name: "env", Description: "the environment"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {

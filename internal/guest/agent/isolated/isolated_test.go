@@ -49,6 +49,17 @@ func newConn(t testing.TB) *client.Conn {
 // connTo boots a guest of the given root and connects to its agent.
 func connTo(t testing.TB, root engine.Root, interpreters map[string]string) *client.Conn {
 	t.Helper()
+	e, spec := newEngine(t, root)
+	g, err := e.Create(t.Context(), "agent", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return connectWith(t, g, client.Open, interpreters)
+}
+
+// newEngine returns an engine, and the spec of a guest of the given root.
+func newEngine(t testing.TB, root engine.Root) (*gvisor.Engine, *engine.Spec) {
+	t.Helper()
 	if missing != nil {
 		t.Skip("guests cannot be isolated here:", missing)
 	}
@@ -57,15 +68,21 @@ func connTo(t testing.TB, root engine.Root, interpreters map[string]string) *cli
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	spec := &engine.Spec{
+	return e, &engine.Spec{
 		Root: root, Agent: embedtest.Program(t),
 		Limits: engine.Limits{CPUs: 2, MemoryMB: memoryMB + 256, DiskMB: 64, PIDs: pids + 64},
 	}
-	g, err := e.Create(t.Context(), "agent", spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := client.Open(t.Context(), g, client.Options{Hello: protocol.Hello{
+}
+
+// connect connects to a guest's agent with client.Open or client.Resume.
+func connect(t testing.TB, g engine.Guest, open func(context.Context, client.Dialer, client.Options) (*client.Conn, error)) *client.Conn {
+	t.Helper()
+	return connectWith(t, g, open, map[string]string{"python": "/usr/bin/python3"})
+}
+
+func connectWith(t testing.TB, g engine.Guest, open func(context.Context, client.Dialer, client.Options) (*client.Conn, error), interpreters map[string]string) *client.Conn {
+	t.Helper()
+	l, err := open(t.Context(), g, client.Options{Hello: protocol.Hello{
 		Home: "/home/user", Scratch: []string{"/tmp"}, UID: 1000, GID: 1000, PIDs: pids, MemoryMB: memoryMB,
 		Interpreters: interpreters, Entropy: bytes.Repeat([]byte{7}, 32),
 	}})

@@ -120,17 +120,23 @@ func TestRun_Cancel(t *testing.T) {
 // TestRun_EmptyCell runs the empty cell that checks a kernel: it leaves no trace, and no
 // output printed meanwhile is lost.
 func TestRun_EmptyCell(t *testing.T) {
+	// Both say when they have printed.
 	setUp := map[string]string{
-		Python:     "import threading, os, time\nos.system('(sleep 0.1; echo child) &')\ndef late():\n    time.sleep(0.1)\n    print('thread')\nx = threading.Thread(target=late); x.start()\n41",
-		JavaScript: "let x = setTimeout(() => console.log('thread'), 100); require('child_process').spawn('sh', ['-c', 'sleep 0.1; echo child'], {stdio: ['ignore', 'inherit', 'inherit'], detached: true}); 41",
+		Python:     "import threading, os, time\nos.system('(sleep 0.1; echo child; touch %[1]s/child) &')\ndef late():\n    time.sleep(0.1)\n    print('thread')\n    open('%[1]s/thread', 'w').close()\nx = threading.Thread(target=late); x.start()\n41",
+		JavaScript: "let x = setTimeout(() => { console.log('thread'); require('fs').writeFileSync('%[1]s/thread', '') }, 100); require('child_process').spawn('sh', ['-c', 'sleep 0.1; echo child; touch %[1]s/child'], {stdio: ['ignore', 'inherit', 'inherit'], detached: true}); 41",
 	}
 	failing := map[string]string{Python: "print(_)\n1/0", JavaScript: "console.log(_); undefined_"}
 	each(t, func(t *testing.T, language string, k *Kernel) {
-		if res, rec := run(t, k, setUp[language]); !res.OK || rec.value() != "41" {
+		dir := t.TempDir()
+		if res, rec := run(t, k, fmt.Sprintf(setUp[language], dir)); !res.OK || rec.value() != "41" {
 			t.Fatalf("got %+v, %q", res, rec.all.String())
 		}
-		end := time.Now().Add(400 * time.Millisecond)
-		for i := 0; time.Now().Before(end); i++ {
+		printed := func() bool { return exists(filepath.Join(dir, "thread"))() && exists(filepath.Join(dir, "child"))() }
+		begun := time.Now()
+		for i := 0; !printed() || i < 10; i++ {
+			if time.Since(begun) > 10*time.Second {
+				t.Fatal("thread and child have not printed after 10 seconds")
+			}
 			req := Request{Timeout: 20 * time.Second}
 			if i == 3 {
 				req.Seed = []byte("seed")

@@ -114,6 +114,11 @@ type Request struct {
 	Exclusive bool
 	Input     int
 	Grace     time.Duration // between interrupt and kill; 0: 2 s
+	// Tools, if not empty, lets the code call the host: JSON of bridgecall.Setup.
+	Tools []byte
+	// Network, if not empty, changes variables and the certificates that are trusted
+	// first: JSON with env, unset and ca.
+	Network []byte
 	// Program marks a whole program, the last code to run: see protocol.Run. The caller
 	// must close the kernel afterwards. File is its absolute path; empty: none.
 	Program bool
@@ -147,6 +152,7 @@ type Kernel struct {
 	busy    atomic.Bool // a run is in progress
 	sending atomic.Bool // a command is being written
 	run     uint32      // number of the last run; owned by the current run
+	tools   bool        // the kernel has the script for calls; owned by the current run
 	msg     []byte      // unparsed control bytes; owned by the current run
 
 	procMu sync.Mutex
@@ -279,6 +285,8 @@ const (
 	cmdRun        = 'R' // run number, code of a cell
 	cmdProgram    = 'P' // run number, path, null byte, code of a whole program
 	cmdReseed     = 'E' // seed of the random generators
+	cmdTools      = 'T' // JSON of bridgecall.Setup, null byte, the first time a script
+	cmdNetwork    = 'N' // JSON: variables to set and to unset, and a certificate to trust
 	cmdInterrupts = 'X' // run number, count of SIGINTs; Node.js only
 )
 

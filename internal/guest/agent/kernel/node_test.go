@@ -63,6 +63,13 @@ func nodeStories() []story {
 			{code: "new Map([[1, {a: 2}]])", value: "Map(1) { 1 => { a: 2 } }"},
 			{code: "(function named() {})", value: "[Function: named]"},
 			{code: "Promise.resolve(3)", value: "Promise { 3 }"},
+			// The promise that is the value of a cell is awaited.
+			{code: "const nap = () => new Promise((r) => setTimeout(r, 30)); (async () => { await nap(); console.log('slept') })();", out: "slept\n"},
+			{code: "(async () => { await nap(); return 4 })()", value: "Promise { 4 }"},
+			{code: "(async () => { await nap(); throw new RangeError('late') })()", error: "RangeError", trace: "~<cell "},
+			{code: "Promise.reject(new RangeError('early'))", error: "RangeError", trace: "~<cell "},
+			{code: "new Promise((r) => setTimeout(r, 3000))", error: "Interrupted", stop: true},
+			{code: "nap(); 5", value: "5"},
 			{code: "new Proxy({}, {get() { throw new Error('p') }})", value: "~Proxy"},
 			{code: "({[Symbol.for('nodejs.util.inspect.custom')]() { throw new RangeError('i') }})", error: "RangeError"},
 			{code: "'x'.repeat(1000000)", value: "~more characters"},

@@ -80,6 +80,11 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 	case err == nil:
 		res.OK, res.Error = d.OK, d.Error
 		res.Dropped += max(d.Dropped, 0)
+		if !d.OK && stopped == "" && ctx.Err() != nil {
+			// The code ended with the error of a call that the cancellation ended,
+			// before the interrupt.
+			res.Stopped = "cancelled"
+		}
 	case errors.Is(err, errMalformed):
 		res.Lost, res.LostDetail = "crashed", errMalformed.Error()
 	default:
@@ -108,6 +113,16 @@ func (k *Kernel) converse(req Request, guard *runGuard) (_ done, empty bool, err
 	msg := command(cmdRun, number[:], req.Code)
 	if req.Program {
 		msg = command(cmdProgram, number[:], []byte(req.File), []byte{0}, req.Code)
+	}
+	if len(req.Tools) > 0 {
+		var script []byte
+		if !k.tools {
+			k.tools, script = true, toolsScript(k.language)
+		}
+		msg = append(command(cmdTools, req.Tools, []byte{0}, script), msg...)
+	}
+	if len(req.Network) > 0 {
+		msg = append(command(cmdNetwork, req.Network), msg...)
 	}
 	if len(req.Seed) > 0 {
 		msg = append(command(cmdReseed, req.Seed), msg...)

@@ -31,11 +31,19 @@ var nodeScript = sync.OnceValue(func() []byte {
 	var b bytes.Buffer
 	b.WriteString("(function (require, dynamicImport, source) {\n'use strict';\n")
 	b.Write(join("node/", "state.cjs", "events.cjs", "output.cjs", "display.cjs", "errors.cjs", "inspector.cjs",
-		"interrupt.cjs", "run.cjs", "start.cjs", "random.cjs", "ready.cjs"))
+		"interrupt.cjs", "run.cjs", "start.cjs", "random.cjs", "network.cjs", "ready.cjs"))
 	b.WriteString("})\x00")
 	b.Write(join("node/", "source.cjs"))
 	return b.Bytes()
 })
+
+// toolsScript lets code call the host. A kernel gets it with the first run that may.
+func toolsScript(language string) []byte {
+	if language == Python {
+		return join("python/", "tools.py")
+	}
+	return join("node/", "tools.cjs")
+}
 
 func join(dir string, names ...string) []byte {
 	var b bytes.Buffer

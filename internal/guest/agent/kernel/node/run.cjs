@@ -52,11 +52,17 @@ function windUp() {
     process.removeListener('beforeExit', last);
     process.removeListener('exit', over);
     input.ref();
-    finish(interruption());
+    conclude(interruption());
   };
   process.on('beforeExit', last);
   process.on('exit', over);
   input.unref();
+}
+
+// showSettled waits for the promise that is the value of a cell, such as that of an async
+// main(), and shows it unless its value is undefined.
+async function showSettled(promise) {
+  if (await promise !== undefined) await show(promise, true);
 }
 
 // Runs a cell, or a whole program if file is not undefined (it may be '').
@@ -97,7 +103,7 @@ function run(n, code, file) {
     }
     // Output of this turn of the event loop belongs to the run.
     later(() => {
-      const last = whole && !error ? windUp : () => finish(error);
+      const last = whole && !error ? windUp : () => conclude(error);
       if (shows.size === 0) last();
       else Promise.allSettled([...shows]).then(last);
     });
@@ -112,6 +118,10 @@ function run(n, code, file) {
     return;
   }
   keepSource(source);
+  const failed = (e) => {
+    if (!over) end(describe(e));
+    else if (!callWasCancelled(e)) report('Unhandled rejection: ', e);
+  };
   evaluate(prepare(source), (error, reply) => {
     if (error && (error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' || /terminated/.test(error.message))) {
       broken = true;
@@ -140,9 +150,12 @@ function run(n, code, file) {
         return;
       }
       last = value;
-      const p = show(value, true);
-      if (p) p.then(() => end(null), (e) => end(describe(e)));
-      else end(null);
+      if (util.types.isPromise(value)) showSettled(value).then(() => end(null), failed);
+      else {
+        const p = show(value, true);
+        if (p) p.then(() => end(null), failed);
+        else end(null);
+      }
     } catch (e) {
       end(describe(e));
     } finally {

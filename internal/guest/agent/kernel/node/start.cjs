@@ -34,7 +34,7 @@ process.on('uncaughtException', (e) => {
   if (!others('uncaughtException')) uncaught('Uncaught exception: ', e);
 });
 process.on('unhandledRejection', (e) => {
-  if (others('unhandledRejection')) return;
+  if (others('unhandledRejection') || callWasCancelled(e)) return;
   if (others('uncaughtException')) throw e; // like Node.js
   uncaught('Unhandled rejection: ', e);
 });
@@ -66,7 +66,30 @@ function command(message) {
   }
   else if (message[0] === 0x58) interrupted(message.readUInt32BE(1), message[5]);
   else if (message[0] === 0x45) reseed(message.subarray(1));
+  else if (message[0] === 0x4e) network(JSON.parse(message.toString('utf8', 1)));
+  else if (message[0] === 0x54) allowTools(message);
   else if (message[0] === 0x53) ready(message.subarray(1).toString());
+}
+
+let hostTools = null; // given by the script of the first run that may call the host
+
+function allowTools(message) {
+  const end = message.indexOf(0);
+  const script = message.toString('utf8', end + 1);
+  if (script) hostTools = vm.runInThisContext(`(function (require, hide) {\n${script}})`, { filename: 'glovebox:tools' })(require, hide);
+  hostTools.offer(message.toString('utf8', 1, end));
+}
+
+// callWasCancelled reports whether e is the error of a call that the end of its run
+// cancelled. The run has printed a note about the call.
+function callWasCancelled(e) { return hostTools !== null && e !== null && typeof e === 'object' && hostTools.wasCancelled(e); }
+
+// conclude ends the run and its tool calls.
+function conclude(error) {
+  const note = hostTools ? hostTools.endRun(broken) : '';
+  if (!note) return finish(error);
+  err.write(note);
+  later(() => finish(error)); // after the user's handlers of the cancelled calls
 }
 
 function interrupted(n, announced) {

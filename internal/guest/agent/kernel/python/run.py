@@ -84,6 +84,10 @@ def run(number, code, file=None):
         if S.child or getpid() != PID:
             leave_child(error)
         settle()
+        if "report_unawaited" in globals():  # the run may call tools
+            note = report_unawaited()
+            if note:
+                guarded(sys.stderr.write, note + "\n")
         if "matplotlib.pyplot" in sys.modules and not file:
             # A program in a file shows its figures itself, as under Python.
             late = guarded(show_figures)

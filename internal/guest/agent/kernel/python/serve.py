@@ -67,6 +67,16 @@ def reseed(entropy):
             guarded(step, module)
 
 
+def network(settings):
+    """Applies settings of the network. TLS libraries read certificates from the file
+    that SSL_CERT_FILE names, which the agent replaces, so only variables change."""
+    import json
+    settings = json.loads(settings)
+    for name in settings["unset"] or ():
+        os.environ.pop(name, None)
+    os.environ.update(settings["env"] or {})
+
+
 def serve():
     """The kernel's main loop. It ends with the command pipe."""
     task = None
@@ -92,6 +102,13 @@ def serve():
                 S.reply = (run(int.from_bytes(now[1:5], "big"), code, file.decode("utf-8", "surrogateescape")), [])
             elif kind == b"E":
                 reseed(now[1:])
+            elif kind == b"N":
+                guarded(network, now[1:])
+            elif kind == b"T":
+                setup, _, script = now[1:].partition(b"\0")
+                if script:
+                    exec(compile(script, FILE, "exec"), globals())
+                offer_tools(setup)
         except BaseException:
             if S.child or getpid() != PID:
                 hard_exit(1)

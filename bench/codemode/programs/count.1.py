@@ -1,0 +1,1 @@
+print(tools.sql.search_objects(object_type="column", schema="main", table="products"))

@@ -1,0 +1,2 @@
+const {content} = await tools.files.read_text_file({path: "contacts.csv", head: 3});
+console.log(content);

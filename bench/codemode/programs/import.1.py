@@ -1,0 +1,1 @@
+print(tools.files.read_text_file(path="contacts.csv", head=3)["content"])

@@ -1,0 +1,2 @@
+const {content} = await tools.files.list_directory({path: "notes"});
+console.log(content);

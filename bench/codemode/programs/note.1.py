@@ -1,0 +1,1 @@
+print(tools.files.list_directory(path="notes")["content"])

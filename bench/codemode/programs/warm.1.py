@@ -1,0 +1,5 @@
+tools.files.list_directory(path="notes")
+tools.memory.search_nodes(query="Rotterdam")
+tools.everything.echo(message="hello")
+tools.sql.execute_sql(sql="SELECT 1")
+tools.browser.browser_navigate(url="about:blank")

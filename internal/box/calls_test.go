@@ -1,0 +1,73 @@
+package box
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// pixel is a PNG image.
+const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+// testCalls answers calls with their arguments and adds two images, one of them invalid.
+type testCalls struct {
+	methods []string
+	ended   int
+}
+
+func (c *testCalls) Call(_ context.Context, method string, args []byte) ([]byte, error) {
+	c.methods = append(c.methods, method)
+	return fmt.Appendf(nil, `{"value":%s}`, args), nil
+}
+
+func (c *testCalls) End() { c.ended++ }
+
+func (c *testCalls) Displays() []protocol.Display {
+	return []protocol.Display{
+		{Data: map[string]string{"text/plain": "<image of a tool>", "image/png": pixel}},
+		{Data: map[string]string{"text/plain": "<image of a tool>", "image/png": base64.StdEncoding.EncodeToString([]byte("<svg onload=x>"))}},
+	}
+}
+
+func TestRun_calls(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.session(t, "", "x")
+	calls := &testCalls{}
+	res := runReq(t, s, RunRequest{Code: "print(tools.s.t(a=1)['arguments'])", Calls: calls})
+	if !res.Success || res.Stdout != "{'a': 1}\n<image of a tool>\n" && res.Stdout != "{'a': 1}\n" || len(calls.methods) != 1 {
+		t.Errorf("got %+v after calls of %q", res, calls.methods)
+	}
+	if len(res.Images) != 1 || res.Images[0].MIME != "image/png" || res.Images[0].Path == "" {
+		t.Errorf("got images %+v", res.Images)
+	}
+	if _, err := s.Run(t.Context(), RunRequest{Code: "1", Language: "cobol", Calls: calls}); err == nil || calls.ended != 2 {
+		t.Errorf("after a run and an invalid one, %v: End was called %d times", err, calls.ended)
+	}
+	res = run(t, s, "tools.s.t(a=1)")
+	if res.Success || res.Error.Name != "ToolError" || len(calls.methods) != 1 {
+		t.Errorf("a run without calls: got %+v after calls of %q", res, calls.methods)
+	}
+}
+
+func TestExec_calls(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.session(t, "", "x")
+	calls := &testCalls{}
+	res, err := s.Exec(t.Context(), ExecRequest{Shell: `glovebox-tool s.t a=1`, Calls: calls})
+	if err != nil || res.ExitCode != 0 || !strings.Contains(res.Stdout, `"words":{"a":"1"}`) || len(calls.methods) != 1 {
+		t.Errorf("got %+v, %v after calls of %q", res, err, calls.methods)
+	}
+	if err == nil && (len(res.Images) != 1 || res.Images[0].Path == "" || !strings.Contains(strings.Join(res.Notes, " "), "1 image was left out")) {
+		t.Errorf("got images %+v, notes %q", res.Images, res.Notes)
+	}
+	if calls.ended != 1 {
+		t.Errorf("End was called %d times", calls.ended)
+	}
+	if res, err = s.Exec(t.Context(), ExecRequest{Shell: `glovebox-tool s.t a=1`}); err != nil || res.ExitCode == 0 || len(calls.methods) != 1 {
+		t.Errorf("a command without calls: got %+v, %v after calls of %q", res, err, calls.methods)
+	}
+}

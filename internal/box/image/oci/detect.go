@@ -1,0 +1,141 @@
+package oci
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/box/image"
+	"github.com/glovebox-dev/glovebox/internal/erofs"
+)
+
+// oldestPython is the minor version of the oldest Python 3 that the kernel supports.
+const oldestPython = 8
+
+// maxDirs bounds the directories of an image's PATH that are searched.
+const maxDirs = 32
+
+// standardDirs are where images have interpreters that are not on their PATH.
+var standardDirs = []string{"/usr/local/bin", "/opt/conda/bin", "/opt/venv/bin", "/usr/bin", "/bin"}
+
+// places are where Python has its libraries, below its prefix and for its version.
+var places = []string{"lib/python3.%d/site-packages", "lib/python3/dist-packages", "local/lib/python3.%d/dist-packages"}
+
+var pythonVersion = regexp.MustCompile(`^python3\.([0-9]{1,2})$`)
+
+// searchDirs returns the directories of an image's PATH, then the standard ones.
+func searchDirs(env []string) []string {
+	var dirs []string
+	for _, kv := range env {
+		list, ok := strings.CutPrefix(kv, "PATH=")
+		if !ok {
+			continue
+		}
+		for dir := range strings.SplitSeq(list, ":") {
+			if path.IsAbs(dir) && len(dir) <= maxPath && len(dirs) < maxDirs {
+				dirs = append(dirs, path.Clean(dir))
+			}
+		}
+	}
+	return append(dirs, standardDirs...)
+}
+
+// interpreters finds the interpreters of a tree, whose config has the environment env.
+// Nothing is run: whether they work shows when a box starts.
+func (t *tree) interpreters(env []string) (found []image.Interpreter, notes []string) {
+	dirs := searchDirs(env)
+	python, old := t.python(dirs)
+	if python != nil {
+		found = append(found, *python)
+	} else if old != "" {
+		notes = append(notes, old)
+	}
+	for _, dir := range dirs {
+		if file := path.Join(dir, "node"); t.isProgram(file) {
+			found = append(found, image.Interpreter{Language: image.JavaScript, Path: file, Prefix: path.Dir(dir)})
+			break
+		}
+	}
+	switch {
+	case len(found) == 0:
+		notes = append(notes, "The image has neither Python nor Node.js: boxes run commands only.")
+	case len(found) == 1 && found[0].Language == image.Python:
+		notes = append(notes, "The image has no Node.js: JavaScript is not available.")
+	case len(found) == 1:
+		notes = append(notes, "The image has no Python.")
+	}
+	if !t.isProgram("/bin/sh") {
+		notes = append(notes, "The image has no /bin/sh: commands need a list of arguments.")
+	}
+	return found, notes
+}
+
+// python finds the first Python 3 that is not too old. If there are only older ones, old
+// says so.
+func (t *tree) python(dirs []string) (_ *image.Interpreter, old string) {
+	for _, dir := range dirs {
+		file := path.Join(dir, "python3")
+		if !t.isProgram(file) {
+			continue
+		}
+		i := &image.Interpreter{Language: image.Python, Path: file, Prefix: path.Dir(dir)}
+		minor := t.minor(file, i.Prefix)
+		if minor >= 0 {
+			i.Version = fmt.Sprintf("3.%d", minor)
+		}
+		if minor >= 0 && minor < oldestPython {
+			old = fmt.Sprintf("%s is Python %s; at least 3.%d is needed.", file, i.Version, oldestPython)
+			continue
+		}
+		for _, lib := range image.Libraries() {
+			if slices.ContainsFunc(places, func(place string) bool {
+				if strings.Contains(place, "%") {
+					place = fmt.Sprintf(place, minor)
+				}
+				return t.lookup(path.Join(i.Prefix, place, lib, "__init__.py")) != nil
+			}) {
+				i.Libraries = append(i.Libraries, lib)
+			}
+		}
+		return i, ""
+	}
+	return nil, old
+}
+
+// minor returns the minor version of the Python at file: that of the file which it links
+// to, or else of its libraries; -1 if neither tells.
+func (t *tree) minor(file, prefix string) int {
+	dir, name := t.lookup(path.Dir(file)), path.Base(file)
+	for range maxHops {
+		if m := pythonVersion.FindStringSubmatch(name); m != nil {
+			n, _ := strconv.Atoi(m[1]) // two digits
+			return n
+		}
+		if dir == nil {
+			break
+		}
+		next := dir.Entries[name]
+		if next == nil || next.Type() != erofs.TypeSymlink {
+			break
+		}
+		to := next.Target
+		if !path.IsAbs(to) {
+			to = path.Join(path.Dir(file), to)
+		}
+		file, name = to, path.Base(to)
+		dir = t.lookup(path.Dir(to))
+	}
+	newest := -1
+	if lib := t.lookup(path.Join(prefix, "lib")); lib != nil {
+		for name := range lib.Entries {
+			if m := pythonVersion.FindStringSubmatch(name); m != nil {
+				n, _ := strconv.Atoi(m[1]) // two digits
+				newest = max(newest, n)
+			}
+		}
+	}
+	return newest
+}

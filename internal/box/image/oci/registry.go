@@ -1,0 +1,97 @@
+package oci
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// keychain has the credentials of docker and podman: in DOCKER_CONFIG, ~/.docker and
+// podman's auth.json, and those of the helper programs that they name.
+var keychain = authn.DefaultKeychain
+
+// openRegistry finds an image in a registry.
+// The context bounds also what is read of the layers.
+func openRegistry(ctx context.Context, ref string) (*content, error) {
+	parsed, err := name.ParseReference(ref)
+	if err != nil {
+		return nil, err
+	}
+	registry := parsed.Context().RegistryStr()
+	img, err := remote.Image(parsed,
+		remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain), remote.WithUserAgent("glovebox"),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
+		remote.WithTransport(&transport{plain: isLoopback(registry), registry: registry, next: newTransport()}))
+	if err != nil {
+		return nil, err
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	if m.Config.Size > maxConfig {
+		return nil, hostile("its config has %d bytes, at most %d are possible", m.Config.Size, maxConfig)
+	}
+	config, err := img.RawConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	var layers []layer
+	for _, d := range m.Layers {
+		if len(d.URLs) > 0 {
+			return nil, hostile("the layer %s is at another address", d.Digest)
+		}
+		layers = append(layers, layer{size: d.Size, open: func() (io.ReadCloser, error) {
+			l, err := img.LayerByDigest(d.Digest)
+			if err != nil {
+				return nil, err
+			}
+			return l.Compressed() // verifies its digest and size
+		}})
+	}
+	return newContent(digest.String(), config, m.Config.Digest.String(), layers)
+}
+
+func newTransport() http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = time.Minute
+	t.MaxResponseHeaderBytes = 64 << 10
+	return t
+}
+
+// transport refuses unencrypted connections, except to a registry on this machine.
+type transport struct {
+	plain    bool
+	registry string
+	next     http.RoundTripper
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && !(t.plain && r.URL.Host == t.registry) {
+		return nil, fmt.Errorf("connect to %s: registries need HTTPS, except those on this machine", r.URL.Host)
+	}
+	return t.next.RoundTrip(r)
+}
+
+// isLoopback reports whether a host, with or without a port, is this machine.
+func isLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}

@@ -1,0 +1,103 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/box/catalog"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/plural"
+)
+
+// maxListedTemplates bounds the names in an error.
+const maxListedTemplates = 10
+
+// listNamed lists the named templates that an owner may use. They are built by the
+// operator's commands; boxes have the language and the flavor of their template.
+func (m *Manager) listNamed(op string, owner Owner) ([]catalog.Template, error) {
+	if m.parts.Catalog == nil {
+		return nil, nil
+	}
+	list, err := m.parts.Catalog.List(string(owner))
+	if err != nil {
+		m.log.Warn("named templates not listed", logkey.Operation, op, logkey.Error, err)
+		return nil, &Error{
+			Code: CodeNotReady, Op: op, Msg: "The server is not ready: it cannot list the templates on its disk",
+			Hint: "Try again in a moment. If it happens again, the operator finds the reason in the server's log.",
+		}
+	}
+	return list, nil
+}
+
+// fromNamed makes sp the description of a box from a named template. The template and the
+// flavor of sp are those that the caller asks for, or empty.
+func (m *Manager) fromNamed(op string, sp *spec, name string) error {
+	list, err := m.listNamed(op, sp.key.owner)
+	if err != nil {
+		return err
+	}
+	for _, t := range list {
+		if t.Name != name {
+			continue
+		}
+		base, flavor := Template(t.Base), Flavor(t.Flavor)
+		if sp.template != "" && sp.template != base {
+			return namedMismatch(op, name, "language", base.Language(), sp.template.Language())
+		}
+		if sp.flavor != "" && sp.flavor != flavor {
+			return namedMismatch(op, name, "flavor", string(flavor), string(sp.flavor))
+		}
+		sp.template, sp.named, sp.flavor, sp.origin = base, t.Name, flavor, origin{named: t.ID}
+		return nil
+	}
+	return noSuchTemplate(op, name, list)
+}
+
+func namedMismatch(op, name, what, has, want string) error {
+	return &Error{
+		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Template %s has the %s '%s', not '%s'", name, what, has, want),
+		Hint: fmt.Sprintf("Leave out the %s, or use another template.", what), Context: map[string]string{"field": what},
+	}
+}
+
+// noSuchTemplate is the error for an unknown name. list has the templates that there are.
+func noSuchTemplate(op, name string, list []catalog.Template) error {
+	names := []string{string(TemplatePython), string(TemplateNode)}
+	for _, t := range list[:min(len(list), maxListedTemplates)] {
+		names = append(names, t.Name)
+	}
+	hint := "The templates are: " + strings.Join(names, ", ")
+	if more := len(list) - maxListedTemplates; more > 0 {
+		hint += fmt.Sprintf(", and %s", plural.N(more, "other"))
+	}
+	return &Error{
+		Code: CodeInvalid, Op: op, Msg: "Template not found: " + clip(name, maxName),
+		Hint:    hint + ". The user can build one with: glovebox template build",
+		Context: map[string]string{"field": "template"},
+	}
+}
+
+// restoreNamed makes a machine of a named template. If its memory cannot be restored, the
+// new box gets the files that are stored beside it, if there are any.
+func (f *machineFactory) restoreNamed(ctx context.Context, s *Box) (booted, error) {
+	none := booted{source: SourceCold}
+	dir, release, err := f.parts.Catalog.Read(s.origin.named)
+	switch {
+	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, catalog.ErrInUse): // it was replaced just now
+		return none, fmt.Errorf("template %s was replaced or removed: %w", s.named, err)
+	case err != nil:
+		return none, err
+	}
+	defer release()
+	b, err := f.restore(ctx, s, dir, true)
+	b.source = SourceCold
+	if !unusable(err) {
+		return b, err
+	}
+	if _, noFiles := readHomeInfo(dir); noFiles != nil {
+		return none, fmt.Errorf("template %s does not fit this version of Glovebox or this machine any more, rebuild it with glovebox template build %s: %w", s.named, s.named, err)
+	}
+	return f.freshWithFiles(ctx, s, dir, err)
+}

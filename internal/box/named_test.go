@@ -1,0 +1,101 @@
+package box
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/box/catalog"
+)
+
+// addNamed adds a template to the fixture. Without memory, it cannot be restored.
+func addNamed(t *testing.T, f *fixture, owner, name string, memory bool) catalog.Template {
+	t.Helper()
+	if f.parts.Catalog == nil {
+		c, err := catalog.Open(catalog.Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		f.parts.Catalog = c
+	}
+	added, err := f.parts.Catalog.Put(t.Context(), catalog.Template{Name: name, Owner: owner, Base: "python", Flavor: "medium"}, catalog.Details{}, 0,
+		func(_ context.Context, dir string) error {
+			if !memory {
+				return nil
+			}
+			return os.WriteFile(filepath.Join(dir, "memory"), nil, 0o600)
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return added
+}
+
+func TestNamed_Session(t *testing.T) {
+	f, _ := newSnapFixture(t, nil)
+	added := addNamed(t, f, "alice", "data", true)
+	s, lease, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Release()
+	if i := s.Info(); i.Named != "data" || i.Template != TemplatePython || i.Language != Python || i.Flavor != FlavorMedium || i.Source != SourceCold {
+		t.Errorf("got %+v", i)
+	}
+	wantOut(t, s, "6 * 7", "42\n")
+	copied, err := f.Fork(t.Context(), "alice", KindSession, "s", ForkOptions{})
+	if err != nil || copied.Info().Named != "data" {
+		t.Errorf("fork: %+v, %v", copied, err)
+	}
+	c, err := f.CreateContext(t.Context(), "alice", ContextOptions{Name: "c", Named: "data"})
+	if err != nil || c.Info().Named != "data" {
+		t.Errorf("context: %+v, %v", c, err)
+	}
+	for _, o := range []SessionOptions{
+		{Named: "data", Flavor: FlavorSmall}, {Named: "data", Template: TemplateNode}, {Named: "other"}, {ID: "s", Named: "other"},
+	} {
+		_, _, err := f.Session(t.Context(), "alice", o)
+		wantCode(t, err, CodeInvalid, "emplate")
+	}
+
+	// A session goes on without its template; new ones do not start.
+	if err := f.parts.Catalog.Remove(added.ID); err != nil {
+		t.Fatal(err)
+	}
+	again, lease, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
+	if err != nil || again != s || lease.Created {
+		t.Fatalf("after the template is gone: %v, %v", again, err)
+	}
+	lease.Release()
+	_, _, err = f.Session(t.Context(), "alice", SessionOptions{ID: "new", Named: "data"})
+	wantCode(t, err, CodeInvalid, "Template not found: data")
+}
+
+// The templates of one owner do not exist for another.
+func TestNamed_Owners(t *testing.T) {
+	f, _ := newSnapFixture(t, nil)
+	addNamed(t, f, "alice", "private", true)
+	addNamed(t, f, catalog.Everyone, "shared", true)
+	_, _, err := f.Session(t.Context(), "bob", SessionOptions{Named: "private"})
+	wantCode(t, err, CodeInvalid, "Template not found: private")
+	if e, ok := err.(*Error); !ok || strings.Contains(e.Hint, "private") || !strings.Contains(e.Hint, "shared") {
+		t.Errorf("hint: %+v", err)
+	}
+	s, lease, err := f.Session(t.Context(), "bob", SessionOptions{Named: "shared"})
+	if err != nil || s.Info().Owner != "bob" {
+		t.Fatalf("shared: %v", err)
+	}
+	lease.Release()
+}
+
+// A template that cannot be restored is an error with a remedy, and not a box without its
+// libraries.
+func TestNamed_Unusable(t *testing.T) {
+	f, _ := newSnapFixture(t, nil)
+	addNamed(t, f, "", "data", false)
+	_, _, err := f.Session(t.Context(), "", SessionOptions{Named: "data"})
+	wantCode(t, err, CodeStartFailed, "glovebox template build data")
+}

@@ -1,0 +1,208 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// maxParked bounds the time that one run may be parked in all. The agent's own time-out
+// of a run that may call has this much slack, because only the host knows how long a run
+// was parked.
+const maxParked = time.Hour
+
+// errTimeLimit ends a run that may call when its time-out has passed.
+var errTimeLimit = errors.New("the time-out has passed")
+
+// A parker parks one call of code that may call the host. Its time-outs stand still while
+// the call is parked, and so does the box, unless another call needs it.
+type parker struct {
+	box    *Box
+	clocks []*deadline
+
+	mu    sync.Mutex
+	parks int           // guarded by mu: Park calls in progress
+	since time.Time     // guarded by mu: when parks rose from 0
+	total time.Duration // guarded by mu: of earlier parks
+}
+
+type parkKey struct{}
+
+// Park parks the run that made the call with the context ctx, see [Calls], until the
+// returned function is called, which the caller must do soon after the end of ctx. Parked
+// time does not count against the time-out of the run, up to an hour in all. The box uses
+// no CPU while all its calls are parked, if the engine can pause it. Park may be called
+// concurrently for several calls of a run. Without a run it has no effect.
+func Park(ctx context.Context) (unpark func()) {
+	p, _ := ctx.Value(parkKey{}).(*parker)
+	if p == nil {
+		return func() {}
+	}
+	p.park()
+	return sync.OnceFunc(p.unpark)
+}
+
+func (p *parker) park() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.parks++; p.parks > 1 {
+		return
+	}
+	p.since = time.Now()
+	for _, c := range p.clocks {
+		c.hold(maxParked - p.total)
+	}
+	p.box.parked.Add(1)
+	p.box.pauseParked()
+}
+
+func (p *parker) unpark() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.parks--; p.parks > 0 {
+		return
+	}
+	p.box.parked.Add(-1)
+	if err := p.box.resume(context.Background(), "continue code"); err != nil && !p.box.ended() {
+		p.box.env.log.Warn("parked box not resumed", logkey.Guest, p.box.guestID, logkey.Error, err)
+	}
+	p.total = min(p.total+time.Since(p.since), maxParked)
+	for _, c := range p.clocks {
+		c.resume()
+	}
+}
+
+// duration returns the time of a run without the time that it was parked.
+func (p *parker) duration(d time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(d-p.total, 0)
+}
+
+// parkable runs code that may call the host, and therefore may be parked, within a
+// time-out that the host enforces. stopped is why the agent stopped the code, which do
+// sets. It returns the time that the code took without the time that it was parked.
+func (b *Box) parkable(ctx context.Context, timeout, slack time.Duration, stopped *string, do func(context.Context) error) (took time.Duration, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	begun := time.Now()
+	limit := newDeadline(timeout, func() { cancel(errTimeLimit) })
+	defer limit.stop()
+	clock, release := b.guard(ctx, timeout+slack)
+	defer release()
+	p := &parker{box: b, clocks: []*deadline{limit, clock}}
+	err = do(context.WithValue(ctx, parkKey{}, p))
+	if *stopped == "cancelled" && errors.Is(context.Cause(ctx), errTimeLimit) {
+		*stopped = "timeout"
+	}
+	return p.duration(time.Since(begun)), err
+}
+
+// work marks the beginning of a call's work in the box, after its wait in queues, and
+// resumes the box if it is paused. The caller must call rest if it gets no error.
+func (b *Box) work(ctx context.Context, op string) (rest func(), err error) {
+	b.working.Add(1) // before resume, so that the box is not paused again
+	rest = func() {
+		if b.working.Add(-1); b.parked.Load() > 0 {
+			b.pauseParked()
+		}
+	}
+	if err := b.resume(ctx, op); err != nil {
+		rest()
+		return nil, err
+	}
+	if err := b.network.refresh(ctx); err != nil {
+		rest()
+		return nil, b.callError(ctx, op, err)
+	}
+	return rest, nil
+}
+
+// pauseParked pauses the box if all calls that work in it are parked.
+func (b *Box) pauseParked() {
+	if !b.env.parts.Machines.Pauses() {
+		return
+	}
+	err := b.power.pause(b.env.base, b.machine, func() bool {
+		parked := b.parked.Load()
+		return parked > 0 && parked == b.working.Load() && !b.ended()
+	}, func() {})
+	if err != nil && !b.ended() {
+		b.env.log.Warn("parked box not paused", logkey.Guest, b.guestID, logkey.Error, err)
+	}
+}
+
+// A deadline calls a function at a time that can be postponed.
+type deadline struct {
+	do func() // called with mu
+
+	mu    sync.Mutex
+	timer *time.Timer   // guarded by mu
+	at    time.Time     // guarded by mu: when do is called; while held, the latest time
+	left  time.Duration // guarded by mu: while held, the time that was left
+	held  bool          // guarded by mu
+	done  bool          // guarded by mu: do was called or never will be
+}
+
+func newDeadline(d time.Duration, do func()) *deadline {
+	t := &deadline{do: do, at: time.Now().Add(d)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timer = time.AfterFunc(d, t.fire)
+	return t
+}
+
+func (t *deadline) fire() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.done && !time.Now().Before(t.at) {
+		t.done = true
+		t.do()
+	}
+}
+
+// hold stops the clock until resume, at most for a time.
+func (t *deadline) hold(most time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.done && !t.held {
+		t.held, t.left = true, time.Until(t.at)
+		t.setLocked(t.left + most)
+	}
+}
+
+// resume starts the clock again.
+func (t *deadline) resume() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held {
+		t.held = false
+		t.setLocked(t.left)
+	}
+}
+
+// set makes d the time that is left, and ends hold.
+func (t *deadline) set(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = false
+	t.setLocked(d)
+}
+
+func (t *deadline) setLocked(d time.Duration) {
+	if !t.done {
+		t.at = time.Now().Add(d)
+		t.timer.Reset(d)
+	}
+}
+
+// stop ends the deadline: do is not called after stop returns.
+func (t *deadline) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done = true
+	t.timer.Stop()
+}

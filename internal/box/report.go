@@ -1,0 +1,152 @@
+package box
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+)
+
+// report says how a box came into memory, and what was lost before. It stays with the box
+// until a call has delivered it: if the box is hibernated earlier, its record keeps the
+// losses in it. A report that a box has is not changed but replaced.
+type report struct {
+	Woken *Woken     `json:"woken,omitempty"`
+	Lost  *Tombstone `json:"lost,omitempty"`
+
+	created bool
+	leased  bool // a lease has it
+}
+
+// reportLocked returns the report of a box whose start begins.
+func (m *Manager) reportLocked(s *Box) *report {
+	t := m.reg.tombstones.get(s.key)
+	if s.state != stateWaking {
+		return &report{created: true, Lost: t}
+	}
+	w := &Woken{Saved: s.origin.saved, Behind: s.origin.stale}
+	// A tombstone from before that time is of an earlier box.
+	if w.Behind && t != nil && t.At.After(w.Saved) {
+		w.Why = t
+	}
+	return (&report{Woken: w}).including(s.origin.report)
+}
+
+// including adds the losses of an earlier report that was not delivered, if there is one,
+// to the report of a wake. Of two states that the box went back to, the older one counts.
+func (r *report) including(earlier *report) *report {
+	if earlier == nil {
+		return r
+	}
+	r.Lost = earlier.Lost
+	if e := earlier.Woken; e != nil {
+		if e.Behind && (!r.Woken.Behind || e.Saved.Before(r.Woken.Saved)) {
+			r.Woken.Saved, r.Woken.Behind, r.Woken.Why = e.Saved, true, e.Why
+		}
+		r.Woken.Rescued = e.Rescued
+	}
+	return r
+}
+
+// takeReport moves the report of the box into a lease, unless another lease has it.
+func (b *Box) takeReport(lease Lease) Lease {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	if b.report == nil || b.report.leased {
+		return lease
+	}
+	r := *b.report
+	r.leased = true
+	b.report, lease.report = &r, &r
+	lease.Created, lease.Woken, lease.Lost = r.created, r.Woken, r.Lost
+	return lease
+}
+
+// Settle says whether the caller's answer delivers what the lease reports. If it does not,
+// a later lease of the box has the report again. Only the first call counts, and Release
+// is one.
+func (l Lease) Settle(delivered bool) {
+	if l.report == nil {
+		return
+	}
+	b := l.pin.s
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	switch {
+	case b.report != l.report: // settled
+	case delivered:
+		b.report = nil
+	default:
+		r := *l.report
+		r.leased = false
+		b.report = &r
+	}
+}
+
+// unreportedLocked returns the losses that no call has delivered, for the record of the
+// box; "" if there are none.
+func (b *Box) unreportedLocked() string {
+	r := b.report
+	if r == nil || r.Lost == nil && (r.Woken == nil || !r.Woken.Behind && r.Woken.Rescued == nil) {
+		return ""
+	}
+	if text := r.encode(); len(text) <= snapshot.MaxUnreported {
+		return text
+	}
+	return r.brief().encode()
+}
+
+// encode returns the losses as JSON, without escapes for HTML: those would be escaped
+// again in the record.
+func (r *report) encode() string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(r) // cannot fail: strings, numbers and valid times only
+	return string(bytes.TrimSpace(b.Bytes()))
+}
+
+// brief returns the report with short texts.
+func (r *report) brief() *report {
+	short := func(t *Tombstone) *Tombstone {
+		if t == nil {
+			return nil
+		}
+		return &Tombstone{ID: t.ID, Kind: t.Kind, Reason: t.Reason, Detail: clip(t.Detail, 200), At: t.At}
+	}
+	s := &report{Lost: short(r.Lost)}
+	if w := r.Woken; w != nil {
+		s.Woken = &Woken{Saved: w.Saved, Behind: w.Behind, Why: short(w.Why)}
+		if w.Rescued != nil {
+			c := *w.Rescued
+			c.Why, c.NoFiles, c.Examples = clip(c.Why, 200), clip(c.NoFiles, 200), nil
+			s.Woken.Rescued = &c
+		}
+	}
+	return s
+}
+
+// decodeReport decodes the losses in a record; nil if there are none.
+func decodeReport(text string) (*report, error) {
+	if text == "" {
+		return nil, nil
+	}
+	r := new(report)
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("decode the losses of a box: %w", err)
+	}
+	return r, nil
+}
+
+// Woken says that a call woke a hibernated box.
+type Woken struct {
+	Saved time.Time `json:"saved"` // when it was written to disk
+	// Behind says that the box had gone on after that: what it did since is lost.
+	Behind bool `json:"behind,omitempty"`
+	// Why says how the box that was behind ended; nil: its server was killed.
+	Why *Tombstone `json:"why,omitempty"`
+	// Rescued says what the box could not bring along; nil: nothing is missing.
+	Rescued *Rescue `json:"rescued,omitempty"`
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+	"github.com/glovebox-dev/glovebox/internal/egress/secret"
+	"github.com/glovebox-dev/glovebox/internal/filewatch"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// networks gives boxes the network that the settings allow. Its methods may be called
+// concurrently.
+type networks struct {
+	gate     *egress.Gate
+	policies atomic.Pointer[config.Network]
+	secrets  *secret.Interceptor // nil: none
+	log      *slog.Logger
+	audit    *slog.Logger // nil: none
+}
+
+// readNetwork reads the network policies of the settings, and explains an error.
+func readNetwork(cfg *config.Config) (*config.Network, error) {
+	n, err := cfg.ReadNetwork()
+	var bad *config.Error
+	if errors.As(err, &bad) && cfg.NetworkFile != "" {
+		return nil, withHint(err, "docs/egress.md describes the file; check it with: glovebox network show --network-file %s", cfg.NetworkFile)
+	}
+	return n, err
+}
+
+// openNetworks returns the networks of boxes. audit may be nil. The caller closes them.
+func openNetworks(cfg *config.Config, log, audit *slog.Logger) (*networks, error) {
+	policies, err := readNetwork(cfg)
+	if err != nil {
+		return nil, err
+	}
+	n := &networks{log: log, audit: audit}
+	n.policies.Store(policies)
+	for _, pin := range cfg.EgressPins {
+		log.Info("boxes may reach a pinned address, which can be of this machine or a private network", logkey.Host, pin)
+	}
+	if err := n.openInterceptor(cfg, policies); err != nil {
+		return nil, err
+	}
+	options := egress.Options{
+		Policies: func(owner, _ string) policy.Set { return n.policies.Load().Set(owner) },
+		Pins:     cfg.Pins(), MaxConnections: cfg.EgressMaxConnections, MaxBytesPerMinute: int64(cfg.EgressMaxMBPerMinute) << 20,
+		Record: n.record, Log: log,
+	}
+	if n.secrets != nil {
+		options.Intercept = n.secrets
+	}
+	n.gate = egress.New(options)
+	return n, nil
+}
+
+// Open implements box.Networks.
+func (n *networks) Open(owner box.Owner, id, template string) box.Network {
+	return &boxNetwork{
+		Network: n.gate.Open(egress.Box{Owner: string(owner), ID: id, Template: template}, nil),
+		allowed: func() []string { return n.allowed(owner) },
+	}
+}
+
+// allowed lists the destinations that the boxes of an owner can reach; it is empty if they
+// have no network.
+func (n *networks) allowed(owner box.Owner) []string {
+	return n.policies.Load().Set(string(owner)).Allowed()
+}
+
+// boxNetwork is the network of a box.
+type boxNetwork struct {
+	*egress.Network
+	allowed func() []string
+}
+
+// Allowed implements box.Network.
+func (n *boxNetwork) Allowed() []string { return n.allowed() }
+
+// Take implements box.Network.
+func (n *boxNetwork) Take() []box.Refusal {
+	var list []box.Refusal
+	for _, r := range n.Network.Take() {
+		list = append(list, box.Refusal{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Why, Text: r.Text, Count: r.Count})
+	}
+	return list
+}
+
+// record logs a connection or refusal.
+func (n *networks) record(r egress.Record) {
+	attrs := []slog.Attr{
+		slog.String(logkey.Who, cmp.Or(r.Box.Owner, "local")), slog.String(logkey.Box, r.Box.ID), slog.String(logkey.Door, r.Door),
+		slog.String(logkey.Outcome, string(r.Outcome)),
+	}
+	text := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	text(logkey.Host, r.Host)
+	text(logkey.Site, r.Site)
+	text(logkey.Hash, r.Hash)
+	if r.Port != 0 {
+		attrs = append(attrs, slog.Int(logkey.Port, int(r.Port)))
+	}
+	if r.Addr.IsValid() {
+		attrs = append(attrs, slog.String(logkey.Addr, r.Addr.String()))
+	}
+	text(logkey.Rule, r.Rule)
+	text(logkey.Policy, r.Policy)
+	text(logkey.Why, string(r.Why))
+	level := slog.LevelInfo
+	if r.Outcome == egress.Refused {
+		level = slog.LevelWarn
+		if r.Omitted > 0 {
+			attrs = append(attrs, slog.Int64(logkey.Omitted, r.Omitted))
+		}
+	} else {
+		attrs = append(attrs, slog.Int64(logkey.Sent, r.Sent), slog.Int64(logkey.Received, r.Received), slog.Int64(logkey.DurationMS, r.Duration.Milliseconds()))
+	}
+	if n.audit != nil {
+		n.audit.LogAttrs(context.Background(), level, "egress", attrs...)
+		return
+	}
+	n.log.LogAttrs(context.Background(), slog.LevelDebug, "egress", attrs...)
+}
+
+// reload reads the policies of the settings again. Connections that are no longer allowed
+// end. After an error, the policies are unchanged.
+func (n *networks) reload(cfg *config.Config) error {
+	next, err := cfg.ReadNetwork()
+	if err != nil {
+		return err
+	}
+	if n.secrets != nil {
+		secrets, err := loadSecrets(cfg, next)
+		if err != nil {
+			return err
+		}
+		n.secrets.Replace(secrets)
+	}
+	n.policies.Store(next)
+	n.gate.PolicyChanged()
+	return nil
+}
+
+// watch reloads the policies when the file changes, until ctx ends. The caller calls wait
+// after that.
+func (n *networks) watch(ctx context.Context, cfg func() *config.Config) (wait func()) {
+	path := cfg().NetworkFile
+	if path == "" {
+		return func() {}
+	}
+	done := make(chan struct{})
+	w := filewatch.New(path)
+	go func() {
+		defer close(done)
+		w.Run(ctx, func() {
+			if err := n.reload(cfg()); err != nil {
+				n.log.Error("network policies unchanged: the file is invalid", logkey.File, path, logkey.Error, err)
+				return
+			}
+			n.log.Info("network policies reloaded", logkey.File, path)
+		})
+	}()
+	return func() { <-done }
+}
+
+// close ends all connections.
+func (n *networks) close() error { return n.gate.Close() }
+
+// checkFiles checks the files of the settings before the program enters a user namespace,
+// in which the files of all other users have one owner.
+func checkFiles(cfg *config.Config) error {
+	if err := checkOwners(cfg); err != nil {
+		return err
+	}
+	n, err := readNetwork(cfg)
+	if err == nil {
+		_, err = loadSecrets(cfg, n)
+	}
+	return err
+}

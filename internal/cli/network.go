@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/cli/help"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/egress/floor"
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+	"github.com/glovebox-dev/glovebox/internal/egress/resolve"
+)
+
+func (a *app) networkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "network",
+		Short: "Show and check what boxes may reach",
+		Long: `Network shows the network policy of boxes, as the settings --network and --network-file
+have it, and checks it for a host. These commands read the settings of this command
+line, environment and file, and not those of a running server.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.networkShowCommand(), a.networkCheckCommand())
+	return cmd
+}
+
+// bindNetwork adds the flags of a network command.
+func bindNetwork(cmd *cobra.Command, owner *string, group string) {
+	cmd.Flags().StringVar(owner, "owner", "", `whose boxes, as in the file: "token NAME" [the local user]`)
+	help.Group(cmd.Flags(), group, "owner")
+	bind(cmd, "network")
+}
+
+func (a *app) networkShowCommand() *cobra.Command {
+	var owner string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show the hosts that boxes may reach",
+		Long: `Show lists what boxes may reach: each rule with its ports and hosts. Without --owner, it
+shows the policy of the local user and lists the owners with policies of their own.`,
+		Example: `  glovebox network show --network npm,api.example.org`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			n, err := readNetwork(cfg)
+			if err != nil {
+				return err
+			}
+			if err := showPolicy(a.Out, n.Of(owner)); err != nil {
+				return err
+			}
+			if owner == "" {
+				for _, o := range n.Owners() {
+					a.note("glovebox: %s has a policy of its own: glovebox network show --owner %q", printable(o), o)
+				}
+			}
+			return nil
+		},
+	}
+	bindNetwork(cmd, &owner, "Show")
+	return cmd
+}
+
+// showPolicy prints a policy, which may be nil.
+func showPolicy(out io.Writer, p *policy.Policy) error {
+	if !(policy.Set{Owner: p}).On() {
+		_, err := fmt.Fprintln(out, "Network: off.")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RULE\tPORTS\tHOSTS")
+	for _, r := range p.Allow {
+		fmt.Fprintln(w, ruleLine("allow "+r.Name, r))
+	}
+	for _, r := range p.Deny {
+		fmt.Fprintln(w, ruleLine("deny "+r.Name, r))
+	}
+	fmt.Fprintf(w, "\nEverything else is refused. Version %s.\n", p.Version)
+	return w.Flush()
+}
+
+func ruleLine(name string, r policy.Rule) string {
+	var ports, hosts []string
+	for _, p := range r.Ports {
+		ports = append(ports, fmt.Sprint(p))
+	}
+	for _, h := range r.Hosts {
+		hosts = append(hosts, h.String())
+	}
+	if r.Kind == policy.Raw {
+		ports = append(ports, "(any protocol)")
+	}
+	if len(r.Methods) > 0 {
+		hosts = append(hosts, "methods "+strings.Join(r.Methods, ","))
+	}
+	if len(r.Paths) > 0 {
+		hosts = append(hosts, "paths "+strings.Join(r.Paths, ","))
+	}
+	return printable(fmt.Sprintf("%s\t%s\t%s", name, strings.Join(ports, " "), strings.Join(hosts, " ")))
+}
+
+func (a *app) networkCheckCommand() *cobra.Command {
+	var owner string
+	cmd := &cobra.Command{
+		Use:   "check HOST[:PORT]",
+		Short: "Check whether boxes may reach a host",
+		Long: `Check says whether a box may connect to HOST, and which rule decides. The port is 443 by
+default. It resolves the name as a server on this machine would, and connects to
+nothing. The exit code is 1 if a connection would be refused.`,
+		Example: `  glovebox network check --network github api.github.com`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
+			if err != nil {
+				return err
+			}
+			host, port, err := destination(args)
+			if err != nil {
+				return &usageError{err: err, cmd: cmd.CommandPath()}
+			}
+			n, err := readNetwork(cfg)
+			if err != nil {
+				return err
+			}
+			return a.checkDestination(cmd.Context(), n.Set(owner), cfg.Pins(), host, port)
+		},
+	}
+	bindNetwork(cmd, &owner, "Check")
+	return cmd
+}
+
+// destination parses the arguments of check.
+func destination(args []string) (host string, port uint16, err error) {
+	if len(args) != 1 {
+		return "", 0, errors.New("name one host, with or without a port: glovebox network check HOST[:PORT]")
+	}
+	host, port = args[0], 443
+	if h, p, err := net.SplitHostPort(host); err == nil {
+		if port, err = policy.ParsePort(p); err != nil {
+			return "", 0, err
+		}
+		host = h
+	}
+	host, err = policy.ParseHost(host)
+	return host, port, err
+}
+
+// checkTimeout bounds the lookup of a name.
+const checkTimeout = 10 * time.Second
+
+// checkDestination prints the decision on a connection. The error is a status if it would
+// be refused.
+func (a *app) checkDestination(ctx context.Context, set policy.Set, pins []resolve.Pin, host string, port uint16) error {
+	target := net.JoinHostPort(host, fmt.Sprint(port))
+	v := set.Decide(host, port)
+	if !v.OK {
+		fmt.Fprintf(a.Out, "refused  %s: %s\n", target, explainVerdict(v))
+		return &exitStatus{code: ExitFailure}
+	}
+	var f floor.Floor
+	r := resolve.New(resolve.Options{
+		Lookup: &net.Resolver{PreferGo: true}, Pins: pins,
+		Refuses: func(addr netip.Addr) string { return string(f.Refuses(addr)) },
+	})
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	addrs, pinned, err := r.Resolve(ctx, host, port)
+	if err != nil {
+		fmt.Fprintf(a.Out, "refused  %s: rule %s allows it, but %s\n", target, v.Rule, printable(err.Error()))
+		return &exitStatus{code: ExitFailure}
+	}
+	how := "resolves to"
+	if pinned {
+		how = "is pinned to"
+	}
+	fmt.Fprintf(a.Out, "allowed  %s: by rule %s; it %s %s\n", target, v.Rule, how, addrs[0])
+	return nil
+}
+
+// explainVerdict says why a policy refuses a connection.
+func explainVerdict(v policy.Verdict) string {
+	switch v.Why {
+	case policy.Off:
+		return "the network is off; allow hosts with --network or --network-file"
+	case policy.Denied:
+		return fmt.Sprintf("rule %s denies it", v.Rule)
+	case policy.Method:
+		return "rules allow only some methods or paths of plain HTTP"
+	case policy.Name:
+		return "it is neither a host name nor an address"
+	}
+	return "no rule allows it"
+}

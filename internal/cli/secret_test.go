@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+const secretFile = `[default]
+allow = ["api.example.com"]
+[secret.api]
+owners = ["token alice"]
+hosts = ["api.example.com"]
+as = "API_TOKEN"
+file = "value"
+`
+
+func TestNetworks_Secrets(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("net.toml", secretFile, 0o600)
+	write("value", "gh_zq9zq9zq9zq9\n", 0o644)
+	cfg := &config.Config{NetworkFile: filepath.Join(dir, "net.toml"), StateDir: filepath.Join(dir, "state")}
+	_, err := openNetworks(cfg, slog.New(slog.DiscardHandler), nil)
+	var bad *config.Error
+	if !errors.As(err, &bad) || !strings.Contains(err.Error(), "chmod 600 "+filepath.Join(dir, "value")) || strings.Contains(err.Error(), "zq9") {
+		t.Fatalf("a value that others can read: %v, want a *config.Error with the remedy and without the value", err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "value"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := openNetworks(cfg, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	alice := n.Open("token alice", "box1", "")
+	defer alice.Close()
+	settings := alice.Settings()
+	if !strings.HasPrefix(settings.Env["API_TOKEN"], "gbx-secret-api-") || settings.CA == "" {
+		t.Errorf("the settings of the owner's box are %+v, want a placeholder and a certificate", settings)
+	}
+	bob := n.Open("token bob", "box2", "")
+	defer bob.Close()
+	if s := bob.Settings(); len(s.Env) != 0 || s.CA != "" {
+		t.Errorf("the settings of another owner's box are %+v, want neither", s)
+	}
+
+	// A faulty file changes nothing; one without secrets removes them.
+	write("net.toml", strings.Replace(secretFile, "api.example.com\"]\nas", "*.example.com\"]\nas", 1), 0o600)
+	if err := n.reload(cfg); err == nil || !strings.Contains(err.Error(), "pattern") || alice.Settings().CA == "" {
+		t.Errorf("reload of a pattern: %v, want an error and the secrets from before", err)
+	}
+	write("net.toml", "[default]\nallow = [\"api.example.com\"]\n", 0o600)
+	if err := n.reload(cfg); err != nil || alice.Settings().CA != "" {
+		t.Errorf("reload without secrets: %v, want none left", err)
+	}
+	select {
+	case <-alice.Changed():
+	default:
+		t.Error("the box was not told to take over its settings again")
+	}
+}

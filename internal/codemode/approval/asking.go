@@ -1,0 +1,287 @@
+package approval
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/codemode"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// startBatchLocked starts the time until the next question.
+func (r *run) startBatchLocked() {
+	if r.open == nil && r.batch == nil && len(r.pending) > 0 {
+		r.batch = time.AfterFunc(batchWindow, func() { r.approver.compose(r) })
+	}
+}
+
+// compose makes a question of the calls that wait and hands it to the request.
+func (a *Approver) compose(r *run) {
+	a.mu.Lock()
+	q, seen := a.groupLocked(r)
+	a.mu.Unlock()
+	if q == nil {
+		return
+	}
+	a.render(q, seen) // long arguments take time: other owners do not wait for it
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q.status != statusOpen {
+		return
+	}
+	select {
+	case <-r.ready: // a question that was withdrawn before it was asked
+	default:
+	}
+	r.ready <- q
+}
+
+// groupLocked makes a question of the calls that wait, without its text, and returns what the
+// text says about other calls; nil if there is nothing to ask.
+func (a *Approver) groupLocked(r *run) (*question, background) {
+	r.batch = nil
+	if r.open != nil || len(r.pending) == 0 || a.closed {
+		return nil, background{}
+	}
+	q := &question{run: r, token: newToken(), asked: time.Now()}
+	q.ctx, q.cancel = context.WithCancelCause(context.Background())
+	rest := r.pending[:0:0]
+	for _, p := range r.pending {
+		i := slices.IndexFunc(q.groups, func(g []*pendingCall) bool { return g[0].hash == p.hash })
+		switch {
+		case i >= 0:
+			q.groups[i] = append(q.groups[i], p)
+		case len(q.groups) < maxGroups:
+			q.groups = append(q.groups, []*pendingCall{p})
+		default:
+			rest = append(rest, p)
+			continue
+		}
+		close(p.composed)
+	}
+	r.pending, r.open = rest, q
+	r.questions++
+	q.timer = time.AfterFunc(a.o.Expiry, func() { a.expire(q) })
+	return q, a.backgroundLocked(q)
+}
+
+// publish returns the result that asks the client, which ends its request; nil if the
+// question is no longer open.
+func (a *Approver) publish(q *question) *mcp.CallToolResult {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q.status != statusOpen {
+		return nil
+	}
+	a.byToken[q.token] = q
+	q.run.attended = false
+	q.run.holdLocked()
+	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{answerKey(q.token): q.params}, RequestState: q.token}
+}
+
+// ErrNotPending is the error for a state that no program waits with.
+var ErrNotPending = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
+	Message: "Invalid parameters: no program waits for this answer: it was given already, came too late, or belongs to another request, user or session. Repeat the call without requestState and inputResponses to run the program again"}
+
+// resume gives the answer of a client to its question and returns the run. An answer to a
+// question that has expired has no effect but to wait for the run. A malformed answer
+// leaves the question open.
+func (a *Approver) resume(c Caller) (*run, error) {
+	if !validToken(c.State) {
+		return nil, ErrNotPending
+	}
+	a.mu.Lock()
+	q := a.byToken[c.State]
+	if q == nil || q.run.caller.Owner != c.Owner || q.run.caller.Session != c.Session || q.run.caller.Key != c.Key {
+		a.mu.Unlock()
+		return nil, ErrNotPending
+	}
+	r := q.run
+	var decisions []Decision
+	open := q.status == statusOpen
+	if open {
+		var err error
+		if decisions, err = parseResponses(c.Responses, q.token, q.choices); err != nil {
+			a.mu.Unlock()
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid parameters: " + err.Error()}
+		}
+		q.closeLocked(statusAnswered)
+	}
+	q.timer.Stop()
+	delete(a.byToken, q.token)
+	r.attended, r.late = true, false
+	r.releaseLocked()
+	a.mu.Unlock()
+	if open {
+		a.apply(q, decisions, "input_required")
+	}
+	return r, nil
+}
+
+// elicit asks the client and waits for its answer, or until the question is closed.
+func (a *Approver) elicit(ctx context.Context, c Caller, q *question) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(q.ctx, func() { cancel(context.Cause(q.ctx)) })
+	defer stop()
+	res, err := c.Elicit(ctx, q.params)
+	var decisions []Decision
+	if err == nil {
+		decisions, err = parseAnswer(res, q.choices)
+	}
+	a.mu.Lock()
+	if q.status != statusOpen || ctx.Err() != nil { // the calls end with ctx
+		a.mu.Unlock()
+		return
+	}
+	q.timer.Stop()
+	q.closeLocked(statusAnswered)
+	if err == nil {
+		a.mu.Unlock()
+		a.apply(q, decisions, "elicitation")
+		return
+	}
+	decided := q.decideLocked(refused, &codemode.Error{Code: codemode.ApprovalRequired,
+		Message: "the client did not answer the question about approval: " + brief(err.Error()) + "; the tool was not called"})
+	q.run.startBatchLocked()
+	a.mu.Unlock()
+	a.audit(decided, "elicitation")
+}
+
+// apply carries out the decisions about the calls of a question.
+func (a *Approver) apply(q *question, decisions []Decision, via string) {
+	for i, g := range q.groups {
+		if decisions[i] != AllowAlways {
+			continue
+		}
+		// The person's answer is not lost with the request that brought it.
+		if err := a.o.Store.add(context.Background(), g[0].Owner, g[0].Server, g[0].Tool, g[0].hash); err != nil {
+			a.o.Log.Error("approval not remembered", logkey.Error, err)
+		}
+	}
+	approved := make([]map[string]digest, len(q.groups))
+	for i, g := range q.groups {
+		if decisions[i] != Deny {
+			approved[i] = digests(g[0].Arguments)
+		}
+	}
+	r := q.run
+	a.mu.Lock()
+	var decided []*pendingCall
+	for i, g := range q.groups {
+		var err error
+		switch first := g[0]; decisions[i] {
+		case AllowRun:
+			r.allowed[first.target()] = true
+		case AllowAlways:
+			r.calls[first.hash] = true
+		case Deny:
+			r.calls[first.hash] = false
+			err = errDenied
+		}
+		if err == nil {
+			a.lastOfLocked(g[0].Owner).Add(g[0].target(), approved[i])
+		}
+		for _, p := range g {
+			if !p.decided {
+				p.decideLocked(string(decisions[i]), err)
+				decided = append(decided, p)
+			}
+		}
+	}
+	var known []*pendingCall
+	r.pending = slices.DeleteFunc(r.pending, func(p *pendingCall) bool {
+		if !r.decideKnownLocked(p) {
+			return false
+		}
+		known = append(known, p)
+		return true
+	})
+	r.startBatchLocked()
+	a.mu.Unlock()
+	a.audit(decided, via)
+	a.audit(known, "run")
+}
+
+// expire refuses the calls of a question that the user has not answered, and those that wait
+// behind it.
+func (a *Approver) expire(q *question) {
+	a.mu.Lock()
+	if q.status != statusOpen {
+		a.mu.Unlock()
+		return
+	}
+	decided := q.run.refuseLocked(&codemode.Error{Code: codemode.ApprovalExpired,
+		Message: fmt.Sprintf("the user did not answer the question about the call within %v; the tool was not called", a.o.Expiry)})
+	a.mu.Unlock()
+	a.audit(decided, expired)
+}
+
+// refuseLocked closes the open question of a run and refuses all calls that wait.
+func (r *run) refuseLocked(err error) (decided []*pendingCall) {
+	if q := r.open; q != nil {
+		r.late = true
+		decided = q.decideLocked(expired, err)
+		q.closeLocked(statusExpired)
+		r.approver.keepLocked(q)
+	}
+	for _, p := range r.pending {
+		p.decideLocked(expired, err)
+		decided = append(decided, p)
+	}
+	r.pending = nil
+	return decided
+}
+
+// keepLocked lets a late client fetch the result of the run of a closed question for a
+// while.
+func (a *Approver) keepLocked(q *question) {
+	q.timer.Stop()
+	if a.byToken[q.token] != q {
+		return
+	}
+	q.timer = time.AfterFunc(a.o.Expiry, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.byToken[q.token] == q {
+			a.forgetLocked(q)
+		}
+	})
+}
+
+// forgetLocked forgets a closed question, and cancels its run: nobody can fetch the result
+// any more.
+func (a *Approver) forgetLocked(q *question) {
+	q.timer.Stop()
+	delete(a.byToken, q.token)
+	switch r := q.run; {
+	case r.ended:
+		delete(a.runs, r)
+	case !r.attended:
+		r.cancel(errLate)
+	}
+}
+
+// withdraw takes back a call that has ended while it waited.
+func (a *Approver) withdraw(r *run, p *pendingCall) error {
+	a.mu.Lock()
+	if p.decided {
+		a.mu.Unlock()
+		return <-p.answer
+	}
+	p.decided, p.decision = true, withdrawn
+	r.pending = slices.DeleteFunc(r.pending, func(o *pendingCall) bool { return o == p })
+	if q := r.open; q != nil && q.decidedLocked() {
+		q.closeLocked(statusExpired)
+		a.keepLocked(q)
+		r.startBatchLocked()
+	}
+	a.mu.Unlock()
+	a.audit([]*pendingCall{p}, "end of the call")
+	return &codemode.Error{Code: codemode.Interrupted, Message: "the call ended while it waited for approval; the tool was not called"}
+}

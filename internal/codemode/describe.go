@@ -1,0 +1,299 @@
+package codemode
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/glovebox-dev/glovebox/internal/visible"
+)
+
+// DetailSchema is the detail of a description that has the JSON schemas of a tool. For
+// any other detail it has the signature and documentation.
+const DetailSchema = "schema"
+
+type describeQuery struct {
+	Names    []string `json:"names"`
+	Detail   string   `json:"detail"` // "": the documentation
+	Language string   `json:"language"`
+}
+
+const (
+	// maxDocumented bounds the documentation in one answer, in bytes: a model reads it.
+	maxDocumented = 24 << 10
+	// maxParameterText bounds the description of a parameter, in bytes.
+	maxParameterText = 600
+)
+
+// needsApproval marks tools that a person must approve.
+const needsApproval = "[needs approval]"
+
+// Describe returns the documentation or, for DetailSchema, the JSON schemas of the tools
+// that names mean: SERVER.TOOL, or SERVER for all its tools. If they do not fit in one
+// answer, a last entry without a name says how many are missing. notes has a sentence for
+// each name that means no tool; the error is for names none of which means one.
+func (b *Broker) Describe(ctx context.Context, names []string, detail string, l Language) (described []Entry, notes []string, err error) {
+	tools, notes, err := b.selected(ctx, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	described = []Entry{}
+	size := 0
+	for i, t := range tools {
+		e := entryOf(t)
+		if detail == DetailSchema {
+			e.Text = schemaText(t)
+		} else {
+			e.Text = b.documentation(t, l)
+		}
+		if size += len(e.Text); i > 0 && size > maxDocumented {
+			return append(described, Entry{Text: l.comment() + moreTools(len(tools)-i)}), notes, nil
+		}
+		params := b.declarations.of(t.Tool).parameters
+		e.Parameters = params[:min(len(params), maxParameters)]
+		described = append(described, e)
+	}
+	return described, notes, nil
+}
+
+// describe answers a program. Entries without a name are notes.
+func (r *Run) describe(ctx context.Context, in describeQuery) (any, error) {
+	l := LanguageOf(in.Language)
+	described, notes, err := r.b.Describe(ctx, in.Names, in.Detail, l)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range notes {
+		described = append(described, Entry{Text: l.comment() + note})
+	}
+	return described, nil
+}
+
+func moreTools(n int) string {
+	if n == 1 {
+		return "1 more tool did not fit: name fewer at once"
+	}
+	return fmt.Sprintf("%d more tools did not fit: name fewer at once", n)
+}
+
+// maxNote bounds the note about a name that means no tool, in bytes.
+const maxNote = 1000
+
+// selected returns the tools that names mean, and a note of one line for each name that
+// means none. If all names mean none, it returns an error.
+func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool, notes []string, err error) {
+	servers := b.o.Servers.Names()
+	tooMany := &Error{Code: InvalidArguments, Message: fmt.Sprintf("the names mean more than %d tools: name fewer at once", maxFound)}
+	switch {
+	case len(names) == 0:
+		return nil, nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("no name is given: name tools as SERVER.TOOL, or servers; the servers are %s", list(spelled(servers, serverIdentifier)))}
+	case len(names) > maxFound:
+		return nil, nil, tooMany
+	}
+	var failed *Error // of the first such name
+	for _, name := range names {
+		tools, err := b.meant(ctx, name, servers)
+		if err != nil {
+			e := asError(ctx, err)
+			if failed == nil {
+				failed = e
+			}
+			notes = append(notes, oneLine(e.Message, maxNote))
+		}
+		if selected = append(selected, tools...); len(selected) > maxFound {
+			return nil, nil, tooMany
+		}
+	}
+	if n := len(notes) - maxListed; n > 0 {
+		notes = append(notes[:maxListed], fmt.Sprintf("%d more names mean no tool", n))
+	}
+	switch {
+	case failed == nil || len(selected) > 0:
+		return selected, notes, nil
+	case len(names) == 1:
+		return nil, nil, failed
+	}
+	return nil, nil, &Error{Code: failed.Code, Message: strings.Join(notes, "\n")}
+}
+
+// meant returns the tools that a name means: a tool, or a server for all its tools.
+func (b *Broker) meant(ctx context.Context, name string, servers []string) ([]Tool, error) {
+	server, several := find(name, servers, serverIdentifier)
+	switch {
+	case len(several) > 1:
+		return nil, ambiguousServer(name, several)
+	case server != "":
+		tools := b.offered(ctx, server)
+		if len(tools) == 0 {
+			if why := b.o.Servers.Unavailable(ctx, server, ""); why != nil {
+				return nil, &Error{Server: server, Code: why.Code, Message: safe(why.Message)}
+			}
+		}
+		return tools, nil
+	case !strings.Contains(name, "."):
+		return nil, unknownServer(name, servers)
+	}
+	t, err := b.resolve(ctx, toolCall{Name: name})
+	if err != nil {
+		return nil, err
+	}
+	return []Tool{t}, nil
+}
+
+// Lines returns entries with one line for each of the tools that names mean, and notes,
+// as Describe does.
+func (b *Broker) Lines(ctx context.Context, names []string, l Language) (entries []Entry, notes []string, err error) {
+	tools, notes, err := b.selected(ctx, names)
+	entries = []Entry{}
+	for _, t := range tools {
+		entries = append(entries, b.line(t, l))
+	}
+	return entries, notes, err
+}
+
+// documentation returns the signature of a tool with its explanation.
+func (b *Broker) documentation(t Tool, l Language) string {
+	text := signer{&b.declarations, l}.signature(t)
+	explanation := b.explanation(t, l)
+	if note := others(b.declarations.of(t.Tool).parameters); note != "" && l == Python {
+		explanation = strings.TrimPrefix(explanation+"\n"+note, "\n")
+	}
+	if explanation == "" {
+		return text
+	}
+	return text + "\n    " + strings.ReplaceAll(explanation, "\n", "\n    ")
+}
+
+// explanation returns the description of a tool and of its arguments. It also says
+// whether a person must approve calls, and whether the signature is incomplete.
+func (b *Broker) explanation(t Tool, l Language) string {
+	var lines []string
+	if text := safe(strings.TrimSpace(t.Description)); text != "" {
+		lines = append(lines, text)
+	}
+	d := b.declarations.of(t.Tool)
+	shown := d.parameters[:min(len(d.parameters), maxParameters)]
+	shortened := d.unknown || len(shown) < len(d.parameters)
+	sign := signer{&b.declarations, JavaScript} // the types of both languages are alike
+	for _, p := range shown {
+		shortened = shortened || sign.shortens(p.schema, 0, true)
+		if len(p.Name) > maxParameter {
+			continue
+		}
+		parts := []string{}
+		if text := oneLine(p.Description, maxParameterText); text != "" {
+			parts = append(parts, text)
+		}
+		if limits := constraints(p.schema); limits != "" {
+			parts = append(parts, "("+limits+")")
+		}
+		if len(parts) > 0 {
+			lines = append(lines, propertyName(p.Name)+": "+strings.Join(parts, " "))
+		}
+	}
+	if b.policy.Load().Decide(t) == Ask {
+		lines = append(lines, needsApproval)
+	}
+	if shortened || sign.shortens(d.output, 0, false) {
+		lines = append(lines, shortenedNote(l))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// shortenedNote says where the rest of a shortened description is.
+func shortenedNote(l Language) string {
+	if l == Shell {
+		return "(shortened: see --schema)"
+	}
+	return `(shortened: see detail "schema")`
+}
+
+// maxSafeInteger is the largest integer of JavaScript. Generators of schemas add it as the
+// bound of an integer that has none.
+const maxSafeInteger = 1<<53 - 1
+
+// constraints returns the constraints of a schema that its type does not show, on one
+// line; "" if there are none.
+func constraints(s *jsonschema.Schema) string {
+	var parts []string
+	number := func(name string, v *float64) {
+		if v != nil && math.Abs(*v) < maxSafeInteger {
+			parts = append(parts, fmt.Sprintf("%s %v", name, *v))
+		}
+	}
+	count := func(name string, v *int) {
+		if v != nil {
+			parts = append(parts, fmt.Sprintf("%s %d", name, *v))
+		}
+	}
+	number("minimum", s.Minimum)
+	number("maximum", s.Maximum)
+	number("more than", s.ExclusiveMinimum)
+	number("less than", s.ExclusiveMaximum)
+	number("multiple of", s.MultipleOf)
+	count("minimum length", s.MinLength)
+	count("maximum length", s.MaxLength)
+	count("minimum items", s.MinItems)
+	count("maximum items", s.MaxItems)
+	if s.UniqueItems {
+		parts = append(parts, "unique items")
+	}
+	if s.Pattern != "" {
+		parts = append(parts, "pattern "+oneLine(quoted(s.Pattern), 200))
+	}
+	if s.Format != "" {
+		parts = append(parts, "format "+oneLine(s.Format, 50))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// shortens reports whether the type of a schema, nested in so many others, omits
+// something: members, alternatives and, if notes is set, descriptions and constraints
+// of what is nested.
+func (s signer) shortens(schema *jsonschema.Schema, depth int, notes bool) bool {
+	switch {
+	case schema == nil:
+		return false
+	case depth > maxDepth, schema.Ref != "", len(schema.AllOf) > 0, len(schema.PrefixItems) > 0,
+		len(schema.Properties) > maxMembers, len(schema.Enum) > maxUnion, len(schema.AnyOf)+len(schema.OneOf) > maxUnion,
+		notes && depth > 0 && (schema.Description != "" || constraints(schema) != ""),
+		len(s.exactType(schema, depth)) > maxType:
+		return true
+	}
+	if s.shortens(schema.Items, depth+1, notes) {
+		return true
+	}
+	for _, all := range [][]*jsonschema.Schema{schema.AnyOf, schema.OneOf} {
+		for _, part := range all {
+			if s.shortens(part, depth+1, notes) {
+				return true
+			}
+		}
+	}
+	for _, part := range schema.Properties {
+		if s.shortens(part, depth+1, notes) {
+			return true
+		}
+	}
+	return false
+}
+
+// schemaText returns the JSON schemas of a tool on one line.
+func schemaText(t Tool) string {
+	b, err := json.Marshal(struct {
+		Name   string `json:"name"`
+		Input  any    `json:"input_schema"`
+		Output any    `json:"output_schema,omitempty"`
+	}{t.dotted(), t.InputSchema, t.OutputSchema})
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%s: encode schemas: %v", t.dotted(), err)
+	case len(b) > maxSchema:
+		return fmt.Sprintf("%s: the schemas have %d bytes, more than %d", t.dotted(), len(b), maxSchema)
+	}
+	return visible.Text(string(b))
+}

@@ -1,0 +1,266 @@
+//go:build linux
+
+package codemode
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
+	"github.com/glovebox-dev/glovebox/internal/gateway"
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/guest/embed/embedtest"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
+)
+
+// agent is a dialer to a real agent in a process without isolation.
+type agent struct{ *stdiolink.Stream }
+
+func (a agent) Dial(context.Context) (io.ReadWriteCloser, error) { return a.Stream.Dial() }
+
+// newConn connects to an agent that ends with the test.
+func newConn(t *testing.T) *client.Conn {
+	t.Helper()
+	p := embedtest.Program(t)
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := &exec.Cmd{Path: p.Path, Args: p.Args, Stdin: inR, Stdout: outW, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inR.Close()
+	outW.Close()
+	a := agent{stdiolink.New(outR, inW)}
+	interpreters := make(map[string]string)
+	for language, name := range map[string]string{"python": "python3", "javascript": "node"} {
+		if path, err := exec.LookPath(name); err == nil {
+			interpreters[language] = path
+		}
+	}
+	l, err := client.Open(t.Context(), a, client.Options{Hello: protocol.Hello{Home: t.TempDir() + "/home", UID: -1, GID: -1, Interpreters: interpreters}})
+	t.Cleanup(func() {
+		if l != nil {
+			l.Close()
+		}
+		a.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("agent ended: %v", err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// output keeps what code prints.
+type output struct{ strings.Builder }
+
+func (o *output) Output(_ protocol.Channel, p []byte) { o.Write(p) }
+func (o *output) Display(d protocol.Display)          { o.WriteString(d.Data["text/plain"] + "\n") }
+
+// program runs code with a host and returns what it printed.
+func program(t *testing.T, l *client.Conn, language, code string, h client.Host) string {
+	t.Helper()
+	var o output
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	res, err := l.RunWithCalls(ctx, protocol.Run{Kernel: language, Language: language}, []byte(code), &o, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Error != nil {
+		return o.String() + res.Error.Traceback
+	}
+	return o.String()
+}
+
+// TestPrograms_discovery finds, reads about and calls tools from programs.
+func TestPrograms_discovery(t *testing.T) {
+	w := newWorld(t, mcpkit.Trusted, Options{}, "my-server")
+	l := newConn(t)
+	const signature = "tools.my_server.add(*, a: int, b: int = 1, many: list[str] = ..., note: str = ...) -> Any"
+	const command = "glovebox-tool my_server.add a=<int> [b=<int>] [many=<list[str]>] [note=<str>]"
+	for _, tc := range []struct{ language, code, want string }{
+		{"python", "print(tools.my_server.add(a=1, b=2))", "{'sum': 3}\n"},
+		{"python", "tools.search('add')", signature + "  # Does add.\n"},
+		{"python", "print(tools.describe('my_server.add').splitlines()[0])", signature + "\n"},
+		{"python", "print(tools.my_server.add.__doc__.splitlines()[0])", signature + "\n"},
+		{"python", "import inspect; print(inspect.signature(tools.my_server.add))", "(*, a: int, b: int = 1, many: list = None, note: str = None)\n"},
+		{"python", "print('add' in dir(tools.my_server), dir(tools))", "True ['describe', 'my_server', 'search']\n"},
+		{"python", "try:\n    tools.my_server.add(b=2)\nexcept ToolError as e:\n    print(e.server, e.tool, e.code, e.signature)", "my-server add invalid_arguments " + signature + "\n"},
+		{"python", "try:\n    tools.my_server.ad(b=2)\nexcept ToolError as e:\n    print('did you mean add?' in e.message)", "True\n"},
+		{"python", "print(tools.my_server.picture())\nprint(hasattr(tools, '__wrapped__'), hasattr(tools.x, '_repr_html_'))", "{'bytes': 8, 'mime_type': 'image/png', 'type': 'image'}\nFalse False\n"},
+		{"javascript", "console.log(await tools.my_server.add({a: 1, b: 2}))", "{ sum: 3 }\n"},
+		{"javascript", "console.log((await tools.describe('my_server.add')).split('\\n')[0])", "await tools.my_server.add({a: number, b?: number, many?: string[], note?: string}): any\n"},
+		{"javascript", "console.log(await tools.search('add', 1))", "await tools.my_server.add({a: number, b?: number, many?: string[], note?: string}): any  // Does add.\n"},
+		{"javascript", "try { await tools.my_server.add({}) } catch (e) { console.log(e.code, e.tool) }", "invalid_arguments add\n"},
+		{"javascript", "console.log(await Promise.resolve(tools) === tools, JSON.stringify({t: tools.x}))", "true {\"t\":{}}\n"},
+		{"python", "try:\n    list(tools.my_server)\nexcept TypeError as e:\n    print(e)", "'Server' object is not iterable\n"},
+		{"javascript", "process.kill(process.pid, 'SIGUSR1'); await new Promise((r) => setTimeout(r, 500)); console.log(require('inspector').url())", "undefined\n"},
+		{"javascript", "console.log(`${tools} ${tools.my_server} ${tools.my_server.add}`, String(tools.x), await tools.my_server.catch)", "tools tools.my_server my_server.add tools.x undefined\n"},
+		{"python", "try:\n    tools.my_server.digits()\nexcept ToolError as e:\n    print(e.code, 'Python cannot read its result' in e.message)", "tool_error True\n"},
+		{"python", "!glovebox-tool my_server.add a=1 b=4", "{\"sum\":5}\n"},
+		{"python", "!glovebox-tool my-server.version", "1.10\n"},
+		{"python", "!glovebox-tool --search add", command + "  # Does add.\n"},
+		{"python", "!glovebox-tool --describe my_server.add | head -n 1", command + "\n"},
+		{"python", "!glovebox-tool my_server.add a=x 2>&1; echo $?", "glovebox-tool: the argument \"a\" is \"x\", which is not of type integer [invalid_arguments]\n  " + command + "\n3\n"},
+		{"python", "!printf '1\\n2\\n' | while read n; do glovebox-tool my_server.add a=$n; done", "{\"sum\":1}\n{\"sum\":2}\n"},
+		{"python", "!echo '{\"b\": 5}' | glovebox-tool my_server.add - a=1; echo '{\"a\": 5}' | glovebox-tool my_server.add", "{\"sum\":6}\n{\"sum\":5}\n"},
+		{"python", "!glovebox-tool --schema my_server.add | cut -c 1-24", "{\"name\":\"my_server.add\",\n"},
+		{"python", "!glovebox-tool my_server.fail 2>/dev/null; echo $?", "1\n"},
+		{"python", "!glovebox-tool my_server.add a 2>&1; echo $?", "glovebox-tool: argument \"a\" is not NAME=VALUE\n2\n"},
+	} {
+		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)
+		}
+	}
+}
+
+// TestPrograms_servers shows the servers of a program.
+func TestPrograms_servers(t *testing.T) {
+	w := newWorld(t, mcpkit.Trusted, Options{}, "alpha", "files", "zeta")
+	l := newConn(t)
+	const hint = "tools of the user's servers: await tools.search('words') finds tools, await tools.describe('server') lists those of a server, await tools.server.tool({name: value}) calls one\n"
+	for _, tc := range []struct{ language, code, want string }{
+		{"python", "print(tools)", "tools of the servers alpha, files, zeta\n"},
+		{"javascript", "tools", "tools of the servers alpha, files, zeta\n"},
+		{"javascript", "console.log((await tools.files).constructor, tools)", "undefined " + hint},
+		{"javascript", "console.log(Object.keys(tools), 'search' in tools)", "[ 'search', 'describe' ] true\n"},
+		{"javascript", "console.log(tools.files)", "tools.files: await tools.describe('files') lists its tools\n"},
+	} {
+		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)
+		}
+	}
+	got := program(t, l, "javascript", "tools.files", w.Begin(Identity{}))
+	if !strings.HasPrefix(got, "tools.files: ") || !strings.Contains(got, "add, ") {
+		t.Errorf("the value tools.files is shown as %q", got)
+	}
+}
+
+// TestPrograms_mistakes makes the mistakes that models make.
+func TestPrograms_mistakes(t *testing.T) {
+	w := newWorld(t, mcpkit.Trusted, Options{}, "my-server")
+	l := newConn(t)
+	caught := func(code string) string {
+		return "try:\n    " + strings.ReplaceAll(code, "\n", "\n    ") + "\nexcept Exception as e:\n    print(type(e).__name__ + ':', str(e))"
+	}
+	for _, tc := range []struct{ language, code, want string }{
+		// A call that was not awaited is not taken for its value.
+		{"python", "import asyncio; await asyncio.sleep(0)\np = tools.my_server.add(a=1)\n" + caught("print(p)") + "\n" + caught("f'{p}'") + "\n" + caught("p == {'sum': 2}") + "\n" + caught("p < 3") + "\nprint(await p)",
+			strings.Repeat("TypeError: tools.my_server.add(...) was called in async code, so its value has to be awaited: await tools.my_server.add(...)\n", 4) + "{'sum': 1}\n"},
+		{"python", "import asyncio; print(await asyncio.gather(*(tools.my_server.add(a=n) for n in range(3))))", "[{'sum': 0}, {'sum': 1}, {'sum': 2}]\n"},
+		{"python", "t = asyncio.ensure_future(tools.my_server.add(a=1)); print(repr(t)[:6], await t)", "<Task  {'sum': 1}\n"},
+		{"python", "await asyncio.sleep(0)\nkept = [tools.my_server.add(a=n) for n in range(3)]", "Note: 3 tool calls were not awaited and did not run: tools.my_server.add\n"},
+		// Absent arguments.
+		{"python", "print(tools.my_server.add(a=1, b=..., note=...), call_tool('my_server.add', {'a': 1, 'b': ...}))", "{'sum': 1} {'sum': 1}\n"},
+		{"python", caught("tools.my_server.add(1)"), "TypeError: tools.my_server.add takes keyword arguments: tools.my_server.add(*, a: int, b: int = 1, many: list[str] = ..., note: str = ...) -> Any\n"},
+		// A server is described, by its name or by itself.
+		{"python", "print('Does version.' in tools.describe('my_server'), tools.describe('my_server') == tools.describe(tools.my_server) == await tools.describe('my-server'))", "True True\n"},
+		{"javascript", "const d = await tools.describe('my_server'); console.log(d.includes('Does version.'), d === await tools.describe(tools.my_server))", "true true\n"},
+		{"python", "import json; print(json.loads(tools.describe('my_server.add', detail='schema'))['input_schema']['required'])", "['a']\n"},
+		{"javascript", "console.log(JSON.parse(await tools.describe(tools.my_server.add, {detail: 'schema'})).input_schema.required)", "[ 'a' ]\n"},
+		// Searches are lists, and say what they leave out.
+		{"python", "found = tools.search('', limit=2)\nprint(len(found), str(found).splitlines()[-1])\nprint(await tools.search('add') == tools.search('add'))", "2 # 15 more match: narrow the query, or raise limit (to 100)\nTrue\n"},
+		{"python", "tools.search('nonsense')", "# no tool matches \"nonsense\": search without words to list all\n"},
+		{"javascript", "const found = await tools.search('', {limit: 2}); console.log(found.length, String(found).split('\\n').at(-1))", "2 // 15 more match: narrow the query, or raise limit (to 100)\n"},
+		{"javascript", "try { await tools.search('x', 'y') } catch (e) { console.log(e.message) }", "tools.search takes words and a number: search(\"issue\", 5), not y\n"},
+		// Errors have the signature of the program's language, and the message alone.
+		{"javascript", "try { await tools.my_server.add({b: 'x'}) } catch (e) { console.log(e.message.includes('\\n'), e.signature); console.log(String(e).split('\\n')[1].trim() === e.signature, e.stack.includes(e.signature)) }",
+			"false await tools.my_server.add({a: number, b?: number, many?: string[], note?: string}): any\ntrue true\n"},
+		// Errors show the line of the program once, and say what was called.
+		{"javascript", "async function f() {\n  await 1;\n  return tools.my_server.ad({b: 1});\n}\ntry { await f() } catch (e) { console.log(e.stack.includes('>:3:'), require('util').inspect(e).includes('{'), JSON.parse(JSON.stringify(e)).code) }",
+			"true false unknown_tool\n"},
+		{"python", "try:\n    tools.my_server.add(b='x')\nexcept ToolError as e:\n    print(repr(e)[:25], repr(e)[-21:])", "ToolError('my-server.add: [invalid_arguments]')\n"},
+		// A call that was not awaited leaves no warning behind.
+		{"python", "import gc; await asyncio.sleep(0)\nlater = tools.my_server.add(a=1)", "Note: 1 tool call was not awaited and did not run: tools.my_server.add\n"},
+		{"python", "try:\n    await later\nexcept ToolError as e:\n    print(e.code)\nlater = None; gc.collect(); None", "interrupted\n"},
+		{"python", "await asyncio.sleep(0)\ntools.my_server.add(a=1); None", "Note: 1 tool call was not awaited and did not run: tools.my_server.add\n"},
+		{"python", "await asyncio.sleep(0)\nlater = tools.my_server.add(a=1)", "Note: 1 tool call was not awaited and did not run: tools.my_server.add\n"},
+		{"python", "del later; gc.collect(); None", ""},
+		{"python", "!glovebox-tool my_server.ad 2>&1", "glovebox-tool: there is no tool \"ad\" in tools.my_server; did you mean add? List: glovebox-tool --describe my_server [unknown_tool]\n"},
+	} {
+		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)
+		}
+	}
+}
+
+// TestPrograms_referenceServers joins data of three servers from npm in one program.
+func TestPrograms_referenceServers(t *testing.T) {
+	modules, err := filepath.Abs("../../e2e/node_modules/@modelcontextprotocol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"filesystem", "memory", "everything"} {
+		if _, err := os.Stat(filepath.Join(modules, "server-"+name)); err != nil {
+			t.Skip("no stock servers: run npm ci in e2e first")
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "prices.csv"), []byte("item,price\nbread,3\nmilk,2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := func(name, module string, args ...string) *mcpjson.Server {
+		s := &mcpjson.Server{Name: name, Transport: mcpjson.TransportStdio, Command: mcpjson.Literal("node"), Dir: dir,
+			Env: []mcpjson.Pair{{Name: "MEMORY_FILE_PATH", Value: mcpjson.Literal(filepath.Join(dir, "memory.jsonl"))}}}
+		for _, arg := range append([]string{filepath.Join(modules, module, "dist/index.js")}, args...) {
+			s.Args = append(s.Args, mcpjson.Literal(arg))
+		}
+		return s
+	}
+	g := gateway.New(gateway.Options{Servers: mcpkit.Options{
+		Config: &mcpjson.Config{Servers: []*mcpjson.Server{server("files", "server-filesystem", dir), server("memory", "server-memory"), server("everything", "server-everything")}},
+		Trust:  func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return mcpkit.Trusted, nil },
+		Limits: mcpkit.Limits{Connect: time.Minute},
+	}})
+	t.Cleanup(func() { g.Close() })
+	g.Register(mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, &mcp.ServerOptions{Capabilities: gateway.Capabilities()}))
+	b := New(Options{Servers: FromGateway(g), Policy: Policy{{Server: "memory", Decision: Allow}}})
+	r := b.Begin(Identity{})
+	l := newConn(t)
+	got := program(t, l, "python", `import asyncio, csv, io, os
+text, _ = await asyncio.gather(
+    tools.files.read_text_file(path='`+dir+`/prices.csv'),
+    tools.memory.create_entities(entities=[{"name": "basket", "entityType": "list", "observations": ["bread 2", "milk 5"]}]))
+text = text["content"] if isinstance(text, dict) else text
+prices = {row["item"]: int(row["price"]) for row in csv.DictReader(io.StringIO(text))}
+basket = (await tools.memory.read_graph())["entities"][0]["observations"]
+total = sum(prices[item] * int(n) for item, n in map(str.split, basket))
+print(total, await tools.everything.get_sum(a=total, b=1))
+picture = await tools.everything.get_tiny_image()
+print([c["type"] for c in picture if isinstance(c, dict)])
+try:
+    await tools.files.write_file(path='`+dir+`/x', content='x')
+except ToolError as e:
+    print(e.code)
+try:
+    await tools.files.read_text_file(path='/etc/passwd')
+except ToolError as e:
+    print(e.code, "outside" in e.message)
+`, r)
+	const want = "16 The sum of 16 and 1 is 17.\n['image']\napproval_required\ntool_error True\n"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if shown := r.Displays(); len(shown) != 1 || shown[0].Data["image/png"] == "" {
+		t.Errorf("%d images", len(shown))
+	}
+}

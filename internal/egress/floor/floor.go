@@ -1,0 +1,144 @@
+// Package floor knows the addresses that boxes never reach, whatever a policy allows: this
+// machine, private networks, the metadata services of clouds, and everything else that is
+// not a service on the Internet.
+package floor
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
+)
+
+// A Reason says why an address is refused; empty: it is not.
+type Reason string
+
+const (
+	Metadata  Reason = "the metadata service of a cloud"
+	LinkLocal Reason = "a link-local address"
+	Loopback  Reason = "an address of this machine"
+	Private   Reason = "a private address"
+	Reserved  Reason = "an address without public services"
+)
+
+var (
+	unicast = netip.MustParsePrefix("2000::/3") // all public IPv6 addresses
+
+	private = prefixes(
+		"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10",
+		"100.64.0.0/10",                 // shared by the customers of a provider
+		"198.18.0.0/15",                 // used inside of networks for tests
+		"161.26.0.0/16", "166.8.0.0/14", // services of IBM Cloud
+	)
+	// The ranges for documentation are missing on purpose: networks without a connection
+	// to the Internet use them for mirrors of public services.
+	reserved = prefixes("0.0.0.0/8", "192.0.0.0/24", "224.0.0.0/4", "240.0.0.0/4", "2001::/23", "2002::/16")
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	all := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		all[i] = netip.MustParsePrefix(text)
+	}
+	return all
+}
+
+func within(addr netip.Addr, ranges []netip.Prefix) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// ownTTL is how long the list of this machine's addresses is used.
+const ownTTL = 30 * time.Second
+
+// A Floor refuses addresses. The zero Floor is ready to use; it may be used concurrently.
+type Floor struct {
+	// Interfaces returns the addresses of this machine; nil means [net.InterfaceAddrs].
+	Interfaces func() ([]net.Addr, error)
+
+	mu   sync.Mutex
+	own  []netip.Addr // guarded by mu
+	read time.Time    // guarded by mu
+}
+
+// Refuses returns why a box must not connect to addr, or an empty Reason. All addresses
+// of this machine are refused, including public ones. An IPv6 address that stands for an
+// IPv4 address is refused if either is.
+func (f *Floor) Refuses(addr netip.Addr) Reason {
+	if reason := RefusesPinned(addr); reason != "" {
+		return reason
+	}
+	outer, inner := addr.WithZone("").Unmap(), address.Inner(addr)
+	for _, a := range []netip.Addr{inner, outer} {
+		switch {
+		case a.IsLoopback():
+			return Loopback
+		case within(a, private):
+			return Private
+		}
+	}
+	public := inner.Is4() || unicast.Contains(inner)
+	if outer.Is6() && !address.IsNAT64(outer) {
+		public = public && unicast.Contains(outer) && !within(outer, reserved)
+	}
+	if !public || within(inner, reserved) {
+		return Reserved
+	}
+	if own := f.addresses(); slices.Contains(own, outer) || slices.Contains(own, inner) {
+		return Loopback
+	}
+	return ""
+}
+
+// RefusesPinned returns why not even an address that the operator chose is dialled, or an
+// empty Reason.
+func RefusesPinned(addr netip.Addr) Reason {
+	outer, inner := addr.WithZone("").Unmap(), address.Inner(addr)
+	switch {
+	case !addr.IsValid():
+		return Reserved
+	case address.IsMetadata(addr):
+		return Metadata
+	case inner.IsLinkLocalUnicast() || outer.IsLinkLocalUnicast():
+		return LinkLocal
+	}
+	for _, a := range []netip.Addr{inner, outer} {
+		if a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+			return Reserved
+		}
+	}
+	return ""
+}
+
+// addresses returns the addresses of this machine, at most 30 s old. If they cannot be
+// read, the last ones remain in use.
+func (f *Floor) addresses() []netip.Addr {
+	f.mu.Lock()
+	own, fresh := f.own, time.Since(f.read) < ownTTL
+	f.mu.Unlock()
+	if fresh {
+		return own
+	}
+	read := f.Interfaces
+	if read == nil {
+		read = net.InterfaceAddrs
+	}
+	addrs, err := read()
+	if err != nil {
+		return own
+	}
+	own = nil
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				own = append(own, ip.Unmap())
+			}
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.own, f.read = own, time.Now()
+	return own
+}

@@ -1,0 +1,119 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+)
+
+const (
+	defaultConnections = 1024
+	maxBoxConnections  = 64 // as many as a guest can open
+
+	// New connections. A burst is that of half a minute: an installer opens many at once.
+	boxPerMinute   = 600
+	ownerPerMinute = 4 * boxPerMinute
+
+	// Lookups of a box: a program looks a name up once or twice for each connection.
+	lookupsPerSecond = 20
+	lookupBurst      = 100
+
+	ownerBytes = 4                // times the bytes of a box
+	maxPause   = 30 * time.Second // for which a connection waits for its share of the bytes
+	chunk      = 64 << 10         // read or written at once
+
+	idleTimeout   = 10 * time.Minute // without a byte in either direction
+	headerTimeout = 10 * time.Second // for a request's header, and for SOCKS
+	keepAlive     = 60 * time.Second // between two requests
+	peekTimeout   = 5 * time.Second  // for the first bytes of a program
+	dialTimeout   = 10 * time.Second // for all addresses of a name
+	dialOne       = 4 * time.Second  // for one address if there are more
+	maxHeader     = 64 << 10
+)
+
+// An owner has the limits that its boxes share.
+type owner struct {
+	networks int           // guarded by Gate.mu
+	open     int           // guarded by Gate.mu: connections from guests
+	fresh    *rate.Limiter // new connections
+	bytes    *rate.Limiter // nil: no limit
+	lines    refusalLines
+}
+
+func newOwner(bytesPerMinute int64) *owner {
+	return &owner{
+		fresh: perMinute(ownerPerMinute),
+		bytes: byteLimiter(ownerBytes * bytesPerMinute),
+		lines: newRefusalLines(),
+	}
+}
+
+func perMinute(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n)/60, n/2) }
+
+// byteLimiter returns a limiter of bytes a minute, or nil for no limit. A pause saves up
+// at most six seconds' worth.
+func byteLimiter(perMinute int64) *rate.Limiter {
+	if perMinute <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(perMinute)/60, int(max(perMinute/10, chunk)))
+}
+
+// admit books a new connection of a guest. If a limit is reached, it returns its text.
+// The caller calls leave after a connection that was admitted.
+func (n *Network) admit() (text string) {
+	g := n.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case n.open >= g.maxBox:
+		return fmt.Sprintf("this box already has %d connections; close some", n.open)
+	case n.owner.open >= g.maxOwner:
+		return fmt.Sprintf("the boxes of this owner already have %d connections; close some", n.owner.open)
+	case g.open >= g.maxServer:
+		return "the server has too many connections; try again later"
+	case !n.fresh.Allow():
+		return fmt.Sprintf("this box opens more than %d connections a minute; open fewer", boxPerMinute)
+	case !n.owner.fresh.Allow():
+		return fmt.Sprintf("the boxes of this owner open more than %d connections a minute; open fewer", ownerPerMinute)
+	}
+	n.open++
+	n.owner.open++
+	g.open++
+	return ""
+}
+
+func (n *Network) leave() {
+	g := n.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n.open--
+	n.owner.open--
+	g.open--
+}
+
+// pace waits until the box and its owner may move some more bytes, at most chunk. It
+// fails after 30 s, and when ctx ends.
+func (n *Network) pace(ctx context.Context, bytes int) error {
+	if n.bytes == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxPause)
+	defer cancel()
+	for _, l := range []*rate.Limiter{n.bytes, n.owner.bytes} {
+		if err := l.WaitN(ctx, bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limited refuses a connection because of a limit.
+func (n *Network) limited(door, host string, port uint16, text string) *refusal {
+	return n.refuse(refusal{door: door, host: host, port: port, why: Limit, status: statusLimit,
+		text: "Glovebox refused the connection: " + text + "."}, policy.Verdict{})
+}

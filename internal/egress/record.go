@@ -1,0 +1,184 @@
+package egress
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/publicsuffix"
+	"golang.org/x/time/rate"
+
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+)
+
+// An Outcome is the end of a connection. It is one of a closed set, for metrics.
+type Outcome string
+
+const (
+	OK            Outcome = "ok"
+	Refused       Outcome = "refused"
+	Failed        Outcome = "failed"         // no address, or no connection to it
+	Limited       Outcome = "limit"          // ended because of a limit
+	Idle          Outcome = "idle"           // ended after 10 minutes without a byte
+	PolicyChanged Outcome = "policy_changed" // ended because it is no longer allowed
+)
+
+// Outcomes returns all outcomes.
+func Outcomes() []Outcome { return []Outcome{OK, Refused, Failed, Limited, Idle, PolicyChanged} }
+
+// Reasons of refusals beside those of package policy.
+const (
+	Floor    policy.Why = "floor"    // the name leads to an address that boxes never reach
+	SNI      policy.Why = "sni"      // TLS asks for another name, or for none
+	Host     policy.Why = "host"     // HTTP asks for another host
+	Protocol policy.Why = "protocol" // neither TLS nor HTTP
+	Limit    policy.Why = "limit"
+)
+
+// Whys returns all reasons of refusals.
+func Whys() []policy.Why {
+	return []policy.Why{policy.Off, policy.NoRule, policy.Denied, policy.Name, policy.Method, Floor, SNI, Host, Protocol, Limit}
+}
+
+// A Record describes a connection that has ended, or a refusal. It contains nothing of
+// what was transferred.
+type Record struct {
+	Box  Box
+	Door string // of the agent protocol: http, socks or tcp
+	// Host is empty if no rule allowed it: a guest could choose names to write data into
+	// logs. Then Site is the registrable domain, of at most 64 bytes, and Hash 8 hexadecimal
+	// digits of the SHA-256 of the name.
+	Host, Site, Hash string
+	Port             uint16
+	Addr             netip.Addr // that was dialled; may be invalid
+	Rule             string     // the text of the rule that decided
+	Policy           string     // version
+	Sent, Received   int64      // bytes from and to the guest
+	Duration         time.Duration
+	Outcome          Outcome
+	Why              policy.Why // of a refusal
+	// Omitted is the number of refusals of this owner since the last record of one. An
+	// owner gets five records, and then one every ten seconds.
+	Omitted int64
+}
+
+// redacted returns the fields of a Record for a host that no rule allows. The host may
+// contain any bytes; the site consists of letters, digits and ".-_:".
+func redacted(host string) (site, hash string) {
+	sum := sha256.Sum256([]byte(host))
+	hash = hex.EncodeToString(sum[:4])
+	if addr, err := netip.ParseAddr(host); err == nil {
+		// A zone is any text.
+		return addr.WithZone("").Unmap().String(), hash
+	}
+	name, err := policy.ParseName(host)
+	if err != nil {
+		return "", hash
+	}
+	site, err = publicsuffix.EffectiveTLDPlusOne(name)
+	if err != nil {
+		site = name[strings.LastIndexByte(name, '.')+1:]
+	}
+	if len(site) > maxSite {
+		site = site[len(site)-maxSite:]
+	}
+	return site, hash
+}
+
+const maxSite = 64
+
+const (
+	refusalBurst    = 5
+	refusalInterval = 10 * time.Second
+)
+
+// refusalLines bounds the records of an owner's refusals, which a program can cause by
+// the thousand.
+type refusalLines struct {
+	limit   *rate.Limiter
+	omitted *atomic.Int64
+}
+
+func newRefusalLines() refusalLines {
+	return refusalLines{rate.NewLimiter(rate.Every(refusalInterval), refusalBurst), new(atomic.Int64)}
+}
+
+// line reports whether to record a refusal, and how many were omitted before.
+func (l refusalLines) line() (omitted int64, ok bool) {
+	if !l.limit.Allow() {
+		l.omitted.Add(1)
+		return 0, false
+	}
+	return l.omitted.Swap(0), true
+}
+
+// Stats are counts since the Gate was made, except for Open.
+type Stats struct {
+	Open           int                // connections of guests now
+	Connections    map[Outcome]uint64 // that have ended
+	Sent, Received uint64             // bytes from and to guests
+	Refusals       map[policy.Why]uint64
+	Lookups        map[string]uint64 // by the status of the agent protocol
+}
+
+// Stats returns the counts, with a key for each value of the closed sets.
+func (g *Gate) Stats() Stats {
+	g.mu.Lock()
+	open := g.open
+	g.mu.Unlock()
+	c := &g.count
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{
+		Open: open, Connections: maps.Clone(c.connections), Refusals: maps.Clone(c.refusals), Lookups: maps.Clone(c.lookups),
+		Sent: c.sent.Load(), Received: c.received.Load(),
+	}
+}
+
+type counters struct {
+	sent, received atomic.Uint64
+
+	mu          sync.Mutex
+	connections map[Outcome]uint64    // guarded by mu
+	refusals    map[policy.Why]uint64 // guarded by mu
+	lookups     map[string]uint64     // guarded by mu
+}
+
+func (c *counters) init() {
+	c.connections = make(map[Outcome]uint64)
+	for _, o := range Outcomes() {
+		c.connections[o] = 0
+	}
+	c.refusals = make(map[policy.Why]uint64)
+	for _, w := range Whys() {
+		c.refusals[w] = 0
+	}
+	c.lookups = make(map[string]uint64)
+	for _, s := range lookupStatuses {
+		c.lookups[s] = 0
+	}
+}
+
+func (c *counters) ended(o Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.connections[o]++
+}
+
+func (c *counters) refused(w policy.Why) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.connections[Refused]++
+	c.refusals[w]++
+}
+
+func (c *counters) lookedUp(status string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lookups[status]++
+}

@@ -1,0 +1,39 @@
+package egress
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestRefusal_EndsConnection checks that one connection causes one refusal only.
+func TestRefusal_EndsConnection(t *testing.T) {
+	w := newWorld(t, Options{}, []string{"good.example.org"})
+	got := say(t, w.httpDoor(), strings.Repeat("GET http://a.b/ HTTP/1.1\r\nHost: a\r\n\r\n", 100)+"GET http://a.b/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	if n := w.g.Stats().Connections[Refused]; n != 1 || strings.Count(got, "HTTP/1.1 403 ") != 1 {
+		t.Errorf("%d refusals, got %.300q", n, got)
+	}
+}
+
+// TestRefusal_Cost checks that a refusal does not compute the list of a long policy again.
+func TestRefusal_Cost(t *testing.T) {
+	var allow []string
+	for i := range 256 {
+		allow = append(allow, fmt.Sprintf("h%d.example.org", i))
+	}
+	w := newWorld(t, Options{}, allow)
+	first := w.n.allowed()
+	if !strings.HasSuffix(first, "h4.example.org and 251 more") {
+		t.Errorf("allowed: %q", first)
+	}
+	if n := testing.AllocsPerRun(10, func() { w.n.allowed() }); n > 20 {
+		t.Errorf("%v allocations for the list of the same policy", n)
+	}
+	if n := testing.AllocsPerRun(10, func() { w.n.policies().Ports("evil.example.org") }); n > 20 {
+		t.Errorf("%v allocations for the ports of a host without a rule", n)
+	}
+	w.allow("other.example.org")
+	if got := w.n.allowed(); got != "other.example.org" {
+		t.Errorf("after a change of the policy: %q", got)
+	}
+}

@@ -1,0 +1,349 @@
+package secret
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/visible"
+)
+
+const (
+	// headerTimeout bounds the handshake and the headers of a request, so that a program
+	// that sends them byte by byte does not keep the connection.
+	headerTimeout = 10 * time.Second
+	// drainTimeout bounds the rest of the body of a refused request.
+	drainTimeout = 5 * time.Second
+	// keepAlive is how long connections without a request stay open.
+	keepAlive = 60 * time.Second
+	// dialTimeout bounds the handshake with the host.
+	dialTimeout = 10 * time.Second
+	maxHeader   = 64 << 10
+	// maxAnswer bounds the headers of a response.
+	maxAnswer = 256 << 10
+	// maxStreams bounds the concurrent requests of an HTTP/2 connection, and maxConns
+	// the connections to the host for those of one connection of a program.
+	maxStreams = 64
+	maxConns   = 8
+	// Buffers for the request bodies of one HTTP/2 connection, and of one request.
+	connBuffer   = 1 << 20
+	streamBuffer = 256 << 10
+)
+
+// ErrNotWanted means that there is no secret for the host, because it was removed
+// meanwhile.
+var ErrNotWanted = errors.New("there is no secret for this host")
+
+// Serve implements egress.Interceptor. It speaks HTTP/1.1 and HTTP/2 with the program as
+// host, and with the host as the program. It closes c.
+func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error)) error {
+	defer c.Close()
+	o := i.secrets.Load().of(b.Owner)
+	if o.hosts[host] == nil {
+		return fmt.Errorf("intercept %s: %w", host, ErrNotWanted)
+	}
+	a, err := i.authority(b, o.names)
+	if err != nil {
+		return fmt.Errorf("intercept %s: %w", host, err)
+	}
+	cert, err := a.Leaf(host)
+	if err != nil {
+		return fmt.Errorf("intercept %s: %w", host, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &session{i: i, box: b, host: host, port: port, dial: dial, ctx: ctx, ended: make(chan struct{})}
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	transport := &http.Transport{
+		DialContext:       s.dialHost,
+		TLSClientConfig:   &tls.Config{ServerName: host, RootCAs: i.opts.Roots, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true, DisableCompression: true,
+		TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: keepAlive, ExpectContinueTimeout: time.Second,
+		MaxConnsPerHost: maxConns, MaxResponseHeaderBytes: maxAnswer,
+	}
+	quiet := log.New(io.Discard, "", 0) // errors of programs and hosts are not errors of the server
+	s.proxy = &httputil.ReverseProxy{
+		Rewrite: s.rewrite, ModifyResponse: s.modifyResponse, ErrorHandler: s.failed,
+		Transport: transport, FlushInterval: -1, ErrorLog: quiet,
+	}
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: keepAlive, MaxHeaderBytes: maxHeader, ErrorLog: quiet,
+		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{*cert}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12},
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer},
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			// After a hijack the handler still runs; wait waits for it.
+			if state == http.StateClosed || state == http.StateHijacked {
+				s.end()
+			}
+		},
+	}
+	// The error is that of Accept, after the connection has ended.
+	_ = server.ServeTLS(&oneListener{conn: c, ended: s.ended}, "", "")
+	s.wait()
+	transport.CloseIdleConnections()
+	s.closeConns()
+	return nil
+}
+
+// oneListener accepts one connection, and fails when that has ended.
+type oneListener struct {
+	conn  net.Conn
+	taken bool
+	ended <-chan struct{}
+}
+
+func (l *oneListener) Accept() (net.Conn, error) {
+	if !l.taken {
+		l.taken = true
+		return l.conn, nil
+	}
+	<-l.ended
+	return nil, io.EOF
+}
+
+func (l *oneListener) Close() error   { return nil }
+func (l *oneListener) Addr() net.Addr { return l.conn.LocalAddr() }
+
+// session is one connection of a program.
+type session struct {
+	i     *Interceptor
+	box   egress.Box
+	host  string
+	port  uint16
+	ctx   context.Context
+	dial  func(context.Context) (net.Conn, error)
+	proxy *httputil.ReverseProxy
+
+	ended   chan struct{} // closed when the connection of the program has ended
+	endOnce sync.Once
+
+	mu       sync.Mutex
+	closed   bool                   // guarded by mu: no request begins any more
+	requests sync.WaitGroup         // Add is guarded by mu
+	conns    map[*hostConn]struct{} // guarded by mu; nil: all are closed
+	done     bool                   // guarded by mu: no connection to the host is kept any more
+}
+
+func (s *session) end() { s.endOnce.Do(func() { close(s.ended) }) }
+
+// begin reports whether a request may begin; then the caller calls s.requests.Done.
+func (s *session) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.requests.Add(1)
+	return true
+}
+
+// wait waits for the requests, and lets no other begin.
+func (s *session) wait() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.requests.Wait()
+}
+
+// hostConn is a connection to the host, closed at the latest with the session.
+type hostConn struct {
+	net.Conn
+	s *session
+}
+
+func (c *hostConn) Close() error {
+	c.s.mu.Lock()
+	delete(c.s.conns, c)
+	c.s.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// dialError is an error of connecting to the host, as opposed to one of talking to it. Its
+// text has nothing from the host.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
+// dialHost connects to the host. The transport may call it in a goroutine that outlives
+// the request, but not the session.
+func (s *session) dialHost(context.Context, string, string) (net.Conn, error) {
+	c, err := s.dial(s.ctx)
+	if err != nil {
+		return nil, dialError{err}
+	}
+	h := &hostConn{c, s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		c.Close()
+		return nil, dialError{context.Canceled}
+	}
+	if s.conns == nil {
+		s.conns = make(map[*hostConn]struct{})
+	}
+	s.conns[h] = struct{}{}
+	return h, nil
+}
+
+func (s *session) closeConns() {
+	s.mu.Lock()
+	s.done = true
+	conns := s.conns
+	s.conns = nil
+	s.mu.Unlock()
+	for c := range conns {
+		c.Conn.Close()
+	}
+}
+
+// authority returns the host as it is in the Host header.
+func (s *session) authority() string {
+	if s.port == 443 {
+		return s.host
+	}
+	return net.JoinHostPort(s.host, strconv.Itoa(int(s.port)))
+}
+
+type hostKey struct{}
+
+// ServeHTTP serves one request.
+func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.begin() {
+		panic(http.ErrAbortHandler)
+	}
+	defer s.requests.Done()
+	// The secrets may have changed since the connection began.
+	h := s.i.host(s.box, s.host)
+	switch authority := strings.ToLower(r.Host); {
+	case h == nil:
+		w.Header().Set("Connection", "close")
+		refuse(w, http.StatusMisdirectedRequest, "the secrets for "+s.host+" have changed; connect again.")
+		return
+	case authority != s.host && authority != net.JoinHostPort(s.host, strconv.Itoa(int(s.port))):
+		refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("this connection is for %s, the request for %q; connect to that host.", s.authority(), visible.Line(cut(r.Host))))
+		return
+	case r.URL.IsAbs() && !strings.EqualFold(r.URL.Scheme, "https"):
+		refuse(w, http.StatusBadRequest, "the URL of the request has another scheme than https.")
+		return
+	case r.Method == http.MethodTrace || r.Method == http.MethodConnect:
+		// TRACE returns the request with the secret in a form that the host chooses.
+		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+		refuse(w, http.StatusMethodNotAllowed, "hosts with a secret get no "+r.Method+" requests.")
+		return
+	}
+	out := newResponse(w, h.mask)
+	defer func() {
+		if n := out.end(); n > 0 {
+			s.report(Event{Kind: Masked, Secrets: h.names(), Count: n})
+		}
+	}()
+	s.proxy.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), hostKey{}, h)))
+	out.finish()
+}
+
+func (s *session) report(e Event) {
+	e.Box, e.Host = s.box, s.host
+	s.i.opts.Report(e)
+}
+
+func (h *hostSecrets) names() []string {
+	names := make([]string, len(h.secrets))
+	for i, s := range h.secrets {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// cut shortens text from a request.
+func cut(text string) string { return text[:min(len(text), 80)] }
+
+// drain bounds what the server still reads of the request. Without a deadline, a program
+// that announces a body and does not send it keeps the connection.
+func drain(ctl *http.ResponseController) {
+	_ = ctl.SetReadDeadline(time.Now().Add(drainTimeout)) // it fails after a hijack, or if the program has left
+}
+
+// refuse answers a request that is not forwarded.
+func refuse(w http.ResponseWriter, status int, text string) {
+	drain(http.NewResponseController(w))
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, "Glovebox: "+text+"\n") // the program may have left
+}
+
+// removed are request headers with which a program could get pieces of a response, or a
+// coding that hides the value. Programs work without them.
+var removed = []string{"Range", "If-Range", "A-Im", "Sec-Websocket-Extensions", "Accept-Charset"}
+
+// rewrite prepares the request to the host. ReverseProxy has removed hop-by-hop headers,
+// apart from those of an upgrade.
+func (s *session) rewrite(pr *httputil.ProxyRequest) {
+	h := pr.In.Context().Value(hostKey{}).(*hostSecrets)
+	out := pr.Out
+	out.URL.Scheme, out.URL.Host, out.URL.User = "https", s.authority(), nil
+	out.URL.RawQuery = pr.In.URL.RawQuery // ReverseProxy removes what it cannot parse
+	out.Host = s.authority()
+	for _, name := range removed {
+		out.Header.Del(name)
+	}
+	out.Header.Set("Accept-Encoding", "identity")
+	if !strings.EqualFold(out.Header.Get("Upgrade"), "websocket") {
+		out.Header.Del("Upgrade")
+		out.Header.Del("Connection")
+	}
+	for _, secret := range h.secrets {
+		if where := secret.misplaced(out.URL, out.Header); where != "" {
+			s.report(Event{Kind: Misplaced, Secrets: []string{secret.Name}, Where: where})
+		}
+	}
+	if used := h.swap(out.Header, s.i.opts.Key, s.box.Owner); len(used) > 0 {
+		s.report(Event{Kind: Swapped, Secrets: used})
+	}
+}
+
+// modifyResponse prepares a response, before the masking of response.
+func (s *session) modifyResponse(res *http.Response) error {
+	res.Header.Del("Alt-Svc") // other protocols and ports do not come here
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
+	return decode(res)
+}
+
+// failed answers a request for which the host gave no usable response. err may quote the
+// host, so its text is shown only where it cannot.
+func (s *session) failed(w http.ResponseWriter, r *http.Request, err error) {
+	var dial dialError
+	var coding *codingError
+	var cert *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // the program has left
+	case errors.As(err, &dial):
+		refuse(w, http.StatusBadGateway, fmt.Sprintf("%s cannot be reached: %s", s.authority(), visible.Line(dial.Error())))
+	case errors.As(err, &coding):
+		refuse(w, http.StatusBadGateway, fmt.Sprintf("%s answered with %s, which the request did not ask for. A secret in the answer could not be masked.", s.authority(), coding))
+	case errors.As(err, &unknown):
+		refuse(w, http.StatusBadGateway, fmt.Sprintf("the certificate of %s is signed by an authority that the server of this box does not know, so it got no secret.", s.authority()))
+	case errors.As(err, &cert):
+		refuse(w, http.StatusBadGateway, fmt.Sprintf("the certificate of %s is not valid for it, or has expired, so it got no secret.", s.authority()))
+	default:
+		refuse(w, http.StatusBadGateway, fmt.Sprintf("the connection to %s broke, or its answer is not valid HTTP.", s.authority()))
+	}
+}

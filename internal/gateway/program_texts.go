@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+// programError is an error whose text is for a program.
+type programError struct {
+	text  string
+	cause error
+}
+
+func (e *programError) Error() string { return e.text }
+
+// Unwrap returns the error with the text for the log.
+func (e *programError) Unwrap() error { return e.cause }
+
+// codeRejected is the code of the error with which the SDK wraps those of a transport. It is
+// not the server's.
+const codeRejected = -32005
+
+// textFor returns the text of an error for a program. It leaves out what the server's
+// program wrote to its standard error, which may have secrets of the host; cause tells where
+// to find that. With Options.HideHost the text has only what the server said, and limits.
+func (g *Gateway) textFor(err error, cause string) string {
+	if ended, ok := errors.AsType[*mcpkit.ServerExitedError](err); ok {
+		return fmt.Sprintf("mcp server %q ended: %s%s", ended.Name, ended.State, cause)
+	}
+	if !g.hideHost {
+		return err.Error()
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return "no answer in time"
+	}
+	if large, ok := errors.AsType[*outbound.TooLargeError](err); ok {
+		return large.Error()
+	}
+	if errors.Is(err, mcpkit.ErrTooManyValues) {
+		return err.Error()
+	}
+	if answer, ok := errors.AsType[*jsonrpc.Error](err); ok && answer.Code != codeRejected {
+		return answer.Message
+	}
+	return "it failed, and the operator finds the cause in the log"
+}
+
+// startCause tells where to find why a server's program ended before it could be listed. A
+// new start shows the cause to the user of this machine.
+func (g *Gateway) startCause(server string) string {
+	if g.hideHost {
+		return g.callCause()
+	}
+	return "; its user sees the cause with: " + g.toolsCommand(server)
+}
+
+// callCause tells where to find why a server's program ended during a call.
+func (g *Gateway) callCause() string {
+	if g.hideHost {
+		return ", and the operator finds the cause in the log"
+	}
+	return ", and its user finds the cause in the log"
+}
+
+// causeFor tells the reader of a program's output where the cause of a failure is.
+func (g *Gateway) causeFor() string {
+	if g.hideHost {
+		return "The operator finds the cause in the log."
+	}
+	return "Its user finds the cause in the log."
+}
+
+// remedyFor tells the reader of a program's output who can allow or review what is refused.
+// The log has the command.
+func (g *Gateway) remedyFor(verb, command string) string {
+	if g.hideHost {
+		return "The operator can " + verb + " it, and finds the command in the log."
+	}
+	return "Its user can " + verb + " it with: " + command
+}

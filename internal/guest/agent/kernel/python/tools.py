@@ -1,0 +1,369 @@
+# Calls of the host's tools: tools.server.tool(...) and call_tool(...). The kernel gets
+# this file with the first run that may call.
+import collections.abc, itertools, json, socket, threading, weakref
+
+MAX_WAITING = 64  # calls of this process at the same time; the agent takes 256 of a box
+gate = threading.BoundedSemaphore(MAX_WAITING)
+bridge = None     # how the current run calls
+
+
+class ToolError(Exception):
+    """A call of a tool failed. code says how; see the attributes server, tool and
+    signature for what was called."""
+
+    def __init__(self, message, code="tool_error", server=None, tool=None, signature=None):
+        super().__init__(message)
+        self.message, self.code, self.server, self.tool, self.signature = message, code, server, tool, signature
+
+    def __str__(self):
+        where = ".".join(part for part in (self.server, self.tool) if part)
+        text = "%s [%s]" % (self.message, self.code)
+        if where:
+            text = where + ": " + text
+        if self.signature:
+            text += "\n  " + self.signature
+        return text
+
+    def __repr__(self):  # asyncio.gather(return_exceptions=True) returns errors in lists
+        return "ToolError(%r)" % str(self).partition("\n  ")[0]
+
+    __module__ = "builtins"  # where programs find it
+
+    def __reduce__(self):
+        return ToolError, (self.message, self.code, self.server, self.tool, self.signature)
+
+
+LINK_CODES = {"lost": "interrupted", "cancelled": "interrupted", "too_large": "invalid_arguments", "invalid": "invalid_arguments", "not_allowed": "denied"}
+
+
+def plain_value(value):
+    """Values of common libraries as JSON: numbers and arrays of NumPy, tables of
+    pandas, dates, paths."""
+    for method in ("tolist", "isoformat", "__fspath__"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, (set, frozenset, collections.abc.ValuesView, collections.abc.KeysView)):
+        return list(value)
+    raise TypeError("a value of type %s cannot be passed to a tool: convert it to numbers, text, lists and dicts" % type(value).__name__)
+
+
+def encode_call(method, payload):
+    if bridge is None:
+        raise ToolError("tools cannot be called from this run", "denied")
+    body = json.dumps(payload, default=plain_value, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
+    header = {"token": bridge["token"], "method": method, "length": len(body)}
+    return json.dumps(header).encode() + b"\n" + body
+
+
+def decode_answer(data):
+    line, newline, body = bytes(data).partition(b"\n")
+    header = json.loads(line) if newline else {}
+    failure = header.get("error")
+    if failure:
+        raise ToolError(failure["message"], LINK_CODES.get(failure["code"], failure["code"]))
+    if not newline or len(body) != header["length"]:
+        raise ToolError("the connection to the host ended during the call; whether the tool ran is unknown", "interrupted")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as e:  # numbers of thousands of digits, deep nesting
+        raise ToolError("the tool ran, and Python cannot read its result: %s" % e) from None
+
+
+def exchange(data):
+    """Sends a call and returns the answer. Leaving it early cancels the call."""
+    with gate, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        answer = bytearray()
+        try:
+            s.connect(bridge["socket"])
+            s.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # an answer that refuses the call may be there
+        except OSError as e:
+            raise ToolError("connect to the host: %s" % e, "unavailable") from None
+        try:
+            while chunk := s.recv(1 << 18):
+                answer += chunk
+        except ConnectionResetError:
+            pass
+        return decode_answer(answer)
+
+
+async def exchange_async(data):
+    import asyncio
+    loop = asyncio.get_running_loop()
+    waiting = getattr(loop, "glovebox_gate", None)
+    if waiting is None:
+        waiting = loop.glovebox_gate = asyncio.Semaphore(MAX_WAITING)
+    async with waiting:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+            s.setblocking(False)
+            answer = bytearray()
+            try:
+                await loop.sock_connect(s, bridge["socket"])
+                await loop.sock_sendall(s, data)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            except OSError as e:
+                raise ToolError("connect to the host: %s" % e, "unavailable") from None
+            try:
+                while chunk := await loop.sock_recv(s, 1 << 18):
+                    answer += chunk
+            except ConnectionResetError:
+                pass
+            return decode_answer(answer)
+
+
+def take_value(answer):
+    failure = answer.get("error")
+    if failure:
+        raise ToolError(failure.get("message", ""), failure.get("code", "tool_error"), failure.get("server"), failure.get("tool"), failure.get("signature"))
+    return answer.get("value")
+
+
+def in_loop():
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+MAX_UNAWAITED = 1000
+numbers = itertools.count()
+unawaited = {}  # name and weak reference of the calls that have not begun, by their numbers
+
+
+def report_unawaited():
+    """Returns a note about the calls of the run that ends which were not awaited; None
+    if there are none."""
+    names = [name for name, _ in unawaited.values()]
+    for _, reference in list(unawaited.values()):
+        call = reference()
+        if call is not None:
+            call.expire()
+    unawaited.clear()
+    if not names:
+        return None
+    shown = ", ".join(dict.fromkeys(names[:5])) + (", ..." if len(names) > 5 else "")
+    if len(names) == 1:
+        return "Note: 1 tool call was not awaited and did not run: " + shown
+    return "Note: %d tool calls were not awaited and did not run: %s" % (len(names), shown)
+
+
+class PendingCall(collections.abc.Coroutine):
+    """A call in async code. It begins when it is awaited."""
+
+    def __init__(self, coroutine, name):
+        self._coroutine, self._name = coroutine, name
+        self._number = next(numbers)
+        self._begun = self._expired = False
+        if len(unawaited) < MAX_UNAWAITED:
+            unawaited[self._number] = name, weakref.ref(self)
+
+    def expire(self):
+        """Ends the call, which has not begun: its run is over."""
+        self._expired = True
+        self._coroutine.close()
+
+    def _begin(self):
+        self._begun = True
+        unawaited.pop(self._number, None)
+        if self._expired:
+            raise ToolError("%s was not awaited in the run that called it and did not run; call it again" % self._name, "interrupted")
+
+    def __del__(self):
+        # Python would warn that the coroutine was never awaited; the run's note does.
+        if not self._begun:
+            self._coroutine.close()
+
+    def send(self, value):
+        self._begin()
+        return self._coroutine.send(value)
+
+    def throw(self, *args):
+        return self._coroutine.throw(*args)
+
+    def close(self):
+        return self._coroutine.close()
+
+    def __await__(self):
+        self._begin()
+        return self._coroutine.__await__()
+
+    def _misused(self, *args):
+        raise TypeError("%s(...) was called in async code, so its value has to be awaited: await %s(...)" % (self._name, self._name))
+
+    __getitem__ = __iter__ = __len__ = __contains__ = __bool__ = __int__ = __float__ = __add__ = __radd__ = _misused
+    __str__ = __format__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _misused
+    __hash__ = object.__hash__  # asyncio.gather puts calls in a dict
+
+    def __getattr__(self, name):
+        if name.startswith(("_", "cr_", "gi_")):  # asyncio looks for these when it shows a task
+            raise AttributeError(name)
+        self._misused()
+
+    def __repr__(self):
+        return "<call of %s, not awaited>" % self._name
+
+
+def perform(method, payload, name):
+    """Calls now, or in async code returns what is to be awaited."""
+    data = encode_call(method, payload)
+    if not in_loop():
+        return take_value(exchange(data))
+
+    async def call():
+        return take_value(await exchange_async(data))
+    call.__qualname__ = call.__name__ = name
+    return PendingCall(call(), name)
+
+
+def call_tool(name, arguments=None, /, **more):
+    """Calls the tool "server.tool" with a dict of arguments and returns its value. In
+    async code: await call_tool(...)."""
+    return perform("tool", {"name": name, "arguments": given({**(arguments or {}), **more})}, "call_tool")
+
+
+def given(arguments):
+    """Drops the arguments that are ..., which stands for an absent one in signatures."""
+    return {name: value for name, value in arguments.items() if value is not ...}
+
+
+def ask_now(method, payload):
+    """For what is not worth awaiting: search, describe, completion."""
+    return take_value(exchange(encode_call(method, payload)))
+
+
+class Text(str):
+    """Text that is shown as it is."""
+
+    def __repr__(self):
+        return str(self)
+
+    def __await__(self):  # it needs no await, and takes one
+        return self
+        yield
+
+
+class Lines(list):
+    """Lines that are shown as they are. notes are not among them, and shown as well."""
+
+    def __init__(self, lines, notes):
+        super().__init__(lines)
+        self.notes = notes
+
+    def __repr__(self):
+        return "\n".join([*self, *self.notes])
+
+    __str__ = __repr__
+    __await__ = Text.__await__
+
+
+class Tool:
+    def __init__(self, server, name):
+        self._server, self._name = server, name
+
+    def __call__(self, *args, **arguments):
+        if args:
+            if len(args) > 1 or not isinstance(args[0], dict):
+                raise TypeError("%r takes keyword arguments: %s" % (self, tools.describe(self).partition("\n")[0]))
+            arguments = {**args[0], **arguments}
+        return perform("tool", {"server": self._server, "tool": self._name, "arguments": given(arguments)}, "tools.%s.%s" % (self._server, self._name))
+
+    def __getattr__(self, name):
+        if name == "__signature__":
+            return self._signature()
+        raise AttributeError("the tool %s.%s has no attribute %r" % (self._server, self._name, name))
+
+    def _signature(self):
+        import inspect
+        known = ask_now("describe", {"names": [self._server + "." + self._name], "detail": "full"})[0]
+        kinds = {"integer": int, "number": float, "string": str, "boolean": bool, "array": list, "object": dict}
+        return inspect.Signature([
+            inspect.Parameter(p["name"], inspect.Parameter.KEYWORD_ONLY, annotation=kinds.get(p.get("type"), inspect.Parameter.empty),
+                              default=inspect.Parameter.empty if p.get("required") else p.get("default"))
+            for p in known.get("parameters", []) if p["name"].isidentifier()])
+
+    @property
+    def __doc__(self):
+        try:
+            return str(tools.describe(self))
+        except ToolError as e:
+            return str(e)
+
+    def __repr__(self):
+        return "tools.%s.%s" % (self._server, self._name)
+
+
+def text_of(name):
+    if not isinstance(name, str):
+        raise TypeError("a name must be a str, not %s" % type(name).__name__)
+    return name
+
+
+class Server:
+    __iter__ = __contains__ = None  # otherwise Python counts through __getitem__, without end
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Tool(self._name, name)
+
+    def __getitem__(self, name):
+        return Tool(self._name, text_of(name))
+
+    def __dir__(self):
+        return [t["identifier"] for t in ask_now("catalog", {"server": self._name})]
+
+    def __repr__(self):
+        return "tools.%s: %s" % (self._name, ", ".join(dir(self)))
+
+
+class Tools:
+    """The tools of the user's servers: tools.server.tool(name=value)."""
+
+    __iter__ = __contains__ = None
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Server(name)
+
+    def __getitem__(self, name):
+        server, dot, tool = text_of(name).partition(".")
+        return Tool(server, tool) if dot else Server(name)
+
+    def __dir__(self):
+        return ["search", "describe"] + sorted({t["server_identifier"] for t in ask_now("catalog", {})})
+
+    def __repr__(self):
+        return "tools of the servers %s" % ", ".join(self.__dir__()[2:])
+
+    def search(self, query="", limit=10):
+        """Returns a line for each of the tools that match words, the best first: its
+        signature and first sentence."""
+        found = ask_now("search", {"query": query, "limit": limit})
+        return Lines([Text(t["line"]) for t in found if t["name"]], [t["line"] for t in found if not t["name"]])
+
+    def describe(self, *names, detail="full"):
+        """Returns the signatures and documentation of tools ("server.tool") or of all
+        tools of a server ("server"); detail="schema" returns their JSON schemas."""
+        names = [n._server + "." + n._name if isinstance(n, Tool) else n._name if isinstance(n, Server) else text_of(n) for n in names]
+        return Text("\n\n".join(t["text"] for t in ask_now("describe", {"names": names, "detail": detail})))
+
+
+tools = Tools()
+
+
+def offer_tools(setup):
+    """Lets the run that follows call."""
+    global bridge
+    bridge = json.loads(setup)
+    environ = os.environ
+    environ["GLOVEBOX_TOOLS"], environ["GLOVEBOX_TOOLS_TOKEN"] = bridge["socket"], bridge["token"]
+    if bridge["bin"] not in environ.get("PATH", "").split(":"):
+        environ["PATH"] = environ.get("PATH", "/usr/local/bin:/usr/bin:/bin") + ":" + bridge["bin"]
+    for name, value in (("tools", tools), ("call_tool", call_tool), ("ToolError", ToolError)):
+        setattr(builtins, name, value)

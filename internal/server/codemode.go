@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+// codeModeParam is the parameter of the endpoint's URL with which a client leaves out code
+// mode: a host that has a code mode of its own, for example, should not offer two.
+const codeModeParam = "codemode"
+
+// declinesCodeMode reports whether the URL of a request leaves out code mode. Each request
+// of a client has it, since the client configures it as part of the endpoint.
+func declinesCodeMode(r *http.Request) bool {
+	if r.URL.RawQuery == "" {
+		return false
+	}
+	switch strings.ToLower(r.URL.Query().Get(codeModeParam)) {
+	case "false", "0", "off", "no":
+		return true
+	}
+	return false
+}
+
+// codeMode leaves out code mode for clients that decline it, and for owners without
+// servers of their own: its tools, what descriptions say about it, and the calls of code.
+func (s *Server) codeMode(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		c := callerOf(ctx, req)
+		if !c.declinesCode && s.opts.Tools.Code(box.Owner(c.owner())) != nil {
+			return next(ctx, method, req)
+		}
+		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil {
+			if plain, ok := s.withoutCode[call.Params.Name]; ok && plain == nil {
+				return nil, s.unknownTool(call.Params.Name, modern(req))
+			}
+		}
+		res, err := next(tools.WithoutCode(ctx), method, req)
+		switch r := res.(type) {
+		case *mcp.ListToolsResult:
+			if err == nil {
+				copied := *r
+				copied.Tools = s.plainTools(r.Tools)
+				res = &copied
+			}
+		case *mcp.InitializeResult:
+			if err == nil {
+				copied := *r
+				copied.Instructions = s.opts.plainInstructions
+				res = &copied
+			}
+		case *mcp.DiscoverResult:
+			if err == nil {
+				copied := *r
+				copied.Instructions = s.opts.plainInstructions
+				res = &copied
+			}
+		}
+		return res, err
+	}
+}
+
+// plainTools returns definitions as they are without code mode.
+func (s *Server) plainTools(all []*mcp.Tool) []*mcp.Tool {
+	var plain []*mcp.Tool
+	for _, def := range all {
+		if other, ok := s.withoutCode[def.Name]; ok {
+			def = other
+		}
+		if def != nil {
+			plain = append(plain, def)
+		}
+	}
+	return slices.Clip(plain)
+}

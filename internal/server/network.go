@@ -1,0 +1,51 @@
+package server
+
+import (
+	"context"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
+)
+
+// network replaces what descriptions and instructions say about the missing network, for
+// owners whose boxes have one.
+func (s *Server) network(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if err != nil {
+			return res, err
+		}
+		switch r := res.(type) {
+		case *mcp.ListToolsResult:
+			allowed := s.opts.Network(box.Owner(callerOf(ctx, req).owner()))
+			if len(allowed) == 0 {
+				return res, nil
+			}
+			copied := *r
+			copied.Tools = make([]*mcp.Tool, len(r.Tools))
+			for i, def := range r.Tools {
+				copied.Tools[i] = tools.WithNetwork(def, allowed)
+			}
+			return &copied, nil
+		case *mcp.InitializeResult:
+			copied := *r
+			copied.Instructions = s.networkInstructions(ctx, req, r.Instructions)
+			return &copied, nil
+		case *mcp.DiscoverResult:
+			copied := *r
+			copied.Instructions = s.networkInstructions(ctx, req, r.Instructions)
+			return &copied, nil
+		}
+		return res, nil
+	}
+}
+
+func (s *Server) networkInstructions(ctx context.Context, req mcp.Request, instructions string) string {
+	allowed := s.opts.Network(box.Owner(callerOf(ctx, req).owner()))
+	if len(allowed) == 0 {
+		return instructions
+	}
+	return tools.InstructionsWithNetwork(instructions, allowed)
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
+	"github.com/glovebox-dev/glovebox/internal/server/tools/toolstest"
+)
+
+// lose makes a session and ends it, so that the next call learns of a loss.
+func lose(t *testing.T, m *box.Manager) {
+	t.Helper()
+	structured(t, m, "execute_code", `{"code":"x = 1","session_id":"s"}`)
+	if _, err := m.Stop(t.Context(), "", box.KindSession, "s"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantLoss calls a tool, and wants its text to say that the earlier session is gone.
+func wantLoss(t *testing.T, m *box.Manager, name, args string) {
+	t.Helper()
+	const note = "The earlier session s ended at"
+	for i, want := range []bool{true, false} {
+		res, err := call(t, m, name, args)
+		if err != nil || res.IsError {
+			t.Fatalf("%s: got %+v, %v", name, res, err)
+		}
+		if text := res.Content[0].(*mcp.TextContent).Text; strings.Contains(text, note) != want {
+			t.Errorf("%s, call %d: its text is %q; contains %q: want %t", name, i+1, text, note, want)
+		}
+	}
+}
+
+// TestLoss_InText: a model that reads only the text of an answer learns of a loss from
+// every tool that uses a box, once.
+func TestLoss_InText(t *testing.T) {
+	for name, args := range map[string]string{
+		"execute_code":    `{"code":"1","session_id":"s"}`,
+		"execute_command": `{"command":"true","session_id":"s"}`,
+		"upload_file":     `{"path":"f","content":"x","session_id":"s"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := toolstest.Manager(t, nil)
+			lose(t, m)
+			wantLoss(t, m, name, args)
+		})
+	}
+}
+
+// TestLoss_OfFailedCall: a call that fails after it has reached the new box cannot report
+// the loss of the earlier one; the next call does.
+func TestLoss_OfFailedCall(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	lose(t, m)
+	res, err := call(t, m, "upload_file", `{"path":"/proc/x","content":"x","session_id":"s"}`)
+	if err == nil && !res.IsError {
+		t.Fatalf("an upload to /proc: got %+v, %v; want a failed call", res, err)
+	}
+	wantLoss(t, m, "execute_command", `{"command":"true","session_id":"s"}`)
+}
+
+// TestLoss_OfCancelledCall: the same for a call that is cancelled while its code runs.
+func TestLoss_OfCancelledCall(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	lose(t, m)
+	i := slices.IndexFunc(All(), func(tool Tool) bool { return tool.Def.Name == "execute_code" })
+	handle := All()[i].bind(Deps{Boxes: m, Log: slog.New(slog.DiscardHandler)})
+	runs := filepath.Join(t.TempDir(), "runs")
+	args, err := json.Marshal(map[string]string{"session_id": "s", "code": "import time; open('" + runs + "', 'w'); time.sleep(60)"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := handle(ctx, &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "execute_code", Arguments: args}})
+		done <- err
+	}()
+	polltest.Until(t, 20*time.Second, "the code runs", func() bool { _, err := os.Stat(runs); return err == nil })
+	cancel()
+	if err := <-done; err == nil {
+		t.Fatal("the cancelled call succeeded")
+	}
+	wantLoss(t, m, "execute_command", `{"command":"true","session_id":"s"}`)
+}

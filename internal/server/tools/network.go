@@ -1,0 +1,91 @@
+package tools
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+// noNetwork is the end of the first sentence of Instructions for boxes without a network.
+const noNetwork = ", and has no network."
+
+// maxNetworkText bounds the list of hosts in a description, in bytes: every conversation
+// pays for it.
+const maxNetworkText = 300
+
+// networkText describes a network for models. allowed is not empty.
+func networkText(allowed []string) string {
+	var list []string
+	size := 0
+	for i, entry := range allowed {
+		if size += len(entry) + 2; size > maxNetworkText && i > 0 {
+			list = append(list, fmt.Sprintf("%d more", len(allowed)-i))
+			break
+		}
+		list = append(list, entry)
+	}
+	return "Network: " + strings.Join(list, ", ") + "; everything else is refused."
+}
+
+// offline has the sentences about the missing network in descriptions, by tool.
+var offline = sync.OnceValue(func() map[string]string {
+	sentences := make(map[string]string)
+	for _, t := range catalogue() {
+		if t.offline != "" {
+			sentences[t.Def.Name] = t.offline
+		}
+	}
+	return sentences
+})
+
+// WithNetwork returns the definition of a tool for an owner whose boxes can reach the
+// listed destinations, or def itself if it says nothing about the network. allowed is not
+// empty. def is not modified.
+func WithNetwork(def *mcp.Tool, allowed []string) *mcp.Tool {
+	sentence := offline()[def.Name]
+	if sentence == "" {
+		return def
+	}
+	online := *def
+	online.Description = strings.Replace(def.Description, sentence, networkText(allowed), 1)
+	if def.Annotations != nil {
+		annotations, open := *def.Annotations, true
+		annotations.OpenWorldHint = &open
+		online.Annotations = &annotations
+	}
+	return &online
+}
+
+// InstructionsWithNetwork is WithNetwork for the result of [Instructions].
+func InstructionsWithNetwork(instructions string, allowed []string) string {
+	return strings.Replace(instructions, noNetwork, ". "+networkText(allowed), 1)
+}
+
+// A networkOut reports what a box tried to reach in vain. It has the member refused, a list
+// of refusalOut. Its schema says no more than that it is an object: every conversation pays
+// for the schemas of all tools.
+type networkOut map[string]any
+
+type refusalOut struct {
+	Host  string `json:"host"`
+	Port  int    `json:"port,omitempty"` // 0: only the name was looked up
+	Rule  string `json:"rule,omitempty"` // "": no rule allowed it
+	Why   string `json:"why"`
+	Count int    `json:"count"`
+}
+
+// newNetworkOut returns nil if no connection was refused.
+func newNetworkOut(refused []box.Refusal) networkOut {
+	if len(refused) == 0 {
+		return nil
+	}
+	var list []refusalOut
+	for _, r := range refused {
+		list = append(list, refusalOut{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Why, Count: r.Count})
+	}
+	return networkOut{"refused": list}
+}

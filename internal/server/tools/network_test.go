@@ -1,0 +1,58 @@
+package tools
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+)
+
+// The sentence about the missing network is in the description of each tool that has one,
+// so that it can be replaced.
+func TestWithNetwork(t *testing.T) {
+	found := 0
+	for _, tool := range All() {
+		online := WithNetwork(tool.Def, []string{"pypi", "npm"})
+		if (tool.offline == "") != (online == tool.Def) || strings.Contains(tool.Def.Description, "no network") != (tool.offline != "") {
+			t.Errorf("%s: offline %q, description %q", tool.Def.Name, tool.offline, tool.Def.Description)
+		}
+		if tool.offline == "" {
+			continue
+		}
+		found++
+		if strings.Count(tool.Def.Description, tool.offline) != 1 || !strings.Contains(online.Description, "Network: pypi, npm; everything else is refused.") ||
+			strings.Contains(online.Description, tool.offline) {
+			t.Errorf("%s: with a network: %q", tool.Def.Name, online.Description)
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d tools mention the network, want 3", found)
+	}
+	offer := Offer{Sets: []string{EverySet}}
+	if got := InstructionsWithNetwork(Instructions(offer), []string{"npm"}); !strings.Contains(got, "user's machine. Network: npm; everything else is refused.\n") {
+		t.Errorf("instructions: got %q", got)
+	}
+}
+
+// A long policy does not make descriptions long.
+func TestWithNetwork_LongPolicy(t *testing.T) {
+	var many []string
+	for i := range 250 {
+		many = append(many, fmt.Sprintf("host-%d.example.org", i))
+	}
+	got := networkText(many)
+	if len(got) > maxNetworkText+100 || !strings.Contains(got, "host-0.example.org, ") || !strings.Contains(got, " more; everything else is refused.") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestNetworkOut(t *testing.T) {
+	if newNetworkOut(nil) != nil {
+		t.Error("a result without refusals has the member network")
+	}
+	data, err := encode(newNetworkOut([]box.Refusal{{Host: "a.example", Port: 443, Why: "no_rule", Text: "not repeated", Count: 2}}))
+	if want := `{"refused":[{"host":"a.example","port":443,"why":"no_rule","count":2}]}`; err != nil || string(data) != want {
+		t.Errorf("got %s, %v, want %s", data, err, want)
+	}
+}
