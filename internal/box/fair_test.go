@@ -80,14 +80,14 @@ func TestSaveSnapshot_BusyBoxDelaysNoOtherOwner(t *testing.T) {
 	saved := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := f.SaveSnapshot(context.Background(), "alice", KindSession, "busy", SnapshotOptions{})
+			_, err := f.saveSnapshot(context.Background(), "alice", KindSession, "busy", SnapshotOptions{})
 			saved <- err
 		}()
 	}
 	f.callsIn(t, busy, 1+n)
 	within(t, "bob's idle box is written to disk", func(ctx context.Context) error { return f.unload(ctx, idle) })
 	within(t, "bob's snapshot", func(ctx context.Context) error {
-		_, err := f.SaveSnapshot(ctx, "bob", KindSession, "kept", SnapshotOptions{})
+		_, err := f.saveSnapshot(ctx, "bob", KindSession, "kept", SnapshotOptions{})
 		return err
 	})
 	end()
@@ -107,7 +107,7 @@ func TestFork_BusyBoxDelaysNoOtherOwner(t *testing.T) {
 	forked := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := f.Fork(context.Background(), "alice", KindSession, "busy", ForkOptions{})
+			_, err := f.fork(context.Background(), "alice", KindSession, "busy", ForkOptions{})
 			forked <- err
 		}()
 	}
@@ -137,7 +137,7 @@ func TestSaveSnapshot_ConcurrentSavesStayWithinTheLimit(t *testing.T) {
 	busy := f.session(t, "alice", "busy")
 	f.session(t, "bob", "idle")
 	save := func(owner Owner, id string) error {
-		_, err := f.SaveSnapshot(context.Background(), owner, KindSession, id, SnapshotOptions{})
+		_, err := f.saveSnapshot(context.Background(), owner, KindSession, id, SnapshotOptions{})
 		return err
 	}
 	if err := save("alice", "busy"); err != nil {
@@ -190,7 +190,7 @@ func TestSaveSnapshot_LeavesRoomForBoxesOfOthers(t *testing.T) {
 	var err error
 	n := 0
 	for ; n < 20 && err == nil; n++ {
-		_, err = f.SaveSnapshot(t.Context(), "alice", KindSession, "saved", SnapshotOptions{})
+		_, err = f.saveSnapshot(t.Context(), "alice", KindSession, "saved", SnapshotOptions{})
 	}
 	wantCode(t, err, CodeLimit)
 	if n < 2 {

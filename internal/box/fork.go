@@ -19,13 +19,14 @@ type ForkOptions struct {
 // Fork makes a copy of an owner's box (id or, for a context, unique name): memory,
 // variables, files and background processes. Both go on apart. It waits for calls
 // that are under way in the original, which is then paused for a moment. A
-// hibernated box is woken.
+// hibernated box is woken. The lease is one of the original: it has the report of what the
+// original had lost, which the copy lacks as well. The caller releases it.
 //
 // Errors: CodeNotFound, CodeUnsupported, else as Session.
-func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, opts ForkOptions) (*Box, error) {
+func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, opts ForkOptions) (*Box, Lease, error) {
 	op := "fork " + string(kind)
 	if !m.parts.Machines.Snapshots() {
-		return nil, unsupported(op)
+		return nil, Lease{}, unsupported(op)
 	}
 	child := spec{key: newContextKey(owner)}
 	if kind == KindSession {
@@ -33,19 +34,19 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, o
 		if opts.ID == "" {
 			child.key.id = uuid.NewString()
 		} else if err := checkID(op, opts.ID); err != nil {
-			return nil, err
+			return nil, Lease{}, err
 		}
 	} else if err := checkTexts(op, "context", opts.Name, opts.Description); err != nil {
-		return nil, err
+		return nil, Lease{}, err
 	}
 	parent, held, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
-		return nil, err
+		return nil, Lease{}, err
 	}
-	defer held.Release()
 	if kind == KindSession {
 		if err := m.unused(op, child.key); err != nil {
-			return nil, err
+			held.Release()
+			return nil, Lease{}, err
 		}
 	} else {
 		child.name, child.desc = opts.Name, opts.Description
@@ -59,7 +60,11 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, o
 	child.template, child.named, child.flavor, child.origin = parent.template, parent.named, parent.flavor, origin{parent: parent}
 	s, lease, err := m.create(ctx, op, child)
 	lease.Release()
-	return s, err
+	if err != nil {
+		held.Release()
+		return nil, Lease{}, err
+	}
+	return s, parent.takeReport(held), nil
 }
 
 // copyName is the name of the copy of a context, cut to what a name may have.

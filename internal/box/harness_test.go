@@ -285,6 +285,20 @@ func (f *fixture) context(t *testing.T, owner Owner, name string) *Box {
 	return s
 }
 
+// fork is Fork for a test that does not ask what the original had lost.
+func (f *fixture) fork(ctx context.Context, owner Owner, kind Kind, id string, opts ForkOptions) (*Box, error) {
+	s, lease, err := f.Fork(ctx, owner, kind, id, opts)
+	lease.Release()
+	return s, err
+}
+
+// saveSnapshot is SaveSnapshot for a test that does not ask what the box had lost.
+func (f *fixture) saveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, error) {
+	saved, lease, err := f.SaveSnapshot(ctx, owner, kind, id, opts)
+	lease.Release()
+	return saved, err
+}
+
 // List is Manager.List for tests whose disk works.
 func (f *fixture) List(owner Owner, kind Kind) []Info {
 	list, err := f.Manager.List(owner, kind)

@@ -46,7 +46,7 @@ func TestNamed_Session(t *testing.T) {
 		t.Errorf("got %+v", i)
 	}
 	wantOut(t, s, "6 * 7", "42\n")
-	copied, err := f.Fork(t.Context(), "alice", KindSession, "s", ForkOptions{})
+	copied, err := f.fork(t.Context(), "alice", KindSession, "s", ForkOptions{})
 	if err != nil || copied.Info().Named != "data" {
 		t.Errorf("fork: %+v, %v", copied, err)
 	}

@@ -156,13 +156,13 @@ func TestNetwork_OneForEachMachine(t *testing.T) {
 	s = f.session(t, "bob", "x")
 	nets.want(t, "woken", key, 1, 2)
 
-	if _, err := f.Fork(t.Context(), "bob", KindSession, "x", ForkOptions{ID: "y"}); err != nil {
+	if _, err := f.fork(t.Context(), "bob", KindSession, "x", ForkOptions{ID: "y"}); err != nil {
 		t.Fatal(err)
 	}
 	nets.want(t, "original of a fork", key, 1, 2)
 	nets.want(t, "fork", copied, 1, 1)
 
-	saved, err := f.SaveSnapshot(t.Context(), "bob", KindSession, "y", SnapshotOptions{})
+	saved, err := f.saveSnapshot(t.Context(), "bob", KindSession, "y", SnapshotOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

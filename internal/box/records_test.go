@@ -22,7 +22,7 @@ func TestRecords_ListingFails(t *testing.T) {
 		"stop":    func() error { _, err := f.Stop(t.Context(), "bob", KindSession, "x"); return err },
 		"files":   func() error { _, err := f.StoredFiles("bob", KindSession, "x"); return err },
 		"fork": func() error {
-			_, err := f.Fork(t.Context(), "bob", KindSession, "x", ForkOptions{})
+			_, err := f.fork(t.Context(), "bob", KindSession, "x", ForkOptions{})
 			return err
 		},
 		"snapshots": func() error { _, err := f.Snapshots("bob"); return err },

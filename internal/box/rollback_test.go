@@ -10,7 +10,7 @@ import (
 func (f *fixture) snapshotOf(t *testing.T, owner Owner, flavor Flavor) string {
 	t.Helper()
 	f.sessionOf(t, owner, SessionOptions{ID: "original", Flavor: flavor})
-	saved, err := f.SaveSnapshot(t.Context(), owner, KindSession, "original", SnapshotOptions{})
+	saved, err := f.saveSnapshot(t.Context(), owner, KindSession, "original", SnapshotOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

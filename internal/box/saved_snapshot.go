@@ -36,30 +36,42 @@ type SnapshotOptions struct{ Name, Description string }
 
 // SaveSnapshot writes the state of an owner's box to disk, to go back to or to start
 // others from, until it is deleted. It waits for calls that are under way; the
-// box is then paused for a moment and continues. A hibernated box is woken.
+// box is then paused for a moment and continues. A hibernated box is woken. The lease is one
+// of the box: it has the report of what the box had lost, which the snapshot lacks as well.
+// The caller releases it.
 //
 // Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, snapshot.Config.MaxKept, or the disk is full),
 // CodeUnsupported, else as Session.
-func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, error) {
+func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, Lease, error) {
 	op := "snapshot " + string(kind)
 	if !m.hibernates() {
-		return SavedSnapshot{}, unsupported(op)
+		return SavedSnapshot{}, Lease{}, unsupported(op)
 	}
 	if err := checkTexts(op, "snapshot", opts.Name, opts.Description); err != nil {
-		return SavedSnapshot{}, err
+		return SavedSnapshot{}, Lease{}, err
 	}
 	end, err := m.records.beginSave(op, owner, m.cfg().MaxSnapshots)
 	if err != nil {
-		return SavedSnapshot{}, err
+		return SavedSnapshot{}, Lease{}, err
 	}
 	defer end()
 	s, held, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
-		return SavedSnapshot{}, err
+		return SavedSnapshot{}, Lease{}, err
 	}
-	defer held.Release()
+	saved, err := m.saveSnapshot(ctx, op, s, opts)
+	if err != nil {
+		held.Release()
+		return SavedSnapshot{}, Lease{}, err
+	}
+	return saved, s.takeReport(held), nil
+}
+
+// saveSnapshot is SaveSnapshot of a box that the caller has a lease of.
+func (m *Manager) saveSnapshot(ctx context.Context, op string, s *Box, opts SnapshotOptions) (SavedSnapshot, error) {
+	owner := s.key.owner
 	meta := snapshot.Meta{
-		Class: snapshot.Kept, Owner: string(owner), Kind: string(kind), BoxID: s.key.id, Name: opts.Name, Description: opts.Description,
+		Class: snapshot.Kept, Owner: string(owner), Kind: string(s.key.kind), BoxID: s.key.id, Name: opts.Name, Description: opts.Description,
 		Template: string(s.template), Named: s.named, Flavor: string(s.flavor), Created: m.now(), Used: m.now(),
 	}
 	lease, err := m.parts.Snapshots.Create(meta)

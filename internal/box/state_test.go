@@ -346,9 +346,9 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 			f.life.terminate(s, ReasonCrashed, "as the test wants")
 		}
 	case n == 17:
-		f.Fork(short, "", KindSession, id, ForkOptions{})
+		f.fork(short, "", KindSession, id, ForkOptions{})
 	case n == 18:
-		if k, err := f.SaveSnapshot(short, "", KindSession, id, SnapshotOptions{}); err == nil {
+		if k, err := f.saveSnapshot(short, "", KindSession, id, SnapshotOptions{}); err == nil {
 			f.Restore(short, "", KindSession, k.ID, RestoreOptions{Into: id})
 			f.DeleteSnapshot("", k.ID)
 		}
@@ -421,7 +421,7 @@ func walkRareTransitions(t *testing.T, h *history) {
 
 	// A rollback.
 	f.session(t, "", "rolls-back")
-	saved, err := f.SaveSnapshot(t.Context(), "", KindSession, "rolls-back", SnapshotOptions{})
+	saved, err := f.saveSnapshot(t.Context(), "", KindSession, "rolls-back", SnapshotOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +444,7 @@ func walkRareTransitions(t *testing.T, h *history) {
 	snaps.set(&snaps.failWrite, false)
 
 	// A rollback of a paused box that fails.
-	saved, err = f.SaveSnapshot(t.Context(), "", KindSession, "rolls-back", SnapshotOptions{})
+	saved, err = f.saveSnapshot(t.Context(), "", KindSession, "rolls-back", SnapshotOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

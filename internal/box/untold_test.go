@@ -50,28 +50,63 @@ func (f *fixture) boxOf(owner Owner, id string) *Box {
 	return f.reg.boxes[key{owner, KindSession, id}]
 }
 
-// A fork, a snapshot and a rollback wake a box and cannot say what it lost: the next call
-// does.
-func TestLease_ReportsWhatWokeUnderAnotherCall(t *testing.T) {
-	for name, wake := range map[string]func(*fixture) error{
-		"fork": func(f *fixture) error {
-			_, err := f.Fork(t.Context(), "bob", KindSession, "x", ForkOptions{})
-			return err
-		},
-		"snapshot": func(f *fixture) error {
-			_, err := f.SaveSnapshot(t.Context(), "bob", KindSession, "x", SnapshotOptions{})
-			return err
-		},
-	} {
+// copies are the calls that copy the session x: what it lost is missing in the copy as well.
+var copies = map[string]func(context.Context, *fixture) (Lease, error){
+	"fork": func(ctx context.Context, f *fixture) (Lease, error) {
+		_, lease, err := f.Fork(ctx, "bob", KindSession, "x", ForkOptions{})
+		return lease, err
+	},
+	"snapshot": func(ctx context.Context, f *fixture) (Lease, error) {
+		_, lease, err := f.SaveSnapshot(ctx, "bob", KindSession, "x", SnapshotOptions{})
+		return lease, err
+	},
+}
+
+// A fork and a snapshot that wake a box have the report of what it lost, and the next call
+// has it no more.
+func TestLease_OfCopyReportsWhatTheOriginalLost(t *testing.T) {
+	for name, take := range copies {
 		t.Run(name, func(t *testing.T) {
 			f, _ := newSnapFixture(t, neverIdle)
 			crashed(t, f)
-			if err := wake(f); err != nil {
+			lease, err := take(t.Context(), f)
+			if err != nil {
 				t.Fatal(err)
 			}
+			if lease.Woken == nil || !lease.Woken.Behind || lease.Woken.Why == nil || lease.Woken.Why.Reason != ReasonCrashed {
+				t.Errorf("after the crash: got the lease %+v, want the report of a crash", lease)
+			}
+			lease.Release()
+			if lease, err = take(t.Context(), f); err != nil || lease.Woken != nil || lease.Lost != nil {
+				t.Errorf("the next copy: got the lease %+v, %v; want nothing reported again", lease, err)
+			}
+			lease.Release()
+		})
+	}
+}
+
+// A copy whose answer does not arrive, and one that fails, leave the report to the next call.
+func TestLease_OfUndeliveredCopyLeavesTheReport(t *testing.T) {
+	for name, take := range copies {
+		t.Run(name, func(t *testing.T) {
+			f, _ := newSnapFixture(t, neverIdle)
+			crashed(t, f)
+			lease, err := take(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease.Settle(false)
+			lease.Release()
 			wantReport(t, f)
 		})
 	}
+	t.Run("refused", func(t *testing.T) {
+		f, _ := newSnapFixture(t, neverIdle)
+		crashed(t, f)
+		_, _, err := f.Fork(t.Context(), "bob", KindSession, "x", ForkOptions{ID: "x"})
+		wantCode(t, err, CodeInvalid, "exists already")
+		wantReport(t, f)
+	})
 }
 
 // A call that is cancelled while it wakes a box, beside another call that goes on, cannot
@@ -142,8 +177,8 @@ func TestLease_ReportsWhatWasNotDelivered(t *testing.T) {
 // call has it, and is not repeated once it was delivered.
 func TestReport_SurvivesHibernation(t *testing.T) {
 	for name, before := range map[string]func(*fixture) error{
-		"woken by a fork": func(f *fixture) error {
-			_, err := f.Fork(t.Context(), "bob", KindSession, "x", ForkOptions{})
+		"during a fork": func(f *fixture) error {
+			_, _, err := f.Fork(t.Context(), "bob", KindSession, "x", ForkOptions{})
 			return err
 		},
 		"during the call": func(f *fixture) error {

@@ -359,9 +359,13 @@ func (s *subject) save(ctx context.Context, op string) (snap snapshotted, err er
 	s.mu.Lock()
 	snap.token, snap.n, snap.unsure = s.token, s.n, s.unsure
 	s.mu.Unlock()
-	saved, err := s.run.manager.SaveSnapshot(ctx, s.owner, s.kind, s.address(), box.SnapshotOptions{})
-	if err != nil {
-		return snap, s.failed(err, op)
+	saved, lease, err := s.run.manager.SaveSnapshot(ctx, s.owner, s.kind, s.address(), box.SnapshotOptions{})
+	defer lease.Release()
+	if err := s.leased(s.last(), lease, err, op); err != nil {
+		return snap, err
+	}
+	if lease.Woken != nil && lease.Woken.Behind {
+		snap.token = "" // of an earlier state, which came back between the call and the snapshot
 	}
 	snap.id = saved.ID
 	s.note("%s: saved as %s", op, saved.ID)
@@ -384,7 +388,7 @@ func (s *subject) snapshot(ctx context.Context, op string) error {
 }
 
 // fork copies the box, checks the copy, and stops it. The fork wakes a box that is not in
-// memory; the next call into that has to learn what it lost.
+// memory, and has to report what it lost.
 func (s *subject) fork(ctx context.Context, op string) error {
 	if s.address() == "" {
 		return nil
@@ -399,13 +403,17 @@ func (s *subject) fork(ctx context.Context, op string) error {
 	if s.kind == box.KindContext {
 		opts = box.ForkOptions{Name: s.name + forkSuffix}
 	}
-	f, err := s.run.manager.Fork(ctx, s.owner, s.kind, s.address(), opts)
+	f, lease, err := s.run.manager.Fork(ctx, s.owner, s.kind, s.address(), opts)
 	if err != nil {
 		if box.CodeOf(err) == box.CodeNotFound && s.kind == box.KindSession {
 			s.note("%s: %v", op, err) // it has ended; the next call gets the tombstone
 			return err
 		}
 		return s.failed(err, op)
+	}
+	defer lease.Release()
+	if err := s.leased(s.last(), lease, nil, op); err != nil {
+		return err
 	}
 	res, err := f.Run(ctx, box.RunRequest{Code: "print(globals().get('token'), globals().get('n'))", Timeout: callTimeout})
 	if err != nil {

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the files under testdata/catalo
 // listCeiling bounds tools/list, which every conversation pays for, and codeCeiling what
 // code mode adds to it.
 const (
-	listCeiling = 32 << 10
+	listCeiling = 34 << 10
 	codeCeiling = 4 << 10
 )
 

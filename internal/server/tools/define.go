@@ -220,6 +220,10 @@ func applyTags(s *jsonschema.Schema, t reflect.Type) {
 	case reflect.Struct:
 		for i := range t.NumField() {
 			f := t.Field(i)
+			if f.Anonymous { // its fields are properties of s
+				applyTags(s, f.Type)
+				continue
+			}
 			p := s.Properties[jsonName(f)]
 			if p == nil {
 				continue

@@ -18,11 +18,12 @@ var forkContext = define(info{
 	if err != nil {
 		return copiedContextOut{}, err
 	}
-	s, err := c.Boxes.Fork(ctx, c.Owner, box.KindContext, id, box.ForkOptions{Name: in.Name, Description: in.Description})
+	s, lease, err := c.Boxes.Fork(ctx, c.Owner, box.KindContext, id, box.ForkOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return copiedContextOut{}, err
 	}
-	return newCopiedContextOut(s, "Context forked successfully; the two are independent"), nil
+	c.hold(lease)
+	return newCopiedContextOut(s, copyLossOf(lease, box.KindContext), "Context forked successfully; the two are independent"), nil
 })
 
 type forkContextIn struct {

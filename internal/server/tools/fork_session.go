@@ -14,11 +14,12 @@ var forkSession = define(info{
 		"Takes about 0.2 seconds and the memory of another session.",
 	set: Snapshots, needs: Sessions, family: sessionErrors,
 }, func(ctx context.Context, c *Call, in forkSessionIn) (copiedSessionOut, error) {
-	s, err := c.Boxes.Fork(ctx, c.Owner, box.KindSession, in.SessionID, box.ForkOptions{ID: in.NewSessionID})
+	s, lease, err := c.Boxes.Fork(ctx, c.Owner, box.KindSession, in.SessionID, box.ForkOptions{ID: in.NewSessionID})
 	if err != nil {
 		return copiedSessionOut{}, err
 	}
-	return newCopiedSessionOut(s, "Session "+s.ID()+" is a copy of session "+in.SessionID+"; the two are independent"), nil
+	c.hold(lease)
+	return newCopiedSessionOut(s, copyLossOf(lease, box.KindSession), "Session "+s.ID()+" is a copy of session "+in.SessionID+"; the two are independent"), nil
 })
 
 type forkSessionIn struct {

@@ -35,7 +35,7 @@ var restoreContext = define(info{
 	if in.ContextID != "" {
 		message = "Context rolled back to the snapshot successfully"
 	}
-	return restoreContextOut{newCopiedContextOut(s, message), in.ContextID != ""}, nil
+	return restoreContextOut{newCopiedContextOut(s, copyLoss{}, message), in.ContextID != ""}, nil
 })
 
 type restoreContextIn struct {

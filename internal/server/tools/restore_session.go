@@ -28,7 +28,7 @@ var restoreSession = define(info{
 	if back {
 		text = "Session " + s.ID() + " is rolled back to snapshot " + in.SnapshotID
 	}
-	return restoreSessionOut{newCopiedSessionOut(s, text), back}, nil
+	return restoreSessionOut{newCopiedSessionOut(s, copyLoss{}, text), back}, nil
 })
 
 // noSuchSession reports whether err says that a session, not a snapshot, is not

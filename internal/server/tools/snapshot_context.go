@@ -18,11 +18,12 @@ var snapshotContext = define(info{
 	if err != nil {
 		return snapshotOut{}, err
 	}
-	k, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindContext, id, box.SnapshotOptions{Name: in.Name, Description: in.Description})
+	k, lease, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindContext, id, box.SnapshotOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return snapshotOut{}, err
 	}
-	return newSnapshotOut(k), nil
+	c.hold(lease)
+	return newSnapshotOut(k, copyLossOf(lease, box.KindContext)), nil
 })
 
 type snapshotContextIn struct {

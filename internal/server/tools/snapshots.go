@@ -1,10 +1,35 @@
 package tools
 
 import (
+	"cmp"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
+
+// copyLoss says what a copy of a box lacks, because the box had lost it before or because
+// the copy could not bring it along.
+type copyLoss struct {
+	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier state is gone"`
+	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why"`
+	Notes      []string `json:"notes,omitempty" jsonschema:"further facts"`
+}
+
+// copyLossOf describes what the lease of the original, which is of that kind, reports.
+func copyLossOf(lease box.Lease, kind box.Kind) (l copyLoss) {
+	l.LostReason, l.Notes = describeLoss(lease, string(kind))
+	l.StateLost = l.LostReason != ""
+	return l
+}
+
+// and adds what the copy itself could not bring along.
+func (l copyLoss) and(r *box.Rescue) copyLoss {
+	if r != nil {
+		l.StateLost, l.LostReason = true, cmp.Or(l.LostReason, rescueReason(r))
+	}
+	return l
+}
 
 // copiedContextOut describes a context made by a fork or from a snapshot.
 type copiedContextOut struct {
@@ -12,6 +37,7 @@ type copiedContextOut struct {
 	Name      string `json:"name" jsonschema:"its name"`
 	Language  string `json:"language" jsonschema:"python or javascript"`
 	Message   string `json:"message" jsonschema:"what happened, for people"`
+	copyLoss
 
 	source box.Source
 }
@@ -20,10 +46,10 @@ func (o copiedContextOut) present() presentation {
 	return presentation{asJSON: true, meta: mcp.Meta{metaSource: string(o.source)}}
 }
 
-func newCopiedContextOut(s *box.Box, message string) copiedContextOut {
+func newCopiedContextOut(s *box.Box, loss copyLoss, message string) copiedContextOut {
 	b := s.Info()
 	message += notCopied(s)
-	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Message: message, source: b.Source}
+	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Message: message, copyLoss: loss.and(s.Rescued()), source: b.Source}
 }
 
 // notCopied describes the state that a copy lacks, "" if none.
@@ -40,21 +66,22 @@ type copiedSessionOut struct {
 	Language  string `json:"language" jsonschema:"python or javascript"`
 	Template  string `json:"template" jsonschema:"python, node or a named template"`
 	Flavor    string `json:"flavor" jsonschema:"small, medium or large"`
+	copyLoss
 
 	text   string
 	source box.Source
 }
 
-func newCopiedSessionOut(s *box.Box, text string) copiedSessionOut {
+func newCopiedSessionOut(s *box.Box, loss copyLoss, text string) copiedSessionOut {
 	b := s.Info()
 	return copiedSessionOut{
 		SessionID: b.ID, Language: b.Language, Template: templateName(b), Flavor: string(b.Flavor),
-		text: text + notCopied(s), source: b.Source,
+		copyLoss: loss.and(s.Rescued()), text: text + notCopied(s), source: b.Source,
 	}
 }
 
 func (o copiedSessionOut) present() presentation {
-	return presentation{text: o.text, meta: mcp.Meta{metaSource: string(o.source)}}
+	return presentation{text: o.text, notes: o.Notes, meta: mcp.Meta{metaSource: string(o.source)}}
 }
 
 // snapshotOut describes a new snapshot.
@@ -62,8 +89,9 @@ type snapshotOut struct {
 	SnapshotID string `json:"snapshot_id" jsonschema:"id of the snapshot, to restore or delete it"`
 	CreatedAt  string `json:"created_at" jsonschema:"when it was taken, UTC"`
 	SizeBytes  int64  `json:"size_bytes" jsonschema:"bytes on disk"`
+	copyLoss
 }
 
-func newSnapshotOut(k box.SavedSnapshot) snapshotOut {
-	return snapshotOut{SnapshotID: k.ID, CreatedAt: formatTime(k.Created), SizeBytes: k.Bytes}
+func newSnapshotOut(k box.SavedSnapshot, loss copyLoss) snapshotOut {
+	return snapshotOut{SnapshotID: k.ID, CreatedAt: formatTime(k.Created), SizeBytes: k.Bytes, copyLoss: loss}
 }

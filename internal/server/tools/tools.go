@@ -255,7 +255,7 @@ func describeLoss(lease box.Lease, what string) (reason string, notes []string) 
 func describeWake(lease box.Lease, what string) (reason string, notes []string) {
 	switch {
 	case lease.Woken != nil && lease.Woken.Rescued != nil:
-		return "memory_not_restored: " + lease.Woken.Rescued.Why, []string{lease.Woken.Rescued.Explain()}
+		return rescueReason(lease.Woken.Rescued), []string{lease.Woken.Rescued.Explain()}
 	case lease.Woken != nil && lease.Woken.Behind:
 		at := formatTime(lease.Woken.Saved)
 		cause, note := "the server was killed", "The server was killed while it had this "+what
@@ -269,6 +269,9 @@ func describeWake(lease box.Lease, what string) (reason string, notes []string) 
 	}
 	return "", nil
 }
+
+// rescueReason is why a box that was rescued has lost state.
+func rescueReason(r *box.Rescue) string { return "memory_not_restored: " + r.Why }
 
 // describeRunLoss is describeLoss with the loss and the notes of a run.
 func describeRunLoss(lease box.Lease, res *box.RunResult, what string) (reason string, notes []string) {
