@@ -35,6 +35,7 @@ type connState struct {
 	maxValues     int                                                            // of a message
 	maxArriving   int64                                                          // bytes of messages over HTTP that are not complete
 	arriving      atomic.Int64                                                   // such bytes
+	tools         listedTools                                                    // of the server
 
 	once     sync.Once
 	mu       sync.Mutex
@@ -87,6 +88,7 @@ func (w *observedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 		}
 		if !m.ID.IsValid() {
 			w.state.notifications.countReceived(m.Method)
+			w.state.tools.heard(m.Method)
 		}
 	case *jsonrpc.Response:
 		if _, err := w.state.admit(m.ID, len(m.Result), countValues(m.Result)); err != nil {
@@ -98,10 +100,17 @@ func (w *observedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 }
 
 func (w *observedConn) Write(ctx context.Context, m jsonrpc.Message) error {
-	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+	r, ok := m.(*jsonrpc.Request)
+	call := ok && r.IsCall()
+	if call {
 		w.state.expect(ctx, r.ID)
+		setSent(ctx, true)
 	}
-	return w.Connection.Write(ctx, m)
+	err := w.Connection.Write(ctx, m)
+	if call && errors.Is(err, mcp.ErrConnectionClosed) {
+		setSent(ctx, false) // nothing was written
+	}
+	return err
 }
 
 // isResponse reports whether an error is an error response of the server.

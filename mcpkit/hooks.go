@@ -114,7 +114,7 @@ func (s *Session) client(trust Trust, l *connState) *mcp.Client {
 	c := mcp.NewClient(s.m.opts.Client, o)
 	c.AddRoots(asks.fixedRoots...)
 	var answer mcp.MethodHandler
-	c.AddReceivingMiddleware(s.limitQuestions(asks, &l.notifications), func(next mcp.MethodHandler) mcp.MethodHandler { return s.answerRoots(asks, next) })
+	c.AddReceivingMiddleware(s.limitQuestions(asks, l), func(next mcp.MethodHandler) mcp.MethodHandler { return s.answerRoots(asks, next) })
 	c.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		answer = next // the handler for questions of an older server
 		return next
@@ -201,7 +201,7 @@ func (s *Session) answerRoots(a abilities, next mcp.MethodHandler) mcp.MethodHan
 // limitQuestions is middleware that bounds the number of waiting questions and the time
 // to answer each, asks one at a time, and refuses those without a hook as unknown
 // methods. It queues notifications for the hooks.
-func (s *Session) limitQuestions(a abilities, n *notifications) mcp.Middleware {
+func (s *Session) limitQuestions(a abilities, l *connState) mcp.Middleware {
 	waiting, asking := make(chan struct{}, s.m.opts.Limits.PendingQuestions), make(chan struct{}, 1)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
@@ -211,7 +211,8 @@ func (s *Session) limitQuestions(a abilities, n *notifications) mcp.Middleware {
 			case lacksParams(req):
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "missing required params"}
 			case strings.HasPrefix(method, "notifications/"):
-				s.deliver(n, method, func(ctx context.Context) { _, _ = next(ctx, method, req) }) // a notification has no error response
+				l.tools.heard(method)
+				s.deliver(&l.notifications, method, func(ctx context.Context) { _, _ = next(ctx, method, req) }) // a notification has no error response
 				return nil, nil
 			case !a.allow(method):
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no request handler installed"}

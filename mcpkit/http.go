@@ -200,16 +200,13 @@ func (h *headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case req.Method == http.MethodDelete:
 		return endSession(h.next, req)
 	}
-	sent, _ := req.Context().Value(sentKey{}).(*atomic.Bool)
-	if sent != nil {
-		sent.Store(true)
-	}
+	setSent(req.Context(), true)
 	res, err := h.next.RoundTrip(req)
+	if err != nil && neverConnected(err) || err == nil && res.StatusCode == http.StatusNotFound {
+		setSent(req.Context(), false)
+	}
 	if err != nil || req.Method != http.MethodPost {
 		return res, err
-	}
-	if sent != nil && res.StatusCode == http.StatusNotFound {
-		sent.Store(false)
 	}
 	h.status.Store(int32(res.StatusCode))
 	h.lastPost.Store(req.URL.String())

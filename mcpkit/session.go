@@ -226,133 +226,6 @@ func (s *Session) Close() error {
 // the hooks was full.
 func (s *Session) Dropped() int64 { return s.dropped.Load() }
 
-// do executes a request, reconnecting if necessary. what names it in errors.
-func (s *Session) do(ctx context.Context, what string, f func(context.Context, *mcp.ClientSession) error) error {
-	select {
-	case s.pending <- struct{}{}:
-		defer func() { <-s.pending }()
-	default:
-		return fmt.Errorf("%s of mcp server %q: too many pending requests (limit: %d)", what, s.def.Name, cap(s.pending))
-	}
-	unlock, err := s.lockMethods(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	for retried := false; ; retried = true {
-		l, err := s.connect(ctx)
-		if err != nil {
-			return err
-		}
-		var sent atomic.Bool
-		own, inFlight := newFlight(context.WithValue(ctx, sentKey{}, &sent))
-		err = s.attempt(own, what, l, f)
-		l.state.forget(inFlight)
-		refused := own.Err() != nil && ctx.Err() == nil
-		inFlight.refuse(nil)
-		if err != nil && refused {
-			return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, context.Cause(own))
-		}
-		missing := errors.Is(err, mcp.ErrSessionMissing)
-		if missing || errors.Is(err, mcp.ErrConnectionClosed) {
-			s.retire(l)
-			// Either the server does not know the session and has not processed the
-			// request, or the connection was lost before the request was sent. If
-			// another request found the session unknown, this one may have been
-			// executed.
-			if !retried && s.stream == nil && (!missing || !sent.Load()) {
-				continue
-			}
-		}
-		return err
-	}
-}
-
-// sentKey is the key of an *atomic.Bool in a context. It is set once a server over HTTP
-// may have processed the request.
-type sentKey struct{}
-
-func (s *Session) attempt(ctx context.Context, what string, l *connection, f func(context.Context, *mcp.ClientSession) error) error {
-	limit := cmp.Or(s.m.opts.Timeouts.Request, s.def.Timeouts.Request, s.m.opts.Limits.Request)
-	call, end := s.withTimeout(ctx, limit, &errTimeout{s.def.Name, what, limit})
-	err := f(call, l.cs)
-	gaveUp := context.Cause(call)
-	l.state.notifications.settle()
-	end(err == nil)
-	if err == nil {
-		return nil
-	}
-	if gaveUp != nil {
-		return gaveUp
-	}
-	if why := l.state.readError(); why != nil && !isResponse(err) {
-		err = errors.Join(why, err)
-	}
-	return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, l.state.safe(err))
-}
-
-// withTimeout bounds a request by ctx and by limit. The time during which the server
-// waits for answers to its questions does not count, up to the number of questions that
-// a server may ask in rounds, so that a server cannot extend a request for ever.
-//
-// The body of an HTTP response is read to its end after the response was parsed. Ending
-// its context then would close the HTTP connection, and the next request would have to
-// make another. Therefore end leaves the body some time.
-func (s *Session) withTimeout(ctx context.Context, limit time.Duration, timeout error) (call context.Context, end func(answered bool)) {
-	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	stopLife := context.AfterFunc(s.life, func() { cancel(s.closedError()) })
-	stop := func() { stopCaller(); stopLife() }
-	begun, paused := time.Now(), s.questionClock.elapsed()
-	last := begun.Add(limit + maxInputRounds*s.m.opts.Limits.Question)
-	var (
-		mu    sync.Mutex
-		over  bool        // guarded by mu
-		timer *time.Timer // guarded by mu
-	)
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(limit, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		left := limit - (time.Since(begun) - (s.questionClock.elapsed() - paused))
-		if over || left <= 0 || time.Now().After(last) {
-			cancel(timeout) // without effect if the request has ended
-			return
-		}
-		timer.Reset(left)
-	})
-	return call, func(answered bool) {
-		stop()
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		if answered {
-			timer.Reset(drainTimeout)
-			return
-		}
-		timer.Stop()
-		cancel(nil)
-	}
-}
-
-// lockMethods holds the method lock in part, as every user of a connection must.
-func (s *Session) lockMethods(ctx context.Context) (unlock func(), err error) {
-	if err := s.methodLock.Acquire(ctx, 1); err != nil {
-		return nil, context.Cause(ctx)
-	}
-	return func() { s.methodLock.Release(1) }, nil
-}
-
-// request executes a request that has a result.
-func request[R any](ctx context.Context, s *Session, what string, f func(context.Context, *mcp.ClientSession) (R, error)) (res R, err error) {
-	err = s.do(ctx, what, func(ctx context.Context, cs *mcp.ClientSession) (err error) {
-		res, err = f(ctx, cs)
-		return err
-	})
-	return res, err
-}
-
 // Initialize connects if necessary, and returns the server's description of itself.
 func (s *Session) Initialize(ctx context.Context) (*mcp.InitializeResult, error) {
 	unlock, err := s.lockMethods(ctx)
@@ -374,21 +247,26 @@ func (s *Session) Ping(ctx context.Context) error {
 
 // listAll reads all pages of a list.
 func listAll[T any](ctx context.Context, s *Session, what string, items func(context.Context, *mcp.ClientSession) iter.Seq2[*T, error]) ([]*T, error) {
-	return request(ctx, s, what, func(ctx context.Context, cs *mcp.ClientSession) (list []*T, err error) {
-		for item, err := range items(ctx, cs) {
-			if err != nil {
-				return nil, err
-			}
-			if len(list) == s.m.opts.Limits.List {
-				return nil, fmt.Errorf("the list has more than %d entries", len(list))
-			}
-			if item == nil {
-				continue // null
-			}
-			list = append(list, item)
-		}
-		return list, nil
+	return request(ctx, s, what, func(ctx context.Context, cs *mcp.ClientSession) ([]*T, error) {
+		return collect(items(ctx, cs), s.m.opts.Limits.List)
 	})
+}
+
+// collect returns the items of a list of at most limit.
+func collect[T any](items iter.Seq2[*T, error], limit int) (list []*T, err error) {
+	for item, err := range items {
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == limit {
+			return nil, fmt.Errorf("the list has more than %d entries", limit)
+		}
+		if item == nil {
+			continue // null
+		}
+		list = append(list, item)
+	}
+	return list, nil
 }
 
 // Resources returns the server's resources, all pages.

@@ -73,7 +73,7 @@ func (t *taskTools) read(result []byte, limit int) {
 // mark sets the metadata of the tools that can run as tasks only.
 func (t *taskTools) mark(tools []*mcp.Tool) {
 	for _, tool := range tools {
-		if !t.has(tool.Name) {
+		if !t.has(tool.Name) || RequiresTask(tool) {
 			continue
 		}
 		if tool.Meta == nil {
