@@ -48,7 +48,11 @@ const relearned = "Formats the disk."
 func testServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	add := func(name string, a *mcp.ToolAnnotations, schema string, f func(ctx context.Context, args map[string]any) (*mcp.CallToolResult, error)) {
-		s.AddTool(&mcp.Tool{Name: name, Description: "Does " + name + ". More about it.", Annotations: a, InputSchema: json.RawMessage(schema)},
+		description := "Does " + name + ". More about it."
+		if other, err := os.ReadFile(name); err == nil { // a test has written it
+			description = string(other)
+		}
+		s.AddTool(&mcp.Tool{Name: name, Description: description, Annotations: a, InputSchema: json.RawMessage(schema)},
 			func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				var args map[string]any
 				if err := json.Unmarshal(r.Params.Arguments, &args); err != nil {
@@ -159,10 +163,17 @@ func newWorldWith(t *testing.T, trust mcpkit.Trust, limit time.Duration, o Optio
 			Env: []mcpjson.Pair{{Name: "CODEMODE_TEST_SERVER", Value: mcpjson.Literal(name)}},
 		})
 	}
-	g := gateway.New(gateway.Options{Servers: mcpkit.Options{
+	w, _ := openWorld(t, o, gateway.Options{Servers: mcpkit.Options{
 		Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return trust, nil },
 		Timeouts: mcpjson.Timeouts{Request: limit},
 	}})
+	return w
+}
+
+// openWorld returns a broker of the servers of a gateway.
+func openWorld(t *testing.T, o Options, servers gateway.Options) (*world, *gateway.Gateway) {
+	t.Helper()
+	g := gateway.New(servers)
 	t.Cleanup(func() { g.Close() })
 	so := &mcp.ServerOptions{Capabilities: gateway.Capabilities()}
 	g.Configure(so)
@@ -170,7 +181,7 @@ func newWorldWith(t *testing.T, trust mcpkit.Trust, limit time.Duration, o Optio
 	w := &world{log: &strings.Builder{}}
 	o.Servers, o.Log = FromGateway(g), slog.New(slog.NewTextHandler(w.log, nil))
 	w.Broker = New(o)
-	return w
+	return w, g
 }
 
 // call calls a tool with JSON arguments.

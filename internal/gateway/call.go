@@ -150,8 +150,10 @@ func (c *call) waiter() (context.Context, *mcp.ServerSession, any) {
 	return c.waiting, c.session, c.progress
 }
 
-// tool returns the handler that forwards calls of a server's tool.
-func (g *Gateway) tool(server, tool string) mcp.ToolHandler {
+// tool returns the handler that forwards calls of a tool as clients are offered it. A tool
+// that its server lists with another definition is not called.
+func (g *Gateway) tool(offered ServerTool) mcp.ToolHandler {
+	server, tool := offered.Server, offered.Tool.Name
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		in := inputParams{req.Params.InputResponses, req.Params.RequestState, req.Params.Meta}
 		res, err := g.forward(ctx, server, clientOf(req.Session, req.Params.Meta, req.Extra), req.Session, "tool "+tool, req.Params.Arguments, in,
@@ -169,7 +171,9 @@ func (g *Gateway) tool(server, tool string) mcp.ToolHandler {
 					params.SetProgressToken(own)
 				}
 				g.sendLevel(ctx, s)
-				res, err := s.CallTool(ctx, params)
+				res, err := s.CallToolIf(ctx, params, func(ctx context.Context, tools []*mcp.Tool) error {
+					return g.checkListed(ctx, offered, tools, "List the tools again.")
+				})
 				if err != nil {
 					return nil, err // not a nil result in an interface
 				}
@@ -262,6 +266,9 @@ func (g *Gateway) errorText(server string, err error) string {
 	if isRefusal(err) {
 		g.markFailed(server, err)
 		return g.untrustedText(server)
+	}
+	if why, ok := errors.AsType[*UnavailableError](err); ok {
+		return why.Text
 	}
 	return err.Error()
 }

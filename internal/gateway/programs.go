@@ -11,7 +11,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/glovebox-dev/glovebox/internal/gateway/pin"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
@@ -175,38 +174,22 @@ func (g *Gateway) relist(ctx context.Context, server string, pause time.Duration
 	await(ctx, done, listWait)
 }
 
-// checkOffered returns an *UnavailableError unless clients are offered the tool now, with the
-// same definitions of the tool and its server.
-func (g *Gateway) checkOffered(t ServerTool) error {
-	name := t.Tool.Name
-	var now []*mcp.Tool
-	g.mu.Lock()
-	_, offered := g.names.exposed[[2]string{t.Server, name}]
-	if p := g.published[t.Server]; offered && p != nil && g.hashes[t.Server] == t.Definition {
-		now = p.Tools
-	}
-	g.mu.Unlock()
-	if slices.ContainsFunc(now, func(o *mcp.Tool) bool {
-		return o == t.Tool || o.Name == name && pin.Digest(o) == pin.Digest(t.Tool)
-	}) {
-		return nil
-	}
-	return &UnavailableError{ReasonChanged, fmt.Sprintf("The tool %q of the server %q, or the definition of the server, has changed since the call began. The tool was not called. Repeat the call.", name, t.Server)}
-}
-
 // CallTool calls a tool as ServerTools returned it, for a program rather than a client: the
-// server's questions are refused, and its log messages and progress go nowhere. It checks that
-// the tool is still offered with these definitions just before it sends the request, since a call
-// may wait long for its server. An *UnavailableError says why the tool was not called.
+// server's questions are refused, and its log messages and progress go nowhere. Just before it
+// sends the request, it checks that the tool is still offered with these definitions, since a call
+// may wait long for its server, and that the server lists it with them. An *UnavailableError says
+// why the tool was not called.
 func (g *Gateway) CallTool(ctx context.Context, t ServerTool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
 	server, tool := t.Server, t.Tool.Name
 	program := client{caps: &mcp.ClientCapabilities{}, modern: true}
 	res, err := g.forward(ctx, server, program, nil, "tool "+tool, arguments, inputParams{},
 		func(ctx context.Context, s *mcpkit.Session, _ *call) (mcp.Result, error) {
-			if err := g.checkOffered(t); err != nil {
-				return nil, err
-			}
-			res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
+			res, err := s.CallToolIf(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments}, func(ctx context.Context, tools []*mcp.Tool) error {
+				if err := g.checkOffered(t); err != nil {
+					return err
+				}
+				return g.checkListed(ctx, t, tools, "Repeat the call.")
+			})
 			if err != nil {
 				return nil, err // not a nil result in an interface
 			}

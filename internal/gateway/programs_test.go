@@ -234,7 +234,7 @@ func TestCallTool_ChangedMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			o := installing(t, dir)
-			tool := &mcp.Tool{Name: "say", Description: "say", InputSchema: map[string]any{"type": "object"}}
+			tool := listedSay(t, dir)
 			if err := o.Listings.Put(t.Context(), o.Servers.Config.Servers[0].Hash(), listing.Entry{Tools: []*mcp.Tool{tool}, Complete: true}); err != nil {
 				t.Fatal(err)
 			}

@@ -52,7 +52,7 @@ func (g *Gateway) replace(server string, p, current *published) {
 			if copied.InputSchema == nil {
 				copied.InputSchema = map[string]any{"type": "object"}
 			}
-			if !left.tryAdd("tool", t.Name, func() { g.server.AddTool(&copied, g.tool(server, t.Name)) }) {
+			if !left.tryAdd("tool", t.Name, func() { g.server.AddTool(&copied, g.tool(ServerTool{server, g.hashes[server], t})) }) {
 				g.server.RemoveTools(g.names.release(server, t.Name)) // an earlier version may have been valid
 			}
 		},

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -145,9 +146,21 @@ func told(a mcp.InputResponse) string {
 // Greedy is the name of a server whose templates match the resources of all others.
 const Greedy = "greedy"
 
+// described is the name of the file with the description of the tool say, beside the notes.
+const described = "description"
+
+// Describe has servers that start later describe their tool say so; "" takes the tool away.
+func Describe(notes, text string) error {
+	return os.WriteFile(filepath.Join(filepath.Dir(notes), described), []byte(text), 0o600)
+}
+
 // New returns a server with tools, resources and prompts. It notes events in the file
 // notes, one a line.
 func New(name, notes string) *mcp.Server {
+	description, err := os.ReadFile(filepath.Join(filepath.Dir(notes), described))
+	if err != nil {
+		description = []byte("say")
+	}
 	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, &mcp.ServerOptions{
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
@@ -157,7 +170,7 @@ func New(name, notes string) *mcp.Server {
 				strings.TrimPrefix(ref.Type, "ref/") + " " + ref.Name + ref.URI + " " + arg.Name + " " + arg.Value}}}, nil
 		},
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "say", Description: "say"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
+	mcp.AddTool(s, &mcp.Tool{Name: "say", Description: string(description)}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
 		Text string `json:"text"`
 	}) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " says " + in.Text}}}, nil, nil
@@ -176,6 +189,9 @@ func New(name, notes string) *mcp.Server {
 		return nil, nil, ctx.Err()
 	})
 	addQuestions(s, name)
+	if len(description) == 0 {
+		s.RemoveTools("say")
+	}
 	return s
 }
 

@@ -93,6 +93,15 @@ func (s *Store) AcceptAny(ctx context.Context, hash string) error {
 	return s.update(ctx, hash, func(r *record) { r.Any = true })
 }
 
+// AcceptsAny reports whether AcceptAny was called for a server, and Accept not since.
+func (s *Store) AcceptsAny(hash string) (bool, error) {
+	all, err := s.file.Read()
+	if err != nil {
+		return false, fmt.Errorf("read the known tools: %w", err)
+	}
+	return all[hash].Any, nil
+}
+
 // Accept remembers the tools as they are now. It keeps those of the server that are not
 // listed now, as far as there is room.
 func (s *Store) Accept(ctx context.Context, hash string, tools []*mcp.Tool) error {
