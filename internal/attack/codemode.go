@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/codemode"
 	"github.com/glovebox-dev/glovebox/internal/gateway"
+	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/internal/gateway/pin"
 	agentlink "github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/mcpkit"
@@ -32,6 +35,7 @@ func codemodeClass() class {
 			{Name: "call-loop", Claim: "a program's searches and refused calls end with its budget", run: callLoop},
 			{Name: "raced-budget", Claim: "parallel calls do not exceed the budget of a run", run: racedBudget},
 			{Name: "shadowed-name", Claim: "no spelling of a server's name reaches the tools of another", run: shadowedName},
+			{Name: "rug-pull", Claim: "a tool that changes between two processes is not called", run: rugPullOfCode},
 			{Name: "unintended-call", Claim: "code that prints, copies or awaits an object of the library calls no tool", run: unintendedCall},
 			{Name: "hostile-schema", Claim: "schemas that refer to themselves, or grow without bound, do not delay or stop the host", run: hostileSchema},
 			{Name: "huge-result", Claim: "a result of 1 GiB costs the host little memory, and the call fails", Alone: true, run: hugeResult},
@@ -57,7 +61,12 @@ func (t *trial) broker(o mcpkit.Options, budget codemode.Budget, servers ...upst
 	if servers != nil {
 		o = inProcess(servers)
 	}
-	g := gateway.New(gateway.Options{Servers: o})
+	return t.brokerOf(gateway.Options{Servers: o}, budget)
+}
+
+// brokerOf returns a host of runs that call the servers of a gateway.
+func (t *trial) brokerOf(o gateway.Options, budget codemode.Budget) (agentlink.Host, func()) {
+	g := gateway.New(o)
 	so := &mcp.ServerOptions{Capabilities: gateway.Capabilities()}
 	g.Configure(so)
 	g.Register(mcp.NewServer(&mcp.Implementation{Name: "gateway", Version: "1"}, so))
@@ -239,6 +248,39 @@ func shadowedName(ctx context.Context, t *trial) error {
 		want[name+".read"] = name
 	}
 	_, err := t.calling(ctx, host, "names", map[string]any{"want": want})
+	return err
+}
+
+// rugPullOfCode replaces a server between two processes, of which the second knows its tools
+// from the cached list.
+func rugPullOfCode(ctx context.Context, t *trial) error {
+	dir, done, err := t.scratch()
+	if err != nil {
+		return err
+	}
+	defer done()
+	open := func(u upstream) (agentlink.Host, func()) {
+		if t.cfg.calls.host != nil {
+			return t.cfg.calls.host([]upstream{u}), func() {}
+		}
+		return t.brokerOf(gateway.Options{
+			Servers: inProcess([]upstream{u}), Pins: pin.Open(filepath.Join(dir, "tools.json")), Listings: listing.Open(filepath.Join(dir, "lists.json")),
+		}, codemode.Budget{})
+	}
+	before, after, calls := turned()
+	host, end := open(before)
+	_, err = t.calling(ctx, host, "names", map[string]any{"want": map[string]string{"srv.read": "srv"}})
+	if err == nil && t.cfg.calls.host == nil {
+		err = listed(ctx, filepath.Join(dir, "lists.json"))
+	}
+	end()
+	if err != nil {
+		return err
+	}
+	host, end = open(after)
+	defer end()
+	_, err = t.calling(ctx, host, "names", map[string]any{"want": map[string]string{"srv.read": ""}})
+	t.check(calls.count() == 0, "the changed tool was called")
 	return err
 }
 

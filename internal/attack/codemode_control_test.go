@@ -57,6 +57,7 @@ func TestControl_Codemode(t *testing.T) {
 		"codemode/call-loop":       {calls, "requests were answered"},
 		"codemode/raced-budget":    {calls, "of a budget of"},
 		"codemode/shadowed-name":   {calls, "went to"},
+		"codemode/rug-pull":        {calls, "the changed tool was called"},
 		"codemode/unintended-call": {weakCalls{code: "\ntools.evil.t_then({})"}, "tools were called"},
 		"codemode/deceptive-error": {calls, "hidden characters"},
 		"codemode/text-as-image":   {calls, "has the text"},

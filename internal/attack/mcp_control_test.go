@@ -72,6 +72,7 @@ func TestControl_MCP(t *testing.T) {
 		"gateway/posing-title":          {merges, "the title of"},
 		"gateway/invisible-text":        {merges, "has hidden characters"},
 		"gateway/rug-pull":              {merges, "the changed tool"},
+		"gateway/rug-pull-between":      {merges, "was called"},
 		"gateway/taken-resource":        {merges, "was read from another server"},
 	} {
 		t.Run(strings.ReplaceAll(id, "/", "-"), func(t *testing.T) {
