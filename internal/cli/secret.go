@@ -51,6 +51,9 @@ func (n *networks) report(e secret.Event) {
 		slog.String(logkey.Who, cmp.Or(e.Box.Owner, "local")), slog.String(logkey.Box, e.Box.ID), slog.String(logkey.Host, e.Host),
 		slog.String(logkey.Secret, strings.Join(e.Secrets, ",")), slog.String(logkey.Outcome, string(e.Kind)),
 	}
+	if e.Omitted > 0 {
+		attrs = append(attrs, slog.Int64(logkey.Omitted, e.Omitted))
+	}
 	if n.audit != nil {
 		n.audit.LogAttrs(context.Background(), slog.LevelInfo, "secret", attrs...)
 		return

@@ -39,8 +39,9 @@ type flow struct {
 	ctx     context.Context // ends when the flow is closed
 	cancel  context.CancelFunc
 
-	raw    atomic.Bool // any bytes pass through
-	opaque atomic.Bool // requests in it cannot be read
+	raw     atomic.Bool             // any bytes pass through
+	opaque  atomic.Bool             // requests in it cannot be read
+	request atomic.Pointer[request] // the last one of plain HTTP; nil: none
 
 	sent, received atomic.Int64
 	last           atomic.Int64 // when the last bytes moved, in nanoseconds since 1970
@@ -51,9 +52,15 @@ type flow struct {
 	unwatch func() bool // guarded by mu: stops the wait for the end of Serve's context
 }
 
+// A request is what the policy decides on, beside the target of its flow.
+type request struct{ method, path string }
+
 // dial resolves and dials a target that v allows. The flow ends with served,
 // the context of a call of Serve.
 func (n *Network) dial(served context.Context, t target, v policy.Verdict) (*flow, *refusal) {
+	if text := n.dialAgain(served); text != "" {
+		return nil, n.limited(t.door, t.host, t.port, text)
+	}
 	ctx, cancel := context.WithTimeout(served, dialTimeout)
 	defer cancel()
 	start := time.Now()
@@ -185,9 +192,20 @@ func (n *Network) newFlow(served context.Context, c net.Conn, t target, v policy
 	return f, nil
 }
 
+// carry notes the request that the flow has from now on, also after an upgrade. It ends the
+// flow if the policy has changed since the decision on the request.
+func (f *flow) carry(r *request) {
+	f.request.Store(r)
+	f.checkPolicy()
+}
+
 // checkPolicy ends the flow if the policy does not allow it any more.
 func (f *flow) checkPolicy() {
-	v := f.n.policies().Decide(f.t.host, f.t.port)
+	set := f.n.policies()
+	v := set.Decide(f.t.host, f.t.port)
+	if r := f.request.Load(); r != nil {
+		v = set.DecideRequest(f.t.host, f.t.port, r.method, r.path)
+	}
 	to := []netip.AddrPort{netip.AddrPortFrom(f.addr, f.t.port)}
 	denied := f.n.deniedAddr(to, f.n.resolver.Pinned(f.t.host, f.t.port))
 	if !v.OK || !denied.OK || f.raw.Load() && v.Kind != policy.Raw || f.opaque.Load() && v.Limited {

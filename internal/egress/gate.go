@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress/floor"
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/egress/resolve"
+	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 )
 
 // A Box is the box that connects, for records and limits.
@@ -63,12 +64,15 @@ type Gate struct {
 	floor floor.Floor
 	count counters
 
+	bounds webserve.Bounds // of requests
+
 	maxServer, maxOwner, maxBox int
 
 	mu       sync.Mutex
 	closed   bool                  // guarded by mu
 	networks map[*Network]struct{} // guarded by mu: the open ones
-	owners   map[string]*owner     // guarded by mu: those with open networks
+	owners   map[string]*owner     // guarded by mu: those with open networks, and resting ones
+	resting  int                   // guarded by mu: owners without open networks
 	open     int                   // guarded by mu: connections from guests
 }
 
@@ -86,7 +90,7 @@ func New(o Options) *Gate {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Gate{opts: o, networks: make(map[*Network]struct{}), owners: make(map[string]*owner)}
+	g := &Gate{opts: o, bounds: webserve.Default, networks: make(map[*Network]struct{}), owners: make(map[string]*owner)}
 	g.maxServer = o.MaxConnections
 	g.maxOwner = max(1, o.MaxConnections/4)
 	g.maxBox = min(maxBoxConnections, g.maxOwner)
@@ -100,12 +104,7 @@ func (g *Gate) Open(b Box, narrow *policy.Policy) *Network {
 	n := newNetwork(g, b, narrow)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n.owner = g.owners[b.Owner]
-	if n.owner == nil {
-		n.owner = newOwner(g.opts.MaxBytesPerMinute)
-		g.owners[b.Owner] = n.owner
-	}
-	n.owner.networks++
+	n.owner = g.ownerLocked(b.Owner)
 	g.networks[n] = struct{}{}
 	if g.closed {
 		n.cancel()
@@ -123,7 +122,7 @@ func (g *Gate) forget(n *Network) {
 	}
 	delete(g.networks, n)
 	if n.owner.networks--; n.owner.networks == 0 {
-		delete(g.owners, n.box.Owner)
+		g.leaveLocked(n.owner)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/egress/peek"
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 )
 
 // serveHTTP serves the requests on one connection: of a client of the proxy, or, if
@@ -25,50 +27,17 @@ func (n *Network) serveHTTP(ctx context.Context, door string, c net.Conn, origin
 	h := &handler{n: n, ctx: ctx, door: door, origin: origin, first: f}
 	h.transport = &http.Transport{
 		DialContext: h.dial, DisableCompression: true,
-		MaxIdleConns: 2, IdleConnTimeout: keepAlive, MaxResponseHeaderBytes: 4 * maxHeader, ExpectContinueTimeout: time.Second,
+		MaxIdleConns: 2, IdleConnTimeout: keepAlive, MaxResponseHeaderBytes: 4 * webserve.MaxHeader, ExpectContinueTimeout: time.Second,
 	}
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite: rewrite, Transport: h.transport, FlushInterval: -1, ErrorHandler: h.failed,
 		ErrorLog: log.New(io.Discard, "", 0), // of what programs in boxes and servers do to each other
 	}
-	l := &oneListener{conn: c, served: make(chan struct{})}
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: keepAlive, MaxHeaderBytes: maxHeader,
-		ErrorLog:    log.New(io.Discard, "", 0),
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ConnState: func(_ net.Conn, s http.ConnState) {
-			if s == http.StateClosed || s == http.StateHijacked {
-				l.end()
-			}
-		},
-	}
-	_ = srv.Serve(l) // io.EOF, when the connection has ended or was hijacked
+	webserve.Serve(&http.Server{Handler: h, BaseContext: func(net.Listener) context.Context { return ctx }}, c)
 	h.wg.Wait()
 	h.transport.CloseIdleConnections()
 	c.Close()
 }
-
-// A oneListener accepts one connection, and then waits for its end.
-type oneListener struct {
-	conn   net.Conn
-	taken  bool
-	served chan struct{}
-	once   sync.Once
-}
-
-func (l *oneListener) end() { l.once.Do(func() { close(l.served) }) }
-
-func (l *oneListener) Accept() (net.Conn, error) {
-	if !l.taken {
-		l.taken = true
-		return l.conn, nil
-	}
-	<-l.served
-	return nil, io.EOF
-}
-
-func (l *oneListener) Close() error   { return nil }
-func (l *oneListener) Addr() net.Addr { return l.conn.LocalAddr() }
 
 // A handler serves the requests on one connection of a program.
 type handler struct {
@@ -89,6 +58,8 @@ type targetKey struct{}
 func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	h.wg.Add(1)
 	defer h.wg.Done()
+	req, done := h.n.gate.bounds.Begin(w, req)
+	defer done()
 	accept := req.Header.Get("Accept")
 	t, r := h.target(req)
 	if r != nil {
@@ -105,7 +76,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	t.host, _ = policy.ParseHost(t.host) // the policy parsed it
-	h.proxy.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), targetKey{}, t)))
+	carries := &request{req.Method, req.URL.EscapedPath()}
+	out := httptrace.WithClientTrace(context.WithValue(req.Context(), targetKey{}, t), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			if f, ok := i.Conn.(*flow); ok {
+				f.carry(carries)
+			}
+		},
+	})
+	h.proxy.ServeHTTP(w, req.WithContext(out))
 }
 
 // target returns the destination of a request.

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -27,17 +28,20 @@ const (
 	chunk      = 64 << 10         // read or written at once
 
 	idleTimeout   = 10 * time.Minute // without a byte in either direction
-	headerTimeout = 10 * time.Second // for a request's header, and for SOCKS
-	keepAlive     = 60 * time.Second // between two requests
+	headerTimeout = 10 * time.Second // for SOCKS
+	keepAlive     = 60 * time.Second // of a connection to a server, between two requests
 	peekTimeout   = 5 * time.Second  // for the first bytes of a program
 	dialTimeout   = 10 * time.Second // for all addresses of a name
 	dialOne       = 4 * time.Second  // for one address if there are more
-	maxHeader     = 64 << 10
+
+	// maxResting bounds the owners without boxes whose limits are remembered.
+	maxResting = 1024
 )
 
 // An owner has the limits that its boxes share.
 type owner struct {
 	networks int           // guarded by Gate.mu
+	since    time.Time     // guarded by Gate.mu: without networks
 	open     int           // guarded by Gate.mu: connections from guests
 	fresh    *rate.Limiter // new connections
 	bytes    *rate.Limiter // nil: no limit
@@ -50,6 +54,53 @@ func newOwner(bytesPerMinute int64) *owner {
 		bytes: byteLimiter(ownerBytes * bytesPerMinute),
 		lines: newRefusalLines(),
 	}
+}
+
+// rested reports whether the owner has used nothing of its limits lately, so that they can
+// be forgotten.
+func (o *owner) rested() bool {
+	full := func(l *rate.Limiter) bool { return l == nil || l.Tokens() >= float64(l.Burst()) }
+	return full(o.fresh) && full(o.bytes) && full(o.lines.limit)
+}
+
+// leaveLocked remembers the limits of an owner whose last network was closed: with a new
+// box, they would begin anew. Beyond maxResting it forgets the owners that have rested, and
+// then those that left first.
+func (g *Gate) leaveLocked(o *owner) {
+	o.since = time.Now()
+	g.resting++
+	if g.resting <= maxResting {
+		return
+	}
+	var first string
+	for name, o := range g.owners {
+		switch {
+		case o.networks > 0:
+		case o.rested():
+			delete(g.owners, name)
+			g.resting--
+		case g.owners[first] == nil || o.since.Before(g.owners[first].since):
+			first = name
+		}
+	}
+	if g.resting > maxResting {
+		delete(g.owners, first)
+		g.resting--
+	}
+}
+
+// ownerLocked returns the limits of an owner that gets a network.
+func (g *Gate) ownerLocked(name string) *owner {
+	o := g.owners[name]
+	switch {
+	case o == nil:
+		o = newOwner(g.opts.MaxBytesPerMinute)
+		g.owners[name] = o
+	case o.networks == 0:
+		g.resting--
+	}
+	o.networks++
+	return o
 }
 
 func perMinute(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n)/60, n/2) }
@@ -76,15 +127,41 @@ func (n *Network) admit() (text string) {
 		return fmt.Sprintf("the boxes of this owner already have %d connections; close some", n.owner.open)
 	case g.open >= g.maxServer:
 		return "the server has too many connections; try again later"
-	case !n.fresh.Allow():
-		return fmt.Sprintf("this box opens more than %d connections a minute; open fewer", boxPerMinute)
-	case !n.owner.fresh.Allow():
-		return fmt.Sprintf("the boxes of this owner open more than %d connections a minute; open fewer", ownerPerMinute)
+	}
+	if text := n.begin(); text != "" {
+		return text
 	}
 	n.open++
 	n.owner.open++
 	g.open++
 	return ""
+}
+
+// begin books a new connection in the limits for a minute. If one is reached, it returns
+// its text.
+func (n *Network) begin() (text string) {
+	switch {
+	case !n.fresh.Allow():
+		return fmt.Sprintf("this box opens more than %d connections a minute; open fewer", boxPerMinute)
+	case !n.owner.fresh.Allow():
+		return fmt.Sprintf("the boxes of this owner open more than %d connections a minute; open fewer", ownerPerMinute)
+	}
+	return ""
+}
+
+// dialled is a value of the context of a call of Serve: whether the connection of the guest
+// has led to one to a server.
+type dialled struct{ atomic.Bool }
+
+type dialledKey struct{}
+
+// dialAgain books a connection to a server. The first one belongs to the guest's, which was
+// booked already. One to a proxy can lead to any number of further ones.
+func (n *Network) dialAgain(served context.Context) (text string) {
+	if d, ok := served.Value(dialledKey{}).(*dialled); ok && !d.Swap(true) {
+		return ""
+	}
+	return n.begin()
 }
 
 func (n *Network) leave() {

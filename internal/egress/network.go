@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,9 +47,10 @@ type Network struct {
 	listed atomic.Pointer[listed] // the last list of what the policy allows
 
 	mu       sync.Mutex
-	closed   bool               // guarded by mu
-	flows    map[*flow]struct{} // guarded by mu: the open ones
-	refusals map[Refusal]*noted // guarded by mu: since the last Take; keys have no Text and Count
+	closed   bool                 // guarded by mu
+	flows    map[*flow]struct{}   // guarded by mu: the open ones
+	watches  map[*func()]struct{} // guarded by mu: called when the policy has changed
+	refusals map[Refusal]*noted   // guarded by mu: since the last Take; keys have no Text and Count
 }
 
 func newNetwork(g *Gate, b Box, narrow *policy.Policy) *Network {
@@ -57,7 +60,7 @@ func newNetwork(g *Gate, b Box, narrow *policy.Policy) *Network {
 		fresh:   perMinute(boxPerMinute),
 		lookups: rate.NewLimiter(lookupsPerSecond, lookupBurst),
 		bytes:   byteLimiter(g.opts.MaxBytesPerMinute),
-		flows:   make(map[*flow]struct{}), refusals: make(map[Refusal]*noted),
+		flows:   make(map[*flow]struct{}), watches: make(map[*func()]struct{}), refusals: make(map[Refusal]*noted),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.resolver = resolve.New(resolve.Options{
@@ -102,13 +105,30 @@ func (n *Network) policyChanged() {
 	for f := range n.flows {
 		flows = append(flows, f)
 	}
+	watches := slices.Collect(maps.Keys(n.watches))
 	n.mu.Unlock()
 	for _, f := range flows {
 		f.checkPolicy()
 	}
+	for _, changed := range watches {
+		(*changed)()
+	}
 	select {
 	case n.changed <- struct{}{}:
 	default: // one value is enough
+	}
+}
+
+// watch calls changed now, and whenever the policy has changed until stop is called.
+func (n *Network) watch(changed func()) (stop func()) {
+	n.mu.Lock()
+	n.watches[&changed] = struct{}{}
+	n.mu.Unlock()
+	changed()
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.watches, &changed)
 	}
 }
 
@@ -214,7 +234,7 @@ func (n *Network) Serve(ctx context.Context, d protocol.Dial, conn net.Conn) err
 	n.wg.Add(1)
 	n.mu.Unlock()
 	defer n.wg.Done()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, dialledKey{}, new(dialled)))
 	defer cancel()
 	defer context.AfterFunc(n.ctx, cancel)()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()

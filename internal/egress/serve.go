@@ -118,14 +118,7 @@ func (n *Network) serveWeb(ctx context.Context, t target, v policy.Verdict, c ne
 
 // serveTLS serves a connection whose ClientHello was read and will be read again.
 func (n *Network) serveTLS(ctx context.Context, t target, v policy.Verdict, c net.Conn, serverName string, f *flow) {
-	if !v.OK {
-		n.refuseVerdict(t.door, t.host, t.port, v)
-		_, _ = c.Write(alertAccessDenied) // the connection ends
-		return
-	}
-	if v.Limited {
-		n.refuse(refusal{door: t.door, host: t.host, port: t.port, why: policy.Method,
-			text: fmt.Sprintf("Glovebox refused %s: the policy limits the methods or paths, which cannot be seen inside TLS; use http.", t)}, v)
+	if n.refuseOpaque(t, v) != nil {
 		_, _ = c.Write(alertAccessDenied) // the connection ends
 		return
 	}
@@ -134,19 +127,10 @@ func (n *Network) serveTLS(ctx context.Context, t target, v policy.Verdict, c ne
 		return
 	}
 	if n.intercepts(t) {
-		served := ctx
-		dial := func(ctx context.Context) (net.Conn, error) {
-			f, r := n.dial(served, t, v)
-			if r != nil {
-				return nil, r
-			}
-			return f, nil
-		}
 		if f != nil {
 			f.Close()
 		}
-		// Errors are of this connection only, and the Interceptor has told the program.
-		_ = n.gate.opts.Intercept.Serve(ctx, n.box, t.host, t.port, c, dial)
+		n.intercept(ctx, t, c)
 		return
 	}
 	if f == nil {
@@ -159,6 +143,46 @@ func (n *Network) serveTLS(ctx context.Context, t target, v policy.Verdict, c ne
 	f.opaque.Store(true)
 	f.checkPolicy()
 	splice(c, f)
+}
+
+// intercept lets the Interceptor serve a connection to a target that was decided on. It ends
+// when the policy does not allow it any more.
+func (n *Network) intercept(served context.Context, t target, c net.Conn) {
+	ctx, cancel := context.WithCancel(served)
+	defer cancel()
+	defer n.watch(func() {
+		if v := n.policies().Decide(t.host, t.port); !v.OK || v.Limited {
+			cancel()
+		}
+	})()
+	dial := func(context.Context) (net.Conn, error) {
+		v := n.policies().Decide(t.host, t.port)
+		if r := n.refuseOpaque(t, v); r != nil {
+			return nil, r
+		}
+		f, r := n.dial(served, t, v)
+		if r != nil {
+			return nil, r
+		}
+		f.opaque.Store(true)
+		f.checkPolicy()
+		return f, nil
+	}
+	// Errors are of this connection only, and the Interceptor has told the program.
+	_ = n.gate.opts.Intercept.Serve(ctx, n.box, t.host, t.port, c, dial)
+}
+
+// refuseOpaque refuses a connection, whose requests cannot be read, if v does. Otherwise it
+// returns nil.
+func (n *Network) refuseOpaque(t target, v policy.Verdict) *refusal {
+	switch {
+	case !v.OK:
+		return n.refuseVerdict(t.door, t.host, t.port, v)
+	case v.Limited:
+		return n.refuse(refusal{door: t.door, host: t.host, port: t.port, why: policy.Method, status: statusRefused,
+			text: fmt.Sprintf("Glovebox refused %s: the policy limits the methods or paths, which cannot be seen inside TLS; use http.", t)}, v)
+	}
+	return nil
 }
 
 // sameServer reports whether the server name of TLS is that of the host. TLS has no server

@@ -54,7 +54,7 @@ const (
 	Retry      = "retry" // time until the next attempt
 	Progress   = "progress"
 	Count      = "count"
-	Omitted    = "omitted" // lines of refusals since the last one
+	Omitted    = "omitted" // lines of the same kind since the last one
 	Size       = "size"    // wanted number
 	Ready      = "ready"
 	Failures   = "failures"

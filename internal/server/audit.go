@@ -143,11 +143,11 @@ func (s *Server) auditUnhandled(cl *call, e *jsonrpc.Error) {
 	s.audit(cl.caller, tool, &tools.Record{}, time.Now(), nil, e)
 }
 
-// auditLimit logs a request that was refused at a limit. Each caller gets few such lines: it
-// could fill the disk with more.
-func (s *Server) auditLimit(r *http.Request, reason string) {
+// auditBounded logs a request that was refused at a limit, or for what its caller may not do.
+// Each caller gets few lines of a reason: it could fill the disk with more.
+func (s *Server) auditBounded(r *http.Request, reason string) {
 	c := callerIn(r)
-	if s.opts.Audit == nil || c == nil || s.limitLines.take(c.account, 1, time.Now()) > 0 {
+	if s.opts.Audit == nil || c == nil || s.refusedLines.take(c.account+" "+reason, 1, time.Now()) > 0 {
 		return
 	}
 	s.auditRefusal(c, r, reason)

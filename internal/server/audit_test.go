@@ -139,3 +139,24 @@ func TestCallQuota_RefusalIsLogged(t *testing.T) {
 		t.Errorf("the first call: %s", body)
 	}
 }
+
+// TestAudit_RefusedLinesAreBounded: a caller with a valid token cannot fill the log with
+// requests that it may not make.
+func TestAudit_RefusedLinesAreBounded(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(func(o *Options) { o.Limits.Rate = 0 }))
+	for range 4 * refusedLineBurst {
+		if res, body := do(t, "POST", url, p.as("monitor"), toolCall(7, "list_contexts", "{}")); res.StatusCode != 403 {
+			t.Fatalf("status %d %s, want 403", res.StatusCode, body)
+		}
+	}
+	lines := 0
+	for _, line := range p.lines(t) {
+		if line["reason"] == "insufficient_scope" {
+			lines++
+		}
+	}
+	if lines == 0 || lines > refusedLineBurst+1 {
+		t.Errorf("%d lines of %d refusals, want few", lines, 4*refusedLineBurst)
+	}
+}

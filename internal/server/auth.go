@@ -149,7 +149,7 @@ func (s *Server) permit(w http.ResponseWriter, r *http.Request, id json.RawMessa
 		return true
 	}
 	text := insufficient(want)
-	s.auditRefusal(c, r, "insufficient_scope")
+	s.auditBounded(r, "insufficient_scope")
 	s.challenge(w, r, []string{`realm="glovebox"`, `error="insufficient_scope"`, "error_description=" + quoted(text), "scope=" + quoted(want.Public())})
 	s.refuse(w, http.StatusForbidden, id, codeRefused, "Forbidden: "+text)
 	return false

@@ -33,7 +33,7 @@ func (s *Server) refuseMethod(w http.ResponseWriter, allow string) {
 }
 
 func (s *Server) refuseDraining(w http.ResponseWriter, r *http.Request, id json.RawMessage) {
-	s.auditLimit(r, "stopping")
+	s.auditBounded(r, "stopping")
 	w.Header().Set("Retry-After", "5")
 	w.Header().Set("Connection", "close")
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, "The server is shutting down")
@@ -52,20 +52,20 @@ func (s *Server) refuseEnded(w http.ResponseWriter, id json.RawMessage) {
 
 // refuseBusy refuses a request because a limit of the whole server is reached.
 func (s *Server) refuseBusy(w http.ResponseWriter, r *http.Request, id json.RawMessage, text string) {
-	s.auditLimit(r, "server_limit")
+	s.auditBounded(r, "server_limit")
 	w.Header().Set("Retry-After", "1")
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, text+": try again in a moment")
 }
 
 // refuseOwner refuses a request because a limit of its owner is reached.
 func (s *Server) refuseOwner(w http.ResponseWriter, r *http.Request, id json.RawMessage, text string) {
-	s.auditLimit(r, "owner_limit")
+	s.auditBounded(r, "owner_limit")
 	s.tooMany(w, id, time.Second, text+" of this user")
 }
 
 // refuseRate refuses a request of a caller that sends requests too fast.
 func (s *Server) refuseRate(w http.ResponseWriter, r *http.Request, id json.RawMessage, wait time.Duration, text string) {
-	s.auditLimit(r, "rate")
+	s.auditBounded(r, "rate")
 	s.tooMany(w, id, wait, text)
 }
 

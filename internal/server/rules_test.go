@@ -140,7 +140,7 @@ func TestAudit_RefusedRequests(t *testing.T) {
 		dialWire(t, url).post(t, p.as("bob"), toolCall(id, "slow", "{}"))
 		<-started
 	}
-	for range 3 * limitLineBurst {
+	for range 3 * refusedLineBurst {
 		if res, body := do(t, "POST", url, p.as("bob"), rpc("tools/list", "{}")); res.StatusCode != 429 {
 			t.Errorf("over the share: %s %s", res.Status, body)
 		}
@@ -164,8 +164,8 @@ func TestAudit_RefusedRequests(t *testing.T) {
 			t.Errorf("%d lines %q, want %d", got[line], line, n)
 		}
 	}
-	if n := got["token bob owner_limit"]; n == 0 || n > limitLineBurst+1 {
-		t.Errorf("%d lines about a limit, want 1 to %d", n, limitLineBurst+1)
+	if n := got["token bob owner_limit"]; n == 0 || n > refusedLineBurst+1 {
+		t.Errorf("%d lines about a limit, want 1 to %d", n, refusedLineBurst+1)
 	}
 	if t.Failed() {
 		t.Log(got)

@@ -38,7 +38,7 @@ type Server struct {
 	withoutCode     map[string]*mcp.Tool // definitions that differ without code mode; nil of its own tools
 	rate            *rates               // of all requests, by owner or address
 	unauthenticated *rates               // of requests without a valid token, by address
-	limitLines      *rates               // of lines of the audit log about limits, by owner or address
+	refusedLines    *rates               // of lines of the audit log about refusals, by owner or address and reason
 	quota           budget               // calls of tools that run
 
 	handlers map[string]mcp.ToolHandler  // of direct calls, by name
@@ -93,7 +93,7 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, offer: offer, log: opts.Log, stopping: make(chan struct{}), readOnly: make(map[string]bool), withoutCode: make(map[string]*mcp.Tool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
-	s.limitLines = newRates(limitLineRate, limitLineBurst)
+	s.refusedLines = newRates(refusedLineRate, refusedLineBurst)
 	s.openBudgets()
 	s.versions = mcp.SupportedProtocolVersions()
 	s.headers = make(map[string][]argumentHeader)

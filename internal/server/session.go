@@ -230,7 +230,7 @@ func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.Raw
 		return sess, release, true
 	}
 	if foreign {
-		s.auditRefusal(c, r, "foreign_session")
+		s.auditBounded(r, "foreign_session")
 	}
 	s.refuseEnded(w, id)
 	return nil, nil, false

@@ -20,6 +20,7 @@ const (
 	Metadata  Reason = "the metadata service of a cloud"
 	LinkLocal Reason = "a link-local address"
 	Loopback  Reason = "an address of this machine"
+	Neighbour Reason = "an address in a network of this machine"
 	Private   Reason = "a private address"
 	Reserved  Reason = "an address without public services"
 )
@@ -50,23 +51,40 @@ func within(addr netip.Addr, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// ownTTL is how long the list of this machine's addresses is used.
-const ownTTL = 30 * time.Second
+// ownTTL is how long the list of this machine's addresses is used: networks come and go
+// with containers and VPNs, and reading the list takes about as long as one connection.
+const ownTTL = time.Second
+
+// A network with a shorter prefix is not that of neighbours: some tunnels have the whole
+// Internet behind an interface.
+const (
+	minPrefix4 = 8
+	minPrefix6 = 32
+)
 
 // A Floor refuses addresses. The zero Floor is ready to use; it may be used concurrently.
 type Floor struct {
-	// Interfaces returns the addresses of this machine; nil means [net.InterfaceAddrs].
+	// Interfaces returns the addresses of this machine, as [*net.IPNet] with the networks
+	// that are reached without a router; nil means [net.InterfaceAddrs].
 	Interfaces func() ([]net.Addr, error)
 
 	mu   sync.Mutex
-	own  []netip.Addr // guarded by mu
-	read time.Time    // guarded by mu
+	own  []netip.Prefix // guarded by mu; addresses with the length of their networks
+	read time.Time      // guarded by mu
 }
 
 // Refuses returns why a box must not connect to addr, or an empty Reason. All addresses
-// of this machine are refused, including public ones. An IPv6 address that stands for an
-// IPv4 address is refused if either is.
+// of this machine and of the networks of its interfaces are refused, including public ones.
+// An IPv6 address that stands for an IPv4 address is refused if either is.
 func (f *Floor) Refuses(addr netip.Addr) Reason {
+	if reason := Never(addr); reason != "" {
+		return reason
+	}
+	return f.refusesOwn(addr.WithZone("").Unmap(), address.Inner(addr))
+}
+
+// Never returns why addr is refused on every machine, or an empty Reason.
+func Never(addr netip.Addr) Reason {
 	if reason := RefusesPinned(addr); reason != "" {
 		return reason
 	}
@@ -86,10 +104,42 @@ func (f *Floor) Refuses(addr netip.Addr) Reason {
 	if !public || within(inner, reserved) {
 		return Reserved
 	}
-	if own := f.addresses(); slices.Contains(own, outer) || slices.Contains(own, inner) {
-		return Loopback
+	return ""
+}
+
+// NeverAny is [Never] for a network: it returns why none of its addresses is reached, or an
+// empty Reason if some can be.
+func NeverAny(network netip.Prefix) Reason {
+	first := Never(network.Addr())
+	if first == "" || network.IsSingleIP() {
+		return first
+	}
+	for _, p := range whole {
+		if p.Bits() <= network.Bits() && p.Contains(network.Addr()) {
+			return first
+		}
 	}
 	return ""
+}
+
+// whole are the ranges all addresses of which are refused.
+var whole = slices.Concat(private, reserved, prefixes("127.0.0.0/8", "169.254.0.0/16", "fe80::/10", "ff00::/8"))
+
+// refusesOwn refuses the addresses of this machine and its networks.
+func (f *Floor) refusesOwn(outer, inner netip.Addr) (reason Reason) {
+	for _, own := range f.addresses() {
+		short := minPrefix6
+		if own.Addr().Is4() {
+			short = minPrefix4
+		}
+		switch {
+		case own.Addr() == outer || own.Addr() == inner:
+			return Loopback
+		case own.Bits() >= short && (own.Contains(outer) || own.Contains(inner)):
+			reason = Neighbour
+		}
+	}
+	return reason
 }
 
 // RefusesPinned returns why not even an address that the operator chose is dialled, or an
@@ -112,9 +162,9 @@ func RefusesPinned(addr netip.Addr) Reason {
 	return ""
 }
 
-// addresses returns the addresses of this machine, at most 30 s old. If they cannot be
+// addresses returns the addresses of this machine, at most a second old. If they cannot be
 // read, the last ones remain in use.
-func (f *Floor) addresses() []netip.Addr {
+func (f *Floor) addresses() []netip.Prefix {
 	f.mu.Lock()
 	own, fresh := f.own, time.Since(f.read) < ownTTL
 	f.mu.Unlock()
@@ -133,7 +183,12 @@ func (f *Floor) addresses() []netip.Addr {
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok {
 			if ip, ok := netip.AddrFromSlice(n.IP); ok {
-				own = append(own, ip.Unmap())
+				ip = ip.Unmap()
+				ones, bits := n.Mask.Size()
+				if bits != ip.BitLen() { // no mask of this family: only the address itself
+					ones = ip.BitLen()
+				}
+				own = append(own, netip.PrefixFrom(ip, ones))
 			}
 		}
 	}

@@ -17,20 +17,15 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
 
 const (
-	// headerTimeout bounds the handshake and the headers of a request, so that a program
-	// that sends them byte by byte does not keep the connection.
-	headerTimeout = 10 * time.Second
-	// drainTimeout bounds the rest of the body of a refused request.
-	drainTimeout = 5 * time.Second
-	// keepAlive is how long connections without a request stay open.
+	// keepAlive is how long connections to the host without a request stay open.
 	keepAlive = 60 * time.Second
 	// dialTimeout bounds the handshake with the host.
 	dialTimeout = 10 * time.Second
-	maxHeader   = 64 << 10
 	// maxAnswer bounds the headers of a response.
 	maxAnswer = 256 << 10
 	// maxStreams bounds the concurrent requests of an HTTP/2 connection, and maxConns
@@ -64,7 +59,7 @@ func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &session{i: i, box: b, host: host, port: port, dial: dial, ctx: ctx, ended: make(chan struct{})}
+	s := &session{i: i, box: b, host: host, port: port, dial: dial, ctx: ctx}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	transport := &http.Transport{
 		DialContext:       s.dialHost,
@@ -73,49 +68,23 @@ func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port
 		TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: keepAlive, ExpectContinueTimeout: time.Second,
 		MaxConnsPerHost: maxConns, MaxResponseHeaderBytes: maxAnswer,
 	}
-	quiet := log.New(io.Discard, "", 0) // errors of programs and hosts are not errors of the server
 	s.proxy = &httputil.ReverseProxy{
 		Rewrite: s.rewrite, ModifyResponse: s.modifyResponse, ErrorHandler: s.failed,
-		Transport: transport, FlushInterval: -1, ErrorLog: quiet,
+		Transport: transport, FlushInterval: -1,
+		ErrorLog: log.New(io.Discard, "", 0), // errors of programs and hosts are not errors of the server
 	}
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: keepAlive, MaxHeaderBytes: maxHeader, ErrorLog: quiet,
+		Handler:     s,
 		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{*cert}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer},
-		ConnState: func(_ net.Conn, state http.ConnState) {
-			// After a hijack the handler still runs; wait waits for it.
-			if state == http.StateClosed || state == http.StateHijacked {
-				s.end()
-			}
-		},
 	}
-	// The error is that of Accept, after the connection has ended.
-	_ = server.ServeTLS(&oneListener{conn: c, ended: s.ended}, "", "")
-	s.wait()
+	webserve.Serve(server, c)
+	s.wait() // also for a handler that hijacked the connection
 	transport.CloseIdleConnections()
 	s.closeConns()
 	return nil
 }
-
-// oneListener accepts one connection, and fails when that has ended.
-type oneListener struct {
-	conn  net.Conn
-	taken bool
-	ended <-chan struct{}
-}
-
-func (l *oneListener) Accept() (net.Conn, error) {
-	if !l.taken {
-		l.taken = true
-		return l.conn, nil
-	}
-	<-l.ended
-	return nil, io.EOF
-}
-
-func (l *oneListener) Close() error   { return nil }
-func (l *oneListener) Addr() net.Addr { return l.conn.LocalAddr() }
 
 // session is one connection of a program.
 type session struct {
@@ -127,17 +96,12 @@ type session struct {
 	dial  func(context.Context) (net.Conn, error)
 	proxy *httputil.ReverseProxy
 
-	ended   chan struct{} // closed when the connection of the program has ended
-	endOnce sync.Once
-
 	mu       sync.Mutex
 	closed   bool                   // guarded by mu: no request begins any more
 	requests sync.WaitGroup         // Add is guarded by mu
 	conns    map[*hostConn]struct{} // guarded by mu; nil: all are closed
 	done     bool                   // guarded by mu: no connection to the host is kept any more
 }
-
-func (s *session) end() { s.endOnce.Do(func() { close(s.ended) }) }
 
 // begin reports whether a request may begin; then the caller calls s.requests.Done.
 func (s *session) begin() bool {
@@ -225,6 +189,8 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	defer s.requests.Done()
+	r, done := s.i.bounds.Begin(w, r)
+	defer done()
 	// The secrets may have changed since the connection began.
 	h := s.i.host(s.box, s.host)
 	switch authority := strings.ToLower(r.Host); {
@@ -244,7 +210,7 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed, "hosts with a secret get no "+r.Method+" requests.")
 		return
 	}
-	out := newResponse(w, h.mask)
+	out := newResponse(w, s.i.bounds, h.mask)
 	defer func() {
 		if n := out.end(); n > 0 {
 			s.report(Event{Kind: Masked, Secrets: h.names(), Count: n})
@@ -256,7 +222,9 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *session) report(e Event) {
 	e.Box, e.Host = s.box, s.host
-	s.i.opts.Report(e)
+	if s.i.lines.admit(&e) {
+		s.i.opts.Report(e)
+	}
 }
 
 func (h *hostSecrets) names() []string {
@@ -270,15 +238,8 @@ func (h *hostSecrets) names() []string {
 // cut shortens text from a request.
 func cut(text string) string { return text[:min(len(text), 80)] }
 
-// drain bounds what the server still reads of the request. Without a deadline, a program
-// that announces a body and does not send it keeps the connection.
-func drain(ctl *http.ResponseController) {
-	_ = ctl.SetReadDeadline(time.Now().Add(drainTimeout)) // it fails after a hijack, or if the program has left
-}
-
 // refuse answers a request that is not forwarded.
 func refuse(w http.ResponseWriter, status int, text string) {
-	drain(http.NewResponseController(w))
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

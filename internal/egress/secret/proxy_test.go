@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 )
 
 func closedConn(t *testing.T) net.Conn {
@@ -598,11 +599,11 @@ func TestServe_RefusedUnsentBodyEnds(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(whoami))
 	c := tls.Client(w.connect(box, apiHost, 443), w.tlsConfig(box, apiHost))
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(3 * drainTimeout))
+	c.SetDeadline(time.Now().Add(3 * webserve.Default.Drain))
 	fmt.Fprintf(c, "TRACE / HTTP/1.1\r\nHost: %s\r\nContent-Length: 1000\r\n\r\n", apiHost)
 	_, err := io.Copy(io.Discard, c)
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		t.Errorf("the connection was still open after %v", 3*drainTimeout)
+		t.Errorf("the connection was still open after %v", 3*webserve.Default.Drain)
 	}
 }

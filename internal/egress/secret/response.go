@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/redact"
+	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 )
 
 // response masks all that a host returns: headers, informational responses, body,
@@ -16,17 +17,18 @@ import (
 type response struct {
 	w    http.ResponseWriter
 	ctl  *http.ResponseController
+	out  *webserve.Writer // to w
 	mask *redact.Set
 	body *redact.Writer
 	conn *maskedConn // after Hijack
 	head int64       // headers with a value
 }
 
-func newResponse(w http.ResponseWriter, mask *redact.Set) *response {
-	r := &response{w: w, ctl: http.NewResponseController(w), mask: mask}
+func newResponse(w http.ResponseWriter, bounds webserve.Bounds, mask *redact.Set) *response {
+	r := &response{w: w, ctl: http.NewResponseController(w), out: bounds.Writer(w), mask: mask}
 	// A host may answer before it has read the request. HTTP/2 always permits that.
 	_ = r.ctl.EnableFullDuplex()
-	r.body = mask.NewWriter(w, r.ctl.Flush)
+	r.body = mask.NewWriter(r.out, r.out.Flush)
 	return r
 }
 
@@ -60,7 +62,7 @@ func (r *response) WriteHeader(status int) {
 func (r *response) Write(p []byte) (int, error) { return r.body.Write(p) }
 
 // FlushError is for http.ResponseController.
-func (r *response) FlushError() error { return r.body.Do(r.ctl.Flush) }
+func (r *response) FlushError() error { return r.body.Do(r.out.Flush) }
 
 // Hijack implements http.Hijacker. The connection masks all that is written to it.
 func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/egress/authority"
+	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -46,6 +47,9 @@ type Event struct {
 	Secrets []string // names; of Masked: all that the response could have had
 	Where   string   // of Misplaced: "url" or "header NAME"
 	Count   int64    // of Masked: occurrences
+	// Omitted is the number of such events that were not reported since the last one: an
+	// owner gets five of each kind and secret, and then one every ten seconds.
+	Omitted int64
 }
 
 // Options configure an Interceptor.
@@ -63,6 +67,8 @@ type Options struct {
 // Interceptor implements egress.Interceptor. Its methods may be called concurrently.
 type Interceptor struct {
 	opts    Options
+	bounds  webserve.Bounds // of requests
+	lines   lines
 	secrets atomic.Pointer[Secrets]
 
 	mu          sync.Mutex
@@ -83,7 +89,7 @@ func New(o Options, s *Secrets) *Interceptor {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	i := &Interceptor{opts: o, authorities: make(map[egress.Box]*list.Element)}
+	i := &Interceptor{opts: o, bounds: webserve.Default, lines: lines{burst: lineBurst}, authorities: make(map[egress.Box]*list.Element)}
 	i.secrets.Store(s)
 	return i
 }

@@ -1,0 +1,165 @@
+package egress
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// TestProxy_DialsOfOneConnectionCount: requests on one connection to the proxy cannot cause
+// more connections to servers than the same number of connections could.
+func TestProxy_DialsOfOneConnectionCount(t *testing.T) {
+	server := web(t, greet)
+	var allow, pins []string
+	for i := range 4 {
+		name := fmt.Sprintf("h%d.example.org", i)
+		allow, pins = append(allow, name), append(pins, name+"="+server)
+	}
+	w := newWorld(t, Options{}, allow, pins...)
+	c := connect(t, w.httpDoor())
+	r := bufio.NewReader(c)
+	ask := func(host string) int {
+		t.Helper()
+		fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: x\r\n\r\n", host)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode
+	}
+	if got := ask("h0.example.org"); got != 200 {
+		t.Fatalf("the first request: status %d", got)
+	}
+	w.n.fresh.AllowN(time.Now(), int(w.n.fresh.Tokens())-1) // one is left
+	if got := ask("h0.example.org"); got != 200 {
+		t.Errorf("a request on the same connection to the server: status %d", got)
+	}
+	if got := ask("h1.example.org"); got != 200 {
+		t.Errorf("the last connection: status %d", got)
+	}
+	w.n.fresh.SetLimit(0)
+	if got := ask("h2.example.org"); got != http.StatusTooManyRequests {
+		t.Errorf("beyond the limit: status %d, want 429", got)
+	}
+}
+
+// TestOwner_LimitsOutliveBoxes: an owner gets no new limits with a new box, and those who
+// have rested are forgotten.
+func TestOwner_LimitsOutliveBoxes(t *testing.T) {
+	w := newWorld(t, Options{MaxBytesPerMinute: 1 << 20}, nil)
+	o := w.n.owner
+	o.fresh.AllowN(time.Now(), o.fresh.Burst())
+	o.bytes.AllowN(time.Now(), o.bytes.Burst())
+	o.fresh.SetLimit(0)
+	w.n.Close()
+	next := w.g.Open(Box{Owner: "alice", ID: "box-2"}, nil)
+	if text := next.admit(); !strings.Contains(text, "the boxes of this owner open more than") {
+		t.Errorf("a new box after the owner's limit was reached: %q", text)
+	}
+	if next.owner.bytes.Tokens() > 1<<19 {
+		t.Error("the owner's bytes begin anew")
+	}
+	next.Close()
+	for i := range 2 * maxResting {
+		w.g.Open(Box{Owner: fmt.Sprint("rested ", i), ID: "box"}, nil).Close()
+	}
+	w.g.mu.Lock()
+	owners, resting, alice := len(w.g.owners), w.g.resting, w.g.owners["alice"]
+	w.g.mu.Unlock()
+	if owners > maxResting+1 || resting != owners {
+		t.Errorf("%d owners are remembered, and %d counted, want at most %d", owners, resting, maxResting)
+	}
+	if alice != o {
+		t.Error("the owner whose limit is reached was forgotten before others")
+	}
+	for i := range 2 * maxResting {
+		n := w.g.Open(Box{Owner: fmt.Sprint("busy ", i), ID: "box"}, nil)
+		n.owner.fresh.Allow()
+		n.owner.fresh.SetLimit(0)
+		n.Close()
+	}
+	w.g.mu.Lock()
+	defer w.g.mu.Unlock()
+	if len(w.g.owners) > maxResting || w.g.owners["alice"] != nil {
+		t.Errorf("%d owners that do not rest are remembered", len(w.g.owners))
+	}
+}
+
+// TestProxy_UnsentBodyEnds: a program that announces a body and does not send it, or sends
+// it byte by byte, does not keep its place.
+func TestProxy_UnsentBodyEnds(t *testing.T) {
+	reads := web(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	early := web(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	w := newWorld(t, Options{}, []string{"reads.example.org", "early.example.org"}, "reads.example.org="+reads, "early.example.org="+early)
+	w.g.bounds = webserve.Bounds{Stall: 100 * time.Millisecond, Drain: 100 * time.Millisecond}
+	proxy := w.httpDoor()
+	for _, tt := range []struct{ name, door, url, headers string }{
+		{"silent", proxy, "http://reads.example.org/", "Content-Length: 1000000\r\n"},
+		{"chunks", proxy, "http://reads.example.org/", "Transfer-Encoding: chunked\r\n"},
+		{"origin", w.tcpDoor("reads.example.org", 80), "/", "Content-Length: 1000000\r\n"},
+		{"answered", proxy, "http://early.example.org/", "Content-Length: 1000\r\n"},
+		{"refused", proxy, "http://evil.example.org/", "Content-Length: 1000\r\n"},
+		{"continue", proxy, "http://evil.example.org/", "Expect: 100-continue\r\nContent-Length: 1000\r\n"},
+	} {
+		for _, trickle := range []bool{false, true} {
+			c := connect(t, tt.door)
+			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: reads.example.org\r\n%s\r\n", tt.url, tt.headers)
+			ended := make(chan struct{})
+			if trickle {
+				go func() {
+					for {
+						if _, err := io.WriteString(c, "1\r\na\r\n"); err != nil {
+							return
+						}
+						select {
+						case <-ended:
+							return
+						case <-time.After(5 * time.Millisecond):
+						}
+					}
+				}()
+			}
+			_, err := io.Copy(io.Discard, c)
+			close(ended)
+			if e, ok := err.(net.Error); ok && e.Timeout() {
+				t.Errorf("%s, byte by byte: %v: the connection is still open", tt.name, trickle)
+			}
+			c.Close()
+		}
+	}
+	until(t, "all places are free", func() bool { return w.g.Stats().Open == 0 })
+}
+
+// TestProxy_SlowBodyArrives: a body that makes progress may take longer than the bound.
+func TestProxy_SlowBodyArrives(t *testing.T) {
+	const size = 64 * 4096
+	server := web(t, func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%d %v", n, err)
+	})
+	w := newWorld(t, Options{}, []string{"a.example.org"}, "a.example.org="+server)
+	w.g.bounds = webserve.Bounds{Stall: time.Second, Drain: time.Second}
+	c := connect(t, w.door(protocol.Dial{Door: protocol.DoorHTTP}))
+	fmt.Fprintf(c, "POST http://a.example.org/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", size)
+	for range 64 {
+		if _, err := c.Write(make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), fmt.Sprint(size, " <nil>")) {
+		t.Errorf("got %q, %v", b, err)
+	}
+}
