@@ -22,7 +22,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
-	"github.com/glovebox-dev/glovebox/internal/gctune"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/perplexity"
 	"github.com/glovebox-dev/glovebox/internal/server"
@@ -142,9 +141,6 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	}
 	if err := enter(cfg); err != nil { // does not return if the program restarts in a namespace
 		return err
-	}
-	if os.Getenv("GOGC") == "" { // otherwise the user chose
-		gctune.Follow()
 	}
 	var hangups chan struct{}
 	if overHTTP {

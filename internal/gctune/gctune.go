@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 )
 
 const (
@@ -21,15 +22,21 @@ const (
 	leastPercent, mostPercent = 100, 400
 )
 
-// Start gives the process the most room at once, without a look at the live heap: a
-// command that starts a box or asks a server ends before it has allocated as much, and a
-// collection would only delay it. GOGC in the environment overrides it. A long-lived
-// process calls Follow afterwards.
+// Start gives the process the most room until its first collection, and does what Follow
+// does from then on. A command that starts a box or asks a server ends before it has
+// allocated as much, and a collection would only delay it; one that goes on has to give the
+// room back as its live heap grows. GOGC in the environment overrides it. Calls after the
+// first have no effect.
 func Start() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(mostPercent)
+		start()
 	}
 }
+
+var start = sync.OnceFunc(func() {
+	debug.SetGCPercent(mostPercent)
+	afterCollection(Follow)
+})
 
 // Follow keeps the room between collections constant for the life of the process,
 // instead of a share of the live heap. A process with a large live heap uses Go's
@@ -46,8 +53,13 @@ func Follow() {
 	if max(now, want)-min(now, want) > now/8 {
 		debug.SetGCPercent(int(want))
 	}
-	// Runs after the next collection, since the object is unreachable.
-	runtime.AddCleanup(&struct{ next *byte }{}, func(struct{}) { Follow() }, struct{}{})
+	afterCollection(Follow)
+}
+
+// afterCollection calls f after the next collection.
+func afterCollection(f func()) {
+	// The object is unreachable. It has a pointer, so that it shares no memory with others.
+	runtime.AddCleanup(&struct{ next *byte }{}, func(struct{}) { f() }, struct{}{})
 }
 
 // percent returns the room in percent of the live heap, as the runtime counts it.
