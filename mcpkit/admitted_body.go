@@ -10,12 +10,16 @@ import (
 	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/envelope"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
 // admissionTransport checks the messages in responses before they are decoded.
 type admissionTransport struct {
-	next  http.RoundTripper
-	state *connState
+	next     http.RoundTripper
+	state    *connState
+	tooLarge *outbound.TooLargeError // of an event
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -37,7 +41,7 @@ func (t *admissionTransport) RoundTrip(req *http.Request) (*http.Response, error
 	case "application/json", "text/event-stream":
 		res.Body = &admittedBody{
 			ReadCloser: res.Body, in: bufio.NewReader(res.Body), events: kind != "application/json",
-			state: t.state, own: own, admit: func(s *scanner, odd bool) error { return t.admit(own, s, odd) },
+			state: t.state, own: own, tooLarge: t.tooLarge, admit: func(s *envelope.Scanner, odd bool) error { return t.admit(own, s, odd) },
 		}
 	}
 	return res, nil
@@ -45,16 +49,16 @@ func (t *admissionTransport) RoundTrip(req *http.Request) (*http.Response, error
 
 // admit returns an error if a message must not be decoded. own is the request on whose
 // stream it came; it may be nil. odd says that it is in an event of another type.
-func (t *admissionTransport) admit(own *flight, s *scanner, odd bool) error {
-	id, ok := s.response()
+func (t *admissionTransport) admit(own *flight, s *envelope.Scanner, odd bool) error {
+	id, ok := s.Response()
 	f, err := own, error(nil)
 	switch {
-	case !ok && s.size > maxEnvelope:
+	case !ok && s.Size > envelope.Max:
 		err = errNoMessage
 	case odd && id.IsValid():
 		err = errOddEvent
 	default:
-		if f, err = t.state.admit(id, s.size, s.values); f == nil && errors.Is(err, ErrTooManyValues) {
+		if f, err = t.state.admit(id, s.Size, s.Values); f == nil && errors.Is(err, ErrTooManyValues) {
 			f = own
 		}
 	}
@@ -79,15 +83,18 @@ type admittedBody struct {
 	events bool // an event stream; otherwise the body is one message
 	state  *connState
 	own    *flight // the request of the stream; may be nil
-	admit  func(s *scanner, odd bool) error
-	held   atomic.Int64 // bytes of the message so far that state counts
+	// tooLarge is the error for an event that exceeds its limit; nil: none does.
+	tooLarge *outbound.TooLargeError
+	admit    func(s *envelope.Scanner, odd bool) error
+	held     atomic.Int64 // bytes of the message so far that state counts
 
 	buf     []byte // to deliver, before err
 	err     error
-	message scanner // the message so far; of an event, its data
-	odd     bool    // the event is of another type than "message"
-	inLine  bool    // the last part of an event stream did not end its line
-	data    bool    // the line is data
+	message envelope.Scanner // the message so far; of an event, its data
+	event   int64            // bytes of the event so far
+	odd     bool             // the event is of another type than "message"
+	inLine  bool             // the last part of an event stream did not end its line
+	data    bool             // the line is data
 }
 
 // Read implements [io.Reader].
@@ -114,10 +121,16 @@ func (a *admittedBody) fill() {
 	if a.events {
 		counted, complete = a.line(part)
 	}
-	a.message.add(counted)
+	a.message.Add(counted)
 	a.held.Add(int64(len(counted)))
 	if all := a.state.arriving.Add(int64(len(counted))); all > a.state.maxArriving && err == nil {
 		if a.buf, err = nil, errArriving; a.own != nil {
+			a.own.refuse(err)
+		}
+	}
+	if a.event += int64(len(part)); a.events && a.tooLarge != nil && a.event > a.tooLarge.Limit && err == nil {
+		// The SDK would end the session, with its other requests.
+		if a.buf, err = nil, error(a.tooLarge); a.own != nil {
 			a.own.refuse(err)
 		}
 	}
@@ -128,12 +141,13 @@ func (a *admittedBody) fill() {
 		a.arrived()
 	}
 	if complete || errors.Is(err, io.EOF) {
-		if a.message.size > 0 {
+		a.event = 0
+		if a.message.Size > 0 {
 			if refused := a.admit(&a.message, a.odd); refused != nil {
 				a.buf, a.err = nil, refused
 			}
 		}
-		a.message, a.odd = scanner{}, false
+		a.message, a.odd = envelope.Scanner{}, false
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/child"
+	"github.com/glovebox-dev/glovebox/mcpkit/internal/envelope"
 	"github.com/glovebox-dev/glovebox/mcpkit/internal/stream"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
@@ -53,6 +54,13 @@ func (l *connState) readError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
+}
+
+// countValues returns an upper bound of the values in JSON text, less one.
+func countValues(b []byte) int {
+	var s envelope.Scanner
+	s.Add(b)
+	return s.Values
 }
 
 // safe returns an error of the connection with a text that has no secrets of URLs.
@@ -286,7 +294,7 @@ func (c *closingConn) Close() error {
 // dialStream opens a stream, determines the server's era and performs the handshake.
 func (s *Session) dialStream(ctx context.Context, r *mcpjson.Resolved, trust Trust, open func(context.Context, stream.Options) (mcp.Connection, error)) (*connection, error) {
 	l := &connState{onResult: s.readToolList, maxValues: s.m.opts.Limits.Values}
-	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, Trace: messageTracer(s.openTrace(l, r))}
+	o := stream.Options{MaxMessage: s.m.opts.Limits.Message, TooLarge: &outbound.TooLargeError{Server: s.def.Name, Limit: int64(s.m.opts.Limits.Message)}, Trace: messageTracer(s.openTrace(l, r))}
 	era, told := s.era()
 	conn, err := open(ctx, o)
 	if err == nil && era == Auto {

@@ -37,7 +37,7 @@ func (s *Session) dialHTTP(ctx context.Context, r *mcpjson.Resolved, trust Trust
 	if w := s.openTrace(l, r); w != nil {
 		hc.Transport = &httpTracer{hc.Transport, w, s.m.opts.Limits.Message}
 	}
-	hc.Transport = &admissionTransport{hc.Transport, l}
+	hc.Transport = &admissionTransport{hc.Transport, l, &outbound.TooLargeError{Server: s.def.Name, Limit: int64(s.m.opts.Limits.Message)}}
 	hc.Transport = &toolListTap{hc.Transport, s.m.opts.Limits.Message, s.readToolList}
 	login, err := s.newLogin(r, policy)
 	var with *authTransport

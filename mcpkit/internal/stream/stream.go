@@ -3,8 +3,9 @@
 // client's end, and tolerant: a line that is not a message, such as log output on
 // standard output, is counted, traced and skipped.
 //
-// A message larger than the limit ends the connection, because nothing tells which
-// request it belongs to.
+// The answer to a request that is larger than the limit fails this request: it is read to
+// its end and dropped. Any other message larger than the limit ends the connection, because
+// nothing tells which request it belongs to.
 package stream
 
 import (
@@ -42,6 +43,9 @@ const (
 type Options struct {
 	// MaxMessage bounds a line, in bytes without the line break; 0 means [MaxMessage].
 	MaxMessage int
+	// TooLarge is the error of a request whose answer is larger than MaxMessage; nil means
+	// one that names the limit.
+	TooLarge error
 	// Trace, if not nil, is called with every line before it is processed. It must not
 	// retain the bytes. Calls for one direction are sequential.
 	Trace func(Direction, []byte)
@@ -53,6 +57,8 @@ type Conn struct {
 	rwc   io.ReadWriteCloser
 	in    *bufio.Reader
 	max   int
+	large error // of a request whose answer is too large
+	over  *over // the message that is being dropped, or nil; used by Read only
 	trace func(Direction, []byte)
 	queue []jsonrpc.Message // the rest of a batch; used by Read only
 	noise atomic.Int64      // lines that were not messages
@@ -71,10 +77,13 @@ func New(rwc io.ReadWriteCloser, opts Options) *Conn {
 	if opts.MaxMessage <= 0 {
 		opts.MaxMessage = MaxMessage
 	}
+	if opts.TooLarge == nil {
+		opts.TooLarge = fmt.Errorf("the answer is larger than %d bytes", opts.MaxMessage)
+	}
 	if opts.Trace == nil {
 		opts.Trace = func(Direction, []byte) {}
 	}
-	return &Conn{rwc: rwc, in: bufio.NewReaderSize(rwc, 64<<10), max: opts.MaxMessage, trace: opts.Trace, writing: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &Conn{rwc: rwc, in: bufio.NewReaderSize(rwc, 64<<10), max: opts.MaxMessage, large: opts.TooLarge, trace: opts.Trace, writing: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 // SessionID implements [mcp.Connection]. Sessions on streams have no id.
@@ -87,17 +96,23 @@ func (c *Conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 		return nil, context.Cause(ctx)
 	}
 	for len(c.queue) == 0 {
+		if c.over != nil {
+			answer, err := c.drop()
+			if answer == nil && err == nil {
+				continue
+			}
+			return answer, c.readError(err)
+		}
 		line, err := c.line()
+		if errors.Is(err, errTooLarge) {
+			c.over = newOver(line)
+			continue
+		}
 		if len(bytes.TrimSpace(line)) > 0 {
 			c.queue = c.messages(line)
 		}
 		if err != nil && len(c.queue) == 0 {
-			select {
-			case <-c.closed:
-				return nil, io.EOF
-			default:
-			}
-			return nil, err
+			return nil, c.readError(err)
 		}
 	}
 	next := c.queue[0]
@@ -105,14 +120,27 @@ func (c *Conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return next, nil
 }
 
-// line reads a line and returns it without the line break.
+// readError returns what Read returns for an error of the stream.
+func (c *Conn) readError(err error) error {
+	select {
+	case <-c.closed:
+		if err != nil {
+			return io.EOF
+		}
+	default:
+	}
+	return err
+}
+
+// line reads a line and returns it without the line break; errTooLarge with the beginning of
+// one that exceeds the limit, of which the rest is not read.
 func (c *Conn) line() ([]byte, error) {
 	var line []byte
 	for {
 		part, err := c.in.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > c.max+1 {
-			return nil, fmt.Errorf("read message: it is larger than %d bytes", c.max)
+			return line, errTooLarge
 		}
 		switch {
 		case err == nil:

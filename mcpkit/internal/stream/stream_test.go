@@ -96,6 +96,44 @@ func TestRead_LineTooLarge(t *testing.T) {
 	}
 }
 
+// The answer to a request that is over the limit fails this request, as soon as it is known
+// which one, and the connection goes on.
+func TestRead_AnswerTooLarge(t *testing.T) {
+	large := errors.New("too large")
+	text := strings.Repeat("x", 3<<20)
+	next := `{"jsonrpc":"2.0","id":8,"result":{}}` + "\n"
+	for name, c := range map[string]struct {
+		in  string
+		end string // of the error that ends the connection; "": it goes on
+	}{
+		"id first":            {`{"jsonrpc":"2.0","id":7,"result":{"x":"` + text + `"}}` + "\n" + next, ""},
+		"id last":             {`{"jsonrpc":"2.0","result":{"id":9,"x":"` + text + `"},"id":7}` + "\n" + next, ""},
+		"a request":           {`{"jsonrpc":"2.0","id":7,"method":"m","params":{"x":"` + text + `"}}` + "\n" + next, "larger than 1048576 bytes"},
+		"a notification":      {`{"jsonrpc":"2.0","method":"m","params":{"x":"` + text + `"}}` + "\n" + next, "larger than 1048576 bytes"},
+		"a batch":             {`[{"jsonrpc":"2.0","id":7,"result":{"x":"` + text + `"}}]` + "\n" + next, "larger than 1048576 bytes"},
+		"no message":          {text + "\n" + next, "larger than 1048576 bytes"},
+		"larger than is read": {`{"jsonrpc":"2.0","result":{"x":"` + strings.Repeat(text, 6) + `"},"id":7}` + "\n" + next, "larger than 1048576 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c1 := New(&input{Reader: strings.NewReader(c.in)}, Options{MaxMessage: 1 << 20, TooLarge: large})
+			m, err := c1.Read(t.Context())
+			if c.end != "" {
+				if err == nil || !strings.Contains(err.Error(), c.end) {
+					t.Errorf("got %v, %v", m, err)
+				}
+				return
+			}
+			r, ok := m.(*jsonrpc.Response)
+			if err != nil || !ok || r.ID.Raw() != int64(7) || !errors.Is(r.Error, large) {
+				t.Fatalf("got %+v, %v", m, err)
+			}
+			if m, err = c1.Read(t.Context()); err != nil || m.(*jsonrpc.Response).ID.Raw() != int64(8) {
+				t.Errorf("the next message: %+v, %v", m, err)
+			}
+		})
+	}
+}
+
 type forever struct{}
 
 func (forever) Read(p []byte) (int, error) {
