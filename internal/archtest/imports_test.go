@@ -116,7 +116,7 @@ var rules = []rule{
 
 	// The gateway.
 	{tree: "internal/gateway",
-		ours:   []string{"internal/logkey", "internal/revision", "internal/statefile", "internal/visible", "mcpkit", "mcpkit/outbound"},
+		ours:   []string{"internal/logkey", "internal/revision", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/yosida95/uritemplate/v3", "golang.org/x/time/rate"}},
 
 	// Web search.
@@ -126,7 +126,7 @@ var rules = []rule{
 
 	// Code mode.
 	{tree: "internal/codemode",
-		ours:   []string{"internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/logkey", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit"},
+		ours:   []string{"internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/logkey", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 
 	// Small packages for all of the above.

@@ -416,7 +416,7 @@ func (r *Run) record(t Tool, made bool, err error, took time.Duration) {
 			outcome, code = "failed", e.Code
 		case e.Code.refused():
 			outcome, code = "refused", e.Code
-		case e.Code == Interrupted:
+		case e.Code == Interrupted && !e.broken:
 			outcome, code = "cancelled", e.Code
 		default:
 			outcome, code = "error", e.Code

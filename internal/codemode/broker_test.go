@@ -79,10 +79,10 @@ func TestCall_badInput(t *testing.T) {
 		{"files.write", `{}`, ApprovalRequired, []string{"nobody can approve", "--tool-rules 'allow files write'"}},
 		{"other.add", `{"a":1}`, Denied, []string{"a rule of Glovebox denies add to code", "Do not retry"}},
 		{"gone.add", `{}`, Unavailable, []string{`The server "gone" is not available`, "/nonexistent/server"}},
-		{"files.die", `{}`, Unavailable, []string{"files", "whether the tool ran is unknown"}},
+		{"files.die", `{}`, Interrupted, []string{"files", "the tool may have run"}},
 		{"files.values", `{"n":500000}`, TooLarge, []string{"more than 500000", "ask for less"}},
-		{"files.large", `{"n":17000000}`, Unavailable, []string{"16777216"}},
-		{"files.large", `{"n":16777200}`, Unavailable, []string{""}},
+		{"files.large", `{"n":17000000}`, TooLarge, []string{"16777216", "the tool ran", "ask for less"}},
+		{"files.large", `{"n":16777200}`, TooLarge, []string{"the tool ran"}},
 		{"files.add", `{"a":1}`, "", nil}, // the server that died is back
 	} {
 		value, failure := w.call(t, r, tc.name, tc.arguments)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/glovebox-dev/glovebox/internal/visible"
+	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
 // Code is the kind of a failed call, for programs.
@@ -26,7 +27,7 @@ const (
 	TooLarge         Code = "too_large"         // the tool ran, and its result exceeds a limit or the budget
 	Unavailable      Code = "unavailable"       // the server cannot be used
 	Timeout          Code = "timeout"           // whether the tool ran is unknown
-	Interrupted      Code = "interrupted"       // the run ended; whether the tool ran is unknown
+	Interrupted      Code = "interrupted"       // the run or the connection ended; whether the tool ran is unknown
 )
 
 // refused reports whether nothing was called.
@@ -45,6 +46,8 @@ type Error struct {
 	Code      Code   `json:"code"`
 	Message   string `json:"message"`
 	Signature string `json:"signature,omitempty"` // of the tool, if the call did not fit it
+
+	broken bool // an interrupted call ended with its connection, not with its run
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -67,6 +70,8 @@ func asError(ctx context.Context, err error) *Error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errBudgetTime):
 		e.Code, e.Message = Timeout, "the run may wait no longer for calls; whether the tool ran is unknown"
+	case ctx.Err() != nil && errors.Is(err, mcpkit.ErrNotSent):
+		e.Code, e.Message = Interrupted, "the call ended with its run; the tool was not called"
 	case ctx.Err() != nil:
 		e.Code, e.Message = Interrupted, "the call ended with its run; whether the tool ran is unknown"
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway"
 	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
 
 // FromGateway returns the servers of a gateway, which must be registered with an
@@ -32,7 +34,7 @@ func (s gatewayServers) Tools(ctx context.Context, server string) []Tool {
 // reasons maps the gateway's reasons to codes.
 var reasons = map[gateway.Reason]Code{
 	gateway.ReasonFailed: Unavailable, gateway.ReasonUntrusted: Untrusted,
-	gateway.ReasonChanged: Changed, gateway.ReasonTask: Unavailable,
+	gateway.ReasonChanged: Changed, gateway.ReasonTask: Unavailable, gateway.ReasonAsks: NeedsInput,
 }
 
 func (s gatewayServers) Unavailable(ctx context.Context, server, tool string) *Error {
@@ -44,11 +46,31 @@ func (s gatewayServers) Unavailable(ctx context.Context, server, tool string) *E
 
 func (s gatewayServers) Call(ctx context.Context, t Tool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
 	res, err := s.g.CallTool(ctx, gateway.ServerTool{Server: t.Server, Definition: t.Definition, Tool: t.Tool}, arguments)
+	if err != nil {
+		return nil, failedCall(ctx, err)
+	}
+	return res, nil
+}
+
+// failedCall returns the error of a call as an *Error if its kind tells the code. Where the call
+// ended with its run, or its time was over, asError tells it.
+func failedCall(ctx context.Context, err error) error {
 	if why, ok := errors.AsType[*gateway.UnavailableError](err); ok {
-		return nil, &Error{Code: reasons[why.Reason], Message: why.Text}
+		return &Error{Code: reasons[why.Reason], Message: why.Text}
 	}
-	if errors.Is(err, mcpkit.ErrTooManyValues) {
-		return nil, &Error{Code: TooLarge, Message: err.Error() + ": ask for less, or for a page at a time"}
+	_, large := errors.AsType[*outbound.TooLargeError](err)
+	_, own := errors.AsType[*Error](err) // of the admission
+	_, answered := errors.AsType[*jsonrpc.Error](err)
+	var timeout interface{ Timeout() bool }
+	switch {
+	case large || errors.Is(err, mcpkit.ErrTooManyValues):
+		return &Error{Code: TooLarge, Message: "the tool ran, but its result is lost: " + err.Error() + ": ask for less, or for a page at a time"}
+	case own || ctx.Err() != nil:
+		return err
+	case errors.Is(err, mcpkit.ErrNotSent):
+		return &Error{Code: Unavailable, Message: err.Error() + "; the tool was not called"}
+	case answered || errors.As(err, &timeout) && timeout.Timeout():
+		return err
 	}
-	return res, err
+	return &Error{Code: Interrupted, Message: "the connection to the server ended before the answer, and the tool may have run: " + err.Error(), broken: true}
 }

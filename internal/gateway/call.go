@@ -23,6 +23,8 @@ type call struct {
 	server string
 	client client
 	key    string // digest of server, method and arguments
+	// program says that a program made the call, which answers no questions.
+	program bool
 
 	ctx     context.Context // ends with the call; carries the values of the first request
 	cancel  context.CancelCauseFunc
@@ -34,6 +36,7 @@ type call struct {
 	session  *mcp.ServerSession // guarded by mu: of that request
 	progress any                // guarded by mu: the token of that request, nil if it has none
 	ended    time.Time          // guarded by mu: zero until the call has its outcome
+	question string             // guarded by mu: what the server asked its user in vain; see ask
 }
 
 type outcome struct {
@@ -65,7 +68,7 @@ func (g *Gateway) forward(ctx context.Context, server string, from client, sessi
 		if err != nil {
 			return nil, err
 		}
-		c = &call{server: server, client: from, key: key, pending: make(chan *pendingInput), done: make(chan outcome, 1), session: session}
+		c = &call{server: server, client: from, key: key, program: from.program, pending: make(chan *pendingInput), done: make(chan outcome, 1), session: session}
 		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(g.ctx, func() { c.cancel(context.Cause(g.ctx)) })
 		end, err := g.serializer.begin(ctx, c)

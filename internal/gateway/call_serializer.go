@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -73,6 +74,13 @@ func (s *callSerializer) end(c *call) {
 	}
 	close(at.ended)
 	at.ended = make(chan struct{})
+}
+
+// inProgress returns the calls in progress at a server.
+func (s *callSerializer) inProgress(server string) []*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.get(server).calls)
 }
 
 var (

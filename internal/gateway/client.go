@@ -16,6 +16,7 @@ type client struct {
 	owner   string                  // from the access token, if there is one
 	caps    *mcp.ClientCapabilities // for requests for input
 	modern  bool                    // input is requested by a result, not by a request
+	program bool                    // it is a program, from which nothing can be requested
 }
 
 func clientOf(session *mcp.ServerSession, meta mcp.Meta, extra *mcp.RequestExtra) client {

@@ -83,6 +83,9 @@ func (g *Gateway) requestInput(ctx context.Context, server string, params mcp.In
 	if err != nil {
 		return nil, invalidRequest("%v", err)
 	}
+	if c.program && !roots {
+		return nil, g.refuseProgram(ctx, c, params)
+	}
 	if c.client.modern {
 		if missing, ok := c.client.supports(params); !ok {
 			return nil, errUnsupported(missing)

@@ -31,6 +31,7 @@ const (
 	ReasonUntrusted               // the user has not trusted the server
 	ReasonChanged                 // the tool has changed since it was first used
 	ReasonTask                    // the tool only runs as a task
+	ReasonAsks                    // the tool was called, and asked its user
 )
 
 // An UnavailableError says why a server or tool cannot be used, for a model.
@@ -178,12 +179,15 @@ func (g *Gateway) relist(ctx context.Context, server string, pause time.Duration
 // server's questions are refused, and its log messages and progress go nowhere. Just before it
 // sends the request, it checks that the tool is still offered with these definitions, since a call
 // may wait long for its server, and that the server lists it with them. An *UnavailableError says
-// why the tool was not called.
+// why the tool was not called or, with ReasonAsks, what it asked. Other errors that match
+// mcpkit.ErrNotSent mean that it was not called, either.
 func (g *Gateway) CallTool(ctx context.Context, t ServerTool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
 	server, tool := t.Server, t.Tool.Name
-	program := client{caps: &mcp.ClientCapabilities{}, modern: true}
+	program := client{caps: &mcp.ClientCapabilities{}, modern: true, program: true}
+	var made *call
 	res, err := g.forward(ctx, server, program, nil, "tool "+tool, arguments, inputParams{},
-		func(ctx context.Context, s *mcpkit.Session, _ *call) (mcp.Result, error) {
+		func(ctx context.Context, s *mcpkit.Session, c *call) (mcp.Result, error) {
+			made = c
 			res, err := s.CallToolIf(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments}, func(ctx context.Context, tools []*mcp.Tool) error {
 				if err := g.checkOffered(t); err != nil {
 					return err
@@ -196,6 +200,13 @@ func (g *Gateway) CallTool(ctx context.Context, t ServerTool, arguments json.Raw
 			return res, nil
 		})
 	g.refreshIfCached(server)
+	r, ok := res.(*mcp.CallToolResult)
+	if err == nil && !ok {
+		return nil, fmt.Errorf("call tool %q of mcp server %q: unexpected result %T", tool, server, res)
+	}
+	if why := made.whyAsked(r, err); why != nil {
+		return nil, why
+	}
 	if err != nil {
 		if isRefusal(err) {
 			return nil, &UnavailableError{ReasonUntrusted, g.errorText(server, err)}
@@ -213,10 +224,6 @@ func (g *Gateway) CallTool(ctx context.Context, t ServerTool, arguments json.Raw
 			})
 		}
 		return nil, &programError{fmt.Sprintf("call tool %q: %s", tool, text), err}
-	}
-	r, ok := res.(*mcp.CallToolResult)
-	if !ok {
-		return nil, fmt.Errorf("call tool %q of mcp server %q: unexpected result %T", tool, server, res)
 	}
 	return r, nil
 }

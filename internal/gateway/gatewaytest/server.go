@@ -22,6 +22,8 @@ type Question struct {
 	// Wait delays the request until so many calls wait.
 	Wait   int `json:"wait,omitempty"`
 	Rounds int `json:"rounds,omitempty"`
+	// Hang has the call never end if its question is refused.
+	Hang bool `json:"hang,omitempty"`
 }
 
 // addQuestions adds tools that request input in both eras, and that log.
@@ -75,6 +77,9 @@ func addQuestions(s *mcp.Server, name string) {
 				a, err = r.Session.CreateMessage(ctx, q)
 			case *mcp.ListRootsParams:
 				a, err = r.Session.ListRoots(ctx, q)
+			}
+			if err != nil && in.Hang {
+				<-ctx.Done()
 			}
 			if err != nil {
 				return nil, nil, err

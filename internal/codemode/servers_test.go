@@ -1,0 +1,45 @@
+package codemode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway"
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
+)
+
+// The code of a failed call tells whether the tool can have run.
+func TestFailedCall_codes(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		err  error
+		want Code
+		text string
+	}{
+		"never sent":             {t.Context(), fmt.Errorf("connect: %w", mcpkit.ErrNotSent), Unavailable, "connect: the request was not sent; the tool was not called"},
+		"the connection breaks":  {t.Context(), fmt.Errorf("call: %w", io.EOF), Interrupted, "the connection to the server ended before the answer, and the tool may have run: call: EOF"},
+		"the run ends":           {ended, fmt.Errorf("call: %w", io.EOF), Interrupted, "the call ended with its run; whether the tool ran is unknown"},
+		"the run ends before":    {ended, fmt.Errorf("connect: %w", mcpkit.ErrNotSent), Interrupted, "the call ended with its run; the tool was not called"},
+		"an error as the answer": {t.Context(), &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "broken"}, Unavailable, "broken; whether the tool ran is unknown"},
+		"a large answer":         {t.Context(), &outbound.TooLargeError{Server: "s", Limit: 5}, TooLarge, `the tool ran, but its result is lost: read response of mcp server "s": larger than 5 bytes: ask for less, or for a page at a time`},
+		"a question":             {t.Context(), &gateway.UnavailableError{Reason: gateway.ReasonAsks, Text: "asks"}, NeedsInput, "asks"},
+		"no memory":              {t.Context(), fmt.Errorf("call: %w", &Error{Code: TooLarge, Message: "dropped"}), TooLarge, "dropped"},
+		"no answer in time":      {t.Context(), fmt.Errorf("call: %w", context.DeadlineExceeded), Timeout, "call: context deadline exceeded; whether the tool ran is unknown"},
+	} {
+		got := asError(c.ctx, failedCall(c.ctx, c.err))
+		if got.Code != c.want || got.Message != c.text {
+			t.Errorf("%s: got %s %q, want %s %q", name, got.Code, got.Message, c.want, c.text)
+		}
+	}
+	if e := failedCall(t.Context(), io.EOF); !errors.As(e, new(*Error)) {
+		t.Errorf("got %v", e)
+	}
+}
