@@ -353,7 +353,7 @@ func TestTombstones_SurviveRestart(t *testing.T) {
 func TestKilledBox_ResumesFromLastSave(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
-	p := launch(t, state(t), "GLOVEBOX_PAUSE_AFTER=1", "GLOVEBOX_PRELOAD=none", "MSB_SHARED_VOLUME_PATH="+shared+":/shared")
+	p := launch(t, state(t), "GLOVEBOX_PAUSE_AFTER=1", "GLOVEBOX_PRELOAD=none", "MSB_SHARED_VOLUME_PATH="+shared+":/shared:rw")
 	for _, part := range []string{"runsc-sandbox", "runsc-gofer"} {
 		kill := func() {
 			t.Helper()

@@ -101,11 +101,16 @@ const UserID = 1000
 // have the same owners on both sides, and the engine logs what to change if user
 // code cannot write. Ownership of other files, including those created by the
 // guest's root, is up to the engine.
+//
+// In a Frozen volume nobody can write, but the guest takes it for a writable one: a
+// snapshot fits the spec whether its volumes are frozen or not, as a snapshot of a
+// ReadOnly one does not. An engine that cannot freeze a volume returns ErrUnsupported.
 type Mount struct {
 	Host     string // absolute, without symbolic links
 	Volume   string // 1 to 64 characters of [a-z0-9-]
 	Guest    string // absolute and clean
 	ReadOnly bool
+	Frozen   bool // only in Spec.Mounts; without effect if ReadOnly
 }
 
 // Limits bounds the resources of a guest. Zero means no limit.

@@ -15,6 +15,8 @@ func volumesTests() []test {
 		{"guest-reads-what-the-host-wrote", testVolumeRead},
 		{"host-reads-what-the-guest-wrote", testVolumeWrite},
 		{"read-only-volume-is-read-only", testVolumeReadOnly},
+		{"frozen-volume-is-read-only", testVolumeFrozen},
+		{"volume-is-another-after-a-restore", testVolumeExchanged},
 		{"volume-outlives-the-guest", testVolumeOutlives},
 		{"guests-share-a-volume", testVolumeShared},
 		{"volume-belongs-to-the-user", testVolumeUser},
@@ -27,8 +29,14 @@ func volumesTests() []test {
 // engines without volumes.
 func (t *tester) withVolume(host string, readOnly bool) *box {
 	t.Helper()
+	return t.withMount(engine.Mount{Host: host, Guest: "/mnt/volume", ReadOnly: readOnly})
+}
+
+// withMount boots a guest with a volume, as withVolume.
+func (t *tester) withMount(m engine.Mount) *box {
+	t.Helper()
 	spec := t.spec()
-	spec.Mounts = []engine.Mount{{Host: host, Guest: "/mnt/volume", ReadOnly: readOnly}}
+	spec.Mounts = []engine.Mount{m}
 	var g engine.Guest
 	err := t.call("create", func(ctx context.Context) (err error) {
 		g, err = t.e.Create(ctx, newID(), spec)
@@ -87,6 +95,64 @@ func testVolumeReadOnly(t *tester) {
 	}
 	if got := content(dir) + content(filepath.Join(dir, "file")); got != "fileof the host\n" {
 		t.Errorf("after the guest the volume holds %q", got)
+	}
+}
+
+// writes are ways to write to the volume of withVolume; all are refused in a frozen one.
+var writes = []string{"echo x > /mnt/volume/new", "echo x >> /mnt/volume/file", "rm /mnt/volume/file", "mkdir /mnt/volume/d",
+	"mount -o remount,rw /mnt/volume && echo x > /mnt/volume/new"}
+
+func testVolumeFrozen(t *tester) {
+	dir := t.volume()
+	b := t.withMount(engine.Mount{Host: dir, Guest: "/mnt/volume", Frozen: true})
+	for _, line := range writes {
+		if r := b.exec(protocol.Exec{Shell: line}, nil); r.err == nil && r.Code == 0 {
+			t.Errorf("%s: in a frozen volume, it succeeded", line)
+		}
+	}
+	// An engine may report success for a change of the mode that had no effect.
+	b.exec(protocol.Exec{Shell: "chmod 700 /mnt/volume; chmod 600 /mnt/volume/file; touch -d @1000000000 /mnt/volume/file"}, nil)
+	for _, path := range []string{dir, filepath.Join(dir, "file")} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o066 != 0o066 || info.ModTime().Unix() == 1000000000 {
+			t.Errorf("%s is changed on the host: %v, %v", path, info, err)
+		}
+	}
+	if got := b.sh("cat /mnt/volume/file; ls /mnt/volume /mnt/volume/.. >/dev/null && echo listed"); got != "of the host\nlisted\n" {
+		t.Errorf("the guest reads %q", got)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("after the guest the volume holds %v, %v", list, err)
+	}
+}
+
+// testVolumeExchanged restores a snapshot with the directory of another owner, which is
+// frozen, and that with the first one again.
+func testVolumeExchanged(t *tester) {
+	first, second := t.volume(), t.volume()
+	t.must("write", os.WriteFile(filepath.Join(second, "second"), []byte("second\n"), 0o666))
+	b := t.withVolume(first, false)
+	b.sh("echo first > /mnt/volume/first; cat /mnt/volume/file >/dev/null")
+	taken := b.snapshot()
+	spec := t.spec()
+	spec.Mounts = []engine.Mount{{Host: second, Guest: "/mnt/volume", Frozen: true}}
+	other := t.restore(spec, taken).wake()
+	if got := other.sh("ls /mnt/volume; cat /mnt/volume/second"); got != "file\nsecond\nsecond\n" {
+		t.Errorf("restored with another volume, the guest sees %q", got)
+	}
+	for _, line := range writes {
+		if r := other.exec(protocol.Exec{Shell: line}, nil); r.err == nil && r.Code == 0 {
+			t.Errorf("%s: in a volume that is frozen since the snapshot, it succeeded", line)
+		}
+	}
+	again := *spec
+	again.Mounts = []engine.Mount{{Host: first, Guest: "/mnt/volume"}}
+	back := t.restore(&again, other.snapshot()).wake()
+	back.sh("echo thawed > /mnt/volume/thawed")
+	if got, err := os.ReadFile(filepath.Join(first, "thawed")); string(got) != "thawed\n" {
+		t.Errorf("after the restore without freezing the volume holds %q, %v", got, err)
+	}
+	if list, err := os.ReadDir(second); err != nil || len(list) != 2 {
+		t.Errorf("the other volume holds %v, %v", list, err)
 	}
 }
 

@@ -131,16 +131,17 @@ func (f *machineFactory) startSlot(ctx context.Context, s *Box) (leave func(), e
 }
 
 // makeNew makes the machine of a new box.
-func (f *machineFactory) makeNew(ctx context.Context, s *Box) (booted, error) {
-	b := booted{maker: f.parts.Machines}
+func (f *machineFactory) makeNew(ctx context.Context, s *Box) (b booted, err error) {
+	if b.maker, err = f.makerFor(s.key.owner); err != nil {
+		return b, err
+	}
 	if f.pool != nil {
 		if b.machine = f.pool.Take(ctx, s.class()); b.machine != nil {
 			b.source = SourceWarm
 			return b, nil
 		}
 	}
-	var err error
-	b.machine, b.source, err = f.fresh(ctx, s.class(), s.guestID)
+	b.machine, b.source, err = f.fresh(ctx, s.class(), s.guestID, b.maker)
 	if err == nil && b.source == SourceBoot && s.key.kind == KindContext {
 		// A context's interpreter is verified before its id is given out.
 		err = b.machine.Start(ctx, s.template.Language(), nil)
@@ -148,14 +149,26 @@ func (f *machineFactory) makeNew(ctx context.Context, s *Box) (booted, error) {
 	return b, err
 }
 
-// fresh makes a machine from the template or, as long as there is none, by a boot;
+// makerFor returns what makes the machines of an owner's new boxes.
+func (f *machineFactory) makerFor(owner Owner) (*machine.Maker, error) {
+	if f.parts.Volumes == nil {
+		return f.parts.Machines, nil
+	}
+	volumes, err := f.parts.Volumes(owner)
+	if err != nil {
+		return nil, fmt.Errorf("choose the volumes of the box: %w", err)
+	}
+	return f.parts.Machines.WithVolumes(volumes), nil
+}
+
+// fresh makes a machine of k, from the template or, as long as there is none, by a boot;
 // the template is built meanwhile.
-func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string) (*machine.Machine, Source, error) {
+func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *machine.Maker) (*machine.Machine, Source, error) {
 	if f.parts.Templates != nil && f.parts.Machines.Interpreters[Template(c.Template).Language()] != "" {
 		want := f.want(c)
 		t, ok := f.parts.Templates.Find(want)
 		if ok {
-			mach, err := f.parts.Templates.Restore(ctx, t, id)
+			mach, err := f.parts.Templates.RestoreWith(ctx, t, id, k.Volumes)
 			if err == nil || ctx.Err() != nil || !errors.Is(err, engine.ErrInvalid) {
 				return mach, SourceCold, err
 			}
@@ -163,7 +176,7 @@ func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string) (*m
 		}
 		f.build(c)
 	}
-	mach, err := f.parts.Machines.Boot(ctx, id, Flavor(c.Flavor).Limits())
+	mach, err := k.Boot(ctx, id, Flavor(c.Flavor).Limits())
 	return mach, SourceBoot, err
 }
 
@@ -177,6 +190,10 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 	var dir, memory string
 	defer func() { err = errors.Join(err, f.removeCopy(dir)) }()
 	parent := s.origin.parent
+	now, err := f.makerFor(s.key.owner) // the parent's volumes may have been frozen since
+	if err != nil {
+		return b, err
+	}
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, mach *machine.Machine) error {
 		// Only now: no fork holds a slot while it waits for its owner's calls.
 		var err error
@@ -184,7 +201,7 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 			return err
 		}
 		parent.reg.mu.Lock()
-		b.ran, b.maker = parent.ranLocked(), parent.maker
+		b.ran, b.maker = parent.ranLocked(), parent.maker.WithVolumes(now.Volumes)
 		parent.reg.mu.Unlock()
 		dir, memory, err = f.copyMachine(ctx, mach)
 		return err
@@ -257,7 +274,11 @@ func (f *machineFactory) wake(ctx context.Context, s *Box) (booted, error) {
 // restore restores the snapshot of a box with the image and the agent that the box
 // had.
 func (f *machineFactory) restore(ctx context.Context, s *Box, dir string, copied bool) (b booted, err error) {
-	if b.maker, err = f.makerOf(dir, s.template); err != nil {
+	maker, err := f.makerFor(s.key.owner)
+	if err != nil {
+		return b, err
+	}
+	if b.maker, err = f.makerOf(dir, s.template, maker); err != nil {
 		return b, err
 	}
 	b.machine, err = b.maker.Restore(ctx, s.guestID, s.flavor.Limits(), dir, copied)
@@ -292,12 +313,11 @@ func (f *machineFactory) restoreSaved(ctx context.Context, s *Box) (booted, erro
 }
 
 // makerOf returns what makes machines like that of a snapshot: with its image and
-// its agent, if this host has them.
-func (f *machineFactory) makerOf(dir string, t Template) (*machine.Maker, error) {
+// its agent, if this host has them. maker has everything else.
+func (f *machineFactory) makerOf(dir string, t Template, maker *machine.Maker) (*machine.Maker, error) {
 	if info, err := readHomeInfo(dir); err == nil && info.Only != "" {
 		return nil, fmt.Errorf("%s: %w", info.Only, engine.ErrInvalid)
 	}
-	maker := f.parts.Machines
 	of, err := maker.InspectSnapshot(f.base, dir)
 	if err != nil {
 		return nil, err
@@ -320,7 +340,7 @@ func (f *machineFactory) makerOf(dir string, t Template) (*machine.Maker, error)
 // restorable returns why the memory in a snapshot cannot be restored, as far as that
 // shows without reading all of it.
 func (f *machineFactory) restorable(dir string, t Template, fl Flavor) error {
-	maker, err := f.makerOf(dir, t)
+	maker, err := f.makerOf(dir, t, f.parts.Machines)
 	if err != nil {
 		return err
 	}

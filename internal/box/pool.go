@@ -31,7 +31,7 @@ func (f *machineFactory) start(waitForCapacity func(context.Context) error) {
 			classes = append(classes, pool.Class{Template: string(t), Flavor: string(f.cfg().DefaultFlavor)})
 		}
 	}
-	if f.cfg().PoolSize > 0 {
+	if f.cfg().PoolSize > 0 && f.parts.Volumes == nil { // machines of a pool have no owner
 		f.pool = pool.New(pool.Config{
 			Size: f.cfg().PoolSize, MaxAge: f.cfg().PoolMaxAge, Make: f.poolInstance, Yield: waitForCapacity,
 			Pause: f.parts.Machines.Pauses(), Log: f.log, Now: f.now,
@@ -128,7 +128,7 @@ func (f *machineFactory) buildNow(c pool.Class) {
 
 // poolInstance makes a machine for the pool, proved by a run.
 func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
-	mach, source, err := f.fresh(ctx, c, newGuestID())
+	mach, source, err := f.fresh(ctx, c, newGuestID(), f.parts.Machines)
 	if err != nil {
 		return nil, err
 	}

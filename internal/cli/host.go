@@ -19,6 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/box/template"
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
@@ -80,7 +81,8 @@ type host struct {
 	log     *slog.Logger
 	manager *box.Manager // nil before manage
 
-	networks *networks // nil: boxes have no network
+	networks *networks   // nil: boxes have no network
+	volumes  *volume.Set // of boxes
 
 	checked atomic.Bool // the health check after the start has passed
 
@@ -168,8 +170,11 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 	if err != nil {
 		return fmt.Errorf("install the agent: %w", err)
 	}
+	if h.volumes, err = openVolumes(cfg, h.log); err != nil {
+		return err
+	}
 	h.maker = &machine.Maker{
-		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: mounts(cfg.Volumes), Interpreters: programs(h.image), Env: h.image.Env,
+		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: h.volumes.Ownerless(), Interpreters: programs(h.image), Env: h.image.Env,
 		Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: h.log,
 	}
 	return nil
@@ -239,6 +244,9 @@ func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
 	parts = box.Parts{Machines: h.maker, Log: h.log, Tombstones: filepath.Join(cfg.StateDir, "tombstones.json")}
 	if h.networks != nil {
 		parts.Networks = h.networks
+	}
+	if h.volumes.Dynamic() {
+		parts.Volumes = func(owner box.Owner) ([]engine.Mount, error) { return h.volumes.Of(string(owner)) }
 	}
 	parts.Images = func(key, language string) (engine.Root, map[string]string, error) {
 		img, err := image.Recall(cfg.StateDir, key, language)
@@ -331,13 +339,4 @@ func (h *host) close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// mounts converts volumes for the engine.
-func mounts(volumes []config.Volume) []engine.Mount {
-	var list []engine.Mount
-	for _, v := range volumes {
-		list = append(list, engine.Mount{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly})
-	}
-	return list
 }

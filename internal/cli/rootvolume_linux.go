@@ -14,15 +14,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
-// checkVolumes refuses writable volumes in which code in boxes could leave a program that
-// other users of this machine can run as root: files that it creates in a volume of root
-// belong to root, and it may set their set-user-ID bits.
+// checkVolumes makes volumes of root read-only, unless :rw was said, since files that code
+// in boxes creates there belong to root. It refuses writable ones in which code could leave a
+// program that other users of this machine can run as root: it may set set-user-ID bits.
+// Directories of owners are closed to other users.
 func checkVolumes(cfg *config.Config) error {
 	if os.Geteuid() != 0 || !owned.MapsAllUsers() {
 		return nil // such files belong to an ordinary user
 	}
-	for _, v := range cfg.Volumes {
-		if v.ReadOnly {
+	for i := range cfg.Volumes {
+		v := &cfg.Volumes[i]
+		if v.ReadOnly || v.PerOwner {
 			continue
 		}
 		var st unix.Stat_t
@@ -30,7 +32,14 @@ func checkVolumes(cfg *config.Config) error {
 		if unix.Stat(v.Host, &st) != nil || unix.Statfs(v.Host, &fs) != nil {
 			continue // the start of a box reports it
 		}
-		if st.Uid != 0 || fs.Flags&unix.ST_NOSUID != 0 || !reachable(v.Host) {
+		if st.Uid != 0 {
+			continue
+		}
+		if !v.Writable {
+			v.ReadOnly, v.Defaulted = true, true
+			continue
+		}
+		if fs.Flags&unix.ST_NOSUID != 0 || !reachable(v.Host) {
 			continue
 		}
 		err := &config.Error{Text: fmt.Sprintf("refuse volume %s: it belongs to root, and code in boxes could leave programs there that other users run as root", v.Host)}

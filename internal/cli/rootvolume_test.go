@@ -11,7 +11,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// TestCheckVolumes_OfRoot: a writable volume of root that other users can reach is refused.
+// TestCheckVolumes_OfRoot: a volume of root is read-only unless :rw was said, and refused
+// then if other users can reach it.
 func TestCheckVolumes_OfRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("files that boxes of an ordinary user create do not belong to root")
@@ -30,15 +31,19 @@ func TestCheckVolumes_OfRoot(t *testing.T) {
 		above, mode os.FileMode
 		uid         int
 		readOnly    bool
+		writable    bool
 		refused     bool
+		becomes     bool // read-only
 	}{
-		"open":             {above: 0o755, mode: 0o755, refused: true},
-		"open to pass":     {above: 0o711, mode: 0o711, refused: true},
-		"read-only":        {above: 0o755, mode: 0o755, readOnly: true},
+		"open":             {above: 0o755, mode: 0o755, becomes: true},
+		"open, writable":   {above: 0o755, mode: 0o755, writable: true, refused: true},
+		"open to pass":     {above: 0o711, mode: 0o711, writable: true, refused: true},
+		"read-only":        {above: 0o755, mode: 0o755, readOnly: true, becomes: true},
 		"of another user":  {above: 0o755, mode: 0o755, uid: 54321},
-		"closed":           {above: 0o755, mode: 0o700},
-		"in a closed one":  {above: 0o700, mode: 0o755},
-		"group root alone": {above: 0o755, mode: 0o770},
+		"closed":           {above: 0o755, mode: 0o700, becomes: true},
+		"closed, writable": {above: 0o755, mode: 0o700, writable: true},
+		"in a closed one":  {above: 0o700, mode: 0o755, writable: true},
+		"group root alone": {above: 0o755, mode: 0o770, writable: true},
 	} {
 		if err := os.Chmod(dir, c.above); err != nil {
 			t.Fatal(err)
@@ -49,9 +54,13 @@ func TestCheckVolumes_OfRoot(t *testing.T) {
 		if err := os.Chown(volume, c.uid, 0); err != nil {
 			t.Fatal(err)
 		}
-		err := checkVolumes(&config.Config{Volumes: []config.Volume{{Host: volume, Guest: "/v", ReadOnly: c.readOnly}}})
+		cfg := &config.Config{Volumes: []config.Volume{{Host: volume, Guest: "/v", ReadOnly: c.readOnly, Writable: c.writable}}}
+		err := checkVolumes(cfg)
 		if c.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), volume) {
 			t.Errorf("%s: got %v, want refused: %t", name, err, c.refused)
+		}
+		if err == nil && cfg.Volumes[0].ReadOnly != c.becomes {
+			t.Errorf("%s: read-only: %t, want %t", name, cfg.Volumes[0].ReadOnly, c.becomes)
 		}
 	}
 }

@@ -301,7 +301,11 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 func (h *host) boot(ctx context.Context, cfg *config.Config, flavor box.Flavor) (engine.Guest, *client.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("not booted within %v", cfg.StartTimeout))
 	defer cancel()
-	m, err := h.maker.Boot(ctx, "run-"+strings.ToLower(rand.Text()), flavor.Limits())
+	volumes, err := h.volumes.Of("") // the local user's
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := h.maker.WithVolumes(volumes).Boot(ctx, "run-"+strings.ToLower(rand.Text()), flavor.Limits())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -155,7 +155,7 @@ var plain = []string{"--preload", "none", "--pool-size", "0"}
 
 func TestSnapshots_Tools(t *testing.T) {
 	shared := t.TempDir()
-	s := startServer(t, t.TempDir(), append([]string{"--volume", shared + ":/shared"}, plain...)...)
+	s := startServer(t, t.TempDir(), append([]string{"--volume", shared + ":/shared:rw"}, plain...)...)
 	c := s.connect()
 	for _, story := range []struct {
 		name string

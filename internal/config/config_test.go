@@ -201,9 +201,9 @@ func TestLoad_Volumes(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	want := []Volume{{dir, "/shared/input", true}, {dir, "/shared/output", false}}
+	want := []Volume{{Host: dir, Guest: "/shared/input", ReadOnly: true}, {Host: dir, Guest: "/shared/output", Writable: true}}
 	for _, text := range []string{
-		link + ":/shared/input:ro, " + dir + ":/shared/output",
+		link + ":/shared/input:ro, " + dir + ":/shared/output:rw",
 		`["` + dir + `:/shared/input:ro", "` + link + `:/shared/output/:rw"]`,
 	} {
 		c, _, err := load(t, nil, "MSB_SHARED_VOLUME_PATH", text, "GLOVEBOX_VOLUME_ROOTS", filepath.Dir(dir))
@@ -230,6 +230,36 @@ func TestLoad_Volumes(t *testing.T) {
 	c, _, err = load(t, []string{"--volume", dir + ":/a", "--volume", dir + ":/b"})
 	if err != nil || len(c.Volumes) != 2 {
 		t.Errorf("a repeated flag: got %+v, %v", c, err)
+	}
+}
+
+func TestLoad_VolumePerOwner(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := load(t, []string{"--volume", dir + "/{owner}:/shared"})
+	if want := []Volume{{Host: dir, Guest: "/shared", PerOwner: true}}; err != nil || !reflect.DeepEqual(c.Volumes, want) {
+		t.Errorf("got %+v, %v, want %+v", c, err, want)
+	}
+	for text, want := range map[string]string{
+		dir + "/{owner}/x:/shared":                          "{owner} must be the last element",
+		dir + "/x-{owner}:/shared":                          "{owner} must be the last element",
+		dir + "/missing/{owner}:/shared":                    "no such file",
+		"/{owner}:/shared":                                  "the host path is empty",
+		dir + "/{owner}:/shared:ro:rw":                      "exclude each other",
+		dir + "/{owner}:/shared::ro":                        "is empty",
+		dir + "/{owner}:/shared," + dir + ":/all":           "directory for each owner",
+		dir + "/{owner}:/shared," + dir + "/sub:/sub:ro":    "directory for each owner",
+		dir + "/sub/{owner}:/shared," + dir + ":/all":       "directory for each owner",
+		dir + "/sub/{owner}:/shared," + dir + "/{owner}:/b": "directory for each owner",
+	} {
+		if _, _, err := load(t, nil, "MSB_SHARED_VOLUME_PATH", text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
 	}
 }
 

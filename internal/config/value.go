@@ -422,6 +422,9 @@ func (c *Config) check() error {
 			errs = append(errs, invalid("MSB_SHARED_VOLUME_PATH: %s is not below a directory of GLOVEBOX_VOLUME_ROOTS (%s)", v.Host, strings.Join(c.VolumeRoots, ", ")))
 		}
 	}
+	if err := checkVolumes(c.Volumes); err != nil {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 

@@ -41,6 +41,45 @@ func parseVolumes(name, text string) ([]Volume, error) {
 	return volumes, nil
 }
 
+// ownerMark stands for the directory of an owner at the end of a host path.
+const ownerMark = "{owner}"
+
+// parseOptions parses what follows the container path; why is the reason if it is invalid.
+func (v *Volume) parseOptions(text string) (why string) {
+	for option := range strings.SplitSeq(text, ":") {
+		switch option = strings.TrimSpace(option); option {
+		case "":
+			if text != "" {
+				return "an option after the container path is empty"
+			}
+		case "ro":
+			v.ReadOnly = true
+		case "rw":
+			v.Writable = true
+		default:
+			return "only :ro or :rw may follow the container path"
+		}
+	}
+	if v.ReadOnly && v.Writable {
+		return ":ro and :rw exclude each other"
+	}
+	return ""
+}
+
+// checkVolumes returns an error if a volume and another, in which each owner has a
+// directory, contain each other: boxes must not reach the directories of all owners.
+func checkVolumes(volumes []Volume) error {
+	for i, v := range volumes {
+		for j, other := range volumes {
+			same := other.PerOwner && other.Host == v.Host
+			if i != j && v.PerOwner && !same && (within([]string{v.Host}, other.Host) || within([]string{other.Host}, v.Host)) {
+				return invalid("MSB_SHARED_VOLUME_PATH: the volume %s must not contain or lie in %s, which has a directory for each owner", other.Host, v.Host)
+			}
+		}
+	}
+	return nil
+}
+
 // parseVolume parses one mapping; why is the reason if it is invalid.
 func parseVolume(item string) (v Volume, why string) {
 	host, guest, ok := strings.Cut(item, ":")
@@ -48,18 +87,21 @@ func parseVolume(item string) (v Volume, why string) {
 		return v, "must be host:container"
 	}
 	host, guest = strings.TrimSpace(host), strings.TrimSpace(guest)
-	if rest, found := strings.CutSuffix(guest, ":ro"); found {
-		guest, v.ReadOnly = strings.TrimSpace(rest), true
-	} else {
-		guest = strings.TrimSpace(strings.TrimSuffix(guest, ":rw"))
+	guest, options, _ := strings.Cut(guest, ":")
+	if why := v.parseOptions(options); why != "" {
+		return v, why
+	}
+	guest = strings.TrimSpace(guest)
+	if parent, found := strings.CutSuffix(host, "/"+ownerMark); found {
+		host, v.PerOwner = parent, true
 	}
 	switch {
 	case host == "":
 		return v, "the host path is empty"
 	case guest == "":
 		return v, "the container path is empty"
-	case strings.Contains(guest, ":"):
-		return v, "only :ro or :rw may follow the container path"
+	case strings.Contains(host, ownerMark):
+		return v, "{owner} must be the last element of the host path, as in /srv/shared/{owner}:/shared"
 	case !filepath.IsAbs(host):
 		return v, "the host path must be absolute"
 	case !path.IsAbs(guest):

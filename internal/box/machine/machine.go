@@ -71,6 +71,14 @@ func (k *Maker) WithAgent(agent engine.Program) *Maker {
 	return &other
 }
 
+// WithVolumes returns a Maker of the same kind of machines with other volumes at the same
+// paths inside: snapshots of one Maker's machines fit the other.
+func (k *Maker) WithVolumes(volumes []engine.Mount) *Maker {
+	other := *k
+	other.Volumes = volumes
+	return &other
+}
+
 // Machine is a running guest and the connection to its agent. All methods may be called
 // concurrently; its creator closes it.
 type Machine struct {
@@ -126,7 +134,7 @@ func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits
 	}
 	rand.Read(hello.Entropy) // never fails
 	for _, v := range k.Volumes {
-		if v.ReadOnly {
+		if v.ReadOnly || v.Frozen {
 			hello.ReadOnly = append(hello.ReadOnly, v.Guest)
 		} else {
 			hello.Scratch = append(hello.Scratch, v.Guest)

@@ -334,14 +334,19 @@ func (s *Store) prune(ctx context.Context, stale, keep time.Duration) (n int, by
 // was damaged or incompatible and has been removed: the next Build builds it anew, and
 // booting may still work.
 func (s *Store) Restore(ctx context.Context, t Template, id string) (*machine.Machine, error) {
-	m, err := s.restore(ctx, t, id)
+	return s.RestoreWith(ctx, t, id, s.cfg.Maker.Volumes)
+}
+
+// RestoreWith is Restore with other volumes at the same paths inside.
+func (s *Store) RestoreWith(ctx context.Context, t Template, id string, volumes []engine.Mount) (*machine.Machine, error) {
+	m, err := s.restore(ctx, t, id, volumes)
 	if err != nil {
 		return nil, fmt.Errorf("restore template %s: %w", t.Spec, err)
 	}
 	return m, nil
 }
 
-func (s *Store) restore(ctx context.Context, t Template, id string) (*machine.Machine, error) {
+func (s *Store) restore(ctx context.Context, t Template, id string, volumes []engine.Mount) (*machine.Machine, error) {
 	if err := engine.CheckID(id); err != nil {
 		return nil, err
 	}
@@ -350,7 +355,7 @@ func (s *Store) restore(ctx context.Context, t Template, id string) (*machine.Ma
 		return nil, err
 	}
 	defer dir.Close() // unlocks it
-	m, err := s.cfg.Maker.Restore(ctx, id, t.Spec.Limits, s.path(t.Key, imageName), true)
+	m, err := s.cfg.Maker.WithVolumes(volumes).Restore(ctx, id, t.Spec.Limits, s.path(t.Key, imageName), true)
 	if errors.Is(err, engine.ErrInvalid) {
 		s.cfg.Log.Warn("engine rejected the template, removed it", logkey.Template, t.Spec.String(), logkey.Image, t.Key, logkey.Error, err)
 		if errRemove := s.remove(ctx, t.Key, dir, removeWait); errRemove != nil && !errors.Is(errRemove, ErrNotFound) {

@@ -101,7 +101,26 @@ func (v *volumes) open(mounts []engine.Mount) (_ *guestVolumes, err error) {
 			return nil, err
 		}
 	}
+	for i := range s.list {
+		if v := &s.list[i]; v.Frozen && !v.ReadOnly {
+			if err := v.freeze(); err != nil {
+				return nil, fmt.Errorf("make volume %q read-only: %w", v.Host, err)
+			}
+		}
+	}
 	return s, nil
+}
+
+// freeze makes the mount that the gofer gets read-only. The host's kernel refuses writes,
+// also those of a sentry that user code has taken over.
+func (v *volume) freeze() (err error) {
+	if v.tree == nil {
+		if v.tree, err = openTree(v.Host); err != nil {
+			return err
+		}
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	return unix.MountSetattr(int(v.tree.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr)
 }
 
 // adaptToNested prepares the other volumes of a guest whose gofer is nested.
@@ -153,7 +172,7 @@ func (v *volumes) prepare(m engine.Mount, spaces spaces) (volume, error) {
 		}
 		return volume{Mount: m}, nil
 	}
-	if st.Uid == 0 && holdsAll(v.uids) && !ignoresSetuid(m.Host) {
+	if st.Uid == 0 && st.Mode&0o011 != 0 && holdsAll(v.uids) && !ignoresSetuid(m.Host) && !m.Frozen {
 		v.warnOnce(m.Host, "programs that code in boxes leaves in volume can run as root",
 			logkey.Fix, fmt.Sprintf("make another user the owner of %s, or keep other users out of the directory that it is in, or mount its file system nosuid", m.Host))
 	}

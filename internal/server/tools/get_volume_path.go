@@ -17,8 +17,12 @@ func volumes(name, title string) info {
 
 func volumePaths(_ context.Context, c *Call, _ struct{}) (volumesOut, error) {
 	out := volumesOut{VolumeMappings: []volume{}}
-	for _, m := range c.Boxes.Volumes() {
-		out.VolumeMappings = append(out.VolumeMappings, volume{m.Host, m.Guest, m.ReadOnly})
+	mounts, err := c.Boxes.VolumesOf(c.Owner)
+	if err != nil {
+		return out, err
+	}
+	for _, m := range mounts {
+		out.VolumeMappings = append(out.VolumeMappings, volume{m.Host, m.Guest, m.ReadOnly || m.Frozen})
 	}
 	return out, nil
 }

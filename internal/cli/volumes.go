@@ -1,0 +1,26 @@
+package cli
+
+import (
+	"log/slog"
+	"path/filepath"
+
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// openVolumes opens the volumes of the settings, after checkVolumes.
+func openVolumes(cfg *config.Config, log *slog.Logger) (*volume.Set, error) {
+	var list []volume.Volume
+	for _, v := range cfg.Volumes {
+		list = append(list, volume.Volume{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly, PerOwner: v.PerOwner})
+		if v.Defaulted {
+			log.Warn("volume is read-only in boxes: it belongs to root", logkey.Volume, v.Host, logkey.Fix, "append :rw to the mapping, or make another user its owner")
+		}
+	}
+	set, err := volume.Open(list, filepath.Join(cfg.StateDir, "volumes", "empty"))
+	if err != nil {
+		return nil, withHint(err, "make the user that runs the server the owner of the directory, and remove the write permission of others (chmod go-w)")
+	}
+	return set, nil
+}

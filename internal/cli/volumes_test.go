@@ -1,0 +1,117 @@
+//go:build linux
+
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
+)
+
+// command runs a command of the program, which must succeed, and returns its output.
+func command(t *testing.T, arg ...string) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := &exec.Cmd{Path: exe, Args: append([]string{"glovebox"}, arg...), Dir: t.TempDir()}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("glovebox %v: %v\n%s", arg, err, out)
+	}
+	return string(out)
+}
+
+// volumeParent returns a directory for volumes with {owner}.
+func volumeParent(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Each owner's boxes see the directory of the owner, wherever the box comes from; machines
+// without an owner cannot write anywhere.
+func TestVolumes_PerOwner(t *testing.T) {
+	parent, state, tokens := volumeParent(t), t.TempDir(), newTokens(t)
+	flags := []string{"--volume", parent + "/{owner}:/shared", "--preload", "none"}
+	above := "/shared/.."
+	if os.Getuid() != 0 { // see docs/volumes.md
+		above = "/shared/."
+	}
+	command(t, append([]string{"template", "build", "named", "--owner", "*", "--state-dir", state,
+		"--run", "ls -l /shared " + above + " >/dev/null || exit 8; if touch /shared/planted; then exit 9; fi; touch made"}, flags...)...)
+	serve := func() (s *serverProcess, each map[string]boxes) {
+		s = startServer(t, state, append([]string{"--tokens-file", tokens.file}, flags...)...)
+		return s, map[string]boxes{"alice": s.as(t, tokens.alice), "bob": s.as(t, tokens.bob)}
+	}
+	// use writes to the volume in a session, and checks that it has what the owner wrote.
+	wrote := map[string][]string{}
+	use := func(owner string, b boxes, session string) {
+		t.Helper()
+		wrote[owner] = append(wrote[owner], owner+"-"+session)
+		slices.Sort(wrote[owner])
+		b.want(b.execute, session, "import os; open('/shared/"+owner+"-"+session+"', 'w').close(); os.listdir('"+above+"'); print(*sorted(os.listdir('/shared')))",
+			strings.Join(wrote[owner], " "))
+	}
+	s, each := serve()
+	snaps := map[string]any{}
+	for owner, b := range each {
+		use(owner, b, "fresh")
+		b.must("execute_code", args{"session_id": "named", "template": "named", "code": "import os; os.stat('made')"})
+		use(owner, b, "named")
+		b.must("fork_session", args{"session_id": "named", "new_session_id": "fork"})
+		use(owner, b, "fork")
+		snaps[owner] = b.must("snapshot_session", args{"session_id": "fresh"})["snapshot_id"]
+		b.must("restore_session", args{"snapshot_id": snaps[owner], "session_id": "restored"})
+		use(owner, b, "restored")
+	}
+	for owner, b := range each {
+		b.must("restore_session", args{"snapshot_id": snaps[owner], "session_id": "fork"})
+		use(owner, b, "fork-rolled-back")
+	}
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	if code, log := s.wait(time.Minute); code != 0 {
+		t.Fatalf("got exit code %d\n%s", code, log)
+	}
+	_, each = serve()
+	for owner, b := range each {
+		for _, session := range []string{"fresh", "named"} { // woken
+			use(owner, b, session+"-woken")
+		}
+	}
+	for owner := range each {
+		dir := filepath.Join(parent, volume.DirName("token "+owner))
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("the directory of %s: %v, %v", owner, info, err)
+		}
+		list, err := os.ReadDir(dir)
+		var names []string
+		for _, e := range list {
+			names = append(names, e.Name())
+		}
+		if err != nil || !slices.Equal(names, wrote[owner]) {
+			t.Errorf("%s wrote %q, the directory has %q, %v", owner, wrote[owner], names, err)
+		}
+	}
+	if list, err := os.ReadDir(parent); err != nil || len(list) != 2 {
+		t.Errorf("the parent has %v, %v; want the directories of two owners", list, err)
+	}
+	if list, err := os.ReadDir(filepath.Join(state, "volumes", "empty")); err != nil || len(list) != 0 {
+		t.Errorf("machines without an owner wrote %v, %v", list, err)
+	}
+}
