@@ -46,16 +46,21 @@ func parseResponses(m mcp.InputResponseMap, token string, choices [][]Decision) 
 }
 
 // parseAnswer returns the decisions in an answer: one of the choices for each group of
-// calls. A form that the person declined or dismissed denies all.
+// calls. A form that the person declined denies all. One that they dismissed decides nothing.
 func parseAnswer(res *mcp.ElicitResult, choices [][]Decision) ([]Decision, error) {
 	if res == nil {
 		return nil, errors.New("the answer is empty")
 	}
 	all := make([]Decision, len(choices))
 	switch res.Action {
-	case "decline", "cancel":
+	case "decline":
 		for i := range all {
 			all[i] = Deny
+		}
+		return all, nil
+	case "cancel":
+		for i := range all {
+			all[i] = dismissed
 		}
 		return all, nil
 	case "accept":

@@ -205,6 +205,7 @@ const (
 const (
 	expired   = "expired"
 	withdrawn = "withdrawn" // the call ended before the answer
+	dismissed = "dismissed" // the person closed the question without a decision
 	refused   = "refused"   // nobody could be asked
 )
 

@@ -153,6 +153,11 @@ func (a *Approver) elicit(ctx context.Context, c Caller, q *question) {
 	a.audit(decided, "elicitation")
 }
 
+// errDismissed is the error of calls whose question the person closed without a decision. That
+// may have been a slip, and denies nothing.
+var errDismissed = &codemode.Error{Code: codemode.ApprovalRequired,
+	Message: "the user closed the question about the call without an answer; the tool was not called. That is no denial: repeat the call to ask again"}
+
 // apply carries out the decisions about the calls of a question.
 func (a *Approver) apply(q *question, decisions []Decision, via string) {
 	for i, g := range q.groups {
@@ -166,7 +171,7 @@ func (a *Approver) apply(q *question, decisions []Decision, via string) {
 	}
 	approved := make([]map[string]digest, len(q.groups))
 	for i, g := range q.groups {
-		if decisions[i] != Deny {
+		if decisions[i] != Deny && decisions[i] != dismissed {
 			approved[i] = digests(g[0].Arguments)
 		}
 	}
@@ -183,6 +188,8 @@ func (a *Approver) apply(q *question, decisions []Decision, via string) {
 		case Deny:
 			r.calls[first.hash] = false
 			err = errDenied
+		case dismissed:
+			err = errDismissed
 		}
 		if err == nil {
 			a.lastOfLocked(g[0].Owner).Add(g[0].target(), approved[i])
