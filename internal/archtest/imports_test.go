@@ -38,7 +38,7 @@ var rules = []rule{
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
-	{tree: "internal/config", ours: []string{"internal/egress/policy", "internal/egress/resolve", "internal/nearest", "internal/owned"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/spf13/pflag", "github.com/tailscale/hujson"}},
+	{tree: "internal/config", ours: []string{"internal/egress/floor", "internal/egress/policy", "internal/egress/resolve", "internal/nearest", "internal/owned"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// Attacks on boxes and servers.
 	{tree: "internal/attack", ours: []string{"engine", "internal/box", "internal/box/machine", "internal/cli/mcpcli", "internal/codemode", "internal/gateway", "internal/gateway/listing", "internal/gateway/pin", "internal/guest/client", "internal/guest/protocol", "mcpkit/"}, others: []string{sdk, sys, "golang.org/x/net/http2"}},

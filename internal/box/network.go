@@ -36,7 +36,8 @@ type Network interface {
 	Allowed() []string
 	// Active reports whether bytes have been transferred in the last seconds.
 	Active() bool
-	// Take returns the refused connections since the last call, the first ones only.
+	// Take returns the refused connections since the last call: some dozens of
+	// destinations at most, the most frequent first.
 	Take() []Refusal
 	// Close ends all connections and waits until they have ended.
 	Close() error
@@ -210,7 +211,8 @@ func (n *network) active() bool {
 // A networkState is the network of a box as the result of a call describes it.
 type networkState struct {
 	allowed []string  // empty: off
-	refused []Refusal // since the last result
+	refused []Refusal // since the last result, the most frequent ones
+	more    int       // further refused destinations, which refused omits
 	note    string    // for the model; "": none
 }
 
@@ -224,10 +226,9 @@ func (n *network) take() networkState {
 	on, old := n.on, n.old
 	n.mu.Unlock()
 	var state networkState
-	for i, r := range current.Take() {
-		if i == maxRefusals {
-			break
-		}
+	all := current.Take()
+	state.more = max(0, len(all)-maxRefusals)
+	for _, r := range all[:len(all)-state.more] {
 		r.Host, r.Rule, r.Text = clip(r.Host, maxHost), clip(r.Rule, maxHost), clip(r.Text, maxRefusal)
 		state.refused = append(state.refused, r)
 	}
@@ -244,6 +245,9 @@ func (n *network) take() networkState {
 			text = fmt.Sprintf("%s (%d times)", text, r.Count)
 		}
 		notes = append(notes, text)
+	}
+	if state.more > 0 {
+		notes = append(notes, fmt.Sprintf("Glovebox refused at least %d more destinations.", state.more))
 	}
 	state.note = strings.Join(notes, "\n")
 	return state

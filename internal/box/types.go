@@ -153,6 +153,8 @@ type RunResult struct {
 	Fresh    bool      // the kernel was started for this run
 	Notes    []string  // sentences for the model: time-outs, losses, omissions
 	Refused  []Refusal // connections since the last result, at most 5
+	// RefusedMore is how many destinations Refused omits, at least.
+	RefusedMore int
 }
 
 // ExecRequest asks for a command: Argv, or Shell as a line for the shell.
@@ -170,18 +172,19 @@ type ExecRequest struct {
 
 // ExecResult says how a command ended or, with Running, that it has not.
 type ExecResult struct {
-	ID       string // of the process, for Attach and Signal
-	PID      int
-	Running  bool
-	ExitCode int // 128 + n after signal n; 127 and 126 as in a shell
-	Signal   string
-	Stdout   string
-	Stderr   string
-	Duration time.Duration
-	TimedOut bool
-	Images   []Image // that Calls returned
-	Notes    []string
-	Refused  []Refusal // as in RunResult
+	ID          string // of the process, for Attach and Signal
+	PID         int
+	Running     bool
+	ExitCode    int // 128 + n after signal n; 127 and 126 as in a shell
+	Signal      string
+	Stdout      string
+	Stderr      string
+	Duration    time.Duration
+	TimedOut    bool
+	Images      []Image // that Calls returned
+	Notes       []string
+	Refused     []Refusal // as in RunResult
+	RefusedMore int
 	// Of the whole output, for Attach to go on from.
 	StdoutBytes, StderrBytes int64
 }

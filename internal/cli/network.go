@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,6 +20,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress/floor"
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/egress/resolve"
+	"github.com/glovebox-dev/glovebox/internal/egress/secret"
+	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
 func (a *app) networkCommand() *cobra.Command {
@@ -47,7 +51,8 @@ func (a *app) networkShowCommand() *cobra.Command {
 		Use:   "show",
 		Short: "Show the hosts that boxes may reach",
 		Long: `Show lists what boxes may reach: each rule with its ports and hosts. Without --owner, it
-shows the policy of the local user and lists the owners with policies of their own.`,
+shows the policy of the local user and lists the owners with policies of their own. It
+lists the secrets of these boxes, too, without their values.`,
 		Example: `  glovebox network show --network npm,api.example.org`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,6 +67,10 @@ shows the policy of the local user and lists the owners with policies of their o
 			if err := showPolicy(a.Out, n.Of(owner)); err != nil {
 				return err
 			}
+			if err := showSecrets(a.Out, n.Secrets(), owner); err != nil {
+				return err
+			}
+			a.noteOwner(cfg, n, owner)
 			if owner == "" {
 				for _, o := range n.Owners() {
 					a.note("glovebox: %s has a policy of its own: glovebox network show --owner %q", printable(o), o)
@@ -72,6 +81,43 @@ shows the policy of the local user and lists the owners with policies of their o
 	}
 	bindNetwork(cmd, &owner, "Show")
 	return cmd
+}
+
+// noteOwner says that the file has no section for an owner, who may be misspelled.
+func (a *app) noteOwner(cfg *config.Config, n *config.Network, owner string) {
+	if owner == "" || cfg.NetworkFile == "" || slices.Contains(n.Owners(), owner) {
+		return
+	}
+	hint := ""
+	if near := nearest.Of(owner, n.Owners()); near != "" {
+		hint = fmt.Sprintf("; did you mean %q?", near)
+	}
+	a.note("glovebox: %s has no section for the owner %q, so the default applies%s", printable(cfg.NetworkFile), owner, hint)
+}
+
+// showSecrets prints the secrets of an owner's boxes: where they are used, and no value.
+func showSecrets(out io.Writer, all []config.Secret, owner string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	shown := false
+	for _, s := range all {
+		owners := s.Owners
+		if len(owners) == 0 {
+			owners = []string{""}
+		}
+		if !slices.Contains(owners, owner) && !slices.Contains(owners, secret.Everyone) {
+			continue
+		}
+		if !shown {
+			fmt.Fprintln(w, "\nSECRET\tVARIABLE\tHEADERS\tHOSTS")
+		}
+		shown = true
+		headers := strings.Join(s.Headers, " ")
+		fmt.Fprintln(w, printable(fmt.Sprintf("%s\t%s\t%s\t%s", s.Name, cmp.Or(s.As, "-"), cmp.Or(headers, "Authorization"), strings.Join(s.Hosts, " "))))
+	}
+	if !shown {
+		return nil
+	}
+	return w.Flush()
 }
 
 // showPolicy prints a policy, which may be nil.
@@ -134,6 +180,7 @@ nothing. The exit code is 1 if a connection would be refused.`,
 			if err != nil {
 				return err
 			}
+			a.noteOwner(cfg, n, owner)
 			return a.checkDestination(cmd.Context(), n.Set(owner), cfg.Pins(), host, port)
 		},
 	}

@@ -282,7 +282,7 @@ func (b *recipeBuild) finish(ctx context.Context, m *machine.Machine, d catalog.
 	d.Preload = without(d.Preload, missing)
 	if b.recipe.Preload != nil && len(d.Preload) < len(b.recipe.Preload) {
 		return catalog.Template{}, withHint(fmt.Errorf("preload: modules that cannot be imported: %s", strings.Join(without(b.recipe.Preload, d.Preload), ", ")),
-			"install them with run, or leave them out")
+			"install them with run, or leave them out; write a module as programs import it: sklearn, not scikit-learn")
 	}
 	b.say("writing and verifying")
 	t := catalog.Template{

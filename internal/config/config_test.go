@@ -170,6 +170,8 @@ func TestLoad_InvalidValues(t *testing.T) {
 		{"MCP_SESSION_TIMEOUT", "-1h", "MCP_SESSION_TIMEOUT must be a positive duration, got -1h"},
 		{"GLOVEBOX_POOL_SIZE", "-1", "GLOVEBOX_POOL_SIZE must be a number from 0 to 1000, got '-1'"},
 		{"GLOVEBOX_PAUSE_AFTER", "soon", "such as 90s, 5m or 1h30m, or never"},
+		{"GLOVEBOX_PRELOAD", "numpy,scikit-learn", "GLOVEBOX_PRELOAD must be names of modules, or none, got 'scikit-learn', the name of a package: write it as programs import it, such as 'sklearn'"},
+		{"GLOVEBOX_PRELOAD", "typing-extensions", "such as 'typing_extensions'"},
 		{"GLOVEBOX_PRELOAD", "os; import sys", "GLOVEBOX_PRELOAD must be names of modules, or none, got 'os; import sys'"},
 		{"GLOVEBOX_PRELOAD", "numpy,.x", "got '.x'"},
 		{"GLOVEBOX_PRELOAD", strings.Repeat("a,", 65), "at most 64 modules, got 65"},

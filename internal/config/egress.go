@@ -7,11 +7,13 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/glovebox-dev/glovebox/internal/egress/floor"
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	resolver "github.com/glovebox-dev/glovebox/internal/egress/resolve"
 	"github.com/glovebox-dev/glovebox/internal/owned"
@@ -60,14 +62,14 @@ type networkFile struct {
 
 // networkSection is the policy of one owner, or of all others.
 type networkSection struct {
-	Allow []networkEntry `toml:"allow"`
+	Allow []allowedEntry `toml:"allow"`
 	Deny  []networkEntry `toml:"deny"`
 	Rule  []networkRule  `toml:"rule"`
 }
 
 // networkRule allows some requests to hosts.
 type networkRule struct {
-	Hosts   []networkEntry `toml:"hosts"`
+	Hosts   []allowedEntry `toml:"hosts"`
 	Methods []string       `toml:"methods"`
 	Paths   []string       `toml:"paths"`
 }
@@ -86,10 +88,47 @@ func (e *networkEntry) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func entryTexts(entries []networkEntry) []string {
+// allowedEntry is a networkEntry that allows something. One that cannot, since boxes never
+// reach its addresses, is an error: its author believes that it works.
+type allowedEntry struct{ networkEntry }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (e *allowedEntry) UnmarshalText(text []byte) error {
+	if err := e.networkEntry.UnmarshalText(text); err != nil {
+		return err
+	}
+	return checkReach(e.text)
+}
+
+// checkReach returns an error for an entry, which is valid, all of whose addresses are below
+// the floor.
+func checkReach(entry string) error {
+	rule, err := policy.ParseRule(entry)
+	if err != nil {
+		return err
+	}
+	for _, h := range rule.Hosts {
+		network, ok := h.Prefix()
+		if !ok {
+			continue
+		}
+		switch reason := floor.NeverAny(network); {
+		case reason == "":
+		case floor.RefusesPinned(network.Addr()) != "":
+			return fmt.Errorf("network entry %q: boxes never reach %s; no setting allows it", entry, reason)
+		default:
+			return fmt.Errorf("network entry %q: boxes never reach %s; allow a name, and pin it to the address with --egress-pin NAME=ADDRESS", entry, reason)
+		}
+	}
+	return nil
+}
+
+func (e networkEntry) String() string { return e.text }
+
+func entryTexts[E fmt.Stringer](entries []E) []string {
 	texts := make([]string, len(entries))
 	for i, e := range entries {
-		texts[i] = e.text
+		texts[i] = e.String()
 	}
 	return texts
 }
@@ -191,9 +230,39 @@ func tomlError(path string, err error) string {
 	var at *toml.DecodeError
 	if errors.As(err, &at) {
 		row, column := at.Position()
-		return fmt.Sprintf("%s:%d:%d: %s", path, row, column, strings.TrimPrefix(at.Error(), "toml: "))
+		return fmt.Sprintf("%s:%d:%d: %s", path, row, column, inWords(at))
 	}
 	return fmt.Sprintf("%s: %v", path, err)
+}
+
+// mistyped matches the texts of the decoder about a value of another type than that of the
+// variable in Go, which it names.
+var mistyped = regexp.MustCompile(`^cannot (?:decode TOML|store an?) ([a-z ]+) (?:in|into) `)
+
+// wanted are the values of network-file by key.
+var wanted = map[string]string{
+	"allow": listOfHosts, "deny": listOfHosts, "hosts": listOfHosts,
+	"methods": `a list such as ["GET"]`, "paths": `a list such as ["/v1/"]`, "headers": `a list such as ["Authorization"]`,
+	"owners": `a list such as ["token alice"]`, "as": "a text in quotes", "like": "a text in quotes", "file": "a text in quotes", "env": "a text in quotes",
+	"rule": "sections [[default.rule]]", "default": "a section [default]", "owner": `sections [owner."token NAME"]`, "secret": "sections [secret.NAME]",
+}
+
+const listOfHosts = `a list such as ["pypi", "example.org"]`
+
+// inWords returns the text of an error without the types of Go.
+func inWords(err *toml.DecodeError) string {
+	text := strings.TrimPrefix(err.Error(), "toml: ")
+	m := mistyped.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	key := err.Key()
+	for i := len(key) - 1; i >= 0; i-- {
+		if want := wanted[key[i]]; want != "" {
+			return fmt.Sprintf("%s: got a value of the kind %s, want %s", strings.Join(key, "."), m[1], want)
+		}
+	}
+	return fmt.Sprintf("%s: a value of the kind %s does not belong here", strings.Join(key, "."), m[1])
 }
 
 // destinations parses the setting network.
@@ -207,6 +276,11 @@ func destinations(name, text string) ([]string, error) {
 	}
 	if _, err := policy.Parse(entries, nil); err != nil {
 		return nil, invalid("%s: %v", name, err)
+	}
+	for _, e := range entries {
+		if err := checkReach(e); err != nil {
+			return nil, invalid("%s: %v", name, err)
+		}
 	}
 	return entries, nil
 }

@@ -378,10 +378,28 @@ func modules(name, text string) ([]string, error) {
 	}
 	for _, n := range names {
 		if len(n) > 128 || !moduleName.MatchString(n) {
-			return nil, invalid("%s must be names of modules, or none, got '%s'", name, n)
+			return nil, invalid("%s must be names of modules, or none, got '%s'%s", name, n, importHint(n))
 		}
 	}
 	return names, nil
+}
+
+// imported are modules whose packages have other names.
+var imported = map[string]string{
+	"scikit-learn": "sklearn", "scikit-image": "skimage", "beautifulsoup4": "bs4", "opencv-python": "cv2", "opencv-python-headless": "cv2",
+	"python-dateutil": "dateutil", "pytorch": "torch", "pyyaml": "yaml", "pillow": "PIL",
+}
+
+// importHint says which module the name of a package probably stands for.
+func importHint(name string) string {
+	module := imported[strings.ToLower(name)]
+	if module == "" {
+		module = strings.ReplaceAll(name, "-", "_")
+	}
+	if module == name || !moduleName.MatchString(module) {
+		return ""
+	}
+	return fmt.Sprintf(", the name of a package: write it as programs import it, such as '%s'", module)
 }
 
 // roots parses a list of directories and resolves their symbolic links.

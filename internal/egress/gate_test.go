@@ -146,7 +146,7 @@ func TestProxy_SmugglingEndsHere(t *testing.T) {
 		{"CONNECT with a user name", door, "CONNECT a@good.example.org:80 HTTP/1.1\r\nHost: x\r\n" + end, " 403 ", ""},
 		{"CONNECT with a path", door, "CONNECT good.example.org:80/x HTTP/1.1\r\nHost: x\r\n" + end, " 400 ", ""},
 		{"CONNECT without a port", door, "CONNECT good.example.org HTTP/1.1\r\nHost: x\r\n" + end, " 400 ", ""},
-		{"CONNECT to metadata", door, "CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: x\r\n" + end, " 403 Glovebox refused 169.254.169.254:80: no rule", ""},
+		{"CONNECT to metadata", door, "CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: x\r\n" + end, " 403 Glovebox refused 169.254.169.254:80: it is the metadata service of a cloud", ""},
 		{"early bytes behind CONNECT", door, "CONNECT good.example.org:80 HTTP/1.1\r\nHost: x\r\n\r\nGET /early HTTP/1.1\r\nHost: good.example.org\r\n" + end, " 200 OK", `GET good.example.org /early ""|`},
 		{"early bytes for another", door, "CONNECT good.example.org:80 HTTP/1.1\r\nHost: x\r\n\r\nGET /early HTTP/1.1\r\nHost: evil.example.org\r\n" + end, " 403 ", ""},
 	} {

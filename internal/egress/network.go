@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/glovebox-dev/glovebox/internal/egress/floor"
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/egress/resolve"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
@@ -213,8 +214,15 @@ const doorDNS = "dns"
 
 // refuseFloor refuses a name with an address that boxes never reach.
 func (n *Network) refuseFloor(door, host string, port uint16, r *resolve.Refused, v policy.Verdict) *refusal {
+	leads, remedy := "leads to", pinRemedy(host)
+	if reason := floor.RefusesPinned(r.Addr); reason != "" {
+		remedy = noRemedy
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		leads = "is"
+	}
 	return n.refuse(refusal{door: door, host: host, port: port, why: Floor, status: statusRefused,
-		text: fmt.Sprintf("Glovebox refused %s: it leads to %s, which boxes never reach. Do not retry or work around it.", shown(host, port), r.Reason)}, v)
+		text: fmt.Sprintf("Glovebox refused %s: it %s %s, which boxes never reach. %s", shown(host, port), leads, r.Reason, remedy)}, v)
 }
 
 // Serve serves a connection that a program in the guest opened. It owns conn, closes it, and

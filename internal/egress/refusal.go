@@ -83,11 +83,14 @@ func shown(host string, port uint16) string {
 // refuseVerdict refuses a destination that the policy does not allow.
 func (n *Network) refuseVerdict(door, host string, port uint16, v policy.Verdict) *refusal {
 	target := shown(host, port)
-	remedy := "Do not retry or work around it; the operator can add it to --network: " + cmp.Or(policy.PresetFor(host), shown(host, 0))
 	var text string
+	if never := neverReached(host); never != "" && v.Why != policy.Denied {
+		text = fmt.Sprintf("Glovebox refused %s: it is %s, which boxes never reach. %s", target, never, pinRemedy(host))
+		return n.refuse(refusal{door: door, host: host, port: port, why: Floor, status: statusRefused, text: text}, v)
+	}
 	switch v.Why {
 	case policy.Off:
-		text = "Glovebox refused " + target + ": this box has no network. Do not retry; the operator can allow it with: --network " + cmp.Or(policy.PresetFor(host), shown(host, 0))
+		text = fmt.Sprintf("Glovebox refused %s: this box has no network. Do not retry; the operator can allow it with: --network %s", target, entryFor(host, port))
 	case policy.Name:
 		text = "Glovebox refused " + target + ": it is not a valid host name."
 	case policy.Denied:
@@ -95,7 +98,7 @@ func (n *Network) refuseVerdict(door, host string, port uint16, v policy.Verdict
 	case policy.Method:
 		text = fmt.Sprintf("Glovebox refused %s: the policy of the %s allows other methods or paths only. Do not retry or work around it.", target, v.Layer)
 	default:
-		text = fmt.Sprintf("Glovebox refused %s: no rule allows it (allowed: %s). %s", target, n.allowed(), remedy)
+		text = fmt.Sprintf("Glovebox refused %s: %s. %s", target, n.noRule(host, port), n.remedy(host, port, v))
 	}
 	return n.refuse(refusal{door: door, host: host, port: port, why: v.Why, status: statusRefused, text: text}, v)
 }

@@ -56,6 +56,9 @@ func (p Pattern) Matches(host string) bool {
 	return host == p.name
 }
 
+// Prefix returns the addresses that the pattern matches; false if it is a name.
+func (p Pattern) Prefix() (netip.Prefix, bool) { return p.prefix, p.prefix.IsValid() }
+
 // String returns the pattern as [ParsePattern] reads it.
 func (p Pattern) String() string {
 	switch {

@@ -47,6 +47,28 @@ func Preset(name string) (Rule, bool) {
 	return Rule{}, false
 }
 
+// EntryFor returns the entry of a list of destinations, as for [ParseRule], that allows a
+// host at a port: a preset, or the host, with the port unless it is one of the web or 0. It
+// is empty if host is neither a name nor an address.
+func EntryFor(host string, port uint16) string {
+	canonical, err := ParseHost(host)
+	if err != nil {
+		return ""
+	}
+	if p, ok := Preset(PresetFor(canonical)); ok && (port == 0 || slices.Contains(p.Ports, port)) {
+		return p.Name
+	}
+	pattern, err := ParsePattern(canonical)
+	if err != nil {
+		return ""
+	}
+	r := Rule{Name: Custom, Hosts: []Pattern{pattern}, Ports: webPorts}
+	if port != 0 && !slices.Contains(webPorts, port) {
+		r.Ports = []uint16{port}
+	}
+	return r.String()
+}
+
 // PresetFor returns the name of the preset that contains a host, or an empty string.
 func PresetFor(host string) string {
 	host, err := ParseHost(host)

@@ -31,7 +31,7 @@ var executeCode = define(info{
 	out := executeCodeOut{
 		sessionOut: newSessionOut(b, res.Duration),
 		Success:    res.Success, Stdout: res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
-		Figures: figures(res.Images), Network: newNetworkOut(res.Refused),
+		Figures: figures(res.Images), Network: newNetworkOut(res.Refused, res.RefusedMore),
 	}
 	out.LostReason, out.Notes = describeRunLoss(b.Lease, res, "session")
 	out.StateLost = out.LostReason != ""

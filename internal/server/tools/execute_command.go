@@ -35,7 +35,7 @@ var executeCommand = define(info{
 		sessionOut: newSessionOut(b, res.Duration),
 		Command:    echo(in.Command), ExitCode: res.ExitCode, Signal: res.Signal,
 		Success: res.ExitCode == 0 && !res.TimedOut,
-		Stdout:  res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut, Network: newNetworkOut(res.Refused),
+		Stdout:  res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut, Network: newNetworkOut(res.Refused, res.RefusedMore),
 	}
 	var more []string
 	out.images, more = attach(res.Images)

@@ -66,7 +66,7 @@ func InstructionsWithNetwork(instructions string, allowed []string) string {
 }
 
 // A networkOut reports what a box tried to reach in vain. It has the member refused, a list
-// of refusalOut. Its schema says no more than that it is an object: every conversation pays
+// of refusalOut, and more, the number of destinations that the list omits. Its schema says no more than that it is an object: every conversation pays
 // for the schemas of all tools.
 type networkOut map[string]any
 
@@ -79,7 +79,7 @@ type refusalOut struct {
 }
 
 // newNetworkOut returns nil if no connection was refused.
-func newNetworkOut(refused []box.Refusal) networkOut {
+func newNetworkOut(refused []box.Refusal, more int) networkOut {
 	if len(refused) == 0 {
 		return nil
 	}
@@ -87,5 +87,9 @@ func newNetworkOut(refused []box.Refusal) networkOut {
 	for _, r := range refused {
 		list = append(list, refusalOut{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Why, Count: r.Count})
 	}
-	return networkOut{"refused": list}
+	out := networkOut{"refused": list}
+	if more > 0 {
+		out["more"] = more
+	}
+	return out
 }

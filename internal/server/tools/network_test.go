@@ -48,11 +48,11 @@ func TestWithNetwork_LongPolicy(t *testing.T) {
 }
 
 func TestNetworkOut(t *testing.T) {
-	if newNetworkOut(nil) != nil {
+	if newNetworkOut(nil, 0) != nil {
 		t.Error("a result without refusals has the member network")
 	}
-	data, err := encode(newNetworkOut([]box.Refusal{{Host: "a.example", Port: 443, Why: "no_rule", Text: "not repeated", Count: 2}}))
-	if want := `{"refused":[{"host":"a.example","port":443,"why":"no_rule","count":2}]}`; err != nil || string(data) != want {
+	data, err := encode(newNetworkOut([]box.Refusal{{Host: "a.example", Port: 443, Why: "no_rule", Text: "not repeated", Count: 2}}, 3))
+	if want := `{"more":3,"refused":[{"host":"a.example","port":443,"why":"no_rule","count":2}]}`; err != nil || string(data) != want {
 		t.Errorf("got %s, %v, want %s", data, err, want)
 	}
 }

@@ -28,7 +28,7 @@ var runCode = define(info{
 	out := runCodeOut{
 		Stdout: res.Stdout, Stderr: res.Stderr, Success: res.Success,
 		ExecutionTime: math.Round(res.Duration.Seconds()*1e6) / 1e6,
-		ContextID:     s.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images), Network: newNetworkOut(res.Refused),
+		ContextID:     s.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images), Network: newNetworkOut(res.Refused, res.RefusedMore),
 	}
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
