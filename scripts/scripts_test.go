@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -54,6 +55,42 @@ func TestNpmCI_IsTheOnlyCaller(t *testing.T) {
 		}
 		if file != "npm-ci" && !strings.HasSuffix(file, ".go") && strings.Contains(string(text), "npm ci") {
 			t.Errorf("%s calls npm ci directly", file)
+		}
+	}
+}
+
+// The tests that scripts/test runs as the ordinary user only exist, in packages that it
+// runs as that user.
+func TestTest_RunsOnceWhatExists(t *testing.T) {
+	script, err := os.ReadFile("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?s)\nonce=\((.*?)\n\)`).FindSubmatch(script)
+	if list == nil {
+		t.Fatal("scripts/test has no list once")
+	}
+	var sources string
+	for _, dir := range []string{"../e2e", "../internal/cli"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources += string(text)
+		}
+	}
+	names := strings.Fields(string(list[1]))
+	if len(names) < 5 {
+		t.Errorf("the list has the names %q, want those of several tests", names)
+	}
+	for _, name := range names {
+		if !strings.Contains(sources, "\nfunc "+name+"(t *testing.T) {") {
+			t.Errorf("%s is no test of e2e or internal/cli", name)
 		}
 	}
 }
