@@ -17,7 +17,7 @@ import (
 )
 
 // attackLimit bounds the attacks: several times what they take on two busy processors.
-const attackLimit = 8 * time.Minute
+const attackLimit = 15 * time.Minute
 
 // aloneClasses judge how quickly the machine answers under load and how much memory it
 // has left. Other tests would disturb them: scripts/attack runs them alone.
