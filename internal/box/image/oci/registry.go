@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -73,7 +74,8 @@ func newTransport() http.RoundTripper {
 	return t
 }
 
-// transport refuses unencrypted connections, except to a registry on this machine.
+// transport refuses unencrypted connections, except to a registry on this machine, and
+// manifests that are too large.
 type transport struct {
 	plain    bool
 	registry string
@@ -84,7 +86,34 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !(t.plain && r.URL.Host == t.registry) {
 		return nil, fmt.Errorf("connect to %s: registries need HTTPS, except those on this machine", r.URL.Host)
 	}
-	return t.next.RoundTrip(r)
+	res, err := t.next.RoundTrip(r)
+	if err == nil && asksForManifest(r) {
+		res.Body = &bounded{res.Body, maxManifest}
+	}
+	return res, err
+}
+
+// asksForManifest reports whether a request, or the one that led to it by redirects, is for
+// a manifest or an index.
+func asksForManifest(r *http.Request) bool {
+	for r.Response != nil && r.Response.Request != nil {
+		r = r.Response.Request
+	}
+	return strings.Contains(r.URL.Path, "/manifests/")
+}
+
+// bounded returns an error when more bytes are read than are left.
+type bounded struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, hostile("its manifest has more than %d MiB", maxManifest>>20)
+	}
+	return n, err
 }
 
 // isLoopback reports whether a host, with or without a port, is this machine.

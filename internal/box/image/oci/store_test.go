@@ -29,6 +29,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -441,7 +442,16 @@ func TestPull_RefusesHostileImages(t *testing.T) {
 		"an EROFS image as layer": func(dir string, m *v1.Manifest, _ *v1.ConfigFile) {
 			overwrite(dir, m.Layers[0].Digest, append(make([]byte, 1024), 0xe2, 0xe1, 0xf5, 0xe0))
 		},
-		"another config": func(dir string, m *v1.Manifest, _ *v1.ConfigFile) {
+		"another config": func(dir string, m *v1.Manifest, c *v1.ConfigFile) {
+			c.Author = "evil" // otherwise it is a config of these layers
+			b, err := json.Marshal(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Config.Digest.Hex, m.Config.Size = strings.Repeat("0", 64), int64(len(b))
+			overwrite(dir, m.Config.Digest, b)
+		},
+		"a malformed digest of the config": func(dir string, m *v1.Manifest, _ *v1.ConfigFile) {
 			overwrite(dir, m.Config.Digest, []byte(`{"os":"linux"}`))
 			m.Config.Digest.Hex = m.Config.Digest.Hex[:63] + "g"
 		},
@@ -559,6 +569,50 @@ func TestKeychain(t *testing.T) {
 	push(t, ref.Name, sampleImage(t), remote.WithAuthFromKeychain(keychain))
 	if _, err := openStore(t).Pull(t.Context(), ref, nil); err != nil {
 		t.Errorf("with credentials: %v", err)
+	}
+	var told atomic.Int32
+	other := serveRegistry(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "" {
+				told.Add(1)
+			}
+			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED"}]}`, http.StatusUnauthorized)
+		})
+	})
+	if _, err := openStore(t).Pull(t.Context(), parse(t, other+"/private:1"), nil); err == nil || told.Load() != 0 {
+		t.Errorf("another registry: %v, got credentials %d times", err, told.Load())
+	}
+}
+
+// TestRegistry_BoundsManifests: a manifest beyond the limit is refused, also behind a
+// redirect, and one below it is not.
+func TestRegistry_BoundsManifests(t *testing.T) {
+	for size, refused := range map[int]bool{maxManifest / 2: false, maxManifest + 1: true} {
+		img := mutate.Annotations(sampleImage(t), map[string]string{"note": strings.Repeat("x", size)}).(v1.Image)
+		host := serveRegistry(t, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/manifests/1") {
+					http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+					return
+				}
+				if r.URL.Path == "/elsewhere" {
+					b, err := img.RawManifest()
+					if err != nil {
+						t.Error(err)
+					}
+					w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+					w.Write(b)
+					return
+				}
+				h.ServeHTTP(w, r)
+			})
+		})
+		push(t, host+"/app:1", sampleImage(t)) // its config and layers
+		_, err := openStore(t).Pull(t.Context(), parse(t, host+"/app:1"), nil)
+		if errors.Is(err, ErrHostile) != refused || !refused && err != nil {
+			t.Errorf("a manifest of %d bytes: got %v, want refused: %t", size, err, refused)
+		}
 	}
 }
 
