@@ -50,6 +50,7 @@ func classes() []class {
 		httpClass(),
 		filesClass(),
 		volumeClass(),
+		imagesClass(),
 		localUserClass(),
 	}
 }

@@ -179,8 +179,9 @@ func TestDocument_IsCurrent(t *testing.T) {
 	}
 }
 
-// TestDocument_PromisesAreTested: each promise of the threat model names tests that exist,
-// and its classes of attacks exist. Each class of attacks belongs to a promise.
+// TestDocument_PromisesAreTested: each promise of the threat model names tests that exist
+// and are the only ones of that name, or names their packages, too; its classes of attacks
+// exist. Each class of attacks belongs to a promise.
 func TestDocument_PromisesAreTested(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()
@@ -190,10 +191,16 @@ func TestDocument_PromisesAreTested(t *testing.T) {
 		}
 		return string(b)
 	}
-	var sources strings.Builder
+	packages := make(map[string][]string) // of each test, by its name
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 	err := walkTests("../..", func(file string) error {
 		b, err := os.ReadFile(file)
-		sources.Write(b)
+		for _, m := range declared.FindAllSubmatch(b, -1) {
+			name, dir := string(m[1]), strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../")
+			if !slices.Contains(packages[name], dir) {
+				packages[name] = append(packages[name], dir)
+			}
+		}
 		return err
 	})
 	if err != nil {
@@ -206,6 +213,7 @@ func TestDocument_PromisesAreTested(t *testing.T) {
 	_, promises, _ := strings.Cut(read(document), "\n## Promises\n")
 	promises, _, _ = strings.Cut(promises, "\n## ")
 	word := regexp.MustCompile("`([A-Za-z0-9_-]+)`")
+	named := regexp.MustCompile("`(?:([a-z0-9/_]+)\\.)?(Test\\w+)`") // the package if several have such a test
 	rows := 0
 	for line := range strings.Lines(promises) {
 		cells := strings.Split(line, "|")
@@ -213,7 +221,7 @@ func TestDocument_PromisesAreTested(t *testing.T) {
 			continue
 		}
 		rows++
-		if !strings.Contains(cells[2], "`Test") {
+		if !named.MatchString(cells[2]) {
 			t.Errorf("%s: no test of the promise %q", document, cells[1])
 		}
 		for _, m := range word.FindAllStringSubmatch(cells[3], -1) {
@@ -231,9 +239,12 @@ func TestDocument_PromisesAreTested(t *testing.T) {
 			t.Errorf("%s names no promise for the attacks of the class %s", document, class)
 		}
 	}
-	for _, m := range regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(read(document), -1) {
-		if !strings.Contains(sources.String(), "\nfunc "+m[1]+"(t *testing.T)") {
-			t.Errorf("%s names %s, which does not exist", document, m[1])
+	for _, m := range named.FindAllStringSubmatch(read(document), -1) {
+		switch dir, have := m[1], packages[m[2]]; {
+		case dir == "" && len(have) > 1:
+			t.Errorf("%s names %s, which is ambiguous: write one of %q before it, with a dot", document, m[2], have)
+		case len(have) == 0, dir != "" && !slices.Contains(have, dir):
+			t.Errorf("%s names %s, which does not exist", document, m[0])
 		}
 	}
 }
