@@ -155,7 +155,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		sp.key = q.key
 		sp.chosen = q.key.kind == KindSession
 	} else {
-		sp = spec{key: q.key, template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor)}
+		sp = spec{key: q.key, template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor), limits: r.Limits}
 		if q.check != nil {
 			if err := q.check(&sp); err != nil {
 				return failed(err)

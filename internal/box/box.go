@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
 // Box is one box. All methods may be called concurrently. Once the box has
@@ -62,7 +63,8 @@ type spec struct {
 	template Template
 	named    string // the named template that it came from; "": a built-in one
 	flavor   Flavor
-	created  time.Time // zero: now
+	limits   snapshot.NetLimits // of its network
+	created  time.Time          // zero: now
 	origin   origin
 	chosen   bool // a client chose the id, so that another server may have a box of that id
 }
@@ -131,7 +133,7 @@ func (b *Box) Info() Info {
 func (b *Box) infoLocked() Info {
 	return Info{
 		ID: b.key.id, Kind: b.key.kind, Owner: b.key.owner, Name: b.name, Description: b.desc,
-		Template: b.template, Named: b.named, Language: b.template.Language(), Flavor: b.flavor,
+		Template: b.template, Named: b.named, Language: b.template.Language(), Flavor: b.flavor, Limits: b.limits,
 		State: b.stateLocked(), Created: b.created, LastUsed: b.use.lastUsed, Source: b.source,
 	}
 }

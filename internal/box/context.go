@@ -41,6 +41,9 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOp
 			return nil, err
 		}
 	}
+	if _, err := m.narrow(op, &sp, opts.Network); err != nil {
+		return nil, err
+	}
 	sp.template, sp.flavor = m.orUsual(sp.template), m.orDefault(sp.flavor)
 	s, lease, err := m.create(ctx, op, sp)
 	lease.Release()

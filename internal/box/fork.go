@@ -57,7 +57,7 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, o
 			child.desc = parent.desc
 		}
 	}
-	child.template, child.named, child.flavor, child.origin = parent.template, parent.named, parent.flavor, origin{parent: parent}
+	child.template, child.named, child.flavor, child.limits, child.origin = parent.template, parent.named, parent.flavor, parent.limits, origin{parent: parent}
 	s, lease, err := m.create(ctx, op, child)
 	lease.Release()
 	if err != nil {

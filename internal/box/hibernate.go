@@ -83,7 +83,7 @@ func (l *lifecycle) beginUnloadLocked(s *Box, reason Reason, detail string) bool
 		l.terminateLocked(s, reason, detail)
 		return false
 	}
-	s.tomb = l.reg.tombstone(s.key, s.name, ReasonHibernated, detail)
+	s.tomb = l.reg.tombstone(&s.spec, ReasonHibernated, detail)
 	s.recordStays = true
 	l.reg.setState(s, stateHibernating)
 	l.reg.unpinAllLocked(s)
@@ -112,11 +112,11 @@ func (l *lifecycle) hibernate(s *Box, turn *turn, reason Reason, detail string) 
 	}
 	switch {
 	case !keep:
-		s.tomb, s.recordStays = l.reg.tombstone(s.key, s.name, reason, detail), false
+		s.tomb, s.recordStays = l.reg.tombstone(&s.spec, reason, detail), false
 		l.reg.recordExitLocked(s.tomb)
 		l.reg.setState(s, stateEnding)
 	case err != nil: // the disk has an earlier state, and the next call reports why
-		l.reg.tombstones.add(l.reg.tombstone(s.key, s.name, reason, detail))
+		l.reg.tombstones.add(l.reg.tombstone(&s.spec, reason, detail))
 		fallthrough
 	default:
 		l.reg.ended[ReasonHibernated]++
@@ -263,7 +263,7 @@ func (b *Box) metaLocked() snapshot.Meta {
 	now := b.env.now()
 	return snapshot.Meta{
 		Class: snapshot.Box, Owner: string(b.key.owner), Kind: string(b.key.kind), BoxID: b.key.id,
-		Name: b.name, Description: b.desc, Template: string(b.template), Named: b.named, Flavor: string(b.flavor),
+		Name: b.name, Description: b.desc, Template: string(b.template), Named: b.named, Flavor: string(b.flavor), Limits: b.limits,
 		Created: b.created, Ran: b.ranLocked(), Unreported: b.unreportedLocked(),
 		// By the clock as it is now: it may have been set since, and age goes by it.
 		Used: now.Add(-now.Sub(b.use.lastUsed)),

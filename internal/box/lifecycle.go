@@ -74,6 +74,9 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 	if s.origin == (origin{}) && have[s.template.Language()] == "" && (len(have) > 0 || s.key.kind != KindSession) {
 		return l.noInterpreter(op, s.template.Language())
 	}
+	if err := l.inheritLocked(op, s); err != nil {
+		return err
+	}
 	if err := l.evictLocked(op, s, nil); err != nil {
 		return err
 	}
@@ -343,12 +346,12 @@ func (l *lifecycle) terminate(s *Box, reason Reason, detail string) {
 func (l *lifecycle) terminateLocked(s *Box, reason Reason, detail string) {
 	if !s.state.live() {
 		if s.state == stateHibernating && s.died == nil { // it matters if it cannot be written
-			s.died = l.reg.tombstone(s.key, s.name, reason, detail)
+			s.died = l.reg.tombstone(&s.spec, reason, detail)
 		}
 		return
 	}
 	booting := s.state.booting()
-	s.tomb = l.reg.tombstone(s.key, s.name, reason, detail)
+	s.tomb = l.reg.tombstone(&s.spec, reason, detail)
 	if !booting {
 		// The last written state of a box that broke is better than nothing.
 		s.recordStays = reason.failure() && s.data

@@ -49,7 +49,7 @@ func (m *Manager) fromNamed(op string, sp *spec, name string) error {
 		if sp.flavor != "" && sp.flavor != flavor {
 			return namedMismatch(op, name, "flavor", string(flavor), string(sp.flavor))
 		}
-		sp.template, sp.named, sp.flavor, sp.origin = base, t.Name, flavor, origin{named: t.ID}
+		sp.template, sp.named, sp.flavor, sp.limits, sp.origin = base, t.Name, flavor, t.Limits, origin{named: t.ID}
 		return nil
 	}
 	return noSuchTemplate(op, name, list)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
@@ -18,8 +19,16 @@ import (
 // Networks opens the networks of boxes. Its methods may be called concurrently.
 type Networks interface {
 	// Open returns the network of one machine of a box, which is never nil and whose Close
-	// the caller calls. It is called once the machine has an owner, and does not wait.
-	Open(owner Owner, box, template string) Network
+	// the caller calls. It is called once the machine has an owner, and does not wait. The
+	// limits narrow what the owner's boxes may reach; a limit that cannot be read allows
+	// nothing.
+	Open(owner Owner, box, template string, limits snapshot.NetLimits) Network
+	// Parse returns the canonical form of presets and hosts to which a client narrows the
+	// network of a box, sorted and without repetitions.
+	Parse(entries []string) ([]string, error)
+	// Within returns those of the entries of which the owner's boxes with these limits may
+	// reach nothing, and a list of what they may reach.
+	Within(owner Owner, limits snapshot.NetLimits, entries []string) (outside, allowed []string)
 }
 
 // Network connects the programs of one box to other hosts. Its methods may be called
@@ -71,8 +80,9 @@ var errNetworkClosed = errors.New("the network of the box is closed")
 // network is the network of one box, and nil before its machine is made. It stays the same
 // when the box fails to hibernate and goes on with a new [Network].
 type network struct {
-	agent *client.Conn
-	open  func() Network // nil: boxes have no network
+	agent   *client.Conn
+	open    func() Network // nil: boxes have no network
+	limited bool           // the box has limits, so that its notice may not be the usual one
 
 	sending sync.Mutex // held while settings are sent; before mu
 
@@ -87,9 +97,9 @@ type network struct {
 // openNetwork connects the machine of a box, which has its owner now, to its network. Until
 // then the agent has none, also in a machine that is restored from one that had.
 func (f *machineFactory) openNetwork(ctx context.Context, s *Box, b *booted) error {
-	n := &network{agent: b.machine.Agent}
+	n := &network{agent: b.machine.Agent, limited: len(s.limits) > 0}
 	if nets := f.parts.Networks; nets != nil {
-		n.open = func() Network { return nets.Open(s.key.owner, s.key.id, cmp.Or(s.named, string(s.template))) }
+		n.open = func() Network { return nets.Open(s.key.owner, s.key.id, cmp.Or(s.named, string(s.template)), s.limits) }
 	}
 	b.network = n
 	n.reopen()
@@ -143,7 +153,8 @@ func (n *network) refresh(ctx context.Context) error {
 	return n.send(ctx)
 }
 
-// send sends the settings to the agent, unless it has them, or has no network and gets none.
+// send sends the settings to the agent, unless it has them, or has no network and gets none
+// for the usual reason.
 func (n *network) send(ctx context.Context) error {
 	n.sending.Lock()
 	defer n.sending.Unlock()
@@ -157,7 +168,7 @@ func (n *network) send(ctx context.Context) error {
 	if n.current != nil {
 		settings = n.current.Settings()
 	}
-	needed := settings.On || n.on
+	needed := settings.On || n.on || n.limited
 	n.mu.Unlock()
 	var err error
 	if needed {

@@ -11,17 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // ledger is a Networks that notes which networks are open.
 type ledger struct {
 	mu     sync.Mutex
-	open   map[string]int // guarded by mu; open networks, by owner and box
-	opened map[string]int // guarded by mu; all networks
-	active bool           // guarded by mu
-	refuse []Refusal      // guarded by mu; of the next Take
-	hold   chan struct{}  // if not nil, networks of owners "slow…" close after it
+	open   map[string]int                // guarded by mu; open networks, by owner and box
+	opened map[string]int                // guarded by mu; all networks
+	limits map[string]snapshot.NetLimits // guarded by mu; of the last network of a box
+	active bool                          // guarded by mu
+	refuse []Refusal                     // guarded by mu; of the next Take
+	hold   chan struct{}                 // if not nil, networks of owners "slow…" close after it
 }
 
 type entry struct {
@@ -32,17 +34,36 @@ type entry struct {
 
 // withLedger gives the boxes of a fixture networks, before the first box is made.
 func withLedger(f *fixture) *ledger {
-	l := &ledger{open: make(map[string]int), opened: make(map[string]int)}
+	l := &ledger{open: make(map[string]int), opened: make(map[string]int), limits: make(map[string]snapshot.NetLimits)}
 	f.env.parts.Networks = l
 	return l
 }
 
-func (l *ledger) Open(owner Owner, box, template string) Network {
+// Parse accepts all entries but "bad".
+func (l *ledger) Parse(entries []string) ([]string, error) {
+	if slices.Contains(entries, "bad") {
+		return nil, errors.New("bad is neither a preset nor a host")
+	}
+	return slices.Compact(slices.Sorted(slices.Values(entries))), nil
+}
+
+// Within has a policy that allows a and b.
+func (l *ledger) Within(_ Owner, _ snapshot.NetLimits, entries []string) (outside, allowed []string) {
+	for _, e := range entries {
+		if e != "a" && e != "b" {
+			outside = append(outside, e)
+		}
+	}
+	return outside, []string{"a", "b"}
+}
+
+func (l *ledger) Open(owner Owner, box, template string, limits snapshot.NetLimits) Network {
 	key := fmt.Sprintf("%s/%s/%s", owner, box, template)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[key]++
 	l.opened[key]++
+	l.limits[string(owner)+"/"+box] = limits
 	return &entry{ledger: l, key: key}
 }
 

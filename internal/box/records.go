@@ -307,7 +307,7 @@ func infoOfRecord(r *snapshot.Record) Info {
 	t := Template(r.Template)
 	return Info{
 		ID: r.BoxID, Kind: Kind(r.Kind), Owner: Owner(r.Owner), Name: r.Name, Description: r.Description,
-		Template: t, Named: r.Named, Language: t.Language(), Flavor: Flavor(r.Flavor), State: StateHibernated,
+		Template: t, Named: r.Named, Language: t.Language(), Flavor: Flavor(r.Flavor), Limits: r.Limits, State: StateHibernated,
 		Created: r.Created, LastUsed: r.Used,
 	}
 }
@@ -321,7 +321,7 @@ func (d *records) specOf(lease *snapshot.Lease) spec {
 	}
 	return spec{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
-		template: Template(meta.Template), named: meta.Named, flavor: Flavor(meta.Flavor), created: meta.Created,
+		template: Template(meta.Template), named: meta.Named, flavor: Flavor(meta.Flavor), limits: meta.Limits, created: meta.Created,
 		origin: origin{record: lease, stale: meta.Live, restored: meta.Restored, ran: meta.Ran, saved: meta.Saved, report: unreported},
 	}
 }

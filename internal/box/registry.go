@@ -326,9 +326,10 @@ func (r *registry) nextChange() <-chan struct{} {
 	return r.changed.wait()
 }
 
-// tombstone describes the end of a box now.
-func (r *registry) tombstone(k key, name string, reason Reason, detail string) *Tombstone {
-	return &Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Name: name, Reason: reason, Detail: detail, At: r.now()}
+// tombstone describes the end of the box s now.
+func (r *registry) tombstone(s *spec, reason Reason, detail string) *Tombstone {
+	k := s.key
+	return &Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Name: s.name, Reason: reason, Detail: detail, At: r.now(), Limits: s.limits}
 }
 
 // recordExitLocked remembers a box that is gone for good.

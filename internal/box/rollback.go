@@ -19,6 +19,9 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, sp spec) (*Box
 	defer lease.Release()
 	sp.key, sp.name, sp.desc, sp.created = old.key, old.name, old.desc, old.created
 	sp.origin.rollBack = true
+	if sp.limits, err = narrower(op, sp.limits, old.limits); err != nil { // an earlier state widens nothing
+		return nil, err
+	}
 	s := m.life.newBox(sp)
 	defer s.cancelBoot(nil)
 	if err := m.life.replace(ctx, op, old, s); err != nil {

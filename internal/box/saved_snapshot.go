@@ -72,7 +72,7 @@ func (m *Manager) saveSnapshot(ctx context.Context, op string, s *Box, opts Snap
 	owner := s.key.owner
 	meta := snapshot.Meta{
 		Class: snapshot.Kept, Owner: string(owner), Kind: string(s.key.kind), BoxID: s.key.id, Name: opts.Name, Description: opts.Description,
-		Template: string(s.template), Named: s.named, Flavor: string(s.flavor), Created: m.now(), Used: m.now(),
+		Template: string(s.template), Named: s.named, Flavor: string(s.flavor), Limits: s.limits, Created: m.now(), Used: m.now(),
 	}
 	lease, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
@@ -202,7 +202,8 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 		}
 	}
 	sp := spec{
-		template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor), name: opts.Name, desc: opts.Description, origin: origin{snapshot: r.ID, ran: r.Ran},
+		template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor), limits: r.Limits,
+		name: opts.Name, desc: opts.Description, origin: origin{snapshot: r.ID, ran: r.Ran},
 	}
 	if opts.Into != "" {
 		return m.rollBack(ctx, op, key{owner, kind, opts.Into}, sp)

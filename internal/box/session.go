@@ -16,7 +16,7 @@ const maxID = 128
 // continues for the others.
 //
 // Errors: CodeInvalid (bad id, or another template or flavor than the session
-// has, or no such named template), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
+// has, no such named template, or a network outside of the policy), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
 // CodeGone (stopped while starting), CodeCancelled.
 func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions) (*Box, Lease, error) {
 	const op = "create session"
@@ -36,24 +36,36 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 	}
 
 	sp := spec{key: key{owner, KindSession, opts.ID}, template: m.orUsual(template), flavor: m.orDefault(flavor)}
-	var errNamed error
+	var errNew error // why there can be no new box
 	if opts.Named != "" {
 		sp.template, sp.flavor = template, flavor
-		errNamed = m.fromNamed(op, &sp, opts.Named)
+		errNew = m.fromNamed(op, &sp, opts.Named)
+	}
+	network, err := m.narrow(op, &sp, opts.Network)
+	switch {
+	case err != nil && network == nil: // unreadable, whatever the session has
+		return nil, Lease{}, err
+	case errNew == nil:
+		errNew = err
 	}
 	if isNew {
-		if errNamed != nil {
-			return nil, Lease{}, errNamed
+		if errNew != nil {
+			return nil, Lease{}, errNew
 		}
 		return m.create(ctx, op, sp)
 	}
-	q := search{op: op, key: sp.key, check: func(s *spec) error { return s.matches(op, template, opts.Named, flavor) }}
-	if errNamed == nil {
+	q := search{op: op, key: sp.key, check: func(s *spec) error {
+		if err := s.matches(op, template, opts.Named, flavor); err != nil {
+			return err
+		}
+		return s.hasNetwork(op, network)
+	}}
+	if errNew == nil {
 		q.make = func() spec { return sp }
 	}
 	s, lease, err := m.acquire(ctx, q)
-	if err == nil && s == nil { // a session that exists does not need its template any more
-		err = errNamed
+	if err == nil && s == nil { // a session that exists needs neither its template nor the policy it was made within
+		err = errNew
 	}
 	if err != nil {
 		return nil, Lease{}, err

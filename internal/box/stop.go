@@ -86,8 +86,13 @@ func (m *Manager) stopHibernated(op string, k key) (bool, error) {
 	default:
 		return true, &Error{Code: CodeInternal, Op: op, Msg: fmt.Sprintf("Failed to remove the hibernated %s %s", k.kind, clip(k.id, maxID)), Err: err, Context: k.details()}
 	}
-	m.reg.recordExit(m.reg.tombstone(recordKey(r), r.Name, ReasonStopped, ""))
+	m.reg.recordExit(m.reg.tombstone(endedSpec(r), ReasonStopped, ""))
 	return true, nil
+}
+
+// endedSpec describes the box of a record as far as its tombstone needs it.
+func endedSpec(r *snapshot.Record) *spec {
+	return &spec{key: recordKey(r), name: r.Name, limits: r.Limits}
 }
 
 // removeLost removes the record of a box that was lost with its server before
@@ -122,6 +127,6 @@ func (l *lifecycle) recordRemoved(r snapshot.Removed) {
 	case snapshot.Quota:
 		reason, detail = ReasonEvicted, "the disk that hibernated boxes may use was full"
 	}
-	l.reg.recordExit(l.reg.tombstone(recordKey(&r.Record), r.Name, reason, detail))
+	l.reg.recordExit(l.reg.tombstone(endedSpec(&r.Record), reason, detail))
 	l.log.Info("hibernated box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, reason, logkey.Detail, detail)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
 // Reason says why a box ended. It is a closed set: a metric label.
@@ -43,6 +45,8 @@ type Tombstone struct {
 	Reason Reason    `json:"reason"`
 	Detail string    `json:"detail,omitempty"` // one line for people; may be empty
 	At     time.Time `json:"at"`
+	// Limits are those of the network of the box, which a box made in its place has too.
+	Limits snapshot.NetLimits `json:"limits,omitempty"`
 }
 
 func (t *Tombstone) key() key { return key{t.Owner, t.Kind, t.ID} }

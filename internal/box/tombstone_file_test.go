@@ -11,6 +11,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
 // TestTombstones_SharedByServers: concurrent servers, and a later one, know what became
@@ -26,7 +28,8 @@ func TestTombstones_SharedByServers(t *testing.T) {
 	bury := func(m *Manager, id string, reason Reason) key {
 		c.add(time.Second)
 		k := key{"owner", KindContext, id}
-		m.reg.tombstones.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now()})
+		m.reg.tombstones.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now(),
+			Limits: snapshot.NetLimits{{Of: snapshot.OfBox}}})
 		m.maintainer.shareTombstones(t.Context())
 		return k
 	}
@@ -50,7 +53,7 @@ func TestTombstones_SharedByServers(t *testing.T) {
 	want(b, "the other server", first, ReasonOOM)
 	want(server(), "a later server", first, ReasonOOM)
 	whole := *a.reg.tombstones.get(first)
-	if got := *b.reg.tombstones.get(first); got != whole {
+	if got := *b.reg.tombstones.get(first); !reflect.DeepEqual(got, whole) {
 		t.Errorf("got %+v, want %+v", got, whole)
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
@@ -43,6 +44,9 @@ type SessionOptions struct {
 	Template Template
 	Named    string // a named template, of the owner or of everyone; "": the built-in one
 	Flavor   Flavor
+	// Network narrows the network of a new session to presets and hosts. A session that
+	// exists must have been narrowed to the same. nil: it is not narrowed.
+	Network []string
 }
 
 // ContextOptions describes a new context.
@@ -52,6 +56,7 @@ type ContextOptions struct {
 	Named       string // a named template, of the owner or of everyone; "": the built-in one
 	Description string
 	Flavor      Flavor
+	Network     []string // as in SessionOptions
 }
 
 // Info describes a box at one moment.
@@ -64,6 +69,7 @@ type Info struct {
 	Named       string // the named template that it came from; "": a built-in one
 	Language    string
 	Flavor      Flavor
+	Limits      snapshot.NetLimits // of its network; not modified
 	State       State
 	Created     time.Time
 	LastUsed    time.Time

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
@@ -63,11 +64,26 @@ func openNetworks(cfg *config.Config, log, audit *slog.Logger) (*networks, error
 }
 
 // Open implements box.Networks.
-func (n *networks) Open(owner box.Owner, id, template string) box.Network {
-	return &boxNetwork{
-		Network: n.gate.Open(egress.Box{Owner: string(owner), ID: id, Template: template}, nil),
-		allowed: func() []string { return n.allowed(owner) },
+func (n *networks) Open(owner box.Owner, id, template string, limits snapshot.NetLimits) box.Network {
+	return &boxNetwork{n.gate.Open(egress.Box{Owner: string(owner), ID: id, Template: template}, layersOf(limits)...)}
+}
+
+// Parse implements box.Networks.
+func (n *networks) Parse(entries []string) ([]string, error) { return canonicalNetwork(entries) }
+
+// Within implements box.Networks.
+func (n *networks) Within(owner box.Owner, limits snapshot.NetLimits, entries []string) (outside, allowed []string) {
+	set := n.policies.Load().Set(string(owner)).Narrow(layersOf(limits)...)
+	for _, entry := range entries {
+		limit := snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{entry}}}
+		if len(set.Narrow(layersOf(limit)...).Allowed()) == 0 {
+			outside = append(outside, entry)
+		}
 	}
+	if len(outside) > 0 {
+		allowed = set.Allowed()
+	}
+	return outside, allowed
 }
 
 // allowed lists the destinations that the boxes of an owner can reach; it is empty if they
@@ -77,13 +93,7 @@ func (n *networks) allowed(owner box.Owner) []string {
 }
 
 // boxNetwork is the network of a box.
-type boxNetwork struct {
-	*egress.Network
-	allowed func() []string
-}
-
-// Allowed implements box.Network.
-func (n *boxNetwork) Allowed() []string { return n.allowed() }
+type boxNetwork struct{ *egress.Network }
 
 // Take implements box.Network.
 func (n *boxNetwork) Take() []box.Refusal {

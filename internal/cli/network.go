@@ -42,7 +42,7 @@ line, environment and file, and not those of a running server.`,
 func bindNetwork(cmd *cobra.Command, owner *string, group string) {
 	cmd.Flags().StringVar(owner, "owner", "", `whose boxes, as in the file: "token NAME" [the local user]`)
 	help.Group(cmd.Flags(), group, "owner")
-	bind(cmd, "network")
+	bind(cmd, "network", "host")
 }
 
 func (a *app) networkShowCommand() *cobra.Command {
@@ -52,7 +52,9 @@ func (a *app) networkShowCommand() *cobra.Command {
 		Short: "Show the hosts that boxes may reach",
 		Long: `Show lists what boxes may reach: each rule with its ports and hosts. Without --owner, it
 shows the policy of the local user and lists the owners with policies of their own. It
-lists the secrets of these boxes, too, without their values.`,
+lists the secrets of these boxes, too, without their values, and templates with a limit
+of their own, with what that leaves of the policy. A single box can be narrower still, by
+the argument network of the tool that made it.`,
 		Example: `  glovebox network show --network npm,api.example.org`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,6 +67,9 @@ lists the secrets of these boxes, too, without their values.`,
 				return err
 			}
 			if err := showPolicy(a.Out, n.Of(owner)); err != nil {
+				return err
+			}
+			if err := a.showTemplateLimits(cfg, n.Set(owner), owner); err != nil {
 				return err
 			}
 			if err := showSecrets(a.Out, n.Secrets(), owner); err != nil {

@@ -319,7 +319,7 @@ func (h *host) connect(ctx context.Context, l *client.Conn, cfg *config.Config) 
 	if h.networks, err = openNetworks(cfg, h.log, nil); err != nil {
 		return nil, err
 	}
-	network := h.networks.Open("", "run", "")
+	network := h.networks.Open("", "run", "", nil)
 	l.SetNetwork(network)
 	if settings := network.Settings(); settings.On {
 		if err := l.Configure(ctx, settings); err != nil {

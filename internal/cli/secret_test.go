@@ -44,13 +44,13 @@ func TestNetworks_Secrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.close()
-	alice := n.Open("token alice", "box1", "")
+	alice := n.Open("token alice", "box1", "", nil)
 	defer alice.Close()
 	settings := alice.Settings()
 	if !strings.HasPrefix(settings.Env["API_TOKEN"], "gbx-secret-api-") || settings.CA == "" {
 		t.Errorf("the settings of the owner's box are %+v, want a placeholder and a certificate", settings)
 	}
-	bob := n.Open("token bob", "box2", "")
+	bob := n.Open("token bob", "box2", "", nil)
 	defer bob.Close()
 	if s := bob.Settings(); len(s.Env) != 0 || s.CA != "" {
 		t.Errorf("the settings of another owner's box are %+v, want neither", s)

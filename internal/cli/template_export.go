@@ -18,6 +18,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/catalog"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/recipe"
@@ -38,13 +39,14 @@ const (
 
 // exported describes an exported template.
 type exported struct {
-	Format      int             `json:"format"`
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Base        string          `json:"base"`
-	Flavor      string          `json:"flavor"`
-	Details     catalog.Details `json:"details"`
-	Files       []exportedFile  `json:"files"`
+	Format      int                `json:"format"`
+	Name        string             `json:"name"`
+	Description string             `json:"description,omitempty"`
+	Base        string             `json:"base"`
+	Flavor      string             `json:"flavor"`
+	Limits      snapshot.NetLimits `json:"limits,omitempty"`
+	Details     catalog.Details    `json:"details"`
+	Files       []exportedFile     `json:"files"`
 }
 
 type exportedFile struct {
@@ -93,7 +95,7 @@ func exportTemplate(ctx context.Context, c *catalog.Catalog, t catalog.Template,
 		return err
 	}
 	defer release()
-	e := exported{Format: exportFormat, Name: t.Name, Description: t.Description, Base: t.Base, Flavor: t.Flavor}
+	e := exported{Format: exportFormat, Name: t.Name, Description: t.Description, Base: t.Base, Flavor: t.Flavor, Limits: t.Limits}
 	if e.Details, err = c.Details(t.ID); err != nil {
 		return err
 	}
@@ -210,7 +212,7 @@ func importTemplate(ctx context.Context, h *host, c *catalog.Catalog, r io.Reade
 	if name != "" {
 		e.Name = name
 	}
-	t := catalog.Template{Name: e.Name, Owner: owner, Description: e.Description, Base: e.Base, Flavor: e.Flavor}
+	t := catalog.Template{Name: e.Name, Owner: owner, Description: e.Description, Base: e.Base, Flavor: e.Flavor, Limits: e.Limits.ForTemplate()}
 	size := int64(0)
 	for _, f := range e.Files {
 		size += f.Size
@@ -263,6 +265,9 @@ func (e *exported) check() error {
 	}
 	if base := box.Template(e.Base); base != box.TemplatePython && base != box.TemplateNode || e.Flavor == "" {
 		return fmt.Errorf("base %.40q and flavor %.40q are not known", e.Base, e.Flavor)
+	}
+	if err := e.Limits.Check(); err != nil {
+		return err
 	}
 	if len(e.Files) == 0 || len(e.Files) > maxExportFiles {
 		return fmt.Errorf("%d files, must be 1 to %d", len(e.Files), maxExportFiles)

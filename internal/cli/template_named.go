@@ -178,6 +178,9 @@ func (a *app) showTemplate(t *namedTemplate, asJSON bool) error {
 	line("made", "%s", t.Made.Local().Format("2006-01-02 15:04"))
 	line("size", "%d MiB", t.Bytes>>20)
 	line("preloaded", "%s", t.loaded())
+	if t.Limits != nil {
+		line("network", "at most %s", describeLimits(t.Limits))
+	}
 	var r recipe.Recipe
 	if t.Recipe != nil && json.Unmarshal(t.Recipe, &r) == nil {
 		line("from", "%s", r.From)
@@ -225,7 +228,7 @@ snapshot unless --owner says otherwise.`,
 				if err != nil {
 					return err
 				}
-				t := catalog.Template{Name: args[1], Owner: r.Owner, Description: description, Base: r.Template, Flavor: r.Flavor}
+				t := catalog.Template{Name: args[1], Owner: r.Owner, Description: description, Base: r.Template, Flavor: r.Flavor, Limits: r.Limits.ForTemplate()}
 				if cmd.Flags().Changed("owner") {
 					t.Owner = owner
 				}

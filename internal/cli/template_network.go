@@ -53,7 +53,7 @@ func (b *recipeBuild) connect(ctx context.Context, m *machine.Machine) (disconne
 		Policies: func(string, string) policy.Set { return set },
 		Pins:     b.cfg.Pins(), MaxConnections: b.cfg.EgressMaxConnections, MaxBytesPerMinute: int64(b.cfg.EgressMaxMBPerMinute) << 20, Log: b.host.log,
 	})
-	network := gate.Open(egress.Box{Owner: b.owner, ID: "build", Template: b.name}, nil)
+	network := gate.Open(egress.Box{Owner: b.owner, ID: "build", Template: b.name})
 	m.Agent.SetNetwork(network)
 	if err := m.Agent.Configure(ctx, network.Settings()); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect the box to the network: %w", err), gate.Close())

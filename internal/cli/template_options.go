@@ -29,6 +29,7 @@ type recipeOptions struct {
 	copies      []string
 	envs        []string
 	net         []string
+	network     []string // nil: not given
 	noCache     bool
 
 	sizes   []string
@@ -42,17 +43,18 @@ func (o *recipeOptions) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.copies, "copy", nil, "`PATH[:DEST]` copy a file or directory in; repeatable")
 	f.StringArrayVar(&o.envs, "env", nil, "`KEY=VALUE` environment variable; repeatable")
 	f.StringSliceVar(&o.net, "net", nil, "`list` of presets or hosts for the build's network")
+	f.StringSliceVar(&o.network, "box-network", nil, "`list` of presets or hosts for the boxes at most, none for none")
 	f.StringVar(&o.from, "from", "", "`source` of the file system [toolchain]")
 	f.StringVar(&o.lang, "language", "", "`python|javascript` interpreter of the boxes [python]")
 	f.StringVar(&o.description, "description", "", "`text` one line for those who choose a template")
 	f.StringVar(&o.owner, "owner", "", "`owner` of the template, or * for everyone [you]")
 	f.BoolVar(&o.noCache, "no-cache", false, "run all steps again")
-	help.Group(f, "Recipe", "file", "run", "copy", "env", "net", "from", "language", "description", "owner", "no-cache")
+	help.Group(f, "Recipe", "file", "run", "copy", "env", "net", "box-network", "from", "language", "description", "owner", "no-cache")
 }
 
 // inFlags reports whether the flags have a recipe.
 func (o *recipeOptions) inFlags() bool {
-	return len(o.runs)+len(o.copies)+len(o.envs)+len(o.net) > 0 || o.from != "" || o.lang != "" || o.description != ""
+	return len(o.runs)+len(o.copies)+len(o.envs)+len(o.net) > 0 || o.network != nil || o.from != "" || o.lang != "" || o.description != ""
 }
 
 // builds returns the templates to build from recipes; none if the command line names only
@@ -133,7 +135,7 @@ func (o *recipeOptions) fromFile(cfg *config.Config, names []string) ([]*recipeB
 // fromFlags returns the build of the template that the flags describe.
 func (o *recipeOptions) fromFlags(cfg *config.Config, name string) (*recipeBuild, error) {
 	r := &recipe.Recipe{
-		Description: o.description, From: o.from, Language: o.lang, Run: o.runs, Net: o.net, Env: make(map[string]string),
+		Description: o.description, From: o.from, Language: o.lang, Run: o.runs, Net: o.net, Network: limitOf(o.network), Env: make(map[string]string),
 	}
 	for _, kv := range o.envs {
 		k, v, ok := strings.Cut(kv, "=")
@@ -156,6 +158,15 @@ func (o *recipeOptions) fromFlags(cfg *config.Config, name string) (*recipeBuild
 		copies = append(copies, recipe.Copy{Dir: filepath.Dir(real), From: filepath.Base(real), To: t.to})
 	}
 	return o.buildOf(name, r, copies)
+}
+
+// limitOf returns the limit in a list of hosts that the user has typed; "none" and "off"
+// stand for an empty list.
+func limitOf(list []string) []string {
+	if len(list) == 1 && (list[0] == "none" || list[0] == config.NetworkOff) {
+		return []string{}
+	}
+	return list
 }
 
 // buildOf checks a recipe, to which the flags are applied.

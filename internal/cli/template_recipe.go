@@ -143,10 +143,11 @@ func (b *recipeBuild) supported() error {
 		return fmt.Errorf("engine %s has no snapshots: %w", b.host.engine.Info().Name, engine.ErrUnsupported)
 	case r.From != recipe.Toolchain:
 		return withHint(fmt.Errorf("from = %q: this version builds templates from %q only", r.From, recipe.Toolchain), "leave out from and --from")
-	case len(r.Network) > 0:
-		return fmt.Errorf("network = %q: this version cannot narrow the network of one template's boxes; leave it out, and they have the network of the settings", r.Network)
 	case b.host.maker.Interpreters[r.Language] == "":
 		return withHint(fmt.Errorf("no interpreter for %s on this machine", r.Language), "glovebox doctor shows how to install one")
+	}
+	if _, err := templateLimits(r.Network); err != nil {
+		return err
 	}
 	if len(r.Net) > 0 { // before anything starts
 		_, err := b.policies()
@@ -290,6 +291,9 @@ func (b *recipeBuild) finish(ctx context.Context, m *machine.Machine, d catalog.
 	}
 	if b.recipe.Language == recipe.JavaScript {
 		t.Base = string(box.TemplateNode)
+	}
+	if t.Limits, err = templateLimits(b.recipe.Network); err != nil {
+		return catalog.Template{}, err
 	}
 	return b.catalog.Put(ctx, t, d, 0, func(ctx context.Context, dir string) error {
 		if err := m.Snapshot(ctx, dir); err != nil {

@@ -98,10 +98,10 @@ func New(o Options) *Gate {
 	return g
 }
 
-// Open returns the network of a box. narrow, if not nil, is the policy of the box itself.
-// The caller closes the Network. The Network of a closed Gate refuses everything.
-func (g *Gate) Open(b Box, narrow *policy.Policy) *Network {
-	n := newNetwork(g, b, narrow)
+// Open returns the network of a box. limits narrow it further than the policies of the
+// Gate do. The caller closes the Network. The Network of a closed Gate refuses everything.
+func (g *Gate) Open(b Box, limits ...policy.Layer) *Network {
+	n := newNetwork(g, b, limits)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n.owner = g.ownerLocked(b.Owner)

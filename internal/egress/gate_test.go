@@ -348,8 +348,8 @@ func TestGate_LimitsAreByOwner(t *testing.T) {
 	echo := listen(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	w := newWorld(t, Options{MaxConnections: 16}, []string{"tcp://a.example.org:7"}, "a.example.org="+echo)
 	d := protocol.Dial{Door: protocol.DoorTCP, Name: "a.example.org", Port: 7}
-	second := w.g.Open(Box{Owner: "alice", ID: "box-2"}, nil)
-	other := w.g.Open(Box{Owner: "bob", ID: "box-3"}, nil)
+	second := w.g.Open(Box{Owner: "alice", ID: "box-2"})
+	other := w.g.Open(Box{Owner: "bob", ID: "box-3"})
 	works := func(addr string) bool {
 		c := connect(t, addr)
 		if _, err := io.WriteString(c, "x"); err != nil {

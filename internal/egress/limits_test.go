@@ -64,7 +64,7 @@ func TestOwner_LimitsOutliveBoxes(t *testing.T) {
 	o.bytes.AllowN(time.Now(), o.bytes.Burst())
 	o.fresh.SetLimit(0)
 	w.n.Close()
-	next := w.g.Open(Box{Owner: "alice", ID: "box-2"}, nil)
+	next := w.g.Open(Box{Owner: "alice", ID: "box-2"})
 	if text := next.admit(); !strings.Contains(text, "the boxes of this owner open more than") {
 		t.Errorf("a new box after the owner's limit was reached: %q", text)
 	}
@@ -73,7 +73,7 @@ func TestOwner_LimitsOutliveBoxes(t *testing.T) {
 	}
 	next.Close()
 	for i := range 2 * maxResting {
-		w.g.Open(Box{Owner: fmt.Sprint("rested ", i), ID: "box"}, nil).Close()
+		w.g.Open(Box{Owner: fmt.Sprint("rested ", i), ID: "box"}).Close()
 	}
 	w.g.mu.Lock()
 	owners, resting, alice := len(w.g.owners), w.g.resting, w.g.owners["alice"]
@@ -85,7 +85,7 @@ func TestOwner_LimitsOutliveBoxes(t *testing.T) {
 		t.Error("the owner whose limit is reached was forgotten before others")
 	}
 	for i := range 2 * maxResting {
-		n := w.g.Open(Box{Owner: fmt.Sprint("busy ", i), ID: "box"}, nil)
+		n := w.g.Open(Box{Owner: fmt.Sprint("busy ", i), ID: "box"})
 		n.owner.fresh.Allow()
 		n.owner.fresh.SetLimit(0)
 		n.Close()

@@ -29,7 +29,7 @@ var ErrClosed = errors.New("the network of this box is closed")
 type Network struct {
 	gate     *Gate
 	box      Box
-	narrow   *policy.Policy
+	limits   []policy.Layer
 	owner    *owner
 	resolver *resolve.Resolver
 	changed  chan struct{}
@@ -54,9 +54,9 @@ type Network struct {
 	refusals map[Refusal]*noted   // guarded by mu: since the last Take; keys have no Text and Count
 }
 
-func newNetwork(g *Gate, b Box, narrow *policy.Policy) *Network {
+func newNetwork(g *Gate, b Box, limits []policy.Layer) *Network {
 	n := &Network{
-		gate: g, box: b, narrow: narrow,
+		gate: g, box: b, limits: limits,
 		changed: make(chan struct{}, 1),
 		fresh:   perMinute(boxPerMinute),
 		lookups: rate.NewLimiter(lookupsPerSecond, lookupBurst),
@@ -73,16 +73,21 @@ func newNetwork(g *Gate, b Box, narrow *policy.Policy) *Network {
 
 // policies returns what applies to the box now.
 func (n *Network) policies() policy.Set {
-	set := n.gate.opts.Policies(n.box.Owner, n.box.Template)
-	set.Box = n.narrow
-	return set
+	return n.gate.opts.Policies(n.box.Owner, n.box.Template).Narrow(n.limits...)
 }
+
+// Allowed lists what the programs of the box can reach, as [policy.Set.Allowed] does.
+func (n *Network) Allowed() []string { return n.policies().Allowed() }
 
 // Settings returns the settings for the agent of the box.
 func (n *Network) Settings() protocol.Network {
 	set := n.policies()
 	if !set.On() {
-		return protocol.Network{Notice: "Glovebox: this box has no network; its operator can allow hosts with --network"}
+		notice := "Glovebox: this box has no network; its operator can allow hosts with --network"
+		if v := set.Decide("", 0); n.narrowed(v) {
+			notice = "Glovebox: " + offText(v)
+		}
+		return protocol.Network{Notice: notice}
 	}
 	s := protocol.Network{On: true}
 	if i := n.gate.opts.Intercept; i != nil {

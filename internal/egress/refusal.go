@@ -100,6 +100,9 @@ func (n *Network) refuseVerdict(door, host string, port uint16, v policy.Verdict
 	default:
 		text = fmt.Sprintf("Glovebox refused %s: %s. %s", target, n.noRule(host, port), n.remedy(host, port, v))
 	}
+	if n.narrowed(v) {
+		text = n.narrowedText(target, v)
+	}
 	return n.refuse(refusal{door: door, host: host, port: port, why: v.Why, status: statusRefused, text: text}, v)
 }
 

@@ -48,7 +48,7 @@ func newWorld(t testing.TB, o Options, allow []string, pins ...string) *world {
 		o.Pins = append(o.Pins, p)
 	}
 	w.g = New(o)
-	w.n = w.g.Open(Box{Owner: "alice", ID: "box-1"}, nil)
+	w.n = w.g.Open(Box{Owner: "alice", ID: "box-1"})
 	t.Cleanup(func() { w.g.Close() })
 	return w
 }

@@ -52,7 +52,7 @@ type Recipe struct {
 	Run         []string          `toml:"run" json:"run,omitempty" jsonschema:"Shell commands, one after the other, in /home/user. A command that fails ends the build."`
 	Preload     []string          `toml:"preload" json:"preload,omitempty" jsonschema:"Modules to import into the interpreter, so that boxes have them at once. The build fails if one is missing. Without preload, the modules of the built-in templates are imported where they are installed."`
 	Net         []string          `toml:"net" json:"net,omitempty" jsonschema:"Hosts that the build may reach, within what the settings allow: presets such as pypi and npm, or host names. Without net there is no network."`
-	Network     []string          `toml:"network" json:"network,omitempty" jsonschema:"Reserved: the network of the boxes. Builds refuse it."`
+	Network     []string          `toml:"network" json:"network,omitzero" jsonschema:"Hosts that boxes of this template may reach at most, within what the settings allow their owner: presets such as pypi and npm, or host names. An empty list allows none. Without network, the settings alone decide."`
 	Env         map[string]string `toml:"env" json:"env,omitempty" jsonschema:"Environment variables of the commands and of all programs in the boxes."`
 }
 

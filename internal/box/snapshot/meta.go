@@ -42,6 +42,8 @@ type Meta struct {
 	Template    string `json:"template,omitempty"`    // at most 64 bytes
 	Flavor      string `json:"flavor,omitempty"`      // at most 64 bytes
 	Named       string `json:"named,omitempty"`       // the named template that the box came from; at most 64 bytes
+	// Limits narrow the network of the box.
+	Limits NetLimits `json:"limits,omitempty"`
 	// Aside is the reason why a Box record is no longer the state of its box: it could
 	// not be restored, and the box continues in another record. At most 1024 bytes.
 	Aside string `json:"aside,omitempty"`
@@ -89,6 +91,9 @@ func (m *Meta) check() error {
 		if !utf8.ValidString(f.value) {
 			return fmt.Errorf("%s %q is not UTF-8", f.name, f.value)
 		}
+	}
+	if err := m.Limits.Check(); err != nil {
+		return err
 	}
 	for _, t := range []time.Time{m.Created, m.Used, m.Saved} {
 		if y := t.Year(); y < 1 || y > 9999 {

@@ -13,7 +13,7 @@ import (
 func TestMeta_RoundTrip(t *testing.T) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
 	e.Saved, e.Live, e.Ran, e.Description = day(3), true, true, "what"
-	e.Named = "data"
+	e.Named, e.Limits = "data", NetLimits{{Of: OfBox, Allow: []string{"pypi"}}}
 	e.Aside, e.Restored, e.Unreported = "its image is gone", true, `{"lost":{}}`
 	for v := range values(reflect.ValueOf(e)) {
 		if v.IsZero() {
@@ -25,7 +25,7 @@ func TestMeta_RoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := decode(b)
-	if err != nil || got != e {
+	if err != nil || !reflect.DeepEqual(got, e) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, e)
 	}
 }

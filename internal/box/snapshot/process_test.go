@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -268,7 +269,7 @@ func TestWrite_Killed(t *testing.T) {
 					want = usedOn(20)
 					want.Saved = got[0].Saved
 				}
-				if got[0].Meta != want {
+				if !reflect.DeepEqual(got[0].Meta, want) {
 					t.Errorf("got  %+v\nwant %+v", got[0].Meta, want)
 				}
 				// The space that the dead process had reserved is free.
@@ -293,7 +294,7 @@ func TestWrite_Killed(t *testing.T) {
 				if committed {
 					wantData = "new data"
 				}
-				if got := content(t, c.Dir()); got != wantData || c.Meta() != want {
+				if got := content(t, c.Dir()); got != wantData || !reflect.DeepEqual(c.Meta(), want) {
 					t.Errorf("acquired record: %q, %+v", got, c.Meta())
 				}
 				all := tree(t, filepath.Dir(c.Dir()))
@@ -393,7 +394,7 @@ func TestWrite_EngineFails(t *testing.T) {
 		"no dir": func(_ context.Context, dir string) error { return errors.Join(os.Remove(dir), why) },
 	} {
 		wantErr(t, name, c.Write(ctx, usedOn(20), 1, write), why)
-		if c.Meta() != want || c.Dir() != dir || content(t, dir) != "old data" {
+		if !reflect.DeepEqual(c.Meta(), want) || c.Dir() != dir || content(t, dir) != "old data" {
 			t.Errorf("%s: %+v", name, c.Meta())
 		}
 		after := data(t, s.dir)
@@ -484,7 +485,7 @@ func TestWrite_FullDisk(t *testing.T) {
 	err = c.Write(t.Context(), usedOn(5), 1, fill(blob(4*mB)))
 	wantErr(t, "write to a full disk", err, ErrFull)
 	wantErr(t, "write to a full disk", err, syscall.ENOSPC)
-	if c.Meta() != want || c.Dir() != dataDir || len(content(t, dataDir)) != 2*mB-mB/4 {
+	if !reflect.DeepEqual(c.Meta(), want) || c.Dir() != dataDir || len(content(t, dataDir)) != 2*mB-mB/4 {
 		t.Errorf("after a write to a full disk: %+v", c.Meta())
 	}
 	after := data(t, s.dir)
@@ -503,10 +504,10 @@ func TestWrite_FullDisk(t *testing.T) {
 	_, err = s.Create(usedOn(6))
 	wantErr(t, "create on a full disk", err, ErrFull)
 	wantErr(t, "write on a full disk", c.Write(t.Context(), usedOn(6), 0, fill("x")), ErrFull)
-	if c.Meta() != want {
+	if !reflect.DeepEqual(c.Meta(), want) {
 		t.Errorf("after what a full disk has refused: %+v", c.Meta())
 	}
-	if got := list(t, s); len(got) != 2 || got[0].Meta != want {
+	if got := list(t, s); len(got) != 2 || !reflect.DeepEqual(got[0].Meta, want) {
 		t.Errorf("listed: %+v", got)
 	}
 	// A sweep gives way to what fills the disk.

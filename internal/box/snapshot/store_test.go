@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -140,14 +141,14 @@ func TestRecord_Lifecycle(t *testing.T) {
 	s := open(t, Config{Now: func() time.Time { return now }})
 	m := box("a")
 	c := create(t, s, m)
-	if c.Dir() != "" || c.Meta() != m {
+	if c.Dir() != "" || !reflect.DeepEqual(c.Meta(), m) {
 		t.Errorf("made: data %q, %+v", c.Dir(), c.Meta())
 	}
 	want := []Record{{ID: c.ID(), Meta: m, Leased: true, Own: true}}
-	if got := list(t, s); !slices.Equal(got, want) {
+	if got := list(t, s); !reflect.DeepEqual(got, want) {
 		t.Errorf("made: got  %+v\nwant %+v", got, want)
 	}
-	if got, want := list(t, open(t, Config{Dir: s.cfg.Dir})), []Record{{ID: c.ID(), Meta: m, Leased: true}}; !slices.Equal(got, want) {
+	if got, want := list(t, open(t, Config{Dir: s.cfg.Dir})), []Record{{ID: c.ID(), Meta: m, Leased: true}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("made by another: got  %+v\nwant %+v", got, want)
 	}
 
@@ -158,7 +159,7 @@ func TestRecord_Lifecycle(t *testing.T) {
 	write(t, c, m, "first")
 	m.Saved = now
 	want[0].Meta, want[0].Bytes = m, 5
-	if got := list(t, s); !slices.Equal(got, want) {
+	if got := list(t, s); !reflect.DeepEqual(got, want) {
 		t.Errorf("written: got  %+v\nwant %+v", got, want)
 	}
 	if c.Bytes() != 5 || content(t, c.Dir()) != "first" {
@@ -170,7 +171,7 @@ func TestRecord_Lifecycle(t *testing.T) {
 	if err := c.Update(m); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Meta(); got != m {
+	if got := c.Meta(); !reflect.DeepEqual(got, m) {
 		t.Errorf("live record: %+v", got)
 	}
 	first := c.Dir()
@@ -194,14 +195,14 @@ func TestRecord_Lifecycle(t *testing.T) {
 	}
 	other := open(t, Config{Dir: s.cfg.Dir})
 	want[0] = Record{ID: c.ID(), Meta: m, Bytes: 6}
-	if got := list(t, other); !slices.Equal(got, want) {
+	if got := list(t, other); !reflect.DeepEqual(got, want) {
 		t.Errorf("hibernated: got  %+v\nwant %+v", got, want)
 	}
 	c, err := other.Acquire(c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := content(t, c.Dir()); got != "second" || c.Meta() != m {
+	if got := content(t, c.Dir()); got != "second" || !reflect.DeepEqual(c.Meta(), m) {
 		t.Errorf("acquired record: %q, %+v", got, c.Meta())
 	}
 	if removed := sweep(t, s); len(removed) != 0 {
@@ -260,7 +261,7 @@ func TestCreate_InvalidMeta(t *testing.T) {
 			wantErr(t, name+": create", err, ErrInvalid)
 		}
 	}
-	if got := list(t, s); len(got) != 1 || got[0].Meta != box("a") {
+	if got := list(t, s); len(got) != 1 || !reflect.DeepEqual(got[0].Meta, box("a")) {
 		t.Errorf("records: %+v", got)
 	}
 	// The longest strings of what JSON makes most of.
@@ -270,7 +271,7 @@ func TestCreate_InvalidMeta(t *testing.T) {
 	if err := c.Update(m); err != nil {
 		t.Fatal(err)
 	}
-	if got := list(t, s); len(got) != 1 || got[0].Meta != m {
+	if got := list(t, s); len(got) != 1 || !reflect.DeepEqual(got[0].Meta, m) {
 		t.Error("strings of maximum length are not returned")
 	}
 }
@@ -389,7 +390,7 @@ func TestList_SeesChangesOfOtherStores(t *testing.T) {
 			old()
 		}
 		for range 2 {
-			if got := list(t, watcher); len(got) != 1 || got[0].Meta != m {
+			if got := list(t, watcher); len(got) != 1 || !reflect.DeepEqual(got[0].Meta, m) {
 				t.Fatalf("update %d: %+v", i, got)
 			}
 		}
@@ -468,7 +469,7 @@ func TestList_DuringChanges(t *testing.T) {
 		last = got[0].Used
 	}
 	wg.Wait()
-	if got := list(t, watcher); len(got) != 1 || got[0].Meta != c.Meta() {
+	if got := list(t, watcher); len(got) != 1 || !reflect.DeepEqual(got[0].Meta, c.Meta()) {
 		t.Errorf("in the end: %+v, want %+v", got, c.Meta())
 	}
 }
@@ -591,7 +592,7 @@ func TestLease_UsedConcurrently(t *testing.T) {
 	wg.Wait()
 	want := c.Meta()
 	c.Release()
-	if got := list(t, s); len(got) != 1 || got[0].Meta != want || got[0].Bytes != 4 {
+	if got := list(t, s); len(got) != 1 || !reflect.DeepEqual(got[0].Meta, want) || got[0].Bytes != 4 {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -108,7 +108,7 @@ func TestSet_EveryLayerMustAllow(t *testing.T) {
 		want Verdict // without Version
 	}{
 		{"no layer", Set{}, "pypi.org", 443, Verdict{Why: Off}},
-		{"empty layer", Set{Server: wide, Owner: mustParse(t)}, "pypi.org", 443, Verdict{Why: Off}},
+		{"empty layer", Set{Server: wide, Owner: mustParse(t)}, "pypi.org", 443, Verdict{Layer: "owner", Why: Off}},
 		{"one layer", Set{Owner: wide}, "registry.npmjs.org", 443, Verdict{OK: true, Rule: "npm", Name: "npm"}},
 		{"other port", Set{Owner: wide}, "registry.npmjs.org", 80, Verdict{Layer: "owner", Why: NoRule}},
 		{"both", Set{Owner: wide, Box: narrow}, "PyPI.org.", 443, Verdict{OK: true, Rule: "pypi", Name: "pypi"}},
@@ -297,6 +297,41 @@ func TestSet_PortsAndAllowed(t *testing.T) {
 	s.Box = mustParse(t, "files.pythonhosted.org", "example.org")
 	if got, want := s.Allowed(), []string{"example.org", "https://files.pythonhosted.org"}; !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 		t.Errorf("Allowed() = %q, want %q", got, want)
+	}
+}
+
+// A limit narrows, and never takes the place of a policy.
+func TestSet_Narrow(t *testing.T) {
+	pypi, none := mustParse(t, "pypi"), mustParse(t)
+	host := mustParse(t, "api.example.org")
+	for name, tt := range map[string]struct {
+		set     Set
+		host    string
+		want    bool
+		layer   string
+		allowed []string
+	}{
+		"no policy":         {Set{}.Narrow(Layer{"box", pypi}), "pypi.org", false, "", nil},
+		"policy off":        {Set{Owner: none}.Narrow(Layer{"box", pypi}), "pypi.org", false, "owner", nil},
+		"nothing":           {Set{Owner: pypi}.Narrow(Layer{"box", none}), "pypi.org", false, "box", nil},
+		"same":              {Set{Owner: pypi}.Narrow(Layer{"box", pypi}), "pypi.org", true, "", []string{"pypi"}},
+		"other":             {Set{Owner: pypi}.Narrow(Layer{"template", host}), "pypi.org", false, "template", nil},
+		"two":               {Set{Owner: mustParse(t, "pypi", "npm")}.Narrow(Layer{"template", pypi}).Narrow(Layer{"box", mustParse(t, "npm")}), "pypi.org", false, "box", nil},
+		"below a wildcard":  {Set{Owner: mustParse(t, "*.example.org")}.Narrow(Layer{"box", host}), "api.example.org", true, "", []string{"api.example.org"}},
+		"wider than policy": {Set{Owner: host}.Narrow(Layer{"box", mustParse(t, "*.example.org")}), "b.example.org", false, "owner", []string{"api.example.org"}},
+	} {
+		v := tt.set.Decide(tt.host, 443)
+		if v.OK != tt.want || v.Layer != tt.layer {
+			t.Errorf("%s: got %+v, want %t by layer %q", name, v, tt.want, tt.layer)
+		}
+		if got := tt.set.Allowed(); !slices.Equal(got, tt.allowed) {
+			t.Errorf("%s: Allowed() = %q, want %q", name, got, tt.allowed)
+		}
+	}
+	base := Set{Owner: mustParse(t, "pypi", "npm")}.Narrow(Layer{"template", mustParse(t, "pypi", "npm")})
+	a, b := base.Narrow(Layer{"box", pypi}), base.Narrow(Layer{"box", none})
+	if !a.Decide("pypi.org", 443).OK || b.Decide("pypi.org", 443).OK || !base.Decide("registry.npmjs.org", 443).OK {
+		t.Error("sets that come from one share their limits")
 	}
 }
 

@@ -12,6 +12,23 @@ import (
 // off. A Set may be copied and used concurrently.
 type Set struct {
 	Server, Owner, Template, Box *Policy
+
+	limits []Layer // see Narrow
+}
+
+// A Layer is a policy with the name by which verdicts call it.
+type Layer struct {
+	Name   string
+	Policy *Policy // not nil
+}
+
+// Narrow returns s with further layers. A Set that allows nothing is returned as it is: a
+// limit cannot take the place of a policy.
+func (s Set) Narrow(limits ...Layer) Set {
+	if s.On() {
+		s.limits = append(slices.Clip(s.limits), limits...)
+	}
+	return s
 }
 
 // A Why says why a connection was refused. It is one of a closed set, for metrics.
@@ -33,7 +50,8 @@ type Verdict struct {
 	Rule string
 	// Name is the Name of that rule, one of a closed set.
 	Name string
-	// Layer is the layer that refused: server, owner, template or box.
+	// Layer is the layer that refused: server, owner, template or box. If the network is
+	// off, it is the first layer that allows nothing, and empty if there is none.
 	Layer string
 	// Version is that of the Set.
 	Version string
@@ -56,6 +74,9 @@ func (s Set) layers() (names []string, policies []*Policy) {
 			names, policies = append(names, l.name), append(policies, l.policy)
 		}
 	}
+	for _, l := range s.limits {
+		names, policies = append(names, l.Name), append(policies, l.Policy)
+	}
 	return names, policies
 }
 
@@ -64,6 +85,15 @@ func (s Set) layers() (names []string, policies []*Policy) {
 func (s Set) On() bool {
 	_, policies := s.layers()
 	return len(policies) > 0 && !slices.ContainsFunc(policies, func(p *Policy) bool { return len(p.Allow) == 0 })
+}
+
+// off returns the name of the first layer that allows nothing; "" if there is none.
+func (s Set) off() string {
+	names, policies := s.layers()
+	if i := slices.IndexFunc(policies, func(p *Policy) bool { return len(p.Allow) == 0 }); i >= 0 {
+		return names[i]
+	}
+	return ""
 }
 
 // Version identifies the content of all layers, with 12 hexadecimal digits.
@@ -92,7 +122,7 @@ func (s Set) DecideRequest(host string, port uint16, method, urlPath string) Ver
 func (s Set) decide(host string, port uint16, covers func(Rule) bool) Verdict {
 	v := Verdict{Version: s.Version()}
 	if !s.On() {
-		v.Why = Off
+		v.Why, v.Layer = Off, s.off()
 		return v
 	}
 	host, err := ParseHost(host)
@@ -182,7 +212,7 @@ func (s Set) Ports(host string) []uint16 {
 }
 
 // Allowed returns short texts of what the set allows, for people: names of presets, and
-// entries as for [ParseRule].
+// entries as for [ParseRule]. Where layers overlap, it has the narrower entry.
 func (s Set) Allowed() []string {
 	if !s.On() {
 		return nil

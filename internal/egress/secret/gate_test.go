@@ -52,7 +52,7 @@ func TestInterceptor_BehindGate(t *testing.T) {
 		Policies: func(string, string) policy.Set { return policy.Set{Owner: allowed} }, Pins: pins, Intercept: w.i,
 	})
 	defer gate.Close()
-	n := gate.Open(box, nil)
+	n := gate.Open(box)
 	settings := n.Settings()
 	if !strings.HasPrefix(settings.Env["API_TOKEN"], "gbx-secret-api-") || !strings.Contains(settings.CA, "CERTIFICATE") || settings.Check() != nil {
 		t.Fatalf("the settings of the box are %+v", settings)

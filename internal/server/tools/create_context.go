@@ -20,7 +20,7 @@ var createContext = define(info{
 		return createContextOut{}, err
 	}
 	s, err := c.Boxes.CreateContext(ctx, c.Owner, box.ContextOptions{
-		Name: in.Name, Language: string(template), Named: named, Description: in.Description, Flavor: box.Flavor(in.Flavor),
+		Name: in.Name, Language: string(template), Named: named, Description: in.Description, Flavor: box.Flavor(in.Flavor), Network: in.Network,
 	})
 	if err != nil {
 		return createContextOut{}, err
@@ -33,16 +33,17 @@ var createContext = define(info{
 	return createContextOut{
 		ContextID: b.ID, Name: b.Name, Language: b.Language, Description: b.Description,
 		Flavor: string(b.Flavor), CreatedAt: formatTime(b.Created), Status: "active",
-		Message: language + " context created successfully" + notCopied(s), source: string(b.Source),
+		Message: language + " context created successfully" + notCopied(s) + spaced(networkNote(s)), source: string(b.Source),
 	}, nil
 })
 
 type createContextIn struct {
-	Name        string `json:"name" jsonschema:"what the context is for, such as data-analysis; letters, digits, space, dot, hyphen and underscore"`
-	Language    string `json:"language,omitempty" jsonschema:"language of the interpreter" oneof:"python,javascript" default:"python"`
-	Template    string `json:"template,omitempty" jsonschema:"named template to start from"`
-	Flavor      string `json:"flavor,omitempty" jsonschema:"size: 1, 2 or 4 CPUs and 1, 2 or 4 GB" oneof:"small,medium,large" default:"small"`
-	Description string `json:"description,omitempty" jsonschema:"a note for whoever lists the contexts" max:"4096"`
+	Name        string   `json:"name" jsonschema:"what the context is for, such as data-analysis; letters, digits, space, dot, hyphen and underscore"`
+	Language    string   `json:"language,omitempty" jsonschema:"language of the interpreter" oneof:"python,javascript" default:"python"`
+	Template    string   `json:"template,omitempty" jsonschema:"named template to start from"`
+	Flavor      string   `json:"flavor,omitempty" jsonschema:"size: 1, 2 or 4 CPUs and 1, 2 or 4 GB" oneof:"small,medium,large" default:"small"`
+	Network     []string `json:"network,omitempty" jsonschema:"hosts and presets that the context may reach, of those in the description of run_code; [] none" online:"true"`
+	Description string   `json:"description,omitempty" jsonschema:"a note for whoever lists the contexts" max:"4096"`
 }
 
 type createContextOut struct {

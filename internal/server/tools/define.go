@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -65,6 +66,7 @@ const (
 //	min, max    bounds of an integer, or of a string's length
 //	enum        the allowed values; oneof if the handler accepts others too
 //	alias       other accepted names of the argument; the schema omits them
+//	online      the schema omits the argument unless boxes have a network
 //
 // The constructor panics on an invalid definition.
 func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)) func() Tool {
@@ -76,8 +78,8 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 	no := false
 	def := &mcp.Tool{
 		Name: d.name, Title: d.title, Description: d.description,
-		InputSchema:  in.schema,
-		OutputSchema: schemaOf[Out](d.name),
+		InputSchema:  in.offline,
+		OutputSchema: schemaOf[Out](d.name, nil),
 		Annotations: &mcp.ToolAnnotations{
 			Title: d.title, ReadOnlyHint: d.readOnly, DestructiveHint: &d.destructive,
 			IdempotentHint: d.idempotent, OpenWorldHint: &no,
@@ -123,7 +125,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			return do(ctx)
 		}
 	}
-	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, code: d.code, calls: d.calls, offline: d.offline, bind: bind}
+	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, code: d.code, calls: d.calls, offline: d.offline, online: in.schema, bind: bind}
 }
 
 // ownerOf returns the owner of the boxes of a request: the authenticated caller, or
@@ -183,14 +185,22 @@ func indent(data []byte) string {
 	return buf.String()
 }
 
-// schemaOf encodes the schema of a type once. The SDK would do it for every call and
-// list.
-func schemaOf[T any](tool string) json.RawMessage {
+// schemaOf encodes the schema of a type, without the fields of a struct that omit chooses.
+// It is done once; the SDK would do it for every call and list.
+func schemaOf[T any](tool string, omit func(reflect.StructField) bool) json.RawMessage {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
 		panic(fmt.Errorf("define %s: %w", tool, err))
 	}
 	applyTags(s, reflect.TypeFor[T]())
+	if t := reflect.TypeFor[T](); omit != nil {
+		for i := range t.NumField() {
+			if f := t.Field(i); omit(f) {
+				delete(s.Properties, jsonName(f))
+				s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, func(name string) bool { return name == jsonName(f) })
+			}
+		}
+	}
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(fmt.Errorf("define %s: %w", tool, err))

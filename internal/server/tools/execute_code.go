@@ -20,7 +20,7 @@ var executeCode = define(info{
 	calls: codeCalls, offline: offlineCode,
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCodeIn) (executeCodeOut, error) {
-	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, template: in.Template, flavor: in.Flavor})
+	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, template: in.Template, flavor: in.Flavor, network: in.Network})
 	if err != nil {
 		return executeCodeOut{}, err
 	}
@@ -50,12 +50,13 @@ const codeCalls = "Code can call the user's MCP tools; search_tools finds them. 
 	"Prefer code to join, filter or repeat calls and for large results: only its output comes back. For one small call, a direct call is simpler if you have the tool."
 
 type executeCodeIn struct {
-	Code      string `json:"code" jsonschema:"source code" min:"1"`
-	Language  string `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python"`
-	Template  string `json:"template,omitempty" jsonschema:"named template of a new session"`
-	SessionID string `json:"session_id,omitempty" jsonschema:"session to run in; leave out for a new one" alias:"context_id"`
-	Flavor    string `json:"flavor,omitempty" jsonschema:"size of a new session: 1, 2 or 4 CPUs and 1, 2 or 4 GB" oneof:"small,medium,large" default:"small"`
-	Timeout   int    `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted; default 300" min:"1" max:"300"`
+	Code      string   `json:"code" jsonschema:"source code" min:"1"`
+	Language  string   `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python"`
+	Template  string   `json:"template,omitempty" jsonschema:"named template of a new session"`
+	SessionID string   `json:"session_id,omitempty" jsonschema:"session to run in; leave out for a new one" alias:"context_id"`
+	Flavor    string   `json:"flavor,omitempty" jsonschema:"size of a new session: 1, 2 or 4 CPUs and 1, 2 or 4 GB" oneof:"small,medium,large" default:"small"`
+	Network   []string `json:"network,omitempty" jsonschema:"hosts and presets that a new session may reach, of those in the description; [] none" online:"true"`
+	Timeout   int      `json:"timeout,omitempty" jsonschema:"seconds until the code is interrupted; default 300" min:"1" max:"300"`
 }
 
 // sessionOut has the fields that all calls into a session return.

@@ -19,7 +19,7 @@ var executeCommand = define(info{
 	calls: "glovebox-tool SERVER.TOOL name=value calls a tool of the user's MCP servers; search_tools finds them.", offline: offlineCommand,
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCommandIn) (executeCommandOut, error) {
-	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, template: in.Template, flavor: in.Flavor})
+	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, template: in.Template, flavor: in.Flavor, network: in.Network})
 	if err != nil {
 		return executeCommandOut{}, err
 	}
@@ -72,6 +72,7 @@ type executeCommandIn struct {
 	Language  string   `json:"language,omitempty" jsonschema:"of a new session" oneof:"python,javascript" default:"python"`
 	Template  string   `json:"template,omitempty" jsonschema:"as in execute_code"`
 	Flavor    string   `json:"flavor,omitempty" jsonschema:"size of a new session, as in execute_code" oneof:"small,medium,large" default:"small"`
+	Network   []string `json:"network,omitempty" jsonschema:"as in execute_code" online:"true"`
 	Timeout   int      `json:"timeout,omitempty" jsonschema:"seconds until the command is killed; default 300" min:"1" max:"300"`
 }
 

@@ -23,9 +23,10 @@ import (
 // An input decodes the arguments of one tool into a struct, by the same tags that
 // its schema is made of.
 type input struct {
-	schema json.RawMessage
-	rules  []rule
-	names  []string
+	schema  json.RawMessage
+	offline json.RawMessage // without the arguments for boxes with a network
+	rules   []rule
+	names   []string
 }
 
 // A rule describes one argument.
@@ -98,8 +99,9 @@ func (r rule) describe(s *jsonschema.Schema) {
 }
 
 func inputOf[In any](tool string) input {
-	in := input{schema: schemaOf[In](tool)}
+	in := input{schema: schemaOf[In](tool, nil)}
 	t := reflect.TypeFor[In]()
+	in.offline = schemaOf[In](tool, func(f reflect.StructField) bool { return f.Tag.Get("online") != "" })
 	for i := range t.NumField() {
 		r := newRule(t.Field(i))
 		r.index = i

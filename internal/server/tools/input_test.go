@@ -43,7 +43,7 @@ func TestInput_Decode(t *testing.T) {
 		{&code, &executeCodeIn{}, `{"code":"1","timeout":"999"}`, "Parameter 'timeout' must be <= 300, got 999"},
 		{&code, &executeCodeIn{}, `{"code":"1","sessionId":"x"}`, "Unknown parameter: sessionId Did you mean 'session_id'?"},
 		{&code, &executeCodeIn{}, `{"code":"1","time_out":3}`, "Unknown parameter: time_out Did you mean 'timeout'?"},
-		{&code, &executeCodeIn{}, `{"code":"1","frobnicate":3}`, "Unknown parameter: frobnicate The parameters are: code, language, template, session_id, flavor, timeout."},
+		{&code, &executeCodeIn{}, `{"code":"1","frobnicate":3}`, "Unknown parameter: frobnicate The parameters are: code, language, template, session_id, flavor, network, timeout."},
 		{&code, &executeCodeIn{}, `{"code":"1","template":"node","context_id":"c"}`, ""},
 		{&code, &executeCodeIn{}, `{"code":"1","session_id":"c","context_id":"c"}`, ""},
 		{&code, &executeCodeIn{}, `{"code":"1","session_id":null,"context_id":"c"}`, ""},

@@ -1,6 +1,8 @@
 package tools
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -31,27 +33,30 @@ func networkText(allowed []string) string {
 	return "Network: " + strings.Join(list, ", ") + "; everything else is refused."
 }
 
-// offline has the sentences about the missing network in descriptions, by tool.
-var offline = sync.OnceValue(func() map[string]string {
-	sentences := make(map[string]string)
+// networked has the tools by name, for the parts of their definitions that depend on the
+// network.
+var networked = sync.OnceValue(func() map[string]Tool {
+	tools := make(map[string]Tool)
 	for _, t := range catalogue() {
-		if t.offline != "" {
-			sentences[t.Def.Name] = t.offline
-		}
+		tools[t.Def.Name] = t
 	}
-	return sentences
+	return tools
 })
 
 // WithNetwork returns the definition of a tool for an owner whose boxes can reach the
-// listed destinations, or def itself if it says nothing about the network. allowed is not
+// listed destinations, or def itself if nothing in it depends on the network. allowed is not
 // empty. def is not modified.
 func WithNetwork(def *mcp.Tool, allowed []string) *mcp.Tool {
-	sentence := offline()[def.Name]
-	if sentence == "" {
+	tool, ok := networked()[def.Name]
+	if !ok || tool.offline == "" && bytes.Equal(tool.online, tool.Def.InputSchema.(json.RawMessage)) {
 		return def
 	}
 	online := *def
-	online.Description = strings.Replace(def.Description, sentence, networkText(allowed), 1)
+	online.InputSchema = tool.online
+	if tool.offline == "" {
+		return &online
+	}
+	online.Description = strings.Replace(def.Description, tool.offline, networkText(allowed), 1)
 	if def.Annotations != nil {
 		annotations, open := *def.Annotations, true
 		annotations.OpenWorldHint = &open
@@ -76,6 +81,27 @@ type refusalOut struct {
 	Rule  string `json:"rule,omitempty"` // "": no rule allowed it
 	Why   string `json:"why"`
 	Count int    `json:"count"`
+}
+
+// networkNote tells the model what a new box can reach that is narrower than the others of
+// its owner; "" if it is not.
+func networkNote(b *box.Box) string {
+	if len(b.Info().Limits) == 0 {
+		return ""
+	}
+	allowed := b.Reachable()
+	if len(allowed) == 0 {
+		return "This " + string(b.Info().Kind) + " has no network."
+	}
+	return networkText(allowed)
+}
+
+// spaced returns a note that follows a text without a period at its end.
+func spaced(note string) string {
+	if note == "" {
+		return ""
+	}
+	return " (" + strings.TrimSuffix(note, ".") + ")"
 }
 
 // newNetworkOut returns nil if no connection was refused.

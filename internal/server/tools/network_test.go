@@ -2,8 +2,11 @@ package tools
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
@@ -14,7 +17,11 @@ func TestWithNetwork(t *testing.T) {
 	found := 0
 	for _, tool := range All() {
 		online := WithNetwork(tool.Def, []string{"pypi", "npm"})
-		if (tool.offline == "") != (online == tool.Def) || strings.Contains(tool.Def.Description, "no network") != (tool.offline != "") {
+		narrows := slices.Contains([]string{"execute_code", "execute_command", "create_context"}, tool.Def.Name)
+		if has := func(def *mcp.Tool) bool { return strings.Contains(fmt.Sprintf("%s", def.InputSchema), `"network":`) }; has(tool.Def) || has(online) != narrows {
+			t.Errorf("%s: the argument network: %t, with a network %t, want it of %t", tool.Def.Name, has(tool.Def), has(online), narrows)
+		}
+		if (tool.offline == "" && !narrows) != (online == tool.Def) || strings.Contains(tool.Def.Description, "no network") != (tool.offline != "") {
 			t.Errorf("%s: offline %q, description %q", tool.Def.Name, tool.offline, tool.Def.Description)
 		}
 		if tool.offline == "" {

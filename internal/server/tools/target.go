@@ -16,11 +16,12 @@ import (
 
 // openOptions describes the box that a call needs.
 type openOptions struct {
-	id       string // of a session or a context; "" a new session
-	language string // of a new session; "" python. A box that is there must have it.
-	template string // of a new session: named, or a language. A box that is there must have come from it.
-	flavor   string // of a new session; "" the server's default. A box that is there must have it.
-	existing bool   // fail rather than create a session
+	id       string   // of a session or a context; "" a new session
+	language string   // of a new session; "" python. A box that is there must have it.
+	template string   // of a new session: named, or a language. A box that is there must have come from it.
+	flavor   string   // of a new session; "" the server's default. A box that is there must have it.
+	network  []string // of a new session, at most; nil: not given. A box that is there must have been made with it.
+	existing bool     // fail rather than create a session
 }
 
 // A target is the box that a call works in.
@@ -91,10 +92,13 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 		if err := matches(b.Info(), template, named, flavor); err != nil {
 			return target{}, err
 		}
+		if err := b.MatchesNetwork(w.network); err != nil {
+			return target{}, err
+		}
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Box, b.Lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Named: named, Flavor: flavor})
+		b.Box, b.Lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Named: named, Flavor: flavor, Network: w.network})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
 		}
@@ -105,6 +109,9 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 		if b.Created && b.Lost == nil && w.id != "" {
 			b.notes = append(b.notes, fmt.Sprintf("There was no session %s: this is a new one, without earlier variables and files.%s", w.id, c.didYouMean(w.id)))
 		}
+	}
+	if note := networkNote(b.Box); note != "" && b.Created {
+		b.notes = append(b.notes, note)
 	}
 	recordBox(ctx, b.Box)
 	return b, nil

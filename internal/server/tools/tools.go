@@ -11,6 +11,7 @@ package tools
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"slices"
 	"sync"
@@ -87,11 +88,12 @@ type Tool struct {
 	Needs Set  // for Snapshots: the other set that the tool needs; "" none
 	Long  bool // a call may take minutes and can become a task
 
-	alias   bool   // an alternative name of a tool
-	volumes bool   // useful only with volumes
-	code    bool   // useful only with code mode
-	calls   string // added to the description with code mode
-	offline string // in the description, if boxes have no network
+	alias   bool            // an alternative name of a tool
+	volumes bool            // useful only with volumes
+	code    bool            // useful only with code mode
+	calls   string          // added to the description with code mode
+	offline string          // in the description, if boxes have no network
+	online  json.RawMessage // the input schema, if they have one
 
 	bind func(Deps) mcp.ToolHandler
 }

@@ -1,0 +1,140 @@
+package box
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+)
+
+// A box may be narrower than the policy of its owner: by the limit of its template, and by
+// one of its own. The limits are part of the box wherever it is described: in memory, in
+// its record, in snapshots and copies of it, and in its tombstone. A box that is made of it
+// or in its place has them too, and none is ever taken away.
+
+// narrow adds the limit that a client asks for to a new box. It returns the limit in its
+// canonical form, nil if none is asked for, also after an error about the owner's policy.
+func (m *Manager) narrow(op string, sp *spec, entries []string) ([]string, error) {
+	if entries == nil {
+		return nil, nil
+	}
+	nets := m.parts.Networks
+	if nets == nil {
+		if len(entries) == 0 {
+			return entries, nil
+		}
+		return nil, networkError(op, "Boxes of this server have no network", "Leave the network out.")
+	}
+	canonical, err := nets.Parse(entries)
+	if canonical == nil {
+		canonical = []string{}
+	}
+	if err != nil {
+		return nil, networkError(op, "Invalid network: "+clip(err.Error(), maxRefusal), "List presets such as pypi and npm, or hosts such as example.org; an empty list allows nothing.")
+	}
+	outside, allowed := nets.Within(sp.key.owner, sp.limits, canonical)
+	sp.limits, err = narrower(op, sp.limits, snapshot.NetLimits{{Of: snapshot.OfBox, Allow: canonical}})
+	if len(outside) > 0 {
+		may := "may reach: " + strings.Join(allowed, ", ")
+		if len(allowed) == 0 {
+			may = "have no network"
+		}
+		err = networkError(op, "The policy allows nothing of "+clip(strings.Join(outside, ", "), maxRefusal),
+			fmt.Sprintf("Boxes here %s. Leave it out of the network; the operator can add it to the setting --network.", clip(may, maxRefusal)))
+	}
+	return canonical, err
+}
+
+// narrower returns limits with others.
+func narrower(op string, limits, others snapshot.NetLimits) (snapshot.NetLimits, error) {
+	both := limits.And(others)
+	if err := both.Check(); err != nil {
+		return nil, networkError(op, "The network of the box is narrowed by too long lists: "+err.Error(), "Narrow it to fewer hosts.")
+	}
+	return both, nil
+}
+
+func networkError(op, msg, hint string) error {
+	return &Error{Code: CodeInvalid, Op: op, Msg: msg, Hint: hint, Context: map[string]string{"field": "network"}}
+}
+
+// inheritLocked gives a new box the limits of the box of that id that it takes the place
+// of, unless the owner stopped that one.
+func (l *lifecycle) inheritLocked(op string, s *Box) (err error) {
+	if s.origin.record != nil { // its own limits are in the record
+		return nil
+	}
+	if t := l.reg.tombstones.get(s.key); t != nil && t.Reason != ReasonStopped {
+		s.limits, err = narrower(op, s.limits, t.Limits)
+	}
+	return err
+}
+
+// hasNetwork returns an error if the box was not narrowed to entries, which are in their
+// canonical form.
+func (s *spec) hasNetwork(op string, entries []string) error {
+	if entries == nil {
+		return nil
+	}
+	var own []snapshot.NetLimit
+	for _, limit := range s.limits {
+		if limit.Of == snapshot.OfBox {
+			own = append(own, limit)
+		}
+	}
+	if len(own) == 1 && slices.Equal(own[0].Allow, entries) {
+		return nil
+	}
+	has := "the network that the policy allows"
+	if len(own) > 0 {
+		has = "the network " + describeLimits(own)
+	}
+	e := s.error(CodeInvalid, op, fmt.Sprintf("%s %s was made with %s, not %s", capitalized(s.key.kind), s.key.id, has, describeLimits(snapshot.NetLimits{{Allow: entries}})),
+		fmt.Sprintf("A box keeps its network for life. Leave out the network, or use another %s.", s.key.kind), nil)
+	e.Context["field"] = "network"
+	return e
+}
+
+// describeLimits lists the entries of limits, for people.
+func describeLimits(limits snapshot.NetLimits) string {
+	var texts []string
+	for _, limit := range limits {
+		texts = append(texts, "["+strings.Join(limit.Allow, ", ")+"]")
+	}
+	return clip(strings.Join(texts, " and "), maxRefusal)
+}
+
+func capitalized(k Kind) string { return strings.ToUpper(string(k[:1])) + string(k[1:]) }
+
+// MatchesNetwork returns an error unless the box was narrowed to entries; nil entries ask
+// for nothing.
+func (b *Box) MatchesNetwork(entries []string) error {
+	const op = "find box"
+	if entries == nil {
+		return nil
+	}
+	canonical := entries
+	if nets := b.env.parts.Networks; nets != nil {
+		var err error
+		if canonical, err = nets.Parse(entries); err != nil {
+			return networkError(op, "Invalid network: "+clip(err.Error(), maxRefusal), "Leave out the network.")
+		}
+		if canonical == nil {
+			canonical = []string{}
+		}
+	}
+	return b.hasNetwork(op, canonical)
+}
+
+// Reachable lists what the programs of the box can reach now, in words for people; it is
+// empty if the box has no network.
+func (b *Box) Reachable() []string {
+	b.reg.mu.Lock()
+	n := b.booted.network
+	b.reg.mu.Unlock()
+	if current := n.now(); current != nil {
+		return current.Allowed()
+	}
+	return nil
+}

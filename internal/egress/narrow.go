@@ -1,0 +1,41 @@
+package egress
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+)
+
+// LayerBox and LayerTemplate are the names of limits of a box: its own, and that of its
+// template.
+const (
+	LayerBox      = "box"
+	LayerTemplate = "template"
+)
+
+// narrowed reports whether a limit of the box refused a connection that the policies of
+// the Gate allow.
+func (n *Network) narrowed(v policy.Verdict) bool {
+	return !v.OK && v.Why != policy.Name && slices.ContainsFunc(n.limits, func(l policy.Layer) bool { return l.Name == v.Layer })
+}
+
+// narrowedText says why a limit refused a connection, and what to do.
+func (n *Network) narrowedText(target string, v policy.Verdict) string {
+	if v.Why == policy.Off {
+		return fmt.Sprintf("Glovebox refused %s: %s. Do not retry or work around it.", target, offText(v))
+	}
+	remedy := "a new box whose argument network has it can reach it."
+	if v.Layer == LayerTemplate {
+		remedy = "the operator can add it to network of the template."
+	}
+	return fmt.Sprintf("Glovebox refused %s: this box is limited to less than the policy (allowed: %s). Do not retry; %s", target, n.allowed(), remedy)
+}
+
+// offText says which limit leaves a box without a network.
+func offText(v policy.Verdict) string {
+	if v.Layer == LayerTemplate {
+		return "this box has no network: its template leaves it none"
+	}
+	return "this box has no network: it was made without one"
+}
