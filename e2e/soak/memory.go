@@ -189,6 +189,9 @@ func (b *memory) snapshot(ctx context.Context) error {
 	}
 	id := a.str("snapshot_id")
 	defer b.call(ctx, "delete_snapshot", map[string]any{"snapshot_id": id})
+	if b.back {
+		token = "" // the snapshot is of the state that was back, and its answer said so
+	}
 	if err := b.remember(ctx); err != nil {
 		return err
 	}
@@ -196,9 +199,8 @@ func (b *memory) snapshot(ctx context.Context) error {
 		b.back = true // unknown
 		return err
 	}
-	if !b.tally.faultSince(b.good) || b.token == token {
-		b.token, b.n, b.unsure = token, n, 0
-	}
+	// The state of the snapshot, whatever was lost before: that state is given up.
+	b.token, b.n, b.unsure, b.back, b.unheard = token, n, 0, false, false
 	return b.remember(ctx)
 }
 
@@ -213,6 +215,9 @@ func (b *memory) fork(ctx context.Context) error {
 	}
 	id := a.str("session_id")
 	defer b.call(ctx, "stop_session", map[string]any{"session_id": id})
+	if b.back {
+		return nil // the copy is of the state that was back, and the answer said so
+	}
 	code := "print(token, n)"
 	if b.language == "javascript" {
 		code = "console.log(globalThis.token, globalThis.n)"
@@ -221,7 +226,7 @@ func (b *memory) fork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if want := fmt.Sprintf("%s %d", b.token, b.n); strings.TrimSpace(a.str("stdout")) != want && !a.is("state_lost") && !b.tally.faultSince(b.good) {
+	if want := fmt.Sprintf("%s %d", b.token, b.n); strings.TrimSpace(a.str("stdout")) != want && !a.is("state_lost") {
 		b.lose("has a copy with %q, want %q", a.str("stdout"), want)
 	}
 	return nil
@@ -243,7 +248,8 @@ func (b *memory) vanish() {
 	ctx, cancel := context.WithCancel(context.Background())
 	session, transport, err := b.connect(ctx)
 	if err == nil {
-		go session.CallTool(ctx, &mcp.CallToolParams{Name: "execute_command", Arguments: map[string]any{"session_id": b.id, "command": "sleep 1"}})
+		// With a language: the call may make the box.
+		go session.CallTool(ctx, &mcp.CallToolParams{Name: "execute_command", Arguments: map[string]any{"session_id": b.id, "language": b.language, "command": "sleep 1"}})
 		time.Sleep(100 * time.Millisecond)
 		transport.CloseIdleConnections()
 		b.unheard = true
@@ -261,6 +267,18 @@ type answer struct {
 
 func (a *answer) str(name string) string { s, _ := a.fields[name].(string); return s }
 func (a *answer) is(name string) bool    { v, _ := a.fields[name].(bool); return v }
+
+// otherLanguage is in the answer of a call whose language is not the box's.
+const otherLanguage = "has the language"
+
+// remake stops the box if a call failed because it has another language: an upload, which
+// names none, has made it in place of one that was lost.
+func (b *memory) remake(ctx context.Context, text string, args map[string]any) {
+	if args["session_id"] == b.id && strings.Contains(text, otherLanguage) {
+		b.token, b.back = "", true
+		b.session.CallTool(ctx, &mcp.CallToolParams{Name: "stop_session", Arguments: map[string]any{"session_id": b.id}})
+	}
+}
 
 // call calls a tool. It connects first if there is no connection.
 func (b *memory) call(ctx context.Context, tool string, args map[string]any) (*answer, error) {
@@ -280,6 +298,7 @@ func (b *memory) call(ctx context.Context, tool string, args map[string]any) (*a
 	if err != nil {
 		b.unheard = true
 		b.note("%s: %v", tool, err)
+		b.remake(ctx, err.Error(), args)
 		if ctx.Err() == nil || time.Since(begun) >= callLimit {
 			b.disconnect()
 		}
@@ -304,6 +323,7 @@ func (b *memory) call(ctx context.Context, tool string, args map[string]any) (*a
 	b.note("%s: %.300q", tool, a.text)
 	b.hear(tool, args, a, res)
 	if res.IsError {
+		b.remake(ctx, a.text, args)
 		return nil, errors.New(a.text)
 	}
 	return a, nil

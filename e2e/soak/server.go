@@ -203,7 +203,7 @@ func (s *server) faults(ctx context.Context, t *tally, r *rand.Rand, calm time.T
 			t.fault("server started again")
 			next = time.Now().Add(60*time.Second + time.Duration(r.IntN(60))*time.Second)
 		}
-		if sentries := named(s.processes(), "runsc-sandbox"); len(sentries) > 0 {
+		if sentries := named(s.processes(), sentry); len(sentries) > 0 {
 			t.fault("sentry killed")
 			syscall.Kill(sentries[r.IntN(len(sentries))], syscall.SIGKILL) // it may have ended
 		}
@@ -211,12 +211,19 @@ func (s *server) faults(ctx context.Context, t *tally, r *rand.Rand, calm time.T
 	}
 }
 
-// processes returns the processes of the server, itself first.
+// sentry is the name of the process that is a guest's kernel.
+const sentry = "runsc-sandbox"
+
+// processes returns the processes of the server, itself first, without those below a
+// sentry: it has some for each process of its guest, and they end with it.
 func (s *server) processes() []int {
 	s.mu.Lock()
 	list := []int{s.cmd.Process.Pid}
 	s.mu.Unlock()
 	for i := 0; i < len(list); i++ {
+		if len(named(list[i:i+1], sentry)) > 0 {
+			continue
+		}
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", list[i]))
 		for _, task := range tasks {
 			b, _ := os.ReadFile(task) // it may have ended
@@ -245,6 +252,7 @@ func named(pids []int, name string) (list []int) {
 type holdings struct {
 	memory, descriptors, goroutines float64
 	processes, mounts, files        int
+	unfilled                        int   // boxes that the pool still has to make; it has a process each
 	disk                            int64 // bytes in the state directory
 }
 
@@ -273,9 +281,9 @@ func (h *holdings) rows(before *holdings) []row {
 // two minutes.
 const settleTime = 150 * time.Second
 
-// baseline ends all boxes and returns what the server holds then: once that is no more
-// than before, not only within the limits, or, without before, once it has not changed for
-// a while.
+// baseline ends all boxes and returns what the server holds then: once the pool is full and
+// that is no more than before, not only within the limits, or, without before, has not
+// changed for a while.
 func (s *server) baseline(ctx context.Context, before *holdings) (*holdings, error) {
 	if err := s.tidy(ctx); err != nil {
 		return nil, fmt.Errorf("tidy up: %w", err)
@@ -294,7 +302,14 @@ func (s *server) baseline(ctx context.Context, before *holdings) (*holdings, err
 				same = same && (r.after <= r.before || r.rough && r.after <= r.limit)
 			}
 		}
-		if same || time.Now().After(end) || ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case same && h.unfilled == 0:
+			return h, nil
+		case time.Now().After(end) && h.unfilled != 0:
+			return nil, fmt.Errorf("the pool lacks %d boxes %v after all boxes were ended", h.unfilled, settleTime)
+		case time.Now().After(end):
 			return h, nil
 		}
 	}
@@ -352,16 +367,21 @@ func (s *server) measure(ctx context.Context) (*holdings, error) {
 	if err != nil || res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("read metrics: status %d, %w", res.StatusCode, err)
 	}
-	values := map[string]float64{}
+	values := map[string]float64{} // by name; summed over the labels
 	for line := range strings.Lines(string(body)) {
 		if f := strings.Fields(line); len(f) == 2 {
-			values[f[0]], _ = strconv.ParseFloat(f[1], 64)
+			name, _, _ := strings.Cut(f[0], "{")
+			value, _ := strconv.ParseFloat(f[1], 64)
+			values[name] += value
 		}
 	}
 	pids := s.processes()
 	h := &holdings{
 		memory: values["process_resident_memory_bytes"], descriptors: values["process_open_fds"], goroutines: values["go_goroutines"],
-		processes: len(pids),
+		processes: len(pids), unfilled: int(values["glovebox_pool_wanted"] - values["glovebox_pool_ready"]),
+	}
+	if values["glovebox_pool_wanted"] == 0 {
+		return nil, errors.New("the metrics have no pool")
 	}
 	if h.goroutines == 0 || h.memory == 0 {
 		return nil, errors.New("the metrics have neither goroutines nor memory")
