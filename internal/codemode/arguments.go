@@ -45,6 +45,9 @@ func countValues(b []byte) (n int) {
 	return n
 }
 
+// errNotJSON reports arguments that no program can mean.
+var errNotJSON = errors.New("the arguments are not valid JSON")
+
 // checkNames returns an error if an object in a JSON document has a name twice. Parsers
 // disagree about such objects: a person could approve one value, and the server use the
 // other.
@@ -59,7 +62,7 @@ func checkNames(document []byte) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("parse arguments: %w", err)
+			return errNotJSON
 		}
 		inObject := len(open) > 0 && open[len(open)-1] != nil
 		switch token := token.(type) {
@@ -102,7 +105,7 @@ func (b *Broker) arguments(t Tool, in toolCall) (json.RawMessage, error) {
 	if len(in.Words) > 0 {
 		var members map[string]json.RawMessage
 		if err := json.Unmarshal(arguments, &members); err != nil {
-			return nil, &Error{Code: InvalidArguments, Message: "parse arguments: " + err.Error()}
+			return nil, &Error{Code: InvalidArguments, Message: errNotJSON.Error()}
 		}
 		for name, word := range in.Words {
 			value, err := convertWord(d.input, name, word)
@@ -127,10 +130,10 @@ func (b *Broker) arguments(t Tool, in toolCall) (json.RawMessage, error) {
 	}
 	var instance map[string]any
 	if err := json.Unmarshal(arguments, &instance); err != nil {
-		return nil, &Error{Code: InvalidArguments, Message: "parse arguments: " + err.Error()}
+		return nil, &Error{Code: InvalidArguments, Message: errNotJSON.Error()}
 	}
-	if err := d.validator.Validate(instance); err != nil {
-		return nil, &Error{Code: InvalidArguments, Message: safe(fmt.Sprintf("invalid arguments: %v%s%s", err, unknownNames(d.input, instance), nullNames(d.input, instance)))}
+	if d.validator.Validate(instance) != nil {
+		return nil, &Error{Code: InvalidArguments, Message: safe(misfitText(d.input, instance, unknownNames(d.input, instance)+nullNames(d.input, instance)))}
 	}
 	if name, near := misspelt(d.input, instance); name != "" {
 		return nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("the tool has no argument %q; did you mean %s?", brief(name), near)}
@@ -207,7 +210,7 @@ func convertWord(schema *jsonschema.Schema, name, word string) (json.RawMessage,
 		return text, nil
 	}
 	if !json.Valid(raw) {
-		return nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("the argument %q is %q, which is not of type %s", brief(name), brief(word), typ)}
+		return nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("%s: expected %s, got %q", pathName(name), typeWords[typ], brief(word))}
 	}
 	return raw, nil
 }

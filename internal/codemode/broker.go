@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -277,9 +278,30 @@ func (r *Run) dispatch(ctx context.Context, own *reservation, method string, arg
 func decoded[T any](args []byte, f func(T) (any, error)) (any, error) {
 	var in T
 	if err := json.Unmarshal(args, &in); err != nil {
-		return nil, &Error{Code: InvalidArguments, Message: "parse call: " + err.Error()}
+		return nil, &Error{Code: InvalidArguments, Message: malformed(err)}
 	}
 	return f(in)
+}
+
+// malformed says what is wrong with a call that cannot be decoded.
+func malformed(err error) string {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return "parse call: it is not valid JSON"
+	}
+	want := "an object"
+	switch wrong.Type.Kind() {
+	case reflect.String:
+		want = "a string"
+	case reflect.Int:
+		want = "an integer"
+	case reflect.Slice:
+		want = "a list"
+	}
+	if wrong.Field == "" {
+		return fmt.Sprintf("parse call: expected %s, got a JSON %s", want, wrong.Value)
+	}
+	return fmt.Sprintf("parse call: %s: expected %s, got a JSON %s", wrong.Field, want, wrong.Value)
 }
 
 // toolCall names a tool by Name ("server.tool"), or by Server and Tool.

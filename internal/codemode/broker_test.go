@@ -67,9 +67,9 @@ func TestCall_badInput(t *testing.T) {
 		{"files.ad", `{}`, UnknownTool, []string{`there is no tool "ad" in tools.files; did you mean add? List: tools.describe("files")`}},
 		{"files", `{}`, InvalidArguments, []string{`the name "files" is not SERVER.TOOL`}},
 		{"a-b.__class__.__init__", `{}`, UnknownTool, []string{"no tool"}},
-		{"files.add", `{"b":1}`, InvalidArguments, []string{"required", `"a"`}},
-		{"files.add", `{"a":"x"}`, InvalidArguments, []string{"/properties/a", "integer"}},
-		{"files.add", `{"a":1,"many":["x",2]}`, InvalidArguments, []string{"/properties/many/items"}},
+		{"files.add", `{"b":1}`, InvalidArguments, []string{"invalid arguments: missing a: expected an integer"}},
+		{"files.add", `{"a":"x"}`, InvalidArguments, []string{`invalid arguments: a: expected an integer, got "x"`}},
+		{"files.add", `{"a":1,"many":["x",2]}`, InvalidArguments, []string{"invalid arguments: many[1]: expected a string, got 2"}},
 		{"files.add", `{"note":"x","aa":1}`, InvalidArguments, []string{`no argument "aa"`}},
 		{"files.add", `{"a":1,"b":null}`, InvalidArguments, []string{`leave out "b" instead of passing None or null`}},
 		{"files.add", `{"a":1,"nte":"x"}`, InvalidArguments, []string{`no argument "nte"; did you mean note?`}},
@@ -111,7 +111,7 @@ func TestCall_badInput(t *testing.T) {
 		`[` + strings.Repeat("1,", maxValues) + `1]`: "more than",
 		`{"server":"a b","tool":"x"}`:                `no server "a b"`,
 		`{"server":"__proto__","tool":"x"}`:          `no server "__proto__"`,
-		`{"name":"files.add","words":{"a":"x"}}`:     `"a" is "x", which is not of type integer`,
+		`{"name":"files.add","words":{"a":"x"}}`:     `a: expected an integer, got "x"`,
 	} {
 		if _, failure := w.ask(t, r, "tool", args); failure == nil || !strings.Contains(failure.Message, want) {
 			t.Errorf("%.60s: got %+v, want %q", args, failure, want)

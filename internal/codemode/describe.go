@@ -29,8 +29,23 @@ const (
 	maxParameterText = 600
 )
 
-// needsApproval marks tools that a person must approve.
-const needsApproval = "[needs approval]"
+// needsApproval marks tools that a person must approve, and deniedMark those that the policy
+// denies.
+const (
+	needsApproval = "[needs approval]"
+	deniedMark    = "[denied: do not call it]"
+)
+
+// mark returns what marks a tool; "" if code may call it.
+func (b *Broker) mark(t Tool) string {
+	switch b.policy.Load().Decide(t) {
+	case Ask:
+		return needsApproval
+	case Deny:
+		return deniedMark
+	}
+	return ""
+}
 
 // Describe returns the documentation or, for DetailSchema, the JSON schemas of the tools
 // that names mean: SERVER.TOOL, or SERVER for all its tools. If they do not fit in one
@@ -46,7 +61,7 @@ func (b *Broker) Describe(ctx context.Context, names []string, detail string, l 
 	for i, t := range tools {
 		e := entryOf(t)
 		if detail == DetailSchema {
-			e.Text = schemaText(t)
+			e.Text = schemaText(t, b.mark(t))
 		} else {
 			e.Text = b.documentation(t, l)
 		}
@@ -127,7 +142,7 @@ func (b *Broker) meant(ctx context.Context, name string, servers []string) ([]To
 	case len(several) > 1:
 		return nil, ambiguousServer(name, several)
 	case server != "":
-		tools := b.offered(ctx, server)
+		tools := b.tools(ctx, server)
 		if len(tools) == 0 {
 			if why := b.o.Servers.Unavailable(ctx, server, ""); why != nil {
 				return nil, &Error{Server: server, Code: why.Code, Message: safe(why.Message)}
@@ -169,7 +184,7 @@ func (b *Broker) documentation(t Tool, l Language) string {
 }
 
 // explanation returns the description of a tool and of its arguments. It also says
-// whether a person must approve calls, and whether the signature is incomplete.
+// whether code may call it, and whether the signature is incomplete.
 func (b *Broker) explanation(t Tool, l Language) string {
 	var lines []string
 	if text := safe(strings.TrimSpace(t.Description)); text != "" {
@@ -195,8 +210,8 @@ func (b *Broker) explanation(t Tool, l Language) string {
 			lines = append(lines, propertyName(p.Name)+": "+strings.Join(parts, " "))
 		}
 	}
-	if b.policy.Load().Decide(t) == Ask {
-		lines = append(lines, needsApproval)
+	if mark := b.mark(t); mark != "" {
+		lines = append(lines, mark)
 	}
 	if shortened || sign.shortens(d.output, 0, false) {
 		lines = append(lines, shortenedNote(l))
@@ -282,13 +297,14 @@ func (s signer) shortens(schema *jsonschema.Schema, depth int, notes bool) bool 
 	return false
 }
 
-// schemaText returns the JSON schemas of a tool on one line.
-func schemaText(t Tool) string {
+// schemaText returns the JSON schemas of a tool on one line, with what marks it.
+func schemaText(t Tool, mark string) string {
 	b, err := json.Marshal(struct {
 		Name   string `json:"name"`
 		Input  any    `json:"input_schema"`
 		Output any    `json:"output_schema,omitempty"`
-	}{t.dotted(), t.InputSchema, t.OutputSchema})
+		Mark   string `json:"note,omitempty"`
+	}{t.dotted(), t.InputSchema, t.OutputSchema, mark})
 	switch {
 	case err != nil:
 		return fmt.Sprintf("%s: encode schemas: %v", t.dotted(), err)

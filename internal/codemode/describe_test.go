@@ -134,6 +134,35 @@ func TestSearch_words(t *testing.T) {
 	}
 }
 
+// TestDenied_marked: a model sees which tools a rule denies, in every form, and finds them after
+// the others.
+func TestDenied_marked(t *testing.T) {
+	b := New(Options{Policy: Policy{{Server: "s", Tool: "delete_*", Decision: Deny}}, Servers: catalogued{names: []string{"s"}, all: []Tool{
+		tool("s", "delete_page", "Deletes a page.", `{}`), tool("s", "get_page", "Gets a page.", `{}`),
+	}}})
+	found, n := b.Search(t.Context(), "page", 0, Python)
+	if n != 2 || len(found) != 2 || found[0].Name != "s.get_page" || strings.Contains(found[0].Line, "denied") || !strings.HasSuffix(found[1].Line, deniedMark) {
+		t.Errorf("search: got %+v of %d", found, n)
+	}
+	for _, detail := range []string{"", DetailSchema} {
+		for _, names := range [][]string{{"s"}, {"s.delete_page"}} {
+			described, _, err := b.Describe(t.Context(), names, detail, JavaScript)
+			if err != nil || !strings.Contains(described[0].Text, deniedMark) || len(described) > 1 && strings.Contains(described[1].Text, deniedMark) {
+				t.Errorf("describe %q, detail %q: got %+v, %v", names, detail, described, err)
+			}
+		}
+	}
+	lines, _, err := b.Lines(t.Context(), []string{"s.delete_page"}, Python)
+	if err != nil || !strings.HasSuffix(lines[0].Line, deniedMark) {
+		t.Errorf("lines: got %+v, %v", lines, err)
+	}
+	for _, l := range []Language{Python, JavaScript} {
+		if text, _, _, err := b.Declarations(t.Context(), []string{"s"}, l); err != nil || strings.Count(text, deniedMark) != 1 {
+			t.Errorf("declarations: got %s, %v", text, err)
+		}
+	}
+}
+
 // TestSuggestions: a program can write the names that an error suggests.
 func TestSuggestions(t *testing.T) {
 	b := New(Options{Servers: catalogued{names: []string{"my-server", "a-b", "a_b"}, all: []Tool{tool("my-server", "get-page", "", `{}`)}}})

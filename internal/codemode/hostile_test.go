@@ -164,15 +164,15 @@ func TestSchema_hostile(t *testing.T) {
 func TestSchema_checked(t *testing.T) {
 	for name, tc := range map[string]struct{ schema, arguments, want string }{
 		"definitions": {`{"type":"object","properties":{"p":{"$ref":"#/$defs/point"},"q":{"$ref":"#/$defs/point"}},"$defs":{"point":{"type":"object","properties":{"x":{"type":"number"}},"required":["x"]}}}`,
-			`{"p":{"x":1},"q":{}}`, `missing properties: ["x"]`},
+			`{"p":{"x":1},"q":{}}`, "missing q.x: expected a number"},
 		"a reference into properties": {`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"a":{"type":"array","items":{"type":"string"}},"b":{"$ref":"#/properties/a/items"}}}`,
-			`{"b":1}`, "/properties/a/items"},
-		"an escaped reference":    {`{"properties":{"b":{"$ref":"#/$defs/a~1b%20c"}},"$defs":{"a/b c":{"type":"string"}}}`, `{"b":1}`, "want \"string\""},
-		"a reference into a list": {`{"properties":{"a":{"anyOf":[{"type":"integer"},{"type":"null"}]},"b":{"$ref":"#/properties/a/anyOf/0"}}}`, `{"b":"x"}`, "want \"integer\""},
-		"a pattern":               {`{"properties":{"date":{"type":"string","pattern":"^\\d{4}-\\d{2}-\\d{2}(T.{1,60})?$"}}}`, `{"date":"tomorrow"}`, "does not match"},
-		"unique items":            {`{"properties":{"tags":{"type":"array","uniqueItems":true}}}`, `{"tags":["a","b","a"]}`, "uniqueItems"},
+			`{"b":1}`, "b: expected a string, got 1"},
+		"an escaped reference":    {`{"properties":{"b":{"$ref":"#/$defs/a~1b%20c"}},"$defs":{"a/b c":{"type":"string"}}}`, `{"b":1}`, "b: expected a string, got 1"},
+		"a reference into a list": {`{"properties":{"a":{"anyOf":[{"type":"integer"},{"type":"null"}]},"b":{"$ref":"#/properties/a/anyOf/0"}}}`, `{"b":"x"}`, `b: expected an integer, got "x"`},
+		"a pattern":               {`{"properties":{"date":{"type":"string","pattern":"^\\d{4}-\\d{2}-\\d{2}(T.{1,60})?$"}}}`, `{"date":"tomorrow"}`, "date: expected text that matches"},
+		"unique items":            {`{"properties":{"tags":{"type":"array","uniqueItems":true}}}`, `{"tags":["a","b","a"]}`, "tags: expected different items, got the same ones at 0 and 2"},
 		"a property named $ref": {`{"properties":{"$ref":{"type":"string"},"pattern":{"type":"string"}},"additionalProperties":false}`,
-			`{"$ref":1}`, "/properties/$ref"},
+			`{"$ref":1}`, `["$ref"]: expected a string, got 1`},
 		"a long text": {`{"properties":{"path":{"type":"string"},"content":{"type":"string"}},"required":["path","content"]}`,
 			`{"content":"` + strings.Repeat("x", 900_000) + `"}`, "path"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,14 +44,17 @@ func describe(t *testing.T, dir, tool string) {
 	}
 }
 
-// wantChanged checks that calls of a tool are refused because it has changed.
-func (w *world) wantChanged(t *testing.T, tool string) {
+const (
+	refusedAtCall = "was not called: it has changed since it was offered (its description). Its user can review and accept it with: review files"
+	withheldTool  = "has changed since it was first used"
+)
+
+// wantChanged checks that a call of a tool is refused because it has changed.
+func (w *world) wantChanged(t *testing.T, tool string, texts ...string) {
 	t.Helper()
-	for _, want := range []string{"was not called: it has changed since it was offered (its description). Its user can review and accept it with: review files", "has changed since it was first used"} {
-		value, failure := w.call(t, w.Begin(Identity{}), "files."+tool, `{}`)
-		if codeOf(failure) != Changed || value != "" || !strings.Contains(failure.Message, want) {
-			t.Errorf("got %s, %+v, want …%s", value, failure, want)
-		}
+	value, failure := w.call(t, w.Begin(Identity{}), "files."+tool, `{}`)
+	if codeOf(failure) != Changed || value != "" || !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(failure.Message, text) }) {
+		t.Errorf("got %s, %+v, want one of %q", value, failure, texts)
 	}
 }
 
@@ -69,7 +73,8 @@ func TestCall_changedBetweenProcesses(t *testing.T) {
 	g.Close()
 	describe(t, dir, "version")
 	w, _ = cachedWorld(t, dir)
-	w.wantChanged(t, "version")
+	w.wantChanged(t, "version", refusedAtCall)
+	w.wantChanged(t, "version", withheldTool)
 	if value, failure := w.call(t, w.Begin(Identity{}), "files.two", `{}`); failure != nil {
 		t.Errorf("a tool that is the same: got %s, %+v", value, failure)
 	}
@@ -86,5 +91,6 @@ func TestCall_changedBetweenConnections(t *testing.T) {
 	if _, failure := w.call(t, w.Begin(Identity{}), "files.die", `{}`); failure == nil {
 		t.Fatal("the server goes on")
 	}
-	w.wantChanged(t, "version")
+	// The list that the first call began may meet the new server before this call does.
+	w.wantChanged(t, "version", refusedAtCall, withheldTool)
 }

@@ -93,7 +93,7 @@ func (b *Broker) permit(ctx context.Context, who Identity, t Tool, arguments jso
 	// The person sees what the server gets.
 	arguments, err := Canonical(arguments)
 	if err != nil {
-		return nil, &Error{Code: InvalidArguments, Message: "parse arguments: " + err.Error()}
+		return nil, &Error{Code: InvalidArguments, Message: errNotJSON.Error()}
 	}
 	ok, err := b.o.Approve(ctx, Request{Identity: who, Server: t.Server, Tool: t.Name, Version: versionOf(t), Arguments: arguments, Declared: b.declarations.of(t.Tool).names, Description: t.Description, Annotations: t.Annotations})
 	if err != nil {

@@ -120,7 +120,7 @@ func TestPrograms_discovery(t *testing.T) {
 		{"python", "!glovebox-tool my-server.version", "1.10\n"},
 		{"python", "!glovebox-tool --search add", command + "  # Does add.\n"},
 		{"python", "!glovebox-tool --describe my_server.add | head -n 1", command + "\n"},
-		{"python", "!glovebox-tool my_server.add a=x 2>&1; echo $?", "glovebox-tool: the argument \"a\" is \"x\", which is not of type integer [invalid_arguments]\n  " + command + "\n3\n"},
+		{"python", "!glovebox-tool my_server.add a=x 2>&1; echo $?", "glovebox-tool: a: expected an integer, got \"x\" [invalid_arguments]\n  " + command + "\n3\n"},
 		{"python", "!printf '1\\n2\\n' | while read n; do glovebox-tool my_server.add a=$n; done", "{\"sum\":1}\n{\"sum\":2}\n"},
 		{"python", "!echo '{\"b\": 5}' | glovebox-tool my_server.add - a=1; echo '{\"a\": 5}' | glovebox-tool my_server.add", "{\"sum\":6}\n{\"sum\":5}\n"},
 		{"python", "!glovebox-tool --schema my_server.add | cut -c 1-24", "{\"name\":\"my_server.add\",\n"},

@@ -81,7 +81,8 @@ const (
 
 // Search returns the tools that match the words of a query, the best first; all for an
 // empty query. limit is at most 100, and 10 if it is 0; matches is the number of all tools
-// that match. Tools that the policy denies are left out.
+// that match. Tools that the policy denies come last, and their lines say so: a model that
+// does not find a tool tries others that do the same.
 func (b *Broker) Search(ctx context.Context, query string, limit int, l Language) (found []Entry, matches int) {
 	if limit <= 0 {
 		limit = 10
@@ -92,12 +93,19 @@ func (b *Broker) Search(ctx context.Context, query string, limit int, l Language
 		score int
 	}
 	var hits []hit
-	for _, t := range b.offered(ctx, "") {
+	for _, t := range b.tools(ctx, "") {
 		if score := scoreOf(t, words); score > 0 || len(words) == 0 {
 			hits = append(hits, hit{t, score})
 		}
 	}
-	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
+	policy := *b.policy.Load()
+	last := func(h hit) int {
+		if policy.Decide(h.t) == Deny {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(b.score, a.score)) })
 	found = []Entry{}
 	for _, h := range hits[:min(len(hits), limit, maxFound)] {
 		if ctx.Err() != nil {
@@ -124,8 +132,8 @@ func (b *Broker) line(t Tool, l Language) Entry {
 		e.Line += comment + d
 		comment = " "
 	}
-	if b.policy.Load().Decide(t) == Ask {
-		e.Line += comment + needsApproval
+	if mark := b.mark(t); mark != "" {
+		e.Line += comment + mark
 	}
 	return e
 }

@@ -80,13 +80,10 @@ func memberName(name, id string, ambiguous bool) string {
 	return id
 }
 
-// remark returns the first sentence about a tool, and whether it needs approval.
+// remark returns the first sentence about a tool, and whether code may call it.
 func (b *Broker) remark(t Tool) string {
 	text := firstSentence(t.Description, 200)
-	if b.policy.Load().Decide(t) == Ask {
-		text = strings.TrimPrefix(text+" "+needsApproval, " ")
-	}
-	return text
+	return strings.TrimSpace(text + " " + b.mark(t))
 }
 
 // All text below comes from servers, and must not end the comment or string that it is in.

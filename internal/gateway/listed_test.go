@@ -169,8 +169,8 @@ func TestCall_ChangedBetweenConnections(t *testing.T) {
 			if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "crash", Arguments: map[string]any{}}); err == nil {
 				t.Fatal("the server goes on")
 			}
-			// The gateway does not know of the end of the server before it calls it.
-			if got := call[who](t); got != reviewed {
+			// The list that the first call began may meet the new server before this call does.
+			if got := call[who](t); got != reviewed && !strings.Contains(got, "has changed since it was first used") && !strings.Contains(got, "unknown tool") {
 				t.Errorf("got %q, want %q", got, reviewed)
 			}
 		})

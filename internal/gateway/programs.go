@@ -189,10 +189,10 @@ func (g *Gateway) CallTool(ctx context.Context, t ServerTool, arguments json.Raw
 		func(ctx context.Context, s *mcpkit.Session, c *call) (mcp.Result, error) {
 			made = c
 			res, err := s.CallToolIf(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments}, func(ctx context.Context, tools []*mcp.Tool) error {
-				if err := g.checkOffered(t); err != nil {
-					return err
+				if err := g.checkListed(ctx, t, tools, "Repeat the call."); err != nil {
+					return err // it says more about what has changed
 				}
-				return g.checkListed(ctx, t, tools, "Repeat the call.")
+				return g.checkOffered(t)
 			})
 			if err != nil {
 				return nil, err // not a nil result in an interface

@@ -1,0 +1,80 @@
+package codemode
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// An error about arguments has the path, what is expected and what was given, and no words of a
+// validator.
+func TestMisfit_plain(t *testing.T) {
+	const schema = `{"type":"object","required":["a"],"additionalProperties":false,"$defs":{"point":{"type":"object","required":["x"],"properties":{"x":{"type":"number"}}}},"properties":{
+		"a":{"type":"integer","minimum":1,"maximum":9},"s":{"type":"string","minLength":2,"maxLength":3,"pattern":"^[a-z]*$"},"e":{"enum":["r","w",1]},"l":{"type":"array","minItems":1,"maxItems":2,"items":{"type":"string"}},
+		"o":{"type":"object","additionalProperties":false,"properties":{"deep":{"type":"object","properties":{"my key":{"type":"boolean"}}}}},
+		"u":{"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"null"}]},"n":{"type":["integer","null"]},"p":{"$ref":"#/$defs/point"},"c":{"const":"x"},"m":{"type":"number","multipleOf":5},"odd":{"not":{"type":"string"}}}}`
+	var parsed *jsonschema.Schema
+	if err := json.Unmarshal([]byte(schema), &parsed); err != nil {
+		t.Fatal(err)
+	}
+	validator := resolve(parsed)
+	if validator == nil {
+		t.Fatal("the schema is not valid")
+	}
+	for arguments, want := range map[string]string{
+		`{}`:                                  "missing a: expected an integer",
+		`{"a":"x"}`:                           `a: expected an integer, got "x"`,
+		`{"a":1.5}`:                           "a: expected an integer, got 1.5",
+		`{"a":0}`:                             "a: expected at least 1, got 0",
+		`{"a":10}`:                            "a: expected at most 9, got 10",
+		`{"a":1,"s":"x"}`:                     "s: expected at least 2 characters, got 1",
+		`{"a":1,"s":"xxxx"}`:                  "s: expected at most 3 characters, got 4",
+		`{"a":1,"s":"XY"}`:                    `s: expected text that matches ^[a-z]*$, got "XY"`,
+		`{"a":1,"e":"q"}`:                     `e: expected one of "r", "w", 1, got "q"`,
+		`{"a":1,"l":[]}`:                      "l: expected at least 1 item, got 0",
+		`{"a":1,"l":["x",null]}`:              "l[1]: expected a string, got null",
+		`{"a":1,"l":"x"}`:                     `l: expected a list, got "x"`,
+		`{"a":1,"o":{"deep":{"my key":"x"}}}`: `o.deep["my key"]: expected true or false, got "x"`,
+		`{"a":1,"o":{"dep":1}}`:               `o: there is no "dep"; did you mean deep?`,
+		`{"a":1,"u":5}`:                       "u: expected a string or a list or null, got 5",
+		`{"a":1,"u":{}}`:                      "u: expected a string or a list or null, got an object",
+		`{"a":1,"n":"x"}`:                     `n: expected an integer or null, got "x"`,
+		`{"a":1,"p":{}}`:                      "missing p.x: expected a number",
+		`{"a":1,"c":"y"}`:                     `c: expected "x", got "y"`,
+		`{"a":1,"m":7}`:                       "m: expected a multiple of 5, got 7",
+		`{"a":1,"zz":1}`:                      `the tool has no argument "zz"`,
+		`{"s":1,"l":["x","y","z"]}`:           `missing a: expected an integer; l: expected at most 2 items, got 3; s: expected a string, got 1`,
+		`{"a":1,"odd":"x"}`:                   `the arguments do not fit the schema of the tool: read it with tools.describe(NAME, detail="schema")`,
+	} {
+		var instance map[string]any
+		if err := json.Unmarshal([]byte(arguments), &instance); err != nil {
+			t.Fatal(err)
+		}
+		if validator.Validate(instance) == nil {
+			t.Errorf("%s fits", arguments)
+		}
+		if got := strings.TrimPrefix(misfitText(parsed, instance, unknownNames(parsed, instance)), "invalid arguments: "); got != want {
+			t.Errorf("%s: got %q, want %q", arguments, got, want)
+		}
+	}
+}
+
+// The work for an error is bounded, also where alternatives are nested and texts are long.
+func TestMisfit_bounded(t *testing.T) {
+	alternatives := `{"type":"string","minLength":5000000,"pattern":"(a*)*b"}`
+	for range 6 {
+		alternatives = `{"anyOf":[` + strings.TrimSuffix(strings.Repeat(alternatives+",", 4), ",") + `]}`
+	}
+	var schema *jsonschema.Schema
+	if err := json.Unmarshal([]byte(`{"properties":{"x":`+alternatives+`}}`), &schema); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	text := misfitText(schema, map[string]any{"x": strings.Repeat("a", 1<<20)}, "")
+	if took := time.Since(begun); took > 5*time.Second || len(text) > 2000 {
+		t.Errorf("%d bytes after %v", len(text), took)
+	}
+}
