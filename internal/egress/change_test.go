@@ -47,7 +47,8 @@ func TestGate_ChangeEndsUpgradedConnection(t *testing.T) {
 		ends bool
 		rule func(*world)
 	}{
-		{"the same request is allowed", false, func(w *world) { w.rule("http://ws.example.org", "GET", "/chat") }},
+		{"the host is allowed", false, func(w *world) { w.allow("http://ws.example.org", "other.example.org") }},
+		{"only the same request is allowed", true, func(w *world) { w.rule("http://ws.example.org", "GET", "/chat") }},
 		{"another path is allowed", true, func(w *world) { w.rule("http://ws.example.org", "GET", "/other") }},
 		{"another method is allowed", true, func(w *world) { w.rule("http://ws.example.org", "POST", "/chat") }},
 		{"another host is allowed", true, func(w *world) { w.allow("other.example.org") }},
@@ -135,5 +136,29 @@ func TestGate_ChangeEndsInterceptedConnection(t *testing.T) {
 		if i.err == nil || !strings.Contains(i.err.Error(), "no rule allows it") {
 			t.Errorf("%s: after the change, a dial gives %v", door, i.err)
 		}
+	}
+}
+
+// TestProxy_LimitedRuleUpgradesNothing: with a rule for some requests, no connection becomes
+// one whose content cannot be read.
+func TestProxy_LimitedRuleUpgradesNothing(t *testing.T) {
+	server := web(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "upgrade %q", r.Header["Upgrade"])
+	})
+	w := newWorld(t, Options{}, nil, "ws.example.org="+server)
+	w.rule("http://ws.example.org", "GET", "/chat")
+	got := say(t, w.httpDoor(), "GET http://ws.example.org/chat HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n")
+	if !strings.Contains(got, "upgrade []") {
+		t.Errorf("the server got %q", got)
+	}
+}
+
+// TestProxy_KeepsQueries: a query reaches the server as the program wrote it.
+func TestProxy_KeepsQueries(t *testing.T) {
+	server := web(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.RawQuery) })
+	w := newWorld(t, Options{}, []string{"a.example.org"}, "a.example.org="+server)
+	got := say(t, w.httpDoor(), "GET http://a.example.org/?a=1;2&b=%zz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	if !strings.Contains(got, "a=1;2&b=%zz") {
+		t.Errorf("got %q", got)
 	}
 }

@@ -53,7 +53,10 @@ type flow struct {
 }
 
 // A request is what the policy decides on, beside the target of its flow.
-type request struct{ method, path string }
+type request struct {
+	method, path string
+	upgrade      bool // what follows is no request
+}
 
 // dial resolves and dials a target that v allows. The flow ends with served,
 // the context of a call of Serve.
@@ -205,6 +208,7 @@ func (f *flow) checkPolicy() {
 	v := set.Decide(f.t.host, f.t.port)
 	if r := f.request.Load(); r != nil {
 		v = set.DecideRequest(f.t.host, f.t.port, r.method, r.path)
+		v.OK = v.OK && !(r.upgrade && v.Limited)
 	}
 	to := []netip.AddrPort{netip.AddrPortFrom(f.addr, f.t.port)}
 	denied := f.n.deniedAddr(to, f.n.resolver.Pinned(f.t.host, f.t.port))

@@ -76,7 +76,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	t.host, _ = policy.ParseHost(t.host) // the policy parsed it
-	carries := &request{req.Method, req.URL.EscapedPath()}
+	if v.Limited {
+		req.Header.Del("Upgrade") // nothing could be decided on what follows
+	}
+	carries := &request{req.Method, req.URL.EscapedPath(), req.Header.Get("Upgrade") != ""}
 	out := httptrace.WithClientTrace(context.WithValue(req.Context(), targetKey{}, t), &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) {
 			if f, ok := i.Conn.(*flow); ok {
@@ -186,6 +189,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	t := pr.In.Context().Value(targetKey{}).(target)
 	pr.Out.URL.Scheme = "http"
 	pr.Out.URL.Host = net.JoinHostPort(t.host, strconv.Itoa(int(t.port)))
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // ReverseProxy removes what it cannot parse
 	pr.Out.Host = pr.Out.URL.Host
 	if t.port == 80 {
 		pr.Out.Host = strings.TrimSuffix(pr.Out.Host, ":80")

@@ -94,6 +94,10 @@ func (s *secret) replace(text string, master []byte, owner string) (string, int)
 // maxReplaced bounds the placeholders of a header value: Basic has two.
 const maxReplaced = 2
 
+// maxSwapped bounds the header values of a request that get a secret: a value can be a
+// hundred times as long as its placeholder.
+const maxSwapped = 8
+
 // swap replaces the secret's placeholders in one value of a header, plain or in the
 // credentials of Basic, and reports whether there was one. A value with more than two is
 // left as it is: nothing needs them, and it would grow.
@@ -117,15 +121,20 @@ func (s *secret) swap(value string, master []byte, owner string) (string, bool) 
 }
 
 // swap replaces placeholders in the headers of a request to the host: each secret only in
-// its headers. It returns the names of the secrets that the request now has. No other
-// byte changes.
+// its headers, and not more than maxSwapped values. It returns the names of the secrets
+// that the request now has. No other byte changes.
 func (h *hostSecrets) swap(header http.Header, master []byte, owner string) (used []string) {
+	left := maxSwapped
 	for _, s := range h.secrets {
 		for _, name := range s.Headers {
 			values := header[http.CanonicalHeaderKey(name)]
 			for i, v := range values {
+				if left == 0 {
+					return used
+				}
 				if swapped, ok := s.swap(v, master, owner); ok {
 					values[i] = swapped
+					left--
 					if !slices.Contains(used, s.Name) {
 						used = append(used, s.Name)
 					}

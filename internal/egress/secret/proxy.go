@@ -195,7 +195,6 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := s.i.host(s.box, s.host)
 	switch authority := strings.ToLower(r.Host); {
 	case h == nil:
-		w.Header().Set("Connection", "close")
 		refuse(w, http.StatusMisdirectedRequest, "the secrets for "+s.host+" have changed; connect again.")
 		return
 	case authority != s.host && authority != net.JoinHostPort(s.host, strconv.Itoa(int(s.port))):
@@ -238,8 +237,12 @@ func (h *hostSecrets) names() []string {
 // cut shortens text from a request.
 func cut(text string) string { return text[:min(len(text), 80)] }
 
-// refuse answers a request that is not forwarded.
+// refuse answers a request that is not forwarded. If that is the fault of the request, the
+// connection ends, so that the limit of new connections also limits refusals.
 func refuse(w http.ResponseWriter, status int, text string) {
+	if status < http.StatusInternalServerError {
+		w.Header().Set("Connection", "close")
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
