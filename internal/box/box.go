@@ -37,6 +37,7 @@ type Box struct {
 	parked  atomic.Int32 // of these, runs that are parked
 
 	networkNoted atomic.Bool // a result had the note that boxes have no network
+	frozenNoted  atomic.Bool // a result had the note about volumes over their quota
 	modulesNoted atomic.Bool // a result had the note about libraries
 
 	// guarded by reg.mu
@@ -53,6 +54,7 @@ type Box struct {
 	kernels     map[string]*kernel // by language
 	disk        diskState
 	idle        idleState
+	revised     bool // ReviseVolumes has tried to hibernate it
 }
 
 // spec describes a box that is to be made. It does not change.

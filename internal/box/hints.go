@@ -171,7 +171,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 			network = noNetworkAgain
 		}
 	}
-	for _, note := range []string{network, module, inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr)} {
+	for _, note := range []string{network, module, inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr), b.frozenNote()} {
 		if note != "" {
 			notes = append(notes, note)
 		}

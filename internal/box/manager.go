@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
-	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Manager manages the boxes of all owners. All methods may be called concurrently.
@@ -131,32 +129,6 @@ func (m *Manager) Ready(ctx context.Context) error { return m.machines.poolReady
 
 // Pool describes the pool; nil if there is none.
 func (m *Manager) Pool() pool.Stats { return m.machines.poolStats() }
-
-// Volumes returns the volumes that boxes have; their host directories may be others for
-// each owner, see VolumesOf.
-func (m *Manager) Volumes() []engine.Mount { return slices.Clone(m.parts.Machines.Volumes) }
-
-// VolumesOf returns the volumes of an owner's boxes.
-//
-// Errors: CodeNotReady if they cannot be had now.
-func (m *Manager) VolumesOf(owner Owner) ([]engine.Mount, error) {
-	k, err := m.machines.makerFor(owner)
-	if err != nil {
-		m.log.Warn("volumes of an owner not opened", logkey.Error, err)
-		return nil, &Error{
-			Code: CodeNotReady, Op: "list volumes", Msg: "The shared directories cannot be opened",
-			Hint: "The operator finds the reason in the server's log.",
-		}
-	}
-	return slices.Clone(k.Volumes), nil
-}
-
-// volumes returns the volumes of the box's machine.
-func (b *Box) volumes() []engine.Mount {
-	b.reg.mu.Lock()
-	defer b.reg.mu.Unlock()
-	return b.maker.Volumes
-}
 
 // Owners returns the owners of the boxes in memory, by the ids of their guests.
 func (m *Manager) Owners() map[string]string {

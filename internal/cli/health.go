@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
@@ -95,6 +96,7 @@ func (h *host) metrics(cfg *config.Config, opts metrics.Options) *metrics.Metric
 	}
 	opts.Boxes = func() box.Stats { return h.manager.Stats() }
 	opts.Pool = func() pool.Stats { return h.manager.Pool() }
+	opts.Volumes = func() (volume.Stats, bool) { return h.volumes.Stats(), h.volumes.HasQuotas() }
 	return metrics.New(opts)
 }
 

@@ -83,6 +83,7 @@ type host struct {
 
 	networks *networks   // nil: boxes have no network
 	volumes  *volume.Set // of boxes
+	unwatch  func()      // ends watchVolumes; nil before
 
 	checked atomic.Bool // the health check after the start has passed
 
@@ -305,12 +306,19 @@ func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(st
 		return err
 	}
 	parts.Observe = observe
-	return h.manage(ctx, boxConfig(cfg), parts)
+	if err := h.manage(ctx, boxConfig(cfg), parts); err != nil {
+		return err
+	}
+	h.unwatch = h.watchVolumes()
+	return nil
 }
 
 // close hibernates or ends every box and closes the engine. No call is in progress.
 func (h *host) close() error {
 	var errs []error
+	if h.unwatch != nil {
+		h.unwatch()
+	}
 	if h.manager != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()

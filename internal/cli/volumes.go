@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"log/slog"
 	"path/filepath"
 
@@ -13,7 +14,7 @@ import (
 func openVolumes(cfg *config.Config, log *slog.Logger) (*volume.Set, error) {
 	var list []volume.Volume
 	for _, v := range cfg.Volumes {
-		list = append(list, volume.Volume{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly, PerOwner: v.PerOwner})
+		list = append(list, volume.Volume{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly, PerOwner: v.PerOwner, Quota: v.Quota})
 		if v.Defaulted {
 			log.Warn("volume is read-only in boxes: it belongs to root", logkey.Volume, v.Host, logkey.Fix, "append :rw to the mapping, or make another user its owner")
 		}
@@ -23,4 +24,22 @@ func openVolumes(cfg *config.Config, log *slog.Logger) (*volume.Set, error) {
 		return nil, withHint(err, "make the user that runs the server the owner of the directory, and remove the write permission of others (chmod go-w)")
 	}
 	return set, nil
+}
+
+// watchVolumes measures the volumes with quotas until the returned function is called, and
+// has boxes get the volumes that they should have.
+func (h *host) watchVolumes() (stop func()) {
+	if !h.volumes.HasQuotas() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.volumes.Watch(ctx, h.log, h.manager.ReviseVolumes)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }

@@ -115,3 +115,48 @@ func TestVolumes_PerOwner(t *testing.T) {
 		t.Errorf("machines without an owner wrote %v, %v", list, err)
 	}
 }
+
+// Over the quota, boxes may only read the volume, also those that are in memory and in the
+// middle of a call; the model is told. Within it, they write again.
+func TestVolumes_Quota(t *testing.T) {
+	parent := volumeParent(t)
+	s := startServer(t, t.TempDir(), append([]string{"--volume", parent + "/{owner}:/shared:quota=1M"}, plain...)...)
+	b := boxes{t, s.connect()}
+	b.execute("s", "x = 1; open('/shared/large', 'wb').write(bytes(4 << 20))")
+	write := "open('/shared/more', 'w').close(); print(x)"
+	var text string
+	refused := func() bool {
+		_, out, got, err := b.call(t.Context(), "execute_code", args{"session_id": "s", "code": write})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = got
+		return out["success"] == false && strings.Contains(got, "Read-only file system")
+	}
+	eventually(t, "the volume is read-only", time.Minute, refused)
+	if !strings.Contains(text, "The volume /shared is over its quota") {
+		t.Errorf("the result does not say why: %s", text)
+	}
+	// The box goes on with its variables, and reads.
+	b.want(b.execute, "s", "import os; print(x, os.path.getsize('/shared/large'))", "1 4194304")
+	if err := os.Remove(filepath.Join(parent, "_local", "large")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the volume is writable again", time.Minute, func() bool { return !refused() })
+	b.want(b.execute, "s", write, "1")
+
+	// A call that is under way is cut off, and what it had written is known.
+	cut := "import time\nwith open('/shared/cut', 'wb') as f:\n    while True: f.write(bytes(1 << 16)); f.flush(); time.sleep(0.05)"
+	_, _, text, err := b.call(t.Context(), "execute_code", args{"session_id": "s", "code": cut, "timeout": 60})
+	if err != nil || !strings.Contains(text, "over its quota") {
+		t.Errorf("a call that goes over the quota: got %s, %v", text, err)
+	}
+	info, err := os.Stat(filepath.Join(parent, "_local", "cut"))
+	if err != nil || info.Size() > 40<<20 {
+		t.Errorf("the call wrote %v, %v", info, err)
+	}
+	status, _, body := s.get("/metrics", "text/plain")
+	if status != 200 || !strings.Contains(body, "glovebox_volumes_over_quota 1") || !strings.Contains(body, `glovebox_volume_scans_total{result="over"}`) {
+		t.Errorf("the metrics do not have the volume: %d", status)
+	}
+}

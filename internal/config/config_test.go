@@ -144,7 +144,7 @@ func TestLoad_InvalidValues(t *testing.T) {
 		{"MSB_SHARED_VOLUME_PATH", dir + ": ", "the container path is empty"},
 		{"MSB_SHARED_VOLUME_PATH", "a:/b", "the host path must be absolute"},
 		{"MSB_SHARED_VOLUME_PATH", dir + ":b", "the container path must be absolute"},
-		{"MSB_SHARED_VOLUME_PATH", dir + ":/a:rx", "only :ro or :rw may follow"},
+		{"MSB_SHARED_VOLUME_PATH", dir + ":/a:rx", "only :ro, :rw or :quota=SIZE may follow"},
 		{"MSB_SHARED_VOLUME_PATH", dir + ":/usr/share", "must not lie in /usr"},
 		{"MSB_SHARED_VOLUME_PATH", dir + ":/a/../etc", "must not lie in /etc"},
 		{"MSB_SHARED_VOLUME_PATH", dir + ":/..", "belongs to the box"},
@@ -247,7 +247,17 @@ func TestLoad_VolumePerOwner(t *testing.T) {
 	if want := []Volume{{Host: dir, Guest: "/shared", PerOwner: true}}; err != nil || !reflect.DeepEqual(c.Volumes, want) {
 		t.Errorf("got %+v, %v, want %+v", c, err, want)
 	}
+	c, _, err = load(t, []string{"--volume", dir + "/{owner}:/shared:quota=2G", "--volume", dir + "/./{owner}:/same:rw:quota=500M"})
+	if err != nil || (c.Volumes[0].Quota != 2<<30 || c.Volumes[1].Quota != 500<<20 || !c.Volumes[1].Writable) {
+		t.Errorf("with quotas: got %+v", c.Volumes)
+	}
 	for text, want := range map[string]string{
+		dir + ":/a:quota=":                                  "must be a size",
+		dir + ":/a:quota=2":                                 "must be a size",
+		dir + ":/a:quota=0M":                                "must be a size",
+		dir + ":/a:quota=-1G":                               "must be a size",
+		dir + ":/a:quota=1001T":                             "must be a size",
+		dir + ":/a:ro:quota=1G":                             "a read-only volume has no quota",
 		dir + "/{owner}/x:/shared":                          "{owner} must be the last element",
 		dir + "/x-{owner}:/shared":                          "{owner} must be the last element",
 		dir + "/missing/{owner}:/shared":                    "no such file",

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -57,13 +58,35 @@ func (v *Volume) parseOptions(text string) (why string) {
 		case "rw":
 			v.Writable = true
 		default:
-			return "only :ro or :rw may follow the container path"
+			size, ok := strings.CutPrefix(option, "quota=")
+			if !ok {
+				return "only :ro, :rw or :quota=SIZE may follow the container path"
+			}
+			if v.Quota, ok = parseSize(size); !ok {
+				return "the quota must be a size such as 500M or 2G, from 1M to 1000T"
+			}
 		}
 	}
-	if v.ReadOnly && v.Writable {
+	switch {
+	case v.ReadOnly && v.Writable:
 		return ":ro and :rw exclude each other"
+	case v.ReadOnly && v.Quota > 0:
+		return "a read-only volume has no quota"
 	}
 	return ""
+}
+
+// parseSize parses a number of MiB, GiB or TiB: 500M, 2G, 1T.
+func parseSize(text string) (bytes int64, ok bool) {
+	if text == "" {
+		return 0, false
+	}
+	shift, ok := map[byte]int{'M': 20, 'G': 30, 'T': 40}[text[len(text)-1]]
+	n, err := strconv.ParseInt(text[:len(text)-1], 10, 32)
+	if !ok || err != nil || n < 1 || n > 1000<<(40-shift) {
+		return 0, false
+	}
+	return n << shift, true
 }
 
 // checkVolumes returns an error if a volume and another, in which each owner has a

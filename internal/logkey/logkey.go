@@ -59,6 +59,7 @@ const (
 	Ready      = "ready"
 	Failures   = "failures"
 	Bytes      = "bytes"
+	Quota      = "quota" // bytes
 	Binds      = "binds"
 	Missing    = "missing"
 	Files      = "files" // whether files were kept

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/owned"
@@ -26,6 +27,9 @@ type Volume struct {
 	Guest    string // absolute and clean
 	ReadOnly bool
 	PerOwner bool // each owner has a directory of its own below Host
+	// Quota, if positive, is the disk space in bytes of Host or, if PerOwner, of each
+	// owner's directory, beyond which boxes may only read it.
+	Quota int64
 }
 
 // Set is the volumes of a server. Its methods may be called concurrently.
@@ -33,12 +37,16 @@ type Set struct {
 	list   []Volume
 	empty  string // the directory for machines without an owner
 	owners int    // maxOwners, except in tests
+
+	mu    sync.Mutex
+	dirs  map[string]*directory // guarded by mu; with quotas, by host path
+	scans map[Outcome]uint64    // guarded by mu
 }
 
 // Open returns the set of a list. empty is a directory that belongs to this process's
 // user; it is created if it is missing, and stays empty.
 func Open(list []Volume, empty string) (*Set, error) {
-	s := &Set{list: slices.Clone(list), empty: empty, owners: maxOwners}
+	s := &Set{list: slices.Clone(list), empty: empty, owners: maxOwners, dirs: make(map[string]*directory), scans: make(map[Outcome]uint64)}
 	if !s.Dynamic() {
 		return s, nil
 	}
@@ -55,17 +63,22 @@ func Open(list []Volume, empty string) (*Set, error) {
 	return s, nil
 }
 
-// Dynamic reports whether the volumes of a machine depend on its owner.
+// Dynamic reports whether the volumes of a machine depend on its owner or the time.
 func (s *Set) Dynamic() bool {
-	return slices.ContainsFunc(s.list, func(v Volume) bool { return v.PerOwner })
+	return slices.ContainsFunc(s.list, func(v Volume) bool { return v.PerOwner || v.Quota > 0 })
+}
+
+// HasQuotas reports whether a volume has a quota, so that Watch has something to do.
+func (s *Set) HasQuotas() bool {
+	return slices.ContainsFunc(s.list, func(v Volume) bool { return v.Quota > 0 })
 }
 
 // Ownerless returns the volumes of a machine that belongs to nobody: no owner's directory
-// is among them.
+// is among them, and it can write to no volume with a quota.
 func (s *Set) Ownerless() []engine.Mount {
 	var list []engine.Mount
 	for _, v := range s.list {
-		m := engine.Mount{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly}
+		m := engine.Mount{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly, Frozen: v.Quota > 0}
 		if v.PerOwner {
 			m.Host, m.Frozen = s.empty, true
 		}
@@ -87,6 +100,7 @@ func (s *Set) Of(owner string) ([]engine.Mount, error) {
 			}
 			m.Host = filepath.Join(v.Host, name)
 		}
+		m.Frozen = s.quotaOf(m.Host, v.Quota)
 		list = append(list, m)
 	}
 	return list, nil

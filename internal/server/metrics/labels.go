@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
 	"github.com/glovebox-dev/glovebox/internal/egress"
 )
 
@@ -45,6 +46,7 @@ var (
 		box.ReasonHostRestart, box.ReasonUnreadable)
 	egressOutcomes = texts(egress.Outcomes()...)
 	egressWhys     = texts(egress.Whys()...)
+	scanResults    = texts(volume.Outcomes()...)
 	lookups        = []string{"ok", "nxdomain", "refused", "failed"}
 )
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/server"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	Ready  func() bool
 	Code   func() (used, limit int64) // memory of the calls of code, in bytes
 	Egress func() egress.Stats
+	// Volumes describes the volumes with quotas; ok is false if there are none.
+	Volumes func() (st volume.Stats, ok bool)
 }
 
 // Host describes the engine and its limits.
@@ -171,6 +174,12 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	if o.Egress != nil {
 		g.egress(ch, o.Egress())
+	}
+	if o.Volumes != nil {
+		if st, ok := o.Volumes(); ok {
+			ch <- volumesOver.of(float64(st.Over))
+			send(ch, volumeScans, st.Scans, scanResults)
+		}
 	}
 	if o.Pool != nil {
 		for _, c := range o.Pool() {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/server"
@@ -46,6 +47,9 @@ func full() *Metrics {
 		},
 		Ready: func() bool { return true },
 		Code:  func() (used, limit int64) { return 1, 2 },
+		Volumes: func() (volume.Stats, bool) {
+			return volume.Stats{Over: 1, Scans: map[volume.Outcome]uint64{volume.OK: 2}}, true
+		},
 		Egress: func() egress.Stats {
 			return egress.Stats{
 				Open: 2, Sent: 3, Received: 4, Connections: map[egress.Outcome]uint64{egress.Refused: 5},
@@ -169,6 +173,8 @@ func TestMetrics_CardinalityIsBounded(t *testing.T) {
 	m.opts.Pool = func() pool.Stats { return kinds }
 	network := egress.Stats{Connections: make(map[egress.Outcome]uint64), Refusals: make(map[policy.Why]uint64), Lookups: make(map[string]uint64)}
 	m.opts.Egress = func() egress.Stats { return network }
+	scans := volume.Stats{Scans: make(map[volume.Outcome]uint64)}
+	m.opts.Volumes = func() (volume.Stats, bool) { return scans, true }
 	hostile := func(i int) string {
 		return fmt.Sprintf("x\"} 1\nevil{a=\"%d\x00\xff", i) + strings.Repeat("y", rand.IntN(100))
 	}
@@ -183,6 +189,7 @@ func TestMetrics_CardinalityIsBounded(t *testing.T) {
 		network.Connections[egress.Outcome(hostile(i))]++
 		network.Refusals[policy.Why(hostile(i))]++
 		network.Lookups[hostile(i)]++
+		scans.Scans[volume.Outcome(hostile(i))]++
 	}
 	kinds = pool.Stats{{Class: pool.Class{Template: hostile(1), Flavor: hostile(2)}, Wanted: 1}}
 	if n := testutil.CollectAndCount(m.refusals); n > len(statuses)+1 {

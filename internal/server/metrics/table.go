@@ -76,6 +76,9 @@ var (
 	egressLookups     = &metric{"glovebox_egress_lookups_total", counter, "status", "Lookups of names by boxes. Status is ok, nxdomain, refused or failed."}
 	egressBytes       = &metric{"glovebox_egress_bytes_total", counter, "direction", "Bytes that boxes sent to other hosts, and received."}
 
+	volumesOver = &metric{"glovebox_volumes_over_quota", gauge, "", "Directories of volumes that are over their quota, or cannot be scanned, so that boxes may only read them. Absent without quotas."}
+	volumeScans = &metric{"glovebox_volume_scans_total", counter, "result", "Scans of directories with a quota. Result is ok, over or unfinished (too many files, too deep, too slow, or unreadable)."}
+
 	codeMemory       = &metric{"glovebox_code_memory_bytes", gauge, "", "Memory of the calls that code makes to the tools of MCP servers: results, answers that boxes have not read yet, images and arguments. Absent without code mode. If it stays near its limit, large results are refused."}
 	codeMemoryLimit  = &metric{"glovebox_code_memory_limit_bytes", gauge, "", "Limit of that memory."}
 	boxesMemoryLimit = &metric{"glovebox_boxes_memory_limit_bytes", gauge, "", "Limit of the memory that boxes reserve together; absent without a limit."}
@@ -90,6 +93,7 @@ var table = []*metric{
 	boxes, boxesLimit, boxesStarting, boxesUnwritten, boxesMemory, boxesMemoryLimit, boxCalls, starts, hibernations, boxesEnded, evictions, oomKills,
 	codeMemory, codeMemoryLimit,
 	egressOpen, egressConnections, egressRefusals, egressLookups, egressBytes,
+	volumesOver, volumeScans,
 	poolReady, poolWanted, poolMade, poolTaken, poolFailed, poolLost,
 	disk, diskLimit, diskFree, diskReserved, diskRoom, snapshots, keptBytes,
 }
@@ -148,7 +152,7 @@ No label contains anything that a client, guest or owner chose: values outside t
 		set  []string
 	}{
 		{"method", methods}, {"code", codes}, {"state", states}, {"kind", kinds}, {"flavor", flavors}, {"template", templates},
-		{"source", sources}, {"reason", reasons}, {"why", egressWhys},
+		{"source", sources}, {"reason", reasons}, {"why", egressWhys}, {"result", scanResults},
 	} {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", l.name, strings.Join(l.set, ", "))
 	}
