@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/egresstest"
@@ -97,24 +98,54 @@ func TestResolve_NoSearchList(t *testing.T) {
 	}
 }
 
-// TestResolve_AnswerChanges: the connection after a lookup uses the addresses of that
-// lookup, and a later one those of a new lookup, which is checked again.
+// changing answers every name with an address, which a test changes.
+type changing struct {
+	mu    sync.Mutex
+	addr  string // guarded by mu
+	asked int    // guarded by mu
+}
+
+func (c *changing) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	return []netip.Addr{netip.MustParseAddr(c.addr)}, nil
+}
+
+func (c *changing) set(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addr = addr
+}
+
+// TestResolve_AnswerChanges: for thirty seconds after a lookup, connections use its
+// addresses; then the same resolver looks the name up and checks it again.
 func TestResolve_AnswerChanges(t *testing.T) {
-	dns := egresstest.NewDNS(t)
-	dns.Set("example.org", "8.8.8.8")
-	r := newResolver(t, dns.Resolver())
-	for range 3 {
-		addrs, _, err := r.Resolve(t.Context(), "example.org", 443)
-		if err != nil || len(addrs) != 1 || addrs[0].String() != "8.8.8.8:443" {
-			t.Fatalf("got %v, %v", addrs, err)
+	synctest.Test(t, func(t *testing.T) {
+		c := &changing{addr: "8.8.8.8"}
+		r := newResolver(t, c)
+		for _, after := range []time.Duration{0, 0, 29 * time.Second} {
+			time.Sleep(after)
+			addrs, _, err := r.Resolve(t.Context(), "example.org", 443)
+			if err != nil || len(addrs) != 1 || addrs[0].String() != "8.8.8.8:443" {
+				t.Fatalf("%v later: got %v, %v", after, addrs, err)
+			}
+			c.set("127.0.0.1")
 		}
-		dns.Set("example.org", "127.0.0.1")
-	}
-	again := newResolver(t, dns.Resolver())
-	var refused *resolve.Refused
-	if _, _, err := again.Resolve(t.Context(), "example.org", 443); !errors.As(err, &refused) {
-		t.Errorf("a new lookup: %v, want a refusal", err)
-	}
+		time.Sleep(2 * time.Second)
+		var refused *resolve.Refused
+		if addrs, _, err := r.Resolve(t.Context(), "example.org", 443); !errors.As(err, &refused) || addrs != nil {
+			t.Errorf("after 31 s: got %v, %v, want a refusal", addrs, err)
+		}
+		c.set("9.9.9.9")
+		time.Sleep(31 * time.Second)
+		if addrs, _, err := r.Resolve(t.Context(), "example.org", 443); err != nil || len(addrs) != 1 || addrs[0].String() != "9.9.9.9:443" {
+			t.Errorf("after another 31 s: got %v, %v, want the new address", addrs, err)
+		}
+		if c.asked != 3 {
+			t.Errorf("the name was looked up %d times, want 3", c.asked)
+		}
+	})
 }
 
 // lookups counts lookups, each of which waits for a value.
