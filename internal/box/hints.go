@@ -31,9 +31,12 @@ var reportedFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distributio
 // failures in the same box.
 const (
 	noNetwork = "Boxes have no network: downloads and installs from a package index fail, and so does every retry. " +
-		"Use what is installed (python -m pip list, npm ls -g), upload the files, or ask the operator of this server to install a library."
+		"Use what is installed (python -m pip list, npm ls -g), upload the files (pip install ./x.whl works), or ask the operator of this server for a library or a network (--network pypi, --network npm)."
 	noNetworkAgain = "Boxes have no network: retries fail as well."
 )
+
+// noNetworkByLimit is the note in a box that was narrowed to nothing.
+const noNetworkByLimit = "This box has no network, since it or its template was made without one: retries fail as well."
 
 // limitedNetwork is the note about a failure that no refusal explains, such as that of a
 // connection to an address without a name.
@@ -165,6 +168,8 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 		if !b.networkNoted.Swap(true) {
 			network = fmt.Sprintf(limitedNetwork, strings.Join(n.allowed, ", "))
 		}
+	case len(b.limits) > 0:
+		network = noNetworkByLimit
 	default:
 		network = noNetwork
 		if b.networkNoted.Swap(true) {

@@ -112,7 +112,7 @@ func (a *agent) configure(h protocol.Hello) (*settings, error) {
 		launchers = launcherDir
 		a.openDoors()
 	}
-	path, err := searchPath(h.Interpreters, launchers)
+	path, err := searchPath(h.Interpreters, launchers, filepath.Join(h.Home, userPrograms))
 	if err != nil {
 		a.log.Warn("interpreters are not on PATH under all their names", "err", err)
 	}
@@ -179,9 +179,10 @@ func (a *agent) baseEnv(h protocol.Hello, path string) []string {
 const nodeHeap = 75
 
 // offline makes installers fail at once without a network, and allows installing local
-// packages: pip otherwise refuses to touch Debian's Python.
+// packages: pip otherwise refuses to touch Debian's Python. With a single retry, which is
+// immediate, pip shows why the proxy refused it; without any it keeps that to itself.
 var offline = []string{
-	"PIP_RETRIES=0", "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1",
+	"PIP_RETRIES=1", "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1",
 	"npm_config_fetch_retries=0", "npm_config_update_notifier=false", "npm_config_audit=false", "npm_config_fund=false",
 }
 

@@ -17,11 +17,16 @@ var standardDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 // names, where nothing else does. It is first in PATH.
 const launcherDir = "/opt/glovebox/bin"
 
+// userPrograms is the directory below the home directory into which installers put
+// programs of the user.
+const userPrograms = ".local/bin"
+
 // searchPath returns PATH for user code: commands find the interpreters of the kernels
-// under their usual names, and the programs installed beside them. It writes launchers
+// under their usual names, the programs of the user in own, and the programs installed
+// beside the interpreters. It writes launchers
 // to dir for names that lead elsewhere or nowhere, such as python on Debian; an empty
 // dir means that nothing may be written.
-func searchPath(interpreters map[string]string, dir string) (string, error) {
+func searchPath(interpreters map[string]string, dir, own string) (string, error) {
 	python, node := interpreters[kernel.Python], interpreters[kernel.JavaScript]
 	var dirs []string
 	for _, file := range []string{python, node} {
@@ -58,11 +63,11 @@ func searchPath(interpreters map[string]string, dir string) (string, error) {
 	}
 	if dir != "" && len(missing) > 0 {
 		if err := writeLaunchers(dir, missing); err != nil {
-			return strings.Join(dirs, ":"), err
+			return strings.Join(append([]string{own}, dirs...), ":"), err
 		}
-		dirs = append([]string{dir}, dirs...)
+		return strings.Join(append([]string{dir, own}, dirs...), ":"), nil
 	}
-	return strings.Join(dirs, ":"), nil
+	return strings.Join(append([]string{own}, dirs...), ":"), nil
 }
 
 // find returns the first program of that name in dirs, or "".

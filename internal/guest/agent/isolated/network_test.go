@@ -185,24 +185,27 @@ func TestDoors(t *testing.T) {
 // and asks the host nothing: a dial would end the connection.
 func TestDoors_OfflineAnswerLocally(t *testing.T) {
 	l := networked(t, nil)
-	check := func(notice string) {
+	check := func(notice, remedy string) {
 		t.Helper()
+		refused := notice + remedy
 		for line, want := range map[string]string{
 			"getent hosts example.org; echo $?":                                                "2\n",
 			"curl -s -o /dev/null -w '%{http_code} %{http_connect}\\n' https://example.org/":   "000 403\n",
-			"curl -s http://example.org/":                                                      notice + "\n",
+			"curl -s http://example.org/":                                                      refused + "\n",
 			"curl -sS --socks5-hostname 127.77.0.1:1080 --noproxy '' http://example.org/ 2>&1": "curl: (97) Can't complete SOCKS5 connection to example.org. (2)\n",
 			`python3 -c 'import urllib.request as u
 try: u.urlopen("https://example.org/y")
-except OSError as e: print(e)'`: "<urlopen error Tunnel connection failed: 403 " + notice + ">\n",
+except OSError as e: print(e)'`: "<urlopen error Tunnel connection failed: 403 " + refused + ">\n",
 			"cat /run/glovebox/network": strings.TrimSpace("off "+strings.TrimPrefix(notice, "Glovebox: this box has no network")) + "\n",
 		} {
 			expect(t, l, line, want)
 		}
 	}
-	check("Glovebox: this box has no network")
+	check("Glovebox: this box has no network", "; its operator can allow hosts with --network")
+	expect(t, l, "curl -s http://PyPI.org/simple/x/; curl -s http://registry.npmjs.org:80/x",
+		"Glovebox: this box has no network; its operator can allow this with --network pypi\nGlovebox: this box has no network; its operator can allow this with --network npm\n")
 	must(t, l.Configure(t.Context(), protocol.Network{Notice: "No network here; ask for --network pypi"}))
-	check("No network here; ask for --network pypi")
+	check("No network here; ask for --network pypi", "")
 	if _, err := l.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -80,7 +80,8 @@ const (
 	bufferSize = protocol.MaxDialFrame
 )
 
-// defaultNotice is the text of refusals before the host has sent another.
+// defaultNotice is the text of refusals before the host has sent another. A refusal of the
+// HTTP proxy says what to ask for, too.
 const defaultNotice = "Glovebox: this box has no network"
 
 // Doors are the open doors of a guest. All methods may be called concurrently.

@@ -18,6 +18,29 @@ const (
 	maxReason = 200
 )
 
+// presets are the hosts of package indexes that installers ask, and the preset of each, as
+// the operator allows it.
+var presets = map[string]string{
+	"pypi.org": "pypi", "files.pythonhosted.org": "pypi",
+	"registry.npmjs.org": "npm", "registry.yarnpkg.com": "npm",
+	"proxy.golang.org": "go", "github.com": "github", "huggingface.co": "huggingface",
+}
+
+// remedy says what a user can ask the operator for so that a request succeeds, whose head
+// is as the program sent it.
+func remedy(head []byte) string {
+	_, target, _ := bytes.Cut(head[:min(len(head), maxReason)], []byte(" "))
+	target, _, _ = bytes.Cut(target, []byte(" "))
+	host := strings.TrimPrefix(string(target), "http://")
+	if i := strings.IndexAny(host, ":/"); i >= 0 {
+		host = host[:i]
+	}
+	if preset := presets[strings.ToLower(host)]; preset != "" {
+		return "; its operator can allow this with --network " + preset
+	}
+	return "; its operator can allow hosts with --network"
+}
+
 // refuseHTTP answers a request to the HTTP proxy. The status line carries the text, since
 // clients print that of a failed CONNECT, and not the body.
 func refuseHTTP(c *net.TCPConn, notice string) {
@@ -30,6 +53,9 @@ func refuseHTTP(c *net.TCPConn, notice string) {
 		if err != nil {
 			return
 		}
+	}
+	if notice == defaultNotice {
+		notice += remedy(head)
 	}
 	io.WriteString(c, response("403 "+clean(notice, maxReason), notice))
 	linger(c)
