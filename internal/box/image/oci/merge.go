@@ -140,8 +140,12 @@ func (m *merger) entry(hdr *tar.Header, content io.Reader) error {
 		return err
 	}
 	inode, err := m.inode(hdr, content, parent.Entries[base])
-	if err != nil || inode == nil {
+	if err != nil {
 		return err
+	}
+	if inode == nil { // it still takes the place of what was there
+		delete(parent.Entries, base)
+		return nil
 	}
 	if m.names += int64(len(base) + len(inode.Target)); m.names > m.limits.names {
 		return hostile("the names in the image have more than %d MiB", m.limits.names>>20)
@@ -268,7 +272,12 @@ func (m *merger) whiteout(dir []string, base string) error {
 	parent := stack[len(stack)-1]
 	if base == opaque {
 		m.removeLower(parent)
-	} else if !m.fresh[slot{parent, name}] {
+		return nil
+	}
+	// Entries of this layer stay, wherever they stand in it, also those in a directory that
+	// goes.
+	there := parent.Entries[name]
+	if left := there != nil && there.IsDir() && m.removeLower(there); !left && !m.fresh[slot{parent, name}] {
 		delete(parent.Entries, name)
 	}
 	return nil

@@ -121,6 +121,45 @@ func TestMerge(t *testing.T) {
 				{{name: "d/new", text: "2"}, {name: "d/s/new", text: "2"}, {name: "d/.wh..wh..opq"}, {name: "d/late", text: "2"}}},
 			map[string]string{"d": "dir", "d/new": "2", "d/s": "dir", "d/s/new": "2", "d/late": "2"},
 		},
+		"a whiteout of a directory keeps what its layer adds there, whichever comes first": {
+			[][]entry{{{name: "a/old", text: "1"}, {name: "a/s/old", text: "1"}, {name: "b/old", text: "1"}, {name: "c/old", text: "1"}, {name: "e/s/old", text: "1"}},
+				{{name: "a/s/new", text: "2"}, {name: ".wh.a"}, {name: ".wh.b"}, {name: "b/new", text: "2"}, {name: "c/", kind: dir}, {name: ".wh.c"}, {name: "e/s/.wh.old"}, {name: ".wh.e"}}},
+			map[string]string{"a": "dir", "a/s": "dir", "a/s/new": "2", "b": "dir", "b/new": "2", "c": "dir"},
+		},
+		"what a whiteout removed comes back in a later layer, without its content": {
+			[][]entry{{{name: "d/old", text: "1"}, {name: "f", text: "1"}, {name: "o/old", text: "1"}}, {{name: ".wh.d"}, {name: ".wh.f"}, {name: "o/.wh..wh..opq"}},
+				{{name: "d/", kind: dir}, {name: "f/new", text: "3"}, {name: "o/new", text: "3"}}},
+			map[string]string{"d": "dir", "f": "dir", "f/new": "3", "o": "dir", "o/new": "3"},
+		},
+		"an opaque directory hides no later layer, and a whiteout in it does no harm": {
+			[][]entry{{{name: "d/a", text: "1"}, {name: "d/b", text: "1"}}, {{name: "d/.wh..wh..opq"}, {name: "d/.wh..wh..opq"}, {name: "d/.wh.a"}, {name: "d/a", text: "2"}, {name: "d/.wh.a"}},
+				{{name: "d/c", text: "3"}, {name: "d/.wh.a"}}},
+			map[string]string{"d": "dir", "d/c": "3"},
+		},
+		"an opaque root hides all lower layers": {
+			[][]entry{{{name: "a", text: "1"}, {name: "d/b", text: "1"}}, {{name: "d/new", text: "2"}, {name: ".wh..wh..opq"}}},
+			map[string]string{"d": "dir", "d/new": "2"},
+		},
+		"a whiteout removes a link and not what it leads to": {
+			[][]entry{{{name: "d/a", text: "1"}, {name: "l", kind: link, text: "d"}}, {{name: ".wh.l"}}},
+			map[string]string{"d": "dir", "d/a": "1"},
+		},
+		"a directory replaces a link, and does not go where it led": {
+			[][]entry{{{name: "d/a", text: "1"}, {name: "l", kind: link, text: "d"}}, {{name: "l/", kind: dir}, {name: "l/b", text: "2"}}},
+			map[string]string{"d": "dir", "d/a": "1", "l": "dir", "l/b": "2"},
+		},
+		"a file that replaced a directory leaves none of it when a directory is back": {
+			[][]entry{{{name: "d/a", text: "1"}}, {{name: "d", text: "2"}}, {{name: "d/", kind: dir}, {name: "d/b", text: "3"}}},
+			map[string]string{"d": "dir", "d/b": "3"},
+		},
+		"a hard link outlives the name that a whiteout removes": {
+			[][]entry{{{name: "a", text: "1"}}, {{name: "b", kind: hard, text: "a"}, {name: ".wh.a"}}, {{name: "c", kind: hard, text: "b"}, {name: ".wh.b"}}},
+			map[string]string{"c": "1"},
+		},
+		"a device hides what was in its place": {
+			[][]entry{{{name: "a", text: "1"}, {name: "d/b", text: "1"}}, {{name: "a", kind: tar.TypeChar}, {name: "d", kind: tar.TypeBlock}}},
+			map[string]string{},
+		},
 		"hard links share a file of this or a lower layer": {
 			[][]entry{{{name: "a", text: "1"}}, {{name: "b", kind: hard, text: "a"}, {name: "a", text: "2"}, {name: "c", kind: hard, text: "./a"}}},
 			map[string]string{"a": "2", "b": "1", "c": "2"},
