@@ -329,7 +329,8 @@ func (r *registry) nextChange() <-chan struct{} {
 // tombstone describes the end of the box s now.
 func (r *registry) tombstone(s *spec, reason Reason, detail string) *Tombstone {
 	k := s.key
-	return &Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Name: s.name, Reason: reason, Detail: detail, At: r.now(), Limits: s.limits}
+	return &Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Name: s.name, Reason: reason, Detail: detail, At: r.now(),
+		Template: s.template, Named: s.named, Flavor: s.flavor, Limits: s.limits}
 }
 
 // recordExitLocked remembers a box that is gone for good.

@@ -11,7 +11,8 @@ import (
 const maxID = 128
 
 // Session returns the owner's session, booted. Without an id, or with an unknown one, it
-// creates a session; it recreates one that has ended under its id, with Lease.Lost.
+// creates a session; it recreates one that has ended under its id, with Lease.Lost, like
+// that one unless opts says otherwise.
 // Concurrent callers with the same new id share a box. If the ctx of one ends, the boot
 // continues for the others.
 //
@@ -61,7 +62,7 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 		return s.hasNetwork(op, network)
 	}}
 	if errNew == nil {
-		q.make = func() spec { return sp }
+		q.make = func() spec { return m.revived(op, sp, template, opts.Named, flavor) }
 	}
 	s, lease, err := m.acquire(ctx, q)
 	if err == nil && s == nil { // a session that exists needs neither its template nor the policy it was made within
