@@ -43,6 +43,8 @@ func classes() []class {
 		mcpClientClass(),
 		gatewayClass(),
 		codemodeClass(),
+		egressClass(),
+		secretsClass(),
 		sentryClass(),
 		agentClass(),
 		snapshotClass(),

@@ -46,6 +46,7 @@ type Config struct {
 	seconds int                               // that attacks on memory last, if more than memorySeconds
 	mcp     weakMCP                           // what the attacks on glovebox mcp meet instead
 	calls   weakCalls                         // what the attacks on code mode meet instead
+	egress  weakEgress                        // what the attacks on the network of boxes meet instead
 	images  weakImages                        // what the attacks with images meet instead
 }
 
