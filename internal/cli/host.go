@@ -103,7 +103,7 @@ type host struct {
 // nil, with a description of what takes time.
 func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (*image.Image, error) {
 	if cfg.Image != "" {
-		return openContainerImage(ctx, cfg, progress)
+		return openContainerImage(ctx, cfg, cfg.Image, progress)
 	}
 	for _, named := range []struct{ setting, path string }{{"python", cfg.Python}, {"node", cfg.Node}} {
 		if named.path == "" {

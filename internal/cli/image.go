@@ -17,10 +17,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// openContainerImage opens the image of the settings. An image of a registry or archive
-// is pulled if it was not before.
-func openContainerImage(ctx context.Context, cfg *config.Config, progress func(string)) (*image.Image, error) {
-	ref, err := oci.ParseRef(cfg.Image)
+// openContainerImage opens an image by its name, as --image takes it. An image of a
+// registry or archive is pulled if it was not before.
+func openContainerImage(ctx context.Context, cfg *config.Config, name string, progress func(string)) (*image.Image, error) {
+	ref, err := oci.ParseRef(name)
 	if err == nil && ref.Kind == oci.KindDirectory {
 		img, err := image.Directory(ref.Path)
 		return img, explainImage(err)
@@ -34,7 +34,7 @@ func openContainerImage(ctx context.Context, cfg *config.Config, progress func(s
 	}
 	img, err := store.Get(ctx, ref, func(step string) {
 		if progress != nil {
-			progress("image " + cfg.Image + ": " + step)
+			progress("image " + name + ": " + step)
 		}
 	})
 	return img, explainImage(err)
@@ -201,7 +201,8 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 		Use:   "rm IMAGE|KEY...",
 		Short: "Remove images",
 		Long: `Rm removes images by the name or the key that ls shows. Running boxes go on.
-Hibernated boxes of a removed image cannot wake until it is pulled again.`,
+Hibernated boxes of a removed image cannot wake until it is pulled again. An image that a
+template was built from stays until the template is removed.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return &usageError{err: errors.New("name the images to remove; glovebox image ls lists them"), cmd: cmd.CommandPath()}
@@ -209,11 +210,14 @@ Hibernated boxes of a removed image cannot wake until it is pulled again.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withImages(cmd, func(ctx context.Context, s *oci.Store, _ *config.Config) error {
+			return a.withImages(cmd, func(ctx context.Context, s *oci.Store, cfg *config.Config) error {
 				for _, arg := range args {
 					name := arg
 					if ref, err := oci.ParseRef(arg); err == nil {
 						name = ref.String()
+					}
+					if err := imageUnused(cfg, s, name, arg); err != nil {
+						return err
 					}
 					info, err := s.Remove(ctx, name)
 					if errors.Is(err, oci.ErrNotFound) {

@@ -186,7 +186,7 @@ memory of a whole machine.`,
 					defer f.Close()
 					in = f
 				}
-				t, err := importTemplate(ctx, h, c, in, name, owner)
+				t, err := importTemplate(ctx, cfg, h, c, in, name, owner)
 				if err != nil {
 					return fmt.Errorf("import %q: %w", args[0], err)
 				}
@@ -203,7 +203,7 @@ memory of a whole machine.`,
 }
 
 // importTemplate reads an exported template from r and adds it to the catalog.
-func importTemplate(ctx context.Context, h *host, c *catalog.Catalog, r io.Reader, name, owner string) (catalog.Template, error) {
+func importTemplate(ctx context.Context, cfg *config.Config, h *host, c *catalog.Catalog, r io.Reader, name, owner string) (catalog.Template, error) {
 	tr := tar.NewReader(r)
 	e, err := readExported(tr)
 	if err != nil {
@@ -221,7 +221,11 @@ func importTemplate(ctx context.Context, h *host, c *catalog.Catalog, r io.Reade
 		if err := extractExported(ctx, tr, e, dir); err != nil {
 			return err
 		}
-		if err := h.maker.CheckSnapshot(ctx, box.Flavor(e.Flavor).Limits(), dir); err != nil {
+		maker, err := h.makerFor(ctx, cfg, &e.Details)
+		if err != nil {
+			return err
+		}
+		if err := maker.CheckSnapshot(ctx, box.Flavor(e.Flavor).Limits(), dir); err != nil {
 			return withHint(fmt.Errorf("this machine cannot restore its box: %w", err), "build it here from its recipe")
 		}
 		return nil

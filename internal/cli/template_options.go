@@ -44,7 +44,7 @@ func (o *recipeOptions) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.envs, "env", nil, "`KEY=VALUE` environment variable; repeatable")
 	f.StringSliceVar(&o.net, "net", nil, "`list` of presets or hosts for the build's network")
 	f.StringSliceVar(&o.network, "box-network", nil, "`list` of presets or hosts for the boxes at most, none for none")
-	f.StringVar(&o.from, "from", "", "`source` of the file system [toolchain]")
+	f.StringVar(&o.from, "from", "", "`image` that boxes have as their file system [toolchain]")
 	f.StringVar(&o.lang, "language", "", "`python|javascript` interpreter of the boxes [python]")
 	f.StringVar(&o.description, "description", "", "`text` one line for those who choose a template")
 	f.StringVar(&o.owner, "owner", "", "`owner` of the template, or * for everyone [you]")
@@ -118,6 +118,9 @@ func (o *recipeOptions) fromFile(cfg *config.Config, names []string) ([]*recipeB
 		r := file.Template[name]
 		if r == nil {
 			return nil, fmt.Errorf("%s has no template %q: it has %s", path, name, strings.Join(all, ", "))
+		}
+		if strings.HasPrefix(r.From, "./") || strings.HasPrefix(r.From, "../") {
+			r.From = filepath.Join(dir, r.From)
 		}
 		copies, err := resolveCopies(r, dir, cfg.Volumes)
 		if err != nil {

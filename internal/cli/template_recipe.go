@@ -69,12 +69,14 @@ func (b *recipeBuild) build(ctx context.Context) error {
 
 func (b *recipeBuild) buildOnce(ctx context.Context) error {
 	begun := time.Now()
+	var err error
+	if b.maker, err = b.makerOf(ctx); err != nil {
+		return err
+	}
 	if err := b.supported(); err != nil {
 		return err
 	}
-	maker := *b.host.maker
-	maker.Env = append(append([]string(nil), maker.Env...), b.recipe.Variables()...)
-	b.maker = &maker
+	b.maker.Env = append(append([]string(nil), b.maker.Env...), b.recipe.Variables()...)
 	steps, err := b.recipe.Plan(ctx, b.base(), b.copies)
 	if err != nil {
 		return err
@@ -141,9 +143,11 @@ func (b *recipeBuild) supported() error {
 	switch {
 	case !b.host.maker.Snapshots():
 		return fmt.Errorf("engine %s has no snapshots: %w", b.host.engine.Info().Name, engine.ErrUnsupported)
-	case r.From != recipe.Toolchain:
-		return withHint(fmt.Errorf("from = %q: this version builds templates from %q only", r.From, recipe.Toolchain), "leave out from and --from")
-	case b.host.maker.Interpreters[r.Language] == "":
+	case b.commandsOnly() && len(r.Preload) > 0:
+		return fmt.Errorf("preload = %q: the image %s has no interpreter", r.Preload, r.From)
+	case b.maker.Interpreters[r.Language] == "" && r.From != recipe.Toolchain && !b.commandsOnly():
+		return withHint(fmt.Errorf("no interpreter for %s in %s", r.Language, r.From), "set language to one that the image has; glovebox image ls lists them")
+	case b.maker.Interpreters[r.Language] == "" && !b.commandsOnly():
 		return withHint(fmt.Errorf("no interpreter for %s on this machine", r.Language), "glovebox doctor shows how to install one")
 	}
 	if _, err := templateLimits(r.Network); err != nil {
@@ -186,6 +190,8 @@ func (b *recipeBuild) preload() []string {
 	switch {
 	case b.recipe.Preload != nil:
 		return b.recipe.Preload
+	case b.commandsOnly():
+		return nil
 	case b.recipe.Language == recipe.Python:
 		return b.cfg.Preload
 	}
@@ -273,12 +279,15 @@ func (b *recipeBuild) cache(ctx context.Context, m *machine.Machine, s recipe.St
 // finish starts the interpreter, imports the modules, and stores the template once a box
 // made from it has run.
 func (b *recipeBuild) finish(ctx context.Context, m *machine.Machine, d catalog.Details) (catalog.Template, error) {
+	var missing []string
+	var err error
 	if len(d.Preload) > 0 {
 		b.say("importing %s", strings.Join(d.Preload, ", "))
 	}
-	missing, err := m.Warm(ctx, b.recipe.Language, d.Preload)
-	if err != nil {
-		return catalog.Template{}, err
+	if !b.commandsOnly() {
+		if missing, err = m.Warm(ctx, b.recipe.Language, d.Preload); err != nil {
+			return catalog.Template{}, err
+		}
 	}
 	d.Preload = without(d.Preload, missing)
 	if b.recipe.Preload != nil && len(d.Preload) < len(b.recipe.Preload) {
@@ -310,6 +319,9 @@ func (b *recipeBuild) verify(ctx context.Context, dir string) error {
 		return fmt.Errorf("restore to verify: %w", err)
 	}
 	defer closeMachine(ctx, m)
+	if b.commandsOnly() {
+		return nil
+	}
 	return m.Prove(ctx, b.recipe.Language, proveTimeout)
 }
 

@@ -45,7 +45,7 @@ const (
 // Recipe describes a template.
 type Recipe struct {
 	Description string            `toml:"description" json:"description,omitempty" jsonschema:"One line for those who choose a template: its purpose, its libraries."`
-	From        string            `toml:"from" json:"from,omitempty" jsonschema:"The file system of the box. toolchain (the default) has the interpreters and libraries of this machine."`
+	From        string            `toml:"from" json:"from,omitempty" jsonschema:"The file system of the box. toolchain (the default) has the interpreters and libraries of this machine. Otherwise a container image such as python:3.13-slim, as --image takes it."`
 	Language    string            `toml:"language" json:"language,omitempty" jsonschema:"The interpreter that boxes start with: python (the default) or javascript."`
 	Flavor      string            `toml:"flavor" json:"flavor,omitempty" jsonschema:"The size of the boxes: small (the default), medium or large."`
 	Copy        []string          `toml:"copy" json:"copy,omitempty" jsonschema:"Files and directories to copy into the box before the commands run, as SOURCE or SOURCE:DEST. SOURCE is below the directory of this file. DEST is below /home/user or /tmp."`
