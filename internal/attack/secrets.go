@@ -23,7 +23,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -71,12 +70,15 @@ type vault struct {
 // withSecret returns an attack on a vault, whose host gets the secret before.
 func withSecret(attack func(context.Context, *vault) error) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		dir, done, err := t.scratch()
-		if err != nil {
+		// A file would have to be below directories of this user or root, which a user
+		// namespace does not show.
+		variable := "GLOVEBOX_ATTACK_" + strings.ToUpper(t.nonce)
+		value := "gbxval" + newNonce() + "+/" + newNonce()
+		if err := os.Setenv(variable, value); err != nil {
 			return err
 		}
-		defer done()
-		v, err := t.vault(dir)
+		defer os.Unsetenv(variable)
+		v, err := t.vault(variable, value)
 		if err != nil {
 			return err
 		}
@@ -91,13 +93,10 @@ func withSecret(attack func(context.Context, *vault) error) func(context.Context
 	}
 }
 
-func (t *trial) vault(dir string) (*vault, error) {
-	v := &vault{value: "gbxval" + newNonce() + "+/" + newNonce()}
-	path := filepath.Join(dir, "value")
-	if err := os.WriteFile(path, []byte(v.value), 0o600); err != nil {
-		return nil, err
-	}
-	defined, err := secret.Load([]secret.Definition{{Name: "api", Owners: []string{"mallory"}, Hosts: []string{secretHost}, As: "TOKEN", File: path}})
+// vault makes one whose secret is the value of a variable of this process.
+func (t *trial) vault(variable, value string) (*vault, error) {
+	v := &vault{value: value}
+	defined, err := secret.Load([]secret.Definition{{Name: "api", Owners: []string{"mallory"}, Hosts: []string{secretHost}, As: "TOKEN", Env: variable}})
 	if err != nil {
 		return nil, err
 	}

@@ -145,8 +145,9 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	}
 	network := b.network.take()
-	r.Refused, r.RefusedMore = network.refused, network.more
-	r.Notes = b.hints(r.Notes, outcome{source: code, failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr}, network)
+	how := outcome{source: code, failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr}
+	r.Refused, r.RefusedMore = network.seen(how), network.more
+	r.Notes = b.hints(r.Notes, how, network)
 	if res.Ended > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("The code had filled the box with processes; the %d that it left running were ended.", res.Ended))
 	}
