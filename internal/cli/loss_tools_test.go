@@ -54,14 +54,14 @@ var reportsNoLoss = map[string]string{
 func TestLoss_EachToolReportsItOnce(t *testing.T) {
 	shared := t.TempDir()
 	s := startServer(t, t.TempDir(), append([]string{
-		"--volume", shared + ":/shared", "--pause-after", "1", "--max-sessions", "20", "--max-contexts", "20",
+		"--volume", shared + ":/shared:rw", "--pause-after", "1", "--max-sessions", "20", "--max-contexts", "20",
 	}, plain...)...)
 	b := boxes{t, s.connect()}
 	reportingTools(b)
 
 	// Boxes with x = 1 on disk.
 	ids := make(map[string]string) // of the box of each tool
-	for _, first := range append(slices.Clone(firstCalls), firstCall{"restore_session", nil, "session_id"}, firstCall{"restore_context", nil, "context_id"}) {
+	for _, first := range append(slices.Clone(firstCalls), firstCall{"restore_session", nil, "session_id"}, firstCall{"restore_context", nil, "context_id"}, firstCall{"resource", nil, "session_id"}) {
 		const code = "x = 1; open('f', 'w').write('f')"
 		if first.id == "session_id" {
 			ids[first.tool] = "of-" + first.tool
@@ -96,18 +96,25 @@ func TestLoss_EachToolReportsItOnce(t *testing.T) {
 	})
 
 	// They are killed while x is 2: a box in a call is not written.
+	early := make(chan string, len(ids)) // calls that ended before the sentries
 	for tool, id := range ids {
 		go func() {
 			name, argument := "execute_code", "session_id"
 			if strings.HasSuffix(tool, "context") || tool == "run_code" {
 				name, argument = "run_code", "context_id"
 			}
-			b.call(context.WithoutCancel(t.Context()), name, args{
+			_, _, text, err := b.call(context.WithoutCancel(t.Context()), name, args{
 				argument: id, "timeout": 300, "code": "import time; x = 2; open('/shared/" + id + "', 'w').close(); time.sleep(300)",
-			}) // fails when the box is killed
+			})
+			early <- fmt.Sprint(tool, ": ", text, err)
 		}()
 	}
 	eventually(t, "the code runs in all boxes", 2*time.Minute, func() bool {
+		select {
+		case ended := <-early:
+			t.Fatalf("a call ended: %s", ended)
+		default:
+		}
 		entries, err := os.ReadDir(shared)
 		return err == nil && len(entries) == len(ids)
 	})
@@ -134,6 +141,15 @@ func TestLoss_EachToolReportsItOnce(t *testing.T) {
 	for _, first := range firstCalls {
 		t.Run(first.tool, func(t *testing.T) { reportsOnce(boxes{t, b.c}, first, ids[first.tool]) })
 	}
+	// The content of a resource has no place for a report: the next call has it.
+	t.Run("resource", func(t *testing.T) {
+		b := boxes{t, b.c}
+		uri := "glovebox://session/" + ids["resource"] + "/home/user/f"
+		if res, err := b.c.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err != nil || res.Contents[0].Text != "f" {
+			t.Fatalf("read %s: got %+v, %v", uri, res, err)
+		}
+		reportsOnce(b, firstCalls[0], ids["resource"])
+	})
 	t.Run("restore", func(t *testing.T) {
 		b := boxes{t, b.c}
 		for _, kind := range []string{"session", "context"} {
