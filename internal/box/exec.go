@@ -45,6 +45,9 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	ctx, span := tracing.Start(ctx, "box exec")
 	out := newCollector(b.env.cfg(), req.Progress)
 	var res protocol.ExecResult
+	if req.Calls != nil {
+		out.calls = "shell"
+	}
 	if req.Calls == nil || req.Background {
 		_, release := b.guard(ctx, timeout)
 		res, err = b.machine.Agent.Exec(ctx, x, req.Stdin, out)
@@ -73,6 +76,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 		for _, d := range req.Calls.Displays() {
 			out.Display(d)
 		}
+		out.share(res.Stdout)
 		b.saveDisplays(ctx, out)
 	}
 	return b.execResult(cmp.Or(req.Shell, strings.Join(req.Argv, " ")), &res, out, timeout), nil
@@ -102,7 +106,7 @@ func (b *Box) execResult(command string, res *protocol.ExecResult, out *collecto
 		r.Notes = append(r.Notes, "Exit code 126: the command is not executable.")
 	}
 	network := b.network.take()
-	how := outcome{source: command, failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr}
+	how := outcome{source: command, failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr, calls: out.calls}
 	r.Refused, r.RefusedMore = network.seen(how), network.more
 	r.Notes = b.hints(r.Notes, how, network)
 	r.Notes = append(r.Notes, out.notes(0)...)

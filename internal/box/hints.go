@@ -49,6 +49,9 @@ type outcome struct {
 	failed         bool
 	exitCode       int // of a command
 	stdout, stderr string
+	// calls is the language of code that may call tools of the user's servers: python or
+	// javascript, or "shell" for a command; "" if it may not.
+	calls string
 }
 
 // networkFailed reports whether the outcome is a failure for want of a network. Of a
@@ -111,6 +114,27 @@ func (b *Box) moduleNote(stderr string, allowed []string) string {
 		"Use what is there (help('modules'), npm ls -g); the operator of this server can add libraries (docs/packages.md).", name)
 }
 
+// libraryNotes say of each language how code calls tools, to a program that imports the library.
+var libraryNotes = map[string]string{
+	"python":     "tools is not a module and needs no import: it is there in every cell, with call_tool and ToolError. Example: r = tools.SERVER.TOOL(name=value). tools.search('words') finds tools.",
+	"javascript": "tools is not a module and needs no require or import: it is there in every cell, with callTool and ToolError. Example: const r = await tools.SERVER.TOOL({name: value}). await tools.search('words') finds tools.",
+	"shell":      "tools is not a module, and only code of execute_code and run_code has it, without an import. Commands call glovebox-tool SERVER.TOOL name=value; glovebox-tool --search WORDS finds tools.",
+}
+
+// libraryNote returns the note about an import of the library that calls tools, "" if o has
+// none.
+func (o outcome) libraryNote() string {
+	found := missingModule.FindStringSubmatch(o.stderr)
+	if found == nil {
+		return ""
+	}
+	switch found[1] + found[2] + found[3] {
+	case "tools", "call_tool", "callTool", "ToolError":
+		return libraryNotes[o.calls]
+	}
+	return ""
+}
+
 // noInput matches the errors of programs that ask their user. Those of the kernels say
 // what to do.
 var noInput = regexp.MustCompile(`(?m)^EOFError: EOF when reading a line$|^\S+: a terminal is required to read the password|\bGetPassWarning: `)
@@ -161,7 +185,10 @@ func mentions(line, dir string) bool {
 // about the network and about modules are longer than many outputs, so a box gives each
 // in full only once.
 func (b *Box) hints(notes []string, o outcome, n networkState) []string {
-	network, module := n.note, b.moduleNote(o.stderr, n.allowed)
+	network, module := n.note, o.libraryNote()
+	if module == "" {
+		module = b.moduleNote(o.stderr, n.allowed)
+	}
 	switch {
 	case network != "" || !o.networkFailed():
 	case len(n.allowed) > 0:

@@ -8,6 +8,28 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
+// TestLibraryNote: a program that imports the library of tools learns that it is there.
+func TestLibraryNote(t *testing.T) {
+	python := "Traceback (most recent call last):\nModuleNotFoundError: No module named 'tools'"
+	node := "Error: Cannot find module 'tools'\nRequire stack:\n- /home/user/cell"
+	for _, c := range []struct{ calls, stderr, want string }{
+		{"python", python, "r = tools.SERVER.TOOL(name=value)"},
+		{"python", "ModuleNotFoundError: No module named 'call_tool'", "needs no import"},
+		{"javascript", node, "const r = await tools.SERVER.TOOL({name: value})"},
+		{"javascript", "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'tools' imported from /x", "needs no require or import"},
+		{"shell", python, "glovebox-tool SERVER.TOOL name=value"},
+		{"", python, ""},
+		{"python", "ModuleNotFoundError: No module named 'toolz'", ""},
+		{"python", "ModuleNotFoundError: No module named 'tools.x'", ""},
+	} {
+		o := outcome{failed: true, stderr: c.stderr, calls: c.calls}
+		got := o.libraryNote()
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%q: %q: got %q, want %q", c.calls, c.stderr, got, c.want)
+		}
+	}
+}
+
 // TestNetworkFailed has what real programs printed in a box, and what only looks
 // like it.
 func TestNetworkFailed(t *testing.T) {

@@ -20,11 +20,13 @@ type collector struct {
 	unshown       []Image // beyond maxImages, for files in the box
 	display       int     // bytes that displayed text may still take
 	documents     []document
+	kept          []string      // displayed texts that are cut, and whole in a document
 	documentBytes int           // of documents and unshown
 	skipped       [numSkips]int // displays left out, by reason
 	cut           bool          // the kernel cut the text of a display
 	resultCut     bool          // it cut the value of the last expression
 	progress      func(Chunk)   // may be nil
+	calls         string        // see outcome
 }
 
 func newCollector(c *Config, progress func(Chunk)) *collector {
@@ -62,6 +64,7 @@ func (c *collector) Display(d protocol.Display) {
 	whole := clean(text)
 	if text = headTail(whole, c.display); len(text) < len(whole) {
 		c.addDocument(fmt.Sprintf("A displayed value of %s is cut", plural.N(len(whole), "byte")), ".txt", whole)
+		c.kept = append(c.kept, strings.TrimSpace(text))
 	}
 	if text == "" {
 		return

@@ -79,6 +79,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		release()
 	} else {
 		x.TimeoutMS = millis(timeout + maxParked)
+		out.calls = lang
 		var took time.Duration
 		took, err = b.parkable(ctx, timeout, b.env.kernelStart, &res.Stopped, func(ctx context.Context) (err error) {
 			res, err = b.machine.Agent.RunWithCalls(ctx, x, []byte(req.Code), out, req.Calls)
@@ -99,6 +100,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		}
 	}
 	out.keepTraceback(res.Error)
+	out.share(res.Stdout)
 	b.saveDisplays(ctx, out)
 	return b.runResult(k, req.Code, &res, out, timeout), nil
 }
@@ -145,7 +147,7 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	}
 	network := b.network.take()
-	how := outcome{source: code, failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr}
+	how := outcome{source: code, failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr, calls: out.calls}
 	r.Refused, r.RefusedMore = network.seen(how), network.more
 	r.Notes = b.hints(r.Notes, how, network)
 	if res.Ended > 0 {
