@@ -86,6 +86,27 @@ function exchange(path, data, call) {
   });
 }
 
+// encode returns a request as JSON. JSON has no NaN and no infinity: JSON.stringify would
+// make them null, and the tool would do something else than what the code says.
+function encode(payload) {
+  const paths = new Map(); // of objects, below the arguments
+  return JSON.stringify(payload, function (key, value) {
+    if (typeof value === 'bigint') value = Number(value);
+    const number = typeof value === 'number' || value instanceof Number;
+    if (!number && (value === null || typeof value !== 'object')) return value;
+    const holder = paths.get(this) || '';
+    const part = Array.isArray(this) ? `[${key}]` : /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
+    const path = this === payload || key === '' ? '' : holder + part;
+    if (number && !Number.isFinite(Number(value))) {
+      const { server, tool, name } = payload;
+      throw new ToolError(`invalid arguments: ${path.replace(/^\./, '').slice(0, 200)}: expected a number, got ${value}: JSON has no such value; pass null or leave it out`,
+        { code: 'invalid_arguments', server, tool: String(tool || name).slice(0, 200) });
+    }
+    if (!number) paths.set(value, path);
+    return value;
+  });
+}
+
 // ask sends a request to the host and returns its answer. name is the called function in
 // messages, and caller the function whose callers the stack of an error shows.
 function ask(method, payload, name, caller) {
@@ -103,7 +124,7 @@ async function perform(method, payload, call, origin) {
       throw new ToolError(`${call.name} was called after its run had ended and did not run; use top-level await`, { code: 'interrupted' });
     }
     const { socket, token } = bridge;
-    const body = Buffer.from(JSON.stringify(payload, (key, value) => (typeof value === 'bigint' ? Number(value) : value)));
+    const body = Buffer.from(encode(payload));
     const header = { token, method, length: body.length };
     const data = Buffer.concat([Buffer.from(JSON.stringify(header) + '\n'), body]);
     calls.add(call);

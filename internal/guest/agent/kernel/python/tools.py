@@ -1,6 +1,6 @@
 # Calls of the host's tools: tools.server.tool(...) and call_tool(...). The kernel gets
 # this file with the first run that may call.
-import collections.abc, itertools, json, socket, threading, weakref
+import collections.abc, itertools, json, math, socket, threading, weakref
 
 MAX_WAITING = 64  # calls of this process at the same time; the agent takes 256 of a box
 gate = threading.BoundedSemaphore(MAX_WAITING)
@@ -49,10 +49,41 @@ def plain_value(value):
     raise TypeError("a value of type %s cannot be passed to a tool: convert it to numbers, text, lists and dicts" % type(value).__name__)
 
 
+MAX_DEPTH = 100  # of values in which an odd number is searched
+
+
+def odd_number(value, path, depth):
+    """Returns the path and the value of a number that JSON does not have: nan, or an
+    infinity; None if there is none."""
+    if isinstance(value, float):
+        return (path, value) if value != value or value in (math.inf, -math.inf) else None
+    if depth == 0 or value is None or isinstance(value, (str, int)):
+        return None
+    if isinstance(value, dict):
+        inner = ((path + "." + str(key) if path and str(key).isidentifier() else str(key) if str(key).isidentifier() else "%s[%r]" % (path, key), v) for key, v in value.items())
+    elif isinstance(value, (list, tuple)):
+        inner = (("%s[%d]" % (path, i), v) for i, v in enumerate(value))
+    else:
+        inner = ((path, plain_value(value)),)
+    for where, one in inner:
+        found = odd_number(one, where, depth - 1)
+        if found is not None:
+            return found
+    return None
+
+
 def encode_call(method, payload):
     if bridge is None:
         raise ToolError("tools cannot be called from this run", "denied")
-    body = json.dumps(payload, default=plain_value, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
+    try:
+        text = json.dumps(payload, default=plain_value, allow_nan=False, ensure_ascii=False)
+    except ValueError:
+        found = odd_number(payload.get("arguments"), "", MAX_DEPTH)
+        if found is None:  # another fault, such as a list in itself
+            raise
+        raise ToolError("invalid arguments: %s: expected a number, got %s: JSON has no such value; pass None or leave it out" % (found[0][:200], found[1]),
+                        "invalid_arguments", payload.get("server"), payload.get("tool", payload.get("name"))) from None
+    body = text.encode("utf-8", "replace")
     header = {"token": bridge["token"], "method": method, "length": len(body)}
     return json.dumps(header).encode() + b"\n" + body
 
