@@ -202,7 +202,45 @@ func (t *Tree) explain(verb, path string, err error) error {
 		strings.HasSuffix(err.Error(), "not a directory"): // os.Root has no errno for this; a test pins the text
 		code = protocol.CodeInvalid
 	}
-	return failf(code, "%s %.200q: %v", verb, path, cause(err))
+	return failf(code, "%s %.200q: %s", verb, path, plain(cause(err)))
+}
+
+// plainCauses says in plain words what an errno means for a path.
+var plainCauses = []struct {
+	errno unix.Errno
+	text  string
+}{
+	{unix.ENOENT, "there is no such file or directory"},
+	{unix.EISDIR, "it is a directory, not a file"},
+	{unix.ENOTDIR, "a part of the path is a file, and not a directory"},
+	{unix.ENOTEMPTY, "the directory is not empty"},
+	{unix.EEXIST, "it exists already"},
+	{unix.EACCES, "permission denied: its permissions do not allow that to the user of the sandbox"},
+	{unix.EPERM, "permission denied: only its owner or root may do that"},
+	{unix.EROFS, "permission denied: it is on a read-only file system"},
+	{unix.ETXTBSY, "it is a program that is running"},
+	{unix.ENOSPC, "the disk of the sandbox is full"},
+	{unix.EDQUOT, "the disk of the sandbox is full"},
+	{unix.EFBIG, "it would be larger than a file may be"},
+	{unix.ELOOP, "too many symbolic links lead to one another"},
+	{unix.ENAMETOOLONG, "the name is too long"},
+	{unix.ENXIO, "it is not a regular file"},
+	{unix.EMFILE, "too many files are open"},
+	{unix.ENFILE, "too many files are open"},
+	{unix.EIO, "the disk failed"},
+}
+
+// plain returns the text of an error without the jargon of errno.
+func plain(err error) string {
+	for _, c := range plainCauses {
+		if errors.Is(err, c.errno) {
+			return c.text
+		}
+	}
+	if err.Error() == "not a directory" { // of os.Root
+		return "a part of the path is a file, and not a directory"
+	}
+	return err.Error()
 }
 
 // cause removes the paths that package os adds to an errno: they are internal and would

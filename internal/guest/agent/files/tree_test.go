@@ -2,11 +2,15 @@ package files
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
@@ -39,5 +43,21 @@ func TestReadOnly(t *testing.T) {
 	}
 	if _, err := tree.Write(protocol.Write{Path: "f"}, strings.NewReader("y")); err != nil {
 		t.Errorf("write into the home: %v", err)
+	}
+}
+
+// Errors about paths are in plain words, and not those of errno.
+func TestExplain_Plain(t *testing.T) {
+	for err, want := range map[error]string{
+		&fs.PathError{Op: "open", Path: "/internal", Err: unix.ENOENT}:                       `read "a": there is no such file or directory`,
+		&fs.PathError{Op: "open", Path: "/internal", Err: unix.EISDIR}:                       `read "a": it is a directory, not a file`,
+		&fs.PathError{Op: "open", Path: "/internal", Err: unix.EACCES}:                       `read "a": permission denied: its permissions do not allow that to the user of the sandbox`,
+		&fs.PathError{Op: "open", Path: "/internal", Err: unix.EROFS}:                        `read "a": permission denied: it is on a read-only file system`,
+		&os.LinkError{Op: "rename", Old: "/internal", New: "/internal", Err: unix.ENOTEMPTY}: `read "a": the directory is not empty`,
+		fmt.Errorf("write: %w", unix.ENOSPC):                                                 `read "a": the disk of the sandbox is full`,
+	} {
+		if got := new(Tree).explain("read", "a", err); got.Error() != want {
+			t.Errorf("%v: got %q, want %q", err, got, want)
+		}
 	}
 }
