@@ -30,6 +30,7 @@ type Entry struct {
 	Identifier       string      `json:"identifier"`
 	Line             string      `json:"line,omitempty"` // signature and first sentence
 	Text             string      `json:"text,omitempty"` // signature and documentation
+	Denied           string      `json:"-"`              // what marks a tool that the policy denies, else ""
 	Parameters       []parameter `json:"parameters,omitempty"`
 }
 
@@ -134,6 +135,9 @@ func (b *Broker) line(t Tool, l Language) Entry {
 	}
 	if mark := b.mark(t); mark != "" {
 		e.Line += comment + mark
+		if mark == deniedMark {
+			e.Denied = mark
+		}
 	}
 	return e
 }

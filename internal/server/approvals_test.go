@@ -164,7 +164,8 @@ func TestApprovals_stockClients(t *testing.T) {
 					{"read", "attempt('read')", []string{"deny"}, "read done\n", []string{"read {}"}, 0},
 					{"once", "attempt('write', a=1); attempt('write', a=1)", []string{"once", "deny"}, "write done\ndenied\n", []string{`write {"a":1}`}, 2},
 					{"run", "attempt('write', a=1); attempt('write', a=2); attempt('delete')", []string{"run", "decline"}, "write done\nwrite done\ndenied\n", []string{`write {"a":1}`, `write {"a":2}`}, 2},
-					{"the next run", "attempt('write', a=1)", []string{"cancel"}, "denied\n", nil, 1},
+					{"the next run", "attempt('write', a=1)", []string{"cancel"}, "approval_required\n", nil, 1},
+					{"a dismissed question", "attempt('write', a=1); attempt('write', a=1)", []string{"cancel", "once"}, "approval_required\nwrite done\n", []string{`write {"a":1}`}, 2},
 					{"always", "attempt('write', a=1); attempt('write', a=1); attempt('write', a=2)", []string{"always", "deny"}, "write done\nwrite done\ndenied\n", []string{`write {"a":1}`, `write {"a":1}`}, 2},
 					{"parallel", "import asyncio\nprint(sum(x == 'write done' for x in await asyncio.gather(*[tools.diary.write(a=i % 3) for i in range(6)])))", []string{"once"}, "6\n", []string{`write {"a":0}`, `write {"a":0}`, `write {"a":1}`, `write {"a":1}`, `write {"a":2}`, `write {"a":2}`}, 1},
 				} {

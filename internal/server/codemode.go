@@ -35,7 +35,8 @@ func (s *Server) codeMode(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		c := callerOf(ctx, req)
 		if !c.declinesCode && s.opts.Tools.Code(box.Owner(c.owner())) != nil {
-			return next(ctx, method, req)
+			res, err := next(ctx, method, req)
+			return s.aboutApprovals(req, res), err
 		}
 		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil {
 			if plain, ok := s.withoutCode[call.Params.Name]; ok && plain == nil {
@@ -79,4 +80,38 @@ func (s *Server) plainTools(all []*mcp.Tool) []*mcp.Tool {
 		}
 	}
 	return slices.Clip(plain)
+}
+
+// aboutApprovals adds to instructions, for a client that cannot ask its user, what becomes of the
+// calls that need approval.
+func (s *Server) aboutApprovals(req mcp.Request, res mcp.Result) mcp.Result {
+	var caps *mcp.ClientCapabilities
+	switch r := req.(type) {
+	case *mcp.ServerRequest[*mcp.InitializeParams]:
+		if r.Params != nil {
+			caps = r.Params.Capabilities
+		}
+	case interface {
+		ClientCapabilities() *mcp.ClientCapabilities
+	}:
+		caps = r.ClientCapabilities()
+	}
+	if s.opts.Tools.Approvals != nil && tools.CanElicit(caps) {
+		return res
+	}
+	switch r := res.(type) {
+	case *mcp.InitializeResult:
+		if r != nil {
+			copied := *r
+			copied.Instructions += "\n" + tools.CannotAsk
+			return &copied
+		}
+	case *mcp.DiscoverResult:
+		if r != nil {
+			copied := *r
+			copied.Instructions += "\n" + tools.CannotAsk
+			return &copied
+		}
+	}
+	return res
 }

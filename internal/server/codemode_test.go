@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/codemode"
+	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
@@ -109,8 +110,8 @@ func TestCodeMode(t *testing.T) {
 			{"run_code", `{"code": "print(tools.shelf.count_books(author='Eco')[0]['books'])"}`, `"stdout": "3\n`},
 			{"search_tools", `{"query": "books"}`, "tools.shelf.count_books(*, author: str) -> dict  # Counts the books of an author."},
 			{"search_tools", `{"query": "books", "language": "javascript"}`, "await tools.shelf.count_books({author: string}): object  // Counts the books"},
-			{"search_tools", `{}`, "[1 tool]\nThe server \"gone\" is not available: it has ended."},
-			{"search_tools", `{"detail": "names"}`, "shelf.count-books\n[1 tool]"},
+			{"search_tools", `{}`, "# Burns all books. [denied: do not call it]\n[2 tools]\nThe server \"gone\" is not available: it has ended."},
+			{"search_tools", `{"detail": "names"}`, "shelf.count-books\nshelf.burn [denied: do not call it]\n[2 tools]"},
 			{"search_tools", `{"detail": "full", "language": "javascript"}`, "count_books(args: {author: string}): Promise<object>;"},
 			{"describe_tools", `{"names": ["shelf.count_books"]}`, "class shelf:  # tools.shelf\n    @staticmethod\n    def count_books(*, author: str) -> dict:\n        \"\"\"Counts the books of an author. Takes all editions.\n        author: full name\"\"\"\n"},
 			{"describe_tools", `{"names": ["shelf"], "detail": "signatures"}`, "tools.shelf.count_books(*, author: str) -> dict"},
@@ -120,7 +121,7 @@ func TestCodeMode(t *testing.T) {
 			{"describe_tools", `{"names": ["shelf.count_books", "shelf.count", "gone"]}`, "full name\"\"\"\n[1 tool]\nthere is no tool \"count\" in tools.shelf"},
 			{"describe_tools", `{"names": ["self", "shelf.count_books", "gone"], "detail": "signatures"}`, "-> dict  # Counts the books of an author.\n[1 tool]\nthere is no server \"self\"; did you mean shelf?"},
 			{"describe_tools", `{"names": []}`, "no name is given"},
-			{"search_tools", `{"query": "books"}`, "[1 tool]\nNot available: gone. Describe one of these servers to see why."},
+			{"search_tools", `{"query": "count"}`, "[1 tool]\nNot available: gone. Describe one of these servers to see why."},
 			{"search_tools", `{"query": "gone"}`, "[0 tools]\n"},
 			{"describe_tools", `{"names": ["gone"]}`, `The server "gone" is not available`},
 		} {
@@ -134,9 +135,38 @@ func TestCodeMode(t *testing.T) {
 			if images := len(res.Content) - 1; (images > 0) != (strings.Contains(c.args, "Eco") && !strings.Contains(c.args, "writer")) {
 				t.Errorf("%s: %s(%s): %d images", version, c.tool, c.args, images)
 			}
-			if strings.Contains(textOf(res), "burn") && c.tool != "execute_code" {
-				t.Errorf("%s: %s(%s): a denied tool is in the answer %q", version, c.tool, c.args, textOf(res))
+			if text := textOf(res); strings.Contains(text, "burn") && c.tool != "execute_code" && !strings.Contains(c.args, "schema") && !strings.Contains(text, "[denied: do not call it]") {
+				t.Errorf("%s: %s(%s): a denied tool is not marked in %q", version, c.tool, c.args, text)
 			}
+		}
+	}
+}
+
+// TestCodeMode_cannotAsk: the instructions of a client that cannot ask its user say what that
+// means for calls that need approval, and of another they do not.
+func TestCodeMode_cannotAsk(t *testing.T) {
+	boxes := withBoxes(t, nil)
+	_, url := serve(t, func(o *Options) {
+		boxes(o)
+		withCode(o, "")
+		o.Tools.Approvals = approval.New(approval.Options{})
+	})
+	for _, version := range []string{"2025-06-18", revision.Modern} {
+		for _, able := range []bool{false, true} {
+			var o mcp.ClientOptions
+			if able {
+				o.ElicitationHandler = func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					return &mcp.ElicitResult{Action: "decline"}, nil
+				}
+			}
+			cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, version, &o)
+			if text := cs.InitializeResult().Instructions; strings.Count(text, "cannot ask its user") != map[bool]int{false: 1, true: 0}[able] {
+				t.Errorf("%s, can ask %t: instructions %q", version, able, text)
+			}
+		}
+		cs := dial(t, url+"?codemode=false", version)
+		if text := cs.InitializeResult().Instructions; strings.Contains(text, "cannot ask its user") {
+			t.Errorf("%s, without code mode: instructions %q", version, text)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 	if c.Client != nil {
 		caller.Session = c.Client
 	}
-	switch able := canElicit(req.ClientCapabilities()); {
+	switch able := CanElicit(req.ClientCapabilities()); {
 	case able && revision.IsModern(req.ProtocolVersion()):
 		caller.ByResult = true
 	case able && req.Session != nil:
@@ -50,8 +50,8 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 // for approval without a request.
 func Within(ctx, life context.Context) context.Context { return approval.Within(ctx, life) }
 
-// canElicit reports whether a client supports forms.
-func canElicit(caps *mcp.ClientCapabilities) bool {
+// CanElicit reports whether a client supports forms, with which it asks its user for approval.
+func CanElicit(caps *mcp.ClientCapabilities) bool {
 	return caps != nil && caps.Elicitation != nil && (caps.Elicitation.Form != nil || caps.Elicitation.URL == nil)
 }
 

@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -61,9 +62,21 @@ type sessionItem struct {
 	Status       string `json:"status" jsonschema:"creating, ready, running, paused, hibernated, error or stopped"`
 }
 
-// present formats the list as JSON, as the microsandbox server does.
+// present formats the list as JSON, as the microsandbox server does, with a line for each
+// session.
 func (o getSessionsOut) present() presentation {
-	p := listing(o.Sessions)
+	p := presentation{text: "[]"}
+	var lines []string
+	for _, one := range o.Sessions {
+		line, err := encode(one)
+		if err != nil {
+			return presentation{asJSON: true}
+		}
+		lines = append(lines, string(line))
+	}
+	if len(lines) > 0 {
+		p.text = "[\n" + strings.Join(lines, ",\n") + "\n]"
+	}
 	if n := len(o.Sessions); n < o.Total {
 		p.more = []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("These are the newest %d of %d sessions.", n, o.Total)}}
 	}

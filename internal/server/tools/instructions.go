@@ -2,6 +2,9 @@ package tools
 
 import "strings"
 
+// CannotAsk is the sentence of the instructions in code mode for a client that cannot ask its user.
+const CannotAsk = "This client cannot ask its user: calls of code to tools marked [needs approval] are refused. The operator of this server can allow such tools, with --tool-rules 'allow SERVER TOOL'."
+
 // Instructions returns the server instructions for an offer. Many hosts drop them, so
 // the descriptions of the tools do not depend on them.
 func Instructions(o Offer) string {
