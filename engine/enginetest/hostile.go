@@ -61,10 +61,10 @@ func (t *tester) hostile(spec *engine.Spec) {
 
 // agentFile returns a spec whose agent is a file with the content.
 func (t *tester) agentFile(content string) *engine.Spec {
-	spec := t.probeSpec("echo")
-	dir := t.TempDir()
-	spec.Agent.Path = filepath.Join(dir, "agent")
-	t.must("write agent", os.WriteFile(spec.Agent.Path, []byte(content), 0o755))
+	spec := t.spec()
+	path := filepath.Join(t.TempDir(), "agent")
+	t.must("write agent", os.WriteFile(path, []byte(content), 0o755))
+	spec.Agent = t.h.Program(t.TB, path, []string{"agent"})
 	return spec
 }
 
