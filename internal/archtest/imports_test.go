@@ -27,6 +27,7 @@ var rules = []rule{
 	// Programs.
 	{tree: "cmd/glovebox", ours: []string{"internal/cli"}},
 	{tree: "cmd/glovebox-guest", ours: []string{"internal/guest/agent"}},
+	{tree: "cmd/glovebox-pod", ours: []string{"internal/guest/pod"}},
 	{tree: "internal/cli",
 		ours: []string{
 			"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/codemode/", "internal/config", "internal/egress/", "internal/filewatch", "internal/gctune", "internal/guest/",
@@ -77,6 +78,16 @@ var rules = []rule{
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
+	{tree: "internal/engine/kube",
+		ours:  []string{"engine", "internal/engine/guests", "internal/guest/podlink", "internal/logkey", "internal/truncate", "internal/visible"},
+		never: []string{"os/exec"}},
+	{tree: "internal/engine/kube/kubeapi",
+		ours:   []string{"internal/engine/kube/kubeconfig", "internal/truncate", "internal/visible"},
+		others: []string{"github.com/coder/websocket"},
+		never:  []string{"os/exec"}},
+	{tree: "internal/engine/kube/kubeconfig",
+		ours:   []string{"internal/nearest", "internal/truncate", "internal/visible"},
+		others: []string{"go.yaml.in/yaml/v3"}},
 	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey"}, others: []string{sys}},
 	{tree: "internal/engine/stdiolink", others: []string{sys}},
 
@@ -100,6 +111,8 @@ var rules = []rule{
 	{tree: "internal/guest/agent", ours: []string{"internal/guest/protocol"}, others: []string{sys, "golang.org/x/net/dns/dnsmessage"}},
 	{tree: "internal/guest/protocol"},
 	{tree: "internal/guest/client", ours: []string{"internal/guest/protocol"}}, // any stream will do; it needs no engine
+	{tree: "internal/guest/pod", ours: []string{"internal/engine/stdiolink", "internal/guest/podlink"}, others: []string{sys}},
+	{tree: "internal/guest/podlink"},
 	{tree: "internal/guest/embed", ours: []string{"engine", "internal/owned"}},
 
 	// Public packages.
@@ -171,6 +184,7 @@ var reach = []struct {
 }{
 	{"cmd/glovebox", testOnly, "the shipped program contains no test code"},
 	{"cmd/glovebox-guest", append([]string{"net/http", "crypto/tls", sdk, gvisor, module + "/engine"}, testOnly...), "the agent is small and runs beside hostile code"},
+	{"cmd/glovebox-pod", append([]string{"net/http", "crypto/tls", sdk, gvisor, module + "/engine"}, testOnly...), "the helper is small and runs beside hostile code"},
 	{"engine", []string{"net", "golang.org/", "github.com/"}, "other programs import it"},
 	{"internal/guest/protocol", []string{"net", "golang.org/", "github.com/"}, "both ends link it"},
 	{"internal/guest/client", []string{module + "/engine", "net/http"}, "it works over any stream"},

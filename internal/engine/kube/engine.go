@@ -1,0 +1,229 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/guests"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeconfig"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// DefaultRuntimeClass is the runtime class of Pods unless Config names another.
+const DefaultRuntimeClass = "gvisor"
+
+// Config is the configuration of the engine.
+type Config struct {
+	// Cluster selects the cluster.
+	Cluster kubeconfig.Options
+	// Namespace has the Pods. Default: that of the context.
+	Namespace string
+	// RuntimeClass is the runtime class of Pods, which must exist. Default: gvisor.
+	RuntimeClass string
+	// Helper is the program of cmd/glovebox-pod, with Image. Required.
+	Helper engine.Program
+	// OrphanAfter is how long Pods live on whose owner does not renew its Lease.
+	// Default: an hour.
+	OrphanAfter time.Duration
+	// SweepEvery is the interval in which such Pods are looked for. 0: never.
+	SweepEvery time.Duration
+	// Log is the engine's log. Default: discarded.
+	Log *slog.Logger
+}
+
+// Engine runs guests as Pods. It implements engine.Engine and engine.Recoverer.
+type Engine struct {
+	api       *kubeapi.Client
+	namespace string
+	class     string
+	helper    engine.Program
+	version   string
+	log       *slog.Logger
+	set       *guests.Set[*guest]
+	owner     *owner
+
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+	close   sync.Once
+
+	mu   sync.Mutex
+	byID map[string]*guest // guarded by mu; living guests of this engine by UID of their Pod
+}
+
+var (
+	_ engine.Engine    = (*Engine)(nil)
+	_ engine.Recoverer = (*Engine)(nil)
+)
+
+// Open connects to the cluster and returns an engine. The caller closes it.
+func Open(ctx context.Context, cfg Config) (*Engine, error) {
+	cluster, err := kubeconfig.Load(cfg.Cluster)
+	if err != nil {
+		return nil, fmt.Errorf("open the Kubernetes engine: %w", err)
+	}
+	if cfg.Helper.Image == nil || cfg.Helper.Image.Name == "" {
+		return nil, fmt.Errorf("open the Kubernetes engine: no image has the helper: %w", engine.ErrInvalid)
+	}
+	e := &Engine{
+		api: kubeapi.New(cluster), namespace: cmp.Or(cfg.Namespace, cluster.Namespace),
+		class: cmp.Or(cfg.RuntimeClass, DefaultRuntimeClass), helper: cfg.Helper,
+		log: cfg.Log, set: guests.NewSet[*guest](), byID: make(map[string]*guest),
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if err := e.open(ctx, cfg); err != nil {
+		e.api.Close()
+		return nil, fmt.Errorf("open the Kubernetes engine: %w", err)
+	}
+	return e, nil
+}
+
+func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
+	if e.version, err = e.api.Version(ctx); err != nil {
+		return err
+	}
+	if _, err := e.api.GetRuntimeClass(ctx, e.class); err != nil {
+		if kubeapi.Code(err) == http.StatusNotFound {
+			return fmt.Errorf("the cluster has no runtime class %q, so Pods would share the nodes' kernel: install gVisor or Kata Containers, or name another class: %w", e.class, engine.ErrUnavailable)
+		}
+		return err
+	}
+	if err := e.api.EnsureNetworkPolicy(ctx, e.namespace, denyAll()); err != nil {
+		e.log.Warn("no network policy for boxes; they have no network of their own, but their helpers' Pods do", logkey.Error, err)
+	}
+	if e.owner, err = newOwner(ctx, e.api, e.namespace, e.log); err != nil {
+		return err
+	}
+	version, err := e.list(ctx)
+	if err != nil {
+		e.owner.close()
+		return err
+	}
+	running, stop := context.WithCancel(context.Background())
+	e.stop = stop
+	e.workers.Go(func() { e.watch(running, version) })
+	e.workers.Go(func() { e.owner.renew(running) })
+	if cfg.SweepEvery > 0 {
+		after := cmp.Or(cfg.OrphanAfter, time.Hour)
+		e.workers.Go(func() { e.sweepEvery(running, cfg.SweepEvery, after) })
+	}
+	return nil
+}
+
+// Info describes the engine.
+func (e *Engine) Info() engine.Info {
+	return engine.Info{
+		Name: "kube", Version: cmp.Or(e.version, "unknown"), Isolation: engine.IsolationPod,
+		Limits: []engine.Limit{
+			{Resource: "cpu", Hard: true, By: "control group of the Pod"},
+			{Resource: "memory", Hard: true, By: "control group of the Pod"},
+		},
+	}
+}
+
+// Create starts a Pod. See engine.Engine.
+func (e *Engine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+	if err := engine.CheckID(id); err != nil {
+		return nil, fmt.Errorf("create guest: %w", err)
+	}
+	g, err := e.set.Create(ctx, id, func(ctx context.Context, release func()) (*guest, error) {
+		pod, err := e.pod(ctx, id, spec)
+		if err != nil {
+			return nil, err
+		}
+		return e.boot(ctx, id, pod, release)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create guest %q: %w", id, err)
+	}
+	return g, nil
+}
+
+// createWait bounds the request that creates a Pod. It does not end with the caller's
+// context: whether the Pod exists would be unknown then.
+const createWait = 20 * time.Second
+
+// boot creates the Pod and waits until it runs.
+func (e *Engine) boot(ctx context.Context, id string, pod *kubeapi.Pod, release func()) (*guest, error) {
+	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), createWait)
+	stored, err := e.api.CreatePod(creating, e.namespace, pod)
+	cancel()
+	if err != nil {
+		if kubeapi.Code(err) == 0 {
+			e.removeUnknown(pod)
+		}
+		return nil, creationError(err)
+	}
+	g := e.adopt(id, stored, release)
+	select {
+	case <-g.ready:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = g.failure()
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		g.doom()
+		g.end.Wait(context.Background()) // ends when the Pod is gone
+		return nil, err
+	}
+	return g, nil
+}
+
+// removeUnknown deletes a Pod of which it is unknown whether the cluster has created it.
+// The cluster may create it later still; its owner's Lease bounds its life then.
+func (e *Engine) removeUnknown(pod *kubeapi.Pod) {
+	ctx, cancel := context.WithTimeout(context.Background(), createWait)
+	defer cancel()
+	p, err := e.api.GetPod(ctx, e.namespace, pod.Metadata.Name)
+	if err != nil || p.Metadata.Annotations[nonceAnnotation] != pod.Metadata.Annotations[nonceAnnotation] {
+		return
+	}
+	if err := e.api.DeletePod(ctx, e.namespace, p.Metadata.Name, p.Metadata.UID, graceSeconds); err != nil {
+		e.log.Warn("a Pod is left behind until its owner's Lease ends", logkey.Guest, pod.Metadata.Name, logkey.Error, err)
+	}
+}
+
+// creationError wraps the answer to the creation of a Pod in a sentinel.
+func creationError(err error) error {
+	sentinel := engine.ErrUnavailable
+	var s *kubeapi.StatusError
+	if errors.As(err, &s) {
+		switch s.Code {
+		case http.StatusConflict:
+			return engine.ErrExists
+		case http.StatusUnprocessableEntity, http.StatusBadRequest:
+			sentinel = engine.ErrInvalid
+		case http.StatusForbidden:
+			if exhausted(s.Message) {
+				sentinel = engine.ErrExhausted
+			}
+		}
+	}
+	return fmt.Errorf("%w: %w", err, sentinel)
+}
+
+// Close destroys the guests of this engine.
+func (e *Engine) Close() error {
+	e.set.Close()
+	e.close.Do(func() {
+		e.stop()
+		e.workers.Wait()
+		e.owner.close()
+		e.api.Close()
+	})
+	return nil
+}

@@ -1,0 +1,354 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/guests"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+const (
+	// goneCheck is the interval of checks whether a Pod is gone, in case the watch does
+	// not tell.
+	goneCheck = 2 * time.Second
+	// maxBackoff bounds the time between two attempts at a request.
+	maxBackoff = 10 * time.Second
+	// closeWait bounds the wait for Pods when the engine is closed.
+	closeWait = time.Minute
+)
+
+// guest is a Pod as held by one Engine, until it is gone or detached.
+type guest struct {
+	e       *Engine
+	id      string
+	name    string // of the Pod
+	uid     string // of the Pod
+	helper  string // path of the helper in the container
+	release func() // frees the id; may be repeated
+
+	end      *guests.End
+	detached chan struct{} // closed by Detach
+	ready    chan struct{} // closed when the Pod runs, or has failed or ended
+	over     chan struct{} // closed when the Pod's end has been seen
+	gone     chan struct{} // closed when the cluster has the Pod no longer
+	doomed   chan struct{} // closed when the Pod shall end
+
+	dialling chan struct{} // holds an element while a Dial is in progress
+
+	mu      sync.Mutex
+	running bool        // guarded by mu
+	failed  error       // guarded by mu; why it does not start
+	exit    engine.Exit // guarded by mu; valid once over is closed
+	destroy bool        // guarded by mu; doomed is closed
+	isOver  bool        // guarded by mu
+	isGone  bool        // guarded by mu
+	isReady bool        // guarded by mu
+	isLet   bool        // guarded by mu; detached is closed
+	current *conn       // guarded by mu; nil: none
+}
+
+var _ engine.Guest = (*guest)(nil)
+
+// adopt makes a guest of a Pod, which the watch tells about from now on.
+func (e *Engine) adopt(id string, pod *kubeapi.Pod, release func()) *guest {
+	_, helper, _ := parsePod(pod)
+	g := &guest{
+		e: e, id: id, helper: helper, name: pod.Metadata.Name, uid: pod.Metadata.UID, release: release,
+		end: guests.NewEnd(), detached: make(chan struct{}), ready: make(chan struct{}), over: make(chan struct{}),
+		gone: make(chan struct{}), doomed: make(chan struct{}), dialling: make(chan struct{}, 1),
+	}
+	e.mu.Lock()
+	e.byID[g.uid] = g
+	e.mu.Unlock()
+	g.update(pod)
+	go g.run()
+	return g
+}
+
+// forget ends what the watch tells.
+func (g *guest) forget() {
+	g.e.mu.Lock()
+	delete(g.e.byID, g.uid)
+	g.e.mu.Unlock()
+}
+
+// update learns the state of the Pod. States may come late and repeatedly.
+func (g *guest) update(pod *kubeapi.Pod) {
+	exit, over := exitOf(pod)
+	failed := failureOf(pod)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case over:
+		g.overLocked(exit)
+	case isRunning(pod):
+		g.running = true
+		g.readyLocked()
+	case failed != nil && !g.running:
+		g.failed = failed
+		g.readyLocked()
+	}
+}
+
+// vanished learns that the cluster has the Pod no longer.
+func (g *guest) vanished() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.overLocked(engine.Exit{Reason: engine.ExitDestroyed, Detail: "the Pod was deleted"})
+	if !g.isGone {
+		g.isGone = true
+		close(g.gone)
+	}
+}
+
+func (g *guest) readyLocked() {
+	if !g.isReady {
+		g.isReady = true
+		close(g.ready)
+	}
+}
+
+func (g *guest) overLocked(exit engine.Exit) {
+	if g.isOver {
+		return
+	}
+	g.isOver = true
+	g.exit = exit
+	if g.destroy {
+		g.exit = engine.Exit{Reason: engine.ExitDestroyed}
+	}
+	close(g.over)
+	g.readyLocked()
+}
+
+// failure returns why the Pod has not started, once it is ready.
+func (g *guest) failure() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.running && !g.isOver:
+		return nil
+	case g.failed != nil:
+		return g.failed
+	case g.isOver:
+		return fmt.Errorf("the Pod has ended at its start: %s %s (exit code %d): %w", g.exit.Reason, g.exit.Detail, g.exit.Code, engine.ErrUnavailable)
+	}
+	return nil
+}
+
+// doom makes the Pod end.
+func (g *guest) doom() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.destroy {
+		g.destroy = true
+		close(g.doomed)
+	}
+}
+
+// run ends the guest: when its Pod shall end or has ended, it removes the Pod and
+// publishes why.
+func (g *guest) run() {
+	defer g.forget()
+	select {
+	case <-g.over:
+	case <-g.doomed:
+		g.hangUp()
+	case <-g.detached:
+		return
+	}
+	g.remove()
+	g.mu.Lock()
+	exit := g.exit
+	g.mu.Unlock()
+	g.release()
+	g.end.Reach(exit)
+	// The stream ends last: callers whose calls fail ask at once why the guest ended.
+	g.hangUp()
+}
+
+// remove deletes the Pod and returns when it is gone, with what its node held for it. A
+// cluster that does not answer cannot hold up the end of the engine for ever: after
+// closeWait the Pod is left to its owner's Lease.
+func (g *guest) remove() {
+	wait := 100 * time.Millisecond
+	var tooLong <-chan time.Time
+	closing := g.e.set.Closing()
+	for deleted := false; ; {
+		if !deleted {
+			err := g.e.api.DeletePod(context.Background(), g.e.namespace, g.name, g.uid, graceSeconds)
+			switch kubeapi.Code(err) {
+			case http.StatusNotFound, http.StatusConflict: // gone, or another Pod has its name
+				g.vanished()
+			case 0:
+				if err == nil {
+					deleted, wait = true, goneCheck
+					break
+				}
+				fallthrough
+			default:
+				g.e.log.Warn("cannot delete a Pod; trying again", logkey.Guest, g.id, logkey.Retry, wait, logkey.Error, err)
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-g.gone:
+			timer.Stop()
+			return
+		case <-closing:
+			timer.Stop()
+			closing, tooLong = nil, time.After(closeWait)
+			continue
+		case <-tooLong:
+			timer.Stop()
+			g.e.log.Warn("a Pod is left behind until its owner's Lease ends", logkey.Guest, g.id)
+			g.vanished()
+			return
+		case <-timer.C:
+		}
+		if deleted {
+			g.check()
+		}
+		wait = min(2*wait, maxBackoff)
+	}
+}
+
+// check asks whether the cluster still has the Pod.
+func (g *guest) check() {
+	pod, err := g.e.api.GetPod(context.Background(), g.e.namespace, g.name)
+	if kubeapi.Code(err) == http.StatusNotFound || err == nil && pod.Metadata.UID != g.uid {
+		g.vanished()
+	}
+}
+
+// ID returns the id passed to Create.
+func (g *guest) ID() string { return g.id }
+
+// lost returns ErrGone if the guest has ended or was detached.
+func (g *guest) lost() error {
+	select {
+	case <-g.detached:
+		return fmt.Errorf("detached: %w", engine.ErrGone)
+	case <-g.over:
+		return engine.ErrGone
+	case <-g.doomed:
+		return engine.ErrGone
+	default:
+		return nil
+	}
+}
+
+// Dial opens the stream to the agent. See engine.Guest.
+func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	c, err := g.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("dial guest %q: %w", g.id, err)
+	}
+	return c, nil
+}
+
+func (g *guest) dial(ctx context.Context) (*conn, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case g.dialling <- struct{}{}:
+		defer func() { <-g.dialling }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := g.lost(); err != nil {
+		return nil, err
+	}
+	g.hangUp()
+	// The end of the guest ends the dialling.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-g.over:
+		case <-g.doomed:
+		case <-g.detached:
+		case <-ctx.Done():
+		}
+		cancel(engine.ErrGone)
+	}()
+	c, err := newConn(ctx, g)
+	if err != nil {
+		if lost := g.lost(); lost != nil {
+			return nil, lost
+		}
+		return nil, unavailable(err)
+	}
+	g.mu.Lock()
+	g.current = c
+	g.mu.Unlock()
+	if err := g.lost(); err != nil {
+		g.hangUp()
+		return nil, err
+	}
+	return c, nil
+}
+
+// unavailable adds ErrUnavailable to errors of the cluster and of the way to it.
+func unavailable(err error) error {
+	var cert *tls.CertificateVerificationError
+	if kubeapi.Code(err) != 0 || errors.As(err, &cert) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
+	}
+	return err
+}
+
+// hangUp ends the current stream.
+func (g *guest) hangUp() {
+	g.mu.Lock()
+	c := g.current
+	g.current = nil
+	g.mu.Unlock()
+	if c != nil {
+		c.Close()
+	}
+}
+
+// Wait blocks until the guest has ended. See engine.Guest.
+func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-g.detached:
+			cancel(g.lost())
+		case <-waiting.Done():
+		}
+	}()
+	exit, err := g.end.Wait(waiting)
+	if err != nil {
+		return exit, fmt.Errorf("wait for guest %q: %w", g.id, err)
+	}
+	return exit, nil
+}
+
+// Destroy ends the guest. See engine.Guest.
+func (g *guest) Destroy(ctx context.Context) error {
+	g.mu.Lock()
+	detached := g.isLet
+	g.mu.Unlock()
+	if detached {
+		return fmt.Errorf("destroy guest %q: detached: %w", g.id, engine.ErrGone)
+	}
+	g.doom()
+	_, err := g.end.Wait(ctx)
+	if err != nil {
+		return fmt.Errorf("destroy guest %q: %w", g.id, err)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package kube
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+const (
+	leaseSeconds = 60
+	renewEvery   = leaseSeconds * time.Second / 4
+	microTime    = "2006-01-02T15:04:05.000000Z07:00"
+)
+
+// owner is the Lease of an Engine: Pods carry its name, so that other engines know when
+// nobody is left who would destroy them.
+type owner struct {
+	api       *kubeapi.Client
+	namespace string
+	name      string
+	log       *slog.Logger
+}
+
+func newOwner(ctx context.Context, api *kubeapi.Client, namespace string, log *slog.Logger) (*owner, error) {
+	b := make([]byte, 8)
+	rand.Read(b) // never fails
+	o := &owner{api: api, namespace: namespace, name: "glovebox-" + hex.EncodeToString(b), log: log}
+	return o, api.CreateLease(ctx, namespace, o.lease())
+}
+
+func (o *owner) lease() *kubeapi.Lease {
+	return &kubeapi.Lease{
+		Metadata: kubeapi.Meta{Name: o.name, Labels: map[string]string{managedLabel: managedBy}},
+		Spec:     kubeapi.LeaseSpec{Holder: o.name, Duration: leaseSeconds, Renewed: time.Now().UTC().Format(microTime)},
+	}
+}
+
+// renew renews the Lease until ctx ends, and creates it again if someone deleted it.
+func (o *owner) renew(ctx context.Context) {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := o.api.PatchLease(ctx, o.namespace, o.name, map[string]any{
+			"spec": map[string]string{"renewTime": time.Now().UTC().Format(microTime)},
+		})
+		if kubeapi.Code(err) == http.StatusNotFound {
+			err = o.api.CreateLease(ctx, o.namespace, o.lease())
+		}
+		if err != nil && ctx.Err() == nil {
+			o.log.Warn("cannot renew the Lease of this server", logkey.Retry, renewEvery, logkey.Error, err)
+		}
+	}
+}
+
+// close deletes the Lease.
+func (o *owner) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := o.api.DeleteLease(ctx, o.namespace, o.name); err != nil {
+		o.log.Debug("cannot delete the Lease of this server", logkey.Error, err)
+	}
+}
+
+// watched is what a sweep knows about an owner. Clocks of different machines are not
+// compared: only how long this engine has seen the Lease unchanged.
+type watched struct {
+	version string
+	since   time.Time
+}
+
+// sweepEvery removes Pods of owners whose Lease is missing or unchanged for a time.
+func (e *Engine) sweepEvery(ctx context.Context, every, after time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	owners := make(map[string]watched)
+	for {
+		e.sweep(ctx, owners, max(after, 2*leaseSeconds*time.Second), time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// sweep looks once. It forgets owners without Pods.
+func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after time.Duration, now time.Time) {
+	type orphan struct{ name, uid string }
+	pods := make(map[string][]orphan) // by owner
+	_, err := e.api.ListPods(ctx, e.namespace, selector, func(p *kubeapi.Pod) {
+		if o := p.Metadata.Labels[ownerLabel]; o != e.owner.name && e.guestOf(p) == nil {
+			pods[o] = append(pods[o], orphan{p.Metadata.Name, p.Metadata.UID})
+		}
+	})
+	if err != nil {
+		return // the next sweep tries again
+	}
+	for name := range owners {
+		if pods[name] == nil {
+			delete(owners, name)
+		}
+	}
+	for name, orphans := range pods {
+		version := "none"
+		if name != "" {
+			lease, err := e.api.GetLease(ctx, e.namespace, name)
+			switch {
+			case err == nil:
+				version = lease.Metadata.ResourceVersion
+			case kubeapi.Code(err) != http.StatusNotFound:
+				continue
+			}
+		}
+		if known, ok := owners[name]; !ok || known.version != version {
+			owners[name] = watched{version, now}
+			continue
+		} else if now.Sub(known.since) < after {
+			continue
+		}
+		for _, p := range orphans {
+			if err := e.api.DeletePod(ctx, e.namespace, p.name, p.uid, graceSeconds); err == nil {
+				e.log.Info("removed a Pod whose owner is gone", logkey.Guest, detail(p.name))
+			}
+		}
+	}
+}

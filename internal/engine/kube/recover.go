@@ -1,0 +1,158 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+)
+
+// stateVersion is the version of engine.GuestState.Data.
+const stateVersion = 1
+
+// state is engine.GuestState.Data, as JSON.
+type state struct {
+	Pod string `json:"pod"`
+	UID string `json:"uid"`
+	// Helper is the path of the helper in the container.
+	Helper string `json:"helper"`
+}
+
+func encode(id string, s state) engine.GuestState {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return engine.GuestState{ID: id, Version: stateVersion, Data: b}
+}
+
+// List returns the states of the living Pods in the namespace. See engine.Recoverer.
+func (e *Engine) List(ctx context.Context) ([]engine.GuestState, error) {
+	var states []engine.GuestState
+	_, err := e.api.ListPods(ctx, e.namespace, selector, func(p *kubeapi.Pod) {
+		if id, helper, ok := parsePod(p); ok && isRunning(p) {
+			states = append(states, encode(id, state{Pod: p.Metadata.Name, UID: p.Metadata.UID, Helper: helper}))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list guests: %w", err)
+	}
+	slices.SortFunc(states, func(a, b engine.GuestState) int { return strings.Compare(a.ID, b.ID) })
+	return states, nil
+}
+
+// parsePod returns the id of a Pod's guest and the path of its helper, if it is a guest's
+// Pod: others may create Pods with our labels.
+func parsePod(p *kubeapi.Pod) (id, helper string, ok bool) {
+	id = p.Metadata.Annotations[idAnnotation]
+	if engine.CheckID(id) != nil || p.Metadata.Name != podName(id) {
+		return "", "", false
+	}
+	for _, c := range p.Spec.Containers {
+		if c.Name == containerName && len(c.Command) > 0 {
+			return id, strings.ReplaceAll(c.Command[0], "$$", "$"), true
+		}
+	}
+	return "", "", false
+}
+
+// State returns the state of a guest. See engine.Recoverer.
+func (e *Engine) State(_ context.Context, id string) (engine.GuestState, error) {
+	g, err := e.set.Get(id)
+	if err != nil {
+		return engine.GuestState{}, fmt.Errorf("state of guest %q: %w", id, err)
+	}
+	return encode(id, state{Pod: g.name, UID: g.uid, Helper: g.helper}), nil
+}
+
+// Detach releases a guest without ending it. See engine.Recoverer.
+func (e *Engine) Detach(_ context.Context, id string) error {
+	g, err := e.set.Get(id)
+	if err == nil {
+		err = g.detach()
+	}
+	if err != nil {
+		return fmt.Errorf("detach guest %q: %w", id, err)
+	}
+	return nil
+}
+
+func (g *guest) detach() error {
+	g.mu.Lock()
+	ours := !g.isLet && !g.isOver && !g.destroy
+	if ours {
+		g.isLet = true
+		close(g.detached)
+	}
+	g.mu.Unlock()
+	if !ours {
+		return engine.ErrGone
+	}
+	g.forget()
+	g.release()
+	g.hangUp()
+	return nil
+}
+
+// Recover adopts a Pod, which other engines may hold as well. See engine.Recoverer.
+func (e *Engine) Recover(ctx context.Context, st engine.GuestState) (engine.Guest, error) {
+	err := engine.CheckID(st.ID)
+	var s state
+	if err == nil {
+		s, err = decode(st)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recover guest %q: %w", st.ID, err)
+	}
+	g, err := e.set.Create(ctx, st.ID, func(ctx context.Context, release func()) (*guest, error) {
+		return e.take(ctx, st.ID, s, release)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("recover guest %q: %w", st.ID, err)
+	}
+	return g, nil
+}
+
+func decode(st engine.GuestState) (state, error) {
+	var s state
+	if st.Version != stateVersion {
+		return s, fmt.Errorf("state has version %d, want %d: %w", st.Version, stateVersion, engine.ErrInvalid)
+	}
+	d := json.NewDecoder(bytes.NewReader(st.Data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil || s.UID == "" || s.Pod != podName(st.ID) {
+		return s, fmt.Errorf("state is malformed, or of another guest: %w", engine.ErrInvalid)
+	}
+	return s, nil
+}
+
+// take makes a guest of a Pod that lives, and this engine its owner.
+func (e *Engine) take(ctx context.Context, id string, s state, release func()) (*guest, error) {
+	pod, err := e.api.GetPod(ctx, e.namespace, s.Pod)
+	if err != nil {
+		if kubeapi.Code(err) == http.StatusNotFound {
+			return nil, engine.ErrGone
+		}
+		return nil, unavailable(err)
+	}
+	found, helper, ok := parsePod(pod)
+	if !ok || found != id || pod.Metadata.UID != s.UID || helper != s.Helper || !isRunning(pod) {
+		return nil, engine.ErrGone
+	}
+	_, err = e.api.PatchPod(ctx, e.namespace, s.Pod, map[string]any{
+		"metadata": map[string]any{"uid": s.UID, "labels": map[string]string{ownerLabel: e.owner.name}},
+	})
+	switch code := kubeapi.Code(err); {
+	case code == http.StatusNotFound || code == http.StatusConflict:
+		return nil, engine.ErrGone
+	case err != nil:
+		return nil, unavailable(err)
+	}
+	return e.adopt(id, pod, release), nil
+}

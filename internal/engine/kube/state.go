@@ -1,0 +1,114 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/truncate"
+	"github.com/glovebox-dev/glovebox/internal/visible"
+)
+
+// maxDetail bounds a text of the cluster in errors and exits.
+const maxDetail = 500
+
+func detail(s string) string { return visible.Line(truncate.Bytes(s, maxDetail)) }
+
+// boxStatus returns the status of the box's container; nil if there is none yet.
+func boxStatus(p *kubeapi.Pod) *kubeapi.ContainerStatus {
+	for i := range p.Status.Containers {
+		if p.Status.Containers[i].Name == containerName {
+			return &p.Status.Containers[i]
+		}
+	}
+	return nil
+}
+
+func isRunning(p *kubeapi.Pod) bool {
+	s := boxStatus(p)
+	return p.Metadata.DeletionTimestamp == nil && s != nil && s.State.Running != nil
+}
+
+// exitOf reports whether the Pod has ended, and why.
+func exitOf(p *kubeapi.Pod) (engine.Exit, bool) {
+	s := boxStatus(p)
+	if s != nil && s.State.Terminated != nil {
+		return exitOfContainer(p, s.State.Terminated), true
+	}
+	if p.Status.Phase != "Failed" && p.Status.Phase != "Succeeded" {
+		return engine.Exit{}, false
+	}
+	return engine.Exit{Reason: engine.ExitCrashed, Detail: detail(strings.TrimSpace(p.Status.Reason + " " + p.Status.Message))}, true
+}
+
+// termination is the helper's message: see internal/guest/pod. A guest's root can forge
+// it, which changes only what is told about the guest.
+type termination struct {
+	Exited  *int   `json:"exited"`
+	Stopped bool   `json:"stopped"`
+	Error   string `json:"error"`
+}
+
+func exitOfContainer(p *kubeapi.Pod, t *kubeapi.Terminated) engine.Exit {
+	var message termination
+	told := json.Unmarshal([]byte(t.Message), &message) == nil
+	switch {
+	case t.Reason == "OOMKilled":
+		return engine.Exit{Reason: engine.ExitOOM}
+	case p.Status.Reason == "Evicted" || p.Status.Reason == "NodeLost" || p.Status.Reason == "Shutdown":
+		return engine.Exit{Reason: engine.ExitCrashed, Detail: detail(p.Status.Reason + " " + p.Status.Message)}
+	case told && message.Exited != nil && *message.Exited >= 0 && *message.Exited <= 255:
+		return engine.Exit{Reason: engine.ExitExited, Code: *message.Exited}
+	case told && message.Stopped:
+		return engine.Exit{Reason: engine.ExitDestroyed, Detail: "the Pod was told to end"}
+	case told && message.Error != "":
+		return engine.Exit{Reason: engine.ExitCrashed, Code: t.ExitCode, Detail: detail(message.Error)}
+	}
+	return engine.Exit{Reason: engine.ExitCrashed, Detail: detail(strings.TrimSpace(t.Reason + " " + t.Message))}
+}
+
+// failureOf returns why a Pod cannot start, nil if it may still start.
+func failureOf(p *kubeapi.Pod) error {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "PodScheduled" && c.Status == "False" && c.Reason == "Unschedulable" {
+			sentinel := engine.ErrUnavailable
+			if exhausted(c.Message) {
+				sentinel = engine.ErrExhausted
+			}
+			return fmt.Errorf("no node takes the Pod: %s: %w", detail(c.Message), sentinel)
+		}
+	}
+	for _, list := range [][]kubeapi.ContainerStatus{p.Status.InitContainers, p.Status.Containers} {
+		for _, s := range list {
+			if err := containerFailure(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// containerFailure returns why a container cannot start. Other reasons to wait pass.
+func containerFailure(s kubeapi.ContainerStatus) error {
+	if t := s.State.Terminated; t != nil && t.ExitCode != 0 && s.Name != containerName {
+		return fmt.Errorf("container %s has failed: %s: %w", detail(s.Name), detail(t.Reason+" "+t.Message), engine.ErrUnavailable)
+	}
+	w := s.State.Waiting
+	if w == nil {
+		return nil
+	}
+	switch w.Reason {
+	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable":
+		return fmt.Errorf("the node cannot get an image: %s; check its name and the node's access to the registry: %w", detail(w.Message), engine.ErrUnavailable)
+	case "InvalidImageName", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ImageInspectError":
+		return fmt.Errorf("the node cannot start the container: %s %s: %w", detail(w.Reason), detail(w.Message), engine.ErrInvalid)
+	}
+	return nil
+}
+
+// exhausted reports whether a message says that a quota or the nodes are full.
+func exhausted(message string) bool {
+	return strings.Contains(message, "exceeded quota") || strings.Contains(message, "Insufficient ")
+}

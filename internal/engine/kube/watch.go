@@ -1,0 +1,80 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// guestOf returns this engine's guest of a Pod; nil: none.
+func (e *Engine) guestOf(p *kubeapi.Pod) *guest {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.byID[p.Metadata.UID]
+}
+
+// list tells all guests the state of their Pods and returns the version at which the
+// watch continues. Guests whose Pods were created meanwhile are not affected.
+func (e *Engine) list(ctx context.Context) (string, error) {
+	e.mu.Lock()
+	before := make([]*guest, 0, len(e.byID))
+	for _, g := range e.byID {
+		before = append(before, g)
+	}
+	e.mu.Unlock()
+	seen := make(map[string]bool, len(before))
+	version, err := e.api.ListPods(ctx, e.namespace, selector, func(p *kubeapi.Pod) {
+		if g := e.guestOf(p); g != nil {
+			seen[g.uid] = true
+			g.update(p)
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	for _, g := range before {
+		if !seen[g.uid] {
+			g.vanished()
+		}
+	}
+	return version, nil
+}
+
+// watch tells guests about their Pods until ctx ends. After a failure it lists again: an
+// event may have been missed.
+func (e *Engine) watch(ctx context.Context, version string) {
+	wait := time.Duration(0)
+	for ctx.Err() == nil {
+		next, err := e.api.WatchPods(ctx, e.namespace, selector, version, func(ev kubeapi.Event) {
+			wait = 0
+			g := e.guestOf(ev.Pod)
+			if g == nil {
+				return
+			}
+			g.update(ev.Pod)
+			if ev.Deleted {
+				g.vanished()
+			}
+		})
+		if err == nil {
+			version = next
+			continue
+		}
+		for ctx.Err() == nil {
+			if !errors.Is(err, kubeapi.ErrExpired) {
+				wait = min(max(2*wait, 100*time.Millisecond), maxBackoff)
+				e.log.Debug("the watch of Pods broke", logkey.Retry, wait, logkey.Error, err)
+				select {
+				case <-time.After(wait):
+				case <-ctx.Done():
+				}
+			}
+			if version, err = e.list(ctx); err == nil {
+				break
+			}
+		}
+	}
+}
