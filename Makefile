@@ -20,6 +20,7 @@ FUZZTIME ?= 30s
 BENCHFLAGS ?=
 CONFORMANCEFLAGS ?=
 SUITE ?= bookworm
+KUBEFLAGS ?=
 FOREIGNFLAGS ?=
 CHAOSFLAGS ?= -ops 100000
 SOAKFLAGS ?=
@@ -49,6 +50,11 @@ test: ## all tests, as root and as an ordinary user
 test-vm: build ## the systemd unit in a virtual machine of Debian; as root, needs no KVM (SUITE=trixie)
 	scripts/setup vm
 	scripts/test-vm $(SUITE)
+
+.PHONY: test-kube
+test-kube: ## the Kubernetes engine on a real cluster of one node, which it starts and stops; as root (KUBEFLAGS='-run TestConformance/stream')
+	scripts/setup kube
+	scripts/test-kube $(KUBEFLAGS)
 
 .PHONY: test-foreign
 test-foreign: ## other projects' test suites in a box and on this machine, compared (FOREIGNFLAGS='-only numpy')
