@@ -265,7 +265,10 @@ func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
 		}
 	}
 	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
+	unfit, isUnfit := errors.AsType[*unfitError](err)
 	switch {
+	case isUnfit:
+		hint = unfit.hint()
 	case errors.Is(err, engine.ErrExhausted):
 		hint = "Insufficient resources available on the host: stop what is no longer needed, or use a smaller flavor."
 	case errors.Is(err, engine.ErrUnavailable), errors.Is(err, engine.ErrUnsupported):

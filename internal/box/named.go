@@ -97,7 +97,29 @@ func (f *machineFactory) restoreNamed(ctx context.Context, s *Box) (booted, erro
 		return b, err
 	}
 	if _, noFiles := readHomeInfo(dir); noFiles != nil {
-		return none, fmt.Errorf("template %s does not fit this version of Glovebox or this machine any more, rebuild it with glovebox template build %s: %w", s.named, s.named, err)
+		return none, &unfitError{s.named, err}
 	}
 	return f.freshWithFiles(ctx, s, dir, err)
+}
+
+// unfitError is the error of a named template that this server cannot restore as it is.
+type unfitError struct {
+	name  string
+	cause error
+}
+
+func (e *unfitError) Error() string {
+	return fmt.Sprintf("template %s does not fit this version of Glovebox, this machine or the volumes of this server, rebuild it with %s: %v", e.name, e.remedy(), e.cause)
+}
+
+func (e *unfitError) Unwrap() error { return e.cause }
+
+// remedy is a command for the operator.
+func (e *unfitError) remedy() string {
+	return "glovebox template build " + e.name + " and the settings of the server"
+}
+
+// hint tells the model what happened, since only the operator can do anything.
+func (e *unfitError) hint() string {
+	return fmt.Sprintf("The template %s cannot be restored on this server: %s. The user can build it again with: %s, such as its volumes.", e.name, mismatch(e.cause), e.remedy())
 }

@@ -160,3 +160,15 @@ func TestVolumes_Quota(t *testing.T) {
 		t.Errorf("the metrics do not have the volume: %d", status)
 	}
 }
+
+// A template that was built with other volumes than the server has is an error that says so
+// and what to do.
+func TestVolumes_OfTemplate(t *testing.T) {
+	parent, state := volumeParent(t), t.TempDir()
+	command(t, "template", "build", "named", "--state-dir", state, "--run", "touch made", "--preload", "none")
+	s := startServer(t, state, append([]string{"--volume", parent + "/{owner}:/shared"}, plain...)...)
+	b := boxes{t, s.connect()}
+	b.refused("execute_command", args{"template": "named", "command": "ls"}, "SANDBOX_CREATION_ERROR", "glovebox template build named", "volumes", "/shared")
+	command(t, "template", "build", "named", "--state-dir", state, "--run", "touch made", "--preload", "none", "--volume", parent+"/{owner}:/shared")
+	b.must("execute_command", args{"template": "named", "command": "ls made /shared"})
+}
