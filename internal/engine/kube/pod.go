@@ -92,6 +92,9 @@ func (e *Engine) pod(ctx context.Context, id string, s *engine.Spec) (*kubeapi.P
 		if m.Volume == "" {
 			return nil, unsupported("mount of the host path %q: Pods have volume claims only", m.Host)
 		}
+		if m.Frozen && !m.ReadOnly {
+			return nil, unsupported("mount of the volume %q: a Pod cannot freeze it", m.Volume)
+		}
 		exists, err := e.api.ClaimExists(ctx, e.namespace, m.Volume)
 		if err != nil {
 			return nil, err
