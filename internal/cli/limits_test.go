@@ -112,7 +112,9 @@ func TestTemplateLimits_ShowAndExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	added, err := c.Put(t.Context(), catalog.Template{Name: "web", Base: "python", Flavor: "small", Limits: limits}, catalog.Details{}, 0,
-		func(_ context.Context, dir string) error { return os.WriteFile(filepath.Join(dir, "a"), []byte("x"), 0o600) })
+		func(_ context.Context, dir string) error {
+			return os.WriteFile(filepath.Join(dir, "a"), []byte("x"), 0o600)
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
